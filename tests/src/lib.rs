@@ -1,0 +1,1 @@
+//! Namespaces and processes for the stories.
