@@ -16,21 +16,29 @@
 #![forbid(unsafe_code)]
 
 mod arp;
+pub mod checksum;
+mod error;
 mod ethernet;
 mod gtpu;
 mod icmp;
 mod ipv4;
 mod ipv6;
+mod layers;
 mod tcp;
 mod udp;
 mod vlan;
 
 pub use arp::Arp;
+pub use error::{HeaderName, ParseError};
 pub use ethernet::{EtherType, Ethernet, InvalidMacAddress, MacAddress};
-pub use gtpu::{GtpMessageType, GtpU, GtpUOptional};
+pub use gtpu::{
+    GtpExtensionType, GtpMessage, GtpMessageType, GtpU, GtpUOptional, MAX_GTPU_EXTENSIONS,
+    PduSession, PduSessionContainer,
+};
 pub use icmp::{Icmp, Icmpv6, LinkLayerAddress, NeighborAdvertisement, NeighborSolicitation};
 pub use ipv4::{IpProtocol, Ipv4};
 pub use ipv6::{Ipv6, Ipv6Authentication, Ipv6Extension, Ipv6Fragment};
+pub use layers::{Fragment, Layers, MAX_IPV6_EXTENSIONS, MAX_VLANS};
 pub use tcp::Tcp;
 pub use udp::Udp;
 pub use vlan::Vlan;

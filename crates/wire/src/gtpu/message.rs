@@ -1,0 +1,144 @@
+//! Reads a GTP-U message: header, optional part, chain of extension headers, payload.
+
+use super::{GtpExtensionType, GtpU, GtpUOptional, PduSession};
+use crate::error::{HeaderName, ParseError};
+use crate::header;
+
+/// The most extension headers of a message that are read.
+pub const MAX_GTPU_EXTENSIONS: u8 = 8;
+
+/// What a GTP-U header says, and where what it carries lies in the bytes it was parsed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GtpMessage {
+    /// The tunnel endpoint identifier.
+    pub teid: u32,
+    /// Where the message ends, in bytes from its start.
+    pub end: u32,
+    /// Bytes of all headers: where the payload begins.
+    pub header_length: u16,
+    /// A [`GtpMessageType`](super::GtpMessageType).
+    pub message_type: u8,
+    /// How many extension headers there are.
+    pub extensions: u8,
+    /// The sequence number, if there is one.
+    pub sequence_number: Option<u16>,
+    /// The N-PDU number, if there is one.
+    pub n_pdu_number: Option<u8>,
+    /// The PDU session container, if there is one; the first of several.
+    pub pdu_session: Option<PduSession>,
+    /// The first extension header that an endpoint must understand (clause 5.2.1) and that is
+    /// not read here, by its type. Clause 5.2.1 wants such a message dropped and answered.
+    pub not_understood: Option<u8>,
+}
+
+impl GtpMessage {
+    /// Reads the message that `bytes` (the payload of UDP) begin with. Bytes behind the message
+    /// are ignored.
+    ///
+    /// # Errors
+    /// Names the header that is cut short or contradicts itself. GTP' and other versions have the
+    /// wrong version.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let gtpu: &GtpU = header(bytes, 0).ok_or(ParseError::Short(HeaderName::GtpU))?;
+        if gtpu.version() != 1 || !gtpu.is_gtp() {
+            return Err(ParseError::Version(HeaderName::GtpU));
+        }
+        let end = GtpU::LENGTH + usize::from(gtpu.length.get());
+        let bytes = bytes
+            .get(..end)
+            .ok_or(ParseError::Short(HeaderName::GtpU))?;
+        let mut message = Self {
+            teid: gtpu.teid.get(),
+            end: end as u32,
+            header_length: GtpU::LENGTH as u16,
+            message_type: gtpu.message_type,
+            extensions: 0,
+            sequence_number: None,
+            n_pdu_number: None,
+            pdu_session: None,
+            not_understood: None,
+        };
+        if gtpu.has_optional() {
+            message.read_optional(gtpu.flags, bytes)?;
+        }
+        Ok(message)
+    }
+
+    fn read_optional(&mut self, flags: u8, bytes: &[u8]) -> Result<(), ParseError> {
+        let optional: &GtpUOptional =
+            header(bytes, GtpU::LENGTH).ok_or(ParseError::Length(HeaderName::GtpU))?;
+        if flags & GtpU::SEQUENCE != 0 {
+            self.sequence_number = Some(optional.sequence_number.get());
+        }
+        if flags & GtpU::N_PDU != 0 {
+            self.n_pdu_number = Some(optional.n_pdu_number);
+        }
+        let mut offset = GtpU::LENGTH + GtpUOptional::LENGTH;
+        if flags & GtpU::EXTENSION != 0 {
+            let mut chain = Extensions {
+                bytes,
+                offset,
+                next_type: optional.next_extension,
+            };
+            while let Some((extension_type, content)) = chain.next()? {
+                self.extensions += 1;
+                if self.extensions > MAX_GTPU_EXTENSIONS {
+                    return Err(ParseError::TooMany(HeaderName::GtpUExtension));
+                }
+                self.note(extension_type, content);
+            }
+            offset = chain.offset;
+        }
+        // Eight extension headers of at most 1020 bytes: far below 65536.
+        self.header_length = offset as u16;
+        Ok(())
+    }
+
+    fn note(&mut self, extension_type: u8, content: [u8; 2]) {
+        match extension_type {
+            GtpExtensionType::PDU_SESSION_CONTAINER => {
+                self.pdu_session.get_or_insert(PduSession::read(content));
+            }
+            _ if GtpExtensionType::is_required(extension_type) => {
+                self.not_understood.get_or_insert(extension_type);
+            }
+            _ => {}
+        }
+    }
+
+    /// What the message carries, of the bytes it was parsed from: the user's IP packet in a G-PDU.
+    #[inline]
+    #[must_use]
+    pub fn payload<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        bytes.get(self.header_length.into()..self.end as usize)
+    }
+}
+
+/// The chain of extension headers (clause 5.2.1): each begins with its length in units of 4 bytes
+/// and ends with the type of the next one.
+struct Extensions<'a> {
+    bytes: &'a [u8],
+    offset: usize,
+    next_type: u8,
+}
+
+impl Extensions<'_> {
+    /// The next extension header's type and the first two bytes of its content, which is at least
+    /// that long.
+    fn next(&mut self) -> Result<Option<(u8, [u8; 2])>, ParseError> {
+        let extension_type = self.next_type;
+        if extension_type == GtpExtensionType::NONE {
+            return Ok(None);
+        }
+        let short = ParseError::Short(HeaderName::GtpUExtension);
+        let &[units, first, second] = header::<[u8; 3]>(self.bytes, self.offset).ok_or(short)?;
+        if units == 0 {
+            return Err(ParseError::Length(HeaderName::GtpUExtension));
+        }
+        let end = self.offset + usize::from(units) * 4;
+        self.next_type = *self.bytes.get(end - 1).ok_or(short)?;
+        self.offset = end;
+        Ok(Some((extension_type, [first, second])))
+    }
+}
