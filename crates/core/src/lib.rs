@@ -1,1 +1,30 @@
-//! To be filled.
+//! The framework without any I/O.
+//!
+//! A [`Lane`] is the world of one core: it takes bursts of [`Packet`]s from its [`Queue`]s, shows them
+//! to its [`App`], which labels each with a [`Verdict`], and carries the verdicts out. Frames belong
+//! to the lane's [`Pool`]. This crate opens no file descriptor and reads no configuration; after start
+//! it neither allocates, locks, logs nor fails: it counts.
+
+mod app;
+mod burst;
+mod dispatch;
+mod idle;
+mod lane;
+mod packet;
+mod pool;
+mod port;
+mod queue;
+mod timers;
+mod turn;
+mod verdict;
+
+pub use app::App;
+pub use burst::Burst;
+pub use idle::Idle;
+pub use lane::{Lane, LaneParts};
+pub use packet::{METADATA_LENGTH, Packet, Partial, PortId};
+pub use pool::{Frame, Pool};
+pub use port::{KernelPath, Port};
+pub use queue::{Queue, Sent, Statistics};
+pub use turn::{Turn, now};
+pub use verdict::{RawVerdict, Verdict};

@@ -1,0 +1,26 @@
+//! What an author writes.
+
+use crate::{Packet, Turn, Verdict};
+
+/// A network application: one instance for each lane, which nobody else touches.
+///
+/// Any `FnMut(&mut Packet) -> Verdict` is an application too.
+pub trait App {
+    /// Labels the packets of a burst. They come from one queue; they are never kept.
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn);
+
+    /// Called once a turn, also when nothing arrived: for timers and packets of one's own.
+    fn turn(&mut self, turn: &mut Turn) {
+        let _ = turn;
+    }
+}
+
+impl<F: FnMut(&mut Packet) -> Verdict> App for F {
+    #[inline]
+    fn process(&mut self, packets: &mut [Packet], _: &mut Turn) {
+        for packet in packets {
+            let verdict = self(packet);
+            packet.set_verdict(verdict);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Carrying verdicts out.
+
+use fastlane_table::counters::PortCounter;
+
+use crate::{Burst, Packet, Pool, Port, Sent, Verdict};
+
+/// The exits of a lane, and what this turn may still give to Linux.
+pub(crate) struct Dispatch {
+    pub(crate) ports: Vec<Port>,
+    budget: usize,
+    kernel_left: usize,
+    control_left: usize,
+}
+
+impl Dispatch {
+    /// A turn may give `budget` packets to Linux; a quarter as many, at least one, come on top for the
+    /// packets that keep a network alive (ARP, ICMP, ICMPv6), so that others cannot crowd them out.
+    pub(crate) fn new(ports: Vec<Port>, budget: usize) -> Self {
+        Self { ports, budget, kernel_left: 0, control_left: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.kernel_left = self.budget;
+        self.control_left = (self.budget / 4).max(1);
+    }
+
+    /// Receives from one queue of a port.
+    #[inline]
+    pub(crate) fn receive(&mut self, at: (usize, usize), burst: &mut Burst, pool: &mut Pool) {
+        let port = &mut self.ports[at.0];
+        port.queues[at.1].receive(burst, pool);
+        if !burst.is_empty() {
+            let bytes: usize = burst.packets().iter().map(Packet::len).sum();
+            port.counters.add(PortCounter::ReceivedPackets, burst.len() as u64);
+            port.counters.add(PortCounter::ReceivedBytes, bytes as u64);
+        }
+    }
+
+    /// What Linux sends through the port's kernel peer goes out of the port; returns how many.
+    pub(crate) fn relay_from_kernel(
+        &mut self,
+        port: usize,
+        burst: &mut Burst,
+        pool: &mut Pool,
+    ) -> usize {
+        let Some(path) = self.ports[port].kernel.as_mut().filter(|path| path.receives) else {
+            return 0;
+        };
+        path.queue.receive(burst, pool);
+        let count = burst.len();
+        if count > 0 {
+            burst.packets().iter_mut().for_each(Packet::set_from_kernel);
+            self.ports[port].counters.add(PortCounter::FromKernelPackets, count as u64);
+            self.transmit(port, port, 0, burst.packets(), pool);
+            burst.clear(pool);
+        }
+        count
+    }
+
+    /// Carries out the verdicts of a burst, run by run. `queue` is the number of the queue that the
+    /// burst came from: packets leave by the same one of the exit, as far as it has as many.
+    #[inline]
+    pub(crate) fn dispatch(&mut self, queue: usize, burst: &mut Burst, pool: &mut Pool) {
+        let same = |a: &Packet, b: &Packet| a.verdict() == b.verdict() && a.port() == b.port();
+        for run in burst.packets().chunk_by_mut(same) {
+            let source = self.source(run);
+            let counter = match run[0].verdict().verdict() {
+                Some(Verdict::Kernel) => PortCounter::VerdictKernel,
+                Some(Verdict::Drop) => PortCounter::VerdictDrop,
+                Some(Verdict::Reflect) => PortCounter::VerdictReflect,
+                Some(Verdict::Forward(_)) => PortCounter::VerdictForward,
+                None => PortCounter::DropBadVerdict,
+            };
+            self.ports[source].counters.add(counter, run.len() as u64);
+            self.carry_out(source, queue, run, pool);
+        }
+        burst.clear(pool); // releases what no exit took
+    }
+
+    /// As [`dispatch`](Self::dispatch), for packets that were not received but made by the application.
+    pub(crate) fn originate(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        let same = |a: &Packet, b: &Packet| a.verdict() == b.verdict() && a.port() == b.port();
+        for run in burst.packets().chunk_by_mut(same) {
+            let source = self.source(run);
+            if run[0].verdict().verdict().is_none() {
+                self.count(source, PortCounter::DropBadVerdict, run.len());
+            }
+            self.carry_out(source, 0, run, pool);
+        }
+        burst.clear(pool);
+    }
+
+    /// The port of a run; the first, should the packet name one that does not exist.
+    #[inline]
+    fn source(&self, run: &[Packet]) -> usize {
+        let port = usize::from(run[0].port().0);
+        if port < self.ports.len() { port } else { 0 }
+    }
+
+    #[inline]
+    fn carry_out(&mut self, source: usize, queue: usize, run: &mut [Packet], pool: &mut Pool) {
+        match run[0].verdict().verdict() {
+            Some(Verdict::Reflect) => self.transmit(source, source, queue, run, pool),
+            Some(Verdict::Forward(to)) => {
+                self.transmit(source, usize::from(to.0), queue, run, pool);
+            }
+            Some(Verdict::Kernel) => self.give_to_kernel(source, run, pool),
+            Some(Verdict::Drop) | None => {}
+        }
+    }
+
+    #[inline]
+    fn count(&self, port: usize, counter: PortCounter, packets: usize) {
+        if packets > 0 {
+            self.ports[port].counters.add(counter, packets as u64);
+        }
+    }
+
+    #[inline]
+    fn transmit(
+        &mut self,
+        source: usize,
+        to: usize,
+        queue: usize,
+        run: &mut [Packet],
+        pool: &mut Pool,
+    ) {
+        let Some(port) = self.ports.get_mut(to).filter(|port| !port.queues.is_empty()) else {
+            return self.count(source, PortCounter::DropNoPort, run.len());
+        };
+        let queues = port.queues.len();
+        let exit = &mut port.queues[if queue < queues { queue } else { queue % queues }];
+        let mut sent = exit.transmit(run, pool);
+        if sent.taken < run.len() {
+            exit.flush(pool);
+            let more = exit.transmit(&mut run[sent.taken..], pool);
+            sent = Sent {
+                taken: sent.taken + more.taken,
+                packets: sent.packets + more.packets,
+                bytes: sent.bytes + more.bytes,
+            };
+        }
+        port.counters.add(PortCounter::SentPackets, sent.packets as u64);
+        port.counters.add(PortCounter::SentBytes, sent.bytes);
+        self.count(to, PortCounter::DropTransmitLength, sent.taken - sent.packets);
+        self.count(to, PortCounter::DropTransmitFull, run.len() - sent.taken);
+    }
+
+    fn give_to_kernel(&mut self, source: usize, run: &mut [Packet], pool: &mut Pool) {
+        let port = &mut self.ports[source];
+        let Some(path) = port.kernel.as_mut() else {
+            return self.count(source, PortCounter::DropNoKernelPeer, run.len());
+        };
+        let (mut given, mut over_budget) = (0, 0);
+        let (within, beyond) = run.split_at_mut(self.kernel_left.min(run.len()));
+        self.kernel_left -= within.len();
+        let mut tried = within.len();
+        if !within.is_empty() {
+            given += path.queue.transmit(within, pool).packets;
+        }
+        for packet in beyond {
+            if self.control_left > 0 && is_control(packet.bytes()) {
+                self.control_left -= 1;
+                tried += 1;
+                given += path.queue.transmit(std::slice::from_mut(packet), pool).packets;
+            } else {
+                over_budget += 1;
+            }
+        }
+        self.count(source, PortCounter::ToKernelPackets, given);
+        self.count(source, PortCounter::DropKernelFull, tried - given);
+        self.count(source, PortCounter::DropKernelBudget, over_budget);
+    }
+}
+
+/// Whether a frame keeps the network itself alive: ARP, ICMP, ICMPv6 (which includes neighbour
+/// discovery), behind at most one VLAN tag.
+fn is_control(frame: &[u8]) -> bool {
+    const VLAN: [u8; 2] = [0x81, 0x00];
+    let tag = if frame.get(12..14) == Some(&VLAN) { 4 } else { 0 };
+    match frame.get(12 + tag..14 + tag) {
+        Some([0x08, 0x06]) => true,
+        Some([0x08, 0x00]) => frame.get(23 + tag) == Some(&1),
+        Some([0x86, 0xdd]) => frame.get(20 + tag) == Some(&58),
+        _ => false,
+    }
+}

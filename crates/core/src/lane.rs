@@ -1,0 +1,210 @@
+//! The world of one core.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCounters};
+
+use crate::dispatch::Dispatch;
+use crate::idle::Rest;
+use crate::{App, Burst, Idle, Pool, Port, Queue, Statistics, Turn, now};
+
+/// How often a lane asks its queues for their losses, in nanoseconds.
+const STATISTICS_PERIOD: u64 = 100_000_000;
+/// How long a closing lane tries to send what its ports still hold, in nanoseconds.
+const DRAIN: u64 = 500_000_000;
+
+/// What a lane is made of.
+pub struct LaneParts {
+    /// The frames of all its ports.
+    pub pool: Pool,
+    /// An entry for each configured port, in the order of their numbers.
+    pub ports: Vec<Port>,
+    /// Written by this lane only.
+    pub counters: LaneCounters,
+    /// The most packets shown to the application at once, and the most that it may make in a turn.
+    pub burst: usize,
+    /// The most packets that a turn gives to Linux, besides a share for ARP and ICMP.
+    pub kernel_budget: usize,
+    /// What to do when nothing arrives.
+    pub idle: Idle,
+}
+
+/// One thread's part of a network application: queues of the ports, an instance of the application, a
+/// pool of frames, counters. Lanes share nothing that they both write.
+pub struct Lane<A> {
+    app: A,
+    exits: Dispatch,
+    burst: Burst,
+    turn: Turn,
+    rest: Rest,
+    statistics_due: u64,
+}
+
+impl<A: App> Lane<A> {
+    /// Puts a lane together. All its memory is allocated here.
+    pub fn new(app: A, parts: LaneParts) -> Self {
+        let LaneParts { pool, ports, counters, burst, kernel_budget, idle } = parts;
+        counters.publish(LaneCounter::PoolFrames, pool.frames() as u64);
+        Self {
+            app,
+            burst: Burst::new(burst),
+            turn: Turn::new(pool, burst, counters),
+            exits: Dispatch::new(ports, kernel_budget),
+            rest: Rest::new(idle, None),
+            statistics_due: 0,
+        }
+    }
+
+    /// One turn: receive, show to the application, carry out its verdicts, send everything, publish.
+    /// Returns how much there was to do; 0 means that the lane may rest.
+    pub fn turn(&mut self) -> usize {
+        let mut work = 0;
+        self.turn.begin();
+        self.exits.begin();
+        for port in 0..self.exits.ports.len() {
+            for queue in 0..self.exits.ports[port].queues.len() {
+                self.exits.receive((port, queue), &mut self.burst, &mut self.turn.pool);
+                if !self.burst.is_empty() {
+                    work += self.burst.len();
+                    self.app.process(self.burst.packets(), &mut self.turn);
+                    self.exits.dispatch(queue, &mut self.burst, &mut self.turn.pool);
+                }
+            }
+            work += self.exits.relay_from_kernel(port, &mut self.burst, &mut self.turn.pool);
+        }
+        self.app.turn(&mut self.turn);
+        work += self.turn.outbox.len();
+        if !self.turn.outbox.is_empty() {
+            self.exits.originate(&mut self.turn.outbox, &mut self.turn.pool);
+        }
+        work += usize::from(self.flush());
+        work += usize::from(self.turn.is_awake());
+        if self.turn.now() >= self.statistics_due {
+            self.publish_statistics();
+        }
+        self.turn.counters.publish(LaneCounter::Turn, self.turn.number());
+        work
+    }
+
+    /// Turns until `stop` is set, then returns all frames and ends. The number that it returns is that
+    /// of the frames that did not come back: 0, or something is wrong.
+    pub fn run(&mut self, stop: &AtomicBool) -> usize {
+        while !stop.load(Ordering::Relaxed) {
+            if self.turn() > 0 {
+                self.turn.counters.add(LaneCounter::BusyTurns, 1);
+                self.rest.reset();
+            } else {
+                self.rest();
+            }
+        }
+        self.close()
+    }
+
+    /// What must be watched for the lane to be woken by arrivals: the interrupts of all its queues, or
+    /// `None` when one has none, so that the lane can only look from time to time.
+    #[must_use]
+    pub fn interrupts(&self) -> Option<Vec<BorrowedFd<'_>>> {
+        let queues = self.exits.ports.iter().flat_map(|port| {
+            let kernel = port.kernel.as_ref().filter(|path| path.receives);
+            let kernel = kernel.map(|path| path.queue.as_ref());
+            port.queues.iter().map(AsRef::as_ref).chain(kernel)
+        });
+        queues.map(Queue::interrupt).collect()
+    }
+
+    /// Lets the lane wait on an epoll instance that watches all of [`interrupts`](Self::interrupts).
+    pub fn wait_on(&mut self, epoll: OwnedFd, idle: Idle) {
+        self.rest = Rest::new(idle, Some(epoll));
+    }
+
+    /// The lane's counters; [`LaneCounter::Thread`] and [`LaneCounter::Cpu`] are for its thread to set.
+    #[must_use]
+    pub fn counters(&self) -> &LaneCounters {
+        &self.turn.counters
+    }
+
+    /// The application.
+    pub fn app(&mut self) -> &mut A {
+        &mut self.app
+    }
+
+    fn flush(&mut self) -> bool {
+        let mut pending = false;
+        for port in &mut self.exits.ports {
+            for queue in &mut port.queues {
+                pending |= queue.flush(&mut self.turn.pool);
+            }
+            if let Some(path) = &mut port.kernel {
+                pending |= path.queue.flush(&mut self.turn.pool);
+            }
+        }
+        pending
+    }
+
+    fn rest(&mut self) {
+        let Some(sleep) = self.rest.decide(self.turn.next_deadline()) else {
+            return std::hint::spin_loop();
+        };
+        let counters = &self.turn.counters;
+        let before = now();
+        counters.publish(LaneCounter::Asleep, 1);
+        self.rest.sleep(sleep);
+        counters.publish(LaneCounter::Asleep, 0);
+        counters.add(LaneCounter::Sleeps, 1);
+        counters.add(LaneCounter::SleptNanoseconds, now() - before);
+    }
+
+    fn publish_statistics(&mut self) {
+        self.statistics_due = self.turn.now() + STATISTICS_PERIOD;
+        let free = self.turn.pool.free() as u64;
+        self.turn.counters.publish(LaneCounter::PoolFree, free);
+        for port in &mut self.exits.ports {
+            let kernel = port.kernel.as_mut().map(|path| &mut path.queue);
+            let total =
+                port.queues.iter_mut().chain(kernel).fold(Statistics::default(), |total, queue| {
+                    let queue = queue.statistics();
+                    Statistics {
+                        no_frame: total.no_frame + queue.no_frame,
+                        receive_length: total.receive_length + queue.receive_length,
+                        device_full: total.device_full + queue.device_full,
+                        device_invalid: total.device_invalid + queue.device_invalid,
+                        transmit_error: total.transmit_error + queue.transmit_error,
+                        device_no_frames: total.device_no_frames + queue.device_no_frames,
+                    }
+                });
+            publish(&port.counters, total);
+        }
+    }
+
+    /// Sends what the ports still hold, for a bounded time, closes them and takes all frames back.
+    pub fn close(&mut self) -> usize {
+        let end = now() + DRAIN;
+        while self.flush() && now() < end {
+            std::hint::spin_loop();
+        }
+        self.publish_statistics();
+        let pool = &mut self.turn.pool;
+        for port in &mut self.exits.ports {
+            port.queues.iter_mut().for_each(|queue| queue.close(pool));
+            if let Some(path) = &mut port.kernel {
+                path.queue.close(pool);
+            }
+        }
+        self.turn.counters.publish(LaneCounter::PoolFree, pool.free() as u64);
+        self.turn.counters.publish(LaneCounter::Ended, 1);
+        pool.frames() - pool.free()
+    }
+}
+
+fn publish(counters: &PortCounters, losses: Statistics) {
+    counters.store(PortCounter::DropNoFrame, losses.no_frame);
+    counters.store(PortCounter::DropReceiveLength, losses.receive_length);
+    counters.store(PortCounter::DropDeviceFull, losses.device_full);
+    counters.store(PortCounter::DropDeviceInvalid, losses.device_invalid);
+    counters.store(PortCounter::DropTransmitError, losses.transmit_error);
+    counters.store(PortCounter::DeviceNoFrames, losses.device_no_frames);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,239 @@
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use fastlane_table::SharedMemory;
+use fastlane_table::counters::Counters;
+
+use super::*;
+use crate::{Frame, KernelPath, Packet, PortId, RawVerdict, Sent, Verdict};
+
+/// A queue in plain memory: receives the lengths it was given, keeps what it sends until a flush.
+struct Wire {
+    arrivals: VecDeque<usize>,
+    port: PortId,
+    space: usize,
+    held: Vec<Frame>,
+    sent: Arc<AtomicUsize>,
+}
+
+impl Queue for Wire {
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        while burst.room() > 0 && !self.arrivals.is_empty() {
+            let Some(frame) = pool.take() else { return };
+            let length = self.arrivals.pop_front().unwrap();
+            let packet = pool.packet(frame, pool.data_offset(), length, self.port).unwrap();
+            burst.push(packet).unwrap();
+        }
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], _: &mut Pool) -> Sent {
+        let mut sent = Sent::default();
+        for packet in packets {
+            if self.held.len() == self.space {
+                break;
+            }
+            sent.bytes += packet.len() as u64;
+            sent.taken += 1;
+            sent.packets += 1;
+            self.held.extend(packet.take_frame());
+        }
+        sent
+    }
+
+    fn flush(&mut self, pool: &mut Pool) -> bool {
+        self.sent.fetch_add(self.held.len(), Ordering::Relaxed);
+        self.held.drain(..).for_each(|frame| pool.give(frame));
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        Statistics { device_full: 3, ..Statistics::default() }
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.flush(pool);
+    }
+}
+
+struct Bench {
+    counters: Counters,
+    sent: [Arc<AtomicUsize>; 3],
+}
+
+impl Bench {
+    fn sent(&self, wire: usize) -> usize {
+        self.sent[wire].load(Ordering::Relaxed)
+    }
+
+    fn count(&self, port: usize, counter: PortCounter) -> u64 {
+        self.counters.port(0, port).load(counter)
+    }
+}
+
+/// Port 0 with a kernel path, port 1 without, port 2 without queues.
+fn lane<A: App>(app: A, arrivals: &[usize], space: usize) -> (Lane<A>, Bench) {
+    let counters = Counters::create(1, 3).unwrap();
+    let sent: [Arc<AtomicUsize>; 3] = std::array::from_fn(|_| Arc::default());
+    let wire = |port: usize, arrivals: &[usize], space| -> Box<dyn Queue> {
+        let sent = Arc::clone(&sent[port]);
+        let arrivals = arrivals.iter().copied().collect();
+        Box::new(Wire { arrivals, port: PortId(port as u16), space, held: Vec::new(), sent })
+    };
+    let kernel = KernelPath { queue: wire(2, &[], 1000), receives: false };
+    let port = |number, queues, kernel| Port { queues, kernel, counters: counters.port(0, number) };
+    let ports = vec![
+        port(0, vec![wire(0, arrivals, space)], Some(kernel)),
+        port(1, vec![wire(1, &[], space)], None),
+        port(2, vec![], None),
+    ];
+    let memory = SharedMemory::create("lane-test", 256 * 2048).unwrap();
+    let parts = LaneParts {
+        pool: Pool::new(memory, 2048, 192).unwrap(),
+        ports,
+        counters: counters.lane(0),
+        burst: 32,
+        kernel_budget: 8,
+        idle: Idle::Busy,
+    };
+    (Lane::new(app, parts), Bench { counters, sent })
+}
+
+#[test]
+fn each_verdict_goes_its_way_whatever_the_order() {
+    let verdicts = [
+        Verdict::Reflect,
+        Verdict::Forward(PortId(1)),
+        Verdict::Drop,
+        Verdict::Kernel,
+        Verdict::Forward(PortId(2)),
+        Verdict::Forward(PortId(99)),
+    ];
+    let mut next = 0;
+    let app = move |_: &mut Packet| {
+        next += 1;
+        verdicts[(next - 1) % verdicts.len()]
+    };
+    let (mut lane, bench) = lane(app, &[60; 30], 1000);
+    assert_eq!(lane.turn(), 30);
+    assert_eq!([bench.sent(0), bench.sent(1), bench.sent(2)], [5, 5, 5]);
+    assert_eq!(bench.count(0, PortCounter::DropNoPort), 10);
+    assert_eq!(bench.count(0, PortCounter::VerdictForward), 15);
+    assert_eq!(bench.count(0, PortCounter::VerdictDrop), 5);
+    assert_eq!(bench.count(1, PortCounter::SentBytes), 300);
+    assert_eq!(bench.count(0, PortCounter::ReceivedBytes), 1800);
+    assert_eq!(bench.count(0, PortCounter::DropDeviceFull), 3);
+    assert_eq!(lane.close(), 0, "all frames come back");
+}
+
+/// Labels with words that mean nothing.
+struct Mumble;
+
+impl App for Mumble {
+    fn process(&mut self, packets: &mut [Packet], _: &mut Turn) {
+        for (index, packet) in packets.iter_mut().enumerate() {
+            packet.set_raw_verdict(RawVerdict(0x0400_0001 + index as u32));
+        }
+    }
+}
+
+#[test]
+fn a_word_that_is_no_verdict_is_a_drop_with_its_own_counter() {
+    let (mut lane, bench) = lane(Mumble, &[60; 7], 1000);
+    lane.turn();
+    assert_eq!(bench.count(0, PortCounter::DropBadVerdict), 7);
+    assert_eq!(lane.close(), 0);
+}
+
+#[test]
+fn a_full_queue_is_flushed_once_and_the_rest_is_counted() {
+    let (mut lane, bench) = lane(|_: &mut Packet| Verdict::Reflect, &[60; 30], 10);
+    lane.turn();
+    assert_eq!(bench.sent(0), 20, "ten, a flush, ten more");
+    assert_eq!(bench.count(0, PortCounter::SentPackets), 20);
+    assert_eq!(bench.count(0, PortCounter::DropTransmitFull), 10);
+    assert_eq!(lane.close(), 0);
+}
+
+#[test]
+fn linux_gets_no_more_than_its_budget_and_arp_a_share_of_its_own() {
+    let mut number = 0;
+    let app = move |packet: &mut Packet| {
+        number += 1;
+        let ethertype: [u8; 2] = if number > 20 { [0x08, 0x06] } else { [0x08, 0x00] };
+        packet.bytes_mut()[12..14].copy_from_slice(&ethertype);
+        Verdict::Kernel
+    };
+    let (mut lane, bench) = lane(app, &[60; 30], 1000);
+    lane.turn();
+    assert_eq!(bench.count(0, PortCounter::ToKernelPackets), 8 + 2);
+    assert_eq!(bench.count(0, PortCounter::DropKernelBudget), 20);
+    assert_eq!(bench.sent(2), 10);
+    assert_eq!(lane.close(), 0);
+}
+
+#[test]
+fn kernel_without_a_way_there_is_counted() {
+    let app = |packet: &mut Packet| {
+        packet.set_port(PortId(1));
+        Verdict::Kernel
+    };
+    let (mut lane, bench) = lane(app, &[60; 3], 1000);
+    lane.turn();
+    assert_eq!(bench.count(1, PortCounter::DropNoKernelPeer), 3);
+    assert_eq!(lane.close(), 0);
+}
+
+/// Makes and copies packets without end, and swaps the ones that it was shown with its own.
+struct Greedy {
+    refused: usize,
+}
+
+impl App for Greedy {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        packets.reverse();
+        for packet in packets {
+            packet.set_verdict(Verdict::Reflect);
+            if let Some(copy) = turn.copy(packet) {
+                copy.set_verdict(Verdict::Forward(PortId(1)));
+                std::mem::swap(copy, packet);
+            }
+        }
+    }
+
+    fn turn(&mut self, turn: &mut Turn) {
+        while let Some(packet) = turn.new_packet(PortId(1)) {
+            packet.append(60).unwrap().fill(1);
+        }
+        self.refused += 1;
+    }
+}
+
+#[test]
+fn an_application_makes_a_bounded_number_of_packets_and_loses_none() {
+    let (mut lane, bench) = lane(Greedy { refused: 0 }, &[60; 10], 1000);
+    lane.turn();
+    assert_eq!(lane.app().refused, 1);
+    assert_eq!((bench.sent(0), bench.sent(1)), (10, 32));
+    let lane_counters = bench.counters.lane(0);
+    assert_eq!(lane_counters.load(LaneCounter::NewPackets), 32);
+    assert_eq!(lane_counters.load(LaneCounter::NewRefused), 1);
+    assert_eq!(lane_counters.load(LaneCounter::Turn), 1);
+    assert_eq!(lane.close(), 0);
+}
+
+#[test]
+fn a_stopped_lane_returns_everything() {
+    let (mut lane, bench) = lane(|_: &mut Packet| Verdict::Reflect, &[60; 500], 1000);
+    for _ in 0..20 {
+        lane.turn();
+    }
+    assert_eq!(lane.run(&AtomicBool::new(true)), 0);
+    assert_eq!(bench.sent(0), 500);
+    assert_eq!(bench.counters.lane(0).load(LaneCounter::Ended), 1);
+    assert_eq!(bench.counters.lane(0).load(LaneCounter::PoolFree), 256);
+}

@@ -1,0 +1,76 @@
+use super::*;
+
+fn pool(frames: usize) -> Pool {
+    let memory = SharedMemory::create("pool-test", frames * 2048).unwrap();
+    Pool::new(memory, 2048, 192).unwrap()
+}
+
+#[test]
+fn frames_go_out_and_come_back() {
+    let mut pool = pool(4);
+    let frames: Vec<Frame> = std::iter::from_fn(|| pool.take()).collect();
+    assert_eq!((frames.len(), pool.free()), (4, 0));
+    for frame in frames {
+        pool.give(frame);
+    }
+    assert_eq!(pool.free(), 4);
+}
+
+#[test]
+fn a_frame_of_another_pool_is_not_accepted() {
+    let (mut ours, mut other) = (pool(2), pool(2));
+    let stranger = other.take().unwrap();
+    let stranger = ours.packet(stranger, 256, 60, PortId(0)).unwrap_err();
+    ours.give(stranger);
+    assert_eq!((ours.free(), other.free()), (2, 1));
+}
+
+#[test]
+fn a_packet_outside_its_frame_is_refused() {
+    let mut pool = pool(1);
+    let mut frame = pool.take().unwrap();
+    for (offset, length) in [(0, 60), (63, 60), (64, 1985), (2048, 1), (4096, 0), (usize::MAX, 1)] {
+        frame = pool.packet(frame, offset, length, PortId(0)).unwrap_err();
+    }
+    let mut packet = pool.packet(frame, 64, 1984, PortId(0)).unwrap();
+    assert_eq!((packet.headroom(), packet.tailroom(), packet.len()), (0, 0, 1984));
+    pool.release(&mut packet);
+    pool.release(&mut packet); // the second finds nothing
+    assert_eq!(pool.free(), 1);
+}
+
+#[test]
+fn a_packet_outlives_its_pool_safely() {
+    let mut pool = pool(1);
+    let frame = pool.take().unwrap();
+    let mut packet = pool.packet(frame, 256, 60, PortId(0)).unwrap();
+    drop(pool);
+    packet.bytes_mut().fill(7);
+    assert_eq!(packet.bytes()[59], 7);
+}
+
+#[test]
+fn lent_frames_are_known_by_their_addresses() {
+    let mut pool = pool(3);
+    let frame = pool.take().unwrap();
+    let packet = pool.packet(frame, 300, 60, PortId(0)).unwrap();
+    let address = pool.offset_of(&packet).unwrap();
+    assert_eq!(address % 2048, 300);
+    let mut packet = packet;
+    let frame = packet.take_frame().unwrap();
+    assert_eq!(pool.lend(frame), Some(address - 300));
+    // SAFETY: the frame was lent above and is reclaimed once.
+    let frame = unsafe { pool.reclaim(address) }.unwrap();
+    // SAFETY: outside, so nothing is made.
+    assert!(unsafe { pool.reclaim(3 * 2048) }.is_none());
+    pool.give(frame);
+    assert_eq!(pool.free(), 3);
+}
+
+#[test]
+fn odd_sizes_are_refused() {
+    for (size, headroom) in [(1000, 0), (256, 0), (131_072, 0), (512, 400), (8192, 0)] {
+        let memory = SharedMemory::create("pool-test", 4096).unwrap();
+        assert!(Pool::new(memory, size, headroom).is_none(), "{size} {headroom}");
+    }
+}

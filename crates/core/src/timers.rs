@@ -1,0 +1,68 @@
+//! Timers of a lane.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Pending timers, at most [`Timers::CAPACITY`].
+#[derive(Debug)]
+pub(crate) struct Timers {
+    heap: BinaryHeap<Reverse<(u64, u64)>>,
+}
+
+impl Timers {
+    /// Enough for one timer for each of many sessions; more belong into a wheel of the application's.
+    pub(crate) const CAPACITY: usize = 65536;
+
+    pub(crate) fn new() -> Self {
+        Self { heap: BinaryHeap::with_capacity(Self::CAPACITY) }
+    }
+
+    /// False when there are too many.
+    pub(crate) fn start(&mut self, deadline: u64, key: u64) -> bool {
+        let fits = self.heap.len() < Self::CAPACITY;
+        if fits {
+            self.heap.push(Reverse((deadline, key)));
+        }
+        fits
+    }
+
+    /// The key of a timer whose deadline is not after `now`, earliest first.
+    pub(crate) fn expired(&mut self, now: u64) -> Option<u64> {
+        let Reverse((deadline, _)) = self.heap.peek()?;
+        if *deadline > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse((_, key))| key)
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((deadline, _))| *deadline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_expire_in_order_and_not_early() {
+        let mut timers = Timers::new();
+        for (deadline, key) in [(30, 3), (10, 1), (20, 2)] {
+            assert!(timers.start(deadline, key));
+        }
+        assert_eq!(timers.next_deadline(), Some(10));
+        assert_eq!(timers.expired(9), None);
+        assert_eq!(timers.expired(20), Some(1));
+        assert_eq!(timers.expired(20), Some(2));
+        assert_eq!(timers.expired(20), None);
+        assert_eq!(timers.expired(u64::MAX), Some(3));
+        assert_eq!(timers.next_deadline(), None);
+    }
+
+    #[test]
+    fn too_many_timers_are_refused() {
+        let mut timers = Timers::new();
+        assert!((0..Timers::CAPACITY as u64).all(|key| timers.start(key, key)));
+        assert!(!timers.start(0, 0));
+    }
+}

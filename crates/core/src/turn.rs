@@ -1,0 +1,140 @@
+//! What an application can ask of its lane.
+
+use fastlane_table::counters::{LaneCounter, LaneCounters};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::timers::Timers;
+use crate::{Burst, Packet, Pool, PortId, Verdict};
+
+/// Nanoseconds of `CLOCK_MONOTONIC`: the same clock in every process of the machine.
+#[inline]
+#[must_use]
+pub fn now() -> u64 {
+    let time = clock_gettime(ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// One turn of a lane: its time, its timers, and packets of the application's own.
+#[derive(Debug)]
+pub struct Turn {
+    pub(crate) pool: Pool,
+    pub(crate) outbox: Burst,
+    pub(crate) counters: LaneCounters,
+    timers: Timers,
+    now: u64,
+    number: u64,
+    awake: bool,
+}
+
+impl Turn {
+    pub(crate) fn new(pool: Pool, outbox: usize, counters: LaneCounters) -> Self {
+        let outbox = Burst::new(outbox);
+        Self { pool, outbox, counters, timers: Timers::new(), now: now(), number: 0, awake: false }
+    }
+
+    #[inline]
+    pub(crate) fn begin(&mut self) {
+        self.now = now();
+        self.number += 1;
+        self.awake = false;
+    }
+
+    /// When this turn began, in nanoseconds of `CLOCK_MONOTONIC`; read once a turn.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The number of this turn; the first is 1.
+    #[inline]
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// A new, empty packet, already labelled `Forward(port)`; it leaves in this turn. `None`, which is
+    /// counted, when the pool has no frame or the turn has made its share (a burst size) already.
+    #[inline]
+    #[must_use]
+    pub fn new_packet(&mut self, port: PortId) -> Option<&mut Packet> {
+        self.originate(port, 0, Verdict::Forward(port))
+    }
+
+    /// A copy of a packet, with its port, a partial checksum, and the label `Drop` until it gets
+    /// another; refused as in [`new_packet`](Self::new_packet), also when it does not fit a frame.
+    #[must_use]
+    pub fn copy(&mut self, packet: &Packet) -> Option<&mut Packet> {
+        let copy = self.originate(packet.port(), packet.len(), Verdict::Drop)?;
+        copy.bytes_mut().copy_from_slice(packet.bytes());
+        copy.set_partial_checksum(packet.partial_checksum());
+        Some(copy)
+    }
+
+    fn originate(&mut self, port: PortId, length: usize, verdict: Verdict) -> Option<&mut Packet> {
+        let made = self.make(port, length);
+        let counter =
+            if made.is_some() { LaneCounter::NewPackets } else { LaneCounter::NewRefused };
+        self.counters.add(counter, 1);
+        let mut packet = made?;
+        packet.set_verdict(verdict);
+        self.awake = true;
+        if let Err(mut packet) = self.outbox.push(packet) {
+            self.pool.release(&mut packet); // not reached: `make` found room
+        }
+        self.outbox.last()
+    }
+
+    fn make(&mut self, port: PortId, length: usize) -> Option<Packet> {
+        if self.outbox.room() == 0 {
+            return None;
+        }
+        let frame = self.pool.take()?;
+        match self.pool.packet(frame, self.pool.data_offset(), length, port) {
+            Ok(packet) => Some(packet),
+            Err(frame) => {
+                self.pool.give(frame);
+                None
+            }
+        }
+    }
+
+    /// How many packets this turn can still make, if the pool has the frames.
+    #[inline]
+    #[must_use]
+    pub fn new_packets_left(&self) -> usize {
+        self.outbox.room().min(self.pool.free())
+    }
+
+    /// Starts a timer: `key` comes out of [`expired`](Self::expired) in the first turn that begins
+    /// `after` nanoseconds from now or later. False, which is counted, when 65,536 are pending.
+    #[must_use]
+    pub fn start_timer(&mut self, after: u64, key: u64) -> bool {
+        let started = self.timers.start(self.now.saturating_add(after), key);
+        if !started {
+            self.counters.add(LaneCounter::TimersRefused, 1);
+        }
+        started
+    }
+
+    /// The key of the next timer that has expired, to be asked for in [`App::turn`](crate::App::turn).
+    #[must_use]
+    pub fn expired(&mut self) -> Option<u64> {
+        self.timers.expired(self.now)
+    }
+
+    /// Keeps the lane from sleeping after this turn: the application has work of its own to do soon.
+    #[inline]
+    pub fn keep_awake(&mut self) {
+        self.awake = true;
+    }
+
+    #[inline]
+    pub(crate) fn is_awake(&self) -> bool {
+        self.awake
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.timers.next_deadline()
+    }
+}

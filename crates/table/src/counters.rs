@@ -1,0 +1,249 @@
+//! The counters of an application, laid out in one memfd.
+//!
+//! ```text
+//! word   0  magic "fastlane"          5  words of a lane block
+//!        1  version                   6  words of a port block
+//!        2  lanes                     7  word of the first name
+//!        3  ports                     8  word of the first block
+//!        4  (zero)
+//! names  six words (48 bytes, zero padded UTF-8) each: lane counters, then port counters
+//! blocks lane 0, port 0 of lane 0, port 1 of lane 0, ..., lane 1, ..., then one block for each port
+//!        that the process writes outside the lanes (steering)
+//! ```
+//! Every block begins on a cache line of its own. The names are in the memory, so a reader in any
+//! language lists counters that it was not built with. Every word has one writer: the lane, or the
+//! process for the last blocks. Counters only grow, except where their name says otherwise.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::{SharedMemory, Words};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"fastlane");
+const VERSION: u64 = 1;
+const HEADER_WORDS: usize = 16;
+const NAME_WORDS: usize = 6;
+/// Words of a cache line: no two writers share one.
+const LINE: usize = 8;
+
+mod names;
+pub use names::{LaneCounter, PortCounter};
+
+/// Where everything is, computed from the numbers in the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    lanes: usize,
+    ports: usize,
+    lane_words: usize,
+    port_words: usize,
+    names: usize,
+    blocks: usize,
+}
+
+impl Layout {
+    fn of(lanes: usize, ports: usize) -> Self {
+        let lane_words = LaneCounter::ALL.len().next_multiple_of(LINE);
+        let port_words = PortCounter::ALL.len().next_multiple_of(LINE);
+        let names = LaneCounter::ALL.len() + PortCounter::ALL.len();
+        let blocks = (HEADER_WORDS + names * NAME_WORDS).next_multiple_of(LINE);
+        Self { lanes, ports, lane_words, port_words, names: HEADER_WORDS, blocks }
+    }
+
+    fn lane(&self, lane: usize) -> usize {
+        self.blocks + lane * (self.lane_words + self.ports * self.port_words)
+    }
+
+    fn port(&self, lane: usize, port: usize) -> usize {
+        self.lane(lane) + self.lane_words + port * self.port_words
+    }
+
+    /// The block of a port outside the lanes.
+    fn shared_port(&self, port: usize) -> usize {
+        self.lane(self.lanes) + port * self.port_words
+    }
+
+    fn words(&self) -> usize {
+        self.shared_port(self.ports)
+    }
+}
+
+/// All counters of an application: made by its process, read by anyone who was given the descriptor.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    memory: Arc<SharedMemory>,
+    layout: Layout,
+}
+
+impl Counters {
+    /// Creates zeroed counters.
+    ///
+    /// # Errors
+    /// When the kernel refuses the memory.
+    pub fn create(lanes: usize, ports: usize) -> io::Result<Self> {
+        let layout = Layout::of(lanes, ports);
+        let memory = Arc::new(SharedMemory::create("fastlane-counters", layout.words() * 8)?);
+        let header = Words::new(&memory, 0, layout.blocks).ok_or(io::ErrorKind::InvalidInput)?;
+        let fields = [VERSION, lanes as u64, ports as u64, 0, layout.lane_words as u64];
+        for (index, field) in fields.into_iter().enumerate() {
+            header.store(index + 1, field);
+        }
+        header.store(6, layout.port_words as u64);
+        header.store(7, layout.names as u64);
+        header.store(8, layout.blocks as u64);
+        let lane_names = LaneCounter::ALL.iter().map(|counter| counter.name());
+        let port_names = PortCounter::ALL.iter().map(|counter| counter.name());
+        for (index, name) in lane_names.chain(port_names).enumerate() {
+            let mut bytes = [0; NAME_WORDS * 8];
+            bytes[..name.len()].copy_from_slice(name.as_bytes());
+            for (word, chunk) in bytes.as_chunks::<8>().0.iter().enumerate() {
+                let at = layout.names + index * NAME_WORDS + word;
+                header.store(at, u64::from_le_bytes(*chunk));
+            }
+        }
+        header.store_release(0, MAGIC);
+        Ok(Self { memory, layout })
+    }
+
+    /// Attaches to counters made by another process of the same version.
+    ///
+    /// # Errors
+    /// When the memory does not begin with this layout, or is smaller than its header says.
+    pub fn attach(memory: SharedMemory) -> io::Result<Self> {
+        let memory = Arc::new(memory);
+        let bad =
+            |what: &str| io::Error::other(format!("not the counters of this version: {what}"));
+        let header = Words::new(&memory, 0, HEADER_WORDS).ok_or_else(|| bad("too small"))?;
+        if header.load_acquire(0) != MAGIC {
+            return Err(bad("wrong magic"));
+        }
+        if header.load(1) != VERSION {
+            return Err(bad(&format!("version {}, expected {VERSION}", header.load(1))));
+        }
+        let bounded = |index| usize::try_from(header.load(index)).ok().filter(|n| *n <= 4096);
+        let (Some(lanes), Some(ports)) = (bounded(2), bounded(3)) else {
+            return Err(bad("more than 4096 lanes or ports"));
+        };
+        let layout = Layout::of(lanes, ports);
+        let written = [layout.lane_words, layout.port_words, layout.names, layout.blocks];
+        if (0..4).any(|index| header.load(index + 5) != written[index] as u64) {
+            return Err(bad("another set of counters"));
+        }
+        if memory.len() < layout.words() * 8 {
+            return Err(bad("smaller than its header says"));
+        }
+        Ok(Self { memory, layout })
+    }
+
+    /// The memory, to be handed to a reader.
+    #[must_use]
+    pub fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
+    /// How many lanes are counted.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.layout.lanes
+    }
+
+    /// How many ports are counted.
+    #[must_use]
+    pub fn ports(&self) -> usize {
+        self.layout.ports
+    }
+
+    fn block(&self, first: usize, words: usize) -> Words {
+        Words::new(&self.memory, first, words).expect("the layout was checked against the memory")
+    }
+
+    /// The block of a lane, written by that lane only.
+    ///
+    /// # Panics
+    /// When there is no such lane.
+    #[must_use]
+    pub fn lane(&self, lane: usize) -> LaneCounters {
+        assert!(lane < self.layout.lanes, "lane {lane} of {}", self.layout.lanes);
+        LaneCounters(self.block(self.layout.lane(lane), self.layout.lane_words))
+    }
+
+    /// The block of a port in a lane, written by that lane only.
+    ///
+    /// # Panics
+    /// When there is no such lane or port.
+    #[must_use]
+    pub fn port(&self, lane: usize, port: usize) -> PortCounters {
+        assert!(lane < self.layout.lanes, "lane {lane} of {}", self.layout.lanes);
+        assert!(port < self.layout.ports, "port {port} of {}", self.layout.ports);
+        PortCounters(self.block(self.layout.port(lane, port), self.layout.port_words))
+    }
+
+    /// The block of a port that the process writes outside the lanes (what steering counted).
+    ///
+    /// # Panics
+    /// When there is no such port.
+    #[must_use]
+    pub fn shared_port(&self, port: usize) -> PortCounters {
+        assert!(port < self.layout.ports, "port {port} of {}", self.layout.ports);
+        PortCounters(self.block(self.layout.shared_port(port), self.layout.port_words))
+    }
+
+    /// A counter of a port, summed over the lanes and the process.
+    #[must_use]
+    pub fn port_total(&self, port: usize, counter: PortCounter) -> u64 {
+        let lanes = (0..self.lanes()).map(|lane| self.port(lane, port).load(counter));
+        lanes.fold(self.shared_port(port).load(counter), u64::wrapping_add)
+    }
+}
+
+/// The counters of one lane.
+#[derive(Clone, Debug)]
+pub struct LaneCounters(Words);
+
+impl LaneCounters {
+    /// Adds to a counter; only the lane itself may.
+    #[inline]
+    pub fn add(&self, counter: LaneCounter, amount: u64) {
+        self.0.add(counter as usize, amount);
+    }
+
+    /// Overwrites a counter and publishes all that was written before; only the lane itself may.
+    #[inline]
+    pub fn publish(&self, counter: LaneCounter, value: u64) {
+        self.0.store_release(counter as usize, value);
+    }
+
+    /// Reads a counter.
+    #[inline]
+    #[must_use]
+    pub fn load(&self, counter: LaneCounter) -> u64 {
+        self.0.load_acquire(counter as usize)
+    }
+}
+
+/// The counters of one port in one lane.
+#[derive(Clone, Debug)]
+pub struct PortCounters(Words);
+
+impl PortCounters {
+    /// Adds to a counter; only its one writer may.
+    #[inline]
+    pub fn add(&self, counter: PortCounter, amount: u64) {
+        self.0.add(counter as usize, amount);
+    }
+
+    /// Overwrites a counter; only its one writer may.
+    #[inline]
+    pub fn store(&self, counter: PortCounter, value: u64) {
+        self.0.store(counter as usize, value);
+    }
+
+    /// Reads a counter.
+    #[inline]
+    #[must_use]
+    pub fn load(&self, counter: PortCounter) -> u64 {
+        self.0.load(counter as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+//! The names of the counters, in the order in which they lie in memory.
+
+/// What a lane counts about itself. The first eight words are the cache line that others watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum LaneCounter {
+    /// The number of the turn that the lane has finished last; never goes back.
+    Turn,
+    /// 1 while the lane sleeps and must be woken, else 0.
+    Asleep,
+    /// The kernel's id of the lane's thread, for its CPU time; 0 before it runs.
+    Thread,
+    /// The CPU that the lane is pinned to.
+    Cpu,
+    /// 1 once the lane has returned all its frames and ended.
+    Ended,
+    /// Frames of the lane's pool.
+    PoolFrames,
+    /// Frames of the lane's pool that nobody holds, as of the last publication.
+    PoolFree,
+    /// Reserved.
+    Reserved,
+    /// Turns that found work.
+    BusyTurns,
+    /// Times that the lane went to sleep.
+    Sleeps,
+    /// Nanoseconds slept.
+    SleptNanoseconds,
+    /// Packets that the application asked for and did not get: no frame, or too many in one turn.
+    NewRefused,
+    /// Timers that the application asked for and did not get: too many.
+    TimersRefused,
+    /// Packets that the application made.
+    NewPackets,
+}
+
+impl LaneCounter {
+    /// All, in the order of memory.
+    pub const ALL: [Self; 14] = [
+        Self::Turn,
+        Self::Asleep,
+        Self::Thread,
+        Self::Cpu,
+        Self::Ended,
+        Self::PoolFrames,
+        Self::PoolFree,
+        Self::Reserved,
+        Self::BusyTurns,
+        Self::Sleeps,
+        Self::SleptNanoseconds,
+        Self::NewRefused,
+        Self::TimersRefused,
+        Self::NewPackets,
+    ];
+
+    /// The name, as it is in memory and in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Turn => "turn",
+            Self::Asleep => "asleep",
+            Self::Thread => "thread",
+            Self::Cpu => "cpu",
+            Self::Ended => "ended",
+            Self::PoolFrames => "pool_frames",
+            Self::PoolFree => "pool_free",
+            Self::Reserved => "reserved",
+            Self::BusyTurns => "busy_turns",
+            Self::Sleeps => "sleeps",
+            Self::SleptNanoseconds => "slept_nanoseconds",
+            Self::NewRefused => "new_refused",
+            Self::TimersRefused => "timers_refused",
+            Self::NewPackets => "new_packets",
+        }
+    }
+}
+
+/// What is counted about a port in a lane. A received packet is counted under exactly one verdict;
+/// one that did not leave as its verdict said is also counted under exactly one `drop_`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum PortCounter {
+    /// Packets received and shown to the application.
+    ReceivedPackets,
+    /// Their bytes, without the frame check sequence.
+    ReceivedBytes,
+    /// Packets handed to the port for sending, whatever port they came from.
+    SentPackets,
+    /// Their bytes.
+    SentBytes,
+    /// Received here, labelled `Reflect`.
+    VerdictReflect,
+    /// Received here, labelled `Forward`.
+    VerdictForward,
+    /// Received here, labelled `Kernel`.
+    VerdictKernel,
+    /// Received here, labelled `Drop`: the application's own decision.
+    VerdictDrop,
+    /// Received here, labelled `Hold`.
+    VerdictHold,
+    /// Packets given to Linux.
+    ToKernelPackets,
+    /// Packets that Linux sent out through this port.
+    FromKernelPackets,
+    /// Labelled with a value that is no verdict.
+    DropBadVerdict,
+    /// Labelled `Forward` to a port that the lane does not have.
+    DropNoPort,
+    /// The port's transmit queue was full, also after a retry.
+    DropTransmitFull,
+    /// Longer than the port can send, or empty.
+    DropTransmitLength,
+    /// Labelled `Kernel`, but the port has no way into Linux.
+    DropNoKernelPeer,
+    /// Labelled `Kernel`, beyond what a turn may give to Linux.
+    DropKernelBudget,
+    /// Labelled `Kernel`, but Linux did not take it.
+    DropKernelFull,
+    /// Labelled `Hold`, but nothing can be held.
+    DropHold,
+    /// Arrived while the lane's pool had no free frame.
+    DropNoFrame,
+    /// Arrived longer than a frame of the pool.
+    DropReceiveLength,
+    /// Dropped by the kernel or the device before the port saw it: its queue was full.
+    DropDeviceFull,
+    /// Dropped by the kernel or the device as invalid.
+    DropDeviceInvalid,
+    /// Handed over, but the device refused to send it (link down, peer gone).
+    DropTransmitError,
+    /// Times that the device wanted a frame to receive into and there was none.
+    DeviceNoFrames,
+    /// Steering: frames claimed as fast.
+    SteerClaimed,
+    /// Steering: frames left to Linux.
+    SteerPassed,
+    /// Steering: fast frames on a queue that no lane covers, left to Linux.
+    SteerUncovered,
+    /// Steering: fast frames longer than a frame of the pool, left to Linux.
+    SteerTooLong,
+}
+
+impl PortCounter {
+    /// All, in the order of memory.
+    pub const ALL: [Self; 29] = [
+        Self::ReceivedPackets,
+        Self::ReceivedBytes,
+        Self::SentPackets,
+        Self::SentBytes,
+        Self::VerdictReflect,
+        Self::VerdictForward,
+        Self::VerdictKernel,
+        Self::VerdictDrop,
+        Self::VerdictHold,
+        Self::ToKernelPackets,
+        Self::FromKernelPackets,
+        Self::DropBadVerdict,
+        Self::DropNoPort,
+        Self::DropTransmitFull,
+        Self::DropTransmitLength,
+        Self::DropNoKernelPeer,
+        Self::DropKernelBudget,
+        Self::DropKernelFull,
+        Self::DropHold,
+        Self::DropNoFrame,
+        Self::DropReceiveLength,
+        Self::DropDeviceFull,
+        Self::DropDeviceInvalid,
+        Self::DropTransmitError,
+        Self::DeviceNoFrames,
+        Self::SteerClaimed,
+        Self::SteerPassed,
+        Self::SteerUncovered,
+        Self::SteerTooLong,
+    ];
+
+    /// The name, as it is in memory and in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ReceivedPackets => "received_packets",
+            Self::ReceivedBytes => "received_bytes",
+            Self::SentPackets => "sent_packets",
+            Self::SentBytes => "sent_bytes",
+            Self::VerdictReflect => "verdict_reflect",
+            Self::VerdictForward => "verdict_forward",
+            Self::VerdictKernel => "verdict_kernel",
+            Self::VerdictDrop => "verdict_drop",
+            Self::VerdictHold => "verdict_hold",
+            Self::ToKernelPackets => "to_kernel_packets",
+            Self::FromKernelPackets => "from_kernel_packets",
+            Self::DropBadVerdict => "drop_bad_verdict",
+            Self::DropNoPort => "drop_no_port",
+            Self::DropTransmitFull => "drop_transmit_full",
+            Self::DropTransmitLength => "drop_transmit_length",
+            Self::DropNoKernelPeer => "drop_no_kernel_peer",
+            Self::DropKernelBudget => "drop_kernel_budget",
+            Self::DropKernelFull => "drop_kernel_full",
+            Self::DropHold => "drop_hold",
+            Self::DropNoFrame => "drop_no_frame",
+            Self::DropReceiveLength => "drop_receive_length",
+            Self::DropDeviceFull => "drop_device_full",
+            Self::DropDeviceInvalid => "drop_device_invalid",
+            Self::DropTransmitError => "drop_transmit_error",
+            Self::DeviceNoFrames => "device_no_frames",
+            Self::SteerClaimed => "steer_claimed",
+            Self::SteerPassed => "steer_passed",
+            Self::SteerUncovered => "steer_uncovered",
+            Self::SteerTooLong => "steer_too_long",
+        }
+    }
+
+    /// Whether it counts packets lost against their sender's will.
+    #[must_use]
+    pub fn is_drop(self) -> bool {
+        self.name().starts_with("drop_")
+    }
+}

@@ -1,0 +1,124 @@
+//! A memfd and its mapping.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Memory that can be handed to another process as a file descriptor.
+///
+/// It is created sealed against shrinking and growing, and only such memory is attached: a peer that
+/// could truncate it would kill every reader with SIGBUS (memfd_create(2), "File-sealing").
+#[derive(Debug)]
+pub struct SharedMemory {
+    file: OwnedFd,
+    start: NonNull<u8>,
+    length: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; access to its bytes is either atomic
+// (`Words`) or through pointers whose users make their own promises (core's pool).
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above; `SharedMemory` itself never reads or writes the bytes.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// Creates `length` bytes of zeroed memory; `name` appears in `/proc/PID/maps` only.
+    ///
+    /// # Errors
+    /// When the kernel refuses the memfd, its size or the mapping.
+    pub fn create(name: &str, length: usize) -> io::Result<Self> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create(name, flags)?;
+        rustix::fs::ftruncate(&file, length as u64)?;
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        Self::map(file, length, true)
+    }
+
+    /// Maps memory that another process created, for reading.
+    ///
+    /// # Errors
+    /// When `file` is not sealed against shrinking, is empty, or cannot be mapped.
+    pub fn attach_read_only(file: OwnedFd) -> io::Result<Self> {
+        let seals = rustix::fs::fcntl_get_seals(&file)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(io::Error::other("the shared memory is not sealed against shrinking"));
+        }
+        let length = usize::try_from(rustix::fs::fstat(&file)?.st_size)
+            .map_err(|_| io::Error::other("the shared memory has a negative size"))?;
+        Self::map(file, length, false)
+    }
+
+    fn map(file: OwnedFd, length: usize, writable: bool) -> io::Result<Self> {
+        let protection =
+            if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process.
+        let start = unsafe {
+            let hint = std::ptr::null_mut();
+            rustix::mm::mmap(hint, length, protection, MapFlags::SHARED, &file, 0)?
+        };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { file, start, length, writable })
+    }
+
+    /// The first byte; valid for [`len`](Self::len) bytes while `self` lives, page aligned.
+    #[must_use]
+    pub fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether nothing is mapped (never: an empty mapping is refused by the kernel).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Whether this process may write.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+}
+
+impl AsFd for SharedMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: start and length are those of the mapping made in `map`, unmapped only here.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unsealed_memory_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = rustix::fs::memfd_create("unsealed", flags).unwrap();
+        rustix::fs::ftruncate(&file, 4096).unwrap();
+        let error = SharedMemory::attach_read_only(file).unwrap_err();
+        assert!(error.to_string().contains("not sealed"), "{error}");
+    }
+
+    #[test]
+    fn sealed_memory_cannot_shrink() {
+        let memory = SharedMemory::create("sealed", 8192).unwrap();
+        assert!(rustix::fs::ftruncate(&memory.file, 4096).is_err());
+        assert_eq!(memory.len(), 8192);
+    }
+}

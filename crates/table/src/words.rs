@@ -1,0 +1,106 @@
+//! A run of 64-bit words in shared memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::SharedMemory;
+
+/// Consecutive 64-bit words of a [`SharedMemory`], each with exactly one writer.
+///
+/// Because no word has two writers, adding is a plain load and store, not a locked instruction: it
+/// costs what an addition to ordinary memory costs.
+#[derive(Clone, Debug)]
+pub struct Words {
+    memory: Arc<SharedMemory>,
+    first: usize,
+    count: usize,
+}
+
+impl Words {
+    /// The `count` words from word number `first` on, or `None` when they are not all inside.
+    #[must_use]
+    pub fn new(memory: &Arc<SharedMemory>, first: usize, count: usize) -> Option<Self> {
+        let end = first.checked_add(count)?.checked_mul(8)?;
+        (end <= memory.len()).then(|| Self { memory: Arc::clone(memory), first, count })
+    }
+
+    /// How many words there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.count, "word {index} of {}", self.count);
+        // SAFETY: `new` checked that word first + count - 1 is inside the mapping, which is page
+        // aligned and lives as long as `memory`; all access to it is atomic.
+        unsafe { self.memory.start().cast::<AtomicU64>().add(self.first + index).as_ref() }
+    }
+
+    /// Reads a word.
+    #[inline]
+    #[must_use]
+    pub fn load(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Relaxed)
+    }
+
+    /// Reads a word and everything its writer wrote before it.
+    #[inline]
+    #[must_use]
+    pub fn load_acquire(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    /// Adds to a word of which the caller is the only writer. Read-only memory is left as it is.
+    #[inline]
+    pub fn add(&self, index: usize, amount: u64) {
+        let sum = self.load(index).wrapping_add(amount);
+        self.store(index, sum);
+    }
+
+    /// Overwrites a word of which the caller is the only writer.
+    #[inline]
+    pub fn store(&self, index: usize, value: u64) {
+        if self.memory.is_writable() {
+            self.word(index).store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Overwrites a word and publishes everything written before it.
+    #[inline]
+    pub fn store_release(&self, index: usize, value: u64) {
+        if self.memory.is_writable() {
+            self.word(index).store(value, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_inside() {
+        let memory = Arc::new(SharedMemory::create("words", 4096).unwrap());
+        assert!(Words::new(&memory, 0, 513).is_none());
+        assert!(Words::new(&memory, usize::MAX, 2).is_none());
+        let words = Words::new(&memory, 510, 2).unwrap();
+        words.add(1, 7);
+        words.add(1, 5);
+        assert_eq!((words.load(0), words.load_acquire(1)), (0, 12));
+    }
+
+    #[test]
+    #[should_panic(expected = "word 2 of 2")]
+    fn a_word_outside_is_refused() {
+        let memory = Arc::new(SharedMemory::create("words", 4096).unwrap());
+        let _ = Words::new(&memory, 0, 2).unwrap().load(2);
+    }
+}
