@@ -1,1 +1,21 @@
-//! To be filled.
+//! Steering: which frames of an interface are fast, and which stay in Linux.
+//!
+//! [`Rules`] is the list an author writes. It is judged in two places that must agree:
+//! [`Rules::matches`] in Rust is the reference, and the eBPF programs in `bpf/steer.bpf.c`, which
+//! [`Program`] loads and attaches, do the same inside the kernel. `tests/agreement.rs` compares
+//! them over random rules and frames.
+//!
+//! With no rules every frame is fast. With rules a frame is fast when any rule matches, except that
+//! an IP fragment never is (see [`Rules::matches`]).
+
+#![forbid(unsafe_code)]
+
+mod encode;
+mod error;
+mod matcher;
+mod program;
+mod rule;
+
+pub use error::ProgramError;
+pub use program::{Counts, Entry, MAX_QUEUES, Program, Settings, Trial, XdpMode};
+pub use rule::{Field, MAX_RULES, PortRange, Prefix, Rule, RuleError, RuleFault, Rules};

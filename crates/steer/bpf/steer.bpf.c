@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//
+// Steering in the kernel: decides for each frame whether it is fast. The reference is
+// crates/steer/src/matcher.rs; tests/agreement.rs compares the two. Built by ./build, loaded by
+// src/program.rs. Needs only the kernel's UAPI headers and libbpf's macros: Linux 6.1 or newer.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/in.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define MAX_RULES 64
+#define MAX_QUEUES 1024
+#define MAX_TAGS 2
+#define MAX_EXTENSIONS 6
+#define GTP_U_PORT 2152
+#define WHOLE_FRAME 0x40000
+
+// The UAPI headers do not name these.
+#define NEXT_HOP_BY_HOP 0
+#define NEXT_ROUTING 43
+#define NEXT_FRAGMENT 44
+#define NEXT_DESTINATION 60
+
+// What is known of a frame, and what a rule needs to be known.
+#define KNOWS_IPV4 (1 << 0)
+#define KNOWS_IPV6 (1 << 1)
+#define KNOWS_PROTOCOL (1 << 2)
+#define KNOWS_UDP (1 << 3)
+#define KNOWS_TCP (1 << 4)
+#define KNOWS_GTP_U (1 << 5)
+#define KNOWS_ALL 0x3f
+// The rule compares addresses.
+#define HAS_PREFIX (1 << 16)
+#define ANY_PROTOCOL 0x100
+
+// Laid out by src/encode.rs: words in the machine's byte order, addresses in the network's.
+struct rule {
+	__u32 needs;
+	__u32 ethertype; // 0: any
+	__u32 protocol;
+	__u32 port_first;
+	__u32 port_last;
+	__u32 source[4];
+	__u32 source_mask[4];
+	__u32 destination[4];
+	__u32 destination_mask[4];
+};
+
+struct steering {
+	__u32 count;
+	__u32 max_length;
+	__u32 mark;
+	__u32 reenter_ifindex;
+	struct rule rules[MAX_RULES];
+};
+
+// In the order of `Counts` in src/program.rs.
+enum count { CLAIMED, PASSED, UNCOVERED, TOO_LONG, REENTERED, COUNTS };
+
+struct counts {
+	__u64 of[COUNTS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct steering);
+} steering SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct counts);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, MAX_QUEUES);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} sockets SEC(".maps");
+
+// What could be read from a frame; a field is valid when `knows` says so. The kernel's verifier
+// follows it through match() with unknown values, because match() is a function of its own.
+struct key {
+	__u32 knows;
+	__u32 fragment;
+	__u32 ethertype; // 0: the frame ends before it
+	__u32 protocol;
+	__u32 port;
+	__u32 source[4];
+	__u32 destination[4];
+};
+
+// Where headers are read from: an XDP frame directly, a socket buffer by a helper.
+struct frame {
+	struct xdp_md *xdp;
+	struct __sk_buff *skb;
+};
+
+// Copies `size` octets at `offset`, when the frame has them. `size` is a constant.
+static __always_inline int read_bytes(const struct frame *frame, __u32 offset, void *to, __u32 size)
+{
+	if (frame->skb)
+		return bpf_skb_load_bytes(frame->skb, offset, to, size) == 0;
+
+	void *end = (void *)(long)frame->xdp->data_end;
+	void *from = (void *)(long)frame->xdp->data;
+
+	// The verifier follows packet pointers over 16 bits; headers never lie that far in.
+	if (offset > 0x3fff)
+		return 0;
+	from += offset;
+	if (from + size > end)
+		return 0;
+	__builtin_memcpy(to, from, size);
+	return 1;
+}
+
+static __always_inline int is_vlan(__u16 ethertype)
+{
+	return ethertype == bpf_htons(ETH_P_8021Q) || ethertype == bpf_htons(ETH_P_8021AD);
+}
+
+static __always_inline int is_extension(__u8 next)
+{
+	return next == NEXT_HOP_BY_HOP || next == NEXT_ROUTING || next == NEXT_DESTINATION;
+}
+
+// RFC 768, RFC 9293 3.1, 3GPP TS 29.281 5.1.
+static __always_inline void read_transport(const struct frame *frame, __u32 offset, __u8 protocol,
+					   struct key *key)
+{
+	if (protocol == IPPROTO_UDP) {
+		__u16 udp[4], gtp[4];
+
+		if (!read_bytes(frame, offset, udp, sizeof(udp)))
+			return;
+		key->knows |= KNOWS_UDP;
+		key->port = bpf_ntohs(udp[1]);
+		// Version 1 in the upper three bits, protocol type GTP in the fourth.
+		if (udp[1] == bpf_htons(GTP_U_PORT) &&
+		    read_bytes(frame, offset + sizeof(udp), gtp, sizeof(gtp)) &&
+		    *(__u8 *)gtp >> 4 == 3)
+			key->knows |= KNOWS_GTP_U;
+	} else if (protocol == IPPROTO_TCP) {
+		__u16 tcp[10];
+
+		if (!read_bytes(frame, offset, tcp, sizeof(tcp)))
+			return;
+		key->knows |= KNOWS_TCP;
+		key->port = bpf_ntohs(tcp[1]);
+	}
+}
+
+// RFC 791 3.1.
+static __always_inline void read_ipv4(const struct frame *frame, __u32 offset, struct key *key)
+{
+	__u32 header[5];
+	__u8 *octets = (__u8 *)header;
+
+	if (!read_bytes(frame, offset, header, sizeof(header)))
+		return;
+	__u32 length = (octets[0] & 0xf) * 4;
+	if (octets[0] >> 4 != 4 || length < sizeof(header))
+		return;
+	key->knows |= KNOWS_IPV4 | KNOWS_PROTOCOL;
+	key->source[0] = header[3];
+	key->destination[0] = header[4];
+	key->protocol = octets[9];
+	// More-fragments flag or an offset.
+	key->fragment = *(__u16 *)(octets + 6) & bpf_htons(0x3fff);
+	if (!key->fragment)
+		read_transport(frame, offset + length, octets[9], key);
+}
+
+// RFC 8200 3 and 4.
+static __always_inline void read_ipv6(const struct frame *frame, __u32 offset, struct key *key)
+{
+	__u32 header[10];
+	__u8 *octets = (__u8 *)header;
+
+	if (!read_bytes(frame, offset, header, sizeof(header)))
+		return;
+	if (octets[0] >> 4 != 6)
+		return;
+	key->knows |= KNOWS_IPV6;
+	__builtin_memcpy(key->source, header + 2, sizeof(key->source));
+	__builtin_memcpy(key->destination, header + 6, sizeof(key->destination));
+
+	__u8 next = octets[6];
+
+	offset += sizeof(header);
+	for (int i = 0; i < MAX_EXTENSIONS && is_extension(next); i++) {
+		__u8 extension[2];
+
+		if (!read_bytes(frame, offset, extension, sizeof(extension)))
+			return;
+		next = extension[0];
+		offset += (extension[1] + 1) * 8;
+	}
+	if (is_extension(next))
+		return;
+	key->knows |= KNOWS_PROTOCOL;
+	key->protocol = next;
+	key->fragment = next == NEXT_FRAGMENT;
+	if (!key->fragment)
+		read_transport(frame, offset, next, key);
+}
+
+// `tags` were already taken out of the frame by the kernel.
+static __always_inline void read_key(const struct frame *frame, int tags, struct key *key)
+{
+	__u32 offset = offsetof(struct ethhdr, h_proto);
+	__u16 ethertype;
+
+	if (!read_bytes(frame, offset, &ethertype, sizeof(ethertype)))
+		return;
+	for (; tags < MAX_TAGS && is_vlan(ethertype); tags++) {
+		offset += 4;
+		if (!read_bytes(frame, offset, &ethertype, sizeof(ethertype)))
+			return;
+	}
+	key->ethertype = bpf_ntohs(ethertype);
+	offset += sizeof(ethertype);
+	if (ethertype == bpf_htons(ETH_P_IP))
+		read_ipv4(frame, offset, key);
+	else if (ethertype == bpf_htons(ETH_P_IPV6))
+		read_ipv6(frame, offset, key);
+}
+
+static __always_inline __u32 differs(const __u32 *is, const __u32 *wanted, const __u32 *mask)
+{
+	return ((is[0] ^ wanted[0]) & mask[0]) | ((is[1] ^ wanted[1]) & mask[1]) |
+	       ((is[2] ^ wanted[2]) & mask[2]) | ((is[3] ^ wanted[3]) & mask[3]);
+}
+
+static __always_inline int rule_matches(const struct rule *rule, const struct key *key)
+{
+	__u32 needs = rule->needs & KNOWS_ALL;
+
+	if ((key->knows & needs) != needs)
+		return 0;
+	if (rule->ethertype && rule->ethertype != key->ethertype)
+		return 0;
+	if (rule->protocol != ANY_PROTOCOL && rule->protocol != key->protocol)
+		return 0;
+	if (key->port < rule->port_first || key->port > rule->port_last)
+		return 0;
+	if (!(rule->needs & HAS_PREFIX))
+		return 1;
+	return !(differs(key->source, rule->source, rule->source_mask) |
+		 differs(key->destination, rule->destination, rule->destination_mask));
+}
+
+// A global function, which the verifier checks once for any key instead of once for each way of
+// reading a frame: that keeps 64 rules far below its limit of instructions.
+__attribute__((noinline)) int match(const struct key *key)
+{
+	__u32 zero = 0;
+	struct steering *table = bpf_map_lookup_elem(&steering, &zero);
+
+	if (!table || !key)
+		return 0;
+	for (__u32 i = 0; i < MAX_RULES; i++) {
+		if (i >= table->count)
+			break;
+		if (rule_matches(&table->rules[i], key))
+			return 1;
+	}
+	return 0;
+}
+
+static __always_inline int is_fast(const struct steering *table, const struct frame *frame, int tags)
+{
+	struct key key = {};
+
+	if (!table->count)
+		return 1;
+	read_key(frame, tags, &key);
+	return !key.fragment && match(&key);
+}
+
+static __always_inline const struct steering *get_steering(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&steering, &zero);
+}
+
+static __always_inline void add_to(enum count which)
+{
+	__u32 zero = 0;
+	struct counts *own = bpf_map_lookup_elem(&counts, &zero);
+
+	if (own)
+		own->of[which]++;
+}
+
+// AF_XDP: fast frames go to the socket of their queue.
+SEC("xdp.frags")
+int fastlane_xdp(struct xdp_md *xdp)
+{
+	const struct steering *table = get_steering();
+	const struct frame frame = { .xdp = xdp };
+
+	if (!table)
+		return XDP_PASS;
+	if (!is_fast(table, &frame, 0)) {
+		add_to(PASSED);
+		return XDP_PASS;
+	}
+	if (bpf_xdp_get_buff_len(xdp) > table->max_length) {
+		add_to(TOO_LONG);
+		return XDP_PASS;
+	}
+
+	int action = bpf_redirect_map(&sockets, xdp->rx_queue_index, XDP_PASS);
+
+	add_to(action == XDP_REDIRECT ? CLAIMED : UNCOVERED);
+	return action;
+}
+
+static __always_inline __u32 full_length(const struct __sk_buff *skb)
+{
+	return skb->len + (skb->vlan_present ? 4 : 0);
+}
+
+// AF_PACKET: what fastlane_select takes is kept from Linux. Re-entered frames go on with a clean
+// mark, and so does everything else: TC_ACT_UNSPEC lets later filters run.
+SEC("classifier")
+int fastlane_claim(struct __sk_buff *skb)
+{
+	const struct steering *table = get_steering();
+	const struct frame frame = { .skb = skb };
+
+	if (!table)
+		return TC_ACT_UNSPEC;
+	if (table->mark && skb->mark == table->mark) {
+		skb->mark = 0;
+		return TC_ACT_UNSPEC;
+	}
+	if (!is_fast(table, &frame, !!skb->vlan_present) || full_length(skb) > table->max_length)
+		return TC_ACT_UNSPEC;
+	return TC_ACT_SHOT;
+}
+
+// AF_PACKET: the socket's filter. The kernel shows it frames that leave and that re-enter as well.
+SEC("socket")
+int fastlane_select(struct __sk_buff *skb)
+{
+	const struct steering *table = get_steering();
+	const struct frame frame = { .skb = skb };
+
+	if (!table || skb->pkt_type == PACKET_OUTGOING)
+		return 0;
+	if (table->mark && skb->mark == table->mark)
+		return 0;
+	if (!is_fast(table, &frame, !!skb->vlan_present)) {
+		add_to(PASSED);
+		return 0;
+	}
+	if (full_length(skb) > table->max_length) {
+		add_to(TOO_LONG);
+		return 0;
+	}
+	add_to(CLAIMED);
+	return WHOLE_FRAME;
+}
+
+// The re-entry TAP: a frame written to it arrives on the interface it once came from.
+SEC("classifier")
+int fastlane_reenter(struct __sk_buff *skb)
+{
+	const struct steering *table = get_steering();
+
+	if (!table || !table->reenter_ifindex)
+		return TC_ACT_UNSPEC;
+	if (table->mark)
+		skb->mark = table->mark;
+	add_to(REENTERED);
+	return bpf_redirect(table->reenter_ifindex, BPF_F_INGRESS);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
