@@ -87,8 +87,9 @@ impl<A: App> Lane<A> {
         work
     }
 
-    /// Turns until `stop` is set, then returns all frames and ends. The number that it returns is that
-    /// of the frames that did not come back: 0, or something is wrong.
+    /// Turns until `stop` is set, by whomever (the application does it by [`Turn::end`]), then returns
+    /// all frames and ends. The number that it returns is that of the frames that did not come back:
+    /// 0, or something is wrong.
     pub fn run(&mut self, stop: &AtomicBool) -> usize {
         while !stop.load(Ordering::Relaxed) {
             if self.turn() > 0 {
@@ -96,6 +97,9 @@ impl<A: App> Lane<A> {
                 self.rest.reset();
             } else {
                 self.rest();
+            }
+            if self.turn.has_ended() {
+                stop.store(true, Ordering::Relaxed);
             }
         }
         self.close()

@@ -142,8 +142,8 @@ impl Pool {
         port: PortId,
     ) -> Result<Packet, Frame> {
         let size = self.frame_size();
-        if frame.pool != self.id || offset < METADATA_LENGTH || length > size.saturating_sub(offset)
-        {
+        let inside = offset >= METADATA_LENGTH && offset <= size && length <= size - offset;
+        if frame.pool != self.id || !inside {
             return Err(frame);
         }
         let start = (frame.index as usize) << self.shift;

@@ -24,12 +24,14 @@ pub struct Turn {
     now: u64,
     number: u64,
     awake: bool,
+    ended: bool,
 }
 
 impl Turn {
     pub(crate) fn new(pool: Pool, outbox: usize, counters: LaneCounters) -> Self {
         let outbox = Burst::new(outbox);
-        Self { pool, outbox, counters, timers: Timers::new(), now: now(), number: 0, awake: false }
+        let timers = Timers::new();
+        Self { pool, outbox, counters, timers, now: now(), number: 0, awake: false, ended: false }
     }
 
     #[inline]
@@ -127,6 +129,15 @@ impl Turn {
     #[inline]
     pub fn keep_awake(&mut self) {
         self.awake = true;
+    }
+
+    /// Ends the whole application: after this turn all lanes send what they hold, and stop.
+    pub fn end(&mut self) {
+        self.ended = true;
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
     }
 
     #[inline]
