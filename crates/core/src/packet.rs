@@ -44,6 +44,10 @@ pub struct Packet {
 
 const _: () = assert!(size_of::<Packet>() == 32);
 
+// SAFETY: a packet is the only way to the bytes of its frame, as a `Box` is to its content, and the
+// pool keeps the memory mapped while one of its frames is out.
+unsafe impl Send for Packet {}
+
 /// The metadata in the first [`METADATA_LENGTH`] bytes of a frame; valid only as the flags say.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

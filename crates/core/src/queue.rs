@@ -38,7 +38,10 @@ pub struct Statistics {
 ///
 /// After it is open a queue neither allocates, locks, logs nor fails; what goes wrong it counts. It
 /// may not rely on a packet's place in the slices it is shown.
-pub trait Queue {
+///
+/// It is opened by the main thread and then moved into its lane's, which is the only one to call it:
+/// hence `Send`. (A driver that holds pointers into its rings says why that is sound.)
+pub trait Queue: Send {
     /// Appends packets that have arrived, at most [`Burst::room`]. Their port is the queue's.
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool);
 
