@@ -175,11 +175,7 @@ mod tests {
             "02:00-5e:10:ab:ff",
             " 02:00:5e:10:ab:ff",
         ] {
-            assert_eq!(
-                text.parse::<MacAddress>(),
-                Err(InvalidMacAddress),
-                "{text:?}"
-            );
+            assert_eq!(text.parse::<MacAddress>(), Err(InvalidMacAddress), "{text:?}");
         }
     }
 }

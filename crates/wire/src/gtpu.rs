@@ -1,8 +1,6 @@
 //! GTP-U (3GPP TS 29.281), the tunnel of user traffic in mobile networks.
 
 mod message;
-#[cfg(test)]
-mod tests;
 
 pub use message::{GtpMessage, MAX_GTPU_EXTENSIONS};
 
@@ -219,11 +217,6 @@ impl PduSessionContainer {
     #[inline]
     #[must_use]
     pub const fn new(pdu_type: u8, qfi: u8) -> Self {
-        Self {
-            length: 1,
-            type_flags: pdu_type << 4,
-            flags_qfi: qfi & 0x3f,
-            next_extension: 0,
-        }
+        Self { length: 1, type_flags: pdu_type << 4, flags_qfi: qfi & 0x3f, next_extension: 0 }
     }
 }

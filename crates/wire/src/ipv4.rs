@@ -149,14 +149,8 @@ mod tests {
 
     #[test]
     fn flags_and_offset_come_apart() {
-        let mut ipv4 = Ipv4 {
-            version_ihl: 0x46,
-            ..Ipv4::default()
-        };
-        assert_eq!(
-            (ipv4.version(), ipv4.header_length(), ipv4.has_options()),
-            (4, 24, true)
-        );
+        let mut ipv4 = Ipv4 { version_ihl: 0x46, ..Ipv4::default() };
+        assert_eq!((ipv4.version(), ipv4.header_length(), ipv4.has_options()), (4, 24, true));
         ipv4.flags_fragment_offset = U16::new(0x20b9);
         assert!(ipv4.more_fragments() && !ipv4.dont_fragment());
         assert_eq!(ipv4.fragment_offset(), 1480);

@@ -196,25 +196,13 @@ mod tests {
 
     #[test]
     fn the_first_word_comes_apart() {
-        let ipv6 = Ipv6 {
-            version_class_flow: U32::new(0x6ba1_2345),
-            ..Ipv6::default()
-        };
-        assert_eq!(
-            (ipv6.version(), ipv6.traffic_class(), ipv6.flow_label()),
-            (6, 0xba, 0x1_2345)
-        );
+        let ipv6 = Ipv6 { version_class_flow: U32::new(0x6ba1_2345), ..Ipv6::default() };
+        assert_eq!((ipv6.version(), ipv6.traffic_class(), ipv6.flow_label()), (6, 0xba, 0x1_2345));
     }
 
     #[test]
     fn a_fragment_header_comes_apart() {
-        let fragment = Ipv6Fragment {
-            offset_flags: U16::new(0x05c1),
-            ..Ipv6Fragment::default()
-        };
-        assert_eq!(
-            (fragment.fragment_offset(), fragment.more_fragments()),
-            (1472, true)
-        );
+        let fragment = Ipv6Fragment { offset_flags: U16::new(0x05c1), ..Ipv6Fragment::default() };
+        assert_eq!((fragment.fragment_offset(), fragment.more_fragments()), (1472, true));
     }
 }

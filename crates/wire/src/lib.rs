@@ -19,6 +19,8 @@ mod arp;
 pub mod checksum;
 mod error;
 mod ethernet;
+#[doc(hidden)]
+pub mod fuzz;
 mod gtpu;
 mod icmp;
 mod ipv4;
@@ -60,16 +62,12 @@ impl<T: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned> Header for 
 #[inline]
 #[must_use]
 pub fn header<T: Header>(bytes: &[u8], offset: usize) -> Option<&T> {
-    T::ref_from_prefix(bytes.get(offset..)?)
-        .ok()
-        .map(|(header, _)| header)
+    T::ref_from_prefix(bytes.get(offset..)?).ok().map(|(header, _)| header)
 }
 
 /// As [`header`], to be written to.
 #[inline]
 #[must_use]
 pub fn header_mut<T: Header>(bytes: &mut [u8], offset: usize) -> Option<&mut T> {
-    T::mut_from_prefix(bytes.get_mut(offset..)?)
-        .ok()
-        .map(|(header, _)| header)
+    T::mut_from_prefix(bytes.get_mut(offset..)?).ok().map(|(header, _)| header)
 }

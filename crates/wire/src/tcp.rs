@@ -89,10 +89,7 @@ mod tests {
 
     #[test]
     fn offset_and_control_come_apart() {
-        let tcp = Tcp {
-            data_offset_control: U16::new(0xa012),
-            ..Tcp::default()
-        };
+        let tcp = Tcp { data_offset_control: U16::new(0xa012), ..Tcp::default() };
         assert_eq!((tcp.data_offset(), tcp.header_length()), (10, 40));
         assert_eq!(tcp.control(), Tcp::SYN | Tcp::ACK);
     }

@@ -57,13 +57,7 @@ mod tests {
 
     #[test]
     fn tag_control_comes_apart() {
-        let tag = Vlan {
-            tag_control: U16::new(0xb123),
-            ethertype: U16::new(0x0800),
-        };
-        assert_eq!(
-            (tag.id(), tag.priority(), tag.drop_eligible()),
-            (0x123, 5, true)
-        );
+        let tag = Vlan { tag_control: U16::new(0xb123), ethertype: U16::new(0x0800) };
+        assert_eq!((tag.id(), tag.priority(), tag.drop_eligible()), (0x123, 5, true));
     }
 }

@@ -50,7 +50,8 @@ pub(super) struct Covered {
 }
 
 impl Covered {
-    #[inline]
+    // As in `layers`: the layers stay in registers.
+    #[inline(always)]
     pub(super) fn find(frame: &[u8], layers: &Layers) -> Result<Self, ChecksumError> {
         let offset = match layers.protocol {
             IpProtocol::TCP => Tcp::CHECKSUM_OFFSET,
@@ -68,9 +69,7 @@ impl Covered {
         if layers.routed {
             return Err(ChecksumError::Routed);
         }
-        let length = layers
-            .transport_length(frame)
-            .ok_or(ChecksumError::Length)?;
+        let length = layers.transport_length(frame).ok_or(ChecksumError::Length)?;
         let pseudo = if let Some(ipv4) = layers.ipv4(frame) {
             if layers.protocol == IpProtocol::ICMP {
                 Sum::new()
@@ -85,20 +84,13 @@ impl Covered {
             Sum::pseudo_ipv6(source, destination, layers.protocol, length as u32)
         };
         let start = usize::from(layers.transport);
-        Ok(Self {
-            pseudo,
-            start,
-            end: start + length,
-            offset,
-        })
+        Ok(Self { pseudo, start, end: start + length, offset })
     }
 
     /// The sum over pseudo header, header and data, the checksum field as it is.
     #[inline]
     pub(super) fn sum(&self, frame: &[u8]) -> Result<Sum, ChecksumError> {
-        let data = frame
-            .get(self.start..self.end)
-            .ok_or(ChecksumError::Truncated)?;
+        let data = frame.get(self.start..self.end).ok_or(ChecksumError::Truncated)?;
         Ok(self.pseudo.add_bytes(data))
     }
 
@@ -123,9 +115,7 @@ impl Covered {
 #[inline]
 pub fn fill_transport(frame: &mut [u8], layers: &Layers) -> Result<(), ChecksumError> {
     let covered = Covered::find(frame, layers)?;
-    let packet = frame
-        .get_mut(covered.start..covered.end)
-        .ok_or(ChecksumError::Truncated)?;
+    let packet = frame.get_mut(covered.start..covered.end).ok_or(ChecksumError::Truncated)?;
     write(packet, covered.offset, covered.pseudo)
 }
 
@@ -134,18 +124,10 @@ pub fn fill_transport(frame: &mut [u8], layers: &Layers) -> Result<(), ChecksumE
 #[inline]
 pub(super) fn write(packet: &mut [u8], offset: u16, pseudo: Sum) -> Result<(), ChecksumError> {
     let place = usize::from(offset);
-    header_mut::<U16>(packet, place)
-        .ok_or(ChecksumError::OutOfRange)?
-        .set(0);
+    header_mut::<U16>(packet, place).ok_or(ChecksumError::OutOfRange)?.set(0);
     let checksum = pseudo.add_bytes(packet).checksum();
-    let checksum = if offset == Udp::CHECKSUM_OFFSET {
-        udp(checksum)
-    } else {
-        checksum
-    };
-    header_mut::<U16>(packet, place)
-        .ok_or(ChecksumError::OutOfRange)?
-        .set(checksum);
+    let checksum = if offset == Udp::CHECKSUM_OFFSET { udp(checksum) } else { checksum };
+    header_mut::<U16>(packet, place).ok_or(ChecksumError::OutOfRange)?.set(checksum);
     Ok(())
 }
 
@@ -180,9 +162,7 @@ pub fn fill_ipv4_header(frame: &mut [u8], layers: &Layers) -> Result<(), Checksu
 /// The frame that was parsed into `layers` does not carry IPv4.
 #[inline]
 pub fn verify_ipv4_header(frame: &[u8], layers: &Layers) -> Result<bool, ChecksumError> {
-    let ipv4 = frame
-        .get(ipv4_bytes(layers)?)
-        .ok_or(ChecksumError::Truncated)?;
+    let ipv4 = frame.get(ipv4_bytes(layers)?).ok_or(ChecksumError::Truncated)?;
     Ok(Sum::new().add_bytes(ipv4).fold() == 0xffff)
 }
 

@@ -29,9 +29,5 @@ pub const fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {
 #[inline]
 #[must_use]
 pub fn update(checksum: u16, old: &[u8], new: &[u8]) -> u16 {
-    update_u16(
-        checksum,
-        Sum::new().add_bytes(old).fold(),
-        Sum::new().add_bytes(new).fold(),
-    )
+    update_u16(checksum, Sum::new().add_bytes(old).fold(), Sum::new().add_bytes(new).fold())
 }

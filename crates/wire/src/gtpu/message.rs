@@ -45,9 +45,7 @@ impl GtpMessage {
             return Err(ParseError::Version(HeaderName::GtpU));
         }
         let end = GtpU::LENGTH + usize::from(gtpu.length.get());
-        let bytes = bytes
-            .get(..end)
-            .ok_or(ParseError::Short(HeaderName::GtpU))?;
+        let bytes = bytes.get(..end).ok_or(ParseError::Short(HeaderName::GtpU))?;
         let mut message = Self {
             teid: gtpu.teid.get(),
             end: end as u32,
@@ -76,11 +74,7 @@ impl GtpMessage {
         }
         let mut offset = GtpU::LENGTH + GtpUOptional::LENGTH;
         if flags & GtpU::EXTENSION != 0 {
-            let mut chain = Extensions {
-                bytes,
-                offset,
-                next_type: optional.next_extension,
-            };
+            let mut chain = Extensions { bytes, offset, next_type: optional.next_extension };
             while let Some((extension_type, content)) = chain.next()? {
                 self.extensions += 1;
                 if self.extensions > MAX_GTPU_EXTENSIONS {

@@ -7,7 +7,7 @@ use crate::{EtherType, IpProtocol, Ipv6, Ipv6Authentication, Ipv6Extension, Ipv6
 const SHORT: ParseError = ParseError::Short(HeaderName::Ipv6Extension);
 
 impl Layers {
-    #[inline]
+    #[inline(always)]
     pub(super) fn parse_ipv6(frame: &[u8], network: u16) -> Result<Self, ParseError> {
         let offset = usize::from(network);
         let ipv6: &Ipv6 = header(frame, offset).ok_or(ParseError::Short(HeaderName::Ipv6))?;
@@ -16,7 +16,7 @@ impl Layers {
         }
         let transport = offset + Ipv6::LENGTH;
         let promised = transport + usize::from(ipv6.payload_length.get());
-        let mut layers = Self {
+        let layers = Self {
             end: promised.min(frame.len()) as u32,
             network,
             transport: u16::try_from(transport)
@@ -29,14 +29,15 @@ impl Layers {
             routed: false,
         };
         if is_extension(layers.protocol) {
-            layers.walk_extensions(frame)?;
+            return layers.walk_extensions(frame)?.with_transport_header();
         }
         layers.with_transport_header()
     }
 
     /// Moves `transport` and `protocol` over the extension headers; stops behind the fragment
     /// header of a later fragment, where data lies that only the whole packet explains.
-    fn walk_extensions(&mut self, frame: &[u8]) -> Result<(), ParseError> {
+    #[inline(never)]
+    fn walk_extensions(mut self, frame: &[u8]) -> Result<Self, ParseError> {
         let packet = frame.get(..self.end as usize).ok_or(SHORT)?;
         for _ in 0..MAX_IPV6_EXTENSIONS {
             let offset = usize::from(self.transport);
@@ -65,7 +66,7 @@ impl Layers {
                         protocol == IpProtocol::ROUTING && extension.segments_left() != 0;
                     (extension.next_header, extension.header_length())
                 }
-                _ => return Ok(()),
+                _ => return Ok(self),
             };
             if offset + length > packet.len() {
                 return Err(SHORT);
@@ -74,13 +75,13 @@ impl Layers {
                 .map_err(|_| ParseError::TooFar(HeaderName::Ipv6Extension))?;
             self.protocol = next_header;
             if self.fragment == Fragment::Later {
-                return Ok(());
+                return Ok(self);
             }
         }
         if is_extension(self.protocol) {
             return Err(ParseError::TooMany(HeaderName::Ipv6Extension));
         }
-        Ok(())
+        Ok(self)
     }
 }
 
