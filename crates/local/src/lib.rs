@@ -1,1 +1,5 @@
-//! To be filled.
+//! Ports without a device: plain [`memory`].
+
+#![forbid(unsafe_code)]
+
+pub mod memory;

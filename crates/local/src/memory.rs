@@ -1,0 +1,287 @@
+//! Packets that never leave the lane.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use fastlane_core::{
+    Burst, METADATA_LENGTH, Packet, Pool, PortId, Queue, Sent, Statistics, Verdict,
+};
+
+/// Why a memory port cannot be filled.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The frame is longer than a frame of the pool holds.
+    #[error(
+        "a memory port cannot hold frames of {length} bytes: the pool's frames have room for \
+             {room}; shorten the frame or raise the frame size"
+    )]
+    TooLong {
+        /// Bytes in the frame.
+        length: usize,
+        /// Bytes that fit.
+        room: usize,
+    },
+    /// A source needs a frame with content.
+    #[error("a memory port cannot be filled with empty frames; give it at least one byte")]
+    Empty,
+    /// The pool has fewer free frames than wanted.
+    #[error(
+        "a memory port wants {wanted} frames of a pool that has {free} free; raise the lane's \
+             frames or lower the port's"
+    )]
+    TooMany {
+        /// Frames wanted.
+        wanted: usize,
+        /// Frames that the pool has free.
+        free: usize,
+    },
+}
+
+/// A loop: what is transmitted is received again, in order. Packets pass by moving their 32 bytes;
+/// the frames are not touched.
+///
+/// The packets that wait here hold frames of the lane's pool until [`Queue::close`]. A partial checksum
+/// stays partial: no packet leaves.
+#[derive(Debug)]
+pub struct Memory {
+    port: PortId,
+    waiting: VecDeque<Packet>,
+    capacity: usize,
+    /// Fewer waiting packets than this are topped up with copies of `frame`; 0 for a plain loop.
+    source: usize,
+    frame: Box<[u8]>,
+}
+
+impl Memory {
+    /// An empty loop for at most `capacity` packets.
+    #[must_use]
+    pub fn new(port: PortId, capacity: usize) -> Self {
+        let waiting = VecDeque::with_capacity(capacity);
+        Self { port, waiting, capacity, source: 0, frame: Box::default() }
+    }
+
+    /// A source without end: a loop that holds `frames` copies of `frame`. Those that the application
+    /// sends back come again as they are; for those that it sends elsewhere or drops, new copies are
+    /// made as soon as the pool has frames.
+    ///
+    /// # Errors
+    /// When the frame does not fit the pool's frames, or the pool has not so many free.
+    pub fn filled(
+        port: PortId,
+        pool: &mut Pool,
+        frames: usize,
+        frame: &[u8],
+    ) -> Result<Self, Error> {
+        if frame.is_empty() {
+            return Err(Error::Empty);
+        }
+        if frame.len() > pool.room() {
+            return Err(Error::TooLong { length: frame.len(), room: pool.room() });
+        }
+        if frames > pool.free() {
+            return Err(Error::TooMany { wanted: frames, free: pool.free() });
+        }
+        let mut memory = Self { source: frames, frame: frame.into(), ..Self::new(port, frames) };
+        memory.refill(pool);
+        Ok(memory)
+    }
+
+    #[cold]
+    fn refill(&mut self, pool: &mut Pool) {
+        while self.waiting.len() < self.source {
+            let Some(frame) = pool.take() else { return };
+            match pool.packet(frame, pool.data_offset(), self.frame.len(), self.port) {
+                Ok(mut packet) => {
+                    packet.bytes_mut().copy_from_slice(&self.frame);
+                    self.waiting.push_back(packet);
+                }
+                Err(frame) => return pool.give(frame), // another pool, with smaller frames
+            }
+        }
+    }
+}
+
+/// The same packet without the mark that Linux sent it: what comes out of a loop came from the port.
+#[cold]
+fn renewed(mut packet: Packet, pool: &Pool) -> Packet {
+    let (length, partial) = (packet.len(), packet.partial_checksum());
+    let (offset, port) = (METADATA_LENGTH + packet.headroom(), packet.port());
+    let renewed = packet.take_frame().map(|frame| pool.packet(frame, offset, length, port));
+    match renewed {
+        Some(Ok(mut renewed)) => {
+            renewed.set_partial_checksum(partial);
+            renewed
+        }
+        _ => packet, // not of this pool: empty now, and no worse lost than before
+    }
+}
+
+impl Queue for Memory {
+    #[inline]
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        if self.waiting.len() < self.source {
+            self.refill(pool);
+        }
+        let count = self.waiting.len().min(burst.room());
+        for mut packet in self.waiting.drain(..count) {
+            if packet.len() == 0 {
+                pool.release(&mut packet); // counted as not sent
+                continue;
+            }
+            if packet.is_from_kernel() {
+                packet = renewed(packet, pool);
+            }
+            packet.set_port(self.port);
+            packet.set_verdict(Verdict::default());
+            if let Err(mut packet) = burst.push(packet) {
+                pool.release(&mut packet); // not reached: there was room
+            }
+        }
+    }
+
+    #[inline]
+    fn transmit(&mut self, packets: &mut [Packet], _: &mut Pool) -> Sent {
+        let count = packets.len().min(self.capacity - self.waiting.len());
+        let (mut bytes, mut empty) = (0, 0);
+        // Never longer than the capacity that was allocated.
+        self.waiting.extend(packets[..count].iter_mut().map(|packet| {
+            bytes += packet.len() as u64;
+            empty += usize::from(packet.len() == 0);
+            packet.take()
+        }));
+        Sent { taken: count, packets: count - empty, bytes }
+    }
+
+    #[inline]
+    fn flush(&mut self, _: &mut Pool) -> bool {
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        Statistics::default()
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.capacity = 0;
+        self.source = 0;
+        for packet in &mut self.waiting {
+            pool.release(packet);
+        }
+        self.waiting.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fastlane_core::Partial;
+    use fastlane_table::SharedMemory;
+
+    use super::*;
+
+    const PORT: PortId = PortId(3);
+
+    fn pool(frames: usize) -> Pool {
+        let memory = SharedMemory::create("memory-test", frames * 512).unwrap();
+        Pool::new(memory, 512, 64).unwrap()
+    }
+
+    fn packet(pool: &mut Pool, content: &[u8]) -> Packet {
+        let frame = pool.take().unwrap();
+        let mut packet = pool.packet(frame, pool.data_offset(), content.len(), PortId(9)).unwrap();
+        packet.bytes_mut().copy_from_slice(content);
+        packet
+    }
+
+    #[test]
+    fn packets_come_back_in_order_as_packets_of_the_port() {
+        let (mut pool, mut burst) = (pool(8), Burst::new(4));
+        let mut memory = Memory::new(PORT, 8);
+        let mut packets: Vec<_> = (0..6).map(|n| packet(&mut pool, &[n; 60])).collect();
+        let partial = Some(Partial { start: 34, offset: 6 });
+        for packet in &mut packets {
+            packet.set_verdict(Verdict::Reflect);
+            packet.set_partial_checksum(partial);
+        }
+        let sent = memory.transmit(&mut packets, &mut pool);
+        assert_eq!(sent, Sent { taken: 6, packets: 6, bytes: 360 });
+        assert!(packets.iter().all(|packet| !packet.has_frame()));
+        let mut next = 0;
+        for expected in [4, 2, 0] {
+            memory.receive(&mut burst, &mut pool);
+            assert_eq!(burst.len(), expected);
+            for packet in burst.packets() {
+                assert_eq!(packet.bytes(), [next; 60]);
+                assert_eq!((packet.port(), packet.verdict()), (PORT, Verdict::Kernel.into()));
+                assert_eq!(packet.partial_checksum(), partial);
+                next += 1;
+            }
+            burst.clear(&mut pool);
+        }
+        assert_eq!(pool.free(), 8);
+    }
+
+    #[test]
+    fn a_full_loop_takes_no_more_and_keeps_its_allocation() {
+        let (mut pool, mut burst) = (pool(16), Burst::new(16));
+        let mut memory = Memory::new(PORT, 5);
+        let before = memory.waiting.capacity();
+        let mut packets: Vec<_> = (0..8).map(|n| packet(&mut pool, &[n; 14])).collect();
+        assert_eq!(memory.transmit(&mut packets, &mut pool).taken, 5);
+        assert_eq!(memory.transmit(&mut packets[5..], &mut pool).taken, 0);
+        assert!(packets[5..].iter().all(Packet::has_frame));
+        memory.receive(&mut burst, &mut pool);
+        assert_eq!(memory.transmit(&mut packets[5..], &mut pool).taken, 3);
+        assert_eq!(memory.waiting.capacity(), before);
+        burst.clear(&mut pool);
+        memory.close(&mut pool);
+        assert_eq!(pool.free(), 16);
+        let mut late = [packet(&mut pool, &[1; 14])];
+        assert_eq!(memory.transmit(&mut late, &mut pool).taken, 0, "closed");
+    }
+
+    #[test]
+    fn an_empty_packet_is_taken_but_goes_nowhere() {
+        let (mut pool, mut burst) = (pool(4), Burst::new(4));
+        let mut memory = Memory::new(PORT, 4);
+        let mut packets: Vec<_> = (0..3).map(|_| packet(&mut pool, &[7; 14])).collect();
+        assert!(packets[1].truncate(0));
+        let sent = memory.transmit(&mut packets, &mut pool);
+        assert_eq!(sent, Sent { taken: 3, packets: 2, bytes: 28 });
+        memory.receive(&mut burst, &mut pool);
+        assert_eq!(burst.len(), 2);
+        burst.clear(&mut pool);
+        assert_eq!(pool.free(), 4);
+    }
+
+    #[test]
+    fn a_source_makes_up_for_what_does_not_come_back() {
+        let (mut pool, mut burst) = (pool(8), Burst::new(4));
+        let mut memory = Memory::filled(PORT, &mut pool, 6, b"frame with content").unwrap();
+        assert_eq!(pool.free(), 2);
+        for turn in 0..100 {
+            memory.receive(&mut burst, &mut pool);
+            assert_eq!(burst.len(), 4, "turn {turn}");
+            assert!(burst.packets().iter().all(|packet| packet.bytes() == b"frame with content"));
+            memory.transmit(&mut burst.packets()[..turn % 5], &mut pool);
+            burst.clear(&mut pool);
+        }
+        memory.close(&mut pool);
+        memory.receive(&mut burst, &mut pool);
+        assert_eq!((burst.len(), pool.free()), (0, 8));
+    }
+
+    #[test]
+    fn what_cannot_be_filled_is_refused() {
+        let mut pool = pool(4);
+        let wanted = Memory::filled(PORT, &mut pool, 5, &[0; 60]).unwrap_err();
+        assert_eq!(wanted, Error::TooMany { wanted: 5, free: 4 });
+        let long = Memory::filled(PORT, &mut pool, 1, &[0; 400]).unwrap_err();
+        assert_eq!(long, Error::TooLong { length: 400, room: 384 });
+        assert_eq!(Memory::filled(PORT, &mut pool, 1, &[]).unwrap_err(), Error::Empty);
+        assert_eq!(pool.free(), 4);
+    }
+}
