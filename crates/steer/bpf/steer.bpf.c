@@ -117,8 +117,9 @@ static __always_inline int read_bytes(const struct frame *frame, __u32 offset, v
 	if (offset > 0x3fff)
 		return 0;
 	from += offset;
+	// A frame may be in several pieces, of which only the first is at hand.
 	if (from + size > end)
-		return 0;
+		return bpf_xdp_load_bytes(frame->xdp, offset, to, size) == 0;
 	__builtin_memcpy(to, from, size);
 	return 1;
 }
@@ -235,10 +236,16 @@ static __always_inline void read_key(const struct frame *frame, int tags, struct
 		read_ipv6(frame, offset, key);
 }
 
-static __always_inline __u32 differs(const __u32 *is, const __u32 *wanted, const __u32 *mask)
+// The address is outside the prefix. IPv4 has one word, and a rule for it needs KNOWS_IPV4.
+static __always_inline int is_outside(const __u32 *is, const __u32 *wanted, const __u32 *mask,
+				      __u32 needs)
 {
-	return ((is[0] ^ wanted[0]) & mask[0]) | ((is[1] ^ wanted[1]) & mask[1]) |
-	       ((is[2] ^ wanted[2]) & mask[2]) | ((is[3] ^ wanted[3]) & mask[3]);
+	__u32 difference = (is[0] ^ wanted[0]) & mask[0];
+
+	if (needs & KNOWS_IPV6)
+		difference |= ((is[1] ^ wanted[1]) & mask[1]) | ((is[2] ^ wanted[2]) & mask[2]) |
+			      ((is[3] ^ wanted[3]) & mask[3]);
+	return difference != 0;
 }
 
 static __always_inline int rule_matches(const struct rule *rule, const struct key *key)
@@ -255,8 +262,8 @@ static __always_inline int rule_matches(const struct rule *rule, const struct ke
 		return 0;
 	if (!(rule->needs & HAS_PREFIX))
 		return 1;
-	return !(differs(key->source, rule->source, rule->source_mask) |
-		 differs(key->destination, rule->destination, rule->destination_mask));
+	return !is_outside(key->source, rule->source, rule->source_mask, needs) &&
+	       !is_outside(key->destination, rule->destination, rule->destination_mask, needs);
 }
 
 // A global function, which the verifier checks once for any key instead of once for each way of

@@ -182,3 +182,6 @@ impl Key {
 fn bytes<const N: usize>(frame: &[u8], offset: usize) -> Option<[u8; N]> {
     frame.get(offset..)?.first_chunk().copied()
 }
+
+#[cfg(test)]
+mod tests;

@@ -350,3 +350,6 @@ impl fmt::Display for Field {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

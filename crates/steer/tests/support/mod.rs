@@ -1,0 +1,31 @@
+//! What the tests share. Each test file uses a part of it.
+#![allow(dead_code, reason = "each test file is a crate of its own and uses a part")]
+
+pub(crate) mod frames;
+pub(crate) mod machine;
+pub(crate) mod rules;
+
+use fastlane_steer::{Program, ProgramError, Rules, Settings};
+
+/// Loads the programs, or skips `test` when the machine does not allow it.
+pub(crate) fn load(test: &str, rules: &Rules, settings: Settings) -> Option<Program> {
+    match Program::load(rules, settings) {
+        Ok(program) => Some(program),
+        Err(error @ ProgramError::NoPrivilege { .. }) => {
+            skip(test, &error.to_string());
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Says that `test` was skipped, and fails unless FASTLANE_SKIPS (names, separated by commas or
+/// spaces) expects it: a machine that silently tests less is found out.
+pub(crate) fn skip(test: &str, reason: &str) {
+    eprintln!("SKIP {test}: {reason}");
+    let expected = std::env::var("FASTLANE_SKIPS").unwrap_or_default();
+    assert!(
+        expected.split([',', ' ']).any(|name| name == test),
+        "unexpected skip of {test} ({reason}); set FASTLANE_SKIPS={test} to allow it"
+    );
+}
