@@ -1,0 +1,4 @@
+//! Reads arbitrary GTP-U messages.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fastlane_wire::fuzz::gtpu(data));
