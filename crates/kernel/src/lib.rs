@@ -1,1 +1,15 @@
-//! To be filled.
+//! What Linux itself offers to frames.
+//!
+//! * [`Interface`]: the facts of a network interface.
+//! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not have.
+//!
+//! Everything here acts in the network namespace of the calling thread, by system calls only: no
+//! sysfs, which shows the namespace of whoever mounted it, and no external commands.
+
+mod error;
+mod ffi;
+mod interface;
+mod netlink;
+
+pub use error::Error;
+pub use interface::{Interface, Offload};

@@ -1,0 +1,102 @@
+//! The system calls on interfaces that nobody wraps: ioctl(2) requests of netdevice(7) and of
+//! `linux/ethtool.h`.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+/// `SIOCETHTOOL`.
+const ETHTOOL: libc::Ioctl = 0x8946;
+
+/// `ETHTOOL_GDRVINFO`, `ETHTOOL_GCHANNELS`, `ETHTOOL_GFLAGS`.
+const GET_DRIVER: u32 = 0x3;
+const GET_CHANNELS: u32 = 0x3c;
+pub(crate) const GET_FLAGS: u32 = 0x25;
+
+/// An interface name as the kernel takes it, NUL-terminated; `None` when it cannot be one.
+pub(crate) fn interface_name(name: &str) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
+    let fits = !name.is_empty() && name.len() < libc::IFNAMSIZ && !name.contains('\0');
+    let mut octets = [0; libc::IFNAMSIZ];
+    for (to, from) in octets.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    fits.then_some(octets)
+}
+
+/// `struct ethtool_drvinfo`.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// `struct ethtool_channels`: most and present counts of receive, transmit, other, combined.
+#[repr(C)]
+#[derive(Default)]
+pub(crate) struct Channels {
+    command: u32,
+    most: [u32; 4],
+    pub(crate) receive: u32,
+    pub(crate) transmit: u32,
+    other: u32,
+    pub(crate) combined: u32,
+}
+
+/// `struct ethtool_value`.
+#[repr(C)]
+struct Value {
+    command: u32,
+    data: u32,
+}
+
+/// Asks drivers about their interfaces.
+pub(crate) struct Ethtool {
+    socket: OwnedFd,
+}
+
+impl Ethtool {
+    /// For the network namespace of the calling thread.
+    pub(crate) fn new() -> io::Result<Self> {
+        let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+        let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
+        Ok(Self { socket })
+    }
+
+    /// The name of the driver.
+    pub(crate) fn driver(&self, interface: &str) -> io::Result<String> {
+        let mut answer = DriverInfo { command: GET_DRIVER, driver: [0; 32], rest: [0; 160] };
+        // SAFETY: the structure is the one that the command fills.
+        unsafe { self.ask(interface, &mut answer)? };
+        Ok(crate::netlink::text(&answer.driver))
+    }
+
+    /// The numbers of queues in use.
+    pub(crate) fn channels(&self, interface: &str) -> io::Result<Channels> {
+        let mut answer = Channels { command: GET_CHANNELS, ..Channels::default() };
+        // SAFETY: the structure is the one that the command fills.
+        unsafe { self.ask(interface, &mut answer)? };
+        Ok(answer)
+    }
+
+    /// The answer to one of the commands that have a number as their answer.
+    pub(crate) fn value(&self, interface: &str, command: u32) -> io::Result<u32> {
+        let mut answer = Value { command, data: 0 };
+        // SAFETY: the structure is the one that such commands fill.
+        unsafe { self.ask(interface, &mut answer)? };
+        Ok(answer.data)
+    }
+
+    /// # Safety
+    /// `answer` must begin with a command and be at least what the kernel writes for it.
+    unsafe fn ask<T>(&self, interface: &str, answer: &mut T) -> io::Result<()> {
+        let ifr_name = interface_name(interface).ok_or(io::ErrorKind::InvalidInput)?;
+        let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_data: (&raw mut *answer).cast() };
+        let mut request = libc::ifreq { ifr_name, ifr_ifru };
+        // SAFETY: `request` is a whole `struct ifreq` that points to `answer`, whose size the caller
+        // has promised; both outlive the call.
+        let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), ETHTOOL, &raw mut request) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}

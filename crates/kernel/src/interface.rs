@@ -1,0 +1,222 @@
+//! The facts of a network interface.
+
+use std::io;
+
+use crate::error::{Error, NET_ADMIN};
+use crate::ffi::{Ethtool, GET_FLAGS};
+use crate::netlink::{self, Request};
+
+/// A network interface as it was when it was asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its number, which stays when it is renamed.
+    pub index: u32,
+    /// Its Ethernet address; zeros when it has none.
+    pub mac: [u8; 6],
+    /// The longest IP packet that it sends, in octets.
+    pub mtu: u32,
+    /// Whether it is administratively up.
+    pub up: bool,
+    /// Whether its frames begin with an Ethernet header.
+    pub ethernet: bool,
+    /// The name of its driver; empty when it does not tell.
+    pub driver: String,
+    /// Receive queues in use.
+    pub receive_queues: u32,
+    /// Transmit queues in use.
+    pub transmit_queues: u32,
+    /// Whether there is no wire behind it (veth, TAP, bridge, virtio...). From such an interface
+    /// frames may come with a partial checksum and longer than the MTU.
+    pub is_virtual: bool,
+    /// What the interface does for the protocol stack, as far as its driver tells.
+    pub offloads: Vec<Offload>,
+}
+
+/// One offload of an interface, by the name that ethtool(8) has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offload {
+    /// For example `tx-checksumming`.
+    pub name: &'static str,
+    /// Whether it is on.
+    pub on: bool,
+}
+
+/// The offloads that have a command of their own (`ETHTOOL_GRXCSUM` and so on).
+const OFFLOADS: [(u32, &str); 5] = [
+    (0x14, "rx-checksumming"),
+    (0x16, "tx-checksumming"),
+    (0x1e, "tcp-segmentation-offload"),
+    (0x23, "generic-segmentation-offload"),
+    (0x2b, "generic-receive-offload"),
+];
+
+/// The offloads that are bits of `ETHTOOL_GFLAGS`.
+const OFFLOAD_FLAGS: [(u32, &str); 3] =
+    [(1 << 15, "large-receive-offload"), (1 << 8, "rx-vlan-offload"), (1 << 7, "tx-vlan-offload")];
+
+/// Drivers of interfaces that a hypervisor makes: the frame may come from its host's memory.
+const PARAVIRTUAL: [&str; 3] = ["virtio_net", "vif", "xen_netfront"];
+
+/// How many names an error lists.
+const NAMES: usize = 12;
+
+impl Interface {
+    /// The facts of the interface `name` in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::NoInterface`], or [`Error::Kernel`] when netlink does not answer.
+    pub fn query(name: &str) -> Result<Self, Error> {
+        let links = links()?;
+        let Some(link) = links.iter().find(|link| link.name == name) else {
+            let names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+            return Err(Error::NoInterface { interface: name.to_owned(), present: list(&names) });
+        };
+        let ethtool = Ethtool::new().map_err(|error| refused(name, error))?;
+        Ok(Self::new(link.clone(), &ethtool))
+    }
+
+    /// All interfaces of the network namespace of the calling thread, in the order of their numbers.
+    ///
+    /// # Errors
+    /// [`Error::Kernel`] when netlink does not answer.
+    pub fn all() -> Result<Vec<Self>, Error> {
+        let ethtool = Ethtool::new().map_err(|error| refused("the interfaces", error))?;
+        let mut links = links()?;
+        links.sort_by_key(|link| link.index);
+        Ok(links.into_iter().map(|link| Self::new(link, &ethtool)).collect())
+    }
+
+    /// Whether an offload, by the name that ethtool(8) has for it, is on.
+    #[must_use]
+    pub fn has_offload(&self, name: &str) -> bool {
+        self.offloads.iter().any(|offload| offload.name == name && offload.on)
+    }
+
+    fn new(link: Link, ethtool: &Ethtool) -> Self {
+        let driver = ethtool.driver(&link.name).unwrap_or_default();
+        // Drivers without channels say that it is not supported; some answer with zeros.
+        let channels = ethtool.channels(&link.name).unwrap_or_default();
+        let receive = channels.receive + channels.combined;
+        let transmit = channels.transmit + channels.combined;
+        Self {
+            receive_queues: if receive > 0 { receive } else { link.receive_queues },
+            transmit_queues: if transmit > 0 { transmit } else { link.transmit_queues },
+            is_virtual: link.is_virtual || PARAVIRTUAL.contains(&driver.as_str()),
+            offloads: offloads(&link.name, ethtool),
+            name: link.name,
+            index: link.index,
+            mac: link.mac,
+            mtu: link.mtu,
+            up: link.up,
+            ethernet: link.ethernet,
+            driver,
+        }
+    }
+}
+
+fn offloads(name: &str, ethtool: &Ethtool) -> Vec<Offload> {
+    let own = OFFLOADS.iter().filter_map(|&(command, offload)| {
+        let on = ethtool.value(name, command).ok()? != 0;
+        Some(Offload { name: offload, on })
+    });
+    let flags = ethtool.value(name, GET_FLAGS).ok();
+    let flagged = OFFLOAD_FLAGS.iter().filter_map(|&(flag, offload)| {
+        let on = flags? & flag != 0;
+        Some(Offload { name: offload, on })
+    });
+    own.chain(flagged).collect()
+}
+
+/// What rtnetlink says of an interface.
+#[derive(Clone, Default)]
+struct Link {
+    name: String,
+    index: u32,
+    mac: [u8; 6],
+    mtu: u32,
+    up: bool,
+    ethernet: bool,
+    receive_queues: u32,
+    transmit_queues: u32,
+    is_virtual: bool,
+}
+
+fn links() -> Result<Vec<Link>, Error> {
+    let header = netlink::link_header(0, 0, 0);
+    let request = Request::new(libc::RTM_GETLINK, libc::NLM_F_DUMP, &header);
+    let answers = netlink::ask(request).map_err(|error| refused("the interfaces", error))?;
+    Ok(answers.iter().filter_map(|answer| link(answer)).collect())
+}
+
+/// Reads `struct ifinfomsg` and its attributes.
+fn link(answer: &[u8]) -> Option<Link> {
+    let (header, attributes) = answer.split_first_chunk::<16>()?;
+    let flags = netlink::number(&header[8..])?;
+    let hardware = u16::from_ne_bytes([header[2], header[3]]);
+    let mut link = Link {
+        index: netlink::number(&header[4..])?,
+        up: flags & libc::IFF_UP as u32 != 0,
+        // The loopback's frames have an Ethernet header too.
+        ethernet: [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK].contains(&hardware),
+        is_virtual: hardware == libc::ARPHRD_LOOPBACK,
+        ..Link::default()
+    };
+    for (kind, value) in netlink::attributes(attributes) {
+        match kind {
+            libc::IFLA_IFNAME => link.name = netlink::text(value),
+            libc::IFLA_ADDRESS => link.mac = value.try_into().unwrap_or_default(),
+            libc::IFLA_MTU => link.mtu = netlink::number(value)?,
+            libc::IFLA_NUM_RX_QUEUES => link.receive_queues = netlink::number(value)?,
+            libc::IFLA_NUM_TX_QUEUES => link.transmit_queues = netlink::number(value)?,
+            // Only interfaces that are made by software have a kind.
+            libc::IFLA_LINKINFO => {
+                link.is_virtual |= netlink::attribute(value, libc::IFLA_INFO_KIND).is_some();
+            }
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+fn list(names: &[&str]) -> String {
+    match names.len() {
+        0 => "none".to_owned(),
+        ..=NAMES => names.join(", "),
+        count => format!("{} and {} more", names[..NAMES].join(", "), count - NAMES),
+    }
+}
+
+fn refused(subject: &str, error: io::Error) -> Error {
+    Error::kernel(format!("asking the kernel about {subject}"), NET_ADMIN, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_is_known() {
+        let loopback = Interface::query("lo").unwrap();
+        assert_eq!((loopback.index, loopback.mac), (1, [0; 6]));
+        assert!(loopback.is_virtual && loopback.ethernet);
+        assert!(loopback.mtu >= 1500 && loopback.receive_queues >= 1);
+        assert!(Interface::all().unwrap().iter().any(|interface| interface.name == "lo"));
+    }
+
+    #[test]
+    fn an_interface_that_does_not_exist_is_refused_with_those_that_do() {
+        let message = Interface::query("nowhere0").unwrap_err().to_string();
+        assert!(message.starts_with("no interface nowhere0 in this network namespace; there are "));
+        assert!(message.contains("lo"), "{message}");
+    }
+
+    #[test]
+    fn a_long_list_of_names_is_cut() {
+        let names = vec!["x"; NAMES + 3];
+        assert!(list(&names).ends_with("x and 3 more"));
+        assert_eq!(list(&["lo", "eth0"]), "lo, eth0");
+        assert_eq!(list(&[]), "none");
+    }
+}
