@@ -1,0 +1,138 @@
+//! The side of whoever attaches.
+
+use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use fastlane_table::SharedMemory;
+use fastlane_table::counters::Counters;
+use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::SessionError;
+use super::protocol::{self, HEADER, Header, Kind, VERSION};
+use crate::describe::Application;
+
+/// How long the application may be silent before it is given up.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// An attachment to a running application. Reading its counters costs the application nothing.
+#[derive(Debug)]
+pub struct Client {
+    /// What runs there.
+    pub application: Application,
+    /// Its counters, which can only be read. There is an entry for each lane and port of
+    /// `application`, in the same order.
+    pub counters: Counters,
+    stream: UnixStream,
+}
+
+impl Client {
+    /// Whether the application still runs. The counters stay readable when it does not.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        match rustix::net::recv(&self.stream, &mut [0_u8; 1], flags) {
+            Ok((_, bytes)) => bytes > 0,
+            Err(error) => error == Errno::AGAIN || error == Errno::INTR,
+        }
+    }
+}
+
+/// Attaches to the application whose session is at `path` (see [`path`](super::path)).
+///
+/// # Errors
+/// When no application runs there, it belongs to another user, or it is of another release.
+pub fn connect(path: &Path) -> Result<Client, SessionError> {
+    connect_as(path, VERSION)
+}
+
+pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionError> {
+    let protocol = |what: String| SessionError::Protocol { path: path.to_owned(), what };
+    let silent = |error: io::Error| protocol(explain(&error));
+    let mut stream = UnixStream::connect(path).map_err(|source| match source.kind() {
+        ErrorKind::PermissionDenied => SessionError::Denied { path: path.to_owned() },
+        _ => SessionError::Absent { path: path.to_owned(), source },
+    })?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(silent)?;
+    // An application that refuses may close before it has heard us; its reason can still be read.
+    let _ = stream.write_all(&protocol::hello(version));
+    let (header, counters) = receive_header(&mut stream).map_err(silent)?;
+    let header = Header::read(&header).map_err(protocol)?;
+    let mut body = vec![0; header.length];
+    stream.read_exact(&mut body).map_err(silent)?;
+    if header.version != version {
+        let (theirs, ours) = (header.version, version);
+        return Err(SessionError::Version { path: path.to_owned(), theirs, ours });
+    }
+    if header.kind == Kind::Refusal {
+        let message = String::from_utf8_lossy(&body).replace(char::is_control, " ");
+        return Err(SessionError::Refused { path: path.to_owned(), message });
+    }
+    let application: Application = serde_json::from_slice(&body)
+        .map_err(|error| protocol(format!("its description cannot be read: {error}")))?;
+    let counters = counters.ok_or_else(|| protocol("it sent no counters".to_owned()))?;
+    let counters = SharedMemory::attach_read_only(counters).and_then(Counters::attach);
+    let counters = counters.map_err(|error| protocol(error.to_string()))?;
+    check(&application, &counters).map_err(protocol)?;
+    Ok(Client { application, counters, stream })
+}
+
+/// Reads the header and the descriptor that comes with its first byte.
+fn receive_header(stream: &mut UnixStream) -> io::Result<([u8; HEADER], Option<OwnedFd>)> {
+    let mut header = [0; HEADER];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [IoSliceMut::new(&mut header)];
+    // Descriptors beyond the one there is space for are closed by the kernel (unix(7)).
+    let received = loop {
+        match recvmsg(&*stream, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(Errno::INTR) => {}
+            other => break other?.bytes,
+        }
+    };
+    if received == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    let descriptors = control.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+        _ => None,
+    });
+    let counters = descriptors.flatten().next();
+    stream.read_exact(&mut header[received..])?;
+    Ok((header, counters))
+}
+
+/// The facts must fit the counters, and be fit to be shown on a terminal.
+fn check(application: &Application, counters: &Counters) -> Result<(), String> {
+    let facts = (application.lanes.len(), application.ports.len());
+    if facts != (counters.lanes(), counters.ports()) {
+        return Err("its counters are not those of its lanes and ports".to_owned());
+    }
+    let ports = application.ports.iter().flat_map(|port| {
+        let optional = [&port.interface, &port.kernel].into_iter().flatten();
+        [&port.name, &port.driver, &port.mode].into_iter().chain(optional)
+    });
+    let lanes = application.lanes.iter().map(|lane| &lane.idle);
+    let mut words = ports.chain(lanes).chain([&application.name, &application.version]);
+    match words.find(|word| word.chars().any(char::is_control)) {
+        Some(word) => Err(format!("a control character in {word:?}")),
+        None => Ok(()),
+    }
+}
+
+fn explain(error: &io::Error) -> String {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            format!("no answer within {} s", PATIENCE.as_secs())
+        }
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+            "it closed the connection without an answer".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
