@@ -72,7 +72,7 @@ impl fmt::Display for ParseError {
             Self::Short(name) => write!(formatter, "the {name} is cut short"),
             Self::Version(name) => write!(formatter, "the {name} has the wrong version"),
             Self::Length(name) => write!(formatter, "the {name} gives a length that is too small"),
-            Self::TooMany(name) => write!(formatter, "too many of one kind: {name}"),
+            Self::TooMany(name) => write!(formatter, "the {name} is one of too many"),
             Self::TooFar(name) => write!(formatter, "the {name} ends beyond byte 65535"),
         }
     }

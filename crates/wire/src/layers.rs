@@ -47,6 +47,7 @@ pub struct Layers {
     /// [`MAX_VLANS`]; a length if below 1536.
     pub ethertype: u16,
     /// What lies at `transport`, an [`IpProtocol`]; 255 (reserved) if the frame does not carry IP.
+    /// In a later fragment it tells what the first one begins with.
     pub protocol: u8,
     /// VLAN tags between the Ethernet header and `network`, at most [`MAX_VLANS`].
     pub vlans: u8,

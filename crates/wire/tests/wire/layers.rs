@@ -164,6 +164,46 @@ fn eight_extension_headers_are_walked_nine_are_not() {
 }
 
 #[test]
+fn behind_a_later_fragment_nothing_is_read() {
+    let options = Extension::Options { protocol: IpProtocol::DESTINATION_OPTIONS, units: 0 };
+    let mut frame = Frame { ipv6: true, fragment: Some((9, true)), ..Frame::default() }.build();
+    frame[14 + 40] = IpProtocol::DESTINATION_OPTIONS;
+    let layers = Layers::parse(&frame).unwrap();
+    assert_eq!((layers.fragment, layers.transport), (Fragment::Later, 14 + 40 + 8));
+    assert_eq!(layers.protocol, IpProtocol::DESTINATION_OPTIONS);
+
+    // A first fragment stays one, whatever fragment headers follow.
+    let extensions = vec![Extension::Atomic, options, Extension::Atomic];
+    let mut frame = Frame { ipv6: true, extensions, ..Frame::default() }.build();
+    assert_eq!(Layers::parse(&frame).unwrap().fragment, Fragment::None);
+    frame[14 + 40 + 3] = 1;
+    assert_eq!(Layers::parse(&frame).unwrap().fragment, Fragment::First);
+}
+
+#[test]
+fn an_extension_header_must_lie_within_the_packet() {
+    let options = Extension::Options { protocol: IpProtocol::DESTINATION_OPTIONS, units: 0 };
+    let mut frame = Frame { ipv6: true, extensions: vec![options], ..Frame::default() }.build();
+    frame[14 + 40] = IpProtocol::NO_NEXT_HEADER;
+    let layers = Layers::parse(&frame).unwrap();
+    assert_eq!((layers.protocol, layers.transport), (IpProtocol::NO_NEXT_HEADER, 14 + 40 + 8));
+    frame[14 + 4..14 + 6].copy_from_slice(&[0, 7]);
+    assert_eq!(Layers::parse(&frame), Err(ParseError::Short(HeaderName::Ipv6Extension)));
+}
+
+#[test]
+fn a_udp_length_that_does_not_fit_leaves_no_payload() {
+    let mut frame = Frame { padding: vec![0; 9], ..Frame::default() }.build();
+    let layers = Layers::parse(&frame).unwrap();
+    for (length, payload) in [(0, None), (7, None), (8, Some(0)), (16, Some(8)), (17, None)] {
+        frame[14 + 20 + 5] = length;
+        assert_eq!(layers.payload(&frame).map(<[u8]>::len), payload, "{length}");
+        let expected = payload.map(|payload| payload + 8);
+        assert_eq!(layers.transport_length(&frame), expected, "{length}");
+    }
+}
+
+#[test]
 fn a_segment_left_hides_the_destination() {
     let routing = Extension::Routing { units: 2 };
     let mut frame = Frame { ipv6: true, extensions: vec![routing], ..Frame::default() }.build();
