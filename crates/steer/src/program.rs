@@ -180,10 +180,11 @@ impl Program {
         self.sockets.set(queue, socket, 0).map_err(|error| error::table_error(&action, error))
     }
 
-    /// Takes the socket of `queue` out: its frames stay in Linux from now on, counted uncovered.
+    /// Takes the socket of `queue` out, if one is there: its frames stay in Linux from now on, counted
+    /// uncovered.
     ///
     /// # Errors
-    /// [`ProgramError::QueueOutOfRange`], or [`ProgramError::Kernel`] (ENOENT) when none is there.
+    /// [`ProgramError::QueueOutOfRange`], or [`ProgramError::Kernel`] when the kernel refuses.
     pub fn remove_socket(&mut self, queue: u32) -> Result<(), ProgramError> {
         check_queue(queue)?;
         let action = format!("taking the AF_XDP socket off queue {queue}");
@@ -430,3 +431,6 @@ fn absent(name: &str) -> ProgramError {
         reason: "it is not in the object".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -185,6 +185,33 @@ fn to_port_53() -> (Rules, Vec<u8>) {
 }
 
 #[test]
+fn sockets_leave_the_table_when_taken_out_or_closed() {
+    let name = "sockets_leave_the_table_when_taken_out_or_closed";
+    let Some(mut program) = support::load(name, &Rules::default(), ANY_LENGTH) else { return };
+    let socket = match machine::xdp_socket() {
+        Ok(socket) => socket,
+        Err(error) => return support::skip(name, &format!("no AF_XDP socket: {error}")),
+    };
+    let covered = |program: &mut Program| {
+        let trial = program.try_frame(Entry::Xdp, &[0; 60], 0, 1).expect("xdp runs");
+        trial.returned == XDP_REDIRECT
+    };
+    assert!(!covered(&mut program));
+    program.remove_socket(0).expect("an empty place may be emptied");
+    program.insert_socket(0, socket.as_fd()).expect("it has memory and rings");
+    assert!(covered(&mut program));
+    program.remove_socket(0).expect("it is there");
+    assert!(!covered(&mut program));
+    program.insert_socket(0, socket.as_fd()).expect("it may come back");
+    program.insert_socket(0, socket.as_fd()).expect("and replace itself");
+    assert!(covered(&mut program));
+    drop(socket);
+    assert!(!covered(&mut program));
+    let wanted = Counts { claimed: 2, uncovered: 3, ..Counts::default() };
+    assert_eq!(program.counts().expect("counts"), wanted);
+}
+
+#[test]
 fn too_long_and_uncovered_frames_stay_in_linux_and_are_counted() {
     let (rules, frame) = to_port_53();
     let settings = Settings { max_length: 100, ..ANY_LENGTH };

@@ -4,6 +4,9 @@
 pub(crate) mod frames;
 pub(crate) mod machine;
 pub(crate) mod rules;
+mod skip;
+
+pub(crate) use skip::skip;
 
 use fastlane_steer::{Program, ProgramError, Rules, Settings};
 
@@ -17,15 +20,4 @@ pub(crate) fn load(test: &str, rules: &Rules, settings: Settings) -> Option<Prog
         }
         Err(error) => panic!("{error}"),
     }
-}
-
-/// Says that `test` was skipped, and fails unless FASTLANE_SKIPS (names, separated by commas or
-/// spaces) expects it: a machine that silently tests less is found out.
-pub(crate) fn skip(test: &str, reason: &str) {
-    eprintln!("SKIP {test}: {reason}");
-    let expected = std::env::var("FASTLANE_SKIPS").unwrap_or_default();
-    assert!(
-        expected.split([',', ' ']).any(|name| name == test),
-        "unexpected skip of {test} ({reason}); set FASTLANE_SKIPS={test} to allow it"
-    );
 }
