@@ -1,7 +1,37 @@
-//! The framework: what the author of a network application imports.
+//! Fastlane: write the packet code once, choose the mechanism with one word in a configuration.
+//!
+//! ```ignore
+//! use fastlane::{Packet, Verdict, wire::Ethernet};
+//!
+//! fn macswap(packet: &mut Packet) -> Verdict {
+//!     let Some(ethernet) = packet.header::<Ethernet>() else {
+//!         return Verdict::Drop; // a runt
+//!     };
+//!     std::mem::swap(&mut ethernet.source, &mut ethernet.destination);
+//!     Verdict::Reflect
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     fastlane::main(|_lane| Ok(macswap))
+//! }
+//! ```
+//!
+//! An application is a function of a packet, or a type with [`App::process`]; [`main`] gives it a
+//! command line, a configuration, its ports and its lanes.
 
 #![forbid(unsafe_code)]
 
+pub mod config;
+mod cpus;
 pub mod describe;
+mod error;
+mod info;
 pub mod metrics;
 pub mod session;
+mod summary;
+
+pub use error::Error;
+pub use fastlane_core::{App, Packet, Partial, PortId, RawVerdict, Turn, Verdict, now};
+pub use fastlane_table::counters;
+pub use fastlane_wire as wire;
+pub use info::LaneInfo;

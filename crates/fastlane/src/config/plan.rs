@@ -1,0 +1,297 @@
+//! The configuration as it is meant: checked, with every default filled in.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use fastlane_core as core;
+use fastlane_core::PortId;
+use fastlane_steer::Rules;
+use fastlane_wire::MacAddress;
+
+use super::rules::address_and_length;
+use super::written::{self, Configuration, Driver, Idle};
+use crate::Error;
+
+/// The most ports: their numbers are in every lane's tables.
+const MAX_PORTS: usize = 256;
+
+/// What shall run.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub name: String,
+    pub lanes: Vec<LanePlan>,
+    pub idle: core::Idle,
+    pub burst: usize,
+    pub frames: usize,
+    pub frame_size: usize,
+    pub headroom: usize,
+    pub kernel_budget: usize,
+    pub ports: Vec<PortPlan>,
+    pub session: PathBuf,
+    pub metrics: Option<SocketAddr>,
+    pub app: Option<serde_json::Value>,
+}
+
+/// One lane.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LanePlan {
+    /// The CPU that it is pinned to.
+    pub cpu: Option<usize>,
+}
+
+/// One port.
+#[derive(Clone, Debug)]
+pub(crate) struct PortPlan {
+    pub id: PortId,
+    pub name: String,
+    pub driver: Driver,
+    pub rules: Rules,
+    pub kernel: KernelPlan,
+    /// The lanes that have it.
+    pub lanes: Vec<usize>,
+}
+
+/// How packets get into Linux.
+#[derive(Clone, Debug)]
+pub(crate) enum KernelPlan {
+    None,
+    ReEnter,
+    Tap(TapPlan),
+}
+
+/// A TAP device.
+#[derive(Clone, Debug)]
+pub(crate) struct TapPlan {
+    pub name: Option<String>,
+    pub mac: Option<MacAddress>,
+    pub mtu: Option<u32>,
+    pub addresses: Vec<(IpAddr, u8)>,
+}
+
+impl Driver {
+    /// The word by which the mechanism is chosen.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Self::AfXdp(_) => "af-xdp",
+            Self::AfPacket(_) => "af-packet",
+            Self::Tap(_) => "tap",
+            Self::Pcap(_) => "pcap",
+            Self::Memory(_) => "memory",
+            Self::Ring(_) => "ring",
+        }
+    }
+
+    /// Whether Linux has the interface too.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::AfXdp(_) | Self::AfPacket(_))
+    }
+}
+
+/// A value that a key may not have.
+fn refuse(path: impl Into<String>, what: impl Into<String>) -> Error {
+    Error::Value { path: path.into(), what: what.into() }
+}
+
+fn within(path: &str, value: usize, low: usize, high: usize) -> Result<usize, Error> {
+    let inside = (low..=high).contains(&value);
+    inside
+        .then_some(value)
+        .ok_or_else(|| refuse(path, format!("{value} is not allowed; write {low} to {high}")))
+}
+
+impl Plan {
+    /// Checks what is written; `program` is the default name.
+    pub(crate) fn new(written: Configuration, program: &str) -> Result<Self, Error> {
+        let Configuration { schema: _, name, lanes, ports, session, metrics, app } = written;
+        let name = name.unwrap_or_else(|| program.to_owned());
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {
+            let what = format!("`{name}` is not allowed; write 1 to 64 letters, digits, `-`, `_`");
+            return Err(refuse("name", what));
+        }
+        if ports.is_empty() || ports.len() > MAX_PORTS {
+            let what = format!("there are {}; write 1 to {MAX_PORTS}", ports.len());
+            return Err(refuse("ports", what));
+        }
+        let lane_plans = lane_plans(&lanes)?;
+        let frame_size = frame_size(&lanes)?;
+        let names: Vec<String> = ports.keys().cloned().collect();
+        let ports = ports.into_iter().enumerate().map(|(number, (name, port))| {
+            port_plan(PortId(number as u16), name, port, lane_plans.len())
+        });
+        let ports: Vec<PortPlan> = ports.collect::<Result<_, _>>()?;
+        check_rings(&ports, &names)?;
+        Ok(Self {
+            session: session.unwrap_or_else(|| PathBuf::from(format!("/run/fastlane/{name}.sock"))),
+            name,
+            lanes: lane_plans,
+            idle: match lanes.idle {
+                Idle::Busy => core::Idle::Busy,
+                Idle::Interrupt => core::Idle::Interrupt,
+                Idle::Adaptive => core::Idle::Adaptive,
+            },
+            burst: within("lanes.burst", lanes.burst, 1, 1024)?,
+            frames: within("lanes.frames", lanes.frames, 64, 1 << 22)?,
+            frame_size,
+            headroom: lanes.headroom,
+            kernel_budget: within("lanes.kernel-budget", lanes.kernel_budget, 1, 1024)?,
+            ports,
+            metrics: metrics.map(|metrics| metrics.listen),
+            app,
+        })
+    }
+
+    /// The lanes that have queue number `queue` of a port, dealt out in turn.
+    pub(crate) fn lane_of(port: &PortPlan, queue: usize) -> usize {
+        port.lanes[queue % port.lanes.len()]
+    }
+}
+
+fn lane_plans(lanes: &written::Lanes) -> Result<Vec<LanePlan>, Error> {
+    let Some(cpus) = &lanes.cpus else { return Ok(vec![LanePlan { cpu: None }]) };
+    if cpus.is_empty() || cpus.len() > 256 {
+        let what = format!("there are {}; write 1 to 256 CPU numbers", cpus.len());
+        return Err(refuse("lanes.cpus", what));
+    }
+    for (place, cpu) in cpus.iter().enumerate() {
+        if cpus[..place].contains(cpu) {
+            return Err(refuse("lanes.cpus", format!("CPU {cpu} is named twice")));
+        }
+    }
+    Ok(cpus.iter().map(|cpu| LanePlan { cpu: Some(*cpu) }).collect())
+}
+
+fn frame_size(lanes: &written::Lanes) -> Result<usize, Error> {
+    let size = lanes.frame_size;
+    if !size.is_power_of_two() || !(1024..=65536).contains(&size) {
+        let what = format!("{size} is not allowed; write a power of two from 1024 to 65536");
+        return Err(refuse("lanes.frame-size", what));
+    }
+    let most = size / 2;
+    within("lanes.headroom", lanes.headroom, 0, most)?;
+    Ok(size)
+}
+
+fn port_plan(
+    id: PortId,
+    name: String,
+    port: written::Port,
+    lanes: usize,
+) -> Result<PortPlan, Error> {
+    let at = |key: &str| format!("ports.{name}.{key}");
+    let rules = Rules::new(port.steer.iter().map(super::rules::Rule::meaning).collect())
+        .map_err(|error| refuse(at("steer"), error.to_string()))?;
+    let shared = port.driver.is_shared();
+    if !shared && !rules.is_empty() {
+        let what = format!(
+            "the driver `{}` gets everything, so there is nothing to steer; remove the rules",
+            port.driver.word()
+        );
+        return Err(refuse(at("steer"), what));
+    }
+    let kernel = match port.kernel {
+        None if shared => KernelPlan::ReEnter,
+        Some(written::Kernel::ReEnter) if shared => KernelPlan::ReEnter,
+        None | Some(written::Kernel::None) => KernelPlan::None,
+        Some(written::Kernel::ReEnter) => {
+            let what = "Linux has no interface of this port to re-enter; write `none` or a `tap`";
+            return Err(refuse(at("kernel"), what));
+        }
+        Some(written::Kernel::Tap(_)) if shared => {
+            let what = "Linux has the interface already; write `re-enter` or `none`";
+            return Err(refuse(at("kernel"), what));
+        }
+        Some(written::Kernel::Tap(tap)) => KernelPlan::Tap(tap_plan(&at("kernel.tap"), tap)?),
+    };
+    let chosen = port.lanes.unwrap_or_else(|| (0..lanes).collect());
+    if chosen.is_empty() || chosen.iter().any(|lane| *lane >= lanes) {
+        let what = format!("write numbers from 0 to {}, at least one", lanes - 1);
+        return Err(refuse(at("lanes"), what));
+    }
+    check_driver(&name, &port.driver)?;
+    Ok(PortPlan { id, driver: port.driver, rules, kernel, lanes: chosen, name })
+}
+
+fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
+    let at = |key: &str| format!("ports.{name}.driver.{}.{key}", driver.word());
+    let ring = |key: &str, size: u64| {
+        let allowed = size.is_power_of_two() && (64..=32768).contains(&size);
+        allowed.then_some(()).ok_or_else(|| {
+            refuse(at(key), format!("{size} is not allowed; write a power of two from 64 to 32768"))
+        })
+    };
+    match driver {
+        Driver::AfXdp(xdp) => {
+            ring("receive-ring", xdp.receive_ring.into())?;
+            ring("transmit-ring", xdp.transmit_ring.into())
+        }
+        Driver::AfPacket(packet) => ring("ring", packet.ring.into()),
+        Driver::Tap(tap) => tap_plan(at("").trim_end_matches('.'), tap.clone()).map(|_| ()),
+        Driver::Memory(memory) => {
+            let capacity = within(&at("capacity"), memory.capacity.unwrap_or(1024), 1, 1 << 20)?;
+            let Some(fill) = memory.fill else { return Ok(()) };
+            within(&at("fill.frames"), fill.frames, 1, capacity)?;
+            within(&at("fill.length"), fill.length, 14, 65536).map(|_| ())
+        }
+        Driver::Ring(written::Ring { capacity, .. }) => {
+            ring("capacity", capacity.unwrap_or(1024) as u64)
+        }
+        Driver::Pcap(pcap) if pcap.read.is_none() && pcap.write.is_none() => {
+            Err(refuse(at("").trim_end_matches('.'), "it neither reads nor writes; name a file"))
+        }
+        Driver::Pcap(_) => Ok(()),
+    }
+}
+
+/// Checks a TAP as it is written at `path`.
+pub(crate) fn tap_plan(path: &str, tap: written::Tap) -> Result<TapPlan, Error> {
+    if let Some(name) = tap.name.as_ref().filter(|name| name.is_empty() || name.len() > 15) {
+        let what = format!("`{name}` is not allowed; an interface name has 1 to 15 bytes");
+        return Err(refuse(format!("{path}.name"), what));
+    }
+    let mac = tap.mac.map(|text| {
+        text.parse().map_err(|_| {
+            let what = format!("`{text}` is no MAC address; write `02:00:00:00:00:01`");
+            refuse(format!("{path}.mac"), what)
+        })
+    });
+    let addresses = tap.addresses.iter().map(|text| {
+        address_and_length(text)
+            .filter(|(address, length)| *length <= if address.is_ipv4() { 32 } else { 128 })
+            .ok_or_else(|| {
+                let what = format!("`{text}` is no address with a length; write `10.0.0.1/24`");
+                refuse(format!("{path}.addresses"), what)
+            })
+    });
+    Ok(TapPlan {
+        name: tap.name,
+        mac: mac.transpose()?,
+        mtu: tap.mtu,
+        addresses: addresses.collect::<Result<_, _>>()?,
+    })
+}
+
+/// Every ring port names one that names it back.
+fn check_rings(ports: &[PortPlan], names: &[String]) -> Result<(), Error> {
+    for port in ports {
+        let Driver::Ring(ring) = &port.driver else { continue };
+        let path = format!("ports.{}.driver.ring.peer", port.name);
+        let Some(peer) = ports.iter().find(|other| other.name == ring.peer) else {
+            let what = format!("there is no port `{}`; there are {}", ring.peer, names.join(", "));
+            return Err(refuse(path, what));
+        };
+        let back = matches!(&peer.driver, Driver::Ring(other) if other.peer == port.name);
+        if !back || peer.id == port.id {
+            let what = format!(
+                "port `{}` is not the other end; give it a ring driver with `\"peer\": \"{}\"`",
+                peer.name, port.name
+            );
+            return Err(refuse(path, what));
+        }
+        if peer.lanes.len() != port.lanes.len() {
+            let what = format!("port `{}` has another number of lanes", peer.name);
+            return Err(refuse(path, what));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Reading a configuration, with errors that say where, what is allowed and what was probably meant.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::written::Configuration;
+use crate::Error;
+
+/// Reads `path`, applies `overrides` of the form `ports.wire.driver.af-xdp.interface=eth1`, and checks
+/// the form of the whole.
+pub(crate) fn read(path: &Path, overrides: &[String]) -> Result<Configuration, Error> {
+    let place = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Error::Unreadable { path: place.clone(), reason: error.to_string() })?;
+    let configuration = parse_text(&place, &text)?;
+    if overrides.is_empty() {
+        return Ok(configuration);
+    }
+    let mut value: Value = serde_json::from_str(&text)
+        .map_err(|error| Error::Configuration(syntax(&place, &error, String::new())))?;
+    for change in overrides {
+        super::overrides::apply(&mut value, change)?;
+    }
+    parse_value("--set", value)
+}
+
+pub(crate) fn parse_text<T: DeserializeOwned>(place: &str, text: &str) -> Result<T, Error> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let parsed = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        syntax(place, error.inner(), path)
+    });
+    let value = parsed.map_err(Error::Configuration)?;
+    deserializer
+        .end()
+        .map_err(|error| Error::Configuration(syntax(place, &error, String::new())))?;
+    Ok(value)
+}
+
+pub(crate) fn parse_value<T: DeserializeOwned>(place: &str, value: Value) -> Result<T, Error> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        Error::Configuration(syntax(place, error.inner(), path))
+    })
+}
+
+/// What is wrong in a configuration, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The file, or what else the text came from.
+    pub place: String,
+    /// Line and column, from 1, where they are known.
+    pub line_and_column: Option<(usize, usize)>,
+    /// The keys on the way to the mistake, joined by dots; empty at the top.
+    pub path: String,
+    /// What is wrong and what is allowed.
+    pub what: String,
+    /// The key or word that was probably meant.
+    pub meant: Option<String>,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.place)?;
+        if let Some((line, column)) = self.line_and_column {
+            write!(formatter, ":{line}:{column}")?;
+        }
+        formatter.write_str(": ")?;
+        if !self.path.is_empty() {
+            write!(formatter, "{}: ", self.path)?;
+        }
+        formatter.write_str(&self.what)?;
+        match &self.meant {
+            Some(meant) => write!(formatter, "; did you mean `{meant}`?"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn syntax(place: &str, error: &serde_json::Error, path: String) -> Mistake {
+    let message = error.to_string();
+    let what = match message.rfind(" at line ") {
+        Some(end) if error.line() > 0 => message[..end].to_owned(),
+        _ => message,
+    };
+    let line_and_column = (error.line() > 0).then(|| (error.line(), error.column()));
+    let path = if path == "." { String::new() } else { path };
+    let path = path.trim_end_matches(".?").to_owned();
+    let meant = nearest(&what);
+    Mistake { place: place.to_owned(), line_and_column, path, what, meant }
+}
+
+/// Of the words that a message of serde's allows, the one nearest to the word that it refuses. Words
+/// stand between backticks, the refused one first.
+fn nearest(what: &str) -> Option<String> {
+    let refused =
+        ["unknown field `", "unknown variant `"].iter().any(|kind| what.starts_with(kind));
+    let mut words = what.split('`').skip(1).step_by(2);
+    let given = words.next().filter(|_| refused)?;
+    let score = |word: &str| strsim::jaro_winkler(given, word);
+    let best = words.max_by(|a, b| score(a).total_cmp(&score(b)))?;
+    (score(best) >= 0.75).then(|| best.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mistake(text: &str) -> String {
+        parse_text::<Configuration>("x.json", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_misspelt_key_is_shown_where_it_is_with_the_one_meant() {
+        let text =
+            "{\n \"ports\": { \"wire\": { \"driver\": { \"tap\": { \"nmae\": \"x\" } } } }\n}";
+        let message = mistake(text);
+        assert!(message.starts_with("x.json:2:"), "{message}");
+        assert!(message.contains("ports.wire.driver.tap.nmae: unknown field `nmae`"), "{message}");
+        assert!(message.ends_with("did you mean `name`?"), "{message}");
+    }
+
+    #[test]
+    fn a_port_that_comes_twice_is_refused() {
+        let message =
+            mistake(r#"{ "ports": { "a": {"driver":{"tap":{}}}, "a": {"driver":{"tap":{}}} } }"#);
+        assert!(message.contains("duplicate key `a`"), "{message}");
+    }
+
+    #[test]
+    fn nothing_may_follow() {
+        assert!(mistake(r#"{ "ports": {} } {}"#).contains("trailing characters"));
+    }
+
+    #[test]
+    fn a_far_word_is_not_suggested() {
+        assert_eq!(nearest("unknown field `zzz`, expected `name` or `mtu`"), None);
+        assert_eq!(nearest("invalid type: string `name`, expected `nam`"), None);
+    }
+}

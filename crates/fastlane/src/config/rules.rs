@@ -1,0 +1,213 @@
+//! Steering rules as they are written.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use fastlane_steer as steer;
+use schemars::JsonSchema;
+use serde::de::{Deserializer, Error, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// What is fast: a frame that agrees with every key given.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Rule {
+    /// The type of the payload behind up to two VLAN tags.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ethertype: Option<Ethertype>,
+    /// The protocol in IPv4 or IPv6.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ip_protocol: Option<IpProtocol>,
+    /// The source address, as a prefix like `10.0.0.0/8` or `2001:db8::/32`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Prefix>,
+    /// The destination address, as a prefix.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destination: Option<Prefix>,
+    /// The UDP destination port: a number, or a range like `"5000-5099"`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub udp_port: Option<Ports>,
+    /// The TCP destination port: a number, or a range.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tcp_port: Option<Ports>,
+    /// User data of GTP-U: UDP port 2152, version 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gtp_u: Option<bool>,
+}
+
+impl Rule {
+    pub(super) fn meaning(&self) -> steer::Rule {
+        steer::Rule {
+            ethertype: self.ethertype.map(|Ethertype(number)| number),
+            protocol: self.ip_protocol.map(|IpProtocol(number)| number),
+            source: self.source.map(|Prefix(prefix)| prefix),
+            destination: self.destination.map(|Prefix(prefix)| prefix),
+            udp_port: self.udp_port.map(|Ports(range)| range),
+            tcp_port: self.tcp_port.map(|Ports(range)| range),
+            gtp_u: self.gtp_u.unwrap_or(false),
+        }
+    }
+}
+
+/// An EtherType by name or number.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+#[schemars(with = "NameOrNumber")]
+pub struct Ethertype(u16);
+
+/// An IP protocol by name or number.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+#[schemars(with = "NameOrNumber")]
+pub struct IpProtocol(u8);
+
+/// A port or an inclusive range of ports.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+#[schemars(with = "NameOrNumber")]
+pub struct Ports(steer::PortRange);
+
+/// An address prefix.
+#[derive(Clone, Copy, Debug, JsonSchema)]
+#[schemars(with = "String")]
+pub struct Prefix(steer::Prefix);
+
+/// For the schema only.
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "the schema is made from it")]
+enum NameOrNumber {
+    Number(u32),
+    Name(String),
+}
+
+const ETHERTYPES: [(&str, u16); 3] = [("ipv4", 0x0800), ("ipv6", 0x86dd), ("arp", 0x0806)];
+const PROTOCOLS: [(&str, u8); 6] =
+    [("icmp", 1), ("tcp", 6), ("udp", 17), ("gre", 47), ("icmpv6", 58), ("sctp", 132)];
+
+/// A word or a number, before it is known what it means.
+struct Word;
+
+/// What a [`Word`] was.
+enum Given {
+    Number(u64),
+    Text(String),
+}
+
+impl Visitor<'_> for Word {
+    type Value = Given;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a number or a string")
+    }
+
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Given, E> {
+        Ok(Given::Number(number))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Given, E> {
+        Ok(Given::Text(text.to_owned()))
+    }
+}
+
+/// Reads a name of `names`, or a number (in a string also as `0x88f7`).
+fn named<'de, D, T>(deserializer: D, names: &[(&str, T)], what: &str) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Copy + TryFrom<u64>,
+{
+    let list = || names.iter().map(|(name, _)| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    let refuse = |given: &str| {
+        D::Error::custom(format!("{given} is no {what}; write a number or one of {}", list()))
+    };
+    match deserializer.deserialize_any(Word)? {
+        Given::Number(number) => T::try_from(number).map_err(|_| refuse(&number.to_string())),
+        Given::Text(text) => {
+            let known = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+            let number = || u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+            known
+                .or_else(|| T::try_from(number()?).ok())
+                .ok_or_else(|| refuse(&format!("`{text}`")))
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Ethertype {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        named(deserializer, &ETHERTYPES, "ethertype").map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for IpProtocol {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        named(deserializer, &PROTOCOLS, "IP protocol").map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Ports {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let refuse = |given: &str| {
+            D::Error::custom(format!(
+                "{given} is no port; write 1 to 65535, or a range `5000-5099`"
+            ))
+        };
+        let range = match deserializer.deserialize_any(Word)? {
+            Given::Number(number) => {
+                let port = u16::try_from(number).map_err(|_| refuse(&number.to_string()))?;
+                steer::PortRange { first: port, last: port }
+            }
+            Given::Text(text) => {
+                let parse = || {
+                    let (first, last) = text.split_once('-')?;
+                    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+                    Some(steer::PortRange { first, last })
+                };
+                parse().ok_or_else(|| refuse(&format!("`{text}`")))?
+            }
+        };
+        Ok(Self(range))
+    }
+}
+
+impl<'de> Deserialize<'de> for Prefix {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let (address, length) = address_and_length(&text).ok_or_else(|| {
+            D::Error::custom(format!(
+                "`{text}` is no prefix; write `10.0.0.0/8` or `2001:db8::/32`"
+            ))
+        })?;
+        Ok(Self(steer::Prefix { address, length }))
+    }
+}
+
+/// Splits `10.0.0.1/24`; the length is not checked against the kind of address.
+pub(super) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, length) = text.split_once('/')?;
+    Some((address.parse().ok()?, length.parse().ok()?))
+}
+
+impl Serialize for Ethertype {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u16(self.0)
+    }
+}
+
+impl Serialize for IpProtocol {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u8(self.0)
+    }
+}
+
+impl Serialize for Ports {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.first == self.0.last {
+            serializer.serialize_u16(self.0.first)
+        } else {
+            serializer.collect_str(&self.0)
+        }
+    }
+}
+
+impl Serialize for Prefix {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}

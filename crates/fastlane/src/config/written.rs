@@ -1,0 +1,296 @@
+//! The configuration as it is written: one struct for each JSON object.
+//!
+//! What a key means, its unit and its default stand here once; the schema and the errors come from
+//! the same structs. What the whole means is in [`plan`](super::plan).
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::unique::unique_map;
+
+/// A Fastlane application: its ports, its lanes, what they are for.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Configuration {
+    /// Where this schema is, for editors.
+    #[serde(rename = "$schema", default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
+    /// The name under which the running application is found (`fastlane top NAME`). Default: the name
+    /// of the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The threads.
+    #[serde(default)]
+    pub lanes: Lanes,
+    /// The ports by name. Applications call them by these names.
+    #[serde(deserialize_with = "unique_map")]
+    pub ports: BTreeMap<String, Port>,
+    /// The Unix socket at which tools attach. Default: `/run/fastlane/NAME.sock`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<PathBuf>,
+    /// The Prometheus endpoint. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Metrics>,
+    /// The application's own settings; what is allowed here is the application's to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<serde_json::Value>,
+}
+
+/// The threads that move packets, and what all of them have alike.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Lanes {
+    /// One lane for each CPU named, pinned to it. Default: one lane, not pinned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Vec<usize>>,
+    /// How ports and lanes belong together. `run-to-completion`: each lane has queues of each port.
+    pub model: Model,
+    /// What a lane does when nothing arrives.
+    pub idle: Idle,
+    /// The most packets shown to the application at once: 1 to 1024.
+    pub burst: usize,
+    /// Frames in the pool of each lane.
+    pub frames: usize,
+    /// Bytes in a frame, 64 of them for metadata: a power of two, 2048 or 4096 with AF_XDP.
+    pub frame_size: usize,
+    /// Bytes before a packet into which headers can be prepended. With AF_XDP the kernel decides (192).
+    pub headroom: usize,
+    /// The most packets that one turn of a lane gives to Linux; ARP and ICMP have a share besides.
+    pub kernel_budget: usize,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Self {
+            cpus: None,
+            model: Model::RunToCompletion,
+            idle: Idle::Adaptive,
+            burst: 32,
+            frames: 8192,
+            frame_size: 2048,
+            headroom: 192,
+            kernel_budget: 32,
+        }
+    }
+}
+
+/// How ports and lanes belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Model {
+    /// Each lane has queues of each port and does everything for their packets.
+    RunToCompletion,
+}
+
+/// What a lane does when nothing arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Idle {
+    /// It looks again at once: a whole core.
+    Busy,
+    /// It waits for the device's interrupt at once.
+    Interrupt,
+    /// It looks again for a while, naps, then waits for the interrupt: CPU follows load.
+    Adaptive,
+}
+
+/// A port: anything that frames come from and go to.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Port {
+    /// The mechanism: one key, its name.
+    pub driver: Driver,
+    /// What is fast; any match is enough, everything else stays in Linux. Default: everything is fast.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steer: Vec<super::rules::Rule>,
+    /// How a packet labelled `Kernel` gets into Linux. Default: `re-enter` where Linux has the
+    /// interface (af-xdp, af-packet), else `none`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<Kernel>,
+    /// The lanes that have this port, by their place in `cpus`. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lanes: Option<Vec<usize>>,
+}
+
+/// The mechanisms.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// AF_XDP sockets on the queues of a network interface, which Linux keeps.
+    AfXdp(AfXdp),
+    /// AF_PACKET rings on a network interface, which Linux keeps.
+    AfPacket(AfPacket),
+    /// A TAP device: the other side is Linux.
+    Tap(Tap),
+    /// Capture files, for tests.
+    Pcap(Pcap),
+    /// Plain memory: what is sent is received again. For tests and benchmarks.
+    Memory(Memory),
+    /// A ring to another port of this application, of another lane for example.
+    Ring(Ring),
+}
+
+/// AF_XDP.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AfXdp {
+    /// The network interface.
+    pub interface: String,
+    /// What to use; `auto` takes the best that works.
+    #[serde(default)]
+    pub mode: AfXdpMode,
+    /// Descriptors in each receive and fill ring: a power of two.
+    #[serde(default = "ring_size")]
+    pub receive_ring: u32,
+    /// Descriptors in each transmit and completion ring: a power of two.
+    #[serde(default = "ring_size")]
+    pub transmit_ring: u32,
+    /// Whether the kernel is woken only when it asks to be.
+    #[serde(default = "yes")]
+    pub need_wakeup: bool,
+    /// Busy polling: the lane drives the device's NAPI. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_poll: Option<BusyPoll>,
+}
+
+/// The modes of AF_XDP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AfXdpMode {
+    /// Zero-copy, else native copy, else generic copy.
+    #[default]
+    Auto,
+    /// The driver works on the frames themselves, or the start is refused.
+    ZeroCopy,
+    /// XDP in the driver, one copy for each packet, or the start is refused.
+    NativeCopy,
+    /// XDP in the stack: any device.
+    GenericCopy,
+}
+
+/// Busy polling of a socket (kernel document networking/napi).
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct BusyPoll {
+    /// How long a call polls the device, in microseconds (SO_BUSY_POLL).
+    pub time_us: u32,
+    /// The most packets of one poll (SO_BUSY_POLL_BUDGET).
+    pub budget: u32,
+}
+
+/// AF_PACKET.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct AfPacket {
+    /// The network interface.
+    pub interface: String,
+    /// Frames in the receive ring of each lane, and as many in the transmit ring.
+    #[serde(default = "ring_size")]
+    pub ring: u32,
+    /// Whether the interface also takes in what is not addressed to it.
+    #[serde(default)]
+    pub promiscuous: bool,
+}
+
+/// A TAP device.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Tap {
+    /// Its name in Linux, at most 15 bytes. Default: the kernel's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its hardware address. Default: the kernel's choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Its MTU in bytes. Default: 1500.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Linux's addresses on it, as `10.0.0.1/24`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+}
+
+/// Capture files.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Pcap {
+    /// What is received: a pcap or pcapng file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read: Option<PathBuf>,
+    /// Where what is sent is written, as pcapng.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write: Option<PathBuf>,
+    /// How many times the file is received. Default: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<u64>,
+}
+
+/// Plain memory.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Memory {
+    /// The most frames that it holds. Default: 1024.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<usize>,
+    /// Frames in it at the start, to go round for ever. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fill: Option<Fill>,
+}
+
+/// What a memory port holds at the start.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Fill {
+    /// How many frames.
+    pub frames: usize,
+    /// Bytes in each, without the frame check sequence: 60 or more.
+    pub length: usize,
+}
+
+/// A ring to another port.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Ring {
+    /// The port at the other end, which names this one.
+    pub peer: String,
+    /// Frames under way in each direction: a power of two. Default: 1024.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<usize>,
+}
+
+/// How packets get into Linux.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kernel {
+    /// Not at all: such a packet is dropped and counted.
+    None,
+    /// As if it had just arrived on the interface (af-xdp and af-packet).
+    ReEnter,
+    /// Through a TAP device that stands for this port in Linux, and through which Linux also sends.
+    Tap(Tap),
+}
+
+/// The Prometheus endpoint.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Metrics {
+    /// Where `/metrics` is served. Default: 127.0.0.1:9464.
+    #[serde(default = "metrics_address")]
+    pub listen: SocketAddr,
+}
+
+fn ring_size() -> u32 {
+    2048
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn metrics_address() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 9464))
+}
