@@ -4,17 +4,19 @@ use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fastlane_table::SharedMemory;
-use fastlane_table::counters::Counters;
+use fastlane_table::counters::{Counters, LaneCounter};
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::Pid;
 
 use super::SessionError;
 use super::protocol::{self, HEADER, Header, Kind, VERSION};
 use crate::describe::Application;
+use crate::metrics::thread_time;
 
 /// How long the application may be silent before it is given up.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -28,9 +30,19 @@ pub struct Client {
     /// `application`, in the same order.
     pub counters: Counters,
     stream: UnixStream,
+    /// Its directory in `/proc`, if this process sees it under the number that it knows itself.
+    process: Option<PathBuf>,
 }
 
 impl Client {
+    /// Seconds of CPU time that the thread of a lane has used; `None` when it has none (yet, or any
+    /// more), or runs in a process namespace that cannot be seen from here.
+    #[must_use]
+    pub fn cpu_seconds(&self, lane: usize) -> Option<f64> {
+        let thread = self.counters.lane(lane).load(LaneCounter::Thread);
+        thread_time::seconds(self.process.as_deref()?, thread)
+    }
+
     /// Whether the application still runs. The counters stay readable when it does not.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -79,7 +91,15 @@ pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionErr
     let counters = SharedMemory::attach_read_only(counters).and_then(Counters::attach);
     let counters = counters.map_err(|error| protocol(error.to_string()))?;
     check(&application, &counters).map_err(protocol)?;
-    Ok(Client { application, counters, stream })
+    let process = process(&stream, &application);
+    Ok(Client { application, counters, stream, process })
+}
+
+/// Where the kernel says that the application is, if that is where it says itself.
+fn process(stream: &UnixStream, application: &Application) -> Option<PathBuf> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    let pid = u32::try_from(Pid::as_raw(Some(peer.pid))).ok()?;
+    (pid == application.pid).then(|| PathBuf::from(format!("/proc/{pid}")))
 }
 
 /// Reads the header and the descriptor that comes with its first byte.

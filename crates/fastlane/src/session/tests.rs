@@ -88,6 +88,10 @@ fn a_client_sees_the_application_and_its_counters_until_it_ends() {
     bench.counters.port(1, 0).add(PortCounter::ReceivedPackets, 1);
     assert_eq!(client.counters.port(1, 0).load(PortCounter::ReceivedPackets), 42);
     assert!(client.is_alive());
+    assert_eq!(client.cpu_seconds(0), None, "the lane does not run");
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    bench.counters.lane(0).publish(LaneCounter::Thread, thread as u64);
+    assert!(client.cpu_seconds(0).unwrap() > 0.0);
     drop(bench.session.take());
     assert!(!client.is_alive());
     assert!(!bench.path.exists(), "the socket is removed");

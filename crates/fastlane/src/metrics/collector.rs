@@ -1,0 +1,252 @@
+//! What the counters are called in Prometheus.
+
+use std::fmt;
+use std::path::Path;
+
+use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
+use prometheus_client::encoding::NoLabelSet;
+use prometheus_client::encoding::{CounterValueEncoder, DescriptorEncoder, EncodeCounterValue};
+use prometheus_client::metrics::MetricType;
+
+use super::thread_time;
+use crate::describe::{Application, PortFacts};
+
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+/// Reads the counters each time that it is asked.
+#[derive(Debug)]
+pub(super) struct Collector {
+    application: Application,
+    counters: Counters,
+    /// The numbers of the lanes, as labels.
+    lanes: Vec<String>,
+}
+
+impl Collector {
+    pub(super) fn new(application: &Application, counters: &Counters) -> Self {
+        let lanes = (0..counters.lanes()).map(|lane| lane.to_string()).collect();
+        Self { application: application.clone(), counters: counters.clone(), lanes }
+    }
+}
+
+impl prometheus_client::collector::Collector for Collector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut page = Page { encoder, collector: self };
+        page.facts()?;
+        page.lanes()?;
+        page.ports()
+    }
+}
+
+/// The page that is being written.
+struct Page<'e, 'a> {
+    encoder: DescriptorEncoder<'e>,
+    collector: &'a Collector,
+}
+
+impl<'a> Page<'_, 'a> {
+    fn facts(&mut self) -> fmt::Result {
+        let application = &self.collector.application;
+        let build = vec![("name", &*application.name), ("version", &*application.version)];
+        self.info("fastlane_build", "The application and its version.", vec![build])?;
+        let cpus: Vec<_> = application.lanes.iter().map(|lane| lane.cpu.to_string()).collect();
+        let lanes = self.collector.lanes.iter().zip(&application.lanes).zip(&cpus);
+        let lanes = lanes.map(|((number, facts), cpu)| {
+            vec![("lane", &**number), ("cpu", cpu), ("idle", &*facts.idle)]
+        });
+        self.info("fastlane_lane", "The lanes, their CPUs and idle policies.", lanes.collect())?;
+        let ports = application.ports.iter().map(|facts| {
+            let mut labels = port_labels(facts);
+            labels.push(("interface", facts.interface.as_deref().unwrap_or_default()));
+            labels.push(("kernel", facts.kernel.as_deref().unwrap_or_default()));
+            labels
+        });
+        let help = "The ports, their interfaces and their ways into Linux.";
+        self.info("fastlane_port", help, ports.collect())
+    }
+
+    fn lanes(&mut self) -> fmt::Result {
+        use LaneCounter::{
+            Asleep, BusyTurns, Ended, NewPackets, PoolFrames, PoolFree, Sleeps, Turn,
+        };
+        for (name, help, counter) in [
+            ("fastlane_lane_turns", "Turns of the lane.", Turn),
+            ("fastlane_lane_busy_turns", "Turns that found work.", BusyTurns),
+            ("fastlane_lane_sleeps", "Times that the lane went to sleep.", Sleeps),
+            ("fastlane_lane_new_packets", "Packets that the application made.", NewPackets),
+        ] {
+            let read = |lane| Some(Number::Count(self.lane(lane, counter)));
+            let samples = self.each_lane(read);
+            self.counters(name, help, samples)?;
+        }
+        let slept = |lane| {
+            let nanoseconds = self.lane(lane, LaneCounter::SleptNanoseconds);
+            Some(Number::Seconds(nanoseconds as f64 / 1e9))
+        };
+        let samples = self.each_lane(slept);
+        self.counters("fastlane_lane_sleep_seconds", "Time that the lane slept.", samples)?;
+        let used = |lane| {
+            let thread = self.lane(lane, LaneCounter::Thread);
+            thread_time::seconds(Path::new("/proc/self"), thread).map(Number::Seconds)
+        };
+        let samples = self.each_lane(used);
+        self.counters("fastlane_lane_cpu_seconds", "CPU time of the lane's thread.", samples)?;
+        let mut samples = vec![];
+        for (request, counter) in
+            [("new_packet", LaneCounter::NewRefused), ("timer", LaneCounter::TimersRefused)]
+        {
+            for (lane, labels) in self.lane_labels() {
+                let labels = [labels, vec![("request", request)]].concat();
+                samples.push((labels, Number::Count(self.lane(lane, counter))));
+            }
+        }
+        let help = "Requests of the application that its lane refused.";
+        self.counters("fastlane_lane_refused_requests", help, samples)?;
+        for (name, help, counter) in [
+            ("fastlane_lane_pool_frames", "Frames of the lane's pool.", PoolFrames),
+            ("fastlane_lane_pool_free_frames", "Frames that nobody holds.", PoolFree),
+            ("fastlane_lane_asleep", "1 while the lane sleeps.", Asleep),
+            ("fastlane_lane_ended", "1 once the lane has ended.", Ended),
+        ] {
+            self.gauges(name, help, counter)?;
+        }
+        Ok(())
+    }
+
+    fn ports(&mut self) -> fmt::Result {
+        use PortCounter::{DeviceNoFrames, ReceivedBytes, ReceivedPackets, SentBytes, SentPackets};
+        for (name, help, counter) in [
+            ("fastlane_port_received_packets", "Packets received.", ReceivedPackets),
+            ("fastlane_port_received_bytes", "Bytes received, without the FCS.", ReceivedBytes),
+            ("fastlane_port_sent_packets", "Packets handed to the port.", SentPackets),
+            ("fastlane_port_sent_bytes", "Bytes handed to the port, without the FCS.", SentBytes),
+            (
+                "fastlane_port_device_no_frames",
+                "Times that the device wanted a frame to receive into and there was none.",
+                DeviceNoFrames,
+            ),
+        ] {
+            let samples = self.each_port(counter, None);
+            self.counters(name, help, samples)?;
+        }
+        let help = "Packets received, by the verdict of the application.";
+        self.port_family("fastlane_port_verdict_packets", help, "verdict", "verdict_")?;
+        let help = "Packets lost against their sender's will, by the reason.";
+        self.port_family("fastlane_port_dropped_packets", help, "reason", "drop_")?;
+        let to = self.each_port(PortCounter::ToKernelPackets, Some(("direction", "to")));
+        let from = self.each_port(PortCounter::FromKernelPackets, Some(("direction", "from")));
+        let help = "Packets given to Linux, and packets that Linux sent out through the port.";
+        self.counters("fastlane_port_kernel_packets", help, [to, from].concat())?;
+        let mut samples = vec![];
+        for counter in PortCounter::ALL {
+            let Some(result) = counter.name().strip_prefix("steer_") else { continue };
+            for (port, facts) in self.collector.application.ports.iter().enumerate() {
+                let labels = [port_labels(facts), vec![("result", result)]].concat();
+                let count = self.collector.counters.port_total(port, counter);
+                samples.push((labels, Number::Count(count)));
+            }
+        }
+        let help = "Frames that steering saw, by what became of them.";
+        self.counters("fastlane_steer_packets", help, samples)
+    }
+
+    /// All counters whose names begin with `prefix`; the rest of the name becomes a label.
+    fn port_family(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &'static str,
+        prefix: &str,
+    ) -> fmt::Result {
+        let members = PortCounter::ALL.into_iter().filter_map(|counter| {
+            counter.name().strip_prefix(prefix).map(|member| (counter, member))
+        });
+        let samples =
+            members.flat_map(|(counter, member)| self.each_port(counter, Some((label, member))));
+        let samples = samples.collect();
+        self.counters(name, help, samples)
+    }
+
+    fn lane(&self, lane: usize, counter: LaneCounter) -> u64 {
+        self.collector.counters.lane(lane).load(counter)
+    }
+
+    fn lane_labels(&self) -> impl Iterator<Item = (usize, Labels<'a>)> + use<'a> {
+        let lanes = self.collector.lanes.iter().enumerate();
+        lanes.map(|(lane, number)| (lane, vec![("lane", &**number)]))
+    }
+
+    fn each_lane(&self, read: impl Fn(usize) -> Option<Number>) -> Vec<Sample<'a>> {
+        let samples = self.lane_labels().map(|(lane, labels)| Some((labels, read(lane)?)));
+        samples.flatten().collect()
+    }
+
+    /// A counter of each port in each lane, and what the process counted outside the lanes, if that is
+    /// anything, without the label `lane`.
+    fn each_port(
+        &self,
+        counter: PortCounter,
+        member: Option<(&'static str, &'static str)>,
+    ) -> Vec<Sample<'a>> {
+        let Collector { application, counters, .. } = self.collector;
+        let mut samples = vec![];
+        for (port, facts) in application.ports.iter().enumerate() {
+            let mut add = |lane: Labels<'a>, count| {
+                let labels = [port_labels(facts), lane, member.into_iter().collect()].concat();
+                samples.push((labels, Number::Count(count)));
+            };
+            for (lane, labels) in self.lane_labels() {
+                add(labels, counters.port(lane, port).load(counter));
+            }
+            let outside = counters.shared_port(port).load(counter);
+            if outside > 0 {
+                add(vec![], outside);
+            }
+        }
+        samples
+    }
+
+    fn info(&mut self, name: &str, help: &str, entries: Vec<Labels<'_>>) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Info)?;
+        entries.iter().try_for_each(|labels| metric.encode_info(labels))
+    }
+
+    fn counters(&mut self, name: &str, help: &str, samples: Vec<Sample<'_>>) -> fmt::Result {
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        samples.iter().try_for_each(|(labels, number)| {
+            metric.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(number, None)
+        })
+    }
+
+    fn gauges(&mut self, name: &str, help: &str, counter: LaneCounter) -> fmt::Result {
+        let lanes: Vec<_> = self.lane_labels().collect();
+        let counters = &self.collector.counters;
+        let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        lanes.iter().try_for_each(|(lane, labels)| {
+            let value = counters.lane(*lane).load(counter);
+            metric.encode_family(labels)?.encode_gauge(&value)
+        })
+    }
+}
+
+fn port_labels(facts: &PortFacts) -> Labels<'_> {
+    vec![("port", &*facts.name), ("driver", &*facts.driver), ("mode", &*facts.mode)]
+}
+
+type Sample<'a> = (Labels<'a>, Number);
+
+/// The value of a counter.
+#[derive(Clone, Copy, Debug)]
+enum Number {
+    Count(u64),
+    Seconds(f64),
+}
+
+impl EncodeCounterValue for Number {
+    fn encode(&self, encoder: &mut CounterValueEncoder<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => count.encode(encoder),
+            Self::Seconds(seconds) => seconds.encode(encoder),
+        }
+    }
+}
