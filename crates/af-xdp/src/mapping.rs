@@ -1,0 +1,143 @@
+//! Rings in memory that the kernel gave.
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU32;
+
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::xdp::XdpRingOffset;
+
+use crate::ring::Memory;
+
+/// What an entry of an AF_XDP ring may be: plain words, of which every bit pattern is a value.
+///
+/// # Safety
+/// Every bit pattern must be a value of the type.
+pub(crate) unsafe trait Entry: Copy {}
+
+// SAFETY: every bit pattern is an integer.
+unsafe impl Entry for u64 {}
+// SAFETY: the descriptor is made of integers only, without padding.
+unsafe impl Entry for Descriptor {}
+
+/// A place in a receive or transmit ring: `struct xdp_desc` in linux/if_xdp.h.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(crate) struct Descriptor {
+    /// Where the first byte is, from the start of the UMEM.
+    pub(crate) address: u64,
+    /// Bytes.
+    pub(crate) length: u32,
+    /// XDP_PKT_CONTD and others; 0 for a frame in one piece.
+    pub(crate) options: u32,
+}
+
+/// A ring of a socket, mapped.
+#[derive(Debug)]
+pub(crate) struct Mapped<T> {
+    start: NonNull<u8>,
+    length: usize,
+    producer: NonNull<AtomicU32>,
+    consumer: NonNull<AtomicU32>,
+    flags: NonNull<AtomicU32>,
+    entries: NonNull<T>,
+    size: u32,
+    owned: PhantomData<T>,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread, and this value is its only user.
+unsafe impl<T: Entry> Send for Mapped<T> {}
+
+impl<T: Entry> Mapped<T> {
+    /// Maps the ring of `socket` that `page` (an XDP_PGOFF constant) names, which was made with `size`
+    /// places. The offsets are those that the kernel told for it.
+    pub(crate) fn new(
+        socket: BorrowedFd<'_>,
+        page: u64,
+        offsets: &XdpRingOffset,
+        size: u32,
+    ) -> io::Result<Self> {
+        let bad = || io::Error::other("the kernel's ring layout is not one of Linux 6.1 or newer");
+        let flags = offsets.flags.ok_or_else(bad)?;
+        let entries_end =
+            (size as usize).checked_mul(size_of::<T>()).map(|bytes| bytes as u64 + offsets.desc);
+        let length = entries_end.filter(|end| *end < 1 << 32).ok_or_else(bad)?;
+        let inside = |offset: u64| offset.is_multiple_of(4) && offset + 4 <= length;
+        let aligned = offsets.desc.is_multiple_of(align_of::<T>() as u64);
+        let all = inside(offsets.producer) && inside(offsets.consumer) && inside(flags);
+        if !all || !aligned || !size.is_power_of_two() {
+            return Err(bad());
+        }
+        let length = length as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process.
+        let start = unsafe {
+            let protection = ProtFlags::READ | ProtFlags::WRITE;
+            let flags = MapFlags::SHARED | MapFlags::POPULATE;
+            rustix::mm::mmap(ptr::null_mut(), length, protection, flags, socket, page)?
+        };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: all offsets were checked to be inside the mapping, which is `length` bytes long.
+        let at = |offset: u64| unsafe { start.add(offset as usize) };
+        Ok(Self {
+            start,
+            length,
+            producer: at(offsets.producer).cast(),
+            consumer: at(offsets.consumer).cast(),
+            flags: at(flags).cast(),
+            entries: at(offsets.desc).cast(),
+            size,
+            owned: PhantomData,
+        })
+    }
+}
+
+impl<T: Entry> Memory for Mapped<T> {
+    type Entry = T;
+
+    #[inline]
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    #[inline]
+    fn producer(&self) -> &AtomicU32 {
+        // SAFETY: inside the mapping and aligned, checked in `new`; access to it is atomic.
+        unsafe { self.producer.as_ref() }
+    }
+
+    #[inline]
+    fn consumer(&self) -> &AtomicU32 {
+        // SAFETY: as in `producer`.
+        unsafe { self.consumer.as_ref() }
+    }
+
+    #[inline]
+    fn flags(&self) -> &AtomicU32 {
+        // SAFETY: as in `producer`.
+        unsafe { self.flags.as_ref() }
+    }
+
+    #[inline]
+    fn read(&self, place: u32) -> T {
+        let index = (place & (self.size - 1)) as usize;
+        // SAFETY: the index is below the size, so the entry is inside the mapping and aligned (checked
+        // in `new`). Volatile, because the kernel may write at any time: whatever is read is a value.
+        unsafe { self.entries.add(index).read_volatile() }
+    }
+
+    #[inline]
+    fn write(&mut self, place: u32, entry: T) {
+        let index = (place & (self.size - 1)) as usize;
+        // SAFETY: as in `read`; only the kernel reads what is written here.
+        unsafe { self.entries.add(index).write_volatile(entry) };
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: start and length are those of the mapping made in `new`, unmapped only here.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}

@@ -1,0 +1,198 @@
+//! An AF_XDP socket: the system calls.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use fastlane_core::Pool;
+use rustix::io::Errno;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
+    XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
+    XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+use crate::BusyPoll;
+use crate::mapping::{Descriptor, Mapped};
+use crate::ring::{Consumer, Producer};
+
+/// XDP_MAX_TX_SKB_BUDGET: frames that one call sends in copy mode, 32 unless set (Linux 6.17).
+const MAX_TX_SKB_BUDGET: i32 = 9;
+/// SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET of asm-generic/socket.h.
+const SO_PREFER_BUSY_POLL: i32 = 69;
+const SO_BUSY_POLL_BUDGET: i32 = 70;
+
+/// The four rings of a socket.
+#[derive(Debug)]
+pub(crate) struct Rings {
+    /// Frames for the kernel to receive into.
+    pub(crate) fill: Producer<Mapped<u64>>,
+    /// Frames sent.
+    pub(crate) completion: Consumer<Mapped<u64>>,
+    /// Frames received.
+    pub(crate) receive: Consumer<Mapped<Descriptor>>,
+    /// Frames to be sent.
+    pub(crate) transmit: Producer<Mapped<Descriptor>>,
+}
+
+/// What became of a call to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kick {
+    /// The kernel went through the ring.
+    Done,
+    /// There was more than it sends at once, or something it needs was short.
+    Again,
+    /// The link is down or the interface gone.
+    Down,
+}
+
+/// How a socket is bound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Binding<'a> {
+    /// As the first of a UMEM.
+    First { zero_copy: bool, need_wakeup: bool },
+    /// On the UMEM of a bound socket, which settles everything else.
+    Sharing(BorrowedFd<'a>),
+}
+
+/// An AF_XDP socket.
+#[derive(Debug)]
+pub(crate) struct Socket(OwnedFd);
+
+impl Socket {
+    pub(crate) fn new() -> Result<Self, Errno> {
+        let flags = SocketFlags::CLOEXEC;
+        rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map(Self)
+    }
+
+    /// Registers the pool's memory as a UMEM. The kernel pins its pages.
+    pub(crate) fn register(&self, pool: &Pool) -> Result<(), Errno> {
+        let registration = XdpUmemReg {
+            addr: pool.memory().start().as_ptr().addr() as u64,
+            len: (pool.frames() * pool.frame_size()) as u64,
+            chunk_size: pool.frame_size() as u32,
+            // The kernel leaves KERNEL_HEADROOM of its own.
+            headroom: 0,
+            flags: XdpUmemRegFlags::empty(),
+            tx_metadata_len: 0,
+        };
+        sockopt::set_xdp_umem_reg(&self.0, registration)
+    }
+
+    /// Makes and maps the rings.
+    pub(crate) fn rings(&self, receive: u32, transmit: u32) -> io::Result<Rings> {
+        sockopt::set_xdp_umem_fill_ring_size(&self.0, receive)?;
+        sockopt::set_xdp_umem_completion_ring_size(&self.0, transmit)?;
+        sockopt::set_xdp_rx_ring_size(&self.0, receive)?;
+        sockopt::set_xdp_tx_ring_size(&self.0, transmit)?;
+        let offsets = sockopt::xdp_mmap_offsets(&self.0)?;
+        let socket = self.0.as_fd();
+        let fill = Mapped::new(socket, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, receive)?;
+        let completion =
+            Mapped::new(socket, XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, transmit)?;
+        let receive = Mapped::new(socket, XDP_PGOFF_RX_RING, &offsets.rx, receive)?;
+        let sending = Mapped::new(socket, XDP_PGOFF_TX_RING, &offsets.tx, transmit)?;
+        // Refused by older kernels, which then send 32 frames a call: flushing calls again.
+        let _ = self.set(libc::SOL_XDP, MAX_TX_SKB_BUDGET, transmit);
+        Ok(Rings {
+            fill: Producer::new(fill),
+            completion: Consumer::new(completion),
+            receive: Consumer::new(receive),
+            transmit: Producer::new(sending),
+        })
+    }
+
+    /// Binds to a queue of an interface.
+    pub(crate) fn bind(&self, index: u32, queue: u32, binding: Binding<'_>) -> Result<(), Errno> {
+        match binding {
+            Binding::First { zero_copy, need_wakeup } => {
+                let mut flags = match zero_copy {
+                    true => SocketAddrXdpFlags::XDP_ZEROCOPY,
+                    false => SocketAddrXdpFlags::XDP_COPY,
+                };
+                flags.set(SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP, need_wakeup);
+                rustix::net::bind(&self.0, &SocketAddrXdp::new(flags, index, queue))
+            }
+            Binding::Sharing(first) => {
+                let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
+                let addr = SocketAddrXdp::new(flags, index, queue);
+                let address = SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: first };
+                rustix::net::bind(&self.0, &address)
+            }
+        }
+    }
+
+    /// Whether the kernel says that the device itself reads and writes the frames.
+    pub(crate) fn is_zero_copy(&self) -> bool {
+        sockopt::xdp_options(&self.0)
+            .is_ok_and(|flags| flags.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
+    }
+
+    /// Has the kernel look at the transmit ring.
+    #[inline]
+    pub(crate) fn kick(&self) -> Kick {
+        match rustix::net::send(&self.0, &[], SendFlags::DONTWAIT) {
+            Ok(_) => Kick::Done,
+            Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {
+                Kick::Again
+            }
+            Err(_) => Kick::Down,
+        }
+    }
+
+    /// Has the kernel look at the fill ring, and with busy polling, for arrivals.
+    #[inline]
+    pub(crate) fn poke(&self) {
+        // There is nothing to be read: an answer other than "called" changes nothing.
+        let _ = rustix::net::recv(&self.0, &mut [0_u8; 0], RecvFlags::DONTWAIT);
+    }
+
+    /// The kernel's counts of losses.
+    pub(crate) fn statistics(&self) -> Option<XdpStatistics> {
+        sockopt::xdp_statistics(&self.0).ok()
+    }
+
+    /// Sets the busy-poll options that are not as wanted already; returns what the kernel refused.
+    pub(crate) fn set_busy_poll(&self, wanted: BusyPoll) -> Vec<String> {
+        let options = [
+            ("SO_PREFER_BUSY_POLL", SO_PREFER_BUSY_POLL, 1),
+            ("SO_BUSY_POLL", libc::SO_BUSY_POLL, wanted.microseconds),
+            ("SO_BUSY_POLL_BUDGET", SO_BUSY_POLL_BUDGET, wanted.budget),
+        ];
+        let refused = options.into_iter().filter_map(|(name, option, value)| {
+            // Read first: raising a value needs CAP_NET_ADMIN, leaving it does not.
+            if self.read(libc::SOL_SOCKET, option).is_ok_and(|present| present == value) {
+                return None;
+            }
+            let refusal = self.set(libc::SOL_SOCKET, option, value).err()?;
+            Some(format!("{name} = {value} was refused: {refusal}"))
+        });
+        refused.collect()
+    }
+
+    fn set(&self, level: i32, option: i32, value: u32) -> io::Result<()> {
+        let length = size_of::<u32>() as u32;
+        // SAFETY: the pointer and the length describe `value`, which lives through the call.
+        let result = unsafe {
+            let value = (&raw const value).cast();
+            libc::setsockopt(self.0.as_raw_fd(), level, option, value, length)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn read(&self, level: i32, option: i32) -> io::Result<u32> {
+        let (mut value, mut length) = (0_u32, size_of::<u32>() as u32);
+        // SAFETY: the pointers and the length describe `value`, which lives through the call.
+        let result = unsafe {
+            let value = (&raw mut value).cast();
+            libc::getsockopt(self.0.as_raw_fd(), level, option, value, &raw mut length)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,185 @@
+//! What the tests share: private network namespaces, veth pairs, a peer that sends and counts.
+#![allow(unreachable_pub, dead_code, reason = "each test file is a crate of its own and uses a part")]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use fastlane_af_xdp::{Device, Mode, Opened, Request, Settings, longest_frame, open_lane};
+use fastlane_core::{Burst, Pool, PortId, Queue};
+use fastlane_steer::Rules;
+use fastlane_table::SharedMemory;
+
+/// Runs `body` on a thread in a network namespace of its own, which ends with it. Threads that it
+/// spawns are in the same namespace.
+pub fn in_namespace(test: &str, body: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().name(test.to_owned()).spawn(move || {
+        // SAFETY: unshare touches no memory; only this thread changes its namespace.
+        if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        body();
+        Ok(())
+    });
+    match thread.expect("a thread").join() {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => skip(test, &format!("no network namespace: {error}")),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Runs `ip` with these words in this thread's network namespace.
+pub fn ip(words: &str) {
+    let output = Command::new("ip").args(words.split_whitespace()).output().expect("ip is there");
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Makes a pair of veth devices, both up, that say nothing by themselves.
+pub fn pair(ours: &str, peer: &str, queues: u32) {
+    ip(&format!(
+        "link add {ours} numrxqueues {queues} numtxqueues {queues} type veth peer name {peer} \
+         numrxqueues {queues} numtxqueues {queues}"
+    ));
+    for name in [ours, peer] {
+        ip(&format!("link set {name} addrgenmode none"));
+        ip(&format!("link set {name} arp off up"));
+    }
+}
+
+/// The index of an interface in this thread's network namespace.
+pub fn index_of(interface: &str) -> u32 {
+    let name = std::ffi::CString::new(interface).expect("a name");
+    // SAFETY: the name is a string that ends with NUL and lives through the call.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    assert!(index > 0, "no interface {interface}");
+    index
+}
+
+pub fn settings(interface: &str, mode: Mode) -> Settings {
+    Settings { mode, ..Settings::new(interface, index_of(interface)) }
+}
+
+pub fn pool(frames: usize) -> Pool {
+    let memory = SharedMemory::create("af-xdp-test", frames * 2048).expect("memory");
+    Pool::new(memory, 2048, 192).expect("a pool")
+}
+
+/// A device on which every frame is fast.
+pub fn device(settings: Settings) -> Device {
+    Device::open(settings, &Rules::default(), longest_frame(2048)).expect("a device")
+}
+
+/// All these queues of a device.
+pub fn open(pool: &mut Pool, device: &mut Device, queues: Vec<u32>) -> Vec<Opened> {
+    open_lane(pool, &mut [Request { device, port: PortId(0), queues }]).expect("queues")
+}
+
+/// The far end of a veth pair.
+pub struct Peer(OwnedFd);
+
+impl Peer {
+    pub fn new(interface: &str) -> Self {
+        let protocol = (libc::ETH_P_ALL as u16).to_be();
+        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: socket(2) takes integers only.
+        let number = unsafe { libc::socket(libc::AF_PACKET, kind, protocol.into()) };
+        assert!(number >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: the kernel just made this descriptor for us, and nobody else has it.
+        let socket = unsafe { OwnedFd::from_raw_fd(number) };
+        for (level, option, value) in [
+            (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1_i32),
+            (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20),
+        ] {
+            // SAFETY: the pointer and the length describe `value`, which lives through the call.
+            let result = unsafe {
+                libc::setsockopt(
+                    number,
+                    level,
+                    option,
+                    (&raw const value).cast(),
+                    size_of::<i32>() as u32,
+                )
+            };
+            assert!(result == 0, "{}", io::Error::last_os_error());
+        }
+        // SAFETY: sockaddr_ll is made of integers, for which zero is a value.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol;
+        address.sll_ifindex = index_of(interface) as i32;
+        // SAFETY: the pointer and the length describe `address`, which lives through the call.
+        let result = unsafe {
+            libc::bind(number, (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as u32)
+        };
+        assert!(result == 0, "{}", io::Error::last_os_error());
+        Self(socket)
+    }
+
+    /// Sends a frame; false when the kernel does not take it.
+    pub fn send(&self, frame: &[u8]) -> bool {
+        // SAFETY: the pointer and the length describe `frame`, which is only read.
+        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
+        sent == frame.len() as isize
+    }
+
+    /// A frame that has arrived.
+    pub fn receive(&self) -> Option<Vec<u8>> {
+        let mut frame = vec![0; 4096];
+        // SAFETY: the pointer and the length describe `frame`, which is ours.
+        let length =
+            unsafe { libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
+        frame.truncate(usize::try_from(length).ok()?);
+        Some(frame)
+    }
+}
+
+/// A frame of the local experimental ethertype that carries its number.
+pub fn frame(number: u32, length: usize) -> Vec<u8> {
+    let mut frame = vec![0; length];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+    frame[14..18].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// The number in a frame that [`frame`] made.
+pub fn number(frame: &[u8]) -> Option<u32> {
+    if frame.get(12..14)? != [0x88, 0xb5] {
+        return None;
+    }
+    frame.get(14..18)?.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// One turn of an echo: what has come goes back, through `out` or where it came from.
+pub fn echo(queue: &mut dyn Queue, burst: &mut Burst, pool: &mut Pool) -> usize {
+    queue.receive(burst, pool);
+    let count = burst.len();
+    let mut taken = queue.transmit(burst.packets(), pool).taken;
+    if taken < count {
+        queue.flush(pool);
+        taken += queue.transmit(&mut burst.packets()[taken..], pool).taken;
+    }
+    assert_eq!(taken, count, "the transmit ring is as large as all that is outside");
+    burst.clear(pool);
+    count + usize::from(queue.flush(pool))
+}
+
+/// Turns until `done` or a second without progress; whether it was done.
+pub fn until(mut turn: impl FnMut() -> usize, mut done: impl FnMut() -> bool) -> bool {
+    let mut idle_since = Instant::now();
+    loop {
+        if turn() > 0 {
+            idle_since = Instant::now();
+        }
+        if done() {
+            return true;
+        }
+        if idle_since.elapsed() > Duration::from_secs(1) {
+            return false;
+        }
+    }
+}
+
+fn skip(test: &str, reason: &str) {
+    panic!("{test}: {reason}");
+}
