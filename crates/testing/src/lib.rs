@@ -1,1 +1,14 @@
-//! To be filled.
+//! What the tests of the drivers share: a dev-dependency, never part of a program.
+//!
+//! * [`conformance`]: the suite that every driver passes; a driver implements [`Rig`] and writes one
+//!   line, [`conformance!`].
+//! * [`skip`]: a test that this machine cannot run says so, by name, and fails unless that is allowed.
+
+pub mod conformance;
+mod frame;
+mod rig;
+mod skip;
+
+pub use frame::{Addresses, DEVICE_IP, PEER_IP, STRANGER_IP, Tag, UDP_PORT};
+pub use rig::{LaneRig, Peer, Rig, Spec};
+pub use skip::skip;
