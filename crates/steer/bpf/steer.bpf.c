@@ -58,12 +58,8 @@ struct steering {
 	struct rule rules[MAX_RULES];
 };
 
-// In the order of `Counts` in src/program.rs.
+// Keys of `counts`, in the order of `Counts` in src/program.rs.
 enum count { CLAIMED, PASSED, UNCOVERED, TOO_LONG, REENTERED, COUNTS };
-
-struct counts {
-	__u64 of[COUNTS];
-};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -74,9 +70,9 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, COUNTS);
 	__type(key, __u32);
-	__type(value, struct counts);
+	__type(value, __u64);
 } counts SEC(".maps");
 
 struct {
@@ -303,11 +299,11 @@ static __always_inline const struct steering *get_steering(void)
 
 static __always_inline void add_to(enum count which)
 {
-	__u32 zero = 0;
-	struct counts *own = bpf_map_lookup_elem(&counts, &zero);
+	__u32 key = which;
+	__u64 *own = bpf_map_lookup_elem(&counts, &key);
 
 	if (own)
-		own->of[which]++;
+		(*own)++;
 }
 
 // AF_XDP: fast frames go to the socket of their queue.

@@ -87,7 +87,7 @@ impl ProgramError {
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> ProgramError {
         let action = action.into();
         match source.raw_os_error() {
-            Some(EPERM | EACCES) => ProgramError::NoPrivilege { action, reason: missing() },
+            Some(EPERM | EACCES) => ProgramError::NoPrivilege { action, reason: refusal() },
             _ => ProgramError::Kernel { action, source },
         }
     }
@@ -124,8 +124,9 @@ fn system_error(error: AyaError) -> Result<io::Error, String> {
             Ok(io_error)
         }
         AyaError::LoadError { io_error, verifier_log } => match io_error.raw_os_error() {
-            // The verifier answers EACCES too, but then it has written a log.
-            Some(EPERM | EACCES) if verifier_log.to_string().trim().is_empty() => Ok(io_error),
+            // The verifier answers EACCES to a faulty program, and to a sound one that uses what the
+            // loading thread may not.
+            Some(EPERM | EACCES) if lacks_any() => Ok(io_error),
             _ => Err(format!("{io_error}: {}", tail(&verifier_log.to_string()))),
         },
         AyaError::NetlinkError(error)
@@ -190,41 +191,52 @@ fn tail(log: &str) -> String {
     lines[lines.len().saturating_sub(6)..].join(" | ")
 }
 
-/// Which of the capabilities that eBPF needs the calling thread lacks (capabilities(7)).
-fn missing() -> String {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let effective = effective_capabilities(&status);
-    reason(effective)
+/// Why the calling thread was refused, by its capabilities (capabilities(7)).
+fn refusal() -> String {
+    match effective_capabilities().map(lacking) {
+        None => "permission denied: CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed".to_owned(),
+        Some(lacking) if lacking.is_empty() => {
+            "permission denied though CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are there: they must be \
+             held in the initial user namespace, and no security module may forbid bpf(2)"
+                .to_owned()
+        }
+        Some(lacking) => format!(
+            "{} missing: run as root, or give the program its capabilities with \
+             `setcap cap_bpf,cap_net_admin,cap_net_raw,cap_perfmon+ep PROGRAM`",
+            lacking.join(" and ")
+        ),
+    }
 }
 
-fn effective_capabilities(status: &str) -> Option<u64> {
+/// True when the thread surely lacks a capability that the programs need.
+fn lacks_any() -> bool {
+    effective_capabilities().is_some_and(|effective| !lacking(effective).is_empty())
+}
+
+fn effective_capabilities() -> Option<u64> {
+    effective_in(&std::fs::read_to_string("/proc/thread-self/status").ok()?)
+}
+
+fn effective_in(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-fn reason(effective: Option<u64>) -> String {
+/// What is needed: to load programs, to attach them, and to compute with packet pointers in them.
+fn lacking(effective: u64) -> Vec<&'static str> {
     const NET_ADMIN: u64 = 1 << 12;
+    // CAP_SYS_ADMIN includes the younger two.
     const SYS_ADMIN: u64 = 1 << 21;
+    const PERFMON: u64 = 1 << 38;
     const BPF: u64 = 1 << 39;
-    let Some(effective) = effective else {
-        return "permission denied: CAP_BPF and CAP_NET_ADMIN are needed".to_owned();
-    };
-    // CAP_SYS_ADMIN includes CAP_BPF.
-    let bpf = effective & (BPF | SYS_ADMIN) != 0;
-    let missing = match (bpf, effective & NET_ADMIN != 0) {
-        (false, false) => "CAP_BPF and CAP_NET_ADMIN",
-        (false, true) => "CAP_BPF",
-        (true, false) => "CAP_NET_ADMIN",
-        (true, true) => {
-            return "permission denied though CAP_BPF and CAP_NET_ADMIN are there: they must be held \
-                    in the initial user namespace, and no security module may forbid bpf(2)"
-                .to_owned();
-        }
-    };
-    format!(
-        "{missing} missing: run as root, or give the program its capabilities with \
-         `setcap cap_bpf,cap_net_admin,cap_net_raw+ep PROGRAM`"
-    )
+    [
+        ("CAP_BPF", BPF | SYS_ADMIN),
+        ("CAP_NET_ADMIN", NET_ADMIN),
+        ("CAP_PERFMON", PERFMON | SYS_ADMIN),
+    ]
+    .into_iter()
+    .filter_map(|(name, any_of)| (effective & any_of == 0).then_some(name))
+    .collect()
 }
 
 #[cfg(test)]
@@ -233,14 +245,14 @@ mod tests {
 
     #[test]
     fn missing_capabilities_are_named() {
-        let none = effective_capabilities("Name:\tx\nCapEff:\t0000000000000000\n");
-        assert!(reason(none).starts_with("CAP_BPF and CAP_NET_ADMIN missing"));
-        let net_admin = effective_capabilities("CapEff:\t0000000000001000\n");
-        assert!(reason(net_admin).starts_with("CAP_BPF missing"));
-        let sys_admin = effective_capabilities("CapEff:\t0000000000200000\n");
-        assert!(reason(sys_admin).starts_with("CAP_NET_ADMIN missing"));
-        let both = effective_capabilities("CapEff:\t0000008000001000\n");
-        assert!(reason(both).contains("initial user namespace"));
-        assert!(reason(effective_capabilities("nonsense")).contains("are needed"));
+        let lacking_in = |status| effective_in(status).map(lacking);
+        assert_eq!(
+            lacking_in("Name:\tx\nCapEff:\t0000000000000000\nCapBnd:\t1\n"),
+            Some(vec!["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"])
+        );
+        assert_eq!(lacking_in("CapEff:\t0000000000001000\n"), Some(vec!["CAP_BPF", "CAP_PERFMON"]));
+        assert_eq!(lacking_in("CapEff:\t0000000000200000\n"), Some(vec!["CAP_NET_ADMIN"]));
+        assert_eq!(lacking_in("CapEff:\t000000c000001000\n"), Some(vec![]));
+        assert_eq!(lacking_in("nonsense"), None);
     }
 }

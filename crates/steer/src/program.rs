@@ -25,9 +25,6 @@ use crate::{
 /// Places in the table of AF_XDP sockets: queue numbers go from 0 to one less.
 pub const MAX_QUEUES: u32 = 1024;
 
-/// Counts of `enum count` in `bpf/steer.bpf.c`.
-type CountWords = [u64; 5];
-
 /// What the programs need to know besides the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -98,7 +95,7 @@ pub struct Program {
     programs: Ebpf,
     steering: Array<MapData, Steering>,
     sockets: XskMap<MapData>,
-    counts: PerCpuArray<MapData, CountWords>,
+    counts: PerCpuArray<MapData, u64>,
     settings: Settings,
     xdp_link: Option<FdLink>,
 }
@@ -108,7 +105,8 @@ impl Program {
     /// by the kernel when they are first attached.
     ///
     /// # Errors
-    /// [`ProgramError::NoPrivilege`] without CAP_BPF and CAP_NET_ADMIN.
+    /// [`ProgramError::NoPrivilege`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (the verifier lets
+    /// nobody compute with packet pointers without the last, see linux/capability.h).
     pub fn load(rules: &Rules, settings: Settings) -> Result<Program, ProgramError> {
         let object = aya::include_bytes_aligned!("../bpf/steer.bpf.o");
         // The programs read no kernel structures, so the kernel's type information is not needed.
@@ -231,15 +229,16 @@ impl Program {
     /// # Errors
     /// [`ProgramError::Kernel`] when the kernel refuses.
     pub fn counts(&self) -> Result<Counts, ProgramError> {
-        let values = self
-            .counts
-            .get(&0, 0)
-            .map_err(|error| error::table_error("reading the steering counts", error))?;
-        let mut sum = CountWords::default();
-        for words in values.iter() {
-            sum.iter_mut().zip(words).for_each(|(sum, word)| *sum += word);
+        // The keys of `enum count` in `bpf/steer.bpf.c`.
+        let mut sums = [0; 5];
+        for (key, sum) in (0..).zip(&mut sums) {
+            let values = self
+                .counts
+                .get(&key, 0)
+                .map_err(|error| error::table_error("reading the steering counts", error))?;
+            *sum = values.iter().sum();
         }
-        let [claimed, passed, uncovered, too_long, reentered] = sum;
+        let [claimed, passed, uncovered, too_long, reentered] = sums;
         Ok(Counts { claimed, passed, uncovered, too_long, reentered })
     }
 

@@ -8,7 +8,7 @@ use std::{
     os::fd::AsFd,
 };
 
-use fastlane_steer::{Counts, Entry, Program, Rule, Rules, Settings};
+use fastlane_steer::{Counts, Entry, MAX_RULES, Program, Rule, Rules, Settings};
 use proptest::{
     collection::vec,
     prelude::*,
@@ -174,14 +174,34 @@ fn select(program: &mut Program, frame: &[u8]) -> u32 {
     program.try_frame(Entry::Select, &with_header, 0, 1).expect("select runs").returned
 }
 
-fn to_port_53() -> (Rules, Vec<u8>) {
-    let rule = Rule { udp_port: Some(53.into()), ..Rule::default() };
+/// A frame to a UDP port, and a rule for just that.
+fn to_port(port: u16) -> (Rule, Vec<u8>) {
+    let rule = Rule { udp_port: Some(port.into()), ..Rule::default() };
     let mut frame = vec![0; 100];
     frame[12..14].copy_from_slice(&[0x08, 0x00]);
     frame[14] = 0x45;
     frame[23] = 17;
-    frame[36..38].copy_from_slice(&53_u16.to_be_bytes());
+    frame[36..38].copy_from_slice(&port.to_be_bytes());
+    (rule, frame)
+}
+
+fn to_port_53() -> (Rules, Vec<u8>) {
+    let (rule, frame) = to_port(53);
     (Rules::new(vec![rule]).expect("a sound rule"), frame)
+}
+
+#[test]
+fn each_of_the_most_rules_is_judged() {
+    let most = MAX_RULES as u16;
+    let (list, frames): (Vec<Rule>, Vec<_>) = (1000..=1000 + most).map(to_port).unzip();
+    let rules = Rules::new(list[..MAX_RULES].to_vec()).expect("sound rules");
+    let name = "each_of_the_most_rules_is_judged";
+    let Some(mut program) = support::load(name, &rules, ANY_LENGTH) else { return };
+    for (place, frame) in frames.iter().enumerate() {
+        let wanted = if place < MAX_RULES { WHOLE_FRAME } else { 0 };
+        assert_eq!(select(&mut program, frame), wanted, "rule {place}");
+        assert_eq!(rules.matches(frame), place < MAX_RULES, "rule {place}");
+    }
 }
 
 #[test]

@@ -13,6 +13,12 @@ use std::{
 use fastlane_steer::{Counts, Program, ProgramError, Rule, Rules, Settings, XdpMode};
 use support::machine::{self, ip};
 
+// Capabilities by their bits (linux/capability.h).
+const NET_ADMIN: u64 = 1 << 12;
+const NET_RAW: u64 = 1 << 13;
+const PERFMON: u64 = 1 << 38;
+const BPF: u64 = 1 << 39;
+
 const MARK: u32 = 0xfa57;
 const OUR_ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const SETTINGS: Settings = Settings { max_length: 1600, mark: MARK, reenter_ifindex: 0 };
@@ -205,11 +211,34 @@ fn xdp_refusals_say_why() {
 
 #[test]
 fn missing_capabilities_are_named() {
-    let refused = std::thread::spawn(|| {
-        machine::drop_capabilities().expect("a thread may give up what it has");
-        Program::load(&Rules::default(), SETTINGS).map(|_| ())
+    const ALL: u64 = NET_ADMIN | NET_RAW | PERFMON | BPF;
+    for (kept, missing) in [
+        (0, "CAP_BPF and CAP_NET_ADMIN and CAP_PERFMON missing"),
+        (ALL & !BPF, "CAP_BPF missing"),
+        (ALL & !NET_ADMIN, "CAP_NET_ADMIN missing"),
+        (ALL & !PERFMON, "CAP_PERFMON missing"),
+    ] {
+        between_veth("missing_capabilities_are_named", move || {
+            machine::keep_capabilities(kept).expect("a thread may give up what it has");
+            let error = Program::load(&to_port_2152(), SETTINGS)
+                .and_then(|mut program| program.attach_xdp("near", XdpMode::Native))
+                .expect_err("one is missing");
+            assert!(matches!(error, ProgramError::NoPrivilege { .. }), "{error}");
+            assert!(error.to_string().contains(missing), "{error}");
+        });
+    }
+}
+
+#[test]
+fn the_capabilities_that_the_errors_ask_for_are_enough() {
+    between_veth("the_capabilities_that_the_errors_ask_for_are_enough", || {
+        let kept = NET_ADMIN | NET_RAW | PERFMON | BPF;
+        machine::keep_capabilities(kept).expect("they are there");
+        let mut program = load(SETTINGS);
+        program.attach_xdp("near", XdpMode::Native).expect("xdp attaches");
+        program.attach_claim("near").expect("claim attaches");
+        program.attach_reenter("far").expect("reenter attaches");
+        let socket = machine::packet_socket("near").expect("near is there");
+        program.attach_select(socket.as_fd()).expect("select attaches");
     });
-    let error = refused.join().expect("no panic").expect_err("nothing is allowed");
-    assert!(matches!(error, ProgramError::NoPrivilege { .. }), "{error}");
-    assert!(error.to_string().contains("CAP_BPF and CAP_NET_ADMIN missing"), "{error}");
 }

@@ -10,7 +10,8 @@ use std::{
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 pub(crate) const PORTS: [u16; 8] = [0, 53, 80, 2151, 2152, 2153, 40_000, 65_535];
-pub(crate) const PROTOCOLS: [u8; 6] = [6, 17, 1, 58, 132, 59];
+/// With the types of IPv6 extension headers, which are protocols in IPv4 only.
+pub(crate) const PROTOCOLS: [u8; 9] = [6, 17, 1, 58, 132, 59, 0, 43, 60];
 pub(crate) const V4: [Ipv4Addr; 5] = [
     Ipv4Addr::new(10, 0, 0, 1),
     Ipv4Addr::new(10, 0, 128, 1),

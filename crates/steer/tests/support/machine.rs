@@ -127,12 +127,14 @@ fn done(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes every capability from the calling thread, and from it alone.
-pub(crate) fn drop_capabilities() -> io::Result<()> {
-    // struct __user_cap_header_struct: version 3 and this thread; then two sets of three empty masks.
+/// Takes all capabilities but those of `kept` (a mask) from the calling thread, and from it alone.
+pub(crate) fn keep_capabilities(kept: u64) -> io::Result<()> {
+    // struct __user_cap_header_struct: version 3 and this thread. Then, for the lower and the upper
+    // half, the effective, the permitted and the inheritable mask.
     let header = [0x2008_0522_u32, 0];
-    let nothing = [0_u32; 6];
+    let (lower, upper) = (kept as u32, (kept >> 32) as u32);
+    let masks = [lower, lower, 0, upper, upper, 0];
     // SAFETY: capset(2) reads both arrays, which have the layout of that version and live through it.
-    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), nothing.as_ptr()) };
+    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), masks.as_ptr()) };
     done(result as i32)
 }
