@@ -2,7 +2,7 @@
 //! `linux/ethtool.h`.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -99,4 +99,37 @@ impl Ethtool {
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), ETHTOOL, &raw mut request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
+}
+
+/// `struct ifreq` with flags, for the requests of `/dev/net/tun`.
+fn tun_request(file: BorrowedFd<'_>, name: &str, flags: i32) -> io::Result<libc::ifreq> {
+    let ifr_name = interface_name(name).ok_or(io::ErrorKind::InvalidInput)?;
+    let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_flags: flags as libc::c_short };
+    let mut request = libc::ifreq { ifr_name, ifr_ifru };
+    // SAFETY: TUNSETIFF reads and writes one whole `struct ifreq`, which outlives the call.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(request) }
+}
+
+/// Makes an open `/dev/net/tun` a queue of the interface `name`, which may have a `%d` in it for a
+/// number of the kernel's choice; returns the name that came of it.
+pub(crate) fn tun_attach(file: BorrowedFd<'_>, name: &str, flags: i32) -> io::Result<String> {
+    let request = tun_request(file, name, flags)?;
+    Ok(crate::netlink::text(&request.ifr_name.map(|octet| octet as u8)))
+}
+
+/// Says which unfinished frames a TAP queue takes from Linux (`TUN_F_*`).
+pub(crate) fn tun_set_offloads(file: BorrowedFd<'_>, offloads: u32) -> io::Result<()> {
+    let offloads = libc::c_ulong::from(offloads);
+    // SAFETY: TUNSETOFFLOAD takes its argument by value.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Sets the carrier of a TAP device.
+pub(crate) fn tun_set_carrier(file: BorrowedFd<'_>, carrier: bool) -> io::Result<()> {
+    let carrier = libc::c_int::from(carrier);
+    // SAFETY: TUNSETCARRIER reads one int, which outlives the call.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETCARRIER, &raw const carrier) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

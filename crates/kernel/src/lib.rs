@@ -1,15 +1,20 @@
 //! What Linux itself offers to frames.
 //!
 //! * [`Interface`]: the facts of a network interface.
+//! * [`af_packet`]: the frames of an interface that Linux keeps.
 //! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not have.
 //!
 //! Everything here acts in the network namespace of the calling thread, by system calls only: no
 //! sysfs, which shows the namespace of whoever mounted it, and no external commands.
 
+pub mod af_packet;
 mod error;
 mod ffi;
 mod interface;
+mod link;
 mod netlink;
+pub mod tap;
+mod virtio;
 
 pub use error::Error;
 pub use interface::{Interface, Offload};

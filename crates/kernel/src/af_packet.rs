@@ -1,0 +1,173 @@
+//! AF_PACKET: frames of an interface that Linux keeps, by a pair of rings shared with the kernel.
+//!
+//! Works on every interface, needs no XDP, costs about twice as much as AF_XDP. packet(7); Linux's
+//! kernel document networking/packet_mmap. Version 2 of the rings: version 3 hands frames over in
+//! blocks, so that a single one would wait for a timer.
+//!
+//! What the rules claim is kept from Linux by a program at the interface's ingress, and everything
+//! else from us by a filter on the sockets, both of the `fastlane-steer` crate.
+
+mod queue;
+mod ring;
+mod socket;
+
+use std::os::fd::AsFd;
+
+use fastlane_core::PortId;
+use fastlane_steer::{Counts, Program, Rules, Settings};
+
+pub use queue::AfPacketQueue;
+
+use crate::error::{Error, NET_RAW};
+use crate::interface::Interface;
+use ring::{Geometry, Rings};
+use socket::Socket;
+
+/// The fewest and the most frames of a ring.
+const RING_FRAMES: std::ops::RangeInclusive<u32> = 64..=65536;
+/// The most sockets that share an interface: `PACKET_FANOUT_MAX` of Linux 6.1.
+const MOST_QUEUES: usize = 256;
+
+/// How an interface is opened by AF_PACKET.
+#[derive(Clone, Debug)]
+pub struct AfPacketSettings {
+    /// The interface.
+    pub interface: Interface,
+    /// Queues, one for each lane or more. Linux spreads the flows over them by a hash of addresses
+    /// and ports.
+    pub queues: usize,
+    /// Frames in each receive ring and in each transmit ring, a power of two from 64 to 65536.
+    pub ring_frames: u32,
+    /// The longest frame to receive, in octets with Ethernet header and VLAN tags: at most the room
+    /// in a frame of the pool. A longer one that the rules claim is left to Linux and counted.
+    pub max_length: u32,
+    /// Whether frames to other Ethernet addresses are received too. They are claimed like others.
+    pub promiscuous: bool,
+    /// The mark (SO_MARK) of frames that re-enter, see [`reentry`](crate::reentry); 0 for none.
+    pub mark: u32,
+}
+
+impl AfPacketSettings {
+    /// The usual settings for an interface, with one queue.
+    #[must_use]
+    pub fn new(interface: Interface) -> Self {
+        let max_length = interface.mtu + 14 + 2 * 4;
+        Self { interface, queues: 1, ring_frames: 2048, max_length, promiscuous: false, mark: 0 }
+    }
+}
+
+/// An interface opened by AF_PACKET: its queues, until lanes take them, and its steering.
+///
+/// Dropping it gives all frames of the interface back to Linux; its queues then receive nothing that
+/// Linux does not see too, so they are closed first. Nothing is left behind when the process is
+/// killed, except on kernels before 6.6 (see [`Program::attach_claim`]).
+#[derive(Debug)]
+pub struct Device {
+    program: Program,
+    queues: Vec<Option<AfPacketQueue>>,
+}
+
+impl Device {
+    /// Opens all queues of the interface, and claims what the rules say.
+    ///
+    /// # Errors
+    /// [`Error::Unfit`] for impossible settings or an interface without Ethernet header,
+    /// [`Error::NoPrivilege`] without CAP_NET_RAW, [`Error::Program`], [`Error::Kernel`].
+    pub fn open(settings: &AfPacketSettings, rules: &Rules) -> Result<Self, Error> {
+        check(settings)?;
+        let name = &settings.interface.name;
+        let steering =
+            Settings { max_length: settings.max_length, mark: settings.mark, reenter_ifindex: 0 };
+        let mut program = Program::load(rules, steering)?;
+        let mut sockets = Vec::with_capacity(settings.queues);
+        for _ in 0..settings.queues {
+            sockets.push(socket(settings, &mut program)?);
+        }
+        join(&sockets, settings)?;
+        // In this order Linux may see the first few frames too; in the other they would be lost.
+        program.attach_claim(name)?;
+        let queues = sockets
+            .into_iter()
+            .map(|(socket, rings)| Some(AfPacketQueue::new(socket, rings, &settings.interface)))
+            .collect();
+        Ok(Self { program, queues })
+    }
+
+    /// Hands out one of the queues, as one of the port `port`; `None` when there is none of this
+    /// number or it was taken before.
+    #[must_use]
+    pub fn queue(&mut self, port: PortId, number: usize) -> Option<AfPacketQueue> {
+        self.queues.get_mut(number)?.take().map(|queue| queue.with_port(port))
+    }
+
+    /// What the steering has counted, over all queues.
+    ///
+    /// # Errors
+    /// [`Error::Program`].
+    pub fn counts(&self) -> Result<Counts, Error> {
+        Ok(self.program.counts()?)
+    }
+}
+
+fn check(settings: &AfPacketSettings) -> Result<(), Error> {
+    let interface = &settings.interface.name;
+    let unfit = |subject: String, reason: &str, remedy: &str| {
+        let (reason, remedy) = (reason.to_owned(), remedy.to_owned());
+        Err(Error::Unfit { subject, reason, remedy })
+    };
+    if !settings.interface.ethernet {
+        let remedy = "use an Ethernet interface";
+        return unfit(interface.clone(), "its frames have no Ethernet header", remedy);
+    }
+    if !settings.ring_frames.is_power_of_two() || !RING_FRAMES.contains(&settings.ring_frames) {
+        let subject = format!("{interface}: rings of {} frames", settings.ring_frames);
+        return unfit(subject, "not a power of two from 64 to 65536", "use 2048");
+    }
+    if !(1..=MOST_QUEUES).contains(&settings.queues) {
+        let subject = format!("{interface}: {} queues by AF_PACKET", settings.queues);
+        return unfit(subject, "Linux allows 1 to 256", "use one for each lane");
+    }
+    if !(64..=65536).contains(&settings.max_length) {
+        let subject = format!("{interface}: frames of up to {} octets", settings.max_length);
+        return unfit(subject, "they must be from 64 to 65536", "use frames of 2048 octets");
+    }
+    Ok(())
+}
+
+/// A socket that is ready but does not receive yet.
+fn socket(settings: &AfPacketSettings, program: &mut Program) -> Result<(Socket, Rings), Error> {
+    let name = &settings.interface.name;
+    let refused = |action: &str, error| Error::kernel(format!("{name}: {action}"), NET_RAW, error);
+    let socket = Socket::open().map_err(|error| refused("opening an AF_PACKET socket", error))?;
+    socket.prepare().map_err(|error| refused("setting AF_PACKET options", error))?;
+    let longest = settings.max_length.max(settings.interface.mtu + 14 + 2 * 4);
+    let geometry = Geometry::new(longest, settings.ring_frames);
+    let rings = Rings::new(&socket, geometry).map_err(|error| {
+        refused(&format!("making AF_PACKET rings of {} octets", 2 * geometry.length()), error)
+    })?;
+    program.attach_select(socket.as_fd())?;
+    Ok((socket, rings))
+}
+
+/// Lets the sockets receive: several as one group, each getting its share.
+fn join(sockets: &[(Socket, Rings)], settings: &AfPacketSettings) -> Result<(), Error> {
+    let Interface { name, index, .. } = &settings.interface;
+    let mut group = None;
+    for (socket, _) in sockets {
+        let refused =
+            |action: &str, error| Error::kernel(format!("{name}: {action}"), NET_RAW, error);
+        socket.bind(*index).map_err(|error| refused("binding the AF_PACKET socket", error))?;
+        if sockets.len() > 1 {
+            let joined = socket.join(group).map_err(|error| {
+                refused("sharing the interface among queues (PACKET_FANOUT; is it up?)", error)
+            })?;
+            group = Some(joined);
+        }
+        if settings.promiscuous {
+            socket
+                .set_promiscuous(*index)
+                .map_err(|error| refused("setting the interface promiscuous", error))?;
+        }
+    }
+    Ok(())
+}

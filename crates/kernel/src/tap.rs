@@ -1,0 +1,184 @@
+//! TAP devices: an interface of Linux whose wire is a queue of ours.
+//!
+//! Linux's kernel document networking/tuntap; the header before each frame is that of virtio 1.2
+//! section 5.1.6, in the byte order of the machine.
+
+mod queue;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+pub use queue::TapQueue;
+
+use crate::error::{Error, NET_ADMIN};
+use crate::{ffi, link};
+
+/// Linux accepts partial checksums only when it is told so: `TUN_F_CSUM`.
+const CHECKSUM_OFFLOAD: u32 = 1;
+/// The most queues of one TAP device, `MAX_TAP_QUEUES`.
+const MOST_QUEUES: usize = 256;
+/// How long a name that was just released may stay taken: Linux takes interfaces down slowly.
+const NAME_WAIT: Duration = Duration::from_secs(1);
+
+/// What a TAP device shall be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapSettings {
+    /// The name of its interface, at most 15 octets; `None` lets the kernel choose one, `fl0` or so.
+    pub name: Option<String>,
+    /// The Ethernet address of its interface; `None` lets the kernel choose one.
+    pub mac: Option<[u8; 6]>,
+    /// The MTU of its interface, in octets; `None` leaves it at 1500.
+    pub mtu: Option<u32>,
+    /// Queues, 1 to 256.
+    pub queues: usize,
+    /// Whether to set the interface up.
+    pub up: bool,
+    /// Whether Linux shall keep quiet on it: no IPv6 address of its own accord, no ARP, no
+    /// multicast.
+    pub quiet: bool,
+    /// Addresses of the interface, with the lengths of their prefixes.
+    pub addresses: Vec<(IpAddr, u8)>,
+}
+
+impl Default for TapSettings {
+    fn default() -> Self {
+        Self {
+            name: None,
+            mac: None,
+            mtu: None,
+            queues: 1,
+            up: true,
+            quiet: false,
+            addresses: Vec::new(),
+        }
+    }
+}
+
+/// A TAP device. It ends, and its interface with it, when the last of its queues is closed, however
+/// the process ends.
+#[derive(Debug)]
+pub struct Tap {
+    /// The name of its interface.
+    pub name: String,
+    /// The number of its interface.
+    pub index: u32,
+    /// Its queues, each for one lane.
+    pub queues: Vec<TapQueue>,
+}
+
+/// Makes a TAP device in the network namespace of the calling thread.
+///
+/// # Errors
+/// [`Error::NoPrivilege`] without CAP_NET_ADMIN, [`Error::NameTaken`], [`Error::Unfit`] when there is
+/// no TUN driver or a setting is impossible, [`Error::Kernel`].
+pub fn open(settings: TapSettings) -> Result<Tap, Error> {
+    if !(1..=MOST_QUEUES).contains(&settings.queues) {
+        return Err(Error::Unfit {
+            subject: format!("TAP device with {} queues", settings.queues),
+            reason: format!("Linux allows 1 to {MOST_QUEUES}"),
+            remedy: "set another number".to_owned(),
+        });
+    }
+    let (name, files) = files(&settings)?;
+    let subject = |action: &str| format!("{action} of the TAP device {name}");
+    let index = link::index(&name).map_err(|error| refused(subject("finding the index"), error))?;
+    configure(index, &settings).map_err(|(action, error)| refused(subject(&action), error))?;
+    let queues = files
+        .into_iter()
+        .enumerate()
+        .map(|(number, file)| TapQueue::new(file, (number == 0).then_some(index)))
+        .collect::<Result<_, _>>()
+        .map_err(|error| refused(subject("opening a queue"), error))?;
+    Ok(Tap { name, index, queues })
+}
+
+fn refused(action: String, error: io::Error) -> Error {
+    Error::kernel(action, NET_ADMIN, error)
+}
+
+/// One open file for each queue.
+fn files(settings: &TapSettings) -> Result<(String, Vec<OwnedFd>), Error> {
+    let several = if settings.queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;
+    let first = device()?;
+    let name = create(&first, settings.name.as_deref(), flags)?;
+    let mut files = vec![first];
+    while files.len() < settings.queues {
+        let file = device()?;
+        ffi::tun_attach(file.as_fd(), &name, flags).map_err(|error| {
+            refused(format!("opening queue {} of the TAP device {name}", files.len()), error)
+        })?;
+        files.push(file);
+    }
+    for file in &files {
+        ffi::tun_set_offloads(file.as_fd(), CHECKSUM_OFFLOAD).map_err(|error| {
+            refused(format!("setting the offloads of the TAP device {name}"), error)
+        })?;
+    }
+    Ok((name, files))
+}
+
+fn device() -> Result<OwnedFd, Error> {
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(|error| match error {
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => Error::Unfit {
+            subject: "/dev/net/tun".to_owned(),
+            reason: "this system has no TUN/TAP driver".to_owned(),
+            remedy: "load it with `modprobe tun`; a container needs the device passed in"
+                .to_owned(),
+        },
+        _ => refused("opening /dev/net/tun".to_owned(), error.into()),
+    })
+}
+
+/// Makes the interface with its first queue. It must be a new one: else we would become a queue of
+/// somebody else's device.
+fn create(file: &OwnedFd, name: Option<&str>, flags: i32) -> Result<String, Error> {
+    let flags = flags | libc::IFF_TUN_EXCL;
+    let wanted = name.unwrap_or("fl%d");
+    let deadline = Instant::now() + NAME_WAIT;
+    loop {
+        let error = match ffi::tun_attach(file.as_fd(), wanted, flags) {
+            Ok(name) => return Ok(name),
+            Err(error) => error,
+        };
+        let interface = wanted.to_owned();
+        match Errno::from_io_error(&error) {
+            Some(Errno::BUSY) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Some(Errno::BUSY | Errno::EXIST) => return Err(Error::NameTaken { interface }),
+            _ => return Err(refused(format!("making the TAP device {interface}"), error)),
+        }
+    }
+}
+
+/// On failure, says what was being set.
+fn configure(index: u32, settings: &TapSettings) -> Result<(), (String, io::Error)> {
+    let named = |action: String| move |error| (action, error);
+    if let Some(mac) = settings.mac {
+        link::set_mac(index, mac).map_err(named("setting the MAC address".to_owned()))?;
+    }
+    if let Some(mtu) = settings.mtu {
+        link::set_mtu(index, mtu).map_err(named(format!("setting the MTU {mtu}")))?;
+    }
+    if settings.quiet {
+        link::generate_no_addresses(index)
+            .map_err(named("setting the address generation".to_owned()))?;
+        link::set_flags(index, libc::IFF_NOARP, libc::IFF_MULTICAST)
+            .map_err(named("setting the flags".to_owned()))?;
+    }
+    if settings.up {
+        link::set_flags(index, libc::IFF_UP, 0).map_err(named("setting the state".to_owned()))?;
+    }
+    for &(address, prefix) in &settings.addresses {
+        link::add_address(index, address, prefix)
+            .map_err(named(format!("setting the address {address}/{prefix}")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! One queue of a TAP device.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
+use fastlane_steer::Program;
+use rustix::io::Errno;
+
+use crate::virtio;
+
+/// One queue of a TAP device: what Linux sends on the interface is received, what is transmitted
+/// arrives on it. Each frame is one system call and one copy.
+pub struct TapQueue {
+    file: Option<OwnedFd>,
+    port: PortId,
+    statistics: Statistics,
+    /// The program that redirects what is transmitted here: it works as long as somebody has it.
+    redirect: Option<Arc<Program>>,
+}
+
+impl TapQueue {
+    pub(super) fn new(file: OwnedFd, _statistics_of: Option<u32>) -> io::Result<Self> {
+        let (port, statistics) = (PortId(0), Statistics::default());
+        Ok(Self { file: Some(file), port, statistics, redirect: None })
+    }
+
+    /// The same queue as one of the port `port`, which is otherwise 0.
+    #[must_use]
+    pub fn with_port(self, port: PortId) -> Self {
+        Self { port, ..self }
+    }
+
+    /// Sets the carrier of the TAP device: the link state of the port that it stands for.
+    ///
+    /// # Errors
+    /// The kernel's answer; `NotConnected` when the queue is closed.
+    pub fn set_carrier(&self, carrier: bool) -> io::Result<()> {
+        let file = self.file.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        crate::ffi::tun_set_carrier(file.as_fd(), carrier)
+    }
+
+    /// Receives one packet into a frame; the frame comes back when there is none to be had.
+    fn receive_one(&mut self, pool: &mut Pool) -> Step {
+        let Some(file) = &self.file else { return Step::Nothing };
+        // Without a frame the packet stays in the device, which counts those that it cannot keep.
+        let Some(frame) = pool.take() else { return Step::Nothing };
+        let mut packet = match pool.packet(frame, pool.data_offset(), pool.room(), self.port) {
+            Ok(packet) => packet,
+            Err(frame) => {
+                pool.give(frame);
+                return Step::Nothing;
+            }
+        };
+        let (mut header, mut beyond) = ([0; virtio::LENGTH], [0]);
+        let mut parts = [
+            IoSliceMut::new(&mut header),
+            IoSliceMut::new(packet.bytes_mut()),
+            IoSliceMut::new(&mut beyond),
+        ];
+        let result = rustix::io::readv(file, &mut parts);
+        // A frame that reaches the octet beyond did not fit.
+        let length = result.map(|octets| octets.saturating_sub(virtio::LENGTH));
+        match length {
+            Ok(length) if length > 0 && packet.truncate(length) => {
+                packet.set_partial_checksum(virtio::partial_checksum(&header));
+                return Step::Packet(packet);
+            }
+            _ => pool.release(&mut packet),
+        }
+        match length {
+            Ok(_) => {
+                self.statistics.receive_length += 1;
+                Step::Again
+            }
+            Err(Errno::INTR) => Step::Again,
+            Err(_) => Step::Nothing, // most often AGAIN: nothing has arrived
+        }
+    }
+}
+
+/// What came of one attempt to receive.
+enum Step {
+    Packet(Packet),
+    Again,
+    Nothing,
+}
+
+impl Queue for TapQueue {
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        // Bounded also when all that arrives is lost.
+        for _ in 0..burst.room() {
+            match self.receive_one(pool) {
+                Step::Packet(packet) => {
+                    if let Err(mut packet) = burst.push(packet) {
+                        return pool.release(&mut packet); // not reached: there was room
+                    }
+                }
+                Step::Again => {}
+                Step::Nothing => return,
+            }
+        }
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let mut sent = Sent::default();
+        let Some(file) = &self.file else { return sent };
+        for packet in packets {
+            if let Some(header) = virtio::header_of(packet) {
+                let parts = [IoSlice::new(&header), IoSlice::new(packet.bytes())];
+                match rustix::io::retry_on_intr(|| rustix::io::writev(file, &parts)) {
+                    Ok(_) => {}
+                    Err(Errno::AGAIN) => break,
+                    // The interface is down (EIO), or Linux has no memory.
+                    Err(_) => self.statistics.transmit_error += 1,
+                }
+                sent.packets += 1;
+                sent.bytes += packet.len() as u64;
+            }
+            pool.release(packet);
+            sent.taken += 1;
+        }
+        sent
+    }
+
+    fn flush(&mut self, _: &mut Pool) -> bool {
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        self.statistics
+    }
+
+    fn close(&mut self, _: &mut Pool) {
+        self.file = None;
+        self.redirect = None;
+    }
+}
+
+impl std::fmt::Debug for TapQueue {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("TapQueue").field("file", &self.file).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,129 @@
+//! Two hosts joined by a veth pair, in network namespaces that only the test's thread knows.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::Command;
+use std::time::Duration;
+
+use fastlane_core::{Pool, Statistics};
+use fastlane_kernel::Interface;
+use fastlane_table::SharedMemory;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+pub const DEVICE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// A network namespace; it ends with the last thread, socket or `Namespace` of it.
+pub struct Namespace(File);
+
+impl Namespace {
+    /// Makes one and moves the thread into it.
+    pub fn new() -> Self {
+        // SAFETY: only the network namespace changes, which no memory or file depends on.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.expect("root");
+        let namespace = Self(File::open("/proc/thread-self/ns/net").expect("procfs"));
+        run("ip link set lo up");
+        namespace
+    }
+
+    /// Moves the thread into it.
+    pub fn enter(&self) {
+        let kind = Some(LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(self.0.as_fd(), kind).expect("root");
+    }
+
+    /// A path that names it to other processes.
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
+    }
+}
+
+/// The host with the device under test, and the one at the other end of the wire.
+///
+/// `d0` is 02:..:01 and 192.0.2.1/24, `p0` is 02:..:02 and 192.0.2.2/24; they know each other's
+/// Ethernet address.
+pub struct Hosts {
+    pub device: Namespace,
+    pub peer: Namespace,
+}
+
+impl Hosts {
+    /// Makes both; the thread is in the device's. `options` are those of each end of the veth.
+    pub fn new(options: &str) -> Self {
+        let peer = Namespace::new();
+        let device = Namespace::new();
+        let path = peer.path();
+        run(&format!(
+            "ip link add d0 address 02:00:00:00:00:01 {options} type veth \
+             peer name p0 netns {path} address 02:00:00:00:00:02 {options}"
+        ));
+        host("d0", 1, 2);
+        let hosts = Self { device, peer };
+        hosts.at_peer(|| host("p0", 2, 1));
+        // What IPv6 says of its own accord when a link comes up.
+        std::thread::sleep(Duration::from_millis(20));
+        hosts
+    }
+
+    /// Does something at the other host.
+    pub fn at_peer<T>(&self, what: impl FnOnce() -> T) -> T {
+        self.peer.enter();
+        let result = what();
+        self.device.enter();
+        result
+    }
+}
+
+fn host(name: &str, own: u8, other: u8) {
+    run(&format!("ip link set {name} addrgenmode none"));
+    run(&format!("ip link set {name} up"));
+    run(&format!("ip address add 192.0.2.{own}/24 dev {name}"));
+    run(&format!("ip neighbour add 192.0.2.{other} lladdr 02:00:00:00:00:0{other} dev {name}"));
+}
+
+/// Runs a command in the thread's namespace; its words are separated by spaces.
+pub fn run(command: &str) {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().expect("a command")).args(words).output();
+    let output = output.unwrap_or_else(|error| panic!("{command}: {error}"));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command}: {message}");
+}
+
+/// What a command prints.
+pub fn output(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().expect("a command")).args(words).output();
+    String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned()
+}
+
+pub fn pool(frames: usize) -> Pool {
+    let memory = SharedMemory::create("kernel tests", frames * 2048).expect("memory");
+    Pool::new(memory, 2048, 192).expect("the frame size is allowed")
+}
+
+/// A UDP socket of the thread's namespace that waits up to a second.
+pub fn udp(address: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+    socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a time limit");
+    socket
+}
+
+pub fn interface(name: &str) -> Interface {
+    Interface::query(name).expect("it exists")
+}
+
+/// All losses together.
+pub fn losses(statistics: Statistics) -> u64 {
+    let Statistics {
+        no_frame,
+        receive_length,
+        device_full,
+        device_invalid,
+        transmit_error,
+        device_no_frames,
+    } = statistics;
+    no_frame + receive_length + device_full + device_invalid + transmit_error + device_no_frames
+}
