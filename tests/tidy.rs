@@ -1,0 +1,208 @@
+//! The rules of the source: who imports whom, how long things are, where `unsafe` may be.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FILE_LINES: usize = 400;
+const FUNCTION_LINES: usize = 70;
+const LINE_WIDTH: usize = 100;
+
+/// Which of our crates each of them may import, besides what everyone may in tests.
+const IMPORTS: [(&str, &[&str]); 12] = [
+    ("fastlane-wire", &[]),
+    ("fastlane-table", &[]),
+    ("fastlane-core", &["table", "wire"]),
+    ("fastlane-steer", &["wire"]),
+    ("fastlane-af-xdp", &["core", "steer", "table", "wire"]),
+    ("fastlane-kernel", &["core", "steer", "table", "wire"]),
+    ("fastlane-local", &["core", "steer", "table", "wire"]),
+    ("fastlane-testing", &["core", "table", "wire"]),
+    ("fastlane", &["af-xdp", "core", "kernel", "local", "steer", "table", "wire"]),
+    ("macswap", &[""]),
+    ("traffic", &[""]),
+    ("fastlane-cli", &[""]),
+];
+
+/// Packages that are no part of the product: they may import anything, and nothing imports them.
+const TOOLS: [&str; 2] = ["fastlane-bench", "fastlane-tests"];
+
+/// Folders in which `unsafe` may stand; everywhere else it is forbidden by the compiler.
+const UNSAFE: [&str; 8] = [
+    "crates/core/src/packet.rs",
+    "crates/core/src/pool.rs",
+    "crates/table/src",
+    "crates/af-xdp/src",
+    "crates/kernel/src",
+    "crates/local/src/ring",
+    "crates/testing/src",
+    "bench",
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Every Rust file that is tracked or new, with its path from the root.
+fn sources() -> Vec<(String, String)> {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
+        .current_dir(root())
+        .output()
+        .expect("git lists the files");
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let read = |path: &str| Some((path.to_owned(), std::fs::read_to_string(root().join(path)).ok()?));
+    let sources: Vec<_> = listed.lines().filter_map(read).collect();
+    assert!(sources.len() > 50, "only {} files: is this the repository?", sources.len());
+    sources
+}
+
+fn is_test(path: &str) -> bool {
+    path.contains("/tests/") || path.starts_with("tests/") || path.ends_with("/tests.rs")
+}
+
+/// The lines of a file that are code: no comments, no blank lines, nothing from `mod tests {` on.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
+    text[..end].lines().enumerate().filter(|(_, line)| {
+        let line = line.trim();
+        !line.is_empty() && !line.starts_with("//")
+    })
+}
+
+#[test]
+fn imports_go_one_way() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo tells the dependencies");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let packages = metadata["packages"].as_array().unwrap();
+    let allowed: BTreeMap<&str, &[&str]> = IMPORTS.into_iter().collect();
+    let mut wrong = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        if TOOLS.contains(&name) {
+            continue;
+        }
+        let Some(allowed) = allowed.get(name) else {
+            wrong.push(format!("{name} is not in the list of this test"));
+            continue;
+        };
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let imported = dependency["name"].as_str().unwrap();
+            let ours = imported == "fastlane" || imported.starts_with("fastlane-");
+            let test_only = dependency["kind"] == "dev";
+            if !ours && !TOOLS.contains(&imported) || test_only {
+                continue;
+            }
+            let short = imported.strip_prefix("fastlane").unwrap().trim_start_matches('-');
+            if imported == "fastlane-testing" || !allowed.contains(&short) {
+                wrong.push(format!("{name} imports {imported}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn core_opens_nothing_and_only_the_facade_knows_json() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let crate_of = |name: &str| path.starts_with(&format!("crates/{name}/src"));
+        let library = ["core", "wire", "table", "steer", "af-xdp", "kernel", "local"];
+        if library.into_iter().any(crate_of) && text.contains("serde_json") {
+            wrong.push(format!("{path} knows JSON"));
+        }
+        let opens = ["std::fs::", "std::net::Tcp", "socket(", "memfd_create", "epoll::create"];
+        if crate_of("core") && opens.into_iter().any(|call| text.contains(call)) {
+            wrong.push(format!("{path} opens something"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_and_lines_are_short() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let lines = code(&text).count();
+        if lines > FILE_LINES && !is_test(&path) {
+            wrong.push(format!("{path} has {lines} lines of code, more than {FILE_LINES}"));
+        }
+        for (number, line) in text.lines().enumerate() {
+            let width = line.chars().count();
+            if width > LINE_WIDTH && !line.contains("https://") {
+                wrong.push(format!("{path}:{} is {width} characters wide", number + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn functions_are_short() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        // rustfmt has laid the code out: a function ends at the brace that is indented like it.
+        let mut open: Option<(usize, String, usize)> = None;
+        for (number, line) in text.lines().enumerate() {
+            let indent = line.len() - line.trim_start().len();
+            match &open {
+                Some((start, name, depth)) if *depth == indent && line.trim() == "}" => {
+                    let length = number - start + 1;
+                    if length > FUNCTION_LINES {
+                        wrong.push(format!("{path}:{} {name} has {length} lines", start + 1));
+                    }
+                    open = None;
+                }
+                Some(_) => {}
+                None => {
+                    let declared = line.trim_start().split_once("fn ").filter(|(before, _)| {
+                        before.split_whitespace().all(|word| {
+                            ["pub", "pub(crate)", "pub(super)", "const", "unsafe", "extern", "\"C\""]
+                                .contains(&word)
+                        })
+                    });
+                    let Some((_, rest)) = declared.filter(|_| !line.trim_end().ends_with([';', '}']))
+                    else {
+                        continue;
+                    };
+                    let name = rest.split(['(', '<']).next().unwrap_or("").to_owned();
+                    open = Some((number, name, indent));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn unsafe_stays_where_it_may_be() {
+    let mut wrong = Vec::new();
+    for (path, text) in sources() {
+        let uses = code(&text).any(|(_, line)| {
+            let line = line.split("//").next().unwrap_or("");
+            line.contains("unsafe {") || line.contains("unsafe impl") || line.contains("unsafe fn")
+        });
+        let allowed = UNSAFE.into_iter().any(|place| path.starts_with(place));
+        if uses && !allowed && !is_test(&path) {
+            wrong.push(path);
+        }
+    }
+    assert!(wrong.is_empty(), "unsafe in:\n{}", wrong.join("\n"));
+    let forbids = ["wire", "steer", "fastlane"].map(|name| format!("crates/{name}/src/lib.rs"));
+    for path in forbids {
+        let text = std::fs::read_to_string(root().join(&path)).unwrap();
+        assert!(text.contains("#![forbid(unsafe_code)]"), "{path} does not forbid unsafe code");
+    }
+}
+
+#[test]
+fn the_macswap_is_sixteen_lines_of_code() {
+    let path = root().join("apps/macswap/src/main.rs");
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = code(&text).count();
+    assert!(lines <= 16, "{lines} lines");
+}
