@@ -1,0 +1,45 @@
+//! A raw socket as the peer of an interface.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use super::system;
+use crate::Peer;
+
+/// Frames in and out of an interface, as they are on the wire: the [`Peer`] for a device at whose
+/// other end Linux has an interface (veth, TAP).
+///
+/// A VLAN tag that Linux took out of a frame is put back. What Linux itself sends to the device is not
+/// received here.
+#[derive(Debug)]
+pub struct Wire {
+    socket: OwnedFd,
+    space: Vec<u8>,
+}
+
+impl Wire {
+    /// Opens the wire at this interface of the thread's namespace, which must be up.
+    ///
+    /// # Errors
+    /// When there is no such interface, or `CAP_NET_RAW` is missing.
+    pub fn open(interface: &str) -> io::Result<Self> {
+        Ok(Self { socket: system::packet_socket(interface)?, space: vec![0; 128 * 1024] })
+    }
+}
+
+impl Peer for Wire {
+    fn send(&mut self, frame: &[u8]) -> bool {
+        system::send(&self.socket, frame)
+    }
+
+    fn receive(&mut self, within: Duration) -> Option<Vec<u8>> {
+        let (length, tag) = system::receive_with_tag(&self.socket, &mut self.space, within)?;
+        let mut frame = self.space[..length].to_vec();
+        if let Some([protocol, control]) = tag.filter(|_| length >= 12) {
+            let tag = [protocol.to_be_bytes(), control.to_be_bytes()].concat();
+            frame.splice(12..12, tag);
+        }
+        Some(frame)
+    }
+}
