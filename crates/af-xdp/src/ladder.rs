@@ -11,6 +11,8 @@ use std::time::Duration;
 use fastlane_core::{Pool, PortId, Queue};
 use rustix::io::Errno;
 
+use crate::active::Active;
+use crate::link::Link;
 use crate::socket::{Binding, Rings, Socket};
 use crate::{Device, Error, Mode, Obtained, Settings, XskQueue};
 
@@ -112,7 +114,11 @@ impl Ladder<'_> {
             (false, true) => Obtained::NativeCopy,
             (false, false) => Obtained::GenericCopy,
         };
-        let mut handle = XskQueue::new(socket, rings, self.pool, port, settings, mode, self.share);
+        let link = Link::new(settings.index)
+            .map_err(|source| kernel(&settings.interface, "asking for its MTU", source))?;
+        let parts = (socket, rings, link);
+        let active = Active::new(parts, self.pool, port, settings, mode, self.share);
+        let mut handle = XskQueue::new(active);
         if let Err(error) = handle.start(&mut device.program, queue, self.pool) {
             handle.close(self.pool);
             return Err(error.into());

@@ -6,10 +6,12 @@
 //!
 //! Kernel document: Documentation/networking/af_xdp.rst. Linux 6.1 is the oldest supported.
 
+mod active;
 mod device;
 mod error;
 mod ladder;
 mod lent;
+mod link;
 mod mapping;
 mod queue;
 mod ring;

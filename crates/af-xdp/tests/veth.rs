@@ -2,8 +2,6 @@
 
 mod support;
 
-use std::time::Duration;
-
 use fastlane_af_xdp::{Mode, Obtained};
 use fastlane_core::{Burst, Queue};
 use support::{Peer, device, echo, frame, in_namespace, number, open, pair, pool, settings, until};

@@ -1,5 +1,9 @@
 //! What the tests share: private network namespaces, veth pairs, a peer that sends and counts.
-#![allow(unreachable_pub, dead_code, reason = "each test file is a crate of its own and uses a part")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    reason = "each test file is a crate of its own and uses a part"
+)]
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,18 +18,25 @@ use fastlane_table::SharedMemory;
 /// Runs `body` on a thread in a network namespace of its own, which ends with it. Threads that it
 /// spawns are in the same namespace.
 pub fn in_namespace(test: &str, body: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().name(test.to_owned()).spawn(move || {
-        // SAFETY: unshare touches no memory; only this thread changes its namespace.
-        if unsafe { libc::unshare(libc::CLONE_NEWNET) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        body();
-        Ok(())
-    });
+    let thread =
+        std::thread::Builder::new().name(test.to_owned()).spawn(move || -> io::Result<()> {
+            unshare()?;
+            body();
+            Ok(())
+        });
     match thread.expect("a thread").join() {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => skip(test, &format!("no network namespace: {error}")),
+        Ok(Err(error)) => fastlane_testing::skip(test, &format!("no network namespace: {error}")),
         Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Moves this thread into a new network namespace.
+pub fn unshare() -> io::Result<()> {
+    // SAFETY: unshare touches no memory; only this thread changes its namespace.
+    match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -123,6 +134,14 @@ impl Peer {
         sent == frame.len() as isize
     }
 
+    /// Waits for a frame, at most so long.
+    pub fn wait(&self, within: Duration) {
+        let timeout = rustix::event::Timespec::try_from(within).expect("a short time");
+        let events = rustix::event::PollFlags::IN;
+        let mut descriptors = [rustix::event::PollFd::new(&self.0, events)];
+        let _ = rustix::event::poll(&mut descriptors, Some(&timeout));
+    }
+
     /// A frame that has arrived.
     pub fn receive(&self) -> Option<Vec<u8>> {
         let mut frame = vec![0; 4096];
@@ -178,8 +197,4 @@ pub fn until(mut turn: impl FnMut() -> usize, mut done: impl FnMut() -> bool) ->
             return false;
         }
     }
-}
-
-fn skip(test: &str, reason: &str) {
-    panic!("{test}: {reason}");
 }
