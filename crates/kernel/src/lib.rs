@@ -2,6 +2,7 @@
 //!
 //! * [`Interface`]: the facts of a network interface.
 //! * [`af_packet`]: the frames of an interface that Linux keeps.
+//! * [`reentry`]: the way back into an interface for frames that were taken from it.
 //! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not have.
 //!
 //! Everything here acts in the network namespace of the calling thread, by system calls only: no
@@ -13,6 +14,7 @@ mod ffi;
 mod interface;
 mod link;
 mod netlink;
+pub mod reentry;
 pub mod tap;
 mod virtio;
 

@@ -32,6 +32,11 @@ impl TapQueue {
         Self { port, ..self }
     }
 
+    /// The same queue, keeping the program that redirects it.
+    pub(crate) fn with_redirect(self, program: Arc<Program>) -> Self {
+        Self { redirect: Some(program), ..self }
+    }
+
     /// Sets the carrier of the TAP device: the link state of the port that it stands for.
     ///
     /// # Errors

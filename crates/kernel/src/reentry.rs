@@ -1,0 +1,140 @@
+//! The way back: a frame that was taken from an interface arrives on it again, as if for the first
+//! time.
+//!
+//! It goes through a TAP device of its own, quiet and without addresses, whose ingress is redirected
+//! to the interface's. So Linux sees its Ethernet header, its interface and its VLAN tag. The TAP ends
+//! with its last queue, and with the process.
+
+use std::sync::Arc;
+
+use fastlane_steer::{Program, Rules, Settings};
+
+use crate::error::{Error, NET_ADMIN};
+use crate::interface::Interface;
+use crate::netlink::{self, Request};
+use crate::tap::{self, TapQueue, TapSettings};
+
+/// How what is written to the TAP gets to the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// By the tc action `mirred`. Generic-mode XDP on the interface does not see the frame again; an
+    /// AF_PACKET port on it would, so it is not for that.
+    Mirred,
+    /// By an eBPF program that marks the frame first. AF_PACKET ports that know the mark let it pass;
+    /// native-mode XDP does not see it. Generic-mode XDP would, without end.
+    Redirect {
+        /// The mark (SO_MARK), that of [`AfPacketSettings`](crate::af_packet::AfPacketSettings); 0
+        /// for none.
+        mark: u32,
+    },
+}
+
+/// The largest MTU of a TAP device, `MAX_MTU` of Linux's tun driver without the Ethernet header.
+const MOST_MTU: u32 = 65521;
+
+/// Opens the way back into `interface`: what is transmitted on one of the queues arrives there.
+///
+/// # Errors
+/// As [`tap::open`]; [`Error::Unfit`] when the kernel lacks what `how` needs, [`Error::Program`].
+pub fn open(interface: &Interface, how: How, queues: usize) -> Result<Vec<TapQueue>, Error> {
+    let tap = tap::open(TapSettings {
+        // With another address Linux would take the frames for somebody else's.
+        mac: (interface.mac != [0; 6]).then_some(interface.mac),
+        mtu: Some(interface.mtu.clamp(1500, MOST_MTU)),
+        queues,
+        quiet: true,
+        ..TapSettings::default()
+    })?;
+    match how {
+        How::Mirred => {
+            redirect_by_mirred(tap.index, interface)?;
+            Ok(tap.queues)
+        }
+        How::Redirect { mark } => {
+            let settings = Settings { max_length: 0, mark, reenter_ifindex: interface.index };
+            let mut program = Program::load(&Rules::default(), settings)?;
+            program.attach_reenter(&tap.name)?;
+            let program = Arc::new(program);
+            let kept = |queue: TapQueue| queue.with_redirect(Arc::clone(&program));
+            Ok(tap.queues.into_iter().map(kept).collect())
+        }
+    }
+}
+
+// Of `linux/pkt_sched.h`, `linux/pkt_cls.h` and `linux/tc_act/tc_mirred.h`.
+const TCA_KIND: u16 = 1;
+const TCA_OPTIONS: u16 = 2;
+const TC_H_CLSACT: u32 = 0xffff_fff1;
+const CLSACT_HANDLE: u32 = 0xffff_0000;
+const INGRESS: u32 = 0xffff_fff2;
+const TCA_U32_SEL: u16 = 5;
+const TCA_U32_ACT: u16 = 7;
+const TC_U32_TERMINAL: u8 = 1;
+const TCA_ACT_KIND: u16 = 1;
+const TCA_ACT_OPTIONS: u16 = 2;
+const TCA_MIRRED_PARMS: u16 = 2;
+const TCA_INGRESS_REDIR: u32 = 3;
+const TC_ACT_STOLEN: u32 = 4;
+
+/// `tc qdisc add dev TAP clsact`, then
+/// `tc filter add dev TAP ingress u32 match u32 0 0 action mirred ingress redirect dev INTERFACE`.
+fn redirect_by_mirred(tap: u32, interface: &Interface) -> Result<(), Error> {
+    let ask = |what: &str, needs: &str, request: Request| {
+        netlink::ask(request).map(drop).map_err(|error| {
+            let name = &interface.name;
+            match error.kind() {
+                // No module of that name.
+                std::io::ErrorKind::NotFound => Error::Unfit {
+                    subject: format!("re-entry into {name}"),
+                    reason: format!("this kernel has no {needs}"),
+                    remedy: "load the module, or use native-mode XDP or AF_PACKET".to_owned(),
+                },
+                _ => Error::kernel(format!("re-entry into {name}: {what}"), NET_ADMIN, error),
+            }
+        })
+    };
+    let new = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+    let discipline =
+        Request::new(libc::RTM_NEWQDISC, new, &tc_header(tap, CLSACT_HANDLE, TC_H_CLSACT, 0))
+            .attribute(TCA_KIND, b"clsact\0");
+    ask("adding the clsact queueing discipline", "sch_ingress", discipline)?;
+
+    // Priority 1, all protocols in the byte order of the network.
+    let about = 1 << 16 | u32::from((libc::ETH_P_ALL as u16).to_be());
+    let filter = Request::new(libc::RTM_NEWTFILTER, new, &tc_header(tap, 0, INGRESS, about))
+        .attribute(TCA_KIND, b"u32\0")
+        .nest(TCA_OPTIONS, |options| {
+            options
+                .nest(TCA_U32_ACT, |actions| {
+                    actions.nest(1, |first| mirred(first, interface.index))
+                })
+                .attribute(TCA_U32_SEL, &match_all())
+        });
+    ask("adding the filter that redirects", "cls_u32 or act_mirred", filter)
+}
+
+fn mirred(action: Request, interface: u32) -> Request {
+    // `struct tc_mirred`: index, capab, action, refcnt, bindcnt, eaction, ifindex.
+    let words = [0, 0, TC_ACT_STOLEN, 0, 0, TCA_INGRESS_REDIR, interface];
+    let parameters: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    action
+        .attribute(TCA_ACT_KIND, b"mirred\0")
+        .nest(TCA_ACT_OPTIONS, |options| options.attribute(TCA_MIRRED_PARMS, &parameters))
+}
+
+/// `struct tc_u32_sel` with one key whose mask is empty: it matches every frame.
+fn match_all() -> [u8; 32] {
+    let mut selector = [0; 32];
+    selector[0] = TC_U32_TERMINAL;
+    selector[2] = 1; // keys
+    selector
+}
+
+/// `struct tcmsg`.
+fn tc_header(interface: u32, handle: u32, parent: u32, about: u32) -> [u8; 20] {
+    let mut header = [0; 20];
+    for (place, word) in [interface, handle, parent, about].into_iter().enumerate() {
+        header[4 + 4 * place..8 + 4 * place].copy_from_slice(&word.to_ne_bytes());
+    }
+    header
+}

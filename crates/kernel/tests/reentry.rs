@@ -1,0 +1,100 @@
+//! Frames that go back into the interface that they were taken from.
+
+mod support;
+
+use std::time::Duration;
+
+use fastlane_core::{Burst, PortId, Queue};
+use fastlane_kernel::af_packet::{AfPacketSettings, Device};
+use fastlane_kernel::reentry::{self, How};
+use fastlane_kernel::tap::TapQueue;
+use fastlane_steer::Rules;
+use fastlane_testing::{Addresses, Peer, Tag};
+use support::socket::{Datagrams, Wire, bound_udp};
+use support::{Hosts, interface, output, pool, run};
+
+const MARK: u32 = 0x464c;
+const QUIET: Duration = Duration::from_millis(50);
+
+/// What Linux hears on `d0` when these frames re-enter it.
+fn reenter(queue: &mut TapQueue, frames: usize) -> usize {
+    let mut linux = Datagrams(bound_udp("0.0.0.0:40000", "d0"));
+    let mut pool = pool(64);
+    for sequence in 0..frames as u32 {
+        let content = Tag { test: 1, sequence }.frame(Addresses::default(), 100);
+        let frame = pool.take().unwrap();
+        let packet = pool.packet(frame, pool.data_offset(), content.len(), PortId(0));
+        let mut packet = packet.unwrap();
+        packet.bytes_mut().copy_from_slice(&content);
+        let sent = queue.transmit(std::slice::from_mut(&mut packet), &mut pool);
+        assert_eq!((sent.taken, sent.packets), (1, 1));
+    }
+    assert_eq!(pool.free(), pool.frames());
+    std::iter::from_fn(|| linux.receive(QUIET)).count()
+}
+
+#[test]
+fn both_ways_lead_into_the_interface_once() {
+    let _hosts = Hosts::new("");
+    // An address like that of other interfaces; the MTU of a jumbo network.
+    run("ip link set d0 mtu 9000");
+    let mut wire = Wire::new("d0");
+    for how in [How::Mirred, How::Redirect { mark: MARK }, How::Redirect { mark: 0 }] {
+        let before = output("ip -brief link");
+        let mut queues = reentry::open(&interface("d0"), how, 2).unwrap();
+        assert_eq!(queues.len(), 2);
+        for queue in &mut queues {
+            assert_eq!(reenter(queue, 20), 20, "{how:?}");
+            let seen = std::iter::from_fn(|| wire.receive(Duration::ZERO)).count();
+            assert_eq!(seen, 20, "{how:?}: as tcpdump sees it");
+        }
+        queues.iter_mut().for_each(|queue| queue.close(&mut pool(1)));
+        drop(queues);
+        assert_eq!(output("ip -brief link"), before, "{how:?}: the TAP is gone");
+    }
+}
+
+#[test]
+fn linux_keeps_quiet_on_the_way_back() {
+    let _hosts = Hosts::new("");
+    let mut queues = reentry::open(&interface("d0"), How::Mirred, 1).unwrap();
+    let links = output("ip -details link show type tun");
+    assert!(links.contains("addrgenmode none") && links.contains("NOARP"), "{links}");
+    assert!(!links.contains("MULTICAST"), "{links}");
+    assert!(!output("ip address show type tun").contains("inet"), "no address");
+    std::thread::sleep(Duration::from_millis(300));
+    let (mut burst, mut pool) = (Burst::new(8), pool(8));
+    queues[0].receive(&mut burst, &mut pool);
+    let said: Vec<_> = burst.packets().iter().map(|packet| packet.bytes().to_vec()).collect();
+    assert!(said.is_empty(), "{said:x?}");
+}
+
+#[test]
+fn an_af_packet_port_does_not_see_its_own_frames_again() {
+    let hosts = Hosts::new("");
+    let settings = AfPacketSettings { mark: MARK, ..AfPacketSettings::new(interface("d0")) };
+    let mut device = Device::open(&settings, &Rules::default()).unwrap();
+    let mut queue = device.queue(PortId(0), 0).unwrap();
+    let mut back = reentry::open(&interface("d0"), How::Redirect { mark: MARK }, 1).unwrap();
+    let mut linux = Datagrams(bound_udp("0.0.0.0:40000", "d0"));
+    let mut peer = hosts.at_peer(|| Wire::new("p0"));
+    let (mut burst, mut pool) = (Burst::new(32), pool(64));
+    const FRAMES: u32 = 100;
+    for sequence in 0..FRAMES {
+        assert!(peer.send(&Tag { test: 1, sequence }.frame(Addresses::default(), 100)));
+    }
+    let mut seen = 0;
+    for _ in 0..50 {
+        queue.receive(&mut burst, &mut pool);
+        seen += burst.len();
+        let given = back[0].transmit(burst.packets(), &mut pool);
+        assert_eq!(given.packets, burst.len());
+        burst.clear(&mut pool);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let received = std::iter::from_fn(|| linux.receive(QUIET)).count();
+    assert_eq!((seen, received), (FRAMES as usize, FRAMES as usize));
+    assert_eq!(peer.receive(QUIET), None, "Linux did not answer that nobody is there");
+    queue.close(&mut pool);
+    assert_eq!(pool.free(), pool.frames());
+}
