@@ -280,7 +280,8 @@ __attribute__((noinline)) int match(const struct key *key)
 	return 0;
 }
 
-static __always_inline int is_fast(const struct steering *table, const struct frame *frame, int tags)
+static __always_inline int is_fast(const struct steering *table, const struct frame *frame,
+				   int tags)
 {
 	struct key key = {};
 
@@ -306,7 +307,8 @@ static __always_inline void add_to(enum count which)
 		(*own)++;
 }
 
-// AF_XDP: fast frames go to the socket of their queue.
+// AF_XDP: fast frames go to the socket of their queue. A VLAN tag that the device took out is not
+// in the frame here (and no matter for the rules): who wants it turns the offload off.
 SEC("xdp.frags")
 int fastlane_xdp(struct xdp_md *xdp)
 {
@@ -335,8 +337,9 @@ static __always_inline __u32 full_length(const struct __sk_buff *skb)
 	return skb->len + (skb->vlan_present ? 4 : 0);
 }
 
-// AF_PACKET: what fastlane_select takes is kept from Linux. Re-entered frames go on with a clean
-// mark, and so does everything else: TC_ACT_UNSPEC lets later filters run.
+// AF_PACKET: what fastlane_select takes is kept from Linux (TC_ACT_STOLEN would not count as a
+// drop, but a tcx link does not know it). Re-entered frames go on with a clean mark, and so does
+// everything else: TC_ACT_UNSPEC lets later filters run.
 SEC("classifier")
 int fastlane_claim(struct __sk_buff *skb)
 {

@@ -1,8 +1,8 @@
 //! What the XDP program costs per frame, by the kernel's own clock (BPF_PROG_TEST_RUN).
 //!
 //! Needs CAP_BPF and CAP_NET_ADMIN; touches no interface. No AF_XDP socket is in the table, so the
-//! redirect itself is looked up and not found. Each figure is the lowest of several runs: the machine
-//! is shared, and nothing makes a program faster than it is.
+//! redirect itself is looked up and not found. Each figure is the lowest of several runs: the
+//! machine is shared, and nothing makes a program faster than it is.
 
 use std::net::Ipv4Addr;
 

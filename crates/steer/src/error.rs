@@ -29,8 +29,8 @@ pub enum ProgramError {
     },
     /// Another XDP program, or the same in the other mode, is attached to the interface.
     #[error(
-        "another XDP program is attached to `{interface}`: `bpftool net list dev {interface}` shows \
-         it; stop its owner, or take it off with `ip link set dev {interface} xdp off`"
+        "another XDP program is attached to `{interface}`: `bpftool net list dev {interface}` \
+         shows it; stop its owner, or take it off with `ip link set dev {interface} xdp off`"
     )]
     InterfaceBusy {
         /// The interface asked for.
@@ -38,8 +38,8 @@ pub enum ProgramError {
     },
     /// The driver does not run XDP, or does not as the interface is set up (frames too large).
     #[error(
-        "the driver of `{interface}` does not run XDP itself in the present setting ({source}): use \
-         generic mode, or lower the MTU of an interface whose driver can"
+        "the driver of `{interface}` does not run XDP itself in the present setting ({source}): \
+         use generic mode, or lower the MTU of an interface whose driver can"
     )]
     NoNativeXdp {
         /// The interface asked for.
@@ -124,8 +124,8 @@ fn system_error(error: AyaError) -> Result<io::Error, String> {
             Ok(io_error)
         }
         AyaError::LoadError { io_error, verifier_log } => match io_error.raw_os_error() {
-            // The verifier answers EACCES to a faulty program, and to a sound one that uses what the
-            // loading thread may not.
+            // The verifier answers EACCES to a faulty program, and to a sound one that uses what
+            // the loading thread may not.
             Some(EPERM | EACCES) if lacks_any() => Ok(io_error),
             _ => Err(format!("{io_error}: {}", tail(&verifier_log.to_string()))),
         },
@@ -196,8 +196,8 @@ fn refusal() -> String {
     match effective_capabilities().map(lacking) {
         None => "permission denied: CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed".to_owned(),
         Some(lacking) if lacking.is_empty() => {
-            "permission denied though CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are there: they must be \
-             held in the initial user namespace, and no security module may forbid bpf(2)"
+            "permission denied though CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are there: they must \
+             be held in the initial user namespace, and no security module may forbid bpf(2)"
                 .to_owned()
         }
         Some(lacking) => format!(

@@ -10,12 +10,16 @@
 
 #![forbid(unsafe_code)]
 
+mod attach;
 mod encode;
 mod error;
 mod matcher;
 mod program;
 mod rule;
+mod trial;
 
+pub use attach::XdpMode;
 pub use error::ProgramError;
-pub use program::{Counts, Entry, MAX_QUEUES, Program, Settings, Trial, XdpMode};
+pub use program::{Counts, MAX_QUEUES, Program, Settings};
 pub use rule::{Field, MAX_RULES, PortRange, Prefix, Rule, RuleError, RuleFault, Rules};
+pub use trial::{Entry, Trial};

@@ -1,7 +1,7 @@
 //! The reference: what a frame says, and whether a rule holds for it.
 //!
-//! The eBPF programs mirror this file (`read_key` and `rule_matches` in `bpf/steer.bpf.c`). A change
-//! here is a change there.
+//! The eBPF programs mirror this file (`read_key` and `rule_matches` in `bpf/steer.bpf.c`). A
+//! change here is a change there.
 
 use crate::rule::{GTP_U_PORT, IPV4, IPV6, Prefix, Rule, Rules, TCP, UDP, VLAN};
 
@@ -38,10 +38,10 @@ impl Rules {
     /// True when the frame is fast. `frame` begins at the Ethernet header, its VLAN tags included.
     ///
     /// With no rules every frame is fast, runts too. With rules:
-    /// * A frame that cannot be read far enough for a rule does not match it. A rule on the EtherType
-    ///   needs Ethernet only, a prefix the fixed IP header, a port the whole fixed UDP or TCP header,
-    ///   GTP-U its eight mandatory octets. The frame's end bounds the reading; lengths that the
-    ///   headers claim are left for the application to check.
+    /// * A frame that cannot be read far enough for a rule does not match it. A rule on the
+    ///   EtherType needs Ethernet only, a prefix the fixed IP header, a port the whole fixed UDP or
+    ///   TCP header, GTP-U its eight mandatory octets. The frame's end bounds the reading; lengths
+    ///   that the headers claim are left for the application to check.
     /// * An IP fragment is never fast, the first one neither: only the first carries the ports, so
     ///   the rest of its datagram goes to Linux, and Linux can only reassemble what it gets whole.
     ///   An IPv6 packet with a fragment header is one, also when it is alone (RFC 6946).
@@ -121,7 +121,8 @@ impl Key {
         addresses.source[..4].copy_from_slice(&header[12..16]);
         addresses.destination[..4].copy_from_slice(&header[16..20]);
         self.addresses = Some(addresses);
-        // More-fragments flag or an offset; the don't-fragment flag and the reserved bit do not count.
+        // More-fragments flag or an offset; the don't-fragment flag and the reserved bit do not
+        // count.
         self.fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
         self.protocol = Some(header[9]);
         self.read_transport(frame, offset + header_length, header[9])

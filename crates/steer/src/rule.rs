@@ -78,7 +78,8 @@ pub struct Rules(Vec<Rule>);
 pub enum RuleError {
     /// The list is longer than [`MAX_RULES`].
     #[error(
-        "{count} rules are given, at most {MAX_RULES} are possible: join some by a prefix or a port range"
+        "{count} rules are given, at most {MAX_RULES} are possible: join some by a prefix or a \
+         port range"
     )]
     TooMany {
         /// Rules given.

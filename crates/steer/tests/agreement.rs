@@ -1,5 +1,5 @@
-//! The eBPF programs decide as the reference does: random rules, random frames, through the kernel's
-//! BPF_PROG_TEST_RUN.
+//! The eBPF programs decide as the reference does: random rules, random frames, through the
+//! kernel's BPF_PROG_TEST_RUN.
 
 mod support;
 

@@ -165,6 +165,12 @@ fn frames_reenter_once_and_without_their_mark() {
 }
 
 #[test]
+fn a_program_may_move_to_another_thread() {
+    fn movable<T: Send>() {}
+    movable::<Program>();
+}
+
+#[test]
 fn an_interface_has_one_xdp_program_and_is_free_again_after() {
     between_veth("an_interface_has_one_xdp_program_and_is_free_again_after", || {
         let (mut first, mut second) = (load(SETTINGS), load(SETTINGS));

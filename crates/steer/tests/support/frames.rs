@@ -1,5 +1,5 @@
-//! Frames built from random stacks of headers, then cut and damaged. Their values come from the same
-//! small pools as those of the rules, so that many frames nearly match.
+//! Frames built from random stacks of headers, then cut and damaged. Their values come from the
+//! same small pools as those of the rules, so that many frames nearly match.
 
 use std::{
     fmt,

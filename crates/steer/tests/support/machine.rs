@@ -134,7 +134,8 @@ pub(crate) fn keep_capabilities(kept: u64) -> io::Result<()> {
     let header = [0x2008_0522_u32, 0];
     let (lower, upper) = (kept as u32, (kept >> 32) as u32);
     let masks = [lower, lower, 0, upper, upper, 0];
-    // SAFETY: capset(2) reads both arrays, which have the layout of that version and live through it.
+    // SAFETY: capset(2) reads both arrays, which have the layout of that version and live through
+    // it.
     let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), masks.as_ptr()) };
     done(result as i32)
 }

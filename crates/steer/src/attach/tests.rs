@@ -1,12 +1,12 @@
 use std::process::Command;
 
 use super::*;
+use crate::{Rules, Settings};
 
 #[path = "../../tests/support/skip.rs"]
 mod skip;
 
-const NAME: &str =
-    "program::tests::before_linux_6_6_a_filter_is_attached_and_leftovers_are_removed";
+const NAME: &str = "attach::tests::before_linux_6_6_a_filter_is_attached_and_leftovers_are_removed";
 
 /// How many of our filters are on the ingress of the loopback interface.
 fn filters() -> usize {
