@@ -1,1 +1,80 @@
-fn main() {}
+//! The `fastlane` command: what this machine can do, and what a running application does.
+
+#![forbid(unsafe_code)]
+
+use std::io::{self, ErrorKind};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod doctor;
+mod top;
+
+/// Looks after Fastlane applications: before they start, and while they run.
+#[derive(Parser)]
+#[command(name = "fastlane", version, after_help = AFTER_HELP)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0  done (for `top` also: the application has ended)
+  1  it did not work, or `doctor` found something that must be changed; the reason is on stderr
+  2  the command line is wrong";
+
+#[derive(Subcommand)]
+enum Command {
+    Doctor(doctor::Arguments),
+    Top(top::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().command {
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
+    };
+    match result {
+        Ok(code) => code,
+        // Whoever read our output has seen enough.
+        Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fastlane: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Why a command did not do what it was asked.
+enum Error {
+    /// What it had to say could not be written.
+    Output(io::Error),
+    /// Anything else, in words.
+    Failed(String),
+}
+
+impl From<io::Error> for Error {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Output(error) => write!(formatter, "the output cannot be written: {error}"),
+            Self::Failed(reason) => formatter.write_str(reason),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+}

@@ -22,8 +22,8 @@ pub struct Application {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LaneFacts {
-    /// The CPU that the lane is pinned to.
-    pub cpu: usize,
+    /// The CPU that the lane is pinned to, if it is.
+    pub cpu: Option<usize>,
     /// Its idle policy, as the configuration names it.
     pub idle: String,
 }

@@ -49,7 +49,10 @@ impl<'a> Page<'_, 'a> {
         let application = &self.collector.application;
         let build = vec![("name", &*application.name), ("version", &*application.version)];
         self.info("fastlane_build", "The application and its version.", vec![build])?;
-        let cpus: Vec<_> = application.lanes.iter().map(|lane| lane.cpu.to_string()).collect();
+        let any = || "any".to_owned();
+        let cpus =
+            application.lanes.iter().map(|lane| lane.cpu.map_or_else(any, |n| n.to_string()));
+        let cpus: Vec<_> = cpus.collect();
         let lanes = self.collector.lanes.iter().zip(&application.lanes).zip(&cpus);
         let lanes = lanes.map(|((number, facts), cpu)| {
             vec![("lane", &**number), ("cpu", cpu), ("idle", &*facts.idle)]

@@ -9,7 +9,7 @@ use super::*;
 use crate::describe::{LaneFacts, PortFacts};
 
 fn serve() -> (Metrics, Counters) {
-    let lane = |cpu| LaneFacts { cpu, idle: "adaptive".to_owned() };
+    let lane = |cpu| LaneFacts { cpu: Some(cpu), idle: "adaptive".to_owned() };
     let port = |name: &str, interface: Option<&str>| PortFacts {
         name: name.to_owned(),
         driver: "af-xdp".to_owned(),

@@ -20,7 +20,7 @@ struct Bench {
 }
 
 fn application() -> Application {
-    let lane = |cpu| LaneFacts { cpu, idle: "adaptive".to_owned() };
+    let lane = |cpu| LaneFacts { cpu: Some(cpu), idle: "adaptive".to_owned() };
     let port = PortFacts {
         name: "wire".to_owned(),
         driver: "af-xdp".to_owned(),

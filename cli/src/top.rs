@@ -1,0 +1,143 @@
+//! `fastlane top`: what a running application does, live.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use fastlane::session::{self, Client, SessionError};
+
+use crate::Error;
+
+mod number;
+mod rates;
+mod sample;
+mod screen;
+mod table;
+
+use rates::Rates;
+use sample::Sample;
+
+/// Shows what a running application does: packets, bits, verdicts and losses of each lane and port.
+///
+/// The counters are read from memory that the application shares; its lanes do nothing for it and
+/// do not notice. Only the user who runs the application, and root, may look.
+///
+/// Packets per second are counted where the application sees them; Gb/s are those of the frames
+/// without preamble and check sequence. Verdicts are shares of the packets received since the last
+/// look. Losses are named by their reason, and only those that happened are shown.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The name of the application, or the path of its session socket (anything with a `/`)
+    #[arg(value_name = "NAME|PATH")]
+    application: String,
+    /// How often to look, such as `1s`, `500ms` or `2.5s` (100ms to 1h)
+    #[arg(long, default_value = "1s", value_parser = number::interval)]
+    interval: Duration,
+    /// Look once and exit: the rates over one interval, or with `--json` the totals, at once
+    #[arg(long)]
+    once: bool,
+    /// Write the totals as JSON, one line for each look, instead of rates
+    #[arg(long)]
+    json: bool,
+    /// Write a table for each interval instead of a live screen; the default without a terminal
+    #[arg(long, conflicts_with = "json")]
+    plain: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
+    let path = path_of(&arguments.application);
+    let client = session::connect(&path).map_err(|error| {
+        let hint = matches!(error, SessionError::Absent { .. }).then(|| running(&path));
+        Error::Failed(format!("{error}{}", hint.flatten().unwrap_or_default()))
+    })?;
+    let interval = arguments.interval;
+    let plain = arguments.plain || arguments.once || !io::stdout().is_terminal();
+    let mut stdout = io::stdout().lock();
+    if arguments.json {
+        totals(&client, interval, arguments.once, &mut stdout)?;
+    } else if plain {
+        tables(&client, interval, arguments.once, &mut stdout)?;
+    } else {
+        drop(stdout);
+        if screen::run(&client, interval)? == screen::End::Asked {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+    if !client.is_alive() {
+        let application = &client.application;
+        eprintln!("fastlane: {} (process {}) has ended", application.name, application.pid);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn path_of(application: &str) -> PathBuf {
+    if application.contains('/') { application.into() } else { session::path(application) }
+}
+
+/// The names of the sessions beside the one that is not there.
+fn running(path: &Path) -> Option<String> {
+    let entries = std::fs::read_dir(path.parent()?).ok()?;
+    let names = entries.filter_map(|entry| {
+        let name = entry.ok()?.file_name().into_string().ok()?;
+        name.strip_suffix(".sock").map(str::to_owned)
+    });
+    let mut names: Vec<_> = names.filter(|name| !name.chars().any(char::is_control)).collect();
+    names.sort();
+    (!names.is_empty()).then(|| format!("; sessions there: {}", names.join(", ")))
+}
+
+fn totals(
+    client: &Client,
+    interval: Duration,
+    once: bool,
+    output: &mut impl Write,
+) -> Result<(), Error> {
+    loop {
+        let sample = serde_json::to_string(&Sample::take(client)).map_err(io::Error::from)?;
+        writeln!(output, "{sample}")?;
+        output.flush()?;
+        if once || !pause(client, interval) {
+            return Ok(());
+        }
+    }
+}
+
+fn tables(
+    client: &Client,
+    interval: Duration,
+    once: bool,
+    output: &mut impl Write,
+) -> Result<(), Error> {
+    let mut before = Sample::take(client);
+    loop {
+        let alive = pause(client, interval);
+        let sample = Sample::take(client);
+        let rates = Rates::between(&before, &sample);
+        write!(output, "{}", table::plain(&client.application, &rates))?;
+        output.flush()?;
+        if once || !alive {
+            return Ok(());
+        }
+        before = sample;
+    }
+}
+
+/// Waits for the interval, or for the end of the application: false.
+fn pause(client: &Client, interval: Duration) -> bool {
+    const STEP: Duration = Duration::from_millis(100);
+    let end = Instant::now() + interval;
+    loop {
+        if !client.is_alive() {
+            return false;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        std::thread::sleep(left.min(STEP));
+    }
+}
+
+#[cfg(test)]
+mod tests;
