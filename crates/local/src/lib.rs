@@ -1,5 +1,6 @@
-//! Ports without a device: plain [`memory`].
+//! Ports without a device: plain [`memory`], a [`ring`] between two lanes.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod memory;
+pub mod ring;

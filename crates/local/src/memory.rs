@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use fastlane_core::{
-    Burst, METADATA_LENGTH, Packet, Pool, PortId, Queue, Sent, Statistics, Verdict,
+    Burst, Packet, Pool, PortId, Queue, Sent, Statistics,
 };
 
 /// Why a memory port cannot be filled.
@@ -99,20 +99,14 @@ impl Memory {
             }
         }
     }
-}
 
-/// The same packet without the mark that Linux sent it: what comes out of a loop came from the port.
-#[cold]
-fn renewed(mut packet: Packet, pool: &Pool) -> Packet {
-    let (length, partial) = (packet.len(), packet.partial_checksum());
-    let (offset, port) = (METADATA_LENGTH + packet.headroom(), packet.port());
-    let renewed = packet.take_frame().map(|frame| pool.packet(frame, offset, length, port));
-    match renewed {
-        Some(Ok(mut renewed)) => {
-            renewed.set_partial_checksum(partial);
-            renewed
-        }
-        _ => packet, // not of this pool: empty now, and no worse lost than before
+    /// Empty packets go nowhere.
+    #[cold]
+    fn release_empty(&mut self, pool: &mut Pool) {
+        self.waiting.iter_mut().filter(|packet| packet.len() == 0).for_each(|packet| {
+            pool.release(packet);
+        });
+        self.waiting.retain(Packet::has_frame);
     }
 }
 
@@ -122,25 +116,15 @@ impl Queue for Memory {
         if self.waiting.len() < self.source {
             self.refill(pool);
         }
-        let count = self.waiting.len().min(burst.room());
-        for mut packet in self.waiting.drain(..count) {
-            if packet.len() == 0 {
-                pool.release(&mut packet); // counted as not sent
-                continue;
-            }
-            if packet.is_from_kernel() {
-                packet = renewed(packet, pool);
-            }
-            packet.set_port(self.port);
-            packet.set_verdict(Verdict::default());
-            if let Err(mut packet) = burst.push(packet) {
-                pool.release(&mut packet); // not reached: there was room
-            }
-        }
+        // What waits is in at most two pieces.
+        let (front, back) = self.waiting.as_mut_slices();
+        let taken = burst.take_from(front, self.port);
+        let more = if taken == front.len() { burst.take_from(back, self.port) } else { 0 };
+        self.waiting.drain(..taken + more);
     }
 
     #[inline]
-    fn transmit(&mut self, packets: &mut [Packet], _: &mut Pool) -> Sent {
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let count = packets.len().min(self.capacity - self.waiting.len());
         let (mut bytes, mut empty) = (0, 0);
         // Never longer than the capacity that was allocated.
@@ -149,6 +133,9 @@ impl Queue for Memory {
             empty += usize::from(packet.len() == 0);
             packet.take()
         }));
+        if empty > 0 {
+            self.release_empty(pool);
+        }
         Sent { taken: count, packets: count - empty, bytes }
     }
 
