@@ -1,6 +1,6 @@
 //! Fastlane: write the packet code once, choose the mechanism with one word in a configuration.
 //!
-//! ```ignore
+//! ```no_run
 //! use fastlane::{Packet, Verdict, wire::Ethernet};
 //!
 //! fn macswap(packet: &mut Packet) -> Verdict {
@@ -21,17 +21,24 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 pub mod config;
 mod cpus;
 pub mod describe;
+mod entry;
 mod error;
 mod info;
 pub mod metrics;
+mod open;
+mod run;
 pub mod session;
 mod summary;
 
+pub use check::{Report, check};
+pub use entry::main;
 pub use error::Error;
 pub use fastlane_core::{App, Packet, Partial, PortId, RawVerdict, Turn, Verdict, now};
+pub use fastlane_kernel as kernel;
 pub use fastlane_table::counters;
 pub use fastlane_wire as wire;
 pub use info::LaneInfo;

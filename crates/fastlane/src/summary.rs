@@ -8,7 +8,7 @@ use crate::describe::Application;
 
 /// The totals of a run.
 #[derive(Clone, Debug)]
-pub struct Summary {
+pub(crate) struct Summary {
     ports: Vec<PortSummary>,
 }
 

@@ -1,0 +1,84 @@
+//! What a configuration means on this machine, without touching anything.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::Error;
+use crate::config::plan::{KernelPlan, Plan};
+use crate::config::{self};
+
+/// What a configuration means.
+#[derive(Clone, Debug)]
+pub struct Report {
+    lines: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Report {
+    /// What will probably not work as wished.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.lines.join("\n"))?;
+        self.warnings.iter().try_for_each(|warning| write!(formatter, "\nwarning: {warning}"))
+    }
+}
+
+/// Reads and checks the configuration at `path`, against this machine too.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn check(path: &Path) -> Result<Report, Error> {
+    examine(&config::load(path, &[], "application")?)
+}
+
+pub(crate) fn examine(plan: &Plan) -> Result<Report, Error> {
+    crate::cpus::check(plan)?;
+    let cpus: Vec<String> = plan
+        .lanes
+        .iter()
+        .map(|lane| lane.cpu.map_or_else(|| "any".to_owned(), |cpu| cpu.to_string()))
+        .collect();
+    let mut lines = vec![
+        format!("name: {}", plan.name),
+        format!("lanes: {}, on CPU {}", plan.lanes.len(), cpus.join(", ")),
+        format!(
+            "pool of each lane: {} frames of {} bytes, {} MiB",
+            plan.frames,
+            plan.frame_size,
+            (plan.frames * plan.frame_size) >> 20
+        ),
+    ];
+    let mut warnings = Vec::new();
+    for port in &plan.ports {
+        let rules = match port.rules.as_slice().len() {
+            0 => "everything is fast".to_owned(),
+            1 => "1 rule says what is fast".to_owned(),
+            count => format!("{count} rules say what is fast"),
+        };
+        let kernel = match &port.kernel {
+            KernelPlan::None => "dropped".to_owned(),
+            KernelPlan::ReEnter => "re-entering the interface".to_owned(),
+            KernelPlan::Tap(_) => "through a TAP".to_owned(),
+        };
+        lines.push(format!(
+            "port `{}`: {}; {rules}; Kernel: {kernel}",
+            port.name,
+            port.driver.word()
+        ));
+        lines.extend(crate::open::examine(plan, port)?.facts);
+        if matches!(port.kernel, KernelPlan::None) {
+            warnings.push(format!(
+                "port `{}` has no way into Linux: packets labelled Kernel are dropped and counted \
+                 as drop_no_kernel_peer; give it a `kernel`",
+                port.name
+            ));
+        }
+    }
+    Ok(Report { lines, warnings })
+}

@@ -1,0 +1,136 @@
+//! The command line that every application has.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::{CommandFactory, FromArgMatches, Parser};
+use fastlane_core::App;
+
+use crate::config::{self, plan::Plan};
+use crate::{Error, LaneInfo};
+
+/// The arguments.
+#[derive(Debug, Parser)]
+#[command(
+    about = "A Fastlane application: its packets move as the configuration says.",
+    after_help = "Exit status:\n  \
+        0  ended as asked (by SIGINT, SIGTERM or itself)\n  \
+        2  the command line is wrong\n  \
+        3  the configuration is wrong\n  \
+        4  a port, a lane or a service cannot be opened here\n  \
+        5  the run went wrong\n\n\
+        SIGINT or SIGTERM: the lanes send what they hold, and a summary is printed; a second one \
+        ends at once."
+)]
+struct Arguments {
+    /// The configuration: a JSON file.
+    #[arg(required_unless_present = "schema")]
+    config: Option<PathBuf>,
+
+    /// Check the configuration against this machine, say what it means, and touch nothing.
+    #[arg(long)]
+    check: bool,
+
+    /// Print the JSON schema of a configuration.
+    #[arg(long)]
+    schema: bool,
+
+    /// Change a value for this run, e.g. ports.wire.driver=af-packet or lanes.cpus=[0,1].
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    overrides: Vec<String>,
+
+    /// Say more (-v: what is opened and why; -vv: everything).
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+/// Runs a network application: reads the command line and the configuration, opens the ports, makes
+/// an instance of the application for each lane by `factory`, and moves packets until it is told to
+/// end. Call it from `main` and return what it returns.
+///
+/// `factory` is called in the calling thread, before any port is open.
+pub fn main<A, F>(factory: F) -> ExitCode
+where
+    A: App + Send,
+    F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
+{
+    let program = program_name();
+    let command = Arguments::command().display_name(&program).bin_name(&program);
+    let matches = command.get_matches();
+    let arguments = match Arguments::from_arg_matches(&matches) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    match start(&arguments, &program, factory) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            ExitCode::from(error.exit_status())
+        }
+    }
+}
+
+fn start<A, F>(arguments: &Arguments, program: &str, mut factory: F) -> Result<(), Error>
+where
+    A: App + Send,
+    F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
+{
+    if arguments.schema {
+        print!("{}", config::schema());
+        return Ok(());
+    }
+    let path = arguments.config.as_deref().unwrap_or(std::path::Path::new(""));
+    let plan = config::load(path, &arguments.overrides, program)?;
+    if arguments.check {
+        (0..plan.lanes.len())
+            .try_for_each(|index| factory(&LaneInfo { plan: &plan, index }).map(|_| ()))?;
+        println!("{}", crate::check::examine(&plan)?);
+        return Ok(());
+    }
+    log(arguments.verbose);
+    let stop = Arc::new(AtomicBool::new(false));
+    let failed = |error: std::io::Error| Error::Run(format!("cannot handle signals: {error}"));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order the first signal stops the lanes and the second ends the process.
+        signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(&stop))
+            .map_err(failed)?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
+    }
+    run_and_report(&plan, factory, &stop)
+}
+
+fn run_and_report<A, F>(plan: &Plan, factory: F, stop: &AtomicBool) -> Result<(), Error>
+where
+    A: App + Send,
+    F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
+{
+    let summary = crate::run::run(plan, factory, stop)?;
+    eprintln!("{summary}");
+    Ok(())
+}
+
+fn program_name() -> String {
+    let path = std::env::args_os().next().map(PathBuf::from);
+    let name = path.as_deref().and_then(|path| path.file_name()?.to_str().map(str::to_owned));
+    name.unwrap_or_else(|| "fastlane-app".to_owned())
+}
+
+/// Logs go to standard error: warnings and what was chosen, more on request.
+fn log(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::INFO,
+        1 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .without_time()
+        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_writer(std::io::stderr)
+        .finish();
+    // Only fails when the program has set its own, which is then the right one.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}

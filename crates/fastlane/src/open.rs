@@ -1,0 +1,167 @@
+//! From a plan to open ports, dealt out to the lanes.
+
+mod devices;
+mod interface;
+mod local;
+mod shared;
+mod tap;
+
+use fastlane_core::{KernelPath, LaneParts, Pool, Port, Queue};
+use fastlane_table::SharedMemory;
+use fastlane_table::counters::Counters;
+
+use crate::Error;
+use crate::config::plan::{KernelPlan, Plan, PortPlan};
+use crate::config::written::Driver;
+use crate::describe::PortFacts;
+
+pub(crate) use devices::Devices;
+pub(crate) use interface::examine;
+
+/// Everything that is open.
+pub(crate) struct Opened {
+    /// What each lane is made of.
+    pub lanes: Vec<LaneParts>,
+    /// What belongs to ports and not to lanes: programs attached to interfaces.
+    pub devices: Devices,
+    /// What was chosen for each port.
+    pub facts: Vec<PortFacts>,
+    /// The counters that the lanes write.
+    pub counters: Counters,
+}
+
+/// Opens all ports of `plan`.
+pub(crate) fn open(plan: &Plan) -> Result<Opened, Error> {
+    let mut opening = Opening::new(plan)?;
+    for port in &plan.ports {
+        match &port.driver {
+            Driver::AfXdp(xdp) => opening.attach_af_xdp(port, xdp)?,
+            Driver::AfPacket(packet) => opening.open_af_packet(port, packet)?,
+            Driver::Tap(tap) => opening.open_tap(port, tap)?,
+            Driver::Pcap(_) | Driver::Ring(_) => return Err(Error::port(&port.name, "not yet")),
+            Driver::Memory(memory) => opening.open_memory(port, memory)?,
+        }
+        opening.open_kernel_tap(port)?;
+    }
+    // The sockets of a lane share its pool, so they are opened together, when all devices are there.
+    opening.open_af_xdp_sockets()?;
+    opening.finish()
+}
+
+/// Ports on their way to being open.
+struct Opening<'a> {
+    plan: &'a Plan,
+    lanes: Vec<LaneOpening>,
+    devices: Devices,
+    /// How many queues each AF_XDP device has.
+    xdp_queues: Vec<u32>,
+    facts: Vec<PortFacts>,
+}
+
+/// What one lane has so far: its pool, and for each port its queues and the way into Linux.
+struct LaneOpening {
+    pool: Pool,
+    queues: Vec<Vec<Box<dyn Queue>>>,
+    kernel: Vec<Option<KernelPath>>,
+}
+
+impl<'a> Opening<'a> {
+    fn new(plan: &'a Plan) -> Result<Self, Error> {
+        let lane = |number: usize| {
+            let refuse = |reason: String| Error::Lane { lane: number, reason };
+            let bytes = plan.frames * plan.frame_size;
+            let memory = SharedMemory::create("fastlane-pool", bytes).map_err(|error| {
+                refuse(format!(
+                    "no memory for a pool of {} MiB ({error}); make `lanes.frames` smaller",
+                    bytes >> 20
+                ))
+            })?;
+            let pool = Pool::new(memory, plan.frame_size, plan.headroom).ok_or_else(|| {
+                refuse("`lanes.headroom` leaves no space in a frame; make it smaller".to_owned())
+            })?;
+            let ports = plan.ports.len();
+            let queues = (0..ports).map(|_| Vec::new()).collect();
+            Ok(LaneOpening { pool, queues, kernel: (0..ports).map(|_| None).collect() })
+        };
+        Ok(Self {
+            plan,
+            lanes: (0..plan.lanes.len()).map(lane).collect::<Result<_, Error>>()?,
+            devices: Devices::default(),
+            xdp_queues: Vec::new(),
+            facts: plan.ports.iter().map(facts).collect(),
+        })
+    }
+
+    /// Gives a queue of a port to a lane.
+    fn add(&mut self, lane: usize, port: &PortPlan, queue: Box<dyn Queue>) {
+        let number = usize::from(port.id.0);
+        self.lanes[lane].queues[number].push(queue);
+        self.facts[number].queues += 1;
+    }
+
+    fn finish(self) -> Result<Opened, Error> {
+        let Self { plan, lanes, devices, facts, .. } = self;
+        let counters = Counters::create(lanes.len(), plan.ports.len()).map_err(|error| {
+            Error::Service { what: "counters", reason: format!("no memory ({error})") }
+        })?;
+        for (port, facts) in plan.ports.iter().zip(&facts) {
+            report(port, facts);
+        }
+        let lanes = lanes.into_iter().enumerate().map(|(lane, opening)| {
+            let ports = opening.queues.into_iter().zip(opening.kernel).enumerate();
+            let ports = ports.map(|(port, (queues, kernel))| Port {
+                queues,
+                kernel,
+                counters: counters.port(lane, port),
+            });
+            LaneParts {
+                ports: ports.collect(),
+                pool: opening.pool,
+                counters: counters.lane(lane),
+                burst: plan.burst,
+                kernel_budget: plan.kernel_budget,
+                idle: plan.idle,
+            }
+        });
+        Ok(Opened { lanes: lanes.collect(), devices, facts, counters })
+    }
+}
+
+/// What is known of a port before it is open.
+fn facts(port: &PortPlan) -> PortFacts {
+    PortFacts {
+        name: port.name.clone(),
+        driver: port.driver.word().to_owned(),
+        mode: String::new(),
+        interface: None,
+        queues: 0,
+        kernel: None,
+    }
+}
+
+/// Says what was chosen.
+fn report(port: &PortPlan, facts: &PortFacts) {
+    let interface = facts.interface.as_deref().map(|name| format!(" on {name}"));
+    let mode = if facts.mode.is_empty() { String::new() } else { format!(", {}", facts.mode) };
+    let kernel = match (&facts.kernel, &port.kernel) {
+        (Some(kernel), _) => kernel.clone(),
+        (None, KernelPlan::None) => "packets labelled Kernel are dropped".to_owned(),
+        (None, _) => "no way into Linux".to_owned(),
+    };
+    tracing::info!(
+        "port `{}`: {}{}{mode}, {} queue{}; {kernel}",
+        port.name,
+        facts.driver,
+        interface.unwrap_or_default(),
+        facts.queues,
+        if facts.queues == 1 { "" } else { "s" },
+    );
+    let covered = port.lanes.len().min(facts.queues.max(1));
+    if covered < port.lanes.len() {
+        tracing::warn!(
+            "port `{}` has fewer queues than lanes: lanes beyond the first {covered} cannot \
+             send through it",
+            port.name
+        );
+    }
+}

@@ -1,0 +1,105 @@
+//! Whether an interface can carry what a port wants, before anything is touched.
+
+use fastlane_af_xdp as af_xdp;
+use fastlane_kernel::Interface;
+
+use crate::Error;
+use crate::config::plan::{Plan, PortPlan};
+use crate::config::written::{AfPacket, AfXdp, Driver};
+
+/// An Ethernet header and two VLAN tags: what a frame is longer than the MTU says.
+const FRAME_OVERHEAD: usize = 14 + 8;
+/// Frame sizes that AF_XDP allows: chunks of a page at most (kernel document networking/af_xdp).
+const AF_XDP_FRAME_SIZES: [usize; 2] = [2048, 4096];
+
+/// What [`examine`] found out about a port.
+pub(crate) struct Examined {
+    /// Facts for a person.
+    pub facts: Vec<String>,
+}
+
+/// Looks at what a port needs, without changing anything.
+pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Examined, Error> {
+    let interface = match &port.driver {
+        Driver::AfXdp(xdp) => Some(of_af_xdp(plan, port, xdp)?),
+        Driver::AfPacket(packet) => Some(of_af_packet(plan, port, packet)?),
+        Driver::Pcap(pcap) => {
+            if let Some(path) = &pcap.read {
+                std::fs::File::open(path).map_err(|error| {
+                    Error::port(&port.name, format!("cannot read {} ({error})", path.display()))
+                })?;
+            }
+            None
+        }
+        Driver::Tap(_) | Driver::Memory(_) | Driver::Ring(_) => None,
+    };
+    let facts = interface.map(|interface| {
+        let queues = interface.receive_queues;
+        let plural = if queues == 1 { "" } else { "s" };
+        let driver = if interface.driver.is_empty() { "unknown" } else { &interface.driver };
+        vec![format!(
+            "{}: driver {driver}, MTU {}, {queues} receive queue{plural}, link {}",
+            interface.name,
+            interface.mtu,
+            if interface.up { "up" } else { "down" }
+        )]
+    });
+    Ok(Examined { facts: facts.unwrap_or_default() })
+}
+
+pub(super) fn of_af_xdp(plan: &Plan, port: &PortPlan, xdp: &AfXdp) -> Result<Interface, Error> {
+    if !AF_XDP_FRAME_SIZES.contains(&plan.frame_size) {
+        let what = format!("{} is not allowed with af-xdp; write 2048 or 4096", plan.frame_size);
+        return Err(Error::Value { path: "lanes.frame-size".to_owned(), what });
+    }
+    let interface = query(port, &xdp.interface)?;
+    let longest = af_xdp::longest_frame(plan.frame_size);
+    fits(port, &interface, longest, "4096 with af-xdp")?;
+    Ok(interface)
+}
+
+pub(super) fn of_af_packet(
+    plan: &Plan,
+    port: &PortPlan,
+    packet: &AfPacket,
+) -> Result<Interface, Error> {
+    let interface = query(port, &packet.interface)?;
+    fits(port, &interface, room(plan), "65536 with af-packet")?;
+    Ok(interface)
+}
+
+/// The longest packet that a frame of the pool holds where no device decides.
+pub(super) fn room(plan: &Plan) -> usize {
+    plan.frame_size - fastlane_core::METADATA_LENGTH - plan.headroom
+}
+
+fn query(port: &PortPlan, name: &str) -> Result<Interface, Error> {
+    let interface = Interface::query(name).map_err(|error| Error::port(&port.name, error))?;
+    if !interface.ethernet {
+        let reason = format!("{name} has no Ethernet frames; choose another interface");
+        return Err(Error::port(&port.name, reason));
+    }
+    if !interface.up {
+        tracing::warn!(
+            "port `{}`: {name} is down; nothing arrives before `ip link set dev {name} up`",
+            port.name
+        );
+    }
+    Ok(interface)
+}
+
+fn fits(port: &PortPlan, interface: &Interface, longest: usize, most: &str) -> Result<(), Error> {
+    let needed = interface.mtu as usize + FRAME_OVERHEAD;
+    if needed <= longest {
+        return Ok(());
+    }
+    let (name, mtu) = (&interface.name, interface.mtu);
+    let fitting = longest - FRAME_OVERHEAD;
+    Err(Error::port(
+        &port.name,
+        format!(
+            "{name} has an MTU of {mtu} bytes, but a frame of the pool holds an MTU of {fitting}; \
+             make `lanes.frame-size` larger (up to {most}), or `ip link set dev {name} mtu {fitting}`"
+        ),
+    ))
+}

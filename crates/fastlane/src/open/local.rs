@@ -1,0 +1,37 @@
+//! Ports that touch no device: memory, rings, capture files.
+
+use fastlane_local::memory::Memory;
+
+use super::Opening;
+use crate::Error;
+use crate::config::plan::PortPlan;
+use crate::config::written;
+
+/// What a memory port is filled with: an Ethernet header and zeros.
+fn frame(length: usize) -> Vec<u8> {
+    let mut frame = vec![0; length];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+    frame
+}
+
+impl Opening<'_> {
+    /// One FIFO for each lane of the port.
+    pub(super) fn open_memory(
+        &mut self,
+        port: &PortPlan,
+        memory: &written::Memory,
+    ) -> Result<(), Error> {
+        for lane in &port.lanes {
+            let queue = match memory.fill {
+                None => Memory::new(port.id, memory.capacity.unwrap_or(1024)),
+                Some(fill) => {
+                    let pool = &mut self.lanes[*lane].pool;
+                    Memory::filled(port.id, pool, fill.frames, &frame(fill.length))
+                        .map_err(|error| Error::port(&port.name, error))?
+                }
+            };
+            self.add(*lane, port, Box::new(queue));
+        }
+        Ok(())
+    }
+}
