@@ -1,0 +1,117 @@
+//! How many packets are due.
+
+/// Nanoseconds in a second: the credit that a packet costs.
+const SECOND: u64 = 1_000_000_000;
+
+/// A token bucket in whole numbers: each nanosecond adds `rate` to the credit, each packet costs
+/// 10^9. No remainder is lost, so the rate does not drift; after a stall the credit is at most one
+/// burst, so what was missed is not made up for at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    rate: u64,
+    credit: u64,
+    limit: u64,
+    last: u64,
+}
+
+impl Pace {
+    /// `rate` packets a second (at least 1) from the time `start` in nanoseconds on, at which the
+    /// first packet is due; at most `burst` packets at once.
+    #[must_use]
+    pub fn new(rate: u64, burst: u16, start: u64) -> Self {
+        let limit = u64::from(burst.max(1)) * SECOND;
+        Self { rate: rate.max(1), credit: SECOND, limit, last: start }
+    }
+
+    /// How many packets may be sent at `now`.
+    #[inline]
+    pub fn due(&mut self, now: u64) -> u64 {
+        let earned = now.saturating_sub(self.last).saturating_mul(self.rate);
+        self.credit = self.credit.saturating_add(earned).min(self.limit);
+        self.last = self.last.max(now);
+        self.credit / SECOND
+    }
+
+    /// `packets` of those that were due have been sent.
+    #[inline]
+    pub fn spend(&mut self, packets: u64) {
+        self.credit = self.credit.saturating_sub(packets.saturating_mul(SECOND));
+    }
+
+    /// When the next packet is due, in nanoseconds.
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        let missing = SECOND.saturating_sub(self.credit);
+        self.last.saturating_add(missing.div_ceil(self.rate))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// How many packets are sent at times `gaps` nanoseconds apart, when each takes all it may.
+    fn send(pace: &mut Pace, start: u64, gaps: &[u64]) -> (u64, u64, u64) {
+        let (mut now, mut sent, mut most) = (start, 0, 0);
+        for gap in gaps {
+            now += gap;
+            let due = pace.due(now);
+            pace.spend(due);
+            sent += due;
+            most = most.max(due);
+        }
+        (now, sent, most)
+    }
+
+    proptest! {
+        /// Without a stall longer than a burst the count is exact, to the packet, at every time.
+        #[test]
+        fn the_count_is_exact(
+            rate in 1..50_000_000u64,
+            burst in 2..64u16,
+            shares in prop::collection::vec(0..1000u64, 1..500),
+        ) {
+            let longest = u64::from(burst - 1) * SECOND / rate;
+            let gaps: Vec<u64> = shares.iter().map(|share| longest * share / 1000).collect();
+            let start = 77;
+            let (now, sent, _) = send(&mut Pace::new(rate, burst, start), start, &gaps);
+            let exact = 1 + u128::from(now - start) * u128::from(rate) / u128::from(SECOND);
+            prop_assert_eq!(u128::from(sent), exact);
+        }
+
+        /// With any stalls: never more than a burst at once, never more than the rate and a burst.
+        #[test]
+        fn a_stall_is_not_made_up_for(
+            rate in 1..u64::MAX,
+            burst in 1..64u16,
+            gaps in prop::collection::vec(0..10_000_000_000u64, 1..100),
+        ) {
+            let (now, sent, most) = send(&mut Pace::new(rate, burst, 0), 0, &gaps);
+            prop_assert!(most <= u64::from(burst));
+            let exact = u128::from(now) * u128::from(rate) / u128::from(SECOND);
+            prop_assert!(u128::from(sent) <= exact + u128::from(burst));
+        }
+
+        /// One who waits for `next` finds a packet, and would not have found it before.
+        #[test]
+        fn the_next_packet_is_due_when_it_says(rate in 1..SECOND, gaps in prop::collection::vec(0..SECOND, 1..20)) {
+            let mut pace = Pace::new(rate, 8, 0);
+            send(&mut pace, 0, &gaps);
+            let next = pace.next();
+            prop_assert_eq!(pace.clone().due(next - 1), 0);
+            prop_assert!(pace.due(next) >= 1);
+        }
+    }
+
+    #[test]
+    fn a_day_at_an_odd_rate_does_not_drift() {
+        let (rate, day) = (1_234_567, 86_400);
+        let mut pace = Pace::new(rate, 32, 0);
+        let gaps = vec![13_331; 1_000_000];
+        let (now, sent, _) = send(&mut pace, 0, &gaps);
+        assert_eq!(sent, 1 + now * rate / SECOND);
+        assert!(now < day * SECOND);
+    }
+}

@@ -1,0 +1,286 @@
+//! What is sent: flows and lengths, turned into headers that only need a mark.
+
+use std::net::IpAddr;
+
+use crate::payload::{MARK_LENGTH, Mark};
+use crate::settings::{Flows, FrameBytes, Mix, Settings, SettingsError, refuse};
+use crate::wire::checksum::{self, Sum};
+use crate::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Udp, Vlan, header_mut};
+
+/// Ethernet, a VLAN tag, IPv6 and UDP.
+const LONGEST_HEADERS: usize = 66;
+/// The longest frame: what a port can carry is known only when it is open.
+const LONGEST_FRAME: u32 = 16_000;
+/// Seven, four and one of twelve, spread out.
+const IMIX: [u16; 12] = [0, 1, 0, 0, 1, 0, 2, 0, 1, 0, 0, 1];
+
+/// The headers of one flow at one length.
+#[derive(Clone, Debug)]
+struct Template {
+    headers: [u8; LONGEST_HEADERS],
+    length: u16,
+    /// Over pseudo header, UDP header and filler: all of the UDP checksum but the mark.
+    sum: Sum,
+}
+
+/// All frames of a run but for their marks. Lanes share it and only read it.
+#[derive(Debug)]
+pub struct Plan {
+    templates: Vec<Template>,
+    /// Which of the lengths each next packet of a flow has.
+    pattern: Vec<u16>,
+    lengths: usize,
+    flows: usize,
+    header_length: usize,
+    filler: Vec<u8>,
+}
+
+impl Plan {
+    /// Builds the headers of all flows.
+    ///
+    /// # Errors
+    /// Says which setting of the flows or lengths is not allowed.
+    pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let flows = &settings.flows;
+        let addresses = Addresses::check(flows)?;
+        let header_length = header_length(flows);
+        let (lengths, pattern) = lengths(&settings.frame_bytes, header_length + MARK_LENGTH)?;
+        let longest = lengths.iter().copied().max().unwrap_or(0);
+        // Any bytes will do that make a shifted or cut frame look wrong.
+        let filler: Vec<u8> = (0..longest).map(|n| (u32::from(n) * 167 >> 3) as u8).collect();
+        let flow_count = flows.count as usize;
+        let templates = (0..flows.count)
+            .flat_map(|flow| lengths.iter().map(move |length| (flow, *length)))
+            .map(|(flow, length)| {
+                let filler = &filler[..usize::from(length) - header_length - MARK_LENGTH];
+                template(flows, addresses.of(flows, flow), length, filler)
+            })
+            .collect();
+        Ok(Self {
+            templates,
+            pattern,
+            lengths: lengths.len(),
+            flows: flow_count,
+            header_length,
+            filler,
+        })
+    }
+
+    /// How many flows there are.
+    #[must_use]
+    pub fn flows(&self) -> usize {
+        self.flows
+    }
+
+    /// After how many packets of a flow the lengths repeat.
+    #[must_use]
+    pub fn period(&self) -> usize {
+        self.pattern.len()
+    }
+
+    /// Which template the packet at `phase` (below [`period`](Self::period)) of a flow has.
+    #[inline]
+    #[must_use]
+    pub fn template(&self, flow: usize, phase: usize) -> usize {
+        flow * self.lengths + usize::from(self.pattern[phase])
+    }
+
+    /// Bytes in the frames of a template.
+    #[inline]
+    #[must_use]
+    pub fn length(&self, template: usize) -> usize {
+        usize::from(self.templates[template].length)
+    }
+
+    /// Writes a frame, which is exactly [`length`](Self::length) bytes, its checksums included.
+    #[inline]
+    pub fn write(&self, template: usize, mark: Mark, frame: &mut [u8]) {
+        let template = &self.templates[template];
+        let mark = mark.bytes();
+        let (headers, payload) = frame.split_at_mut(self.header_length);
+        headers.copy_from_slice(&template.headers[..self.header_length]);
+        let sum = checksum::udp(template.sum.add_bytes(&mark).checksum());
+        headers[self.header_length - 2..].copy_from_slice(&sum.to_be_bytes());
+        let (start, rest) = payload.split_at_mut(MARK_LENGTH);
+        start.copy_from_slice(&mark);
+        rest.copy_from_slice(&self.filler[..rest.len()]);
+    }
+}
+
+fn header_length(flows: &Flows) -> usize {
+    let network = if flows.source_address.is_ipv4() { Ipv4::LENGTH } else { Ipv6::LENGTH };
+    let tag = if flows.vlan.is_some() { Vlan::LENGTH } else { 0 };
+    Ethernet::LENGTH + tag + network + Udp::LENGTH
+}
+
+/// The lengths that occur, and in which order.
+fn lengths(written: &FrameBytes, shortest: usize) -> Result<(Vec<u16>, Vec<u16>), SettingsError> {
+    let list = match written {
+        FrameBytes::Named(Mix::Imix) => {
+            return Ok((vec![shortest.max(60) as u16, 590, 1514], IMIX.to_vec()));
+        }
+        FrameBytes::One(length) => std::slice::from_ref(length),
+        FrameBytes::List(list) => list,
+    };
+    if !(1..=1024).contains(&list.len()) {
+        refuse("frame-bytes", format!("has {} lengths; allowed is 1 to 1024", list.len()))?;
+    }
+    let shortest = shortest as u32;
+    if let Some(length) = list.iter().find(|n| !(shortest..=LONGEST_FRAME).contains(*n)) {
+        let reason = format!(
+            "has {length}; the headers of these flows and the mark take {shortest} bytes, so \
+             allowed is {shortest} to {LONGEST_FRAME}"
+        );
+        refuse("frame-bytes", reason)?;
+    }
+    let mut distinct: Vec<u32> = list.to_vec();
+    distinct.sort_unstable();
+    distinct.dedup();
+    let place = |length: &u32| distinct.binary_search(length).unwrap_or(0) as u16;
+    let pattern = list.iter().map(place).collect();
+    Ok((distinct.iter().map(|length| *length as u16).collect(), pattern))
+}
+
+/// How many of each address and port there are.
+#[derive(Clone, Copy)]
+struct Addresses {
+    source_ports: u32,
+}
+
+impl Addresses {
+    fn check(flows: &Flows) -> Result<Self, SettingsError> {
+        let Flows { count, source_address, destination_address, .. } = flows;
+        if !(1..=65536).contains(count) {
+            refuse("flows.count", format!("is {count}; allowed is 1 to 65536"))?;
+        }
+        if source_address.is_ipv4() != destination_address.is_ipv4() {
+            let reason = format!("{destination_address} is not of the family of {source_address}");
+            refuse("flows.destination-address", reason)?;
+        }
+        if let Some(vlan) = flows.vlan.filter(|vlan| *vlan > 4094) {
+            refuse("flows.vlan", format!("is {vlan}; allowed is 0 to 4094"))?;
+        }
+        let ranges = [flows.source_addresses, flows.destination_addresses, flows.destination_ports];
+        let others: u64 = ranges.iter().map(|n| u64::from(*n)).product::<u64>().max(1);
+        let needed = u64::from(*count).div_ceil(others) as u32;
+        let source_ports = flows.source_ports.unwrap_or(needed);
+        for (key, number, first) in [
+            ("flows.source-addresses", flows.source_addresses, 0),
+            ("flows.destination-addresses", flows.destination_addresses, 0),
+            ("flows.source-ports", source_ports, flows.source_port),
+            ("flows.destination-ports", flows.destination_ports, flows.destination_port),
+        ] {
+            let most = 65536 - u32::from(first);
+            if !(1..=most).contains(&number) {
+                refuse(key, format!("is {number}; allowed is 1 to {most} from the first one on"))?;
+            }
+        }
+        let most = others * u64::from(source_ports);
+        if u64::from(*count) > most {
+            let reason =
+                format!("is {count}, but the addresses and ports make only {most}; widen a range");
+            refuse("flows.count", reason)?;
+        }
+        Ok(Self { source_ports })
+    }
+
+    /// Source and destination of a flow.
+    fn of(self, flows: &Flows, flow: u32) -> [(IpAddr, u16); 2] {
+        let mut rest = flow;
+        let mut next = |range: u32| {
+            let place = rest % range;
+            rest /= range;
+            place
+        };
+        let source = plus(flows.source_address, next(flows.source_addresses));
+        let destination = plus(flows.destination_address, next(flows.destination_addresses));
+        let source_port = flows.source_port + next(self.source_ports) as u16;
+        let destination_port = flows.destination_port + next(flows.destination_ports) as u16;
+        [(source, source_port), (destination, destination_port)]
+    }
+}
+
+fn plus(first: IpAddr, place: u32) -> IpAddr {
+    match first {
+        IpAddr::V4(address) => IpAddr::V4((u32::from(address).wrapping_add(place)).into()),
+        IpAddr::V6(address) => {
+            IpAddr::V6((u128::from(address).wrapping_add(u128::from(place))).into())
+        }
+    }
+}
+
+fn template(flows: &Flows, ends: [(IpAddr, u16); 2], length: u16, filler: &[u8]) -> Template {
+    let mut headers = [0; LONGEST_HEADERS];
+    let [(source, source_port), (destination, destination_port)] = ends;
+    let ethertype = if source.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
+    let mut place = Ethernet::LENGTH;
+    put(&mut headers, 0, |ethernet: &mut Ethernet| {
+        ethernet.source = flows.source_mac;
+        ethernet.destination = flows.destination_mac;
+        ethernet.ethertype.set(if flows.vlan.is_some() { EtherType::VLAN } else { ethertype });
+    });
+    if let Some(vlan) = flows.vlan {
+        put(&mut headers, place, |tag: &mut Vlan| {
+            tag.tag_control.set(vlan);
+            tag.ethertype.set(ethertype);
+        });
+        place += Vlan::LENGTH;
+    }
+    let network = place;
+    let pseudo = match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            put(&mut headers, network, |ipv4: &mut Ipv4| {
+                ipv4.version_ihl = 0x45;
+                ipv4.total_length.set(length - network as u16);
+                ipv4.flags_fragment_offset.set(0x4000); // not to be fragmented, so no identification
+                ipv4.time_to_live = 64;
+                ipv4.protocol = IpProtocol::UDP;
+                ipv4.source = source.octets();
+                ipv4.destination = destination.octets();
+            });
+            let sum = checksum::checksum(&headers[network..network + Ipv4::LENGTH]);
+            put(&mut headers, network, |ipv4: &mut Ipv4| ipv4.header_checksum.set(sum));
+            place += Ipv4::LENGTH;
+            let udp_length = length - place as u16;
+            Sum::pseudo_ipv4(source.octets(), destination.octets(), IpProtocol::UDP, udp_length)
+        }
+        (source, destination) => {
+            let (source, destination) = (octets(source), octets(destination));
+            place += Ipv6::LENGTH;
+            let udp_length = length - place as u16;
+            put(&mut headers, network, |ipv6: &mut Ipv6| {
+                ipv6.version_class_flow.set(6 << 28);
+                ipv6.payload_length.set(udp_length);
+                ipv6.next_header = IpProtocol::UDP;
+                ipv6.hop_limit = 64;
+                ipv6.source = source;
+                ipv6.destination = destination;
+            });
+            Sum::pseudo_ipv6(&source, &destination, IpProtocol::UDP, u32::from(udp_length))
+        }
+    };
+    put(&mut headers, place, |udp: &mut Udp| {
+        udp.source_port.set(source_port);
+        udp.destination_port.set(destination_port);
+        udp.length.set(length - place as u16);
+    });
+    let sum = pseudo.add_bytes(&headers[place..place + Udp::LENGTH]).add_bytes(filler);
+    Template { headers, length, sum }
+}
+
+/// Fills in a header; it lies within the longest headers.
+fn put<T: crate::wire::Header>(headers: &mut [u8], place: usize, fill: impl FnOnce(&mut T)) {
+    if let Some(header) = header_mut(headers, place) {
+        fill(header);
+    }
+}
+
+fn octets(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+//! A lane with a loop for a port, and loops that do harm.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use fastlane_core::{
+    Burst, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Sent, Statistics, Verdict,
+};
+use fastlane_table::SharedMemory;
+use fastlane_table::counters::Counters;
+use traffic::app::Traffic;
+use traffic::report::Report;
+use traffic::run::Run;
+
+/// What a [`Loop`] does to the packets that pass; each number is the place in the stream, from 1.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Harm {
+    /// Loses each packet whose place is a multiple; 0 is none.
+    pub(crate) drop: u64,
+    /// Delivers each twice.
+    pub(crate) duplicate: u64,
+    /// Inverts this byte of each.
+    pub(crate) corrupt: (u64, usize),
+    /// Exchanges the two packets of each pair.
+    pub(crate) swap: bool,
+}
+
+/// A loop that harms what passes in a known way. Not for speed.
+pub(crate) struct Loop {
+    port: PortId,
+    harm: Harm,
+    waiting: VecDeque<Packet>,
+    even: Option<Packet>,
+    seen: u64,
+}
+
+impl Loop {
+    pub(crate) fn new(port: PortId, harm: Harm) -> Self {
+        Self { port, harm, waiting: VecDeque::new(), even: None, seen: 0 }
+    }
+
+    fn pass(&mut self, mut packet: Packet, pool: &mut Pool) {
+        self.seen += 1;
+        let hit = |every: u64| every > 0 && self.seen.is_multiple_of(every);
+        if hit(self.harm.drop) {
+            return pool.release(&mut packet);
+        }
+        if hit(self.harm.corrupt.0) {
+            packet.bytes_mut()[self.harm.corrupt.1] ^= 0xff;
+        }
+        if hit(self.harm.duplicate) {
+            let frame = pool.take().expect("frames for the duplicates");
+            let copy = pool.packet(frame, pool.data_offset(), packet.len(), self.port);
+            let mut copy = copy.expect("it fits");
+            copy.bytes_mut().copy_from_slice(packet.bytes());
+            self.waiting.push_back(copy);
+        }
+        if !self.harm.swap {
+            self.waiting.push_back(packet);
+        } else if let Some(even) = self.even.take() {
+            self.waiting.extend([packet, even]);
+        } else {
+            self.even = Some(packet);
+        }
+    }
+}
+
+impl Queue for Loop {
+    fn receive(&mut self, burst: &mut Burst, _: &mut Pool) {
+        while burst.room() > 0
+            && let Some(mut packet) = self.waiting.pop_front()
+        {
+            packet.set_port(self.port);
+            packet.set_verdict(Verdict::default());
+            burst.push(packet).expect("there is room");
+        }
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let mut sent = Sent::default();
+        for packet in packets {
+            sent = Sent {
+                taken: sent.taken + 1,
+                packets: sent.packets + 1,
+                bytes: sent.bytes + packet.len() as u64,
+            };
+            self.pass(packet.take(), pool);
+        }
+        sent
+    }
+
+    fn flush(&mut self, _: &mut Pool) -> bool {
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        Statistics::default()
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.waiting.extend(self.even.take());
+        self.waiting.drain(..).for_each(|mut packet| pool.release(&mut packet));
+    }
+}
+
+/// The port of this name in these tests.
+pub(crate) fn port(name: &str) -> Option<PortId> {
+    ["wire", "other"].iter().position(|known| *known == name).map(|place| PortId(place as u16))
+}
+
+/// A lane of its own counters whose first port has `queue`.
+pub(crate) fn lane(app: Traffic, queues: Vec<Box<dyn Queue>>, idle: Idle) -> Lane<Traffic> {
+    let counters = Counters::create(1, queues.len()).expect("memory for counters");
+    let numbered = queues.into_iter().enumerate();
+    let port = |(number, queue)| Port {
+        queues: vec![queue],
+        kernel: None,
+        counters: counters.port(0, number),
+    };
+    let memory = SharedMemory::create("traffic-test", 4096 * 2048).expect("memory for frames");
+    let parts = LaneParts {
+        pool: Pool::new(memory, 2048, 192).expect("the frame size is allowed"),
+        ports: numbered.map(port).collect(),
+        counters: counters.lane(0),
+        burst: 32,
+        kernel_budget: 8,
+        idle,
+    };
+    Lane::new(app, parts)
+}
+
+/// Runs one lane with `settings` over `queues` to its end.
+pub(crate) fn run(settings: &str, queues: Vec<Box<dyn Queue>>) -> Report {
+    let settings = serde_json::from_str(settings).expect("the settings are right");
+    let mut run = Run::default();
+    let app = run.lane(settings, 0, 1, port).expect("the settings are allowed");
+    let mut lane = lane(app, queues, Idle::Adaptive);
+    assert_eq!(lane.run(&AtomicBool::new(false)), 0, "all frames come back");
+    assert!(run.report().is_none(), "the lane has not ended");
+    drop(lane);
+    let (report, _) = run.report().expect("a lane has run");
+    assert!(report.complete);
+    report
+}
+
+/// As [`run`], over one loop that does `harm`.
+pub(crate) fn run_over(harm: Harm, settings: &str) -> Report {
+    run(settings, vec![Box::new(Loop::new(PortId(0), harm))])
+}
+
+/// One end of a cable: copies what it sends to the other end, so that pools may differ.
+pub(crate) struct Cross {
+    port: PortId,
+    out: Arc<Mutex<VecDeque<Vec<u8>>>>,
+    arrivals: Arc<Mutex<VecDeque<Vec<u8>>>>,
+}
+
+impl Cross {
+    /// Both ends: of port 0 and, where there are two ports, of port 1.
+    pub(crate) fn pair() -> (Self, Self) {
+        let [there, back]: [Arc<Mutex<VecDeque<Vec<u8>>>>; 2] = Default::default();
+        let end = |port, out: &Arc<_>, arrivals: &Arc<_>| Self {
+            port: PortId(port),
+            out: Arc::clone(out),
+            arrivals: Arc::clone(arrivals),
+        };
+        (end(0, &there, &back), end(1, &back, &there))
+    }
+
+    /// The same end as another port.
+    pub(crate) fn at(self, port: PortId) -> Self {
+        Self { port, ..self }
+    }
+}
+
+impl Queue for Cross {
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        let mut arrivals = self.arrivals.lock().unwrap();
+        while burst.room() > 0
+            && !arrivals.is_empty()
+            && let Some(frame) = pool.take()
+            && let Some(bytes) = arrivals.pop_front()
+        {
+            let packet = pool.packet(frame, pool.data_offset(), bytes.len(), self.port);
+            let mut packet = packet.expect("it fits");
+            packet.bytes_mut().copy_from_slice(&bytes);
+            burst.push(packet).expect("there is room");
+        }
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let taken = packets.len();
+        let mut bytes = 0;
+        for packet in packets {
+            bytes += packet.len() as u64;
+            self.out.lock().unwrap().push_back(packet.bytes().to_vec());
+            pool.release(packet);
+        }
+        Sent { taken, packets: taken, bytes }
+    }
+
+    fn flush(&mut self, _: &mut Pool) -> bool {
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        Statistics::default()
+    }
+
+    fn close(&mut self, _: &mut Pool) {}
+}
