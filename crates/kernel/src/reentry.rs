@@ -45,20 +45,19 @@ pub fn open(interface: &Interface, how: How, queues: usize) -> Result<Vec<TapQue
         quiet: true,
         ..TapSettings::default()
     })?;
-    match how {
+    let program = match how {
         How::Mirred => {
             redirect_by_mirred(tap.index, interface)?;
-            Ok(tap.queues)
+            None
         }
         How::Redirect { mark } => {
             let settings = Settings { max_length: 0, mark, reenter_ifindex: interface.index };
             let mut program = Program::load(&Rules::default(), settings)?;
             program.attach_reenter(&tap.name)?;
-            let program = Arc::new(program);
-            let kept = |queue: TapQueue| queue.with_redirect(Arc::clone(&program));
-            Ok(tap.queues.into_iter().map(kept).collect())
+            Some(Arc::new(program))
         }
-    }
+    };
+    Ok(tap.queues.into_iter().map(|queue| queue.for_reentry(program.clone())).collect())
 }
 
 // Of `linux/pkt_sched.h`, `linux/pkt_cls.h` and `linux/tc_act/tc_mirred.h`.

@@ -3,6 +3,7 @@
 //! Linux's kernel document networking/tuntap; the header before each frame is that of virtio 1.2
 //! section 5.1.6, in the byte order of the machine.
 
+mod losses;
 mod queue;
 
 use std::io;
@@ -17,6 +18,7 @@ pub use queue::TapQueue;
 
 use crate::error::{Error, NET_ADMIN};
 use crate::{ffi, link};
+use losses::Losses;
 
 /// Linux accepts partial checksums only when it is told so: `TUN_F_CSUM`.
 const CHECKSUM_OFFLOAD: u32 = 1;
@@ -88,12 +90,9 @@ pub fn open(settings: TapSettings) -> Result<Tap, Error> {
     let subject = |action: &str| format!("{action} of the TAP device {name}");
     let index = link::index(&name).map_err(|error| refused(subject("finding the index"), error))?;
     configure(index, &settings).map_err(|(action, error)| refused(subject(&action), error))?;
-    let queues = files
-        .into_iter()
-        .enumerate()
-        .map(|(number, file)| TapQueue::new(file, (number == 0).then_some(index)))
-        .collect::<Result<_, _>>()
-        .map_err(|error| refused(subject("opening a queue"), error))?;
+    let mut losses =
+        Some(Losses::new(index).map_err(|error| refused(subject("watching the losses"), error))?);
+    let queues = files.into_iter().map(|file| TapQueue::new(file, losses.take())).collect();
     Ok(Tap { name, index, queues })
 }
 

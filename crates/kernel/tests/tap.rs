@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use fastlane_core::{Burst, Packet, Pool, Queue};
 use fastlane_kernel::tap::{self, Tap, TapQueue, TapSettings};
 use fastlane_kernel::{Error, Interface};
+use fastlane_testing::{Addresses, Peer, Tag};
+use support::socket::Wire;
 use support::{Namespace, interface, pool, run, udp};
 
 fn settings() -> TapSettings {
@@ -85,4 +87,130 @@ fn linux_talks_to_itself_with_partial_checksums() {
     queue.close(&mut pool);
     assert_eq!(pool.free(), pool.frames());
     assert!(matches!(Interface::query("tap0"), Err(Error::NoInterface { .. })));
+}
+
+#[test]
+fn what_linux_cannot_put_in_is_counted() {
+    let _namespace = Namespace::new();
+    let mut tap = tap::open(TapSettings { quiet: true, ..settings() }).unwrap();
+    let (mut pool, mut burst) = (pool(64), Burst::new(32));
+    let mut wire = Wire::new("tap0");
+    const FRAMES: u32 = 3000;
+    for sequence in 0..FRAMES {
+        // The device refuses nothing: what does not fit it drops.
+        wire.send(&Tag { test: 1, sequence }.frame(Addresses::default(), 100));
+    }
+    let queue = &mut tap.queues[0];
+    let mut received = 0;
+    loop {
+        queue.receive(&mut burst, &mut pool);
+        if burst.is_empty() {
+            break;
+        }
+        received += burst.len() as u64;
+        burst.clear(&mut pool);
+    }
+    let lost = queue.statistics().device_full;
+    assert!(received > 0 && lost > 0, "{received} received, {lost} lost");
+    assert_eq!(received + lost, u64::from(FRAMES));
+}
+
+#[test]
+fn a_frame_that_does_not_fit_is_counted() {
+    let _namespace = Namespace::new();
+    let mut tap = tap::open(TapSettings { mtu: Some(4000), quiet: true, ..settings() }).unwrap();
+    let (mut pool, mut burst) = (pool(64), Burst::new(32));
+    let mut wire = Wire::new("tap0");
+    let room = pool.room();
+    for (sequence, length) in [(0, room), (1, room + 1), (2, 4000), (3, 60)] {
+        assert!(wire.send(&Tag { test: 1, sequence }.frame(Addresses::default(), length)));
+    }
+    let queue = &mut tap.queues[0];
+    queue.receive(&mut burst, &mut pool);
+    let lengths: Vec<_> = burst.packets().iter().map(|packet| packet.len()).collect();
+    assert_eq!(lengths, [room, 60]);
+    assert_eq!(queue.statistics().receive_length, 2);
+    burst.clear(&mut pool);
+    assert_eq!(pool.free(), pool.frames());
+}
+
+#[test]
+fn the_device_is_as_it_was_asked_for() {
+    let _namespace = Namespace::new();
+    let mut tap = tap::open(TapSettings {
+        mtu: Some(9000),
+        queues: 3,
+        addresses: vec![
+            (Ipv4Addr::new(192, 0, 2, 1).into(), 24),
+            ("2001:db8::1".parse::<IpAddr>().unwrap(), 64),
+        ],
+        ..settings()
+    })
+    .unwrap();
+    let made = interface("tap0");
+    assert_eq!((tap.name.as_str(), tap.index), ("tap0", made.index));
+    assert_eq!((made.mac, made.mtu, made.up), (support::DEVICE_MAC, 9000, true));
+    assert!(made.is_virtual && made.ethernet && made.driver == "tun");
+    assert_eq!(tap.queues.len(), 3);
+    let addresses = support::output("ip address show tap0");
+    assert!(addresses.contains("192.0.2.1/24") && addresses.contains("2001:db8::1/64"));
+
+    let carrier = || support::output("ip link show tap0").contains("LOWER_UP");
+    assert!(carrier());
+    tap.queues[1].set_carrier(false).unwrap();
+    assert!(!carrier());
+    tap.queues[1].set_carrier(true).unwrap();
+    assert!(carrier());
+
+    // The interface stays as long as one queue does, then ends, and the name is free at once.
+    let mut pool = pool(1);
+    for queue in &mut tap.queues[1..] {
+        queue.close(&mut pool);
+    }
+    assert_eq!(interface("tap0").index, tap.index);
+    tap.queues[0].close(&mut pool);
+    assert!(tap.queues[0].set_carrier(true).is_err());
+    let again = tap::open(settings()).unwrap();
+    assert_ne!(again.index, tap.index);
+}
+
+#[test]
+fn the_kernel_names_what_has_no_name() {
+    let _namespace = Namespace::new();
+    let unnamed = || tap::open(TapSettings::default()).unwrap();
+    let (one, other) = (unnamed(), unnamed());
+    assert_eq!((one.name.as_str(), other.name.as_str()), ("fl0", "fl1"));
+}
+
+#[test]
+fn refusals_name_the_reason() {
+    let _namespace = Namespace::new();
+    let _tap = open();
+    let refusal = |settings| tap::open(settings).unwrap_err().to_string();
+    assert_eq!(
+        refusal(settings()),
+        "the interface name tap0 is taken: choose another, or remove that interface"
+    );
+    let named = |name: &str| TapSettings { name: Some(name.to_owned()), ..TapSettings::default() };
+    assert!(refusal(named("lo")).contains("the interface name lo is taken"));
+    assert!(refusal(named("much-too-long-a-name")).contains("much-too-long-a-name"));
+    let message = refusal(TapSettings { mtu: Some(70000), ..named("tap1") });
+    assert!(message.starts_with("setting the MTU 70000 of the TAP device tap1: "), "{message}");
+    let message = refusal(TapSettings { queues: 257, ..named("tap1") });
+    assert!(message.contains("1 to 256"), "{message}");
+    assert!(Interface::query("tap1").is_err(), "nothing is left of what failed");
+}
+
+#[test]
+fn a_device_that_is_down_takes_nothing() {
+    let _namespace = Namespace::new();
+    let mut tap = open();
+    run("ip link set tap0 down");
+    let mut pool = pool(4);
+    let frame = pool.take().unwrap();
+    let packet = pool.packet(frame, pool.data_offset(), 60, fastlane_core::PortId(0));
+    let mut packet = packet.unwrap();
+    let sent = tap.queues[0].transmit(std::slice::from_mut(&mut packet), &mut pool);
+    assert_eq!((sent.taken, pool.free()), (1, 4));
+    assert_eq!(tap.queues[0].statistics().transmit_error, 1);
 }

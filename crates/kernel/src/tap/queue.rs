@@ -8,6 +8,7 @@ use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
 use fastlane_steer::Program;
 use rustix::io::Errno;
 
+use super::losses::Losses;
 use crate::virtio;
 
 /// One queue of a TAP device: what Linux sends on the interface is received, what is transmitted
@@ -16,14 +17,16 @@ pub struct TapQueue {
     file: Option<OwnedFd>,
     port: PortId,
     statistics: Statistics,
+    losses: Option<Losses>,
     /// The program that redirects what is transmitted here: it works as long as somebody has it.
     redirect: Option<Arc<Program>>,
 }
 
 impl TapQueue {
-    pub(super) fn new(file: OwnedFd, _statistics_of: Option<u32>) -> io::Result<Self> {
+    /// The first queue of a device also tells what the device lost.
+    pub(super) fn new(file: OwnedFd, losses: Option<Losses>) -> Self {
         let (port, statistics) = (PortId(0), Statistics::default());
-        Ok(Self { file: Some(file), port, statistics, redirect: None })
+        Self { file: Some(file), port, statistics, losses, redirect: None }
     }
 
     /// The same queue as one of the port `port`, which is otherwise 0.
@@ -32,9 +35,10 @@ impl TapQueue {
         Self { port, ..self }
     }
 
-    /// The same queue, keeping the program that redirects it.
-    pub(crate) fn with_redirect(self, program: Arc<Program>) -> Self {
-        Self { redirect: Some(program), ..self }
+    /// The same queue as part of a way back into an interface, keeping the program that redirects
+    /// it, if there is one. Nobody reads from it, so what Linux says there is no loss.
+    pub(crate) fn for_reentry(self, redirect: Option<Arc<Program>>) -> Self {
+        Self { redirect, losses: None, ..self }
     }
 
     /// Sets the carrier of the TAP device: the link state of the port that it stands for.
@@ -138,11 +142,15 @@ impl Queue for TapQueue {
     }
 
     fn statistics(&mut self) -> Statistics {
+        if let Some(losses) = &mut self.losses {
+            self.statistics.device_full = losses.read();
+        }
         self.statistics
     }
 
     fn close(&mut self, _: &mut Pool) {
         self.file = None;
+        self.losses = None;
         self.redirect = None;
     }
 }
