@@ -34,6 +34,8 @@ pub enum Error {
         path: String,
         /// What is wrong and what is allowed.
         what: String,
+        /// What was probably meant.
+        meant: Option<String>,
     },
     /// A lane cannot run as configured.
     #[error("lane {lane}: {reason}")]

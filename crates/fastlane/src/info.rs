@@ -39,13 +39,9 @@ impl LaneInfo<'_> {
     pub fn require_port(&self, name: &str) -> Result<PortId, Error> {
         self.port(name).ok_or_else(|| {
             let names: Vec<&str> = self.port_names().collect();
-            Error::Value {
-                path: "ports".to_owned(),
-                what: format!(
-                    "the application needs a port `{name}`; there are {}",
-                    names.join(", ")
-                ),
-            }
+            let names = names.join(", ");
+            let what = format!("the application needs a port `{name}`; there are {names}");
+            Error::Value { path: "ports".to_owned(), what, meant: None }
         })
     }
 

@@ -7,7 +7,7 @@ use crate::Error;
 /// Sets one value. The value is JSON, or else a plain string. Objects on the way are made.
 ///
 /// A driver is one word, so changing that word is enough: `ports.wire.driver=af-packet` keeps the
-/// driver's settings under the new name, and `ports.wire.driver.tap.name=x` replaces another driver.
+/// driver's settings under the new name; `ports.wire.driver.tap.name=x` replaces another driver.
 pub(super) fn apply(root: &mut Value, change: &str) -> Result<(), Error> {
     let bad =
         |reason: &str| Error::Override { change: change.to_owned(), reason: reason.to_owned() };
@@ -32,7 +32,7 @@ pub(super) fn apply(root: &mut Value, change: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The member `key`, made if it is missing; as the only one, where an object has one member at most.
+/// The member `key`, made if it is missing; where `only`, in the place of any other.
 fn step<'a>(at: &'a mut Value, key: &str, only: bool) -> Option<&'a mut Value> {
     if at.is_null() {
         *at = Value::Object(Map::new());

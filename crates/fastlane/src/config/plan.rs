@@ -8,6 +8,7 @@ use fastlane_core::PortId;
 use fastlane_steer::Rules;
 use fastlane_wire::MacAddress;
 
+use super::read::nearest_of;
 use super::rules::address_and_length;
 use super::written::{self, Configuration, Driver, Idle};
 use crate::Error;
@@ -89,7 +90,7 @@ impl Driver {
 
 /// A value that a key may not have.
 fn refuse(path: impl Into<String>, what: impl Into<String>) -> Error {
-    Error::Value { path: path.into(), what: what.into() }
+    Error::Value { path: path.into(), what: what.into(), meant: None }
 }
 
 fn within(path: &str, value: usize, low: usize, high: usize) -> Result<usize, Error> {
@@ -179,6 +180,12 @@ fn port_plan(
     lanes: usize,
 ) -> Result<PortPlan, Error> {
     let at = |key: &str| format!("ports.{name}.{key}");
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    if name.is_empty() || name.len() > 32 || !name.chars().all(plain) {
+        let what =
+            format!("`{name}` is no name of a port; write 1 to 32 letters, digits, `-`, `_`");
+        return Err(refuse("ports", what));
+    }
     let rules = Rules::new(port.steer.iter().map(super::rules::Rule::meaning).collect())
         .map_err(|error| refuse(at("steer"), error.to_string()))?;
     let shared = port.driver.is_shared();
@@ -278,7 +285,8 @@ fn check_rings(ports: &[PortPlan], names: &[String]) -> Result<(), Error> {
         let path = format!("ports.{}.driver.ring.peer", port.name);
         let Some(peer) = ports.iter().find(|other| other.name == ring.peer) else {
             let what = format!("there is no port `{}`; there are {}", ring.peer, names.join(", "));
-            return Err(refuse(path, what));
+            let meant = nearest_of(&ring.peer, names.iter().map(String::as_str));
+            return Err(Error::Value { path, what, meant });
         };
         let back = matches!(&peer.driver, Driver::Ring(other) if other.peer == port.name);
         if !back || peer.id == port.id {

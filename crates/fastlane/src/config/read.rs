@@ -1,4 +1,4 @@
-//! Reading a configuration, with errors that say where, what is allowed and what was probably meant.
+//! Reading a configuration: errors say where, what is allowed and what was probably meant.
 
 use std::fmt;
 use std::path::Path;
@@ -9,41 +9,52 @@ use serde_json::Value;
 use super::written::Configuration;
 use crate::Error;
 
-/// Reads `path`, applies `overrides` of the form `ports.wire.driver.af-xdp.interface=eth1`, and checks
-/// the form of the whole.
-pub(crate) fn read(path: &Path, overrides: &[String]) -> Result<Configuration, Error> {
-    let place = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Error::Unreadable { path: place.clone(), reason: error.to_string() })?;
-    let configuration = parse_text(&place, &text)?;
+/// The text of the configuration at `path`.
+pub(super) fn text(path: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(|error| Error::Unreadable {
+        path: path.display().to_string(),
+        reason: error.to_string(),
+    })
+}
+
+/// Checks the form of `text`, which came from `place`, and applies `overrides` of the form
+/// `ports.wire.driver.af-xdp.interface=eth1`.
+pub(super) fn read(place: &str, text: &str, overrides: &[String]) -> Result<Configuration, Error> {
+    if text.trim().is_empty() {
+        let what = "there is nothing in it; it needs `ports` at least".to_owned();
+        let (place, path) = (place.to_owned(), String::new());
+        let mistake = Mistake { place, line_and_column: None, path, what, meant: None };
+        return Err(Error::Configuration(mistake));
+    }
+    let configuration = parse_text(place, text)?;
     if overrides.is_empty() {
         return Ok(configuration);
     }
-    let mut value: Value = serde_json::from_str(&text)
-        .map_err(|error| Error::Configuration(syntax(&place, &error, String::new())))?;
+    let mut value: Value = serde_json::from_str(text)
+        .map_err(|error| Error::Configuration(mistake(place, &error, String::new())))?;
     for change in overrides {
         super::overrides::apply(&mut value, change)?;
     }
     parse_value("--set", value)
 }
 
-pub(crate) fn parse_text<T: DeserializeOwned>(place: &str, text: &str) -> Result<T, Error> {
+fn parse_text<T: DeserializeOwned>(place: &str, text: &str) -> Result<T, Error> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let parsed = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
-        syntax(place, error.inner(), path)
+        mistake(place, error.inner(), path)
     });
     let value = parsed.map_err(Error::Configuration)?;
     deserializer
         .end()
-        .map_err(|error| Error::Configuration(syntax(place, &error, String::new())))?;
+        .map_err(|error| Error::Configuration(mistake(place, &error, String::new())))?;
     Ok(value)
 }
 
 pub(crate) fn parse_value<T: DeserializeOwned>(place: &str, value: Value) -> Result<T, Error> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
-        Error::Configuration(syntax(place, error.inner(), path))
+        Error::Configuration(mistake(place, error.inner(), path))
     })
 }
 
@@ -80,7 +91,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-fn syntax(place: &str, error: &serde_json::Error, path: String) -> Mistake {
+fn mistake(place: &str, error: &serde_json::Error, path: String) -> Mistake {
     let message = error.to_string();
     let what = match message.rfind(" at line ") {
         Some(end) if error.line() > 0 => message[..end].to_owned(),
@@ -90,18 +101,29 @@ fn syntax(place: &str, error: &serde_json::Error, path: String) -> Mistake {
     let path = if path == "." { String::new() } else { path };
     let path = path.trim_end_matches(".?").to_owned();
     let meant = nearest(&what);
+    // A variant's object that goes on is all that serde_json says of two drivers.
+    let second = path.ends_with(".driver") && what == "expected value";
+    let what = if second { "a port has one driver; here a second begins".to_owned() } else { what };
     Mistake { place: place.to_owned(), line_and_column, path, what, meant }
 }
 
-/// Of the words that a message of serde's allows, the one nearest to the word that it refuses. Words
-/// stand between backticks, the refused one first.
+/// Of the words that a message of serde's allows, the one nearest to the word that it refuses.
+/// Words stand between backticks, the refused one first.
 fn nearest(what: &str) -> Option<String> {
     let refused =
         ["unknown field `", "unknown variant `"].iter().any(|kind| what.starts_with(kind));
     let mut words = what.split('`').skip(1).step_by(2);
     let given = words.next().filter(|_| refused)?;
+    nearest_of(given, words)
+}
+
+/// The word that was probably meant by `given`.
+pub(super) fn nearest_of<'a>(
+    given: &str,
+    words: impl IntoIterator<Item = &'a str>,
+) -> Option<String> {
     let score = |word: &str| strsim::jaro_winkler(given, word);
-    let best = words.max_by(|a, b| score(a).total_cmp(&score(b)))?;
+    let best = words.into_iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
     (score(best) >= 0.75).then(|| best.to_owned())
 }
 

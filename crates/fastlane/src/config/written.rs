@@ -19,8 +19,8 @@ pub struct Configuration {
     /// Where this schema is, for editors.
     #[serde(rename = "$schema", default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
-    /// The name under which the running application is found (`fastlane top NAME`). Default: the name
-    /// of the program.
+    /// The name under which the running application is found (`fastlane top NAME`). Default: the
+    /// name of the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The threads.
@@ -57,7 +57,7 @@ pub struct Lanes {
     pub frames: usize,
     /// Bytes in a frame, 64 of them for metadata: a power of two, 2048 or 4096 with AF_XDP.
     pub frame_size: usize,
-    /// Bytes before a packet into which headers can be prepended. With AF_XDP the kernel decides (192).
+    /// Bytes before a packet into which headers can be prepended. With AF_XDP it is always 192.
     pub headroom: usize,
     /// The most packets that one turn of a lane gives to Linux; ARP and ICMP have a share besides.
     pub kernel_budget: usize,
@@ -104,7 +104,7 @@ pub enum Idle {
 pub struct Port {
     /// The mechanism: one key, its name.
     pub driver: Driver,
-    /// What is fast; any match is enough, everything else stays in Linux. Default: everything is fast.
+    /// What is fast; any match is enough, all else stays in Linux. Default: everything is fast.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steer: Vec<super::rules::Rule>,
     /// How a packet labelled `Kernel` gets into Linux. Default: `re-enter` where Linux has the

@@ -50,7 +50,8 @@ pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Examined, Error> {
 pub(super) fn of_af_xdp(plan: &Plan, port: &PortPlan, xdp: &AfXdp) -> Result<Interface, Error> {
     if !AF_XDP_FRAME_SIZES.contains(&plan.frame_size) {
         let what = format!("{} is not allowed with af-xdp; write 2048 or 4096", plan.frame_size);
-        return Err(Error::Value { path: "lanes.frame-size".to_owned(), what });
+        let path = "lanes.frame-size".to_owned();
+        return Err(Error::Value { path, what, meant: None });
     }
     let interface = query(port, &xdp.interface)?;
     let longest = af_xdp::longest_frame(plan.frame_size);

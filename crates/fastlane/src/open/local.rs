@@ -1,6 +1,7 @@
 //! Ports that touch no device: memory, rings, capture files.
 
 use fastlane_local::memory::Memory;
+use fastlane_local::ring;
 
 use super::Opening;
 use crate::Error;
@@ -33,5 +34,17 @@ impl Opening<'_> {
             self.add(*lane, port, Box::new(queue));
         }
         Ok(())
+    }
+
+    /// Both ends at once, when the first of them comes.
+    pub(super) fn open_ring(&mut self, port: &PortPlan, ring: &written::Ring) {
+        let peer = self.plan.ports.iter().find(|other| other.name == ring.peer);
+        let Some(peer) = peer.filter(|peer| port.id < peer.id) else { return };
+        let pairs: Vec<_> = port.lanes.iter().copied().zip(peer.lanes.iter().copied()).collect();
+        for (here, there) in pairs {
+            let (one, other) = ring::pair(port.id, peer.id, ring.capacity.unwrap_or(1024));
+            self.add(here, port, Box::new(one));
+            self.add(there, peer, Box::new(other));
+        }
     }
 }
