@@ -2,9 +2,16 @@
 
 mod support;
 
-use fastlane_af_xdp::{Mode, Obtained};
-use fastlane_core::{Burst, Queue};
-use support::{Peer, device, echo, frame, in_namespace, number, open, pair, pool, settings, until};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fastlane_af_xdp::{Mode, Obtained, Request, Settings, XskQueue, open_lane};
+use fastlane_core::{Burst, Pool, PortId, Queue};
+use support::{
+    Peer, count_new, device, echo, frame, in_namespace, ip, number, open, pair, pool, settings,
+    until,
+};
 
 const COPIES: [(Mode, Obtained); 2] =
     [(Mode::NativeCopy, Obtained::NativeCopy), (Mode::GenericCopy, Obtained::GenericCopy)];
@@ -41,5 +48,234 @@ fn the_tail_comes_back() {
                 assert_eq!(pool.free(), pool.frames());
             }
         }
+    });
+}
+
+/// One turn of a bridge: what comes in on one side leaves on the other.
+fn cross(queues: &mut [XskQueue], burst: &mut Burst, pool: &mut Pool) -> usize {
+    let mut work = 0;
+    for (from, to) in [(0, 1), (1, 0)] {
+        queues[from].receive(burst, pool);
+        work += burst.len();
+        let taken = queues[to].transmit(burst.packets(), pool).taken;
+        assert_eq!(taken, burst.len(), "the transmit ring holds all frames that are outside");
+        burst.clear(pool);
+        work += usize::from(queues[to].flush(pool));
+    }
+    work
+}
+
+#[test]
+fn devices_that_share_a_pool_forward_both_ways() {
+    in_namespace("devices_that_share_a_pool_forward_both_ways", || {
+        pair("left", "lpeer", 1);
+        pair("right", "rpeer", 1);
+        let peers = [Peer::new("lpeer"), Peer::new("rpeer")];
+        let modes = [Mode::NativeCopy, Mode::GenericCopy];
+        for (left, right) in modes.into_iter().flat_map(|left| modes.map(|right| (left, right))) {
+            for right_wakeup in [true, false] {
+                // Without the same use of wake-up flags they cannot share a UMEM: it is made twice.
+                let mut pool = pool(1024);
+                let mut left = device(settings("left", left));
+                let mut right =
+                    device(Settings { need_wakeup: right_wakeup, ..settings("right", right) });
+                let requests = &mut [
+                    Request { device: &mut left, port: PortId(0), queues: vec![0] },
+                    Request { device: &mut right, port: PortId(1), queues: vec![0] },
+                ];
+                let opened = open_lane(&mut pool, requests).expect("both open");
+                let mut queues: Vec<_> = opened.into_iter().map(|one| one.handle).collect();
+                assert_eq!(pool.free(), 512, "half of the pool is lent for receiving");
+
+                let mut burst = Burst::new(64);
+                let mut came = [0, 0];
+                for wave in 1..=20 {
+                    for number in 0..100 {
+                        peers.iter().for_each(|peer| assert!(peer.send(&frame(number, 200))));
+                    }
+                    let all = until(
+                        || cross(&mut queues, &mut burst, &mut pool),
+                        || {
+                            came[0] += count_new(&peers[0]);
+                            came[1] += count_new(&peers[1]);
+                            came == [wave * 100; 2]
+                        },
+                    );
+                    assert!(all, "wave {wave}: {came:?} crossed");
+                }
+                queues.iter_mut().for_each(|queue| while queue.flush(&mut pool) {});
+                assert_eq!(pool.free(), 512, "what was sent is back, what was received lent anew");
+                queues.iter_mut().for_each(|queue| queue.close(&mut pool));
+                assert_eq!(pool.free(), 1024);
+            }
+        }
+    });
+}
+
+#[test]
+fn lanes_on_threads_share_a_device() {
+    const FRAMES: usize = 4000;
+    in_namespace("lanes_on_threads_share_a_device", || {
+        pair("ours", "peer", 4);
+        let peer = Peer::new("peer");
+        for (mode, _) in COPIES {
+            let mut device = device(settings("ours", mode));
+            let lanes = [vec![0, 2], vec![1, 3]].map(|queues| {
+                let mut pool = pool(1024);
+                let queues = open(&mut pool, &mut device, queues);
+                (pool, queues)
+            });
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let lanes = lanes.map(|(mut pool, mut queues)| {
+                    let stop = &stop;
+                    scope.spawn(move || {
+                        let (mut burst, mut seen) = (Burst::new(32), 0);
+                        while !stop.load(Ordering::Relaxed) {
+                            for one in &mut queues {
+                                seen += echo(&mut one.handle, &mut burst, &mut pool);
+                            }
+                        }
+                        queues.iter_mut().for_each(|one| one.handle.close(&mut pool));
+                        (seen, pool.frames() - pool.free())
+                    })
+                });
+                let (mut sent, came) = (0, Cell::new(0));
+                let all = until(
+                    || {
+                        let before = (sent, came.get());
+                        if sent < FRAMES && sent < came.get() + 200 {
+                            // UDP, so that the device spreads the frames by their ports.
+                            assert!(peer.send(&support::datagram(sent as u16)));
+                            sent += 1;
+                        }
+                        came.set(came.get() + count_new(&peer));
+                        usize::from((sent, came.get()) != before)
+                    },
+                    || came.get() == FRAMES,
+                );
+                stop.store(true, Ordering::Relaxed);
+                let lanes = lanes.map(|lane| lane.join().expect("the lane ends"));
+                let came = came.get();
+                assert!(all, "{mode}: {came} of {FRAMES} came back, lanes {lanes:?}");
+                assert!(lanes.iter().all(|(seen, _)| *seen > 0), "one lane idle: {lanes:?}");
+                assert!(lanes.iter().all(|(_, missing)| *missing == 0), "frames lost: {lanes:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn what_does_not_fit_is_counted_by_its_reason() {
+    in_namespace("what_does_not_fit_is_counted_by_its_reason", || {
+        pair("ours", "peer", 1);
+        let peer = Peer::new("peer");
+        for (mode, _) in COPIES {
+            let mut pool = pool(64);
+            let mut device = device(settings("ours", mode));
+            let mut opened = open(&mut pool, &mut device, vec![0]);
+            let queue = &mut opened[0].handle;
+            let mut burst = Burst::new(64);
+            let mut received = 0;
+            for round in 1..=3 {
+                // Far more than there are frames, and nobody looks.
+                (0..500).for_each(|number| assert!(peer.send(&frame(number, 300))));
+                let claimed =
+                    until(|| 0, || device.counts().expect("counts").claimed == round * 500);
+                assert!(claimed, "the program has not seen all");
+                until(
+                    || {
+                        let work = echo(queue, &mut burst, &mut pool);
+                        received += count_new(&peer) as u64;
+                        work
+                    },
+                    || false,
+                );
+                let losses = queue.statistics();
+                assert!(losses.no_frame > 0, "{losses:?}");
+                assert_eq!(losses.device_no_frames, losses.no_frame);
+                let lost = losses.no_frame + losses.device_full + losses.device_invalid;
+                assert_eq!(received + lost, round * 500, "{mode}: {losses:?}");
+            }
+            queue.close(&mut pool);
+            assert_eq!(pool.free(), 64);
+        }
+    });
+}
+
+#[test]
+fn packets_of_other_memory_are_copied() {
+    in_namespace("packets_of_other_memory_are_copied", || {
+        pair("ours", "peer", 1);
+        let peer = Peer::new("peer");
+        let (mut pool, mut other) = (pool(64), pool(4));
+        let mut device = device(settings("ours", Mode::Auto));
+        let mut opened = open(&mut pool, &mut device, vec![0]);
+        let queue = &mut opened[0].handle;
+        let stranger = other.take().expect("a frame");
+        let mut packet = other.packet(stranger, 256, 100, PortId(3)).expect("it fits");
+        packet.bytes_mut().copy_from_slice(&frame(77, 100));
+        let sent = queue.transmit(std::slice::from_mut(&mut packet), &mut pool);
+        assert_eq!((sent.taken, sent.packets, sent.bytes), (1, 1, 100));
+        assert!(!packet.has_frame());
+        let mut came = None;
+        until(
+            || usize::from(queue.flush(&mut pool)),
+            || {
+                came = came.take().or_else(|| peer.receive());
+                came.is_some()
+            },
+        );
+        assert_eq!(came, Some(frame(77, 100)));
+        // A pool that is not the queue's is left alone.
+        let mut burst = Burst::new(4);
+        assert!(peer.send(&frame(1, 60)));
+        queue.receive(&mut burst, &mut other);
+        queue.close(&mut other);
+        assert_eq!((burst.len(), other.free()), (0, 3));
+        queue.close(&mut pool);
+        assert_eq!(pool.free(), 64);
+    });
+}
+
+#[test]
+fn a_link_that_is_down_keeps_nobody_awake() {
+    in_namespace("a_link_that_is_down_keeps_nobody_awake", || {
+        pair("ours", "peer", 1);
+        let peer = Peer::new("peer");
+        let mut pool = pool(256);
+        let mut device = device(settings("ours", Mode::Auto));
+        let mut opened = open(&mut pool, &mut device, vec![0]);
+        let queue = &mut opened[0].handle;
+        ip("link set ours down");
+        for number in 0..10 {
+            let own = pool.take().expect("a frame");
+            let mut packet = pool.packet(own, 256, 80, PortId(0)).expect("it fits");
+            packet.bytes_mut().copy_from_slice(&frame(number, 80));
+            assert_eq!(queue.transmit(std::slice::from_mut(&mut packet), &mut pool).packets, 1);
+            assert!(!queue.flush(&mut pool), "nothing to stay awake for");
+        }
+        ip("link set ours up");
+        std::thread::sleep(Duration::from_millis(2));
+        let mut came = 0;
+        let all = until(
+            || usize::from(queue.flush(&mut pool)),
+            || {
+                came += count_new(&peer);
+                came == 10
+            },
+        );
+        assert!(all, "{came} of 10 left after the link came up again");
+
+        ip("link delete ours");
+        for _ in 0..3 {
+            let own = pool.take().expect("a frame");
+            let mut packet = pool.packet(own, 256, 80, PortId(0)).expect("it fits");
+            queue.transmit(std::slice::from_mut(&mut packet), &mut pool);
+            assert!(!queue.flush(&mut pool), "the interface is gone");
+        }
+        let _ = queue.statistics();
+        queue.close(&mut pool);
+        assert_eq!(pool.free(), 256);
     });
 }

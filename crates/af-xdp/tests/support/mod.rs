@@ -161,6 +161,22 @@ pub fn frame(number: u32, length: usize) -> Vec<u8> {
     frame
 }
 
+/// An IPv4 UDP frame of 60 bytes whose source port is `port`, without checksums.
+pub fn datagram(port: u16) -> Vec<u8> {
+    let mut frame = frame(0, 60);
+    frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    frame[16..18].copy_from_slice(&46_u16.to_be_bytes());
+    frame[18..34].copy_from_slice(&[0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 77, 192, 0, 2, 1]);
+    frame[34..36].copy_from_slice(&port.to_be_bytes());
+    frame[36..42].copy_from_slice(&[0x9c, 0x40, 0, 26, 0, 0]);
+    frame
+}
+
+/// How many frames have come to a peer since it was last asked.
+pub fn count_new(peer: &Peer) -> usize {
+    std::iter::from_fn(|| peer.receive()).count()
+}
+
 /// The number in a frame that [`frame`] made.
 pub fn number(frame: &[u8]) -> Option<u32> {
     if frame.get(12..14)? != [0x88, 0xb5] {
