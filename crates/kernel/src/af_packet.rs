@@ -11,6 +11,7 @@ mod queue;
 mod ring;
 mod socket;
 
+use std::io::ErrorKind;
 use std::os::fd::AsFd;
 
 use fastlane_core::PortId;
@@ -25,6 +26,8 @@ use socket::Socket;
 
 /// The fewest and the most frames of a ring.
 const RING_FRAMES: std::ops::RangeInclusive<u32> = 64..=65536;
+/// The longest frame.
+const MOST_LENGTH: u32 = 65536;
 /// The most sockets that share an interface: `PACKET_FANOUT_MAX` of Linux 6.1.
 const MOST_QUEUES: usize = 256;
 
@@ -51,7 +54,7 @@ impl AfPacketSettings {
     /// The usual settings for an interface, with one queue.
     #[must_use]
     pub fn new(interface: Interface) -> Self {
-        let max_length = interface.mtu + 14 + 2 * 4;
+        let max_length = interface.mtu.saturating_add(14 + 2 * 4).min(MOST_LENGTH);
         Self { interface, queues: 1, ring_frames: 2048, max_length, promiscuous: false, mark: 0 }
     }
 }
@@ -127,7 +130,7 @@ fn check(settings: &AfPacketSettings) -> Result<(), Error> {
         let subject = format!("{interface}: {} queues by AF_PACKET", settings.queues);
         return unfit(subject, "Linux allows 1 to 256", "use one for each lane");
     }
-    if !(64..=65536).contains(&settings.max_length) {
+    if !(64..=MOST_LENGTH).contains(&settings.max_length) {
         let subject = format!("{interface}: frames of up to {} octets", settings.max_length);
         return unfit(subject, "they must be from 64 to 65536", "use frames of 2048 octets");
     }
@@ -140,10 +143,14 @@ fn socket(settings: &AfPacketSettings, program: &mut Program) -> Result<(Socket,
     let refused = |action: &str, error| Error::kernel(format!("{name}: {action}"), NET_RAW, error);
     let socket = Socket::open().map_err(|error| refused("opening an AF_PACKET socket", error))?;
     socket.prepare().map_err(|error| refused("setting AF_PACKET options", error))?;
-    let longest = settings.max_length.max(settings.interface.mtu + 14 + 2 * 4);
-    let geometry = Geometry::new(longest, settings.ring_frames);
-    let rings = Rings::new(&socket, geometry).map_err(|error| {
-        refused(&format!("making AF_PACKET rings of {} octets", 2 * geometry.length()), error)
+    let geometry = Geometry::new(settings.max_length, settings.ring_frames);
+    let rings = Rings::new(&socket, geometry).map_err(|error| match error.kind() {
+        ErrorKind::OutOfMemory => Error::Unfit {
+            subject: format!("{name}: AF_PACKET rings of {} octets", 2 * geometry.length()),
+            reason: "the kernel has no memory for them".to_owned(),
+            remedy: "use rings of fewer frames, or frames of fewer octets".to_owned(),
+        },
+        _ => refused("making AF_PACKET rings", error),
     })?;
     program.attach_select(socket.as_fd())?;
     Ok((socket, rings))

@@ -183,7 +183,7 @@ fn link(answer: &[u8]) -> Option<Link> {
 fn list(names: &[&str]) -> String {
     match names.len() {
         0 => "none".to_owned(),
-        ..=NAMES => names.join(", "),
+        1..=NAMES => names.join(", "),
         count => format!("{} and {} more", names[..NAMES].join(", "), count - NAMES),
     }
 }

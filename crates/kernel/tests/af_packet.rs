@@ -2,13 +2,18 @@
 
 mod support;
 
+use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent};
+use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent};
 use fastlane_kernel::af_packet::{AfPacketQueue, AfPacketSettings, Device};
 use fastlane_steer::{Rule, Rules};
-use support::{Hosts, interface, pool, udp};
+use fastlane_testing::{Addresses, DEVICE_IP, Peer, STRANGER_IP, Tag};
+use fastlane_wire::checksum::Sum;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use support::socket::Wire;
+use support::{Hosts, interface, pool, run, udp};
 
 /// The port that the rules claim in these tests.
 const FAST: &str = "192.0.2.1:2152";
@@ -110,4 +115,256 @@ fn a_datagram_comes_back_whole() {
     assert_eq!(support::losses(echo.queue.statistics()), 0);
     assert_eq!(echo.device.counts().unwrap().claimed, 4);
     echo.close();
+}
+
+/// Whether Linux says that nobody is there.
+fn is_refused(socket: &UdpSocket) -> bool {
+    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let answer = socket.recv(&mut [0; 2000]);
+    answer.is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
+}
+
+#[test]
+fn linux_gets_what_the_rules_leave_and_nothing_else() {
+    let hosts = Hosts::new("");
+    let socket = peer_socket(&hosts);
+    socket.send(b"before").unwrap();
+    assert!(is_refused(&socket), "without us Linux answers that nobody is there");
+
+    let mut echo = Echo::claiming();
+    socket.send(b"fast").unwrap();
+    echo.see(1);
+    socket.recv(&mut [0; 100]).expect("the echo");
+    assert!(!is_refused(&socket), "Linux answered what is not its");
+
+    let other = hosts.at_peer(|| udp("192.0.2.2:0"));
+    other.connect("192.0.2.1:2153").unwrap();
+    other.send(b"slow").unwrap();
+    assert!(is_refused(&other), "Linux did not get what is its");
+    hosts.at_peer(|| run("ping -c 2 -i 0.05 -W 1 -q 192.0.2.1"));
+    run("ping -c 2 -i 0.05 -W 1 -q 192.0.2.2");
+    echo.turn(|_| panic!("not claimed"));
+    let counts = echo.device.counts().unwrap();
+    assert_eq!((counts.claimed, counts.too_long), (1, 0));
+    assert!(counts.passed >= 5, "{counts:?}");
+
+    drop(echo);
+    socket.send(b"after").unwrap();
+    assert!(is_refused(&socket), "Linux has its interface back");
+}
+
+#[test]
+fn vlan_tags_are_put_back() {
+    let hosts = Hosts::new("");
+    let mut wire = hosts.at_peer(|| Wire::new("p0"));
+    let mut echo = Echo::new(&AfPacketSettings::new(interface("d0")), &Rules::default());
+    // Linux's sockets send frames whose 802.1Q tag makes them longer than those without may be.
+    let frames = [
+        ([0x81, 0, 0x20, 100], [60, 1514]),
+        ([0x88, 0xa8, 0, 100], [60, 1510]),
+        ([0x81, 0, 0, 0], [60, 1514]),
+    ];
+    for (tag, lengths) in frames {
+        for length in lengths {
+            let plain = Tag { test: 1, sequence: 0 }.frame(Addresses::default(), length);
+            let frame = [&plain[..12], &tag, &plain[12..]].concat();
+            assert!(wire.send(&frame));
+            let end = Instant::now() + Duration::from_secs(1);
+            let seen = echo.seen;
+            while echo.seen == seen && Instant::now() < end {
+                echo.turn(|packet| {
+                    assert_eq!(packet.bytes()[12..16], tag);
+                    assert_eq!(packet.len(), length + 4);
+                    swap(packet.bytes_mut());
+                });
+            }
+            assert_eq!(echo.seen, seen + 1, "{tag:x?} with {length} octets");
+            // The socket at the peer does not tell the tag, which Linux took out.
+            assert_eq!(wire.receive(Duration::from_secs(1)), Some(plain));
+        }
+    }
+    assert_eq!(support::losses(echo.queue.statistics()), 0);
+    echo.close();
+}
+
+#[test]
+fn a_partial_checksum_behind_a_tag_is_told_and_taken() {
+    let hosts = Hosts::new("");
+    let everything = Rules::default();
+    let mut sender =
+        hosts.at_peer(|| Echo::new(&AfPacketSettings::new(interface("p0")), &everything));
+    let mut receiver = Echo::new(&AfPacketSettings::new(interface("d0")), &everything);
+    let content = Tag { test: 1, sequence: 0 }.frame(Addresses::default(), 100);
+    let content = [&content[..12], &[0x81, 0, 0, 100], &content[12..]].concat();
+    let frame = sender.pool.take().unwrap();
+    let offset = sender.pool.data_offset();
+    let mut packet = sender.pool.packet(frame, offset, content.len(), PortId(0)).unwrap();
+    packet.bytes_mut().copy_from_slice(&content);
+    let partial = Partial { start: 38, offset: 6 };
+    packet.set_partial_checksum(Some(partial));
+    // The sum of the pseudo header: that of the complete packet, less the UDP part.
+    let pseudo = Sum::pseudo_ipv4(STRANGER_IP, DEVICE_IP, 17, 66).fold().to_be_bytes();
+    packet.bytes_mut()[44..46].copy_from_slice(&pseudo);
+    assert_eq!(sender.queue.transmit(&mut [packet], &mut sender.pool).packets, 1);
+    sender.queue.flush(&mut sender.pool);
+
+    let end = Instant::now() + Duration::from_secs(1);
+    while receiver.burst.is_empty() && Instant::now() < end {
+        receiver.queue.receive(&mut receiver.burst, &mut receiver.pool);
+    }
+    let packet = &mut receiver.burst.packets()[0];
+    assert_eq!(packet.partial_checksum(), Some(partial));
+    assert!(packet.complete_checksum());
+    assert_eq!(packet.bytes(), content, "completed, it is what it would have been");
+
+    // One that is not inside the packet is not sent.
+    packet.set_partial_checksum(Some(Partial { start: 38, offset: 65 }));
+    let sent = receiver.queue.transmit(std::slice::from_mut(packet), &mut receiver.pool);
+    assert_eq!((sent.taken, sent.packets), (1, 0));
+    receiver.burst.clear(&mut receiver.pool);
+    receiver.close();
+    sender.close();
+}
+
+#[test]
+fn what_does_not_fit_is_counted() {
+    let hosts = Hosts::new("mtu 9000");
+    let mut wire = hosts.at_peer(|| Wire::new("p0"));
+    let mut frame = |sequence, length| {
+        assert!(wire.send(&Tag { test: 1, sequence }.frame(Addresses::default(), length)));
+    };
+    let usual = AfPacketSettings::new(interface("d0"));
+    let mut echo = Echo::new(&AfPacketSettings { ring_frames: 64, ..usual }, &Rules::default());
+    // The ring holds 64.
+    for sequence in 0..100 {
+        frame(sequence, 100);
+    }
+    echo.see(64);
+    let statistics = echo.queue.statistics();
+    assert_eq!((statistics.device_full, statistics.receive_length), (36, 0));
+    assert_eq!(echo.queue.statistics(), statistics, "asking again changes nothing");
+    // The pool's frames hold 1792 octets.
+    for (sequence, length) in [(100, 1792), (101, 1793), (102, 9000), (103, 64)] {
+        frame(sequence, length);
+    }
+    echo.see(66);
+    assert_eq!(echo.queue.statistics().receive_length, 2);
+    echo.close();
+}
+
+#[test]
+fn what_is_too_long_for_the_fast_path_stays_in_linux() {
+    let hosts = Hosts::new("");
+    let socket = peer_socket(&hosts);
+    let settings = AfPacketSettings { max_length: 200, ..AfPacketSettings::new(interface("d0")) };
+    let mut echo = Echo::new(&settings, &fast_rules());
+    socket.send(&[0; 159]).unwrap();
+    assert!(is_refused(&socket));
+    socket.send(&[0; 158]).unwrap();
+    echo.see(1);
+    let counts = echo.device.counts().unwrap();
+    assert_eq!((counts.claimed, counts.too_long), (1, 1));
+}
+
+/// Whether whoever waits for the queue is woken at once.
+fn wakes(queue: &AfPacketQueue) -> bool {
+    let interrupt = queue.interrupt().unwrap();
+    let mut watched = [PollFd::from_borrowed_fd(interrupt, PollFlags::IN)];
+    rustix::event::poll(&mut watched, Some(&Timespec::default())).unwrap() > 0
+}
+
+/// Gives the queue `count` frames to send; returns how many kicks it wants.
+fn send(echo: &mut Echo, count: usize) -> usize {
+    for _ in 0..count {
+        let frame = echo.pool.take().unwrap();
+        let packet = echo.pool.packet(frame, echo.pool.data_offset(), 60, PortId(0));
+        let sent = echo.queue.transmit(&mut [packet.unwrap()], &mut echo.pool);
+        assert_eq!((sent.taken, sent.packets), (1, 1));
+    }
+    let end = Instant::now() + Duration::from_secs(1);
+    let mut kicks = 1;
+    while echo.queue.flush(&mut echo.pool) {
+        kicks += 1;
+        assert!(Instant::now() < end, "it never rests");
+    }
+    kicks
+}
+
+#[test]
+fn a_dead_link_costs_nothing() {
+    let hosts = Hosts::new("");
+    let mut wire = hosts.at_peer(|| Wire::new("p0"));
+    let settings = AfPacketSettings { ring_frames: 64, ..AfPacketSettings::new(interface("d0")) };
+    let mut echo = Echo::new(&settings, &Rules::default());
+    let clean = |echo: &mut Echo| {
+        while wakes(&echo.queue) {
+            echo.turn(|_| {});
+            echo.queue.statistics();
+        }
+    };
+    clean(&mut echo);
+    let before = echo.queue.statistics().transmit_error;
+
+    run("ip link set d0 down");
+    assert!(wakes(&echo.queue), "the socket has an error");
+    echo.queue.statistics();
+    assert!(!wakes(&echo.queue), "and then no more");
+    // More often than the ring is long, so that it goes around.
+    for _ in 0..10 {
+        assert_eq!(send(&mut echo, 20), 1, "what cannot be sent is not tried again");
+    }
+    assert_eq!(echo.queue.statistics().transmit_error, before + 200);
+
+    run("ip link set d0 up");
+    hosts.at_peer(|| run("ip link set p0 down"));
+    for _ in 0..3 {
+        send(&mut echo, 20);
+    }
+    assert_eq!(echo.queue.statistics().transmit_error, before + 260, "no carrier");
+
+    hosts.at_peer(|| run("ip link set p0 up"));
+    while wire.receive(Duration::from_millis(50)).is_some() {}
+    clean(&mut echo);
+    send(&mut echo, 20);
+    let came = std::iter::from_fn(|| wire.receive(Duration::from_millis(50)));
+    assert_eq!(came.filter(|frame| frame.len() == 60).count(), 20);
+    assert!(wire.send(&Tag { test: 1, sequence: 0 }.frame(Addresses::default(), 100)));
+    let seen = echo.seen;
+    echo.see(seen + 1);
+    echo.close();
+}
+
+#[test]
+fn refusals_name_the_reason() {
+    let _hosts = Hosts::new("");
+    let usual = AfPacketSettings::new(interface("d0"));
+    let refusal = |settings: AfPacketSettings| {
+        Device::open(&settings, &Rules::default()).unwrap_err().to_string()
+    };
+    assert_eq!(
+        refusal(AfPacketSettings { ring_frames: 100, ..usual.clone() }),
+        "d0: rings of 100 frames: not a power of two from 64 to 65536; use 2048"
+    );
+    assert!(refusal(AfPacketSettings { queues: 0, ..usual.clone() }).contains("1 to 256"));
+    assert!(refusal(AfPacketSettings { max_length: 9, ..usual.clone() }).contains("64 to 65536"));
+    run("ip tuntap add tun0 mode tun");
+    let message = refusal(AfPacketSettings::new(interface("tun0")));
+    assert_eq!(message, "tun0: its frames have no Ethernet header; use an Ethernet interface");
+    run("ip link delete d0");
+    let message = refusal(usual);
+    assert!(message.starts_with("d0: binding the AF_PACKET socket: "), "{message}");
+}
+
+#[test]
+fn promiscuous_is_a_setting() {
+    let hosts = Hosts::new("");
+    let usual = AfPacketSettings::new(interface("d0"));
+    for promiscuous in [false, true] {
+        let settings = AfPacketSettings { promiscuous, ..usual.clone() };
+        let mut device = Device::open(&settings, &Rules::default()).unwrap();
+        let links = support::output("ip -details link show d0");
+        assert!(links.contains(&format!("promiscuity {}", u8::from(promiscuous))), "{links}");
+        device.queue(PortId(0), 0).unwrap().close(&mut pool(1));
+    }
+    drop(hosts);
 }

@@ -89,8 +89,10 @@ impl Queue for AfPacketQueue {
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let mut sent = Sent::default();
         let Some((rings, _)) = &mut self.open else { return sent };
+        let room = rings.transmit_room();
         for packet in packets {
             let longest = self.longest + if is_tagged(packet.bytes()) { TAG } else { 0 };
+            let longest = longest.min(room);
             let header = virtio::header_of(packet);
             if let Some(header) = header.filter(|_| packet.len() <= longest) {
                 if !rings.is_free(self.transmit) {

@@ -29,8 +29,9 @@ const RECEIVE_OVERHEAD: u32 = 128;
 /// The kernel allocates rings in blocks, of whole pages, which have up to 64 KiB. Larger ones are hard
 /// to get on a machine that has been running for long.
 const BLOCK: u32 = 65536;
-/// The smallest slot, with which the smallest ring is a block.
-const SMALLEST_SLOT: u32 = 1024;
+/// The smallest slot: it holds what Ethernet usually sends, whatever is received. The smallest ring
+/// of such slots is more than a block.
+const SMALLEST_SLOT: u32 = 2048;
 
 /// The shape of both rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 const LEVEL: libc::c_int = 263;
 const IGNORE_OUTGOING: libc::c_int = 23;
 const FANOUT_UNIQUE_ID: u32 = 0x2000;
+const FANOUT_IGNORE_OUTGOING: u32 = 0x4000;
 /// `ETH_P_ALL`, in the byte order of the network.
 const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
 
@@ -22,9 +23,6 @@ pub(super) struct RingRequest {
     pub(super) frame_size: u32,
     pub(super) frames: u32,
 }
-
-/// What a kick of the transmit ring gave.
-pub(super) type Kicked = Result<usize, Errno>;
 
 /// An AF_PACKET socket.
 #[derive(Debug)]
@@ -86,11 +84,11 @@ impl Socket {
 
     /// Joins a group of sockets that share the frames of an interface, or makes one; returns which.
     pub(super) fn join(&self, group: Option<u16>) -> io::Result<u16> {
-        let hash = libc::PACKET_FANOUT_HASH << 16;
+        let kind = libc::PACKET_FANOUT_HASH | FANOUT_IGNORE_OUTGOING;
         match group {
-            Some(group) => self.set(libc::PACKET_FANOUT, &(u32::from(group) | hash))?,
+            Some(group) => self.set(libc::PACKET_FANOUT, &(u32::from(group) | kind << 16))?,
             // The kernel chooses a number that no other process has.
-            None => self.set(libc::PACKET_FANOUT, &(FANOUT_UNIQUE_ID << 16 | hash))?,
+            None => self.set(libc::PACKET_FANOUT, &((FANOUT_UNIQUE_ID | kind) << 16))?,
         }
         let mut joined = 0_u32;
         self.read(libc::PACKET_FANOUT, &mut joined)?;
@@ -125,7 +123,7 @@ impl Socket {
     }
 
     /// Has the kernel send what is marked in the transmit ring.
-    pub(super) fn kick(&self) -> Kicked {
+    pub(super) fn kick(&self) -> Result<usize, Errno> {
         rustix::net::send(&self.file, &[], SendFlags::DONTWAIT)
     }
 
