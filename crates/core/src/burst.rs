@@ -1,6 +1,6 @@
 //! A bounded run of packets.
 
-use crate::{Packet, Pool};
+use crate::{Packet, Pool, PortId};
 
 /// Packets on their way from a queue to the application. It never grows beyond its capacity.
 #[derive(Debug)]
@@ -50,6 +50,17 @@ impl Burst {
         Ok(())
     }
 
+    /// For drivers that pass packets on: takes them out of the front of `packets`, as many as there is
+    /// room for, as packets that arrive at `port`: labelled `Kernel`, and not from Linux. Returns how
+    /// many.
+    #[inline]
+    pub fn take_from(&mut self, packets: &mut [Packet], port: PortId) -> usize {
+        let count = self.room().min(packets.len());
+        // Never beyond the capacity, so this does not allocate.
+        self.packets.extend(packets[..count].iter_mut().map(|packet| packet.take_as_arrived(port)));
+        count
+    }
+
     /// The packets.
     #[inline]
     #[must_use]
@@ -71,5 +82,47 @@ impl Burst {
             pool.release(packet);
         }
         self.packets.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fastlane_table::SharedMemory;
+
+    use super::*;
+    use crate::{Partial, Verdict};
+
+    #[test]
+    fn packets_passed_on_arrive_as_new_ones_and_what_does_not_fit_stays() {
+        let memory = SharedMemory::create("burst-test", 8 * 512).unwrap();
+        let mut pool = Pool::new(memory, 512, 64).unwrap();
+        let partial = Some(Partial { start: 34, offset: 6 });
+        let mut waiting: Vec<_> = (0..5)
+            .map(|length| {
+                let frame = pool.take().unwrap();
+                let mut packet =
+                    pool.packet(frame, pool.data_offset(), 60 + length, PortId(9)).unwrap();
+                packet.set_partial_checksum(partial);
+                packet.set_from_kernel();
+                packet.set_verdict(Verdict::Reflect);
+                packet
+            })
+            .collect();
+        let mut burst = Burst::new(3);
+        assert_eq!(burst.take_from(&mut waiting, PortId(4)), 3);
+        assert_eq!(burst.take_from(&mut waiting[3..], PortId(4)), 0);
+        for (length, packet) in burst.packets().iter().enumerate() {
+            assert_eq!((packet.len(), packet.port()), (60 + length, PortId(4)));
+            assert_eq!(
+                (packet.verdict(), packet.is_from_kernel()),
+                (Verdict::Kernel.into(), false)
+            );
+            assert_eq!(packet.partial_checksum(), partial);
+        }
+        assert!(waiting[..3].iter().all(|packet| !packet.has_frame() && packet.len() == 0));
+        assert!(waiting[3..].iter().all(|packet| packet.has_frame() && packet.is_from_kernel()));
+        burst.clear(&mut pool);
+        waiting.iter_mut().for_each(|packet| pool.release(packet));
+        assert_eq!(pool.free(), 8);
     }
 }

@@ -310,9 +310,27 @@ impl Packet {
     #[inline]
     #[must_use]
     pub fn take(&mut self) -> Self {
-        let empty =
-            Self { token: NO_FRAME, length: 0, headroom: 0, tailroom: 0, flags: 0, ..*self };
-        std::mem::replace(self, empty)
+        let taken = Self { ..*self };
+        *self = Self {
+            data: taken.data,
+            token: NO_FRAME,
+            length: 0,
+            headroom: 0,
+            tailroom: 0,
+            port: PortId(0),
+            flags: 0,
+            verdict: RawVerdict(0),
+        };
+        taken
+    }
+
+    /// As [`take`](Self::take), as a packet that arrives at `port`. One store for each field of the new
+    /// place: to change fields first and to move the packet then costs 3 ns, because processors do not
+    /// forward narrow stores to a wider load.
+    #[inline]
+    pub(crate) fn take_as_arrived(&mut self, port: PortId) -> Self {
+        let flags = self.flags & !FROM_KERNEL;
+        Self { port, flags, verdict: RawVerdict::from(Verdict::Kernel), ..self.take() }
     }
 
     /// For drivers: the port that the packet is from now on said to come from.

@@ -123,7 +123,10 @@ impl Pool {
     /// Takes back the frame of a packet, if it still has one.
     #[inline]
     pub fn release(&mut self, packet: &mut Packet) {
-        if let Some(frame) = packet.take_frame() {
+        // Asked first: most packets have none left, and then nothing need be written.
+        if packet.has_frame()
+            && let Some(frame) = packet.take_frame()
+        {
             self.give(frame);
         }
     }

@@ -26,6 +26,10 @@ impl Timers {
         fits
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+
     /// The key of a timer whose deadline is not after `now`, earliest first.
     pub(crate) fn expired(&mut self, now: u64) -> Option<u64> {
         let Reverse((deadline, _)) = self.heap.peek()?;

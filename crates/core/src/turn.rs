@@ -1,5 +1,7 @@
 //! What an application can ask of its lane.
 
+use std::cell::Cell;
+
 use fastlane_table::counters::{LaneCounter, LaneCounters};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -21,7 +23,8 @@ pub struct Turn {
     pub(crate) outbox: Burst,
     pub(crate) counters: LaneCounters,
     timers: Timers,
-    now: u64,
+    /// 0 until it is read.
+    now: Cell<u64>,
     number: u64,
     awake: bool,
     ended: bool,
@@ -31,21 +34,34 @@ impl Turn {
     pub(crate) fn new(pool: Pool, outbox: usize, counters: LaneCounters) -> Self {
         let outbox = Burst::new(outbox);
         let timers = Timers::new();
-        Self { pool, outbox, counters, timers, now: now(), number: 0, awake: false, ended: false }
+        Self {
+            pool,
+            outbox,
+            counters,
+            timers,
+            now: Cell::new(0),
+            number: 0,
+            awake: false,
+            ended: false,
+        }
     }
 
     #[inline]
     pub(crate) fn begin(&mut self) {
-        self.now = now();
+        self.now.set(0);
         self.number += 1;
         self.awake = false;
     }
 
-    /// When this turn began, in nanoseconds of `CLOCK_MONOTONIC`; read once a turn.
+    /// The time of this turn, in nanoseconds of `CLOCK_MONOTONIC`. The clock is read once a turn, when
+    /// it is first asked for (about 25 ns): all packets of the turn get the same time.
     #[inline]
     #[must_use]
     pub fn now(&self) -> u64 {
-        self.now
+        if self.now.get() == 0 {
+            self.now.set(now());
+        }
+        self.now.get()
     }
 
     /// The number of this turn; the first is 1.
@@ -112,7 +128,7 @@ impl Turn {
     /// `after` nanoseconds from now or later. False, which is counted, when 65,536 are pending.
     #[must_use]
     pub fn start_timer(&mut self, after: u64, key: u64) -> bool {
-        let started = self.timers.start(self.now.saturating_add(after), key);
+        let started = self.timers.start(self.now().saturating_add(after), key);
         if !started {
             self.counters.add(LaneCounter::TimersRefused, 1);
         }
@@ -122,7 +138,10 @@ impl Turn {
     /// The key of the next timer that has expired, to be asked for in [`App::turn`](crate::App::turn).
     #[must_use]
     pub fn expired(&mut self) -> Option<u64> {
-        self.timers.expired(self.now)
+        if self.timers.is_empty() {
+            return None;
+        }
+        self.timers.expired(self.now())
     }
 
     /// Keeps the lane from sleeping after this turn: the application has work of its own to do soon.

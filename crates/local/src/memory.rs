@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use fastlane_core::{
-    Burst, Packet, Pool, PortId, Queue, Sent, Statistics,
-};
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
 
 /// Why a memory port cannot be filled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -164,7 +162,7 @@ impl Queue for Memory {
 
 #[cfg(test)]
 mod tests {
-    use fastlane_core::Partial;
+    use fastlane_core::{Partial, Verdict};
     use fastlane_table::SharedMemory;
 
     use super::*;
