@@ -1,0 +1,13 @@
+//! Compiles the rivals: the same work written by hand in C.
+
+fn main() {
+    println!("cargo::rerun-if-changed=c");
+    cc::Build::new()
+        .files(["c/macswap.c"])
+        .opt_level(3)
+        .std("c11")
+        .warnings(true)
+        .extra_warnings(true)
+        .warnings_into_errors(true)
+        .compile("rivals");
+}

@@ -1,0 +1,103 @@
+/* The rival of the memory port: the same work on nothing but {pointer, length}.
+ *
+ * A burst is taken from a ring, the Ethernet addresses of each packet are swapped, and the burst is put
+ * back; a runt would be dropped. There are no counters, no clock, no verdicts and no other exits.
+ */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct packet {
+    uint8_t *data;
+    uint32_t length;
+};
+
+struct macswap {
+    struct packet *ring; /* a power of two of places */
+    uint32_t mask;
+    uint32_t head; /* next to take */
+    uint32_t tail; /* next free place */
+    uint8_t *memory;
+};
+
+enum { BURST = 64 };
+
+void macswap_free(struct macswap *self)
+{
+    if (self) {
+        free(self->ring);
+        free(self->memory);
+        free(self);
+    }
+}
+
+/* `count` packets, a power of two, of `length` bytes, each `offset` bytes into a frame of its own. */
+struct macswap *macswap_new(uint32_t count, size_t frame_size, size_t offset, const uint8_t *content,
+                            uint32_t length)
+{
+    struct macswap *self = calloc(1, sizeof *self);
+    if (!self)
+        return NULL;
+    self->ring = calloc(count, sizeof *self->ring);
+    self->memory = aligned_alloc(4096, count * frame_size);
+    if (!self->ring || !self->memory) {
+        macswap_free(self);
+        return NULL;
+    }
+    memset(self->memory, 0, count * frame_size);
+    self->mask = count - 1;
+    for (self->tail = 0; self->tail < count; self->tail++) {
+        uint8_t *data = self->memory + self->tail * frame_size + offset;
+        memcpy(data, content, length);
+        self->ring[self->tail] = (struct packet){data, length};
+    }
+    return self;
+}
+
+static uint32_t take(struct macswap *self, struct packet *burst, uint32_t most)
+{
+    uint32_t count = self->tail - self->head;
+    if (count > most)
+        count = most;
+    for (uint32_t i = 0; i < count; i++)
+        burst[i] = self->ring[(self->head + i) & self->mask];
+    self->head += count;
+    return count;
+}
+
+static void put(struct macswap *self, const struct packet *burst, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        self->ring[(self->tail + i) & self->mask] = burst[i];
+    self->tail += count;
+}
+
+static void swap(uint8_t *data)
+{
+    uint8_t destination[6];
+    memcpy(destination, data, 6);
+    memcpy(data, data + 6, 6);
+    memcpy(data + 6, destination, 6);
+}
+
+/* Does `turns` bursts of at most `burst` packets; returns how many packets came back to the ring. */
+uint64_t macswap_run(struct macswap *self, uint64_t turns, uint32_t burst)
+{
+    struct packet packets[BURST];
+    uint64_t sum = 0;
+
+    if (burst > BURST)
+        burst = BURST;
+    while (turns--) {
+        uint32_t count = take(self, packets, burst), kept = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            if (packets[i].length < 14)
+                continue; /* a runt */
+            swap(packets[i].data);
+            packets[kept++] = packets[i];
+        }
+        put(self, packets, kept);
+        sum += kept;
+    }
+    return sum;
+}

@@ -1,0 +1,142 @@
+//! Two contenders in turn, so that what the machine does meanwhile happens to both.
+
+use std::time::{Duration, Instant};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::Result;
+
+/// How long and how often to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Pairs of slices.
+    pub pairs: usize,
+    /// About how long a slice is.
+    pub slice: Duration,
+}
+
+/// What one slice cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slice {
+    /// CPU time of the thread that did the work, in nanoseconds.
+    pub cpu: u64,
+    /// Packets that went all the way.
+    pub packets: u64,
+}
+
+/// One way of doing the work.
+pub trait Contender {
+    /// Works for about `length`.
+    ///
+    /// # Errors
+    /// When the work could not be done, or packets were lost: then the slice means nothing.
+    fn run(&mut self, length: Duration) -> Result<Slice>;
+}
+
+/// CPU time per packet of both contenders, in nanoseconds; the values at one place are of one pair.
+#[derive(Clone, Debug, Default)]
+pub struct Pairs {
+    /// Of the framework.
+    pub ours: Vec<f64>,
+    /// Of what it is compared with.
+    pub rival: Vec<f64>,
+}
+
+/// Runs one pair of slices and appends it; who goes first changes from pair to pair.
+///
+/// # Errors
+/// That of a contender, or when a slice moved no packet.
+pub fn pair(
+    pairs: &mut Pairs,
+    slice: Duration,
+    ours: &mut dyn Contender,
+    rival: &mut dyn Contender,
+) -> Result<()> {
+    let cost = |contender: &mut dyn Contender| -> Result<f64> {
+        let slice = contender.run(slice)?;
+        if slice.packets == 0 {
+            return Err("a slice moved no packet".into());
+        }
+        Ok(slice.cpu as f64 / slice.packets as f64)
+    };
+    let (first, second) = if pairs.ours.len().is_multiple_of(2) {
+        let first = cost(ours)?;
+        (first, cost(rival)?)
+    } else {
+        let second = cost(rival)?;
+        (cost(ours)?, second)
+    };
+    pairs.ours.push(first);
+    pairs.rival.push(second);
+    Ok(())
+}
+
+/// CPU time that the calling thread has used, in nanoseconds.
+#[must_use]
+pub fn thread_cpu() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Calls `work`, which returns how many packets it moved, again and again for `length`; all of it is
+/// timed, so a call should take a hundred microseconds or more.
+///
+/// # Errors
+/// That of `work`.
+pub fn timed(length: Duration, mut work: impl FnMut() -> Result<u64>) -> Result<Slice> {
+    let end = Instant::now() + length;
+    let (start, mut packets) = (thread_cpu(), 0);
+    loop {
+        packets += work()?;
+        if Instant::now() >= end {
+            return Ok(Slice { cpu: thread_cpu() - start, packets });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Logged<'a>(char, &'a std::cell::RefCell<String>, u64);
+
+    impl Contender for Logged<'_> {
+        fn run(&mut self, _: Duration) -> Result<Slice> {
+            self.1.borrow_mut().push(self.0);
+            Ok(Slice { cpu: self.2 * 10, packets: 10 })
+        }
+    }
+
+    #[test]
+    fn the_order_alternates_and_the_values_stay_with_their_owner() {
+        let log = std::cell::RefCell::default();
+        let (mut ours, mut rival) = (Logged('o', &log, 7), Logged('r', &log, 5));
+        let mut pairs = Pairs::default();
+        for _ in 0..3 {
+            pair(&mut pairs, Duration::ZERO, &mut ours, &mut rival).unwrap();
+        }
+        assert_eq!(*log.borrow(), "orroor");
+        assert_eq!((pairs.ours, pairs.rival), (vec![7.0; 3], vec![5.0; 3]));
+    }
+
+    #[test]
+    fn a_slice_without_packets_is_an_error() {
+        struct Dead;
+        impl Contender for Dead {
+            fn run(&mut self, _: Duration) -> Result<Slice> {
+                Ok(Slice::default())
+            }
+        }
+        assert!(pair(&mut Pairs::default(), Duration::ZERO, &mut Dead, &mut Dead).is_err());
+    }
+
+    #[test]
+    fn time_asleep_is_no_cpu_time() {
+        let slice = timed(Duration::from_millis(20), || {
+            std::thread::sleep(Duration::from_millis(5));
+            Ok(1)
+        });
+        let slice = slice.unwrap();
+        assert!(slice.packets >= 1 && slice.cpu < 15_000_000, "{slice:?}");
+    }
+}
