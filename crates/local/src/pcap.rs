@@ -1,0 +1,249 @@
+//! Capture files as a port: for tests and for looking at what an application does.
+//!
+//! What is received comes from a file in the classic pcap format or in pcapng, which is read and checked
+//! as a whole when the port is opened. What is sent goes to a pcapng file with nanosecond timestamps.
+//! The lane's own thread writes it, and waits for the file system: not for a lane that must keep up.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
+
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
+
+mod blocks;
+mod classic;
+mod cursor;
+mod write;
+
+use cursor::{Fault, Place};
+use write::Writer;
+
+/// The longest file that is read: all of it is kept in memory.
+const LONGEST_FILE: u64 = 4 << 30;
+
+/// What a pcap port reads and writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PcapSettings {
+    /// The file whose frames are received; without one nothing is.
+    pub read: Option<PathBuf>,
+    /// The file that sent packets are written to, made anew; without one they count as
+    /// `transmit_error`.
+    pub write: Option<PathBuf>,
+    /// How often the file is received; 0 is without end.
+    pub repeat: u64,
+}
+
+impl Default for PcapSettings {
+    fn default() -> Self {
+        Self { read: None, write: None, repeat: 1 }
+    }
+}
+
+/// Why a pcap port cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Neither a file to read nor one to write.
+    #[error("a pcap port needs a file to read, a file to write or both; name one")]
+    NoFile,
+    /// Reading and writing the same file.
+    #[error("{}: a pcap port cannot write the file that it reads; name another file to write",
+            .path.display())]
+    SameFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be read.
+    #[error("{}: cannot be read ({source}); check the path and its permissions", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file cannot be made.
+    #[error("{}: cannot be written ({source}); check the directory and its permissions",
+            .path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is longer than the port keeps in memory.
+    #[error("{}: longer than 4 GiB; split it with `editcap -c`", .path.display())]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The content is not what a capture file has.
+    #[error("{}, byte {offset}: {what}", .path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// Where, in bytes from the start of the file.
+        offset: u64,
+        /// What is wrong, and what helps.
+        what: String,
+    },
+}
+
+/// The queue of a pcap port. It has no interrupt.
+#[derive(Debug)]
+pub struct Pcap {
+    port: PortId,
+    file: Vec<u8>,
+    frames: Vec<Place>,
+    next: usize,
+    /// Passes through the frames that are still to begin, this one included; `u64::MAX` is for ever.
+    passes: u64,
+    writer: Option<Writer>,
+    statistics: Statistics,
+}
+
+/// Opens a pcap port: reads and checks the one file, makes the other.
+///
+/// # Errors
+/// When a file cannot be read or made, or is no capture of Ethernet frames; the error names the file
+/// and the byte.
+pub fn open(settings: &PcapSettings, port: PortId) -> Result<Pcap, Error> {
+    let PcapSettings { read, write, repeat } = settings;
+    if read.is_none() && write.is_none() {
+        return Err(Error::NoFile);
+    }
+    let file = read.as_deref().map(content).transpose()?.unwrap_or_default();
+    let frames = match read {
+        Some(path) => parse(&file).map_err(|Fault { offset, what }| Error::Content {
+            path: path.clone(),
+            offset: offset as u64,
+            what,
+        })?,
+        None => Vec::new(),
+    };
+    if let (Some(from), Some(to)) = (read, write)
+        && from.canonicalize().ok().is_some_and(|from| Some(from) == to.canonicalize().ok())
+    {
+        return Err(Error::SameFile { path: to.clone() });
+    }
+    let writer = write.as_deref().map(writer).transpose()?;
+    let passes = match repeat {
+        _ if frames.is_empty() => 0,
+        0 => u64::MAX,
+        passes => *passes,
+    };
+    let statistics = Statistics::default();
+    Ok(Pcap { port, file, frames, next: 0, passes, writer, statistics })
+}
+
+fn content(path: &Path) -> Result<Vec<u8>, Error> {
+    let mut content = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(LONGEST_FILE + 1).read_to_end(&mut content))
+        .map_err(|source| Error::Read { path: path.into(), source })?;
+    if content.len() as u64 > LONGEST_FILE {
+        return Err(Error::TooLong { path: path.into() });
+    }
+    Ok(content)
+}
+
+fn writer(path: &Path) -> Result<Writer, Error> {
+    let writer = File::create(path).and_then(Writer::new);
+    writer.map_err(|source| Error::Write { path: path.into(), source })
+}
+
+/// Where the frames are in a capture file of either format.
+fn parse(file: &[u8]) -> Result<Vec<Place>, Fault> {
+    if blocks::is_section_header(file) { blocks::parse(file) } else { classic::parse(file) }
+}
+
+impl Pcap {
+    /// Whether all frames of the file were received, as often as wanted.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.passes == 0
+    }
+
+    /// How many frames the file has.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Steps on to the next frame, or the next pass.
+    fn step(&mut self) {
+        self.next += 1;
+        if self.next == self.frames.len() {
+            self.next = 0;
+            self.passes -= u64::from(self.passes != u64::MAX);
+        }
+    }
+}
+
+impl Queue for Pcap {
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        // Bounded also when no frame of the file fits.
+        for _ in 0..burst.room() {
+            if self.is_finished() {
+                return;
+            }
+            let Some(frame) = pool.take() else { return };
+            let Place { start, length } = self.frames[self.next];
+            match pool.packet(frame, pool.data_offset(), length, self.port) {
+                Ok(mut packet) => {
+                    packet.bytes_mut().copy_from_slice(&self.file[start..start + length]);
+                    if let Err(mut packet) = burst.push(packet) {
+                        pool.release(&mut packet); // not reached: there was room
+                    }
+                }
+                Err(frame) => {
+                    self.statistics.receive_length += 1;
+                    pool.give(frame);
+                }
+            }
+            self.step();
+        }
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let mut sent = Sent { taken: packets.len(), ..Sent::default() };
+        let time = write::now();
+        for packet in packets {
+            if packet.len() > 0 && packet.complete_checksum() {
+                sent.packets += 1;
+                sent.bytes += packet.len() as u64;
+                match &mut self.writer {
+                    Some(writer) => writer.add(packet.bytes(), time),
+                    None => self.statistics.transmit_error += 1,
+                }
+            }
+            pool.release(packet);
+        }
+        sent
+    }
+
+    fn flush(&mut self, _: &mut Pool) -> bool {
+        if let Some(writer) = &mut self.writer {
+            writer.write_out();
+        }
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        let lost = self.writer.as_ref().map_or(0, Writer::lost);
+        Statistics { transmit_error: self.statistics.transmit_error + lost, ..self.statistics }
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.flush(pool);
+        self.statistics = self.statistics();
+        self.writer = None;
+        self.passes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests;
