@@ -1,9 +1,103 @@
-//! `fastlane doctor`.
-use crate::Error;
+//! `fastlane doctor`: what this machine can do, and what to write into a configuration for it.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
-/// Doctor.
+
+use fastlane::kernel::Interface;
+use serde::Serialize;
+
+use crate::Error;
+
+mod advice;
+mod machine;
+mod netdev;
+
+use advice::Port;
+use machine::Machine;
+
+/// Says what this machine can do for Fastlane, and which `driver` to write for each interface.
+///
+/// It only looks: nothing is loaded, attached or changed, so a driver may still refuse what is said
+/// here to be possible; `APP CONFIG --check` and the start itself say so by name.
 #[derive(clap::Args)]
-pub(crate) struct Arguments {}
-pub(crate) fn run(_: &Arguments) -> Result<ExitCode, Error> {
-    Ok(ExitCode::SUCCESS)
+pub(crate) struct Arguments {
+    /// The interfaces to look at; all of this network namespace when none is named
+    #[arg(value_name = "INTERFACE")]
+    interfaces: Vec<String>,
+    /// Write everything as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that the doctor found.
+#[derive(Debug, Serialize)]
+struct Report {
+    #[serde(flatten)]
+    machine: Machine,
+    interfaces: Vec<Port>,
+    /// What must be changed before anything can run.
+    problems: Vec<String>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
+    let failed = |error: fastlane::kernel::Error| Error::Failed(error.to_string());
+    let interfaces = match &arguments.interfaces[..] {
+        [] => Interface::all().map_err(failed)?,
+        named => {
+            let queries = named.iter().map(|name| Interface::query(name));
+            queries.collect::<Result<_, _>>().map_err(failed)?
+        }
+    };
+    let machine = Machine::look();
+    let (interfaces, note) = advice::ports(&interfaces, &machine);
+    let problems = machine.problems().into_iter().chain(note).collect();
+    let report = Report { machine, interfaces, problems };
+    let text = match arguments.json {
+        true => serde_json::to_string_pretty(&report).map_err(std::io::Error::from)? + "\n",
+        false => report.to_string(),
+    };
+    std::io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.machine.fmt(formatter)?;
+        self.interfaces.iter().try_for_each(|port| write!(formatter, "\n{port}"))?;
+        self.problems.iter().try_for_each(|problem| write!(formatter, "\nPROBLEM: {problem}\n"))
+    }
+}
+
+/// Text that hangs under a label, as `doctor` writes all of its facts.
+fn fact(formatter: &mut fmt::Formatter<'_>, label: &str, text: &str) -> fmt::Result {
+    let mut lines = text.lines();
+    writeln!(formatter, "  {label:<13} {}", lines.next().unwrap_or_default())?;
+    lines.try_for_each(|line| writeln!(formatter, "  {:<13} {line}", ""))
+}
+
+/// A size as people write it.
+fn size(bytes: u64) -> String {
+    const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let fitting = UNITS.into_iter().find(|(shift, _)| bytes >= 1 << shift);
+    let mut text = String::new();
+    let _ = match fitting {
+        Some((shift, unit)) if bytes % (1 << shift) == 0 => {
+            write!(text, "{} {unit}", bytes >> shift)
+        }
+        Some((shift, unit)) => write!(text, "{:.1} {unit}", bytes as f64 / f64::from(1 << shift)),
+        None => write!(text, "{bytes} B"),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_readable() {
+        let texts = [0, 1023, 2048, 1536, 8 << 20, 3 << 29].map(size);
+        assert_eq!(texts, ["0 B", "1023 B", "2 KiB", "1.5 KiB", "8 MiB", "1.5 GiB"]);
+    }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod check;
 mod doctor;
 mod top;
 
@@ -21,17 +22,19 @@ struct Arguments {
 const AFTER_HELP: &str = "\
 Exit codes:
   0  done (for `top` also: the application has ended)
-  1  it did not work, or `doctor` found something that must be changed; the reason is on stderr
+  1  it did not work, the configuration is wrong, or `doctor` found a problem
   2  the command line is wrong";
 
 #[derive(Subcommand)]
 enum Command {
+    Check(check::Arguments),
     Doctor(doctor::Arguments),
     Top(top::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Check(arguments) => check::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
     };

@@ -1,0 +1,275 @@
+//! What there is beside the interfaces: kernel, privileges, memory, CPUs.
+
+use std::fmt;
+use std::path::Path;
+
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::{CapabilitySet, CpuSet};
+use serde::Serialize;
+
+use super::{fact, size};
+
+/// The oldest kernel that Fastlane runs on.
+const OLDEST_KERNEL: (u32, u32) = (6, 1);
+
+/// The memory that a lane locks with AF_XDP when nothing else is written: 4096 frames of 2048 bytes.
+const DEFAULT_POOL: u64 = 4096 * 2048;
+
+/// What this process finds.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Machine {
+    pub(super) kernel: Kernel,
+    pub(super) capabilities: Vec<Capability>,
+    /// Whether the capabilities are those of the whole machine. In a user namespace of its own a
+    /// process can have them all and still not load a program or lock memory.
+    pub(super) initial_user_namespace: bool,
+    /// Bytes that this process may lock (`ulimit -l`); null when that is not limited.
+    pub(super) locked_memory: Option<u64>,
+    pub(super) hugepages: Vec<Hugepages>,
+    pub(super) cpus: Cpus,
+}
+
+/// The kernel.
+#[derive(Debug, Serialize)]
+pub(super) struct Kernel {
+    pub(super) release: String,
+    /// Whether it is new enough.
+    pub(super) supported: bool,
+}
+
+/// Something that a process needs the kernel's permission for.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Capability {
+    pub(super) name: &'static str,
+    /// Whether this process has it.
+    pub(super) effective: bool,
+    pub(super) needed_for: &'static str,
+}
+
+/// Pages of one size.
+#[derive(Debug, Serialize)]
+pub(super) struct Hugepages {
+    /// Bytes of a page.
+    pub(super) size: u64,
+    pub(super) total: u64,
+    pub(super) free: u64,
+}
+
+/// CPUs by their numbers.
+#[derive(Debug, Serialize)]
+pub(super) struct Cpus {
+    /// Those that this process may run on.
+    pub(super) allowed: Vec<usize>,
+    /// Those that the scheduler leaves alone (`isolcpus=`), which suit busy lanes best.
+    pub(super) isolated: Vec<usize>,
+}
+
+const CAPABILITIES: [(&str, CapabilitySet, &str); 5] = [
+    (
+        "CAP_NET_ADMIN",
+        CapabilitySet::NET_ADMIN,
+        "af-xdp (attaching its program), tap, the way back into Linux",
+    ),
+    ("CAP_NET_RAW", CapabilitySet::NET_RAW, "af-xdp and af-packet (their sockets)"),
+    ("CAP_BPF", CapabilitySet::BPF, "af-xdp and steering (loading programs and maps)"),
+    (
+        "CAP_IPC_LOCK",
+        CapabilitySet::IPC_LOCK,
+        "af-xdp (locking its frames beyond the limit of locked memory)",
+    ),
+    ("CAP_SYS_NICE", CapabilitySet::SYS_NICE, "real-time priority for lanes that share a CPU"),
+];
+
+impl Machine {
+    /// Looks. What cannot be seen counts as not there.
+    pub(super) fn look() -> Self {
+        let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
+        let effective = effective.unwrap_or(CapabilitySet::empty());
+        let capabilities = CAPABILITIES.map(|(name, flag, needed_for)| Capability {
+            name,
+            effective: effective.contains(flag),
+            needed_for,
+        });
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let release = read("/proc/sys/kernel/osrelease").trim().to_owned();
+        Self {
+            kernel: Kernel { supported: is_supported(&release), release },
+            capabilities: capabilities.into(),
+            initial_user_namespace: is_identity(&read("/proc/self/uid_map")),
+            locked_memory: getrlimit(Resource::Memlock).current,
+            hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
+            cpus: Cpus {
+                allowed: allowed_cpus(),
+                isolated: cpu_list(&read("/sys/devices/system/cpu/isolated")),
+            },
+        }
+    }
+
+    /// What must be changed before anything runs here.
+    pub(super) fn problems(&self) -> Option<String> {
+        let (major, minor) = OLDEST_KERNEL;
+        (!self.kernel.supported).then(|| {
+            let release = &self.kernel.release;
+            format!("Linux {release} is too old; install Linux {major}.{minor} or later")
+        })
+    }
+
+    /// Those of the named capabilities that this process does not have.
+    pub(super) fn lacks<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
+        let has = |name| {
+            let known = |capability: &Capability| capability.name == name && capability.effective;
+            self.capabilities.iter().any(known)
+        };
+        names.iter().copied().filter(|name| !has(*name)).collect()
+    }
+
+    /// Whether a lane of the default size can lock its frames.
+    pub(super) fn can_lock_a_pool(&self) -> bool {
+        let privileged = self.initial_user_namespace && self.lacks(&["CAP_IPC_LOCK"]).is_empty();
+        privileged || self.locked_memory.is_none_or(|limit| limit >= DEFAULT_POOL)
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "this machine, as this process sees it")?;
+        let verdict = if self.kernel.supported { "new enough" } else { "too old" };
+        fact(formatter, "kernel", &format!("{}: {verdict}", self.kernel.release))?;
+        let capabilities = self.capabilities.iter().map(|capability| {
+            let Capability { name, effective, needed_for } = capability;
+            format!("{name:<13} {:<3}  for {needed_for}", if *effective { "yes" } else { "NO" })
+        });
+        fact(formatter, "capabilities", &capabilities.collect::<Vec<_>>().join("\n"))?;
+        if !self.initial_user_namespace {
+            let text = "a user namespace of its own: capabilities do not reach the whole machine";
+            fact(formatter, "namespace", text)?;
+        }
+        let limit = self.locked_memory.map_or_else(|| "not limited".to_owned(), size);
+        let enough = if self.can_lock_a_pool() { "enough" } else { "NOT enough" };
+        let pool = size(DEFAULT_POOL);
+        let text =
+            format!("{limit}: {enough} for the frames of an af-xdp lane ({pool} by default)");
+        fact(formatter, "locked memory", &text)?;
+        let pages = self.hugepages.iter().map(|pages| {
+            format!("{} of {} free, {} each", pages.free, pages.total, size(pages.size))
+        });
+        let pages = pages.collect::<Vec<_>>().join("\n");
+        fact(formatter, "huge pages", if pages.is_empty() { "none" } else { &pages })?;
+        let isolated = match &self.cpus.isolated[..] {
+            [] => "none isolated".to_owned(),
+            cpus => format!("isolated: {}", numbers(cpus)),
+        };
+        fact(formatter, "CPUs", &format!("{}; {isolated}", numbers(&self.cpus.allowed)))
+    }
+}
+
+fn numbers(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a release such as `6.1.0-13-amd64` is new enough.
+fn is_supported(release: &str) -> bool {
+    let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= OLDEST_KERNEL,
+        _ => false,
+    }
+}
+
+/// Whether every user id means the same inside and outside (user_namespaces(7)).
+fn is_identity(uid_map: &str) -> bool {
+    let map: Vec<&str> = uid_map.split_ascii_whitespace().collect();
+    map == ["0", "0", "4294967295"]
+}
+
+fn allowed_cpus() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![] };
+    (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
+}
+
+/// Reads a list such as `0,2-4`; what is no number is left out.
+fn cpu_list(text: &str) -> Vec<usize> {
+    let ranges = text.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last) = (first.parse().ok()?, last.parse::<usize>().ok()?);
+        Some(first..=last.min(CpuSet::MAX_CPU))
+    });
+    ranges.flatten().collect()
+}
+
+fn hugepages(directory: &Path) -> Vec<Hugepages> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return vec![] };
+    let pages = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let name = entry.file_name().into_string().ok()?;
+        let kilobytes: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
+        let count = |file: &str| -> Option<u64> {
+            std::fs::read_to_string(entry.path().join(file)).ok()?.trim().parse().ok()
+        };
+        let (total, free) = (count("nr_hugepages")?, count("free_hugepages")?);
+        Some(Hugepages { size: kilobytes.checked_mul(1024)?, total, free })
+    });
+    let mut pages: Vec<_> = pages.collect();
+    pages.sort_by_key(|pages| pages.size);
+    pages
+}
+
+#[cfg(test)]
+impl Machine {
+    /// A machine that lacks nothing.
+    pub(super) fn capable() -> Self {
+        let mut machine = Self::look();
+        machine.capabilities.iter_mut().for_each(|capability| capability.effective = true);
+        (machine.initial_user_namespace, machine.locked_memory) = (true, None);
+        machine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_as_numbers() {
+        for release in ["6.1.0-13-amd64", "6.18.44", "10.0", "6.1"] {
+            assert!(is_supported(release), "{release}");
+        }
+        for release in ["5.15.0", "6.0.19", "4.18.0-553.el8", "", "x.y"] {
+            assert!(!is_supported(release), "{release}");
+        }
+    }
+
+    #[test]
+    fn lists_and_maps_are_read() {
+        assert_eq!(cpu_list("0,2-4\n"), [0, 2, 3, 4]);
+        assert_eq!(cpu_list("\n"), [0; 0]);
+        assert_eq!(cpu_list("x,1-,7"), [7]);
+        assert!(is_identity("         0          0 4294967295\n"));
+        assert!(!is_identity("         0       1000          1\n"));
+    }
+
+    #[test]
+    fn this_machine_is_described() {
+        let machine = Machine::look();
+        assert!(!machine.kernel.release.is_empty());
+        assert!(!machine.cpus.allowed.is_empty());
+        let text = machine.to_string();
+        for (name, _, _) in CAPABILITIES {
+            assert!(text.contains(name), "{text}");
+        }
+        assert_eq!(Machine::capable().lacks(&["CAP_BPF", "CAP_NET_RAW"]), [""; 0]);
+    }
+
+    #[test]
+    fn locking_needs_a_limit_or_the_capability() {
+        let mut machine = Machine::capable();
+        machine.locked_memory = Some(64 << 10);
+        assert!(machine.can_lock_a_pool());
+        machine.initial_user_namespace = false;
+        assert!(!machine.can_lock_a_pool(), "the capability of a namespace does not count");
+        machine.locked_memory = Some(DEFAULT_POOL);
+        assert!(machine.can_lock_a_pool());
+    }
+}
