@@ -59,7 +59,8 @@ pub struct Metrics {
 
 impl Metrics {
     /// Serves the counters of this process on `address`; port 0 lets the kernel choose one. Whoever
-    /// can reach the address can read them: there is no authentication, so loopback is the wise choice.
+    /// can reach the address can read them: there is no authentication, so loopback is the wise
+    /// choice.
     ///
     /// # Errors
     /// When the address cannot be listened on.
@@ -113,7 +114,8 @@ impl Endpoint {
         while self.wait() {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    // A client that goes away or is too slow gets no answer; nobody else is concerned.
+                    // A client that goes away or is too slow gets no answer; nobody else is
+                    // concerned.
                     let _ = http::Exchange::new(stream, &self.wake).run(|path| self.page(path));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -38,7 +38,7 @@ pub(crate) fn open(plan: &Plan) -> Result<Opened, Error> {
             Driver::AfXdp(xdp) => opening.attach_af_xdp(port, xdp)?,
             Driver::AfPacket(packet) => opening.open_af_packet(port, packet)?,
             Driver::Tap(tap) => opening.open_tap(port, tap)?,
-            Driver::Pcap(_) => return Err(Error::port(&port.name, "not yet")),
+            Driver::Pcap(pcap) => opening.open_pcap(port, pcap)?,
             Driver::Memory(memory) => opening.open_memory(port, memory)?,
             Driver::Ring(ring) => opening.open_ring(port, ring),
         }

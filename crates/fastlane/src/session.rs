@@ -2,10 +2,12 @@
 //!
 //! The application [opens](Session::open) it under a path; a [`Client`] [`connect`]s to it and gets
 //! the [`Application`](crate::describe::Application) and its counters, as a file descriptor that it
-//! cannot write through. The connection then stays open and silent: its end is the application's end.
+//! cannot write through. The connection then stays open and silent: its end is the application's
+//! end.
 //!
-//! Only the user that runs the application, and root, are let in (`SO_PEERCRED`, unix(7)). Both sides
-//! take what they read for hostile: sizes and times are bounded, and nobody waits for a silent peer.
+//! Only the user that runs the application, and root, are let in (`SO_PEERCRED`, unix(7)). Both
+//! sides take what they read for hostile: sizes and times are bounded, and nobody waits for a
+//! silent peer.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -184,8 +184,8 @@ impl<'a> Page<'_, 'a> {
         samples.flatten().collect()
     }
 
-    /// A counter of each port in each lane, and what the process counted outside the lanes, if that is
-    /// anything, without the label `lane`.
+    /// A counter of each port in each lane, and what the process counted outside the lanes, if that
+    /// is anything, without the label `lane`.
     fn each_port(
         &self,
         counter: PortCounter,

@@ -40,8 +40,8 @@ impl<'a> Exchange<'a> {
             Some(head) => answer(&head, page),
         };
         self.write(answer.as_bytes())?;
-        // What the client still sends must be read, or closing would take the answer back (RFC 9112,
-        // section 9.6).
+        // What the client still sends must be read, or closing would take the answer back (RFC
+        // 9112, section 9.6).
         self.stream.shutdown(Shutdown::Write)?;
         while self.read(&mut [0; 1024])? > 0 {}
         Ok(())

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 /// Seconds that the thread `thread` of the process at `process` (such as `/proc/self`) has run, in
-/// user and kernel mode (`schedstat`, Documentation/scheduler/sched-stats.rst). `None` when there is
-/// no such thread, or the kernel does not count.
+/// user and kernel mode (`schedstat`, Documentation/scheduler/sched-stats.rst). `None` when there
+/// is no such thread, or the kernel does not count.
 pub(crate) fn seconds(process: &Path, thread: u64) -> Option<f64> {
     let file = process.join(format!("task/{thread}/schedstat"));
     let text = std::fs::read_to_string(file).ok()?;

@@ -1,7 +1,7 @@
 //! Ports that touch no device: memory, rings, capture files.
 
 use fastlane_local::memory::Memory;
-use fastlane_local::ring;
+use fastlane_local::{pcap, ring};
 
 use super::Opening;
 use crate::Error;
@@ -46,5 +46,18 @@ impl Opening<'_> {
             self.add(here, port, Box::new(one));
             self.add(there, peer, Box::new(other));
         }
+    }
+
+    /// Reads and writes in the first lane of the port: a file has one beginning and one end.
+    pub(super) fn open_pcap(&mut self, port: &PortPlan, pcap: &written::Pcap) -> Result<(), Error> {
+        let settings = pcap::PcapSettings {
+            read: pcap.read.clone(),
+            write: pcap.write.clone(),
+            repeat: pcap.repeat.unwrap_or(1),
+        };
+        let queue =
+            pcap::open(&settings, port.id).map_err(|error| Error::port(&port.name, error))?;
+        self.add(port.lanes[0], port, Box::new(queue));
+        Ok(())
     }
 }

@@ -6,8 +6,8 @@
 //!           kind 1: the application, as JSON; the counters' descriptor comes with the first byte
 //!           kind 2: a refusal, UTF-8
 //! ```
-//! Numbers are little endian. Magic, version and the form of a refusal are the same in every version,
-//! so that either side can say which one it wanted.
+//! Numbers are little endian. Magic, version and the form of a refusal are the same in every
+//! version, so that either side can say which one it wanted.
 
 /// The version of this protocol.
 pub(super) const VERSION: u32 = 1;

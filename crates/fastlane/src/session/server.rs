@@ -32,8 +32,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens the session at `path` (see [`path`](super::path)) and serves it on a thread of its own.
-    /// The directory is made if it is missing; a socket that a dead process left there is replaced.
+    /// Opens the session at `path` (see [`path`](super::path)) and serves it on a thread of its
+    /// own. The directory is made if it is missing; a socket that a dead process left there is
+    /// replaced.
     ///
     /// # Errors
     /// When the socket cannot be made, or another process listens there.
