@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let ended = fastlane::main(|lane| {
         let settings = lane.settings()?;
         run.lane(settings, lane.index(), lane.count(), |name| lane.port(name)).map_err(|error| {
-            Error::Value { path: format!("app.{}", error.key), what: error.reason }
+            Error::Value { path: format!("app.{}", error.key), what: error.reason, meant: None }
         })
     });
     let Some((report, path)) = run.report() else {

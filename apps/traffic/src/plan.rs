@@ -47,7 +47,7 @@ impl Plan {
         let (lengths, pattern) = lengths(&settings.frame_bytes, header_length + MARK_LENGTH)?;
         let longest = lengths.iter().copied().max().unwrap_or(0);
         // Any bytes will do that make a shifted or cut frame look wrong.
-        let filler: Vec<u8> = (0..longest).map(|n| (u32::from(n) * 167 >> 3) as u8).collect();
+        let filler: Vec<u8> = (0..longest).map(|n| ((u32::from(n) * 167) >> 3) as u8).collect();
         let flow_count = flows.count as usize;
         let templates = (0..flows.count)
             .flat_map(|flow| lengths.iter().map(move |length| (flow, *length)))

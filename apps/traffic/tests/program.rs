@@ -1,0 +1,119 @@
+//! The program itself, on a memory port.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+use traffic::plan::Plan;
+use traffic::settings::Settings;
+
+/// The program with the example for the memory port and these changes.
+fn program(folder: &Path, changes: &[&str]) -> Command {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/memory.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_traffic"));
+    command.arg(example).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.arg("--set").arg(format!("session={:?}", folder.join("session")));
+    for change in changes {
+        command.args(["--set", change]);
+    }
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", text(&output.stdout), text(&output.stderr)))
+}
+
+const SHORT: [&str; 2] = ["app.count-packets=5000", "app.linger-ms=10"];
+
+#[test]
+fn a_table_for_people() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = program(folder.path(), &SHORT).output().unwrap();
+    let table = text(&output.stdout);
+    assert!(output.status.success(), "{table}{}", text(&output.stderr));
+    assert!(table.contains("\n  sent                  5000 "), "{table}");
+    assert!(table.contains("\n  lost                     0  0.000 ppm\n"), "{table}");
+}
+
+#[test]
+fn json_for_programs() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = program(folder.path(), &SHORT).args(["--set", "app.report=\"-\""]).output();
+    let output = output.unwrap();
+    let report = json(&output);
+    assert!(output.status.success());
+    assert_eq!(report["complete"], true);
+    assert_eq!(report["sent"]["packets"], 5000);
+    assert_eq!(report["received"]["packets"], 5000);
+    assert_eq!(report["received"]["latency"]["samples"], 4500, "a tenth is warm-up");
+}
+
+#[test]
+fn a_signal_ends_a_run_and_the_report_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let changes =
+        ["app.count-packets=0", "app.warm-up-percent=0", "app.report=\"-\"", "lanes.idle=adaptive"];
+    let slow = "app.rate-packets-per-second=1000";
+    let child = program(folder.path(), &changes).args(["--set", slow]).spawn().unwrap();
+    // The session is there once the lanes are about to start.
+    while !folder.path().join("session").exists() {
+        thread::sleep(Duration::from_millis(5));
+    }
+    thread::sleep(Duration::from_millis(200));
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(killed.success());
+    let output = child.wait_with_output().unwrap();
+    let report = json(&output);
+    assert!(output.status.success());
+    assert_eq!(report["complete"], false);
+    let (sent, received) = (&report["sent"]["packets"], &report["received"]["packets"]);
+    let (sent, received) = (sent.as_u64().unwrap(), received.as_u64().unwrap());
+    assert!(sent > 0 && sent - received <= 32, "{sent} {received}");
+}
+
+#[test]
+fn settings_that_cannot_be_meant_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = program(folder.path(), &["app.frame-bytes=59"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    let error = text(&output.stderr);
+    assert!(error.contains("app.frame-bytes") && error.contains("allowed is 60 to"), "{error}");
+    assert_eq!(text(&output.stdout), "");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let nowhere = format!("app.report={:?}", folder.path().join("no/such/folder"));
+    let output = program(folder.path(), &SHORT).args(["--set", &nowhere]).output().unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    assert!(text(&output.stderr).contains("cannot write the report"));
+    assert!(text(&output.stdout).contains("  sent "), "the numbers are not lost");
+}
+
+#[test]
+fn the_examples_are_right() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let configuration: Value =
+            serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        let settings = serde_json::from_value::<Settings>(configuration["app"].clone());
+        let settings = settings.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        settings.check().unwrap();
+        Plan::new(&settings).unwrap();
+        let ports = configuration["ports"].as_object().unwrap();
+        let named = [Some(&settings.port), settings.sink_port.as_ref()];
+        assert!(named.into_iter().flatten().all(|name| ports.contains_key(name)));
+        seen += 1;
+    }
+    assert!(seen >= 5);
+}
