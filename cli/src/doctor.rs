@@ -82,7 +82,7 @@ fn size(bytes: u64) -> String {
     let fitting = UNITS.into_iter().find(|(shift, _)| bytes >= 1 << shift);
     let mut text = String::new();
     let _ = match fitting {
-        Some((shift, unit)) if bytes % (1 << shift) == 0 => {
+        Some((shift, unit)) if bytes.is_multiple_of(1 << shift) => {
             write!(text, "{} {unit}", bytes >> shift)
         }
         Some((shift, unit)) => write!(text, "{:.1} {unit}", bytes as f64 / f64::from(1 << shift)),

@@ -11,11 +11,11 @@ use super::fact;
 use super::machine::Machine;
 use super::netdev::Netdev;
 
-/// What a frame is longer than the packet of IP in it, by default: the head room of Fastlane, and an
-/// Ethernet header with two VLAN tags.
+/// What a frame is longer than the packet of IP in it, by default: the head room of Fastlane, and
+/// an Ethernet header with two VLAN tags.
 const OVERHEAD: u32 = 256 + 14 + 8;
-/// The longest packets that fit frames of the default size, of the largest size that AF_XDP takes (a
-/// page), and of the largest size of all.
+/// The longest packets that fit frames of the default size, of the largest size that AF_XDP takes
+/// (a page), and of the largest size of all.
 const DEFAULT_MTU: u32 = 2048 - OVERHEAD;
 const LONGEST_XDP_MTU: u32 = 4096 - OVERHEAD;
 const LONGEST_MTU: u32 = 65536 - OVERHEAD;

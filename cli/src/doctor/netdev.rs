@@ -177,7 +177,8 @@ mod tests {
         for length in 0..message.len() {
             assert!(read(&message[..length], 23).is_err(), "{length} bytes");
         }
-        // Every value of every byte of the attributes, whole and cut short: no panic, no endless loop.
+        // Every value of every byte of the attributes, whole and cut short: no panic, no endless
+        // loop.
         let whole = read(&message, 23).unwrap();
         for length in 0..=whole.len() {
             for at in 0..length {

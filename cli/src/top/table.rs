@@ -11,7 +11,8 @@ use super::rates::{LaneRates, PortRates, Rates};
 pub(super) struct Table {
     pub(super) headings: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
-    /// How many columns, from the left, are text; the next ones are numbers; the last is text again.
+    /// How many columns, from the left, are text; the next ones are numbers; the last is text
+    /// again.
     names: usize,
 }
 
