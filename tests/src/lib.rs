@@ -1,1 +1,28 @@
-//! Namespaces and processes for the stories.
+//! What the stories share: two hosts joined by a veth pair, the programs, what they say.
+//!
+//! * [`Lab`]: two network namespaces, `left` and `right`, an interface `wire0` in each. They are held
+//!   by a file descriptor only, so nothing is left behind, however a test ends.
+//! * [`Process`]: a program in one of them, ended when the guard is dropped; its output is kept.
+//! * [`Application`]: a Fastlane application with its configuration and session, and its [`Totals`].
+
+#![forbid(unsafe_code)]
+
+mod application;
+mod generator;
+mod host;
+mod http;
+mod lab;
+mod mechanism;
+mod process;
+mod programs;
+mod totals;
+
+pub use application::Application;
+pub use generator::{Report, measure};
+pub use host::Host;
+pub use http::{Page, serve};
+pub use lab::{LEFT, LEFT_MAC, Lab, RIGHT, RIGHT_MAC};
+pub use mechanism::{Mechanism, eventually};
+pub use process::{Ended, PATIENCE, Process};
+pub use programs::binary;
+pub use totals::Totals;

@@ -1,0 +1,102 @@
+//! A Fastlane application under test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::{Ended, Host, Lab, Process, Totals, binary};
+
+/// A running application and where its session is.
+#[derive(Debug)]
+pub struct Application {
+    /// The process.
+    pub process: Process,
+    session: PathBuf,
+}
+
+impl Application {
+    /// Writes a configuration with a session of its own into the lab's directory; returns its path and
+    /// that of the session.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    #[must_use]
+    pub fn configure(lab: &Lab, mut configuration: Value) -> (PathBuf, PathBuf) {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let session = lab.file(&format!("{number}.sock"));
+        configuration["session"] = json!(session);
+        let path = lab.file(&format!("{number}.json"));
+        std::fs::write(&path, configuration.to_string()).expect("the configuration is written");
+        (path, session)
+    }
+
+    /// A configuration of one port `wire` with this driver, for which UDP port 2152 is fast.
+    #[must_use]
+    pub fn steered(driver: &Value) -> Value {
+        json!({"ports": {"wire": {"driver": driver, "steer": [{"udp-port": 2152}]}}})
+    }
+
+    /// Starts a program with a configuration and waits until it runs.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[track_caller]
+    #[must_use]
+    pub fn start(lab: &Lab, host: &Host, program: &Path, configuration: Value) -> Self {
+        let (path, session) = Self::configure(lab, configuration);
+        let mut command = host.command(&[]);
+        command.arg(program).arg(path);
+        Self::run(command, session)
+    }
+
+    /// Starts macswap on the left host and waits until it runs.
+    #[track_caller]
+    #[must_use]
+    pub fn macswap(lab: &Lab, configuration: Value) -> Self {
+        Self::start(lab, &lab.left, &binary("macswap"), configuration)
+    }
+
+    /// Starts a command that runs an application, and waits until it runs.
+    #[track_caller]
+    #[must_use]
+    pub fn run(command: Command, session: PathBuf) -> Self {
+        let process = Process::start(command);
+        process.wait_for("running; ");
+        Self { process, session }
+    }
+
+    /// The path of its session.
+    #[must_use]
+    pub fn session(&self) -> &Path {
+        &self.session
+    }
+
+    /// Its counters now. What the kernel counts is up to 100 ms older.
+    ///
+    /// # Panics
+    /// When `fastlane top` fails.
+    #[track_caller]
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut top = Command::new(binary("fastlane"));
+        let output = top.arg("top").arg(&self.session).args(["--once", "--json"]).output();
+        let output = output.expect("fastlane can be started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "fastlane top: {said}\n{}", self.process.stderr());
+        Totals(serde_json::from_slice(&output.stdout).expect("JSON from fastlane top"))
+    }
+
+    /// Asks it to end, and waits; it must end well.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[track_caller]
+    pub fn stop(self) -> Ended {
+        let ended = self.process.stop();
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
+        ended
+    }
+}

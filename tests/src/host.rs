@@ -1,0 +1,101 @@
+//! A network namespace in the part of a computer.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::{Command, Output};
+
+use fastlane_testing::namespace;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::Process;
+
+/// A network namespace, which is gone when nobody refers to it any more.
+#[derive(Debug)]
+pub struct Host {
+    namespace: File,
+}
+
+impl Host {
+    /// A namespace with nothing but `lo`; `None`, after a skip, where that is not allowed.
+    pub(crate) fn new(story: &str) -> Option<Self> {
+        let make = || {
+            let made = namespace::private(story);
+            made.then(|| File::open("/proc/thread-self/ns/net").expect("the thread's namespace"))
+        };
+        let namespace = std::thread::scope(|scope| scope.spawn(make).join());
+        namespace
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .map(|namespace| Self { namespace })
+    }
+
+    /// The namespace as a file that others can open while this process lives.
+    #[must_use]
+    pub fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
+    }
+
+    /// A command in this namespace. Its process is the program itself.
+    #[must_use]
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.path())).arg("--").args(words);
+        command.stdin(std::process::Stdio::null());
+        command
+    }
+
+    /// Runs a program to its end, whatever that is.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[track_caller]
+    #[must_use]
+    pub fn attempt(&self, words: &[&str]) -> Output {
+        self.command(words).output().expect("nsenter can be started")
+    }
+
+    /// Runs a program, which must succeed; returns what it wrote.
+    ///
+    /// # Panics
+    /// When it fails, with all that it said.
+    #[track_caller]
+    pub fn run(&self, words: &[&str]) -> String {
+        let output = self.attempt(words);
+        let (said, wrote) =
+            (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{words:?}: {}\n{wrote}{said}", output.status);
+        wrote.into_owned()
+    }
+
+    /// Starts a program.
+    #[track_caller]
+    #[must_use]
+    pub fn start(&self, words: &[&str]) -> Process {
+        Process::start(self.command(words))
+    }
+
+    /// Runs a function on a thread in this namespace: the sockets that it makes belong here.
+    ///
+    /// # Panics
+    /// When the function does.
+    pub fn enter<T: Send>(&self, function: impl FnOnce() -> T + Send) -> T {
+        let enter = || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(self.namespace.as_fd(), kind).expect("the namespace is ours");
+            function()
+        };
+        let done = std::thread::scope(|scope| scope.spawn(enter).join());
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Counters of an interface, as `ip -s -j link` has them.
+    ///
+    /// # Panics
+    /// When there is no such interface.
+    #[track_caller]
+    #[must_use]
+    pub fn statistics(&self, interface: &str) -> serde_json::Value {
+        let text = self.run(&["ip", "-s", "-j", "link", "show", "dev", interface]);
+        let mut links: serde_json::Value = serde_json::from_str(&text).expect("JSON from ip");
+        links[0]["stats64"].take()
+    }
+}

@@ -1,0 +1,67 @@
+//! Two hosts and the wire between them.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::Host;
+
+/// The IPv4 address of the left host on `wire0`.
+pub const LEFT: &str = "10.77.0.1";
+/// The IPv4 address of the right host on `wire0`.
+pub const RIGHT: &str = "10.77.0.2";
+/// The hardware address of the left `wire0`.
+pub const LEFT_MAC: &str = "02:00:00:00:77:01";
+/// The hardware address of the right `wire0`.
+pub const RIGHT_MAC: &str = "02:00:00:00:77:02";
+
+/// Two hosts joined by a veth pair with all offloads on: `wire0` in each. They also have `fd77::1` and
+/// `fd77::2`.
+#[derive(Debug)]
+pub struct Lab {
+    /// Where the application under test runs.
+    pub left: Host,
+    /// Its peer.
+    pub right: Host,
+    directory: TempDir,
+}
+
+impl Lab {
+    /// Makes them, the interfaces with so many queues; `None`, after a skip, where that is not allowed.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[track_caller]
+    #[must_use]
+    pub fn new(story: &str, queues: usize) -> Option<Self> {
+        let (left, right) = (Host::new(story)?, Host::new(story)?);
+        let count = queues.to_string();
+        let end = ["numrxqueues", &count, "numtxqueues", &count];
+        let far = right.path();
+        let mut words = vec!["ip", "link", "add", "wire0", "address", LEFT_MAC];
+        words.extend(end);
+        words.extend(["type", "veth", "peer", "name", "wire0", "address", RIGHT_MAC]);
+        words.extend(end);
+        words.extend(["netns", &far]);
+        left.run(&words);
+        for (host, four, six) in [(&left, LEFT, "fd77::1"), (&right, RIGHT, "fd77::2")] {
+            host.run(&["ip", "address", "add", &format!("{four}/24"), "dev", "wire0"]);
+            host.run(&["ip", "address", "add", &format!("{six}/64"), "dev", "wire0", "nodad"]);
+            host.run(&["ip", "link", "set", "wire0", "up"]);
+        }
+        let directory = TempDir::with_prefix("fastlane-story-").expect("a temporary directory");
+        Some(Self { left, right, directory })
+    }
+
+    /// Where this lab's files are; gone with it.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A file of this lab.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory().join(name)
+    }
+}
