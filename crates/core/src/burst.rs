@@ -50,9 +50,9 @@ impl Burst {
         Ok(())
     }
 
-    /// For drivers that pass packets on: takes them out of the front of `packets`, as many as there is
-    /// room for, as packets that arrive at `port`: labelled `Kernel`, and not from Linux. Returns how
-    /// many.
+    /// For drivers that pass packets on: takes them out of the front of `packets`, as many as there
+    /// is room for, as packets that arrive at `port`: labelled `Kernel`, and not from Linux.
+    /// Returns how many.
     #[inline]
     pub fn take_from(&mut self, packets: &mut [Packet], port: PortId) -> usize {
         let count = self.room().min(packets.len());

@@ -13,8 +13,9 @@ pub(crate) struct Dispatch {
 }
 
 impl Dispatch {
-    /// A turn may give `budget` packets to Linux; a quarter as many, at least one, come on top for the
-    /// packets that keep a network alive (ARP, ICMP, ICMPv6), so that others cannot crowd them out.
+    /// A turn may give `budget` packets to Linux; a quarter as many, at least one, come on top for
+    /// the packets that keep a network alive (ARP, ICMP, ICMPv6), so that others cannot crowd them
+    /// out.
     pub(crate) fn new(ports: Vec<Port>, budget: usize) -> Self {
         Self { ports, budget, kernel_left: 0, control_left: 0 }
     }
@@ -78,7 +79,8 @@ impl Dispatch {
         burst.clear(pool); // releases what no exit took
     }
 
-    /// As [`dispatch`](Self::dispatch), for packets that were not received but made by the application.
+    /// As [`dispatch`](Self::dispatch), for packets that were not received but made by the
+    /// application.
     pub(crate) fn originate(&mut self, burst: &mut Burst, pool: &mut Pool) {
         let same = |a: &Packet, b: &Packet| a.verdict() == b.verdict() && a.port() == b.port();
         for run in burst.packets().chunk_by_mut(same) {

@@ -14,8 +14,8 @@ pub enum Idle {
     Busy,
     /// Waits for an interrupt at once: the least CPU, a wake-up for each burst.
     Interrupt,
-    /// Looks again for a while, then naps for growing times, then waits for an interrupt: CPU follows
-    /// load, throughput under load equals `Busy`.
+    /// Looks again for a while, then naps for growing times, then waits for an interrupt: CPU
+    /// follows load, throughput under load equals `Busy`.
     #[default]
     Adaptive,
 }
@@ -33,7 +33,8 @@ const NAP_LAST: u64 = 50_000;
 const NAP_WITHOUT_INTERRUPT: u64 = 1_000_000;
 /// The longest wait: then the lane looks after its statistics and whether it shall end.
 const WAIT: u64 = 100_000_000;
-/// The wait after an interrupt that brought nothing but an error, so that a dead device costs nothing.
+/// The wait after an interrupt that brought nothing but an error, so that a dead device costs
+/// nothing.
 const ERROR_NAP: u64 = 10_000_000;
 
 /// The rest of a lane between turns.
@@ -59,8 +60,8 @@ impl Rest {
         self.nap = NAP_FIRST;
     }
 
-    /// How long to rest, in nanoseconds, before the turn that is due at `deadline`, if any: `None` is
-    /// not at all.
+    /// How long to rest, in nanoseconds, before the turn that is due at `deadline`, if any: `None`
+    /// is not at all.
     #[inline]
     pub(crate) fn decide(&mut self, deadline: Option<u64>) -> Option<Sleep> {
         if self.policy == Idle::Busy {

@@ -32,8 +32,8 @@ pub struct LaneParts {
     pub idle: Idle,
 }
 
-/// One thread's part of a network application: queues of the ports, an instance of the application, a
-/// pool of frames, counters. Lanes share nothing that they both write.
+/// One thread's part of a network application: queues of the ports, an instance of the application,
+/// a pool of frames, counters. Lanes share nothing that they both write.
 pub struct Lane<A> {
     app: A,
     exits: Dispatch,
@@ -58,8 +58,8 @@ impl<A: App> Lane<A> {
         }
     }
 
-    /// One turn: receive, show to the application, carry out its verdicts, send everything, publish.
-    /// Returns how much there was to do; 0 means that the lane may rest.
+    /// One turn: receive, show to the application, carry out its verdicts, send everything,
+    /// publish. Returns how much there was to do; 0 means that the lane may rest.
     pub fn turn(&mut self) -> usize {
         let mut work = 0;
         self.turn.begin();
@@ -91,9 +91,9 @@ impl<A: App> Lane<A> {
         work
     }
 
-    /// Turns until `stop` is set, by whomever (the application does it by [`Turn::end`]), then returns
-    /// all frames and ends. The number that it returns is that of the frames that did not come back:
-    /// 0, or something is wrong.
+    /// Turns until `stop` is set, by whomever (the application does it by [`Turn::end`]), then
+    /// returns all frames and ends. The number that it returns is that of the frames that did not
+    /// come back: 0, or something is wrong.
     pub fn run(&mut self, stop: &AtomicBool) -> usize {
         while !stop.load(Ordering::Relaxed) {
             if self.turn() > 0 {
@@ -109,8 +109,8 @@ impl<A: App> Lane<A> {
         self.close()
     }
 
-    /// What must be watched for the lane to be woken by arrivals: the interrupts of all its queues, or
-    /// `None` when one has none, so that the lane can only look from time to time.
+    /// What must be watched for the lane to be woken by arrivals: the interrupts of all its queues,
+    /// or `None` when one has none, so that the lane can only look from time to time.
     #[must_use]
     pub fn interrupts(&self) -> Option<Vec<BorrowedFd<'_>>> {
         let queues = self.exits.ports.iter().flat_map(|port| {
@@ -121,12 +121,14 @@ impl<A: App> Lane<A> {
         queues.map(Queue::interrupt).collect()
     }
 
-    /// Lets the lane wait on an epoll instance that watches all of [`interrupts`](Self::interrupts).
+    /// Lets the lane wait on an epoll instance that watches all of
+    /// [`interrupts`](Self::interrupts).
     pub fn wait_on(&mut self, epoll: OwnedFd, idle: Idle) {
         self.rest = Rest::new(idle, Some(epoll));
     }
 
-    /// The lane's counters; [`LaneCounter::Thread`] and [`LaneCounter::Cpu`] are for its thread to set.
+    /// The lane's counters; [`LaneCounter::Thread`] and [`LaneCounter::Cpu`] are for its thread to
+    /// set.
     #[must_use]
     pub fn counters(&self) -> &LaneCounters {
         &self.turn.counters

@@ -1,9 +1,9 @@
 //! The framework without any I/O.
 //!
-//! A [`Lane`] is the world of one core: it takes bursts of [`Packet`]s from its [`Queue`]s, shows them
-//! to its [`App`], which labels each with a [`Verdict`], and carries the verdicts out. Frames belong
-//! to the lane's [`Pool`]. This crate opens no file descriptor and reads no configuration; after start
-//! it neither allocates, locks, logs nor fails: it counts.
+//! A [`Lane`] is the world of one core: it takes bursts of [`Packet`]s from its [`Queue`]s, shows
+//! them to its [`App`], which labels each with a [`Verdict`], and carries the verdicts out. Frames
+//! belong to the lane's [`Pool`]. This crate opens no file descriptor and reads no configuration;
+//! after start it neither allocates, locks, logs nor fails: it counts.
 
 mod app;
 mod burst;

@@ -6,8 +6,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::{Frame, RawVerdict, Verdict};
 
-/// Bytes at the start of every frame that hold a packet's rarer metadata. They lie immediately before
-/// the head room, so they stay where they are when an application prepends or trims headers.
+/// Bytes at the start of every frame that hold a packet's rarer metadata. They lie immediately
+/// before the head room, so they stay where they are when an application prepends or trims headers.
 pub const METADATA_LENGTH: usize = 64;
 
 /// The number of a port: its place among the configured ports, in the order of their names.
@@ -15,8 +15,9 @@ pub const METADATA_LENGTH: usize = 64;
 #[repr(transparent)]
 pub struct PortId(pub u16);
 
-/// A checksum that is not complete: the field holds the sum over the pseudo header only, and whoever
-/// puts the packet on a wire adds the rest (`VIRTIO_NET_HDR_F_NEEDS_CSUM`, virtio 1.2 section 5.1.6).
+/// A checksum that is not complete: the field holds the sum over the pseudo header only, and
+/// whoever puts the packet on a wire adds the rest (`VIRTIO_NET_HDR_F_NEEDS_CSUM`, virtio 1.2
+/// section 5.1.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partial {
     /// Where the sum begins, in bytes from the start of the packet.
@@ -27,8 +28,8 @@ pub struct Partial {
 
 /// A packet: which bytes of which frame, where it came from, what shall become of it.
 ///
-/// Applications borrow packets and label them; they can neither make, keep nor free one. Programs in C
-/// see the same 32 bytes.
+/// Applications borrow packets and label them; they can neither make, keep nor free one. Programs
+/// in C see the same 32 bytes.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Packet {
@@ -71,9 +72,9 @@ impl Packet {
     /// A packet in the bytes from `data` on.
     ///
     /// # Safety
-    /// The frame must reach from `METADATA_LENGTH + headroom` bytes before `data`, at an address that
-    /// is a multiple of two, to `length + tailroom` bytes after it, be initialised, and belong to
-    /// nobody else as long as `token` stands for it.
+    /// The frame must reach from `METADATA_LENGTH + headroom` bytes before `data`, at an address
+    /// that is a multiple of two, to `length + tailroom` bytes after it, be initialised, and belong
+    /// to nobody else as long as `token` stands for it.
     #[inline]
     pub(crate) unsafe fn new(
         data: NonNull<u8>,
@@ -147,8 +148,8 @@ impl Packet {
         usize::from(self.tailroom)
     }
 
-    /// Moves the start forward over `count` new bytes, whose content is undefined, and returns them;
-    /// `None`, and no change, when there is less head room.
+    /// Moves the start forward over `count` new bytes, whose content is undefined, and returns
+    /// them; `None`, and no change, when there is less head room.
     #[inline]
     #[must_use]
     pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -160,8 +161,8 @@ impl Packet {
         Some(&mut self.bytes_mut()[..count])
     }
 
-    /// Extends the end by `count` bytes, whose content is undefined, and returns them; `None`, and no
-    /// change, when there is less tail room.
+    /// Extends the end by `count` bytes, whose content is undefined, and returns them; `None`, and
+    /// no change, when there is less tail room.
     #[inline]
     #[must_use]
     pub fn append(&mut self, count: usize) -> Option<&mut [u8]> {
@@ -184,7 +185,8 @@ impl Packet {
             return false;
         }
         self.headroom = room;
-        // SAFETY: `count` is at most the length, so the new start is inside the frame or one past it.
+        // SAFETY: `count` is at most the length, so the new start is inside the frame or one past
+        // it.
         self.data = unsafe { self.data.add(count) };
         self.length -= count as u32;
         true
@@ -283,9 +285,9 @@ impl Packet {
     }
 
     fn metadata(&self) -> &Metadata {
-        // SAFETY: `new` was promised METADATA_LENGTH initialised bytes before the head room, aligned
-        // to two. Every caller has made sure that the packet still has its frame: one that was taken
-        // has lost the PARTIAL flag and never gets it again.
+        // SAFETY: `new` was promised METADATA_LENGTH initialised bytes before the head room,
+        // aligned to two. Every caller has made sure that the packet still has its frame: one that
+        // was taken has lost the PARTIAL flag and never gets it again.
         unsafe { self.data.sub(self.headroom() + METADATA_LENGTH).cast().as_ref() }
     }
 
@@ -294,8 +296,8 @@ impl Packet {
         unsafe { self.data.sub(self.headroom() + METADATA_LENGTH).cast().as_mut() }
     }
 
-    /// For drivers: takes the frame out, to hand it to a device or back to the pool. What is left is
-    /// empty, and a second call finds nothing.
+    /// For drivers: takes the frame out, to hand it to a device or back to the pool. What is left
+    /// is empty, and a second call finds nothing.
     #[inline]
     pub fn take_frame(&mut self) -> Option<Frame> {
         let token = std::mem::replace(&mut self.token, NO_FRAME);
@@ -324,9 +326,9 @@ impl Packet {
         taken
     }
 
-    /// As [`take`](Self::take), as a packet that arrives at `port`. One store for each field of the new
-    /// place: to change fields first and to move the packet then costs 3 ns, because processors do not
-    /// forward narrow stores to a wider load.
+    /// As [`take`](Self::take), as a packet that arrives at `port`. One store for each field of the
+    /// new place: to change fields first and to move the packet then costs 3 ns, because processors
+    /// do not forward narrow stores to a wider load.
     #[inline]
     pub(crate) fn take_as_arrived(&mut self, port: PortId) -> Self {
         let flags = self.flags & !FROM_KERNEL;

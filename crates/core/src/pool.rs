@@ -7,8 +7,9 @@ use fastlane_table::SharedMemory;
 
 use crate::{METADATA_LENGTH, Packet, PortId};
 
-/// The right to one frame of a pool. It is given back to the pool, lent to a device, or made a packet;
-/// it cannot be copied. One that is dropped is lost to the pool for good, which the pool can tell.
+/// The right to one frame of a pool. It is given back to the pool, lent to a device, or made a
+/// packet; it cannot be copied. One that is dropped is lost to the pool for good, which the pool
+/// can tell.
 #[derive(Debug)]
 #[must_use]
 pub struct Frame {
@@ -30,8 +31,8 @@ impl Frame {
 
 /// All frames of a lane: equal pieces of one shared memory.
 ///
-/// The memory is the UMEM of the lane's AF_XDP ports and the receive buffer of all others. Frames are
-/// handed out last in, first out, so the ones in use stay in the cache.
+/// The memory is the UMEM of the lane's AF_XDP ports and the receive buffer of all others. Frames
+/// are handed out last in, first out, so the ones in use stay in the cache.
 #[derive(Debug)]
 pub struct Pool {
     memory: ManuallyDrop<SharedMemory>,
@@ -46,8 +47,8 @@ pub struct Pool {
 static NEXT_POOL: AtomicU32 = AtomicU32::new(0);
 
 impl Pool {
-    /// Divides `memory` into frames of `frame_size` bytes, a power of two from 512 to 65536. Packets
-    /// begin `headroom` bytes after the metadata, unless a device decides otherwise.
+    /// Divides `memory` into frames of `frame_size` bytes, a power of two from 512 to 65536.
+    /// Packets begin `headroom` bytes after the metadata, unless a device decides otherwise.
     ///
     /// Returns `None` when the frame size is not allowed, the memory does not hold one frame or the
     /// head room leaves no space for a packet.
@@ -78,7 +79,8 @@ impl Pool {
         METADATA_LENGTH + self.headroom
     }
 
-    /// The longest packet that [`packet`](Self::packet) takes at [`data_offset`](Self::data_offset).
+    /// The longest packet that [`packet`](Self::packet) takes at
+    /// [`data_offset`](Self::data_offset).
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
@@ -134,8 +136,8 @@ impl Pool {
     /// The frame as a packet of `length` bytes that begins `offset` bytes into it.
     ///
     /// # Errors
-    /// Gives the frame back when those bytes, or the metadata before them, are not all inside, or the
-    /// frame is not of this pool.
+    /// Gives the frame back when those bytes, or the metadata before them, are not all inside, or
+    /// the frame is not of this pool.
     #[inline]
     pub fn packet(
         &self,
@@ -170,9 +172,9 @@ impl Pool {
         (distance < self.memory.len()).then_some(distance as u64)
     }
 
-    /// For drivers: lends a frame to a device; returns where it begins in the pool's memory, which is
-    /// what [`reclaim`](Self::reclaim) takes back. `None`, and the frame is lost, when it is not of
-    /// this pool.
+    /// For drivers: lends a frame to a device; returns where it begins in the pool's memory, which
+    /// is what [`reclaim`](Self::reclaim) takes back. `None`, and the frame is lost, when it is not
+    /// of this pool.
     #[inline]
     #[must_use]
     pub fn lend(&self, frame: Frame) -> Option<u64> {

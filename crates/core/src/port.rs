@@ -6,8 +6,8 @@ use crate::Queue;
 
 /// The lane's part of a port: its queues, the port's way into Linux, its counters.
 ///
-/// A lane has an entry for every configured port, so that a [`PortId`](crate::PortId) means the same in
-/// all lanes; one without queues cannot be forwarded to.
+/// A lane has an entry for every configured port, so that a [`PortId`](crate::PortId) means the
+/// same in all lanes; one without queues cannot be forwarded to.
 pub struct Port {
     /// The queues of this port that this lane owns.
     pub queues: Vec<Box<dyn Queue>>,

@@ -7,7 +7,8 @@ use crate::{Burst, Packet, Pool};
 /// What a [`Queue::transmit`] did with the packets that it was shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Packets taken from the front of the slice: their frames are the queue's now, or are released.
+    /// Packets taken from the front of the slice: their frames are the queue's now, or are
+    /// released.
     pub taken: usize,
     /// Of these, packets on their way. The rest could not be sent by this port at any time: empty,
     /// too long, or with a checksum that cannot be completed.
@@ -33,28 +34,30 @@ pub struct Statistics {
     pub device_no_frames: u64,
 }
 
-/// One queue of a port, owned by one lane. Everything that moves frames is a `Queue`: drivers, the way
-/// into Linux, the decorators for tests.
+/// One queue of a port, owned by one lane. Everything that moves frames is a `Queue`: drivers, the
+/// way into Linux, the decorators for tests.
 ///
 /// After it is open a queue neither allocates, locks, logs nor fails; what goes wrong it counts. It
 /// may not rely on a packet's place in the slices it is shown.
 ///
-/// It is opened by the main thread and then moved into its lane's, which is the only one to call it:
-/// hence `Send`. (A driver that holds pointers into its rings says why that is sound.)
+/// It is opened by the main thread and then moved into its lane's, which is the only one to call
+/// it: hence `Send`. (A driver that holds pointers into its rings says why that is sound.)
 pub trait Queue: Send {
     /// Appends packets that have arrived, at most [`Burst::room`]. Their port is the queue's.
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool);
 
-    /// Takes packets for sending from the front of the slice, as many as there is space for. A packet
-    /// that it takes must be taken out ([`Packet::take_frame`], [`Packet::take`]). Partial checksums
-    /// are completed unless the device does it. Nothing need leave before [`flush`](Self::flush).
+    /// Takes packets for sending from the front of the slice, as many as there is space for. A
+    /// packet that it takes must be taken out ([`Packet::take_frame`], [`Packet::take`]). Partial
+    /// checksums are completed unless the device does it. Nothing need leave before
+    /// [`flush`](Self::flush).
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent;
 
-    /// Sends all that was taken, and returns to the pool what has left. True when something is still
-    /// on its way and another flush is needed: the lane will not sleep then.
+    /// Sends all that was taken, and returns to the pool what has left. True when something is
+    /// still on its way and another flush is needed: the lane will not sleep then.
     fn flush(&mut self, pool: &mut Pool) -> bool;
 
-    /// What becomes readable when a packet arrives; `None` when nothing does and the lane must look.
+    /// What becomes readable when a packet arrives; `None` when nothing does and the lane must
+    /// look.
     fn interrupt(&self) -> Option<BorrowedFd<'_>>;
 
     /// The losses so far. It may cost a system call; a lane asks about ten times a second.

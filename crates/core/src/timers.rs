@@ -10,7 +10,8 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Enough for one timer for each of many sessions; more belong into a wheel of the application's.
+    /// Enough for one timer for each of many sessions; more belong into a wheel of the
+    /// application's.
     pub(crate) const CAPACITY: usize = 65536;
 
     pub(crate) fn new() -> Self {

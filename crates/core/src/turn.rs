@@ -53,8 +53,8 @@ impl Turn {
         self.awake = false;
     }
 
-    /// The time of this turn, in nanoseconds of `CLOCK_MONOTONIC`. The clock is read once a turn, when
-    /// it is first asked for (about 25 ns): all packets of the turn get the same time.
+    /// The time of this turn, in nanoseconds of `CLOCK_MONOTONIC`. The clock is read once a turn,
+    /// when it is first asked for (about 25 ns): all packets of the turn get the same time.
     #[inline]
     #[must_use]
     pub fn now(&self) -> u64 {
@@ -71,8 +71,9 @@ impl Turn {
         self.number
     }
 
-    /// A new, empty packet, already labelled `Forward(port)`; it leaves in this turn. `None`, which is
-    /// counted, when the pool has no frame or the turn has made its share (a burst size) already.
+    /// A new, empty packet, already labelled `Forward(port)`; it leaves in this turn. `None`, which
+    /// is counted, when the pool has no frame or the turn has made its share (a burst size)
+    /// already.
     #[inline]
     #[must_use]
     pub fn new_packet(&mut self, port: PortId) -> Option<&mut Packet> {
@@ -135,7 +136,8 @@ impl Turn {
         started
     }
 
-    /// The key of the next timer that has expired, to be asked for in [`App::turn`](crate::App::turn).
+    /// The key of the next timer that has expired, to be asked for in
+    /// [`App::turn`](crate::App::turn).
     #[must_use]
     pub fn expired(&mut self) -> Option<u64> {
         if self.timers.is_empty() {
@@ -144,7 +146,8 @@ impl Turn {
         self.timers.expired(self.now())
     }
 
-    /// Keeps the lane from sleeping after this turn: the application has work of its own to do soon.
+    /// Keeps the lane from sleeping after this turn: the application has work of its own to do
+    /// soon.
     #[inline]
     pub fn keep_awake(&mut self) {
         self.awake = true;

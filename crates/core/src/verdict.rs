@@ -18,8 +18,8 @@ pub enum Verdict {
 
 /// A verdict as it lies in the packet: the kind in the top byte, its operand below.
 ///
-/// Programs in other languages write this word, so every value is possible; [`verdict`](Self::verdict)
-/// is the checked view. The kind 4 is taken by `Hold`.
+/// Programs in other languages write this word, so every value is possible;
+/// [`verdict`](Self::verdict) is the checked view. The kind 4 is taken by `Hold`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct RawVerdict(pub u32);

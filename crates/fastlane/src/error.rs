@@ -79,8 +79,8 @@ impl Error {
         Self::Port { port: port.to_owned(), reason: reason.to_string() }
     }
 
-    /// The exit status that tells this kind of error: 3 the configuration is wrong, 4 the machine or
-    /// its state does not allow it, 5 the run went wrong.
+    /// The exit status that tells this kind of error: 3 the configuration is wrong, 4 the machine
+    /// or its state does not allow it, 5 the run went wrong.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {

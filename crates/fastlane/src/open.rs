@@ -44,7 +44,8 @@ pub(crate) fn open(plan: &Plan) -> Result<Opened, Error> {
         }
         opening.open_kernel_tap(port)?;
     }
-    // The sockets of a lane share its pool, so they are opened together, when all devices are there.
+    // The sockets of a lane share its pool, so they are opened together, when all devices are
+    // there.
     opening.open_af_xdp_sockets()?;
     opening.finish()
 }

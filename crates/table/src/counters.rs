@@ -7,7 +7,8 @@
 //!        3  ports                     8  word of the first block
 //!        4  (zero)
 //! names  six words (48 bytes, zero padded UTF-8) each: lane counters, then port counters
-//! blocks lane 0, port 0 of lane 0, port 1 of lane 0, ..., lane 1, ..., then one block for each port
+//! blocks lane 0, port 0 of lane 0, port 1 of lane 0, ..., lane 1, ..., then one block for each
+//! port
 //!        that the process writes outside the lanes (steering)
 //! ```
 //! Every block begins on a cache line of its own. The names are in the memory, so a reader in any
@@ -67,7 +68,8 @@ impl Layout {
     }
 }
 
-/// All counters of an application: made by its process, read by anyone who was given the descriptor.
+/// All counters of an application: made by its process, read by anyone who was given the
+/// descriptor.
 #[derive(Clone, Debug)]
 pub struct Counters {
     memory: Arc<SharedMemory>,

@@ -1,7 +1,7 @@
 //! Memory that both halves of a network application share.
 //!
-//! A [`SharedMemory`] is a sealed memfd: it is passed as a file descriptor, never by name, and cannot
-//! be shrunk under its readers. [`counters`] lays the counters of the lanes out in one.
+//! A [`SharedMemory`] is a sealed memfd: it is passed as a file descriptor, never by name, and
+//! cannot be shrunk under its readers. [`counters`] lays the counters of the lanes out in one.
 
 pub mod counters;
 mod memory;

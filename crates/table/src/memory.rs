@@ -9,8 +9,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 /// Memory that can be handed to another process as a file descriptor.
 ///
-/// It is created sealed against shrinking and growing, and only such memory is attached: a peer that
-/// could truncate it would kill every reader with SIGBUS (memfd_create(2), "File-sealing").
+/// It is created sealed against shrinking and growing, and only such memory is attached: a peer
+/// that could truncate it would kill every reader with SIGBUS (memfd_create(2), "File-sealing").
 #[derive(Debug)]
 pub struct SharedMemory {
     file: OwnedFd,
@@ -55,7 +55,8 @@ impl SharedMemory {
     fn map(file: OwnedFd, length: usize, writable: bool) -> io::Result<Self> {
         let protection =
             if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process.
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this
+        // process.
         let start = unsafe {
             let hint = std::ptr::null_mut();
             rustix::mm::mmap(hint, length, protection, MapFlags::SHARED, &file, 0)?
