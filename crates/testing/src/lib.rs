@@ -2,12 +2,14 @@
 //!
 //! * [`conformance`]: the suite that every driver passes; a driver implements [`Rig`] and writes one
 //!   line, [`conformance!`].
+//! * [`decorators`]: queues around queues that lose, note or keep what passes.
 //! * [`namespace`]: network namespaces, veth pairs, raw sockets as peers.
 //! * [`skip`]: a test that this machine cannot run says so, by name, and fails unless that is allowed.
 
 #![deny(unsafe_code)]
 
 pub mod conformance;
+pub mod decorators;
 mod frame;
 pub mod namespace;
 mod rig;

@@ -6,7 +6,7 @@
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Addresses, DEVICE_IP, PEER_IP, Peer, UDP_PORT, skip};
 
@@ -70,7 +70,23 @@ pub fn veth(name: &str, peer: &str, queues: usize) -> Addresses {
         quieten(interface);
         set_link(interface, true);
     }
+    wait_until_up(name);
+    wait_until_up(peer);
     addresses
+}
+
+/// Waits until an interface that was brought up has its carrier. Linux sends nothing before, and notices
+/// the carrier on its own time.
+///
+/// # Panics
+/// When it takes longer than five seconds.
+#[track_caller]
+pub fn wait_until_up(interface: &str) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !command("ip", &format!("-oneline link show dev {interface}")).contains("state UP") {
+        assert!(Instant::now() < end, "{interface} does not come up");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Keeps Linux from sending on an interface on its own (IPv6 neighbour discovery).

@@ -70,7 +70,7 @@ impl Receipt {
             "{what}: {came} of {all} frames came; not {times} times each, the first ones \
              (number, times): {wrong:?}"
         );
-        assert_eq!(self.damaged, 0, "{what}: damaged frames");
+        assert_eq!(self.damaged, 0, "{what}: frames came damaged");
     }
 }
 
