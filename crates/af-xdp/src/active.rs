@@ -33,10 +33,14 @@ pub(crate) struct Active {
     rings: Rings,
     link: Link,
     port: PortId,
+    /// The interface and the number of the queue.
+    place: (u32, u32),
     /// The most frames lent for receiving, and how many are: in the fill ring, in the device, in the
     /// receive ring. As it is at most the size of these rings, none of them is ever full.
-    share: usize,
+    receive_share: usize,
     receiving: usize,
+    /// The most frames lent for sending: a link that is down must not hold all frames of the lane.
+    send_share: usize,
     longest_sent: usize,
     busy_polls: bool,
     need_wakeup: bool,
@@ -62,7 +66,7 @@ impl Active {
     pub(crate) fn new(
         (socket, rings, link): (Socket, Rings, Link),
         pool: &Pool,
-        port: PortId,
+        (port, queue): (PortId, u32),
         settings: &Settings,
         mode: Obtained,
         share: usize,
@@ -74,8 +78,10 @@ impl Active {
             longest_sent: link.longest_sent().unwrap_or(usize::MAX),
             link,
             port,
-            share: share.min(settings.receive_ring as usize),
+            place: (settings.index, queue),
+            receive_share: share.min(settings.receive_ring as usize),
             receiving: 0,
+            send_share: share,
             busy_polls: settings.busy_poll.is_some(),
             need_wakeup: settings.need_wakeup,
             zero_copy: mode == Obtained::ZeroCopy,
@@ -142,7 +148,7 @@ impl Active {
     #[inline]
     pub(crate) fn refill(&mut self, pool: &mut Pool) {
         let fill = &mut self.rings.fill;
-        let wanted = self.share.saturating_sub(self.receiving);
+        let wanted = self.receive_share.saturating_sub(self.receiving);
         let wanted = wanted.min(fill.free(wanted as u32) as usize);
         let mut lent = 0;
         while lent < wanted {
@@ -160,8 +166,8 @@ impl Active {
     #[inline]
     pub(crate) fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let mut sent = Sent::default();
-        let wanted = u32::try_from(packets.len()).unwrap_or(u32::MAX);
-        let mut free = self.rings.transmit.free(wanted);
+        let wanted = packets.len().min(self.send_share.saturating_sub(self.sending()));
+        let mut free = self.rings.transmit.free(wanted as u32).min(wanted as u32);
         for packet in packets {
             if free == 0 {
                 break;
@@ -224,7 +230,8 @@ impl Active {
         }
         // While the link is down there is nothing to stay awake for; frames on their way are only
         // missed when there are too few to receive into.
-        self.down_until == 0 && (pending > 0 || (self.receiving < self.share && self.sending() > 0))
+        self.down_until == 0
+            && (pending > 0 || (self.receiving < self.receive_share && self.sending() > 0))
     }
 
     /// Has the kernel send what is in the ring; returns how much is left.
@@ -313,9 +320,12 @@ impl Active {
     /// Closes the socket, which also takes it out of the steering program's table; then no frame comes
     /// or goes any more, and all return to the pool.
     pub(crate) fn close(self, pool: &mut Pool) {
-        let Self { socket, rings, mut lent, .. } = self;
+        let Self { socket, rings, mut lent, zero_copy, place: (index, queue), .. } = self;
         drop(socket);
         drop(rings);
+        if zero_copy {
+            Socket::await_release(pool, index, queue);
+        }
         lent.reclaim_all(pool);
     }
 }

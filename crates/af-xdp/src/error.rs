@@ -70,8 +70,9 @@ pub enum Error {
     },
     /// The kernel does not lock as much memory for this user.
     #[error(
-        "out of locked memory: `ulimit -l` is {limit} KiB, the pool needs {needed} KiB; raise the limit \
-         (systemd: LimitMEMLOCK=), give the program CAP_IPC_LOCK, or configure fewer \"frames\""
+        "out of locked memory: `ulimit -l` is {limit} KiB for all lanes together, the pool of one needs \
+         {needed} KiB; raise the limit (systemd: LimitMEMLOCK=), give the program CAP_IPC_LOCK, or \
+         configure fewer \"frames\""
     )]
     LockedMemory {
         /// RLIMIT_MEMLOCK in KiB.

@@ -5,8 +5,6 @@
 //! memory: a frame may still leave by any of them.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::thread;
-use std::time::Duration;
 
 use fastlane_core::{Pool, PortId, Queue};
 use rustix::io::Errno;
@@ -15,13 +13,6 @@ use crate::active::Active;
 use crate::link::Link;
 use crate::socket::{Binding, Rings, Socket};
 use crate::{Device, Error, Mode, Obtained, Settings, XskQueue};
-
-/// How long another socket on the queue is waited for: a closed one goes a little later.
-const BUSY_WAITS: [u64; 32] = {
-    let mut waits = [100; 32];
-    (waits[0], waits[1], waits[2]) = (20, 40, 80);
-    waits
-};
 
 /// The queues of one device that a lane shall own.
 #[derive(Debug)]
@@ -64,50 +55,77 @@ pub fn open_lane(pool: &mut Pool, requests: &mut [Request<'_>]) -> Result<Vec<Op
     }
     let queues: usize = requests.iter().map(|request| request.queues.len()).sum();
     let share = (pool.frames() / 2 / queues.max(1)).max(1);
-    let mut ladder = Ladder { pool, umems: Vec::new(), share };
+    let mut ladder = Ladder { umems: Vec::new(), share };
     let mut opened = Vec::with_capacity(queues);
-    for request in requests {
-        for &queue in &request.queues {
-            match ladder.open(request.device, request.port, queue) {
-                Ok(queue) => opened.push(queue),
-                Err(error) => {
-                    opened.iter_mut().for_each(|one: &mut Opened| one.handle.close(ladder.pool));
-                    return Err(error);
-                }
+    for Request { device, port, queues } in requests {
+        for &queue in queues.iter() {
+            let result = ladder.open(device, *port, queue, pool).and_then(|one| {
+                opened.push(one);
+                let handle = &mut opened.last_mut().expect("just pushed").handle;
+                Ok(handle.start(&mut device.program, queue, pool)?)
+            });
+            if let Err(error) = result {
+                // The first sockets, so that closing the queues closes them.
+                drop(ladder);
+                opened.iter_mut().for_each(|one: &mut Opened| one.handle.close(pool));
+                return Err(error);
             }
         }
     }
     Ok(opened)
 }
 
-/// The pool, registered.
-struct Umem {
+/// What the first socket of a UMEM settles for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
     zero_copy: bool,
     need_wakeup: bool,
+}
+
+impl Kind {
+    fn as_first(self) -> Binding<'static> {
+        Binding::First { zero_copy: self.zero_copy, need_wakeup: self.need_wakeup }
+    }
+}
+
+/// The pool, registered.
+struct Umem {
+    kind: Kind,
     /// The socket that registered it.
     first: OwnedFd,
 }
 
-struct Ladder<'a> {
-    pool: &'a mut Pool,
+struct Ladder {
     umems: Vec<Umem>,
     share: usize,
 }
 
-impl Ladder<'_> {
-    fn open(&mut self, device: &mut Device, port: PortId, queue: u32) -> Result<Opened, Error> {
+impl Ladder {
+    fn open(
+        &mut self,
+        device: &mut Device,
+        port: PortId,
+        queue: u32,
+        pool: &Pool,
+    ) -> Result<Opened, Error> {
         let settings = &device.settings;
-        let copies = device.copies || matches!(settings.mode, Mode::NativeCopy | Mode::GenericCopy);
-        let (socket, rings) = match copies || !device.is_native() {
-            true => self.bind(settings, queue, false)?,
-            false => match self.bind(settings, queue, true) {
-                Err(Error::ModeUnavailable { .. }) if settings.mode == Mode::Auto => {
-                    device.copies = true;
-                    self.bind(settings, queue, false)?
+        let only_copies = matches!(settings.mode, Mode::NativeCopy | Mode::GenericCopy);
+        let copy = Kind { zero_copy: false, need_wakeup: settings.need_wakeup };
+        let (socket, rings) = match only_copies || device.copies || !device.is_native() {
+            true => self.bind(settings, queue, (copy, None), pool)?,
+            false => {
+                let zero_copy = Kind { zero_copy: true, ..copy };
+                let auto = settings.mode == Mode::Auto;
+                match self.bind(settings, queue, (zero_copy, auto.then_some(copy)), pool) {
+                    Err(Error::ModeUnavailable { .. } | Error::LockedMemory { .. }) if auto => {
+                        self.bind(settings, queue, (copy, None), pool)?
+                    }
+                    result => result?,
                 }
-                result => result?,
-            },
+            }
         };
+        device.copies |= !socket.is_zero_copy();
+        let settings = &device.settings;
         let notes = settings.busy_poll.map(|wanted| socket.set_busy_poll(wanted));
         let mode = match (socket.is_zero_copy(), device.is_native()) {
             (true, _) => Obtained::ZeroCopy,
@@ -117,67 +135,49 @@ impl Ladder<'_> {
         let link = Link::new(settings.index)
             .map_err(|source| kernel(&settings.interface, "asking for its MTU", source))?;
         let parts = (socket, rings, link);
-        let active = Active::new(parts, self.pool, port, settings, mode, self.share);
-        let mut handle = XskQueue::new(active);
-        if let Err(error) = handle.start(&mut device.program, queue, self.pool) {
-            handle.close(self.pool);
-            return Err(error.into());
-        }
+        let active = Active::new(parts, pool, (port, queue), settings, mode, self.share);
+        let handle = XskQueue::new(active);
         Ok(Opened { port, queue, handle, mode, notes: notes.unwrap_or_default() })
     }
 
-    /// A socket on the queue, on a UMEM of this kind; makes one when there is none yet.
+    /// A socket on the queue, on a UMEM of the first kind; else, if no socket must share, of the second.
+    /// Makes the UMEM when there is none yet.
     fn bind(
         &mut self,
         settings: &Settings,
         queue: u32,
-        zero_copy: bool,
+        (mut kind, lower): (Kind, Option<Kind>),
+        pool: &Pool,
     ) -> Result<(Socket, Rings), Error> {
-        let need_wakeup = settings.need_wakeup;
         let interface = &settings.interface;
         let socket = Socket::new().map_err(|errno| no_socket(interface, errno))?;
-        let umem = self
-            .umems
-            .iter()
-            .find(|umem| umem.zero_copy == zero_copy && umem.need_wakeup == need_wakeup);
+        let umem = self.umems.iter().find(|umem| umem.kind == kind);
         if umem.is_none() {
-            socket
-                .register(self.pool)
-                .map_err(|errno| not_registered(interface, self.pool, errno))?;
+            socket.register(pool).map_err(|errno| not_registered(interface, pool, errno))?;
         }
         let rings = socket
             .rings(settings.receive_ring, settings.transmit_ring)
             .map_err(|source| kernel(interface, "making the rings", source))?;
-        let binding = match umem {
-            Some(umem) => Binding::Sharing(umem.first.as_fd()),
-            None => Binding::First { zero_copy, need_wakeup },
-        };
-        bind_when_free(&socket, settings, queue, binding)
-            .map_err(|errno| not_bound(settings, queue, zero_copy, errno))?;
-        if umem.is_none() {
+        let first = umem.map(|umem| umem.first.as_fd());
+        let binding = first.map_or(kind.as_first(), Binding::Sharing);
+        let mut bound = socket.bind_when_free(settings.index, queue, binding);
+        // The same socket again: a closed one would count as locked memory for a while yet.
+        let lower = lower.filter(|kind| self.umems.iter().all(|umem| umem.kind != *kind));
+        let refused = bound.is_err_and(|errno| !matches!(errno, Errno::BUSY | Errno::NODEV));
+        if let (true, true, Some(lower)) = (refused, first.is_none(), lower) {
+            kind = lower;
+            bound = socket.bind_when_free(settings.index, queue, kind.as_first());
+        }
+        bound.map_err(|errno| not_bound(settings, queue, kind, errno))?;
+        if first.is_none() {
             let first = socket
                 .as_fd()
                 .try_clone_to_owned()
                 .map_err(|source| kernel(interface, "keeping the UMEM", source))?;
-            self.umems.push(Umem { zero_copy, need_wakeup, first });
+            self.umems.push(Umem { kind, first });
         }
         Ok((socket, rings))
     }
-}
-
-fn bind_when_free(
-    socket: &Socket,
-    settings: &Settings,
-    queue: u32,
-    binding: Binding<'_>,
-) -> Result<(), Errno> {
-    for wait in BUSY_WAITS {
-        match socket.bind(settings.index, queue, binding) {
-            Err(Errno::BUSY) => thread::sleep(Duration::from_millis(wait)),
-            result => return result,
-        }
-    }
-    Err(Errno::BUSY)
 }
 
 fn no_socket(interface: &str, errno: Errno) -> Error {
@@ -191,7 +191,7 @@ fn no_socket(interface: &str, errno: Errno) -> Error {
 
 fn not_registered(interface: &str, pool: &Pool, errno: Errno) -> Error {
     match errno {
-        Errno::NOBUFS | Errno::NOMEM => {
+        Errno::NOBUFS => {
             let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
             Error::LockedMemory {
                 limit: limit.current.unwrap_or(u64::MAX) / 1024,
@@ -202,14 +202,14 @@ fn not_registered(interface: &str, pool: &Pool, errno: Errno) -> Error {
     }
 }
 
-fn not_bound(settings: &Settings, queue: u32, zero_copy: bool, errno: Errno) -> Error {
+fn not_bound(settings: &Settings, queue: u32, kind: Kind, errno: Errno) -> Error {
     let interface = settings.interface.clone();
     match errno {
         Errno::BUSY => Error::QueueBusy { interface, queue },
         Errno::NODEV | Errno::NXIO => Error::NoInterface { interface },
         Errno::PERM | Errno::ACCESS => Error::NoPrivilege { interface },
         // What a driver answers that cannot do zero-copy, or not in the present setting, varies.
-        _ if zero_copy => Error::ModeUnavailable {
+        _ if kind.zero_copy => Error::ModeUnavailable {
             interface,
             mode: Mode::ZeroCopy,
             reason: format!("the driver refuses: {errno}"),

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::thread;
+use std::time::Duration;
 
 use fastlane_core::Pool;
 use rustix::io::Errno;
@@ -21,6 +23,17 @@ const MAX_TX_SKB_BUDGET: i32 = 9;
 /// SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET of asm-generic/socket.h.
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
+
+/// How long another socket on the queue is waited for, in milliseconds: the kernel lets go of a
+/// queue a little after its socket was closed.
+const BUSY_WAITS: [u64; 35] = {
+    let mut waits = [100; 35];
+    (waits[0], waits[1], waits[2], waits[3], waits[4]) = (5, 10, 20, 40, 80);
+    waits
+};
+
+/// How long a driver may take to let go of a queue when that cannot be seen.
+const RELEASE: Duration = Duration::from_millis(50);
 
 /// The four rings of a socket.
 #[derive(Debug)]
@@ -119,6 +132,37 @@ impl Socket {
                 let address = SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: first };
                 rustix::net::bind(&self.0, &address)
             }
+        }
+    }
+
+    /// Binds as soon as no other socket is on the queue, or fails after about three seconds.
+    pub(crate) fn bind_when_free(
+        &self,
+        index: u32,
+        queue: u32,
+        binding: Binding<'_>,
+    ) -> Result<(), Errno> {
+        for wait in BUSY_WAITS {
+            match self.bind(index, queue, binding) {
+                Err(Errno::BUSY) => thread::sleep(Duration::from_millis(wait)),
+                result => return result,
+            }
+        }
+        Err(Errno::BUSY)
+    }
+
+    /// Waits until the driver has let go of a queue whose socket was closed. Until then a device that
+    /// reads and writes the frames itself may still do so. The queue can be bound again afterwards.
+    pub(crate) fn await_release(pool: &Pool, index: u32, queue: u32) {
+        let binding = Binding::First { zero_copy: false, need_wakeup: false };
+        let free = Self::new().map_err(io::Error::from).and_then(|socket| {
+            socket.register(pool)?;
+            let _rings = socket.rings(64, 64)?;
+            Ok(socket.bind_when_free(index, queue, binding)?)
+        });
+        if free.is_err() {
+            // Not allowed to look, or gone: the driver ends within some milliseconds.
+            thread::sleep(RELEASE);
         }
     }
 

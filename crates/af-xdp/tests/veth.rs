@@ -279,3 +279,53 @@ fn a_link_that_is_down_keeps_nobody_awake() {
         assert_eq!(pool.free(), 256);
     });
 }
+
+#[test]
+fn a_link_that_is_down_leaves_frames_to_the_others() {
+    in_namespace("a_link_that_is_down_leaves_frames_to_the_others", || {
+        pair("left", "lpeer", 1);
+        pair("right", "rpeer", 1);
+        let peer = Peer::new("lpeer");
+        let mut pool = pool(256);
+        let mut left = device(settings("left", Mode::Auto));
+        let mut right = device(settings("right", Mode::Auto));
+        let requests = &mut [
+            Request { device: &mut left, port: PortId(0), queues: vec![0] },
+            Request { device: &mut right, port: PortId(1), queues: vec![0] },
+        ];
+        let opened = open_lane(&mut pool, requests).expect("both open");
+        let mut queues: Vec<_> = opened.into_iter().map(|one| one.handle).collect();
+        ip("link set right down");
+        let mut burst = Burst::new(32);
+        for wave in 0..20 {
+            (0..32).for_each(|number| assert!(peer.send(&frame(number, 100))));
+            let mut received = 0;
+            let all = until(
+                || {
+                    queues[0].receive(&mut burst, &mut pool);
+                    queues[1].transmit(burst.packets(), &mut pool);
+                    queues[1].flush(&mut pool);
+                    received += burst.len();
+                    let count = burst.len();
+                    burst.clear(&mut pool);
+                    count
+                },
+                || left.counts().expect("counts").claimed == (wave + 1) * 32,
+            );
+            assert!(all);
+            until(
+                || {
+                    queues[0].receive(&mut burst, &mut pool);
+                    received += burst.len();
+                    let count = burst.len();
+                    burst.clear(&mut pool);
+                    count
+                },
+                || false,
+            );
+            assert_eq!(received, 32, "wave {wave}: frames held for the link that is down");
+        }
+        queues.iter_mut().for_each(|queue| queue.close(&mut pool));
+        assert_eq!(pool.free(), 256);
+    });
+}
