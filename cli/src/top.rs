@@ -52,7 +52,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
         Error::Failed(format!("{error}{}", hint.flatten().unwrap_or_default()))
     })?;
     let interval = arguments.interval;
-    let plain = arguments.plain || arguments.once || !io::stdout().is_terminal();
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    let plain = arguments.plain || arguments.once || !terminal;
     let mut stdout = io::stdout().lock();
     if arguments.json {
         totals(&client, interval, arguments.once, &mut stdout)?;

@@ -137,3 +137,31 @@ fn status(status: &str, fields: &str) -> String {
         status.len() + 1
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_change_of_a_request_is_answered() {
+        let page = |path: &str| {
+            (path == "/metrics").then(|| Page { kind: "text/plain", text: "all".to_owned() })
+        };
+        let request = b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n";
+        for at in 0..request.len() {
+            for value in 0..=u8::MAX {
+                let mut changed = request.to_vec();
+                changed[at] = value;
+                let answer = answer(&changed, page);
+                let expected: &[&str] = match at {
+                    _ if value == request[at] => &["200"],
+                    0..3 => &["400", "405"],
+                    3..22 => &["200", "400", "404"],
+                    _ => &["200"],
+                };
+                assert!(expected.contains(&&answer[9..12]), "{value} at {at}: {answer}");
+            }
+            let _ = super::answer(&request[..at], page);
+        }
+    }
+}

@@ -14,6 +14,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::Pid;
 
 use super::SessionError;
+use super::listener;
 use super::protocol::{self, HEADER, Header, Kind, VERSION};
 use crate::describe::Application;
 use crate::metrics::thread_time;
@@ -65,10 +66,12 @@ pub fn connect(path: &Path) -> Result<Client, SessionError> {
 pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionError> {
     let protocol = |what: String| SessionError::Protocol { path: path.to_owned(), what };
     let silent = |error: io::Error| protocol(explain(&error));
-    let mut stream = UnixStream::connect(path).map_err(|source| match source.kind() {
-        ErrorKind::PermissionDenied => SessionError::Denied { path: path.to_owned() },
-        _ => SessionError::Absent { path: path.to_owned(), source },
+    let mut stream = listener::connect(path).map_err(|error| match error {
+        Errno::ACCESS => SessionError::Denied { path: path.to_owned() },
+        Errno::AGAIN => protocol("too many wait for it to answer".to_owned()),
+        error => SessionError::Absent { path: path.to_owned(), source: error.into() },
     })?;
+    stream.set_nonblocking(false).map_err(silent)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(silent)?;
     // An application that refuses may close before it has heard us; its reason can still be read.

@@ -86,7 +86,7 @@ fn remove_stale(path: &Path) -> Result<(), SessionError> {
     if !kind.is_socket() {
         return Err(SessionError::NotASocket { path: path.to_owned() });
     }
-    match probe(path) {
+    match connect(path) {
         Ok(stream) => {
             let pid = rustix::net::sockopt::socket_peercred(&stream).ok();
             // 0 when the process is in a process namespace that cannot be seen from here.
@@ -99,8 +99,9 @@ fn remove_stale(path: &Path) -> Result<(), SessionError> {
     }
 }
 
-/// Connects without waiting: a listener that accepts nobody any more gives `AGAIN`.
-fn probe(path: &Path) -> Result<UnixStream, Errno> {
+/// Connects without waiting: a listener that accepts nobody any more gives `AGAIN`. The stream does
+/// not wait either.
+pub(super) fn connect(path: &Path) -> Result<UnixStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
