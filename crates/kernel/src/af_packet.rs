@@ -1,8 +1,12 @@
-//! AF_PACKET: frames of an interface that Linux keeps, by a pair of rings shared with the kernel.
+//! AF_PACKET: frames of an interface that Linux keeps.
 //!
 //! Works on every interface, needs no XDP, costs about twice as much as AF_XDP. packet(7); Linux's
-//! kernel document networking/packet_mmap. Version 2 of the rings: version 3 hands frames over in
-//! blocks, so that a single one would wait for a timer.
+//! kernel document networking/packet_mmap.
+//!
+//! Frames are received by a ring shared with the kernel, of version 2: version 3 hands them over in
+//! blocks, so that a single one would wait for a timer. They are sent by sendmmsg(2): on veth a frame
+//! costs 0.86 of what it costs by a transmit ring, whose pages the kernel copies there after all, and
+//! the kernel's answer says which frame it refused.
 //!
 //! What the rules claim is kept from Linux by a program at the interface's ingress, and everything
 //! else from us by a filter on the sockets, both of the `fastlane-steer` crate.
@@ -21,7 +25,7 @@ pub use queue::AfPacketQueue;
 
 use crate::error::{Error, NET_RAW};
 use crate::interface::Interface;
-use ring::{Geometry, Rings};
+use ring::{Geometry, Ring};
 use socket::Socket;
 
 /// The fewest and the most frames of a ring.
@@ -39,7 +43,7 @@ pub struct AfPacketSettings {
     /// Queues, one for each lane or more. Linux spreads the flows over them by a hash of addresses
     /// and ports.
     pub queues: usize,
-    /// Frames in each receive ring and in each transmit ring, a power of two from 64 to 65536.
+    /// Frames in the receive ring of each queue, a power of two from 64 to 65536.
     pub ring_frames: u32,
     /// The longest frame to receive, in octets with Ethernet header and VLAN tags: at most the room
     /// in a frame of the pool. A longer one that the rules claim is left to Linux and counted.
@@ -91,7 +95,7 @@ impl Device {
         program.attach_claim(name)?;
         let queues = sockets
             .into_iter()
-            .map(|(socket, rings)| Some(AfPacketQueue::new(socket, rings, &settings.interface)))
+            .map(|(socket, ring)| Some(AfPacketQueue::new(socket, ring, &settings.interface)))
             .collect();
         Ok(Self { program, queues })
     }
@@ -123,7 +127,7 @@ fn check(settings: &AfPacketSettings) -> Result<(), Error> {
         return unfit(interface.clone(), "its frames have no Ethernet header", remedy);
     }
     if !settings.ring_frames.is_power_of_two() || !RING_FRAMES.contains(&settings.ring_frames) {
-        let subject = format!("{interface}: rings of {} frames", settings.ring_frames);
+        let subject = format!("{interface}: a ring of {} frames", settings.ring_frames);
         return unfit(subject, "not a power of two from 64 to 65536", "use 2048");
     }
     if !(1..=MOST_QUEUES).contains(&settings.queues) {
@@ -138,26 +142,26 @@ fn check(settings: &AfPacketSettings) -> Result<(), Error> {
 }
 
 /// A socket that is ready but does not receive yet.
-fn socket(settings: &AfPacketSettings, program: &mut Program) -> Result<(Socket, Rings), Error> {
+fn socket(settings: &AfPacketSettings, program: &mut Program) -> Result<(Socket, Ring), Error> {
     let name = &settings.interface.name;
     let refused = |action: &str, error| Error::kernel(format!("{name}: {action}"), NET_RAW, error);
     let socket = Socket::open().map_err(|error| refused("opening an AF_PACKET socket", error))?;
     socket.prepare().map_err(|error| refused("setting AF_PACKET options", error))?;
     let geometry = Geometry::new(settings.max_length, settings.ring_frames);
-    let rings = Rings::new(&socket, geometry).map_err(|error| match error.kind() {
+    let ring = Ring::new(&socket, geometry).map_err(|error| match error.kind() {
         ErrorKind::OutOfMemory => Error::Unfit {
-            subject: format!("{name}: AF_PACKET rings of {} octets", 2 * geometry.length()),
-            reason: "the kernel has no memory for them".to_owned(),
-            remedy: "use rings of fewer frames, or frames of fewer octets".to_owned(),
+            subject: format!("{name}: an AF_PACKET ring of {} octets", geometry.length()),
+            reason: "the kernel has no memory for it".to_owned(),
+            remedy: "use a ring of fewer frames, or frames of fewer octets".to_owned(),
         },
-        _ => refused("making AF_PACKET rings", error),
+        _ => refused("making an AF_PACKET ring", error),
     })?;
     program.attach_select(socket.as_fd())?;
-    Ok((socket, rings))
+    Ok((socket, ring))
 }
 
 /// Lets the sockets receive: several as one group, each getting its share.
-fn join(sockets: &[(Socket, Rings)], settings: &AfPacketSettings) -> Result<(), Error> {
+fn join(sockets: &[(Socket, Ring)], settings: &AfPacketSettings) -> Result<(), Error> {
     let Interface { name, index, .. } = &settings.interface;
     let mut group = None;
     for (socket, _) in sockets {

@@ -2,49 +2,39 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent, Statistics, now};
+use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent, Statistics};
 use rustix::io::Errno;
 
-use super::ring::{Received, Rings};
-use super::socket::Socket;
+use super::ring::{Received, Ring};
+use super::socket::{BATCH, Socket};
 use crate::interface::Interface;
 use crate::virtio;
 
 /// Where a VLAN tag stands in a frame, and its octets.
 const TAG_PLACE: usize = 12;
 const TAG: usize = 4;
-/// How long requests wait for a device that takes nothing, in nanoseconds, until they are dropped.
-const PATIENCE: u64 = 10_000_000;
 
-/// One AF_PACKET socket on an interface. Each frame is one copy in each direction; a burst is one
-/// system call at most.
+/// One AF_PACKET socket on an interface. Each frame is one copy in each direction; receiving needs
+/// no system call, sending one for a burst.
 #[derive(Debug)]
 pub struct AfPacketQueue {
-    /// `None` once closed. The rings come first: they are unmapped before the socket is closed.
-    open: Option<(Rings, Socket)>,
+    /// `None` once closed. The ring comes first: it is unmapped before the socket is closed.
+    open: Option<(Ring, Socket)>,
     port: PortId,
     /// The longest frame that the interface sends, without a VLAN tag.
     longest: usize,
-    /// The next slot of the receive ring.
-    receive: u32,
-    /// The next slot of the transmit ring, and the first of those that wait to be sent.
-    transmit: u32,
-    waiting: u32,
-    /// Since when the kernel has taken nothing of what waits.
-    stuck: Option<u64>,
+    /// The next slot of the ring.
+    next: u32,
     statistics: Statistics,
 }
 
 impl AfPacketQueue {
-    pub(super) fn new(socket: Socket, rings: Rings, interface: &Interface) -> Self {
+    pub(super) fn new(socket: Socket, ring: Ring, interface: &Interface) -> Self {
         Self {
             longest: interface.mtu as usize + 14,
-            open: Some((rings, socket)),
+            open: Some((ring, socket)),
             port: PortId(0),
-            receive: 0,
-            transmit: 0,
-            waiting: 0,
-            stuck: None,
+            next: 0,
             statistics: Statistics::default(),
         }
     }
@@ -52,27 +42,14 @@ impl AfPacketQueue {
     pub(super) fn with_port(self, port: PortId) -> Self {
         Self { port, ..self }
     }
-
-    /// Counts the requests that wait as not sent, and takes them back.
-    fn withdraw(&mut self) {
-        let Some((rings, _)) = &mut self.open else { return };
-        let count = self.transmit.wrapping_sub(self.waiting);
-        for place in 0..count {
-            rings.withdraw(self.waiting.wrapping_add(place));
-        }
-        // The kernel goes on with the first one that it has not taken, so we do too.
-        self.transmit = self.waiting;
-        self.stuck = None;
-        self.statistics.transmit_error += u64::from(count);
-    }
 }
 
 impl Queue for AfPacketQueue {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        let Some((rings, _)) = &mut self.open else { return };
+        let Some((ring, _)) = &mut self.open else { return };
         // Bounded also when all that arrives is lost. Without a free frame the ring keeps the packet.
         for _ in 0..burst.room().min(pool.free()) {
-            let Some(received) = rings.received(self.receive) else { return };
+            let Some(received) = ring.received(self.next) else { return };
             match copy(&received, pool, self.port) {
                 Some(packet) => {
                     if let Err(mut packet) = burst.push(packet) {
@@ -81,61 +58,46 @@ impl Queue for AfPacketQueue {
                 }
                 None => self.statistics.receive_length += 1,
             }
-            rings.give_back(self.receive);
-            self.receive = self.receive.wrapping_add(1);
+            ring.give_back(self.next);
+            self.next = self.next.wrapping_add(1);
         }
     }
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let mut sent = Sent::default();
-        let Some((rings, _)) = &mut self.open else { return sent };
-        let room = rings.transmit_room();
-        for packet in packets {
-            let longest = self.longest + if is_tagged(packet.bytes()) { TAG } else { 0 };
-            let longest = longest.min(room);
-            let header = virtio::header_of(packet);
-            if let Some(header) = header.filter(|_| packet.len() <= longest) {
-                if !rings.is_free(self.transmit) {
-                    break;
-                }
-                rings.request(self.transmit, header, packet.bytes());
-                self.transmit = self.transmit.wrapping_add(1);
-                sent.packets += 1;
-                sent.bytes += packet.len() as u64;
+        let Some((_, socket)) = &self.open else { return sent };
+        while let Some(rest) = packets.get_mut(sent.taken..).filter(|rest| !rest.is_empty()) {
+            let mut headers = [[0; virtio::LENGTH]; BATCH];
+            let ready = prepare(rest, &mut headers, self.longest);
+            if ready == 0 {
+                pool.release(&mut rest[0]); // it can never be sent
+                sent.taken += 1;
+                continue;
             }
-            pool.release(packet);
-            sent.taken += 1;
+            let count = match socket.send(&rest[..ready], &headers[..ready]) {
+                Ok(count) => count.min(ready),
+                // The device is full, or has no carrier.
+                Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => break,
+                Err(error) => {
+                    // All of them when the interface is down or gone, else the first one.
+                    let gone = matches!(error, Errno::NETDOWN | Errno::NXIO | Errno::NODEV);
+                    let count = if gone { ready } else { 1 };
+                    self.statistics.transmit_error += count as u64;
+                    count
+                }
+            };
+            for packet in &mut rest[..count] {
+                sent.bytes += packet.len() as u64;
+                pool.release(packet);
+            }
+            sent.packets += count;
+            sent.taken += count;
         }
         sent
     }
 
     fn flush(&mut self, _: &mut Pool) -> bool {
-        let Some((rings, socket)) = &mut self.open else { return false };
-        if self.waiting == self.transmit {
-            return false;
-        }
-        let kicked = socket.kick();
-        let before = self.waiting;
-        while self.waiting != self.transmit && !rings.is_waiting(self.waiting) {
-            self.waiting = self.waiting.wrapping_add(1);
-        }
-        if self.waiting == self.transmit {
-            self.stuck = None;
-            return false;
-        }
-        match kicked {
-            Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {
-                let progress = before != self.waiting;
-                let since = *self.stuck.filter(|_| !progress).get_or_insert_with(now);
-                self.stuck = Some(since);
-                if !progress && now().saturating_sub(since) > PATIENCE {
-                    self.withdraw();
-                }
-            }
-            // The interface is down or gone.
-            Err(_) => self.withdraw(),
-        }
-        self.waiting != self.transmit
+        false // `transmit` has sent it
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
@@ -151,9 +113,27 @@ impl Queue for AfPacketQueue {
     }
 
     fn close(&mut self, _: &mut Pool) {
-        self.withdraw();
         self.open = None;
     }
+}
+
+/// Makes the headers of packets from the first on, up to one that cannot be sent; returns how many.
+#[inline]
+fn prepare(
+    packets: &mut [Packet],
+    headers: &mut [[u8; virtio::LENGTH]; BATCH],
+    longest: usize,
+) -> usize {
+    let mut ready = 0;
+    for (packet, header) in packets.iter_mut().zip(headers) {
+        let longest = longest + if is_tagged(packet.bytes()) { TAG } else { 0 };
+        match virtio::header_of(packet).filter(|_| packet.len() <= longest) {
+            Some(made) => *header = made,
+            None => break,
+        }
+        ready += 1;
+    }
+    ready
 }
 
 /// The packet that arrived, in a frame of the pool and with its VLAN tag in place; `None` when the

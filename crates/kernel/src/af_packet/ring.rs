@@ -1,6 +1,4 @@
-//! The two rings that a socket shares with the kernel.
-//!
-//! One mapping: the receive ring, then the transmit ring. Each is an array of slots that begin with a
+//! The ring that a socket shares with the kernel: an array of slots that begin with a
 //! `struct tpacket2_hdr`, whose status word says whose the slot is.
 
 use std::io;
@@ -13,27 +11,23 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::socket::{RingRequest, Socket};
 use crate::virtio;
 
-/// The kernel's, ours to read, the kernel's to send, being sent: `TP_STATUS_*`.
+/// The slot is the kernel's, or ours to read; what else the kernel says of it: `TP_STATUS_*`.
 const KERNEL: u32 = 0;
 const USER: u32 = 1;
-const SEND_REQUEST: u32 = 1;
 const VLAN_VALID: u32 = 1 << 4;
 const VLAN_TPID_VALID: u32 = 1 << 6;
 
-/// Octets of `struct tpacket2_hdr`, aligned: where the kernel expects the frame of a transmit slot
-/// (`TPACKET2_HDRLEN - sizeof(struct sockaddr_ll)`).
+/// Octets of `struct tpacket2_hdr`.
 const HEADER: usize = 32;
-/// Most octets before the Ethernet header in a receive slot: header, address, alignment, and the
-/// virtio header.
-const RECEIVE_OVERHEAD: u32 = 128;
+/// Most octets before the Ethernet header in a slot: header, address, alignment, virtio header.
+const OVERHEAD: u32 = 128;
 /// The kernel allocates rings in blocks, of whole pages, which have up to 64 KiB. Larger ones are hard
 /// to get on a machine that has been running for long.
 const BLOCK: u32 = 65536;
-/// The smallest slot: it holds what Ethernet usually sends, whatever is received. The smallest ring
-/// of such slots is more than a block.
-const SMALLEST_SLOT: u32 = 2048;
+/// The smallest slot, with which the smallest ring is a block.
+const SMALLEST_SLOT: u32 = 1024;
 
-/// The shape of both rings.
+/// The shape of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     slot: u32,
@@ -41,13 +35,13 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// Rings of `frames` slots, a power of two from 64 on, that each hold a frame of `longest` octets.
+    /// A ring of `frames` slots, a power of two from 64 on, that each hold a frame of `longest` octets.
     pub(super) fn new(longest: u32, frames: u32) -> Self {
-        let slot = (longest + RECEIVE_OVERHEAD).next_power_of_two().max(SMALLEST_SLOT);
+        let slot = (longest + OVERHEAD).next_power_of_two().max(SMALLEST_SLOT);
         Self { slot, frames }
     }
 
-    /// Octets of one ring.
+    /// Octets of the ring.
     pub(super) fn length(&self) -> usize {
         self.slot as usize * self.frames as usize
     }
@@ -59,15 +53,15 @@ impl Geometry {
     }
 }
 
-/// Both rings of a socket. As slots and blocks are powers of two, slots follow each other without gaps.
+/// The ring of a socket. As slots and blocks are powers of two, slots follow each other without gaps.
 #[derive(Debug)]
-pub(super) struct Rings {
+pub(super) struct Ring {
     start: NonNull<u8>,
     geometry: Geometry,
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread, and only its owner accesses it.
-unsafe impl Send for Rings {}
+unsafe impl Send for Ring {}
 
 /// `struct tpacket2_hdr` behind its status.
 #[repr(C)]
@@ -83,7 +77,7 @@ struct Header {
     vlan_type: u16,
 }
 
-/// A frame in the receive ring.
+/// A frame in the ring.
 pub(super) struct Received<'a> {
     /// What the kernel captured of it, from the Ethernet header on, without a VLAN tag that was
     /// taken out.
@@ -96,16 +90,13 @@ pub(super) struct Received<'a> {
     pub(super) tag: Option<[u8; 4]>,
 }
 
-impl Rings {
+impl Ring {
     pub(super) fn new(socket: &Socket, geometry: Geometry) -> io::Result<Self> {
-        let request = geometry.request();
-        socket.set_receive_ring(&request)?;
-        socket.set_transmit_ring(&request)?;
-        socket.set_send_buffer(2 * geometry.length())?;
+        socket.set_receive_ring(&geometry.request())?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // Populated at once, so that no lane ever waits for a page.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
-        let (hint, length) = (std::ptr::null_mut(), 2 * geometry.length());
+        let (hint, length) = (std::ptr::null_mut(), geometry.length());
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process.
         let start =
             unsafe { rustix::mm::mmap(hint, length, protection, flags, socket.as_fd(), 0)? };
@@ -113,40 +104,25 @@ impl Rings {
         Ok(Self { start, geometry })
     }
 
-    /// Slots in each ring, minus one: positions are counted on and cut by it.
-    fn mask(&self) -> u32 {
-        self.geometry.frames - 1
-    }
-
-    /// The longest frame that fits into a transmit slot.
-    pub(super) fn transmit_room(&self) -> usize {
-        self.geometry.slot as usize - HEADER - virtio::LENGTH
-    }
-
-    fn receive_slot(&self, position: u32) -> NonNull<u8> {
-        let offset = (position & self.mask()) as usize * self.geometry.slot as usize;
-        // SAFETY: the position is below the number of slots, so the slot is inside the mapping.
-        unsafe { self.start.add(offset) }
-    }
-
-    fn transmit_slot(&self, position: u32) -> NonNull<u8> {
-        let offset = (position & self.mask()) as usize * self.geometry.slot as usize;
-        // SAFETY: as in `receive_slot`; the transmit ring follows the receive ring, in one mapping.
-        unsafe { self.start.add(self.geometry.length() + offset) }
+    /// The slot at a position; positions are counted on and cut by the number of slots.
+    fn slot(&self, position: u32) -> NonNull<u8> {
+        let number = position & (self.geometry.frames - 1);
+        // SAFETY: the number is below that of the slots, so the slot is inside the mapping.
+        unsafe { self.start.add(number as usize * self.geometry.slot as usize) }
     }
 
     /// The status word of a slot.
     fn status(&self, slot: NonNull<u8>) -> &AtomicU32 {
         // SAFETY: every slot begins with this word, aligned to the page or to a power of two of at
-        // least 128; the kernel accesses it at the same time, atomically; it lives as `self` does.
+        // least 1024; the kernel accesses it at the same time, atomically; it lives as `self` does.
         unsafe { AtomicU32::from_ptr(slot.cast().as_ptr()) }
     }
 
-    /// The frame at a position of the receive ring, if the kernel has put one there. It stays until
+    /// The frame at a position, if the kernel has put one there. It stays until
     /// [`give_back`](Self::give_back).
     #[inline]
     pub(super) fn received(&mut self, position: u32) -> Option<Received<'_>> {
-        let slot = self.receive_slot(position);
+        let slot = self.slot(position);
         let status = self.status(slot).load(Ordering::Acquire);
         if status & USER == 0 {
             return None;
@@ -167,62 +143,19 @@ impl Rings {
         Some(Received { bytes, whole, virtio, tag: tag(status, &header) })
     }
 
-    /// Gives a slot of the receive ring, which must be ours, back to the kernel.
+    /// Gives a slot, which must be ours, back to the kernel.
     #[inline]
     pub(super) fn give_back(&mut self, position: u32) {
-        self.status(self.receive_slot(position)).store(KERNEL, Ordering::Release);
-    }
-
-    /// Whether the slot at a position of the transmit ring is free.
-    #[inline]
-    pub(super) fn is_free(&self, position: u32) -> bool {
-        self.status(self.transmit_slot(position)).load(Ordering::Acquire) == KERNEL
-    }
-
-    /// Whether the slot still waits for a kick that sends it.
-    #[inline]
-    pub(super) fn is_waiting(&self, position: u32) -> bool {
-        self.status(self.transmit_slot(position)).load(Ordering::Acquire) == SEND_REQUEST
-    }
-
-    /// Writes a frame into a free slot, to be sent by the next kick. It is at most
-    /// [`transmit_room`](Self::transmit_room) octets; more would be cut off.
-    #[inline]
-    pub(super) fn request(&mut self, position: u32, virtio: [u8; virtio::LENGTH], frame: &[u8]) {
-        let slot = self.transmit_slot(position);
-        let length = frame.len().min(self.transmit_room());
-        let header = Header {
-            length: (virtio::LENGTH + length) as u32,
-            captured: 0,
-            mac: 0,
-            net: 0,
-            seconds: 0,
-            nanoseconds: 0,
-            vlan_tag: 0,
-            vlan_type: 0,
-        };
-        // SAFETY: all three lie inside the slot, which is free, so the kernel does not read it.
-        unsafe {
-            slot.add(4).cast().write(header);
-            slot.add(HEADER).cast().write(virtio);
-            let to = slot.add(HEADER + virtio::LENGTH).as_ptr();
-            std::ptr::copy_nonoverlapping(frame.as_ptr(), to, length);
-        }
-        self.status(slot).store(SEND_REQUEST, Ordering::Release);
-    }
-
-    /// Takes a request back. Not while a kick is going on, and only if it [waits](Self::is_waiting).
-    pub(super) fn withdraw(&mut self, position: u32) {
-        self.status(self.transmit_slot(position)).store(KERNEL, Ordering::Release);
+        self.status(self.slot(position)).store(KERNEL, Ordering::Release);
     }
 }
 
-impl Drop for Rings {
+impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: this is the whole mapping of `new`, and what points into it borrows `self`.
         // A failure could only leave it mapped.
         unsafe {
-            let _ = rustix::mm::munmap(self.start.as_ptr().cast(), 2 * self.geometry.length());
+            let _ = rustix::mm::munmap(self.start.as_ptr().cast(), self.geometry.length());
         }
     }
 }
@@ -245,7 +178,7 @@ mod tests {
         for (longest, frames) in [(64, 64), (1522, 2048), (9022, 1024), (65536, 64), (1900, 64)] {
             let geometry = Geometry::new(longest, frames);
             let RingRequest { block_size, blocks, frame_size, frames } = geometry.request();
-            assert!(frame_size >= longest + RECEIVE_OVERHEAD);
+            assert!(frame_size >= longest + OVERHEAD);
             assert_eq!(block_size % frame_size, 0);
             assert_eq!(block_size % 65536, 0);
             assert_eq!(block_size / frame_size * blocks, frames);
