@@ -18,8 +18,8 @@ pub(crate) struct Answers {
 }
 
 impl Answers {
-    /// At most `limit` packets of this sender on their way; after `timeout` nanoseconds in which none
-    /// has come back all of them are given up.
+    /// At most `limit` packets of this sender on their way; after `timeout` nanoseconds in which
+    /// none has come back all of them are given up.
     pub(crate) fn new(progress: Arc<Progress>, sender: usize, limit: u64, timeout: u64) -> Self {
         Self { progress, sender, limit, timeout, answered: 0, given_up: 0, moved_at: 0 }
     }
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_window_opens_with_answers_and_after_a_timeout() {
-        let progress = Arc::new(Progress::new(1));
+        let progress = Arc::new(Progress::new(1, 1));
         let mut answers = Answers::new(Arc::clone(&progress), 0, 4, 100);
         assert_eq!(answers.room(0, 1000), 4);
         answers.sent(1000);

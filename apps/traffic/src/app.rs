@@ -11,8 +11,10 @@ use crate::sink::{Sink, new_histogram};
 
 /// The timer for the next packet.
 const WAKE: u64 = 1;
+/// The timer for the end of the run, unless something has come meanwhile.
+const LINGER: u64 = 2;
 /// The timer for the end of the run.
-const END: u64 = 2;
+const END: u64 = 3;
 /// What is due sooner is waited for awake, in nanoseconds: a sleep may take so much longer.
 const AWAKE: u64 = 50_000;
 
@@ -35,18 +37,19 @@ pub struct Traffic {
     pub(crate) sink_port: PortId,
     /// Of a run that only receives.
     pub(crate) until: Option<Until>,
-    /// How long to wait after the last packet, in nanoseconds.
+    /// For how long nothing must come after the last packet, in nanoseconds.
     pub(crate) linger: u64,
     pub(crate) progress: Arc<Progress>,
     pub(crate) results: Arc<Mutex<Vec<LaneResult>>>,
     pub(crate) wake_at: Option<u64>,
+    /// Frames that had come when the linger timer was started.
+    pub(crate) arrivals_before: u64,
     pub(crate) begun: bool,
 }
 
 impl App for Traffic {
     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
         let now = now();
-        let before = self.sink.received.packets;
         for packet in packets {
             let verdict = if packet.port() == self.sink_port {
                 let partial = packet.partial_checksum().is_some();
@@ -56,10 +59,12 @@ impl App for Traffic {
             };
             packet.set_verdict(verdict);
         }
+        let received = self.sink.received.packets;
+        self.progress.publish(self.lane, self.sink.arrivals(), received);
         if let Some(Until { count: wanted @ 1.., .. }) = self.until
-            && self.progress.arrived(self.sink.received.packets - before, wanted)
+            && self.progress.has_received(wanted)
         {
-            self.end_after(self.linger, turn);
+            self.linger(turn);
         }
     }
 
@@ -69,15 +74,17 @@ impl App for Traffic {
             if let Some(Until { duration: duration @ 1.., .. }) = self.until
                 && self.lane == 0
             {
-                self.end_after(duration, turn);
+                self.start_timer(duration, END, turn);
             }
         }
         while let Some(key) = turn.expired() {
-            if key == END {
-                self.progress.set_complete();
-                turn.end();
-            } else {
-                self.wake_at = None;
+            match key {
+                LINGER if self.progress.arrivals() != self.arrivals_before => self.linger(turn),
+                LINGER | END => {
+                    self.progress.set_complete();
+                    turn.end();
+                }
+                _ => self.wake_at = None,
             }
         }
         if let Some(generator) = self.generator.as_mut().filter(|_| self.sending) {
@@ -87,7 +94,7 @@ impl App for Traffic {
                 Next::Done => {
                     self.sending = false;
                     if self.progress.sender_is_done() {
-                        self.end_after(self.linger, turn);
+                        self.linger(turn);
                     }
                 }
             }
@@ -109,9 +116,16 @@ impl Traffic {
         }
     }
 
-    fn end_after(&mut self, wait: u64, turn: &mut Turn) {
-        if !turn.start_timer(wait, END) {
-            turn.end();
+    /// Ends the run after a time in which nothing has come: a lane that was kept from running may
+    /// have frames waiting.
+    fn linger(&mut self, turn: &mut Turn) {
+        self.arrivals_before = self.progress.arrivals();
+        self.start_timer(self.linger, LINGER, turn);
+    }
+
+    fn start_timer(&mut self, after: u64, key: u64, turn: &mut Turn) {
+        if !turn.start_timer(after, key) {
+            turn.end(); // not reached: this application has few timers
         }
     }
 }
@@ -126,6 +140,7 @@ impl Drop for Traffic {
         let result = LaneResult {
             sent: generator.map(|generator| generator.sent).unwrap_or_default(),
             too_long: generator.map_or(0, |generator| generator.too_long),
+            skipped: generator.map_or(0, Generator::skipped),
             given_up: generator.map_or(0, Generator::given_up),
             received: sink.received,
             counts: sink.counts,

@@ -118,7 +118,8 @@ impl Generator {
             left,
             duration,
             ends_at: u64::MAX,
-            // Where both are set the run ends with the first; the latency counts after either share.
+            // Where both are set the run ends with the first; the latency counts after either
+            // share.
             warm_up_packets: if percent > 0 && count == 0 { u64::MAX } else { warm_up(left) },
             warm_up_share: warm_up(duration),
             warm_up_ends_at: u64::MAX,
@@ -148,6 +149,12 @@ impl Generator {
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.answers.as_ref().map_or(0, Answers::given_up)
+    }
+
+    /// Packets that were due but not sent, as the lane was late or the window full.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.pace.as_ref().map_or(0, Pace::skipped)
     }
 
     fn begin(&mut self, now: u64) {

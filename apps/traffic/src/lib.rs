@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod answers;
 pub mod app;
 pub mod generator;

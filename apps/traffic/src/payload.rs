@@ -110,8 +110,9 @@ fn name(run: u16) -> u64 {
     u64::from(MAGIC) << 48 | u64::from(run) << 32
 }
 
-/// A hash of all fields; that of other fields is equal once in 65,536 times. (Multiplication by odd
-/// numbers and xor with a shift of itself are both reversible, so no difference is lost on the way.)
+/// A hash of all fields; that of other fields is equal once in 65,536 times. (Multiplication by
+/// odd numbers and xor with a shift of itself are both reversible, so no difference is lost on the
+/// way.)
 #[inline]
 fn check(first: u64, second: u64, third: u16) -> u16 {
     let hash = (first | u64::from(third) << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -12,40 +12,45 @@ struct Answered {
     given_up_at: AtomicU64,
 }
 
-/// The state of a run that all lanes write: relaxed counters, and none of them for each packet unless
-/// the number of outstanding packets is limited.
+/// What one lane has seen. On cache lines of its own; only that lane writes it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Seen {
+    /// All frames of this program.
+    arrivals: AtomicU64,
+    /// Those received: intact, each once.
+    received: AtomicU64,
+}
+
+/// The state of a run that the lanes share. Each number has one writer; only where the number of
+/// outstanding packets is limited do lanes count answers for each other.
 #[derive(Debug)]
 pub struct Progress {
     answered: Box<[Answered]>,
+    seen: Box<[Seen]>,
     sending: AtomicUsize,
-    received: AtomicU64,
     ending: AtomicBool,
     complete: AtomicBool,
 }
 
 impl Progress {
-    /// A run in which `senders` lanes send.
+    /// A run of `lanes` lanes, of which `senders` send.
     #[must_use]
-    pub fn new(senders: usize) -> Self {
+    pub fn new(lanes: usize, senders: usize) -> Self {
         Self {
             answered: (0..senders).map(|_| Answered::default()).collect(),
+            seen: (0..lanes).map(|_| Seen::default()).collect(),
             sending: AtomicUsize::new(senders),
-            received: AtomicU64::new(0),
             ending: AtomicBool::new(false),
             complete: AtomicBool::new(false),
         }
     }
 
-    /// The sender of a flow.
-    #[inline]
-    fn of(&self, flow: u16) -> Option<&Answered> {
-        self.answered.get(usize::from(flow) % self.answered.len().max(1))
-    }
-
-    /// A frame of `flow` that was sent at `sent` has come back.
+    /// A frame of `flow` that was sent at `sent` has come back. (Flows go round over the senders.)
     #[inline]
     pub fn answer(&self, flow: u16, sent: u64) {
-        let Some(answered) = self.of(flow) else { return };
+        let senders = self.answered.len().max(1);
+        let Some(answered) = self.answered.get(usize::from(flow) % senders) else { return };
         if sent > answered.given_up_at.load(Ordering::Relaxed) {
             answered.count.fetch_add(1, Ordering::Relaxed);
         }
@@ -67,9 +72,22 @@ impl Progress {
         self.sending.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
-    /// `packets` more have arrived; true when that makes `wanted`, once.
-    pub(crate) fn arrived(&self, packets: u64, wanted: u64) -> bool {
-        let received = self.received.fetch_add(packets, Ordering::Relaxed) + packets;
+    /// What the lane has seen so far.
+    #[inline]
+    pub(crate) fn publish(&self, lane: usize, arrivals: u64, received: u64) {
+        self.seen[lane].arrivals.store(arrivals, Ordering::Relaxed);
+        self.seen[lane].received.store(received, Ordering::Relaxed);
+    }
+
+    /// Frames of this program that have arrived at any lane.
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.seen.iter().map(|seen| seen.arrivals.load(Ordering::Relaxed)).sum()
+    }
+
+    /// True when all lanes together have received `wanted` frames; to one of them, and once.
+    pub(crate) fn has_received(&self, wanted: u64) -> bool {
+        let received: u64 =
+            self.seen.iter().map(|seen| seen.received.load(Ordering::Relaxed)).sum();
         received >= wanted && !self.ending.swap(true, Ordering::Relaxed)
     }
 

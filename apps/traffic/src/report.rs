@@ -14,6 +14,8 @@ pub struct LaneResult {
     pub sent: Tally,
     /// Not sent: longer than the lane's frames.
     pub too_long: u64,
+    /// Due by the rate, but not sent in time.
+    pub skipped: u64,
     /// On their way for longer than the answer timeout.
     pub given_up: u64,
     /// Came back or in, once at least.
@@ -34,8 +36,8 @@ pub struct Report {
     pub mode: Mode,
     /// The number of the run.
     pub run: u16,
-    /// Whether the run came to its end, rather than being interrupted: then what was on its way counts
-    /// as lost.
+    /// Whether the run came to its end, rather than being interrupted: then what was on its way
+    /// counts as lost.
     pub complete: bool,
     /// Lanes that ran.
     pub lanes: usize,
@@ -46,6 +48,9 @@ pub struct Report {
     /// Sent; absent with `receive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent: Option<Direction>,
+    /// Packets that were due by the rate but not sent: the lane was kept from running for longer
+    /// than a burst takes, or waited for answers.
+    pub skipped_packets: u64,
     /// Packets not sent because they are longer than the lane's frames.
     pub too_long_packets: u64,
     /// Packets that were on their way for longer than the answer timeout; they may still have come.
@@ -76,8 +81,8 @@ pub struct Received {
     /// Intact, each once.
     #[serde(flatten)]
     pub direction: Direction,
-    /// Sent, but neither received nor corrupted. With `receive`: the gaps between the numbers; what is
-    /// missing after the last one is not known.
+    /// Sent, but neither received nor corrupted. With `receive`: the gaps between the numbers;
+    /// what is missing after the last one is not known.
     pub lost_packets: u64,
     /// Of a million sent.
     pub lost_ppm: f64,
@@ -95,8 +100,8 @@ pub struct Received {
     pub foreign_packets: u64,
     /// Sent in the future: the sender's clock is another.
     pub clock_skew_packets: u64,
-    /// Flows that arrived at more than one lane: what was duplicated or reordered between lanes is not
-    /// seen, and lost packets may hide behind such duplicates.
+    /// Flows that arrived at more than one lane: what was duplicated or reordered between lanes is
+    /// not seen, and lost packets may hide behind such duplicates.
     pub split_flows: usize,
     /// From sending to arrival; absent when there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,6 +137,7 @@ impl Report {
             flows: settings.flows.count as usize,
             wanted_packets_per_second: settings.rate_packets_per_second,
             sent: settings.sends().then(|| Direction::new(sent)),
+            skipped_packets: lanes.iter().map(|lane| lane.skipped).sum(),
             too_long_packets: lanes.iter().map(|lane| lane.too_long).sum(),
             given_up_packets: lanes.iter().map(|lane| lane.given_up).sum(),
             received: settings.receives().then(|| {

@@ -36,7 +36,7 @@ impl Shared {
         let plan = Arc::new(Plan::new(&settings)?);
         let senders = senders(&settings, lanes);
         let number = settings.run.unwrap_or_else(|| RandomState::new().hash_one(0) as u16);
-        let progress = Arc::new(Progress::new(senders));
+        let progress = Arc::new(Progress::new(lanes, senders));
         Ok(Self { settings, number, plan, progress, senders })
     }
 }
@@ -57,8 +57,8 @@ fn senders(settings: &Settings, lanes: usize) -> usize {
 }
 
 impl Run {
-    /// The application of lane `lane` of `lanes`; all lanes have the same `settings`. `port` finds a
-    /// port by its name.
+    /// The application of lane `lane` of `lanes`; all lanes have the same `settings`. `port` finds
+    /// a port by its name.
     ///
     /// # Errors
     /// Says which setting is not allowed.
@@ -104,6 +104,7 @@ impl Run {
             progress: Arc::clone(progress),
             results: Arc::clone(&self.results),
             wake_at: None,
+            arrivals_before: 0,
             begun: false,
         })
     }

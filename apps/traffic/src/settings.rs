@@ -18,8 +18,8 @@ pub struct Settings {
     pub port: String,
     /// With `one-way`, the name of the port that frames arrive at.
     pub sink_port: Option<String>,
-    /// The number of the run, which every frame carries; drawn by lot when absent. A `receive` needs
-    /// the one that its `send` has.
+    /// The number of the run, which every frame carries; drawn by lot when absent. A `receive`
+    /// needs the one that its `send` has.
     pub run: Option<u16>,
     /// The flows.
     #[serde(default)]
@@ -31,8 +31,8 @@ pub struct Settings {
     /// Packets a second over all lanes; 0 is as fast as possible.
     #[serde(default)]
     pub rate_packets_per_second: u64,
-    /// The most frames on their way at a time over all lanes: a new one leaves when another has come
-    /// back. 0 is no such limit, 1 is ping-pong.
+    /// The most frames on their way at a time over all lanes: a new one leaves when another has
+    /// come back. 0 is no such limit, 1 is ping-pong.
     #[serde(default)]
     pub outstanding_packets: u64,
     /// With `outstanding-packets`: when nothing has come back for so long, all that is on its way
@@ -45,14 +45,16 @@ pub struct Settings {
     /// How long to send, or with `receive` to wait; 0 is until `count-packets` or a signal.
     #[serde(default)]
     pub duration_ms: u64,
-    /// How long to collect late frames after the last was sent.
+    /// How long to collect late frames after the last was sent: the run ends when nothing has come
+    /// for so long.
     #[serde(default = "default_linger")]
     pub linger_ms: u64,
-    /// The share of the packets, or of the duration, at the start whose latency does not count, 0 to
-    /// 90. Needs `count-packets` or `duration-ms`.
+    /// The share of the packets, or of the duration, at the start whose latency does not count, 0
+    /// to 90. Needs `count-packets` or `duration-ms`.
     #[serde(default)]
     pub warm_up_percent: u8,
-    /// The most packets sent at once, 1 to 1024 (a lane's `burst` limits it too).
+    /// The most packets sent at once, 1 to 1024, also when the lane was late (in a turn, a lane's
+    /// `burst` limits it too).
     #[serde(default = "default_burst")]
     pub burst_packets: u16,
     /// How far back in a flow a late frame is told from a duplicate: a power of two, 64 to 65536.
@@ -267,52 +269,4 @@ where
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(text: &str) -> Result<Settings, String> {
-        let settings: Settings = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        settings.check().map_err(|error| error.to_string())?;
-        Ok(settings)
-    }
-
-    #[test]
-    fn one_key_is_enough() {
-        let settings = read(r#"{"port": "wire"}"#).unwrap();
-        assert_eq!((settings.mode, settings.flows.count), (Mode::RoundTrip, 1));
-        assert_eq!(settings.frame_bytes, FrameBytes::One(60));
-    }
-
-    #[test]
-    fn frame_bytes_are_written_in_three_ways() {
-        let bytes = |text: &str| {
-            read(&format!(r#"{{"port": "wire", "frame-bytes": {text}}}"#))
-                .map(|settings| settings.frame_bytes)
-        };
-        assert_eq!(bytes("128"), Ok(FrameBytes::One(128)));
-        assert_eq!(bytes("[60, 1514]"), Ok(FrameBytes::List(vec![60, 1514])));
-        assert_eq!(bytes(r#""imix""#), Ok(FrameBytes::Named(Mix::Imix)));
-        assert!(bytes(r#""inix""#).unwrap_err().contains("a list of such numbers, or \"imix\""));
-    }
-
-    #[test]
-    fn what_cannot_be_meant_is_refused_by_name() {
-        for (text, expected) in [
-            (r#"{"port": "a", "mode": "one-way"}"#, "app.sink-port: `one-way` needs"),
-            (r#"{"port": "a", "sink-port": "b"}"#, "app.sink-port: only `one-way`"),
-            (r#"{"port": "a", "mode": "receive"}"#, "app.run: `receive` needs"),
-            (r#"{"port": "a", "mode": "send", "outstanding-packets": 1}"#, "app.outstanding"),
-            (r#"{"port": "a", "outstanding-packets": 1, "answer-timeout-ms": 0}"#, "app.answer"),
-            (r#"{"port": "a", "burst-packets": 0}"#, "app.burst-packets: is 0"),
-            (r#"{"port": "a", "window-packets": 100}"#, "app.window-packets: is 100"),
-            (r#"{"port": "a", "warm-up-percent": 10}"#, "app.warm-up-percent: is a share"),
-            (r#"{"port": "a", "count-packets": 9, "warm-up-percent": 91}"#, "app.warm-up-percent"),
-            (r#"{"port": "a", "rate": 1}"#, "unknown field `rate`"),
-            (r#"{"port": "a", "flows": {"counts": 1}}"#, "unknown field `counts`"),
-            (r#"{"port": "a", "flows": {"source-mac": "1"}}"#, "not a MAC address"),
-        ] {
-            let error = read(text).unwrap_err();
-            assert!(error.contains(expected), "{text}: {error}");
-        }
-    }
-}
+mod tests;

@@ -94,6 +94,14 @@ impl Sink {
         Self { answers: Some(progress), ..self }
     }
 
+    /// Frames of this program so far, whatever became of them.
+    #[inline]
+    #[must_use]
+    pub fn arrivals(&self) -> u64 {
+        let Counts { duplicated, corrupted, ancient, other_runs, .. } = self.counts;
+        self.received.packets + duplicated + corrupted + ancient + other_runs
+    }
+
     /// For each flow, one more than the highest number that came.
     #[must_use]
     pub fn expected(&self) -> &[u64] {

@@ -25,6 +25,9 @@ impl fmt::Display for Report {
                 writeln!(f, "  {:<12}{:>14}  {:>14} packets/s", "wanted", "", quantity(wanted))?;
             }
         }
+        if self.skipped_packets > 0 {
+            row(f, "skipped", self.skipped_packets, "due, but the lane was late")?;
+        }
         if self.too_long_packets > 0 {
             row(f, "too long", self.too_long_packets, "not sent: raise lanes.frame-size")?;
         }
@@ -71,7 +74,8 @@ fn write_latency(f: &mut fmt::Formatter<'_>, latency: Latency) -> fmt::Result {
     ] {
         write!(f, "  {name} {}", microseconds(value))?;
     }
-    writeln!(f, "  mean {:.3}  ({} samples)", latency.mean_ns / 1e3, latency.samples)
+    writeln!(f)?;
+    row(f, "samples", latency.samples, &format!("mean {:.3} us", latency.mean_ns / 1e3))
 }
 
 fn direction(f: &mut fmt::Formatter<'_>, name: &str, direction: Direction) -> fmt::Result {

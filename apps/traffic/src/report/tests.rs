@@ -15,6 +15,7 @@ fn lane(sent: u64, received: u64, counts: Counts, expected: &[u64]) -> LaneResul
     (0..received).for_each(|n| latency.saturating_record(1000 + n % 100));
     LaneResult {
         sent: tally(sent, 1_000_000),
+        skipped: 0,
         too_long: 0,
         given_up: 0,
         received: tally(received, 1_000_000),
@@ -75,7 +76,8 @@ traffic: round trip, run 5, flows 1, lanes 1
   reordered                0
   corrupted                0
   foreign                  3  left to Linux
-  latency us    min 1.000  p50 1.049  p90 1.089  p99 1.098  p99.9 1.099  max 1.099  mean 1.050  (1000 samples)
+  latency us    min 1.000  p50 1.049  p90 1.089  p99 1.098  p99.9 1.099  max 1.099
+  samples               1000  mean 1.050 us
 ";
     assert_eq!(report.to_string(), expected);
 }
