@@ -12,9 +12,9 @@ use super::{fact, size};
 /// The oldest kernel that Fastlane runs on.
 const OLDEST_KERNEL: (u32, u32) = (6, 1);
 
-/// The memory that a lane locks with AF_XDP when nothing else is written: 4096 frames of 2048
+/// The memory that a lane locks with AF_XDP when nothing else is written: 8192 frames of 2048
 /// bytes.
-const DEFAULT_POOL: u64 = 4096 * 2048;
+const DEFAULT_POOL: u64 = 8192 * 2048;
 
 /// What this process finds.
 #[derive(Debug, Serialize)]
