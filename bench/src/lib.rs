@@ -3,12 +3,13 @@
 //! Contenders run in alternating slices of one run; what counts is CPU time per packet, as a ratio or
 //! a difference with its interval. The rivals are written in C without a type of the framework.
 
-#[allow(unsafe_code)]
+pub mod echo;
 mod ffi;
 pub mod instructions;
 pub mod memory;
 pub mod slices;
 pub mod statistics;
+pub mod veth;
 
 /// An error in a few words; benchmarks end at the first.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -53,11 +53,15 @@ impl<A: App> MemoryLane<A> {
     pub fn new(app: A, burst: usize) -> Result<Self> {
         let frames = FRAMES as usize;
         let memory = SharedMemory::create("bench-memory", frames * FRAME_SIZE)?;
-        let mut pool = Pool::new(memory, FRAME_SIZE, HEADROOM).ok_or("the frame size is refused")?;
+        let mut pool =
+            Pool::new(memory, FRAME_SIZE, HEADROOM).ok_or("the frame size is refused")?;
         let queue = Memory::filled(PortId(0), &mut pool, frames, &frame(60))?;
         let counters = Counters::create(1, 1)?;
-        let ports =
-            vec![Port { queues: vec![Box::new(queue)], kernel: None, counters: counters.port(0, 0) }];
+        let ports = vec![Port {
+            queues: vec![Box::new(queue)],
+            kernel: None,
+            counters: counters.port(0, 0),
+        }];
         let idle = Idle::Busy;
         let parts =
             LaneParts { pool, ports, counters: counters.lane(0), burst, kernel_budget: 64, idle };

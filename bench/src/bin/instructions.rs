@@ -41,7 +41,8 @@ fn measure() -> Result<()> {
         let each = (many - few) as f64 / PACKETS as f64;
         counts.insert(name(burst), (each * 10.0).round() / 10.0);
     }
-    let measured = Committed { packets: PACKETS, instructions_per_packet: counts, ..Committed::default() };
+    let measured =
+        Committed { packets: PACKETS, instructions_per_packet: counts, ..Committed::default() };
     println!("{}", serde_json::to_string_pretty(&measured)?);
     Ok(())
 }
@@ -58,7 +59,8 @@ fn instructions(packets: u64, burst: usize) -> Result<u64> {
     if !output.status.success() {
         return Err(format!("valgrind failed: {report}").into());
     }
-    let refs = report.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
+    let refs =
+        report.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
     let (_, count) = refs.ok_or_else(|| format!("no `I refs` in what valgrind said: {report}"))?;
     Ok(count.trim().replace(',', "").parse()?)
 }
