@@ -2,10 +2,9 @@
 //!
 //! A case makes a port of the driver under test, turns its lanes in the test's own thread, and plays
 //! the peer. So nothing is left to chance but the driver and its device: a case counts turns, not
-//! time; the only time limit is [`PATIENCE`], after which a frame is said to be lost. Frames are
-//! numbered, so losses, duplicates, reorderings and frames of an earlier test are told apart.
-
-use std::time::Duration;
+//! time; the only time limit is [`Rig::PATIENCE`](crate::Rig::PATIENCE), after which a frame is said
+//! to be lost. Frames are numbered, so losses, duplicates, reorderings and frames of an earlier test
+//! are told apart.
 
 mod basket;
 mod bench;
@@ -34,9 +33,6 @@ pub use tail::{
     bursts_of_every_size, no_tail_is_stranded_at_burst_32, no_tail_is_stranded_at_burst_256,
     no_tail_is_stranded_from_another_port, one_frame_waits_for_no_other,
 };
-
-/// How long nothing may happen before a frame counts as lost: far longer than any device takes.
-pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Instantiates the suite: one `#[test]` for each case, in a module of the given name.
 ///

@@ -83,6 +83,8 @@ pub trait Rig: Sized {
     const SHORTEST: usize = 14;
     /// The longest frame that passes with a [`Spec::frame_size`] of 2048, without check sequence.
     const LONGEST: usize = 1514;
+    /// How long nothing may happen before a frame counts as lost: far longer than any device takes.
+    const PATIENCE: Duration = Duration::from_secs(5);
     /// Queues that the device can have: the case of several lanes takes up to four.
     const QUEUES: usize = 1;
     /// There is a way into Linux: [`kernel`](Self::kernel) answers when the case asks for it.

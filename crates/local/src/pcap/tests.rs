@@ -237,6 +237,18 @@ fn partial_checksums_are_completed_and_empty_packets_not_written() {
     assert_eq!(pool.free(), 3);
 }
 
+#[test]
+fn a_burst_longer_than_the_space_is_written_in_parts() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut writer = Writer::new(file.reopen().unwrap()).unwrap();
+    let frames: Vec<_> = (0..1000).map(|number| vec![number as u8; 1000 + number % 5]).collect();
+    frames.iter().for_each(|frame| writer.add(frame, write::now()));
+    assert!(file.as_file().metadata().unwrap().len() > 500_000);
+    writer.write_out();
+    assert_eq!(writer.lost(), 0);
+    assert!(contents(&std::fs::read(file.path()).unwrap()).unwrap() == frames);
+}
+
 fn some_file() -> impl Strategy<Value = Vec<u8>> {
     let frames = prop::collection::vec(prop::collection::vec(any::<u8>(), 1..80), 0..6);
     (frames, any::<bool>(), any::<bool>()).prop_map(|(frames, big, classic)| {
@@ -282,7 +294,7 @@ proptest! {
     /// What was written is read again.
     #[test]
     fn written_frames_are_read_again(
-        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..3000), 0..40),
+        frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..200), 0..12),
     ) {
         let file = tempfile::NamedTempFile::new().unwrap();
         let mut writer = Writer::new(file.reopen().unwrap()).unwrap();

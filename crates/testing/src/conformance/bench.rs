@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use fastlane_core::{Idle, Lane, LaneParts, Port, now};
 use fastlane_table::counters::{Counters, PortCounter};
 
-use super::PATIENCE;
 use super::basket::{Basket, Contents};
 use super::labeller::{BASKET, Label, Labeller};
 use super::receipt::Receipt;
@@ -62,7 +61,7 @@ impl<R: Rig> Bench<R> {
             label,
             next: 0,
             window: R::BURST,
-            patience: PATIENCE,
+            patience: R::PATIENCE,
             at_peer: Receipt::default(),
             at_basket: Receipt::default(),
             at_kernel: Receipt::default(),

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use fastlane_table::counters::PortCounter;
 
-use super::PATIENCE;
 use super::bench::{Bench, Entry, not_for_this_rig};
 use super::labeller;
 use crate::frame::swap;
@@ -19,7 +18,7 @@ pub fn runts_pass<R: Rig>() {
         let mut expected = sent.clone();
         swap(&mut expected);
         assert!(bench.rig.peer().send(&sent), "the peer cannot send {length} bytes");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + R::PATIENCE;
         let came = loop {
             assert!(Instant::now() < end, "a frame of {length} bytes does not come back");
             bench.turn();

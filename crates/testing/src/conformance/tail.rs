@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use fastlane_table::counters::PortCounter;
 
-use super::PATIENCE;
 use super::bench::{Bench, Entry};
 use super::labeller;
 use crate::{Rig, Spec};
@@ -74,7 +73,7 @@ pub fn one_frame_waits_for_no_other<R: Rig>() {
         }
         bench.collect(Duration::ZERO);
         if bench.at_peer.distinct() == 0 {
-            bench.collect(PATIENCE); // without another turn
+            bench.collect(R::PATIENCE); // without another turn
         }
         bench.at_peer.assert_complete(&format!("frame {round}, {TURNS} turns after it arrived"));
     }

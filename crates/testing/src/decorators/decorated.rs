@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::net::UdpSocket;
+use std::time::Duration;
 
 use fastlane_core::Queue;
 
@@ -34,6 +35,7 @@ impl<R: Rig, D: Decorate> Rig for Decorated<R, D> {
     const BURST: usize = R::BURST;
     const SHORTEST: usize = R::SHORTEST;
     const LONGEST: usize = R::LONGEST;
+    const PATIENCE: Duration = R::PATIENCE;
     const QUEUES: usize = R::QUEUES;
     const HAS_KERNEL: bool = R::HAS_KERNEL;
     const HAS_SOCKET: bool = R::HAS_SOCKET;

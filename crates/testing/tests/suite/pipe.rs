@@ -98,6 +98,7 @@ impl Peer for Ends {
 impl Rig for PipeRig {
     const LOSSLESS: bool = true;
     const LONGEST: usize = 2048 - 64 - 192;
+    const PATIENCE: Duration = Duration::from_millis(500);
     const QUEUES: usize = 4;
 
     fn open(spec: &Spec) -> Option<Self> {
