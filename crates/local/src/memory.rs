@@ -38,8 +38,8 @@ pub enum Error {
 /// A loop: what is transmitted is received again, in order. Packets pass by moving their 32 bytes;
 /// the frames are not touched.
 ///
-/// The packets that wait here hold frames of the lane's pool until [`Queue::close`]. A partial checksum
-/// stays partial: no packet leaves.
+/// The packets that wait here hold frames of the lane's pool until [`Queue::close`]. A partial
+/// checksum stays partial: no packet leaves.
 #[derive(Debug)]
 pub struct Memory {
     port: PortId,
@@ -58,9 +58,9 @@ impl Memory {
         Self { port, waiting, capacity, source: 0, frame: Box::default() }
     }
 
-    /// A source without end: a loop that holds `frames` copies of `frame`. Those that the application
-    /// sends back come again as they are; for those that it sends elsewhere or drops, new copies are
-    /// made as soon as the pool has frames.
+    /// A source without end: a loop that holds `frames` copies of `frame`. Those that the
+    /// application sends back come again as they are; for those that it sends elsewhere or drops,
+    /// new copies are made as soon as the pool has frames.
     ///
     /// # Errors
     /// When the frame does not fit the pool's frames, or the pool has not so many free.

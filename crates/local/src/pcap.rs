@@ -1,8 +1,9 @@
 //! Capture files as a port: for tests and for looking at what an application does.
 //!
-//! What is received comes from a file in the classic pcap format or in pcapng, which is read and checked
-//! as a whole when the port is opened. What is sent goes to a pcapng file with nanosecond timestamps.
-//! The lane's own thread writes it, and waits for the file system: not for a lane that must keep up.
+//! What is received comes from a file in the classic pcap format or in pcapng, which is read and
+//! checked as a whole when the port is opened. What is sent goes to a pcapng file with nanosecond
+//! timestamps. The lane's own thread writes it, and waits for the file system: not for a lane that
+//! must keep up.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -95,7 +96,8 @@ pub struct Pcap {
     file: Vec<u8>,
     frames: Vec<Place>,
     next: usize,
-    /// Passes through the frames that are still to begin, this one included; `u64::MAX` is for ever.
+    /// Passes through the frames that are still to begin, this one included; `u64::MAX` is for
+    /// ever.
     passes: u64,
     writer: Option<Writer>,
     statistics: Statistics,
@@ -104,8 +106,8 @@ pub struct Pcap {
 /// Opens a pcap port: reads and checks the one file, makes the other.
 ///
 /// # Errors
-/// When a file cannot be read or made, or is no capture of Ethernet frames; the error names the file
-/// and the byte.
+/// When a file cannot be read or made, or is no capture of Ethernet frames; the error names the
+/// file and the byte.
 pub fn open(settings: &PcapSettings, port: PortId) -> Result<Pcap, Error> {
     let PcapSettings { read, write, repeat } = settings;
     if read.is_none() && write.is_none() {

@@ -1,8 +1,8 @@
 //! A port between two lanes.
 //!
-//! The sender lends its frames: the ring carries where a packet lies, the receiver copies it into a frame
-//! of its own pool, and the sender takes its frame back once the ring says so. A frame never changes
-//! its pool, and nothing is lost: full is full.
+//! The sender lends its frames: the ring carries where a packet lies, the receiver copies it into a
+//! frame of its own pool, and the sender takes its frame back once the ring says so. A frame never
+//! changes its pool, and nothing is lost: full is full.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -26,8 +26,8 @@ pub struct RingQueue {
     statistics: Statistics,
 }
 
-/// Both ends of a ring: the queues of `port_a` in one lane and of `port_b` in another (or in the same).
-/// Each direction holds `capacity` packets, at least one.
+/// Both ends of a ring: the queues of `port_a` in one lane and of `port_b` in another (or in the
+/// same). Each direction holds `capacity` packets, at least one.
 ///
 /// When one end is closed, what it had not read yet comes back to the sender, which counts it as
 /// `transmit_error`; from then on the other end takes nothing more.

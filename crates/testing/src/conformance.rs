@@ -1,10 +1,10 @@
 //! The suite that every driver passes.
 //!
-//! A case makes a port of the driver under test, turns its lanes in the test's own thread, and plays
-//! the peer. So nothing is left to chance but the driver and its device: a case counts turns, not
-//! time; the only time limit is [`Rig::PATIENCE`](crate::Rig::PATIENCE), after which a frame is said
-//! to be lost. Frames are numbered, so losses, duplicates, reorderings and frames of an earlier test
-//! are told apart.
+//! A case makes a port of the driver under test, turns its lanes in the test's own thread, and
+//! plays the peer. So nothing is left to chance but the driver and its device: a case counts turns,
+//! not time; the only time limit is [`Rig::PATIENCE`](crate::Rig::PATIENCE), after which a frame is
+//! said to be lost. Frames are numbered, so losses, duplicates, reorderings and frames of an
+//! earlier test are told apart.
 
 mod basket;
 mod bench;

@@ -33,8 +33,8 @@ impl Default for Addresses {
     }
 }
 
-/// Which frame it is: of which test, and the how many-th. A frame of an earlier test is told from one
-/// of this test, a second one from the first.
+/// Which frame it is: of which test, and the how many-th. A frame of an earlier test is told from
+/// one of this test, a second one from the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Differs from test to test.
@@ -91,8 +91,8 @@ impl Tag {
         end == rest.len() || rest.len() <= padding && rest[end..].iter().all(|byte| *byte == 0)
     }
 
-    /// A UDP datagram in an Ethernet frame of `length` bytes, with valid checksums, whose source port
-    /// changes with the sequence number so that devices spread the frames over their queues.
+    /// A UDP datagram in an Ethernet frame of `length` bytes, with valid checksums, whose source
+    /// port changes with the sequence number so that devices spread the frames over their queues.
     ///
     /// # Panics
     /// When `length` is less than [`Tag::SHORTEST`] or more than an IPv4 packet.

@@ -1,10 +1,11 @@
 //! What the tests of the drivers share: a dev-dependency, never part of a program.
 //!
-//! * [`conformance`]: the suite that every driver passes; a driver implements [`Rig`] and writes one
-//!   line, [`conformance!`].
+//! * [`conformance`]: the suite that every driver passes; a driver implements [`Rig`] and writes
+//!   one line, [`conformance!`].
 //! * [`decorators`]: queues around queues that lose, note or keep what passes.
 //! * [`namespace`]: network namespaces, veth pairs, raw sockets as peers.
-//! * [`skip`]: a test that this machine cannot run says so, by name, and fails unless that is allowed.
+//! * [`skip`]: a test that this machine cannot run says so, by name, and fails unless that is
+//!   allowed.
 
 #![deny(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! Network namespaces of one test, and what is inside.
 //!
-//! A namespace belongs to the thread that made it, to the threads and processes that this one starts
-//! from then on, and is gone with the last of them: nothing has to be removed. The machine's own
-//! interfaces are not in it.
+//! A namespace belongs to the thread that made it, to the threads and processes that this one
+//! starts from then on, and is gone with the last of them: nothing has to be removed. The machine's
+//! own interfaces are not in it.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::process::Command;
@@ -52,8 +52,8 @@ pub fn command(program: &str, arguments: &str) -> String {
 
 /// Makes a pair of veth interfaces with so many queues on both ends, and brings them up.
 ///
-/// They have the default [`Addresses`], `name` that of the device. Neither has an IP address, and Linux
-/// sends nothing on its own, so that counts are exact.
+/// They have the default [`Addresses`], `name` that of the device. Neither has an IP address, and
+/// Linux sends nothing on its own, so that counts are exact.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -75,8 +75,8 @@ pub fn veth(name: &str, peer: &str, queues: usize) -> Addresses {
     addresses
 }
 
-/// Waits until an interface that was brought up has its carrier. Linux sends nothing before, and notices
-/// the carrier on its own time.
+/// Waits until an interface that was brought up has its carrier. Linux sends nothing before, and
+/// notices the carrier on its own time.
 ///
 /// # Panics
 /// When it takes longer than five seconds.

@@ -71,8 +71,8 @@ pub trait Peer {
 
 /// A driver under test: a device of its own for each test, with a peer at its other end.
 ///
-/// Everything is called from one thread, in which the test made its network namespace, if it has one.
-/// A rig removes what it made when it is dropped.
+/// Everything is called from one thread, in which the test made its network namespace, if it has
+/// one. A rig removes what it made when it is dropped.
 pub trait Rig: Sized {
     /// Nothing may be lost, at any speed.
     const LOSSLESS: bool = false;
@@ -100,20 +100,20 @@ pub trait Rig: Sized {
     /// this machine cannot.
     fn open(spec: &Spec) -> Option<Self>;
 
-    /// Opens the port: an entry for each of `spec.lanes`. Called again, with the same `spec`, at once
-    /// after all queues of the first call were closed and dropped.
+    /// Opens the port: an entry for each of `spec.lanes`. Called again, with the same `spec`, at
+    /// once after all queues of the first call were closed and dropped.
     fn lanes(&mut self, spec: &Spec) -> Vec<LaneRig>;
 
     /// The peer.
     fn peer(&mut self) -> &mut dyn Peer;
 
     /// Linux behind the port, when [`Spec::kernel`] was asked for: its `receive` returns what the
-    /// application labelled `Kernel`. Its `send` sends as Linux, through the kernel peer of the port;
-    /// false where Linux does not send through the lane.
+    /// application labelled `Kernel`. Its `send` sends as Linux, through the kernel peer of the
+    /// port; false where Linux does not send through the lane.
     ///
     /// The frames for it are IPv4 UDP to [`DEVICE_IP`](crate::DEVICE_IP), port
-    /// [`UDP_PORT`](crate::UDP_PORT), from [`STRANGER_IP`](crate::STRANGER_IP), so a socket bound to
-    /// the interface will do.
+    /// [`UDP_PORT`](crate::UDP_PORT), from [`STRANGER_IP`](crate::STRANGER_IP), so a socket bound
+    /// to the interface will do.
     fn kernel(&mut self) -> Option<&mut dyn Peer> {
         None
     }

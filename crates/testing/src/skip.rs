@@ -1,6 +1,7 @@
 //! Tests that a machine cannot run.
 
-/// Says on standard error that the test `name` is skipped and why, and returns so that the test can.
+/// Says on standard error that the test `name` is skipped and why, and returns so that the test
+/// can.
 ///
 /// # Panics
 /// Unless the environment variable `FASTLANE_SKIPS` allows it: names separated by commas, each also

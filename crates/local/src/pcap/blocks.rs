@@ -23,8 +23,8 @@ struct Section {
     snap_length: u32,
 }
 
-/// Where the frames are. Times and interfaces are not kept; unknown blocks are skipped, as the format
-/// asks for.
+/// Where the frames are. Times and interfaces are not kept; unknown blocks are skipped, as the
+/// format asks for.
 pub(super) fn parse(file: &[u8]) -> Result<Vec<Place>, Fault> {
     let mut file = Cursor::new(file, Order::Little);
     let (mut frames, mut section) = (Vec::new(), Section::default());

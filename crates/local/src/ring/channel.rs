@@ -1,10 +1,11 @@
 //! One direction of a ring: descriptors of lent packets, for one producer and one consumer.
 //!
-//! Who may read a lent packet is settled by two flags, as in Dekker's algorithm. The consumer says that
-//! it reads and then looks whether the producer has closed; the producer closes and then looks whether
-//! the consumer reads. In the single order of these four sequentially consistent accesses one of them
-//! sees the other: either the consumer reads nothing any more, or the producer waits until it has
-//! done. The indices count up without end; a place is an index modulo the length, a power of two.
+//! Who may read a lent packet is settled by two flags, as in Dekker's algorithm. The consumer says
+//! that it reads and then looks whether the producer has closed; the producer closes and then looks
+//! whether the consumer reads. In the single order of these four sequentially consistent accesses
+//! one of them sees the other: either the consumer reads nothing any more, or the producer waits
+//! until it has done. The indices count up without end; a place is an index modulo the length, a
+//! power of two.
 #![allow(unsafe_code, reason = "memory that two threads take turns with; each block says why")]
 
 use std::cell::UnsafeCell;
@@ -42,10 +43,10 @@ struct Shared {
     places: Box<[UnsafeCell<Descriptor>]>,
 }
 
-// SAFETY: a place is written by the producer alone while its index is not below `produced`, and read
-// by the consumer alone while it is between `consumed` and `produced`; the indices are passed on by
-// release and acquire. `Producer` and `Consumer` exist once each and take `&mut self`. What the
-// descriptors point to is lent as the module says.
+// SAFETY: a place is written by the producer alone while its index is not below `produced`, and
+// read by the consumer alone while it is between `consumed` and `produced`; the indices are passed
+// on by release and acquire. `Producer` and `Consumer` exist once each and take `&mut self`. What
+// the descriptors point to is lent as the module says.
 unsafe impl Sync for Shared {}
 // SAFETY: as above; a descriptor is not tied to a thread.
 unsafe impl Send for Shared {}
@@ -98,8 +99,8 @@ impl Producer {
         self.capacity - self.written.wrapping_sub(self.consumed)
     }
 
-    /// Writes where a packet lies; the caller keeps the packet until the consumer has read it. False
-    /// when there is no space.
+    /// Writes where a packet lies; the caller keeps the packet until the consumer has read it.
+    /// False when there is no space.
     #[inline]
     pub(super) fn push(&mut self, packet: &Packet) -> bool {
         if self.space() == 0 {
@@ -194,8 +195,8 @@ impl Consumer {
             return;
         }
         for index in 0..count {
-            // SAFETY: the index is between `consumed` and `produced`: written, and not written again
-            // before `consumed` has passed it.
+            // SAFETY: the index is between `consumed` and `produced`: written, and not written
+            // again before `consumed` has passed it.
             let descriptor = unsafe { shared.place(self.consumed.wrapping_add(index)).read() };
             let Descriptor { data, length, partial } = descriptor;
             // SAFETY: the producer keeps this packet, untouched, until `consumed` has passed it or

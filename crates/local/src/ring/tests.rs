@@ -222,7 +222,10 @@ fn frames_are_not_read_after_they_were_taken_back() {
 proptest! {
     /// Any order of sends, receptions and flushes is that of a queue of the same capacity.
     #[test]
-    fn a_ring_is_a_queue(capacity in 1_usize..9, steps in prop::collection::vec((0..3, 1_usize..6), 1..80)) {
+    fn a_ring_is_a_queue(
+        capacity in 1_usize..9,
+        steps in prop::collection::vec((0..3, 1_usize..6), 1..80),
+    ) {
         let (mut a, mut b) = pair(A, B, capacity);
         let (mut pool_a, mut pool_b) = (pool(32, 512), pool(4, 512));
         let (mut model, mut next) = (VecDeque::new(), 0_u8);

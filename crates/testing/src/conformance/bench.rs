@@ -178,8 +178,8 @@ impl<R: Rig> Bench<R> {
         self.at_peer.distinct() + self.at_basket.distinct() + self.at_kernel.distinct()
     }
 
-    /// Sends `count` frames, as many at once as the rig allows, and turns until each of them has come
-    /// out somewhere or was labelled to come out nowhere, or nothing happens any more.
+    /// Sends `count` frames, as many at once as the rig allows, and turns until each of them has
+    /// come out somewhere or was labelled to come out nowhere, or nothing happens any more.
     pub(super) fn exchange(&mut self, from: Entry, count: usize, length: usize) {
         let range = self.begin(count);
         let (mut sent, gone) = (0, self.gone());

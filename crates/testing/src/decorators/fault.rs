@@ -39,9 +39,9 @@ pub struct Account {
 /// Calls that a stall lasts.
 const STALL: u32 = 8;
 
-/// A queue that loses, doubles, reorders and damages packets and stalls, at random but in the same way for
-/// the same seed, and accounts for it. Faults of packets to be sent are not told to the lane, as on a
-/// wire.
+/// A queue that loses, doubles, reorders and damages packets and stalls, at random but in the same
+/// way for the same seed, and accounts for it. Faults of packets to be sent are not told to the
+/// lane, as on a wire.
 pub struct Fault {
     queue: Box<dyn Queue>,
     received: Way,

@@ -16,8 +16,8 @@ pub struct Recorded {
     pub frame: Vec<u8>,
 }
 
-/// A queue that keeps a copy of every frame that it received or took for sending. (One that it took and
-/// then could not send is among them.)
+/// A queue that keeps a copy of every frame that it received or took for sending. (One that it took
+/// and then could not send is among them.)
 pub struct Record {
     queue: Box<dyn Queue>,
     frames: Arc<Mutex<Vec<Recorded>>>,

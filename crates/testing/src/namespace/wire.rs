@@ -10,8 +10,8 @@ use crate::Peer;
 /// Frames in and out of an interface, as they are on the wire: the [`Peer`] for a device at whose
 /// other end Linux has an interface (veth, TAP).
 ///
-/// A VLAN tag that Linux took out of a frame is put back. What Linux itself sends to the device is not
-/// received here.
+/// A VLAN tag that Linux took out of a frame is put back. What Linux itself sends to the device is
+/// not received here.
 #[derive(Debug)]
 pub struct Wire {
     socket: OwnedFd,

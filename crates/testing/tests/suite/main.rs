@@ -1,4 +1,5 @@
-//! The suite itself: a right queue passes it, also when decorated, and each kind of wrong one fails.
+//! The suite itself: a right queue passes it, also when decorated, and each kind of wrong one
+//! fails.
 
 use fastlane_testing::conformance;
 use fastlane_testing::decorators::{Decorated, Record, Trace};
