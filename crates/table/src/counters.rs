@@ -83,7 +83,9 @@ impl Counters {
     /// When the kernel refuses the memory.
     pub fn create(lanes: usize, ports: usize) -> io::Result<Self> {
         let layout = Layout::of(lanes, ports);
-        let memory = Arc::new(SharedMemory::create("fastlane-counters", layout.words() * 8)?);
+        let memory = SharedMemory::create("fastlane-counters", layout.words() * 8)?;
+        memory.forbid_other_writers()?;
+        let memory = Arc::new(memory);
         let header = Words::new(&memory, 0, layout.blocks).ok_or(io::ErrorKind::InvalidInput)?;
         let fields = [VERSION, lanes as u64, ports as u64, 0, layout.lane_words as u64];
         for (index, field) in fields.into_iter().enumerate() {

@@ -52,6 +52,15 @@ impl SharedMemory {
         Self::map(file, length, false)
     }
 
+    /// Lets nobody map the memory for writing from now on, nor write to its descriptor, whoever gets
+    /// it; the mapping that there is keeps its right (`F_SEAL_FUTURE_WRITE`).
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn forbid_other_writers(&self) -> io::Result<()> {
+        Ok(rustix::fs::fcntl_add_seals(&self.file, SealFlags::FUTURE_WRITE)?)
+    }
+
     fn map(file: OwnedFd, length: usize, writable: bool) -> io::Result<Self> {
         let protection =
             if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
@@ -114,6 +123,17 @@ mod tests {
         rustix::fs::ftruncate(&file, 4096).unwrap();
         let error = SharedMemory::attach_read_only(file).unwrap_err();
         assert!(error.to_string().contains("not sealed"), "{error}");
+    }
+
+    #[test]
+    fn other_writers_are_kept_out() {
+        let memory = SharedMemory::create("ours", 4096).unwrap();
+        memory.forbid_other_writers().unwrap();
+        let file = rustix::io::dup(&memory.file).unwrap();
+        assert!(rustix::io::pwrite(&file, b"x", 0).is_err());
+        assert!(SharedMemory::map(file, 4096, true).is_err());
+        // SAFETY: inside the mapping, which nobody else uses.
+        unsafe { memory.start().write(7) };
     }
 
     #[test]
