@@ -105,7 +105,9 @@ fn a_datagram_comes_back_whole() {
     let mut echo = Echo::claiming();
     for length in [1, 18, 100, 1472] {
         let payload = vec![length as u8; length];
+        assert!(!wakes(&echo.queue));
         socket.send(&payload).unwrap();
+        assert!(wakes(&echo.queue), "who waits for the queue learns of the frame");
         echo.see(echo.seen + 1);
         let mut answer = [0; 2000];
         // The socket checks the checksum, which was partial when the frame came and went.
@@ -327,6 +329,25 @@ fn a_dead_link_costs_nothing() {
     let seen = echo.seen;
     echo.see(seen + 1);
     echo.close();
+}
+
+#[test]
+fn the_mtu_of_the_moment_holds() {
+    let _hosts = Hosts::new("mtu 3000");
+    let mut echo = Echo::claiming();
+    let mut sent = |length: usize| {
+        let frame = echo.pool.take().unwrap();
+        let packet = echo.pool.packet(frame, echo.pool.data_offset(), length, PortId(0));
+        let sent = echo.queue.transmit(&mut [packet.unwrap()], &mut echo.pool);
+        assert_eq!((sent.taken, echo.pool.free()), (1, echo.pool.frames()));
+        sent.packets == 1
+    };
+    assert!(sent(1700));
+    run("ip link set d0 mtu 1500");
+    assert!(sent(1514) && !sent(1515));
+    run("ip link set d0 mtu 1600");
+    assert!(sent(1614) && !sent(1615));
+    assert_eq!(support::losses(echo.queue.statistics()), 0, "said at once, so not lost below");
 }
 
 #[test]

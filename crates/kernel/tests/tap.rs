@@ -9,6 +9,8 @@ use fastlane_core::{Burst, Packet, Pool, Queue};
 use fastlane_kernel::tap::{self, Tap, TapQueue, TapSettings};
 use fastlane_kernel::{Error, Interface};
 use fastlane_testing::{Addresses, Peer, Tag};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use support::socket::Wire;
 use support::{Namespace, interface, pool, run, udp};
 
@@ -63,6 +65,9 @@ fn linux_talks_to_itself_with_partial_checksums() {
     for length in [1, 18, 1472] {
         let payload = vec![length as u8; length];
         socket.send(&payload).unwrap();
+        let interrupt = queue.interrupt().expect("TAP devices wake whoever waits for them");
+        let mut watched = [PollFd::from_borrowed_fd(interrupt, PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut watched, Some(&Timespec::default())), Ok(1));
         let mut packet = receive(queue, &mut pool).expect("what the socket sent");
         let partial = packet.partial_checksum().expect("Linux leaves the checksum to the device");
         assert_eq!((partial.start, partial.offset, packet.len()), (34, 6, 42 + length));
@@ -199,6 +204,23 @@ fn refusals_name_the_reason() {
     let message = refusal(TapSettings { queues: 257, ..named("tap1") });
     assert!(message.contains("1 to 256"), "{message}");
     assert!(Interface::query("tap1").is_err(), "nothing is left of what failed");
+}
+
+#[test]
+fn without_the_capability_the_refusal_names_it() {
+    // In a thread of its own, as it cannot get the capability back.
+    let refusal = std::thread::spawn(|| {
+        let _namespace = Namespace::new();
+        let mut left = capabilities(None).unwrap();
+        left.effective -= CapabilitySet::NET_ADMIN;
+        set_capabilities(None, left).unwrap();
+        tap::open(settings()).unwrap_err().to_string()
+    });
+    assert_eq!(
+        refusal.join().unwrap(),
+        "making the TAP device tap0: the capability CAP_NET_ADMIN is missing: run as root, or \
+         `setcap cap_net_admin+ep PROGRAM`"
+    );
 }
 
 #[test]

@@ -7,7 +7,6 @@ use rustix::io::Errno;
 
 use super::ring::{Received, Ring};
 use super::socket::{BATCH, Socket};
-use crate::interface::Interface;
 use crate::virtio;
 
 /// Where a VLAN tag stands in a frame, and its octets.
@@ -21,17 +20,14 @@ pub struct AfPacketQueue {
     /// `None` once closed. The ring comes first: it is unmapped before the socket is closed.
     open: Option<(Ring, Socket)>,
     port: PortId,
-    /// The longest frame that the interface sends, without a VLAN tag.
-    longest: usize,
     /// The next slot of the ring.
     next: u32,
     statistics: Statistics,
 }
 
 impl AfPacketQueue {
-    pub(super) fn new(socket: Socket, ring: Ring, interface: &Interface) -> Self {
+    pub(super) fn new(socket: Socket, ring: Ring) -> Self {
         Self {
-            longest: interface.mtu as usize + 14,
             open: Some((ring, socket)),
             port: PortId(0),
             next: 0,
@@ -68,22 +64,25 @@ impl Queue for AfPacketQueue {
         let Some((_, socket)) = &self.open else { return sent };
         while let Some(rest) = packets.get_mut(sent.taken..).filter(|rest| !rest.is_empty()) {
             let mut headers = [[0; virtio::LENGTH]; BATCH];
-            let ready = prepare(rest, &mut headers, self.longest);
-            if ready == 0 {
-                pool.release(&mut rest[0]); // it can never be sent
-                sent.taken += 1;
-                continue;
-            }
-            let count = match socket.send(&rest[..ready], &headers[..ready]) {
+            let ready = prepare(rest, &mut headers);
+            let result = match ready {
+                0 => Err(Errno::INVAL),
+                _ => socket.send(&rest[..ready], &headers[..ready]),
+            };
+            let count = match result {
                 Ok(count) => count.min(ready),
                 // The device is full, or has no carrier.
                 Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => break,
-                Err(error) => {
-                    // All of them when the interface is down or gone, else the first one.
-                    let gone = matches!(error, Errno::NETDOWN | Errno::NXIO | Errno::NODEV);
-                    let count = if gone { ready } else { 1 };
-                    self.statistics.transmit_error += count as u64;
-                    count
+                // The first is longer than the interface's MTU, or not a frame.
+                Err(Errno::MSGSIZE | Errno::INVAL) => {
+                    pool.release(&mut rest[0]);
+                    sent.taken += 1;
+                    continue;
+                }
+                // The interface is down or gone: it would say so for each. Or Linux has no memory.
+                Err(_) => {
+                    self.statistics.transmit_error += ready as u64;
+                    ready
                 }
             };
             for packet in &mut rest[..count] {
@@ -119,18 +118,11 @@ impl Queue for AfPacketQueue {
 
 /// Makes the headers of packets from the first on, up to one that cannot be sent; returns how many.
 #[inline]
-fn prepare(
-    packets: &mut [Packet],
-    headers: &mut [[u8; virtio::LENGTH]; BATCH],
-    longest: usize,
-) -> usize {
+fn prepare(packets: &mut [Packet], headers: &mut [[u8; virtio::LENGTH]; BATCH]) -> usize {
     let mut ready = 0;
     for (packet, header) in packets.iter_mut().zip(headers) {
-        let longest = longest + if is_tagged(packet.bytes()) { TAG } else { 0 };
-        match virtio::header_of(packet).filter(|_| packet.len() <= longest) {
-            Some(made) => *header = made,
-            None => break,
-        }
+        let Some(made) = virtio::header_of(packet) else { break };
+        *header = made;
         ready += 1;
     }
     ready
@@ -173,10 +165,4 @@ fn copy(received: &Received<'_>, pool: &mut Pool, port: PortId) -> Option<Packet
         }
     }
     Some(packet)
-}
-
-/// Whether the frame begins with a VLAN tag: then it may be longer by as much.
-#[inline]
-fn is_tagged(frame: &[u8]) -> bool {
-    matches!(frame.get(TAG_PLACE..TAG_PLACE + 2), Some([0x81, 0x00] | [0x88, 0xa8]))
 }
