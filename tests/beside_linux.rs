@@ -5,8 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use fastlane_testing::Peer;
 use fastlane_testing::namespace::Wire;
 use fastlane_tests::{
-    Application, Host, LEFT, LEFT_MAC, Lab, Mechanism, PATIENCE, Page, RIGHT, RIGHT_MAC, eventually,
-    measure, serve,
+    Application, Host, LEFT, LEFT_MAC, Lab, Mechanism, PATIENCE, Page, RIGHT, RIGHT_MAC,
+    eventually, measure, serve,
 };
 use serde_json::json;
 

@@ -179,9 +179,15 @@ impl Drop for Process {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("{}:\n{}{}", self.name, self.stdout(), self.stderr());
+            eprintln!("{}:\n{}{}", self.name, tail(&self.stdout()), tail(&self.stderr()));
         }
     }
+}
+
+/// The last lines, enough to understand.
+fn tail(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].join("\n") + "\n"
 }
 
 fn gather(from: impl Read + Send + 'static, into: &Arc<Gathered>) -> JoinHandle<()> {
