@@ -193,7 +193,7 @@ impl<A: App> Lane<A> {
         while self.flush() && now() < end {
             std::hint::spin_loop();
         }
-        self.publish_statistics();
+        self.publish_statistics(); // while the devices can still be asked
         let pool = &mut self.turn.pool;
         for port in &mut self.exits.ports {
             port.queues.iter_mut().for_each(|queue| queue.close(pool));
@@ -201,8 +201,9 @@ impl<A: App> Lane<A> {
                 path.queue.close(pool);
             }
         }
-        self.turn.counters.publish(LaneCounter::PoolFree, pool.free() as u64);
+        self.publish_statistics(); // with what closing has lost
         self.turn.counters.publish(LaneCounter::Ended, 1);
+        let pool = &self.turn.pool;
         pool.frames() - pool.free()
     }
 }

@@ -23,6 +23,14 @@ impl Opening<'_> {
     ) -> Result<(), Error> {
         let refuse = |error: af_xdp::Error| Error::port(&port.name, error);
         let interface = interface::of_af_xdp(self.plan, port, xdp)?;
+        if interface.has_offload("rx-vlan-offload") && !interface.is_virtual {
+            tracing::warn!(
+                "port `{}`: {name} takes VLAN tags out of frames, where AF_XDP cannot see them; \
+                 if there are VLANs, `ethtool -K {name} rxvlan off`",
+                port.name,
+                name = interface.name
+            );
+        }
         let settings = af_xdp::Settings {
             interface: interface.name.clone(),
             index: interface.index,
