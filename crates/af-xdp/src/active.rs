@@ -48,6 +48,8 @@ pub(crate) struct Active {
     virtual_device: bool,
     /// When sending is tried again, while the link is down; else 0.
     down_until: u64,
+    /// Frames that the device did not take.
+    refused: u64,
     /// Descriptors that the kernel should not have written.
     strange: u64,
     losses: Statistics,
@@ -87,6 +89,7 @@ impl Active {
             zero_copy: mode == Obtained::ZeroCopy,
             virtual_device: settings.virtual_device,
             down_until: 0,
+            refused: 0,
             strange: 0,
             losses: Statistics::default(),
         }
@@ -244,9 +247,14 @@ impl Active {
             let before = pending;
             pending = self.rings.transmit.pending();
             self.reap(pool);
-            if answer == Kick::Down {
-                self.down_until = now() + DOWN_PAUSE;
-                break;
+            match answer {
+                Kick::Down => {
+                    self.down_until = now() + DOWN_PAUSE;
+                    break;
+                }
+                // NET_XMIT_DROP in __xsk_generic_xmit of the kernel's net/xdp/xsk.c.
+                Kick::Busy if pending < before && !self.zero_copy => self.refused += 1,
+                Kick::Done | Kick::Again | Kick::Busy => {}
             }
             // No progress: what is short comes back later, if not with the frames just reaped.
             if pending == 0 || pending == before {
@@ -299,7 +307,7 @@ impl Active {
             receive_length: 0,
             device_full: kernel.rx_ring_full.unwrap_or(0),
             device_invalid: invalid + self.strange,
-            transmit_error: kernel.tx_invalid_descs,
+            transmit_error: kernel.tx_invalid_descs + self.refused,
             device_no_frames: no_frames,
         };
         self.losses

@@ -55,6 +55,9 @@ pub(crate) enum Kick {
     Done,
     /// There was more than it sends at once, or something it needs was short.
     Again,
+    /// In copy mode: the device refused one frame, which is taken from the ring and lost (no carrier,
+    /// queue of the device full). Otherwise as `Again`.
+    Busy,
     /// The link is down or the interface gone.
     Down,
 }
@@ -177,9 +180,8 @@ impl Socket {
     pub(crate) fn kick(&self) -> Kick {
         match rustix::net::send(&self.0, &[], SendFlags::DONTWAIT) {
             Ok(_) => Kick::Done,
-            Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {
-                Kick::Again
-            }
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => Kick::Again,
+            Err(Errno::BUSY) => Kick::Busy,
             Err(_) => Kick::Down,
         }
     }

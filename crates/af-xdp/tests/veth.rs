@@ -281,6 +281,28 @@ fn a_link_that_is_down_keeps_nobody_awake() {
 }
 
 #[test]
+fn what_the_device_does_not_take_is_counted() {
+    in_namespace("what_the_device_does_not_take_is_counted", || {
+        pair("ours", "peer", 1);
+        let mut device = device(settings("ours", Mode::Auto));
+        let mut pool = pool(512);
+        let mut opened = open(&mut pool, &mut device, vec![0]);
+        let queue = &mut opened[0].handle;
+        ip("link set peer down"); // ours stays up, without a carrier
+        for number in 0..100 {
+            let own = pool.take().expect("a frame");
+            let mut packet = pool.packet(own, 256, 80, PortId(0)).expect("it fits");
+            packet.bytes_mut().copy_from_slice(&frame(number, 80));
+            assert_eq!(queue.transmit(std::slice::from_mut(&mut packet), &mut pool).packets, 1);
+        }
+        assert!(until(|| 0, || !queue.flush(&mut pool)), "it stays awake for ever");
+        assert_eq!(queue.statistics().transmit_error, 100);
+        queue.close(&mut pool);
+        assert_eq!(pool.free(), 512);
+    });
+}
+
+#[test]
 fn a_link_that_is_down_leaves_frames_to_the_others() {
     in_namespace("a_link_that_is_down_leaves_frames_to_the_others", || {
         pair("left", "lpeer", 1);
