@@ -18,7 +18,8 @@ use crate::tap::{self, TapQueue, TapSettings};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
     /// By the tc action `mirred`. Generic-mode XDP on the interface does not see the frame again; an
-    /// AF_PACKET port on it would, so it is not for that.
+    /// AF_PACKET port on it would, so it is not for that. It stops working when the interface gets
+    /// another Ethernet address.
     Mirred,
     /// By an eBPF program that marks the frame first. AF_PACKET ports that know the mark let it pass;
     /// native-mode XDP does not see it. Generic-mode XDP would, without end.
@@ -37,6 +38,13 @@ const MOST_MTU: u32 = 65521;
 /// # Errors
 /// As [`tap::open`]; [`Error::Unfit`] when the kernel lacks what `how` needs, [`Error::Program`].
 pub fn open(interface: &Interface, how: How, queues: usize) -> Result<Vec<TapQueue>, Error> {
+    if how == How::Mirred && interface.mac == [0; 6] {
+        return Err(Error::Unfit {
+            subject: format!("re-entry into {}", interface.name),
+            reason: "it has no Ethernet address, by which Linux would know its frames".to_owned(),
+            remedy: "use an interface that has one, or AF_PACKET".to_owned(),
+        });
+    }
     let tap = tap::open(TapSettings {
         // With another address Linux would take the frames for somebody else's.
         mac: (interface.mac != [0; 6]).then_some(interface.mac),

@@ -91,8 +91,8 @@ impl Rig for TapRig {
     const HAS_LINK: bool = true;
 
     fn open(_: &Spec) -> Option<Self> {
-        let kernel_side = Namespace::new();
-        let peer_side = Namespace::new();
+        let kernel_side = Namespace::new()?;
+        let peer_side = Namespace::new()?;
         Some(Self { peer_side, kernel_side, peer: None, kernel: None })
     }
 
@@ -151,7 +151,7 @@ impl Rig for AfPacketRig {
     const HAS_REMOVABLE_PEER: bool = true;
 
     fn open(_: &Spec) -> Option<Self> {
-        let hosts = Hosts::new("");
+        let hosts = Hosts::new("")?;
         let peer = hosts.at_peer(|| Wire::new("p0"));
         Some(Self { hosts, peer, device: None, kernel: None })
     }

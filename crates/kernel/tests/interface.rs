@@ -7,7 +7,7 @@ use support::{DEVICE_MAC, Hosts, interface, run};
 
 #[test]
 fn a_veth_is_as_it_was_made() {
-    let _hosts = Hosts::new("mtu 3000 numrxqueues 4 numtxqueues 4");
+    let Some(_hosts) = Hosts::new("mtu 3000 numrxqueues 4 numtxqueues 4") else { return };
     run("ethtool -L d0 rx 3 tx 2");
     run("ethtool -K d0 gro on tso off");
     let found = interface("d0");
@@ -28,7 +28,7 @@ fn a_veth_is_as_it_was_made() {
 
 #[test]
 fn all_interfaces_are_found_and_others_refused() {
-    let _hosts = Hosts::new("");
+    let Some(_hosts) = Hosts::new("") else { return };
     let all = Interface::all().unwrap();
     let names: Vec<_> = all.iter().map(|interface| interface.name.as_str()).collect();
     assert!(names[0] == "lo" && names.contains(&"d0"), "{names:?}");
@@ -42,7 +42,7 @@ fn all_interfaces_are_found_and_others_refused() {
 
 #[test]
 fn many_interfaces_are_read_in_several_answers() {
-    let _hosts = Hosts::new("");
+    let Some(_hosts) = Hosts::new("") else { return };
     for number in 0..40 {
         run(&format!("ip link add a{number} type veth peer name b{number}"));
     }

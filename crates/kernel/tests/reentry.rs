@@ -11,7 +11,7 @@ use fastlane_kernel::tap::TapQueue;
 use fastlane_steer::Rules;
 use fastlane_testing::{Addresses, Peer, Tag};
 use support::socket::{Datagrams, Wire, bound_udp};
-use support::{Hosts, interface, output, pool, run};
+use support::{Hosts, Namespace, interface, output, pool, run};
 
 const MARK: u32 = 0x464c;
 const QUIET: Duration = Duration::from_millis(50);
@@ -35,7 +35,7 @@ fn reenter(queue: &mut TapQueue, frames: usize) -> usize {
 
 #[test]
 fn both_ways_lead_into_the_interface_once() {
-    let _hosts = Hosts::new("");
+    let Some(_hosts) = Hosts::new("") else { return };
     // An address like that of other interfaces; the MTU of a jumbo network.
     run("ip link set d0 mtu 9000");
     let mut wire = Wire::new("d0");
@@ -55,8 +55,16 @@ fn both_ways_lead_into_the_interface_once() {
 }
 
 #[test]
+fn an_interface_without_address_is_refused() {
+    let Some(_namespace) = Namespace::new() else { return };
+    let message = reentry::open(&interface("lo"), How::Mirred, 1).unwrap_err().to_string();
+    assert!(message.starts_with("re-entry into lo: it has no Ethernet address"), "{message}");
+    assert!(reentry::open(&interface("lo"), How::Redirect { mark: MARK }, 1).is_ok());
+}
+
+#[test]
 fn linux_keeps_quiet_on_the_way_back() {
-    let _hosts = Hosts::new("");
+    let Some(_hosts) = Hosts::new("") else { return };
     let mut queues = reentry::open(&interface("d0"), How::Mirred, 1).unwrap();
     let links = output("ip -details link show type tun");
     assert!(links.contains("addrgenmode none") && links.contains("NOARP"), "{links}");
@@ -71,7 +79,7 @@ fn linux_keeps_quiet_on_the_way_back() {
 
 #[test]
 fn an_af_packet_port_does_not_see_its_own_frames_again() {
-    let hosts = Hosts::new("");
+    let Some(hosts) = Hosts::new("") else { return };
     let settings = AfPacketSettings { mark: MARK, ..AfPacketSettings::new(interface("d0")) };
     let mut device = Device::open(&settings, &Rules::default()).unwrap();
     let mut queue = device.queue(PortId(0), 0).unwrap();

@@ -56,7 +56,7 @@ fn swap(frame: &mut [u8]) {
 
 #[test]
 fn linux_talks_to_itself_with_partial_checksums() {
-    let _namespace = Namespace::new();
+    let Some(_namespace) = Namespace::new() else { return };
     let mut tap = open();
     let mut pool = pool(64);
     let queue = &mut tap.queues[0];
@@ -96,7 +96,7 @@ fn linux_talks_to_itself_with_partial_checksums() {
 
 #[test]
 fn what_linux_cannot_put_in_is_counted() {
-    let _namespace = Namespace::new();
+    let Some(_namespace) = Namespace::new() else { return };
     let mut tap = tap::open(TapSettings { quiet: true, ..settings() }).unwrap();
     let (mut pool, mut burst) = (pool(64), Burst::new(32));
     let mut wire = Wire::new("tap0");
@@ -122,7 +122,7 @@ fn what_linux_cannot_put_in_is_counted() {
 
 #[test]
 fn a_frame_that_does_not_fit_is_counted() {
-    let _namespace = Namespace::new();
+    let Some(_namespace) = Namespace::new() else { return };
     let mut tap = tap::open(TapSettings { mtu: Some(4000), quiet: true, ..settings() }).unwrap();
     let (mut pool, mut burst) = (pool(64), Burst::new(32));
     let mut wire = Wire::new("tap0");
@@ -141,7 +141,7 @@ fn a_frame_that_does_not_fit_is_counted() {
 
 #[test]
 fn the_device_is_as_it_was_asked_for() {
-    let _namespace = Namespace::new();
+    let Some(_namespace) = Namespace::new() else { return };
     let mut tap = tap::open(TapSettings {
         mtu: Some(9000),
         queues: 3,
@@ -181,7 +181,7 @@ fn the_device_is_as_it_was_asked_for() {
 
 #[test]
 fn the_kernel_names_what_has_no_name() {
-    let _namespace = Namespace::new();
+    let Some(_namespace) = Namespace::new() else { return };
     let unnamed = || tap::open(TapSettings::default()).unwrap();
     let (one, other) = (unnamed(), unnamed());
     assert_eq!((one.name.as_str(), other.name.as_str()), ("fl0", "fl1"));
@@ -189,7 +189,7 @@ fn the_kernel_names_what_has_no_name() {
 
 #[test]
 fn refusals_name_the_reason() {
-    let _namespace = Namespace::new();
+    let Some(_namespace) = Namespace::new() else { return };
     let _tap = open();
     let refusal = |settings| tap::open(settings).unwrap_err().to_string();
     assert_eq!(
@@ -210,14 +210,15 @@ fn refusals_name_the_reason() {
 fn without_the_capability_the_refusal_names_it() {
     // In a thread of its own, as it cannot get the capability back.
     let refusal = std::thread::spawn(|| {
-        let _namespace = Namespace::new();
+        let _namespace = Namespace::new()?;
         let mut left = capabilities(None).unwrap();
         left.effective -= CapabilitySet::NET_ADMIN;
         set_capabilities(None, left).unwrap();
-        tap::open(settings()).unwrap_err().to_string()
+        Some(tap::open(settings()).unwrap_err().to_string())
     });
+    let Some(refusal) = refusal.join().unwrap() else { return };
     assert_eq!(
-        refusal.join().unwrap(),
+        refusal,
         "making the TAP device tap0: the capability CAP_NET_ADMIN is missing: run as root, or \
          `setcap cap_net_admin+ep PROGRAM`"
     );
@@ -225,7 +226,7 @@ fn without_the_capability_the_refusal_names_it() {
 
 #[test]
 fn a_device_that_is_down_takes_nothing() {
-    let _namespace = Namespace::new();
+    let Some(_namespace) = Namespace::new() else { return };
     let mut tap = open();
     run("ip link set tap0 down");
     let mut pool = pool(4);

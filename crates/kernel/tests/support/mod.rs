@@ -21,13 +21,18 @@ pub const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub struct Namespace(File);
 
 impl Namespace {
-    /// Makes one and moves the thread into it.
-    pub fn new() -> Self {
+    /// Makes one and moves the thread into it; `None` after a skip when that is not allowed.
+    pub fn new() -> Option<Self> {
         // SAFETY: only the network namespace changes, which no memory or file depends on.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.expect("root");
+        if let Err(error) = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) } {
+            let thread = std::thread::current();
+            let test = format!("kernel/{}", thread.name().unwrap_or("test"));
+            fastlane_testing::skip(&test, &format!("no network namespace: {error}"));
+            return None;
+        }
         let namespace = Self(File::open("/proc/thread-self/ns/net").expect("procfs"));
         run("ip link set lo up");
-        namespace
+        Some(namespace)
     }
 
     /// Moves the thread into it.
@@ -52,10 +57,11 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Makes both; the thread is in the device's. `options` are those of each end of the veth.
-    pub fn new(options: &str) -> Self {
-        let peer = Namespace::new();
-        let device = Namespace::new();
+    /// Makes both; the thread is in the device's. `options` are those of each end of the veth. `None`
+    /// after a skip.
+    pub fn new(options: &str) -> Option<Self> {
+        let peer = Namespace::new()?;
+        let device = Namespace::new()?;
         let path = peer.path();
         run(&format!(
             "ip link add d0 address 02:00:00:00:00:01 {options} type veth \
@@ -66,7 +72,7 @@ impl Hosts {
         hosts.at_peer(|| host("p0", 2, 1));
         // What IPv6 says of its own accord when a link comes up.
         std::thread::sleep(Duration::from_millis(20));
-        hosts
+        Some(hosts)
     }
 
     /// Does something at the other host.
