@@ -11,7 +11,8 @@ use fastlane_tests::binary;
 fn broken() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("broken");
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
+    let mut files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|e| e == "json")).collect();
     files.sort();
     files
 }

@@ -24,6 +24,9 @@ const IMPORTS: [(&str, &[&str]); 12] = [
     ("fastlane-cli", &[""]),
 ];
 
+/// The words that stand before the `fn` of a function.
+const BEFORE: [&str; 7] = ["pub", "pub(crate)", "pub(super)", "const", "unsafe", "extern", "\"C\""];
+
 /// Packages that are no part of the product: they may import anything, and nothing imports them.
 const TOOLS: [&str; 2] = ["fastlane-bench", "fastlane-tests"];
 
@@ -51,7 +54,8 @@ fn sources() -> Vec<(String, String)> {
         .output()
         .expect("git lists the files");
     let listed = String::from_utf8(listed.stdout).unwrap();
-    let read = |path: &str| Some((path.to_owned(), std::fs::read_to_string(root().join(path)).ok()?));
+    let read =
+        |path: &str| Some((path.to_owned(), std::fs::read_to_string(root().join(path)).ok()?));
     let sources: Vec<_> = listed.lines().filter_map(read).collect();
     assert!(sources.len() > 50, "only {} files: is this the repository?", sources.len());
     sources
@@ -159,14 +163,11 @@ fn functions_are_short() {
                 }
                 Some(_) => {}
                 None => {
-                    let declared = line.trim_start().split_once("fn ").filter(|(before, _)| {
-                        before.split_whitespace().all(|word| {
-                            ["pub", "pub(crate)", "pub(super)", "const", "unsafe", "extern", "\"C\""]
-                                .contains(&word)
-                        })
-                    });
-                    let Some((_, rest)) = declared.filter(|_| !line.trim_end().ends_with([';', '}']))
-                    else {
+                    let words =
+                        |before: &str| before.split_whitespace().all(|w| BEFORE.contains(&w));
+                    let declared = line.split_once("fn ").filter(|(before, _)| words(before));
+                    let ends_here = line.trim_end().ends_with([';', '}']);
+                    let Some((_, rest)) = declared.filter(|_| !ends_here) else {
                         continue;
                     };
                     let name = rest.split(['(', '<']).next().unwrap_or("").to_owned();

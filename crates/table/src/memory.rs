@@ -52,8 +52,8 @@ impl SharedMemory {
         Self::map(file, length, false)
     }
 
-    /// Lets nobody map the memory for writing from now on, nor write to its descriptor, whoever gets
-    /// it; the mapping that there is keeps its right (`F_SEAL_FUTURE_WRITE`).
+    /// Lets nobody map the memory for writing from now on, nor write to its descriptor, whoever
+    /// gets it; the mapping that there is keeps its right (`F_SEAL_FUTURE_WRITE`).
     ///
     /// # Errors
     /// When the kernel refuses.

@@ -3,7 +3,8 @@
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What follows the EtherType of a tag: the tag control information and the next EtherType, 4 bytes.
+/// What follows the EtherType of a tag: the tag control information and the next EtherType, 4
+/// bytes.
 #[derive(
     FromBytes,
     IntoBytes,

@@ -56,8 +56,8 @@ fn packet_end(frame: &[u8], start: u16) -> Result<usize, ChecksumError> {
 ///
 /// A frame in transit looks like one by accident once in 65536 damaged packets, and is then sent
 /// on with a checksum that hides the damage; so ask only of frames from this machine's own devices
-/// (veth, TAP), not from a wire. Fragments, truncated packets and IPv6 with routing segments left are
-/// never found.
+/// (veth, TAP), not from a wire. Fragments, truncated packets and IPv6 with routing segments left
+/// are never found.
 #[inline]
 #[must_use]
 pub fn find_partial(frame: &[u8]) -> Option<Partial> {

@@ -52,7 +52,10 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(2000)
+    })]
 
     #[test]
     fn what_was_built_is_found(frame in frame()) {
@@ -120,7 +123,10 @@ proptest! {
     }
 
     #[test]
-    fn the_sum_is_the_definition(data in vec(any::<u8>(), 0..2000), at in any::<prop::sample::Index>()) {
+    fn the_sum_is_the_definition(
+        data in vec(any::<u8>(), 0..2000),
+        at in any::<prop::sample::Index>(),
+    ) {
         prop_assert_eq!(Sum::new().add_bytes(&data).fold(), reference_sum(&data));
         let even = at.index(data.len() + 1) & !1;
         let (first, second) = data.split_at(even);
@@ -132,7 +138,9 @@ proptest! {
     fn a_change_gives_what_a_full_sum_gives(
         mut data in vec(any::<u8>(), 8..100),
         place in any::<prop::sample::Index>(),
-        value in prop_oneof![any::<u32>(), Just(0), Just(u32::MAX), Just(0xffff), Just(0xffff_0000)],
+        value in prop_oneof![
+            any::<u32>(), Just(0), Just(u32::MAX), Just(0xffff), Just(0xffff_0000)
+        ],
     ) {
         data[0] = 0x45; // no packet is all zero
         let place = (4 + place.index(data.len() - 7)) & !1;
