@@ -55,6 +55,21 @@ pub(crate) struct Active {
     losses: Statistics,
 }
 
+/// How many frames of its pool a queue may lend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    receive: usize,
+    send: usize,
+}
+
+impl Share {
+    /// Of a lane with so many queues.
+    pub(crate) fn new(pool: &Pool, queues: usize) -> Self {
+        let part = |part: usize| (pool.frames() / part / queues.max(1)).max(1);
+        Self { receive: part(2), send: part(4) }
+    }
+}
+
 /// What can be done with a packet.
 enum Place {
     Descriptor(Descriptor),
@@ -71,7 +86,7 @@ impl Active {
         (port, queue): (PortId, u32),
         settings: &Settings,
         mode: Obtained,
-        share: usize,
+        share: Share,
     ) -> Self {
         Self {
             socket,
@@ -81,9 +96,9 @@ impl Active {
             link,
             port,
             place: (settings.index, queue),
-            receive_share: share.min(settings.receive_ring as usize),
+            receive_share: share.receive.min(settings.receive_ring as usize),
             receiving: 0,
-            send_share: share,
+            send_share: share.send,
             busy_polls: settings.busy_poll.is_some(),
             need_wakeup: settings.need_wakeup,
             zero_copy: mode == Obtained::ZeroCopy,

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use fastlane_core::{Pool, PortId, Queue};
 use rustix::io::Errno;
 
-use crate::active::Active;
+use crate::active::{Active, Share};
 use crate::link::Link;
 use crate::socket::{Binding, Rings, Socket};
 use crate::{Device, Error, Mode, Obtained, Settings, XskQueue};
@@ -42,8 +42,9 @@ pub struct Opened {
 
 /// Opens all AF_XDP queues of one lane, with its pool as their memory, and lets the frames come.
 ///
-/// The queues are for one thread, that of the lane. They lend at most half of the pool's frames for
-/// receiving, in equal shares.
+/// The queues are for one thread, that of the lane. Together they lend at most half of the pool's
+/// frames for receiving and a quarter for sending, in equal shares, so that whatever one of them
+/// cannot send, or nobody fetches, there are frames for the lane's other ports.
 ///
 /// # Errors
 /// Says for the first queue that could not be opened why. All others are closed again then, and their
@@ -54,8 +55,7 @@ pub fn open_lane(pool: &mut Pool, requests: &mut [Request<'_>]) -> Result<Vec<Op
         return Err(Error::FrameSize { size: pool.frame_size(), most: page });
     }
     let queues: usize = requests.iter().map(|request| request.queues.len()).sum();
-    let share = (pool.frames() / 2 / queues.max(1)).max(1);
-    let mut ladder = Ladder { umems: Vec::new(), share };
+    let mut ladder = Ladder { umems: Vec::new(), share: Share::new(pool, queues) };
     let mut opened = Vec::with_capacity(queues);
     for Request { device, port, queues } in requests {
         for &queue in queues.iter() {
@@ -97,7 +97,7 @@ struct Umem {
 
 struct Ladder {
     umems: Vec<Umem>,
-    share: usize,
+    share: Share,
 }
 
 impl Ladder {

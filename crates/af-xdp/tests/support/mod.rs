@@ -185,18 +185,28 @@ pub fn number(frame: &[u8]) -> Option<u32> {
     frame.get(14..18)?.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// One turn of an echo: what has come goes back, through `out` or where it came from.
+/// One turn of an echo: what has come goes back. Returns how much there was to do.
 pub fn echo(queue: &mut dyn Queue, burst: &mut Burst, pool: &mut Pool) -> usize {
     queue.receive(burst, pool);
     let count = burst.len();
-    let mut taken = queue.transmit(burst.packets(), pool).taken;
-    if taken < count {
-        queue.flush(pool);
-        taken += queue.transmit(&mut burst.packets()[taken..], pool).taken;
-    }
-    assert_eq!(taken, count, "the transmit ring is as large as all that is outside");
-    burst.clear(pool);
+    send_all(queue, burst, pool);
     count + usize::from(queue.flush(pool))
+}
+
+/// Sends a burst whole: when the queue has lent its share of the pool, its frames soon come back.
+pub fn send_all(queue: &mut dyn Queue, burst: &mut Burst, pool: &mut Pool) {
+    let start = Instant::now();
+    let mut taken = 0;
+    loop {
+        let sent = queue.transmit(&mut burst.packets()[taken..], pool);
+        assert_eq!(sent.taken, sent.packets, "all can be sent");
+        taken += sent.taken;
+        if taken == burst.len() {
+            return burst.clear(pool);
+        }
+        queue.flush(pool);
+        assert!(start.elapsed() < Duration::from_secs(5), "the queue takes no more");
+    }
 }
 
 /// Turns until `done` or a second without progress; whether it was done.
