@@ -56,7 +56,8 @@ fn doctor_knows_a_veth_pair() {
 
 #[test]
 fn doctor_describes_the_machine_in_words_and_in_json() {
-    let capabilities = ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_IPC_LOCK", "CAP_SYS_NICE"];
+    let capabilities =
+        ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON", "CAP_IPC_LOCK", "CAP_SYS_NICE"];
     let (code, text, _) = output(fastlane().arg("doctor"));
     assert_eq!(code, Some(0), "{text}");
     let (_, json, _) = output(fastlane().args(["doctor", "--json"]));

@@ -192,12 +192,10 @@ fn expectation(xdp: Xdp) -> &'static str {
 /// What this process lacks for a driver.
 fn obstacles(driver: &Value, machine: &Machine) -> Vec<String> {
     let xdp = driver.get("af-xdp").is_some();
-    let needed: &[&str] = match xdp {
-        true => &["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF"],
-        false => &["CAP_NET_ADMIN", "CAP_NET_RAW"],
-    };
+    // AF_PACKET ports load steering programs as well.
+    let needed = ["CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_BPF", "CAP_PERFMON"];
     let mut remedies = vec![];
-    let lacking = machine.lacks(needed);
+    let lacking = machine.lacks(&needed);
     if !lacking.is_empty() {
         let names = lacking.join(",").to_lowercase();
         remedies.push(format!("run as root, or: setcap {names}+ep PROGRAM"));

@@ -67,14 +67,15 @@ pub(super) struct Cpus {
     pub(super) isolated: Vec<usize>,
 }
 
-const CAPABILITIES: [(&str, CapabilitySet, &str); 5] = [
+const CAPABILITIES: [(&str, CapabilitySet, &str); 6] = [
     (
         "CAP_NET_ADMIN",
         CapabilitySet::NET_ADMIN,
         "af-xdp (attaching its program), tap, the way back into Linux",
     ),
     ("CAP_NET_RAW", CapabilitySet::NET_RAW, "af-xdp and af-packet (their sockets)"),
-    ("CAP_BPF", CapabilitySet::BPF, "af-xdp and steering (loading programs and maps)"),
+    ("CAP_BPF", CapabilitySet::BPF, "af-xdp and af-packet (loading the steering programs)"),
+    ("CAP_PERFMON", CapabilitySet::PERFMON, "af-xdp and af-packet (their pointers into packets)"),
     (
         "CAP_IPC_LOCK",
         CapabilitySet::IPC_LOCK,
