@@ -7,7 +7,7 @@ use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastlane_core::{Pool, Statistics};
 use fastlane_kernel::Interface;
@@ -105,6 +105,19 @@ pub fn output(command: &str) -> String {
     let mut words = command.split_whitespace();
     let output = Command::new(words.next().expect("a command")).args(words).output();
     String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned()
+}
+
+/// Whether it holds within a second. What was closed may live on for a moment: a child process that
+/// another test is starting has it until it runs its program.
+pub fn soon(holds: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(1);
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    true
 }
 
 pub fn pool(frames: usize) -> Pool {
