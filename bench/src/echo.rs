@@ -4,6 +4,7 @@
 //! both in turn, so neither the scheduler nor another CPU has a part in the result. CPU time of the
 //! batch includes what the kernel does for sending, on behalf of the thread; receiving was done before.
 
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use fastlane_af_xdp as af_xdp;
@@ -101,6 +102,12 @@ impl EchoLane {
     /// The lane.
     pub fn lane(&mut self) -> &mut Lane<fn(&mut Packet) -> Verdict> {
         &mut self.lane
+    }
+
+    /// What becomes readable when frames arrive.
+    #[must_use]
+    pub fn interrupts(&self) -> Option<Vec<BorrowedFd<'_>>> {
+        self.lane.interrupts()
     }
 
     /// Its counters.

@@ -105,6 +105,18 @@ pub(crate) fn cpu_of_thread(thread: rustix::thread::Pid) -> io::Result<u64> {
     Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
+/// Lets the calling thread run whenever it wants to (SCHED_FIFO), or as all others again. Where the
+/// clock on the wall counts, other programs on the machine would be measured else.
+pub(crate) fn set_real_time(on: bool) -> io::Result<()> {
+    let (policy, priority) = if on { (libc::SCHED_FIFO, 5) } else { (libc::SCHED_OTHER, 0) };
+    let parameter = libc::sched_param { sched_priority: priority };
+    // SAFETY: `parameter` lives through the call, which concerns this thread only.
+    checked(unsafe {
+        libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const parameter)
+    })
+    .map(drop)
+}
+
 /// A raw AF_PACKET socket on an interface that sends past the queueing discipline, never waits, and
 /// receives nothing unless asked to, and then not what it sent itself.
 #[derive(Debug)]

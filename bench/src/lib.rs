@@ -5,8 +5,14 @@
 
 pub mod echo;
 mod ffi;
+pub mod idle;
 pub mod instructions;
+pub mod markdown;
 pub mod memory;
+pub mod plot;
+pub mod report;
+pub mod round_trip;
+pub mod running;
 pub mod slices;
 pub mod statistics;
 pub mod veth;

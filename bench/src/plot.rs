@@ -1,0 +1,142 @@
+//! A report as a picture: bars with whiskers, and CPU by load as lines.
+
+use std::fmt::{self, Write};
+
+use crate::report::{Comparison, IdleLine, Kind, Report};
+use crate::statistics::quantile;
+
+const WIDTH: f64 = 760.0;
+const LEFT: f64 = 240.0;
+const RIGHT: f64 = 520.0;
+const OURS: &str = "#1f6f8b";
+const RIVAL: &str = "#b9c4c9";
+const COLOURS: [&str; 3] = ["#b9583b", "#8a9a3b", "#1f6f8b"];
+/// Heights of a bar, of a pair of bars, and of the panel of lines.
+const BAR: f64 = 13.0;
+const PAIR: f64 = 42.0;
+const LINES: f64 = 260.0;
+
+/// The picture, as SVG.
+#[must_use]
+pub fn svg(report: &Report) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write(&mut text, report);
+    text
+}
+
+fn write(text: &mut String, report: &Report) -> fmt::Result {
+    let groups = groups(&report.comparisons);
+    let bars: f64 = groups.iter().map(|group| group.len() as f64 * PAIR + 26.0).sum();
+    let lines = if report.idle.is_empty() { 0.0 } else { LINES };
+    let height = 50.0 + bars + lines;
+    writeln!(
+        text,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>"
+    )?;
+    let title = format!("CPU time per packet, ns: median and quartiles, {}", report.date);
+    label(text, 12.0, 22.0, "start", &title)?;
+    let mut y = 40.0;
+    for group in groups {
+        let most = group.iter().flat_map(|one| one.ours_ns.iter().chain(&one.rival_ns));
+        let scale = (RIGHT - LEFT) / most.fold(1.0, |most: f64, value| most.max(*value));
+        for comparison in group {
+            pair(text, comparison, y, scale)?;
+            y += PAIR;
+        }
+        y += 26.0;
+    }
+    if !report.idle.is_empty() {
+        cpu(text, &report.idle, y)?;
+    }
+    writeln!(text, "</svg>")
+}
+
+/// Comparisons that share a scale: those of the same kind.
+fn groups(comparisons: &[Comparison]) -> Vec<&[Comparison]> {
+    comparisons.chunk_by(|a, b| a.kind == b.kind).collect()
+}
+
+fn pair(text: &mut String, comparison: &Comparison, y: f64, scale: f64) -> fmt::Result {
+    label(text, LEFT - 8.0, y + BAR, "end", &comparison.work)?;
+    let versus = format!("{} / {}", comparison.ours, comparison.rival);
+    label(text, LEFT - 8.0, y + 2.0 * BAR, "end", &versus)?;
+    bar(text, &comparison.ours_ns, y, scale, OURS)?;
+    bar(text, &comparison.rival_ns, y + BAR + 1.0, scale, RIVAL)?;
+    let estimate = comparison.estimate;
+    let what = match comparison.kind {
+        Kind::Ratio => "ratio ",
+        Kind::Difference => "difference ",
+    };
+    let result = format!("{what}{:.2} [{:.2}, {:.2}]", estimate.value, estimate.low, estimate.high);
+    label(text, RIGHT + 12.0, y + BAR, "start", &result)?;
+    let verdict = match (comparison.bound, comparison.verdict) {
+        (Some(bound), Some(verdict)) => format!("at most {bound}: {verdict}"),
+        _ => return Ok(()),
+    };
+    label(text, RIGHT + 12.0, y + 2.0 * BAR, "start", &verdict)
+}
+
+/// A bar as long as the median, with a whisker from quartile to quartile.
+fn bar(text: &mut String, values: &[f64], y: f64, scale: f64, colour: &str) -> fmt::Result {
+    let [low, middle, high] = [0.25, 0.5, 0.75].map(|at| quantile(values, at) * scale);
+    let centre = y + BAR / 2.0;
+    writeln!(
+        text,
+        "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{middle:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>\n\
+         <path d=\"M{:.1} {centre:.1}H{:.1}M{:.1} {:.1}v6M{:.1} {:.1}v6\" stroke=\"black\"/>",
+        LEFT + low,
+        LEFT + high,
+        LEFT + low,
+        centre - 3.0,
+        LEFT + high,
+        centre - 3.0,
+    )
+}
+
+/// One line for each policy, over evenly spaced loads (they differ by orders of magnitude).
+fn cpu(text: &mut String, lines: &[IdleLine], top: f64) -> fmt::Result {
+    let (top, bottom) = (top + 30.0, top + LINES - 50.0);
+    label(text, 12.0, top - 12.0, "start", "CPU of the lane, % of a core, by load")?;
+    let y = |core: f64| bottom - (bottom - top) * core.min(1.0);
+    for percent in [0.0, 0.25, 0.5, 0.75, 1.0] {
+        let y = y(percent);
+        writeln!(text, "<path d=\"M{LEFT} {y:.1}H{RIGHT}\" stroke=\"#dddddd\"/>")?;
+        label(text, LEFT - 8.0, y + 4.0, "end", &format!("{:.0} %", percent * 100.0))?;
+    }
+    let policies = lines.chunk_by(|a, b| a.policy == b.policy);
+    for (number, (policy, colour)) in policies.zip(COLOURS).enumerate() {
+        let step = (RIGHT - LEFT) / (policy.len().max(2) - 1) as f64;
+        let mut path = String::new();
+        for (index, line) in policy.iter().enumerate() {
+            let x = LEFT + step * index as f64;
+            let command = if index == 0 { 'M' } else { 'L' };
+            write!(path, "{command}{x:.1} {:.1}", y(line.core.median))?;
+            writeln!(
+                text,
+                "<path d=\"M{x:.1} {:.1}V{:.1}\" stroke=\"{colour}\" stroke-width=\"4\"/>",
+                y(line.core.low),
+                y(line.core.high)
+            )?;
+            if number == 0 {
+                label(text, x, bottom + 18.0, "middle", &format!("{:.0} %", line.load * 100.0))?;
+            }
+        }
+        writeln!(text, "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\"/>")?;
+        let (x, y) = (RIGHT + 24.0, top + 12.0 + 18.0 * number as f64);
+        writeln!(
+            text,
+            "<rect x=\"{x}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>",
+            y - 9.0
+        )?;
+        label(text, x + 16.0, y, "start", &policy[0].policy)?;
+    }
+    Ok(())
+}
+
+fn label(text: &mut String, x: f64, y: f64, anchor: &str, words: &str) -> fmt::Result {
+    let words = words.replace('&', "&amp;").replace('<', "&lt;");
+    writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>")
+}
