@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(
             advice.remedies,
             [
-                "run as root, or: setcap cap_net_admin,cap_net_raw,cap_bpf+ep PROGRAM",
+                "run as root, or: setcap cap_net_admin,cap_net_raw,cap_bpf,cap_perfmon+ep PROGRAM",
                 "ulimit -l unlimited (or the capability CAP_IPC_LOCK)",
                 "ip link set dev eth0 up",
             ]
