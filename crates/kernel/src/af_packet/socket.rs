@@ -62,6 +62,21 @@ impl Socket {
         self.set(libc::PACKET_RX_RING, request)
     }
 
+    /// Refuses every frame, until another filter takes the place of this one.
+    pub(super) fn refuse_all(&self) -> io::Result<()> {
+        // The instruction "return 0": `BPF_RET | BPF_K`.
+        let mut filter = libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
+        let program = libc::sock_fprog { len: 1, filter: &raw mut filter };
+        let length = size_of::<libc::sock_fprog>() as libc::socklen_t;
+        // SAFETY: `program` is a whole `struct sock_fprog` that points to its one instruction; both
+        // outlive the call.
+        let result = unsafe {
+            let (file, program) = (self.file.as_raw_fd(), (&raw const program).cast());
+            libc::setsockopt(file, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, program, length)
+        };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     /// Starts receiving, and determines where frames are sent.
     pub(super) fn bind(&self, interface: u32) -> io::Result<()> {
         let address = libc::sockaddr_ll {
