@@ -197,16 +197,30 @@ where
     T::try_from(program).map_err(|error| ProgramError::new(format!("opening {name}"), error))
 }
 
+/// How often a program is loaded again when a signal interrupted the kernel.
+const LOADS: usize = 10;
+
 /// Has the kernel verify and compile a program, once.
 fn loaded(
     already: bool,
-    load: impl FnOnce() -> Result<(), AyaError>,
+    mut load: impl FnMut() -> Result<(), AyaError>,
     name: &str,
 ) -> Result<(), ProgramError> {
-    match already {
-        true => Ok(()),
-        false => load().map_err(|error| ProgramError::new(format!("loading {name}"), error)),
+    if already {
+        return Ok(());
     }
+    let mut result = load();
+    for _ in 1..LOADS {
+        // A signal to the thread, a child's end among them, makes the verifier give up with EAGAIN
+        // (kernel/bpf/verifier.c, do_check); libbpf tries again too.
+        let interrupted = matches!(&result, Err(AyaError::LoadError { io_error, .. })
+            if io_error.kind() == std::io::ErrorKind::WouldBlock);
+        if !interrupted {
+            break;
+        }
+        result = load();
+    }
+    result.map_err(|error| ProgramError::new(format!("loading {name}"), error))
 }
 
 fn absent(name: &str) -> ProgramError {
