@@ -203,7 +203,7 @@ mod tests {
     #[test]
     fn the_kernel_answers() {
         let Some(netdev) = Netdev::open().unwrap() else {
-            return eprintln!("skipped the_kernel_answers: this kernel does not have `netdev`");
+            return fastlane_testing::skip("the_kernel_answers", "this kernel has no `netdev`");
         };
         // The loopback is interface 1 of every network namespace, and has no native XDP.
         let features = netdev.features(1).unwrap();

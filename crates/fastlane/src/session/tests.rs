@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
 
 use super::protocol::{HEADER, HELLO, Header, Kind, VERSION, answer, hello};
+use fastlane_testing::skip;
+
 use super::*;
 use crate::describe::{Application, LaneFacts, PortFacts};
 
@@ -273,7 +275,7 @@ const OTHER_USER: &str = "FASTLANE_TEST_SESSION";
 #[test]
 fn another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped another_user_is_refused: needs root, to become another user");
+        return skip("another_user_is_refused", "needs root, to become another user");
     }
     let bench = Bench::new();
     // Open the way to the socket, so that only the check of the peer stands in it.
