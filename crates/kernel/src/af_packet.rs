@@ -188,3 +188,6 @@ fn join(sockets: &[(Socket, Ring)], settings: &AfPacketSettings) -> Result<(), E
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

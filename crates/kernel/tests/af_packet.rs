@@ -4,7 +4,6 @@ mod support;
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent};
@@ -333,48 +332,6 @@ fn a_dead_link_costs_nothing() {
     let seen = echo.seen;
     echo.see(seen + 1);
     echo.close();
-}
-
-#[test]
-fn a_group_that_opens_under_traffic_sees_no_frame_twice() {
-    let Some(hosts) = Hosts::new("") else { return };
-    let settings = AfPacketSettings { queues: 4, ..AfPacketSettings::new(interface("d0")) };
-    for test in 0..20 {
-        let mut wire = hosts.at_peer(|| Wire::new("p0"));
-        let done = AtomicBool::new(false);
-        let mut seen = Vec::new();
-        std::thread::scope(|scope| {
-            let sender = scope.spawn(|| {
-                let mut sequence = 0;
-                while !done.load(Ordering::Relaxed) {
-                    wire.send(&Tag { test, sequence }.frame(Addresses::default(), 60));
-                    sequence += 1;
-                }
-            });
-            let mut device = Device::open(&settings, &Rules::default()).unwrap();
-            std::thread::sleep(Duration::from_millis(2));
-            done.store(true, Ordering::Relaxed);
-            sender.join().unwrap();
-            let (mut burst, mut pool) = (Burst::new(32), pool(64));
-            for number in 0..settings.queues {
-                let mut queue = device.queue(PortId(0), number).unwrap();
-                while {
-                    queue.receive(&mut burst, &mut pool);
-                    !burst.is_empty()
-                } {
-                    let tags = burst.packets().iter().filter_map(|p| Tag::find(p.bytes()));
-                    seen.extend(tags.map(|(tag, _)| tag).filter(|tag| tag.test == test));
-                    burst.clear(&mut pool);
-                }
-                queue.close(&mut pool);
-            }
-        });
-        let all = seen.len();
-        assert!(all > 0, "nothing was sent");
-        seen.sort_by_key(|tag| tag.sequence);
-        seen.dedup();
-        assert_eq!(all - seen.len(), 0, "frames came twice");
-    }
 }
 
 #[test]
