@@ -1,12 +1,12 @@
 //! AF_PACKET: frames of an interface that Linux keeps.
 //!
-//! Works on every interface, needs no XDP, costs up to half as much again as AF_XDP. packet(7); Linux's
-//! kernel document networking/packet_mmap.
+//! Works on every interface, needs no XDP, costs up to half as much again as AF_XDP. packet(7);
+//! Linux's kernel document networking/packet_mmap.
 //!
 //! Frames are received by a ring shared with the kernel, of version 2: version 3 hands them over in
-//! blocks, so that a single one would wait for a timer. They are sent by sendmmsg(2): on veth a frame
-//! costs 0.88 of what it costs by a transmit ring, whose pages the kernel copies there after all, and
-//! the kernel's answer says which frame it refused.
+//! blocks, so that a single one would wait for a timer. They are sent by sendmmsg(2): on veth a
+//! frame costs 0.88 of what it costs by a transmit ring, whose pages the kernel copies there after
+//! all, and the kernel's answer says which frame it refused.
 //!
 //! What the rules claim is kept from Linux by a program at the interface's ingress, and everything
 //! else from us by a filter on the sockets, both of the `fastlane-steer` crate.
@@ -65,9 +65,9 @@ impl AfPacketSettings {
 
 /// An interface opened by AF_PACKET: its queues, until lanes take them, and its steering.
 ///
-/// Dropping it gives all frames of the interface back to Linux; its queues then receive nothing that
-/// Linux does not see too, so they are closed first. Nothing is left behind when the process is
-/// killed, except on kernels before 6.6 (see [`Program::attach_claim`]).
+/// Dropping it gives all frames of the interface back to Linux; its queues then receive nothing
+/// that Linux does not see too, so they are closed first. Nothing is left behind when the process
+/// is killed, except on kernels before 6.6 (see [`Program::attach_claim`]).
 #[derive(Debug)]
 pub struct Device {
     program: Program,

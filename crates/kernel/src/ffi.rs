@@ -94,8 +94,8 @@ impl Ethtool {
         let ifr_name = interface_name(interface).ok_or(io::ErrorKind::InvalidInput)?;
         let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_data: (&raw mut *answer).cast() };
         let mut request = libc::ifreq { ifr_name, ifr_ifru };
-        // SAFETY: `request` is a whole `struct ifreq` that points to `answer`, whose size the caller
-        // has promised; both outlive the call.
+        // SAFETY: `request` is a whole `struct ifreq` that points to `answer`, whose size the
+        // caller has promised; both outlive the call.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), ETHTOOL, &raw mut request) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }

@@ -77,7 +77,8 @@ impl Interface {
         Ok(Self::new(link.clone(), &ethtool))
     }
 
-    /// All interfaces of the network namespace of the calling thread, in the order of their numbers.
+    /// All interfaces of the network namespace of the calling thread, in the order of their
+    /// numbers.
     ///
     /// # Errors
     /// [`Error::Kernel`] when netlink does not answer.

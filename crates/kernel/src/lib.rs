@@ -3,7 +3,8 @@
 //! * [`Interface`]: the facts of a network interface.
 //! * [`af_packet`]: the frames of an interface that Linux keeps.
 //! * [`reentry`]: the way back into an interface for frames that were taken from it.
-//! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not have.
+//! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not
+//!   have.
 //!
 //! Everything here acts in the network namespace of the calling thread, by system calls only: no
 //! sysfs, which shows the namespace of whoever mounted it, and no external commands.

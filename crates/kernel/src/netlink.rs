@@ -84,8 +84,8 @@ impl Question {
     }
 }
 
-/// The fixed header of link requests, `struct ifinfomsg`: an interface, and flags to set to the given
-/// values where `change` says so.
+/// The fixed header of link requests, `struct ifinfomsg`: an interface, and flags to set to the
+/// given values where `change` says so.
 pub(crate) fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut header = [0; 16];
     header[4..8].copy_from_slice(&index.to_ne_bytes());

@@ -1,9 +1,9 @@
 //! The way back: a frame that was taken from an interface arrives on it again, as if for the first
 //! time.
 //!
-//! It goes through a TAP device of its own, quiet and without addresses, whose ingress is redirected
-//! to the interface's. So Linux sees its Ethernet header, its interface and its VLAN tag. The TAP ends
-//! with its last queue, and with the process.
+//! It goes through a TAP device of its own, quiet and without addresses, whose ingress is
+//! redirected to the interface's. So Linux sees its Ethernet header, its interface and its VLAN
+//! tag. The TAP ends with its last queue, and with the process.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::tap::{self, TapQueue, TapSettings};
 /// How what is written to the TAP gets to the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// By the tc action `mirred`. Generic-mode XDP on the interface does not see the frame again; an
-    /// AF_PACKET port on it would, so it is not for that. It stops working when the interface gets
-    /// another Ethernet address.
+    /// By the tc action `mirred`. Generic-mode XDP on the interface does not see the frame again;
+    /// an AF_PACKET port on it would, so it is not for that. It stops working when the interface
+    /// gets another Ethernet address.
     Mirred,
-    /// By an eBPF program that marks the frame first. AF_PACKET ports that know the mark let it pass;
-    /// native-mode XDP does not see it. Generic-mode XDP would, without end.
+    /// By an eBPF program that marks the frame first. AF_PACKET ports that know the mark let it
+    /// pass; native-mode XDP does not see it. Generic-mode XDP would, without end.
     Redirect {
         /// The mark (SO_MARK), that of [`AfPacketSettings`](crate::af_packet::AfPacketSettings); 0
         /// for none.

@@ -30,7 +30,8 @@ const NAME_WAIT: Duration = Duration::from_secs(1);
 /// What a TAP device shall be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapSettings {
-    /// The name of its interface, at most 15 octets; `None` lets the kernel choose one, `fl0` or so.
+    /// The name of its interface, at most 15 octets; `None` lets the kernel choose one, `fl0` or
+    /// so.
     pub name: Option<String>,
     /// The Ethernet address of its interface; `None` lets the kernel choose one.
     pub mac: Option<[u8; 6]>,
@@ -76,8 +77,8 @@ pub struct Tap {
 /// Makes a TAP device in the network namespace of the calling thread.
 ///
 /// # Errors
-/// [`Error::NoPrivilege`] without CAP_NET_ADMIN, [`Error::NameTaken`], [`Error::Unfit`] when there is
-/// no TUN driver or a setting is impossible, [`Error::Kernel`].
+/// [`Error::NoPrivilege`] without CAP_NET_ADMIN, [`Error::NameTaken`], [`Error::Unfit`] when there
+/// is no TUN driver or a setting is impossible, [`Error::Kernel`].
 pub fn open(settings: TapSettings) -> Result<Tap, Error> {
     if !(1..=MOST_QUEUES).contains(&settings.queues) {
         return Err(Error::Unfit {

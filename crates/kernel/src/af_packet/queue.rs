@@ -43,7 +43,8 @@ impl AfPacketQueue {
 impl Queue for AfPacketQueue {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
         let Some((ring, _)) = &mut self.open else { return };
-        // Bounded also when all that arrives is lost. Without a free frame the ring keeps the packet.
+        // Bounded also when all that arrives is lost. Without a free frame the ring keeps the
+        // packet.
         for _ in 0..burst.room().min(pool.free()) {
             let Some(received) = ring.received(self.next) else { return };
             match copy(&received, pool, self.port) {

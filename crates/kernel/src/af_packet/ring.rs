@@ -21,8 +21,8 @@ const VLAN_TPID_VALID: u32 = 1 << 6;
 const HEADER: usize = 32;
 /// Most octets before the Ethernet header in a slot: header, address, alignment, virtio header.
 const OVERHEAD: u32 = 128;
-/// The kernel allocates rings in blocks, of whole pages, which have up to 64 KiB. Larger ones are hard
-/// to get on a machine that has been running for long.
+/// The kernel allocates rings in blocks, of whole pages, which have up to 64 KiB. Larger ones are
+/// hard to get on a machine that has been running for long.
 const BLOCK: u32 = 65536;
 /// The smallest slot, with which the smallest ring is a block.
 const SMALLEST_SLOT: u32 = 1024;
@@ -35,7 +35,8 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// A ring of `frames` slots, a power of two from 64 on, that each hold a frame of `longest` octets.
+    /// A ring of `frames` slots, a power of two from 64 on, that each hold a frame of `longest`
+    /// octets.
     pub(super) fn new(longest: u32, frames: u32) -> Self {
         let slot = (longest + OVERHEAD).next_power_of_two().max(SMALLEST_SLOT);
         Self { slot, frames }
@@ -53,7 +54,8 @@ impl Geometry {
     }
 }
 
-/// The ring of a socket. As slots and blocks are powers of two, slots follow each other without gaps.
+/// The ring of a socket. As slots and blocks are powers of two, slots follow each other without
+/// gaps.
 #[derive(Debug)]
 pub(super) struct Ring {
     start: NonNull<u8>,
@@ -97,7 +99,8 @@ impl Ring {
         // Populated at once, so that no lane ever waits for a page.
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         let (hint, length) = (std::ptr::null_mut(), geometry.length());
-        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process.
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this
+        // process.
         let start =
             unsafe { rustix::mm::mmap(hint, length, protection, flags, socket.as_fd(), 0)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -127,8 +130,8 @@ impl Ring {
         if status & USER == 0 {
             return None;
         }
-        // SAFETY: the header is inside the slot, and aligned behind the status word; the kernel does
-        // not write to a slot that is ours.
+        // SAFETY: the header is inside the slot, and aligned behind the status word; the kernel
+        // does not write to a slot that is ours.
         let header = unsafe { slot.add(4).cast::<Header>().read() };
         let size = self.geometry.slot as usize;
         let start = usize::from(header.mac).clamp(HEADER + virtio::LENGTH, size);

@@ -129,14 +129,14 @@ impl Socket {
         }
     }
 
-    /// Clears an error that arrived by itself (the interface went down), so that nobody who waits for
-    /// the socket is woken by it again.
+    /// Clears an error that arrived by itself (the interface went down), so that nobody who waits
+    /// for the socket is woken by it again.
     pub(super) fn clear_error(&self) {
         let _ = rustix::net::sockopt::socket_error(&self.file);
     }
 
-    /// Sends packets, at most [`BATCH`], each with its virtio header; returns how many of them, from
-    /// the first on, at least one.
+    /// Sends packets, at most [`BATCH`], each with its virtio header; returns how many of them,
+    /// from the first on, at least one.
     ///
     /// # Errors
     /// Why the first could not be sent.
@@ -182,8 +182,8 @@ impl Socket {
 
     fn read<T: Numbers>(&self, option: libc::c_int, value: &mut T) -> io::Result<()> {
         let mut length = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `length` octets into `value`, and any octets are a value
-        // of a type that is `Numbers`.
+        // SAFETY: the kernel writes at most `length` octets into `value`, and any octets are a
+        // value of a type that is `Numbers`.
         let result = unsafe {
             let value = (&raw mut *value).cast();
             libc::getsockopt(self.file.as_raw_fd(), LEVEL, option, value, &raw mut length)

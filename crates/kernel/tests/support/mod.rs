@@ -57,8 +57,8 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Makes both; the thread is in the device's. `options` are those of each end of the veth. `None`
-    /// after a skip.
+    /// Makes both; the thread is in the device's. `options` are those of each end of the veth.
+    /// `None` after a skip.
     pub fn new(options: &str) -> Option<Self> {
         let peer = Namespace::new()?;
         let device = Namespace::new()?;
