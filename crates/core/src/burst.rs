@@ -83,6 +83,13 @@ impl Burst {
         }
         self.packets.clear();
     }
+
+    /// Empties a burst of which every packet was taken, so that none need be looked at again.
+    #[inline]
+    pub(crate) fn clear_taken(&mut self) {
+        debug_assert!(self.packets.iter().all(|packet| !packet.has_frame()), "a frame is left");
+        self.packets.clear();
+    }
 }
 
 #[cfg(test)]

@@ -64,6 +64,7 @@ impl Dispatch {
     #[inline]
     pub(crate) fn dispatch(&mut self, queue: usize, burst: &mut Burst, pool: &mut Pool) {
         let same = |a: &Packet, b: &Packet| a.verdict() == b.verdict() && a.port() == b.port();
+        let (packets, mut taken) = (burst.len(), 0);
         for run in burst.packets().chunk_by_mut(same) {
             let source = self.source(run);
             let counter = match run[0].verdict().verdict() {
@@ -74,9 +75,12 @@ impl Dispatch {
                 None => PortCounter::DropBadVerdict,
             };
             self.ports[source].counters.add(counter, run.len() as u64);
-            self.carry_out(source, queue, run, pool);
+            taken += self.carry_out(source, queue, run, pool);
         }
-        burst.clear(pool); // releases what no exit took
+        match taken == packets {
+            true => burst.clear_taken(),
+            false => burst.clear(pool), // releases what no exit took
+        }
     }
 
     /// As [`dispatch`](Self::dispatch), for packets that were not received but made by the
@@ -100,15 +104,25 @@ impl Dispatch {
         if port < self.ports.len() { port } else { 0 }
     }
 
+    /// Returns how many packets of the run are taken for sure.
     #[inline]
-    fn carry_out(&mut self, source: usize, queue: usize, run: &mut [Packet], pool: &mut Pool) {
+    fn carry_out(
+        &mut self,
+        source: usize,
+        queue: usize,
+        run: &mut [Packet],
+        pool: &mut Pool,
+    ) -> usize {
         match run[0].verdict().verdict() {
             Some(Verdict::Reflect) => self.transmit(source, source, queue, run, pool),
             Some(Verdict::Forward(to)) => {
-                self.transmit(source, usize::from(to.0), queue, run, pool);
+                self.transmit(source, usize::from(to.0), queue, run, pool)
             }
-            Some(Verdict::Kernel) => self.give_to_kernel(source, run, pool),
-            Some(Verdict::Drop) | None => {}
+            Some(Verdict::Kernel) => {
+                self.give_to_kernel(source, run, pool);
+                0
+            }
+            Some(Verdict::Drop) | None => 0,
         }
     }
 
@@ -127,9 +141,10 @@ impl Dispatch {
         queue: usize,
         run: &mut [Packet],
         pool: &mut Pool,
-    ) {
+    ) -> usize {
         let Some(port) = self.ports.get_mut(to).filter(|port| !port.queues.is_empty()) else {
-            return self.count(source, PortCounter::DropNoPort, run.len());
+            self.count(source, PortCounter::DropNoPort, run.len());
+            return 0;
         };
         let queues = port.queues.len();
         let exit = &mut port.queues[if queue < queues { queue } else { queue % queues }];
@@ -147,6 +162,7 @@ impl Dispatch {
         port.counters.add(PortCounter::SentBytes, sent.bytes);
         self.count(to, PortCounter::DropTransmitLength, sent.taken - sent.packets);
         self.count(to, PortCounter::DropTransmitFull, run.len() - sent.taken);
+        sent.taken
     }
 
     fn give_to_kernel(&mut self, source: usize, run: &mut [Packet], pool: &mut Pool) {

@@ -331,8 +331,10 @@ impl Packet {
     /// do not forward narrow stores to a wider load.
     #[inline]
     pub(crate) fn take_as_arrived(&mut self, port: PortId) -> Self {
-        let flags = self.flags & !FROM_KERNEL;
-        Self { port, flags, verdict: RawVerdict::from(Verdict::Kernel), ..self.take() }
+        if self.is_from_kernel() {
+            self.flags &= !FROM_KERNEL; // rare: every store counts here
+        }
+        Self { port, verdict: RawVerdict::from(Verdict::Kernel), ..self.take() }
     }
 
     /// For drivers: the port that the packet is from now on said to come from.
