@@ -35,8 +35,8 @@ pub(crate) struct Active {
     port: PortId,
     /// The interface and the number of the queue.
     place: (u32, u32),
-    /// The most frames lent for receiving, and how many are: in the fill ring, in the device, in the
-    /// receive ring. As it is at most the size of these rings, none of them is ever full.
+    /// The most frames lent for receiving, and how many are: in the fill ring, in the device, in
+    /// the receive ring. As it is at most the size of these rings, none of them is ever full.
     receive_share: usize,
     receiving: usize,
     /// The most frames lent for sending: a link that is down must not hold all frames of the lane.
@@ -328,8 +328,8 @@ impl Active {
         self.losses
     }
 
-    /// Waits a little for what is on its way: the kernel may still read it, so it should leave before
-    /// its frame is used again.
+    /// Waits a little for what is on its way: the kernel may still read it, so it should leave
+    /// before its frame is used again.
     pub(crate) fn drain(&mut self, pool: &mut Pool) {
         for _ in 0..DRAIN_STEPS {
             self.flush(pool);
@@ -340,8 +340,8 @@ impl Active {
         }
     }
 
-    /// Closes the socket, which also takes it out of the steering program's table; then no frame comes
-    /// or goes any more, and all return to the pool.
+    /// Closes the socket, which also takes it out of the steering program's table; then no frame
+    /// comes or goes any more, and all return to the pool.
     pub(crate) fn close(self, pool: &mut Pool) {
         let Self { socket, rings, mut lent, zero_copy, place: (index, queue), .. } = self;
         drop(socket);

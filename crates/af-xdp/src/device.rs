@@ -18,9 +18,9 @@ pub struct Device {
 }
 
 impl Device {
-    /// Loads the steering program with these rules and attaches it: in the driver, or where the mode
-    /// allows it and the driver does not, in the network stack. No frame is claimed before a queue is
-    /// opened. `max_length` is the longest frame that may be claimed, see
+    /// Loads the steering program with these rules and attaches it: in the driver, or where the
+    /// mode allows it and the driver does not, in the network stack. No frame is claimed before a
+    /// queue is opened. `max_length` is the longest frame that may be claimed, see
     /// [`longest_frame`](crate::longest_frame); a longer one stays in Linux.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Opening the queues of a lane, each in the best mode that its device and configuration allow.
 //!
 //! Zero-copy or copy, and the use of wake-up flags, belong to a UMEM: its first socket settles them
-//! and the others share (af_xdp.rst, XDP_SHARED_UMEM). Queues that differ get a UMEM each, on the same
-//! memory: a frame may still leave by any of them.
+//! and the others share (af_xdp.rst, XDP_SHARED_UMEM). Queues that differ get a UMEM each, on the
+//! same memory: a frame may still leave by any of them.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -47,8 +47,8 @@ pub struct Opened {
 /// cannot send, or nobody fetches, there are frames for the lane's other ports.
 ///
 /// # Errors
-/// Says for the first queue that could not be opened why. All others are closed again then, and their
-/// frames are back in the pool.
+/// Says for the first queue that could not be opened why. All others are closed again then, and
+/// their frames are back in the pool.
 pub fn open_lane(pool: &mut Pool, requests: &mut [Request<'_>]) -> Result<Vec<Opened>, Error> {
     let page = rustix::param::page_size();
     if !(2048..=page).contains(&pool.frame_size()) {
@@ -140,8 +140,8 @@ impl Ladder {
         Ok(Opened { port, queue, handle, mode, notes: notes.unwrap_or_default() })
     }
 
-    /// A socket on the queue, on a UMEM of the first kind; else, if no socket must share, of the second.
-    /// Makes the UMEM when there is none yet.
+    /// A socket on the queue, on a UMEM of the first kind; else, if no socket must share, of the
+    /// second. Makes the UMEM when there is none yet.
     fn bind(
         &mut self,
         settings: &Settings,

@@ -6,8 +6,8 @@ use fastlane_core::{Frame, Pool};
 
 /// Which frames of a pool the kernel has from one queue: in a ring, or on their way.
 ///
-/// A frame comes back only if it was lent, and once, whatever the kernel says; and at the end all come
-/// back, also those that the kernel never returned.
+/// A frame comes back only if it was lent, and once, whatever the kernel says; and at the end all
+/// come back, also those that the kernel never returned.
 #[derive(Debug)]
 pub(crate) struct Lent {
     /// One bit a frame.
@@ -42,8 +42,8 @@ impl Lent {
         self.count
     }
 
-    /// Lends a frame: returns where it begins in the pool's memory. `None`, and the frame is lost, when
-    /// it is not of this pool.
+    /// Lends a frame: returns where it begins in the pool's memory. `None`, and the frame is lost,
+    /// when it is not of this pool.
     #[inline]
     pub(crate) fn lend(&mut self, pool: &Pool, frame: Frame) -> Option<u64> {
         let address = pool.lend(frame).filter(|_| self.is_of(pool))?;

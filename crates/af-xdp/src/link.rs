@@ -24,8 +24,8 @@ impl Link {
         Ok(Self { socket, index })
     }
 
-    /// The longest frame that the interface sends, or `None` when the kernel does not tell. The kernel
-    /// loses a longer one without a word to the socket. Two system calls (netdevice(7)).
+    /// The longest frame that the interface sends, or `None` when the kernel does not tell. The
+    /// kernel loses a longer one without a word to the socket. Two system calls (netdevice(7)).
     pub(crate) fn longest_sent(&self) -> Option<usize> {
         // SAFETY: ifreq is made of integers and unions of them, for which zero is a value.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -51,8 +51,8 @@ pub(crate) struct Mapped<T> {
 unsafe impl<T: Entry> Send for Mapped<T> {}
 
 impl<T: Entry> Mapped<T> {
-    /// Maps the ring of `socket` that `page` (an XDP_PGOFF constant) names, which was made with `size`
-    /// places. The offsets are those that the kernel told for it.
+    /// Maps the ring of `socket` that `page` (an XDP_PGOFF constant) names, which was made with
+    /// `size` places. The offsets are those that the kernel told for it.
     pub(crate) fn new(
         socket: BorrowedFd<'_>,
         page: u64,
@@ -71,7 +71,8 @@ impl<T: Entry> Mapped<T> {
             return Err(bad());
         }
         let length = length as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this process.
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this
+        // process.
         let start = unsafe {
             let protection = ProtFlags::READ | ProtFlags::WRITE;
             let flags = MapFlags::SHARED | MapFlags::POPULATE;
@@ -122,8 +123,9 @@ impl<T: Entry> Memory for Mapped<T> {
     #[inline]
     fn read(&self, place: u32) -> T {
         let index = (place & (self.size - 1)) as usize;
-        // SAFETY: the index is below the size, so the entry is inside the mapping and aligned (checked
-        // in `new`). Volatile, because the kernel may write at any time: whatever is read is a value.
+        // SAFETY: the index is below the size, so the entry is inside the mapping and aligned
+        // (checked in `new`). Volatile, because the kernel may write at any time: whatever is read
+        // is a value.
         unsafe { self.entries.add(index).read_volatile() }
     }
 

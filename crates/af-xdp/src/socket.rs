@@ -55,8 +55,8 @@ pub(crate) enum Kick {
     Done,
     /// There was more than it sends at once, or something it needs was short.
     Again,
-    /// In copy mode: the device refused one frame, which is taken from the ring and lost (no carrier,
-    /// queue of the device full). Otherwise as `Again`.
+    /// In copy mode: the device refused one frame, which is taken from the ring and lost (no
+    /// carrier, queue of the device full). Otherwise as `Again`.
     Busy,
     /// The link is down or the interface gone.
     Down,
@@ -154,8 +154,9 @@ impl Socket {
         Err(Errno::BUSY)
     }
 
-    /// Waits until the driver has let go of a queue whose socket was closed. Until then a device that
-    /// reads and writes the frames itself may still do so. The queue can be bound again afterwards.
+    /// Waits until the driver has let go of a queue whose socket was closed. Until then a device
+    /// that reads and writes the frames itself may still do so. The queue can be bound again
+    /// afterwards.
     pub(crate) fn await_release(pool: &Pool, index: u32, queue: u32) {
         let binding = Binding::First { zero_copy: false, need_wakeup: false };
         let free = Self::new().map_err(io::Error::from).and_then(|socket| {

@@ -188,7 +188,7 @@ pub struct BusyPoll {
 pub struct AfPacket {
     /// The network interface.
     pub interface: String,
-    /// Frames in the receive ring of each lane, and as many in the transmit ring.
+    /// Frames in the receive ring of each lane: a power of two.
     #[serde(default = "ring_size")]
     pub ring: u32,
     /// Whether the interface also takes in what is not addressed to it.

@@ -120,7 +120,7 @@ impl Opening<'_> {
             self.reenter(port, &interface, How::Redirect { mark: REENTRY_MARK })?;
         }
         let number = usize::from(port.id.0);
-        self.facts[number].mode = "mmap rings".to_owned();
+        self.facts[number].mode = "ring in, sendmmsg out".to_owned();
         self.facts[number].interface = Some(interface.name);
         self.devices.af_packet.push((number, device));
         Ok(())
