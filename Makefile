@@ -1,0 +1,57 @@
+# The verbs of the project.
+
+IO ?= af-xdp
+SOAK_SECONDS ?= 600
+CARGO ?= cargo
+# Network namespaces and steering programs take root.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
+
+PACKAGES = ip=iproute2 ping=iputils-ping tcpdump=tcpdump ethtool=ethtool curl=curl python3=python3 \
+	valgrind=valgrind cc=gcc nsenter=util-linux setpriv=util-linux prlimit=util-linux \
+	sysctl=procps bpftool=bpftool
+CHECK_PACKAGES = clang=clang llvm-strip=llvm /usr/include/bpf/bpf_helpers.h=libbpf-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench soak install-packages clean-lab
+
+help: ## Lists the verbs
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+	@echo "IO=af-xdp (or af-xdp-native, af-xdp-generic, af-packet) says what make run runs on."
+
+run: install-packages ## Runs macswap between two hosts and shows it live: make run IO=af-packet
+	$(CARGO) build --release --bins -p macswap -p traffic -p fastlane-cli
+	$(AS_ROOT) lab/run $(IO)
+
+test: install-packages ## Everything: unit tests, properties, stories in network namespaces
+	$(CARGO) build --workspace
+	$(call tests)
+
+check: install-packages ## Format, lints, generated files, licences, the other architecture
+	@lab/packages $(CHECK_PACKAGES)
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	crates/steer/bpf/build --check
+	$(CARGO) run --quiet -p macswap -- --schema | diff -u fastlane.schema.json -
+	$(CARGO) test --quiet -p fastlane-tests --test tidy
+	lab/licences
+	lab/cross-check aarch64-unknown-linux-gnu
+
+bench: install-packages ## The figures: cost of the framework, rivals, idle policies
+	$(CARGO) build --release --workspace
+	$(AS_ROOT) $${CARGO_TARGET_DIR:-target}/release/fastlane-bench
+
+soak: install-packages ## The long forms: ten million frames without loss, fuzzing
+	$(CARGO) build --release --workspace --bins
+	FASTLANE_SOAK=1 $(call tests,--release)
+	for target in $$(ls fuzz/corpus); do fuzz/run $$target $(SOAK_SECONDS) || exit 1; done
+
+install-packages: ## Installs the Debian packages that are missing
+	@lab/packages $(PACKAGES)
+
+clean-lab: ## Removes what an interrupted run has left
+	$(AS_ROOT) lab/clean
+
+# Tests are built as the user and run as root.
+host = $(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
+tests = $(if $(AS_ROOT),CARGO_TARGET_$(host)_RUNNER="$(AS_ROOT)") \
+	$(CARGO) test --workspace --no-fail-fast $(1)
