@@ -1,7 +1,8 @@
 /* The rival of the memory port: the same work on nothing but {pointer, length}.
  *
- * A burst is taken from a ring, the Ethernet addresses of each packet are swapped, and the burst is put
- * back; a runt would be dropped. There are no counters, no clock, no verdicts and no other exits.
+ * A burst is taken from a ring, the Ethernet addresses of each packet are swapped, and the burst is
+ * put back; a runt would be dropped. There are no counters, no clock, no verdicts and no other
+ * exits.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -31,9 +32,9 @@ void macswap_free(struct macswap *self)
     }
 }
 
-/* `count` packets, a power of two, of `length` bytes, each `offset` bytes into a frame of its own. */
-struct macswap *macswap_new(uint32_t count, size_t frame_size, size_t offset, const uint8_t *content,
-                            uint32_t length)
+/* `count` packets, a power of two, of `length` bytes, each `offset` bytes into a frame. */
+struct macswap *macswap_new(uint32_t count, size_t frame_size, size_t offset,
+                            const uint8_t *content, uint32_t length)
 {
     struct macswap *self = calloc(1, sizeof *self);
     if (!self)
@@ -80,7 +81,7 @@ static void swap(uint8_t *data)
     memcpy(data + 6, destination, 6);
 }
 
-/* Does `turns` bursts of at most `burst` packets; returns how many packets came back to the ring. */
+/* Does `turns` bursts of at most `burst` packets; returns how many packets came back. */
 uint64_t macswap_run(struct macswap *self, uint64_t turns, uint32_t burst)
 {
     struct packet packets[BURST];

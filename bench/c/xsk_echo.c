@@ -1,7 +1,7 @@
-/* The rival of the AF_XDP port: a loop on AF_XDP rings, written by hand on the kernel's own headers.
+/* The rival of the AF_XDP port: a loop on AF_XDP rings, written by hand on the kernel's headers.
  *
- * One queue, native copy mode, need-wakeup, XDP_MAX_TX_SKB_BUDGET as large as the ring, no sleeping.
- * Frames are swapped where they lie; there are no counters, no verdicts, no other exits.
+ * One queue, native copy mode, need-wakeup, XDP_MAX_TX_SKB_BUDGET as large as the ring, no
+ * sleeping. Frames are swapped where they lie; there are no counters, no verdicts, no other exits.
  * Kernel document: Documentation/networking/af_xdp.rst.
  */
 #include <errno.h>
@@ -268,8 +268,8 @@ void xsk_echo_close(struct xsk_echo *self)
     free(self);
 }
 
-/* Echoes on queue 0 of an interface with rings of `size` places and so many frames; NULL with a text of
- * at most 128 bytes in `error` when the kernel refuses. */
+/* Echoes on queue 0 of an interface with rings of `size` places and so many frames; NULL with a
+ * text of at most 128 bytes in `error` when the kernel refuses. */
 struct xsk_echo *xsk_echo_open(uint32_t interface, uint32_t size, uint32_t frames, char *error)
 {
     struct xsk_echo *self = calloc(1, sizeof *self);

@@ -1,8 +1,9 @@
 //! Echoing frames on a veth pair: what a frame costs the thread that echoes it.
 //!
-//! A batch is queued while nobody looks, then the echo runs until all of it is back. One thread does
-//! both in turn, so neither the scheduler nor another CPU has a part in the result. CPU time of the
-//! batch includes what the kernel does for sending, on behalf of the thread; receiving was done before.
+//! A batch is queued while nobody looks, then the echo runs until all of it is back. One thread
+//! does both in turn, so neither the scheduler nor another CPU has a part in the result. CPU time
+//! of the batch includes what the kernel does for sending, on behalf of the thread; receiving was
+//! done before.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -233,8 +234,8 @@ pub fn compare(
     let mut pairs = Pairs::default();
     for number in 0..effort.pairs {
         progress(number);
-        // Made anew, in changing order, so that no result hangs on which interface was made first or
-        // where its memory lies.
+        // Made anew, in changing order, so that no result hangs on which interface was made first
+        // or where its memory lies.
         let swapped = number % 4 >= 2;
         let (mut ours, mut rival) = if swapped {
             let rival = station(which, false, 1, length)?;

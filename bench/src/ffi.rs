@@ -27,7 +27,8 @@ unsafe extern "C" {
 pub(crate) struct PlainMacswap(NonNull<c_void>);
 
 impl PlainMacswap {
-    /// A ring of `count` packets, a power of two, that hold `content`, `offset` bytes into their frames.
+    /// A ring of `count` packets, a power of two, that hold `content`, `offset` bytes into their
+    /// frames.
     pub(crate) fn new(
         count: u32,
         frame_size: usize,
@@ -36,8 +37,8 @@ impl PlainMacswap {
     ) -> Result<Self> {
         assert!(count.is_power_of_two() && offset + content.len() <= frame_size);
         let length = content.len() as u32;
-        // SAFETY: the callee reads `length` bytes of `content` and keeps no pointer to them; that they
-        // fit a frame was checked.
+        // SAFETY: the callee reads `length` bytes of `content` and keeps no pointer to them; that
+        // they fit a frame was checked.
         let rival = unsafe { macswap_new(count, frame_size, offset, content.as_ptr(), length) };
         Ok(Self(NonNull::new(rival).ok_or("no memory for the plain macswap")?))
     }
@@ -60,7 +61,8 @@ impl Drop for PlainMacswap {
 pub(crate) struct XskEcho(NonNull<c_void>);
 
 impl XskEcho {
-    /// Takes queue 0 of an interface, with rings of `size` places and `frames` frames of 2048 bytes.
+    /// Takes queue 0 of an interface, with rings of `size` places and `frames` frames of 2048
+    /// bytes.
     pub(crate) fn open(interface: u32, size: u32, frames: u32) -> Result<Self> {
         assert!(size.is_power_of_two() && frames >= 2 * size);
         let mut error: [c_char; 128] = [0; 128];
@@ -88,8 +90,8 @@ impl Drop for XskEcho {
     }
 }
 
-/// Moves the calling thread into a network namespace of its own. Threads and processes that it starts
-/// from then on are in it too.
+/// Moves the calling thread into a network namespace of its own. Threads and processes that it
+/// starts from then on are in it too.
 pub(crate) fn unshare_network() -> io::Result<()> {
     // SAFETY: unshare touches no memory; only this thread changes its namespace.
     checked(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(drop)

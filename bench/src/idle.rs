@@ -27,8 +27,8 @@ pub struct Usage {
     pub rate: f64,
 }
 
-/// All policies at all loads, once: an entry for each policy, with one for each load. What is the most
-/// is measured first, on a lane that never sleeps. To be called
+/// All policies at all loads, once: an entry for each policy, with one for each load. What is the
+/// most is measured first, on a lane that never sleeps. To be called
 /// [`in_namespace`](crate::veth::in_namespace).
 ///
 /// # Errors

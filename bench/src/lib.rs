@@ -1,9 +1,12 @@
 //! Benchmarks: what the framework costs against the same loop written by hand.
 //!
-//! Contenders run in alternating slices of one run; what counts is CPU time per packet, as a ratio or
-//! a difference with its interval. The rivals are written in C without a type of the framework.
+//! Contenders run in alternating slices of one run; what counts is CPU time per packet, as a ratio
+//! or a difference with its interval. The rivals are written in C without a type of the framework.
+
+#![deny(unsafe_code)]
 
 pub mod echo;
+#[allow(unsafe_code, reason = "calls into the rivals and into the kernel")]
 mod ffi;
 pub mod idle;
 pub mod instructions;

@@ -1,4 +1,5 @@
 //! Measures what the framework costs. See `fastlane-bench --help` and DESIGN, "How we measure".
+#![forbid(unsafe_code)]
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,10 +15,10 @@ use fastlane_bench::{Result, markdown, memory, round_trip};
 
 /// Measure what the framework costs against the same work written by hand.
 ///
-/// Contenders run in alternating slices; the result is a ratio or a difference of CPU time per packet
-/// with its 95 % interval. An interval wider than 4 % resolves nothing, and is no pass. Traffic stays
-/// in a network namespace that ends with the program, which needs CAP_SYS_ADMIN, CAP_NET_ADMIN and
-/// CAP_BPF for all but `memory`.
+/// Contenders run in alternating slices; the result is a ratio or a difference of CPU time per
+/// packet with its 95 % interval. An interval wider than 4 % resolves nothing, and is no pass.
+/// Traffic stays in a network namespace that ends with the program, which needs CAP_SYS_ADMIN,
+/// CAP_NET_ADMIN and CAP_BPF for all but `memory`.
 #[derive(Parser)]
 struct Arguments {
     /// What to measure.

@@ -31,8 +31,8 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
     if !report.comparisons.is_empty() {
         write!(
             text,
-            "\nCPU time per packet in ns: median (quartiles). Ratio or difference: median of the pairs \
-             [95 % interval].\n\n| Work | Ours | Compared with | Result | Goal |\n\
+            "\nCPU time per packet in ns: median (quartiles). Ratio or difference: median of the \
+             pairs [95 % interval].\n\n| Work | Ours | Compared with | Result | Goal |\n\
              |---|---|---|---|---|\n"
         )?;
         report.comparisons.iter().try_for_each(|comparison| row(text, comparison))?;
@@ -43,8 +43,9 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
     if !report.round_trips.is_empty() {
         write!(
             text,
-            "\nRound trip of one 60-byte frame in µs: median of the rounds (lowest to highest).\n\n\
-             | Mechanism | Idle | Frames | p50 | p99 | Sent | Lost |\n|---|---|---|---|---|---|---|\n"
+            "\nRound trip of one 60-byte frame in µs: median of the rounds (lowest to highest).\n\
+             \n| Mechanism | Idle | Frames | p50 | p99 | Sent | Lost |\n\
+             |---|---|---|---|---|---|---|\n"
         )?;
         report.round_trips.iter().try_for_each(|trip| round_trip(text, trip))?;
     }
@@ -82,8 +83,8 @@ fn row(text: &mut String, comparison: &Comparison) -> fmt::Result {
 fn idle(text: &mut String, lines: &[IdleLine]) -> fmt::Result {
     write!(
         text,
-        "\nCPU of the lane in % of a core, by load in parts of the most it echoes: median of the rounds \
-         (lowest to highest).\n\n"
+        "\nCPU of the lane in % of a core, by load in parts of the most it echoes: median of the \
+         rounds (lowest to highest).\n\n"
     )?;
     for (number, policy) in lines.chunk_by(|a, b| a.policy == b.policy).enumerate() {
         if number == 0 {

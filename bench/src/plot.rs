@@ -85,7 +85,8 @@ fn bar(text: &mut String, values: &[f64], y: f64, scale: f64, colour: &str) -> f
     let centre = y + BAR / 2.0;
     writeln!(
         text,
-        "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{middle:.1}\" height=\"{BAR}\" fill=\"{colour}\"/>\n\
+        "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{middle:.1}\" height=\"{BAR}\" \
+         fill=\"{colour}\"/>\n\
          <path d=\"M{:.1} {centre:.1}H{:.1}M{:.1} {:.1}v6M{:.1} {:.1}v6\" stroke=\"black\"/>",
         LEFT + low,
         LEFT + high,

@@ -62,7 +62,8 @@ pub struct Comparison {
     pub rival: String,
     /// Nanoseconds per packet in each slice, ours.
     pub ours_ns: Vec<f64>,
-    /// Nanoseconds per packet in each slice, the rival's; those at one place were measured together.
+    /// Nanoseconds per packet in each slice, the rival's; those at one place were measured
+    /// together.
     pub rival_ns: Vec<f64>,
     /// What is estimated.
     pub kind: Kind,
@@ -171,8 +172,8 @@ impl Report {
         self.load[1] = load_average();
     }
 
-    /// Writes the report and its plot into `folder`, as new files named after the date; returns their
-    /// paths.
+    /// Writes the report and its plot into `folder`, as new files named after the date; returns
+    /// their paths.
     ///
     /// # Errors
     /// When a file is there already or cannot be written.
@@ -236,7 +237,7 @@ mod tests {
         let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds));
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(at(1_795_089_600 + 86_399), "2026-11-19T23:59:59Z");
+        assert_eq!(at(1_795_132_799), "2026-11-19T23:59:59Z");
         assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
     }
 

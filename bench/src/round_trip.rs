@@ -10,8 +10,8 @@ use crate::running::Running;
 use crate::statistics::quantile;
 use crate::veth::{Veth, pin, undisturbed};
 
-/// What is measured: the mechanism, the idle policy, and whether frames are 1 ms apart or each follows
-/// the one before.
+/// What is measured: the mechanism, the idle policy, and whether frames are 1 ms apart or each
+/// follows the one before.
 pub const CASES: [(Mechanism, Idle, bool); 8] = [
     (Mechanism::AfXdp, Idle::Busy, false),
     (Mechanism::AfXdp, Idle::Adaptive, false),

@@ -78,8 +78,8 @@ pub fn thread_cpu() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Calls `work`, which returns how many packets it moved, again and again for `length`; all of it is
-/// timed, so a call should take a hundred microseconds or more.
+/// Calls `work`, which returns how many packets it moved, again and again for `length`; all of it
+/// is timed, so a call should take a hundred microseconds or more.
 ///
 /// # Errors
 /// That of `work`.

@@ -42,8 +42,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// The median of `values` with its bootstrap interval (percentile method): the same values always
-    /// give the same interval.
+    /// The median of `values` with its bootstrap interval (percentile method): the same values
+    /// always give the same interval.
     #[must_use]
     pub fn of_median(values: &[f64]) -> Self {
         let mut generator = SplitMix(0x5eed);

@@ -15,8 +15,8 @@ use crate::memory;
 /// Frames queued at once: they fit the rings of 2048 with some to spare.
 pub const BATCH: u64 = 1900;
 
-/// Runs `body` on a thread in a network namespace that ends with it. What is started from there is in
-/// the namespace too.
+/// Runs `body` on a thread in a network namespace that ends with it. What is started from there is
+/// in the namespace too.
 ///
 /// # Errors
 /// That of `body`, or when the kernel gives no namespace: it takes CAP_SYS_ADMIN.
@@ -61,8 +61,8 @@ pub struct Veth {
 }
 
 impl Veth {
-    /// Makes pair number `number`, for frames of `length` bytes without check sequence. `hears` lets
-    /// [`receive`](Self::receive) see what comes back.
+    /// Makes pair number `number`, for frames of `length` bytes without check sequence. `hears`
+    /// lets [`receive`](Self::receive) see what comes back.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -91,8 +91,8 @@ impl Veth {
         rustix::net::recv(&self.socket, &mut frame, RecvFlags::TRUNC).is_ok()
     }
 
-    /// Sends [`BATCH`] frames, and waits until all have reached the device under test; returns how many
-    /// have.
+    /// Sends [`BATCH`] frames, and waits until all have reached the device under test; returns how
+    /// many have.
     ///
     /// # Errors
     /// When the counts of the interfaces cannot be read.

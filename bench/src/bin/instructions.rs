@@ -3,6 +3,7 @@
 //! `instructions loop PACKETS BURST` moves that many packets; `instructions` runs itself so under
 //! cachegrind, for two numbers of packets, and takes the difference, so that the start cancels out.
 //! It prints what `bench/instructions.json` holds.
+#![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
