@@ -126,10 +126,13 @@ impl Turn {
     }
 
     /// Starts a timer: `key` comes out of [`expired`](Self::expired) in the first turn that begins
-    /// `after` nanoseconds from now or later. False, which is counted, when 65,536 are pending.
+    /// `after` nanoseconds from now or later; never in this one. False, which is counted, when
+    /// 65,536 are pending.
     #[must_use]
     pub fn start_timer(&mut self, after: u64, key: u64) -> bool {
-        let started = self.timers.start(self.now().saturating_add(after), key);
+        // At least one later, or an application that restarts each expired timer with 0 would never
+        // leave this turn.
+        let started = self.timers.start(self.now().saturating_add(after.max(1)), key);
         if !started {
             self.counters.add(LaneCounter::TimersRefused, 1);
         }

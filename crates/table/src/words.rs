@@ -1,7 +1,7 @@
 //! A run of 64-bit words in shared memory.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::SharedMemory;
 
@@ -55,7 +55,11 @@ impl Words {
     #[inline]
     #[must_use]
     pub fn load_acquire(&self, index: usize) -> u64 {
-        self.word(index).load(Ordering::Acquire)
+        // Not an acquiring load: of memory that is mapped for reading only, the standard library
+        // allows none but relaxed ones (std::sync::atomic, "Atomic accesses to read-only memory").
+        let value = self.load(index);
+        fence(Ordering::Acquire);
+        value
     }
 
     /// Adds to a word of which the caller is the only writer. Read-only memory is left as it is.

@@ -237,3 +237,34 @@ fn a_stopped_lane_returns_everything() {
     assert_eq!(bench.counters.lane(0).load(LaneCounter::Ended), 1);
     assert_eq!(bench.counters.lane(0).load(LaneCounter::PoolFree), 256);
 }
+
+/// Starts its timer anew whenever it expires, with no time between.
+struct Restless {
+    expired: usize,
+}
+
+impl App for Restless {
+    fn process(&mut self, _: &mut [Packet], _: &mut Turn) {}
+
+    fn turn(&mut self, turn: &mut Turn) {
+        if turn.number() == 1 {
+            assert!(turn.start_timer(0, 7));
+        }
+        while turn.expired().is_some() {
+            self.expired += 1;
+            assert!(turn.start_timer(0, 7));
+        }
+    }
+}
+
+#[test]
+fn a_timer_never_expires_in_the_turn_that_starts_it() {
+    let (mut lane, _bench) = lane(Restless { expired: 0 }, &[], 1000);
+    let turns = 10;
+    for turn in 0..turns {
+        assert!(lane.app().expired <= turn, "once a turn at most");
+        lane.turn();
+    }
+    assert!((1..turns).contains(&lane.app().expired));
+    assert_eq!(lane.close(), 0);
+}

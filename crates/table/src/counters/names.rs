@@ -75,8 +75,11 @@ impl LaneCounter {
     }
 }
 
-/// What is counted about a port in a lane. A received packet is counted under exactly one verdict;
-/// one that did not leave as its verdict said is also counted under exactly one `drop_`.
+/// What is counted about a port in a lane. A received packet is counted under exactly one verdict,
+/// or under `drop_bad_verdict` if its label is none. One that did not leave as its verdict said is
+/// also counted under exactly one `drop_`: of the port that it should have left by when that port
+/// did not take it, else of the port that it came from. Packets that the application made or Linux
+/// sent count under no verdict, but under the same drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum PortCounter {
@@ -108,7 +111,7 @@ pub enum PortCounter {
     DropNoPort,
     /// The port's transmit queue was full, also after a retry.
     DropTransmitFull,
-    /// Longer than the port can send, or empty.
+    /// Longer than the port can send, empty, or with a checksum that cannot be completed.
     DropTransmitLength,
     /// Labelled `Kernel`, but the port has no way into Linux.
     DropNoKernelPeer,
