@@ -1,5 +1,6 @@
 //! The command line that every application has.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -66,7 +67,7 @@ where
     match start(&arguments, &program, factory) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{program}: {error}");
+            say(std::io::stderr(), format_args!("{program}: {error}\n"));
             ExitCode::from(error.exit_status())
         }
     }
@@ -78,7 +79,7 @@ where
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
     if arguments.schema {
-        print!("{}", config::schema());
+        say(std::io::stdout(), format_args!("{}", config::schema()));
         return Ok(());
     }
     let path = arguments.config.as_deref().unwrap_or(std::path::Path::new(""));
@@ -86,7 +87,8 @@ where
     if arguments.check {
         (0..plan.lanes.len())
             .try_for_each(|index| factory(&LaneInfo { plan: &plan, index }).map(|_| ()))?;
-        println!("{}", crate::check::examine(&plan)?);
+        let report = crate::check::examine(&plan)?;
+        say(std::io::stdout(), format_args!("{report}\n"));
         return Ok(());
     }
     log(arguments.verbose);
@@ -107,8 +109,14 @@ where
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
     let summary = crate::run::run(plan, factory, stop)?;
-    eprintln!("{summary}");
+    say(std::io::stderr(), format_args!("{summary}\n"));
     Ok(())
+}
+
+/// Writes for a person. That nobody reads it (a closed pipe) is no failure of the run, unlike with
+/// `println`, which panics.
+fn say(mut to: impl Write, text: std::fmt::Arguments<'_>) {
+    let _ = to.write_fmt(text);
 }
 
 fn program_name() -> String {

@@ -53,12 +53,12 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
-    /// The session socket or the metrics endpoint cannot be opened.
-    #[error("{what}: {reason}")]
+    /// The session socket, the metrics endpoint or the memory of the counters cannot be had.
+    #[error("{reason}")]
     Service {
-        /// Which.
+        /// Which: `session`, `metrics` or `counters`.
         what: &'static str,
-        /// Why, and what to do.
+        /// Which one, why, and what to do.
         reason: String,
     },
     /// The application refuses.

@@ -104,7 +104,8 @@ impl<'a> Opening<'a> {
     fn finish(self) -> Result<Opened, Error> {
         let Self { plan, lanes, devices, facts, .. } = self;
         let counters = Counters::create(lanes.len(), plan.ports.len()).map_err(|error| {
-            Error::Service { what: "counters", reason: format!("no memory ({error})") }
+            let reason = format!("counters: no memory ({error}); name fewer lanes or ports");
+            Error::Service { what: "counters", reason }
         })?;
         for (port, facts) in plan.ports.iter().zip(&facts) {
             report(port, facts);

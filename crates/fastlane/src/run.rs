@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use fastlane_core::{App, Lane, LaneParts};
+use fastlane_core::{App, Idle, Lane, LaneParts};
 use fastlane_table::counters::LaneCounter;
 use rustix::event::epoll;
 
@@ -38,41 +38,23 @@ where
         lanes: plan.lanes.iter().map(|lane| lane_facts(plan, lane.cpu)).collect(),
         ports: facts,
     };
+    let service = |what, reason: String| Error::Service { what, reason };
     let session = Session::open(&plan.session, &application, &counters)
-        .map_err(|error| Error::Service { what: "session", reason: error.to_string() })?;
+        .map_err(|error| service("session", error.to_string()))?;
     let metrics = plan
         .metrics
         .map(|address| Metrics::serve(address, &application, &counters))
         .transpose()
-        .map_err(|error| Error::Service { what: "metrics", reason: error.to_string() })?;
+        .map_err(|error| service("metrics", error.to_string()))?;
     tracing::info!("running; `fastlane top {}` shows it live", plan.name);
 
-    let lost = thread::scope(|scope| {
-        let lanes = apps.into_iter().zip(lanes).enumerate();
-        let threads: Vec<_> = lanes
-            .map(|(index, (app, parts))| {
-                let name = format!("lane-{index}");
-                let body = move || lane_thread(plan, index, app, parts, stop);
-                thread::Builder::new().name(name).spawn_scoped(scope, body)
-            })
-            .collect();
-        if threads.iter().any(Result::is_err) {
-            stop.store(true, Ordering::Relaxed);
-        }
-        while !stop.load(Ordering::Relaxed) {
-            thread::sleep(PERIOD);
-            devices.publish(&counters);
-        }
-        threads.into_iter().enumerate().try_fold(0, |lost, (index, thread)| {
-            let reason = |reason: String| Error::Lane { lane: index, reason };
-            let thread =
-                thread.map_err(|error| reason(format!("the thread cannot start: {error}")))?;
-            let frames = thread.join().map_err(|_| reason("the lane panicked".to_owned()))?;
-            Ok::<usize, Error>(lost + frames)
-        })
-    })?;
+    let lanes = apps.into_iter().zip(lanes);
+    let lost = run_lanes(plan, lanes, stop, || devices.publish(&counters));
     devices.publish(&counters);
+    // At once: what steering still claims now, nobody receives any more.
+    drop(devices);
     drop((session, metrics));
+    let lost = lost?;
     let summary = Summary::new(&application, &counters);
     if lost > 0 {
         let what =
@@ -82,11 +64,53 @@ where
     Ok(summary)
 }
 
+/// Runs each lane in a thread of its own until all have ended, and calls `publish` now and then.
+/// Returns how many frames did not come back.
+fn run_lanes<A: App + Send>(
+    plan: &Plan,
+    lanes: impl Iterator<Item = (A, LaneParts)>,
+    stop: &AtomicBool,
+    mut publish: impl FnMut(),
+) -> Result<usize, Error> {
+    let main = &thread::current();
+    thread::scope(|scope| {
+        let threads: Vec<_> = lanes
+            .enumerate()
+            .map(|(index, (app, parts))| {
+                let name = format!("lane-{index}");
+                let body = move || {
+                    let lost = lane_thread(plan, index, app, parts, stop);
+                    main.unpark();
+                    lost
+                };
+                thread::Builder::new().name(name).spawn_scoped(scope, body)
+            })
+            .collect();
+        // A lane that is not there, or no more, ends the others: its packets go nowhere.
+        let complete = || threads.iter().all(|it| it.as_ref().is_ok_and(|it| !it.is_finished()));
+        while !stop.load(Ordering::Relaxed) && complete() {
+            thread::park_timeout(PERIOD);
+            publish();
+        }
+        stop.store(true, Ordering::Relaxed);
+        threads.into_iter().enumerate().try_fold(0, |lost, (lane, thread)| {
+            let thread = thread.map_err(|error| {
+                let reason = format!("its thread cannot start ({error}); use fewer lanes");
+                Error::Lane { lane, reason }
+            })?;
+            let frames = thread.join().map_err(|_| {
+                Error::Run(format!("lane {lane}: it panicked, as said above; mend the application"))
+            })?;
+            Ok(lost + frames)
+        })
+    })
+}
+
 fn lane_facts(plan: &Plan, cpu: Option<usize>) -> LaneFacts {
     let idle = match plan.idle {
-        fastlane_core::Idle::Busy => "busy",
-        fastlane_core::Idle::Interrupt => "interrupt",
-        fastlane_core::Idle::Adaptive => "adaptive",
+        Idle::Busy => "busy",
+        Idle::Interrupt => "interrupt",
+        Idle::Adaptive => "adaptive",
     };
     LaneFacts { cpu, idle: idle.to_owned() }
 }
@@ -104,9 +128,10 @@ fn lane_thread<A: App>(
     lane.counters().publish(LaneCounter::Cpu, cpu);
     match watch(&lane) {
         Ok(Some(interrupts)) => lane.wait_on(interrupts, plan.idle),
-        Ok(None) => {
-            tracing::debug!("lane {index}: a port has no interrupt; the lane naps when idle")
+        Ok(None) if plan.idle != Idle::Busy => {
+            tracing::info!("lane {index}: a port has no interrupt; the lane naps when idle")
         }
+        Ok(None) => {}
         Err(error) => tracing::warn!("lane {index}: cannot wait for interrupts ({error}); it naps"),
     }
     lane.run(stop)
@@ -121,4 +146,57 @@ fn watch<A: App>(lane: &Lane<A>) -> rustix::io::Result<Option<OwnedFd>> {
         epoll::add(&instance, interrupt, data, epoll::EventFlags::IN)?;
     }
     Ok(Some(instance))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use fastlane_core::{Packet, Verdict};
+
+    use super::*;
+
+    fn plan(session: &std::path::Path) -> Plan {
+        let written = serde_json::json!({
+            "ports": { "wire": { "driver": { "memory": {
+                "fill": { "frames": 8, "length": 60 } } } } },
+            "session": session,
+        });
+        Plan::new(serde_json::from_value(written).unwrap(), "test").unwrap()
+    }
+
+    #[test]
+    fn an_application_that_panics_ends_the_run_with_an_error() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("panic.sock");
+        let (done, result) = mpsc::channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let theirs = Arc::clone(&stop);
+        thread::spawn(move || {
+            let factory =
+                |_: &LaneInfo<'_>| Ok(|_: &mut Packet| -> Verdict { panic!("on purpose") });
+            let _ = done.send(run(&plan(&path), factory, &theirs).map(|_| ()));
+        });
+        let result = result.recv_timeout(Duration::from_secs(60));
+        stop.store(true, Ordering::Relaxed);
+        let error = result.expect("the run ends").unwrap_err();
+        assert!(error.to_string().starts_with("lane 0: it panicked"), "{error}");
+        assert_eq!(error.exit_status(), 5);
+    }
+
+    #[test]
+    fn a_run_ends_when_the_application_does() {
+        struct Once;
+        impl App for Once {
+            fn process(&mut self, packets: &mut [Packet], turn: &mut fastlane_core::Turn) {
+                packets.iter_mut().for_each(|packet| packet.set_verdict(Verdict::Reflect));
+                turn.end();
+            }
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let plan = plan(&directory.path().join("once.sock"));
+        let summary = run(&plan, |_| Ok(Once), &AtomicBool::new(false)).unwrap().to_string();
+        assert!(summary.starts_with("wire: memory\n"), "{summary}");
+        assert!(summary.contains("verdict_reflect          8"), "{summary}");
+    }
 }

@@ -24,7 +24,10 @@ impl Summary {
     pub(crate) fn new(application: &Application, counters: &Counters) -> Self {
         let ports = application.ports.iter().enumerate().map(|(number, port)| PortSummary {
             name: port.name.clone(),
-            driver: format!("{} ({})", port.driver, port.mode),
+            driver: match port.mode.as_str() {
+                "" => port.driver.clone(),
+                mode => format!("{} ({mode})", port.driver),
+            },
             counts: PortCounter::ALL
                 .into_iter()
                 .map(|counter| (counter, counters.port_total(number, counter)))

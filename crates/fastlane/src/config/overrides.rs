@@ -18,15 +18,17 @@ pub(super) fn apply(root: &mut Value, change: &str) -> Result<(), Error> {
         return Err(bad("a key in its path is empty"));
     }
     let Some((last, way)) = keys.split_last() else { return Err(bad("its path is empty")) };
+    // A driver, and a way into Linux, is an object with one key.
+    let is_choice = |depth| depth == 3 && keys[0] == "ports";
     let mut at = root;
     for (depth, key) in way.iter().enumerate() {
-        at = step(at, key, depth == 3 && way[..3].first() == Some(&"ports"))
+        at = step(at, key, is_choice(depth))
             .ok_or_else(|| bad(&format!("`{key}` is not inside an object or list")))?;
     }
     if keys.len() == 3 && keys[0] == "ports" && *last == "driver" {
         return set_driver(at, value).ok_or_else(|| bad("the port has no driver to change"));
     }
-    let slot = step(at, last, false)
+    let slot = step(at, last, is_choice(way.len()))
         .ok_or_else(|| bad(&format!("`{last}` is not inside an object or list")))?;
     *slot = value;
     Ok(())
@@ -80,6 +82,11 @@ mod tests {
         assert_eq!(value["ports"]["wire"]["driver"], json!({"af-packet": {"interface": "eth0"}}));
         let value = changed("ports.wire.driver.tap.name=t0");
         assert_eq!(value["ports"]["wire"]["driver"], json!({"tap": {"name": "t0"}}));
+        let value = changed("ports.wire.driver.tap={}");
+        assert_eq!(value["ports"]["wire"]["driver"], json!({"tap": {}}));
+        let value = changed("ports.wire.driver.af-xdp.mode=auto");
+        let whole = json!({"af-xdp": {"interface": "eth0", "mode": "auto"}});
+        assert_eq!(value["ports"]["wire"]["driver"], whole);
     }
 
     #[test]

@@ -16,6 +16,9 @@ use crate::Error;
 /// The most ports: their numbers are in every lane's tables.
 const MAX_PORTS: usize = 256;
 
+/// Frame sizes that AF_XDP allows: chunks of a page at most (kernel document networking/af_xdp).
+const AF_XDP_FRAME_SIZES: [usize; 2] = [2048, 4096];
+
 /// What shall run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -121,6 +124,11 @@ impl Plan {
             port_plan(PortId(number as u16), name, port, lane_plans.len())
         });
         let ports: Vec<PortPlan> = ports.collect::<Result<_, _>>()?;
+        let has_af_xdp = ports.iter().any(|port| matches!(port.driver, Driver::AfXdp(_)));
+        if has_af_xdp && !AF_XDP_FRAME_SIZES.contains(&frame_size) {
+            let what = format!("{frame_size} is not allowed with af-xdp; write 2048 or 4096");
+            return Err(refuse("lanes.frame-size", what));
+        }
         check_rings(&ports, &names)?;
         Ok(Self {
             session: session.unwrap_or_else(|| PathBuf::from(format!("/run/fastlane/{name}.sock"))),
@@ -154,12 +162,16 @@ fn lane_plans(lanes: &written::Lanes) -> Result<Vec<LanePlan>, Error> {
         let what = format!("there are {}; write 1 to 256 CPU numbers", cpus.len());
         return Err(refuse("lanes.cpus", what));
     }
-    for (place, cpu) in cpus.iter().enumerate() {
-        if cpus[..place].contains(cpu) {
-            return Err(refuse("lanes.cpus", format!("CPU {cpu} is named twice")));
-        }
+    if let Some(cpu) = twice(cpus) {
+        return Err(refuse("lanes.cpus", format!("CPU {cpu} is named twice")));
     }
     Ok(cpus.iter().map(|cpu| LanePlan { cpu: Some(*cpu) }).collect())
+}
+
+/// The first number that is in the list before.
+fn twice(numbers: &[usize]) -> Option<usize> {
+    let mut places = numbers.iter().enumerate();
+    places.find(|(place, number)| numbers[..*place].contains(number)).map(|(_, number)| *number)
 }
 
 fn frame_size(lanes: &written::Lanes) -> Result<usize, Error> {
@@ -185,6 +197,10 @@ fn port_plan(
         let what =
             format!("`{name}` is no name of a port; write 1 to 32 letters, digits, `-`, `_`");
         return Err(refuse("ports", what));
+    }
+    if let Some(place) = port.steer.iter().position(|rule| rule.gtp_u == Some(false)) {
+        let what = format!("rule {}: gtp-u is `true` or is left out", place + 1);
+        return Err(refuse(at("steer"), what));
     }
     let rules = Rules::new(port.steer.iter().map(super::rules::Rule::meaning).collect())
         .map_err(|error| refuse(at("steer"), error.to_string()))?;
@@ -214,6 +230,9 @@ fn port_plan(
     if chosen.is_empty() || chosen.iter().any(|lane| *lane >= lanes) {
         let what = format!("write numbers from 0 to {}, at least one", lanes - 1);
         return Err(refuse(at("lanes"), what));
+    }
+    if let Some(lane) = twice(&chosen) {
+        return Err(refuse(at("lanes"), format!("lane {lane} is named twice; name it once")));
     }
     check_driver(&name, &port.driver)?;
     Ok(PortPlan { id, driver: port.driver, rules, kernel, lanes: chosen, name })
@@ -245,6 +264,9 @@ fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
         }
         Driver::Pcap(pcap) if pcap.read.is_none() && pcap.write.is_none() => {
             Err(refuse(at("").trim_end_matches('.'), "it neither reads nor writes; name a file"))
+        }
+        Driver::Pcap(pcap) if pcap.read.is_none() && pcap.repeat.is_some() => {
+            Err(refuse(at("repeat"), "there is nothing to repeat; name a file to `read`"))
         }
         Driver::Pcap(_) => Ok(()),
     }
@@ -302,4 +324,40 @@ fn check_rings(ports: &[PortPlan], names: &[String]) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn refusal(configuration: Value) -> String {
+        let written = serde_json::from_value(configuration).unwrap();
+        Plan::new(written, "test").unwrap_err().to_string()
+    }
+
+    fn of_port(port: Value) -> String {
+        refusal(json!({ "ports": { "wire": port } }))
+    }
+
+    #[test]
+    fn what_would_have_no_effect_is_refused() {
+        let udp = json!({ "udp-port": 2152, "gtp-u": false });
+        let steer = [json!({ "udp-port": 53 }), udp];
+        let port = json!({ "driver": { "af-xdp": { "interface": "x" } }, "steer": steer });
+        assert_eq!(of_port(port), "ports.wire.steer: rule 2: gtp-u is `true` or is left out");
+        let port = json!({ "driver": { "pcap": { "write": "x", "repeat": 2 } } });
+        assert!(of_port(port).starts_with("ports.wire.driver.pcap.repeat: there is nothing to"));
+        let port = json!({ "driver": { "memory": {} }, "lanes": [0, 0] });
+        assert!(of_port(port).starts_with("ports.wire.lanes: lane 0 is named twice"));
+    }
+
+    #[test]
+    fn af_xdp_has_frames_of_two_sizes() {
+        let wire = json!({ "driver": { "af-xdp": { "interface": "x" } } });
+        let message = refusal(json!({ "lanes": { "frame-size": 8192 }, "ports": { "a": wire } }));
+        let expected = "lanes.frame-size: 8192 is not allowed with af-xdp; write 2048 or 4096";
+        assert_eq!(message, expected);
+    }
 }

@@ -224,7 +224,7 @@ pub struct Pcap {
     /// Where what is sent is written, as pcapng.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<PathBuf>,
-    /// How many times the file is received. Default: 1.
+    /// How many times the file is received, 0 for ever. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u64>,
 }
@@ -233,7 +233,7 @@ pub struct Pcap {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Memory {
-    /// The most frames that it holds. Default: 1024.
+    /// The most frames that it holds, and that it may be filled with. Default: 1024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<usize>,
     /// Frames in it at the start, to go round for ever. Default: none.
@@ -247,7 +247,7 @@ pub struct Memory {
 pub struct Fill {
     /// How many frames.
     pub frames: usize,
-    /// Bytes in each, without the frame check sequence: 60 or more.
+    /// Bytes in each, without the frame check sequence: 14 or more.
     pub length: usize,
 }
 

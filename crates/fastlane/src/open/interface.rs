@@ -9,8 +9,6 @@ use crate::config::written::{AfPacket, AfXdp, Driver};
 
 /// An Ethernet header and two VLAN tags: what a frame is longer than the MTU says.
 const FRAME_OVERHEAD: usize = 14 + 8;
-/// Frame sizes that AF_XDP allows: chunks of a page at most (kernel document networking/af_xdp).
-const AF_XDP_FRAME_SIZES: [usize; 2] = [2048, 4096];
 
 /// What [`examine`] found out about a port.
 pub(crate) struct Examined {
@@ -48,11 +46,6 @@ pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Examined, Error> {
 }
 
 pub(super) fn of_af_xdp(plan: &Plan, port: &PortPlan, xdp: &AfXdp) -> Result<Interface, Error> {
-    if !AF_XDP_FRAME_SIZES.contains(&plan.frame_size) {
-        let what = format!("{} is not allowed with af-xdp; write 2048 or 4096", plan.frame_size);
-        let path = "lanes.frame-size".to_owned();
-        return Err(Error::Value { path, what, meant: None });
-    }
     let interface = query(port, &xdp.interface)?;
     let longest = af_xdp::longest_frame(plan.frame_size);
     fits(port, &interface, longest, "4096 with af-xdp")?;

@@ -11,7 +11,8 @@ use crate::config::written;
 impl Opening<'_> {
     pub(super) fn open_tap(&mut self, port: &PortPlan, tap: &written::Tap) -> Result<(), Error> {
         let path = format!("ports.{}.driver.tap", port.name);
-        let Tap { name, queues, .. } = self.make_tap(port, &tap_plan(&path, tap.clone())?)?;
+        let tap = tap_plan(&path, tap.clone())?;
+        let Tap { name, queues, .. } = make_tap(port, &tap, port.lanes.len())?;
         for (lane, queue) in port.lanes.iter().zip(queues) {
             self.add(*lane, port, Box::new(queue.with_port(port.id)));
         }
@@ -22,26 +23,29 @@ impl Opening<'_> {
     /// The kernel peer of a port whose device Linux does not have, if the plan wants one.
     pub(super) fn open_kernel_tap(&mut self, port: &PortPlan) -> Result<(), Error> {
         let KernelPlan::Tap(tap) = &port.kernel else { return Ok(()) };
-        let Tap { name, queues, .. } = self.make_tap(port, tap)?;
         let number = usize::from(port.id.0);
-        for (lane, queue) in port.lanes.iter().zip(queues) {
+        // Only lanes that can pass on what Linux sends: it spreads its flows over all queues.
+        let has_port = |lane: &usize| !self.lanes[*lane].queues[number].is_empty();
+        let lanes: Vec<usize> = port.lanes.iter().copied().filter(has_port).collect();
+        let Tap { name, queues, .. } = make_tap(port, tap, lanes.len())?;
+        for (lane, queue) in lanes.into_iter().zip(queues) {
             let queue: Box<dyn Queue> = Box::new(queue.with_port(port.id));
-            self.lanes[*lane].kernel[number] = Some(KernelPath { queue, receives: true });
+            self.lanes[lane].kernel[number] = Some(KernelPath { queue, receives: true });
         }
         self.facts[number].kernel = Some(format!("TAP {name}"));
         Ok(())
     }
+}
 
-    fn make_tap(&self, port: &PortPlan, tap: &TapPlan) -> Result<Tap, Error> {
-        let settings = TapSettings {
-            name: tap.name.clone(),
-            mac: tap.mac.map(|mac| mac.0),
-            mtu: tap.mtu,
-            queues: port.lanes.len(),
-            up: true,
-            quiet: false,
-            addresses: tap.addresses.clone(),
-        };
-        tap::open(settings).map_err(|error| Error::port(&port.name, error))
-    }
+fn make_tap(port: &PortPlan, tap: &TapPlan, queues: usize) -> Result<Tap, Error> {
+    let settings = TapSettings {
+        name: tap.name.clone(),
+        mac: tap.mac.map(|mac| mac.0),
+        mtu: tap.mtu,
+        queues,
+        up: true,
+        quiet: false,
+        addresses: tap.addresses.clone(),
+    };
+    tap::open(settings).map_err(|error| Error::port(&port.name, error))
 }
