@@ -20,15 +20,15 @@ pub enum Idle {
     Adaptive,
 }
 
-/// How long `Adaptive` looks again: longer than the gaps in a stream that is worth spinning for.
-const SPIN: u64 = 20_000;
-/// How long `Adaptive` naps before it waits for an interrupt.
-const NAP_PHASE: u64 = 500_000;
-/// The first nap; each next one is twice as long. (Linux adds about 50 microseconds of timer slack
-/// unless the thread has asked for less, as lanes do.)
-const NAP_FIRST: u64 = 1_000;
-/// The longest nap while an interrupt can still be waited for afterwards.
-const NAP_LAST: u64 = 50_000;
+/// How long `Adaptive` looks again, in nanoseconds: a burst that is still arriving.
+const SPIN: u64 = 2_000;
+/// How long `Adaptive` naps before it waits for an interrupt. When packets are further apart than
+/// this, one interrupt for each is cheaper than looking between them.
+const NAP_PHASE: u64 = 50_000;
+/// The first nap; each next one is twice as long. A nap costs some microseconds of CPU, so shorter
+/// ones would not save any; what arrives meanwhile makes the next burst. (Linux adds about 50
+/// microseconds of timer slack unless the thread has asked for less, as lanes do.)
+const NAP_FIRST: u64 = 20_000;
 /// The longest nap of a lane of which some port has no interrupt.
 const NAP_WITHOUT_INTERRUPT: u64 = 1_000_000;
 /// The longest wait: then the lane looks after its statistics and whether it shall end.
@@ -78,7 +78,7 @@ impl Rest {
             Idle::Adaptive if waits && idle >= NAP_PHASE => Sleep::Wait(WAIT),
             Idle::Interrupt | Idle::Adaptive => {
                 let nap = self.nap;
-                self.nap = (nap * 2).min(if waits { NAP_LAST } else { NAP_WITHOUT_INTERRUPT });
+                self.nap = (nap * 2).min(if waits { NAP_PHASE } else { NAP_WITHOUT_INTERRUPT });
                 Sleep::Nap(nap)
             }
         };
