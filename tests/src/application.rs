@@ -33,10 +33,12 @@ impl Application {
         (path, session)
     }
 
-    /// A configuration of one port `wire` with this driver, for which UDP port 2152 is fast.
+    /// A configuration of one port `wire` with this driver, for which UDP ports 2152 (the generator's)
+    /// and 40000 (those of [`Echo`](crate::Echo)) are fast.
     #[must_use]
     pub fn steered(driver: &Value) -> Value {
-        json!({"ports": {"wire": {"driver": driver, "steer": [{"udp-port": 2152}]}}})
+        let rules = json!([{"udp-port": 2152}, {"udp-port": 40_000}]);
+        json!({"ports": {"wire": {"driver": driver, "steer": rules}}})
     }
 
     /// Starts a program with a configuration and waits until it runs.
@@ -57,6 +59,29 @@ impl Application {
     #[must_use]
     pub fn macswap(lab: &Lab, configuration: Value) -> Self {
         Self::start(lab, &lab.left, &binary("macswap"), configuration)
+    }
+
+    /// The command that runs macswap with a configuration on the left host, after `wrapper` (a program
+    /// and its arguments that end by running another), and the session's path.
+    #[must_use]
+    pub fn wrapped(lab: &Lab, wrapper: &[&str], configuration: Value) -> (Command, PathBuf) {
+        let (path, session) = Self::configure(lab, configuration);
+        let mut command = lab.left.command(wrapper);
+        command.arg(binary("macswap")).arg(path);
+        (command, session)
+    }
+
+    /// Runs macswap on the left host to its end, which must be a refusal; the exit status and what it
+    /// said.
+    ///
+    /// # Panics
+    /// When it does not end.
+    #[track_caller]
+    #[must_use]
+    pub fn refused(lab: &Lab, wrapper: &[&str], configuration: Value) -> (Option<i32>, String) {
+        let (command, _) = Self::wrapped(lab, wrapper, configuration);
+        let ended = Process::start(command).wait();
+        (ended.status.code(), ended.stderr)
     }
 
     /// Starts a command that runs an application, and waits until it runs.
@@ -87,6 +112,12 @@ impl Application {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "fastlane top: {said}\n{}", self.process.stderr());
         Totals(serde_json::from_slice(&output.stdout).expect("JSON from fastlane top"))
+    }
+
+    /// Kills it.
+    #[track_caller]
+    pub fn kill(self) {
+        self.process.kill();
     }
 
     /// Asks it to end, and waits; it must end well.

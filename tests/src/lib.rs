@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod echo;
 mod generator;
 mod host;
 mod http;
@@ -18,6 +19,7 @@ mod programs;
 mod totals;
 
 pub use application::Application;
+pub use echo::{Echo, mac};
 pub use generator::{Report, measure};
 pub use host::Host;
 pub use http::{Page, serve};

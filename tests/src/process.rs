@@ -22,6 +22,23 @@ pub struct Ended {
     pub stderr: String,
 }
 
+impl Ended {
+    /// A counter of the summary that an application has printed at its end; 0 when it is not in it.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> u64 {
+        let mut lines = self.stderr.lines().map(str::split_whitespace);
+        let value = lines.find_map(|mut words| (words.next()? == name).then(|| words.next())?);
+        value.and_then(|value| value.parse().ok()).unwrap_or(0)
+    }
+
+    /// All counters of the summary that name a loss.
+    #[must_use]
+    pub fn drops(&self) -> u64 {
+        let names = self.stderr.lines().filter_map(|line| line.split_whitespace().next());
+        names.filter(|name| name.starts_with("drop_")).map(|name| self.counter(name)).sum()
+    }
+}
+
 /// Lines that a thread gathers.
 #[derive(Debug, Default)]
 struct Gathered {

@@ -1,0 +1,69 @@
+//! What an application does when there is nothing to do: counted in turns and sleeps, as CPU time on a
+//! shared machine says little.
+
+use std::time::{Duration, Instant};
+
+use fastlane_tests::{Application, Echo, Lab, Mechanism};
+use serde_json::json;
+
+/// Turns and sleeps of a lane per second without traffic, and the share of the time slept.
+fn at_rest(macswap: &Application) -> (f64, f64, f64) {
+    // The way down to the longest wait.
+    std::thread::sleep(Duration::from_millis(200));
+    let (started, before) = (Instant::now(), macswap.totals());
+    std::thread::sleep(Duration::from_secs(1));
+    let (after, seconds) = (macswap.totals(), started.elapsed().as_secs_f64());
+    let grown = |counter| (after.lane(0, counter) - before.lane(0, counter)) as f64 / seconds;
+    (grown("turn"), grown("sleeps"), grown("slept_nanoseconds") / 1e9)
+}
+
+fn start(lab: &Lab, mechanism: Mechanism, idle: &str) -> Application {
+    let mut configuration = Application::steered(&mechanism.on("wire0"));
+    configuration["lanes"] = json!({"idle": idle});
+    Application::macswap(lab, configuration)
+}
+
+#[test]
+fn adaptive_and_interrupt_sleep_and_busy_does_not() {
+    for mechanism in Mechanism::ALL {
+        for idle in ["adaptive", "interrupt", "busy"] {
+            let Some(lab) = Lab::new("idle-policies", 1) else { return };
+            // Nothing of Linux's own, which would wake the lane.
+            lab.right.run(&["ip", "-6", "address", "flush", "dev", "wire0"]);
+            let macswap = start(&lab, mechanism, idle);
+            let mut echo = Echo::new(&lab.right, "wire0");
+            echo.once();
+            let (turns, sleeps, slept) = at_rest(&macswap);
+            let said = format!("{mechanism:?} {idle}: {turns} turns/s, {sleeps} sleeps/s, {slept}");
+            if idle == "busy" {
+                assert!(sleeps == 0.0 && turns > 1000.0, "{said}");
+            } else {
+                // Ten waits of 100 ms, and what goes on besides.
+                assert!(turns < 100.0 && sleeps > 1.0 && slept > 0.5, "{said}");
+            }
+            // Out of the deepest sleep, one frame alone.
+            (0..5).for_each(|_| {
+                std::thread::sleep(Duration::from_millis(150));
+                echo.once();
+            });
+            macswap.stop();
+        }
+    }
+}
+
+#[test]
+fn no_frame_waits_for_the_next_one() {
+    for mechanism in Mechanism::ALL {
+        let Some(lab) = Lab::new("idle-one-by-one", 1) else { return };
+        let macswap = start(&lab, mechanism, "adaptive");
+        let mut echo = Echo::new(&lab.right, "wire0");
+        // About 1,000 a second; the next one is not sent before the last one is back, so that a frame
+        // which waits for its successor never comes.
+        for _ in 0..1000 {
+            echo.once();
+            std::thread::sleep(Duration::from_micros(900));
+        }
+        let ended = macswap.stop();
+        assert_eq!(ended.counter("received_packets"), 1000);
+    }
+}

@@ -1,0 +1,145 @@
+//! What cannot run does not start: the exit status is 4, and the message names the thing, the reason and
+//! the remedy.
+
+use fastlane_tests::{Application, Lab, Mechanism};
+use serde_json::{Value, json};
+
+/// Asserts that macswap refuses so, and says these words.
+#[track_caller]
+fn refused(lab: &Lab, wrapper: &[&str], configuration: Value, words: &[&str]) {
+    let (status, said) = Application::refused(lab, wrapper, configuration);
+    assert_eq!(status, Some(4), "{said}");
+    for word in words {
+        assert!(said.contains(word), "`{word}` is not in: {said}");
+    }
+    let links = lab.left.run(&["ip", "-d", "link"]);
+    assert!(!links.contains("tun type"), "a TAP is left:\n{links}");
+}
+
+fn steered(mechanism: Mechanism) -> Value {
+    Application::steered(&mechanism.on("wire0"))
+}
+
+#[test]
+fn no_such_interface() {
+    let Some(lab) = Lab::new("refusals-interface", 1) else { return };
+    for mechanism in Mechanism::ALL {
+        let configuration = Application::steered(&mechanism.on("wire7"));
+        let words = ["macswap: port `wire`: no interface wire7", "there are lo", "wire0"];
+        refused(&lab, &[], configuration, &words);
+    }
+}
+
+#[test]
+fn an_mtu_too_large_for_a_frame() {
+    let Some(lab) = Lab::new("refusals-mtu", 1) else { return };
+    for host in [&lab.left, &lab.right] {
+        host.run(&["ip", "link", "set", "wire0", "mtu", "9000"]);
+    }
+    for mechanism in Mechanism::ALL {
+        let words = [
+            "port `wire`: wire0 has an MTU of 9000 bytes, but a frame of the pool holds an MTU of ",
+            "make `lanes.frame-size` larger (up to ",
+            "or `ip link set dev wire0 mtu ",
+        ];
+        refused(&lab, &[], steered(mechanism), &words);
+    }
+}
+
+#[test]
+fn a_cpu_that_is_not_there() {
+    let Some(lab) = Lab::new("refusals-cpu", 1) else { return };
+    let mut configuration = steered(Mechanism::Packet);
+    configuration["lanes"] = json!({"cpus": [0, 1000]});
+    let words = ["lane 1: CPU 1000 is not there for this process, which may use ", "`lanes.cpus`"];
+    refused(&lab, &[], configuration.clone(), &words);
+    // Nor is one that the process may not use.
+    configuration["lanes"] = json!({"cpus": [1]});
+    let words = ["lane 0: CPU 1 is not there for this process, which may use 0; "];
+    refused(&lab, &["taskset", "--cpu-list", "0"], configuration, &words);
+}
+
+#[test]
+fn an_interface_that_another_holds() {
+    let Some(lab) = Lab::new("refusals-busy", 1) else { return };
+    for first in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+        let macswap = Application::macswap(&lab, steered(first));
+        for second in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+            let words = [
+                "port `wire`: another XDP program is attached to `wire0`",
+                "bpftool net list dev wire0",
+                "ip link set dev wire0 xdp off",
+            ];
+            refused(&lab, &[], steered(second), &words);
+        }
+        // The first one is not disturbed.
+        fastlane_tests::Echo::new(&lab.right, "wire0").once();
+        macswap.stop();
+    }
+}
+
+#[test]
+fn too_few_queues_to_send() {
+    let Some(lab) = Lab::new("refusals-queues", 1) else { return };
+    let ends = ["numrxqueues", "4", "numtxqueues", "1"];
+    lab.left.run(
+        &[
+            &["ip", "link", "add", "wire1"][..],
+            &ends,
+            &["type", "veth", "peer", "name", "wire2"],
+            &["numrxqueues", "1", "numtxqueues", "4"],
+        ]
+        .concat(),
+    );
+    for interface in ["wire1", "wire2"] {
+        lab.left.run(&["ip", "link", "set", interface, "up"]);
+    }
+    for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
+        let configuration = Application::steered(&mechanism.on("wire1"));
+        let words = ["`wire1` has no queue 1 for both receiving and sending", "ethtool -L wire1"];
+        refused(&lab, &[], configuration, &words);
+    }
+}
+
+#[test]
+fn locked_memory_that_is_not_granted() {
+    let Some(lab) = Lab::new("refusals-memlock", 1) else { return };
+    // Root may lock as much as it likes, unless it has lost that capability.
+    let limit = ["prlimit", "--memlock=65536:65536", "--"];
+    let lost = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"];
+    let words = [
+        "out of locked memory: `ulimit -l` is 64 KiB, the pool needs ",
+        "LimitMEMLOCK=",
+        "CAP_IPC_LOCK",
+        "\"frames\"",
+    ];
+    refused(&lab, &[&limit[..], &lost].concat(), steered(Mechanism::XdpNative), &words);
+    // The controls: each alone is no obstacle.
+    for wrapper in [&limit[..], &lost[..]] {
+        let memlock = ["prlimit", "--memlock=unlimited:unlimited", "--"];
+        let wrapper = if wrapper == lost { [&memlock[..], &lost].concat() } else { wrapper.into() };
+        let (command, session) =
+            Application::wrapped(&lab, &wrapper, steered(Mechanism::XdpNative));
+        Application::run(command, session).stop();
+    }
+}
+
+#[test]
+fn a_capability_that_is_missing() {
+    let Some(lab) = Lab::new("refusals-capabilities", 1) else { return };
+    let without = |lost: &str| {
+        let lost = lost.split(' ').map(|name| format!("-{name}")).collect::<Vec<_>>().join(",");
+        [format!("--bounding-set={lost}"), format!("--inh-caps={lost}")]
+    };
+    for (mechanism, lost, named) in [
+        (Mechanism::XdpNative, "net_raw", "CAP_NET_RAW"),
+        (Mechanism::XdpNative, "net_admin", "CAP_NET_ADMIN"),
+        (Mechanism::XdpNative, "bpf sys_admin", "CAP_BPF"),
+        (Mechanism::Packet, "net_raw", "CAP_NET_RAW"),
+        (Mechanism::Packet, "net_admin", "CAP_NET_ADMIN"),
+    ] {
+        let [bounding, inheritable] = without(lost);
+        let wrapper = ["setpriv", &bounding, &inheritable];
+        refused(&lab, &wrapper, steered(mechanism), &["port `wire`: ", named, "run as root"]);
+    }
+}

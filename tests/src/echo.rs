@@ -1,0 +1,74 @@
+//! Frames to an application that swaps and reflects, one at a time.
+
+use std::time::{Duration, Instant};
+
+use fastlane_testing::namespace::Wire;
+use fastlane_testing::{Addresses, Peer, Tag};
+
+use crate::{Host, LEFT_MAC, PATIENCE, RIGHT_MAC};
+
+/// A raw socket that sends frames and waits for each to come back, its Ethernet addresses swapped.
+#[derive(Debug)]
+pub struct Echo {
+    wire: Wire,
+    addresses: Addresses,
+    next: Tag,
+}
+
+impl Echo {
+    /// On an interface of `host`, towards the left `wire0`.
+    ///
+    /// # Panics
+    /// When there is no such interface.
+    #[track_caller]
+    #[must_use]
+    pub fn new(host: &Host, interface: &str) -> Self {
+        let wire = host.enter(|| Wire::open(interface)).expect("a raw socket");
+        let addresses = Addresses { device: mac(LEFT_MAC), peer: mac(RIGHT_MAC) };
+        Self { wire, addresses, next: Tag { test: std::process::id(), sequence: 0 } }
+    }
+
+    /// Sends a frame; whether it came back within `limit`.
+    ///
+    /// # Panics
+    /// When it came back changed in another way than it should.
+    #[track_caller]
+    pub fn try_once(&mut self, limit: Duration) -> bool {
+        let tag = self.next;
+        self.next.sequence += 1;
+        let frame = tag.frame(self.addresses, 100);
+        let end = Instant::now() + limit;
+        if !self.wire.send(&frame) {
+            return false;
+        }
+        let swapped = [&frame[6..12], &frame[..6], &frame[12..]].concat();
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let Some(back) = self.wire.receive(left) else { return false };
+            if Tag::find(&back).is_some_and(|(found, _)| found == tag) {
+                assert_eq!(back, swapped, "the frame came back changed");
+                return true;
+            }
+        }
+    }
+
+    /// Sends a frame, which must come back.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[track_caller]
+    pub fn once(&mut self) {
+        assert!(self.try_once(PATIENCE), "frame {} did not come back", self.next.sequence - 1);
+    }
+}
+
+/// The bytes of a hardware address.
+///
+/// # Panics
+/// When it is none.
+#[must_use]
+pub fn mac(text: &str) -> [u8; 6] {
+    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
+    let bytes: Vec<u8> = bytes.collect::<Result<_, _>>().expect("hexadecimal numbers");
+    bytes.try_into().expect("six bytes")
+}
