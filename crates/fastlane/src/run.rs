@@ -12,8 +12,8 @@ use rustix::event::epoll;
 use crate::config::plan::Plan;
 use crate::describe::{Application, LaneFacts};
 use crate::metrics::Metrics;
-use crate::open::{Opened, open};
-use crate::session::Session;
+use crate::open::{Opened, examine, open};
+use crate::session::{Reservation, Session};
 use crate::summary::Summary;
 use crate::{Error, LaneInfo};
 
@@ -30,6 +30,12 @@ where
     // The applications come first: one that refuses has touched no interface.
     let apps = (0..plan.lanes.len()).map(|index| factory(&LaneInfo { plan, index }));
     let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
+    // Then what can only be looked at, and the name: another that has it must not lose its files and
+    // frames to us.
+    plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
+    let service = |what, reason: String| Error::Service { what, reason };
+    let reservation =
+        Reservation::new(&plan.session).map_err(|error| service("session", error.to_string()))?;
     let Opened { lanes, mut devices, facts, counters } = open(plan)?;
     let application = Application {
         name: plan.name.clone(),
@@ -38,8 +44,7 @@ where
         lanes: plan.lanes.iter().map(|lane| lane_facts(plan, lane.cpu)).collect(),
         ports: facts,
     };
-    let service = |what, reason: String| Error::Service { what, reason };
-    let session = Session::open(&plan.session, &application, &counters)
+    let session = Session::serve(reservation, &application, &counters)
         .map_err(|error| service("session", error.to_string()))?;
     let metrics = plan
         .metrics
@@ -182,6 +187,23 @@ mod tests {
         let error = result.expect("the run ends").unwrap_err();
         assert!(error.to_string().starts_with("lane 0: it panicked"), "{error}");
         assert_eq!(error.exit_status(), 5);
+    }
+
+    #[test]
+    fn a_second_of_the_same_name_touches_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, file) = (directory.path().join("x.sock"), directory.path().join("x.pcapng"));
+        let _first = Reservation::new(&path).unwrap();
+        std::fs::write(&file, "what the first has written").unwrap();
+        let written = serde_json::json!({
+            "ports": { "wire": { "driver": { "pcap": { "write": file } } } },
+            "session": path,
+        });
+        let plan = Plan::new(serde_json::from_value(written).unwrap(), "test").unwrap();
+        let factory = |_: &LaneInfo<'_>| Ok(|_: &mut Packet| Verdict::Drop);
+        let error = run(&plan, factory, &AtomicBool::new(true)).unwrap_err().to_string();
+        assert!(error.starts_with("session ") && error.contains("listens there"), "{error}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "what the first has written");
     }
 
     #[test]

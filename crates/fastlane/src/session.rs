@@ -18,6 +18,7 @@ mod protocol;
 mod server;
 
 pub use client::{Client, connect};
+pub(crate) use server::Reservation;
 pub use server::Session;
 
 /// Where sessions are found by the name of their application.

@@ -73,13 +73,17 @@ fn query(port: &PortPlan, name: &str) -> Result<Interface, Error> {
         let reason = format!("{name} has no Ethernet frames; choose another interface");
         return Err(Error::port(&port.name, reason));
     }
-    if !interface.up {
+    Ok(interface)
+}
+
+/// Warns of a link that is down: that is no reason to refuse.
+pub(super) fn warn_if_down(port: &PortPlan, Interface { name, up, .. }: &Interface) {
+    if !up {
         tracing::warn!(
             "port `{}`: {name} is down; nothing arrives before `ip link set dev {name} up`",
             port.name
         );
     }
-    Ok(interface)
 }
 
 fn fits(port: &PortPlan, interface: &Interface, longest: usize, most: &str) -> Result<(), Error> {
@@ -93,7 +97,8 @@ fn fits(port: &PortPlan, interface: &Interface, longest: usize, most: &str) -> R
         &port.name,
         format!(
             "{name} has an MTU of {mtu} bytes, but a frame of the pool holds an MTU of {fitting}; \
-             make `lanes.frame-size` larger (up to {most}), or `ip link set dev {name} mtu {fitting}`"
+             make `lanes.frame-size` larger (up to {most}), or `ip link set dev {name} mtu \
+             {fitting}`"
         ),
     ))
 }

@@ -23,6 +23,7 @@ impl Opening<'_> {
     ) -> Result<(), Error> {
         let refuse = |error: af_xdp::Error| Error::port(&port.name, error);
         let interface = interface::of_af_xdp(self.plan, port, xdp)?;
+        interface::warn_if_down(port, &interface);
         if interface.has_offload("rx-vlan-offload") && !interface.is_virtual {
             tracing::warn!(
                 "port `{}`: {name} takes VLAN tags out of frames, where AF_XDP cannot see them; \
@@ -102,6 +103,7 @@ impl Opening<'_> {
     ) -> Result<(), Error> {
         let refuse = |error: fastlane_kernel::Error| Error::port(&port.name, error);
         let interface = interface::of_af_packet(self.plan, port, packet)?;
+        interface::warn_if_down(port, &interface);
         let settings = af_packet::AfPacketSettings {
             interface: interface.clone(),
             queues: port.lanes.len(),

@@ -22,7 +22,7 @@ const LOCK_STEP: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) socket: UnixListener,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Device and inode, so that a successor's socket is not removed.
     identity: (u64, u64),
 }

@@ -31,6 +31,17 @@ pub struct Session {
     thread: Option<JoinHandle<()>>,
 }
 
+/// A path that is a session's from now on: a second application of the same name is refused before
+/// it touches anything. Who connects meanwhile waits.
+#[derive(Debug)]
+pub(crate) struct Reservation(Listener);
+
+impl Reservation {
+    pub(crate) fn new(path: &Path) -> Result<Self, SessionError> {
+        Listener::bind(path).map(Self)
+    }
+}
+
 impl Session {
     /// Opens the session at `path` (see [`path`](super::path)) and serves it on a thread of its
     /// own. The directory is made if it is missing; a socket that a dead process left there is
@@ -43,17 +54,28 @@ impl Session {
         application: &Application,
         counters: &Counters,
     ) -> Result<Self, SessionError> {
-        let failed =
-            |what| move |source| SessionError::Start { path: path.to_owned(), what, source };
+        Self::serve(Reservation::new(path)?, application, counters)
+    }
+
+    /// As [`open`](Self::open), at a path that was reserved before.
+    pub(crate) fn serve(
+        Reservation(listener): Reservation,
+        application: &Application,
+        counters: &Counters,
+    ) -> Result<Self, SessionError> {
+        let path = listener.path.clone();
+        let failed = |what| {
+            let path = path.clone();
+            move |source| SessionError::Start { path, what, source }
+        };
         let body = serde_json::to_vec(application).map_err(io::Error::other);
         let body = body.map_err(failed("the application cannot be described"))?;
         let welcome = protocol::answer(Kind::Application, &body)
-            .ok_or_else(|| SessionError::TooLong { path: path.to_owned(), limit: LIMIT })?;
+            .ok_or_else(|| SessionError::TooLong { path: path.clone(), limit: LIMIT })?;
         let counters = read_only(counters.memory().as_fd())
             .map_err(failed("the counters cannot be opened for reading through /proc"))?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from);
         let wake = Arc::new(wake.map_err(failed("no event descriptor"))?);
-        let listener = Listener::bind(path)?;
         let server = Server { wake: Arc::clone(&wake), listener, welcome, counters, peers: vec![] };
         let thread = std::thread::Builder::new().name("session".to_owned());
         let thread = thread.spawn(|| server.run()).map_err(failed("no thread"))?;
