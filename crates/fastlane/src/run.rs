@@ -30,8 +30,8 @@ where
     // The applications come first: one that refuses has touched no interface.
     let apps = (0..plan.lanes.len()).map(|index| factory(&LaneInfo { plan, index }));
     let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
-    // Then what can only be looked at, and the name: another that has it must not lose its files and
-    // frames to us.
+    // Then what can only be looked at, and the name: another that has it must not lose its files
+    // and frames to us.
     plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
     let service = |what, reason: String| Error::Service { what, reason };
     let reservation =

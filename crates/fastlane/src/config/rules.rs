@@ -95,7 +95,7 @@ impl Visitor<'_> for Word {
     type Value = Given;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a number or a string")
+        formatter.write_str("a whole number from 0 on, or a string")
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Given, E> {
@@ -150,14 +150,14 @@ impl<'de> Deserialize<'de> for Ports {
         };
         let range = match deserializer.deserialize_any(Word)? {
             Given::Number(number) => {
-                let port = u16::try_from(number).map_err(|_| refuse(&number.to_string()))?;
-                steer::PortRange { first: port, last: port }
+                let port = u16::try_from(number).ok().filter(|port| *port > 0);
+                port.ok_or_else(|| refuse(&number.to_string()))?.into()
             }
             Given::Text(text) => {
                 let parse = || {
                     let (first, last) = text.split_once('-')?;
                     let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-                    Some(steer::PortRange { first, last })
+                    Some(steer::PortRange { first, last }).filter(|range| range.first > 0)
                 };
                 parse().ok_or_else(|| refuse(&format!("`{text}`")))?
             }
@@ -209,5 +209,28 @@ impl Serialize for Ports {
 impl Serialize for Prefix {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn ports(value: Value) -> Result<steer::PortRange, String> {
+        let rule = serde_json::from_value::<Rule>(json!({ "udp-port": value }));
+        rule.map_err(|error| error.to_string()).map(|rule| rule.meaning().udp_port.unwrap())
+    }
+
+    #[test]
+    fn ports_are_numbers_or_ranges() {
+        assert_eq!(ports(json!(2152)), Ok(2152.into()));
+        assert_eq!(ports(json!("1-65535")), Ok(steer::PortRange { first: 1, last: 65535 }));
+        for wrong in [json!(0), json!(65536), json!("0-7"), json!("7"), json!("7-65536")] {
+            let message = ports(wrong).unwrap_err();
+            assert!(message.contains("is no port; write 1 to 65535, or a range"), "{message}");
+        }
+        assert!(ports(json!(-1)).unwrap_err().contains("expected a whole number from 0 on"));
     }
 }
