@@ -340,6 +340,11 @@ impl Active {
         }
     }
 
+    /// Counts as refused what the kernel has not even looked at: nobody will send it.
+    pub(crate) fn give_up(&mut self) {
+        self.refused += u64::from(self.rings.transmit.pending());
+    }
+
     /// Closes the socket, which also takes it out of the steering program's table; then no frame
     /// comes or goes any more, and all return to the pool.
     pub(crate) fn close(self, pool: &mut Pool) {

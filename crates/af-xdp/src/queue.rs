@@ -76,6 +76,7 @@ impl Queue for XskQueue {
         }
         let Some(mut active) = self.active.take() else { return };
         active.drain(pool);
+        active.give_up();
         self.losses = active.statistics();
         active.close(pool);
     }

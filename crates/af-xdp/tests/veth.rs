@@ -278,8 +278,9 @@ fn a_link_that_is_down_keeps_nobody_awake() {
             queue.transmit(std::slice::from_mut(&mut packet), &mut pool);
             assert!(!queue.flush(&mut pool), "the interface is gone");
         }
-        let _ = queue.statistics();
+        assert_eq!(queue.statistics().transmit_error, 0, "as long as it may come back");
         queue.close(&mut pool);
+        assert_eq!(queue.statistics().transmit_error, 3, "what was taken and never left");
         assert_eq!(pool.free(), 256);
     });
 }
