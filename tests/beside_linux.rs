@@ -6,7 +6,7 @@ use fastlane_testing::Peer;
 use fastlane_testing::namespace::Wire;
 use fastlane_tests::{
     Application, Host, LEFT, LEFT_MAC, Lab, Mechanism, PATIENCE, Page, RIGHT, RIGHT_MAC,
-    eventually, measure, serve,
+    eventually, mac, measure, serve,
 };
 use serde_json::json;
 
@@ -82,11 +82,6 @@ fn accept_echoes(host: &Host) {
     host.run(&[&["ip", "rule", "add", "priority", "0"][..], &udp].concat());
 }
 
-fn mac(text: &str) -> Vec<u8> {
-    let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));
-    bytes.collect::<Result<_, _>>().expect("a hardware address")
-}
-
 /// The sum over the pseudo header, the UDP header and the payload (RFC 768); 0xffff when the checksum
 /// is right. Written here without the code under test.
 fn udp_sum(frame: &[u8], payload: usize) -> u16 {
@@ -121,7 +116,7 @@ fn story(name: &str, mechanism: Mechanism) {
         ping(&lab);
         traffic.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
-    answer.assert_intact();
+    answer.0.assert_intact();
     assert!(macswap.totals().drops("wire").is_empty(), "{:?}", macswap.totals().drops("wire"));
     macswap.stop();
     // Nothing is left that could disturb Linux.

@@ -1,1 +1,172 @@
-#[test] fn later() {}
+//! No packet is lost below a share of what the machine can do, and above it every loss has a name.
+//!
+//! The environment variable `FASTLANE_SOAK` makes it ten million packets.
+
+use std::sync::{Mutex, PoisonError};
+
+use fastlane_tests::{Application, Ended, Lab, Mechanism, Process, Report, binary, measure};
+use serde_json::{Value, json};
+
+/// One measurement at a time: they would be each other's load.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The share of the highest rate at which nothing may be lost.
+const PERCENT: f64 = 30.0;
+
+fn packets(usual: u64) -> u64 {
+    if std::env::var_os("FASTLANE_SOAK").is_some() { 10_000_000 } else { usual }
+}
+
+/// The mechanism of the generator on the right host: not the one under test.
+fn driver() -> Value {
+    Mechanism::Packet.on("wire0")
+}
+
+/// The rate at which frames come back when each is replaced by a new one, in packets a second.
+fn highest(lab: &Lab) -> f64 {
+    let settings = json!({"outstanding-packets": 256, "duration-ms": 1000, "flows": {"count": 16}});
+    measure(lab, &lab.right, &driver(), settings).0.rate()
+}
+
+fn below_its_limit(name: &str, mechanism: Mechanism, count: u64) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new(name, 1) else { return };
+    let macswap = Application::macswap(&lab, Application::steered(&mechanism.on("wire0")));
+    let highest = highest(&lab);
+    let rate = (highest * PERCENT / 100.0) as u64;
+    let (report, _) = measure(
+        &lab,
+        &lab.right,
+        &driver(),
+        json!({
+            "rate-packets-per-second": rate,
+            "count-packets": packets(count),
+            "flows": {"count": 16},
+            "linger-ms": 2000,
+        }),
+    );
+    let ended = macswap.stop();
+    assert_eq!(report.sent(), packets(count), "{}", report.0);
+    report.assert_intact();
+    assert_eq!(ended.drops(), 0, "{}", ended.stderr);
+}
+
+#[test]
+fn a_million_frames_cross_af_xdp_in_native_mode_and_none_is_lost() {
+    below_its_limit("loss-af-xdp-native", Mechanism::XdpNative, 1_000_000);
+}
+
+#[test]
+fn frames_cross_af_xdp_in_generic_mode_and_none_is_lost() {
+    below_its_limit("loss-af-xdp-generic", Mechanism::XdpGeneric, 200_000);
+}
+
+#[test]
+fn frames_cross_af_packet_and_none_is_lost() {
+    below_its_limit("loss-af-packet", Mechanism::Packet, 200_000);
+}
+
+/// What an interface has sent and what it dropped instead.
+fn transmitted(host: &fastlane_tests::Host) -> (u64, u64) {
+    let statistics = host.statistics("wire0");
+    let of = |key: &str| statistics["tx"][key].as_u64().expect("a counter of ip");
+    (of("packets"), of("dropped"))
+}
+
+/// As fast as the generator can, which is faster than the rest. From one counter to the next on the way
+/// there and back, each difference has a name.
+fn above_its_limit(name: &str, mechanism: Mechanism) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new(name, 1) else { return };
+    // Small rings, so that they overflow on any machine.
+    let mut configuration = Application::steered(&mechanism.on("wire0"));
+    let settings = configuration["ports"]["wire"]["driver"].as_object_mut().expect("an object");
+    for (word, settings) in settings.iter_mut() {
+        let ring = if word == "af-xdp" { "receive-ring" } else { "ring" };
+        settings[ring] = json!(64);
+    }
+    let macswap = Application::macswap(&lab, configuration);
+    let [there, back] = [&lab.right, &lab.left].map(transmitted);
+    let settings = json!({"duration-ms": 2000, "linger-ms": 1000, "flows": {"count": 16}});
+    let (report, generator) = measure(&lab, &lab.right, &driver(), settings);
+    let [there_after, back_after] = [&lab.right, &lab.left].map(transmitted);
+    let application = macswap.stop();
+    let said = format!("{}\n{}\n{}", report.0, generator.stderr, application.stderr);
+    let is = |left: u64, right: u64, what: &str| assert_eq!(left, right, "{what}\n{said}");
+    let of = Ended::counter;
+
+    // Offered: the generator's own port may have been full.
+    let refused = of(&generator, "drop_transmit_full") + of(&generator, "drop_transmit_error");
+    is(report.sent(), of(&generator, "sent_packets") + refused, "offered");
+    // The wire: veth has a queue of its own where XDP is native.
+    let on_wire = of(&application, "steer_claimed");
+    is(of(&generator, "sent_packets"), on_wire + there_after.1 - there.1, "the wire there");
+    assert!(there_after.0 - there.0 >= on_wire, "{said}");
+    // Claimed: what did not fit into the ring is counted by the kernel.
+    let received = of(&application, "received_packets");
+    let ring_full = ["drop_device_full", "drop_device_invalid", "drop_no_frame"];
+    let lost = ring_full.iter().map(|name| of(&application, name)).sum::<u64>();
+    is(on_wire, received + lost, "claimed");
+    is(received, of(&application, "verdict_reflect"), "labelled");
+    // Swapped: sent, or the transmit ring was full.
+    let unsent = of(&application, "drop_transmit_full") + of(&application, "drop_transmit_error");
+    is(received, of(&application, "sent_packets") + unsent, "swapped");
+    // Back: the generator's ring may overflow too.
+    let overflow = of(&generator, "drop_device_full");
+    let arrived = of(&generator, "received_packets");
+    let way_back = back_after.1 - back.1;
+    is(of(&application, "sent_packets"), arrived + overflow + way_back, "the wire back");
+    is(report.received(), arrived, "received");
+    // The control: there was something to be counted, and the generator has seen the loss.
+    is(report.lost(), report.sent() - report.received(), "lost");
+    assert!(report.lost() > 0, "the generator was not faster\n{said}");
+    assert!(report.received() > 0, "{said}");
+}
+
+#[test]
+fn every_loss_on_af_xdp_in_native_mode_has_a_name() {
+    above_its_limit("loss-named-af-xdp-native", Mechanism::XdpNative);
+}
+
+#[test]
+fn every_loss_on_af_xdp_in_generic_mode_has_a_name() {
+    above_its_limit("loss-named-af-xdp-generic", Mechanism::XdpGeneric);
+}
+
+#[test]
+fn every_loss_on_af_packet_has_a_name() {
+    above_its_limit("loss-named-af-packet", Mechanism::Packet);
+}
+
+/// The generator alone, with these ports and settings.
+fn alone(name: &str, ports: Value, mut app: Value) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new(name, 1) else { return };
+    let report = lab.file("report.json");
+    app["report"] = json!(report);
+    app["count-packets"] = json!(packets(200_000));
+    let configuration = json!({"ports": ports, "app": app});
+    let (path, _) = Application::configure(&lab, configuration);
+    let mut command = lab.left.command(&[]);
+    command.arg(binary("traffic")).arg(path);
+    let ended = Process::start(command).wait();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let text = std::fs::read(report).expect("the report");
+    let report = Report(serde_json::from_slice(&text).expect("JSON"));
+    assert_eq!(report.sent(), packets(200_000));
+    report.assert_intact();
+    assert_eq!(ended.drops(), 0, "{}", ended.stderr);
+}
+
+#[test]
+fn memory_loses_nothing_at_any_speed() {
+    let ports = json!({"wire": {"driver": {"memory": {}}}});
+    alone("loss-memory", ports, json!({"port": "wire"}));
+}
+
+#[test]
+fn a_ring_loses_nothing_at_any_speed() {
+    let ring = |peer: &str| json!({"driver": {"ring": {"peer": peer}}});
+    let ports = json!({"wire": ring("far"), "far": ring("wire")});
+    alone("loss-ring", ports, json!({"mode": "one-way", "port": "wire", "sink-port": "far"}));
+}

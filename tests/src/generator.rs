@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::{Application, Host, LEFT_MAC, Lab, PATIENCE, Process, RIGHT_MAC, binary};
+use crate::{Application, Ended, Host, LEFT_MAC, Lab, PATIENCE, Process, RIGHT_MAC, binary};
 
 /// What the generator has found out.
 #[derive(Clone, Debug)]
@@ -67,12 +67,13 @@ impl Report {
     }
 }
 
-/// Runs the generator on a host's `wire0` with these settings (its object `app`) until it ends.
+/// Runs the generator on a host's `wire0` with these settings (its object `app`) until it ends; its
+/// report, and what it said.
 ///
 /// # Panics
 /// When it fails.
 #[track_caller]
-pub fn measure(lab: &Lab, host: &Host, driver: &Value, mut app: Value) -> Report {
+pub fn measure(lab: &Lab, host: &Host, driver: &Value, mut app: Value) -> (Report, Ended) {
     let report = lab.file(&format!("report-{:?}.json", std::thread::current().id()));
     app["port"] = json!("wire");
     app["report"] = json!(report);
@@ -87,5 +88,5 @@ pub fn measure(lab: &Lab, host: &Host, driver: &Value, mut app: Value) -> Report
     let ended = Process::start(command).wait_within(10 * PATIENCE);
     assert!(ended.status.success(), "traffic: {}", ended.stderr);
     let text = std::fs::read(&report).expect("the report");
-    Report(serde_json::from_slice(&text).expect("JSON from the generator"))
+    (Report(serde_json::from_slice(&text).expect("JSON from the generator")), ended)
 }
