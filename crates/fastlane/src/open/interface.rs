@@ -49,6 +49,17 @@ pub(super) fn of_af_xdp(plan: &Plan, port: &PortPlan, xdp: &AfXdp) -> Result<Int
     let interface = query(port, &xdp.interface)?;
     let longest = af_xdp::longest_frame(plan.frame_size);
     fits(port, &interface, longest, "4096 with af-xdp")?;
+    let (name, receive, transmit) =
+        (&interface.name, interface.receive_queues, interface.transmit_queues);
+    if receive > transmit {
+        // The kernel opens a socket on such a queue and then sends nothing, without a word.
+        let reason = format!(
+            "{name} has {receive} receive queues, but transmit queues for only {transmit} of them, \
+             and an AF_XDP socket sends by the queue that it receives from; \
+             `ethtool -L {name} rx {transmit} tx {transmit}` makes them equal"
+        );
+        return Err(Error::port(&port.name, reason));
+    }
     Ok(interface)
 }
 
