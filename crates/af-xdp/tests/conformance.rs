@@ -3,19 +3,18 @@
 mod support;
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
 use fastlane_af_xdp::{Device, Mode, Obtained, Request, Settings, open_lane};
 use fastlane_core::Queue;
-use fastlane_testing::{
-    Addresses, DEVICE_IP, LaneRig, PEER_IP, Rig, Spec, UDP_PORT, conformance, skip,
-};
-use support::{Peer, device, index_of, ip, pair, unshare};
+use fastlane_testing::namespace::{self, Wire};
+use fastlane_testing::{Addresses, LaneRig, Peer, Rig, Spec, conformance};
+use support::{device, index_of, wire};
 
 /// A veth pair in a network namespace of the test's own; the device under test has no address.
 struct Veth<const NATIVE: bool> {
     device: Option<Device>,
-    peer: Peer,
+    peer: Wire,
+    addresses: Addresses,
 }
 
 impl<const NATIVE: bool> Rig for Veth<NATIVE> {
@@ -25,20 +24,11 @@ impl<const NATIVE: bool> Rig for Veth<NATIVE> {
     const HAS_REMOVABLE_PEER: bool = true;
 
     fn open(spec: &Spec) -> Option<Self> {
-        if let Err(error) = unshare() {
-            skip("af-xdp", &format!("no network namespace: {error}"));
+        if !namespace::private("af-xdp") {
             return None;
         }
-        pair("ours", "peer", spec.queues as u32);
-        ip("link set ours address 02:00:00:00:00:01");
-        ip("link set peer address 02:00:00:00:00:02");
-        let [a, b, c, d] = PEER_IP;
-        ip(&format!("address add {a}.{b}.{c}.{d}/24 dev peer"));
-        let [a, b, c, d] = DEVICE_IP;
-        ip(&format!(
-            "neighbour replace {a}.{b}.{c}.{d} dev peer lladdr 02:00:00:00:00:01 nud permanent"
-        ));
-        Some(Self { device: None, peer: Peer::new("peer") })
+        let addresses = namespace::veth("ours", "peer", spec.queues);
+        Some(Self { device: None, peer: wire("peer"), addresses })
     }
 
     fn lanes(&mut self, spec: &Spec) -> Vec<LaneRig> {
@@ -64,39 +54,24 @@ impl<const NATIVE: bool> Rig for Veth<NATIVE> {
         (0..spec.lanes).map(lane).collect()
     }
 
-    fn peer(&mut self) -> &mut dyn fastlane_testing::Peer {
+    fn peer(&mut self) -> &mut dyn Peer {
         &mut self.peer
     }
 
     fn addresses(&self) -> Addresses {
-        Addresses::default()
+        self.addresses
     }
 
     fn socket(&mut self) -> Option<UdpSocket> {
-        let socket = UdpSocket::bind((std::net::Ipv4Addr::from(PEER_IP), 0)).ok()?;
-        socket.connect((std::net::Ipv4Addr::from(DEVICE_IP), UDP_PORT)).ok()?;
-        Some(socket)
+        Some(namespace::socket("peer", self.addresses))
     }
 
     fn set_link(&mut self, up: bool) {
-        ip(if up { "link set ours up" } else { "link set ours down" });
+        namespace::set_link("ours", up);
     }
 
     fn remove_peer(&mut self) {
-        ip("link delete peer");
-    }
-}
-
-impl fastlane_testing::Peer for Peer {
-    fn send(&mut self, frame: &[u8]) -> bool {
-        Peer::send(self, frame)
-    }
-
-    fn receive(&mut self, within: Duration) -> Option<Vec<u8>> {
-        Peer::receive(self).or_else(|| {
-            self.wait(within);
-            Peer::receive(self)
-        })
+        namespace::ip("link delete peer");
     }
 }
 

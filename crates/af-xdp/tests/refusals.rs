@@ -12,9 +12,10 @@ use fastlane_af_xdp::{
 use fastlane_core::{Pool, PortId, Queue};
 use fastlane_steer::Rules;
 use fastlane_table::SharedMemory;
+use fastlane_testing::namespace::{ip, veth};
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
-use support::{device, in_namespace, ip, open, pair, pool, settings};
+use support::{device, in_namespace, open, pool, settings};
 
 fn refusal(pool: &mut Pool, device: &mut Device, queues: Vec<u32>) -> Error {
     let free = pool.free();
@@ -27,7 +28,7 @@ fn refusal(pool: &mut Pool, device: &mut Device, queues: Vec<u32>) -> Error {
 #[test]
 fn zero_copy_on_veth_is_refused_and_auto_goes_down_the_ladder() {
     in_namespace("zero_copy_on_veth_is_refused", || {
-        pair("ours", "peer", 1);
+        veth("ours", "peer", 1);
         let mut pool = pool(256);
         let mut zero_copy = device(settings("ours", Mode::ZeroCopy));
         let error = refusal(&mut pool, &mut zero_copy, vec![0]);
@@ -60,7 +61,7 @@ fn zero_copy_on_veth_is_refused_and_auto_goes_down_the_ladder() {
 #[test]
 fn a_queue_that_is_held_and_one_that_is_not_there_are_named() {
     in_namespace("a_queue_that_is_held", || {
-        pair("ours", "peer", 2);
+        veth("ours", "peer", 2);
         let (mut pool, mut other) = (pool(256), pool(256));
         let mut device = device(settings("ours", Mode::Auto));
         let mut opened = open(&mut pool, &mut device, vec![1]);
@@ -87,7 +88,7 @@ fn a_queue_that_is_held_and_one_that_is_not_there_are_named() {
 #[test]
 fn sizes_that_af_xdp_does_not_have_are_refused() {
     in_namespace("sizes_that_af_xdp_does_not_have", || {
-        pair("ours", "peer", 1);
+        veth("ours", "peer", 1);
         let odd = Settings { receive_ring: 1000, ..settings("ours", Mode::Auto) };
         let error = Device::open(odd, &Rules::default(), 1792).expect_err("no power of two");
         assert_eq!(
@@ -106,7 +107,7 @@ fn sizes_that_af_xdp_does_not_have_are_refused() {
 #[test]
 fn busy_polling_that_is_refused_is_a_note() {
     in_namespace("busy_polling_that_is_refused", || {
-        pair("ours", "peer", 1);
+        veth("ours", "peer", 1);
         let busy_poll = Some(BusyPoll { microseconds: 20, budget: 64 });
         let mut device = device(Settings { busy_poll, ..settings("ours", Mode::Auto) });
         for privileged in [true, false] {
@@ -132,7 +133,7 @@ fn without(taken: CapabilitySet) {
 #[test]
 fn a_missing_capability_is_named() {
     in_namespace("a_missing_capability", || {
-        pair("ours", "peer", 1);
+        veth("ours", "peer", 1);
         let mut ours = device(settings("ours", Mode::Auto));
         without(CapabilitySet::NET_RAW);
         let mut pool = pool(64);
@@ -149,7 +150,7 @@ fn a_missing_capability_is_named() {
 #[test]
 fn a_small_limit_of_locked_memory_is_named() {
     in_namespace("a_small_limit_of_locked_memory", || {
-        pair("ours", "peer", 1);
+        veth("ours", "peer", 1);
         let mut device = device(settings("ours", Mode::Auto));
         // The limit is the process's; the other tests' threads have CAP_IPC_LOCK, which lifts it.
         let limit = Rlimit { current: Some(64 * 1024), maximum: Some(64 * 1024) };
@@ -186,7 +187,7 @@ fn hold_until_killed() {
 #[test]
 fn after_a_kill_the_interface_is_free_at_once() {
     in_namespace("after_a_kill", || {
-        pair("ours", "peer", 1);
+        veth("ours", "peer", 1);
         for _ in 0..3 {
             let program = std::env::current_exe().expect("this program");
             let mut child = Command::new(program)

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use fastlane_af_xdp::{Mode, Obtained, Request, Settings, XskQueue, open_lane};
 use fastlane_core::{Burst, Pool, PortId, Queue, Statistics};
+use fastlane_testing::Peer;
+use fastlane_testing::namespace::{ip, veth};
 use support::{
-    Peer, count_new, device, echo, frame, in_namespace, ip, number, open, pair, pool, send_all,
-    settings, until,
+    count_new, device, echo, frame, in_namespace, number, open, pool, send_all, settings, until,
+    wire,
 };
 
 const COPIES: [(Mode, Obtained); 2] =
@@ -19,8 +21,8 @@ const COPIES: [(Mode, Obtained); 2] =
 #[test]
 fn the_tail_comes_back() {
     in_namespace("the_tail_comes_back", || {
-        pair("ours", "peer", 1);
-        let peer = Peer::new("peer");
+        veth("ours", "peer", 1);
+        let mut peer = wire("peer");
         for (mode, obtained) in COPIES {
             for burst in [1, 32, 64, 256] {
                 let mut pool = pool(4096);
@@ -35,7 +37,7 @@ fn the_tail_comes_back() {
                     let back = until(
                         || echo(queue, &mut burst, &mut pool),
                         || {
-                            while let Some(frame) = peer.receive() {
+                            while let Some(frame) = peer.receive(Duration::ZERO) {
                                 assert_eq!(number(&frame), Some(next), "{mode} {count}");
                                 next += 1;
                             }
@@ -66,9 +68,9 @@ fn cross(queues: &mut [XskQueue], burst: &mut Burst, pool: &mut Pool) -> usize {
 #[test]
 fn devices_that_share_a_pool_forward_both_ways() {
     in_namespace("devices_that_share_a_pool_forward_both_ways", || {
-        pair("left", "lpeer", 1);
-        pair("right", "rpeer", 1);
-        let peers = [Peer::new("lpeer"), Peer::new("rpeer")];
+        veth("left", "lpeer", 1);
+        veth("right", "rpeer", 1);
+        let mut peers = [wire("lpeer"), wire("rpeer")];
         let modes = [Mode::NativeCopy, Mode::GenericCopy];
         for (left, right) in modes.into_iter().flat_map(|left| modes.map(|right| (left, right))) {
             for right_wakeup in [true, false] {
@@ -89,13 +91,13 @@ fn devices_that_share_a_pool_forward_both_ways() {
                 let mut came = [0, 0];
                 for wave in 1..=20 {
                     for number in 0..100 {
-                        peers.iter().for_each(|peer| assert!(peer.send(&frame(number, 200))));
+                        peers.iter_mut().for_each(|peer| assert!(peer.send(&frame(number, 200))));
                     }
                     let all = until(
                         || cross(&mut queues, &mut burst, &mut pool),
                         || {
-                            came[0] += count_new(&peers[0]);
-                            came[1] += count_new(&peers[1]);
+                            came[0] += count_new(&mut peers[0]);
+                            came[1] += count_new(&mut peers[1]);
                             came == [wave * 100; 2]
                         },
                     );
@@ -114,8 +116,8 @@ fn devices_that_share_a_pool_forward_both_ways() {
 fn lanes_on_threads_share_a_device() {
     const FRAMES: usize = 4000;
     in_namespace("lanes_on_threads_share_a_device", || {
-        pair("ours", "peer", 4);
-        let peer = Peer::new("peer");
+        veth("ours", "peer", 4);
+        let mut peer = wire("peer");
         for (mode, _) in COPIES {
             let mut device = device(settings("ours", mode));
             let lanes = [vec![0, 2], vec![1, 3]].map(|queues| {
@@ -147,7 +149,7 @@ fn lanes_on_threads_share_a_device() {
                             assert!(peer.send(&support::datagram(sent as u16)));
                             sent += 1;
                         }
-                        came.set(came.get() + count_new(&peer));
+                        came.set(came.get() + count_new(&mut peer));
                         usize::from((sent, came.get()) != before)
                     },
                     || came.get() == FRAMES,
@@ -171,8 +173,8 @@ fn lost(losses: Statistics) -> u64 {
 #[test]
 fn what_does_not_fit_is_counted_by_its_reason() {
     in_namespace("what_does_not_fit_is_counted_by_its_reason", || {
-        pair("ours", "peer", 1);
-        let peer = Peer::new("peer");
+        veth("ours", "peer", 1);
+        let mut peer = wire("peer");
         for (mode, _) in COPIES {
             let mut pool = pool(64);
             let mut device = device(settings("ours", mode));
@@ -190,7 +192,7 @@ fn what_does_not_fit_is_counted_by_its_reason() {
                 until(
                     || {
                         let work = echo(queue, &mut burst, &mut pool);
-                        received.set(received.get() + count_new(&peer) as u64);
+                        received.set(received.get() + count_new(&mut peer) as u64);
                         losses.set(queue.statistics());
                         work
                     },
@@ -210,8 +212,8 @@ fn what_does_not_fit_is_counted_by_its_reason() {
 #[test]
 fn packets_of_other_memory_are_copied() {
     in_namespace("packets_of_other_memory_are_copied", || {
-        pair("ours", "peer", 1);
-        let peer = Peer::new("peer");
+        veth("ours", "peer", 1);
+        let mut peer = wire("peer");
         let (mut pool, mut other) = (pool(64), pool(4));
         let mut device = device(settings("ours", Mode::Auto));
         let mut opened = open(&mut pool, &mut device, vec![0]);
@@ -226,7 +228,7 @@ fn packets_of_other_memory_are_copied() {
         until(
             || usize::from(queue.flush(&mut pool)),
             || {
-                came = came.take().or_else(|| peer.receive());
+                came = came.take().or_else(|| peer.receive(Duration::ZERO));
                 came.is_some()
             },
         );
@@ -245,8 +247,8 @@ fn packets_of_other_memory_are_copied() {
 #[test]
 fn a_link_that_is_down_keeps_nobody_awake() {
     in_namespace("a_link_that_is_down_keeps_nobody_awake", || {
-        pair("ours", "peer", 1);
-        let peer = Peer::new("peer");
+        veth("ours", "peer", 1);
+        let mut peer = wire("peer");
         let mut pool = pool(256);
         let mut device = device(settings("ours", Mode::Auto));
         let mut opened = open(&mut pool, &mut device, vec![0]);
@@ -265,7 +267,7 @@ fn a_link_that_is_down_keeps_nobody_awake() {
         let all = until(
             || usize::from(queue.flush(&mut pool)),
             || {
-                came += count_new(&peer);
+                came += count_new(&mut peer);
                 came == 10
             },
         );
@@ -288,7 +290,7 @@ fn a_link_that_is_down_keeps_nobody_awake() {
 #[test]
 fn what_the_device_does_not_take_is_counted() {
     in_namespace("what_the_device_does_not_take_is_counted", || {
-        pair("ours", "peer", 1);
+        veth("ours", "peer", 1);
         let mut device = device(settings("ours", Mode::Auto));
         let mut pool = pool(512);
         let mut opened = open(&mut pool, &mut device, vec![0]);
@@ -310,9 +312,9 @@ fn what_the_device_does_not_take_is_counted() {
 #[test]
 fn a_link_that_is_down_leaves_frames_to_the_others() {
     in_namespace("a_link_that_is_down_leaves_frames_to_the_others", || {
-        pair("left", "lpeer", 1);
-        pair("right", "rpeer", 1);
-        let peer = Peer::new("lpeer");
+        veth("left", "lpeer", 1);
+        veth("right", "rpeer", 1);
+        let mut peer = wire("lpeer");
         let mut pool = pool(256);
         let mut left = device(settings("left", Mode::Auto));
         let mut right = device(settings("right", Mode::Auto));

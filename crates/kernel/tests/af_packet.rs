@@ -12,8 +12,7 @@ use fastlane_steer::{Rule, Rules};
 use fastlane_testing::{Addresses, DEVICE_IP, Peer, STRANGER_IP, Tag};
 use fastlane_wire::checksum::Sum;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use support::socket::Wire;
-use support::{Hosts, interface, pool, run, udp};
+use support::{Hosts, interface, pool, run, udp, wire};
 
 /// The port that the rules claim in these tests.
 const FAST: &str = "192.0.2.1:2152";
@@ -161,7 +160,7 @@ fn linux_gets_what_the_rules_leave_and_nothing_else() {
 #[test]
 fn vlan_tags_are_put_back() {
     let Some(hosts) = Hosts::new("") else { return };
-    let mut wire = hosts.at_peer(|| Wire::new("p0"));
+    let mut wire = hosts.at_peer(|| wire("p0"));
     let mut echo = Echo::new(&AfPacketSettings::new(interface("d0")), &Rules::default());
     // Linux's sockets send frames whose 802.1Q tag makes them longer than those without may be.
     let frames = [
@@ -184,8 +183,7 @@ fn vlan_tags_are_put_back() {
                 });
             }
             assert_eq!(echo.seen, seen + 1, "{tag:x?} with {length} octets");
-            // The socket at the peer does not tell the tag, which Linux took out.
-            assert_eq!(wire.receive(Duration::from_secs(1)), Some(plain));
+            assert_eq!(wire.receive(Duration::from_secs(1)), Some(frame));
         }
     }
     assert_eq!(support::losses(echo.queue.statistics()), 0);
@@ -234,7 +232,7 @@ fn a_partial_checksum_behind_a_tag_is_told_and_taken() {
 #[test]
 fn what_does_not_fit_is_counted() {
     let Some(hosts) = Hosts::new("mtu 9000") else { return };
-    let mut wire = hosts.at_peer(|| Wire::new("p0"));
+    let mut wire = hosts.at_peer(|| wire("p0"));
     let mut frame = |sequence, length| {
         assert!(wire.send(&Tag { test: 1, sequence }.frame(Addresses::default(), length)));
     };
@@ -298,7 +296,7 @@ fn send(echo: &mut Echo) -> usize {
 #[test]
 fn a_dead_link_costs_nothing() {
     let Some(hosts) = Hosts::new("") else { return };
-    let mut wire = hosts.at_peer(|| Wire::new("p0"));
+    let mut wire = hosts.at_peer(|| wire("p0"));
     let settings = AfPacketSettings { ring_frames: 64, ..AfPacketSettings::new(interface("d0")) };
     let mut echo = Echo::new(&settings, &Rules::default());
     let clean = |echo: &mut Echo| {

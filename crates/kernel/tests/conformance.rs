@@ -9,9 +9,10 @@ use fastlane_kernel::af_packet::{AfPacketSettings, Device};
 use fastlane_kernel::reentry::{self, How};
 use fastlane_kernel::tap::{self, Tap, TapQueue, TapSettings};
 use fastlane_steer::Rules;
+use fastlane_testing::namespace::Wire;
 use fastlane_testing::{LaneRig, Peer, Rig, Spec, conformance};
-use support::socket::{Datagrams, Wire, bound_udp};
-use support::{DEVICE_MAC, Hosts, Namespace, PEER_MAC, interface, run, udp};
+use support::socket::{Datagrams, bound_udp};
+use support::{DEVICE_MAC, Hosts, Namespace, PEER_MAC, interface, run, udp, wire};
 
 conformance!(taps, TapRig);
 conformance!(af_packets, AfPacketRig);
@@ -101,13 +102,13 @@ impl Rig for TapRig {
         let tap = open_tap("wire", PEER_MAC, [192, 0, 2, 2], spec.queues);
         run("ip link set wire arp on txqueuelen 1000");
         run("ip neighbour add 192.0.2.1 lladdr 02:00:00:00:00:01 dev wire");
-        self.peer = Some(Wire::new("wire"));
+        self.peer = Some(wire("wire"));
         let mut paths = Vec::new();
         if spec.kernel {
             self.kernel_side.enter();
             let tap = open_tap("linux", DEVICE_MAC, [192, 0, 2, 1], spec.lanes);
             let datagrams = Datagrams(bound_udp(KERNEL, "linux"));
-            self.kernel = Some(Both { datagrams, wire: Wire::new("linux") });
+            self.kernel = Some(Both { datagrams, wire: wire("linux") });
             self.peer_side.enter();
             paths.extend(tap.queues.into_iter().map(boxed));
         }
@@ -152,7 +153,7 @@ impl Rig for AfPacketRig {
 
     fn open(_: &Spec) -> Option<Self> {
         let hosts = Hosts::new("")?;
-        let peer = hosts.at_peer(|| Wire::new("p0"));
+        let peer = hosts.at_peer(|| wire("p0"));
         Some(Self { hosts, peer, device: None, kernel: None })
     }
 

@@ -10,8 +10,8 @@ use fastlane_kernel::reentry::{self, How};
 use fastlane_kernel::tap::TapQueue;
 use fastlane_steer::Rules;
 use fastlane_testing::{Addresses, Peer, Tag};
-use support::socket::{Datagrams, Wire, bound_udp};
-use support::{Hosts, Namespace, interface, output, pool, run};
+use support::socket::{Datagrams, bound_udp};
+use support::{Hosts, Namespace, interface, output, pool, run, wire};
 
 const MARK: u32 = 0x464c;
 const QUIET: Duration = Duration::from_millis(50);
@@ -37,7 +37,7 @@ fn both_ways_lead_into_the_interface_once() {
     let Some(_hosts) = Hosts::new("") else { return };
     // An address like that of other interfaces; the MTU of a jumbo network.
     run("ip link set d0 mtu 9000");
-    let mut wire = Wire::new("d0");
+    let mut wire = wire("d0");
     let mut linux = Datagrams(bound_udp("0.0.0.0:40000", "d0"));
     for how in [How::Mirred, How::Redirect { mark: MARK }, How::Redirect { mark: 0 }] {
         let before = output("ip -brief link");
@@ -86,7 +86,7 @@ fn an_af_packet_port_does_not_see_its_own_frames_again() {
     let mut queue = device.queue(PortId(0), 0).unwrap();
     let mut back = reentry::open(&interface("d0"), How::Redirect { mark: MARK }, 1).unwrap();
     let mut linux = Datagrams(bound_udp("0.0.0.0:40000", "d0"));
-    let mut peer = hosts.at_peer(|| Wire::new("p0"));
+    let mut peer = hosts.at_peer(|| wire("p0"));
     let (mut burst, mut pool) = (Burst::new(32), pool(64));
     const FRAMES: u32 = 100;
     for sequence in 0..FRAMES {

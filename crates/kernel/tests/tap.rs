@@ -5,14 +5,13 @@ mod support;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use fastlane_core::{Burst, Packet, Pool, Queue};
+use fastlane_core::{Burst, Custody, Packet, Pool, Queue};
 use fastlane_kernel::tap::{self, Tap, TapQueue, TapSettings};
 use fastlane_kernel::{Error, Interface};
 use fastlane_testing::{Addresses, Peer, Tag};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use support::socket::Wire;
-use support::{Namespace, interface, pool, run, udp};
+use support::{Namespace, interface, pool, run, udp, wire};
 
 fn settings() -> TapSettings {
     TapSettings {
@@ -100,7 +99,7 @@ fn what_linux_cannot_put_in_is_counted() {
     let Some(_namespace) = Namespace::new() else { return };
     let mut tap = tap::open(TapSettings { quiet: true, ..settings() }).unwrap();
     let (mut pool, mut burst) = (pool(64), Burst::new(32));
-    let mut wire = Wire::new("tap0");
+    let mut wire = wire("tap0");
     const FRAMES: u32 = 3000;
     for sequence in 0..FRAMES {
         // The device refuses nothing: what does not fit it drops.
@@ -126,7 +125,7 @@ fn a_frame_that_does_not_fit_is_counted() {
     let Some(_namespace) = Namespace::new() else { return };
     let mut tap = tap::open(TapSettings { mtu: Some(4000), quiet: true, ..settings() }).unwrap();
     let (mut pool, mut burst) = (pool(64), Burst::new(32));
-    let mut wire = Wire::new("tap0");
+    let mut wire = wire("tap0");
     let room = pool.room();
     for (sequence, length) in [(0, room), (1, room + 1), (2, 4000), (3, 60)] {
         assert!(wire.send(&Tag { test: 1, sequence }.frame(Addresses::default(), length)));

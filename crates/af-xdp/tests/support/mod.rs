@@ -5,56 +5,26 @@
     reason = "each test file is a crate of its own and uses a part"
 )]
 
-use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fastlane_af_xdp::{Device, Mode, Opened, Request, Settings, longest_frame, open_lane};
 use fastlane_core::{Burst, Pool, PortId, Queue};
 use fastlane_steer::Rules;
 use fastlane_table::SharedMemory;
+use fastlane_testing::Peer;
+use fastlane_testing::namespace::{self, Wire};
 
 /// Runs `body` on a thread in a network namespace of its own, which ends with it. Threads that it
 /// spawns are in the same namespace.
 pub fn in_namespace(test: &str, body: impl FnOnce() + Send + 'static) {
-    let thread =
-        std::thread::Builder::new().name(test.to_owned()).spawn(move || -> io::Result<()> {
-            unshare()?;
+    let name = format!("af-xdp/{test}");
+    let thread = std::thread::Builder::new().name(test.to_owned()).spawn(move || {
+        if namespace::private(&name) {
             body();
-            Ok(())
-        });
-    match thread.expect("a thread").join() {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => fastlane_testing::skip(test, &format!("no network namespace: {error}")),
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
-}
-
-/// Moves this thread into a new network namespace.
-pub fn unshare() -> io::Result<()> {
-    // SAFETY: unshare touches no memory; only this thread changes its namespace.
-    match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Runs `ip` with these words in this thread's network namespace.
-pub fn ip(words: &str) {
-    let output = Command::new("ip").args(words.split_whitespace()).output().expect("ip is there");
-    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// Makes a pair of veth devices, both up, that say nothing by themselves.
-pub fn pair(ours: &str, peer: &str, queues: u32) {
-    ip(&format!(
-        "link add {ours} numrxqueues {queues} numtxqueues {queues} type veth peer name {peer} \
-         numrxqueues {queues} numtxqueues {queues}"
-    ));
-    for name in [ours, peer] {
-        ip(&format!("link set {name} addrgenmode none"));
-        ip(&format!("link set {name} arp off up"));
+        }
+    });
+    if let Err(panic) = thread.expect("a thread").join() {
+        std::panic::resume_unwind(panic);
     }
 }
 
@@ -87,70 +57,8 @@ pub fn open(pool: &mut Pool, device: &mut Device, queues: Vec<u32>) -> Vec<Opene
 }
 
 /// The far end of a veth pair.
-pub struct Peer(OwnedFd);
-
-impl Peer {
-    pub fn new(interface: &str) -> Self {
-        let protocol = (libc::ETH_P_ALL as u16).to_be();
-        let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-        // SAFETY: socket(2) takes integers only.
-        let number = unsafe { libc::socket(libc::AF_PACKET, kind, protocol.into()) };
-        assert!(number >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: the kernel just made this descriptor for us, and nobody else has it.
-        let socket = unsafe { OwnedFd::from_raw_fd(number) };
-        for (level, option, value) in [
-            (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1_i32),
-            (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20),
-        ] {
-            // SAFETY: the pointer and the length describe `value`, which lives through the call.
-            let result = unsafe {
-                libc::setsockopt(
-                    number,
-                    level,
-                    option,
-                    (&raw const value).cast(),
-                    size_of::<i32>() as u32,
-                )
-            };
-            assert!(result == 0, "{}", io::Error::last_os_error());
-        }
-        // SAFETY: sockaddr_ll is made of integers, for which zero is a value.
-        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-        address.sll_family = libc::AF_PACKET as u16;
-        address.sll_protocol = protocol;
-        address.sll_ifindex = index_of(interface) as i32;
-        // SAFETY: the pointer and the length describe `address`, which lives through the call.
-        let result = unsafe {
-            libc::bind(number, (&raw const address).cast(), size_of::<libc::sockaddr_ll>() as u32)
-        };
-        assert!(result == 0, "{}", io::Error::last_os_error());
-        Self(socket)
-    }
-
-    /// Sends a frame; false when the kernel does not take it.
-    pub fn send(&self, frame: &[u8]) -> bool {
-        // SAFETY: the pointer and the length describe `frame`, which is only read.
-        let sent = unsafe { libc::send(self.0.as_raw_fd(), frame.as_ptr().cast(), frame.len(), 0) };
-        sent == frame.len() as isize
-    }
-
-    /// Waits for a frame, at most so long.
-    pub fn wait(&self, within: Duration) {
-        let timeout = rustix::event::Timespec::try_from(within).expect("a short time");
-        let events = rustix::event::PollFlags::IN;
-        let mut descriptors = [rustix::event::PollFd::new(&self.0, events)];
-        let _ = rustix::event::poll(&mut descriptors, Some(&timeout));
-    }
-
-    /// A frame that has arrived.
-    pub fn receive(&self) -> Option<Vec<u8>> {
-        let mut frame = vec![0; 4096];
-        // SAFETY: the pointer and the length describe `frame`, which is ours.
-        let length =
-            unsafe { libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
-        frame.truncate(usize::try_from(length).ok()?);
-        Some(frame)
-    }
+pub fn wire(interface: &str) -> Wire {
+    Wire::open(interface).expect("a raw socket on the interface")
 }
 
 /// A frame of the local experimental ethertype that carries its number.
@@ -173,8 +81,8 @@ pub fn datagram(port: u16) -> Vec<u8> {
 }
 
 /// How many frames have come to a peer since it was last asked.
-pub fn count_new(peer: &Peer) -> usize {
-    std::iter::from_fn(|| peer.receive()).count()
+pub fn count_new(peer: &mut Wire) -> usize {
+    std::iter::from_fn(|| peer.receive(Duration::ZERO)).count()
 }
 
 /// The number in a frame that [`frame`] made.

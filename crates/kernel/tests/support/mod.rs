@@ -6,13 +6,13 @@ pub mod socket;
 use std::fs::File;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fastlane_core::{Pool, Statistics};
 use fastlane_kernel::Interface;
 use fastlane_table::SharedMemory;
-use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use fastlane_testing::namespace::{self, Wire};
+use rustix::thread::LinkNameSpaceType;
 
 pub const DEVICE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -23,16 +23,10 @@ pub struct Namespace(File);
 impl Namespace {
     /// Makes one and moves the thread into it; `None` after a skip when that is not allowed.
     pub fn new() -> Option<Self> {
-        // SAFETY: only the network namespace changes, which no memory or file depends on.
-        if let Err(error) = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) } {
-            let thread = std::thread::current();
-            let test = format!("kernel/{}", thread.name().unwrap_or("test"));
-            fastlane_testing::skip(&test, &format!("no network namespace: {error}"));
-            return None;
-        }
-        let namespace = Self(File::open("/proc/thread-self/ns/net").expect("procfs"));
-        run("ip link set lo up");
-        Some(namespace)
+        let thread = std::thread::current();
+        let test = format!("kernel/{}", thread.name().unwrap_or("test"));
+        let made = namespace::private(&test);
+        made.then(|| Self(File::open("/proc/thread-self/ns/net").expect("procfs")))
     }
 
     /// Moves the thread into it.
@@ -92,19 +86,21 @@ fn host(name: &str, own: u8, other: u8) {
 }
 
 /// Runs a command in the thread's namespace; its words are separated by spaces.
+#[track_caller]
 pub fn run(command: &str) {
-    let mut words = command.split_whitespace();
-    let output = Command::new(words.next().expect("a command")).args(words).output();
-    let output = output.unwrap_or_else(|error| panic!("{command}: {error}"));
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command}: {message}");
+    output(command);
 }
 
-/// What a command prints.
+/// The same; returns what it printed.
+#[track_caller]
 pub fn output(command: &str) -> String {
-    let mut words = command.split_whitespace();
-    let output = Command::new(words.next().expect("a command")).args(words).output();
-    String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned()
+    let (program, arguments) = command.split_once(' ').expect("a command with arguments");
+    namespace::command(program, arguments)
+}
+
+/// The interface as a wire.
+pub fn wire(interface: &str) -> Wire {
+    Wire::open(interface).expect("a raw socket on the interface")
 }
 
 /// Whether it holds within a second. What was closed may live on for a moment: a child process that
