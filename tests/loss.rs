@@ -4,7 +4,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use fastlane_tests::{Application, Ended, Lab, Mechanism, Process, Report, binary, measure};
+use fastlane_tests::{
+    Application, Ended, Host, Lab, Mechanism, Process, Report, binary, capture, eventually, measure,
+};
 use serde_json::{Value, json};
 
 /// One measurement at a time: they would be each other's load.
@@ -67,7 +69,7 @@ fn frames_cross_af_packet_and_none_is_lost() {
 }
 
 /// What an interface has sent and what it dropped instead.
-fn transmitted(host: &fastlane_tests::Host) -> (u64, u64) {
+fn transmitted(host: &Host) -> (u64, u64) {
     let statistics = host.statistics("wire0");
     let of = |key: &str| statistics["tx"][key].as_u64().expect("a counter of ip");
     (of("packets"), of("dropped"))
@@ -169,4 +171,23 @@ fn a_ring_loses_nothing_at_any_speed() {
     let ring = |peer: &str| json!({"driver": {"ring": {"peer": peer}}});
     let ports = json!({"wire": ring("far"), "far": ring("wire")});
     alone("loss-ring", ports, json!({"mode": "one-way", "port": "wire", "sink-port": "far"}));
+}
+
+#[test]
+fn capture_files_lose_nothing_at_any_speed() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(lab) = Lab::new("loss-pcap", 1) else { return };
+    let (from, to) = (lab.file("in.pcap"), lab.file("out.pcapng"));
+    let frames: Vec<Vec<u8>> = (0..100_u8).map(|number| vec![number; 60]).collect();
+    std::fs::write(&from, capture(&frames)).expect("the capture is written");
+    let total = packets(200_000);
+    let driver = json!({"pcap": {"read": from, "write": to, "repeat": total / 100}});
+    let macswap = Application::macswap(&lab, json!({"ports": {"wire": {"driver": driver}}}));
+    eventually("all is read", || macswap.totals().wire("received_packets") == total);
+    let ended = macswap.stop();
+    assert_eq!(ended.counter("sent_packets"), total);
+    assert_eq!(ended.drops(), 0, "{}", ended.stderr);
+    // An enhanced packet block of 60 bytes is 32 bytes longer (pcapng, section 4.3).
+    let written = std::fs::metadata(to).expect("the file is there").len();
+    assert!((total * 92..total * 92 + 4096).contains(&written), "{written} bytes");
 }

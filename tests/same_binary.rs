@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use fastlane_testing::{Addresses, Tag};
-use fastlane_tests::{Application, Echo, LEFT_MAC, Lab, RIGHT_MAC, eventually, mac};
+use fastlane_tests::{Application, Echo, LEFT_MAC, Lab, RIGHT_MAC, capture, eventually, mac};
 use serde_json::{Value, json};
 
 const FRAMES: u32 = 1000;
@@ -66,19 +66,6 @@ fn on_rings_both_ends_are_ports() {
     assert_eq!(driver(&macswap), "ring");
     assert_eq!(macswap.totals().port("other", "received_packets"), 0);
     macswap.stop();
-}
-
-/// A classic capture file (pcap-savefile(5)) with these frames.
-fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
-    let header = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1];
-    let mut bytes: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
-    for (number, frame) in frames.iter().enumerate() {
-        let length = frame.len() as u32;
-        let words = [1_700_000_000, number as u32, length, length];
-        bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
-        bytes.extend(frame);
-    }
-    bytes
 }
 
 /// The frames of a capture file, as tcpdump reads them.

@@ -85,7 +85,7 @@ pub fn measure(lab: &Lab, host: &Host, driver: &Value, mut app: Value) -> (Repor
     let (path, _) = Application::configure(lab, configuration);
     let mut command = host.command(&[]);
     command.arg(binary("traffic")).arg(path);
-    let ended = Process::start(command).wait_within(10 * PATIENCE);
+    let ended = Process::start(command).wait_within(60 * PATIENCE);
     assert!(ended.status.success(), "traffic: {}", ended.stderr);
     let text = std::fs::read(&report).expect("the report");
     (Report(serde_json::from_slice(&text).expect("JSON from the generator")), ended)

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod capture;
 mod echo;
 mod generator;
 mod host;
@@ -19,6 +20,7 @@ mod programs;
 mod totals;
 
 pub use application::Application;
+pub use capture::capture;
 pub use echo::{Echo, mac};
 pub use generator::{Report, measure};
 pub use host::Host;
