@@ -8,6 +8,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
@@ -123,7 +124,7 @@ pub fn open(settings: &PcapSettings, port: PortId) -> Result<Pcap, Error> {
         None => Vec::new(),
     };
     if let (Some(from), Some(to)) = (read, write)
-        && from.canonicalize().ok().is_some_and(|from| Some(from) == to.canonicalize().ok())
+        && is_same_file(from, to)
     {
         return Err(Error::SameFile { path: to.clone() });
     }
@@ -135,6 +136,12 @@ pub fn open(settings: &PcapSettings, port: PortId) -> Result<Pcap, Error> {
     };
     let statistics = Statistics::default();
     Ok(Pcap { port, file, frames, next: 0, passes, writer, statistics })
+}
+
+/// Also by links of any kind.
+fn is_same_file(one: &Path, other: &Path) -> bool {
+    let file = |path: &Path| path.metadata().ok().map(|data| (data.dev(), data.ino()));
+    file(one).is_some_and(|one| Some(one) == file(other))
 }
 
 fn content(path: &Path) -> Result<Vec<u8>, Error> {

@@ -165,6 +165,9 @@ fn an_error_names_the_file() {
     assert!(error(None, None).contains("needs a file"));
     std::fs::write(&path, Builder::classic(Order::Big, 0xa1b2_c3d4, 1, &[])).unwrap();
     assert!(error(Some(&path), Some(&path)).contains("cannot write the file that it reads"));
+    let link = path.with_extension("link");
+    std::fs::hard_link(&path, &link).unwrap();
+    assert!(error(Some(&path), Some(&link)).contains("cannot write the file that it reads"));
     assert!(std::fs::metadata(&path).unwrap().len() > 0, "and it is still there");
 }
 

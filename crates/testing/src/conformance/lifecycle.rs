@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use fastlane_table::counters::PortCounter;
+
 use super::bench::{Bench, Entry, not_for_this_rig};
 use super::labeller;
 use crate::{Rig, Spec};
@@ -69,7 +71,8 @@ pub fn link_down_and_up<R: Rig>() {
     bench.close();
 }
 
-/// The peer goes away under a running lane, which goes on and gets all its frames back.
+/// The peer goes away under a running lane, which goes on, counts what it can no longer send, and
+/// gets all its frames back.
 pub fn peer_goes_away<R: Rig>() {
     if !R::HAS_REMOVABLE_PEER {
         return not_for_this_rig("peer_goes_away", "peer that can be removed");
@@ -81,9 +84,13 @@ pub fn peer_goes_away<R: Rig>() {
         bench.send(Entry::Peer, number, 64);
     }
     bench.rig.remove_peer();
+    let before = bench.count(PortCounter::SentPackets);
     for number in bench.begin(2000) {
         bench.send(Entry::Basket, number, 64);
         bench.turn();
     }
     bench.close();
+    let handed_over = bench.count(PortCounter::SentPackets) - before;
+    assert_eq!(bench.count(PortCounter::DropTransmitError), handed_over, "sent to nobody");
+    assert!(handed_over + bench.count(PortCounter::DropTransmitFull) >= 2000);
 }
