@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Sent, Statistics, now};
+use fastlane_core::{Burst, Custody, Packet, Partial, Pool, PortId, Sent, Statistics, now};
 use fastlane_wire::checksum;
 
 use crate::lent::Lent;

@@ -158,11 +158,14 @@ impl Dispatch {
                 bytes: sent.bytes + more.bytes,
             };
         }
-        port.counters.add(PortCounter::SentPackets, sent.packets as u64);
+        // A driver that says more than it was shown must not end the lane.
+        let taken = sent.taken.min(run.len());
+        let packets = sent.packets.min(taken);
+        port.counters.add(PortCounter::SentPackets, packets as u64);
         port.counters.add(PortCounter::SentBytes, sent.bytes);
-        self.count(to, PortCounter::DropTransmitLength, sent.taken - sent.packets);
-        self.count(to, PortCounter::DropTransmitFull, run.len() - sent.taken);
-        sent.taken
+        self.count(to, PortCounter::DropTransmitLength, taken - packets);
+        self.count(to, PortCounter::DropTransmitFull, run.len() - taken);
+        taken
     }
 
     fn give_to_kernel(&mut self, source: usize, run: &mut [Packet], pool: &mut Pool) {
@@ -192,15 +195,53 @@ impl Dispatch {
     }
 }
 
-/// Whether a frame keeps the network itself alive: ARP, ICMP, ICMPv6 (which includes neighbour
-/// discovery), behind at most one VLAN tag.
+/// Whether a frame keeps the network itself alive: ARP, ICMP, ICMPv6 (which includes neighbour and
+/// multicast listener discovery, the latter behind a hop-by-hop header), behind at most two VLAN
+/// tags.
 fn is_control(frame: &[u8]) -> bool {
-    const VLAN: [u8; 2] = [0x81, 0x00];
-    let tag = if frame.get(12..14) == Some(&VLAN) { 4 } else { 0 };
-    match frame.get(12 + tag..14 + tag) {
+    let is_tagged = |at: usize| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
+    let tags = usize::from(is_tagged(12)) + usize::from(is_tagged(12) && is_tagged(16));
+    let network = 14 + 4 * tags;
+    let octet = |at: usize| frame.get(network + at).copied();
+    match frame.get(network - 2..network) {
         Some([0x08, 0x06]) => true,
-        Some([0x08, 0x00]) => frame.get(23 + tag) == Some(&1),
-        Some([0x86, 0xdd]) => frame.get(20 + tag) == Some(&58),
+        Some([0x08, 0x00]) => octet(9) == Some(1),
+        Some([0x86, 0xdd]) => match octet(6) {
+            Some(0) => octet(40) == Some(58),
+            next => next == Some(58),
+        },
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_control;
+
+    fn frame(types: &[u16], network: &[(usize, u8)]) -> Vec<u8> {
+        let mut frame = vec![0; 12];
+        for (place, ethertype) in types.iter().enumerate() {
+            frame.extend(ethertype.to_be_bytes());
+            frame.extend(if place + 1 < types.len() { &[0, 5][..] } else { &[] });
+        }
+        let start = frame.len();
+        frame.resize(start + 60, 0);
+        network.iter().for_each(|(at, value)| frame[start + at] = *value);
+        frame
+    }
+
+    #[test]
+    fn what_keeps_a_network_alive_is_known_behind_tags() {
+        for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100]] {
+            let with = |ethertype: u16, network: &[(usize, u8)]| {
+                is_control(&frame(&[tags, &[ethertype]].concat(), network))
+            };
+            assert!(with(0x0806, &[]));
+            assert!(with(0x0800, &[(9, 1)]) && !with(0x0800, &[(9, 17)]));
+            assert!(with(0x86dd, &[(6, 58)]) && !with(0x86dd, &[(6, 17)]));
+            assert!(with(0x86dd, &[(6, 0), (40, 58)]) && !with(0x86dd, &[(6, 0), (40, 17)]));
+        }
+        let ping = frame(&[0x0800], &[(9, 1)]);
+        assert!((0..23).all(|length| !is_control(&ping[..length])));
     }
 }

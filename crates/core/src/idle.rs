@@ -33,9 +33,11 @@ const NAP_FIRST: u64 = 20_000;
 const NAP_WITHOUT_INTERRUPT: u64 = 1_000_000;
 /// The longest wait: then the lane looks after its statistics and whether it shall end.
 const WAIT: u64 = 100_000_000;
-/// The wait after an interrupt that brought nothing but an error, so that a dead device costs
-/// nothing.
-const ERROR_NAP: u64 = 10_000_000;
+/// Interrupts in a row that bring no work, after which a lane naps instead of waiting: what is
+/// readable stays so when the device is dead or the pool has no frame to receive into.
+const FALSE_ALARMS: u32 = 3;
+/// That nap.
+const ALARM_NAP: u64 = 1_000_000;
 
 /// The rest of a lane between turns.
 pub(crate) struct Rest {
@@ -45,12 +47,13 @@ pub(crate) struct Rest {
     events: Vec<epoll::Event>,
     idle_since: Option<u64>,
     nap: u64,
+    false_alarms: u32,
 }
 
 impl Rest {
     pub(crate) fn new(policy: Idle, interrupts: Option<OwnedFd>) -> Self {
         let events = Vec::with_capacity(16);
-        Self { policy, interrupts, events, idle_since: None, nap: NAP_FIRST }
+        Self { policy, interrupts, events, idle_since: None, nap: NAP_FIRST, false_alarms: 0 }
     }
 
     /// There was work.
@@ -58,6 +61,7 @@ impl Rest {
     pub(crate) fn reset(&mut self) {
         self.idle_since = None;
         self.nap = NAP_FIRST;
+        self.false_alarms = 0;
     }
 
     /// How long to rest, in nanoseconds, before the turn that is due at `deadline`, if any: `None`
@@ -73,6 +77,7 @@ impl Rest {
         let waits = self.interrupts.is_some();
         let sleep = match self.policy {
             Idle::Busy => return None,
+            _ if self.false_alarms >= FALSE_ALARMS => Sleep::Nap(ALARM_NAP),
             Idle::Interrupt if waits => Sleep::Wait(WAIT),
             Idle::Adaptive if idle < SPIN => return None,
             Idle::Adaptive if waits && idle >= NAP_PHASE => Sleep::Wait(WAIT),
@@ -91,18 +96,14 @@ impl Rest {
                 let timeout = Timespec { tv_sec: 0, tv_nsec: wait as i64 };
                 self.events.clear();
                 let room = rustix::buffer::spare_capacity(&mut self.events);
-                let woken = epoll::wait(interrupts.as_fd(), room, Some(&timeout));
-                let failed = epoll::EventFlags::ERR | epoll::EventFlags::HUP;
-                let only_errors = !self.events.is_empty()
-                    && self.events.iter().all(|event| {
-                        let flags = event.flags;
-                        flags.intersects(failed)
-                    });
-                if woken.is_err() || only_errors {
-                    std::thread::sleep(Duration::from_nanos(ERROR_NAP.min(wait)));
+                // Work resets the count, so it is of interrupts that brought none.
+                match epoll::wait(interrupts.as_fd(), room, Some(&timeout)) {
+                    Ok(0) => self.false_alarms = 0,
+                    Ok(_) | Err(_) => self.false_alarms += 1,
                 }
             }
             (Sleep::Wait(time) | Sleep::Nap(time), _) => {
+                self.false_alarms = 0;
                 std::thread::sleep(Duration::from_nanos(time));
             }
         }
@@ -164,6 +165,25 @@ mod tests {
             Some(Sleep::Nap(time)) => assert!(time <= NAP_FIRST / 2),
             Some(other) => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn interrupts_without_work_end_in_a_nap() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut writer, b"x").unwrap(); // readable for ever
+        let instance = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&instance, &reader, data, epoll::EventFlags::IN).unwrap();
+        let mut rest = Rest::new(Idle::Interrupt, Some(instance));
+        for _ in 0..FALSE_ALARMS {
+            let sleep = rest.decide(None).unwrap();
+            assert_eq!(sleep, Sleep::Wait(WAIT));
+            rest.sleep(sleep);
+        }
+        let sleep = rest.decide(None).unwrap();
+        assert_eq!(sleep, Sleep::Nap(ALARM_NAP));
+        rest.sleep(sleep);
+        assert_eq!(rest.decide(None), Some(Sleep::Wait(WAIT)), "then it waits again");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The world of one core.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCounters};
 
@@ -161,6 +161,8 @@ impl<A: App> Lane<A> {
         counters.publish(LaneCounter::Asleep, 1);
         self.rest.sleep(sleep);
         counters.publish(LaneCounter::Asleep, 0);
+        // Whoever still saw the lane asleep has written before what the lane reads from here on.
+        fence(Ordering::SeqCst);
         counters.add(LaneCounter::Sleeps, 1);
         counters.add(LaneCounter::SleptNanoseconds, now() - before);
     }

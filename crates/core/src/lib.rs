@@ -22,7 +22,7 @@ pub use app::App;
 pub use burst::Burst;
 pub use idle::Idle;
 pub use lane::{Lane, LaneParts};
-pub use packet::{METADATA_LENGTH, Packet, Partial, PortId};
+pub use packet::{Custody, METADATA_LENGTH, Packet, Partial, PortId};
 pub use pool::{Frame, Pool};
 pub use port::{KernelPath, Port};
 pub use queue::{Queue, Sent, Statistics};

@@ -254,6 +254,13 @@ impl Packet {
         Some(Partial { start, offset: metadata.checksum_offset })
     }
 
+    /// Whether the packet has a partial checksum that no longer lies inside it, so that nobody can
+    /// complete it.
+    #[inline]
+    pub(crate) fn is_beyond_completion(&self) -> bool {
+        self.flags & PARTIAL != 0 && self.partial_checksum().is_none()
+    }
+
     /// Says that a checksum is partial, or with `None` that all are complete.
     #[inline]
     pub fn set_partial_checksum(&mut self, partial: Option<Partial>) {
@@ -296,10 +303,50 @@ impl Packet {
         unsafe { self.data.sub(self.headroom() + METADATA_LENGTH).cast().as_mut() }
     }
 
-    /// For drivers: takes the frame out, to hand it to a device or back to the pool. What is left
-    /// is empty, and a second call finds nothing.
+    /// As [`Custody::take`], as a packet that arrives at `port`. One store for each field of the
+    /// new place: to change fields first and to move the packet then costs 3 ns, because processors
+    /// do not forward narrow stores to a wider load.
     #[inline]
-    pub fn take_frame(&mut self) -> Option<Frame> {
+    pub(crate) fn take_as_arrived(&mut self, port: PortId) -> Self {
+        if self.is_from_kernel() {
+            self.flags &= !FROM_KERNEL; // rare: every store counts here
+        }
+        Self { port, verdict: RawVerdict::from(Verdict::Kernel), ..self.take() }
+    }
+
+    /// The address of the first byte.
+    #[inline]
+    #[must_use]
+    pub fn data(&self) -> NonNull<u8> {
+        self.data
+    }
+
+    /// Whether the packet still has its frame.
+    #[inline]
+    #[must_use]
+    pub fn has_frame(&self) -> bool {
+        self.token != NO_FRAME
+    }
+}
+
+/// What only a driver may do with a packet: the facade does not pass this trait on, so that an
+/// application can neither keep nor lose a frame.
+pub trait Custody: Sized {
+    /// Takes the frame out, to hand it to a device or back to the pool. What is left is empty, and
+    /// a second call finds nothing.
+    fn take_frame(&mut self) -> Option<Frame>;
+
+    /// Takes the whole packet out of a burst. What is left is empty.
+    #[must_use]
+    fn take(&mut self) -> Self;
+
+    /// Says from which port the packet comes from now on.
+    fn set_port(&mut self, port: PortId);
+}
+
+impl Custody for Packet {
+    #[inline]
+    fn take_frame(&mut self) -> Option<Frame> {
         let token = std::mem::replace(&mut self.token, NO_FRAME);
         self.length = 0;
         self.headroom = 0;
@@ -308,10 +355,8 @@ impl Packet {
         (token != NO_FRAME).then(|| Frame::from_token(token))
     }
 
-    /// For drivers: takes the whole packet out of a burst. What is left is empty.
     #[inline]
-    #[must_use]
-    pub fn take(&mut self) -> Self {
+    fn take(&mut self) -> Self {
         let taken = Self { ..*self };
         *self = Self {
             data: taken.data,
@@ -326,35 +371,9 @@ impl Packet {
         taken
     }
 
-    /// As [`take`](Self::take), as a packet that arrives at `port`. One store for each field of the
-    /// new place: to change fields first and to move the packet then costs 3 ns, because processors
-    /// do not forward narrow stores to a wider load.
     #[inline]
-    pub(crate) fn take_as_arrived(&mut self, port: PortId) -> Self {
-        if self.is_from_kernel() {
-            self.flags &= !FROM_KERNEL; // rare: every store counts here
-        }
-        Self { port, verdict: RawVerdict::from(Verdict::Kernel), ..self.take() }
-    }
-
-    /// For drivers: the port that the packet is from now on said to come from.
-    #[inline]
-    pub fn set_port(&mut self, port: PortId) {
+    fn set_port(&mut self, port: PortId) {
         self.port = port;
-    }
-
-    /// For drivers: the address of the first byte.
-    #[inline]
-    #[must_use]
-    pub fn data(&self) -> NonNull<u8> {
-        self.data
-    }
-
-    /// Whether the packet still has its frame.
-    #[inline]
-    #[must_use]
-    pub fn has_frame(&self) -> bool {
-        self.token != NO_FRAME
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fastlane_table::SharedMemory;
 
-use crate::{METADATA_LENGTH, Packet, PortId};
+use crate::{Custody, METADATA_LENGTH, Packet, PortId};
 
 /// The right to one frame of a pool. It is given back to the pool, lent to a device, or made a
 /// packet; it cannot be copied. One that is dropped is lost to the pool for good, which the pool

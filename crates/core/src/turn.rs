@@ -84,6 +84,10 @@ impl Turn {
     /// another; refused as in [`new_packet`](Self::new_packet), also when it does not fit a frame.
     #[must_use]
     pub fn copy(&mut self, packet: &Packet) -> Option<&mut Packet> {
+        if packet.is_beyond_completion() {
+            self.counters.add(LaneCounter::NewRefused, 1);
+            return None;
+        }
         let copy = self.originate(packet.port(), packet.len(), Verdict::Drop)?;
         copy.bytes_mut().copy_from_slice(packet.bytes());
         copy.set_partial_checksum(packet.partial_checksum());

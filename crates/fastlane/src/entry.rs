@@ -82,6 +82,7 @@ where
         say(std::io::stdout(), format_args!("{}", config::schema()));
         return Ok(());
     }
+    log(arguments.verbose);
     let path = arguments.config.as_deref().unwrap_or(std::path::Path::new(""));
     let plan = config::load(path, &arguments.overrides, program)?;
     if arguments.check {
@@ -91,7 +92,6 @@ where
         say(std::io::stdout(), format_args!("{report}\n"));
         return Ok(());
     }
-    log(arguments.verbose);
     let stop = Arc::new(AtomicBool::new(false));
     let failed = |error: std::io::Error| Error::Run(format!("cannot handle signals: {error}"));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

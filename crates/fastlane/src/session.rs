@@ -10,7 +10,7 @@
 //! silent peer.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 mod client;
 mod listener;
@@ -21,13 +21,17 @@ pub use client::{Client, connect};
 pub(crate) use server::Reservation;
 pub use server::Session;
 
-/// Where sessions are found by the name of their application.
+/// Where the sessions of root's applications are found by their names.
 pub const DIRECTORY: &str = "/run/fastlane";
 
-/// The path of the session of the application `name`: `/run/fastlane/NAME.sock`.
+/// The path of the session of the application `name`: `/run/fastlane/NAME.sock`, or of a user other
+/// than root who has a runtime directory, `$XDG_RUNTIME_DIR/fastlane/NAME.sock`.
 #[must_use]
 pub fn path(name: &str) -> PathBuf {
-    Path::new(DIRECTORY).join(format!("{name}.sock"))
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let own = runtime.filter(|path| path.is_absolute() && !rustix::process::geteuid().is_root());
+    let directory = own.map_or_else(|| PathBuf::from(DIRECTORY), |path| path.join("fastlane"));
+    directory.join(format!("{name}.sock"))
 }
 
 /// Why there is no session.
@@ -36,8 +40,8 @@ pub fn path(name: &str) -> PathBuf {
 pub enum SessionError {
     /// The directory of the socket could not be made.
     #[error(
-        "session {path}: its directory cannot be made: {source}; make it for this user, or choose \
-         another path"
+        "session {path}: its directory cannot be made: {source}; make it for this user, or write \
+         another path as `session`"
     )]
     Directory {
         /// The path of the socket.
@@ -46,7 +50,7 @@ pub enum SessionError {
         source: io::Error,
     },
     /// The socket could not be made.
-    #[error("session {path}: the socket cannot be made: {source}; choose another path")]
+    #[error("session {path}: the socket cannot be made: {source}; write another path as `session`")]
     Bind {
         /// The path of the socket.
         path: PathBuf,
@@ -54,7 +58,7 @@ pub enum SessionError {
         source: io::Error,
     },
     /// A live process listens there.
-    #[error("session {path}: {} listens there; end it, or choose another name", process(*pid))]
+    #[error("session {path}: {} listens there; end it, or write another `name`", process(*pid))]
     InUse {
         /// The path of the socket.
         path: PathBuf,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Custody, Packet, Pool, PortId, Queue, Sent, Statistics};
 
 /// Why a memory port cannot be filled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use fastlane_core::{
-    Burst, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Sent, Statistics, Verdict,
+    Burst, Custody, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Sent, Statistics,
+    Verdict,
 };
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;

@@ -6,7 +6,7 @@ use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
 
 use super::*;
-use crate::{Frame, KernelPath, Packet, PortId, RawVerdict, Sent, Verdict};
+use crate::{Custody, Frame, KernelPath, Packet, PortId, RawVerdict, Sent, Verdict};
 
 /// A queue in plain memory: receives the lengths it was given, keeps what it sends until a flush.
 struct Wire {

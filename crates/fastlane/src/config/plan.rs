@@ -130,8 +130,9 @@ impl Plan {
             return Err(refuse("lanes.frame-size", what));
         }
         check_rings(&ports, &names)?;
+        check_interfaces(&ports)?;
         Ok(Self {
-            session: session.unwrap_or_else(|| PathBuf::from(format!("/run/fastlane/{name}.sock"))),
+            session: session.unwrap_or_else(|| crate::session::path(&name)),
             name,
             lanes: lane_plans,
             idle: match lanes.idle {
@@ -298,6 +299,26 @@ pub(crate) fn tap_plan(path: &str, tap: written::Tap) -> Result<TapPlan, Error> 
         mtu: tap.mtu,
         addresses: addresses.collect::<Result<_, _>>()?,
     })
+}
+
+/// An interface belongs to one port: two would both get its frames, or contend for its queues.
+fn check_interfaces(ports: &[PortPlan]) -> Result<(), Error> {
+    let interface = |port: &PortPlan| match &port.driver {
+        Driver::AfXdp(xdp) => Some(xdp.interface.clone()),
+        Driver::AfPacket(packet) => Some(packet.interface.clone()),
+        _ => None,
+    };
+    for (place, port) in ports.iter().enumerate() {
+        let Some(name) = interface(port) else { continue };
+        let other = ports[..place].iter().find(|other| interface(other).as_ref() == Some(&name));
+        if let Some(other) = other {
+            let path = format!("ports.{}.driver.{}.interface", port.name, port.driver.word());
+            let what =
+                format!("`{name}` is the port `{}` already; join their rules there", other.name);
+            return Err(refuse(path, what));
+        }
+    }
+    Ok(())
 }
 
 /// Every ring port names one that names it back.

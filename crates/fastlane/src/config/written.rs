@@ -29,7 +29,8 @@ pub struct Configuration {
     /// The ports by name. Applications call them by these names.
     #[serde(deserialize_with = "unique_map")]
     pub ports: BTreeMap<String, Port>,
-    /// The Unix socket at which tools attach. Default: `/run/fastlane/NAME.sock`.
+    /// The Unix socket at which tools attach. Default: `/run/fastlane/NAME.sock`, or in the runtime
+    /// directory of a user other than root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<PathBuf>,
     /// The Prometheus endpoint. Default: none.

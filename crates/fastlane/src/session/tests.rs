@@ -3,13 +3,13 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
-
-use super::protocol::{HEADER, HELLO, Header, Kind, VERSION, answer, hello};
 use fastlane_testing::skip;
 
+use super::protocol::{HEADER, HELLO, Header, Kind, VERSION, answer, hello};
 use super::*;
 use crate::describe::{Application, LaneFacts, PortFacts};
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use fastlane_core::{Burst, Packet, Pool, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Custody, Packet, Pool, Queue, Sent, Statistics};
 
 /// How probable each fault is, from 0 to 1; together at most 1, since a packet meets one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
