@@ -50,6 +50,8 @@ pub(crate) struct Active {
     down_until: u64,
     /// Frames that the device did not take.
     refused: u64,
+    /// Frames that arrived and that nobody will see, because the queue closes.
+    unread: u64,
     /// Descriptors that the kernel should not have written.
     strange: u64,
     losses: Statistics,
@@ -105,6 +107,7 @@ impl Active {
             virtual_device: settings.virtual_device,
             down_until: 0,
             refused: 0,
+            unread: 0,
             strange: 0,
             losses: Statistics::default(),
         }
@@ -246,6 +249,11 @@ impl Active {
             self.down_until = 0;
             pending = self.kick(pending, pool);
         }
+        // A driver without copies may return frames only when it is woken.
+        if pending == 0 && self.zero_copy && self.rings.transmit.needs_wakeup() {
+            self.socket.kick();
+            self.reap(pool);
+        }
         // While the link is down there is nothing to stay awake for; frames on their way are only
         // missed when there are too few to receive into.
         self.down_until == 0
@@ -320,7 +328,7 @@ impl Active {
         self.losses = Statistics {
             no_frame,
             receive_length: 0,
-            device_full: kernel.rx_ring_full.unwrap_or(0),
+            device_full: kernel.rx_ring_full.unwrap_or(0) + self.unread,
             device_invalid: invalid + self.strange,
             transmit_error: kernel.tx_invalid_descs + self.refused,
             device_no_frames: no_frames,
@@ -343,6 +351,7 @@ impl Active {
     /// Counts as refused what the kernel has not even looked at: nobody will send it.
     pub(crate) fn give_up(&mut self) {
         self.refused += u64::from(self.rings.transmit.pending());
+        self.unread = u64::from(self.rings.receive.available(u32::MAX));
     }
 
     /// Closes the socket, which also takes it out of the steering program's table; then no frame

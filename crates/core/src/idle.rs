@@ -20,8 +20,9 @@ pub enum Idle {
     Adaptive,
 }
 
-/// How long `Adaptive` looks again, in nanoseconds: a burst that is still arriving.
-const SPIN: u64 = 2_000;
+/// How long `Adaptive` looks again, in nanoseconds: longer than a round trip on a fast wire, so that
+/// whoever waits for each answer finds the lane awake.
+const SPIN: u64 = 8_000;
 /// How long `Adaptive` naps before it waits for an interrupt. When packets are further apart than
 /// this, one interrupt for each is cheaper than looking between them.
 const NAP_PHASE: u64 = 50_000;

@@ -58,32 +58,6 @@ impl Request {
     }
 }
 
-/// A question that is asked again and again, by a lane: it allocates nothing after it was made.
-#[derive(Debug)]
-pub(crate) struct Question {
-    socket: OwnedFd,
-    bytes: Vec<u8>,
-}
-
-impl Question {
-    /// For the network namespace of the calling thread. The answer is one message.
-    pub(crate) fn new(request: Request) -> io::Result<Self> {
-        let mut bytes = request.finish();
-        let flags = libc::NLM_F_REQUEST as u16; // without an acknowledgement behind the answer
-        bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
-        Ok(Self { socket: socket()?, bytes })
-    }
-
-    /// The body of the answer, in `buffer`; `None` when the kernel has none.
-    pub(crate) fn ask<'a>(&self, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-        rustix::net::send(&self.socket, &self.bytes, SendFlags::DONTWAIT).ok()?;
-        let flags = RecvFlags::DONTWAIT;
-        let (_, length) = rustix::net::recv(&self.socket, &mut *buffer, flags).ok()?;
-        let (kind, body, _) = next_message(buffer.get(..length)?)?;
-        (i32::from(kind) != libc::NLMSG_ERROR).then_some(body)
-    }
-}
-
 /// The fixed header of link requests, `struct ifinfomsg`: an interface, and flags to set to the
 /// given values where `change` says so.
 pub(crate) fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {

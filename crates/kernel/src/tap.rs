@@ -92,7 +92,7 @@ pub fn open(settings: TapSettings) -> Result<Tap, Error> {
     let index = link::index(&name).map_err(|error| refused(subject("finding the index"), error))?;
     configure(index, &settings).map_err(|(action, error)| refused(subject(&action), error))?;
     let mut losses =
-        Some(Losses::new(index).map_err(|error| refused(subject("watching the losses"), error))?);
+        Some(Losses::new(&name).map_err(|error| refused(subject("watching the losses"), error))?);
     let queues = files.into_iter().map(|file| TapQueue::new(file, losses.take())).collect();
     Ok(Tap { name, index, queues })
 }

@@ -332,9 +332,11 @@ int fastlane_xdp(struct xdp_md *xdp)
 	return action;
 }
 
-static __always_inline __u32 full_length(const struct __sk_buff *skb)
+// Segments that Linux or a device has merged, or has not yet divided, are several frames in one:
+// only Linux knows how to divide them again.
+static __always_inline int is_too_long(const struct steering *table, const struct __sk_buff *skb)
 {
-	return skb->len + (skb->vlan_present ? 4 : 0);
+	return skb->gso_size || skb->len + (skb->vlan_present ? 4 : 0) > table->max_length;
 }
 
 // AF_PACKET: what fastlane_select takes is kept from Linux (TC_ACT_STOLEN would not count as a
@@ -352,7 +354,7 @@ int fastlane_claim(struct __sk_buff *skb)
 		skb->mark = 0;
 		return TC_ACT_UNSPEC;
 	}
-	if (!is_fast(table, &frame, !!skb->vlan_present) || full_length(skb) > table->max_length)
+	if (!is_fast(table, &frame, !!skb->vlan_present) || is_too_long(table, skb))
 		return TC_ACT_UNSPEC;
 	return TC_ACT_SHOT;
 }
@@ -372,7 +374,7 @@ int fastlane_select(struct __sk_buff *skb)
 		add_to(PASSED);
 		return 0;
 	}
-	if (full_length(skb) > table->max_length) {
+	if (is_too_long(table, skb)) {
 		add_to(TOO_LONG);
 		return 0;
 	}

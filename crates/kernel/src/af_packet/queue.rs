@@ -62,6 +62,7 @@ impl Queue for AfPacketQueue {
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let mut sent = Sent::default();
+        let mut was_down = false;
         let Some((_, socket)) = &self.open else { return sent };
         while let Some(rest) = packets.get_mut(sent.taken..).filter(|rest| !rest.is_empty()) {
             let mut headers = [[0; virtio::LENGTH]; BATCH];
@@ -78,6 +79,11 @@ impl Queue for AfPacketQueue {
                 Err(Errno::MSGSIZE | Errno::INVAL) => {
                     pool.release(&mut rest[0]);
                     sent.taken += 1;
+                    continue;
+                }
+                // The socket remembers that the link was down, and says so once when it is up.
+                Err(Errno::NETDOWN) if !was_down => {
+                    was_down = true;
                     continue;
                 }
                 // The interface is down or gone: it would say so for each. Or Linux has no memory.
@@ -113,7 +119,13 @@ impl Queue for AfPacketQueue {
     }
 
     fn close(&mut self, _: &mut Pool) {
-        self.open = None;
+        let Some((mut ring, _socket)) = self.open.take() else { return };
+        // What has arrived and nobody will see is lost.
+        while ring.received(self.next).is_some() {
+            self.statistics.device_full += 1;
+            ring.give_back(self.next);
+            self.next = self.next.wrapping_add(1);
+        }
     }
 }
 
