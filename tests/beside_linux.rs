@@ -44,8 +44,8 @@ fn transfer(lab: &Lab, page: &Page) {
     }
 }
 
-/// A plain socket, whose checksums Linux leaves to the device (veth offers to compute them): what comes
-/// back has the addresses swapped, and Linux finds its checksum right.
+/// A plain socket, whose checksums Linux leaves to the device (veth offers to compute them): what
+/// comes back has the addresses swapped, and Linux finds its checksum right.
 fn plain_socket(lab: &Lab, mechanism: Mechanism) {
     accept_echoes(&lab.right);
     let mut wire = lab.right.enter(|| Wire::open("wire0")).expect("a raw socket");
@@ -72,7 +72,8 @@ fn plain_socket(lab: &Lab, mechanism: Mechanism) {
     }
 }
 
-/// Datagrams that come back have the left host's address as their destination: makes `host` take them.
+/// Datagrams that come back have the left host's address as their destination: makes `host` take
+/// them.
 fn accept_echoes(host: &Host) {
     for setting in ["all.rp_filter=0", "wire0.rp_filter=0", "wire0.accept_local=1"] {
         host.run(&["sysctl", "-q", "-w", &format!("net.ipv4.conf.{setting}")]);
@@ -82,8 +83,8 @@ fn accept_echoes(host: &Host) {
     host.run(&[&["ip", "rule", "add", "priority", "0"][..], &udp].concat());
 }
 
-/// The sum over the pseudo header, the UDP header and the payload (RFC 768); 0xffff when the checksum
-/// is right. Written here without the code under test.
+/// The sum over the pseudo header, the UDP header and the payload (RFC 768); 0xffff when the
+/// checksum is right. Written here without the code under test.
 fn udp_sum(frame: &[u8], payload: usize) -> u16 {
     let datagram = &frame[34..42 + payload];
     let words = frame[26..34].chunks(2).chain(datagram.chunks(2));

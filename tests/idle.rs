@@ -1,5 +1,5 @@
-//! What an application does when there is nothing to do: counted in turns and sleeps, as CPU time on a
-//! shared machine says little.
+//! What an application does when there is nothing to do: counted in turns and sleeps, as CPU time
+//! on a shared machine says little.
 
 use std::time::{Duration, Instant};
 
@@ -57,8 +57,8 @@ fn no_frame_waits_for_the_next_one() {
         let Some(lab) = Lab::new("idle-one-by-one", 1) else { return };
         let macswap = start(&lab, mechanism, "adaptive");
         let mut echo = Echo::new(&lab.right, "wire0");
-        // About 1,000 a second; the next one is not sent before the last one is back, so that a frame
-        // which waits for its successor never comes.
+        // About 1,000 a second; the next one is not sent before the last one is back, so that a
+        // frame which waits for its successor never comes.
         for _ in 0..1000 {
             echo.once();
             std::thread::sleep(Duration::from_micros(900));

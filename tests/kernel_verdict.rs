@@ -1,5 +1,5 @@
-//! An application that labels every packet `Kernel`: Linux gets each of them, on the interface where it
-//! arrived, and works as if nobody were between.
+//! An application that labels every packet `Kernel`: Linux gets each of them, on the interface
+//! where it arrived, and works as if nobody were between.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};

@@ -75,8 +75,8 @@ fn transmitted(host: &Host) -> (u64, u64) {
     (of("packets"), of("dropped"))
 }
 
-/// As fast as the generator can, which is faster than the rest. From one counter to the next on the way
-/// there and back, each difference has a name.
+/// As fast as the generator can, which is faster than the rest. From one counter to the next on the
+/// way there and back, each difference has a name.
 fn above_its_limit(name: &str, mechanism: Mechanism) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = Lab::new(name, 1) else { return };

@@ -1,4 +1,5 @@
-//! Three ways to see what an application does, which agree: `top`, Prometheus, the summary at the end.
+//! Three ways to see what an application does, which agree: `top`, Prometheus, the summary at the
+//! end.
 
 use std::fs::{Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! What cannot run does not start: the exit status is 4, and the message names the thing, the reason and
-//! the remedy.
+//! What cannot run does not start: the exit status is 4, and the message names the thing, the
+//! reason and the remedy.
 
 use fastlane_tests::{Application, Echo, Lab, Mechanism, eventually};
 use serde_json::{Value, json};

@@ -17,8 +17,8 @@ pub struct Application {
 }
 
 impl Application {
-    /// Writes a configuration with a session of its own into the lab's directory; returns its path and
-    /// that of the session.
+    /// Writes a configuration with a session of its own into the lab's directory; returns its path
+    /// and that of the session.
     ///
     /// # Panics
     /// When it cannot be written.
@@ -33,8 +33,8 @@ impl Application {
         (path, session)
     }
 
-    /// A configuration of one port `wire` with this driver, for which UDP ports 2152 (the generator's)
-    /// and 40000 (those of [`Echo`](crate::Echo)) are fast.
+    /// A configuration of one port `wire` with this driver, for which UDP ports 2152 (the
+    /// generator's) and 40000 (those of [`Echo`](crate::Echo)) are fast.
     #[must_use]
     pub fn steered(driver: &Value) -> Value {
         let rules = json!([{"udp-port": 2152}, {"udp-port": 40_000}]);
@@ -61,8 +61,8 @@ impl Application {
         Self::start(lab, &lab.left, &binary("macswap"), configuration)
     }
 
-    /// The command that runs macswap with a configuration on the left host, after `wrapper` (a program
-    /// and its arguments that end by running another), and the session's path.
+    /// The command that runs macswap with a configuration on the left host, after `wrapper` (a
+    /// program and its arguments that end by running another), and the session's path.
     #[must_use]
     pub fn wrapped(lab: &Lab, wrapper: &[&str], configuration: Value) -> (Command, PathBuf) {
         let (path, session) = Self::configure(lab, configuration);
@@ -71,8 +71,8 @@ impl Application {
         (command, session)
     }
 
-    /// Runs macswap on the left host to its end, which must be a refusal; the exit status and what it
-    /// said.
+    /// Runs macswap on the left host to its end, which must be a refusal; the exit status and what
+    /// it said.
     ///
     /// # Panics
     /// When it does not end.

@@ -15,8 +15,8 @@ pub const LEFT_MAC: &str = "02:00:00:00:77:01";
 /// The hardware address of the right `wire0`.
 pub const RIGHT_MAC: &str = "02:00:00:00:77:02";
 
-/// Two hosts joined by a veth pair with all offloads on: `wire0` in each. They also have `fd77::1` and
-/// `fd77::2`.
+/// Two hosts joined by a veth pair with all offloads on: `wire0` in each. They also have `fd77::1`
+/// and `fd77::2`.
 #[derive(Debug)]
 pub struct Lab {
     /// Where the application under test runs.
@@ -27,7 +27,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Makes them, the interfaces with so many queues; `None`, after a skip, where that is not allowed.
+    /// Makes them, the interfaces with so many queues; `None`, after a skip, where that is not
+    /// allowed.
     ///
     /// # Panics
     /// When the kernel refuses.

@@ -1,9 +1,10 @@
 //! What the stories share: two hosts joined by a veth pair, the programs, what they say.
 //!
-//! * [`Lab`]: two network namespaces, `left` and `right`, an interface `wire0` in each. They are held
-//!   by a file descriptor only, so nothing is left behind, however a test ends.
+//! * [`Lab`]: two network namespaces, `left` and `right`, an interface `wire0` in each. They are
+//!   held by a file descriptor only, so nothing is left behind, however a test ends.
 //! * [`Process`]: a program in one of them, ended when the guard is dropped; its output is kept.
-//! * [`Application`]: a Fastlane application with its configuration and session, and its [`Totals`].
+//! * [`Application`]: a Fastlane application with its configuration and session, and its
+//!   [`Totals`].
 
 #![forbid(unsafe_code)]
 
