@@ -4,6 +4,7 @@ mod support;
 
 use std::io::ErrorKind;
 use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent};
@@ -267,6 +268,31 @@ fn what_is_too_long_for_the_fast_path_stays_in_linux() {
     echo.see(1);
     let counts = echo.device.counts().unwrap();
     assert_eq!((counts.claimed, counts.too_long), (1, 1));
+}
+
+#[test]
+fn merged_segments_stay_in_linux() {
+    let Some(hosts) = Hosts::new("") else { return };
+    let socket = peer_socket(&hosts);
+    let segment: libc::c_int = 100;
+    let length = size_of_val(&segment) as libc::socklen_t;
+    // SAFETY: the kernel reads `length` octets of `segment`, which outlives the call.
+    let set = unsafe {
+        let value = (&raw const segment).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, length)
+    };
+    assert_eq!(set, 0);
+    let linux = udp(FAST);
+    let mut echo = Echo::claiming();
+    socket.send(&[7; 300]).unwrap();
+    let mut datagram = [0; 400];
+    for _ in 0..3 {
+        assert_eq!(linux.recv(&mut datagram).unwrap(), 100, "Linux has divided them");
+    }
+    echo.see(0);
+    let counts = echo.device.counts().unwrap();
+    assert_eq!((counts.claimed, counts.too_long), (0, 1));
+    echo.close();
 }
 
 /// Whether whoever waits for the queue is woken at once.
