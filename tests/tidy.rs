@@ -120,7 +120,8 @@ fn core_opens_nothing_and_only_the_facade_knows_json() {
             wrong.push(format!("{path} knows JSON"));
         }
         let opens = ["std::fs::", "std::net::Tcp", "socket(", "memfd_create", "epoll::create"];
-        if crate_of("core") && opens.into_iter().any(|call| text.contains(call)) {
+        let mut code = code(&text).map(|(_, line)| line);
+        if crate_of("core") && code.any(|line| opens.iter().any(|call| line.contains(call))) {
             wrong.push(format!("{path} opens something"));
         }
     }

@@ -24,7 +24,8 @@ pub enum Error {
     },
     /// The kernel was built without AF_XDP.
     #[error(
-        "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS): use the driver `af-packet` for `{interface}`"
+        "this kernel has no AF_XDP (CONFIG_XDP_SOCKETS): use the driver `af-packet` for \
+         `{interface}`"
     )]
     NoAfXdp {
         /// The interface asked for.
@@ -42,8 +43,8 @@ pub enum Error {
     },
     /// Another socket is on the queue.
     #[error(
-        "queue {queue} of `{interface}` is busy: another AF_XDP socket holds it; `ss --xdp -p` shows \
-         whose it is"
+        "queue {queue} of `{interface}` is busy: another AF_XDP socket holds it; `ss --xdp -p` \
+         shows whose it is"
     )]
     QueueBusy {
         /// The interface asked for.
@@ -53,8 +54,8 @@ pub enum Error {
     },
     /// There is no such queue, or not in both directions.
     #[error(
-        "`{interface}` has no queue {queue} for both receiving and sending: `ethtool -l {interface}` \
-         shows those that are, `ethtool -L {interface}` changes their number"
+        "`{interface}` has no queue {queue} for both receiving and sending: `ethtool -l \
+         {interface}` shows those that are, `ethtool -L {interface}` changes their number"
     )]
     NoQueue {
         /// The interface asked for.
@@ -70,9 +71,9 @@ pub enum Error {
     },
     /// The kernel does not lock as much memory for this user.
     #[error(
-        "out of locked memory: `ulimit -l` is {limit} KiB for all lanes together, the pool of one needs \
-         {needed} KiB; raise the limit (systemd: LimitMEMLOCK=), give the program CAP_IPC_LOCK, or \
-         configure fewer \"frames\""
+        "out of locked memory: `ulimit -l` is {limit} KiB for all lanes together, the pool of one \
+         needs {needed} KiB; raise the limit (systemd: LimitMEMLOCK=), give the program \
+         CAP_IPC_LOCK, or configure fewer \"frames\""
     )]
     LockedMemory {
         /// RLIMIT_MEMLOCK in KiB.
@@ -82,8 +83,8 @@ pub enum Error {
     },
     /// AF_XDP cannot use frames of this size.
     #[error(
-        "frames of {size} bytes cannot be used with AF_XDP: \"frame-size\" must be a power of two from \
-         2048 to {most} (the page size)"
+        "frames of {size} bytes cannot be used with AF_XDP: \"frame-size\" must be a power of two \
+         from 2048 to {most} (the page size)"
     )]
     FrameSize {
         /// The pool's frame size in bytes.

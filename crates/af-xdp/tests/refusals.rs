@@ -162,9 +162,9 @@ fn a_small_limit_of_locked_memory_is_named() {
         let error = refusal(&mut pool, &mut device, vec![0]);
         assert_eq!(
             error.to_string(),
-            "out of locked memory: `ulimit -l` is 64 KiB for all lanes together, the pool of one needs \
-             512 KiB; raise the limit (systemd: LimitMEMLOCK=), give the program CAP_IPC_LOCK, or \
-             configure fewer \"frames\""
+            "out of locked memory: `ulimit -l` is 64 KiB for all lanes together, the pool of one \
+             needs 512 KiB; raise the limit (systemd: LimitMEMLOCK=), give the program \
+             CAP_IPC_LOCK, or configure fewer \"frames\""
         );
     });
 }

@@ -20,8 +20,8 @@ pub enum Idle {
     Adaptive,
 }
 
-/// How long `Adaptive` looks again, in nanoseconds: longer than a round trip on a fast wire, so that
-/// whoever waits for each answer finds the lane awake.
+/// How long `Adaptive` looks again, in nanoseconds: longer than a round trip on a fast wire, so
+/// that whoever waits for each answer finds the lane awake.
 const SPIN: u64 = 8_000;
 /// How long `Adaptive` naps before it waits for an interrupt. When packets are further apart than
 /// this, one interrupt for each is cheaper than looking between them.

@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 /// The statistics of all interfaces in the network namespace of the thread that opens it. A lane
-/// reads them here and not by netlink, whose answer waits for the lock of all network configuration.
+/// reads them here and not by netlink, whose answer waits for the lock of all network
+/// configuration.
 const TABLE: &str = "/proc/thread-self/net/dev";
 /// The place of the number of frames dropped on transmit, behind the name (proc(5)).
 const TRANSMIT_DROPPED: usize = 11;
