@@ -111,7 +111,7 @@ fn locked_memory_that_is_not_granted() {
     let limit = ["prlimit", "--memlock=65536:65536", "--"];
     let lost = ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"];
     let words = [
-        "out of locked memory: `ulimit -l` is 64 KiB",
+        "port `wire`: out of locked memory: `ulimit -l` is 64 KiB",
         "needs 16384 KiB",
         "LimitMEMLOCK=",
         "CAP_IPC_LOCK",

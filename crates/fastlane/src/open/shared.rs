@@ -77,9 +77,12 @@ impl Opening<'_> {
             if requests.is_empty() {
                 continue;
             }
+            let ports = requests.iter().map(|request| usize::from(request.port.0));
+            let names: Vec<&str> = ports.map(|number| &*self.plan.ports[number].name).collect();
+            let names = names.join("`, `");
             let pool = &mut self.lanes[lane].pool;
             let opened = af_xdp::open_lane(pool, &mut requests)
-                .map_err(|error| Error::Lane { lane, reason: error.to_string() })?;
+                .map_err(|error| Error::port(&names, error))?;
             for queue in opened {
                 let port = &self.plan.ports[usize::from(queue.port.0)];
                 let mode = &mut self.facts[usize::from(queue.port.0)].mode;
