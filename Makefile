@@ -41,8 +41,8 @@ bench: install-packages ## The figures: cost of the framework, rivals, idle poli
 	$(AS_ROOT) $${CARGO_TARGET_DIR:-target}/release/fastlane-bench
 
 soak: install-packages ## The long forms: ten million frames without loss, fuzzing
-	$(CARGO) build --release --workspace --bins
-	FASTLANE_SOAK=1 $(call tests,--release)
+	$(CARGO) build --profile soak --workspace --bins
+	FASTLANE_SOAK=1 $(call tests,--profile soak)
 	for target in $$(ls fuzz/corpus); do fuzz/run $$target $(SOAK_SECONDS) || exit 1; done
 
 install-packages: ## Installs the Debian packages that are missing

@@ -22,8 +22,9 @@ pub fn binary(name: &str) -> PathBuf {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         cargo.args(["build", "--workspace", "--bins", "--quiet"]);
         cargo.current_dir(env!("CARGO_MANIFEST_DIR"));
-        if folder.ends_with("release") {
-            cargo.arg("--release");
+        // A profile's folder has its name, but for the first.
+        if let Some(profile) = folder.file_name().filter(|name| *name != "debug") {
+            cargo.arg("--profile").arg(profile);
         }
         if let Some(target) = folder.parent() {
             cargo.env("CARGO_TARGET_DIR", target);
