@@ -63,9 +63,8 @@ impl Dispatch {
     /// burst came from: packets leave by the same one of the exit, as far as it has as many.
     #[inline]
     pub(crate) fn dispatch(&mut self, queue: usize, burst: &mut Burst, pool: &mut Pool) {
-        let same = |a: &Packet, b: &Packet| a.verdict() == b.verdict() && a.port() == b.port();
         let (packets, mut taken) = (burst.len(), 0);
-        for run in burst.packets().chunk_by_mut(same) {
+        for run in burst.packets().chunk_by_mut(Packet::goes_with) {
             let source = self.source(run);
             let counter = match run[0].verdict().verdict() {
                 Some(Verdict::Kernel) => PortCounter::VerdictKernel,
@@ -86,8 +85,7 @@ impl Dispatch {
     /// As [`dispatch`](Self::dispatch), for packets that were not received but made by the
     /// application.
     pub(crate) fn originate(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        let same = |a: &Packet, b: &Packet| a.verdict() == b.verdict() && a.port() == b.port();
-        for run in burst.packets().chunk_by_mut(same) {
+        for run in burst.packets().chunk_by_mut(Packet::goes_with) {
             let source = self.source(run);
             if run[0].verdict().verdict().is_none() {
                 self.count(source, PortCounter::DropBadVerdict, run.len());

@@ -230,6 +230,17 @@ impl Packet {
         self.verdict = verdict;
     }
 
+    /// Whether the lane may handle both alike: same verdict, same port, same flags. The three lie
+    /// side by side, so that this is one comparison of eight bytes.
+    #[inline]
+    pub(crate) fn goes_with(&self, other: &Self) -> bool {
+        let word = |packet: &Self| {
+            let port_and_flags = u64::from(packet.port.0) | u64::from(packet.flags) << 16;
+            port_and_flags | u64::from(packet.verdict.0) << 32
+        };
+        word(self) == word(other)
+    }
+
     /// Whether Linux sent the packet (it came through the kernel peer of its port).
     #[inline]
     #[must_use]
