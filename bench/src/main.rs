@@ -139,7 +139,7 @@ fn echoes(report: &mut Report, effort: Effort, which: Match) -> Result<()> {
             })
         })?;
         let work = match which {
-            Match::Control => format!("control: {size} echoed twice the same way"),
+            Match::Control => format!("control: {size} twice by hand"),
             _ => format!("{size} echoed on veth"),
         };
         let names = [work, ours.to_owned(), rival.to_owned()];
