@@ -1,4 +1,5 @@
-//! Measures what the framework costs. See `fastlane-bench --help` and ARCHITECTURE.md, "How we measure".
+//! Measures what the framework costs. See `fastlane-bench --help` and ARCHITECTURE.md, "How we
+//! measure".
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
