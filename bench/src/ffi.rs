@@ -1,4 +1,5 @@
 //! The rivals, and the few system calls that no safe interface has: the only unsafe code here.
+#![allow(unsafe_code, reason = "the rivals in C, and calls that have no safe form")]
 
 use std::ffi::{CStr, c_char, c_void};
 use std::io;

@@ -6,7 +6,6 @@
 #![deny(unsafe_code)]
 
 pub mod echo;
-#[allow(unsafe_code, reason = "calls into the rivals and into the kernel")]
 mod ffi;
 pub mod idle;
 pub mod instructions;

@@ -1,4 +1,5 @@
 //! The account of the frames that a queue has lent to the kernel.
+#![allow(unsafe_code, reason = "frames come back from the kernel")]
 
 use std::ptr::NonNull;
 

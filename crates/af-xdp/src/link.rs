@@ -1,4 +1,5 @@
 //! What a running queue needs to know of its interface.
+#![allow(unsafe_code, reason = "an ioctl without a safe form")]
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,4 +1,5 @@
 //! Rings in memory that the kernel gave.
+#![allow(unsafe_code, reason = "rings shared with the kernel")]
 
 use std::io;
 use std::marker::PhantomData;

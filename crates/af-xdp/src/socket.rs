@@ -1,4 +1,5 @@
 //! An AF_XDP socket: the system calls.
+#![allow(unsafe_code, reason = "socket options without a safe form")]
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

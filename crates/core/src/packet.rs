@@ -1,4 +1,5 @@
 //! A window on a frame.
+#![allow(unsafe_code, reason = "a window on a frame")]
 
 use std::ptr::NonNull;
 

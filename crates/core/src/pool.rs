@@ -1,4 +1,5 @@
 //! The frames of a lane.
+#![allow(unsafe_code, reason = "frames in shared memory")]
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,6 @@
 //! The system calls on interfaces that nobody wraps: ioctl(2) requests of netdevice(7) and of
 //! `linux/ethtool.h`.
+#![allow(unsafe_code, reason = "ioctls")]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,5 @@
 //! AF_PACKET on a veth pair, with a real Linux at both ends.
+#![allow(unsafe_code, reason = "a socket option without a safe form")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! A memfd and its mapping.
+#![allow(unsafe_code, reason = "the mapping")]
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,5 @@
 //! A run of 64-bit words in shared memory.
+#![allow(unsafe_code, reason = "words in the mapping")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};

@@ -1,4 +1,5 @@
 //! What the tests share: private network namespaces, veth pairs, a peer that sends and counts.
+#![allow(unsafe_code, reason = "system calls without a safe form")]
 #![allow(
     unreachable_pub,
     dead_code,

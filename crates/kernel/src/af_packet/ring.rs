@@ -1,5 +1,6 @@
 //! The ring that a socket shares with the kernel: an array of slots that begin with a
 //! `struct tpacket2_hdr`, whose status word says whose the slot is.
+#![allow(unsafe_code, reason = "a ring shared with the kernel")]
 
 use std::io;
 use std::os::fd::AsFd;

@@ -1,4 +1,5 @@
 //! The options of AF_PACKET sockets, packet(7).
+#![allow(unsafe_code, reason = "socket calls without a safe form")]
 
 use std::io;
 use std::mem::size_of;

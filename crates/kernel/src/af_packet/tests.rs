@@ -1,3 +1,4 @@
+#![allow(unsafe_code, reason = "a socket call without a safe form")]
 use std::net::UdpSocket;
 
 use rustix::thread::UnshareFlags;

@@ -1,4 +1,5 @@
 //! Sockets that the standard library does not have.
+#![allow(unsafe_code, reason = "a socket option without a safe form")]
 
 use std::ffi::CString;
 use std::io;

@@ -1,4 +1,5 @@
 //! The tests' only unsafe code: sockets and devices that the standard library does not know.
+#![allow(unsafe_code, reason = "sockets and system calls without a safe form")]
 
 use std::{
     ffi::CString,
