@@ -9,7 +9,7 @@ const FUNCTION_LINES: usize = 70;
 const LINE_WIDTH: usize = 100;
 
 /// Which of our crates each of them may import, besides what everyone may in tests.
-const IMPORTS: [(&str, &[&str]); 12] = [
+const IMPORTS: [(&str, &[&str]); 13] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
@@ -17,11 +17,12 @@ const IMPORTS: [(&str, &[&str]); 12] = [
     ("fastlane-af-xdp", &["core", "steer", "table", "wire"]),
     ("fastlane-kernel", &["core", "steer", "table", "wire"]),
     ("fastlane-local", &["core", "steer", "table", "wire"]),
+    ("fastlane-measure", &[]),
     ("fastlane-testing", &["core", "table", "wire"]),
     ("fastlane", &["af-xdp", "core", "kernel", "local", "steer", "table", "wire"]),
     ("macswap", &[""]),
     ("traffic", &[""]),
-    ("fastlane-cli", &[""]),
+    ("fastlane-cli", &["", "measure"]),
 ];
 
 /// The words that stand before the `fn` of a function.

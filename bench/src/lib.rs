@@ -15,11 +15,6 @@ pub mod plot;
 pub mod report;
 pub mod round_trip;
 pub mod running;
-pub mod slices;
-pub mod statistics;
 pub mod veth;
 
-/// An error in a few words; benchmarks end at the first.
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
-/// What a benchmark gives.
-pub type Result<T> = std::result::Result<T, Error>;
+pub use fastlane_measure::{Error, Result, slices, statistics};

@@ -2,8 +2,9 @@
 
 use std::fmt::{self, Write};
 
+use fastlane_measure::svg::{self, BAR, label};
+
 use crate::report::{Comparison, IdleLine, Kind, Report};
-use crate::statistics::quantile;
 
 const WIDTH: f64 = 760.0;
 const LEFT: f64 = 240.0;
@@ -11,8 +12,7 @@ const RIGHT: f64 = 520.0;
 const OURS: &str = "#1f6f8b";
 const RIVAL: &str = "#b9c4c9";
 const COLOURS: [&str; 3] = ["#b9583b", "#8a9a3b", "#1f6f8b"];
-/// Heights of a bar, of a pair of bars, and of the panel of lines.
-const BAR: f64 = 13.0;
+/// Heights of a pair of bars, and of the panel of lines.
 const PAIR: f64 = 42.0;
 const LINES: f64 = 260.0;
 
@@ -30,12 +30,7 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
     let bars: f64 = groups.iter().map(|group| group.len() as f64 * PAIR + 26.0).sum();
     let lines = if report.idle.is_empty() { 0.0 } else { LINES };
     let height = 50.0 + bars + lines;
-    writeln!(
-        text,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"white\"/>"
-    )?;
+    svg::open(text, WIDTH, height)?;
     let title = format!("CPU time per packet, ns: median and quartiles, {}", report.date);
     label(text, 12.0, 22.0, "start", &title)?;
     let mut y = 40.0;
@@ -51,7 +46,7 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
     if !report.idle.is_empty() {
         cpu(text, &report.idle, y)?;
     }
-    writeln!(text, "</svg>")
+    svg::close(text)
 }
 
 /// Comparisons that share a scale: those of the same kind.
@@ -63,8 +58,8 @@ fn pair(text: &mut String, comparison: &Comparison, y: f64, scale: f64) -> fmt::
     label(text, LEFT - 8.0, y + BAR, "end", &comparison.work)?;
     let versus = format!("{} / {}", comparison.ours, comparison.rival);
     label(text, LEFT - 8.0, y + 2.0 * BAR, "end", &versus)?;
-    bar(text, &comparison.ours_ns, y, scale, OURS)?;
-    bar(text, &comparison.rival_ns, y + BAR + 1.0, scale, RIVAL)?;
+    svg::bar(text, [LEFT, y], &comparison.ours_ns, scale, OURS)?;
+    svg::bar(text, [LEFT, y + BAR + 1.0], &comparison.rival_ns, scale, RIVAL)?;
     let estimate = comparison.estimate;
     let what = match comparison.kind {
         Kind::Ratio => "ratio ",
@@ -77,24 +72,6 @@ fn pair(text: &mut String, comparison: &Comparison, y: f64, scale: f64) -> fmt::
         _ => return Ok(()),
     };
     label(text, RIGHT + 12.0, y + 2.0 * BAR, "start", &verdict)
-}
-
-/// A bar as long as the median, with a whisker from quartile to quartile.
-fn bar(text: &mut String, values: &[f64], y: f64, scale: f64, colour: &str) -> fmt::Result {
-    let [low, middle, high] = [0.25, 0.5, 0.75].map(|at| quantile(values, at) * scale);
-    let centre = y + BAR / 2.0;
-    writeln!(
-        text,
-        "<rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{middle:.1}\" height=\"{BAR}\" \
-         fill=\"{colour}\"/>\n\
-         <path d=\"M{:.1} {centre:.1}H{:.1}M{:.1} {:.1}v6M{:.1} {:.1}v6\" stroke=\"black\"/>",
-        LEFT + low,
-        LEFT + high,
-        LEFT + low,
-        centre - 3.0,
-        LEFT + high,
-        centre - 3.0,
-    )
 }
 
 /// One line for each policy, over evenly spaced loads (they differ by orders of magnitude).
@@ -135,9 +112,4 @@ fn cpu(text: &mut String, lines: &[IdleLine], top: f64) -> fmt::Result {
         label(text, x + 16.0, y, "start", &policy[0].policy)?;
     }
     Ok(())
-}
-
-fn label(text: &mut String, x: f64, y: f64, anchor: &str, words: &str) -> fmt::Result {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;");
-    writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>")
 }

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use fastlane_measure::machine::{self, Machine, load_average};
+pub use fastlane_measure::statistics::Spread;
 use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::slices::{Effort, Pairs};
-use crate::statistics::{Estimate, Verdict, median, quantile};
+use crate::statistics::{Estimate, Verdict, median};
 
 /// One run of the benchmarks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -90,25 +91,6 @@ impl Comparison {
     }
 }
 
-/// A median over rounds and how far they were apart.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
-    /// The middle round.
-    pub median: f64,
-    /// The lowest round.
-    pub low: f64,
-    /// The highest round.
-    pub high: f64,
-}
-
-impl Spread {
-    /// Of the values of all rounds.
-    #[must_use]
-    pub fn of(values: &[f64]) -> Self {
-        Self { median: median(values), low: quantile(values, 0.0), high: quantile(values, 1.0) }
-    }
-}
-
 /// CPU of one policy at one load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdleLine {
@@ -146,18 +128,13 @@ impl Report {
     /// A report without results, of this machine and this moment.
     #[must_use]
     pub fn begin(effort: Effort) -> Self {
-        let line = |path, start: &str| {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
-            let line = text.lines().find_map(|line| line.strip_prefix(start));
-            line.map(|line| line.trim_start_matches([' ', '\t', ':']).trim().to_owned())
-        };
-        let linux = line("/proc/sys/kernel/osrelease", "").unwrap_or_default();
+        let Machine { processor, processors, linux } = Machine::this();
         Self {
-            date: date(SystemTime::now()),
+            date: machine::today(),
             revision: revision(),
-            processor: line("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
-            linux: linux.split('-').next().unwrap_or_default().to_owned(),
+            processor,
+            processors,
+            linux,
             load: [load_average(); 2],
             pairs: effort.pairs,
             slice_ms: effort.slice.as_millis() as u64,
@@ -192,11 +169,6 @@ impl Report {
     }
 }
 
-fn load_average() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
-}
-
 fn revision() -> String {
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).output().ok()?;
@@ -210,36 +182,11 @@ fn revision() -> String {
     if changed.is_some_and(|files| !files.is_empty()) { commit + "+" } else { commit }
 }
 
-/// Seconds since 1970 as a date of the Gregorian calendar, by the algorithm of Howard Hinnant
-/// ("chrono-compatible low-level date algorithms", `civil_from_days`).
-fn date(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let days = seconds / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let shifted = (5 * day + 2) / 153; // months since March
-    let day = day - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    #[test]
-    fn dates_are_right() {
-        let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(at(0), "1970-01-01T00:00:00Z");
-        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(at(1_795_132_799), "2026-11-19T23:59:59Z");
-        assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
-    }
 
     #[test]
     fn a_published_report_reads_back_and_is_never_overwritten() {

@@ -90,6 +90,25 @@ fn pairwise(ours: &[f64], rival: &[f64], combine: fn(f64, f64) -> f64) -> Vec<f6
     ours.iter().zip(rival).map(|(ours, rival)| combine(*ours, *rival)).collect()
 }
 
+/// A median over rounds and how far they were apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// The middle round.
+    pub median: f64,
+    /// The lowest round.
+    pub low: f64,
+    /// The highest round.
+    pub high: f64,
+}
+
+impl Spread {
+    /// Of the values of all rounds.
+    #[must_use]
+    pub fn of(values: &[f64]) -> Self {
+        Self { median: median(values), low: quantile(values, 0.0), high: quantile(values, 1.0) }
+    }
+}
+
 /// What an interval says about a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
