@@ -1,0 +1,85 @@
+//! The few marks that pictures are made of, as SVG text.
+
+use std::fmt::{self, Write};
+
+use crate::statistics::quantile;
+
+/// The height of a bar, in pixels.
+pub const BAR: f64 = 13.0;
+
+/// The start of a picture: white, as wide and high as said, in pixels. [`close`] ends it.
+///
+/// # Errors
+/// When `text` cannot be written to; a string always can.
+pub fn open(text: &mut impl Write, width: f64, height: f64) -> fmt::Result {
+    writeln!(
+        text,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"white\"/>"
+    )
+}
+
+/// The end of a picture.
+///
+/// # Errors
+/// As [`open`].
+pub fn close(text: &mut impl Write) -> fmt::Result {
+    writeln!(text, "</svg>")
+}
+
+/// Words at a point; `anchor` is `start`, `middle` or `end`.
+///
+/// # Errors
+/// As [`open`].
+pub fn label(text: &mut impl Write, x: f64, y: f64, anchor: &str, words: &str) -> fmt::Result {
+    let words = escape(words);
+    writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>")
+}
+
+/// A bar from `left` as long as the median of `values` times `scale`, with a whisker from quartile
+/// to quartile.
+///
+/// # Errors
+/// As [`open`].
+pub fn bar(
+    text: &mut impl Write,
+    [left, y]: [f64; 2],
+    values: &[f64],
+    scale: f64,
+    colour: &str,
+) -> fmt::Result {
+    let [low, middle, high] = [0.25, 0.5, 0.75].map(|at| quantile(values, at) * scale);
+    let centre = y + BAR / 2.0;
+    writeln!(
+        text,
+        "<rect x=\"{left}\" y=\"{y:.1}\" width=\"{middle:.1}\" height=\"{BAR}\" \
+         fill=\"{colour}\"/>\n\
+         <path d=\"M{:.1} {centre:.1}H{:.1}M{:.1} {:.1}v6M{:.1} {:.1}v6\" stroke=\"black\"/>",
+        left + low,
+        left + high,
+        left + low,
+        centre - 3.0,
+        left + high,
+        centre - 3.0,
+    )
+}
+
+/// Text in which nothing is taken for markup.
+#[must_use]
+pub fn escape(words: &str) -> String {
+    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_no_markup() {
+        let mut text = String::new();
+        label(&mut text, 1.0, 2.0, "end", "a <b> & c").unwrap();
+        let expected = "<text x=\"1.0\" y=\"2.0\" text-anchor=\"end\">a &lt;b&gt; &amp; c</text>\n";
+        assert_eq!(text, expected);
+    }
+}
