@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod machine;
+pub mod program;
 pub mod slices;
 pub mod statistics;
 pub mod svg;
