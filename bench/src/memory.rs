@@ -60,6 +60,7 @@ impl<A: App> MemoryLane<A> {
         let ports = vec![Port {
             queues: vec![Box::new(queue)],
             kernel: None,
+            filter: None,
             counters: counters.port(0, 0),
         }];
         let idle = Idle::Busy;

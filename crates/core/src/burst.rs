@@ -1,4 +1,7 @@
 //! A bounded run of packets.
+#![allow(unsafe_code, reason = "packets that a driver in C has written")]
+
+use std::mem::MaybeUninit;
 
 use crate::{Packet, Pool, PortId};
 
@@ -59,6 +62,28 @@ impl Burst {
         // Never beyond the capacity, so this does not allocate.
         self.packets.extend(packets[..count].iter_mut().map(|packet| packet.take_as_arrived(port)));
         count
+    }
+
+    /// For drivers that write packets themselves: the places behind the last packet.
+    #[inline]
+    #[must_use]
+    pub fn spare(&mut self) -> &mut [MaybeUninit<Packet>] {
+        let room = self.room();
+        &mut self.packets.spare_capacity_mut()[..room]
+    }
+
+    /// For drivers that write packets themselves: the first `count` places of
+    /// [`spare`](Self::spare) are packets now.
+    ///
+    /// # Safety
+    /// They are, as [`Pool::packet`] would have made them, each with a token of a
+    /// [`Home`](crate::Home) that the lane's pool has admitted and a frame that no other packet
+    /// has; and `count` is at most the length of `spare`.
+    #[inline]
+    pub unsafe fn assume_received(&mut self, count: usize) {
+        debug_assert!(count <= self.room());
+        // SAFETY: the caller promises that the places are initialised, and that there are as many.
+        unsafe { self.packets.set_len(self.packets.len() + count) };
     }
 
     /// The packets.

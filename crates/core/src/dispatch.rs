@@ -2,6 +2,7 @@
 
 use fastlane_table::counters::PortCounter;
 
+use crate::relocate::fit;
 use crate::{Burst, Packet, Pool, Port, Sent, Verdict};
 
 /// The exits of a lane, and what this turn may still give to Linux.
@@ -36,6 +37,23 @@ impl Dispatch {
             port.counters.add(PortCounter::ReceivedPackets, burst.len() as u64);
             port.counters.add(PortCounter::ReceivedBytes, bytes as u64);
         }
+    }
+
+    /// Marks what steering claims, on a port where the lane looks after that; false on all others.
+    #[inline]
+    pub(crate) fn steer(&mut self, port: usize, packets: &mut [Packet]) -> bool {
+        let port = &mut self.ports[port];
+        let Some(filter) = &mut port.filter else { return false };
+        let mut claimed = 0;
+        for packet in packets.iter_mut() {
+            if packet.is_steered() || filter.claims(packet.bytes()) {
+                packet.set_steered();
+                claimed += 1;
+            }
+        }
+        port.counters.add(PortCounter::SteerClaimed, claimed);
+        port.counters.add(PortCounter::SteerPassed, packets.len() as u64 - claimed);
+        true
     }
 
     /// What Linux sends through the port's kernel peer goes out of the port; returns how many.
@@ -145,7 +163,9 @@ impl Dispatch {
             return 0;
         };
         let queues = port.queues.len();
-        let exit = &mut port.queues[if queue < queues { queue } else { queue % queues }];
+        let exit = &mut *port.queues[if queue < queues { queue } else { queue % queues }];
+        let fitting = fit(exit, run, pool);
+        let (run, homeless) = run.split_at_mut(fitting);
         let mut sent = exit.transmit(run, pool);
         if sent.taken < run.len() {
             exit.flush(pool);
@@ -163,6 +183,7 @@ impl Dispatch {
         port.counters.add(PortCounter::SentBytes, sent.bytes);
         self.count(to, PortCounter::DropTransmitLength, taken - packets);
         self.count(to, PortCounter::DropTransmitFull, run.len() - taken);
+        self.count(to, PortCounter::DropCopyNoFrame, homeless.len());
         taken
     }
 
@@ -171,6 +192,8 @@ impl Dispatch {
         let Some(path) = port.kernel.as_mut() else {
             return self.count(source, PortCounter::DropNoKernelPeer, run.len());
         };
+        let fitting = fit(&mut *path.queue, run, pool);
+        let (run, homeless) = run.split_at_mut(fitting);
         let (mut given, mut over_budget) = (0, 0);
         let (within, beyond) = run.split_at_mut(self.kernel_left.min(run.len()));
         self.kernel_left -= within.len();
@@ -190,6 +213,7 @@ impl Dispatch {
         self.count(source, PortCounter::ToKernelPackets, given);
         self.count(source, PortCounter::DropKernelFull, tried - given);
         self.count(source, PortCounter::DropKernelBudget, over_budget);
+        self.count(source, PortCounter::DropCopyNoFrame, homeless.len());
     }
 }
 

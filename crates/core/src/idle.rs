@@ -121,6 +121,11 @@ pub(crate) enum Sleep {
 }
 
 impl Sleep {
+    /// Whether it ends with an interrupt.
+    pub(crate) fn is_wait(self) -> bool {
+        matches!(self, Self::Wait(_))
+    }
+
     fn at_most(self, limit: u64) -> Option<Self> {
         match self {
             _ if limit == 0 => None,

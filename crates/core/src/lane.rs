@@ -7,7 +7,7 @@ use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCount
 
 use crate::dispatch::Dispatch;
 use crate::idle::Rest;
-use crate::{App, Burst, Idle, Pool, Port, Queue, Statistics, Turn, now};
+use crate::{App, Burst, Idle, Pool, Port, Queue, Statistics, Takes, Turn, now};
 
 /// How often a lane asks its queues for their losses, in nanoseconds.
 const STATISTICS_PERIOD: u64 = 100_000_000;
@@ -69,7 +69,7 @@ impl<A: App> Lane<A> {
                 self.exits.receive((port, queue), &mut self.burst, &mut self.turn.pool);
                 if !self.burst.is_empty() {
                     work += self.burst.len();
-                    self.app.process(self.burst.packets(), &mut self.turn);
+                    self.show(port);
                     self.exits.dispatch(queue, &mut self.burst, &mut self.turn.pool);
                 }
             }
@@ -139,6 +139,20 @@ impl<A: App> Lane<A> {
         &mut self.app
     }
 
+    /// Shows the burst to the application, or of a port with a filter what that claims.
+    #[inline]
+    fn show(&mut self, port: usize) {
+        let packets = self.burst.packets();
+        if !self.exits.steer(port, packets) {
+            return self.app.process(packets, &mut self.turn);
+        }
+        for run in packets.chunk_by_mut(|one, other| one.is_steered() == other.is_steered()) {
+            if run[0].is_steered() {
+                self.app.process(run, &mut self.turn);
+            }
+        }
+    }
+
     fn flush(&mut self) -> bool {
         let mut pending = false;
         for port in &mut self.exits.ports {
@@ -156,6 +170,9 @@ impl<A: App> Lane<A> {
         let Some(sleep) = self.rest.decide(self.turn.next_deadline()) else {
             return std::hint::spin_loop();
         };
+        if sleep.is_wait() && self.arm() {
+            return;
+        }
         let counters = &self.turn.counters;
         let before = now();
         counters.publish(LaneCounter::Asleep, 1);
@@ -165,6 +182,19 @@ impl<A: App> Lane<A> {
         fence(Ordering::SeqCst);
         counters.add(LaneCounter::Sleeps, 1);
         counters.add(LaneCounter::SleptNanoseconds, now() - before);
+    }
+
+    /// Tells all queues that the lane will wait; true when it should not.
+    fn arm(&mut self) -> bool {
+        let mut arrived = false;
+        for port in &mut self.exits.ports {
+            let kernel = port.kernel.as_mut().filter(|path| path.receives);
+            let kernel = kernel.map(|path| &mut path.queue);
+            for queue in port.queues.iter_mut().chain(kernel) {
+                arrived |= queue.arm();
+            }
+        }
+        arrived
     }
 
     fn publish_statistics(&mut self) {
@@ -197,16 +227,19 @@ impl<A: App> Lane<A> {
         }
         self.publish_statistics(); // while the devices can still be asked
         let pool = &mut self.turn.pool;
-        for port in &mut self.exits.ports {
-            port.queues.iter_mut().for_each(|queue| queue.close(pool));
-            if let Some(path) = &mut port.kernel {
-                path.queue.close(pool);
+        // Those with memory of their own go last: the others may still hold frames of it.
+        for last in [false, true] {
+            for port in &mut self.exits.ports {
+                let kernel = port.kernel.as_mut().map(|path| &mut path.queue);
+                let queues = port.queues.iter_mut().chain(kernel);
+                queues
+                    .filter(|queue| matches!(queue.takes(), Takes::Of(_)) == last)
+                    .for_each(|queue| queue.close(pool));
             }
         }
         self.publish_statistics(); // with what closing has lost
         self.turn.counters.publish(LaneCounter::Ended, 1);
-        let pool = &self.turn.pool;
-        pool.frames() - pool.free()
+        self.turn.pool.missing()
     }
 }
 

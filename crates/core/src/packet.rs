@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Frame, RawVerdict, Verdict};
+use crate::{Frame, Home, RawVerdict, Verdict};
 
 /// Bytes at the start of every frame that hold a packet's rarer metadata. They lie immediately
 /// before the head room, so they stay where they are when an application prepends or trims headers.
@@ -63,11 +63,13 @@ struct Metadata {
 const _: () = assert!(size_of::<Metadata>() == METADATA_LENGTH);
 
 /// No frame: the token of a packet whose frame was taken.
-const NO_FRAME: u64 = u64::MAX;
+pub(crate) const NO_FRAME: u64 = u64::MAX;
 /// The metadata holds a partial checksum.
 const PARTIAL: u16 = 1;
 /// The packet came from Linux, through the kernel peer of its port.
 const FROM_KERNEL: u16 = 2;
+/// Steering has claimed the packet; set by devices that steer, and by the lane.
+const STEERED: u16 = 4;
 
 impl Packet {
     /// A packet in the bytes from `data` on.
@@ -254,6 +256,17 @@ impl Packet {
         self.flags |= FROM_KERNEL;
     }
 
+    /// Whether steering has claimed the packet, on a port where the lane looks after that.
+    #[inline]
+    pub(crate) fn is_steered(&self) -> bool {
+        self.flags & STEERED != 0
+    }
+
+    #[inline]
+    pub(crate) fn set_steered(&mut self) {
+        self.flags |= STEERED;
+    }
+
     /// The partial checksum, if the packet has one that still lies inside it.
     #[inline]
     #[must_use]
@@ -320,10 +333,28 @@ impl Packet {
     /// do not forward narrow stores to a wider load.
     #[inline]
     pub(crate) fn take_as_arrived(&mut self, port: PortId) -> Self {
-        if self.is_from_kernel() {
-            self.flags &= !FROM_KERNEL; // rare: every store counts here
+        if self.flags & (FROM_KERNEL | STEERED) != 0 {
+            self.flags &= !(FROM_KERNEL | STEERED); // rare: every store counts here
         }
         Self { port, verdict: RawVerdict::from(Verdict::Kernel), ..self.take() }
+    }
+
+    /// Takes over the content, the port and the labels of a packet of the same length, or of one
+    /// that nobody can send if this one is empty.
+    pub(crate) fn be_copy_of(&mut self, original: &Self) {
+        if self.length == original.length {
+            self.bytes_mut().copy_from_slice(original.bytes());
+        }
+        self.flags = original.flags & !PARTIAL;
+        self.set_partial_checksum(original.partial_checksum());
+        self.port = original.port;
+        self.verdict = original.verdict;
+    }
+
+    /// Whose memory the packet's frame is.
+    #[inline]
+    pub(crate) fn home(&self) -> Home {
+        Home::of(self.token)
     }
 
     /// The address of the first byte.

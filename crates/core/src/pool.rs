@@ -2,31 +2,43 @@
 #![allow(unsafe_code, reason = "frames in shared memory")]
 
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use fastlane_table::SharedMemory;
 
-use crate::{Custody, METADATA_LENGTH, Packet, PortId};
+use crate::home::Guests;
+use crate::{Custody, Home, METADATA_LENGTH, Packet, PortId};
 
 /// The right to one frame of a pool. It is given back to the pool, lent to a device, or made a
 /// packet; it cannot be copied. One that is dropped is lost to the pool for good, which the pool
 /// can tell.
 #[derive(Debug)]
 #[must_use]
+#[repr(transparent)]
 pub struct Frame {
-    index: u32,
-    pool: u32,
+    /// The home in the upper 16 bits; below them the frame's index in its pool, or what a driver
+    /// with memory of its own knows it by.
+    token: u64,
 }
 
 impl Frame {
     #[inline]
     pub(crate) fn from_token(token: u64) -> Self {
-        Self { index: token as u32, pool: (token >> 32) as u32 }
+        Self { token }
     }
 
     #[inline]
-    fn token(&self) -> u64 {
-        u64::from(self.pool) << 32 | u64::from(self.index)
+    fn of(home: Home, name: u64) -> Self {
+        Self { token: home.token(name) }
+    }
+
+    #[inline]
+    fn home(&self) -> Home {
+        Home::of(self.token)
+    }
+
+    #[inline]
+    fn name(&self) -> u64 {
+        self.token & Home::NAME
     }
 }
 
@@ -41,11 +53,9 @@ pub struct Pool {
     frames: u32,
     shift: u32,
     headroom: usize,
-    id: u32,
+    home: Home,
+    guests: Vec<Guests>,
 }
-
-/// Numbers pools, so that a frame never goes back to one that it is not from.
-static NEXT_POOL: AtomicU32 = AtomicU32::new(0);
 
 impl Pool {
     /// Divides `memory` into frames of `frame_size` bytes, a power of two from 512 to 65536.
@@ -61,9 +71,10 @@ impl Pool {
         }
         let frames = u32::try_from(memory.len() / frame_size).ok().filter(|n| *n > 0)?;
         let free = (0..frames).rev().collect();
-        let id = NEXT_POOL.fetch_add(1, Ordering::Relaxed);
+        let home = Home::next()?;
         let shift = frame_size.trailing_zeros();
-        Some(Self { memory: ManuallyDrop::new(memory), free, frames, shift, headroom, id })
+        let (memory, guests) = (ManuallyDrop::new(memory), Vec::new());
+        Some(Self { memory, free, frames, shift, headroom, home, guests })
     }
 
     /// Bytes in a frame, the metadata and head room included.
@@ -86,6 +97,13 @@ impl Pool {
     #[must_use]
     pub fn room(&self) -> usize {
         self.frame_size() - self.data_offset()
+    }
+
+    /// The home of its frames.
+    #[inline]
+    #[must_use]
+    pub fn home(&self) -> Home {
+        self.home
     }
 
     /// Frames in all.
@@ -111,15 +129,18 @@ impl Pool {
     #[inline]
     #[must_use]
     pub fn take(&mut self) -> Option<Frame> {
-        self.free.pop().map(|index| Frame { index, pool: self.id })
+        self.free.pop().map(|index| Frame::of(self.home, index.into()))
     }
 
-    /// Takes a frame back. One of another pool is not accepted, and is lost.
+    /// Takes a frame back, also one of a home that was [admitted](Self::admit), for its driver to
+    /// fetch. One of any other pool is not accepted, and is lost.
     #[inline]
     pub fn give(&mut self, frame: Frame) {
         // Never longer than `frames`: each is outside once, so this does not allocate.
-        if frame.pool == self.id {
-            self.free.push(frame.index);
+        if frame.home() == self.home {
+            self.free.push(frame.name() as u32);
+        } else {
+            self.give_guest(&frame);
         }
     }
 
@@ -149,10 +170,10 @@ impl Pool {
     ) -> Result<Packet, Frame> {
         let size = self.frame_size();
         let inside = offset >= METADATA_LENGTH && offset <= size && length <= size - offset;
-        if frame.pool != self.id || !inside {
+        if frame.home() != self.home || !inside {
             return Err(frame);
         }
-        let start = (frame.index as usize) << self.shift;
+        let start = (frame.name() as usize) << self.shift;
         // SAFETY: `frame` is one of this pool's, so its index is below `frames` and these bytes are
         // inside the mapping.
         let data = unsafe { self.memory.start().add(start + offset) };
@@ -160,7 +181,22 @@ impl Pool {
         let tailroom = (size - offset - length) as u16;
         // SAFETY: the bounds were checked above; frames begin at multiples of 512; memfd memory is
         // zeroed; the packet's token is the frame that was just given up.
-        Ok(unsafe { Packet::new(data, frame.token(), length as u32, headroom, tailroom, port) })
+        Ok(unsafe { Packet::new(data, frame.token, length as u32, headroom, tailroom, port) })
+    }
+
+    /// A packet of `length` bytes, whose content is undefined, in a free frame; `None` when there
+    /// is none or it does not fit.
+    #[inline]
+    #[must_use]
+    pub fn blank(&mut self, length: usize, port: PortId) -> Option<Packet> {
+        let frame = self.take()?;
+        match self.packet(frame, self.data_offset(), length, port) {
+            Ok(packet) => Some(packet),
+            Err(frame) => {
+                self.give(frame);
+                None
+            }
+        }
     }
 
     /// For drivers: where the first byte of a packet is in the pool's memory, for a descriptor.
@@ -179,7 +215,7 @@ impl Pool {
     #[inline]
     #[must_use]
     pub fn lend(&self, frame: Frame) -> Option<u64> {
-        (frame.pool == self.id).then(|| u64::from(frame.index) << self.shift)
+        (frame.home() == self.home).then(|| frame.name() << self.shift)
     }
 
     /// For drivers: the frame that an address from a device lies in, or `None` if it is outside.
@@ -191,7 +227,67 @@ impl Pool {
     #[must_use]
     pub unsafe fn reclaim(&self, offset: u64) -> Option<Frame> {
         let index = offset >> self.shift;
-        (index < u64::from(self.frames)).then_some(Frame { index: index as u32, pool: self.id })
+        (index < u64::from(self.frames)).then(|| Frame::of(self.home, index))
+    }
+}
+
+/// Frames that live elsewhere: for drivers with memory of their own.
+impl Pool {
+    /// Lets in frames of memory that a driver keeps itself: at most `frames` of them may be in this
+    /// lane's packets at a time. `None` when there are too many homes already (65,534 in a
+    /// process).
+    pub fn admit(&mut self, frames: usize) -> Option<Home> {
+        let home = Home::next()?;
+        self.guests.push(Guests::new(home, frames));
+        Some(home)
+    }
+
+    /// Whether frames of another home may be in the lane's packets.
+    #[inline]
+    pub(crate) fn has_guests(&self) -> bool {
+        !self.guests.is_empty()
+    }
+
+    /// `count` frames of an admitted home have become packets.
+    #[inline]
+    pub fn arrived(&mut self, home: Home, count: usize) {
+        if let Some(guests) = self.guests_of(home) {
+            guests.arrived(count);
+        }
+    }
+
+    /// `count` frames of an admitted home are no longer packets: sent, or taken from
+    /// [`returned`](Self::returned).
+    #[inline]
+    pub fn left(&mut self, home: Home, count: usize) {
+        if let Some(guests) = self.guests_of(home) {
+            guests.left(count);
+        }
+    }
+
+    /// The names of the frames of an admitted home that the lane has released: the driver frees
+    /// them, empties the list and says that they [`left`](Self::left).
+    #[inline]
+    pub fn returned(&mut self, home: Home) -> Option<&mut Vec<u64>> {
+        self.guests_of(home).map(Guests::returned)
+    }
+
+    /// Frames that somebody still holds, those of admitted homes included.
+    #[must_use]
+    pub fn missing(&self) -> usize {
+        let guests: usize = self.guests.iter().map(Guests::out).sum();
+        self.frames() - self.free() + guests
+    }
+
+    #[inline]
+    fn guests_of(&mut self, home: Home) -> Option<&mut Guests> {
+        self.guests.iter_mut().find(|guests| guests.home() == home)
+    }
+
+    fn give_guest(&mut self, frame: &Frame) {
+        if let Some(guests) = self.guests_of(frame.home()) {
+            guests.give(frame.name());
+        }
     }
 }
 

@@ -13,8 +13,17 @@ pub struct Port {
     pub queues: Vec<Box<dyn Queue>>,
     /// Where packets labelled `Kernel` go.
     pub kernel: Option<KernelPath>,
+    /// What is fast, where the device or the kernel has not sorted that out before. Packets that it
+    /// does not claim are Linux's, and the application never sees them. `None`: all are fast.
+    pub filter: Option<Box<dyn Filter>>,
     /// Written by this lane only.
     pub counters: PortCounters,
+}
+
+/// Steering in software, for devices that Linux does not have.
+pub trait Filter: Send {
+    /// Whether a frame is fast.
+    fn claims(&mut self, frame: &[u8]) -> bool;
 }
 
 /// The way between a port and Linux.

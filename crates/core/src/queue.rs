@@ -2,7 +2,18 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::{Burst, Packet, Pool};
+use crate::{Burst, Home, Packet, Pool, PortId};
+
+/// Which frames a queue sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// Any: it copies the bytes out of them, or lends them.
+    Any,
+    /// Those of the lane's pool.
+    Pool,
+    /// Those of the memory that its driver keeps.
+    Of(Home),
+}
 
 /// What a [`Queue::transmit`] did with the packets that it was shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +66,24 @@ pub trait Queue: Send {
     /// Sends all that was taken, and returns to the pool what has left. True when something is
     /// still on its way and another flush is needed: the lane will not sleep then.
     fn flush(&mut self, pool: &mut Pool) -> bool;
+
+    /// Which frames [`transmit`](Self::transmit) takes. A lane copies others into packets from
+    /// [`blank`](Self::blank) first. The answer never changes.
+    fn takes(&self) -> Takes {
+        Takes::Pool
+    }
+
+    /// An empty packet, as far as its content goes, of `length` bytes in memory that this queue
+    /// takes; `None` when there is no frame or it does not fit.
+    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
+        pool.blank(length, PortId(0))
+    }
+
+    /// The lane is about to wait for [`interrupt`](Self::interrupt): the device shall raise it for
+    /// the next arrival. True when something has arrived already: then the lane does not wait.
+    fn arm(&mut self) -> bool {
+        false
+    }
 
     /// What becomes readable when a packet arrives; `None` when nothing does and the lane must
     /// look.

@@ -112,14 +112,7 @@ impl Turn {
         if self.outbox.room() == 0 {
             return None;
         }
-        let frame = self.pool.take()?;
-        match self.pool.packet(frame, self.pool.data_offset(), length, port) {
-            Ok(packet) => Some(packet),
-            Err(frame) => {
-                self.pool.give(frame);
-                None
-            }
-        }
+        self.pool.blank(length, port)
     }
 
     /// How many packets this turn can still make, if the pool has the frames.

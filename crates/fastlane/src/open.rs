@@ -115,6 +115,7 @@ impl<'a> Opening<'a> {
             let ports = ports.map(|(port, (queues, kernel))| Port {
                 queues,
                 kernel,
+                filter: None,
                 counters: counters.port(lane, port),
             });
             LaneParts {

@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, Takes};
 
 mod blocks;
 mod classic;
@@ -235,6 +235,10 @@ impl Queue for Pcap {
             writer.write_out();
         }
         false
+    }
+
+    fn takes(&self) -> Takes {
+        Takes::Any
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

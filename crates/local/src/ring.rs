@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use fastlane_core::{Burst, Custody, Packet, Pool, PortId, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Custody, Packet, Pool, PortId, Queue, Sent, Statistics, Takes};
 
 mod channel;
 
@@ -127,6 +127,10 @@ impl Queue for RingQueue {
             self.reap(pool);
         }
         !self.lent.is_empty()
+    }
+
+    fn takes(&self) -> Takes {
+        Takes::Any
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

@@ -10,7 +10,12 @@ use fastlane_testing::{Addresses, Spec, Tag};
 
 fn lane<A: App>(app: A, pool: Pool, queue: Box<dyn Queue>, burst: usize) -> (Lane<A>, Counters) {
     let counters = Counters::create(1, 1).unwrap();
-    let ports = vec![Port { queues: vec![queue], kernel: None, counters: counters.port(0, 0) }];
+    let ports = vec![Port {
+        queues: vec![queue],
+        kernel: None,
+        filter: None,
+        counters: counters.port(0, 0),
+    }];
     let lane_counters = counters.lane(0);
     let idle = Idle::Busy;
     let parts = LaneParts { pool, ports, counters: lane_counters, burst, kernel_budget: 32, idle };

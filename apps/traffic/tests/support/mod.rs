@@ -122,6 +122,7 @@ pub(crate) fn lane(app: Traffic, queues: Vec<Box<dyn Queue>>, idle: Idle) -> Lan
     let port = |(number, queue)| Port {
         queues: vec![queue],
         kernel: None,
+        filter: None,
         counters: counters.port(0, number),
     };
     let memory = SharedMemory::create("traffic-test", 4096 * 2048).expect("memory for frames");

@@ -85,7 +85,12 @@ fn lane<A: App>(app: A, arrivals: &[usize], space: usize) -> (Lane<A>, Bench) {
         Box::new(Wire { arrivals, port: PortId(port as u16), space, held: Vec::new(), sent })
     };
     let kernel = KernelPath { queue: wire(2, &[], 1000), receives: false };
-    let port = |number, queues, kernel| Port { queues, kernel, counters: counters.port(0, number) };
+    let port = |number, queues, kernel| Port {
+        queues,
+        kernel,
+        filter: None,
+        counters: counters.port(0, number),
+    };
     let ports = vec![
         port(0, vec![wire(0, arrivals, space)], Some(kernel)),
         port(1, vec![wire(1, &[], space)], None),
@@ -266,5 +271,30 @@ fn a_timer_never_expires_in_the_turn_that_starts_it() {
         lane.turn();
     }
     assert!((1..turns).contains(&lane.app().expired));
+    assert_eq!(lane.close(), 0);
+}
+
+/// Claims frames of 60 bytes.
+struct Sixty;
+
+impl crate::Filter for Sixty {
+    fn claims(&mut self, frame: &[u8]) -> bool {
+        frame.len() == 60
+    }
+}
+
+#[test]
+fn what_a_filter_leaves_goes_to_linux_unseen() {
+    let app = |packet: &mut Packet| {
+        assert_eq!(packet.len(), 60, "steering left it to Linux");
+        Verdict::Reflect
+    };
+    let (mut lane, bench) = lane(app, &[60, 70, 71, 60, 60, 70], 1000);
+    lane.exits.ports[0].filter = Some(Box::new(Sixty));
+    lane.turn();
+    assert_eq!((bench.sent(0), bench.sent(2)), (3, 3));
+    assert_eq!(bench.count(0, PortCounter::SteerClaimed), 3);
+    assert_eq!(bench.count(0, PortCounter::SteerPassed), 3);
+    assert_eq!(bench.count(0, PortCounter::VerdictKernel), 3);
     assert_eq!(lane.close(), 0);
 }

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent, Statistics, Takes};
 use rustix::io::Errno;
 
 use super::ring::{Received, Ring};
@@ -104,6 +104,10 @@ impl Queue for AfPacketQueue {
 
     fn flush(&mut self, _: &mut Pool) -> bool {
         false // `transmit` has sent it
+    }
+
+    fn takes(&self) -> Takes {
+        Takes::Any
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, Takes};
 use fastlane_steer::Program;
 use rustix::io::Errno;
 
@@ -135,6 +135,10 @@ impl Queue for TapQueue {
 
     fn flush(&mut self, _: &mut Pool) -> bool {
         false
+    }
+
+    fn takes(&self) -> Takes {
+        Takes::Any
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

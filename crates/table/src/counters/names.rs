@@ -111,6 +111,8 @@ pub enum PortCounter {
     DropNoPort,
     /// The port's transmit queue was full, also after a retry.
     DropTransmitFull,
+    /// To be copied into the port's memory, where no frame was free.
+    DropCopyNoFrame,
     /// Longer than the port can send, empty, or with a checksum that cannot be completed.
     DropTransmitLength,
     /// Labelled `Kernel`, but the port has no way into Linux.
@@ -145,7 +147,7 @@ pub enum PortCounter {
 
 impl PortCounter {
     /// All, in the order of memory.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::ReceivedPackets,
         Self::ReceivedBytes,
         Self::SentPackets,
@@ -160,6 +162,7 @@ impl PortCounter {
         Self::DropBadVerdict,
         Self::DropNoPort,
         Self::DropTransmitFull,
+        Self::DropCopyNoFrame,
         Self::DropTransmitLength,
         Self::DropNoKernelPeer,
         Self::DropKernelBudget,
@@ -195,6 +198,7 @@ impl PortCounter {
             Self::DropBadVerdict => "drop_bad_verdict",
             Self::DropNoPort => "drop_no_port",
             Self::DropTransmitFull => "drop_transmit_full",
+            Self::DropCopyNoFrame => "drop_copy_no_frame",
             Self::DropTransmitLength => "drop_transmit_length",
             Self::DropNoKernelPeer => "drop_no_kernel_peer",
             Self::DropKernelBudget => "drop_kernel_budget",

@@ -83,6 +83,7 @@ impl<R: Rig> Bench<R> {
         let port = |number, queues, kernel| Port {
             queues,
             kernel,
+            filter: None,
             counters: self.counters.port(lane, number),
         };
         let parts = LaneParts {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use fastlane_core::{Burst, Custody, Packet, Pool, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Custody, Packet, Pool, Queue, Sent, Statistics, Takes};
 
 /// How probable each fault is, from 0 to 1; together at most 1, since a packet meets one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -203,6 +203,14 @@ impl Queue for Fault {
         self.sent.ready.extend(self.sent.held.take());
         self.send_ready(pool);
         self.queue.flush(pool) || !self.sent.ready.is_empty()
+    }
+
+    fn takes(&self) -> Takes {
+        self.queue.takes()
+    }
+
+    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
+        self.queue.blank(length, pool)
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

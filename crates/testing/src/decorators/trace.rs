@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, RawVerdict, Sent, Statistics};
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, RawVerdict, Sent, Statistics, Takes};
 
 use super::Direction;
 
@@ -106,6 +106,18 @@ impl Queue for Trace {
 
     fn flush(&mut self, pool: &mut Pool) -> bool {
         self.queue.flush(pool)
+    }
+
+    fn takes(&self) -> Takes {
+        self.queue.takes()
+    }
+
+    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
+        self.queue.blank(length, pool)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.queue.arm()
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

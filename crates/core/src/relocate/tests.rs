@@ -1,0 +1,254 @@
+#![allow(unsafe_code, reason = "a driver with memory of its own")]
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+
+use fastlane_table::SharedMemory;
+use fastlane_table::counters::{Counters, PortCounter};
+
+use crate::{
+    App, Burst, Custody, Home, Idle, Lane, LaneParts, METADATA_LENGTH, Packet, Partial, Pool, Port,
+    PortId, Queue, Sent, Statistics, Takes, Turn, Verdict,
+};
+
+const FRAME: usize = 2048;
+
+/// A driver with memory of its own: receives frames of these lengths, sends at once.
+struct Inn {
+    home: Home,
+    port: PortId,
+    memory: Vec<Box<[u64; FRAME / 8]>>,
+    free: Vec<u64>,
+    arrivals: Vec<usize>,
+    sent: std::sync::mpsc::Sender<(PortId, Vec<u8>)>,
+}
+
+impl Inn {
+    fn collect(&mut self, pool: &mut Pool) {
+        let Some(returned) = pool.returned(self.home) else { return };
+        let count = returned.len();
+        self.free.append(returned);
+        pool.left(self.home, count);
+    }
+
+    fn packet(&mut self, length: usize) -> Option<Packet> {
+        let offset = METADATA_LENGTH + 64;
+        let room = FRAME.checked_sub(offset + length)?;
+        let name = self.free.pop()?;
+        let frame = NonNull::from(&mut *self.memory[name as usize]).cast::<u8>();
+        // SAFETY: the offset is inside the frame.
+        let data = unsafe { frame.add(offset) };
+        let (token, length) = (self.home.token(name), length as u32);
+        // SAFETY: the frame was free, is initialised and aligned to eight, and outlives the lane.
+        Some(unsafe { Packet::new(data, token, length, 64, room as u16, self.port) })
+    }
+}
+
+impl Queue for Inn {
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        self.collect(pool);
+        while burst.room() > 0 && !self.arrivals.is_empty() {
+            let length = self.arrivals[0];
+            let Some(mut packet) = self.packet(length) else { return };
+            self.arrivals.remove(0);
+            pool.arrived(self.home, 1);
+            let bytes = packet.bytes_mut();
+            bytes.iter_mut().enumerate().for_each(|(at, octet)| *octet = (at + length) as u8);
+            burst.spare()[0].write(packet);
+            // SAFETY: the first place was just written, with a frame of an admitted home.
+            unsafe { burst.assume_received(1) };
+        }
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let mut sent = Sent::default();
+        for packet in packets {
+            assert_eq!(packet.home(), self.home, "the lane brought it here");
+            sent.taken += 1;
+            sent.packets += usize::from(packet.len() > 0);
+            sent.bytes += packet.len() as u64;
+            let _ = self.sent.send((self.port, packet.bytes().to_vec()));
+            pool.release(packet);
+        }
+        sent
+    }
+
+    fn takes(&self) -> Takes {
+        Takes::Of(self.home)
+    }
+
+    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
+        let packet = self.packet(length)?;
+        pool.arrived(self.home, 1);
+        Some(packet)
+    }
+
+    fn flush(&mut self, pool: &mut Pool) -> bool {
+        self.collect(pool);
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        Statistics::default()
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.collect(pool);
+    }
+}
+
+/// A queue of the lane's pool that keeps what it is given until it is closed.
+struct Attic {
+    kept: Vec<Packet>,
+    sent: std::sync::mpsc::Sender<(PortId, Vec<u8>)>,
+}
+
+impl Queue for Attic {
+    fn receive(&mut self, _: &mut Burst, _: &mut Pool) {}
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        for packet in packets.iter_mut() {
+            assert!(pool.offset_of(packet).is_some(), "the lane brought it into its pool");
+            assert_eq!(packet.partial_checksum(), Some(Partial { start: 34, offset: 6 }));
+            let _ = self.sent.send((PortId(2), packet.bytes().to_vec()));
+            self.kept.push(packet.take());
+        }
+        Sent { taken: packets.len(), packets: packets.len(), bytes: 0 }
+    }
+
+    fn flush(&mut self, _: &mut Pool) -> bool {
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        Statistics::default()
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.kept.drain(..).for_each(|mut packet| pool.release(&mut packet));
+    }
+}
+
+struct Rig<A> {
+    lane: Lane<A>,
+    counters: Counters,
+    sent: std::sync::mpsc::Receiver<(PortId, Vec<u8>)>,
+}
+
+/// Ports 0 and 1 have four frames each of their own, port 2 is of the lane's pool, which has
+/// `frames`.
+fn rig<A: App>(app: A, arrivals: &[usize], frames: usize) -> Rig<A> {
+    let memory = SharedMemory::create("relocate-test", frames * FRAME).unwrap();
+    let mut pool = Pool::new(memory, FRAME, 192).unwrap();
+    let counters = Counters::create(1, 3).unwrap();
+    let (sender, sent) = std::sync::mpsc::channel();
+    let mut inn = |port, arrivals: &[usize]| Inn {
+        home: pool.admit(4).unwrap(),
+        port: PortId(port),
+        memory: (0..4).map(|_| Box::new([0; FRAME / 8])).collect(),
+        free: (0..4).collect(),
+        arrivals: arrivals.to_vec(),
+        sent: sender.clone(),
+    };
+    let queues: [Box<dyn Queue>; 3] = [
+        Box::new(inn(0, arrivals)),
+        Box::new(inn(1, &[])),
+        Box::new(Attic { kept: Vec::new(), sent: sender.clone() }),
+    ];
+    let ports = queues.into_iter().enumerate().map(|(number, queue)| Port {
+        queues: vec![queue],
+        kernel: None,
+        filter: None,
+        counters: counters.port(0, number),
+    });
+    let parts = LaneParts {
+        pool,
+        ports: ports.collect(),
+        counters: counters.lane(0),
+        burst: 32,
+        kernel_budget: 8,
+        idle: Idle::Busy,
+    };
+    Rig { lane: Lane::new(app, parts), counters, sent }
+}
+
+fn content(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at + length) as u8).collect()
+}
+
+#[test]
+fn packets_are_carried_between_unlike_memories_and_nothing_stays_behind() {
+    let mut next = 0;
+    let app = move |packet: &mut Packet| {
+        packet.set_partial_checksum(Some(Partial { start: 34, offset: 6 }));
+        next += 1;
+        match next % 4 {
+            0 => Verdict::Reflect,
+            1 => Verdict::Forward(PortId(1)),
+            2 => Verdict::Forward(PortId(2)),
+            _ => Verdict::Drop,
+        }
+    };
+    let lengths = [60, 61, 62, 63, 64, 65, 66, 67];
+    let Rig { mut lane, counters, sent } = rig(app, &lengths, 16);
+    for _ in 0..4 {
+        lane.turn();
+    }
+    assert_eq!(lane.close(), 0, "every frame is at home");
+    let arrived: Vec<_> = sent.try_iter().collect();
+    let expected = [(1, 60), (2, 61), (0, 63), (1, 64), (2, 65), (0, 67)];
+    let expected: Vec<_> =
+        expected.into_iter().map(|(port, length)| (PortId(port), content(length))).collect();
+    assert_eq!(arrived, expected);
+    assert_eq!(counters.port_total(1, PortCounter::SentPackets), 2);
+}
+
+#[test]
+fn without_a_frame_there_the_rest_is_counted() {
+    let app = |packet: &mut Packet| {
+        packet.set_partial_checksum(Some(Partial { start: 34, offset: 6 }));
+        Verdict::Forward(PortId(2))
+    };
+    let Rig { mut lane, counters, sent } = rig(app, &[60; 7], 3);
+    for _ in 0..4 {
+        lane.turn();
+    }
+    assert_eq!(sent.try_iter().count(), 3);
+    assert_eq!(counters.port_total(2, PortCounter::SentPackets), 3);
+    assert_eq!(counters.port_total(2, PortCounter::DropCopyNoFrame), 4);
+    assert_eq!(lane.close(), 0);
+}
+
+/// Sends a copy in place of each packet, and the packet in place of the copy.
+struct Exchange;
+
+impl App for Exchange {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        for (number, packet) in packets.iter_mut().enumerate() {
+            packet.set_verdict(Verdict::Reflect);
+            if number % 2 == 0 {
+                let copy = turn.copy(packet).unwrap();
+                copy.set_verdict(Verdict::Forward(PortId(1)));
+                std::mem::swap(copy, packet);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_run_of_mixed_homes_is_sorted_out() {
+    let Rig { mut lane, counters, sent } = rig(Exchange, &[60, 61, 62, 63], 16);
+    lane.turn();
+    assert_eq!(lane.close(), 0);
+    let count = |port| counters.port_total(port, PortCounter::SentPackets);
+    assert_eq!((count(0), count(1)), (4, 2));
+    assert!(sent.try_iter().all(|(_, bytes)| bytes == content(bytes.len())));
+}
