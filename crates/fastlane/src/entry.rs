@@ -1,7 +1,8 @@
 //! The command line that every application has.
 
+use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -57,23 +58,51 @@ where
     A: App + Send,
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
-    let program = program_name();
+    ExitCode::from(main_from(std::env::args_os(), &Arc::default(), factory))
+}
+
+/// As [`main`], with a command line from elsewhere, the program's name first, and a word that ends
+/// the run as SIGINT does once it is true. Returns the exit status.
+///
+/// From then on the process ends by SIGINT and SIGTERM as every application does: call it once.
+pub fn main_from<A, F>(
+    arguments: impl IntoIterator<Item = OsString>,
+    stop: &Arc<AtomicBool>,
+    factory: F,
+) -> u8
+where
+    A: App + Send,
+    F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
+{
+    let mut words: Vec<OsString> = arguments.into_iter().collect();
+    let program = program_name(words.first().map(Path::new));
+    if words.is_empty() {
+        words.push(program.clone().into());
+    }
     let command = Arguments::command().display_name(&program).bin_name(&program);
-    let matches = command.get_matches();
-    let arguments = match Arguments::from_arg_matches(&matches) {
+    let matches = command.try_get_matches_from(words);
+    let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => arguments,
-        Err(error) => error.exit(),
+        Err(error) => {
+            let _ = error.print(); // as in `say`
+            return error.exit_code().try_into().unwrap_or(2);
+        }
     };
-    match start(&arguments, &program, factory) {
-        Ok(()) => ExitCode::SUCCESS,
+    match start(&arguments, &program, stop, factory) {
+        Ok(()) => 0,
         Err(error) => {
             say(std::io::stderr(), format_args!("{program}: {error}\n"));
-            ExitCode::from(error.exit_status())
+            error.exit_status()
         }
     }
 }
 
-fn start<A, F>(arguments: &Arguments, program: &str, mut factory: F) -> Result<(), Error>
+fn start<A, F>(
+    arguments: &Arguments,
+    program: &str,
+    stop: &Arc<AtomicBool>,
+    mut factory: F,
+) -> Result<(), Error>
 where
     A: App + Send,
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
@@ -83,7 +112,7 @@ where
         return Ok(());
     }
     log(arguments.verbose);
-    let path = arguments.config.as_deref().unwrap_or(std::path::Path::new(""));
+    let path = arguments.config.as_deref().unwrap_or(Path::new(""));
     let plan = config::load(path, &arguments.overrides, program)?;
     if arguments.check {
         (0..plan.lanes.len())
@@ -92,15 +121,14 @@ where
         say(std::io::stdout(), format_args!("{report}\n"));
         return Ok(());
     }
-    let stop = Arc::new(AtomicBool::new(false));
     let failed = |error: std::io::Error| Error::Run(format!("cannot handle signals: {error}"));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // In this order the first signal stops the lanes and the second ends the process.
-        signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(&stop))
+        signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(stop))
             .map_err(failed)?;
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(failed)?;
+        signal_hook::flag::register(signal, Arc::clone(stop)).map_err(failed)?;
     }
-    run_and_report(&plan, factory, &stop)
+    run_and_report(&plan, factory, stop)
 }
 
 fn run_and_report<A, F>(plan: &Plan, factory: F, stop: &AtomicBool) -> Result<(), Error>
@@ -119,9 +147,8 @@ fn say(mut to: impl Write, text: std::fmt::Arguments<'_>) {
     let _ = to.write_fmt(text);
 }
 
-fn program_name() -> String {
-    let path = std::env::args_os().next().map(PathBuf::from);
-    let name = path.as_deref().and_then(|path| path.file_name()?.to_str().map(str::to_owned));
+fn program_name(path: Option<&Path>) -> String {
+    let name = path.and_then(|path| path.file_name()?.to_str().map(str::to_owned));
     name.unwrap_or_else(|| "fastlane-app".to_owned())
 }
 

@@ -35,7 +35,7 @@ pub mod session;
 mod summary;
 
 pub use check::{Report, check};
-pub use entry::main;
+pub use entry::{main, main_from};
 pub use error::Error;
 pub use fastlane_core::{App, Packet, Partial, PortId, RawVerdict, Turn, Verdict, now};
 pub use fastlane_kernel as kernel;

@@ -1,0 +1,94 @@
+//! Run and stop.
+#![allow(unsafe_code, reason = "called from C")]
+
+use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::packet::FL_ABI;
+use crate::{App, application};
+
+/// The run went wrong.
+const WENT_WRONG: c_int = 5;
+
+/// What ends the run, once there is one.
+static RUN: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+/// That somebody has asked for the end, perhaps before there was a run.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// What fl_main calls, with the size and the version that the program was compiled with.
+///
+/// # Safety
+/// `argv` holds `argc` strings, `app` has `size` bytes, and its functions keep to the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fl_main_abi(
+    argc: c_int,
+    argv: *const *mut c_char,
+    app: *const App,
+    size: usize,
+    abi: u32,
+) -> c_int {
+    if abi != FL_ABI || size > size_of::<App>() {
+        eprintln!(
+            "the program was compiled with another fastlane.h (version {abi}, {size} bytes) than \
+             this library's (version {FL_ABI}, {} bytes); compile it again with the header that \
+             came with the library",
+            size_of::<App>()
+        );
+        return WENT_WRONG;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    if app.is_null() || RUN.set(Arc::clone(&stop)).is_err() {
+        eprintln!("fl_main needs an application, and can be called once in a process");
+        return WENT_WRONG;
+    }
+    if STOPPED.load(Ordering::SeqCst) {
+        stop.store(true, Ordering::SeqCst);
+    }
+    // SAFETY: the caller's promises.
+    let (app, arguments) = unsafe { (whole(app, size), words(argc, argv)) };
+    // SAFETY: the caller answers for the functions, which are no data of `app` and stay.
+    let run = || fastlane::main_from(arguments, &stop, |info| unsafe { application(&app, info) });
+    // Lanes are joined, so this is a fault of the framework itself; a release ends at once there.
+    catch_unwind(AssertUnwindSafe(run)).map_or(WENT_WRONG, c_int::from)
+}
+
+/// Ends the run as SIGINT does: the lanes send what they hold and fl_main returns. From any thread
+/// and from signal handlers, at any time: called before fl_main, that ends as soon as it began.
+#[unsafe(no_mangle)]
+pub extern "C" fn fl_stop() {
+    STOPPED.store(true, Ordering::SeqCst);
+    if let Some(stop) = RUN.get() {
+        stop.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The application as this version of the library knows it: members that the program does not have
+/// are zero.
+///
+/// # Safety
+/// `app` has `size` bytes, at most as many as [`App`].
+unsafe fn whole(app: *const App, size: usize) -> App {
+    let mut whole = MaybeUninit::<App>::zeroed();
+    // SAFETY: both have `size` bytes; zeros are an application without functions, and what a
+    // compiler of C has put into the members is valid for them.
+    unsafe {
+        std::ptr::copy_nonoverlapping(app.cast::<u8>(), whole.as_mut_ptr().cast(), size);
+        whole.assume_init()
+    }
+}
+
+/// # Safety
+/// `argv` holds `argc` strings.
+unsafe fn words(argc: c_int, argv: *const *mut c_char) -> Vec<OsString> {
+    let count = if argv.is_null() { 0 } else { usize::try_from(argc).unwrap_or(0) };
+    let word = |place| {
+        // SAFETY: the caller's promise.
+        let word = unsafe { CStr::from_ptr(*argv.add(place)) };
+        OsStr::from_bytes(word.to_bytes()).to_owned()
+    };
+    (0..count).map(word).collect()
+}

@@ -1,0 +1,74 @@
+/* The verdict: out of this port. */
+static inline uint32_t fl_forward(uint16_t port)
+{
+    return FL_FORWARD | port;
+}
+
+/* The `length` bytes at `offset` from the start of the packet, or NULL when it ends before. */
+static inline void *fl_at(const struct fl_packet *packet, size_t offset, size_t length)
+{
+    if (offset > packet->length || length > packet->length - offset)
+        return NULL;
+    return packet->data + offset;
+}
+
+/* Moves the start forward over `count` new bytes, whose content is undefined, and returns the
+ * start; NULL, and no change, when there is less head room. */
+static inline uint8_t *fl_prepend(struct fl_packet *packet, size_t count)
+{
+    if (count > packet->headroom)
+        return NULL;
+    packet->headroom = (uint16_t)(packet->headroom - count);
+    packet->length += (uint32_t)count;
+    packet->data -= count;
+    return packet->data;
+}
+
+/* Extends the end by `count` bytes, whose content is undefined, and returns the first of them;
+ * NULL, and no change, when there is less tail room. */
+static inline uint8_t *fl_append(struct fl_packet *packet, size_t count)
+{
+    uint8_t *end = packet->data + packet->length;
+    if (count > packet->tailroom)
+        return NULL;
+    packet->tailroom = (uint16_t)(packet->tailroom - count);
+    packet->length += (uint32_t)count;
+    return end;
+}
+
+/* Removes `count` bytes from the start; false, and no change, when there are fewer. */
+static inline bool fl_trim_front(struct fl_packet *packet, size_t count)
+{
+    if (count > packet->length || count > (size_t)(UINT16_MAX - packet->headroom))
+        return false;
+    packet->headroom = (uint16_t)(packet->headroom + count);
+    packet->length -= (uint32_t)count;
+    packet->data += count;
+    return true;
+}
+
+/* Shortens the packet to `length` bytes; false, and no change, when it is shorter already. */
+static inline bool fl_truncate(struct fl_packet *packet, size_t length)
+{
+    size_t room;
+    if (length > packet->length)
+        return false;
+    room = packet->tailroom + (packet->length - length);
+    packet->tailroom = room > UINT16_MAX ? UINT16_MAX : (uint16_t)room;
+    packet->length = (uint32_t)length;
+    return true;
+}
+
+/* Runs a network application: reads the command line and the configuration, opens the ports, makes
+ * a state for each lane, and moves packets until it is told to end, by SIGINT, SIGTERM, fl_stop or
+ * fl_end. Call it once, from `main`, and return what it returns. `app` is not used after it began.
+ *
+ * 0  ended as asked
+ * 2  the command line is wrong
+ * 3  the configuration is wrong
+ * 4  a port, a lane or a service cannot be opened here, or the application refuses
+ * 5  the run went wrong */
+static inline int fl_main(int argc, char **argv, const struct fl_app *app)
+{
+    return fl_main_abi(argc, argv, app, sizeof *app, FL_ABI);
+}
