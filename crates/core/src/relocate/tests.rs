@@ -17,7 +17,7 @@ const FRAME: usize = 2048;
 struct Inn {
     home: Home,
     port: PortId,
-    memory: Vec<Box<[u64; FRAME / 8]>>,
+    memory: Box<[[u64; FRAME / 8]]>,
     free: Vec<u64>,
     arrivals: Vec<usize>,
     sent: std::sync::mpsc::Sender<(PortId, Vec<u8>)>,
@@ -35,7 +35,7 @@ impl Inn {
         let offset = METADATA_LENGTH + 64;
         let room = FRAME.checked_sub(offset + length)?;
         let name = self.free.pop()?;
-        let frame = NonNull::from(&mut *self.memory[name as usize]).cast::<u8>();
+        let frame = NonNull::from(&mut self.memory[name as usize]).cast::<u8>();
         // SAFETY: the offset is inside the frame.
         let data = unsafe { frame.add(offset) };
         let (token, length) = (self.home.token(name), length as u32);
@@ -153,7 +153,7 @@ fn rig<A: App>(app: A, arrivals: &[usize], frames: usize) -> Rig<A> {
     let mut inn = |port, arrivals: &[usize]| Inn {
         home: pool.admit(4).unwrap(),
         port: PortId(port),
-        memory: (0..4).map(|_| Box::new([0; FRAME / 8])).collect(),
+        memory: vec![[0; FRAME / 8]; 4].into(),
         free: (0..4).collect(),
         arrivals: arrivals.to_vec(),
         sent: sender.clone(),
