@@ -9,7 +9,7 @@ const FUNCTION_LINES: usize = 70;
 const LINE_WIDTH: usize = 100;
 
 /// Which of our crates each of them may import, besides what everyone may in tests.
-const IMPORTS: [(&str, &[&str]); 13] = [
+const IMPORTS: [(&str, &[&str]); 14] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
@@ -20,6 +20,7 @@ const IMPORTS: [(&str, &[&str]); 13] = [
     ("fastlane-measure", &[]),
     ("fastlane-testing", &["core", "table", "wire"]),
     ("fastlane", &["af-xdp", "core", "kernel", "local", "steer", "table", "wire"]),
+    ("fastlane-capi", &[""]),
     ("macswap", &[""]),
     ("traffic", &[""]),
     ("fastlane-cli", &["", "measure"]),
@@ -33,12 +34,16 @@ const TOOLS: [&str; 2] = ["fastlane-bench", "fastlane-tests"];
 
 /// The files, besides tests, that may hold `unsafe`. The workspace denies it; each of these allows
 /// it for itself, with the reason.
-const UNSAFE: [&str; 15] = [
+const UNSAFE: [&str; 19] = [
     "bench/src/ffi.rs",
     "crates/af-xdp/src/lent.rs",
     "crates/af-xdp/src/link.rs",
     "crates/af-xdp/src/mapping.rs",
     "crates/af-xdp/src/socket.rs",
+    "crates/capi/src/application.rs",
+    "crates/capi/src/entry.rs",
+    "crates/capi/src/lane.rs",
+    "crates/capi/src/turn.rs",
     "crates/core/src/burst.rs",
     "crates/core/src/packet.rs",
     "crates/core/src/pool.rs",
@@ -210,9 +215,10 @@ fn unsafe_stays_where_it_may_be() {
 }
 
 #[test]
-fn the_macswap_is_sixteen_lines_of_code() {
-    let path = root().join("apps/macswap/src/main.rs");
-    let text = std::fs::read_to_string(path).unwrap();
-    let lines = code(&text).count();
-    assert!(lines <= 16, "{lines} lines");
+fn a_macswap_is_sixteen_lines_of_code_and_thirty_in_c() {
+    for (path, most) in [("macswap/src/main.rs", 16), ("macswap-c/macswap.c", 30)] {
+        let text = std::fs::read_to_string(root().join("apps").join(path)).unwrap();
+        let lines = code(&text).count();
+        assert!(lines <= most, "{path} has {lines} lines");
+    }
 }

@@ -11,9 +11,10 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The flags under which a program must compile.
-pub const FLAGS: [&str; 6] = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-O2"];
+pub(crate) const FLAGS: [&str; 6] =
+    ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-O2"];
 
-pub fn manifest(path: &str) -> PathBuf {
+pub(crate) fn manifest(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
@@ -27,26 +28,26 @@ fn libraries() -> PathBuf {
 
 /// How a program is linked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Linked {
+pub(crate) enum Linked {
     Shared,
     Static,
 }
 
 /// A compiled program with a folder of its own.
-pub struct Program {
+pub(crate) struct Program {
     folder: TempDir,
 }
 
 /// What came of a run.
-pub struct Ended {
-    pub status: i32,
-    pub out: String,
-    pub error: String,
+pub(crate) struct Ended {
+    pub(crate) status: i32,
+    pub(crate) out: String,
+    pub(crate) error: String,
 }
 
 impl Ended {
     /// A counter of the summary; of all ports together.
-    pub fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         let value = |line: &str| {
             let (first, value) = line.split_once(char::is_whitespace)?;
             (first == name).then(|| value.trim().parse::<u64>().ok())?
@@ -55,14 +56,14 @@ impl Ended {
     }
 
     /// The sum of all counters of drops.
-    pub fn drops(&self) -> u64 {
+    pub(crate) fn drops(&self) -> u64 {
         let names = self.error.lines().filter_map(|line| line.split_whitespace().next());
         let names: std::collections::BTreeSet<&str> =
             names.filter(|name| name.starts_with("drop_")).collect();
         names.into_iter().map(|name| self.counter(name)).sum()
     }
 
-    pub fn expect(self, status: i32) -> Self {
+    pub(crate) fn expect(self, status: i32) -> Self {
         assert_eq!(self.status, status, "{}{}", self.out, self.error);
         self
     }
@@ -70,11 +71,11 @@ impl Ended {
 
 impl Program {
     /// The program in a file of this repository.
-    pub fn new(source: &str) -> Self {
+    pub(crate) fn new(source: &str) -> Self {
         Self::linked(source, Linked::Shared)
     }
 
-    pub fn linked(source: &str, linked: Linked) -> Self {
+    pub(crate) fn linked(source: &str, linked: Linked) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let mut compiler = Command::new("cc");
         compiler.arg("-std=c11").args(FLAGS).arg("-D_POSIX_C_SOURCE=200809L");
@@ -93,12 +94,12 @@ impl Program {
     }
 
     /// A file of the program's folder.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// A command with a configuration, to which a session of its own is added.
-    pub fn command(&self, configuration: &serde_json::Value) -> Command {
+    pub(crate) fn command(&self, configuration: &serde_json::Value) -> Command {
         let mut configuration = configuration.clone();
         configuration["session"] = self.path("session.sock").to_str().unwrap().into();
         let path = self.path("configuration.json");
@@ -109,13 +110,13 @@ impl Program {
     }
 
     /// Runs it to its end.
-    pub fn run(&self, configuration: &serde_json::Value) -> Ended {
+    pub(crate) fn run(&self, configuration: &serde_json::Value) -> Ended {
         finish(self.command(configuration))
     }
 }
 
 /// Runs a command to its end.
-pub fn finish(mut command: Command) -> Ended {
+pub(crate) fn finish(mut command: Command) -> Ended {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
     let mut child = command.spawn().expect("the program starts");
     let end = Instant::now() + PATIENCE;
