@@ -1,152 +1,123 @@
-//! The application: a generator and a sink in each lane.
+//! The application: a generator and a sink in each lane, for one run or for a series of trials.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fastlane::{App, Packet, PortId, Turn, Verdict, now};
+use fastlane::{App, Packet, Turn, Verdict, now};
 
-use crate::generator::{Generator, Next};
-use crate::progress::Progress;
 use crate::report::LaneResult;
-use crate::sink::{Sink, new_histogram};
+use crate::sink::Sink;
+use crate::trial::Trial;
+use crate::trials::Desk;
 
-/// The timer for the next packet.
-const WAKE: u64 = 1;
-/// The timer for the end of the run, unless something has come meanwhile.
-const LINGER: u64 = 2;
-/// The timer for the end of the run.
-const END: u64 = 3;
-/// What is due sooner is waited for awake, in nanoseconds: a sleep may take so much longer.
-const AWAKE: u64 = 50_000;
+/// The timer for a look at the desk; the keys of a trial are above.
+const LOOK: u64 = u64::MAX;
+/// How often a lane looks at the desk, in nanoseconds.
+const LOOKS: u64 = 500_000;
 
-/// When a run ends that does not send.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Until {
-    /// Packets to wait for; 0 is no such end.
-    pub(crate) count: u64,
-    /// How long, in nanoseconds; 0 is no such end.
-    pub(crate) duration: u64,
-}
-
-/// One lane of the generator and sink. Its results are handed over when it is dropped.
+/// One lane of the generator and sink.
 #[derive(Debug)]
 pub struct Traffic {
-    pub(crate) lane: usize,
-    pub(crate) generator: Option<Generator>,
-    pub(crate) sending: bool,
-    pub(crate) sink: Sink,
-    pub(crate) sink_port: PortId,
-    /// Of a run that only receives.
-    pub(crate) until: Option<Until>,
-    /// For how long nothing must come after the last packet, in nanoseconds.
-    pub(crate) linger: u64,
-    pub(crate) progress: Arc<Progress>,
-    pub(crate) results: Arc<Mutex<Vec<LaneResult>>>,
-    pub(crate) wake_at: Option<u64>,
-    /// Frames that had come when the linger timer was started.
-    pub(crate) arrivals_before: u64,
-    pub(crate) begun: bool,
+    lane: usize,
+    work: Work,
+    looking: bool,
+}
+
+/// What a lane works at.
+#[derive(Debug)]
+enum Work {
+    /// A run, whose results are handed over when the lane is dropped.
+    Run(Box<Trial>, Arc<Mutex<Vec<LaneResult>>>),
+    /// Trials, one after the other, whose results are handed over at the desk. Between them the
+    /// spare sink takes what comes late.
+    Trials(Option<Box<Trial>>, Sink, Arc<Desk>),
+}
+
+impl Traffic {
+    /// A lane that ends with its run.
+    pub(crate) fn of_run(lane: usize, trial: Trial, results: &Arc<Mutex<Vec<LaneResult>>>) -> Self {
+        let work = Work::Run(Box::new(trial), Arc::clone(results));
+        Self { lane, work, looking: false }
+    }
+
+    /// A lane that ends when the desk is closed.
+    pub(crate) fn of_trials(lane: usize, spare: Sink, desk: Arc<Desk>) -> Self {
+        Self { lane, work: Work::Trials(None, spare, desk), looking: false }
+    }
+
+    /// Takes the next trial from the desk, or gives back the one that is over.
+    fn look(&mut self, turn: &mut Turn) {
+        let Work::Trials(work, _, desk) = &mut self.work else { return };
+        if desk.is_closed() {
+            return turn.end();
+        }
+        match work.take() {
+            None => *work = desk.take(self.lane),
+            Some(trial) if trial.progress.is_over() => *work = desk.give_back(self.lane, trial),
+            Some(trial) => *work = Some(trial),
+        }
+        if !turn.start_timer(LOOKS, LOOK) {
+            turn.end(); // not reached: this application has few timers
+        }
+    }
 }
 
 impl App for Traffic {
     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
         let now = now();
+        let (mut trial, spare) = match &mut self.work {
+            Work::Run(trial, _) => (Some(trial), None),
+            Work::Trials(trial, spare, _) => (trial.as_mut(), Some(spare)),
+        };
+        let (sink, sink_port) = match (&mut trial, spare) {
+            (Some(trial), _) => (&mut trial.sink, Some(trial.sink_port)),
+            (None, Some(spare)) => (spare, None),
+            (None, None) => return, // not reached: a run has its trial
+        };
         for packet in packets {
-            let verdict = if packet.port() == self.sink_port {
+            let verdict = if sink_port.is_none_or(|port| port == packet.port()) {
                 let partial = packet.partial_checksum().is_some();
-                self.sink.judge(packet.bytes(), partial, now)
+                sink.judge(packet.bytes(), partial, now)
             } else {
                 Verdict::Kernel
             };
             packet.set_verdict(verdict);
         }
-        let received = self.sink.received.packets;
-        self.progress.publish(self.lane, self.sink.arrivals(), received);
-        if let Some(Until { count: wanted @ 1.., .. }) = self.until
-            && self.progress.has_received(wanted)
-        {
-            self.linger(turn);
+        if let Some(trial) = trial {
+            trial.publish(self.lane, turn);
         }
     }
 
     fn turn(&mut self, turn: &mut Turn) {
-        if !self.begun {
-            self.begun = true;
-            if let Some(Until { duration: duration @ 1.., .. }) = self.until
-                && self.lane == 0
-            {
-                self.start_timer(duration, END, turn);
-            }
+        if !self.looking {
+            self.looking = true;
+            self.look(turn);
         }
         while let Some(key) = turn.expired() {
-            match key {
-                LINGER if self.progress.arrivals() != self.arrivals_before => self.linger(turn),
-                LINGER | END => {
-                    self.progress.set_complete();
-                    turn.end();
-                }
-                _ => self.wake_at = None,
-            }
-        }
-        if let Some(generator) = self.generator.as_mut().filter(|_| self.sending) {
-            match generator.turn(turn) {
-                Next::Now => turn.keep_awake(),
-                Next::At(due) => self.wait_until(due, turn),
-                Next::Done => {
-                    self.sending = false;
-                    if self.progress.sender_is_done() {
-                        self.linger(turn);
+            match &mut self.work {
+                _ if key == LOOK => self.look(turn),
+                Work::Run(trial, _) => {
+                    if trial.expired(key, turn) {
+                        turn.end();
                     }
                 }
+                Work::Trials(Some(trial), ..) => {
+                    trial.expired(key, turn);
+                }
+                Work::Trials(None, ..) => {}
             }
         }
-    }
-}
-
-impl Traffic {
-    fn wait_until(&mut self, due: u64, turn: &mut Turn) {
-        let wake_at = due.saturating_sub(AWAKE);
-        if wake_at <= turn.now() {
-            turn.keep_awake();
-        } else if self.wake_at.is_none_or(|pending| pending > wake_at) {
-            if turn.start_timer(wake_at - turn.now(), WAKE) {
-                self.wake_at = Some(wake_at);
-            } else {
-                turn.keep_awake();
-            }
-        }
-    }
-
-    /// Ends the run after a time in which nothing has come: a lane that was kept from running may
-    /// have frames waiting.
-    fn linger(&mut self, turn: &mut Turn) {
-        self.arrivals_before = self.progress.arrivals();
-        self.start_timer(self.linger, LINGER, turn);
-    }
-
-    fn start_timer(&mut self, after: u64, key: u64, turn: &mut Turn) {
-        if !turn.start_timer(after, key) {
-            turn.end(); // not reached: this application has few timers
+        if let Work::Run(trial, _) | Work::Trials(Some(trial), ..) = &mut self.work {
+            trial.turn(self.lane, turn);
         }
     }
 }
 
 impl Drop for Traffic {
     fn drop(&mut self) {
-        if !self.begun {
+        let Work::Run(trial, results) = &mut self.work else { return };
+        if !trial.begun {
             return; // only checked, never run
         }
-        let sink = &mut self.sink;
-        let generator = self.generator.as_ref();
-        let result = LaneResult {
-            sent: generator.map(|generator| generator.sent).unwrap_or_default(),
-            too_long: generator.map_or(0, |generator| generator.too_long),
-            skipped: generator.map_or(0, Generator::skipped),
-            given_up: generator.map_or(0, Generator::given_up),
-            received: sink.received,
-            counts: sink.counts,
-            expected: sink.expected().to_vec(),
-            latency: std::mem::replace(&mut sink.latency, new_histogram()),
-        };
-        self.results.lock().unwrap_or_else(PoisonError::into_inner).push(result);
+        results.lock().unwrap_or_else(PoisonError::into_inner).push(trial.result());
     }
 }

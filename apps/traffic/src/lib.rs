@@ -22,6 +22,8 @@ pub mod settings;
 pub mod sink;
 mod table;
 pub mod tally;
+mod trial;
+pub mod trials;
 pub mod window;
 
 use fastlane::wire;

@@ -3,16 +3,26 @@
 use std::process::ExitCode;
 
 use fastlane::Error;
+use serde_json::{Map, Value};
 use traffic::report::Report;
 use traffic::run::Run;
+use traffic::trials::Trials;
 
 fn main() -> ExitCode {
     let mut run = Run::default();
     let ended = fastlane::main(|lane| {
         let settings = lane.settings()?;
-        run.lane(settings, lane.index(), lane.count(), |name| lane.port(name)).map_err(|error| {
+        let (index, count) = (lane.index(), lane.count());
+        let app = run.lane(settings, index, count, |name| lane.port(name)).map_err(|error| {
             Error::Value { path: format!("app.{}", error.key), what: error.reason, meant: None }
-        })
+        })?;
+        let ports = lane.port_names().map(str::to_owned).collect();
+        if let Some(trials) = run.trials(count, ports).filter(|_| index + 1 == count) {
+            let settings = lane.settings()?;
+            // It ends with the process: while it waits for input, nothing else would end it.
+            std::thread::spawn(move || carry_out(trials, &settings));
+        }
+        Ok(app)
     });
     let Some((report, path)) = run.report() else {
         return ended;
@@ -23,6 +33,14 @@ fn main() -> ExitCode {
             eprintln!("traffic: cannot write the report {}: {error}", path.unwrap_or("-"));
             ExitCode::from(5)
         }
+    }
+}
+
+/// Carries out the trials that standard input orders.
+fn carry_out(trials: Trials, settings: &Map<String, Value>) {
+    let (input, output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    if let Err(error) = trials.carry_out(settings, input, output) {
+        eprintln!("traffic: the trials end here: {error}");
     }
 }
 

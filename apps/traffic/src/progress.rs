@@ -28,7 +28,11 @@ struct Seen {
 pub struct Progress {
     answered: Box<[Answered]>,
     seen: Box<[Seen]>,
+    /// Lanes that have not begun.
+    absent: AtomicUsize,
     sending: AtomicUsize,
+    /// Frames sent by the senders that are done.
+    sent: AtomicU64,
     ending: AtomicBool,
     complete: AtomicBool,
 }
@@ -40,7 +44,9 @@ impl Progress {
         Self {
             answered: (0..senders).map(|_| Answered::default()).collect(),
             seen: (0..lanes).map(|_| Seen::default()).collect(),
+            absent: AtomicUsize::new(lanes),
             sending: AtomicUsize::new(senders),
+            sent: AtomicU64::new(0),
             ending: AtomicBool::new(false),
             complete: AtomicBool::new(false),
         }
@@ -67,9 +73,33 @@ impl Progress {
         self.answered[sender].given_up_at.store(now, Ordering::Relaxed);
     }
 
-    /// A sender has sent its last; true for the last one of all.
-    pub(crate) fn sender_is_done(&self) -> bool {
-        self.sending.fetch_sub(1, Ordering::Relaxed) == 1
+    /// A lane is ready to receive.
+    pub(crate) fn lane_has_begun(&self) {
+        self.absent.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether all lanes are ready to receive.
+    #[inline]
+    pub(crate) fn all_have_begun(&self) -> bool {
+        self.absent.load(Ordering::Relaxed) == 0
+    }
+
+    /// A sender has sent the last of its `packets`; true for the last one of all.
+    pub(crate) fn sender_is_done(&self, packets: u64) -> bool {
+        self.sent.fetch_add(packets, Ordering::Relaxed);
+        self.sending.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether nothing is to be waited for any more: the run is complete, or all that was sent has
+    /// been received.
+    pub(crate) fn is_over(&self) -> bool {
+        if !self.is_complete()
+            && self.sending.load(Ordering::Acquire) == 0
+            && self.received() >= self.sent.load(Ordering::Relaxed)
+        {
+            self.set_complete();
+        }
+        self.is_complete()
     }
 
     /// What the lane has seen so far.
@@ -86,9 +116,11 @@ impl Progress {
 
     /// True when all lanes together have received `wanted` frames; to one of them, and once.
     pub(crate) fn has_received(&self, wanted: u64) -> bool {
-        let received: u64 =
-            self.seen.iter().map(|seen| seen.received.load(Ordering::Relaxed)).sum();
-        received >= wanted && !self.ending.swap(true, Ordering::Relaxed)
+        self.received() >= wanted && !self.ending.swap(true, Ordering::Relaxed)
+    }
+
+    fn received(&self) -> u64 {
+        self.seen.iter().map(|seen| seen.received.load(Ordering::Relaxed)).sum()
     }
 
     /// The run has come to its end by itself.

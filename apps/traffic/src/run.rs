@@ -5,24 +5,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fastlane::PortId;
 
-use crate::app::{Traffic, Until};
+use crate::app::Traffic;
 use crate::generator::{Generator, Share};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::report::{LaneResult, Report};
 use crate::settings::{Mode, Settings, SettingsError, refuse};
 use crate::sink::Sink;
+use crate::trial::{Trial, Until};
+use crate::trials::{Desk, Trials};
 
 /// A run: makes its lanes, and sums up what they have counted when they have ended.
 #[derive(Debug, Default)]
 pub struct Run {
     shared: Option<Shared>,
+    desk: Option<Arc<Desk>>,
     results: Arc<Mutex<Vec<LaneResult>>>,
 }
 
 /// What the lanes of a run have in common.
 #[derive(Debug)]
-struct Shared {
+pub(crate) struct Shared {
     settings: Settings,
     number: u16,
     plan: Arc<Plan>,
@@ -31,13 +34,59 @@ struct Shared {
 }
 
 impl Shared {
-    fn new(settings: Settings, lanes: usize) -> Result<Self, SettingsError> {
+    /// Run `number` of these settings over `lanes` lanes.
+    pub(crate) fn new(
+        settings: Settings,
+        lanes: usize,
+        number: u16,
+    ) -> Result<Self, SettingsError> {
         settings.check()?;
         let plan = Arc::new(Plan::new(&settings)?);
         let senders = senders(&settings, lanes);
-        let number = settings.run.unwrap_or_else(|| RandomState::new().hash_one(0) as u16);
         let progress = Arc::new(Progress::new(lanes, senders));
         Ok(Self { settings, number, plan, progress, senders })
+    }
+
+    /// The part of lane `lane`; `port` finds a port by its name.
+    pub(crate) fn trial(
+        &self,
+        lane: usize,
+        port: impl Fn(&str) -> Option<PortId>,
+    ) -> Result<Trial, SettingsError> {
+        let Self { settings, number, plan, progress, senders } = self;
+        let find = |key, name: &str| {
+            let reason = || format!("there is no port `{name}`; name one of `ports`");
+            port(name).map_or_else(|| refuse(key, reason()), Ok)
+        };
+        let out = find("port", &settings.port)?;
+        let sink_port = match &settings.sink_port {
+            Some(name) => find("sink-port", name)?,
+            None => out,
+        };
+        let generator = (lane < *senders).then(|| {
+            let share = Share { sender: lane, senders: *senders };
+            Generator::new(settings, Arc::clone(plan), progress, out, *number, share)
+        });
+        let sink = self.sink();
+        let waits = settings.outstanding_packets > 0;
+        let sink = if waits { sink.answering(Arc::clone(progress)) } else { sink };
+        let milliseconds = |time: u64| time.saturating_mul(1_000_000);
+        let until = (settings.mode == Mode::Receive).then(|| Until {
+            count: settings.count_packets,
+            duration: milliseconds(settings.duration_ms),
+        });
+        let linger = milliseconds(settings.linger_ms);
+        Ok(Trial::new(*number, generator, (sink, sink_port), until, linger, progress))
+    }
+
+    fn sink(&self) -> Sink {
+        let Self { settings, number, plan, .. } = self;
+        Sink::new(*number, plan.flows(), settings.window_packets, settings.verify)
+    }
+
+    /// What the lanes have counted.
+    pub(crate) fn report(&self, lanes: &[LaneResult]) -> Report {
+        Report::new(&self.settings, self.number, self.progress.is_complete(), lanes)
     }
 }
 
@@ -71,51 +120,35 @@ impl Run {
     ) -> Result<Traffic, SettingsError> {
         let shared = match self.shared.take() {
             Some(shared) => shared,
-            None => Shared::new(settings, lanes)?,
+            None => {
+                let number = settings.run.unwrap_or_else(|| RandomState::new().hash_one(0) as u16);
+                Shared::new(settings, lanes, number)?
+            }
         };
-        let Shared { settings, number, plan, progress, senders } = self.shared.insert(shared);
-        let find = |key, name: &str| {
-            let reason = || format!("there is no port `{name}`; name one of `ports`");
-            port(name).map_or_else(|| refuse(key, reason()), Ok)
-        };
-        let out = find("port", &settings.port)?;
-        let sink_port = match &settings.sink_port {
-            Some(name) => find("sink-port", name)?,
-            None => out,
-        };
-        let generator = (lane < *senders).then(|| {
-            let share = Share { sender: lane, senders: *senders };
-            Generator::new(settings, Arc::clone(plan), progress, out, *number, share)
-        });
-        let sink = Sink::new(*number, plan.flows(), settings.window_packets, settings.verify);
-        let waits = settings.outstanding_packets > 0;
-        let milliseconds = |time: u64| time.saturating_mul(1_000_000);
-        Ok(Traffic {
-            lane,
-            sending: generator.is_some(),
-            generator,
-            sink: if waits { sink.answering(Arc::clone(progress)) } else { sink },
-            sink_port,
-            until: (settings.mode == Mode::Receive).then(|| Until {
-                count: settings.count_packets,
-                duration: milliseconds(settings.duration_ms),
-            }),
-            linger: milliseconds(settings.linger_ms),
-            progress: Arc::clone(progress),
-            results: Arc::clone(&self.results),
-            wake_at: None,
-            arrivals_before: 0,
-            begun: false,
-        })
+        let shared = self.shared.insert(shared);
+        let trial = shared.trial(lane, port)?;
+        if shared.settings.trials_from_input {
+            let desk = self.desk.get_or_insert_with(|| Arc::new(Desk::new(lanes)));
+            return Ok(Traffic::of_trials(lane, shared.sink(), Arc::clone(desk)));
+        }
+        Ok(Traffic::of_run(lane, trial, &self.results))
+    }
+
+    /// The series of trials that the lanes wait for, once all are made; `None` of a single run.
+    /// `ports` are the names of the ports, in the order of their numbers.
+    #[must_use]
+    pub fn trials(&self, lanes: usize, ports: Vec<String>) -> Option<Trials> {
+        let (desk, number) = (self.desk.as_ref()?, self.shared.as_ref()?.number);
+        Some(Trials::new(Arc::clone(desk), lanes, ports, number))
     }
 
     /// What the lanes that have ended have counted, and where the report belongs; `None` when none
     /// has run.
     #[must_use]
     pub fn report(&self) -> Option<(Report, Option<&str>)> {
-        let Shared { settings, number, progress, .. } = self.shared.as_ref()?;
+        let shared = self.shared.as_ref()?;
         let results = self.results.lock().unwrap_or_else(PoisonError::into_inner);
-        let report = Report::new(settings, *number, progress.is_complete(), &results);
-        (!results.is_empty()).then_some((report, settings.report.as_deref()))
+        let report = shared.report(&results);
+        (!results.is_empty()).then_some((report, shared.settings.report.as_deref()))
     }
 }

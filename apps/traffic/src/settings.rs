@@ -63,6 +63,10 @@ pub struct Settings {
     /// How much of a received frame is checked.
     #[serde(default)]
     pub verify: Verify,
+    /// A series of trials instead of one run: each line on standard input is a JSON object of the
+    /// settings that differ from these, each is answered by a report on a line of standard output.
+    #[serde(default)]
+    pub trials_from_input: bool,
     /// The file that a JSON report is written to; `-` is standard output.
     pub report: Option<String>,
 }
@@ -211,6 +215,11 @@ impl Settings {
             }
             (Mode::OneWay, Some(_)) | (_, None) => {}
             (_, Some(_)) => refuse("sink-port", "only `one-way` has one; set `mode` or remove it")?,
+        }
+        if self.trials_from_input && matches!(self.mode, Mode::Send | Mode::Receive) {
+            let reason = "a trial is over when what was sent has come back; use `round-trip` or \
+                          `one-way`, or remove it";
+            refuse("trials-from-input", reason)?;
         }
         if self.mode == Mode::Receive && self.run.is_none() {
             refuse("run", "`receive` needs the number of the run that the sender has, 0 to 65535")?;

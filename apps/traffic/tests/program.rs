@@ -1,5 +1,7 @@
 //! The program itself, on a memory port.
 
+use std::collections::HashSet;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -76,6 +78,86 @@ fn a_signal_ends_a_run_and_the_report_says_so() {
     let (sent, received) = (&report["sent"]["packets"], &report["received"]["packets"]);
     let (sent, received) = (sent.as_u64().unwrap(), received.as_u64().unwrap());
     assert!(sent > 0 && sent - received <= 32, "{sent} {received}");
+}
+
+/// Each order and its answer, of one process.
+fn trials(changes: &[&str], orders: &[&str]) -> Vec<Value> {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = program(folder.path(), &["app.trials-from-input=true", "app.linger-ms=10"]);
+    command.stdin(Stdio::piped());
+    changes.iter().for_each(|change| {
+        command.args(["--set", change]);
+    });
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    orders.iter().for_each(|order| writeln!(input, "{order}").unwrap());
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn trials_are_carried_out_one_after_the_other() {
+    for changes in [&["lanes.idle=busy"][..], &["lanes.idle=adaptive"]] {
+        let count = |n: u64| format!(r#"{{"count-packets": {n}, "warm-up-percent": 0}}"#);
+        let orders = [
+            count(1000),
+            r#"{"count-packets": 500, "frame-bytes": 1514, "warm-up-percent": 50}"#.to_owned(),
+            r#"{"count-packets": 0, "duration-ms": 50, "rate-packets-per-second": 10000}"#
+                .to_owned(),
+            count(7),
+        ];
+        let answers = trials(changes, &orders.each_ref().map(String::as_str));
+        let sent: Vec<_> =
+            answers.iter().map(|answer| answer["sent"]["packets"].as_u64().unwrap()).collect();
+        let received: Vec<_> =
+            answers.iter().map(|answer| answer["received"]["packets"].as_u64().unwrap()).collect();
+        assert_eq!(sent, received);
+        assert_eq!([sent[0], sent[1], sent[3]], [1000, 500, 7]);
+        assert!((1..=501).contains(&sent[2]), "{sent:?}");
+        assert_eq!(answers[1]["received"]["bytes"], 500 * 1514);
+        assert_eq!(answers[1]["received"]["latency"]["samples"], 250);
+        for answer in &answers {
+            assert_eq!(
+                (&answer["complete"], &answer["received"]["other-run-packets"]),
+                (&Value::Bool(true), &Value::from(0)),
+                "{answer}"
+            );
+        }
+        let runs: HashSet<_> = answers.iter().map(|answer| answer["run"].as_u64()).collect();
+        assert_eq!(runs.len(), 4, "each trial has a number of its own");
+    }
+}
+
+#[test]
+fn an_order_that_cannot_be_meant_is_refused_and_the_next_is_carried_out() {
+    let answers = trials(
+        &[],
+        &[
+            "count-packets",
+            r#"{"count": 1}"#,
+            r#"{"frame-bytes": 59}"#,
+            r#"{"port": "wlre"}"#,
+            r#"{"count-packets": 0}"#,
+            r#"{"report": "x"}"#,
+            r#"{"count-packets": 5}"#,
+        ],
+    );
+    let errors: Vec<_> =
+        answers.iter().map(|answer| answer["error"].as_str().unwrap_or("none")).collect();
+    for (error, expected) in errors.iter().zip([
+        "an order is a JSON object on one line: expected value at line 1 column 1",
+        "app: unknown field `count`",
+        "app.frame-bytes: has 59",
+        "app.port: there is no port `wlre`; name one of `ports`",
+        "app.duration-ms: a trial needs an end",
+        "app.report: is the same for all trials",
+        "none",
+    ]) {
+        assert!(error.starts_with(expected), "{error}");
+    }
+    assert_eq!(answers[6]["received"]["packets"], 5);
 }
 
 #[test]
