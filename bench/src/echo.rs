@@ -85,7 +85,12 @@ impl EchoLane {
         let mut pool = Pool::new(memory, FRAME_SIZE, 192).ok_or("the frame size is refused")?;
         let (queue, device) = open(mechanism, Interface::query(interface)?, &mut pool)?;
         let counters = Counters::create(1, 1)?;
-        let ports = vec![Port { queues: vec![queue], kernel: None, filter: None, counters: counters.port(0, 0) }];
+        let ports = vec![Port {
+            queues: vec![queue],
+            kernel: None,
+            filter: None,
+            counters: counters.port(0, 0),
+        }];
         let lane = Lane::new(
             macswap as fn(&mut Packet) -> Verdict,
             LaneParts {

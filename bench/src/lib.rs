@@ -5,6 +5,10 @@
 
 #![deny(unsafe_code)]
 
+pub mod application;
+pub mod by_hand;
+pub mod dpdk;
+pub mod eal;
 pub mod echo;
 mod ffi;
 pub mod idle;
@@ -15,6 +19,7 @@ pub mod plot;
 pub mod report;
 pub mod round_trip;
 pub mod running;
+pub mod testpmd;
 pub mod veth;
 
 pub use fastlane_measure::{Error, Result, slices, statistics};

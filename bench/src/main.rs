@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use fastlane_bench::by_hand::Compiled;
 use fastlane_bench::echo::{self, Match};
 use fastlane_bench::idle::{self, LOADS, POLICIES};
 use fastlane_bench::report::{Comparison, IdleLine, Kind, Report, RoundTrip, Spread};
 use fastlane_bench::slices::Effort;
 use fastlane_bench::veth::in_namespace;
-use fastlane_bench::{Result, markdown, memory, round_trip};
+use fastlane_bench::{Result, application, dpdk, markdown, memory, round_trip};
 
 /// Measure what the framework costs against the same work written by hand.
 ///
@@ -40,6 +41,8 @@ struct Arguments {
 enum What {
     /// The whole loop on a memory port, against plain C on {pointer, length}.
     Memory,
+    /// DPDK on net_ring and net_null, against testpmd and a loop written by hand.
+    Dpdk,
     /// AF_XDP on veth, against a loop written by hand on the same rings.
     AfXdp,
     /// AF_XDP against AF_PACKET on veth.
@@ -63,8 +66,12 @@ const ROUNDS: usize = 5;
 /// Goals: see the README.
 const MEMORY_BOUND: f64 = 2.0;
 const AF_XDP_BOUND: f64 = 1.05;
+const DPDK_BOUND: f64 = 1.5;
 
 fn main() -> ExitCode {
+    if std::env::args().nth(1).is_some_and(|word| word == application::LOOP) {
+        return ExitCode::from(application::run(std::env::args_os().skip(1)));
+    }
     let arguments = Arguments::parse();
     let effort = match arguments.quick {
         true => Effort { pairs: arguments.pairs.min(5), slice: Duration::from_millis(100) },
@@ -84,6 +91,9 @@ fn run(arguments: &Arguments, effort: Effort) -> Result<()> {
     let mut report = Report::begin(effort);
     if what.includes(What::Memory) {
         report.comparisons.extend(memory_port(effort)?);
+    }
+    if what.includes(What::Dpdk) {
+        dpdk_devices(&mut report, effort)?;
     }
     if what.includes(What::AfXdp) {
         echoes(&mut report, effort, Match::AgainstRings)?;
@@ -120,6 +130,27 @@ fn memory_port(effort: Effort) -> Result<Vec<Comparison>> {
         Comparison::new(names, pairs, Kind::Difference, bound)
     };
     Ok(bursts.into_iter().zip(results).map(comparison).collect())
+}
+
+fn dpdk_devices(report: &mut Report, effort: Effort) -> Result<()> {
+    use dpdk::{Device, Setting, Who};
+    let compiled = Compiled::new()?;
+    for (device, name) in [(Device::Ring, "net_ring"), (Device::Null(64), "net_null")] {
+        for (ours, rival, bound) in [
+            (Who::Fastlane, Who::Testpmd, Some(DPDK_BOUND)),
+            (Who::Fastlane, Who::ByHand, Some(DPDK_BOUND)),
+            (Who::ByHand, Who::Testpmd, None),
+        ] {
+            let setting = Setting { device, burst: 32, length: 60 };
+            let pairs = dpdk::compare([ours, rival], setting, &compiled, effort, |number| {
+                eprintln!("{name}, {ours} and {rival}: pair {} of {}", number + 1, effort.pairs);
+            })?;
+            let names =
+                [format!("macswap on {name}, burst 32"), ours.to_string(), rival.to_string()];
+            report.comparisons.push(Comparison::new(names, pairs, Kind::Difference, bound));
+        }
+    }
+    Ok(())
 }
 
 fn echoes(report: &mut Report, effort: Effort, which: Match) -> Result<()> {

@@ -1,0 +1,181 @@
+//! An application of ours as a process of its own, as its users run it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fastlane::counters::{LaneCounter, PortCounter};
+use fastlane::session::{self, Client};
+use fastlane::{App, Packet, Turn};
+use fastlane_measure::program::{Looping, Odometer, Program};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Result;
+use crate::memory::{frame, macswap};
+
+/// The word on the command line that makes this program a [`Filled`] application.
+pub const LOOP: &str = "loop";
+
+/// A macswap that first sends packets of its own, for devices that receive what they send.
+struct Filled {
+    left: u64,
+    frame: Vec<u8>,
+}
+
+/// Its settings, `app` in the configuration.
+#[derive(Deserialize)]
+struct Fill {
+    packets: u64,
+    length: usize,
+}
+
+impl App for Filled {
+    fn process(&mut self, packets: &mut [Packet], _: &mut Turn) {
+        for packet in packets {
+            let verdict = macswap(packet);
+            packet.set_verdict(verdict);
+        }
+    }
+
+    fn turn(&mut self, turn: &mut Turn) {
+        while self.left > 0 {
+            let Some(packet) = turn.new_packet(fastlane::PortId(0)) else { return };
+            if let Some(bytes) = packet.append(self.frame.len()) {
+                bytes.copy_from_slice(&self.frame);
+            }
+            self.left -= 1;
+        }
+    }
+}
+
+/// Runs a [`Filled`] application with the configuration that the command line names; returns the
+/// exit status.
+pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> u8 {
+    fastlane::main_from(arguments, &Arc::default(), |lane| {
+        let fill: Fill = lane.settings()?;
+        Ok(Filled { left: fill.packets, frame: frame(fill.length) })
+    })
+}
+
+/// Which program runs.
+#[derive(Clone, Debug)]
+pub enum Which {
+    /// `macswap`, as it is shipped.
+    Macswap,
+    /// The macswap of this program, after so many packets of its own, of so many bytes.
+    Filled {
+        /// How many.
+        packets: u64,
+        /// Bytes in each.
+        length: usize,
+    },
+    /// Another program that takes a configuration.
+    Other(PathBuf),
+}
+
+/// A running application with one lane, pinned to the CPU where packets move.
+pub struct Application {
+    /// The process.
+    pub program: Program,
+    /// The thread of its lane.
+    pub thread: u64,
+    /// Its session.
+    pub client: Client,
+    files: Files,
+}
+
+impl Application {
+    /// Starts it with one port that has the driver `driver`, as written in a configuration;
+    /// `lanes` are more settings of its lane.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(which: &Which, driver: &Value, lanes: &Value) -> Result<Self> {
+        let files = Files::new();
+        let mut configuration = json!({
+            "name": files.name,
+            "session": files.session,
+            "lanes": { "cpus": [crate::eal::CPU], "idle": "busy" },
+            "ports": { "wire": { "driver": driver } },
+        });
+        if let Some(lanes) = lanes.as_object() {
+            lanes.iter().for_each(|(key, value)| configuration["lanes"][key] = value.clone());
+        }
+        if let Which::Filled { packets, length } = which {
+            configuration["app"] = json!({ "packets": packets, "length": length });
+        }
+        std::fs::write(&files.configuration, configuration.to_string())?;
+        let own = std::env::current_exe()?;
+        let path = files.configuration.as_os_str();
+        let mut program = match which {
+            Which::Macswap => Program::start("macswap", beside(&own, "macswap")?, [path])?,
+            Which::Filled { .. } => {
+                Program::start("macswap that fills", &own, [LOOP.as_ref(), path])?
+            }
+            Which::Other(program) => Program::start("the application", program, [path])?,
+        };
+        let client = program.wait_for("its session", |_| session::connect(&files.session).ok())?;
+        let thread = program.wait_for("its lane", |_| {
+            Some(client.counters.lane(0).load(LaneCounter::Thread)).filter(|&thread| thread > 0)
+        })?;
+        Ok(Self { program, thread, client, files })
+    }
+
+    /// Waits until it moves packets, then stops it until its first slice.
+    ///
+    /// # Errors
+    /// When it ends, or nothing moves.
+    pub fn looping(mut self) -> Result<Looping<Sent>> {
+        let mut sent = Sent(self.client);
+        self.program.wait_for("packets", |_| sent.packets().ok().filter(|&count| count > 0))?;
+        drop(self.files);
+        Looping::new(self.program, self.thread, sent)
+    }
+}
+
+/// The packets that an application has sent, out of its counters.
+pub struct Sent(Client);
+
+impl Odometer for Sent {
+    fn packets(&mut self) -> Result<u64> {
+        let counters = &self.0.counters;
+        Ok((0..counters.ports())
+            .map(|port| counters.port_total(port, PortCounter::SentPackets))
+            .sum())
+    }
+}
+
+/// A program of ours that was built with this one.
+fn beside(own: &Path, name: &str) -> Result<PathBuf> {
+    let path = own.with_file_name(name);
+    match path.is_file() {
+        true => Ok(path),
+        false => Err(format!("{}: not built; `make bench` builds it", path.display()).into()),
+    }
+}
+
+/// What an application needs on disk while it starts.
+struct Files {
+    name: String,
+    configuration: PathBuf,
+    session: PathBuf,
+}
+
+impl Files {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fl-bench-{}-{number}", std::process::id());
+        let file = |extension| std::env::temp_dir().join(format!("{name}.{extension}"));
+        Self { configuration: file("json"), session: file("sock"), name }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        for path in [&self.configuration, &self.session] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
