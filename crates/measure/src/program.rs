@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -37,13 +37,39 @@ impl Program {
         program: impl AsRef<OsStr>,
         arguments: impl IntoIterator<Item = S>,
     ) -> Result<Self> {
+        Self::spawn(name, program, arguments, None)
+    }
+
+    /// As [`start`](Self::start), and also gives what it writes to standard output.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_and_listen<S: AsRef<OsStr>>(
+        name: &str,
+        program: impl AsRef<OsStr>,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Result<(Self, BufReader<PipeReader>)> {
+        let (reader, writer) = std::io::pipe()?;
+        let program = Self::spawn(name, program, arguments, Some(writer))?;
+        Ok((program, BufReader::new(reader)))
+    }
+
+    fn spawn<S: AsRef<OsStr>>(
+        name: &str,
+        program: impl AsRef<OsStr>,
+        arguments: impl IntoIterator<Item = S>,
+        standard_output: Option<PipeWriter>,
+    ) -> Result<Self> {
         let (reader, writer) = std::io::pipe()?;
         let mut child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
             .arg(program)
             .args(arguments)
             .stdin(Stdio::piped())
-            .stdout(writer.try_clone()?)
+            .stdout(match standard_output {
+                Some(theirs) => theirs,
+                None => writer.try_clone()?,
+            })
             .stderr(writer)
             .spawn()
             .map_err(|error| format!("{name}: setpriv: {error}; install `util-linux`"))?;
@@ -144,6 +170,56 @@ impl Program {
         let text = std::fs::read_to_string(&path)
             .map_err(|error| self.failure(&format!("{path}: {error}")))?;
         Ok(text.split(' ').next().unwrap_or_default().parse()?)
+    }
+
+    /// CPU time of all its threads in nanoseconds, those that have ended not included. As exact as
+    /// [`cpu`](Self::cpu).
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn cpu_of_all(&self) -> Result<u64> {
+        let threads = format!("/proc/{}/task", self.id());
+        let gone = |error| self.failure(&format!("{threads}: {error}"));
+        let mut sum = 0;
+        for thread in std::fs::read_dir(&threads).map_err(gone)? {
+            // One that ends just now has no file any more.
+            let text = std::fs::read_to_string(thread.map_err(gone)?.path().join("schedstat"));
+            let text = text.unwrap_or_default();
+            sum += text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
+        }
+        Ok(sum)
+    }
+
+    /// Whether it has ended, and how.
+    ///
+    /// # Errors
+    /// When Linux does not tell.
+    pub fn has_ended(&mut self) -> Result<Option<ExitStatus>> {
+        let status = self.child.try_wait()?;
+        self.ended |= status.is_some();
+        Ok(status)
+    }
+
+    /// Ends it by SIGINT and, when it has not ended within `limit`, by SIGTERM.
+    ///
+    /// # Errors
+    /// When it has not ended by either within `limit`: then it is killed.
+    pub fn finish(mut self, limit: Duration) -> Result<ExitStatus> {
+        for signal in [Signal::INT, Signal::TERM] {
+            if let Some(status) = self.has_ended()? {
+                return Ok(status);
+            }
+            let _ = kill_process(self.pid(), signal);
+            let _ = kill_process(self.pid(), Signal::CONT);
+            let end = Instant::now() + limit;
+            while Instant::now() < end {
+                if let Some(status) = self.has_ended()? {
+                    return Ok(status);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Err(self.failure(&format!("does not end by SIGINT and SIGTERM within {limit:?}")).into())
     }
 
     /// An error about it, with what it said last.
@@ -260,6 +336,26 @@ mod tests {
         let mut program = shell("exec true");
         std::thread::sleep(Duration::from_millis(50));
         assert!(program.stop().is_err() && program.stop().is_err());
+    }
+
+    #[test]
+    fn a_program_ends_by_the_gentlest_signal_that_it_heeds() {
+        let limit = Duration::from_millis(500);
+        let trapped = |signal: &str, code| {
+            let script = format!(
+                "trap '' INT; trap 'exit {code}' {signal}; echo set; \
+                                  while :; do sleep 0.01; done"
+            );
+            let (program, mut output) =
+                Program::start_and_listen("a shell", "sh", ["-c", &script]).unwrap();
+            output.read_line(&mut String::new()).unwrap();
+            program
+        };
+        assert_eq!(trapped("INT", 3).finish(limit).unwrap().code(), Some(3));
+        assert_eq!(trapped("TERM", 4).finish(limit).unwrap().code(), Some(4));
+        let program = shell("while :; do :; done");
+        assert!(program.cpu_of_all().is_ok());
+        assert_eq!(program.finish(limit).unwrap().code(), None, "killed by SIGINT");
     }
 
     #[test]
