@@ -1,0 +1,52 @@
+/* Mempools: the frames of a lane that DPDK can use. */
+#include <errno.h>
+
+#include <rte_errno.h>
+#include <rte_mempool.h>
+
+#include "shim.h"
+
+/* A token has 48 bits for the address. */
+static void check_addresses(struct rte_mempool *pool, void *fits, struct rte_mempool_memhdr *piece,
+			    unsigned int number)
+{
+	uintptr_t end = (uintptr_t)piece->addr + piece->len;
+
+	(void)pool;
+	(void)number;
+	if (end >> FASTLANE_HOME_SHIFT != 0)
+		*(int *)fits = 0;
+}
+
+int fastlane_memory_create(const char *name, uint32_t frames, uint32_t cache, uint32_t room,
+			   int socket, struct fastlane_memory **memory,
+			   struct fastlane_error *error)
+{
+	struct rte_mempool *pool;
+	int fits = 1;
+
+	if (room > UINT16_MAX - RTE_PKTMBUF_HEADROOM)
+		return fastlane_refuse(error, -EINVAL, "frames of %u octets", room);
+	pool = rte_pktmbuf_pool_create(name, frames, cache, 0,
+				       (uint16_t)(RTE_PKTMBUF_HEADROOM + room), socket);
+	if (pool == NULL)
+		return fastlane_refuse(error, -rte_errno, "a mempool of %u frames of %u octets",
+				       frames, room);
+	rte_mempool_mem_iter(pool, check_addresses, &fits);
+	if (!fits) {
+		rte_mempool_free(pool);
+		return fastlane_refuse(error, -EFAULT, "memory above 48 bits of address");
+	}
+	*memory = (struct fastlane_memory *)pool;
+	return 0;
+}
+
+uint32_t fastlane_memory_in_use(const struct fastlane_memory *memory)
+{
+	return rte_mempool_in_use_count(fastlane_pool(memory));
+}
+
+void fastlane_memory_free(struct fastlane_memory *memory)
+{
+	rte_mempool_free(fastlane_pool(memory));
+}

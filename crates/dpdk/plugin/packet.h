@@ -1,0 +1,52 @@
+/*
+ * The packet, as Rust's `fastlane_core::Packet` lies in memory. This is the one place where C states
+ * it; `src/layout.rs` compares each offset with Rust's, and the table carries them, so that a plugin
+ * of another layout is refused.
+ */
+#ifndef FASTLANE_PACKET_H
+#define FASTLANE_PACKET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Octets before the head room of every frame that hold a packet's rarer metadata. */
+#define FASTLANE_METADATA 64
+/* The token of a packet whose frame was taken. */
+#define FASTLANE_NO_FRAME UINT64_MAX
+/* The metadata holds a partial checksum. */
+#define FASTLANE_PARTIAL 1
+/* The device's own classifier has claimed the packet. */
+#define FASTLANE_STEERED 4
+/* The bits of a token that say which frame; those above say whose. */
+#define FASTLANE_HOME_SHIFT 48
+
+struct fastlane_packet {
+	uint8_t *data;
+	uint64_t token;
+	uint32_t length;
+	uint16_t headroom;
+	uint16_t tailroom;
+	uint16_t port;
+	uint16_t flags;
+	uint32_t verdict;
+};
+
+/* Of a partial checksum: where the sum begins, from the end of the metadata, and where its field
+ * is, from there. */
+struct fastlane_metadata {
+	uint16_t checksum_start;
+	uint16_t checksum_offset;
+	uint8_t reserved[60];
+};
+
+_Static_assert(sizeof(struct fastlane_packet) == 32, "a packet has 32 octets");
+_Static_assert(sizeof(struct fastlane_metadata) == FASTLANE_METADATA, "the metadata has 64 octets");
+_Static_assert(offsetof(struct fastlane_packet, token) == 8, "token");
+_Static_assert(offsetof(struct fastlane_packet, length) == 16, "length");
+_Static_assert(offsetof(struct fastlane_packet, headroom) == 20, "headroom");
+_Static_assert(offsetof(struct fastlane_packet, tailroom) == 22, "tailroom");
+_Static_assert(offsetof(struct fastlane_packet, port) == 24, "port");
+_Static_assert(offsetof(struct fastlane_packet, flags) == 26, "flags");
+_Static_assert(offsetof(struct fastlane_packet, verdict) == 28, "verdict");
+
+#endif

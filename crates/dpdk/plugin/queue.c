@@ -1,0 +1,282 @@
+/* Bursts: the only code here that runs once per packet. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_branch_prediction.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <rte_prefetch.h>
+
+#include "shim.h"
+
+/* The most packets handed to DPDK at once. */
+#define BURST 64
+
+/* One bit says the same to both, so that no branch is needed. */
+_Static_assert(RTE_MBUF_F_RX_FDIR == FASTLANE_STEERED, "the flag of a matched flow");
+_Static_assert(RTE_PKTMBUF_HEADROOM >= FASTLANE_METADATA, "the head room holds the metadata");
+
+struct fastlane_queue {
+	/* The lane's number for this memory, where it stands in a token. */
+	uint64_t home;
+	/* RTE_MBUF_F_RX_FDIR when the device has our rules, else 0. */
+	uint64_t steered;
+	/* The port that the packets come from. */
+	uint16_t packet_port;
+	uint16_t port;
+	uint16_t number;
+	/* Whether the device completes checksums. */
+	bool checksums;
+	/* The longest packet that the device sends. */
+	uint32_t longest;
+	struct rte_mempool *pool;
+	struct fastlane_queue_losses losses;
+} __rte_cache_aligned;
+
+int fastlane_queue_create(uint16_t port, uint16_t number, uint16_t packet_port, uint64_t home,
+			  uint32_t longest, int checksums, int steered,
+			  struct fastlane_memory *memory, struct fastlane_queue **made)
+{
+	struct fastlane_queue *queue = aligned_alloc(RTE_CACHE_LINE_SIZE, sizeof(*queue));
+
+	if (queue == NULL)
+		return -ENOMEM;
+	memset(queue, 0, sizeof(*queue));
+	queue->home = home;
+	queue->steered = steered ? RTE_MBUF_F_RX_FDIR : 0;
+	queue->packet_port = packet_port;
+	queue->port = port;
+	queue->number = number;
+	queue->checksums = checksums != 0;
+	queue->longest = longest;
+	queue->pool = fastlane_pool(memory);
+	*made = queue;
+	return 0;
+}
+
+void fastlane_queue_losses(const struct fastlane_queue *queue,
+			   struct fastlane_queue_losses *losses)
+{
+	*losses = queue->losses;
+}
+
+void fastlane_queue_free(struct fastlane_queue *queue)
+{
+	free(queue);
+}
+
+int fastlane_interrupt(const struct fastlane_queue *queue)
+{
+	/* Without a count of what waits, an arrival between the last look and the interrupt's
+	 * arming would be noticed too late. */
+	if (rte_eth_rx_queue_count(queue->port, queue->number) < 0)
+		return -ENOTSUP;
+	if (rte_eth_dev_rx_intr_disable(queue->port, queue->number) != 0)
+		return -ENOTSUP;
+	return rte_eth_dev_rx_intr_ctl_q_get_fd(queue->port, queue->number);
+}
+
+int fastlane_arm(const struct fastlane_queue *queue)
+{
+	if (rte_eth_dev_rx_intr_enable(queue->port, queue->number) != 0)
+		return 1;
+	return rte_eth_rx_queue_count(queue->port, queue->number) > 0;
+}
+
+void fastlane_disarm(const struct fastlane_queue *queue)
+{
+	rte_eth_dev_rx_intr_disable(queue->port, queue->number);
+}
+
+static inline void write_packet(struct fastlane_packet *packet, const struct rte_mbuf *mbuf,
+				uint64_t home, uint64_t steered, uint16_t port)
+{
+	uint16_t offset = mbuf->data_off;
+	uint32_t length = mbuf->data_len;
+
+	packet->data = (uint8_t *)mbuf->buf_addr + offset;
+	packet->token = (uint64_t)(uintptr_t)mbuf | home;
+	packet->length = length;
+	packet->headroom = offset - FASTLANE_METADATA;
+	packet->tailroom = mbuf->buf_len - offset - length;
+	packet->port = port;
+	packet->flags = mbuf->ol_flags & steered;
+	packet->verdict = 0;
+}
+
+/* A packet in several pieces, or one without space for its metadata; false, and the frame is freed
+ * and counted, when nothing can be made of it. */
+static __attribute__((noinline, cold)) bool mend(struct fastlane_queue *queue,
+						 struct rte_mbuf *mbuf)
+{
+	if (mbuf->data_off < FASTLANE_METADATA) {
+		queue->losses.invalid++;
+	} else if (rte_pktmbuf_linearize(mbuf) != 0) {
+		queue->losses.length++;
+	} else {
+		return true;
+	}
+	rte_pktmbuf_free(mbuf);
+	return false;
+}
+
+uint32_t fastlane_receive(struct fastlane_queue *queue, struct fastlane_packet *packets,
+			  uint32_t room)
+{
+	struct rte_mbuf *mbufs[BURST];
+	struct fastlane_packet *packet = packets;
+	uint64_t home = queue->home, steered = queue->steered;
+	uint16_t port = queue->packet_port;
+	uint16_t wanted = room < BURST ? room : BURST;
+	uint16_t count = rte_eth_rx_burst(queue->port, queue->number, mbufs, wanted);
+
+	for (uint16_t at = 0; at < count; at++) {
+		struct rte_mbuf *mbuf = mbufs[at];
+
+		if (unlikely((mbuf->nb_segs != 1) | (mbuf->data_off < FASTLANE_METADATA)) &&
+		    !mend(queue, mbuf))
+			continue;
+		write_packet(packet, mbuf, home, steered, port);
+		rte_prefetch0(packet->data);
+		packet++;
+	}
+	return packet - packets;
+}
+
+/* Leaves a partial checksum to the device; false when it cannot have it. The field holds the sum of
+ * the pseudo header already, which is what DPDK wants. */
+static __attribute__((noinline, cold)) bool offload(const struct fastlane_packet *packet,
+						    struct rte_mbuf *mbuf)
+{
+	const uint8_t *data = packet->data;
+	const struct fastlane_metadata *metadata =
+		(const void *)(data - packet->headroom - FASTLANE_METADATA);
+	uint32_t start = (uint32_t)metadata->checksum_start - packet->headroom;
+	uint32_t network = 14;
+	uint64_t flags;
+
+	/* A start that has been trimmed away is a large number here. */
+	if (start > 500 || start + metadata->checksum_offset + 2 > packet->length)
+		return false;
+	for (int tags = 0; tags < 2 && network + 2 <= start; tags++) {
+		uint16_t type = (uint16_t)(data[network - 2] << 8 | data[network - 1]);
+
+		if (type != 0x8100 && type != 0x88a8)
+			break;
+		network += 4;
+	}
+	if (start < network + 20)
+		return false;
+	if (data[network - 2] == 0x08 && data[network - 1] == 0x00)
+		flags = RTE_MBUF_F_TX_IPV4;
+	else if (data[network - 2] == 0x86 && data[network - 1] == 0xdd)
+		flags = RTE_MBUF_F_TX_IPV6;
+	else
+		return false;
+	if (metadata->checksum_offset == 6)
+		flags |= RTE_MBUF_F_TX_UDP_CKSUM;
+	else if (metadata->checksum_offset == 16)
+		flags |= RTE_MBUF_F_TX_TCP_CKSUM;
+	else
+		return false;
+	mbuf->tx_offload = 0;
+	mbuf->l2_len = network;
+	mbuf->l3_len = start - network;
+	mbuf->ol_flags = flags;
+	return true;
+}
+
+/* Octets in the first packets; they have no frame afterwards. */
+static inline uint64_t take(struct fastlane_packet *packets, uint16_t count)
+{
+	static const uint64_t nothing[2] = { FASTLANE_NO_FRAME, 0 };
+	uint64_t bytes = 0;
+
+	for (uint16_t at = 0; at < count; at++) {
+		struct fastlane_packet *packet = &packets[at];
+
+		bytes += packet->length;
+		/* Token, length, head and tail room in one store. */
+		memcpy((uint8_t *)packet + offsetof(struct fastlane_packet, token), nothing, 16);
+		packet->flags = 0;
+	}
+	return bytes;
+}
+
+struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
+				       struct fastlane_packet *packets, uint32_t count)
+{
+	struct rte_mbuf *mbufs[BURST];
+	struct fastlane_sent sent = { 0, 0, 0 };
+	uint64_t home = queue->home;
+	uint32_t longest = queue->longest;
+
+	while (sent.taken < count) {
+		struct fastlane_packet *run = packets + sent.taken;
+		uint32_t left = count - sent.taken;
+		uint16_t wanted = left < BURST ? left : BURST, ready, able, done;
+		bool offloads = false;
+
+		for (ready = 0; ready < wanted; ready++) {
+			struct fastlane_packet *packet = &run[ready];
+			uint64_t address = packet->token ^ home;
+			struct rte_mbuf *mbuf = (struct rte_mbuf *)(uintptr_t)address;
+
+			/* Empty (also: without frame), too long, or of another memory. */
+			if (unlikely((packet->length - 1 >= longest) |
+				     (address >> FASTLANE_HOME_SHIFT != 0)))
+				break;
+			mbuf->data_off = packet->headroom + FASTLANE_METADATA;
+			mbuf->data_len = packet->length;
+			mbuf->pkt_len = packet->length;
+			if (unlikely(packet->flags & FASTLANE_PARTIAL)) {
+				if (!queue->checksums || !offload(packet, mbuf))
+					break;
+				offloads = true;
+			}
+			mbufs[ready] = mbuf;
+		}
+		able = ready;
+		if (unlikely(offloads))
+			able = rte_eth_tx_prepare(queue->port, queue->number, mbufs, ready);
+		done = able == 0 ? 0 : rte_eth_tx_burst(queue->port, queue->number, mbufs, able);
+		sent.bytes += take(run, done);
+		sent.taken += done;
+		if (likely(done == wanted))
+			continue;
+		if (offloads)
+			for (uint16_t at = done; at < ready; at++)
+				mbufs[at]->ol_flags = 0;
+		sent.stopped = done == able;
+		break;
+	}
+	return sent;
+}
+
+uint32_t fastlane_blank(struct fastlane_queue *queue, struct fastlane_packet *packets,
+			uint32_t count)
+{
+	struct rte_mbuf *mbufs[BURST];
+	uint32_t wanted = count < BURST ? count : BURST;
+
+	if (rte_pktmbuf_alloc_bulk(queue->pool, mbufs, wanted) != 0) {
+		/* All or none: then those that are left one by one. */
+		for (count = 0; count < wanted; count++) {
+			mbufs[count] = rte_pktmbuf_alloc(queue->pool);
+			if (mbufs[count] == NULL)
+				break;
+		}
+		wanted = count;
+	}
+	for (uint32_t at = 0; at < wanted; at++)
+		write_packet(&packets[at], mbufs[at], queue->home, 0, queue->packet_port);
+	return wanted;
+}
+
+void fastlane_release(uint64_t *frames, uint32_t count)
+{
+	_Static_assert(sizeof(*frames) == sizeof(struct rte_mbuf *), "an address has 64 bits");
+	rte_pktmbuf_free_bulk((struct rte_mbuf **)frames, count);
+}

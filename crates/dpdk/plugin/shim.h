@@ -1,0 +1,64 @@
+/* What the files of the plugin share. */
+#ifndef FASTLANE_SHIM_H
+#define FASTLANE_SHIM_H
+
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
+#include "plugin.h"
+
+/* Says what DPDK refused, and returns `result`, which is a negative errno. */
+int fastlane_refuse(struct fastlane_error *error, int result, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static inline struct rte_mempool *fastlane_pool(const struct fastlane_memory *memory)
+{
+	return (struct rte_mempool *)(uintptr_t)memory;
+}
+
+/* memory.c */
+int fastlane_memory_create(const char *name, uint32_t frames, uint32_t cache, uint32_t room,
+			   int socket, struct fastlane_memory **memory,
+			   struct fastlane_error *error);
+uint32_t fastlane_memory_in_use(const struct fastlane_memory *memory);
+void fastlane_memory_free(struct fastlane_memory *memory);
+
+/* device.c */
+int fastlane_probe(const char *device, struct fastlane_error *error);
+int fastlane_facts(uint16_t port, struct fastlane_facts *facts, struct fastlane_error *error);
+int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
+		       struct fastlane_error *error);
+int fastlane_begin(uint16_t port, const struct fastlane_settings *settings,
+		   struct fastlane_memory *const *memories, struct fastlane_error *error);
+int fastlane_link_up(uint16_t port);
+int fastlane_set_link(uint16_t port, int up);
+int fastlane_losses(uint16_t port, struct fastlane_losses *losses);
+int fastlane_remove(uint16_t port, uint16_t queues);
+
+/* flow.c */
+int fastlane_steer(uint16_t port, uint16_t queues, const struct fastlane_rule *rules,
+		   uint32_t count, struct fastlane_error *error);
+
+/* rings.c */
+int fastlane_ring_pair(const char *name, uint16_t queues, uint32_t size, uint16_t ports[2],
+		       struct fastlane_error *error);
+
+/* queue.c */
+int fastlane_queue_create(uint16_t port, uint16_t number, uint16_t packet_port, uint64_t home,
+			  uint32_t longest, int checksums, int steered,
+			  struct fastlane_memory *memory, struct fastlane_queue **queue);
+void fastlane_queue_losses(const struct fastlane_queue *queue,
+			   struct fastlane_queue_losses *losses);
+void fastlane_queue_free(struct fastlane_queue *queue);
+int fastlane_interrupt(const struct fastlane_queue *queue);
+int fastlane_arm(const struct fastlane_queue *queue);
+void fastlane_disarm(const struct fastlane_queue *queue);
+uint32_t fastlane_receive(struct fastlane_queue *queue, struct fastlane_packet *packets,
+			  uint32_t room);
+struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
+				       struct fastlane_packet *packets, uint32_t count);
+uint32_t fastlane_blank(struct fastlane_queue *queue, struct fastlane_packet *packets,
+			uint32_t count);
+void fastlane_release(uint64_t *frames, uint32_t count);
+
+#endif

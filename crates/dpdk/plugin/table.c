@@ -1,0 +1,79 @@
+/* The table, and DPDK's environment. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_version.h>
+
+#include "shim.h"
+
+int fastlane_refuse(struct fastlane_error *error, int result, const char *format, ...)
+{
+	char what[160];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(what, sizeof(what), format, arguments);
+	va_end(arguments);
+	if (result >= 0)
+		result = -EIO;
+	snprintf(error->text, sizeof(error->text), "%s: %s", what, rte_strerror(-result));
+	return result;
+}
+
+static int start(int count, char **arguments, struct fastlane_error *error)
+{
+	if (rte_eal_init(count, arguments) < 0)
+		return fastlane_refuse(error, -rte_errno, "rte_eal_init");
+	return 0;
+}
+
+static int thread_register(void)
+{
+	/* A thread of EAL's own, or one that is registered already. */
+	if (rte_lcore_id() != LCORE_ID_ANY)
+		return 0;
+	return rte_thread_register() < 0 ? -rte_errno : 1;
+}
+
+#define OFFSET(field) offsetof(struct fastlane_packet, field)
+
+__attribute__((visibility("default"))) const struct fastlane_dpdk fastlane_dpdk = {
+	.version = FASTLANE_DPDK_VERSION,
+	.size = sizeof(struct fastlane_dpdk),
+	.layout = { sizeof(struct fastlane_packet), OFFSET(data), OFFSET(token), OFFSET(length),
+		    OFFSET(headroom), OFFSET(tailroom), OFFSET(port), OFFSET(flags),
+		    OFFSET(verdict) },
+	.metadata = FASTLANE_METADATA,
+	.dpdk_version = rte_version,
+	.start = start,
+	.stop = rte_eal_cleanup,
+	.thread_register = thread_register,
+	.thread_unregister = rte_thread_unregister,
+	.memory_create = fastlane_memory_create,
+	.memory_in_use = fastlane_memory_in_use,
+	.memory_free = fastlane_memory_free,
+	.probe = fastlane_probe,
+	.facts = fastlane_facts,
+	.configure = fastlane_configure,
+	.begin = fastlane_begin,
+	.link_up = fastlane_link_up,
+	.losses = fastlane_losses,
+	.steer = fastlane_steer,
+	.set_link = fastlane_set_link,
+	.remove = fastlane_remove,
+	.ring_pair = fastlane_ring_pair,
+	.queue_create = fastlane_queue_create,
+	.queue_losses = fastlane_queue_losses,
+	.queue_free = fastlane_queue_free,
+	.interrupt = fastlane_interrupt,
+	.arm = fastlane_arm,
+	.disarm = fastlane_disarm,
+	.receive = fastlane_receive,
+	.transmit = fastlane_transmit,
+	.blank = fastlane_blank,
+	.release = fastlane_release,
+};
