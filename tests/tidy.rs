@@ -9,12 +9,13 @@ const FUNCTION_LINES: usize = 70;
 const LINE_WIDTH: usize = 100;
 
 /// Which of our crates each of them may import, besides what everyone may in tests.
-const IMPORTS: [(&str, &[&str]); 14] = [
+const IMPORTS: [(&str, &[&str]); 15] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
     ("fastlane-steer", &["wire"]),
     ("fastlane-af-xdp", &["core", "steer", "table", "wire"]),
+    ("fastlane-dpdk", &["core", "steer", "table", "wire"]),
     ("fastlane-kernel", &["core", "steer", "table", "wire"]),
     ("fastlane-local", &["core", "steer", "table", "wire"]),
     ("fastlane-measure", &[]),
@@ -34,7 +35,7 @@ const TOOLS: [&str; 2] = ["fastlane-bench", "fastlane-tests"];
 
 /// The files, besides tests, that may hold `unsafe`. The workspace denies it; each of these allows
 /// it for itself, with the reason.
-const UNSAFE: [&str; 19] = [
+const UNSAFE: [&str; 20] = [
     "bench/src/ffi.rs",
     "crates/af-xdp/src/lent.rs",
     "crates/af-xdp/src/link.rs",
@@ -47,6 +48,7 @@ const UNSAFE: [&str; 19] = [
     "crates/core/src/burst.rs",
     "crates/core/src/packet.rs",
     "crates/core/src/pool.rs",
+    "crates/dpdk/src/plugin.rs",
     "crates/kernel/src/af_packet/ring.rs",
     "crates/kernel/src/af_packet/socket.rs",
     "crates/kernel/src/ffi.rs",
