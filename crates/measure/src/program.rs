@@ -138,6 +138,13 @@ impl Program {
         }
     }
 
+    /// Whether one of the last lines of its output is `line`.
+    #[must_use]
+    pub fn has_said(&self, line: &str) -> bool {
+        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        output.iter().any(|said| said == line)
+    }
+
     /// Lets it go on.
     ///
     /// # Errors
