@@ -2,12 +2,14 @@
 
 use fastlane_table::counters::PortCounter;
 
+use crate::capture::{Departure, Recorder};
 use crate::relocate::fit;
 use crate::{Burst, Packet, Pool, Port, Sent, Verdict};
 
 /// The exits of a lane, and what this turn may still give to Linux.
 pub(crate) struct Dispatch {
     pub(crate) ports: Vec<Port>,
+    pub(crate) recorder: Recorder,
     budget: usize,
     kernel_left: usize,
     control_left: usize,
@@ -16,13 +18,15 @@ pub(crate) struct Dispatch {
 impl Dispatch {
     /// A turn may give `budget` packets to Linux; a quarter as many, at least one, come on top for
     /// the packets that keep a network alive (ARP, ICMP, ICMPv6), so that others cannot crowd them
-    /// out.
-    pub(crate) fn new(ports: Vec<Port>, budget: usize) -> Self {
-        Self { ports, budget, kernel_left: 0, control_left: 0 }
+    /// out. No burst is longer than `burst`.
+    pub(crate) fn new(ports: Vec<Port>, budget: usize, burst: usize) -> Self {
+        let recorder = Recorder::new(burst);
+        Self { ports, recorder, budget, kernel_left: 0, control_left: 0 }
     }
 
     #[inline]
     pub(crate) fn begin(&mut self) {
+        self.recorder.begin();
         self.kernel_left = self.budget;
         self.control_left = (self.budget / 4).max(1);
     }
@@ -149,6 +153,7 @@ impl Dispatch {
         }
     }
 
+    /// Sends a run by a port, and copies it if it is looked on; returns how many the port took.
     #[inline]
     fn transmit(
         &mut self,
@@ -158,9 +163,29 @@ impl Dispatch {
         run: &mut [Packet],
         pool: &mut Pool,
     ) -> usize {
+        let captures = self.recorder.is_on() && to < self.ports.len();
+        if captures {
+            self.recorder.leaving(to, run);
+        }
+        let departure = self.send(source, to, queue, run, pool);
+        if captures {
+            self.recorder.departed(departure);
+        }
+        departure.taken
+    }
+
+    #[inline]
+    fn send(
+        &mut self,
+        source: usize,
+        to: usize,
+        queue: usize,
+        run: &mut [Packet],
+        pool: &mut Pool,
+    ) -> Departure {
         let Some(port) = self.ports.get_mut(to).filter(|port| !port.queues.is_empty()) else {
             self.count(source, PortCounter::DropNoPort, run.len());
-            return 0;
+            return Departure::NOWHERE;
         };
         let queues = port.queues.len();
         let exit = &mut *port.queues[if queue < queues { queue } else { queue % queues }];
@@ -184,7 +209,7 @@ impl Dispatch {
         self.count(to, PortCounter::DropTransmitLength, taken - packets);
         self.count(to, PortCounter::DropTransmitFull, run.len() - taken);
         self.count(to, PortCounter::DropCopyNoFrame, homeless.len());
-        taken
+        Departure { has_queue: true, fitting, taken, packets }
     }
 
     fn give_to_kernel(&mut self, source: usize, run: &mut [Packet], pool: &mut Pool) {

@@ -1,10 +1,12 @@
 //! The world of one core.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCounters};
 
+use crate::capture::CaptureMailbox;
 use crate::dispatch::Dispatch;
 use crate::idle::Rest;
 use crate::{App, Burst, Idle, Pool, Port, Queue, Statistics, Takes, Turn, now};
@@ -52,7 +54,7 @@ impl<A: App> Lane<A> {
             app,
             burst: Burst::new(burst),
             turn: Turn::new(pool, burst, counters),
-            exits: Dispatch::new(ports, kernel_budget),
+            exits: Dispatch::new(ports, kernel_budget, burst),
             rest: Rest::new(idle, None),
             statistics_due: 0,
         }
@@ -127,6 +129,11 @@ impl<A: App> Lane<A> {
         self.rest = Rest::new(idle, Some(epoll));
     }
 
+    /// Lets the lane be told to capture. Until then it cannot.
+    pub fn listen(&mut self, captures: Arc<CaptureMailbox>) {
+        self.exits.recorder.listen(captures);
+    }
+
     /// The lane's counters; [`LaneCounter::Thread`] and [`LaneCounter::Cpu`] are for its thread to
     /// set.
     #[must_use]
@@ -139,9 +146,22 @@ impl<A: App> Lane<A> {
         &mut self.app
     }
 
-    /// Shows the burst to the application, or of a port with a filter what that claims.
+    /// Has the burst labelled, and copied if it is looked on.
     #[inline]
     fn show(&mut self, port: usize) {
+        let captures = self.exits.recorder.is_on();
+        if captures {
+            self.exits.recorder.arrived(port, self.burst.packets());
+        }
+        self.label(port);
+        if captures {
+            self.exits.recorder.labelled(self.burst.packets());
+        }
+    }
+
+    /// Shows the burst to the application, or of a port with a filter what that claims.
+    #[inline]
+    fn label(&mut self, port: usize) {
         let packets = self.burst.packets();
         if !self.exits.steer(port, packets) {
             return self.app.process(packets, &mut self.turn);

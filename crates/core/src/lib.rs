@@ -7,6 +7,7 @@
 
 mod app;
 mod burst;
+pub mod capture;
 mod dispatch;
 mod home;
 mod idle;

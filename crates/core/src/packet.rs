@@ -357,6 +357,11 @@ impl Packet {
         Home::of(self.token)
     }
 
+    /// Which frame it is; no two packets have the same, those without one excepted.
+    pub(crate) fn token(&self) -> u64 {
+        self.token
+    }
+
     /// The address of the first byte.
     #[inline]
     #[must_use]

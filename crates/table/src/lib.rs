@@ -1,10 +1,12 @@
 //! Memory that both halves of a network application share.
 //!
 //! A [`SharedMemory`] is a sealed memfd: it is passed as a file descriptor, never by name, and
-//! cannot be shrunk under its readers. [`counters`] lays the counters of the lanes out in one.
+//! cannot be shrunk under its readers. [`counters`] lays the counters of the lanes out in one,
+//! [`records`] a ring of records from one lane to one reader.
 
 pub mod counters;
 mod memory;
+pub mod records;
 mod words;
 
 pub use memory::SharedMemory;

@@ -44,13 +44,25 @@ impl SharedMemory {
     /// # Errors
     /// When `file` is not sealed against shrinking, is empty, or cannot be mapped.
     pub fn attach_read_only(file: OwnedFd) -> io::Result<Self> {
+        Self::attach(file, false)
+    }
+
+    /// Maps memory that another process created, for reading and writing.
+    ///
+    /// # Errors
+    /// As [`attach_read_only`](Self::attach_read_only), and when the descriptor cannot write.
+    pub fn attach_writable(file: OwnedFd) -> io::Result<Self> {
+        Self::attach(file, true)
+    }
+
+    fn attach(file: OwnedFd, writable: bool) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(&file)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(io::Error::other("the shared memory is not sealed against shrinking"));
         }
         let length = usize::try_from(rustix::fs::fstat(&file)?.st_size)
             .map_err(|_| io::Error::other("the shared memory has a negative size"))?;
-        Self::map(file, length, false)
+        Self::map(file, length, writable)
     }
 
     /// Lets nobody map the memory for writing from now on, nor write to its descriptor, whoever

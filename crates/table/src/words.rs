@@ -45,6 +45,48 @@ impl Words {
         unsafe { self.memory.start().cast::<AtomicU64>().add(self.first + index).as_ref() }
     }
 
+    /// All of them, for runs of words.
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: as in `word`: all `count` words are inside the mapping, page aligned, alive as
+        // long as `memory` is, and accessed as atomics only.
+        unsafe {
+            let first = self.memory.start().cast::<AtomicU64>().add(self.first);
+            std::slice::from_raw_parts(first.as_ptr(), self.count)
+        }
+    }
+
+    /// Overwrites the words from `first` on with `bytes`, the last one filled up with zeros. The
+    /// caller is their only writer. False, and nothing is written, when they are not all inside.
+    #[inline]
+    pub fn store_bytes(&self, first: usize, bytes: &[u8]) -> bool {
+        let (whole, rest) = bytes.as_chunks::<8>();
+        let count = whole.len() + usize::from(!rest.is_empty());
+        let place = first.checked_add(count).and_then(|end| self.words().get(first..end));
+        let Some(place) = place.filter(|_| self.memory.is_writable()) else { return false };
+        for (word, chunk) in place.iter().zip(whole) {
+            word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+        }
+        if let (Some(last), false) = (place.last(), rest.is_empty()) {
+            let mut chunk = [0; 8];
+            chunk[..rest.len()].copy_from_slice(rest);
+            last.store(u64::from_ne_bytes(chunk), Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Appends the bytes of the `count` words from `first` on. False, and nothing is appended, when
+    /// they are not all inside.
+    pub fn load_bytes(&self, first: usize, count: usize, into: &mut Vec<u8>) -> bool {
+        let place = first.checked_add(count).and_then(|end| self.words().get(first..end));
+        let Some(place) = place else { return false };
+        into.reserve(8 * count);
+        for word in place {
+            into.extend(word.load(Ordering::Relaxed).to_ne_bytes());
+        }
+        true
+    }
+
     /// Reads a word.
     #[inline]
     #[must_use]
@@ -100,6 +142,22 @@ mod tests {
         words.add(1, 7);
         words.add(1, 5);
         assert_eq!((words.load(0), words.load_acquire(1)), (0, 12));
+    }
+
+    #[test]
+    fn bytes_are_stored_in_whole_words_and_only_inside() {
+        let memory = Arc::new(SharedMemory::create("words", 4096).unwrap());
+        let words = Words::new(&memory, 8, 4).unwrap();
+        (0..4).for_each(|index| words.store(index, u64::MAX));
+        assert!(words.store_bytes(1, b"ABCDEFGHIJ"));
+        let mut bytes = b"<".to_vec();
+        assert!(words.load_bytes(0, 4, &mut bytes));
+        let ones = [0xff; 8];
+        assert_eq!(bytes, [b"<", &ones[..], b"ABCDEFGHIJ\0\0\0\0\0\0", &ones].concat());
+        assert!(!words.store_bytes(3, b"ABCDEFGHI") && !words.store_bytes(usize::MAX, b"A"));
+        assert!(!words.load_bytes(3, 2, &mut bytes) && bytes.len() == 33);
+        assert!(words.store_bytes(4, b"") && !words.store_bytes(5, b""));
+        assert_eq!(words.load(3), u64::MAX);
     }
 
     #[test]

@@ -1,0 +1,317 @@
+//! Filters in the classic BPF.
+//!
+//! The machine is that of McCanne and Jacobson, "The BSD Packet Filter" (USENIX Winter 1993), as
+//! libpcap's `pcap_offline_filter` runs it: an accumulator, an index register, 16 words of memory;
+//! what a packet does not have ends the program without a match. Linux describes the same
+//! instructions in Documentation/networking/filter.rst; its extensions are not part of this.
+
+use std::fmt;
+
+/// The most instructions of a program (`BPF_MAXINSNS` of Linux).
+pub const MOST_INSTRUCTIONS: usize = 4096;
+/// Words of memory.
+const WORDS: usize = 16;
+
+/// An instruction as compilers write it (`struct bpf_insn`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// What it does.
+    pub code: u16,
+    /// How many instructions to pass over when the comparison holds.
+    pub jump_true: u8,
+    /// How many to pass over when it does not.
+    pub jump_false: u8,
+    /// The operand.
+    pub operand: u32,
+}
+
+/// Why a program is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// No instruction, or more than [`MOST_INSTRUCTIONS`].
+    Length(usize),
+    /// The instruction at this place is none.
+    Unknown(usize),
+    /// The jump at this place leads out of the program.
+    Jump(usize),
+    /// The instruction at this place divides by zero, or names memory that there is not.
+    Operand(usize),
+    /// The last instruction does not end the program.
+    End,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(count) => {
+                write!(formatter, "{count} instructions; 1 to {MOST_INSTRUCTIONS} are taken")
+            }
+            Self::Unknown(at) => write!(formatter, "instruction {at} is not one of classic BPF"),
+            Self::Jump(at) => write!(formatter, "instruction {at} jumps out of the program"),
+            Self::Operand(at) => write!(formatter, "instruction {at} has an impossible operand"),
+            Self::End => formatter.write_str("the last instruction does not return"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Word,
+    Half,
+    Byte,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+    Divide,
+    Modulo,
+    And,
+    Or,
+    Xor,
+    Left,
+    Right,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparison {
+    Equal,
+    Greater,
+    GreaterOrEqual,
+    AnyBit,
+}
+
+/// The second operand: a constant or the index register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Constant(u32),
+    Index,
+}
+
+/// A checked instruction. Jumps lead forward and inside, memory is named below [`WORDS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    LoadConstant(u32),
+    LoadLength,
+    LoadMemory(usize),
+    LoadPacket(Size, u32),
+    LoadPacketIndexed(Size, u32),
+    IndexConstant(u32),
+    IndexLength,
+    IndexMemory(usize),
+    /// Four times the lower half of a byte: the length of an IPv4 header.
+    IndexHeaderLength(u32),
+    Store(usize),
+    StoreIndex(usize),
+    Compute(Arithmetic, Source),
+    Negate,
+    Jump(usize),
+    Compare { comparison: Comparison, source: Source, holds: u8, fails: u8 },
+    Return(u32),
+    ReturnAccumulator,
+    ToIndex,
+    ToAccumulator,
+}
+
+/// A checked program. It ends for every packet: it only goes forward.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program(Vec<Step>);
+
+impl Program {
+    /// Checks a program.
+    ///
+    /// # Errors
+    /// When it could leave its instructions or its memory, or has an instruction that is none.
+    pub fn new(instructions: &[Instruction]) -> Result<Self, Fault> {
+        let count = instructions.len();
+        if count == 0 || count > MOST_INSTRUCTIONS {
+            return Err(Fault::Length(count));
+        }
+        let steps = instructions.iter().enumerate().map(|(at, instruction)| {
+            let step = step(*instruction).ok_or(Fault::Unknown(at))?;
+            let inside = |skip: usize| skip < count - at - 1;
+            match step {
+                Step::Jump(skip) if !inside(skip) => Err(Fault::Jump(at)),
+                Step::Compare { holds, fails, .. }
+                    if !inside(holds.into()) || !inside(fails.into()) =>
+                {
+                    Err(Fault::Jump(at))
+                }
+                Step::LoadMemory(word)
+                | Step::IndexMemory(word)
+                | Step::Store(word)
+                | Step::StoreIndex(word)
+                    if word >= WORDS =>
+                {
+                    Err(Fault::Operand(at))
+                }
+                Step::Compute(Arithmetic::Divide | Arithmetic::Modulo, Source::Constant(0)) => {
+                    Err(Fault::Operand(at))
+                }
+                step => Ok(step),
+            }
+        });
+        let steps: Vec<_> = steps.collect::<Result<_, _>>()?;
+        match steps.last() {
+            Some(Step::Return(_) | Step::ReturnAccumulator) => Ok(Self(steps)),
+            _ => Err(Fault::End),
+        }
+    }
+
+    /// Whether the program accepts a packet.
+    #[must_use]
+    pub fn accepts(&self, packet: &[u8]) -> bool {
+        self.run(packet).is_some_and(|bytes| bytes > 0)
+    }
+
+    /// How many bytes of a packet the program wants; `None` when it looked for what is not there.
+    fn run(&self, packet: &[u8]) -> Option<u32> {
+        let length = packet.len() as u32;
+        let (mut accumulator, mut index, mut memory) = (0_u32, 0_u32, [0_u32; WORDS]);
+        let mut place = 0;
+        loop {
+            let step = *self.0.get(place)?;
+            place += 1;
+            match step {
+                Step::LoadConstant(value) => accumulator = value,
+                Step::LoadLength => accumulator = length,
+                Step::LoadMemory(word) => accumulator = *memory.get(word)?,
+                Step::LoadPacket(size, at) => accumulator = load(packet, size, at as usize)?,
+                Step::LoadPacketIndexed(size, at) => {
+                    let at = (index as usize).checked_add(at as usize)?;
+                    accumulator = load(packet, size, at)?;
+                }
+                Step::IndexConstant(value) => index = value,
+                Step::IndexLength => index = length,
+                Step::IndexMemory(word) => index = *memory.get(word)?,
+                Step::IndexHeaderLength(at) => {
+                    index = u32::from(*packet.get(at as usize)? & 0xf) * 4;
+                }
+                Step::Store(word) => *memory.get_mut(word)? = accumulator,
+                Step::StoreIndex(word) => *memory.get_mut(word)? = index,
+                Step::Compute(how, source) => {
+                    accumulator = compute(how, accumulator, source.value(index))?;
+                }
+                Step::Negate => accumulator = accumulator.wrapping_neg(),
+                Step::Jump(skip) => place += skip,
+                Step::Compare { comparison, source, holds, fails } => {
+                    let operand = source.value(index);
+                    let result = match comparison {
+                        Comparison::Equal => accumulator == operand,
+                        Comparison::Greater => accumulator > operand,
+                        Comparison::GreaterOrEqual => accumulator >= operand,
+                        Comparison::AnyBit => accumulator & operand != 0,
+                    };
+                    place += usize::from(if result { holds } else { fails });
+                }
+                Step::Return(bytes) => return Some(bytes),
+                Step::ReturnAccumulator => return Some(accumulator),
+                Step::ToIndex => index = accumulator,
+                Step::ToAccumulator => accumulator = index,
+            }
+        }
+    }
+}
+
+impl Source {
+    #[inline]
+    fn value(self, index: u32) -> u32 {
+        match self {
+            Self::Constant(value) => value,
+            Self::Index => index,
+        }
+    }
+}
+
+#[inline]
+fn load(packet: &[u8], size: Size, at: usize) -> Option<u32> {
+    let bytes = packet.get(at..)?;
+    Some(match size {
+        Size::Word => u32::from_be_bytes(*bytes.first_chunk()?),
+        Size::Half => u32::from(u16::from_be_bytes(*bytes.first_chunk()?)),
+        Size::Byte => u32::from(*bytes.first()?),
+    })
+}
+
+#[inline]
+fn compute(how: Arithmetic, left: u32, right: u32) -> Option<u32> {
+    Some(match how {
+        Arithmetic::Add => left.wrapping_add(right),
+        Arithmetic::Subtract => left.wrapping_sub(right),
+        Arithmetic::Multiply => left.wrapping_mul(right),
+        Arithmetic::Divide => left.checked_div(right)?,
+        Arithmetic::Modulo => left.checked_rem(right)?,
+        Arithmetic::And => left & right,
+        Arithmetic::Or => left | right,
+        Arithmetic::Xor => left ^ right,
+        Arithmetic::Left => left.checked_shl(right).unwrap_or(0),
+        Arithmetic::Right => left.checked_shr(right).unwrap_or(0),
+    })
+}
+
+/// What an instruction means. The numbers are those of `linux/bpf_common.h`: the class in the lower
+/// three bits, then size and mode, or operation and source.
+fn step(instruction: Instruction) -> Option<Step> {
+    let Instruction { code, jump_true: holds, jump_false: fails, operand } = instruction;
+    let word = operand as usize;
+    Some(match code {
+        0x00 => Step::LoadConstant(operand),
+        0x80 => Step::LoadLength,
+        0x60 => Step::LoadMemory(word),
+        0x20 | 0x28 | 0x30 => Step::LoadPacket(size(code)?, operand),
+        0x40 | 0x48 | 0x50 => Step::LoadPacketIndexed(size(code)?, operand),
+        0x01 => Step::IndexConstant(operand),
+        0x81 => Step::IndexLength,
+        0x61 => Step::IndexMemory(word),
+        0xb1 => Step::IndexHeaderLength(operand),
+        0x02 => Step::Store(word),
+        0x03 => Step::StoreIndex(word),
+        0x84 => Step::Negate,
+        0x05 => Step::Jump(word),
+        0x06 => Step::Return(operand),
+        0x16 => Step::ReturnAccumulator,
+        0x07 => Step::ToIndex,
+        0x87 => Step::ToAccumulator,
+        _ => {
+            let source = if code & 0x08 == 0 { Source::Constant(operand) } else { Source::Index };
+            match code & !0x08 & 0xff07 {
+                0x04 => Step::Compute(arithmetic(code)?, source),
+                0x05 => Step::Compare { comparison: comparison(code)?, source, holds, fails },
+                _ => return None,
+            }
+        }
+    })
+}
+
+fn size(code: u16) -> Option<Size> {
+    [Size::Word, Size::Half, Size::Byte].get(usize::from(code >> 3 & 3)).copied()
+}
+
+fn arithmetic(code: u16) -> Option<Arithmetic> {
+    Some(match code & 0xf0 {
+        0x00 => Arithmetic::Add,
+        0x10 => Arithmetic::Subtract,
+        0x20 => Arithmetic::Multiply,
+        0x30 => Arithmetic::Divide,
+        0x40 => Arithmetic::Or,
+        0x50 => Arithmetic::And,
+        0x60 => Arithmetic::Left,
+        0x70 => Arithmetic::Right,
+        0x90 => Arithmetic::Modulo,
+        0xa0 => Arithmetic::Xor,
+        _ => return None,
+    })
+}
+
+fn comparison(code: u16) -> Option<Comparison> {
+    Some(match code & 0xf0 {
+        0x10 => Comparison::Equal,
+        0x20 => Comparison::Greater,
+        0x30 => Comparison::GreaterOrEqual,
+        0x40 => Comparison::AnyBit,
+        _ => return None,
+    })
+}
+
