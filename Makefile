@@ -8,11 +8,15 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 
 PACKAGES = ip=iproute2 ping=iputils-ping tcpdump=tcpdump ethtool=ethtool curl=curl python3=python3 \
 	valgrind=valgrind cc=gcc nsenter=util-linux setpriv=util-linux prlimit=util-linux \
-	sysctl=procps bpftool=bpftool
+	sysctl=procps bpftool=bpftool pkg-config=pkg-config dpdk-testpmd=dpdk tshark=tshark \
+	/usr/include/dpdk/rte_ethdev.h=libdpdk-dev g++=g++
 CHECK_PACKAGES = clang=clang llvm-strip=llvm /usr/include/bpf/bpf_helpers.h=libbpf-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench soak install-packages clean-lab
+.PHONY: help run test check bench soak dpdk-plugin install-packages clean-lab
+
+# Where cargo puts programs; the plugin for DPDK is looked for beside them.
+BUILT = $${CARGO_TARGET_DIR:-target}
 
 help: ## Lists the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -24,6 +28,7 @@ run: install-packages ## Runs macswap between two hosts and shows it live: make 
 
 test: install-packages ## Everything: unit tests, properties, stories in network namespaces
 	$(CARGO) build --workspace
+	crates/dpdk/plugin/build $(BUILT)/debug
 	$(call tests)
 
 check: install-packages ## Format, lints, generated files, licences, the other architecture
@@ -38,12 +43,18 @@ check: install-packages ## Format, lints, generated files, licences, the other a
 
 bench: install-packages ## The figures: cost of the framework, rivals, idle policies
 	$(CARGO) build --release --workspace
-	$(AS_ROOT) $${CARGO_TARGET_DIR:-target}/release/fastlane-bench
+	crates/dpdk/plugin/build $(BUILT)/release
+	$(AS_ROOT) $(BUILT)/release/fastlane-bench
 
 soak: install-packages ## The long forms: ten million frames without loss, fuzzing
 	$(CARGO) build --profile soak --workspace --bins
+	crates/dpdk/plugin/build $(BUILT)/soak
 	FASTLANE_SOAK=1 $(call tests,--profile soak)
 	for target in $$(ls fuzz/corpus); do fuzz/run $$target $(SOAK_SECONDS) || exit 1; done
+
+dpdk-plugin: ## Builds what the driver dpdk needs, for releases (PREFIX=/usr/local installs it)
+	@lab/packages cc=gcc pkg-config=pkg-config /usr/include/dpdk/rte_ethdev.h=libdpdk-dev
+	crates/dpdk/plugin/build $(if $(PREFIX),$(DESTDIR)$(PREFIX)/lib/fastlane,$(BUILT)/release)
 
 install-packages: ## Installs the Debian packages that are missing
 	@lab/packages $(PACKAGES)

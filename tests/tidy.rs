@@ -20,7 +20,7 @@ const IMPORTS: [(&str, &[&str]); 15] = [
     ("fastlane-local", &["core", "steer", "table", "wire"]),
     ("fastlane-measure", &[]),
     ("fastlane-testing", &["core", "table", "wire"]),
-    ("fastlane", &["af-xdp", "core", "kernel", "local", "steer", "table", "wire"]),
+    ("fastlane", &["af-xdp", "core", "dpdk", "kernel", "local", "memif", "steer", "table", "wire"]),
     ("fastlane-capi", &[""]),
     ("macswap", &[""]),
     ("traffic", &[""]),

@@ -54,6 +54,20 @@ impl Lab {
         Some(Self { left, right, directory })
     }
 
+    /// Joins the hosts by another veth pair, without addresses: `name` in each.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[track_caller]
+    pub fn wire(&self, name: &str) {
+        let far = self.right.path();
+        let words = ["ip", "link", "add", name, "type", "veth", "peer", "name", name];
+        self.left.run(&[&words[..], &["netns", &far]].concat());
+        for host in [&self.left, &self.right] {
+            host.run(&["ip", "link", "set", name, "addrgenmode", "none", "up"]);
+        }
+    }
+
     /// Where this lab's files are; gone with it.
     #[must_use]
     pub fn directory(&self) -> &Path {

@@ -1,12 +1,16 @@
 //! From a plan to open ports, dealt out to the lanes.
 
 mod devices;
+mod dpdk;
 mod interface;
+mod links;
 mod local;
+mod memif;
 mod shared;
 mod tap;
 
-use fastlane_core::{KernelPath, LaneParts, Pool, Port, Queue};
+use fastlane_core::{Filter, KernelPath, LaneParts, Pool, Port, Queue};
+use fastlane_steer::Rules;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
 
@@ -16,7 +20,9 @@ use crate::config::written::Driver;
 use crate::describe::PortFacts;
 
 pub(crate) use devices::Devices;
+use fastlane_kernel::tap::Carrier;
 pub(crate) use interface::examine;
+use links::Link;
 
 /// Everything that is open.
 pub(crate) struct Opened {
@@ -39,6 +45,8 @@ pub(crate) fn open(plan: &Plan) -> Result<Opened, Error> {
             Driver::AfPacket(packet) => opening.open_af_packet(port, packet)?,
             Driver::Tap(tap) => opening.open_tap(port, tap)?,
             Driver::Pcap(pcap) => opening.open_pcap(port, pcap)?,
+            Driver::Dpdk(dpdk) => opening.open_dpdk(port, dpdk)?,
+            Driver::Memif(memif) => opening.open_memif(port, memif)?,
             Driver::Memory(memory) => opening.open_memory(port, memory)?,
             Driver::Ring(ring) => opening.open_ring(port, ring),
         }
@@ -58,6 +66,20 @@ struct Opening<'a> {
     /// How many queues each AF_XDP device has.
     xdp_queues: Vec<u32>,
     facts: Vec<PortFacts>,
+    dpdk: Option<dpdk::Dpdk>,
+    /// What the TAP that stands for a port shall look like.
+    hardware: Vec<Hardware>,
+    /// Who knows the link of a port, where Linux does not.
+    states: Vec<Option<Box<dyn links::State>>>,
+    /// The TAP that stands for a port.
+    peers: Vec<Option<Carrier>>,
+}
+
+/// What is known of a device that Linux does not have.
+#[derive(Clone, Copy, Default)]
+struct Hardware {
+    mac: Option<[u8; 6]>,
+    mtu: Option<u32>,
 }
 
 /// What one lane has so far: its pool, and for each port its queues and the way into Linux.
@@ -91,6 +113,10 @@ impl<'a> Opening<'a> {
             devices: Devices::default(),
             xdp_queues: Vec::new(),
             facts: plan.ports.iter().map(facts).collect(),
+            dpdk: None,
+            hardware: vec![Hardware::default(); plan.ports.len()],
+            states: plan.ports.iter().map(|_| None).collect(),
+            peers: plan.ports.iter().map(|_| None).collect(),
         })
     }
 
@@ -102,7 +128,12 @@ impl<'a> Opening<'a> {
     }
 
     fn finish(self) -> Result<Opened, Error> {
-        let Self { plan, lanes, devices, facts, .. } = self;
+        let Self { plan, lanes, mut devices, facts, states, peers, .. } = self;
+        for ((port, state), peer) in plan.ports.iter().zip(states).zip(peers) {
+            if let Some(state) = state {
+                devices.links.push(Link::new(&port.name, state, peer));
+            }
+        }
         let counters = Counters::create(lanes.len(), plan.ports.len()).map_err(|error| {
             let reason = format!("counters: no memory ({error}); name fewer lanes or ports");
             Error::Service { what: "counters", reason }
@@ -115,7 +146,7 @@ impl<'a> Opening<'a> {
             let ports = ports.map(|(port, (queues, kernel))| Port {
                 queues,
                 kernel,
-                filter: None,
+                filter: filter(&plan.ports[port]),
                 counters: counters.port(lane, port),
             });
             LaneParts {
@@ -128,6 +159,22 @@ impl<'a> Opening<'a> {
             }
         });
         Ok(Opened { lanes: lanes.collect(), devices, facts, counters })
+    }
+}
+
+/// The rules of a port, for the lanes to follow where neither Linux nor eBPF does.
+fn filter(port: &PortPlan) -> Option<Box<dyn Filter>> {
+    let sorted_before = port.driver.is_shared() || port.rules.is_empty();
+    (!sorted_before).then(|| Box::new(Software(port.rules.clone())) as Box<dyn Filter>)
+}
+
+/// Steering by the reference.
+struct Software(Rules);
+
+impl Filter for Software {
+    #[inline]
+    fn claims(&mut self, frame: &[u8]) -> bool {
+        self.0.matches(frame)
     }
 }
 

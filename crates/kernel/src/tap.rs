@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-pub use queue::TapQueue;
+pub use queue::{Carrier, TapQueue};
 
 use crate::error::{Error, NET_ADMIN};
 use crate::{ffi, link};

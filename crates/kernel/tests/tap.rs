@@ -162,10 +162,12 @@ fn the_device_is_as_it_was_asked_for() {
 
     let carrier = || support::output("ip link show tap0").contains("LOWER_UP");
     assert!(carrier());
-    tap.queues[1].set_carrier(false).unwrap();
+    let handle = tap.queues[1].carrier().unwrap();
+    handle.set(false).unwrap();
     assert!(!carrier());
-    tap.queues[1].set_carrier(true).unwrap();
+    handle.set(true).unwrap();
     assert!(carrier());
+    drop(handle);
 
     // The interface stays as long as one queue does, then ends, and the name is free at once.
     let mut pool = pool(1);
@@ -174,7 +176,7 @@ fn the_device_is_as_it_was_asked_for() {
     }
     assert_eq!(interface("tap0").index, tap.index);
     tap.queues[0].close(&mut pool);
-    assert!(tap.queues[0].set_carrier(true).is_err());
+    assert!(tap.queues[0].carrier().is_err());
     let again = tap::open(settings()).unwrap();
     assert_ne!(again.index, tap.index);
 }

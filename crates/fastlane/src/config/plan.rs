@@ -33,6 +33,7 @@ pub(crate) struct Plan {
     pub ports: Vec<PortPlan>,
     pub session: PathBuf,
     pub metrics: Option<SocketAddr>,
+    pub dpdk: written::DpdkEnvironment,
     pub app: Option<serde_json::Value>,
 }
 
@@ -80,6 +81,8 @@ impl Driver {
             Self::AfPacket(_) => "af-packet",
             Self::Tap(_) => "tap",
             Self::Pcap(_) => "pcap",
+            Self::Dpdk(_) => "dpdk",
+            Self::Memif(_) => "memif",
             Self::Memory(_) => "memory",
             Self::Ring(_) => "ring",
         }
@@ -106,7 +109,7 @@ fn within(path: &str, value: usize, low: usize, high: usize) -> Result<usize, Er
 impl Plan {
     /// Checks what is written; `program` is the default name.
     pub(crate) fn new(written: Configuration, program: &str) -> Result<Self, Error> {
-        let Configuration { schema: _, name, lanes, ports, session, metrics, app } = written;
+        let Configuration { schema: _, name, lanes, ports, session, metrics, dpdk, app } = written;
         let name = name.unwrap_or_else(|| program.to_owned());
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {
@@ -147,6 +150,7 @@ impl Plan {
             kernel_budget: within("lanes.kernel-budget", lanes.kernel_budget, 1, 1024)?,
             ports,
             metrics: metrics.map(|metrics| metrics.listen),
+            dpdk: dpdk.unwrap_or_default(),
             app,
         })
     }
@@ -206,13 +210,6 @@ fn port_plan(
     let rules = Rules::new(port.steer.iter().map(super::rules::Rule::meaning).collect())
         .map_err(|error| refuse(at("steer"), error.to_string()))?;
     let shared = port.driver.is_shared();
-    if !shared && !rules.is_empty() {
-        let what = format!(
-            "the driver `{}` gets everything, so there is nothing to steer; remove the rules",
-            port.driver.word()
-        );
-        return Err(refuse(at("steer"), what));
-    }
     let kernel = match port.kernel {
         None if shared => KernelPlan::ReEnter,
         Some(written::Kernel::ReEnter) if shared => KernelPlan::ReEnter,
@@ -260,6 +257,14 @@ fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
             within(&at("fill.frames"), fill.frames, 1, capacity)?;
             within(&at("fill.length"), fill.length, 14, 65536).map(|_| ())
         }
+        Driver::Dpdk(dpdk) => match (&dpdk.device, &dpdk.vdev) {
+            (Some(_), None) | (None, Some(_)) => Ok(()),
+            _ => {
+                let what = "write either `device` (a PCI address) or `vdev` (a virtual device)";
+                Err(refuse(at("").trim_end_matches('.'), what))
+            }
+        },
+        Driver::Memif(memif) => check_memif(memif, at),
         Driver::Ring(written::Ring { capacity, .. }) => {
             ring("capacity", capacity.unwrap_or(1024) as u64)
         }
@@ -271,6 +276,26 @@ fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
         }
         Driver::Pcap(_) => Ok(()),
     }
+}
+
+fn check_memif(memif: &written::Memif, at: impl Fn(&str) -> String) -> Result<(), Error> {
+    let ring = memif.ring.unwrap_or(2048);
+    if !ring.is_power_of_two() || !(64..=16384).contains(&ring) {
+        let what = format!("{ring} is not allowed; write a power of two from 64 to 16384");
+        return Err(refuse(at("ring"), what));
+    }
+    let buffer = memif.buffer.unwrap_or(2048);
+    if !buffer.is_multiple_of(64) || !(128..=65472).contains(&buffer) {
+        let what = format!("{buffer} is not allowed; write a multiple of 64 from 128 to 65472");
+        return Err(refuse(at("buffer"), what));
+    }
+    if memif.secret.as_ref().is_some_and(|secret| secret.len() > 24) {
+        return Err(refuse(at("secret"), "it is too long; write at most 24 bytes"));
+    }
+    if memif.socket.is_empty() || memif.socket == "@" {
+        return Err(refuse(at("socket"), "it has no name; write a path, or `@` and a name"));
+    }
+    Ok(())
 }
 
 /// Checks a TAP as it is written at `path`.

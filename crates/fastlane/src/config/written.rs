@@ -36,6 +36,9 @@ pub struct Configuration {
     /// The Prometheus endpoint. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
+    /// What all `dpdk` ports have alike.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dpdk: Option<DpdkEnvironment>,
     /// The application's own settings; what is allowed here is the application's to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<serde_json::Value>,
@@ -105,7 +108,8 @@ pub enum Idle {
 pub struct Port {
     /// The mechanism: one key, its name.
     pub driver: Driver,
-    /// What is fast; any match is enough, all else stays in Linux. Default: everything is fast.
+    /// What is fast; any match is enough, all else is Linux's. Default: everything is fast. Where
+    /// Linux does not have the device, the lane sorts it out, or the device if it can.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steer: Vec<super::rules::Rule>,
     /// How a packet labelled `Kernel` gets into Linux. Default: `re-enter` where Linux has the
@@ -129,6 +133,10 @@ pub enum Driver {
     Tap(Tap),
     /// Capture files, for tests.
     Pcap(Pcap),
+    /// A network card or virtual function that DPDK drives, or one of DPDK's virtual devices.
+    Dpdk(Dpdk),
+    /// A memif peer: shared memory with another process (Fastlane, DPDK, VPP), without privilege.
+    Memif(Memif),
     /// Plain memory: what is sent is received again. For tests and benchmarks.
     Memory(Memory),
     /// A ring to another port of this application, of another lane for example.
@@ -195,6 +203,87 @@ pub struct AfPacket {
     /// Whether the interface also takes in what is not addressed to it.
     #[serde(default)]
     pub promiscuous: bool,
+}
+
+/// DPDK; exactly one of `device` and `vdev`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Dpdk {
+    /// The PCI address of a card or virtual function, as `0000:04:02.0`, with devargs behind a
+    /// comma if need be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// A virtual device with its devargs, as `net_memif0,role=client,socket=/run/m.sock`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vdev: Option<String>,
+    /// Descriptors in each receive ring. Default: 1024.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_ring: Option<u16>,
+    /// Descriptors in each transmit ring. Default: 1024.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transmit_ring: Option<u16>,
+    /// Whether the device also takes in what is not addressed to it. Default: true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promiscuous: Option<bool>,
+}
+
+/// What all ports of DPDK have alike: its environment abstraction layer is one for a process.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct DpdkEnvironment {
+    /// Where DPDK's memory comes from.
+    pub huge_pages: HugePages,
+    /// MiB of memory without huge pages. Default: as much as the ports need.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_mib: Option<usize>,
+    /// Further arguments of EAL, as on the command line of a DPDK program.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub eal_arguments: Vec<String>,
+}
+
+/// Where DPDK's memory comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum HugePages {
+    /// Huge pages where there are enough, else none.
+    #[default]
+    Auto,
+    /// Huge pages, or the start is refused.
+    Required,
+    /// None: enough for virtual devices; most cards need them.
+    None,
+}
+
+/// A memif peer (protocol version 2.0).
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Memif {
+    /// The Unix socket at which both sides meet: a path, or with `@` in front an abstract name.
+    pub socket: String,
+    /// The server listens at the socket, the client connects to it and brings the memory.
+    pub role: MemifRole,
+    /// The number of the interface at this socket: the same on both sides. Default: 0.
+    #[serde(default)]
+    pub id: u32,
+    /// What both sides know and must agree on, at most 24 bytes. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Descriptors in each ring: a power of two, 64 to 16384. The client decides. Default: 2048.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ring: Option<u32>,
+    /// Bytes in each buffer of the shared memory. The client decides. Default: 2048.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buffer: Option<u32>,
+}
+
+/// Who listens and who connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemifRole {
+    /// Listens at the socket.
+    Server,
+    /// Connects to it, and brings the memory.
+    Client,
 }
 
 /// A TAP device.

@@ -29,7 +29,11 @@ pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Examined, Error> {
             }
             None
         }
-        Driver::Tap(_) | Driver::Memory(_) | Driver::Ring(_) => None,
+        Driver::Tap(_)
+        | Driver::Dpdk(_)
+        | Driver::Memif(_)
+        | Driver::Memory(_)
+        | Driver::Ring(_) => None,
     };
     let facts = interface.map(|interface| {
         let queues = interface.receive_queues;

@@ -1,9 +1,9 @@
 //! TAP devices: as a port, and as the way between a port and Linux.
 
 use fastlane_core::{KernelPath, Queue};
-use fastlane_kernel::tap::{self, Tap, TapSettings};
+use fastlane_kernel::tap::{self, Tap, TapQueue, TapSettings};
 
-use super::Opening;
+use super::{Hardware, Opening};
 use crate::Error;
 use crate::config::plan::{KernelPlan, PortPlan, TapPlan, tap_plan};
 use crate::config::written;
@@ -12,7 +12,7 @@ impl Opening<'_> {
     pub(super) fn open_tap(&mut self, port: &PortPlan, tap: &written::Tap) -> Result<(), Error> {
         let path = format!("ports.{}.driver.tap", port.name);
         let tap = tap_plan(&path, tap.clone())?;
-        let Tap { name, queues, .. } = make_tap(port, &tap, port.lanes.len())?;
+        let Tap { name, queues, .. } = make_tap(port, &tap, Hardware::default(), port.lanes.len())?;
         for (lane, queue) in port.lanes.iter().zip(queues) {
             self.add(*lane, port, Box::new(queue.with_port(port.id)));
         }
@@ -20,14 +20,17 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// The kernel peer of a port whose device Linux does not have, if the plan wants one.
+    /// The kernel peer of a port whose device Linux does not have, if the plan wants one. It has the
+    /// device's address and MTU unless others are written.
     pub(super) fn open_kernel_tap(&mut self, port: &PortPlan) -> Result<(), Error> {
         let KernelPlan::Tap(tap) = &port.kernel else { return Ok(()) };
         let number = usize::from(port.id.0);
         // Only lanes that can pass on what Linux sends: it spreads its flows over all queues.
         let has_port = |lane: &usize| !self.lanes[*lane].queues[number].is_empty();
         let lanes: Vec<usize> = port.lanes.iter().copied().filter(has_port).collect();
-        let Tap { name, queues, .. } = make_tap(port, tap, lanes.len())?;
+        let Tap { name, queues, .. } = make_tap(port, tap, self.hardware[number], lanes.len())?;
+        let carrier = queues.first().map(TapQueue::carrier).transpose();
+        self.peers[number] = carrier.map_err(|error| Error::port(&port.name, error))?;
         for (lane, queue) in lanes.into_iter().zip(queues) {
             let queue: Box<dyn Queue> = Box::new(queue.with_port(port.id));
             self.lanes[lane].kernel[number] = Some(KernelPath { queue, receives: true });
@@ -37,11 +40,16 @@ impl Opening<'_> {
     }
 }
 
-fn make_tap(port: &PortPlan, tap: &TapPlan, queues: usize) -> Result<Tap, Error> {
+fn make_tap(
+    port: &PortPlan,
+    tap: &TapPlan,
+    hardware: Hardware,
+    queues: usize,
+) -> Result<Tap, Error> {
     let settings = TapSettings {
         name: tap.name.clone(),
-        mac: tap.mac.map(|mac| mac.0),
-        mtu: tap.mtu,
+        mac: tap.mac.map(|mac| mac.0).or(hardware.mac),
+        mtu: tap.mtu.or(hardware.mtu),
         queues,
         up: true,
         quiet: false,

@@ -41,13 +41,13 @@ impl TapQueue {
         Self { redirect, losses: None, ..self }
     }
 
-    /// Sets the carrier of the TAP device: the link state of the port that it stands for.
+    /// The carrier of the TAP device, for another thread than the queue's.
     ///
     /// # Errors
-    /// The kernel's answer; `NotConnected` when the queue is closed.
-    pub fn set_carrier(&self, carrier: bool) -> io::Result<()> {
+    /// `NotConnected` when the queue is closed; the kernel's answer.
+    pub fn carrier(&self) -> io::Result<Carrier> {
         let file = self.file.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        crate::ffi::tun_set_carrier(file.as_fd(), carrier)
+        Ok(Carrier(file.try_clone()?))
     }
 
     /// Receives one packet into a frame; the frame comes back when there is none to be had.
@@ -86,6 +86,20 @@ impl TapQueue {
             Err(Errno::INTR) => Step::Again,
             Err(_) => Step::Nothing, // most often AGAIN: nothing has arrived
         }
+    }
+}
+
+/// The carrier of a TAP device. The device lives at least as long.
+#[derive(Debug)]
+pub struct Carrier(OwnedFd);
+
+impl Carrier {
+    /// Sets it: the link state of the port that the device stands for.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub fn set(&self, on: bool) -> io::Result<()> {
+        crate::ffi::tun_set_carrier(self.0.as_fd(), on)
     }
 }
 

@@ -1,0 +1,37 @@
+//! The links of ports whose devices Linux does not have: their state is that of the TAP devices
+//! that stand for them in Linux.
+
+use fastlane_kernel::tap::Carrier;
+
+/// The link of one port.
+pub(super) struct Link {
+    port: String,
+    device: Box<dyn State>,
+    peer: Option<Carrier>,
+    /// What was said last.
+    up: Option<bool>,
+}
+
+/// Whoever knows whether a link is up.
+pub(super) trait State {
+    /// Whether packets can come and go.
+    fn is_up(&self) -> bool;
+}
+
+impl Link {
+    /// Of the port with this name; `peer` follows it.
+    pub(super) fn new(port: &str, device: Box<dyn State>, peer: Option<Carrier>) -> Self {
+        Self { port: port.to_owned(), device, peer, up: None }
+    }
+
+    /// Looks at the device, and passes on what has changed.
+    pub(super) fn follow(&mut self) {
+        let up = self.device.is_up();
+        if self.up.replace(up) == Some(up) {
+            return;
+        }
+        tracing::info!("port `{}`: link {}", self.port, if up { "up" } else { "down" });
+        let Some(Err(error)) = self.peer.as_ref().map(|peer| peer.set(up)) else { return };
+        tracing::warn!("port `{}`: its TAP in Linux does not follow the link: {error}", self.port);
+    }
+}
