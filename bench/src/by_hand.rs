@@ -61,7 +61,7 @@ pub struct ByHand {
     /// The thread that moves the packets.
     pub thread: u64,
     counter: Counter,
-    _eal: Eal,
+    eal: Eal,
 }
 
 impl ByHand {
@@ -77,7 +77,17 @@ impl ByHand {
         arguments.extend(more.split_whitespace().map(str::to_owned));
         let program = Program::start("the loop by hand", &compiled.0, arguments)?;
         let thread = u64::from(program.id());
-        Ok(Self { program, thread, counter, _eal: eal })
+        Ok(Self { program, thread, counter, eal })
+    }
+
+    /// Waits until it runs; the process, the thread that moves the packets, and what must live as
+    /// long.
+    ///
+    /// # Errors
+    /// When it ends.
+    pub fn process(mut self) -> Result<(Program, u64, Eal)> {
+        self.program.wait_for("its loop", |program| program.has_said("ready").then_some(()))?;
+        Ok((self.program, self.thread, self.eal))
     }
 
     /// Waits until it moves packets, then stops it until its first slice.

@@ -7,6 +7,7 @@
 
 pub mod application;
 pub mod by_hand;
+pub mod c_app;
 pub mod dpdk;
 pub mod eal;
 pub mod echo;
@@ -14,6 +15,7 @@ mod ffi;
 pub mod idle;
 pub mod instructions;
 pub mod markdown;
+pub mod memif;
 pub mod memory;
 pub mod plot;
 pub mod report;

@@ -13,7 +13,7 @@ use fastlane_bench::idle::{self, LOADS, POLICIES};
 use fastlane_bench::report::{Comparison, IdleLine, Kind, Report, RoundTrip, Spread};
 use fastlane_bench::slices::Effort;
 use fastlane_bench::veth::in_namespace;
-use fastlane_bench::{Result, application, dpdk, markdown, memory, round_trip};
+use fastlane_bench::{Result, application, c_app, dpdk, markdown, memory, round_trip};
 
 /// Measure what the framework costs against the same work written by hand.
 ///
@@ -41,6 +41,8 @@ struct Arguments {
 enum What {
     /// The whole loop on a memory port, against plain C on {pointer, length}.
     Memory,
+    /// The macswap in C against the one in Rust, on a memory port.
+    InC,
     /// DPDK on net_ring and net_null, against testpmd and a loop written by hand.
     Dpdk,
     /// AF_XDP on veth, against a loop written by hand on the same rings.
@@ -65,6 +67,7 @@ impl What {
 const ROUNDS: usize = 5;
 /// Goals: see the README.
 const MEMORY_BOUND: f64 = 2.0;
+const C_BOUND: f64 = 1.03;
 const AF_XDP_BOUND: f64 = 1.05;
 const DPDK_BOUND: f64 = 1.5;
 
@@ -91,6 +94,9 @@ fn run(arguments: &Arguments, effort: Effort) -> Result<()> {
     let mut report = Report::begin(effort);
     if what.includes(What::Memory) {
         report.comparisons.extend(memory_port(effort)?);
+    }
+    if what.includes(What::InC) {
+        report.comparisons.push(in_c(effort)?);
     }
     if what.includes(What::Dpdk) {
         dpdk_devices(&mut report, effort)?;
@@ -130,6 +136,15 @@ fn memory_port(effort: Effort) -> Result<Vec<Comparison>> {
         Comparison::new(names, pairs, Kind::Difference, bound)
     };
     Ok(bursts.into_iter().zip(results).map(comparison).collect())
+}
+
+fn in_c(effort: Effort) -> Result<Comparison> {
+    let compiled = c_app::Compiled::new()?;
+    let pairs = c_app::compare(&compiled, &c_app::memory(), 32, effort, |number| {
+        eprintln!("in C and in Rust: pair {} of {}", number + 1, effort.pairs);
+    })?;
+    let names = ["macswap in memory, burst 32", "in C", "in Rust"].map(str::to_owned);
+    Ok(Comparison::new(names, pairs, Kind::Ratio, Some(C_BOUND)))
 }
 
 fn dpdk_devices(report: &mut Report, effort: Effort) -> Result<()> {

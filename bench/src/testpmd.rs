@@ -50,6 +50,12 @@ impl Testpmd {
         Ok(Self { program, thread, eal })
     }
 
+    /// The process, the thread that moves the packets, and what must live as long.
+    #[must_use]
+    pub fn process(self) -> (Program, u64, Eal) {
+        (self.program, self.thread, self.eal)
+    }
+
     /// Waits until it moves packets, then stops it until its first slice.
     ///
     /// # Errors

@@ -1,0 +1,183 @@
+//! The memory of a memif client with a ring in each direction, written without our driver: it
+//! measures what others cost, so it does as little as it can. Nothing is copied; a frame is a
+//! number that is written into a buffer and read out of another.
+#![allow(unsafe_code, reason = "memory that another process reads and writes")]
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use fastlane_table::SharedMemory;
+
+use super::messages::{self, Connection, Place};
+use crate::Result;
+
+/// The logarithm of the number of places in each ring, as it is by default everywhere.
+pub const LOG2_PLACES: u8 = 10;
+/// Places in each ring.
+pub const PLACES: u16 = 1 << LOG2_PLACES;
+/// Bytes in a buffer, as by default everywhere.
+pub const BUFFER: usize = 2048;
+/// Bytes from the start of a ring to its descriptors, and in one of them.
+const DESCRIPTORS: usize = 128;
+const DESCRIPTOR: usize = 16;
+/// Where things are in a ring (`memif_ring_t`) and in a descriptor (`memif_desc_t`).
+const FLAGS: usize = 4;
+const HEAD: usize = 6;
+const TAIL: usize = 64;
+const LENGTH: usize = 4;
+const OFFSET: usize = 8;
+const COOKIE: u32 = 0x03e3_1f20;
+/// In `flags` of a ring: who takes from it wants no interrupts.
+const NO_INTERRUPTS: u16 = 1;
+/// Where the number of a frame stands in it: after the Ethernet header, where it is aligned.
+const NUMBER: usize = 16;
+/// The number of a frame that did not come back as it was.
+pub const DAMAGED: u64 = u64::MAX;
+/// The rings by their place in memory.
+const TO_SERVER: usize = 0;
+const TO_CLIENT: usize = 1;
+
+/// Both rings, and the connection. Places are counted round, as memif does.
+pub struct Rings {
+    memory: SharedMemory,
+    connection: Connection,
+    length: u32,
+    written: u16,
+    /// How far the server had read and returned when it was looked at last.
+    read: u16,
+    returned: u16,
+    taken: u16,
+}
+
+impl Rings {
+    /// Connects to the server at `path`, for frames of `length` bytes.
+    ///
+    /// # Errors
+    /// When there is no server, or it refuses.
+    pub fn connect(path: &Path, length: usize) -> Result<Self> {
+        assert!((NUMBER + 8..=BUFFER).contains(&length));
+        let memory = SharedMemory::create("bench-memif", buffer(TO_CLIENT + 1, 0))?;
+        for (ring, bytes) in [(TO_SERVER, length), (TO_CLIENT, BUFFER)] {
+            word(&memory, start(ring)).store(COOKIE, Ordering::Relaxed);
+            for place in 0..PLACES {
+                let (at, buffer) = (descriptor(ring, place), buffer(ring, place));
+                word(&memory, at + LENGTH).store(bytes as u32, Ordering::Relaxed);
+                word(&memory, at + OFFSET).store(buffer as u32, Ordering::Relaxed);
+                // The addresses and the type of a frame, as its first four words.
+                let header = crate::memory::frame(NUMBER);
+                for (number, bytes) in header.chunks_exact(4).enumerate() {
+                    let value = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+                    word(&memory, buffer + 4 * number).store(value, Ordering::Relaxed);
+                }
+            }
+        }
+        // All buffers of the way back are the server's.
+        short(&memory, start(TO_CLIENT) + HEAD).store(PLACES, Ordering::Relaxed);
+        short(&memory, start(TO_CLIENT) + FLAGS).store(NO_INTERRUPTS, Ordering::Relaxed);
+        let place = |ring| Place { offset: start(ring) as u32, log2_size: LOG2_PLACES };
+        let places = [place(TO_SERVER), place(TO_CLIENT)];
+        let connection = messages::open(path, 0, memory.as_fd(), memory.len(), places)?;
+        Ok(Self {
+            memory,
+            connection,
+            length: length as u32,
+            written: 0,
+            read: 0,
+            returned: 0,
+            taken: 0,
+        })
+    }
+
+    /// Writes frame `number`, which leaves with [`send`](Self::send); false when there is no place.
+    #[inline]
+    pub fn write(&mut self, number: u64) -> bool {
+        if self.written.wrapping_sub(self.read) >= PLACES {
+            self.read = short(&self.memory, start(TO_SERVER) + TAIL).load(Ordering::Acquire);
+            if self.written.wrapping_sub(self.read) >= PLACES {
+                return false;
+            }
+        }
+        let place = self.written % PLACES;
+        long(&self.memory, buffer(TO_SERVER, place) + NUMBER).store(number, Ordering::Relaxed);
+        self.written = self.written.wrapping_add(1);
+        true
+    }
+
+    /// Hands over what was written, and wakes the server if it asks for that.
+    #[inline]
+    pub fn send(&mut self) {
+        short(&self.memory, start(TO_SERVER) + HEAD).store(self.written, Ordering::Release);
+        // Either it sees the frames before it sleeps, or this sees that it wants to be woken.
+        fence(Ordering::SeqCst);
+        let flags = short(&self.memory, start(TO_SERVER) + FLAGS).load(Ordering::Relaxed);
+        if flags & NO_INTERRUPTS == 0 {
+            // It fails only when the server has been told very often already.
+            let _ = rustix::io::write(&self.connection.bell, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// The number of the next frame that has come back, if any, or [`DAMAGED`] for one of another
+    /// length; its buffer is the server's again after [`give_back`](Self::give_back).
+    #[inline]
+    pub fn take(&mut self) -> Option<u64> {
+        if self.taken == self.returned {
+            self.returned = short(&self.memory, start(TO_CLIENT) + TAIL).load(Ordering::Acquire);
+            if self.taken == self.returned {
+                return None;
+            }
+        }
+        let place = self.taken % PLACES;
+        let number = long(&self.memory, buffer(TO_CLIENT, place) + NUMBER).load(Ordering::Relaxed);
+        let length = word(&self.memory, descriptor(TO_CLIENT, place) + LENGTH);
+        let whole = length.load(Ordering::Relaxed) == self.length;
+        length.store(BUFFER as u32, Ordering::Relaxed);
+        self.taken = self.taken.wrapping_add(1);
+        Some(if whole { number } else { DAMAGED })
+    }
+
+    /// Lets the server have the buffers of what was taken.
+    #[inline]
+    pub fn give_back(&mut self) {
+        let head = self.taken.wrapping_add(PLACES);
+        short(&self.memory, start(TO_CLIENT) + HEAD).store(head, Ordering::Release);
+    }
+}
+
+/// Where a ring begins.
+const fn start(ring: usize) -> usize {
+    ring * (DESCRIPTORS + PLACES as usize * DESCRIPTOR)
+}
+
+const fn descriptor(ring: usize, place: u16) -> usize {
+    start(ring) + DESCRIPTORS + place as usize * DESCRIPTOR
+}
+
+/// Where a buffer begins: those of each ring lie after both rings, each at a multiple of its size.
+const fn buffer(ring: usize, place: u16) -> usize {
+    let rings = start(2).next_multiple_of(BUFFER);
+    rings + (ring * PLACES as usize + place as usize) * BUFFER
+}
+
+fn short(memory: &SharedMemory, offset: usize) -> &AtomicU16 {
+    // SAFETY: see `at`; 2 bytes are aligned, for all offsets of such fields are even.
+    unsafe { AtomicU16::from_ptr(at(memory, offset, 2).cast()) }
+}
+
+fn word(memory: &SharedMemory, offset: usize) -> &AtomicU32 {
+    // SAFETY: see `at`.
+    unsafe { AtomicU32::from_ptr(at(memory, offset, 4).cast()) }
+}
+
+fn long(memory: &SharedMemory, offset: usize) -> &AtomicU64 {
+    // SAFETY: see `at`.
+    unsafe { AtomicU64::from_ptr(at(memory, offset, 8).cast()) }
+}
+
+/// A field of `size` bytes, inside the memory and aligned to its size. It lives as long as the
+/// memory, and is read and written here by atomic operations only; what the other process does to
+/// it can change numbers, nothing else.
+fn at(memory: &SharedMemory, offset: usize, size: usize) -> *mut u8 {
+    debug_assert!(offset.is_multiple_of(size) && offset + size <= memory.len());
+    memory.start().as_ptr().wrapping_add(offset)
+}

@@ -1,0 +1,180 @@
+//! What the instrument sends: as much as comes back, or so many frames a second.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::rings::{DAMAGED, Rings};
+use crate::Result;
+
+/// Frames written before they are handed over, when as many as possible are sent.
+const BATCH: u64 = 32;
+/// What is not back after this long is lost.
+const LOST: Duration = Duration::from_millis(500);
+/// How often the clock is read, in batches.
+const CLOCK: u32 = 16;
+
+/// A client that sends numbered frames and knows what has come back.
+pub struct Client {
+    rings: Rings,
+    start: Instant,
+    sent: u64,
+    received: u64,
+}
+
+/// How long frames were on their way.
+#[derive(Clone, Debug, Default)]
+pub struct Trips {
+    /// Nanoseconds of each frame, in the order of return.
+    pub times: Vec<u32>,
+    /// Frames sent.
+    pub sent: u64,
+}
+
+impl Trips {
+    /// The time that the part `at` of the frames did not exceed, in microseconds.
+    #[must_use]
+    pub fn quantile(&mut self, at: f64) -> f64 {
+        if self.times.is_empty() {
+            return f64::NAN;
+        }
+        let place = (at * (self.times.len() - 1) as f64).round() as usize;
+        f64::from(*self.times.select_nth_unstable(place).1) / 1000.0
+    }
+}
+
+impl Client {
+    /// Connects to a server, for frames of `length` bytes.
+    ///
+    /// # Errors
+    /// When there is none, or it refuses.
+    pub fn connect(path: &Path, length: usize) -> Result<Self> {
+        let rings = Rings::connect(path, length)?;
+        Ok(Self { rings, start: Instant::now(), sent: 0, received: 0 })
+    }
+
+    /// Sends one frame, and waits for it; `None` when it does not come within `patience`.
+    pub fn trip(&mut self, patience: Duration) -> Option<Duration> {
+        let start = Instant::now();
+        if self.rings.write(self.sent) {
+            self.sent += 1;
+            self.rings.send();
+        }
+        while start.elapsed() < patience {
+            while self.rings.take().is_some() {
+                self.received += 1;
+            }
+            self.rings.give_back();
+            if self.received == self.sent {
+                return Some(start.elapsed());
+            }
+        }
+        None
+    }
+
+    /// Keeps `window` frames on their way for `length`, then waits until all are back; returns how
+    /// many were.
+    ///
+    /// # Errors
+    /// When one is lost, or they come back in another order.
+    pub fn closed(&mut self, window: u64, length: Duration) -> Result<u64> {
+        let before = self.received;
+        let end = Instant::now() + length;
+        let mut looks = 0_u32;
+        loop {
+            self.take_numbered()?;
+            let open = window - (self.sent - self.received);
+            if open >= BATCH {
+                for _ in 0..open {
+                    if !self.rings.write(self.sent) {
+                        break;
+                    }
+                    self.sent += 1;
+                }
+                self.rings.send();
+            }
+            looks += 1;
+            if looks.is_multiple_of(CLOCK) && Instant::now() >= end {
+                break;
+            }
+        }
+        self.drain(Self::take_numbered)?;
+        Ok(self.received - before)
+    }
+
+    /// Sends `rate` frames a second for `length`, each when it is due, and waits until all are back.
+    ///
+    /// # Errors
+    /// When one is lost.
+    pub fn paced(&mut self, rate: f64, length: Duration) -> Result<Trips> {
+        let mut trips = Trips::default();
+        trips.times.reserve((rate * length.as_secs_f64()) as usize + 1024);
+        let (begin, first) = (self.now(), self.sent);
+        let (end, gap) = (begin + length.as_nanos() as u64, 1e9 / rate);
+        loop {
+            let now = self.now();
+            let due = ((now - begin) as f64 / gap) as u64 + 1;
+            if now >= end {
+                break;
+            }
+            if self.sent - first < due && self.rings.write(now) {
+                self.sent += 1;
+                self.rings.send();
+            }
+            self.take_timed(&mut trips.times)?;
+        }
+        self.drain(|client| client.take_timed(&mut trips.times))?;
+        trips.sent = self.sent - first;
+        Ok(trips)
+    }
+
+    /// Nanoseconds since the client was made.
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    fn take_numbered(&mut self) -> Result<()> {
+        let before = self.received;
+        while let Some(number) = self.rings.take() {
+            if number != self.received {
+                return Err(format!("frame {number} came back instead of {}", self.received).into());
+            }
+            self.received += 1;
+        }
+        if self.received > before {
+            self.rings.give_back();
+        }
+        Ok(())
+    }
+
+    fn take_timed(&mut self, times: &mut Vec<u32>) -> Result<()> {
+        let before = self.received;
+        while let Some(sent) = self.rings.take() {
+            if sent == DAMAGED {
+                return Err("a frame of another length came back".into());
+            }
+            let time = self.now().saturating_sub(sent);
+            times.push(u32::try_from(time).unwrap_or(u32::MAX));
+            self.received += 1;
+        }
+        if self.received > before {
+            self.rings.give_back();
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, mut take: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
+        let mut patience = Instant::now() + LOST;
+        while self.received < self.sent {
+            let before = self.received;
+            take(self)?;
+            if self.received > before {
+                patience = Instant::now() + LOST;
+            } else if Instant::now() > patience {
+                return Err(
+                    format!("{} frames did not come back", self.sent - self.received).into()
+                );
+            }
+        }
+        Ok(())
+    }
+}
