@@ -5,17 +5,18 @@
 static void macswap(struct fl_packet *packets, size_t count, struct fl_turn *turn, void *state)
 {
     (void)turn, (void)state;
-    for (size_t i = 0; i < count; i++) {
-        uint8_t *destination = fl_at(&packets[i], 0, 14), *source, kept[6];
-        if (!destination) {
-            packets[i].verdict = FL_DROP; /* a runt */
+    for (struct fl_packet *packet = packets; packet < packets + count; packet++) {
+        uint8_t *destination = packet->data, *source = destination + 6;
+        uint32_t first; /* of the destination; with `last` it fits registers, as an array does not */
+        uint16_t last;
+        if (packet->length < 14) {
+            packet->verdict = FL_DROP; /* a runt */
             continue;
         }
-        source = destination + sizeof kept;
-        memcpy(kept, destination, sizeof kept);
-        memcpy(destination, source, sizeof kept);
-        memcpy(source, kept, sizeof kept);
-        packets[i].verdict = FL_REFLECT;
+        memcpy(&first, destination, 4), memcpy(&last, destination + 4, 2);
+        memcpy(destination, source, 6);
+        memcpy(source, &first, 4), memcpy(source + 4, &last, 2);
+        packet->verdict = FL_REFLECT;
     }
 }
 
