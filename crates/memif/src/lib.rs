@@ -1,0 +1,32 @@
+//! Native memif: a port between two processes, in memory that they share.
+//!
+//! The protocol is memif 2.0, which DPDK and VPP speak too: [`open`] makes a server or a client of
+//! it, neither of which needs a privilege. A thread of the port's listens or connects, shakes hands
+//! and maps the memory; each lane's [`MemifQueue`] gets its rings from there when a peer comes and
+//! lets go of them when it goes, so that nothing is unmapped that a lane may touch.
+//!
+//! The peer is not trusted. Frames are copied into the lane's pool before anyone looks at them, and
+//! a descriptor is copied before it is checked; what does not fit is dropped and counted, and a
+//! peer whose rings cannot be is disconnected. It may be killed at any instruction.
+
+mod channel;
+mod client;
+mod connection;
+mod control;
+mod error;
+mod handshake;
+mod link;
+mod live;
+mod message;
+mod queue;
+mod receiver;
+mod region;
+mod ring;
+mod server;
+mod settings;
+mod transmitter;
+
+pub use error::Error;
+pub use link::{Link, State, open};
+pub use queue::MemifQueue;
+pub use settings::{Address, MemifSettings, Role};
