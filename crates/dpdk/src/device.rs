@@ -126,8 +126,7 @@ impl Device {
         port.queues = queues;
         let facts = environment.with(|plugin| plugin.facts(number)).map_err(refused)?;
         port.before = environment.with(|plugin| plugin.losses(number));
-        let steering =
-            environment.with(|plugin| steering::give(plugin, number, queues, rules));
+        let steering = environment.with(|plugin| steering::give(plugin, number, queues, rules));
         let given = vec![false; memories.len()];
         let mtu = facts.mtu;
         Ok(Self { port: Arc::new(port), facts, settings: plain, steering, mtu, given })
@@ -156,8 +155,8 @@ impl Device {
             memory: &memory.shared.memory,
         };
         let raw = RawQueue::new(self.port.environment.plugin(), &parts);
-        let raw = raw
-            .map_err(|reason| Error::Refused { device: self.port.name.clone(), reason })?;
+        let raw =
+            raw.map_err(|reason| Error::Refused { device: self.port.name.clone(), reason })?;
         let interrupt = if self.settings.interrupts != 0 { raw.interrupt() } else { None };
         // The losses of the device are told once: by its first queue.
         Ok(Some(DpdkQueue::new(raw, memory, &self.port, number == 0, interrupt)))
@@ -245,11 +244,7 @@ impl Link {
 }
 
 /// How many queues, once the device is found to have them and the frames to be long enough.
-fn fit(
-    settings: &DeviceSettings,
-    facts: &Facts,
-    memories: &[LaneMemory],
-) -> Result<u16, Error> {
+fn fit(settings: &DeviceSettings, facts: &Facts, memories: &[LaneMemory]) -> Result<u16, Error> {
     let unfit = |reason: String, remedy: String| Error::Unfit {
         device: settings.device.clone(),
         reason,

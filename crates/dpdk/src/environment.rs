@@ -175,11 +175,10 @@ fn begin(
         }
     };
     let thread = std::thread::Builder::new().name("dpdk".to_owned()).spawn(run);
-    let failed = |reason: String, remedy: &str| Error::Environment {
-        reason,
-        remedy: remedy.to_owned(),
-    };
-    let thread = thread.map_err(|error| failed(format!("no thread for it: {error}"), "try again"))?;
+    let failed =
+        |reason: String, remedy: &str| Error::Environment { reason, remedy: remedy.to_owned() };
+    let thread =
+        thread.map_err(|error| failed(format!("no thread for it: {error}"), "try again"))?;
     match started.recv() {
         Ok(Ok(())) => Ok(thread),
         Ok(Err((reason, arguments))) => Err(failed(

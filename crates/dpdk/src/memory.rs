@@ -54,8 +54,8 @@ impl LaneMemory {
         let cache = CACHE.min(frames * 2 / 3) as u32;
         let count = u32::try_from(frames).map_err(|_| failed("too many".to_owned()))?;
         let length = u32::try_from(room).map_err(|_| failed("too long".to_owned()))?;
-        let made = environment
-            .with(|plugin| plugin.create_memory(&name, count, cache, length, socket));
+        let made =
+            environment.with(|plugin| plugin.create_memory(&name, count, cache, length, socket));
         let memory = made.map_err(failed)?;
         let Some(home) = pool.admit(frames) else {
             environment.with(|plugin| plugin.free_memory(&memory));

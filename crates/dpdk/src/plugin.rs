@@ -11,10 +11,10 @@ use std::sync::OnceLock;
 
 use fastlane_core::{Burst, Home, Packet, PortId};
 
+use table::{ErrorText, MemoryHandle, QueueHandle};
 pub(crate) use table::{
     Facts, FlatRule, Losses, Outcome, QueueLosses, Settings, Table, fields, token_base,
 };
-use table::{ErrorText, MemoryHandle, QueueHandle};
 
 use crate::Error;
 
@@ -250,10 +250,8 @@ impl Plugin {
     pub(crate) fn steer(self, port: u16, queues: u16, rules: &[FlatRule]) -> Result<(), String> {
         let count = rules.len() as u32;
         // SAFETY: as many rules as said; DPDK checks the number.
-        checked(|error| unsafe {
-            (self.table.steer)(port, queues, rules.as_ptr(), count, error)
-        })
-        .map(drop)
+        checked(|error| unsafe { (self.table.steer)(port, queues, rules.as_ptr(), count, error) })
+            .map(drop)
     }
 
     /// Stops and removes a device of which so many queues run.
@@ -263,12 +261,7 @@ impl Plugin {
     }
 
     /// Two ports joined by rings of `size` packets.
-    pub(crate) fn ring_pair(
-        self,
-        name: &str,
-        queues: u16,
-        size: u32,
-    ) -> Result<[u16; 2], String> {
+    pub(crate) fn ring_pair(self, name: &str, queues: u16, size: u32) -> Result<[u16; 2], String> {
         let name = c_string(name)?;
         let mut ports = [0; 2];
         // SAFETY: a C string, and a place for the result.
@@ -358,9 +351,7 @@ impl RawQueue {
         let count = packets.len() as u32;
         // SAFETY: the packets are ours; those of this queue's home hold mbufs, and others are left
         // alone. Of those that are taken the plugin leaves what `Custody::take_frame` would.
-        unsafe {
-            (self.plugin.table.transmit)(self.handle.as_ptr(), packets.as_mut_ptr(), count)
-        }
+        unsafe { (self.plugin.table.transmit)(self.handle.as_ptr(), packets.as_mut_ptr(), count) }
     }
 
     pub(crate) fn losses(&self) -> QueueLosses {

@@ -237,10 +237,8 @@ impl Interrupt {
         if !self.counts {
             return;
         }
-        let mut polled = [rustix::event::PollFd::new(
-            &self.descriptor,
-            rustix::event::PollFlags::IN,
-        )];
+        let mut polled =
+            [rustix::event::PollFd::new(&self.descriptor, rustix::event::PollFlags::IN)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         if rustix::event::poll(&mut polled, Some(&now)) == Ok(1) {
             let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);

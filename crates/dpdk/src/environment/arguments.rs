@@ -1,7 +1,7 @@
 //! The arguments that EAL gets.
 
-use super::pages;
 use super::EnvironmentSettings;
+use super::pages;
 use crate::Error;
 
 /// MiB that DPDK itself needs besides the frames, for its drivers' rings and tables.
@@ -78,7 +78,8 @@ mod tests {
     fn what_is_given_wins_and_devices_are_the_only_ones_touched() {
         let pci = vec!["0000:04:02.0".to_owned()];
         let own = ["-m", "512", "--file-prefix=mine"].map(str::to_owned).to_vec();
-        let (arguments, _) = of(&EnvironmentSettings { pci, arguments: own, ..settings() }).unwrap();
+        let (arguments, _) =
+            of(&EnvironmentSettings { pci, arguments: own, ..settings() }).unwrap();
         let with = |start: &str| arguments.iter().filter(|a| a.starts_with(start)).count();
         assert_eq!((with("-m"), with("--file-prefix"), with("--no-pci")), (1, 1, 0));
         assert!(arguments.contains(&"--allow=0000:04:02.0".to_owned()));

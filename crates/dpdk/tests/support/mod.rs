@@ -21,9 +21,13 @@ pub const ROOM: usize = 2048;
 
 /// DPDK, started by the first test that asks; `None` after a skip.
 pub fn environment() -> Option<Arc<Environment>> {
+    environment_with(HugePages::No)
+}
+
+/// The same with pages of a kind, if it does not run yet.
+pub fn environment_with(huge_pages: HugePages) -> Option<Arc<Environment>> {
     static STARTED: OnceLock<Option<Arc<Environment>>> = OnceLock::new();
     let start = || {
-        let huge_pages = HugePages::No;
         let settings = EnvironmentSettings { huge_pages, memory: MEMORY, ..Default::default() };
         match Environment::start(&settings) {
             Ok(environment) => Some(environment),
@@ -66,8 +70,7 @@ pub fn open(
     lanes: &[(Pool, LaneMemory)],
     queues: usize,
 ) -> Device {
-    let memories: Vec<_> =
-        (0..queues).map(|queue| lanes[queue % lanes.len()].1.clone()).collect();
+    let memories: Vec<_> = (0..queues).map(|queue| lanes[queue % lanes.len()].1.clone()).collect();
     Device::open(environment, settings, &memories, &Rules::default())
         .unwrap_or_else(|error| panic!("{error}"))
 }
@@ -84,7 +87,11 @@ pub fn queues(device: &mut Device) -> Vec<DpdkQueue> {
 pub fn wait_for_link(device: &Device, up: bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while device.link_up() != up {
-        assert!(Instant::now() < end, "the link does not become {}", if up { "up" } else { "down" });
+        assert!(
+            Instant::now() < end,
+            "the link does not become {}",
+            if up { "up" } else { "down" }
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
 }
