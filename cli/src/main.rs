@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod bench;
+mod capture;
 mod check;
 mod doctor;
 mod top;
@@ -21,12 +23,14 @@ struct Arguments {
 
 const AFTER_HELP: &str = "\
 Exit codes:
-  0  done (for `top` also: the application has ended)
+  0  done (for `top` and `capture` also: the application has ended)
   1  it did not work, the configuration is wrong, or `doctor` found a problem
   2  the command line is wrong";
 
 #[derive(Subcommand)]
 enum Command {
+    Bench(bench::Arguments),
+    Capture(capture::Arguments),
     Check(check::Arguments),
     Doctor(doctor::Arguments),
     Top(top::Arguments),
@@ -34,6 +38,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Capture(arguments) => capture::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),

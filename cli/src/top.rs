@@ -46,11 +46,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
-    let path = path_of(&arguments.application);
-    let client = session::connect(&path).map_err(|error| {
-        let hint = matches!(error, SessionError::Absent { .. }).then(|| running(&path));
-        Error::Failed(format!("{error}{}", hint.flatten().unwrap_or_default()))
-    })?;
+    let client = attach(&arguments.application)?;
     let interval = arguments.interval;
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     let plain = arguments.plain || arguments.once || !terminal;
@@ -70,6 +66,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
         eprintln!("fastlane: {} (process {}) has ended", application.name, application.pid);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Attaches to an application by its name, or by the path of its session.
+pub(crate) fn attach(application: &str) -> Result<Client, Error> {
+    let path = path_of(application);
+    session::connect(&path).map_err(|error| {
+        let hint = matches!(error, SessionError::Absent { .. }).then(|| running(&path));
+        Error::Failed(format!("{error}{}", hint.flatten().unwrap_or_default()))
+    })
 }
 
 fn path_of(application: &str) -> PathBuf {

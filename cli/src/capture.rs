@@ -1,0 +1,262 @@
+//! `fastlane capture`: copies of a running application's packets.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use fastlane::capture::{Copies, Damaged, Label, Request};
+use fastlane::session::Client;
+
+use crate::Error;
+
+mod filter;
+mod output;
+
+use output::Output;
+
+/// How long to rest when nothing was captured.
+const REST: Duration = Duration::from_millis(1);
+/// How long the lanes may take to begin: one that sleeps wakes ten times a second.
+const START: Duration = Duration::from_secs(2);
+
+/// Copies packets of a running application to a pcapng file or to standard output.
+///
+/// A packet is copied where it arrives at the application, as it was then and with the verdict that
+/// the application has given it, and once more where it leaves, with what became of it. Each port is
+/// an interface of the capture; lane and verdict are comments of the packets. Packets that steering
+/// leaves to Linux are not the application's, and are not seen here.
+///
+/// The lanes never wait: what finds no room is not captured, and counted. Filters are applied before
+/// anything is copied. Only the user who runs the application, and root, may look.
+///
+/// Live: `fastlane capture NAME | tshark -r -`, or `| wireshark -k -i -`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// The name of the application, or the path of its session socket (anything with a `/`)
+    #[arg(value_name = "NAME|PATH")]
+    application: String,
+    /// Where to write the capture; `-` is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    write: PathBuf,
+    /// Only packets of this port; may be given several times
+    #[arg(long = "port", value_name = "PORT")]
+    ports: Vec<String>,
+    /// Only packets of this lane; may be given several times
+    #[arg(long = "lane", value_name = "LANE")]
+    lanes: Vec<usize>,
+    /// Only packets that arrive, or only packets that leave
+    #[arg(long, value_name = "DIRECTION")]
+    direction: Option<Direction>,
+    /// Only packets with this verdict; may be given several times
+    #[arg(long = "verdict", value_name = "VERDICT")]
+    verdicts: Vec<Verdict>,
+    /// Only each Nth packet, in each lane, of those that the filter accepts
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    sample: u64,
+    /// At most so many bytes of each packet
+    #[arg(short = 's', long, value_name = "BYTES", default_value_t = 1 << 18,
+        value_parser = clap::value_parser!(u32).range(1..=1 << 18))]
+    snaplen: u32,
+    /// End after so many packets
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after so many seconds
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Room for packets on their way here, in MiB for each lane: a power of two up to 256
+    #[arg(short = 'B', long, value_name = "MIB", default_value_t = 8, value_parser = buffer)]
+    buffer: usize,
+    /// Only packets that this filter accepts, as tcpdump takes it (pcap-filter(7))
+    #[arg(trailing_var_arg = true, value_name = "FILTER")]
+    filter: Vec<String>,
+}
+
+/// Which way packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Direction {
+    /// They arrive
+    In,
+    /// They leave
+    Out,
+}
+
+/// What becomes of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Verdict {
+    /// To Linux
+    Kernel,
+    /// Dropped
+    Drop,
+    /// Back out of their port
+    Reflect,
+    /// Out of another port
+    Forward,
+    /// Dropped, for the application has given a verdict that means nothing
+    Invalid,
+}
+
+impl From<Verdict> for Label {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Kernel => Self::Kernel,
+            Verdict::Drop => Self::Drop,
+            Verdict::Reflect => Self::Reflect,
+            Verdict::Forward => Self::Forward,
+            Verdict::Invalid => Self::Invalid,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
+    let to_output = arguments.write.as_os_str() == "-";
+    if to_output && io::stdout().is_terminal() {
+        let remedy = "write to a file with `-w FILE`, or pipe it into `tshark -r -`";
+        return Err(Error::Failed(format!("a capture is nothing for a terminal; {remedy}")));
+    }
+    let program = filter::compile(&arguments.filter.join(" ")).map_err(Error::Failed)?;
+    let client = crate::top::attach(&arguments.application)?;
+    let request = Request { program, ..request(arguments, &client)? };
+    let stop = stop_by_signal()?;
+    let copies = client.capture(&request).map_err(|error| Error::Failed(error.to_string()))?;
+    let path = (!to_output).then_some(arguments.write.as_path());
+    let output = Output::new(path, &client.application, request.snap_length)?;
+    let deadline = arguments.seconds.map(|seconds| Instant::now() + seconds);
+    let limit = arguments.count.unwrap_or(u64::MAX);
+    Capturing { client: Some(client), copies, output, limit }.run(&stop, deadline)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn request(arguments: &Arguments, client: &Client) -> Result<Request, Error> {
+    let known = &client.application.ports;
+    let number = |name: &String| {
+        let place = known.iter().position(|port| port.name == *name);
+        place.and_then(|place| u16::try_from(place).ok()).ok_or_else(|| {
+            let known: Vec<_> = known.iter().map(|port| port.name.as_str()).collect();
+            Error::Failed(format!("no port `{name}`; there are: {}", known.join(", ")))
+        })
+    };
+    Ok(Request {
+        lanes: arguments.lanes.clone(),
+        ports: arguments.ports.iter().map(number).collect::<Result<_, _>>()?,
+        arriving: arguments.direction != Some(Direction::Out),
+        leaving: arguments.direction != Some(Direction::In),
+        labels: arguments.verdicts.iter().copied().map(Label::from).collect(),
+        program: None,
+        sample: arguments.sample,
+        snap_length: arguments.snaplen,
+        ring_bytes: arguments.buffer << 20,
+    })
+}
+
+fn stop_by_signal() -> Result<Arc<AtomicBool>, Error> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order the first signal ends the capture and the second the program.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| Error::Failed(format!("cannot handle signals: {error}")))?;
+    }
+    Ok(stop)
+}
+
+/// A capture under way.
+struct Capturing {
+    /// `None` once it has been told to end.
+    client: Option<Client>,
+    copies: Copies,
+    output: Output,
+    /// The most packets.
+    limit: u64,
+}
+
+/// Why no more packets are wanted.
+enum Stop {
+    Enough,
+    Failed(Error),
+}
+
+impl From<Damaged> for Stop {
+    fn from(damaged: Damaged) -> Self {
+        Self::Failed(Error::Failed(damaged.to_string()))
+    }
+}
+
+impl Capturing {
+    fn run(mut self, stop: &AtomicBool, deadline: Option<Instant>) -> Result<(), Error> {
+        self.announce(stop);
+        let ended = || stop.load(Ordering::Relaxed) || deadline.is_some_and(|it| it <= Instant::now());
+        loop {
+            match self.step(false)? {
+                None => break,
+                Some(0) => {
+                    self.output.is_wanted()?;
+                    std::thread::sleep(REST);
+                }
+                Some(_) => {}
+            }
+            if ended() || !self.client.as_ref().is_some_and(Client::is_alive) {
+                self.client = None; // the lanes are told to end
+                self.step(true)?;
+                break;
+            }
+        }
+        let (captured, lost) = (self.output.packets(), self.copies.lost());
+        let packets = if captured == 1 { "packet" } else { "packets" };
+        eprintln!("fastlane: {captured} {packets} captured; {lost} were not captured");
+        if lost > 0 {
+            eprintln!(
+                "fastlane: there was no room for them; narrow the filter, shorten the packets \
+                 (--snaplen) or make more room (--buffer)"
+            );
+        }
+        Ok(())
+    }
+
+    /// Says that all lanes capture, when they do.
+    fn announce(&self, stop: &AtomicBool) {
+        let Some(client) = &self.client else { return };
+        let latest = Instant::now() + START;
+        while !self.copies.have_started() && client.is_alive() && !stop.load(Ordering::Relaxed) {
+            if Instant::now() > latest {
+                return eprintln!("fastlane: some lanes do not respond; capturing in the others");
+            }
+            std::thread::sleep(REST);
+        }
+        let application = &client.application;
+        eprintln!("fastlane: capturing {} (process {})", application.name, application.pid);
+    }
+
+    /// Writes what was captured; how much was read, or `None` when there is enough.
+    fn step(&mut self, end: bool) -> Result<Option<usize>, Error> {
+        let Self { copies, output, limit, .. } = self;
+        let read = copies.read(end, |copy| {
+            if output.packets() >= *limit {
+                return Err(Stop::Enough);
+            }
+            output.add(&copy).map_err(Stop::Failed)
+        });
+        output.write_out()?;
+        match read {
+            Ok(_) if output.packets() >= *limit => Ok(None),
+            Ok(count) => Ok(Some(count)),
+            Err(Stop::Enough) => Ok(None),
+            Err(Stop::Failed(error)) => Err(error),
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.001..=1e9).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "a number from 0.001 on".to_owned())
+}
+
+fn buffer(text: &str) -> Result<usize, String> {
+    let mebibytes = text.parse::<usize>().ok();
+    let mebibytes = mebibytes.filter(|count| count.is_power_of_two() && *count <= 256);
+    mebibytes.ok_or_else(|| "1, 2, 4, 8, 16, 32, 64, 128 or 256".to_owned())
+}
