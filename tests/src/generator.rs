@@ -1,8 +1,12 @@
 //! The generator and sink of `apps/traffic`, as the instrument of a story.
 
+use std::process::Stdio;
+
 use serde_json::{Value, json};
 
-use crate::{Application, Ended, Host, LEFT_MAC, Lab, PATIENCE, Process, RIGHT_MAC, binary};
+use crate::{
+    Application, Ended, Host, LEFT_MAC, Lab, PATIENCE, Process, RIGHT_MAC, binary, eventually,
+};
 
 /// What the generator has found out.
 #[derive(Clone, Debug)]
@@ -65,6 +69,52 @@ impl Report {
         }
         assert!(self.sent() > 0 && self.received() == self.sent(), "{}", self.0);
     }
+}
+
+/// The generator as a program that stays: on a port to a peer that does not like others to go
+/// first, and that it has to wait for.
+#[derive(Debug)]
+pub struct Generator {
+    process: Process,
+    answers: usize,
+}
+
+impl Generator {
+    /// Starts it on a host with this driver, and waits until its link is up.
+    ///
+    /// # Panics
+    /// When it does not start or nobody comes.
+    #[track_caller]
+    #[must_use]
+    pub fn start(lab: &Lab, host: &Host, driver: &Value) -> Self {
+        let mut configuration = json!({"ports": {"wire": {"driver": driver}}});
+        configuration["dpdk"] = json!({"huge-pages": "none"});
+        configuration["app"] = json!({"port": "wire", "trials-from-input": true});
+        let (path, _) = Application::configure(lab, configuration);
+        let mut command = host.command(&[]);
+        command.arg(binary("traffic")).arg(path).stdin(Stdio::piped());
+        let process = Process::start(command);
+        process.wait_for("link up");
+        Self { process, answers: 0 }
+    }
+
+    /// Runs it with these settings until that ends.
+    ///
+    /// # Panics
+    /// When it fails.
+    #[track_caller]
+    pub fn trial(&mut self, settings: &Value) -> Report {
+        self.process.say(&settings.to_string());
+        let answer = |process: &Process| process.stdout().lines().nth(self.answers).map(parsed);
+        eventually("the generator has answered", || answer(&self.process).is_some());
+        let report = answer(&self.process).flatten().expect("JSON from the generator");
+        self.answers += 1;
+        Report(report)
+    }
+}
+
+fn parsed(line: &str) -> Option<Value> {
+    serde_json::from_str(line).ok()
 }
 
 /// Runs the generator on a host's `wire0` with these settings (its object `app`) until it ends; its

@@ -23,7 +23,7 @@ mod totals;
 pub use application::Application;
 pub use capture::capture;
 pub use echo::{Echo, mac};
-pub use generator::{Report, measure};
+pub use generator::{Generator, Report, measure};
 pub use host::Host;
 pub use http::{Page, serve};
 pub use lab::{LEFT, LEFT_MAC, Lab, RIGHT, RIGHT_MAC};

@@ -1,6 +1,6 @@
 //! A program that runs beside the test.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -94,6 +94,16 @@ impl Process {
     #[must_use]
     pub fn stdout(&self) -> String {
         self.output[0].lock().0.clone()
+    }
+
+    /// Writes a line to its standard input, which must have been asked for.
+    ///
+    /// # Panics
+    /// When it does not read.
+    #[track_caller]
+    pub fn say(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("a pipe");
+        writeln!(input, "{line}").unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
     /// Waits until standard error contains `words`.

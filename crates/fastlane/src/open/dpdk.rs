@@ -8,7 +8,7 @@ use fastlane_dpdk::{
 };
 
 use super::links::State;
-use super::{Hardware, Opening, interface};
+use super::{Hardware, Opening};
 use crate::Error;
 use crate::config::plan::{Plan, PortPlan};
 use crate::config::written::{self, Driver};
@@ -63,11 +63,17 @@ impl Opening<'_> {
             return Ok(memory.clone());
         }
         let pool = &mut self.lanes[lane].pool;
-        let (frames, room) = (self.plan.frames, interface::room(self.plan));
+        let (frames, room) = (self.plan.frames, room(self.plan));
         let memory = LaneMemory::new(&dpdk.environment, pool, frames, room, ANY_NODE)?;
         dpdk.memories[lane] = Some(memory.clone());
         Ok(memory)
     }
+}
+
+/// The longest packet of a frame of DPDK's: as much as a frame of the pool has in all, and never less
+/// than DPDK's own default, which some of its devices rely on.
+fn room(plan: &Plan) -> usize {
+    plan.frame_size.max(2048)
 }
 
 /// No particular NUMA node.
@@ -85,7 +91,7 @@ impl Dpdk {
             port.lanes.iter().for_each(|lane| users[*lane] = true);
         }
         let lanes = users.iter().filter(|uses| **uses).count();
-        let frames = LaneMemory::size(plan.frames, interface::room(plan)) * lanes;
+        let frames = LaneMemory::size(plan.frames, room(plan)) * lanes;
         let written = &plan.dpdk;
         let environment = Environment::start(&EnvironmentSettings {
             lane_cpus: plan.lanes.iter().filter_map(|lane| lane.cpu).collect(),

@@ -16,6 +16,11 @@ pub(super) struct Link {
 pub(super) trait State {
     /// Whether packets can come and go.
     fn is_up(&self) -> bool;
+
+    /// What else an operator should know of its state, to stand behind `up` or `down`.
+    fn detail(&self) -> String {
+        String::new()
+    }
 }
 
 impl Link {
@@ -30,7 +35,8 @@ impl Link {
         if self.up.replace(up) == Some(up) {
             return;
         }
-        tracing::info!("port `{}`: link {}", self.port, if up { "up" } else { "down" });
+        let state = if up { "up" } else { "down" };
+        tracing::info!("port `{}`: link {state}{}", self.port, self.device.detail());
         let Some(Err(error)) = self.peer.as_ref().map(|peer| peer.set(up)) else { return };
         tracing::warn!("port `{}`: its TAP in Linux does not follow the link: {error}", self.port);
     }

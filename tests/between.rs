@@ -1,0 +1,122 @@
+//! Two ports on two mechanisms, in one configuration, forward to one another: a generator beyond
+//! the one, a macswap beyond the other, so every packet crosses in both directions.
+
+use fastlane_tests::{Application, Generator, Host, Lab, binary, measure};
+use serde_json::{Value, json};
+
+/// A mechanism of which the lane's packets are in memory that is not like the other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    XdpNative,
+    XdpGeneric,
+    Packet,
+    Tap,
+    Memif,
+    Dpdk,
+}
+
+const ALL: [Side; 6] =
+    [Side::XdpNative, Side::XdpGeneric, Side::Packet, Side::Tap, Side::Memif, Side::Dpdk];
+
+/// One of each way that a copy takes: out of DPDK's memory and into it, from and to frames of the
+/// pool that are sent as they are, and from and to drivers that copy the bytes out themselves.
+const REPRESENTATIVES: [(Side, Side); 3] =
+    [(Side::Dpdk, Side::XdpNative), (Side::Memif, Side::Dpdk), (Side::XdpNative, Side::Memif)];
+
+/// Where a port of the crossing ends, and what is beyond.
+struct End<'a> {
+    near: Value,
+    far: Value,
+    /// Where the program beyond runs.
+    host: &'a Host,
+}
+
+impl Side {
+    /// Prepares everything for the port called `name`.
+    fn prepare(self, lab: &Lab, name: char) -> End<'_> {
+        let wire = format!("wire{name}");
+        let (near, far, host) = match self {
+            Self::Memif => {
+                let socket = lab.file(&format!("{name}.memif"));
+                let side = |role| json!({"memif": {"socket": socket, "role": role}});
+                (side("server"), side("client"), &lab.right)
+            }
+            Self::Tap => {
+                let packet = json!({"af-packet": {"interface": wire}});
+                (json!({"tap": {"name": wire}}), packet, &lab.left)
+            }
+            Self::XdpNative | Self::XdpGeneric | Self::Packet | Self::Dpdk => {
+                lab.wire(&wire);
+                (self.on(&wire), json!({"af-packet": {"interface": wire}}), &lab.right)
+            }
+        };
+        End { near, far, host }
+    }
+
+    fn on(self, wire: &str) -> Value {
+        match self {
+            Self::XdpNative => json!({"af-xdp": {"interface": wire, "mode": "native-copy"}}),
+            Self::XdpGeneric => json!({"af-xdp": {"interface": wire, "mode": "generic-copy"}}),
+            Self::Packet => json!({"af-packet": {"interface": wire}}),
+            _ => json!({"dpdk": {"vdev": format!("net_af_packet0,iface={wire}")}}),
+        }
+    }
+}
+
+fn cross(first: Side, second: Side, count: u64) {
+    let story = format!("between-{first:?}-{second:?}");
+    let Some(lab) = Lab::new(&story, 1) else { return };
+    let (a, b) = (first.prepare(&lab, 'a'), second.prepare(&lab, 'b'));
+    let fast = json!([{"udp-port": 2152}]);
+    let port = |end: &End<'_>| json!({"driver": end.near, "steer": fast, "kernel": "none"});
+    let configuration = json!({
+        "ports": {"a": port(&a), "b": port(&b)},
+        "dpdk": {"huge-pages": "none"},
+    });
+    let crossing = Application::start(&lab, &lab.left, &binary("cross"), configuration);
+    let beyond = Application::steered(&b.far);
+    let beyond = Application::start(&lab, b.host, &binary("macswap"), beyond);
+    if second == Side::Memif {
+        crossing.process.wait_for("port `b`: link up");
+    }
+    // It stays until all others have ended.
+    let mut generator = (first == Side::Memif).then(|| Generator::start(&lab, a.host, &a.far));
+    let mut settings = json!({"count-packets": count, "outstanding-packets": 32});
+    let report = match &mut generator {
+        Some(generator) => generator.trial(&settings),
+        None => {
+            settings["flows"] = json!({});
+            measure(&lab, a.host, &a.far, settings).0
+        }
+    };
+    assert_eq!(report.sent(), count);
+    report.assert_intact();
+    let totals = crossing.totals();
+    for (from, to) in [("a", "b"), ("b", "a")] {
+        let said = format!("{story}, {from} to {to}: {}", totals.0);
+        assert_eq!(totals.port(from, "verdict_forward"), count, "{said}");
+        assert_eq!(totals.port(to, "sent_packets"), count, "{said}");
+    }
+    // The crossing goes first: DPDK's devices do not like their peers to go before them.
+    crossing.stop(); // and says by its exit status that all frames came back
+    beyond.stop();
+}
+
+#[test]
+fn one_of_each_way_that_a_copy_takes() {
+    for (first, second) in REPRESENTATIVES {
+        cross(first, second, 5_000);
+    }
+}
+
+#[test]
+fn every_mechanism_forwards_to_every_other() {
+    if std::env::var_os("FASTLANE_SOAK").is_none() {
+        return; // the long form, by `make soak`
+    }
+    for (place, first) in ALL.into_iter().enumerate() {
+        for second in &ALL[place + 1..] {
+            cross(first, *second, 200_000);
+        }
+    }
+}
