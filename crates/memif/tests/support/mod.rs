@@ -1,6 +1,8 @@
 //! What the tests of this crate share.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub(crate) mod testpmd;
+
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
