@@ -18,9 +18,10 @@ use crate::memory::{frame, macswap};
 pub const LOOP: &str = "loop";
 
 /// A macswap that first sends packets of its own, for devices that receive what they send.
-struct Filled {
+pub(crate) struct Filled {
     left: u64,
     frame: Vec<u8>,
+    waits: bool,
 }
 
 /// Its settings, `app` in the configuration.
@@ -28,6 +29,30 @@ struct Filled {
 struct Fill {
     packets: u64,
     length: usize,
+}
+
+impl Filled {
+    /// One that sends `packets` of `length` bytes to port 0, not before [`begin`](Self::begin) if
+    /// it `waits`.
+    pub(crate) fn new(packets: u64, length: usize, waits: bool) -> Self {
+        Self { left: packets, frame: frame(length), waits }
+    }
+
+    /// Lets it send.
+    pub(crate) fn begin(&mut self) {
+        self.waits = false;
+    }
+
+    #[cold]
+    fn send(&mut self, turn: &mut Turn) {
+        while self.left > 0 {
+            let Some(packet) = turn.new_packet(fastlane::PortId(0)) else { return };
+            if let Some(bytes) = packet.append(self.frame.len()) {
+                bytes.copy_from_slice(&self.frame);
+            }
+            self.left -= 1;
+        }
+    }
 }
 
 impl App for Filled {
@@ -39,12 +64,8 @@ impl App for Filled {
     }
 
     fn turn(&mut self, turn: &mut Turn) {
-        while self.left > 0 {
-            let Some(packet) = turn.new_packet(fastlane::PortId(0)) else { return };
-            if let Some(bytes) = packet.append(self.frame.len()) {
-                bytes.copy_from_slice(&self.frame);
-            }
-            self.left -= 1;
+        if self.left > 0 && !self.waits {
+            self.send(turn);
         }
     }
 }
@@ -54,7 +75,7 @@ impl App for Filled {
 pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> u8 {
     fastlane::main_from(arguments, &Arc::default(), |lane| {
         let fill: Fill = lane.settings()?;
-        Ok(Filled { left: fill.packets, frame: frame(fill.length) })
+        Ok(Filled::new(fill.packets, fill.length, false))
     })
 }
 

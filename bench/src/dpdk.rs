@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use crate::Result;
 use crate::application::{Application, Which};
 use crate::by_hand::{ByHand, Compiled};
-use crate::eal;
 use crate::slices::{Contender, Effort, Pairs, pair};
 use crate::testpmd::Testpmd;
 
@@ -65,7 +64,7 @@ impl Device {
 /// The driver of a port on a device of DPDK, as a configuration has it.
 #[must_use]
 pub fn driver(device: &str) -> Value {
-    json!({ "dpdk": { "vdev": device, "eal": eal::memory() } })
+    json!({ "dpdk": { "vdev": device } })
 }
 
 /// What the programs have in common.

@@ -111,11 +111,16 @@ pub(crate) fn cpu_of_thread(thread: rustix::thread::Pid) -> io::Result<u64> {
 /// Lets the calling thread run whenever it wants to (SCHED_FIFO), or as all others again. Where the
 /// clock on the wall counts, other programs on the machine would be measured else.
 pub(crate) fn set_real_time(on: bool) -> io::Result<()> {
+    set_real_time_of(0, on)
+}
+
+/// As [`set_real_time`], of a thread of any process; 0 is the calling thread.
+pub(crate) fn set_real_time_of(thread: u64, on: bool) -> io::Result<()> {
     let (policy, priority) = if on { (libc::SCHED_FIFO, 5) } else { (libc::SCHED_OTHER, 0) };
     let parameter = libc::sched_param { sched_priority: priority };
-    // SAFETY: `parameter` lives through the call, which concerns this thread only.
+    // SAFETY: `parameter` lives through the call; what it changes is when a thread runs.
     checked(unsafe {
-        libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const parameter)
+        libc::sched_setscheduler(thread as libc::pid_t, policy | libc::SCHED_RESET_ON_FORK, &raw const parameter)
     })
     .map(drop)
 }

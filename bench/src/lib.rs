@@ -14,6 +14,7 @@ pub mod echo;
 mod ffi;
 pub mod idle;
 pub mod instructions;
+pub mod lanes;
 pub mod markdown;
 pub mod memif;
 pub mod memory;

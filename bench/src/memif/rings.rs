@@ -15,7 +15,7 @@ use crate::Result;
 /// The logarithm of the number of places in each ring, as it is by default everywhere.
 pub const LOG2_PLACES: u8 = 10;
 /// Places in each ring.
-pub const PLACES: u16 = 1 << LOG2_PLACES;
+pub(super) const PLACES: u16 = 1 << LOG2_PLACES;
 /// Bytes in a buffer, as by default everywhere.
 pub const BUFFER: usize = 2048;
 /// Bytes from the start of a ring to its descriptors, and in one of them.
@@ -33,13 +33,13 @@ const NO_INTERRUPTS: u16 = 1;
 /// Where the number of a frame stands in it: after the Ethernet header, where it is aligned.
 const NUMBER: usize = 16;
 /// The number of a frame that did not come back as it was.
-pub const DAMAGED: u64 = u64::MAX;
+pub(super) const DAMAGED: u64 = u64::MAX;
 /// The rings by their place in memory.
 const TO_SERVER: usize = 0;
 const TO_CLIENT: usize = 1;
 
 /// Both rings, and the connection. Places are counted round, as memif does.
-pub struct Rings {
+pub(super) struct Rings {
     memory: SharedMemory,
     connection: Connection,
     length: u32,
@@ -55,7 +55,7 @@ impl Rings {
     ///
     /// # Errors
     /// When there is no server, or it refuses.
-    pub fn connect(path: &Path, length: usize) -> Result<Self> {
+    pub(super) fn connect(path: &Path, length: usize) -> Result<Self> {
         assert!((NUMBER + 8..=BUFFER).contains(&length));
         let memory = SharedMemory::create("bench-memif", buffer(TO_CLIENT + 1, 0))?;
         for (ring, bytes) in [(TO_SERVER, length), (TO_CLIENT, BUFFER)] {
@@ -91,7 +91,7 @@ impl Rings {
 
     /// Writes frame `number`, which leaves with [`send`](Self::send); false when there is no place.
     #[inline]
-    pub fn write(&mut self, number: u64) -> bool {
+    pub(super) fn write(&mut self, number: u64) -> bool {
         if self.written.wrapping_sub(self.read) >= PLACES {
             self.read = short(&self.memory, start(TO_SERVER) + TAIL).load(Ordering::Acquire);
             if self.written.wrapping_sub(self.read) >= PLACES {
@@ -106,7 +106,7 @@ impl Rings {
 
     /// Hands over what was written, and wakes the server if it asks for that.
     #[inline]
-    pub fn send(&mut self) {
+    pub(super) fn send(&mut self) {
         short(&self.memory, start(TO_SERVER) + HEAD).store(self.written, Ordering::Release);
         // Either it sees the frames before it sleeps, or this sees that it wants to be woken.
         fence(Ordering::SeqCst);
@@ -120,7 +120,7 @@ impl Rings {
     /// The number of the next frame that has come back, if any, or [`DAMAGED`] for one of another
     /// length; its buffer is the server's again after [`give_back`](Self::give_back).
     #[inline]
-    pub fn take(&mut self) -> Option<u64> {
+    pub(super) fn take(&mut self) -> Option<u64> {
         if self.taken == self.returned {
             self.returned = short(&self.memory, start(TO_CLIENT) + TAIL).load(Ordering::Acquire);
             if self.taken == self.returned {
@@ -138,7 +138,7 @@ impl Rings {
 
     /// Lets the server have the buffers of what was taken.
     #[inline]
-    pub fn give_back(&mut self) {
+    pub(super) fn give_back(&mut self) {
         let head = self.taken.wrapping_add(PLACES);
         short(&self.memory, start(TO_CLIENT) + HEAD).store(head, Ordering::Release);
     }

@@ -9,7 +9,7 @@ use crate::Result;
 /// Frames written before they are handed over, when as many as possible are sent.
 const BATCH: u64 = 32;
 /// What is not back after this long is lost.
-const LOST: Duration = Duration::from_millis(500);
+const LOST: Duration = Duration::from_secs(5);
 /// How often the clock is read, in batches.
 const CLOCK: u32 = 16;
 
