@@ -3,8 +3,9 @@
 //! What is trusted. Every value of `verdict` and `port` is checked by the lane, as it is for
 //! applications in Rust: counted, not obeyed. The window (`data`, `length`, `headroom`, `tailroom`)
 //! and the `token` are trusted in a release, as DPDK and VPP trust theirs: a program that writes
-//! past its packet corrupts the frame pool anyway, and to compare every packet costs more than all
-//! of the rest of the boundary. `checked` pays that (`check.rs`); a debug build always does.
+//! past its packet corrupts the frame pool anyway, and to compare every packet costs 1.6 ns of the
+//! 4 that a macswap takes in memory, where the boundary itself cannot be told from none. `checked`
+//! pays that (`check.rs`); a debug build always does.
 #![allow(unsafe_code, reason = "calls into C")]
 
 use std::ffi::{c_int, c_void};
@@ -46,7 +47,7 @@ pub struct App {
     pub stop: Option<unsafe extern "C" fn(state: *mut c_void)>,
     /// Compare each packet before and after `process`: one whose `data`, `length`, `headroom`,
     /// `tailroom`, `port` or `token` was written wrongly is put back, dropped and counted as
-    /// `drop_bad_verdict`. Costs about one nanosecond for each packet; a debug build of the library
+    /// `drop_bad_verdict`. Costs about two nanoseconds for each packet; a debug build of the library
     /// always does it.
     pub checked: bool,
 }

@@ -3,13 +3,13 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fastlane::counters::PortCounter;
 use fastlane::session::connect;
 use serde_json::{Value, json};
+use support::capture::{read_capture, write_capture};
 use support::{Ended, FLAGS, Linked, Program, finish, manifest};
 
 const MACSWAP: &str = "../../apps/macswap-c/macswap.c";
@@ -60,34 +60,6 @@ fn until_sent(program: &Program, configuration: &Value, packets: u64) -> Ended {
         out: String::from_utf8(output.stdout).unwrap(),
         error: String::from_utf8(output.stderr).unwrap(),
     }
-}
-
-/// A pcap file (draft-ietf-opsawg-pcap, section 4) of Ethernet frames.
-fn write_capture(path: &Path, frames: &[Vec<u8>]) {
-    let mut file = Vec::new();
-    for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1] {
-        file.extend(word.to_le_bytes());
-    }
-    for (second, frame) in frames.iter().enumerate() {
-        let length = frame.len() as u32;
-        [second as u32, 0, length, length].iter().for_each(|it| file.extend(it.to_le_bytes()));
-        file.extend(frame);
-    }
-    std::fs::write(path, file).unwrap();
-}
-
-/// The frames of a pcapng file (draft-ietf-opsawg-pcapng): of its enhanced packet blocks.
-fn read_capture(path: &Path) -> Vec<Vec<u8>> {
-    let file = std::fs::read(path).unwrap();
-    let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
-    let (mut frames, mut at) = (Vec::new(), 0);
-    while at < file.len() {
-        if word(at) == 6 {
-            frames.push(file[at + 28..at + 28 + word(at + 20)].to_vec());
-        }
-        at += word(at + 4);
-    }
-    frames
 }
 
 fn frame(number: u8, length: usize) -> Vec<u8> {
@@ -250,6 +222,23 @@ fn command_line_and_exit_statuses_are_those_of_every_application() {
     let set = "ports.wire.driver={\"memory\":{}}";
     run(&[shared.to_str().unwrap(), "--check", "--set", set, "--set", "ports.wire.steer=[]"])
         .expect(0);
+}
+
+#[test]
+fn older_programs_run_and_newer_ones_are_refused() {
+    let program = Program::new("tests/programs/abi.c");
+    for (age, status, text) in [
+        ("older", 0, "verdict_reflect"),
+        ("newer", 5, "compile it again with the header that came with the library"),
+        ("other", 5, "compile it again with the header that came with the library"),
+        ("nothing", 5, "needs an application"),
+        ("incomplete", 4, "has no function `process`"),
+    ] {
+        let mut command = program.command(&on(memory(64)));
+        command.env("AGE", age);
+        let ended = finish(command).expect(status);
+        assert!(ended.error.contains(text), "{age}: {}", ended.error);
+    }
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! Compiles programs in C against the header and the library that cargo has just built, and runs
 //! them.
+#![allow(dead_code, reason = "each test uses a part")]
 
+pub(crate) mod capture;
+
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -86,7 +91,10 @@ impl Program {
             compiler.arg(libraries.join("libfastlane_c.a")).args(["-lm", "-lgcc_s"]);
         } else {
             compiler.arg("-L").arg(&libraries).arg("-lfastlane_c");
-            compiler.arg(format!("-Wl,-rpath,{}", libraries.display()));
+            // The older tag goes before LD_LIBRARY_PATH, in which cargo names a folder that may
+            // hold an older library.
+            let rpath = format!("-Wl,--disable-new-dtags,-rpath,{}", libraries.display());
+            compiler.arg(rpath);
         }
         let output = compiler.arg("-pthread").output().expect("there is a compiler");
         assert!(output.status.success(), "{source}: {}", String::from_utf8_lossy(&output.stderr));
@@ -117,22 +125,28 @@ impl Program {
 
 /// Runs a command to its end.
 pub(crate) fn finish(mut command: Command) -> Ended {
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
-    let mut child = command.spawn().expect("the program starts");
+    // Files, which unlike pipes are never full.
+    let (mut out, mut error) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+    command.stdout(out.try_clone().unwrap()).stderr(error.try_clone().unwrap());
+    let mut child = command.stdin(Stdio::null()).spawn().expect("the program starts");
     let end = Instant::now() + PATIENCE;
-    // What a program here says fits a pipe.
-    while child.try_wait().expect("it is ours").is_none() {
-        if Instant::now() > end {
-            let _ = child.kill();
-            let Output { stderr, .. } = child.wait_with_output().expect("it is ours");
-            panic!("it does not end: {}", String::from_utf8_lossy(&stderr));
+    let status = loop {
+        match child.try_wait().expect("it is ours") {
+            Some(status) => break status,
+            None if Instant::now() > end => {
+                let _ = child.kill();
+                let _ = child.wait();
+                panic!("it does not end: {}", text(&mut error));
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
         }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let output = child.wait_with_output().expect("it is ours");
-    Ended {
-        status: output.status.code().unwrap_or(-1),
-        out: String::from_utf8(output.stdout).expect("text"),
-        error: String::from_utf8(output.stderr).expect("text"),
-    }
+    };
+    let status = status.code().unwrap_or(-1);
+    Ended { status, out: text(&mut out), error: text(&mut error) }
+}
+
+fn text(file: &mut File) -> String {
+    let mut text = String::new();
+    file.rewind().and_then(|()| file.read_to_string(&mut text)).expect("text in UTF-8");
+    text
 }
