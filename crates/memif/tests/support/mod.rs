@@ -1,6 +1,7 @@
 //! What the tests of this crate share.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub(crate) mod raw;
 pub(crate) mod testpmd;
 
 use std::collections::VecDeque;
