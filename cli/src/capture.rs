@@ -189,7 +189,8 @@ impl From<Damaged> for Stop {
 impl Capturing {
     fn run(mut self, stop: &AtomicBool, deadline: Option<Instant>) -> Result<(), Error> {
         self.announce(stop);
-        let ended = || stop.load(Ordering::Relaxed) || deadline.is_some_and(|it| it <= Instant::now());
+        let ended =
+            || stop.load(Ordering::Relaxed) || deadline.is_some_and(|it| it <= Instant::now());
         loop {
             match self.step(false)? {
                 None => break,

@@ -56,7 +56,9 @@ mod tests {
     fn what_tcpdump_writes_is_read() {
         let program = parse("2\n40 0 0 12\n6 0 0 262144\n").unwrap();
         assert_eq!(program, [(40, 0, 0, 12), (6, 0, 0, 262_144)]);
-        for wrong in ["", "x", "1\n", "1\n6 0 0\n", "1\n6 0 0 1 1\n", "1\n6 0 256 1\n", "0\n6 0 0 0"] {
+        for wrong in
+            ["", "x", "1\n", "1\n6 0 0\n", "1\n6 0 0 1 1\n", "1\n6 0 256 1\n", "0\n6 0 0 0"]
+        {
             assert_eq!(parse(wrong), None, "{wrong:?}");
         }
     }

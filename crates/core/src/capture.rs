@@ -110,4 +110,3 @@ impl Labels {
         self.0 & label.0 != 0
     }
 }
-

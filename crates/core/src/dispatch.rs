@@ -163,18 +163,28 @@ impl Dispatch {
         run: &mut [Packet],
         pool: &mut Pool,
     ) -> usize {
-        let captures = self.recorder.is_on() && to < self.ports.len();
-        if captures {
-            self.recorder.leaving(to, run);
+        if self.recorder.is_on() && to < self.ports.len() {
+            return self.transmit_recorded(source, to, queue, run, pool);
         }
+        self.send(source, to, queue, run, pool).taken
+    }
+
+    #[cold]
+    fn transmit_recorded(
+        &mut self,
+        source: usize,
+        to: usize,
+        queue: usize,
+        run: &mut [Packet],
+        pool: &mut Pool,
+    ) -> usize {
+        self.recorder.leaving(to, run);
         let departure = self.send(source, to, queue, run, pool);
-        if captures {
-            self.recorder.departed(departure);
-        }
+        self.recorder.departed(departure);
         departure.taken
     }
 
-    #[inline]
+    #[inline(always)]
     fn send(
         &mut self,
         source: usize,

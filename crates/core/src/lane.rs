@@ -149,14 +149,17 @@ impl<A: App> Lane<A> {
     /// Has the burst labelled, and copied if it is looked on.
     #[inline]
     fn show(&mut self, port: usize) {
-        let captures = self.exits.recorder.is_on();
-        if captures {
-            self.exits.recorder.arrived(port, self.burst.packets());
+        if self.exits.recorder.is_on() {
+            return self.show_recorded(port);
         }
         self.label(port);
-        if captures {
-            self.exits.recorder.labelled(self.burst.packets());
-        }
+    }
+
+    #[cold]
+    fn show_recorded(&mut self, port: usize) {
+        self.exits.recorder.arrived(port, self.burst.packets());
+        self.label(port);
+        self.exits.recorder.labelled(self.burst.packets());
     }
 
     /// Shows the burst to the application, or of a port with a filter what that claims.

@@ -30,9 +30,11 @@ impl<T> Mailbox<T> {
     /// next call finds it. One load when there is nothing.
     #[inline]
     pub fn take(&self) -> Option<T> {
-        if !self.full.load(Ordering::Relaxed) {
-            return None;
-        }
+        if self.full.load(Ordering::Relaxed) { self.take_now() } else { None }
+    }
+
+    #[cold]
+    fn take_now(&self) -> Option<T> {
         let mut place = self.content.try_lock().ok()?;
         self.full.store(false, Ordering::Relaxed);
         place.take()

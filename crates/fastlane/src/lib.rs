@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 mod check;
 pub mod config;
 mod cpus;

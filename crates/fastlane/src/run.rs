@@ -1,14 +1,17 @@
 //! The life of an application: open, start the lanes, wait, drain, sum up.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use fastlane_core::capture::CaptureMailbox;
 use fastlane_core::{App, Idle, Lane, LaneParts};
 use fastlane_table::counters::LaneCounter;
 use rustix::event::epoll;
 
+use crate::capture::Captures;
 use crate::config::plan::Plan;
 use crate::describe::{Application, LaneFacts};
 use crate::metrics::Metrics;
@@ -44,7 +47,9 @@ where
         lanes: plan.lanes.iter().map(|lane| lane_facts(plan, lane.cpu)).collect(),
         ports: facts,
     };
-    let session = Session::serve(reservation, &application, &counters)
+    let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
+    let captures = Captures::new(mailboxes.clone(), plan.ports.len());
+    let session = Session::serve(reservation, &application, &counters, captures)
         .map_err(|error| service("session", error.to_string()))?;
     let metrics = plan
         .metrics
@@ -53,7 +58,7 @@ where
         .map_err(|error| service("metrics", error.to_string()))?;
     tracing::info!("running; `fastlane top {}` shows it live", plan.name);
 
-    let lanes = apps.into_iter().zip(lanes);
+    let lanes = apps.into_iter().zip(lanes).zip(mailboxes);
     let lost = run_lanes(plan, lanes, stop, || devices.publish(&counters));
     devices.publish(&counters);
     // At once: what steering still claims now, nobody receives any more.
@@ -73,7 +78,7 @@ where
 /// Returns how many frames did not come back.
 fn run_lanes<A: App + Send>(
     plan: &Plan,
-    lanes: impl Iterator<Item = (A, LaneParts)>,
+    lanes: impl Iterator<Item = ((A, LaneParts), Arc<CaptureMailbox>)>,
     stop: &AtomicBool,
     mut publish: impl FnMut(),
 ) -> Result<usize, Error> {
@@ -81,10 +86,10 @@ fn run_lanes<A: App + Send>(
     thread::scope(|scope| {
         let threads: Vec<_> = lanes
             .enumerate()
-            .map(|(index, (app, parts))| {
+            .map(|(index, ((app, parts), captures))| {
                 let name = format!("lane-{index}");
                 let body = move || {
-                    let lost = lane_thread(plan, index, app, parts, stop);
+                    let lost = lane_thread(plan, index, app, parts, captures, stop);
                     main.unpark();
                     lost
                 };
@@ -125,10 +130,12 @@ fn lane_thread<A: App>(
     index: usize,
     app: A,
     parts: LaneParts,
+    captures: Arc<CaptureMailbox>,
     stop: &AtomicBool,
 ) -> usize {
     let cpu = crate::cpus::settle(plan.lanes[index].cpu);
     let mut lane = Lane::new(app, parts);
+    lane.listen(captures);
     lane.counters().publish(LaneCounter::Thread, crate::cpus::thread_id());
     lane.counters().publish(LaneCounter::Cpu, cpu);
     match watch(&lane) {
@@ -155,7 +162,7 @@ fn watch<A: App>(lane: &Lane<A>) -> rustix::io::Result<Option<OwnedFd>> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, mpsc};
+    use std::sync::mpsc;
 
     use fastlane_core::{Packet, Verdict};
 

@@ -3,7 +3,8 @@
 //! The application [opens](Session::open) it under a path; a [`Client`] [`connect`]s to it and gets
 //! the [`Application`](crate::describe::Application) and its counters, as a file descriptor that it
 //! cannot write through. The connection then stays open and silent: its end is the application's
-//! end.
+//! end. A client may ask once for copies of packets ([`Client::capture`]), which end with the
+//! connection too.
 //!
 //! Only the user that runs the application, and root, are let in (`SO_PEERCRED`, unix(7)). Both
 //! sides take what they read for hostile: sizes and times are bounded, and nobody waits for a
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 
 mod client;
 mod listener;
+mod peer;
 mod protocol;
 mod server;
 

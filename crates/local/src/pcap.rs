@@ -16,6 +16,7 @@ use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, Takes}
 mod blocks;
 mod classic;
 mod cursor;
+pub mod pcapng;
 mod write;
 
 use cursor::{Fault, Place};

@@ -108,7 +108,12 @@ enum Step {
     Compute(Arithmetic, Source),
     Negate,
     Jump(usize),
-    Compare { comparison: Comparison, source: Source, holds: u8, fails: u8 },
+    Compare {
+        comparison: Comparison,
+        source: Source,
+        holds: u8,
+        fails: u8,
+    },
     Return(u32),
     ReturnAccumulator,
     ToIndex,
@@ -314,4 +319,3 @@ fn comparison(code: u16) -> Option<Comparison> {
         _ => return None,
     })
 }
-

@@ -78,7 +78,7 @@ impl Recorder {
         if let Some(capture) = self.mailbox.take() {
             self.change(capture);
         }
-        self.time = 0;
+        self.time = 0; // cheaper than to ask whether it is needed
     }
 
     #[cold]
@@ -98,7 +98,6 @@ impl Recorder {
 
     /// Copies what is selected of the packets that have arrived at a port.
     #[cold]
-    #[inline(never)]
     pub(crate) fn arrived(&mut self, port: usize, packets: &[Packet]) {
         self.open(port);
         if self.selection().is_some_and(|it| it.arriving && it.wants_port(self.port)) {
@@ -111,7 +110,6 @@ impl Recorder {
     /// Completes the copies with the labels that the application has given, in whatever order the
     /// packets are now.
     #[cold]
-    #[inline(never)]
     pub(crate) fn labelled(&mut self, packets: &[Packet]) {
         self.publish(|pending| {
             let same = |packet: &&Packet| packet.token() == pending.token;
@@ -123,7 +121,6 @@ impl Recorder {
 
     /// Copies what is selected of the packets that are about to leave by a port.
     #[cold]
-    #[inline(never)]
     pub(crate) fn leaving(&mut self, port: usize, packets: &[Packet]) {
         self.open(port);
         if self.selection().is_some_and(|it| it.leaving && it.wants_port(self.port)) {
@@ -137,7 +134,6 @@ impl Recorder {
 
     /// Completes the copies with what became of the packets.
     #[cold]
-    #[inline(never)]
     pub(crate) fn departed(&mut self, departure: Departure) {
         self.publish(|pending| (pending.label, departure.event(pending.index)));
     }

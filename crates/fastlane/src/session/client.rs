@@ -16,6 +16,7 @@ use rustix::process::Pid;
 use super::SessionError;
 use super::listener;
 use super::protocol::{self, HEADER, Header, Kind, VERSION};
+use crate::capture::{Copies, Granted, Request};
 use crate::describe::Application;
 use crate::metrics::thread_time;
 
@@ -31,6 +32,7 @@ pub struct Client {
     /// `application`, in the same order.
     pub counters: Counters,
     stream: UnixStream,
+    path: PathBuf,
     /// Its directory in `/proc`, if this process sees it under the number that it knows itself.
     process: Option<PathBuf>,
 }
@@ -42,6 +44,32 @@ impl Client {
     pub fn cpu_seconds(&self, lane: usize) -> Option<f64> {
         let thread = self.counters.lane(lane).load(LaneCounter::Thread);
         thread_time::seconds(self.process.as_deref()?, thread)
+    }
+
+    /// Asks for copies of packets, which come until the client is dropped. A client asks once: the
+    /// application ends the connection when it refuses.
+    ///
+    /// # Errors
+    /// When the application refuses, for the reason it gives, or does not answer as it should.
+    pub fn capture(&self, request: &Request) -> Result<Copies, SessionError> {
+        let wrong = |what: String| SessionError::Protocol { path: self.path.clone(), what };
+        let silent = |error: io::Error| wrong(explain(&error));
+        let body = serde_json::to_vec(request).map_err(|error| wrong(error.to_string()))?;
+        let request = protocol::message(Kind::Capture, &body);
+        let request = request.ok_or_else(|| wrong("the request is too long".to_owned()))?;
+        (&self.stream).write_all(&request).map_err(silent)?;
+        let (header, body, rings) =
+            receive(&self.stream).map_err(|error| error.into_session(&self.path))?;
+        if header.kind == Kind::Refusal {
+            return Err(refused(&self.path, &body));
+        }
+        let granted: Granted = serde_json::from_slice(&body)
+            .map_err(|error| wrong(format!("its answer cannot be read: {error}")))?;
+        if granted.lanes.iter().any(|lane| *lane >= self.application.lanes.len()) {
+            return Err(wrong("it captures in a lane that it does not have".to_owned()));
+        }
+        let rings = rings.ok_or_else(|| wrong("it sent no rings".to_owned()))?;
+        Copies::attach(rings, &granted.lanes).map_err(wrong)
     }
 
     /// Whether the application still runs. The counters stay readable when it does not.
@@ -76,17 +104,13 @@ pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionErr
     stream.set_write_timeout(Some(PATIENCE)).map_err(silent)?;
     // An application that refuses may close before it has heard us; its reason can still be read.
     let _ = stream.write_all(&protocol::hello(version));
-    let (header, counters) = receive_header(&mut stream).map_err(silent)?;
-    let header = Header::read(&header).map_err(protocol)?;
-    let mut body = vec![0; header.length];
-    stream.read_exact(&mut body).map_err(silent)?;
+    let (header, body, counters) = receive(&stream).map_err(|error| error.into_session(path))?;
     if header.version != version {
         let (theirs, ours) = (header.version, version);
         return Err(SessionError::Version { path: path.to_owned(), theirs, ours });
     }
     if header.kind == Kind::Refusal {
-        let message = String::from_utf8_lossy(&body).replace(char::is_control, " ");
-        return Err(SessionError::Refused { path: path.to_owned(), message });
+        return Err(refused(path, &body));
     }
     let application: Application = serde_json::from_slice(&body)
         .map_err(|error| protocol(format!("its description cannot be read: {error}")))?;
@@ -95,7 +119,7 @@ pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionErr
     let counters = counters.map_err(|error| protocol(error.to_string()))?;
     check(&application, &counters).map_err(protocol)?;
     let process = process(&stream, &application);
-    Ok(Client { application, counters, stream, process })
+    Ok(Client { application, counters, stream, path: path.to_owned(), process })
 }
 
 /// Where the kernel says that the application is, if that is where it says itself.
@@ -105,29 +129,60 @@ fn process(stream: &UnixStream, application: &Application) -> Option<PathBuf> {
     (pid == application.pid).then(|| PathBuf::from(format!("/proc/{pid}")))
 }
 
-/// Reads the header and the descriptor that comes with its first byte.
-fn receive_header(stream: &mut UnixStream) -> io::Result<([u8; HEADER], Option<OwnedFd>)> {
+/// Why no message came.
+enum Missing {
+    Silence(io::Error),
+    Nonsense(String),
+}
+
+impl Missing {
+    fn into_session(self, path: &Path) -> SessionError {
+        let what = match self {
+            Self::Silence(error) => explain(&error),
+            Self::Nonsense(what) => what,
+        };
+        SessionError::Protocol { path: path.to_owned(), what }
+    }
+}
+
+impl From<io::Error> for Missing {
+    fn from(error: io::Error) -> Self {
+        Self::Silence(error)
+    }
+}
+
+fn refused(path: &Path, reason: &[u8]) -> SessionError {
+    let message = String::from_utf8_lossy(reason).replace(char::is_control, " ");
+    SessionError::Refused { path: path.to_owned(), message }
+}
+
+/// Reads a message, and the descriptor that comes with its first byte.
+fn receive(stream: &UnixStream) -> Result<(Header, Vec<u8>, Option<OwnedFd>), Missing> {
     let mut header = [0; HEADER];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut header)];
     // Descriptors beyond the one there is space for are closed by the kernel (unix(7)).
     let received = loop {
-        match recvmsg(&*stream, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        match recvmsg(stream, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Err(Errno::INTR) => {}
-            other => break other?.bytes,
+            other => break other.map_err(io::Error::from)?.bytes,
         }
     };
     if received == 0 {
-        return Err(ErrorKind::UnexpectedEof.into());
+        return Err(io::Error::from(ErrorKind::UnexpectedEof).into());
     }
     let descriptors = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
         _ => None,
     });
-    let counters = descriptors.flatten().next();
+    let descriptor = descriptors.flatten().next();
+    let mut stream = stream;
     stream.read_exact(&mut header[received..])?;
-    Ok((header, counters))
+    let header = Header::read(&header).map_err(Missing::Nonsense)?;
+    let mut body = vec![0; header.length];
+    stream.read_exact(&mut body)?;
+    Ok((header, body, descriptor))
 }
 
 /// The facts must fit the counters, and be fit to be shown on a terminal.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
 use fastlane_testing::skip;
 
-use super::protocol::{HEADER, HELLO, Header, Kind, VERSION, answer, hello};
+use super::protocol::{HEADER, HELLO, Header, Kind, VERSION, hello, message};
 use super::*;
 use crate::describe::{Application, LaneFacts, PortFacts};
 
@@ -133,12 +133,12 @@ fn many_clients_are_served_and_too_many_are_told() {
 #[test]
 fn another_version_is_refused_on_both_sides() {
     let bench = Bench::new();
-    let message = answer_to(&hello(VERSION + 1), &bench);
-    assert!(message.contains("version 2") && message.contains("version 1"), "{message}");
+    let said = answer_to(&hello(VERSION + 1), &bench);
+    assert!(said.contains("version 3") && said.contains("version 2"), "{said}");
     let error = client::connect_as(&bench.path, VERSION + 1).unwrap_err();
     assert!(matches!(error, SessionError::Version { theirs: VERSION, .. }), "{error}");
 
-    let mut other = answer(Kind::Application, b"{}").unwrap();
+    let mut other = message(Kind::Application, b"{}").unwrap();
     other[8] = 77;
     let (_directory, path, thread) = impostor(other);
     let error = connect(&path).unwrap_err();
@@ -175,7 +175,7 @@ fn hostile_applications_are_refused() {
         thread.join().unwrap();
         error
     };
-    let welcome = |body: &str| answer(Kind::Application, body.as_bytes()).unwrap();
+    let welcome = |body: &str| message(Kind::Application, body.as_bytes()).unwrap();
     let facts = serde_json::to_string(&application()).unwrap();
     let mut huge = welcome("");
     huge[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -189,7 +189,7 @@ fn hostile_applications_are_refused() {
         (unknown, "unknown kind"),
         (welcome("{"), "description"),
         (welcome(&facts), "no counters"),
-        (answer(Kind::Refusal, b"not \x1b[31mtoday").unwrap(), "refused: not  [31mtoday"),
+        (message(Kind::Refusal, b"not \x1b[31mtoday").unwrap(), "refused: not  [31mtoday"),
     ] {
         let reason = reason(bytes);
         assert!(reason.contains(expected), "{reason}");

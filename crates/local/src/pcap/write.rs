@@ -4,17 +4,10 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::blocks::{BYTE_ORDER, ENHANCED_PACKET, INTERFACE, SECTION_HEADER};
-use super::cursor::ETHERNET;
+use super::pcapng;
 
 /// Holds several bursts of usual frames, and one frame of any length at least.
 const SPACE: usize = 512 * 1024;
-/// Bytes of a packet's block besides the packet and its padding.
-const BLOCK: usize = 32;
-/// Block option `if_tsresol`, and its value for nanoseconds: ten to the minus nine.
-const RESOLUTION: u16 = 9;
-const NANOSECONDS: u8 = 9;
-
 /// Nanoseconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
@@ -38,17 +31,8 @@ impl Writer {
     /// Begins the file: a section, an interface.
     pub(super) fn new(mut file: File) -> io::Result<Self> {
         let mut space = Vec::with_capacity(SPACE);
-        for word in [SECTION_HEADER, 28, BYTE_ORDER, 1, u32::MAX, u32::MAX, 28] {
-            space.extend(word.to_le_bytes()); // version 1.0; the section length is not given
-        }
-        for word in [INTERFACE, 32, ETHERNET, 0] {
-            space.extend(word.to_le_bytes()); // no snap length
-        }
-        space.extend(RESOLUTION.to_le_bytes());
-        space.extend([1, 0, NANOSECONDS, 0, 0, 0]);
-        for word in [0_u32, 32] {
-            space.extend(word.to_le_bytes()); // the end of the options
-        }
+        pcapng::section(&mut space, "", "");
+        pcapng::interface(&mut space, &pcapng::Interface::default());
         file.write_all(&space)?;
         let whole = space.len() as u64;
         space.clear();
@@ -62,8 +46,7 @@ impl Writer {
 
     /// Adds a packet that was sent at `time`; writes out first if it would not fit.
     pub(super) fn add(&mut self, packet: &[u8], time: u64) {
-        let padded = packet.len().next_multiple_of(4);
-        let total = BLOCK + padded;
+        let total = pcapng::PACKET + packet.len().next_multiple_of(4);
         if self.space.len() + total > SPACE {
             self.write_out();
         }
@@ -71,14 +54,10 @@ impl Writer {
             self.lost += 1;
             return;
         }
-        let (total, length) = (total as u32, packet.len() as u32);
-        let (high, low) = ((time >> 32) as u32, time as u32);
-        for word in [ENHANCED_PACKET, total, 0, high, low, length, length] {
-            self.space.extend(word.to_le_bytes());
-        }
-        self.space.extend_from_slice(packet);
-        self.space.extend_from_slice(&[0; 3][..padded - packet.len()]);
-        self.space.extend(total.to_le_bytes());
+        let length = packet.len() as u32;
+        let (interface, direction, comment) = (0, None, "");
+        let packet = pcapng::Packet { interface, time, bytes: packet, length, direction, comment };
+        pcapng::packet(&mut self.space, &packet);
         self.pending += 1;
     }
 

@@ -1,0 +1,172 @@
+//! The application's side: from a request to the lanes.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use fastlane_core::PortId;
+use fastlane_core::capture::{Capture, CaptureMailbox, Instruction, Labels, Program, Selection};
+use fastlane_table::SharedMemory;
+use fastlane_table::records::{RecordWriter, size};
+
+use super::{Granted, Label, MOST_BYTES, RING_BYTES, Request};
+
+/// Captures that have ended and that a lane may still hold; one more is refused.
+const MOST_RETIRED: usize = 4;
+
+/// What can be captured, and what is.
+#[derive(Debug, Default)]
+pub(crate) struct Captures {
+    lanes: Vec<Arc<CaptureMailbox>>,
+    ports: usize,
+    running: Option<Running>,
+    /// Kept until the lanes have let go, so that no lane frees memory.
+    retired: Vec<Vec<Arc<Capture>>>,
+}
+
+/// The one capture at a time.
+#[derive(Debug)]
+struct Running {
+    process: i32,
+    /// The lanes that do it.
+    lanes: Vec<usize>,
+    captures: Vec<Arc<Capture>>,
+}
+
+impl Captures {
+    /// Of an application with these lanes and so many ports.
+    pub(crate) fn new(lanes: Vec<Arc<CaptureMailbox>>, ports: usize) -> Self {
+        Self { lanes, ports, ..Self::default() }
+    }
+
+    /// Starts what `process` has asked for. Returns the answer and the memory of the rings, or why
+    /// not.
+    pub(crate) fn start(
+        &mut self,
+        request: &[u8],
+        process: i32,
+    ) -> Result<(Vec<u8>, OwnedFd), String> {
+        let request: Request = serde_json::from_slice(request)
+            .map_err(|error| format!("the request cannot be read ({error}); use one release"))?;
+        self.sweep();
+        if let Some(Running { process, .. }) = self.running {
+            return Err(format!("captured already by process {process}; end that one first"));
+        }
+        if self.retired.len() >= MOST_RETIRED {
+            return Err("the lanes still hold earlier captures; try again in a second".to_owned());
+        }
+        let lanes = self.lanes(&request)?;
+        let selection = self.selection(&request)?;
+        let no_memory =
+            |error: io::Error| format!("no memory for the rings ({error}); ask for smaller ones");
+        let bytes = ring_bytes(&request, lanes.len())?;
+        let memory = SharedMemory::create("fastlane-capture", bytes).map_err(no_memory)?;
+        let memory = Arc::new(memory);
+        let descriptor = memory.as_fd().try_clone_to_owned().map_err(no_memory)?;
+        let captures = (0..lanes.len()).map(|number| {
+            let ring = RecordWriter::create(&memory, number, request.ring_bytes);
+            let ring = ring.ok_or("the rings do not fit their memory")?;
+            ring.populate();
+            Ok(Arc::new(Capture { selection: selection.clone(), ring }))
+        });
+        let captures: Vec<_> = captures.collect::<Result<_, String>>()?;
+        let answer = serde_json::to_vec(&Granted { lanes: lanes.clone() });
+        let answer = answer.map_err(|error| error.to_string())?;
+        for (lane, capture) in lanes.iter().zip(&captures) {
+            self.lanes[*lane].put(Some(Arc::clone(capture)));
+        }
+        self.running = Some(Running { process, lanes, captures });
+        Ok((answer, descriptor))
+    }
+
+    /// Ends the capture.
+    pub(crate) fn stop(&mut self) {
+        if let Some(Running { lanes, captures, .. }) = self.running.take() {
+            lanes.iter().for_each(|lane| drop(self.lanes[*lane].put(None)));
+            self.retired.push(captures);
+        }
+        self.sweep();
+    }
+
+    /// Whether lanes may still hold a capture that has ended, so that [`sweep`](Self::sweep) has
+    /// work.
+    pub(crate) fn are_held(&self) -> bool {
+        !self.retired.is_empty()
+    }
+
+    /// Frees what the lanes have let go.
+    pub(crate) fn sweep(&mut self) {
+        let held = |captures: &Vec<Arc<Capture>>| {
+            captures.iter().any(|capture| Arc::strong_count(capture) > 1)
+        };
+        self.retired.retain(held);
+    }
+
+    fn lanes(&self, request: &Request) -> Result<Vec<usize>, String> {
+        let count = self.lanes.len();
+        if count == 0 {
+            return Err("this application cannot be captured".to_owned());
+        }
+        let mut lanes = request.lanes.clone();
+        lanes.sort_unstable();
+        lanes.dedup();
+        match lanes.last() {
+            None => Ok((0..count).collect()),
+            Some(last) if *last >= count => Err(format!("no lane {last}; there are {count}")),
+            Some(_) => Ok(lanes),
+        }
+    }
+
+    fn selection(&self, request: &Request) -> Result<Selection, String> {
+        if let Some(port) = request.ports.iter().find(|port| usize::from(**port) >= self.ports) {
+            return Err(format!("no port {port}; there are {}", self.ports));
+        }
+        if !request.arriving && !request.leaving {
+            return Err("neither what arrives nor what leaves; ask for one".to_owned());
+        }
+        let program = request.program.as_ref().map(|program| {
+            let instructions = program.iter().map(|&(code, jump_true, jump_false, operand)| {
+                Instruction { code, jump_true, jump_false, operand }
+            });
+            let instructions: Vec<_> = instructions.collect();
+            Program::new(&instructions).map_err(|fault| format!("the filter: {fault}"))
+        });
+        Ok(Selection {
+            ports: request.ports.iter().copied().map(PortId).collect(),
+            arriving: request.arriving,
+            leaving: request.leaving,
+            labels: labels(&request.labels),
+            program: program.transpose()?,
+            sample: request.sample,
+            snap_length: request.snap_length as usize,
+        })
+    }
+}
+
+fn ring_bytes(request: &Request, lanes: usize) -> Result<usize, String> {
+    let (fewest, most) = (RING_BYTES.start() >> 20, RING_BYTES.end() >> 20);
+    let bytes = request.ring_bytes;
+    if !bytes.is_power_of_two() || !RING_BYTES.contains(&bytes) {
+        return Err(format!("a ring of {bytes} bytes; {fewest} to {most} MiB, a power of two"));
+    }
+    let all = size(bytes).checked_mul(lanes).filter(|all| *all <= MOST_BYTES + MOST_BYTES / 64);
+    all.ok_or_else(|| {
+        let (each, most) = (bytes >> 20, MOST_BYTES >> 20);
+        format!("{lanes} rings of {each} MiB are more than {most}; smaller ones, or fewer lanes")
+    })
+}
+
+fn labels(labels: &[Label]) -> Labels {
+    if labels.is_empty() {
+        return Labels::ALL;
+    }
+    labels.iter().fold(Labels::NONE, |all, label| {
+        all.and(match label {
+            Label::Kernel => Labels::KERNEL,
+            Label::Drop => Labels::DROP,
+            Label::Reflect => Labels::REFLECT,
+            Label::Forward => Labels::FORWARD,
+            Label::Invalid => Labels::INVALID,
+        })
+    })
+}
