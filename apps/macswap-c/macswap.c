@@ -7,7 +7,7 @@ static void macswap(struct fl_packet *packets, size_t count, struct fl_turn *tur
     (void)turn, (void)state;
     for (struct fl_packet *packet = packets; packet < packets + count; packet++) {
         uint8_t *destination = packet->data, *source = destination + 6;
-        uint32_t first; /* of the destination; with `last` it fits registers, as an array does not */
+        uint32_t first; /* of the destination, which so stays in registers: an array does not */
         uint16_t last;
         if (packet->length < 14) {
             packet->verdict = FL_DROP; /* a runt */

@@ -56,7 +56,9 @@ impl Compiled {
         }
     }
 
-    fn program(&self) -> PathBuf {
+    /// Where it is.
+    #[must_use]
+    pub fn program(&self) -> PathBuf {
         self.0.join("macswap-c")
     }
 }

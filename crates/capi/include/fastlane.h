@@ -103,10 +103,9 @@ struct fl_app {
      * lane's thread when it has ended, or in that of fl_main when it never began. NULL: nothing to
      * free. */
     void (*stop)(void *state);
-    /* Compare each packet before and after `process`: one whose `data`, `length`, `headroom`,
-     * `tailroom`, `port` or `token` was written wrongly is put back, dropped and counted as
-     * `drop_bad_verdict`. Costs about two nanoseconds for each packet; a debug build of the library
-     * always does it. */
+    /* Compare each packet before and after `process`: one of which anything but the bytes and the
+     * verdict was written wrongly is put back, dropped and counted as `drop_bad_verdict`. Costs
+     * about two nanoseconds for each packet; a debug build of the library always does it. */
     bool checked;
 };
 

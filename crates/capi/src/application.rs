@@ -45,10 +45,9 @@ pub struct App {
     /// lane's thread when it has ended, or in that of fl_main when it never began. NULL: nothing to
     /// free.
     pub stop: Option<unsafe extern "C" fn(state: *mut c_void)>,
-    /// Compare each packet before and after `process`: one whose `data`, `length`, `headroom`,
-    /// `tailroom`, `port` or `token` was written wrongly is put back, dropped and counted as
-    /// `drop_bad_verdict`. Costs about two nanoseconds for each packet; a debug build of the library
-    /// always does it.
+    /// Compare each packet before and after `process`: one of which anything but the bytes and the
+    /// verdict was written wrongly is put back, dropped and counted as `drop_bad_verdict`. Costs
+    /// about two nanoseconds for each packet; a debug build of the library always does it.
     pub checked: bool,
 }
 

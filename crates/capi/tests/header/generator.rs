@@ -224,10 +224,12 @@ fn assertions() -> String {
 
     use fastlane_c::Packet;
 
-    let mut text = ASSERTIONS.to_owned();
+    let mut header = ASSERTIONS.to_owned();
+    let mut assert = |condition: String, text: &str| {
+        writeln!(header, "FL_ASSERT({condition}, \"{text}\");").unwrap();
+    };
     let size = size_of::<Packet>();
-    writeln!(text, "FL_ASSERT(sizeof(struct fl_packet) == {size}, \"64-bit machines only\");")
-        .unwrap();
+    assert(format!("sizeof(struct fl_packet) == {size}"), "64-bit machines only");
     for (member, offset) in [
         ("data", offset_of!(Packet, data)),
         ("token", offset_of!(Packet, token)),
@@ -238,11 +240,8 @@ fn assertions() -> String {
         ("flags", offset_of!(Packet, flags)),
         ("verdict", offset_of!(Packet, verdict)),
     ] {
-        writeln!(
-            text,
-            "FL_ASSERT(offsetof(struct fl_packet, {member}) == {offset}, \"the layout of {member}\");"
-        )
-        .unwrap();
+        let condition = format!("offsetof(struct fl_packet, {member}) == {offset}");
+        assert(condition, &format!("the layout of {member}"));
     }
-    text
+    header
 }
