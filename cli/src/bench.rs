@@ -5,8 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use fastlane_measure::machine::{Machine, load_average, today};
 use fastlane_measure::Result;
+use fastlane_measure::machine::{Machine, load_average, today};
 
 use crate::Error;
 

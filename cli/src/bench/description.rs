@@ -119,7 +119,9 @@ impl std::fmt::Display for FrameSize {
 }
 
 /// A kind of test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema, clap::ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Test {
     /// The highest rate without loss (RFC 2544 clause 26.1).
@@ -294,7 +296,8 @@ impl Description {
     pub(super) fn check(&self) -> Result<(), String> {
         let refuse = |key: &str, reason: &str| Err(format!("{key}: {reason}"));
         let rival = self.rival.as_ref();
-        let devices = [("device", Some(&self.device)), ("rival.device", rival.map(|it| &it.device))];
+        let devices =
+            [("device", Some(&self.device)), ("rival.device", rival.map(|it| &it.device))];
         for (key, device) in devices {
             if device.is_some_and(|device| device.command.is_empty()) {
                 return refuse(&format!("{key}.command"), "is empty; write a program");

@@ -75,11 +75,8 @@ impl<E, F: FnMut(u64) -> Result<Outcome, E>> Searcher<'_, F> {
         // What comes through an overload is a good guess.
         let mut next = overload.received_packets_per_second as u64;
         while highest > lowest && !self.is_near(lowest, highest) {
-            let rate = if (lowest + 1..highest).contains(&next) {
-                next
-            } else {
-                lowest.midpoint(highest)
-            };
+            let rate =
+                if (lowest + 1..highest).contains(&next) { next } else { lowest.midpoint(highest) };
             next = 0;
             match self.attempts(rate)? {
                 Ok(outcome) => {

@@ -64,7 +64,11 @@ fn throughput(
                 "rate-packets-per-second": rate,
                 "duration-ms": settings.trial_ms,
             }))?;
-            say(frame_size, &format!("throughput {repeat}"), &outcome);
+            let judged = match outcome.failure(settings.acceptable_loss_ppm) {
+                None => "passes".to_owned(),
+                Some(limit) => format!("fails by {limit}"),
+            };
+            say(frame_size, &format!("throughput, search {repeat}: {judged}"), &outcome);
             Ok::<_, fastlane_measure::Error>(outcome)
         })?;
         searches.push(search);
@@ -142,9 +146,9 @@ fn back_to_back(
 /// A line of progress.
 fn say(frame_size: FrameSize, what: &str, outcome: &Outcome) {
     let Outcome { offered_packets_per_second, lost_packets, .. } = outcome;
-    let latency = outcome.latency.map_or_else(String::new, |latency| {
-        format!(", p50 {:.1} us", latency.p50_ns as f64 / 1e3)
-    });
+    let latency = outcome
+        .latency
+        .map_or_else(String::new, |latency| format!(", p50 {:.1} us", latency.p50_ns as f64 / 1e3));
     eprintln!(
         "{frame_size}: {what}: {offered_packets_per_second:.0} packets/s, lost {lost_packets}\
          {latency}"

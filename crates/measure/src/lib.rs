@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod chart;
 pub mod machine;
 pub mod program;
 pub mod slices;
