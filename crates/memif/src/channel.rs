@@ -118,8 +118,8 @@ impl Listener {
             (Err(Errno::ADDRINUSE), Address::Abstract(_)) => {
                 return Err(Error::InUse { socket: name() });
             }
-            (Err(Errno::NOENT), Address::Path(path)) => {
-                let directory = path.parent().unwrap_or(Path::new("/")).display().to_string();
+            (Err(Errno::NOENT), Address::Path(path)) if !directory(path).exists() => {
+                let directory = directory(path).display().to_string();
                 return Err(Error::NoDirectory { socket: name(), directory });
             }
             (Err(Errno::ACCESS | Errno::PERM | Errno::ROFS), _) => {
@@ -160,6 +160,15 @@ impl Drop for Listener {
         {
             let _ = std::fs::remove_file(path);
         }
+    }
+}
+
+/// The directory of a file.
+fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => Path::new("/"),
     }
 }
 

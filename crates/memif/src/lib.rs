@@ -14,6 +14,7 @@ mod client;
 mod connection;
 mod control;
 mod error;
+pub mod fuzz;
 mod handshake;
 mod link;
 mod live;

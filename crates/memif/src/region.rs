@@ -165,7 +165,7 @@ impl Regions {
 
 /// Asks for the cache line at `place` to be fetched, without touching it.
 #[inline(always)]
-pub(crate) fn prefetch(place: *const u8) {
+fn prefetch(place: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing, whatever the address.
     unsafe {

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use crate::region::{Regions, Span, prefetch};
+use crate::region::{Regions, Span};
 
 /// At the start of each ring.
 const COOKIE: u32 = 0x03e3_1f20;
@@ -135,13 +135,6 @@ impl Ring {
         let word = u64::from(flags) | u64::from(region) << 16 | u64::from(length) << 32;
         low.store(word, Ordering::Relaxed);
         high.store(offset.into(), Ordering::Relaxed);
-    }
-
-    /// Asks for the descriptor in a slot to be fetched.
-    #[inline]
-    pub(crate) fn prefetch(&self, slot: u16) {
-        let index = usize::from(slot & (self.size - 1));
-        prefetch(self.start.as_ptr().wrapping_add(HEADER + index * DESCRIPTOR));
     }
 
     fn cookie(&self) -> &AtomicU32 {

@@ -1,0 +1,115 @@
+//! Lanes that sleep until a peer rings.
+
+mod support;
+
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use fastlane_core::Queue;
+use fastlane_memif::{MemifSettings, Role};
+use fastlane_testing::Peer;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use support::{End, directory, other, settings, until};
+
+/// Whether the queue's interrupt comes within so many milliseconds.
+fn comes(end: &End, milliseconds: i64) -> bool {
+    let interrupt = end.queues[0].interrupt().expect("an interrupt");
+    let timeout = Timespec { tv_sec: 0, tv_nsec: milliseconds * 1_000_000 };
+    poll(&mut [PollFd::new(&interrupt, PollFlags::IN)], Some(&timeout)).expect("poll") == 1
+}
+
+#[test]
+fn who_sleeps_is_woken_once_for_what_comes() {
+    for role in [Role::Server, Role::Client] {
+        let directory = directory();
+        let mut sleeper = End::open(settings(&directory, role));
+        let file = sleeper.queues[0].interrupt().unwrap().as_raw_fd();
+        let mut peer = End::open(settings(&directory, other(role)));
+        sleeper.connect();
+        peer.connect();
+        // What told of the connection is known after one sleep at most.
+        sleeper.queues[0].arm();
+        sleeper.look();
+        for round in 0..20 {
+            assert!(peer.send(&[round; 60]), "it is looked for, so nobody rings");
+            assert!(!comes(&sleeper, 5), "round {round}");
+            assert_eq!(sleeper.receive(Duration::from_secs(5)), Some(vec![round; 60]));
+            assert!(!sleeper.queues[0].arm(), "nothing is there");
+            assert!(!comes(&sleeper, 5), "nothing was sent");
+            assert!(peer.send(&[round; 61]));
+            assert!(comes(&sleeper, 900), "round {round}: nobody rang");
+            assert_eq!(sleeper.receive(Duration::from_secs(5)), Some(vec![round; 61]));
+            assert!(peer.send(&[round; 62]));
+            assert!(sleeper.queues[0].arm(), "something is there: no sleep");
+            assert_eq!(sleeper.receive(Duration::from_secs(5)), Some(vec![round; 62]));
+        }
+        assert_eq!(sleeper.queues[0].interrupt().unwrap().as_raw_fd(), file);
+    }
+}
+
+#[test]
+fn who_sleeps_without_a_peer_is_woken_by_the_next() {
+    for role in [Role::Server, Role::Client] {
+        let directory = directory();
+        let mut sleeper = End::open(settings(&directory, role));
+        for round in 0..5 {
+            assert!(!sleeper.queues[0].arm(), "round {round}: there is nobody");
+            assert!(!comes(&sleeper, 5), "round {round}");
+            let mut peer = End::open(settings(&directory, other(role)));
+            assert!(comes(&sleeper, 900), "nothing told of the peer");
+            sleeper.connect();
+            peer.connect();
+            sleeper.queues[0].arm();
+            sleeper.look();
+            sleeper.queues[0].arm();
+            drop(peer);
+            assert!(comes(&sleeper, 900), "nothing told of the end");
+            until("the end of it", || !sleeper.link.state().connected);
+            sleeper.look();
+        }
+    }
+}
+
+/// Both ends sleep between frames; no frame is forgotten. A wait that ends without having been
+/// woken is the failure.
+#[test]
+fn no_bell_is_lost() {
+    const FRAMES: u32 = 20_000;
+    let directory = directory();
+    let mut sleeper = End::open(settings(&directory, Role::Server));
+    let mut peer = End::open(settings(&directory, Role::Client));
+    sleeper.connect();
+    peer.connect();
+    let sender = std::thread::spawn(move || {
+        for number in 0..FRAMES {
+            let mut frame = [0; 60];
+            frame[..4].copy_from_slice(&number.to_be_bytes());
+            while !peer.send(&frame) {
+                std::thread::yield_now();
+            }
+            if number % 7 == 0 {
+                std::thread::sleep(Duration::from_micros(u64::from(number % 50)));
+            }
+        }
+        peer
+    });
+    let (mut expected, began) = (0, Instant::now());
+    while expected < FRAMES {
+        while let Some(frame) = sleeper.receive(Duration::ZERO) {
+            assert_eq!(frame[..4], expected.to_be_bytes());
+            expected += 1;
+        }
+        if expected < FRAMES && !sleeper.queues[0].arm() {
+            assert!(comes(&sleeper, 990), "asleep for ever at {expected}");
+        }
+        assert!(began.elapsed() < Duration::from_secs(60));
+    }
+    drop(sender.join().unwrap());
+}
+
+#[test]
+fn without_interrupts_there_are_none() {
+    let directory = directory();
+    let end = End::open(MemifSettings { interrupt: false, ..settings(&directory, Role::Server) });
+    assert!(end.queues[0].interrupt().is_none());
+}

@@ -1,0 +1,178 @@
+//! Where server and client meet, and when.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use fastlane_core::{PortId, Queue};
+use fastlane_memif::{Address, Error, MemifSettings, Role};
+use fastlane_testing::Peer;
+use support::{End, directory, settings, until};
+
+fn refusal(settings: MemifSettings) -> Error {
+    fastlane_memif::open(settings, PortId(0)).map(|_| ()).expect_err("it cannot be opened")
+}
+
+fn exchange(one: &mut End, other: &mut End) {
+    one.connect();
+    other.connect();
+    assert!(one.send(&[1; 60]) && other.send(&[2; 61]));
+    assert_eq!(other.receive(Duration::from_secs(10)), Some(vec![1; 60]));
+    assert_eq!(one.receive(Duration::from_secs(10)), Some(vec![2; 61]));
+}
+
+#[test]
+fn either_side_starts_first_and_either_comes_again() {
+    let directory = directory();
+    for first in [Role::Server, Role::Client] {
+        let mut one = End::open(settings(&directory, first));
+        std::thread::sleep(Duration::from_millis(30));
+        for round in 1..4 {
+            let mut other = End::open(settings(&directory, support::other(first)));
+            exchange(&mut one, &mut other);
+            assert_eq!(one.link.state().connections, round);
+            drop(other);
+            until("the end of it", || !one.link.state().connected);
+            one.look();
+        }
+        let last = one.link.state().last_end.expect("a reason");
+        assert!(last.contains("the port is closed"), "{last}");
+    }
+    assert!(!directory.path().join("memif.sock").exists(), "the socket's file goes with it");
+}
+
+#[test]
+fn a_socket_that_nobody_listens_at_is_taken_over() {
+    let directory = directory();
+    let path = directory.path().join("memif.sock");
+    drop(UnixListener::bind(&path).unwrap()); // which leaves the file behind
+    let mut server = End::open(settings(&directory, Role::Server));
+    let mut client = End::open(settings(&directory, Role::Client));
+    exchange(&mut server, &mut client);
+}
+
+#[test]
+fn what_is_in_the_way_is_named() {
+    let directory = directory();
+    let server = End::open(settings(&directory, Role::Server));
+    let error = refusal(settings(&directory, Role::Server));
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    drop(server);
+    let path = directory.path().join("memif.sock");
+    let other_kind = UnixListener::bind(&path).unwrap();
+    let error = refusal(settings(&directory, Role::Server));
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+    drop(other_kind);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "mine").unwrap();
+    let error = refusal(settings(&directory, Role::Server));
+    assert!(matches!(error, Error::NoSocket { .. }), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+    let at = |path: std::path::PathBuf| MemifSettings::new(Address::Path(path), Role::Server);
+    let error = refusal(at(directory.path().join("no/memif.sock")));
+    assert!(matches!(error, Error::NoDirectory { .. }), "{error}");
+    assert!(error.to_string().contains(&format!("mkdir -p {}/no", directory.path().display())));
+    let error = refusal(at(directory.path().join("n".repeat(120))));
+    assert!(matches!(error, Error::NameTooLong { .. }), "{error}");
+}
+
+/// Root may write anywhere, so there it is a file system without files of ours.
+#[test]
+fn a_directory_that_may_not_be_written_is_named() {
+    let directory = directory();
+    let permissions = std::fs::Permissions::from_mode(0o555);
+    std::fs::set_permissions(directory.path(), permissions).unwrap();
+    let path = match rustix::process::geteuid().is_root() {
+        true => "/sys/memif.sock".into(),
+        false => directory.path().join("memif.sock"),
+    };
+    let error = refusal(MemifSettings::new(Address::Path(path), Role::Server));
+    assert!(matches!(error, Error::NotPermitted { .. }), "{error}");
+}
+
+#[test]
+fn an_abstract_name_needs_no_file() {
+    let socket: Address = format!("@memif-test-{}", std::process::id()).parse().unwrap();
+    let open = |role| End::open(MemifSettings::new(socket.clone(), role));
+    let (mut server, mut client) = (open(Role::Server), open(Role::Client));
+    exchange(&mut server, &mut client);
+    let error = refusal(MemifSettings::new(socket.clone(), Role::Server));
+    assert!(matches!(error, Error::InUse { .. }), "{error}");
+}
+
+#[test]
+fn each_end_may_want_something_else() {
+    let directory = directory();
+    let end = |role, queues, ring_size, buffer_size| {
+        let settings = settings(&directory, role);
+        End::open(MemifSettings { queues, ring_size, buffer_size, ..settings })
+    };
+    for (server_queues, client_queues) in [(1, 4), (4, 1), (3, 2)] {
+        let mut server = end(Role::Server, server_queues, 2, 64 * 1000);
+        let mut client = end(Role::Client, client_queues, 512, 1024);
+        server.connect();
+        client.connect();
+        let rings = server_queues.min(client_queues);
+        for state in [server.link.state(), client.link.state()] {
+            assert_eq!((state.receive_rings, state.transmit_rings), (rings, rings));
+            assert_eq!(state.ring_size, 512);
+        }
+        for end in [&mut server, &mut client] {
+            // A queue without a ring counts what it is given.
+            for mut queue in end.queues.split_off(rings) {
+                let mut packet = end.pool.blank(60, PortId(9)).expect("a frame");
+                let sent = queue.transmit(std::slice::from_mut(&mut packet), &mut end.pool);
+                assert_eq!((sent.taken, queue.statistics().transmit_error), (1, 1));
+            }
+        }
+        for _ in 0..rings {
+            exchange(&mut server, &mut client);
+        }
+        server.close();
+        client.close();
+    }
+}
+
+#[test]
+fn only_who_knows_the_secret_and_the_number_gets_in() {
+    let directory = directory();
+    let with = |role, id, secret: Option<&str>| {
+        let secret = secret.map(str::to_owned);
+        MemifSettings { id, secret, ..settings(&directory, role) }
+    };
+    let mut server = End::open(with(Role::Server, 7, Some("swordfish")));
+    for (id, secret, reason) in [
+        (7, None, "secret"),
+        (7, Some("swordfis"), "secret"),
+        (7, Some("swordfishs"), "secret"),
+        (8, Some("swordfish"), "no interface 8"),
+    ] {
+        let client = End::open(with(Role::Client, id, secret));
+        until("a refusal", || client.link.state().last_end.is_some_and(|end| end.contains(reason)));
+        assert!(!client.link.state().connected);
+    }
+    let mut client = End::open(with(Role::Client, 7, Some("swordfish")));
+    exchange(&mut server, &mut client);
+}
+
+#[test]
+fn settings_that_cannot_be_are_refused_by_name() {
+    let directory = directory();
+    let usual = || settings(&directory, Role::Client);
+    let cases = [
+        (MemifSettings { queues: 0, ..usual() }, "0 queues"),
+        (MemifSettings { queues: 257, ..usual() }, "257 queues"),
+        (MemifSettings { ring_size: 1000, ..usual() }, "1000 slots"),
+        (MemifSettings { ring_size: 1 << 15, ..usual() }, "32768 slots"),
+        (MemifSettings { buffer_size: 100, ..usual() }, "100 octets"),
+        (MemifSettings { queues: 256, ring_size: 16384, ..usual() }, "MiB"),
+        (MemifSettings { secret: Some("s".repeat(25)), ..usual() }, "secret"),
+        (MemifSettings { name: "n".repeat(32), ..usual() }, "name"),
+    ];
+    for (settings, named) in cases {
+        let error = refusal(settings).to_string();
+        assert!(error.contains(named) && error.contains("; "), "{error}");
+    }
+}
