@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Result;
+use crate::load::Echoes;
 use crate::memory::{frame, macswap};
 
 /// The word on the command line that makes this program a [`Filled`] application.
@@ -155,16 +156,28 @@ impl Application {
     }
 }
 
+impl Echoes for Application {
+    fn echoed(&self) -> u64 {
+        sent(&self.client)
+    }
+
+    fn cpu(&self) -> Result<u64> {
+        self.program.cpu(self.thread)
+    }
+}
+
 /// The packets that an application has sent, out of its counters.
 pub struct Sent(Client);
 
 impl Odometer for Sent {
     fn packets(&mut self) -> Result<u64> {
-        let counters = &self.0.counters;
-        Ok((0..counters.ports())
-            .map(|port| counters.port_total(port, PortCounter::SentPackets))
-            .sum())
+        Ok(sent(&self.0))
     }
+}
+
+fn sent(client: &Client) -> u64 {
+    let of = |port| client.counters.port_total(port, PortCounter::SentPackets);
+    (0..client.counters.ports()).map(of).sum()
 }
 
 /// A program of ours that was built with this one.

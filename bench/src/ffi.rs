@@ -120,7 +120,11 @@ pub(crate) fn set_real_time_of(thread: u64, on: bool) -> io::Result<()> {
     let parameter = libc::sched_param { sched_priority: priority };
     // SAFETY: `parameter` lives through the call; what it changes is when a thread runs.
     checked(unsafe {
-        libc::sched_setscheduler(thread as libc::pid_t, policy | libc::SCHED_RESET_ON_FORK, &raw const parameter)
+        libc::sched_setscheduler(
+            thread as libc::pid_t,
+            policy | libc::SCHED_RESET_ON_FORK,
+            &raw const parameter,
+        )
     })
     .map(drop)
 }

@@ -8,20 +8,25 @@
 pub mod application;
 pub mod by_hand;
 pub mod c_app;
+pub mod chart;
 pub mod dpdk;
 pub mod eal;
 pub mod echo;
 mod ffi;
+pub mod figure;
 pub mod idle;
 pub mod instructions;
 pub mod lanes;
+pub mod load;
 pub mod markdown;
+pub mod mechanisms;
 pub mod memif;
 pub mod memory;
 pub mod plot;
 pub mod report;
 pub mod round_trip;
 pub mod running;
+pub mod runs;
 pub mod testpmd;
 pub mod veth;
 

@@ -49,7 +49,8 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
         )?;
         report.round_trips.iter().try_for_each(|trip| round_trip(text, trip))?;
     }
-    Ok(())
+    report.figures.iter().try_for_each(|figure| figure.table(text))?;
+    report.left_out.iter().try_for_each(|why| writeln!(text, "\nNot measured: {why}."))
 }
 
 fn row(text: &mut String, comparison: &Comparison) -> fmt::Result {

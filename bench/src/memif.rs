@@ -20,6 +20,7 @@ use serde_json::json;
 use crate::Result;
 use crate::application::{Application, Which};
 use crate::by_hand::{ByHand, Compiled};
+use crate::c_app;
 use crate::eal::Eal;
 use crate::slices::{Contender, Effort, Pairs, Slice, pair};
 use crate::testpmd::Testpmd;
@@ -35,6 +36,8 @@ const RESTART: usize = 4;
 pub enum Who {
     /// An application of ours on our memif.
     Native,
+    /// As [`Native`](Self::Native), the application written in C.
+    NativeInC,
     /// An application of ours on the memif of DPDK.
     OnDpdk,
     /// `dpdk-testpmd --forward-mode=macswap`.
@@ -47,6 +50,7 @@ impl std::fmt::Display for Who {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             Self::Native => "Fastlane, native memif",
+            Self::NativeInC => "Fastlane, native memif, in C",
             Self::OnDpdk => "Fastlane, memif of DPDK",
             Self::Testpmd => "testpmd",
             Self::ByHand => "loop by hand on DPDK",
@@ -77,15 +81,19 @@ impl Device {
             "net_memif0,role=server,id=0,socket={path},socket-abstract=no,bsize={BUFFER},\
              rsize={LOG2_PLACES}"
         );
-        let ours = |driver| {
+        let native = json!({ "memif": { "socket": socket.0, "role": "server" } });
+        let ours = |which, driver| {
             let lanes = json!({ "idle": idle });
-            let Application { program, thread, .. } =
-                Application::start(&Which::Macswap, &driver, &lanes)?;
+            let Application { program, thread, .. } = Application::start(&which, &driver, &lanes)?;
             Ok::<_, crate::Error>((program, thread, Eal::new()))
         };
         let (program, thread, eal) = match who {
-            Who::Native => ours(json!({ "memif": { "socket": socket.0, "role": "server" } }))?,
-            Who::OnDpdk => ours(crate::dpdk::driver(&vdev))?,
+            Who::Native => ours(Which::Macswap, native)?,
+            Who::NativeInC => {
+                let compiled = c_app::Compiled::new()?;
+                ours(Which::Other(compiled.program()), native)?
+            }
+            Who::OnDpdk => ours(Which::Macswap, crate::dpdk::driver(&vdev))?,
             Who::Testpmd => Testpmd::start(&vdev, 32, 0)?.process(),
             Who::ByHand => ByHand::start(compiled, &vdev, 32, 0)?.process()?,
         };

@@ -46,16 +46,16 @@ pub struct MemoryLane<A> {
 }
 
 impl<A: App> MemoryLane<A> {
-    /// Puts the lane together.
+    /// Puts the lane together, with frames of `length` bytes.
     ///
     /// # Errors
     /// When there is no memory.
-    pub fn new(app: A, burst: usize) -> Result<Self> {
+    pub fn new(app: A, burst: usize, length: usize) -> Result<Self> {
         let frames = FRAMES as usize;
         let memory = SharedMemory::create("bench-memory", frames * FRAME_SIZE)?;
         let mut pool =
             Pool::new(memory, FRAME_SIZE, HEADROOM).ok_or("the frame size is refused")?;
-        let queue = Memory::filled(PortId(0), &mut pool, frames, &frame(60))?;
+        let queue = Memory::filled(PortId(0), &mut pool, frames, &frame(length))?;
         let counters = Counters::create(1, 1)?;
         let ports = vec![Port {
             queues: vec![Box::new(queue)],
@@ -98,7 +98,7 @@ impl Contender for Plain {
     }
 }
 
-/// One pair at each burst size, `effort.pairs` times. Both contenders get fresh memory for each
+/// One pair at each burst size for frames of `length` bytes, `effort.pairs` times. Both contenders get fresh memory for each
 /// pair, so that no result hangs on where the pages happened to lie.
 ///
 /// # Errors
@@ -106,15 +106,16 @@ impl Contender for Plain {
 pub fn compare(
     effort: Effort,
     bursts: &[usize],
+    length: usize,
     mut progress: impl FnMut(usize),
 ) -> Result<Vec<Pairs>> {
     let mut results = vec![Pairs::default(); bursts.len()];
     for number in 0..effort.pairs {
         progress(number);
         for (pairs, &burst) in results.iter_mut().zip(bursts) {
-            let mut ours = MemoryLane::new(macswap, burst)?;
+            let mut ours = MemoryLane::new(macswap, burst, length)?;
             let offset = fastlane_core::METADATA_LENGTH + HEADROOM;
-            let rival = PlainMacswap::new(FRAMES, FRAME_SIZE, offset, &frame(60))?;
+            let rival = PlainMacswap::new(FRAMES, FRAME_SIZE, offset, &frame(length))?;
             let mut rival = Plain { rival, burst: burst as u32 };
             let warm_up = effort.slice / 20;
             ours.run(warm_up)?;
@@ -137,7 +138,7 @@ mod tests {
             addresses.push(packet.bytes()[..12].to_vec());
             verdict
         };
-        let mut ours = MemoryLane::new(app, 32).unwrap();
+        let mut ours = MemoryLane::new(app, 32, 60).unwrap();
         assert_eq!(ours.turns(2 * u64::from(FRAMES)), 2 * u64::from(FRAMES));
         drop(ours);
         let (first, second) = addresses.split_at(FRAMES as usize);

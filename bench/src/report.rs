@@ -9,9 +9,10 @@ use fastlane_measure::machine::{self, Machine, load_average};
 pub use fastlane_measure::statistics::Spread;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
+use crate::figure::Figure;
 use crate::slices::{Effort, Pairs};
 use crate::statistics::{Estimate, Verdict, median};
+use crate::{Result, chart};
 
 /// One run of the benchmarks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,6 +40,12 @@ pub struct Report {
     pub idle: Vec<IdleLine>,
     /// Round trips.
     pub round_trips: Vec<RoundTrip>,
+    /// What depends on something.
+    #[serde(default)]
+    pub figures: Vec<Figure>,
+    /// What could not be measured on this machine, and why.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// What is estimated from pairs.
@@ -141,7 +148,16 @@ impl Report {
             comparisons: Vec::new(),
             idle: Vec::new(),
             round_trips: Vec::new(),
+            figures: Vec::new(),
+            left_out: Vec::new(),
         }
+    }
+
+    /// Notes that something was not measured, and says so on standard error.
+    pub fn leave_out(&mut self, what: &str, why: &(dyn std::error::Error + Send + Sync)) {
+        let text = format!("{what}: {why}");
+        eprintln!("not measured: {text}");
+        self.left_out.push(text);
     }
 
     /// Notes how busy the machine is at the end.
@@ -149,23 +165,28 @@ impl Report {
         self.load[1] = load_average();
     }
 
-    /// Writes the report and its plot into `folder`, as new files named after the date; returns
-    /// their paths.
+    /// Writes the report, its plot and its figures into `folder`, as new files named after the date;
+    /// returns their paths.
     ///
     /// # Errors
     /// When a file is there already or cannot be written.
-    pub fn publish(&self, folder: &Path) -> Result<[PathBuf; 2]> {
+    pub fn publish(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         std::fs::create_dir_all(folder)?;
         let stem = self.date.replace(':', "");
         let json = serde_json::to_string_pretty(self)? + "\n";
-        let files = [("json", json), ("svg", crate::plot::svg(self))];
-        let written = files.map(|(extension, content)| {
-            let path = folder.join(format!("{stem}.{extension}"));
+        let mut files = vec![(format!("{stem}.json"), json)];
+        if !self.comparisons.is_empty() || !self.idle.is_empty() {
+            files.push((format!("{stem}.svg"), crate::plot::svg(self)));
+        }
+        let figure = |figure: &Figure| (format!("{stem}-{}.svg", figure.name), chart::svg(figure));
+        files.extend(self.figures.iter().map(figure));
+        let write = |(name, content): (String, String)| {
+            let path = folder.join(name);
             let write = || File::create_new(&path)?.write_all(content.as_bytes());
-            write().map_err(|error| format!("{}: {error}", path.display())).map(|()| path)
-        });
-        let [json, svg] = written;
-        Ok([json?, svg?])
+            write().map_err(|error| format!("{}: {error}", path.display()))?;
+            Ok(path)
+        };
+        files.into_iter().map(write).collect()
     }
 }
 
@@ -196,8 +217,14 @@ mod tests {
         let names = ["work", "ours", "rival"].map(str::to_owned);
         report.comparisons.push(Comparison::new(names, pairs, Kind::Difference, Some(2.0)));
         let folder = std::env::temp_dir().join(format!("fastlane-report-{}", std::process::id()));
-        let [json, svg] = report.publish(&folder).unwrap();
-        let read: Report = serde_json::from_reader(File::open(&json).unwrap()).unwrap();
+        let mut figure = Figure::new("lanes", "Cost", "Lanes", crate::figure::Style::Lines);
+        figure.add("memory", "1", 5.0);
+        report.figures.push(figure);
+        let files = report.publish(&folder).unwrap();
+        let [json, svg, figure] = &files[..] else { panic!("{files:?}") };
+        assert!(figure.ends_with(format!("{}-lanes.svg", report.date.replace(':', ""))));
+        let read: Report = serde_json::from_reader(File::open(json).unwrap()).unwrap();
+        assert_eq!(read.figures[0].series[0].values, [[5.0]]);
         assert_eq!(read.comparisons[0].verdict, Some(Verdict::Holds));
         assert_eq!(read.comparisons[0].estimate.value, 1.0);
         assert!(std::fs::read_to_string(svg).unwrap().ends_with("</svg>\n"));

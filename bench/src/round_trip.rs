@@ -6,6 +6,7 @@ use fastlane_core::Idle;
 
 use crate::Result;
 use crate::echo::Mechanism;
+use crate::load::Sender;
 use crate::running::Running;
 use crate::statistics::quantile;
 use crate::veth::{Veth, pin, undisturbed};

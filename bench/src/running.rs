@@ -13,6 +13,7 @@ use rustix::thread::{Pid, gettid};
 
 use crate::echo::{EchoLane, Mechanism};
 use crate::ffi;
+use crate::load::Echoes;
 use crate::veth::{pin, undisturbed};
 use crate::{Error, Result};
 
@@ -56,18 +57,14 @@ impl Running {
         let port = counters.port(0, 0);
         Ok(Self { stop, thread: Some(thread), id, port, _counters: counters })
     }
+}
 
-    /// CPU time of the lane's thread so far, in nanoseconds.
-    ///
-    /// # Errors
-    /// When the lane has ended.
-    pub fn cpu(&self) -> Result<u64> {
+impl Echoes for Running {
+    fn cpu(&self) -> Result<u64> {
         Ok(ffi::cpu_of_thread(self.id)?)
     }
 
-    /// Frames echoed so far.
-    #[must_use]
-    pub fn echoed(&self) -> u64 {
+    fn echoed(&self) -> u64 {
         self.port.load(PortCounter::SentPackets)
     }
 }

@@ -10,6 +10,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::Result;
 use crate::ffi::{self, RawSocket};
+use crate::load::Sender;
 use crate::memory;
 
 /// Frames queued at once: they fit the rings of 2048 with some to spare.
@@ -80,11 +81,6 @@ impl Veth {
         Ok(Self { name, far, socket, frame: memory::frame(length) })
     }
 
-    /// Sends one frame to the device under test; false when there was no room for it.
-    pub fn send(&self) -> bool {
-        rustix::net::send(&self.socket, &self.frame, SendFlags::empty()).is_ok()
-    }
-
     /// Whether a frame has come back, which is taken.
     pub fn receive(&self) -> bool {
         let mut frame = [0; 64];
@@ -117,6 +113,35 @@ impl Veth {
     /// When the counts of the interfaces cannot be read.
     pub fn returned(&self) -> Result<u64> {
         received(&self.far)
+    }
+}
+
+impl Sender for Veth {
+    fn send(&self) -> bool {
+        rustix::net::send(&self.socket, &self.frame, SendFlags::empty()).is_ok()
+    }
+}
+
+/// Linux's side of a TAP device of somebody else.
+pub struct TapSide {
+    socket: RawSocket,
+    frame: Vec<u8>,
+}
+
+impl TapSide {
+    /// The device called `name`, for frames of `length` bytes.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn new(name: &str, length: usize) -> Result<Self> {
+        let socket = RawSocket::open(Interface::query(name)?.index, false)?;
+        Ok(Self { socket, frame: memory::frame(length) })
+    }
+}
+
+impl Sender for TapSide {
+    fn send(&self) -> bool {
+        rustix::net::send(&self.socket, &self.frame, SendFlags::empty()).is_ok()
     }
 }
 

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 }
 
 fn turn(packets: &str, burst: &str) -> Result<()> {
-    let moved = MemoryLane::new(macswap, burst.parse()?)?.turns(packets.parse()?);
+    let moved = MemoryLane::new(macswap, burst.parse()?, 60)?.turns(packets.parse()?);
     println!("{moved} packets");
     Ok(())
 }

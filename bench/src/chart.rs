@@ -1,0 +1,125 @@
+//! A figure as SVG.
+
+use std::fmt::{self, Write};
+
+use fastlane_measure::svg::{self, label};
+
+use crate::figure::{Figure, Style, digits};
+
+const WIDTH: f64 = 760.0;
+const LEFT: f64 = 240.0;
+const RIGHT: f64 = 560.0;
+const TOP: f64 = 50.0;
+/// Height of the panel of lines.
+const PANEL: f64 = 220.0;
+/// Height of a row of bars, and of what separates the places.
+const ROW: f64 = 17.0;
+const GAP: f64 = 10.0;
+const COLOURS: [&str; 8] =
+    ["#1f6f8b", "#b9583b", "#8a9a3b", "#6b4c9a", "#3b7d4f", "#c49a2a", "#8b8b8b", "#a04a7a"];
+
+/// The picture.
+#[must_use]
+pub fn svg(figure: &Figure) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = match figure.style {
+        Style::Bars => bars(&mut text, figure),
+        Style::Lines => lines(&mut text, figure),
+    };
+    text
+}
+
+fn colour(row: usize) -> &'static str {
+    COLOURS[row % COLOURS.len()]
+}
+
+fn number(value: f64) -> String {
+    format!("{value:.*}", digits(value))
+}
+
+/// A group of bars for each series, one bar in it for each place.
+fn bars(text: &mut String, figure: &Figure) -> fmt::Result {
+    let rows = (figure.series.len() * figure.places.len()) as f64;
+    let height = TOP + rows * ROW + figure.series.len() as f64 * GAP + 20.0;
+    svg::open(text, WIDTH, height)?;
+    label(text, 12.0, 22.0, "start", &figure.title)?;
+    let scale = (RIGHT - LEFT) / figure.most();
+    let mut y = TOP;
+    for (row, series) in figure.series.iter().enumerate() {
+        for (place, name) in figure.places.iter().enumerate() {
+            if let Some(spread) = figure.spread(row, place) {
+                label(text, LEFT - 8.0, y + 11.0, "end", &format!("{}, {name}", series.name))?;
+                svg::bar(text, [LEFT, y], &series.values[place], scale, colour(place))?;
+                let end = LEFT + scale * spread.high.max(spread.median) + 10.0;
+                label(text, end, y + 11.0, "start", &number(spread.median))?;
+                y += ROW;
+            }
+        }
+        y += GAP;
+    }
+    svg::close(text)
+}
+
+/// A line for each series over evenly spaced places, with a mark from quartile to quartile.
+fn lines(text: &mut String, figure: &Figure) -> fmt::Result {
+    svg::open(text, WIDTH, TOP + PANEL + 60.0)?;
+    label(text, 12.0, 22.0, "start", &figure.title)?;
+    let (left, bottom) = (70.0, TOP + PANEL);
+    let scale = PANEL / figure.most();
+    let step = (RIGHT - left) / (figure.places.len().max(2) - 1) as f64;
+    let (x, y) = (|place: usize| left + step * place as f64, |value: f64| bottom - scale * value);
+    for part in 0..=4_u8 {
+        let value = figure.most() * f64::from(part) / 4.0;
+        writeln!(text, "<path d=\"M{left} {:.1}H{RIGHT}\" stroke=\"#dddddd\"/>", y(value))?;
+        label(text, left - 8.0, y(value) + 4.0, "end", &number(value))?;
+    }
+    for (place, name) in figure.places.iter().enumerate() {
+        label(text, x(place), bottom + 18.0, "middle", name)?;
+    }
+    label(text, (left + RIGHT) / 2.0, bottom + 40.0, "middle", &figure.along)?;
+    for (row, series) in figure.series.iter().enumerate() {
+        let colour = colour(row);
+        let mut path = String::new();
+        for place in 0..figure.places.len() {
+            let Some(spread) = figure.spread(row, place) else { continue };
+            let command = if path.is_empty() { 'M' } else { 'L' };
+            write!(path, "{command}{:.1} {:.1}", x(place), y(spread.median))?;
+            writeln!(
+                text,
+                "<path d=\"M{:.1} {:.1}V{:.1}\" stroke=\"{colour}\" stroke-width=\"4\"/>",
+                x(place),
+                y(spread.low),
+                y(spread.high)
+            )?;
+        }
+        writeln!(text, "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\"/>")?;
+        let y = TOP + 18.0 * row as f64;
+        writeln!(
+            text,
+            "<rect x=\"{}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>",
+            RIGHT + 16.0,
+            y - 9.0
+        )?;
+        label(text, RIGHT + 32.0, y, "start", &series.name)?;
+    }
+    svg::close(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_value_has_a_mark() {
+        for (style, marks) in [(Style::Bars, "<rect x"), (Style::Lines, "stroke-width")] {
+            let mut figure = Figure::new("fig", "a < b", "size", style);
+            figure.add("ours", "64", 1.0);
+            figure.add("ours", "128", 2.0);
+            figure.add("theirs", "128", 3.0);
+            let text = svg(&figure);
+            assert_eq!(text.matches(marks).count(), 3, "{text}");
+            assert!(text.contains("a &lt; b") && text.ends_with("</svg>\n"));
+        }
+    }
+}

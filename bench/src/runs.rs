@@ -1,0 +1,38 @@
+//! What the program can measure: each adds its results to a report.
+
+mod figures;
+mod lanes;
+mod loops;
+mod memif;
+mod veth;
+
+pub use figures::{cpu_by_load, mechanisms, sizes};
+pub use lanes::lanes;
+pub use loops::{dpdk, in_c, memory};
+pub use memif::{memif, memif_round_trips};
+pub use veth::{af_packet, af_xdp, idle, round_trips};
+
+use crate::slices::Effort;
+
+/// How thorough to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Pairs of slices.
+    pub effort: Effort,
+    /// Rounds of what is not measured in pairs.
+    pub rounds: usize,
+    /// Numbers of lanes that run at once.
+    pub lanes: Vec<usize>,
+}
+
+impl Options {
+    /// For one of many points of a figure.
+    fn point(&self) -> Effort {
+        Effort { pairs: self.rounds, slice: self.effort.slice / 2 }
+    }
+
+    /// Says on standard error how far it is.
+    fn tell(&self, what: &str, number: usize) {
+        eprintln!("{what}: {} of {}", number + 1, self.effort.pairs);
+    }
+}
