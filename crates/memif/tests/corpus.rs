@@ -1,0 +1,130 @@
+//! Replays the committed corpus of this crate's fuzz targets, keeps the seeds in it up to date, and
+//! plays random scripts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use fastlane_memif::fuzz;
+use fastlane_testing::Spec;
+use proptest::prelude::*;
+
+fn directory(target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
+}
+
+fn rings(data: &[u8]) {
+    fuzz::rings(data, &mut Spec { frames: 16, ..Spec::default() }.pool());
+}
+
+fn replay(target: &str, body: fn(&[u8])) {
+    let directory = directory(target);
+    let entries = fs::read_dir(&directory)
+        .unwrap_or_else(|error| panic!("no corpus {}: {error}", directory.display()));
+    let mut inputs = 0;
+    for entry in entries {
+        let path = entry.unwrap().path();
+        println!("{}", path.display());
+        body(&fs::read(&path).unwrap());
+        inputs += 1;
+    }
+    assert!(inputs >= 10, "{} holds {inputs} inputs only", directory.display());
+}
+
+#[test]
+fn the_corpus_of_messages_holds() {
+    replay("memif_messages", fuzz::messages);
+}
+
+#[test]
+fn the_corpus_of_rings_holds() {
+    replay("memif_rings", rings);
+}
+
+proptest! {
+    #[test]
+    fn random_messages_are_read(data in proptest::collection::vec(any::<u8>(), 0..512)) {
+        fuzz::messages(&data);
+    }
+
+    #[test]
+    fn random_scripts_break_nothing(data in proptest::collection::vec(any::<u8>(), 0..2048)) {
+        rings(&data);
+    }
+}
+
+fn record(kind: u16, rest: &[u8]) -> Vec<u8> {
+    [&kind.to_le_bytes()[..], rest].concat()
+}
+
+fn messages() -> Vec<(&'static str, Vec<u8>)> {
+    let name = |first: u8| [&[first; 31][..], &[0]].concat();
+    vec![
+        ("none", record(0, &[])),
+        ("ack", record(1, &[])),
+        ("hello", record(2, &[name(b'h'), vec![0, 2, 0, 2, 15, 0, 255, 0, 255, 0, 14]].concat())),
+        ("init", record(3, &[vec![0, 2, 7, 0, 0, 0, 0], vec![b's'; 24], name(b'i')].concat())),
+        ("add-region", record(4, &[0, 0, 0, 0, 16, 0, 0, 0, 0, 0])),
+        ("add-ring", record(5, &[1, 0, 0, 0, 0, 0, 64, 0, 0, 0, 10, 0, 0])),
+        ("connect", record(6, &name(b'c'))),
+        ("connected", record(7, &name(b'd'))),
+        ("disconnect", record(8, &[vec![1, 0, 0, 0], vec![b'r'; 96]].concat())),
+        ("unknown", record(9, &[0xff; 126])),
+        ("wild-name", record(6, &[0xff; 126])),
+    ]
+}
+
+/// Steps of a script: see `fuzz::rings`.
+fn head(ring: u8, value: u16) -> Vec<u8> {
+    [&[0, ring][..], &value.to_le_bytes()].concat()
+}
+
+fn tail(ring: u8, value: u16) -> Vec<u8> {
+    [&[1, ring][..], &value.to_le_bytes()].concat()
+}
+
+fn describe(ring: u8, slot: u8, more: bool, region: u16, length: u32, offset: u32) -> Vec<u8> {
+    let which = ring | u8::from(more) << 1 | slot << 2;
+    let (length, offset) = (length.to_le_bytes(), offset.to_le_bytes());
+    [&[2, which][..], &region.to_le_bytes(), &length, &offset].concat()
+}
+
+fn scripts() -> Vec<(&'static str, Vec<u8>)> {
+    let (last, receive) = (vec![3, 0], vec![4, 0]);
+    let transmit = |eighths: u8| vec![5, eighths];
+    let frame = |slot, more| describe(0, slot, more, 0, 60, 4096);
+    let endless: Vec<_> = (0..16).flat_map(|slot| frame(slot, true)).collect();
+    vec![
+        ("one", [frame(0, false), head(0, 1), receive.clone()].concat()),
+        ("one-for-a-client", [frame(0, false), tail(0, 1), receive.clone()].concat()),
+        ("chain", [frame(0, true), frame(1, false), head(0, 2), receive.clone()].concat()),
+        ("chain-without-end", [frame(0, true), head(0, 1), receive.clone(), last].concat()),
+        ("endless", [endless, head(0, 16), receive.clone(), head(0, 32), receive.clone()].concat()),
+        ("empty", [describe(0, 0, false, 0, 0, 4096), head(0, 1), receive.clone()].concat()),
+        ("outside", [describe(0, 0, false, 0, 60, 16383), head(0, 1), receive.clone()].concat()),
+        ("no-region", [describe(0, 0, false, 3, 60, 0), head(0, 1), receive.clone()].concat()),
+        ("long", [describe(0, 0, false, 0, 9000, 0), head(0, 1), receive.clone()].concat()),
+        ("jump", [head(0, 17), receive.clone()].concat()),
+        ("send", [describe(1, 0, false, 0, 256, 4096), head(1, 16), transmit(8)].concat()),
+        ("send-chain", [describe(1, 0, false, 0, 100, 4096), head(1, 16), transmit(30)].concat()),
+        ("send-outside", [describe(1, 0, false, 0, 256, 16300), head(1, 16), transmit(8)].concat()),
+        ("send-jump", [head(1, 17), transmit(8), tail(1, 9), transmit(8)].concat()),
+    ]
+}
+
+/// With `WRITE_SEEDS=1` in the environment it writes the seeds instead of comparing them.
+#[test]
+fn the_seeds_are_committed() {
+    let write = std::env::var_os("WRITE_SEEDS").is_some();
+    for (target, seeds) in [("memif_messages", messages()), ("memif_rings", scripts())] {
+        for (name, bytes) in seeds {
+            let path = directory(target).join(name);
+            if write {
+                fs::create_dir_all(directory(target)).unwrap();
+                fs::write(&path, &bytes).unwrap();
+            }
+            let committed = fs::read(&path).ok();
+            let same = committed.as_ref() == Some(&bytes);
+            assert!(same, "{} is not what is made: use WRITE_SEEDS=1", path.display());
+        }
+    }
+}
