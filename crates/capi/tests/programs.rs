@@ -225,6 +225,28 @@ fn command_line_and_exit_statuses_are_those_of_every_application() {
 }
 
 #[test]
+fn programs_run_under_valgrind() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return eprintln!("skipped: valgrind is not installed");
+    }
+    for source in ["garbage.c", "originate.c"] {
+        let program = Program::new(&format!("tests/programs/{source}"));
+        let read = program.path("in.pcap");
+        write_capture(&read, &vec![frame(0, 60); 5000]);
+        let mut configuration =
+            on(json!({ "driver": { "pcap": { "read": read, "write": program.path("out") } } }));
+        configuration["lanes"] = json!({ "frames": 256 });
+        let (plain, mut command) = (program.command(&configuration), Command::new("valgrind"));
+        command.args(["--quiet", "--error-exitcode=99"]).arg(plain.get_program());
+        let ended = finish({
+            command.args(plain.get_args());
+            command
+        });
+        assert!(ended.expect(0).counter("received_packets") > 0, "{source}");
+    }
+}
+
+#[test]
 fn older_programs_run_and_newer_ones_are_refused() {
     let program = Program::new("tests/programs/abi.c");
     for (age, status, text) in [
