@@ -1,8 +1,10 @@
 /* Devices: finding, configuring, starting and removing them. */
 #include <errno.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
 
+#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -215,16 +217,60 @@ static void drain(uint16_t port, uint16_t queues)
 	}
 }
 
-int fastlane_remove(uint16_t port, uint16_t queues)
+static int close_and_detach(uint16_t port)
 {
 	struct rte_eth_dev_info info;
 	int result = rte_eth_dev_info_get(port, &info), closed;
 
 	if (result != 0)
 		return result;
-	drain(port, queues);
 	rte_eth_dev_stop(port);
 	closed = rte_eth_dev_close(port);
 	result = rte_dev_remove(info.device);
 	return closed != 0 ? closed : result;
+}
+
+/* A removal that another thread carries out. */
+struct removal {
+	uint16_t port;
+	int result;
+	sem_t done;
+};
+
+static void remove_there(void *data)
+{
+	struct removal *removal = data;
+
+	removal->result = close_and_detach(removal->port);
+	sem_post(&removal->done);
+}
+
+/* net_memif frees what a connection has both where it is closed and where its peer's going is
+ * noticed, which is EAL's interrupt thread, without a lock: so it is closed there, too. */
+static int remove_in_interrupt_thread(uint16_t port)
+{
+	struct removal removal = { .port = port };
+	int result;
+
+	sem_init(&removal.done, 0, 0);
+	result = rte_eal_alarm_set(1, remove_there, &removal);
+	if (result != 0)
+		return result;
+	while (sem_wait(&removal.done) != 0)
+		continue;
+	sem_destroy(&removal.done);
+	return removal.result;
+}
+
+int fastlane_remove(uint16_t port, uint16_t queues)
+{
+	struct rte_eth_dev_info info;
+	int result = rte_eth_dev_info_get(port, &info);
+
+	if (result != 0)
+		return result;
+	drain(port, queues);
+	if (strcmp(info.driver_name, "net_memif") == 0)
+		return remove_in_interrupt_thread(port);
+	return close_and_detach(port);
 }

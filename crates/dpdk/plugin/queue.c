@@ -29,6 +29,8 @@ struct fastlane_queue {
 	uint16_t number;
 	/* Whether the device completes checksums. */
 	bool checksums;
+	/* Octets of a frame, its head room included. */
+	uint16_t size;
 	/* The longest packet that the device sends. */
 	uint32_t longest;
 	struct rte_mempool *pool;
@@ -50,6 +52,7 @@ int fastlane_queue_create(uint16_t port, uint16_t number, uint16_t packet_port, 
 	queue->port = port;
 	queue->number = number;
 	queue->checksums = checksums != 0;
+	queue->size = rte_pktmbuf_data_room_size(fastlane_pool(memory));
 	queue->longest = longest;
 	queue->pool = fastlane_pool(memory);
 	*made = queue;
@@ -92,23 +95,40 @@ void fastlane_disarm(const struct fastlane_queue *queue)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the words are little-endian");
 
-/* Two words that are stored at once: a processor can keep up with few stores in a cycle, and who
- * reads a field of them soon finds it in one store. */
+/* Words that are stored at once, since who reads a field of one soon waits unless it was stored in
+ * one piece. Comparing and storing pairs costs more: getting words into wide registers. */
+typedef uint64_t word __attribute__((may_alias));
 typedef uint64_t pair __attribute__((vector_size(16), aligned(8), may_alias));
 
-static inline void write_packet(struct fastlane_packet *packet, const struct rte_mbuf *mbuf,
-				uint64_t home, uint64_t port)
+static inline void write_words(struct fastlane_packet *packet, const uint8_t *data, uint64_t token,
+			       uint64_t window, uint64_t port)
 {
-	uint32_t offset = mbuf->data_off;
-	uint32_t length = mbuf->data_len;
-	uint16_t tailroom = mbuf->buf_len - offset - length;
-	uint64_t window = length | (uint64_t)(offset - FASTLANE_METADATA) << 32 |
-			  (uint64_t)tailroom << 48;
-	pair *pairs = (pair *)packet;
+	word *words = (word *)packet;
 
-	pairs[0] = (pair){ (uintptr_t)mbuf->buf_addr + offset, (uintptr_t)mbuf + home };
+	words[0] = (uintptr_t)data;
+	words[1] = token;
+	words[2] = window;
 	/* No flags, and the verdict that is 0: what nobody claims is Linux's. */
-	pairs[1] = (pair){ window, port };
+	words[3] = port;
+}
+
+/* Length, head room and tail room of a packet, as they lie in its third word. */
+static inline uint64_t window_of(uint64_t length, uint64_t headroom, uint64_t tailroom)
+{
+	return length + (headroom << 32) + (tailroom << 48);
+}
+
+/* Returns where the packet begins. */
+static inline uint8_t *write_packet(struct fastlane_packet *packet, const struct rte_mbuf *mbuf,
+				    uint64_t home, uint64_t port)
+{
+	uint64_t offset = mbuf->data_off, length = mbuf->data_len;
+	uint16_t tailroom = mbuf->buf_len - offset - length;
+	uint8_t *data = (uint8_t *)mbuf->buf_addr + offset;
+
+	write_words(packet, data, (uintptr_t)mbuf + home,
+		    window_of(length, offset - FASTLANE_METADATA, tailroom), port);
+	return data;
 }
 
 /* A packet in several pieces, or one without space for its metadata; false, and the frame is freed
@@ -127,24 +147,45 @@ static __attribute__((noinline, cold)) bool mend(struct fastlane_queue *queue,
 	return false;
 }
 
+/* Whether it is in one piece and where devices put it, in a frame of the size of ours. */
+static inline bool is_usual(const struct rte_mbuf *mbuf, uint16_t size)
+{
+	_Static_assert(offsetof(struct rte_mbuf, nb_segs) == offsetof(struct rte_mbuf, data_off) + 4,
+		       "both lie in one word");
+	uint64_t head = *(const word *)&mbuf->data_off;
+
+	return (head & 0x0000ffff0000ffff) == (UINT64_C(1) << 32 | RTE_PKTMBUF_HEADROOM) &&
+	       mbuf->buf_len == size;
+}
+
 uint32_t fastlane_receive(struct fastlane_queue *queue, struct fastlane_packet *packets,
 			  uint32_t room)
 {
 	struct rte_mbuf *mbufs[BURST];
 	struct fastlane_packet *packet = packets;
-	uint64_t home = queue->home, steered = queue->steered;
-	uint16_t port = queue->packet_port;
+	uint64_t home = queue->home, port = queue->packet_port, steered = queue->steered;
+	uint16_t size = queue->size;
+	/* Of an empty packet; each octet of length takes one of the tail room. */
+	uint64_t window = window_of(0, RTE_PKTMBUF_HEADROOM - FASTLANE_METADATA,
+				    size - RTE_PKTMBUF_HEADROOM);
 	uint16_t wanted = room < BURST ? room : BURST;
 	uint16_t count = rte_eth_rx_burst(queue->port, queue->number, mbufs, wanted);
 
 	for (uint16_t at = 0; at < count; at++) {
 		struct rte_mbuf *mbuf = mbufs[at];
+		uint8_t *data = (uint8_t *)mbuf->buf_addr + RTE_PKTMBUF_HEADROOM;
 
-		if (unlikely((mbuf->nb_segs != 1) | (mbuf->data_off < FASTLANE_METADATA)) &&
-		    !mend(queue, mbuf))
-			continue;
-		write_packet(packet, mbuf, home, port);
-		rte_prefetch0((uint8_t *)mbuf->buf_addr + mbuf->data_off);
+		if (likely(is_usual(mbuf, size))) {
+			write_words(packet, data, (uintptr_t)mbuf + home,
+				    window + mbuf->data_len * (1 - (UINT64_C(1) << 48)), port);
+		} else {
+			bool odd = (mbuf->nb_segs != 1) | (mbuf->data_off < FASTLANE_METADATA);
+
+			if (odd && !mend(queue, mbuf))
+				continue;
+			data = write_packet(packet, mbuf, home, port);
+		}
+		rte_prefetch0(data);
 		if (steered)
 			packet->flags = mbuf->ol_flags & steered;
 		packet++;

@@ -19,7 +19,7 @@ use fastlane_table::counters::{Counters, PortCounter};
 use fastlane_testing::Spec;
 use fastlane_wire::Ethernet;
 use rustix::time::{ClockId, clock_gettime};
-use support::{PORT, environment_with, lanes, open, queues};
+use support::{environment_with, lanes, open, queues};
 
 const PAIRS: usize = 61;
 const ROUNDS: u32 = 20_000;
@@ -73,7 +73,6 @@ fn fill(queue: &mut dyn Queue, pool: &mut Pool) {
         let mut packet = queue.blank(60, pool).expect("a frame");
         assert_eq!(queue.transmit(std::slice::from_mut(&mut packet), pool).packets, 1);
     }
-    Burst::new(1).clear(pool);
 }
 
 /// The queue without a lane.
@@ -151,7 +150,6 @@ fn compare(environment: &Arc<Environment>, name: &str, port: u16, filled: bool) 
 fn a_lane_against_a_loop_by_hand() {
     let Some(environment) = environment_with(HugePages::Auto) else { return };
     println!("{}", environment.remark().unwrap_or("huge pages"));
-    let _ = PORT;
     compare(&environment, "net_ring0", 0, true);
     compare(&environment, "net_null0,size=64,copy=0", 0, false);
 }
