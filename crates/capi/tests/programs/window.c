@@ -5,6 +5,12 @@
 
 enum { STEPS = 15, FILLER = 0x5a };
 
+/* The most that a step can do. */
+static size_t edge(const struct fl_packet *packet, int kind)
+{
+    return kind == 0 ? packet->headroom : kind == 1 ? packet->tailroom : packet->length;
+}
+
 static bool step(struct fl_packet *packet, int kind, size_t count)
 {
     uint8_t *added = NULL;
@@ -34,6 +40,10 @@ static void process(struct fl_packet *packets, size_t count, struct fl_turn *tur
         memcpy(steps, fl_at(&packets[i], 0, sizeof steps), sizeof steps);
         for (const uint8_t *it = steps; it < steps + sizeof steps; it += 4) {
             size_t amount = (size_t)(it[1] | it[2] << 8) >> it[3] % 16;
+            if (it[3] >= 128)
+                amount = edge(&packets[i], it[0] % 4) + it[1] % 3;
+            if (it[3] >= 128 && amount > 0)
+                amount--;
             bool done = step(&packets[i], it[0] % 4, amount);
             printf("%d %u %u %u\n", done, (unsigned)packets[i].length,
                    (unsigned)packets[i].headroom, (unsigned)packets[i].tailroom);
