@@ -110,3 +110,6 @@ impl Labels {
         self.0 & label.0 != 0
     }
 }
+
+#[cfg(test)]
+mod tests;

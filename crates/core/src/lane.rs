@@ -150,16 +150,12 @@ impl<A: App> Lane<A> {
     #[inline]
     fn show(&mut self, port: usize) {
         if self.exits.recorder.is_on() {
-            return self.show_recorded(port);
+            self.exits.recorder.arrived(port, self.burst.packets());
         }
         self.label(port);
-    }
-
-    #[cold]
-    fn show_recorded(&mut self, port: usize) {
-        self.exits.recorder.arrived(port, self.burst.packets());
-        self.label(port);
-        self.exits.recorder.labelled(self.burst.packets());
+        if self.exits.recorder.is_on() {
+            self.exits.recorder.labelled(self.burst.packets());
+        }
     }
 
     /// Shows the burst to the application, or of a port with a filter what that claims.

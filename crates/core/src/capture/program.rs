@@ -319,3 +319,6 @@ fn comparison(code: u16) -> Option<Comparison> {
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use fastlane_table::SharedMemory;
+use fastlane_table::counters::Counters;
+use fastlane_table::records::{RecordReader, size};
+
+use super::*;
+use crate::{
+    App, Burst, Custody, Frame, Idle, Lane, LaneParts, Packet, Pool, Port, Queue, Sent, Statistics,
+    Turn,
+};
+
+const RING: usize = 1 << 16;
+
+/// A queue that receives these frames, and sends `space` of them a turn.
+struct Wire {
+    port: PortId,
+    arrivals: VecDeque<Vec<u8>>,
+    space: usize,
+    held: Vec<Frame>,
+}
+
+impl Queue for Wire {
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        while burst.room() > 0
+            && let Some(bytes) = self.arrivals.pop_front()
+        {
+            let mut packet = pool.blank(bytes.len(), self.port).unwrap();
+            packet.bytes_mut().copy_from_slice(&bytes);
+            burst.push(packet).unwrap();
+        }
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], _: &mut Pool) -> Sent {
+        let mut sent = Sent::default();
+        for packet in packets {
+            if self.held.len() == self.space {
+                break;
+            }
+            sent.taken += 1;
+            sent.packets += usize::from(packet.len() < 1000);
+            self.held.extend(packet.take_frame());
+        }
+        sent
+    }
+
+    fn flush(&mut self, pool: &mut Pool) -> bool {
+        self.held.drain(..).for_each(|frame| pool.give(frame));
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        Statistics::default()
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.flush(pool);
+    }
+}
+
+/// A lane with three ports, of which the first receives `frames` and the last has no queue, and a
+/// capture of it.
+struct Bench<A> {
+    lane: Lane<A>,
+    mailbox: Arc<CaptureMailbox>,
+    capture: Arc<Capture>,
+    reader: RecordReader,
+}
+
+impl<A: App> Bench<A> {
+    fn new(app: A, frames: &[Vec<u8>], space: usize, selection: Selection) -> Self {
+        let counters = Counters::create(1, 3).unwrap();
+        let port = |number: u16| {
+            let arrivals = if number == 0 { frames.iter().cloned().collect() } else { [].into() };
+            let wire = Wire { port: PortId(number), arrivals, space, held: vec![] };
+            let queues: Vec<Box<dyn Queue>> =
+                if number < 2 { vec![Box::new(wire)] } else { vec![] };
+            let counters = counters.port(0, number.into());
+            Port { queues, kernel: None, filter: None, counters }
+        };
+        let memory = SharedMemory::create("capture-test", 256 * 2048).unwrap();
+        let parts = LaneParts {
+            pool: Pool::new(memory, 2048, 192).unwrap(),
+            ports: (0..3).map(port).collect(),
+            counters: counters.lane(0),
+            burst: 32,
+            kernel_budget: 8,
+            idle: Idle::Busy,
+        };
+        let mut lane = Lane::new(app, parts);
+        let mailbox = Arc::<CaptureMailbox>::default();
+        lane.listen(Arc::clone(&mailbox));
+        let memory = Arc::new(SharedMemory::create("capture-test", size(RING)).unwrap());
+        let ring = RecordWriter::create(&memory, 0, RING).unwrap();
+        let reader = RecordReader::attach(&memory, 0).unwrap();
+        let capture = Arc::new(Capture { selection, ring });
+        assert!(mailbox.put(Some(Arc::clone(&capture))).is_none());
+        Self { lane, mailbox, capture, reader }
+    }
+
+    /// Runs one turn; what it captured.
+    fn turn(&mut self) -> Vec<Captured> {
+        self.lane.turn();
+        let (mut record, mut all) = (vec![], vec![]);
+        while self.reader.next(&mut record).unwrap() {
+            let Record { port, event, label, length, bytes, .. } = Record::read(&record).unwrap();
+            let label = label.map(|label| label.verdict().unwrap());
+            all.push(Captured { port: port.0, event, label, length, bytes: bytes.to_vec() });
+        }
+        self.reader.release();
+        all
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Captured {
+    port: u16,
+    event: Event,
+    label: Option<Verdict>,
+    length: u32,
+    bytes: Vec<u8>,
+}
+
+fn frames(count: u8) -> Vec<Vec<u8>> {
+    (0..count).map(|number| vec![number; 60 + usize::from(number)]).collect()
+}
+
+fn all() -> Selection {
+    Selection::default()
+}
+
+/// Labels by the first byte, writes over the packet and turns the burst around.
+struct Turner;
+
+impl Turner {
+    fn label(number: u8) -> Verdict {
+        match number % 5 {
+            0 => Verdict::Reflect,
+            1 => Verdict::Forward(PortId(1)),
+            2 => Verdict::Drop,
+            3 => Verdict::Kernel,
+            _ => Verdict::Forward(PortId(2)),
+        }
+    }
+}
+
+impl App for Turner {
+    fn process(&mut self, packets: &mut [Packet], _: &mut Turn) {
+        for packet in packets.iter_mut() {
+            packet.set_verdict(Self::label(packet.bytes()[0]));
+            packet.bytes_mut().iter_mut().for_each(|byte| *byte += 100);
+        }
+        packets.reverse();
+    }
+}
+
+#[test]
+fn what_arrives_is_copied_as_it_was_with_the_label_it_gets_in_whatever_order() {
+    let mut bench = Bench::new(Turner, &frames(20), 100, all());
+    let captured = bench.turn();
+    let (arrived, left) = captured.split_at(20);
+    for (number, copy) in (0..).zip(arrived) {
+        let expected = Captured {
+            port: 0,
+            event: Event::Arrived,
+            label: Some(Turner::label(number)),
+            length: 60 + u32::from(number),
+            bytes: frames(20)[usize::from(number)].clone(),
+        };
+        assert_eq!(*copy, expected);
+    }
+    assert_eq!(left.len(), 4 * 3);
+    for copy in left {
+        let number = copy.bytes[0] - 100;
+        assert!(copy.bytes.iter().all(|byte| *byte == number + 100), "as it leaves");
+        assert_eq!(copy.label, Some(Turner::label(number)));
+        let (port, event) = match number % 5 {
+            0 => (0, Event::Sent),
+            1 => (1, Event::Sent),
+            _ => (2, Event::NoQueue),
+        };
+        assert_eq!((copy.port, copy.event), (port, event), "{number}");
+    }
+    assert_eq!(bench.lane.close(), 0);
+}
+
+#[test]
+fn what_a_port_does_not_take_says_so() {
+    let mut long = frames(6);
+    long[1] = vec![9; 1200];
+    let mut bench = Bench::new(|_: &mut Packet| Verdict::Forward(PortId(1)), &long, 2, all());
+    let events: Vec<_> = bench.turn().into_iter().map(|copy| copy.event).skip(6).collect();
+    let mut expected = [Event::SentUnlessLength; 6];
+    expected[4..].fill(Event::Full); // two, a flush, two more
+    assert_eq!(events, expected);
+}
+
+/// Puts a packet of its own in the place of each, with new content.
+struct Exchanger;
+
+impl App for Exchanger {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        for packet in packets {
+            let copy = turn.copy(packet).unwrap();
+            copy.bytes_mut().fill(77);
+            copy.set_verdict(Verdict::Forward(PortId(1)));
+            std::mem::swap(copy, packet);
+            copy.set_verdict(Verdict::Reflect);
+        }
+    }
+}
+
+#[test]
+fn what_was_exchanged_has_no_label_and_what_the_application_makes_is_seen_leaving() {
+    let mut bench = Bench::new(Exchanger, &frames(3), 100, all());
+    let captured = bench.turn();
+    assert_eq!(captured.len(), 9);
+    assert!(captured[..3].iter().all(|copy| copy.label.is_none() && copy.bytes[0] < 3));
+    let by_port = |port| captured[3..].iter().filter(move |copy| copy.port == port);
+    assert!(by_port(1).all(|copy| copy.bytes[0] == 77) && by_port(1).count() == 3);
+    assert!(by_port(0).all(|copy| copy.bytes[0] < 3) && by_port(0).count() == 3);
+    assert_eq!(bench.lane.close(), 0);
+}
+
+#[test]
+fn only_what_is_selected_is_copied() {
+    let accept_third = Program::new(&[
+        Instruction { code: 0x30, jump_true: 0, jump_false: 0, operand: 0 },
+        Instruction { code: 0x94, jump_true: 0, jump_false: 0, operand: 3 },
+        Instruction { code: 0x15, jump_true: 0, jump_false: 1, operand: 0 },
+        Instruction { code: 0x06, jump_true: 0, jump_false: 0, operand: 1 },
+        Instruction { code: 0x06, jump_true: 0, jump_false: 0, operand: 0 },
+    ])
+    .unwrap();
+    let count = |selection: Selection| Bench::new(Turner, &frames(30), 100, selection).turn().len();
+    assert_eq!(count(all()), 30 + 18);
+    assert_eq!(count(Selection { leaving: false, ..all() }), 30);
+    assert_eq!(count(Selection { arriving: false, ..all() }), 18);
+    assert_eq!(count(Selection { ports: vec![PortId(1)], ..all() }), 6);
+    assert_eq!(count(Selection { ports: vec![PortId(0), PortId(2)], ..all() }), 30 + 12);
+    assert_eq!(count(Selection { labels: Labels::DROP, ..all() }), 6);
+    let labels = Labels::FORWARD.and(Labels::KERNEL);
+    assert_eq!(count(Selection { labels, ..all() }), 18 + 12);
+    assert_eq!(count(Selection { labels: Labels::INVALID, ..all() }), 0);
+    assert_eq!(count(Selection { sample: 7, leaving: false, ..all() }), 5);
+    let program = Some(accept_third);
+    assert_eq!(count(Selection { program: program.clone(), leaving: false, ..all() }), 10);
+    assert_eq!(count(Selection { program, sample: 3, leaving: false, ..all() }), 4);
+}
+
+#[test]
+fn packets_are_cut_and_say_how_long_they_were() {
+    let selection = Selection { snap_length: 61, leaving: false, ..all() };
+    let mut bench = Bench::new(Turner, &frames(3), 100, selection);
+    let lengths: Vec<_> = bench.turn().iter().map(|copy| (copy.length, copy.bytes.len())).collect();
+    assert_eq!(lengths, [(60, 60), (61, 61), (62, 61)]);
+}
+
+/// A lane that sends its few packets round and round, without anybody reading.
+fn overflow(labels: Labels) -> (u64, usize, u64) {
+    let app = |packet: &mut Packet| {
+        if packet.bytes()[0] == 0 { Verdict::Reflect } else { Verdict::Drop }
+    };
+    let selection = Selection { labels, leaving: false, ..all() };
+    let received: Vec<_> = (0..3000).flat_map(|_| frames(2)).collect();
+    let mut bench = Bench::new(app, &received, 100, selection);
+    while bench.lane.turn() > 0 {}
+    let mut count = 0;
+    let mut record = vec![];
+    while bench.reader.next(&mut record).unwrap() {
+        count += 1;
+    }
+    assert_eq!(bench.lane.close(), 0);
+    (6000, count, bench.reader.lost())
+}
+
+#[test]
+fn what_finds_no_room_is_counted_if_it_was_wanted() {
+    let (packets, captured, lost) = overflow(Labels::ALL);
+    assert!(captured > 500 && lost > 0, "{captured} {lost}");
+    assert_eq!(captured as u64 + lost, packets);
+    let (packets, captured, lost) = overflow(Labels::REFLECT);
+    assert_eq!(captured as u64 + lost, packets / 2);
+    assert_eq!(overflow(Labels::FORWARD), (6000, 0, 0), "what is not wanted takes no room");
+}
+
+#[test]
+fn a_capture_ends_and_the_lane_lets_go_of_it() {
+    let received: Vec<_> = (0..100).flat_map(|_| frames(1)).collect();
+    let mut bench = Bench::new(Turner, &received, 100, all());
+    assert_eq!(bench.turn().len(), 64);
+    assert!(bench.reader.has_started());
+    assert_eq!(Arc::strong_count(&bench.capture), 2);
+    assert!(bench.mailbox.put(None).is_none());
+    assert_eq!(bench.turn().len(), 0);
+    assert_eq!(Arc::strong_count(&bench.capture), 1);
+    assert!(bench.mailbox.put(Some(Arc::clone(&bench.capture))).is_none());
+    drop(bench.lane);
+    assert_eq!(Arc::strong_count(&bench.capture), 2, "never taken: it is still in the mailbox");
+}
