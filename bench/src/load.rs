@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use crate::Result;
-use crate::veth::undisturbed;
+use crate::veth::{pinned, undisturbed};
 
+/// Where frames are sent: away from the lanes.
+const CPU: usize = 0;
 /// Frames on their way at most, when as many as possible are sent.
 const WINDOW: u64 = 512;
 /// How long a lane gets to settle into a load, in which nothing is measured.
@@ -55,14 +57,15 @@ pub fn load(
     rate: Option<f64>,
     length: Duration,
 ) -> Result<Usage> {
-    undisturbed(|| {
+    let measure = || {
         send_for(sender, lane, rate, SETTLE);
         let (cpu, echoed, start) = (lane.cpu()?, lane.echoed(), Instant::now());
         send_for(sender, lane, rate, length);
         let (cpu, echoed) = (lane.cpu()? - cpu, lane.echoed() - echoed);
         let seconds = start.elapsed().as_secs_f64();
         Ok(Usage { core: cpu as f64 / 1e9 / seconds, rate: echoed as f64 / seconds })
-    })
+    };
+    pinned(CPU, || undisturbed(measure))
 }
 
 fn send_for(sender: &dyn Sender, lane: &dyn Echoes, rate: Option<f64>, time: Duration) {

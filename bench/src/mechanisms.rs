@@ -10,7 +10,7 @@ use crate::application::{Application, Which};
 use crate::by_hand::Compiled;
 use crate::load::{SETTLE, Sender, Usage, load};
 use crate::memif::{self, Device};
-use crate::veth::{TapSide, Veth, in_namespace, pin};
+use crate::veth::{TapSide, Veth, in_namespace};
 
 /// Bytes of a frame of 64 bytes on the wire, without the check sequence.
 const LENGTH: usize = 60;
@@ -138,12 +138,10 @@ pub fn usages(
     };
     match mechanism.memif() {
         Some(who) => {
-            pin(0);
             let mut device = Device::start(who, LENGTH, idle, compiled)?;
             all(&mut |rate| over_memif(&mut device, rate, length))?;
         }
         None => in_namespace(|| {
-            pin(0);
             let (application, sender) = start(mechanism, idle)?;
             all(&mut |rate| load(&*sender, &application, rate, length))
         })?,

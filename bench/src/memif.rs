@@ -24,10 +24,12 @@ use crate::c_app;
 use crate::eal::Eal;
 use crate::slices::{Contender, Effort, Pairs, Slice, pair};
 use crate::testpmd::Testpmd;
-use crate::veth::undisturbed;
+use crate::veth::{pinned, undisturbed};
 
 /// Frames on their way at most when what counts is CPU time: a device never waits for them.
 const WINDOW: u64 = 512;
+/// Where the client runs: away from the devices.
+const CPU: usize = 0;
 /// Pairs of slices after which the programs start anew.
 const RESTART: usize = 4;
 
@@ -112,7 +114,7 @@ impl Device {
         Ok(Self { client, program, thread, _eal, _socket: socket })
     }
 
-    /// Runs `measure` (on CPU 0, see [`pin`](crate::veth::pin)) while the device runs; returns its result and the CPU time of the device.
+    /// Runs `measure` while the device runs; returns its result and the CPU time of the device.
     ///
     /// # Errors
     /// When the device ends, and that of `measure`.
@@ -123,7 +125,7 @@ impl Device {
         let before = self.program.cpu(self.thread)?;
         self.program.resume()?;
         // While others had the CPU of the client, the device would look in vain, which costs too.
-        let result = undisturbed(|| measure(&mut self.client));
+        let result = pinned(CPU, || undisturbed(|| measure(&mut self.client)));
         self.program.stop()?;
         let cpu = self.program.cpu(self.thread)? - before;
         Ok((result?, Duration::from_nanos(cpu)))
@@ -167,7 +169,6 @@ pub fn compare(
     compiled: &Compiled,
     mut progress: impl FnMut(usize),
 ) -> Result<Noting> {
-    crate::veth::pin(0);
     let (mut pairs, mut turns) = (Pairs::default(), [Vec::new(), Vec::new()]);
     let mut number = 0;
     while number < effort.pairs {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fastlane_kernel::Interface;
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::Result;
 use crate::ffi::{self, RawSocket};
@@ -39,6 +39,17 @@ pub fn pin(cpu: usize) {
     set.set(cpu);
     // Not pinned is slower and noisier, but not wrong.
     let _ = sched_setaffinity(None, &set);
+}
+
+/// Runs `body` on a CPU, if the machine lets it; the thread may then go where it could before.
+pub fn pinned<T>(cpu: usize, body: impl FnOnce() -> T) -> T {
+    let before = sched_getaffinity(None);
+    pin(cpu);
+    let result = body();
+    if let Ok(before) = before {
+        let _ = sched_setaffinity(None, &before);
+    }
+    result
 }
 
 /// Runs `body` while no ordinary program takes the CPU away, if the machine lets it. (Linux leaves

@@ -11,7 +11,6 @@ fn echoes(who: Who) {
         Ok(compiled) => compiled,
         Err(error) => return skip("bench-memif", &error.to_string()),
     };
-    fastlane_bench::veth::pin(0);
     for length in [60, 1020] {
         let mut device = Device::start(who, length, "busy", &compiled).unwrap();
         let slice = Duration::from_millis(50);

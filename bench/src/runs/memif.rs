@@ -10,7 +10,6 @@ use crate::memif::{self, Device, Who};
 use crate::report::{Comparison, Kind, Report};
 use crate::slices::Pairs;
 use crate::statistics::quantile;
-use crate::veth::pin;
 
 /// Who is compared with whom, and what the ratio may be.
 const MATCHES: [(Who, Who, Option<f64>); 5] = [
@@ -65,7 +64,6 @@ pub fn memif(report: &mut Report, options: &Options) -> Result<()> {
 pub fn memif_round_trips(report: &mut Report, options: &Options) -> Result<()> {
     const WHO: [Who; 3] = [Who::Native, Who::OnDpdk, Who::Testpmd];
     let compiled = Compiled::new()?;
-    pin(0);
     let time = TRIPS.min(options.effort.slice);
     let title = "Round trip of 64 B over memif, µs";
     let mut figure = Figure::new("memif-round-trips", title, "Frames", Style::Bars);
