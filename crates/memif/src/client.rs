@@ -42,7 +42,7 @@ impl Layout {
     /// Buffers begin at pages.
     fn buffer_offset(self, ring: usize) -> usize {
         let rings = (self.rings() * self.ring_octets()).next_multiple_of(4096);
-        rings + (ring * self.buffer_size << self.slots)
+        rings + ((ring * self.buffer_size) << self.slots)
     }
 
     fn length(self) -> usize {
