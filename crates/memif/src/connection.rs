@@ -1,5 +1,6 @@
 //! What the control thread and the lanes share of a connection.
 
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fastlane_core::Mailbox;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::io::ReadWriteFlags;
 
 use crate::receiver::Receiver;
 use crate::transmitter::Transmitter;
@@ -64,6 +66,16 @@ impl Connection {
 
     pub(crate) fn is_accused(&self) -> bool {
         self.violated.load(Ordering::Acquire)
+    }
+
+    /// Whether nobody else has it any more. To be asked until it is so: it frees the bells.
+    pub(crate) fn is_released(connection: &mut Arc<Self>) -> bool {
+        let Some(connection) = Arc::get_mut(connection) else { return false };
+        if Arc::get_mut(&mut connection.bells).is_none() {
+            connection.bells.free();
+            return false;
+        }
+        true
     }
 
     /// Rings for the ring of a queue.
@@ -127,7 +139,7 @@ impl Post {
 ///
 /// A lane never writes to them itself: the peer has them too and could make a write wait, by
 /// filling the counter and taking O_NONBLOCK away. So a lane marks the queue and raises an eventfd
-/// of our own; a peer that plays such tricks stops its own bells.
+/// of our own; a peer that plays such tricks stops its own bells, until the connection ends.
 #[derive(Debug)]
 pub(crate) struct Bells {
     theirs: Vec<Option<OwnedFd>>,
@@ -161,6 +173,16 @@ impl Bells {
         raise(&self.call);
     }
 
+    /// Lets a write that waits go on, by emptying what is full; without waiting itself
+    /// (RWF_NOWAIT, preadv2(2)).
+    fn free(&self) {
+        for bell in self.theirs.iter().flatten() {
+            let (mut count, here) = ([0; 8], u64::MAX);
+            let mut parts = [IoSliceMut::new(&mut count)];
+            let _ = rustix::io::preadv2(bell, &mut parts, here, ReadWriteFlags::NOWAIT);
+        }
+    }
+
     fn run(&self) {
         while !self.ended.load(Ordering::Acquire) {
             let mut wait = [PollFd::new(&self.call, PollFlags::IN)];
@@ -183,5 +205,36 @@ fn ring_theirs(bell: &OwnedFd) {
     let mut space = [PollFd::new(bell, PollFlags::OUT)];
     if poll(&mut space, Some(&Timespec::default())) == Ok(1) {
         raise(bell);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bell_that_is_stuck_is_freed() {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        let bells = Bells::start(vec![Some(bell)]).unwrap();
+        let theirs = Arc::clone(&bells);
+        // As the thread would, had the peer filled the counter just before the write.
+        let stuck = std::thread::spawn(move || theirs.theirs.iter().flatten().for_each(raise));
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!stuck.is_finished(), "the write waits");
+        let mut connection = Arc::new(Connection::new(Arc::new(signal().unwrap()), bells));
+        assert!(!Connection::is_released(&mut connection));
+        stuck.join().unwrap();
+        connection.end();
+        while !Connection::is_released(&mut connection) {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_full_bell_is_not_rung() {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        ring_theirs(&bell);
     }
 }

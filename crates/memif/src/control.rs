@@ -14,9 +14,8 @@ use crate::client::{Client, Limits};
 use crate::connection::{Post, lower};
 use crate::handshake::{Agreed, Handshake, Side};
 use crate::link::State;
-use crate::live::Live;
+use crate::live::{Live, Retired};
 use crate::message::Message;
-use crate::region::Regions;
 use crate::server::Server;
 
 /// The most clients that may be in the handshake at once.
@@ -25,6 +24,8 @@ const MOST_HANDSHAKES: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// Between attempts, at most.
 const LAST_PAUSE: Duration = Duration::from_millis(250);
+/// Connections that are over and that somebody still has: with more, no peer is let in.
+const MOST_RETIRED: usize = 4;
 /// How often it looks whether the lanes have let go of memory.
 const RETIREMENT: Duration = Duration::from_millis(20);
 
@@ -44,8 +45,7 @@ pub(crate) struct Control {
     pub(crate) state: Arc<Mutex<State>>,
     handshakes: Vec<Handshake>,
     live: Option<Live>,
-    /// Memory of connections that are over, which lanes may still have.
-    retired: Vec<Arc<Regions>>,
+    retired: Vec<Retired>,
     attempt: Instant,
     pause: Duration,
     limits: Limits,
@@ -85,7 +85,7 @@ impl Control {
             self.look_after_live();
             self.accept();
             self.shake_hands();
-            self.retired.retain_mut(|regions| Arc::get_mut(regions).is_none());
+            self.retired.retain_mut(|retired| !retired.is_released());
         }
         self.end_live("the port is closed");
     }
@@ -164,6 +164,11 @@ impl Control {
                 Ok(None) => self.note_failure("the peer was silent for too long".to_owned()),
                 Ok(Some(_)) if self.live.is_some() => {
                     handshake.channel.disconnect("already connected");
+                }
+                Ok(Some(_)) if self.retired.len() >= MOST_RETIRED => {
+                    let reason = "earlier connections are not let go of yet";
+                    handshake.channel.disconnect(reason);
+                    self.note_failure(reason.to_owned());
                 }
                 Ok(Some(agreed)) => self.establish(handshake.channel, agreed),
                 Err(reason) => self.note_failure(reason),

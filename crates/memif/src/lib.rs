@@ -8,6 +8,10 @@
 //! The peer is not trusted. Frames are copied into the lane's pool before anyone looks at them, and
 //! a descriptor is copied before it is checked; what does not fit is dropped and counted, and a
 //! peer whose rings cannot be is disconnected. It may be killed at any instruction.
+//!
+//! Limits: the mode is Ethernet; a port has a socket of its own; a server shares at most 1 GiB with
+//! its client and refuses memory in huge pages, which a DPDK client has with `zero-copy=yes` and a
+//! VPP client without `no-zero-copy`, because a hole in them can kill who reads it.
 
 mod channel;
 mod client;

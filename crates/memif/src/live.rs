@@ -69,9 +69,8 @@ impl Live {
         Ok((live, facts))
     }
 
-    /// Tells peer and lanes that it is over. What comes back is to be dropped when nobody else has
-    /// it any more.
-    pub(crate) fn end(self, reason: &str, posts: &[Arc<Post>]) -> Arc<Regions> {
+    /// Tells peer and lanes that it is over.
+    pub(crate) fn end(self, reason: &str, posts: &[Arc<Post>]) -> Retired {
         self.channel.disconnect(reason);
         self.connection.end();
         for (queue, bell) in &self.watched {
@@ -80,7 +79,21 @@ impl Live {
         for post in posts {
             post.wake();
         }
-        self.regions
+        Retired { connection: self.connection, regions: self.regions }
+    }
+}
+
+/// What lanes may still have of a connection that is over.
+pub(crate) struct Retired {
+    connection: Arc<Connection>,
+    regions: Arc<Regions>,
+}
+
+impl Retired {
+    /// Whether nobody else has it any more: then it can be dropped, and nothing is unmapped, closed
+    /// or freed by a lane.
+    pub(crate) fn is_released(&mut self) -> bool {
+        Connection::is_released(&mut self.connection) && Arc::get_mut(&mut self.regions).is_some()
     }
 }
 

@@ -34,7 +34,8 @@ impl Region {
         let file = rustix::fs::memfd_create(name, flags)?;
         rustix::fs::ftruncate(&file, length as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
-        Self::map(file, length)
+        // All pages at once: later a lane would pay for each.
+        Self::map(file, length, MapFlags::SHARED | MapFlags::POPULATE)
     }
 
     /// Maps `length` octets that the peer has made.
@@ -61,16 +62,17 @@ impl Region {
         if length == 0 || length > MOST_MEMORY {
             return Err("the region is too long, or empty");
         }
-        Self::map(file, length as usize).map_err(|_| "the region cannot be mapped")
+        Self::map(file, length as usize, MapFlags::SHARED)
+            .map_err(|_| "the region cannot be mapped")
     }
 
-    fn map(file: OwnedFd, length: usize) -> io::Result<Self> {
+    fn map(file: OwnedFd, length: usize, flags: MapFlags) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this
         // process.
         let start = unsafe {
             let hint = std::ptr::null_mut();
-            rustix::mm::mmap(hint, length, protection, MapFlags::SHARED, &file, 0)?
+            rustix::mm::mmap(hint, length, protection, flags, &file, 0)?
         };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { file, start, length })
