@@ -87,6 +87,8 @@ pub trait Rig: Sized {
     const PATIENCE: Duration = Duration::from_secs(5);
     /// Queues that the device can have: the case of several lanes takes up to four.
     const QUEUES: usize = 1;
+    /// The port can be opened again in the same process.
+    const REOPENS: bool = true;
     /// There is a way into Linux: [`kernel`](Self::kernel) answers when the case asks for it.
     const HAS_KERNEL: bool = false;
     /// The peer's [`socket`](Self::socket) leaves checksums partial.

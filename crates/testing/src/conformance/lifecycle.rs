@@ -28,6 +28,9 @@ pub fn queues_over_two_lanes<R: Rig>() {
 
 /// A port that was closed opens again at once, whatever was under way.
 pub fn close_and_reopen_at_once<R: Rig>() {
+    if !R::REOPENS {
+        return not_for_this_rig("close_and_reopen_at_once", "driver that closes all it opened");
+    }
     let Some(mut bench) = Bench::<R>::open(Spec::default(), labeller::reflect) else { return };
     for round in 0..5 {
         bench.exchange(Entry::Peer, 100, 64);
