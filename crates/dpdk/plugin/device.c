@@ -34,6 +34,13 @@ static int port_of(const char *device)
 	return -ENODEV;
 }
 
+static int is_driver(uint16_t port, const char *name)
+{
+	struct rte_eth_dev_info info;
+
+	return rte_eth_dev_info_get(port, &info) == 0 && strcmp(info.driver_name, name) == 0;
+}
+
 int fastlane_probe(const char *device, struct fastlane_error *error)
 {
 	/* One that EAL has found at its start is there already. */
@@ -264,13 +271,8 @@ static int remove_in_interrupt_thread(uint16_t port)
 
 int fastlane_remove(uint16_t port, uint16_t queues)
 {
-	struct rte_eth_dev_info info;
-	int result = rte_eth_dev_info_get(port, &info);
-
-	if (result != 0)
-		return result;
 	drain(port, queues);
-	if (strcmp(info.driver_name, "net_memif") == 0)
+	if (is_driver(port, "net_memif"))
 		return remove_in_interrupt_thread(port);
 	return close_and_detach(port);
 }

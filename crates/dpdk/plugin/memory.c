@@ -1,7 +1,9 @@
 /* Mempools: the frames of a lane that DPDK can use. */
 #include <errno.h>
 
+#include <rte_eal.h>
 #include <rte_errno.h>
+#include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 
 #include "shim.h"
@@ -18,6 +20,35 @@ static void check_addresses(struct rte_mempool *pool, void *fits, struct rte_mem
 		*(int *)fits = 0;
 }
 
+/* rte_pktmbuf_pool_create, but frames may cross pages where addresses are the same for devices. Else
+ * each has pages of its own where pages are small: twice the memory, and net_af_xdp, which takes
+ * the frames to lie side by side, would not send those at the end. */
+static struct rte_mempool *create(const char *name, uint32_t frames, uint32_t cache,
+				  uint16_t data_room, int socket)
+{
+	struct rte_pktmbuf_pool_private private = { .mbuf_data_room_size = data_room };
+	unsigned int flags = rte_eal_iova_mode() == RTE_IOVA_VA ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
+	struct rte_mempool *pool;
+	int result;
+
+	pool = rte_mempool_create_empty(name, frames, sizeof(struct rte_mbuf) + data_room, cache,
+					sizeof(private), socket, flags);
+	if (pool == NULL)
+		return NULL;
+	result = rte_mempool_set_ops_byname(pool, rte_mbuf_best_mempool_ops(), NULL);
+	if (result == 0) {
+		rte_pktmbuf_pool_init(pool, &private);
+		result = rte_mempool_populate_default(pool);
+	}
+	if (result < 0) {
+		rte_mempool_free(pool);
+		rte_errno = -result;
+		return NULL;
+	}
+	rte_mempool_obj_iter(pool, rte_pktmbuf_init, NULL);
+	return pool;
+}
+
 int fastlane_memory_create(const char *name, uint32_t frames, uint32_t cache, uint32_t room,
 			   int socket, struct fastlane_memory **memory,
 			   struct fastlane_error *error)
@@ -27,8 +58,7 @@ int fastlane_memory_create(const char *name, uint32_t frames, uint32_t cache, ui
 
 	if (room > UINT16_MAX - RTE_PKTMBUF_HEADROOM)
 		return fastlane_refuse(error, -EINVAL, "frames of %u octets", room);
-	pool = rte_pktmbuf_pool_create(name, frames, cache, 0,
-				       (uint16_t)(RTE_PKTMBUF_HEADROOM + room), socket);
+	pool = create(name, frames, cache, (uint16_t)(RTE_PKTMBUF_HEADROOM + room), socket);
 	if (pool == NULL)
 		return fastlane_refuse(error, -rte_errno, "a mempool of %u frames of %u octets",
 				       frames, room);

@@ -1,16 +1,24 @@
-//! The conformance suite over DPDK's virtual devices.
+//! The conformance suite over DPDK's virtual devices: rings and memif always, those over interfaces
+//! of Linux when the environment variable `FASTLANE_SOAK` is set.
 
 mod support;
 
+use std::marker::PhantomData;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fastlane_core::{Pool, Queue};
 use fastlane_dpdk::{Device, DeviceSettings, Environment, LaneMemory};
+use fastlane_testing::namespace::{self, Wire};
 use fastlane_testing::{LaneRig, Peer, Rig, Spec, conformance};
 use support::{DpdkPeer, environment, lanes, open, queues, unique, wait_for_link};
 
 conformance!(rings, RingRig);
 conformance!(memifs, MemifRig);
+conformance!(taps, LinuxRig<Tap>);
+conformance!(af_packets, LinuxRig<AfPacket>);
+conformance!(af_xdps, LinuxRig<AfXdp>);
 
 /// Deals the queues of a device to the lanes in turn.
 fn lane_rigs(lanes: Vec<(Pool, LaneMemory)>, device: &mut Device) -> Vec<LaneRig> {
@@ -64,7 +72,7 @@ impl Rig for RingRig {
 /// A shared-memory interface; the peer is another one, in the same process.
 struct MemifRig {
     environment: Arc<Environment>,
-    socket: std::path::PathBuf,
+    socket: PathBuf,
     peer: Option<DpdkPeer>,
     device: Option<Device>,
 }
@@ -101,7 +109,7 @@ impl Rig for MemifRig {
         wait_for_link(&device, true);
         wait_for_link(&peer.device, true);
         // The client's first look gives the server its first buffers.
-        assert!(peer.receive(std::time::Duration::ZERO).is_none());
+        assert!(peer.receive(Duration::ZERO).is_none());
         let rigs = lane_rigs(lanes, &mut device);
         (self.peer, self.device) = (Some(peer), Some(device));
         rigs
@@ -116,5 +124,109 @@ impl Drop for MemifRig {
     fn drop(&mut self) {
         (self.peer, self.device) = (None, None);
         let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// A virtual device that stands on an interface of Linux.
+trait Kind {
+    /// The device of this number, with its arguments.
+    fn device(number: usize, queues: usize) -> String;
+    /// The interface at which the peer is.
+    fn wire(number: usize) -> String;
+    /// Makes what the device stands on, in the thread's namespace.
+    fn prepare(queues: usize);
+    /// Whether its driver closes what it opened.
+    const REOPENS: bool = true;
+}
+
+struct Tap;
+
+impl Kind for Tap {
+    fn device(number: usize, _: usize) -> String {
+        format!("net_tap{number},iface={}", Self::wire(number))
+    }
+
+    fn wire(number: usize) -> String {
+        format!("wire{number}")
+    }
+
+    fn prepare(_: usize) {}
+}
+
+struct AfPacket;
+
+impl Kind for AfPacket {
+    fn device(number: usize, queues: usize) -> String {
+        format!("net_af_packet{number},iface=d0,qpairs={queues},qdisc_bypass=1")
+    }
+
+    fn wire(_: usize) -> String {
+        "p0".to_owned()
+    }
+
+    fn prepare(queues: usize) {
+        namespace::veth("d0", "p0", queues);
+    }
+}
+
+struct AfXdp;
+
+impl Kind for AfXdp {
+    /// net_af_xdp of DPDK 22.11 keeps its socket open, and with it the queue, until the process ends.
+    const REOPENS: bool = false;
+
+    fn device(number: usize, queues: usize) -> String {
+        format!("net_af_xdp{number},iface=d0,start_queue=0,queue_count={queues},force_copy=1")
+    }
+
+    fn wire(_: usize) -> String {
+        "p0".to_owned()
+    }
+
+    fn prepare(queues: usize) {
+        namespace::veth("d0", "p0", queues);
+    }
+}
+
+/// Such a device in a namespace of its own, with a raw socket as the peer.
+struct LinuxRig<K> {
+    environment: Arc<Environment>,
+    peer: Option<Wire>,
+    device: Option<Device>,
+    kind: PhantomData<K>,
+}
+
+impl<K: Kind> Rig for LinuxRig<K> {
+    const REOPENS: bool = K::REOPENS;
+
+    fn open(spec: &Spec) -> Option<Self> {
+        if std::env::var_os("FASTLANE_SOAK").is_none() {
+            eprintln!("FASTLANE_SOAK is not set: rings and memif are enough");
+            return None;
+        }
+        let environment = environment()?;
+        if !namespace::private("dpdk") {
+            return None;
+        }
+        K::prepare(spec.queues);
+        Some(Self { environment, peer: None, device: None, kind: PhantomData })
+    }
+
+    fn lanes(&mut self, spec: &Spec) -> Vec<LaneRig> {
+        (self.peer, self.device) = (None, None);
+        let lanes = lanes(&self.environment, spec);
+        let number = unique();
+        let settings = DeviceSettings::new(K::device(number, spec.queues));
+        let mut device = open(&self.environment, &settings, &lanes, spec.queues);
+        let wire = K::wire(number);
+        namespace::quieten(&wire);
+        self.peer = Some(Wire::open(&wire).expect("a wire"));
+        let rigs = lane_rigs(lanes, &mut device);
+        self.device = Some(device);
+        rigs
+    }
+
+    fn peer(&mut self) -> &mut dyn Peer {
+        self.peer.as_mut().expect("the port is open")
     }
 }
