@@ -196,3 +196,6 @@ fn publish(results: &Results, output: &Path) -> Result<(String, PathBuf)> {
     }
     Ok((report, folder))
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,7 @@ enum Work {
     Run(Box<Trial>, Arc<Mutex<Vec<LaneResult>>>),
     /// Trials, one after the other, whose results are handed over at the desk. Between them the
     /// spare sink takes what comes late.
-    Trials(Option<Box<Trial>>, Sink, Arc<Desk>),
+    Trials(Option<Box<Trial>>, Box<Sink>, Arc<Desk>),
 }
 
 impl Traffic {
@@ -41,7 +41,7 @@ impl Traffic {
 
     /// A lane that ends when the desk is closed.
     pub(crate) fn of_trials(lane: usize, spare: Sink, desk: Arc<Desk>) -> Self {
-        Self { lane, work: Work::Trials(None, spare, desk), looking: false }
+        Self { lane, work: Work::Trials(None, Box::new(spare), desk), looking: false }
     }
 
     /// Takes the next trial from the desk, or gives back the one that is over.

@@ -87,7 +87,7 @@ fn pair(mechanism: Mechanism, number: usize, folder: &Path) -> Result<(Device, G
     let generator = json!({
         "lanes": { "idle": "busy", "cpus": theirs },
         "ports": port(false),
-        "app": { "port": "wire", "burst-packets": 64, "flows": { "count": 16 } },
+        "app": { "port": "wire", "burst-packets": 256, "flows": { "count": 16 } },
     });
     let words = [beside("macswap"), file].map(|path| path.display().to_string());
     let device = serde_json::from_value(json!({ "command": words }))?;

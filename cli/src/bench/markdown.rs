@@ -35,6 +35,13 @@ fn write(text: &mut String, results: &Results, plots: &[Plot]) -> fmt::Result {
     if results.quick {
         writeln!(text, "\n**Quick: few, short trials. For orientation, not for figures.**")?;
     }
+    if *before > machine.processors as f64 {
+        writeln!(
+            text,
+            "\n**More wanted to run than there are processors: pauses of milliseconds are in \
+             these figures.**"
+        )?;
+    }
     throughput(text, results)?;
     loads(text, results)?;
     back_to_back(text, results)?;
@@ -64,7 +71,7 @@ fn throughput(text: &mut String, results: &Results) -> fmt::Result {
         settings.attempts,
     )?;
     for (size, found) in rows() {
-        let Limits { limit, note } = Limits::of(found.limited_by);
+        let (limit, note) = (found.limited_by, note(found.limited_by));
         match (found.packets_per_second, found.bits_per_second) {
             (Some(rate), Some(bits)) => writeln!(
                 text,
@@ -85,20 +92,11 @@ fn throughput(text: &mut String, results: &Results) -> fmt::Result {
     Ok(())
 }
 
-/// A limit, and what it means for the figure.
-struct Limits {
-    limit: Limit,
-    note: &'static str,
-}
-
-impl Limits {
-    fn of(limit: Limit) -> Self {
-        let note = match limit {
-            Limit::Device => "",
-            Limit::Link => ": this side or that",
-            Limit::Generator | Limit::Highest => ": the device may be faster",
-        };
-        Self { limit, note }
+/// What a limit means for the figure.
+fn note(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Device | Limit::Link => "",
+        Limit::Generator | Limit::Highest => ": the device may be faster",
     }
 }
 
@@ -206,7 +204,8 @@ fn compared(text: &mut String, comparison: &ComparisonResult) -> fmt::Result {
     };
     let goal = match (comparison.bound, comparison.verdict) {
         (Some(bound), Some(verdict)) => format!("at most {bound}: **{verdict}**"),
-        _ => "-".to_owned(),
+        _ if comparison.ratio.is_resolved(1.0) => "-".to_owned(),
+        _ => "not resolved".to_owned(),
     };
     let ratio = comparison.ratio;
     writeln!(

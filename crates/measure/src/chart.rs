@@ -10,7 +10,8 @@ const CELL: [f64; 2] = [560.0, 280.0];
 /// Left, right, upper and lower edge of what is drawn in it.
 const PLOT: [f64; 4] = [70.0, 430.0, 40.0, 240.0];
 /// Colours that are told apart, also by those who see few.
-const COLOURS: [&str; 6] = ["#1f6f8b", "#d1712a", "#5a8f3c", "#8a4f9e", "#7d7d7d", "#b03a48"];
+const COLOURS: [&str; 8] =
+    ["#1f6f8b", "#d1712a", "#5a8f3c", "#8a4f9e", "#7d7d7d", "#b03a48", "#c9a227", "#3b4cc0"];
 
 /// Lines over categories.
 #[derive(Clone, Debug, PartialEq)]

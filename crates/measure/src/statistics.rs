@@ -73,12 +73,18 @@ impl Estimate {
         Self::of_median(&pairwise(ours, rival, |ours, rival| ours - rival))
     }
 
+    /// Whether the interval is no wider than 4 % of `whole`: 1 for a ratio, the time measured for a
+    /// difference.
+    #[must_use]
+    pub fn is_resolved(&self, whole: f64) -> bool {
+        self.high - self.low <= RESOLUTION * whole
+    }
+
     /// Whether the value is at most `bound`, of which the 4 % that must be resolved are taken from
     /// `whole`: 1 for a ratio, the time measured for a difference.
     #[must_use]
     pub fn verdict(&self, bound: f64, whole: f64) -> Verdict {
-        let resolved = self.high - self.low <= RESOLUTION * whole;
-        match (resolved, self.high <= bound) {
+        match (self.is_resolved(whole), self.high <= bound) {
             (false, _) => Verdict::NotResolved,
             (true, true) => Verdict::Holds,
             (true, false) => Verdict::DoesNotHold,
