@@ -1,10 +1,17 @@
 //! Plays a memif peer that writes anything into the shared memory.
 #![no_main]
 
+use std::sync::{LazyLock, Mutex};
+
 use fastlane_core::Pool;
 use fastlane_table::SharedMemory;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+/// One for all inputs: a process can make 65,534 of them.
+static POOL: LazyLock<Mutex<Pool>> = LazyLock::new(|| {
     let memory = SharedMemory::create("fuzz", 16 * 2048).expect("memory");
-    fastlane_memif::fuzz::rings(data, &mut Pool::new(memory, 2048, 192).expect("a pool"));
+    Mutex::new(Pool::new(memory, 2048, 192).expect("a pool"))
+});
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    fastlane_memif::fuzz::rings(data, &mut POOL.lock().expect("no input panicked"));
 });

@@ -2,7 +2,8 @@
 //!
 //! `exchange ROLE SOCKET WHAT SECONDS [LENGTH]`, where ROLE is `server` or `client`, and WHAT is
 //! `swap` (swap the Ethernet addresses and send back), `send` (frames of LENGTH octets, as fast as
-//! it goes, receiving what comes), or `count` (receive). With a negative number of seconds it
+//! it goes, receiving what comes), `ping` (one frame each 10 microseconds, and how long half of them
+//! take to come back), or `count` (receive). With a negative number of seconds it
 //! begins when the first frame comes. At the end it says how many packets it received and sent,
 //! and the CPU time of a packet.
 
@@ -59,10 +60,33 @@ impl End {
     }
 }
 
+/// The median of the nanoseconds that a frame takes to come back.
+fn ping(end: &mut End, length: usize, time: Duration) -> u64 {
+    let (mut times, began) = (Vec::with_capacity(1 << 20), Instant::now());
+    while began.elapsed() < time {
+        let header = [0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2, 0x08, 0];
+        let mut packet = end.pool.blank(length, PortId(0)).expect("a frame");
+        packet.bytes_mut()[..14].copy_from_slice(&header);
+        let sent = Instant::now();
+        end.queue.transmit(std::slice::from_mut(&mut packet), &mut end.pool);
+        end.queue.flush(&mut end.pool);
+        while end.burst.is_empty() && sent.elapsed() < Duration::from_millis(100) {
+            end.queue.receive(&mut end.burst, &mut end.pool);
+        }
+        times.push(sent.elapsed().as_nanos() as u64);
+        end.burst.clear(&mut end.pool);
+        while sent.elapsed() < Duration::from_micros(10) {
+            std::hint::spin_loop();
+        }
+    }
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
 fn main() {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let [role, socket, what, seconds, rest @ ..] = &arguments[..] else {
-        panic!("exchange server|client SOCKET swap|send|count SECONDS [LENGTH]");
+        panic!("exchange server|client SOCKET swap|send|ping|count SECONDS [LENGTH]");
     };
     let role = if role == "server" { Role::Server } else { Role::Client };
     let length: usize = rest.first().map_or(64, |length| length.parse().expect("a length"));
@@ -77,6 +101,9 @@ fn main() {
     let mut began = (seconds > 0.0).then(|| (Instant::now(), cpu()));
     let time = Duration::from_secs_f64(seconds.abs());
     let mut turns = 0u64;
+    if what == "ping" {
+        return println!("median {} ns", ping(&mut end, length, time));
+    }
     loop {
         end.queue.receive(&mut end.burst, &mut end.pool);
         end.received += end.burst.len() as u64;

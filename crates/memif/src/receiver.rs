@@ -92,8 +92,10 @@ impl Receiver {
         for slot in 0..AHEAD.min(arrived) {
             self.prefetch(slot);
         }
-        let (mut done, mut packets, mut waits) = (0, 0, false);
-        while done < arrived && packets < room {
+        let (mut done, mut frames, mut waits) = (0, 0, false);
+        // Those that are lost count too, so that a peer cannot keep us here with nothing.
+        while done < arrived && frames < room {
+            frames += 1;
             if done + AHEAD < arrived {
                 self.prefetch(done + AHEAD);
             }
@@ -106,7 +108,6 @@ impl Receiver {
             match outcome {
                 Outcome::Packet(packet, slots) => {
                     done += slots;
-                    packets += 1;
                     if let Err(mut packet) = burst.push(packet) {
                         pool.release(&mut packet); // not reached: there was room
                     }
