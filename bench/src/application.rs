@@ -19,24 +19,35 @@ use crate::memory::{frame, macswap};
 pub const LOOP: &str = "loop";
 
 /// A macswap that first sends packets of its own, for devices that receive what they send.
+#[derive(Default)]
 pub(crate) struct Filled {
     left: u64,
     frame: Vec<u8>,
     waits: bool,
+    /// Packets to swap, then it ends; 0 is no end.
+    limit: u64,
+    swapped: u64,
+    /// Nanoseconds after which it begins to send, until the timer runs.
+    delay: u64,
 }
 
 /// Its settings, `app` in the configuration.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Fill {
     packets: u64,
     length: usize,
+    #[serde(default)]
+    limit: u64,
+    #[serde(default)]
+    delay_ms: u64,
 }
 
 impl Filled {
     /// One that sends `packets` of `length` bytes to port 0, not before [`begin`](Self::begin) if
     /// it `waits`.
     pub(crate) fn new(packets: u64, length: usize, waits: bool) -> Self {
-        Self { left: packets, frame: frame(length), waits }
+        Self { left: packets, frame: frame(length), waits, ..Self::default() }
     }
 
     /// Lets it send.
@@ -46,7 +57,13 @@ impl Filled {
 
     #[cold]
     fn send(&mut self, turn: &mut Turn) {
-        while self.left > 0 {
+        if self.delay > 0 && turn.start_timer(std::mem::take(&mut self.delay), 0) {
+            self.waits = true;
+        }
+        if turn.expired().is_some() {
+            self.waits = false;
+        }
+        while self.left > 0 && !self.waits {
             let Some(packet) = turn.new_packet(fastlane::PortId(0)) else { return };
             if let Some(bytes) = packet.append(self.frame.len()) {
                 bytes.copy_from_slice(&self.frame);
@@ -57,15 +74,19 @@ impl Filled {
 }
 
 impl App for Filled {
-    fn process(&mut self, packets: &mut [Packet], _: &mut Turn) {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        self.swapped += packets.len() as u64;
         for packet in packets {
             let verdict = macswap(packet);
             packet.set_verdict(verdict);
         }
+        if self.limit > 0 && self.swapped >= self.limit {
+            turn.end();
+        }
     }
 
     fn turn(&mut self, turn: &mut Turn) {
-        if self.left > 0 && !self.waits {
+        if self.left > 0 {
             self.send(turn);
         }
     }
@@ -75,8 +96,9 @@ impl App for Filled {
 /// exit status.
 pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> u8 {
     fastlane::main_from(arguments, &Arc::default(), |lane| {
-        let fill: Fill = lane.settings()?;
-        Ok(Filled::new(fill.packets, fill.length, false))
+        let Fill { packets, length, limit, delay_ms } = lane.settings()?;
+        let filled = Filled::new(packets, length, false);
+        Ok(Filled { limit, delay: delay_ms * 1_000_000, ..filled })
     })
 }
 

@@ -4,10 +4,35 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// The burst sizes that are counted.
-pub const BURSTS: [usize; 3] = [32, 8, 1];
 /// Packets of the shorter run; the longer one has twice as many.
 pub const PACKETS: u64 = 1 << 18;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Count {
+    /// The whole loop on a memory port with bursts of this size.
+    Memory(usize),
+    /// An application with both ends of a memif connection: the cost of one end.
+    Memif,
+    /// An application on a ring of DPDK that ends where it begins.
+    Dpdk,
+}
+
+impl Count {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Memory(32), Self::Memory(8), Self::Memory(1), Self::Memif, Self::Dpdk];
+
+    /// Its key.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Memory(burst) => format!("burst-{burst}"),
+            Self::Memif => "memif-burst-32".to_owned(),
+            Self::Dpdk => "dpdk-net-ring-burst-32".to_owned(),
+        }
+    }
+}
 
 /// What `bench/instructions.json` holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -15,7 +40,7 @@ pub const PACKETS: u64 = 1 << 18;
 pub struct Committed {
     /// Packets by which the two runs differ.
     pub packets: u64,
-    /// By burst size, as [`name`] names it.
+    /// By what is counted, as [`Count::name`] names it.
     pub instructions_per_packet: BTreeMap<String, f64>,
     /// How much more is accepted, in percent: compilers differ a little.
     pub allowed_growth_percent: f64,
@@ -26,10 +51,4 @@ impl Default for Committed {
         let none = BTreeMap::new();
         Self { packets: PACKETS, instructions_per_packet: none, allowed_growth_percent: 3.0 }
     }
-}
-
-/// The key of a burst size.
-#[must_use]
-pub fn name(burst: usize) -> String {
-    format!("burst-{burst}")
 }

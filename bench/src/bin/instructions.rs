@@ -1,23 +1,28 @@
-//! Counts the instructions per packet of the whole loop on a memory port.
+//! Counts the instructions per packet of loops: on a memory port, over memif, on DPDK.
 //!
-//! `instructions loop PACKETS BURST` moves that many packets; `instructions` runs itself so under
-//! cachegrind, for two numbers of packets, and takes the difference, so that the start cancels out.
-//! It prints what `bench/instructions.json` holds.
+//! It runs itself under cachegrind, for two numbers of packets, and takes the difference, so that
+//! the start cancels out. It prints what `bench/instructions.json` holds. What this machine cannot
+//! run is said on standard error and left out.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use fastlane_bench::Result;
-use fastlane_bench::instructions::{BURSTS, Committed, PACKETS, name};
+use fastlane_bench::instructions::{Committed, Count, PACKETS};
 use fastlane_bench::memory::{MemoryLane, macswap};
+use fastlane_bench::{Result, application};
+use serde_json::{Value, json};
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
+    let result = match words[..] {
         [] => measure(),
-        ["loop", packets, burst] => turn(packets, burst),
-        _ => Err("usage: instructions [loop PACKETS BURST]".into()),
+        ["memory", packets, burst] => turn(packets, burst),
+        [application::LOOP, _] => return ExitCode::from(application::run(arguments)),
+        _ => Err("usage: instructions".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -36,11 +41,18 @@ fn turn(packets: &str, burst: &str) -> Result<()> {
 
 fn measure() -> Result<()> {
     let mut counts = BTreeMap::new();
-    for burst in BURSTS {
-        let few = instructions(PACKETS, burst)?;
-        let many = instructions(2 * PACKETS, burst)?;
-        let each = (many - few) as f64 / PACKETS as f64;
-        counts.insert(name(burst), (each * 10.0).round() / 10.0);
+    let folder = Folder::new()?;
+    for count in Count::ALL {
+        let difference = instructions(count, PACKETS, &folder.0).and_then(|few| {
+            Ok(instructions(count, 2 * PACKETS, &folder.0)?.saturating_sub(few))
+        });
+        match difference {
+            Ok(difference) => {
+                let each = difference as f64 / PACKETS as f64;
+                counts.insert(count.name(), (each * 10.0).round() / 10.0);
+            }
+            Err(error) => eprintln!("{}: not counted: {error}", count.name()),
+        }
     }
     let measured =
         Committed { packets: PACKETS, instructions_per_packet: counts, ..Committed::default() };
@@ -49,19 +61,66 @@ fn measure() -> Result<()> {
 }
 
 /// Instructions executed by a whole run.
-fn instructions(packets: u64, burst: usize) -> Result<u64> {
-    let output = Command::new("valgrind")
+fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
+    let mut command = Command::new("valgrind");
+    command
         .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
-        .arg(std::env::current_exe()?)
-        .args(["loop", &packets.to_string(), &burst.to_string()])
+        .arg(std::env::current_exe()?);
+    if let Count::Memory(burst) = count {
+        command.args(["memory", &packets.to_string(), &burst.to_string()]);
+    } else {
+        let path = folder.join("configuration.json");
+        std::fs::write(&path, configuration(count, packets, folder).to_string())?;
+        command.arg(application::LOOP).arg(path);
+    }
+    let output = command
         .output()
         .map_err(|error| format!("valgrind: {error}; install the package `valgrind`"))?;
     let report = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        return Err(format!("valgrind failed: {report}").into());
+        return Err(format!("under valgrind: {report}").into());
     }
     let refs =
         report.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
     let (_, count) = refs.ok_or_else(|| format!("no `I refs` in what valgrind said: {report}"))?;
     Ok(count.trim().replace(',', "").parse()?)
+}
+
+/// An application with one lane that swaps `packets` packets, of which 256 are on their way.
+fn configuration(count: Count, packets: u64, folder: &Path) -> Value {
+    let memif = |role| json!({ "driver": { "memif": { "socket": folder.join("memif"), "role": role } } });
+    let ports = match count {
+        Count::Dpdk => json!({ "ring": { "driver": { "dpdk": { "vdev": "net_ring0" } } } }),
+        _ => json!({ "one": memif("server"), "two": memif("client") }),
+    };
+    let mut configuration = json!({
+        "name": format!("instructions-{}", std::process::id()),
+        "session": folder.join("session"),
+        // Until both ends of memif have met it sleeps, which hardly counts.
+        "lanes": { "idle": "adaptive" },
+        "ports": ports,
+        "app": { "packets": 256, "length": 60, "limit": packets, "delay-ms": 2000 },
+    });
+    if count == Count::Dpdk {
+        configuration["dpdk"] = json!({ "huge-pages": "none" });
+    }
+    configuration
+}
+
+/// A folder that ends with this value.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Result<Self> {
+        let name = format!("fastlane-instructions-{}", std::process::id());
+        let folder = Self(std::env::temp_dir().join(name));
+        std::fs::create_dir(&folder.0)?;
+        Ok(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
