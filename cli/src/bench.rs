@@ -29,7 +29,7 @@ use description::{Description, Test};
 use results::Results;
 use rig::Rig;
 
-/// Measures a network function: throughput, latency, bursts, CPU time, and all that against another.
+/// Measures a network function: throughput, latency, bursts, CPU time, also against another.
 ///
 /// The device under test is a program that sends frames back (or on, with a generator `mode` of
 /// `one-way`), of whatever make. The generator is `traffic`. What they are and how they meet says a

@@ -70,7 +70,7 @@ impl App for Traffic {
         };
         let (sink, sink_port) = match (&mut trial, spare) {
             (Some(trial), _) => (&mut trial.sink, Some(trial.sink_port)),
-            (None, Some(spare)) => (spare, None),
+            (None, Some(spare)) => (spare.as_mut(), None),
             (None, None) => return, // not reached: a run has its trial
         };
         for packet in packets {

@@ -1,5 +1,5 @@
 //! The search for the highest rate at which a trial passes: RFC 2544 clause 26.1, with more than
-//! one attempt at each rate for machines that are shared (as in RFC 9411 and MLRsearch of the BMWG).
+//! one attempt at each rate for machines that are shared (as draft-ietf-bmwg-mlrsearch has it).
 
 use serde::Serialize;
 
