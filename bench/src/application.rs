@@ -20,7 +20,7 @@ pub const LOOP: &str = "loop";
 
 /// A macswap that first sends packets of its own, for devices that receive what they send.
 #[derive(Default)]
-pub(crate) struct Filled {
+pub struct Filled {
     left: u64,
     frame: Vec<u8>,
     waits: bool,
@@ -46,12 +46,13 @@ struct Fill {
 impl Filled {
     /// One that sends `packets` of `length` bytes to port 0, not before [`begin`](Self::begin) if
     /// it `waits`.
-    pub(crate) fn new(packets: u64, length: usize, waits: bool) -> Self {
+    #[must_use]
+    pub fn new(packets: u64, length: usize, waits: bool) -> Self {
         Self { left: packets, frame: frame(length), waits, ..Self::default() }
     }
 
     /// Lets it send.
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         self.waits = false;
     }
 

@@ -150,20 +150,30 @@ fn cost(lane: &mut Lane<Filled>, length: Duration, sent: impl Fn() -> u64) -> Re
 }
 
 /// What lanes are made of.
-struct Built {
-    lanes: Vec<(LaneParts, Filled)>,
-    counters: Counters,
+pub struct Built {
+    /// Each becomes a lane in the thread where it runs.
+    pub lanes: Vec<(LaneParts, Filled)>,
+    /// The counters of all.
+    pub counters: Counters,
     ends: Ends,
 }
 
 impl Built {
+    /// Room for so many.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn begin(lanes: usize) -> Result<Self> {
+        let counters = Counters::create(lanes, 1)?;
+        Ok(Self { lanes: Vec::with_capacity(lanes), counters, ends: Ends::new() })
+    }
+
     /// As an application makes it: one after the other in one thread, with one set of counters.
     fn new(work: Work, lanes: usize) -> Result<Self> {
         if !work.suits(lanes) {
             return Err(format!("{work}: not with {lanes} lanes").into());
         }
-        let mut built =
-            Self { lanes: Vec::new(), counters: Counters::create(lanes, 1)?, ends: Ends::new() };
+        let mut built = Self::begin(lanes)?;
         match work {
             Work::Memory => (0..lanes).try_for_each(|_| built.memory())?,
             Work::Ring => (0..lanes / 2).try_for_each(|_| {
@@ -178,7 +188,11 @@ impl Built {
         Ok(built)
     }
 
-    fn memory(&mut self) -> Result<()> {
+    /// Adds a lane with a memory port.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn memory(&mut self) -> Result<()> {
         let mut pool = pool()?;
         let queue = Memory::filled(PortId(0), &mut pool, PACKETS as usize, &frame(60))?;
         self.lane(pool, Box::new(queue), 0)

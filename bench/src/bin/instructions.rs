@@ -43,9 +43,8 @@ fn measure() -> Result<()> {
     let mut counts = BTreeMap::new();
     let folder = Folder::new()?;
     for count in Count::ALL {
-        let difference = instructions(count, PACKETS, &folder.0).and_then(|few| {
-            Ok(instructions(count, 2 * PACKETS, &folder.0)?.saturating_sub(few))
-        });
+        let difference = instructions(count, PACKETS, &folder.0)
+            .and_then(|few| Ok(instructions(count, 2 * PACKETS, &folder.0)?.saturating_sub(few)));
         match difference {
             Ok(difference) => {
                 let each = difference as f64 / PACKETS as f64;
@@ -88,7 +87,8 @@ fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
 
 /// An application with one lane that swaps `packets` packets, of which 256 are on their way.
 fn configuration(count: Count, packets: u64, folder: &Path) -> Value {
-    let memif = |role| json!({ "driver": { "memif": { "socket": folder.join("memif"), "role": role } } });
+    let memif =
+        |role| json!({ "driver": { "memif": { "socket": folder.join("memif"), "role": role } } });
     let ports = match count {
         Count::Dpdk => json!({ "ring": { "driver": { "dpdk": { "vdev": "net_ring0" } } } }),
         _ => json!({ "one": memif("server"), "two": memif("client") }),
