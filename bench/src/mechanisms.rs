@@ -152,14 +152,18 @@ pub fn usages(
 /// The application, and what sends to it.
 fn start(mechanism: Mechanism, idle: &str) -> Result<(Application, Box<dyn Sender>)> {
     let lanes = json!({ "idle": idle });
+    let run = |driver: &Value| {
+        let application = Application::start(&Which::Macswap, driver, &lanes)?;
+        // As the sender; without the right to it the result is noisier, but not wrong.
+        let _ = crate::ffi::set_real_time_of(application.thread, true);
+        Ok::<_, crate::Error>(application)
+    };
     if matches!(mechanism, Mechanism::Tap | Mechanism::DpdkTap) {
-        let driver = mechanism.driver("");
-        let application = Application::start(&Which::Macswap, &driver, &lanes)?;
+        let application = run(&mechanism.driver(""))?;
         return Ok((application, Box::new(TapSide::new(TAP, LENGTH)?)));
     }
     let veth = Veth::new(1, LENGTH, false)?;
-    let driver = mechanism.driver(&veth.name);
-    Ok((Application::start(&Which::Macswap, &driver, &lanes)?, Box::new(veth)))
+    Ok((run(&mechanism.driver(&veth.name))?, Box::new(veth)))
 }
 
 fn over_memif(device: &mut Device, rate: Option<f64>, length: Duration) -> Result<Usage> {
