@@ -33,7 +33,7 @@ const START: Duration = Duration::from_secs(2);
 /// The lanes never wait: what finds no room is not captured, and counted. Filters are applied before
 /// anything is copied. Only the user who runs the application, and root, may look.
 ///
-/// Live: `fastlane capture NAME | tshark -r -`, or `| wireshark -k -i -`.
+/// Live: `fastlane capture NAME | tshark -i -`, or `| wireshark -k -i -`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// The name of the application, or the path of its session socket (anything with a `/`)
@@ -115,7 +115,7 @@ impl From<Verdict> for Label {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let to_output = arguments.write.as_os_str() == "-";
     if to_output && io::stdout().is_terminal() {
-        let remedy = "write to a file with `-w FILE`, or pipe it into `tshark -r -`";
+        let remedy = "write to a file with `-w FILE`, or pipe it into `tshark -i -`";
         return Err(Error::Failed(format!("a capture is nothing for a terminal; {remedy}")));
     }
     let program = filter::compile(&arguments.filter.join(" ")).map_err(Error::Failed)?;

@@ -11,6 +11,8 @@ use std::fmt;
 pub const MOST_INSTRUCTIONS: usize = 4096;
 /// Words of memory.
 const WORDS: usize = 16;
+/// From here on, offsets are not of the packet but name extensions (`SKF_LL_OFF` of Linux).
+const EXTENSIONS: u32 = 0xffe0_0000;
 
 /// An instruction as compilers write it (`struct bpf_insn`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +38,9 @@ pub enum Fault {
     Jump(usize),
     /// The instruction at this place divides by zero, or names memory that there is not.
     Operand(usize),
+    /// The instruction at this place loads what is not of the packet: an extension of Linux, as
+    /// `inbound` and `ifindex` need it.
+    Extension(usize),
     /// The last instruction does not end the program.
     End,
 }
@@ -49,6 +54,11 @@ impl fmt::Display for Fault {
             Self::Unknown(at) => write!(formatter, "instruction {at} is not one of classic BPF"),
             Self::Jump(at) => write!(formatter, "instruction {at} jumps out of the program"),
             Self::Operand(at) => write!(formatter, "instruction {at} has an impossible operand"),
+            Self::Extension(at) => write!(
+                formatter,
+                "instruction {at} asks for what only Linux knows (`inbound`, `ifindex` and the \
+                 like); write the filter without that"
+            ),
             Self::End => formatter.write_str("the last instruction does not return"),
         }
     }
@@ -152,6 +162,7 @@ impl Program {
                 {
                     Err(Fault::Operand(at))
                 }
+                Step::LoadPacket(_, EXTENSIONS..) => Err(Fault::Extension(at)),
                 Step::Compute(Arithmetic::Divide | Arithmetic::Modulo, Source::Constant(0)) => {
                     Err(Fault::Operand(at))
                 }
