@@ -126,7 +126,9 @@ impl Device {
         port.queues = queues;
         let facts = environment.with(|plugin| plugin.facts(number)).map_err(refused)?;
         port.before = environment.with(|plugin| plugin.losses(number));
-        let steering = environment.with(|plugin| steering::give(plugin, number, queues, rules));
+        let steering = steering::give(rules, |flat| {
+            environment.with(|plugin| plugin.steer(number, queues, flat))
+        });
         let given = vec![false; memories.len()];
         let mtu = facts.mtu;
         Ok(Self { port: Arc::new(port), facts, settings: plain, steering, mtu, given })

@@ -51,7 +51,7 @@ pub enum Error {
     /// There are too few huge pages.
     #[error(
         "DPDK wants {wanted} MiB of huge pages and {free} MiB are free: reserve more with \
-         `sysctl -w vm.nr_hugepages={pages}`, or write \"no-huge\": true"
+         `sysctl -w vm.nr_hugepages={pages}`, or write \"huge-pages\": \"none\""
     )]
     NoHugePages {
         /// MiB wanted.

@@ -12,6 +12,19 @@
 //! Device::queue               one queue, for the lane of that memory
 //! ```
 //!
+//! Where too few huge pages are free DPDK starts without them and says so
+//! ([`Environment::remark`]), unless they are asked for. Two programs run side by side: each has a
+//! file prefix of its own.
+//!
+//! What DPDK's virtual devices cannot (22.11), and nothing here can mend:
+//! * `net_memif` unmaps its peer's memory as soon as that goes, whoever uses it: a lane that
+//!   forwards at this moment crashes. The driver `memif` of Fastlane does not.
+//! * `net_af_xdp` keeps its socket, and so the queue, until the process ends.
+//! * `net_af_packet` and `net_af_xdp` do not tell of partial checksums, so turn the peer's checksum
+//!   offload off.
+//! * `net_tap` takes real-time signals of the process for itself.
+//! * None of them has interrupts that a lane could wait for, so an idle lane naps.
+//!
 //! A burst costs one call into the plugin, which writes the packets itself; nothing here runs once
 //! for each packet.
 

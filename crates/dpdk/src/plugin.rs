@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use fastlane_core::{Burst, Home, Packet, PortId};
 
-use table::{ErrorText, MemoryHandle, QueueHandle};
+use table::{ErrorText, MemoryHandle, QueueHandle, fault_of_head};
 pub(crate) use table::{
     Facts, FlatRule, Losses, Outcome, QueueLosses, Settings, Table, fields, token_base,
 };
@@ -97,21 +97,19 @@ impl Plugin {
         }
         // SAFETY: the library was just opened and is never closed.
         let symbol = unsafe { libc::dlsym(library, c"fastlane_dpdk".as_ptr()) };
-        // SAFETY: the symbol, which is never unmapped, is a table that begins with its version and
-        // size; nothing behind them is used before they are found to be those of `Table`.
-        let Some(table) = (unsafe { symbol.cast::<Table>().as_ref() }) else {
+        let other = |reason| Error::OtherVersion { path: path.to_owned(), reason };
+        // SAFETY: the symbol, which is never unmapped, is a table, which begins with two words: the
+        // version and the size.
+        let Some(head) = (unsafe { symbol.cast::<[u32; 2]>().as_ref() }) else {
             return Err(broken("it has no symbol fastlane_dpdk".to_owned()));
         };
-        match table.fault() {
-            Some(reason) => Err(Error::OtherVersion { path: path.to_owned(), reason }),
-            None => Ok(Self { table }),
+        if let Some(reason) = fault_of_head(*head) {
+            return Err(other(reason));
         }
-    }
-
-    /// For tests: a plugin with functions of the test's own.
-    #[cfg(test)]
-    pub(crate) fn mock(table: Table) -> Self {
-        Self { table: Box::leak(Box::new(table)) }
+        // SAFETY: version and size are those of `Table`, so the whole of it is there.
+        let table = unsafe { symbol.cast::<Table>().as_ref() };
+        let table = table.ok_or_else(|| broken("its table is gone".to_owned()))?;
+        table.fault().map_or(Ok(Self { table }), |reason| Err(other(reason)))
     }
 
     /// The version of DPDK.

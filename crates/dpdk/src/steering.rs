@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use fastlane_steer::{PortRange, Prefix, Rule, Rules};
 
-use crate::plugin::{FlatRule, Plugin, fields};
+use crate::plugin::{FlatRule, fields};
 
 /// Who says what is fast.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,20 +34,24 @@ impl fmt::Display for Steering {
     }
 }
 
-/// EtherTypes (IEEE 802 numbers), IP protocols (IANA), the UDP port of GTP-U (3GPP TS 29.281 4.4.2).
+/// EtherTypes (IEEE 802 numbers), IP protocols (IANA), the UDP port of GTP-U (3GPP TS 29.281
+/// 4.4.2).
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const GTP_U_PORT: u16 = 2152;
 
-/// Gives the rules to a device that has begun: all, or none.
-pub(crate) fn give(plugin: Plugin, port: u16, queues: u16, rules: &Rules) -> Steering {
+/// Gives the rules to a device: all, or none.
+pub(crate) fn give(
+    rules: &Rules,
+    device: impl FnOnce(&[FlatRule]) -> Result<(), String>,
+) -> Steering {
     if rules.is_empty() {
         return Steering::Everything;
     }
     let flat: Vec<_> = rules.as_slice().iter().flat_map(flatten).collect();
-    match plugin.steer(port, queues, &flat) {
+    match device(&flat) {
         Ok(()) => Steering::Device,
         Err(reason) => Steering::Software { reason },
     }

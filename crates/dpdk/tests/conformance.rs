@@ -81,7 +81,8 @@ impl MemifRig {
     fn settings(&self, role: &str) -> DeviceSettings {
         let (number, socket) = (unique(), self.socket.display());
         DeviceSettings::new(format!(
-            "net_memif{number},role={role},id=0,socket={socket},socket-abstract=no,bsize=2048,rsize=10"
+            "net_memif{number},role={role},id=0,socket={socket},socket-abstract=no,bsize=2048,\
+             rsize=10"
         ))
     }
 }
@@ -172,7 +173,8 @@ impl Kind for AfPacket {
 struct AfXdp;
 
 impl Kind for AfXdp {
-    /// net_af_xdp of DPDK 22.11 keeps its socket open, and with it the queue, until the process ends.
+    /// net_af_xdp of DPDK 22.11 keeps its socket open, and with it the queue, until the process
+    /// ends.
     const REOPENS: bool = false;
 
     fn device(number: usize, queues: usize) -> String {

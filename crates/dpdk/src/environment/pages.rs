@@ -37,7 +37,8 @@ pub(super) fn choose(
             Some(format!(
                 "DPDK runs without huge pages, which costs speed: it wants {wanted} MiB of them \
                  and {free} MiB are free; `sysctl -w vm.nr_hugepages={pages}` reserves them, \
-                 \"no-huge\": true accepts it"
+                 \"huge-pages\": \"none\" \
+                 accepts it"
             )),
         )),
     }
@@ -59,6 +60,8 @@ mod tests {
     #[test]
     fn who_needs_them_is_told_how_to_get_them() {
         let error = choose(HugePages::Need, 300, 10).unwrap_err().to_string();
-        assert!(error.contains("vm.nr_hugepages=150") && error.contains("\"no-huge\": true"));
+        assert!(
+            error.contains("vm.nr_hugepages=150") && error.contains("\"huge-pages\": \"none\"")
+        );
     }
 }

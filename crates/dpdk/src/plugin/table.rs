@@ -173,16 +173,19 @@ pub(crate) struct Table {
     pub(crate) release: unsafe extern "C" fn(*mut u64, u32),
 }
 
+/// What differs in the first two words of a table, if anything does. Nothing behind them may be
+/// looked at before.
+pub(crate) fn fault_of_head([version, size]: [u32; 2]) -> Option<String> {
+    if version != VERSION {
+        return Some(format!("its table has version {version}, not {VERSION}"));
+    }
+    let wanted = size_of::<Table>();
+    (size as usize != wanted).then(|| format!("its table has {size} bytes, not {wanted}"))
+}
+
 impl Table {
-    /// What differs from what this program was built for, if anything does. Nothing behind the
-    /// first words may be looked at before.
+    /// What differs from what this program was built for, if anything does.
     pub(crate) fn fault(&self) -> Option<String> {
-        if self.version != VERSION {
-            return Some(format!("its table has version {}, not {VERSION}", self.version));
-        }
-        if self.size as usize != size_of::<Self>() {
-            return Some(format!("its table has {} bytes, not {}", self.size, size_of::<Self>()));
-        }
         if self.layout != LAYOUT || self.metadata as usize != METADATA_LENGTH {
             return Some("its packets are laid out in another way".to_owned());
         }

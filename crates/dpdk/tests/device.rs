@@ -1,0 +1,259 @@
+//! What a device says about itself, what it refuses, and what becomes of single packets.
+
+mod support;
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use fastlane_core::{Burst, Partial, Pool, PortId, Queue};
+use fastlane_dpdk::{Device, DeviceSettings, DpdkQueue, Error, LaneMemory, Steering};
+use fastlane_steer::{Rule, Rules};
+use fastlane_testing::namespace::{self, Wire};
+use fastlane_testing::{Addresses, Peer, Spec, Tag};
+use fastlane_wire::checksum;
+use support::{DpdkPeer, environment, lanes, open, packet, queues, unique};
+
+/// One queue of a device, with all that belongs to it.
+struct Single {
+    queue: DpdkQueue,
+    device: Device,
+    pool: Pool,
+    memory: LaneMemory,
+}
+
+impl Single {
+    fn open(device: &str) -> Option<Self> {
+        let environment = environment()?;
+        let mut lanes = lanes(&environment, &Spec::default());
+        let mut device = open(&environment, &DeviceSettings::new(device), &lanes, 1);
+        let queue = queues(&mut device).pop().expect("one queue");
+        let (pool, memory) = lanes.pop().expect("one lane");
+        Some(Self { queue, device, pool, memory })
+    }
+
+    /// Closes the queue and the device: no frame is anywhere then.
+    fn close(mut self) {
+        self.queue.close(&mut self.pool);
+        assert_eq!(self.pool.missing(), 0, "frames of packets");
+        drop((self.queue, self.device));
+        assert_eq!(self.memory.in_use(), 0, "frames of the memory");
+    }
+}
+
+#[test]
+fn a_null_device_gives_bursts_and_takes_them() {
+    let Some(mut null) = Single::open(&format!("net_null{},size=64,copy=0", unique())) else {
+        return;
+    };
+    assert_eq!((null.device.driver().as_str(), null.device.mtu()), ("net_null", 1500));
+    let mut burst = Burst::new(48);
+    for round in 0..1000 {
+        null.queue.receive(&mut burst, &mut null.pool);
+        assert_eq!(burst.len(), 48);
+        let packet = &burst.packets()[round % 48];
+        assert_eq!((packet.len(), packet.headroom(), packet.port()), (64, 64, PortId(0)));
+        assert_eq!(packet.headroom() + packet.len() + packet.tailroom() + 64, 128 + 2048);
+        if round % 2 == 0 {
+            let sent = null.queue.transmit(burst.packets(), &mut null.pool);
+            assert_eq!((sent.taken, sent.packets, sent.bytes), (48, 48, 48 * 64));
+            assert!(burst.packets().iter().all(|packet| !packet.has_frame() && packet.len() == 0));
+        }
+        burst.clear(&mut null.pool);
+        null.queue.flush(&mut null.pool);
+    }
+    assert_eq!(null.queue.statistics(), fastlane_core::Statistics::default());
+    null.close();
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_remedy() {
+    let Some(environment) = environment() else { return };
+    let mut pool = Spec::default().pool();
+    let mut memory = |frames, room| {
+        LaneMemory::new(&environment, &mut pool, frames, room, -1).expect("a memory")
+    };
+    let (few, short, enough) = (memory(2000, 2048), memory(4000, 1000), memory(4000, 2048));
+    let refusal = |device: &str, mtu, memories: &[LaneMemory]| {
+        let settings = DeviceSettings { mtu, ..DeviceSettings::new(device) };
+        Device::open(&environment, &settings, memories, &Rules::default()).unwrap_err()
+    };
+    let null = || format!("net_null{}", unique());
+    let error = refusal(&null(), None, std::slice::from_ref(&few));
+    assert!(matches!(error, Error::FewFrames { needed: 2944, frames: 2000, .. }), "{error}");
+    let error = refusal(&null(), None, std::slice::from_ref(&short)).to_string();
+    assert!(error.contains("take 1518 bytes") && error.contains("982 at most"), "{error}");
+    let error = refusal(&null(), Some(3000), std::slice::from_ref(&enough)).to_string();
+    assert!(error.contains("MTU 3000 take 3018"), "{error}");
+    let ring = format!("net_ring{}", unique());
+    let error = refusal(&ring, None, &vec![enough.clone(); 17]).to_string();
+    assert!(error.contains("1 to 16 queues, not 17"), "{error}");
+    let error = refusal("net_nothing0", None, std::slice::from_ref(&enough)).to_string();
+    assert!(error.contains("net_nothing0") && error.contains("rte_dev_probe"), "{error}");
+    // Nothing of all this has kept a frame.
+    assert_eq!((few.in_use(), short.in_use(), enough.in_use()), (0, 0, 0));
+    assert!(refusal(&null(), None, &[]).to_string().contains("not 0"));
+}
+
+#[test]
+fn a_memory_counts_what_all_its_queues_may_hold() {
+    let Some(environment) = environment() else { return };
+    let mut pool = Spec::default().pool();
+    let memory = support::memory(&environment, &mut pool, 1);
+    let settings = |number| DeviceSettings::new(format!("net_null{number}"));
+    let memories = [memory];
+    let no_rules = Rules::default();
+    let first = Device::open(&environment, &settings(unique()), &memories, &no_rules).unwrap();
+    let second = Device::open(&environment, &settings(unique()), &memories, &no_rules);
+    assert!(matches!(second, Err(Error::FewFrames { .. })), "{second:?}");
+    drop(first);
+    Device::open(&environment, &settings(unique()), &memories, &no_rules).unwrap();
+}
+
+/// A UDP datagram with the sum of its pseudo header, and where the checksum is.
+fn partial() -> (Vec<u8>, Partial) {
+    let mut frame = Tag { test: 1, sequence: 1 }.frame(Addresses::default(), 200);
+    let (start, length) = (34, 200 - 34);
+    let mut pseudo = frame[26..34].to_vec();
+    pseudo.extend([0, 17, 0, length as u8]);
+    let sum = !checksum::checksum(&pseudo);
+    frame[start + 6..start + 8].copy_from_slice(&sum.to_be_bytes());
+    (frame, Partial { start: 34, offset: 6 })
+}
+
+/// Whether the sum over a datagram and its pseudo header is right.
+fn is_complete(frame: &[u8]) -> bool {
+    let datagram = &frame[34..];
+    let mut whole = frame[26..34].to_vec();
+    whole.extend([0, 17, 0, datagram.len() as u8]);
+    whole.extend(datagram);
+    checksum::checksum(&whole) == 0
+}
+
+fn send_partial(single: &mut Single) {
+    let (frame, partial) = partial();
+    assert!(!is_complete(&frame));
+    let mut packets: Vec<_> =
+        (0..5).map(|_| packet(&mut single.queue, &mut single.pool, &frame)).collect();
+    for packet in &mut packets[1..4] {
+        packet.set_partial_checksum(Some(partial));
+    }
+    // One that cannot be completed is not sent, and does not hold the others up.
+    packets[3].set_partial_checksum(Some(Partial { start: 250, offset: 6 }));
+    let sent = single.queue.transmit(&mut packets, &mut single.pool);
+    assert_eq!((sent.taken, sent.packets, sent.bytes), (5, 4, 4 * 200));
+    assert!(packets.iter().all(|packet| !packet.has_frame()));
+    single.queue.flush(&mut single.pool);
+}
+
+#[test]
+fn partial_checksums_are_completed_where_the_device_does_not() {
+    let Some(environment) = environment() else { return };
+    let [ours, theirs] = environment.ring_pair(&format!("sum{}", unique()), 1, 256).unwrap();
+    let mut single = Single::open(&ours).unwrap();
+    let mut peer = DpdkPeer::open(&environment, &DeviceSettings::new(theirs), 1);
+    assert!(!single.device.completes_checksums());
+    send_partial(&mut single);
+    let complete: Vec<_> = std::iter::from_fn(|| peer.receive(Duration::ZERO))
+        .map(|frame| is_complete(&frame))
+        .collect();
+    assert_eq!(complete, [false, true, true, false], "the first and the last said nothing");
+    drop(peer);
+    single.close();
+}
+
+#[test]
+fn partial_checksums_are_left_to_a_device_that_completes_them() {
+    if environment().is_none() || !namespace::private("dpdk") {
+        return;
+    }
+    let number = unique();
+    let Some(mut single) = Single::open(&format!("net_tap{number},iface=sum{number}")) else {
+        return;
+    };
+    assert!(single.device.completes_checksums(), "net_tap does");
+    assert_eq!(single.device.steering(), &Steering::Everything);
+    let mut wire = Wire::open(&format!("sum{number}")).expect("a wire");
+    send_partial(&mut single);
+    let mut complete = Vec::new();
+    while let Some(frame) = wire.receive(Duration::from_millis(200)) {
+        if frame.len() == 200 {
+            complete.push(is_complete(&frame));
+        }
+    }
+    assert_eq!(complete, [false, true, true, false], "the first and the last said nothing");
+    single.close();
+}
+
+#[test]
+fn rules_that_a_device_does_not_take_are_left_to_software() {
+    let Some(environment) = environment() else { return };
+    let rules = Rules::new(vec![Rule { gtp_u: true, ..Rule::default() }]).unwrap();
+    let mut pool = Spec::default().pool();
+    let memories = [support::memory(&environment, &mut pool, 1)];
+    let settings = DeviceSettings::new(format!("net_null{}", unique()));
+    let device = Device::open(&environment, &settings, &memories, &rules).unwrap();
+    let steering = device.steering().to_string();
+    assert!(steering.starts_with("software (rte_flow: "), "{steering}");
+}
+
+#[test]
+fn a_queue_may_be_used_by_another_thread_than_the_one_that_opened_it() {
+    let Some(null) = Single::open(&format!("net_null{}", unique())) else { return };
+    let null = std::thread::spawn(move || {
+        let mut null = null;
+        let mut burst = Burst::new(32);
+        for _ in 0..100 {
+            null.queue.receive(&mut burst, &mut null.pool);
+            burst.clear(&mut null.pool);
+        }
+        null.queue.flush(&mut null.pool);
+        null
+    });
+    null.join().unwrap().close();
+}
+
+#[test]
+fn queues_are_given_out_once() {
+    let Some(mut null) = Single::open(&format!("net_null{}", unique())) else { return };
+    assert!(null.device.queue(PortId(0), 0).unwrap().is_none(), "it was given out");
+    assert!(null.device.queue(PortId(0), 1).unwrap().is_none(), "there is no other");
+    null.close();
+}
+
+/// Without any capability, and beside this process: memif and rings need nothing.
+#[test]
+fn it_runs_without_privilege_beside_another() {
+    let Some(_here) = environment() else { return };
+    let conformance = std::env::current_exe().unwrap();
+    let folder = conformance.parent().unwrap();
+    let other = std::fs::read_dir(folder)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_none())
+        .filter(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("conformance-"))
+        })
+        .max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
+    let Some(other) = other else {
+        return eprintln!("no program `conformance` beside this one: nothing to run");
+    };
+    let runtime = std::env::temp_dir().join(format!("fastlane-dpdk-{}", std::process::id()));
+    std::fs::create_dir_all(&runtime).unwrap();
+    std::os::unix::fs::chown(&runtime, Some(65534), Some(65534)).expect("root");
+    let began = Instant::now();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"])
+        .args(["--inh-caps=-all", "--no-new-privs"])
+        .arg(other)
+        .args(["memifs::every_frame_is_accounted_for", "rings::every_frame_is_accounted_for"])
+        .env("XDG_RUNTIME_DIR", &runtime)
+        .env("TMPDIR", &runtime)
+        .output();
+    std::fs::remove_dir_all(&runtime).unwrap();
+    let output = output.expect("setpriv runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let ran = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "after {:?}: {said}{ran}", began.elapsed());
+    assert!(!said.contains("SKIP"), "{said}");
+}
