@@ -151,11 +151,23 @@ impl Regions {
         true
     }
 
-    /// Asks for the first octets of a span to be fetched. Any span will do.
+    /// Asks for a span to be fetched, if it is inside.
     #[inline]
     pub(crate) fn prefetch(&self, span: Span) {
-        if let Some(place) = self.place(Span { length: 0, ..span }) {
-            prefetch(place.as_ptr());
+        self.each_line(span, span.length, prefetch);
+    }
+
+    /// Asks for the first `length` octets of a span to be fetched, to be written.
+    #[inline]
+    pub(crate) fn prefetch_to_write(&self, span: Span, length: usize) {
+        self.each_line(span, span.length.min(length as u32), prefetch_to_write);
+    }
+
+    #[inline(always)]
+    fn each_line(&self, span: Span, length: u32, ask: impl Fn(*const u8)) {
+        if let Some(place) = self.place(span) {
+            let lines = (0..length.min(MOST_PREFETCHED) as usize).step_by(64);
+            lines.for_each(|line| ask(place.as_ptr().wrapping_add(line)));
         }
     }
 
@@ -176,6 +188,23 @@ fn prefetch(place: *const u8) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = place;
 }
+
+/// As [`prefetch`], with the right to write: else the first write asks the other core once more.
+#[inline(always)]
+fn prefetch_to_write(place: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch changes nothing, whatever the address; processors without this one skip
+    // it.
+    unsafe {
+        let place = place.addr(); // a number: nothing is reached by it
+        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nomem, nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
+/// Octets of a frame that are asked for ahead, at most.
+const MOST_PREFETCHED: u32 = 2048;
 
 /// Up to here frames are copied in blocks of 64; beyond, the library's function is faster.
 const SHORT: usize = 256;

@@ -10,6 +10,9 @@ use crate::ring::{Descriptor, Ring};
 /// The most buffers that one frame may take.
 pub(crate) const MOST_SEGMENTS: usize = 64;
 
+/// How many slots ahead the octets of a buffer are asked for.
+const AHEAD: u16 = 3;
+
 /// The peer did what no peer does: the connection is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Violation(pub(crate) &'static str);
@@ -103,6 +106,10 @@ impl Transmitter {
         let (mut done, mut full, mut result) = (0, false, Ok(()));
         for packet in packets {
             let length = packet.len();
+            if done + AHEAD < free {
+                let slot = self.next.wrapping_add(done + AHEAD);
+                self.ring.regions().prefetch_to_write(self.buffer(slot), length);
+            }
             if length > 0 && packet.complete_checksum() {
                 match self.put(done, free, packet.bytes()) {
                     Ok(Some(slots)) => done += slots,
