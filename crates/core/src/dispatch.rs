@@ -61,15 +61,22 @@ impl Dispatch {
     }
 
     /// What Linux sends through the port's kernel peer goes out of the port; returns how many.
+    #[inline]
     pub(crate) fn relay_from_kernel(
         &mut self,
         port: usize,
         burst: &mut Burst,
         pool: &mut Pool,
     ) -> usize {
-        let Some(path) = self.ports[port].kernel.as_mut().filter(|path| path.receives) else {
-            return 0;
-        };
+        match &self.ports[port].kernel {
+            Some(path) if path.receives => self.relay(port, burst, pool),
+            _ => 0,
+        }
+    }
+
+    #[inline(never)]
+    fn relay(&mut self, port: usize, burst: &mut Burst, pool: &mut Pool) -> usize {
+        let Some(path) = &mut self.ports[port].kernel else { return 0 };
         path.queue.receive(burst, pool);
         let count = burst.len();
         if count > 0 {

@@ -55,6 +55,7 @@ pub struct Pool {
     headroom: usize,
     home: Home,
     guests: Vec<Guests>,
+    mixed: bool,
 }
 
 impl Pool {
@@ -74,7 +75,7 @@ impl Pool {
         let home = Home::next()?;
         let shift = frame_size.trailing_zeros();
         let (memory, guests) = (ManuallyDrop::new(memory), Vec::new());
-        Some(Self { memory, free, frames, shift, headroom, home, guests })
+        Some(Self { memory, free, frames, shift, headroom, home, guests, mixed: false })
     }
 
     /// Bytes in a frame, the metadata and head room included.
@@ -242,10 +243,16 @@ impl Pool {
         Some(home)
     }
 
-    /// Whether frames of another home may be in the lane's packets.
+    /// Whether packets of one run may be of different homes.
     #[inline]
-    pub(crate) fn has_guests(&self) -> bool {
-        !self.guests.is_empty()
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.mixed
+    }
+
+    /// Says so until the next turn, where there are other homes at all; or no longer.
+    #[inline]
+    pub(crate) fn set_mixed(&mut self, mixed: bool) {
+        self.mixed = mixed && !self.guests.is_empty();
     }
 
     /// `count` frames of an admitted home have become packets.

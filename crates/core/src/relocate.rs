@@ -12,8 +12,10 @@ pub(crate) fn fit(exit: &mut dyn Queue, run: &mut [Packet], pool: &mut Pool) -> 
         Takes::Pool => pool.home(),
         Takes::Of(home) => home,
     };
-    // Each is looked at: an application may have exchanged packets with copies of its own.
-    if pool.has_guests() && !run.iter().all(|packet| packet.home() == home) {
+    // The packets of a run came from one queue, so they are of one home; unless the application has
+    // made some in this turn, and put them in the places of others.
+    let unlike = run.first().is_some_and(|first| first.home() != home);
+    if unlike || pool.is_mixed() {
         return relocate(exit, home, run, pool);
     }
     run.len()

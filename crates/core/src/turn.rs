@@ -51,6 +51,7 @@ impl Turn {
         self.now.set(0);
         self.number += 1;
         self.awake = false;
+        self.pool.set_mixed(false);
     }
 
     /// The time of this turn, in nanoseconds of `CLOCK_MONOTONIC`. The clock is read once a turn,
@@ -112,6 +113,7 @@ impl Turn {
         if self.outbox.room() == 0 {
             return None;
         }
+        self.pool.set_mixed(true);
         self.pool.blank(length, port)
     }
 
