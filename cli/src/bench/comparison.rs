@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastlane_measure::Result;
 use fastlane_measure::slices::{Contender, Pairs, Slice, pair};
-use fastlane_measure::statistics::Estimate;
+use fastlane_measure::statistics::{Estimate, Verdict};
 use serde_json::json;
 
 use super::description::{Comparison, FrameSize};
@@ -17,6 +17,8 @@ use super::rig::Rig;
 /// How long the generator waits before it takes a window of frames for lost. It does not count the
 /// time in which it is stopped, as long as that is shorter.
 const ANSWER_TIMEOUT_MS: u64 = 5000;
+/// Fewer pairs resolve nothing, however near they are to each other.
+pub(super) const ENOUGH: usize = 31;
 /// How long an endless trial is: nobody waits for its end.
 const ENDLESS_MS: u64 = 86_400_000;
 
@@ -139,6 +141,9 @@ fn result(
         rival_ns_per_packet: pairs.rival,
         ratio,
         bound,
-        verdict: bound.map(|bound| ratio.verdict(bound, 1.0)),
+        verdict: bound.map(|bound| match settings.pairs {
+            ..ENOUGH => Verdict::NotResolved,
+            _ => ratio.verdict(bound, 1.0),
+        }),
     }
 }

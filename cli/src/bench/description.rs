@@ -233,6 +233,19 @@ impl Default for Comparison {
     }
 }
 
+/// What trials set of the generator's settings.
+const OF_TRIALS: [&str; 9] = [
+    "count-packets",
+    "duration-ms",
+    "frame-bytes",
+    "outstanding-packets",
+    "rate-packets-per-second",
+    "report",
+    "run",
+    "trials-from-input",
+    "warm-up-percent",
+];
+
 fn frame_sizes() -> Vec<FrameSize> {
     let bytes = [64, 128, 256, 512, 1024, 1280, 1518].map(FrameSize::Bytes);
     bytes.into_iter().chain([FrameSize::Mix(Mix::Imix)]).collect()
@@ -303,6 +316,18 @@ impl Description {
                 return refuse(&format!("{key}.command"), "is empty; write a program");
             }
         }
+        let generators = [
+            ("generator", Some(&self.generator)),
+            ("rival.generator", rival.map(|it| &it.generator)),
+        ];
+        for (key, generator) in generators {
+            let app = generator.and_then(|generator| generator.configuration.get("app"));
+            if let Some(set) = app.and_then(|app| OF_TRIALS.iter().find(|it| app.get(it).is_some()))
+            {
+                let key = format!("{key}.configuration.app.{set}");
+                return refuse(&key, "each trial sets it; remove it");
+            }
+        }
         for size in &self.frame_sizes {
             if let FrameSize::Bytes(bytes) = size
                 && !(64..=16_004).contains(bytes)
@@ -314,6 +339,11 @@ impl Description {
         if self.frame_sizes.is_empty() {
             return refuse("frame-sizes", "is empty; write at least one");
         }
+        self.check_numbers()
+    }
+
+    fn check_numbers(&self) -> Result<(), String> {
+        let refuse = |key: &str, reason: &str| Err(format!("{key}: {reason}"));
         let Throughput { trial_ms, repeats, attempts, .. } = self.throughput;
         let positive = [
             ("throughput.trial-ms", trial_ms),

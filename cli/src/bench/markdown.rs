@@ -4,6 +4,7 @@ use std::fmt::{self, Write};
 
 use fastlane_measure::statistics::{median, quantile};
 
+use super::comparison::ENOUGH;
 use super::plots::Plot;
 use super::results::{ComparisonResult, LoadResult, Results, SizeResult};
 use super::trial::Limit;
@@ -190,8 +191,8 @@ fn comparisons(text: &mut String, results: &Results) -> fmt::Result {
         let ComparisonResult { device, rival, .. } = comparison;
         writeln!(text, "\nDevice: `{device}`; rival: `{rival}`")?;
     }
-    if settings.pairs < 31 {
-        writeln!(text, "\nFewer than 31 pairs: the interval itself is not sure.")?;
+    if settings.pairs < ENOUGH {
+        writeln!(text, "\nFewer than {ENOUGH} pairs: that resolves nothing.")?;
     }
     Ok(())
 }

@@ -182,7 +182,6 @@ fn configured(written: &Map<String, Value>, session: &Path) -> Result<Value> {
     all.insert("session".to_owned(), json!(session));
     let app = all.entry("app").or_insert_with(|| json!({}));
     let app = app.as_object_mut().ok_or("generator.configuration.app: must be an object")?;
-    app.remove("report");
     app.insert("trials-from-input".to_owned(), true.into());
     Ok(Value::Object(all))
 }

@@ -234,6 +234,13 @@ fn a_description_is_as_strict_as_a_configuration() {
             format!("{{{device}, {generator}, \"latency\": {{\"loads-percent\": [110]}}}}"),
             ": latency.loads-percent: allowed is above 0, to 100",
         ),
+        (
+            format!(
+                "{{{device}, \"generator\": {{\"configuration\": \
+                 {{\"app\": {{\"count-packets\": 5}}}}}}}}"
+            ),
+            ": generator.configuration.app.count-packets: each trial sets it; remove it",
+        ),
         (format!("{{{device}, {generator}}} {{}}"), ":1:68: trailing characters"),
     ] {
         let error = Description::read(&text).unwrap_err();
@@ -267,4 +274,11 @@ fn the_schema_names_what_a_description_may_hold() {
         assert!(properties[key]["description"].is_string() || properties[key].is_object());
     }
     assert_eq!(schema["additionalProperties"], json!(false));
+}
+
+#[test]
+fn the_example_in_the_readme_is_right() {
+    let readme = include_str!("README.md");
+    let example = readme.split("```json\n").nth(1).and_then(|rest| rest.split("```").next());
+    Description::read(example.unwrap()).unwrap();
 }
