@@ -3,12 +3,15 @@
 mod support;
 
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fastlane_core::Queue;
+use fastlane_core::{Idle, Lane, LaneParts, Packet, Port, PortId, Queue, Verdict};
 use fastlane_memif::{MemifSettings, Role};
-use fastlane_testing::Peer;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use fastlane_table::counters::Counters;
+use fastlane_testing::{Peer, Spec};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use support::{End, directory, other, settings, until};
 
 /// Whether the queue's interrupt comes within so many milliseconds.
@@ -105,6 +108,57 @@ fn no_bell_is_lost() {
         assert!(began.elapsed() < Duration::from_secs(60));
     }
     drop(sender.join().unwrap());
+}
+
+/// A lane that sleeps until it is woken answers each frame long before it would look by itself,
+/// and finds peers that come again.
+#[test]
+fn a_lane_that_sleeps_answers_at_once() {
+    let directory = directory();
+    let (link, mut queues) =
+        fastlane_memif::open(settings(&directory, Role::Server), PortId(0)).expect("a port");
+    let counters = Counters::create(1, 1).expect("memory for counters");
+    let queues: Vec<Box<dyn Queue>> = vec![Box::new(queues.remove(0))];
+    let port = Port { queues, kernel: None, filter: None, counters: counters.port(0, 0) };
+    let parts = LaneParts {
+        pool: Spec::default().pool(),
+        ports: vec![port],
+        counters: counters.lane(0),
+        burst: 32,
+        kernel_budget: 32,
+        idle: Idle::Interrupt,
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || {
+        let mut lane = Lane::new(|_: &mut Packet| Verdict::Reflect, parts);
+        let instance = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll instance");
+        for interrupt in lane.interrupts().expect("every queue has one") {
+            let data = epoll::EventData::new_u64(0);
+            epoll::add(&instance, interrupt, data, epoll::EventFlags::IN).expect("watching it");
+        }
+        lane.wait_on(instance, Idle::Interrupt);
+        lane.run(&theirs)
+    });
+    let mut times = Vec::new();
+    for _ in 0..4 {
+        let mut peer = End::open(settings(&directory, Role::Client));
+        peer.connect();
+        for number in 0..25u8 {
+            std::thread::sleep(Duration::from_millis(2));
+            let sent = Instant::now();
+            assert!(peer.send(&[number; 60]));
+            assert_eq!(peer.receive(Duration::from_secs(10)), Some(vec![number; 60]));
+            times.push(sent.elapsed());
+        }
+        drop(peer);
+        until("the end of it", || !link.state().connected);
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert_eq!(thread.join().expect("the lane"), 0, "frames that did not come back");
+    times.sort_unstable();
+    // A lane that nobody wakes looks after 100 ms.
+    assert!(times[times.len() / 2] < Duration::from_millis(20), "{times:?}");
 }
 
 #[test]
