@@ -207,7 +207,7 @@ int fastlane_losses(uint16_t port, struct fastlane_losses *losses)
 	return 0;
 }
 
-/* What has arrived and nobody will fetch: some devices (net_ring) would keep it for ever. */
+/* What has arrived and nobody will fetch: the rings of net_ring would keep it for ever. */
 static void drain(uint16_t port, uint16_t queues)
 {
 	struct rte_mbuf *mbufs[32];
@@ -271,7 +271,8 @@ static int remove_in_interrupt_thread(uint16_t port)
 
 int fastlane_remove(uint16_t port, uint16_t queues)
 {
-	drain(port, queues);
+	if (is_driver(port, "net_ring"))
+		drain(port, queues);
 	if (is_driver(port, "net_memif"))
 		return remove_in_interrupt_thread(port);
 	return close_and_detach(port);

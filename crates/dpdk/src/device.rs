@@ -116,7 +116,7 @@ impl Device {
             mtu: settings.mtu.unwrap_or(0),
             promiscuous: settings.promiscuous.into(),
             checksums: settings.checksums.into(),
-            interrupts: settings.interrupts.into(),
+            interrupts: (settings.interrupts && !is_virtual(name)).into(),
             spreads: 0,
         };
         environment.with(|plugin| plugin.configure(number, &mut plain)).map_err(refused)?;
@@ -243,6 +243,12 @@ impl Link {
     pub fn is_up(&self) -> bool {
         self.0.link_up()
     }
+}
+
+/// Whether it is a virtual device. Their interrupts come without a way to see what came before, and
+/// to ask for them costs system calls for each burst.
+fn is_virtual(device: &str) -> bool {
+    device.starts_with("net_")
 }
 
 /// How many queues, once the device is found to have them and the frames to be long enough.
