@@ -31,7 +31,7 @@ const WINDOW: u64 = 512;
 /// Where the client runs: away from the devices.
 const CPU: usize = 0;
 /// Pairs of slices after which the programs start anew.
-const RESTART: usize = 4;
+const RESTART: usize = 8;
 
 /// Who swaps the addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,8 @@ use crate::report::Report;
 use crate::slices::Pairs;
 use crate::veth::in_namespace;
 
+/// Rounds of the figures with many points: enough to see how far they are apart.
+const ROUNDS: usize = 3;
 const POLICIES: [&str; 3] = ["busy", "interrupt", "adaptive"];
 /// Parts of what comes back at most.
 const LOADS: [f64; 4] = [0.0, 0.01, 0.1, 0.5];
@@ -30,9 +32,10 @@ pub fn mechanisms(report: &mut Report, options: &Options) -> Result<()> {
     let mut cost =
         figure("fig-1-cost", "CPU time per packet of 64 B by mechanism and idle policy, ns");
     let mut rate = figure("fig-1-rate", "Packets of 64 B that come back, million a second");
-    for round in 0..options.rounds {
+    let rounds = options.rounds.min(ROUNDS);
+    for round in 0..rounds {
         for mechanism in Mechanism::ALL {
-            eprintln!("{mechanism}: round {} of {}", round + 1, options.rounds);
+            eprintln!("{mechanism}: round {} of {rounds}", round + 1);
             for policy in POLICIES {
                 match usages(mechanism, policy, &[], options.effort.slice, &compiled) {
                     Ok(usages) => usages.into_iter().for_each(|usage: Usage| {
@@ -63,9 +66,10 @@ pub fn cpu_by_load(report: &mut Report, options: &Options) -> Result<()> {
         Mechanism::Memif,
         Mechanism::DpdkMemif,
     ];
-    for round in 0..options.rounds {
+    let rounds = options.rounds.min(ROUNDS);
+    for round in 0..rounds {
         for mechanism in mechanisms {
-            eprintln!("CPU by load, {mechanism}: round {} of {}", round + 1, options.rounds);
+            eprintln!("CPU by load, {mechanism}: round {} of {rounds}", round + 1);
             for policy in ["interrupt", "adaptive"] {
                 let series = format!("{mechanism}, {policy}");
                 match usages(mechanism, policy, &LOADS, options.effort.slice, &compiled) {

@@ -12,12 +12,11 @@ use crate::slices::Pairs;
 use crate::statistics::quantile;
 
 /// Who is compared with whom, and what the ratio may be.
-const MATCHES: [(Who, Who, Option<f64>); 5] = [
+const MATCHES: [(Who, Who, Option<f64>); 4] = [
     (Who::OnDpdk, Who::Testpmd, Some(1.03)),
     (Who::Native, Who::OnDpdk, Some(1.0)),
     (Who::Native, Who::Testpmd, Some(1.0)),
     (Who::NativeInC, Who::Native, Some(1.03)),
-    (Who::ByHand, Who::Testpmd, None),
 ];
 /// Frames a second.
 const RATES: [(f64, &str); 3] = [(1e3, "1,000/s"), (1e5, "100,000/s"), (1e6, "1,000,000/s")];
