@@ -12,10 +12,6 @@
 #include "shim.h"
 
 #define CHECKSUMS (RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM)
-/* What tells flows apart. Fragments of a flow that has ports go by their addresses. */
-#define HASHES (RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP)
-/* The longest key of the devices that DPDK knows. */
-#define KEY 128
 
 /* The number of the port of a device, or a negative number. */
 static int port_of(const char *device)
@@ -76,16 +72,8 @@ int fastlane_facts(uint16_t port, struct fastlane_facts *facts, struct fastlane_
 	facts->most_transmit_queues = info.max_tx_queues;
 	facts->socket = rte_eth_dev_socket_id(port);
 	facts->checksums = (info.tx_offload_capa & CHECKSUMS) == CHECKSUMS;
-	facts->spreads = (info.flow_type_rss_offloads & HASHES) != 0;
+	facts->spreads = (info.flow_type_rss_offloads & FASTLANE_HASHES) != 0;
 	return 0;
-}
-
-/* A key that repeats two octets gives both directions of a flow one hash (Woo, Park: Scalable TCP
- * session monitoring with symmetric receive-side scaling, 2012). */
-static void symmetric(uint8_t *key, size_t length)
-{
-	for (size_t at = 0; at < length; at++)
-		key[at] = at % 2 == 0 ? 0x6d : 0x5a;
 }
 
 int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
@@ -93,7 +81,7 @@ int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 {
 	struct rte_eth_dev_info info;
 	struct rte_eth_conf conf;
-	uint8_t key[KEY];
+	uint8_t key[FASTLANE_KEY];
 	int result = rte_eth_dev_info_get(port, &info);
 
 	if (result != 0)
@@ -105,13 +93,13 @@ int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 		conf.txmode.offloads |= CHECKSUMS;
 	/* All frames that a queue sends are of one mempool, and nobody else has them. */
 	conf.txmode.offloads |= info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
-	settings->spreads = settings->queues > 1 && (info.flow_type_rss_offloads & HASHES) != 0 &&
-			    info.hash_key_size <= KEY;
+	settings->spreads = settings->queues > 1 && (info.flow_type_rss_offloads & FASTLANE_HASHES) != 0 &&
+			    info.hash_key_size <= FASTLANE_KEY;
 	if (settings->spreads) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-		conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & HASHES;
+		conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & FASTLANE_HASHES;
 		if (info.hash_key_size > 0) {
-			symmetric(key, info.hash_key_size);
+			fastlane_symmetric(key, info.hash_key_size);
 			conf.rx_adv_conf.rss_conf.rss_key = key;
 			conf.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
 		}

@@ -114,9 +114,10 @@ int fastlane_steer(uint16_t port, uint16_t queues, const struct fastlane_rule *r
 	struct rte_flow_action_queue first = { .index = 0 };
 	uint16_t all[QUEUES];
 	struct rte_flow_action_rss spread = { .func = RTE_ETH_HASH_FUNCTION_DEFAULT,
-					      .types = RTE_ETH_RSS_IP,
 					      .queue_num = queues,
 					      .queue = all };
+	struct rte_eth_dev_info info;
+	uint8_t key[FASTLANE_KEY];
 	struct rte_flow_action actions[3] = { { .type = RTE_FLOW_ACTION_TYPE_MARK, .conf = &mark } };
 	struct rte_flow_error refusal = { 0 };
 	struct pattern pattern;
@@ -125,6 +126,13 @@ int fastlane_steer(uint16_t port, uint16_t queues, const struct fastlane_rule *r
 		return fastlane_refuse(error, -E2BIG, "%u queues", queues);
 	for (uint16_t queue = 0; queue < queues; queue++)
 		all[queue] = queue;
+	/* As the device spreads all other packets, so that a flow stays where it is. */
+	if (rte_eth_dev_info_get(port, &info) == 0 && info.hash_key_size <= sizeof(key)) {
+		spread.types = info.flow_type_rss_offloads & FASTLANE_HASHES;
+		fastlane_symmetric(key, info.hash_key_size);
+		spread.key = info.hash_key_size > 0 ? key : NULL;
+		spread.key_len = info.hash_key_size;
+	}
 	if (queues == 1) {
 		actions[1] = (struct rte_flow_action){ RTE_FLOW_ACTION_TYPE_QUEUE, &first };
 	} else {

@@ -7,6 +7,20 @@
 
 #include "plugin.h"
 
+/* What tells flows apart. Fragments of a flow that has ports go by their addresses. */
+#define FASTLANE_HASHES \
+	(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP)
+/* The longest key of the devices that DPDK knows. */
+#define FASTLANE_KEY 128
+
+/* A key that repeats two octets gives both directions of a flow one hash (Woo, Park: Scalable TCP
+ * session monitoring with symmetric receive-side scaling, 2012). */
+static inline void fastlane_symmetric(uint8_t *key, size_t length)
+{
+	for (size_t at = 0; at < length; at++)
+		key[at] = at % 2 == 0 ? 0x6d : 0x5a;
+}
+
 /* Says what DPDK refused, and returns `result`, which is a negative errno. */
 int fastlane_refuse(struct fastlane_error *error, int result, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

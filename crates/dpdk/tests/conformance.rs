@@ -138,6 +138,8 @@ trait Kind {
     fn prepare(queues: usize);
     /// Whether its driver closes what it opened.
     const REOPENS: bool = true;
+    /// How many queues it can have.
+    const QUEUES: usize = 2;
 }
 
 struct Tap;
@@ -176,6 +178,8 @@ impl Kind for AfXdp {
     /// net_af_xdp of DPDK 22.11 keeps its socket open, and with it the queue, until the process
     /// ends.
     const REOPENS: bool = false;
+    /// net_af_xdp counts combined channels, and a veth has separate ones.
+    const QUEUES: usize = 1;
 
     fn device(number: usize, queues: usize) -> String {
         format!("net_af_xdp{number},iface=d0,start_queue=0,queue_count={queues},force_copy=1")
@@ -200,6 +204,7 @@ struct LinuxRig<K> {
 
 impl<K: Kind> Rig for LinuxRig<K> {
     const REOPENS: bool = K::REOPENS;
+    const QUEUES: usize = K::QUEUES;
 
     fn open(spec: &Spec) -> Option<Self> {
         if std::env::var_os("FASTLANE_SOAK").is_none() {
