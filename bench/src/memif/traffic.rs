@@ -10,6 +10,10 @@ use crate::Result;
 const BATCH: u64 = 32;
 /// What is not back after this long is lost.
 const LOST: Duration = Duration::from_secs(5);
+/// Frames on their way at most when they are paced: a device has room for them in both rings.
+const MOST_OPEN: u64 = 512;
+/// Frames that may be sent late.
+const LATE: f64 = 16.0;
 /// How often the clock is read, in batches.
 const CLOCK: u32 = 16;
 
@@ -102,23 +106,26 @@ impl Client {
     }
 
     /// Sends `rate` frames a second for `length`, each when it is due, and waits until all are back.
+    /// What could not be sent for long, since this thread did not run, is not sent in a rush.
     ///
     /// # Errors
     /// When one is lost.
     pub fn paced(&mut self, rate: f64, length: Duration) -> Result<Trips> {
         let mut trips = Trips::default();
         trips.times.reserve((rate * length.as_secs_f64()) as usize + 1024);
-        let (begin, first) = (self.now(), self.sent);
-        let (end, gap) = (begin + length.as_nanos() as u64, 1e9 / rate);
+        let first = self.sent;
+        let (begin, gap) = (self.now(), 1e9 / rate);
+        let (end, mut due) = (begin + length.as_nanos() as u64, begin as f64);
         loop {
             let now = self.now();
-            let due = ((now - begin) as f64 / gap) as u64 + 1;
             if now >= end {
                 break;
             }
-            if self.sent - first < due && self.rings.write(now) {
+            let open = self.sent - self.received;
+            if now as f64 >= due && open < MOST_OPEN && self.rings.write(now) {
                 self.sent += 1;
                 self.rings.send();
+                due = (due + gap).max(now as f64 - LATE * gap);
             }
             self.take_timed(&mut trips.times)?;
         }
