@@ -59,10 +59,10 @@ impl<E, F: FnMut(u64) -> Result<Outcome, E>> Searcher<'_, F> {
     fn run(&mut self) -> Result<(Option<Outcome>, Limit), E> {
         let Throughput { lowest_packets_per_second, highest_packets_per_second, .. } =
             *self.settings;
-        let (mut lowest, mut found) = (lowest_packets_per_second, None);
+        let (mut lowest, mut found) = (lowest_packets_per_second, None::<Outcome>);
         let first = self.attempts(highest_packets_per_second)?;
         let (mut limit, overload) = match first {
-            Ok(outcome) if highest_packets_per_second > 0 => {
+            Ok(outcome) if highest_packets_per_second > 0 && !outcome.is_late() => {
                 return Ok((Some(outcome), Limit::Highest));
             }
             Ok(outcome) => return Ok((Some(outcome), Limit::Generator)),
@@ -81,7 +81,10 @@ impl<E, F: FnMut(u64) -> Result<Outcome, E>> Searcher<'_, F> {
             match self.attempts(rate)? {
                 Ok(outcome) => {
                     lowest = rate;
-                    found = Some(outcome);
+                    let better = |found: &Outcome| offered(&outcome) > offered(found);
+                    if found.as_ref().is_none_or(better) {
+                        found = Some(outcome);
+                    }
                 }
                 Err((reason, _)) => {
                     highest = rate;
@@ -95,11 +98,13 @@ impl<E, F: FnMut(u64) -> Result<Outcome, E>> Searcher<'_, F> {
                 Err((reason, _)) => limit = reason,
             }
         }
-        Ok((found, limit))
+        // What was found may be less than what was asked for.
+        let late = found.as_ref().is_some_and(Outcome::is_late);
+        Ok((found, if late { Limit::Generator } else { limit }))
     }
 
     fn is_near(&self, lowest: u64, highest: u64) -> bool {
-        let distance = (highest - lowest) as f64;
+        let distance = highest.saturating_sub(lowest) as f64;
         distance <= (highest as f64 * self.settings.resolution_percent / 100.0).max(1.0)
     }
 
@@ -128,6 +133,10 @@ impl<E, F: FnMut(u64) -> Result<Outcome, E>> Searcher<'_, F> {
             }
         }
     }
+}
+
+fn offered(outcome: &Outcome) -> f64 {
+    outcome.offered_packets_per_second
 }
 
 /// The longest burst, from 1 to `longest`, that `passes`; `None` when even one packet does not.

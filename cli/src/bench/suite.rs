@@ -65,6 +65,7 @@ fn throughput(
                 "duration-ms": settings.trial_ms,
             }))?;
             let judged = match outcome.failure(settings.acceptable_loss_ppm) {
+                None if outcome.is_late() => "passes, but sent late".to_owned(),
                 None => "passes".to_owned(),
                 Some(limit) => format!("fails by {limit}"),
             };

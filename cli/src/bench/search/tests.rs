@@ -74,6 +74,29 @@ fn a_generator_that_is_slower_than_the_device_is_named() {
     assert!((2_970_000..=3_000_000).contains(&found(&search)));
 }
 
+/// A generator that the machine keeps from sending a third of what is due, at whatever rate.
+#[test]
+fn what_a_late_generator_did_send_counts() {
+    let late = |rate: u64| {
+        let due = if rate == 0 { 6_000_000 } else { rate };
+        let sent = due * 2 / 3;
+        let received = sent.min(1_000_000);
+        Ok::<_, Infallible>(Outcome {
+            offered_packets_per_second: sent as f64,
+            received_packets_per_second: received as f64,
+            sent_packets: sent,
+            received_packets: received,
+            lost_packets: sent - received,
+            late_packets: due - sent,
+            ..Outcome::default()
+        })
+    };
+    let Ok(search) = search(&Throughput::default(), late);
+    assert!((980_000..=1_000_000).contains(&found(&search)), "{:?}", search.found);
+    assert_eq!(search.limited_by, Limit::Generator);
+    assert_eq!(search.found.unwrap().lost_packets, 0);
+}
+
 #[test]
 fn a_pause_now_and_then_is_forgiven_by_several_attempts() {
     let noisy = |attempts| {
