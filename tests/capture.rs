@@ -231,11 +231,13 @@ fn a_live_capture_flows_into_tshark_and_ends_with_it() {
     command.arg("capture").arg(macswap.session());
     let mut capture =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut tshark = Command::new("tshark");
-    tshark.args(["-l", "-n", "-i", "-", "-c", "20", "-T", "fields", "-e", "frame.comment"]);
-    let tshark = tshark.stdin(capture.stdout.take().expect("a pipe"));
-    let tshark = tshark.stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
-    let tshark = std::thread::spawn(|| tshark.expect("it starts").wait_with_output());
+    let packets = capture.stdout.take().expect("a pipe");
+    let tshark = std::thread::spawn(move || {
+        let mut tshark = Command::new("tshark");
+        tshark.args(["-l", "-n", "-i", "-", "-c", "20", "-T", "fields", "-e", "frame.comment"]);
+        let tshark = tshark.stdin(packets).stdout(Stdio::piped()).stderr(Stdio::null());
+        tshark.spawn().expect("it starts").wait_with_output()
+    });
     let mut echo = Echo::new(&lab.right, "wire0");
     while !tshark.is_finished() {
         echo.once();
