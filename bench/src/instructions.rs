@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 /// Packets of the shorter run; the longer one has twice as many.
 pub const PACKETS: u64 = 1 << 18;
+/// How many times as many an application swaps, whose start takes not always the same.
+const MORE: u64 = 4;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,12 @@ impl Count {
     /// All of them.
     pub const ALL: [Self; 5] =
         [Self::Memory(32), Self::Memory(8), Self::Memory(1), Self::Memif, Self::Dpdk];
+
+    /// Packets of the shorter run.
+    #[must_use]
+    pub fn packets(self) -> u64 {
+        if let Self::Memory(_) = self { PACKETS } else { MORE * PACKETS }
+    }
 
     /// Its key.
     #[must_use]

@@ -47,7 +47,7 @@ fn measure() -> Result<()> {
             .and_then(|few| Ok(instructions(count, 2 * PACKETS, &folder.0)?.saturating_sub(few)));
         match difference {
             Ok(difference) => {
-                let each = difference as f64 / PACKETS as f64;
+                let each = difference as f64 / packets as f64;
                 counts.insert(count.name(), (each * 10.0).round() / 10.0);
             }
             Err(error) => eprintln!("{}: not counted: {error}", count.name()),
