@@ -28,7 +28,26 @@ pub(super) struct Machine {
     /// Bytes that this process may lock (`ulimit -l`); null when that is not limited.
     pub(super) locked_memory: Option<u64>,
     pub(super) hugepages: Vec<Hugepages>,
+    pub(super) dpdk: Dpdk,
     pub(super) cpus: Cpus,
+}
+
+/// DPDK, for ports that name it.
+#[derive(Debug, Serialize)]
+pub(super) struct Dpdk {
+    /// As DPDK itself says it; null when it cannot be used.
+    pub(super) version: Option<String>,
+    /// Why it cannot be used, and what to do.
+    pub(super) missing: Option<String>,
+}
+
+impl Dpdk {
+    fn look() -> Self {
+        match fastlane::installed_dpdk() {
+            Ok(version) => Self { version: Some(version), missing: None },
+            Err(error) => Self { version: None, missing: Some(error.to_string()) },
+        }
+    }
 }
 
 /// The kernel.
@@ -102,6 +121,7 @@ impl Machine {
             initial_user_namespace: is_identity(&read("/proc/self/uid_map")),
             locked_memory: getrlimit(Resource::Memlock).current,
             hugepages: hugepages(Path::new("/sys/kernel/mm/hugepages")),
+            dpdk: Dpdk::look(),
             cpus: Cpus {
                 allowed: allowed_cpus(),
                 isolated: cpu_list(&read("/sys/devices/system/cpu/isolated")),
@@ -159,6 +179,8 @@ impl fmt::Display for Machine {
         });
         let pages = pages.collect::<Vec<_>>().join("\n");
         fact(formatter, "huge pages", if pages.is_empty() { "none" } else { &pages })?;
+        let dpdk = self.dpdk.version.as_ref().or(self.dpdk.missing.as_ref());
+        fact(formatter, "DPDK", dpdk.map_or("", |text| text.trim_start_matches("DPDK ")))?;
         let isolated = match &self.cpus.isolated[..] {
             [] => "none isolated".to_owned(),
             cpus => format!("isolated: {}", numbers(cpus)),

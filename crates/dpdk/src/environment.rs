@@ -57,6 +57,14 @@ pub struct Environment {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The version of the DPDK that would be used here, as `DPDK 22.11.11`; it is not started.
+///
+/// # Errors
+/// [`Error::NoPlugin`], [`Error::Broken`], [`Error::OtherVersion`].
+pub fn installed() -> Result<String, Error> {
+    Ok(Plugin::load()?.dpdk_version())
+}
+
 /// What has become of DPDK in this process.
 enum State {
     Before,

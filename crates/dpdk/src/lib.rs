@@ -37,7 +37,7 @@ mod queue;
 mod steering;
 
 pub use device::{Device, DeviceSettings, Link, RECEIVE_DESCRIPTORS, TRANSMIT_DESCRIPTORS};
-pub use environment::{Environment, EnvironmentSettings, HugePages};
+pub use environment::{Environment, EnvironmentSettings, HugePages, installed};
 pub use error::Error;
 pub use memory::{CACHE, LaneMemory};
 pub use queue::DpdkQueue;

@@ -39,6 +39,7 @@ pub use check::{Report, check};
 pub use entry::{main, main_from};
 pub use error::Error;
 pub use fastlane_core::{App, Packet, Partial, PortId, RawVerdict, Turn, Verdict, now};
+pub use fastlane_dpdk::installed as installed_dpdk;
 pub use fastlane_kernel as kernel;
 pub use fastlane_table::counters;
 pub use fastlane_wire as wire;
