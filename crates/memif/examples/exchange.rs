@@ -1,11 +1,14 @@
 //! One end of a memif connection, to measure it and to test it:
 //!
 //! `exchange ROLE SOCKET WHAT SECONDS [LENGTH]`, where ROLE is `server` or `client`, and WHAT is
-//! `swap` (swap the Ethernet addresses and send back), `send` (frames of LENGTH octets, as fast as
-//! it goes, receiving what comes), `ping` (one frame each 10 microseconds, and how long half of them
-//! take to come back), or `count` (receive). With a negative number of seconds it
-//! begins when the first frame comes. At the end it says how many packets it received and sent,
-//! and the CPU time of a packet.
+//! * `swap`: swap the Ethernet addresses and send back;
+//! * `send`: frames of LENGTH octets, as fast as it goes, receiving what comes;
+//! * `ping`: one frame each 10 microseconds, and the median of the times that they take to come
+//!   back;
+//! * `count`: receive.
+//!
+//! With a negative number of seconds it begins when the first frame comes. At the end it says how
+//! many packets it received and sent, and the CPU time of a packet.
 
 use std::time::{Duration, Instant};
 
