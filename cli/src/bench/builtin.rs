@@ -13,9 +13,9 @@ use super::rig::beside;
 pub(super) enum Mechanism {
     /// Shared memory between the two processes; needs no privilege
     Memif,
-    /// AF_XDP sockets on a veth pair in a network namespace of its own
+    /// AF_XDP sockets on a veth pair in a network namespace of its own (as root)
     AfXdp,
-    /// AF_PACKET rings on a veth pair in a network namespace of its own
+    /// AF_PACKET rings on a veth pair in a network namespace of its own (as root)
     AfPacket,
 }
 

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
@@ -24,6 +25,7 @@ pub struct Program {
     child: Child,
     input: ChildStdin,
     output: Arc<Mutex<VecDeque<String>>>,
+    reader: JoinHandle<()>,
     ended: bool,
 }
 
@@ -75,7 +77,7 @@ impl Program {
             .map_err(|error| format!("{name}: setpriv: {error}; install `util-linux`"))?;
         let output = Arc::new(Mutex::new(VecDeque::new()));
         let kept = Arc::clone(&output);
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in BufReader::new(reader).split(b'\n').map_while(|line| line.ok()) {
                 let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                 kept.push_back(String::from_utf8_lossy(&line).into_owned());
@@ -85,7 +87,7 @@ impl Program {
             }
         });
         let input = child.stdin.take().ok_or("no standard input")?;
-        Ok(Self { name: name.to_owned(), child, input, output, ended: false })
+        Ok(Self { name: name.to_owned(), child, input, output, reader, ended: false })
     }
 
     /// Its process id.
@@ -232,6 +234,11 @@ impl Program {
     /// An error about it, with what it said last.
     #[must_use]
     pub fn failure(&self, what: &str) -> String {
+        let end = Instant::now() + PATIENCE / 20;
+        // Its last words may be on their way; a child of its own may keep the line open.
+        while self.ended && !self.reader.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<&str> = output.iter().map(String::as_str).collect();
         format!("{}: {what}; it said last:\n  {}", self.name, lines.join("\n  "))
