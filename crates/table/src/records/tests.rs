@@ -62,7 +62,7 @@ fn whatever_the_ring_holds_the_reader_ends() {
         let data = Words::new(&memory, base + HEADER, 512).unwrap();
         for (index, word) in words.iter().enumerate() {
             // Small lengths often, so that it goes on for a while.
-            data.store(index, if word % 3 == 0 { *word } else { word % 9 | word & SEALED });
+            data.store(index, if word % 3 == 0 { *word } else { (word % 9) | (word & SEALED) });
         }
         let header = Words::new(&memory, base, HEADER).unwrap();
         header.store(HEAD, head);

@@ -1,0 +1,18 @@
+//! Runs arbitrary filter programs over arbitrary frames: a byte says how many instructions, then
+//! they, 8 bytes each, then the frame.
+#![no_main]
+
+use fastlane_core::capture::{Instruction, Program};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let Some((count, rest)) = data.split_first() else { return };
+    let Some((program, frame)) = rest.split_at_checked(8 * usize::from(*count)) else { return };
+    let (instructions, _) = program.as_chunks::<8>();
+    let instructions = instructions.iter().map(|&[low, high, jump_true, jump_false, a, b, c, d]| {
+        let code = u16::from_le_bytes([low, high]);
+        Instruction { code, jump_true, jump_false, operand: u32::from_le_bytes([a, b, c, d]) }
+    });
+    if let Ok(program) = Program::new(&instructions.collect::<Vec<_>>()) {
+        let _ = program.accepts(frame);
+    }
+});
