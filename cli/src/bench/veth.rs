@@ -22,8 +22,8 @@ pub(super) fn enter() -> Result<()> {
     }
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
-        // Interfaces can be made in a user namespace; our drivers' steering programs need CAP_BPF in
-        // the initial one and say so, but a device that needs none can be measured.
+        // Interfaces can be made in a user namespace; our drivers' steering programs need CAP_BPF
+        // in the initial one and say so, but what needs none can be measured.
         command.args(["--user", "--map-root-user"]);
     }
     command.args(["--net", "--"]).arg(std::env::current_exe()?);
