@@ -95,9 +95,11 @@ void fastlane_disarm(const struct fastlane_queue *queue)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the words are little-endian");
 
-/* Words that are stored at once, since who reads a field of one soon waits unless it was stored in
- * one piece. Comparing and storing pairs costs more: getting words into wide registers. */
+/* Packets are written in whole words: a reader of a field soon after finds it in one store, and need
+ * not wait for several to reach the cache. Where the words are computed, joining two for one wide
+ * store costs more than it saves. */
 typedef uint64_t word __attribute__((may_alias));
+/* For constants. */
 typedef uint64_t pair __attribute__((vector_size(16), aligned(8), may_alias));
 
 static inline void write_words(struct fastlane_packet *packet, const uint8_t *data, uint64_t token,

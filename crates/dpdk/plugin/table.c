@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <rte_eal.h>
 #include <rte_errno.h>
@@ -28,6 +29,8 @@ static int start(int count, char **arguments, struct fastlane_error *error)
 {
 	if (rte_eal_init(count, arguments) < 0)
 		return fastlane_refuse(error, -rte_errno, "rte_eal_init");
+	/* EAL makes a directory in any case and never removes it; ours stays empty. */
+	rmdir(rte_eal_get_runtime_dir());
 	return 0;
 }
 

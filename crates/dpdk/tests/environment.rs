@@ -55,6 +55,9 @@ fn it_starts_once_beside_the_lanes_and_ends() {
     let on_lane = |cpus: &String| cpus.split([',', '-']).any(|cpu| cpu == first);
     assert!(!several || !theirs.iter().any(|(_, cpus)| on_lane(cpus)), "{theirs:?}");
 
+    let prefix = format!("/var/run/dpdk/fastlane-{}", std::process::id());
+    assert!(!std::path::Path::new(&prefix).exists(), "it leaves {prefix} behind");
+
     let mut lanes = lanes(&environment, &Spec::default());
     let mut device = open(&environment, &DeviceSettings::new("net_null0"), &lanes, 1);
     let mut queue = queues(&mut device).pop().expect("a queue");

@@ -1,4 +1,5 @@
-//! The translation of rules to `rte_flow`, in C, against a device that writes down what it is asked.
+//! The translation of rules to `rte_flow`, in C, against a device that writes down what it is
+//! asked.
 
 use std::process::Command;
 
