@@ -70,8 +70,8 @@ impl Opening<'_> {
     }
 }
 
-/// The longest packet of a frame of DPDK's: as much as a frame of the pool has in all, and never less
-/// than DPDK's own default, which some of its devices rely on.
+/// The longest packet of a frame of DPDK's: as much as a frame of the pool has in all, and never
+/// less than DPDK's own default, which some of its devices rely on.
 fn room(plan: &Plan) -> usize {
     plan.frame_size.max(2048)
 }

@@ -20,8 +20,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// The kernel peer of a port whose device Linux does not have, if the plan wants one. It has the
-    /// device's address and MTU unless others are written.
+    /// The kernel peer of a port whose device Linux does not have, if the plan wants one. It has
+    /// the device's address and MTU unless others are written.
     pub(super) fn open_kernel_tap(&mut self, port: &PortPlan) -> Result<(), Error> {
         let KernelPlan::Tap(tap) = &port.kernel else { return Ok(()) };
         let number = usize::from(port.id.0);
