@@ -18,12 +18,6 @@ fn echoes(who: Who) {
         assert!(packets > 1000 && !cpu.is_zero(), "{packets} packets, {cpu:?}");
         let (mut trips, _) = device.during(|client| client.paced(10_000.0, slice)).unwrap();
         assert_eq!(trips.times.len() as u64, trips.sent);
-        eprintln!(
-            "{who} {length}: {packets} in {cpu:?} p50 {} p99 {} of {}",
-            trips.quantile(0.5),
-            trips.quantile(0.99),
-            trips.sent
-        );
     }
 }
 
@@ -35,33 +29,4 @@ fn testpmd_echoes_every_frame() {
 #[test]
 fn the_loop_by_hand_echoes_every_frame() {
     echoes(Who::ByHand);
-}
-
-#[test]
-#[ignore]
-fn trial() {
-    use fastlane_bench::memif::compare;
-    use fastlane_bench::slices::Effort;
-    let effort = Effort { pairs: 8, slice: Duration::from_millis(300) };
-    let compiled = Compiled::new().unwrap();
-    for length in [60, 1020] {
-        let (pairs, turns) =
-            compare([Who::ByHand, Who::Testpmd], length, effort, &compiled, |_| {}).unwrap();
-        eprintln!("{length} {pairs:.2?} {turns:.1?}");
-    }
-    for rate in [1e3, 1e5, 1e6] {
-        for who in [Who::ByHand, Who::Testpmd] {
-            let mut device = Device::start(who, 60, "busy", &compiled).unwrap();
-            for _ in 0..3 {
-                let (mut trips, _) =
-                    device.during(|client| client.paced(rate, Duration::from_millis(500))).unwrap();
-                eprintln!(
-                    "{who} {rate} p50 {:.2} p99 {:.2} {}",
-                    trips.quantile(0.5),
-                    trips.quantile(0.99),
-                    trips.sent
-                );
-            }
-        }
-    }
 }

@@ -43,8 +43,9 @@ fn measure() -> Result<()> {
     let mut counts = BTreeMap::new();
     let folder = Folder::new()?;
     for count in Count::ALL {
-        let difference = instructions(count, PACKETS, &folder.0)
-            .and_then(|few| Ok(instructions(count, 2 * PACKETS, &folder.0)?.saturating_sub(few)));
+        let packets = count.packets();
+        let difference = instructions(count, packets, &folder.0)
+            .and_then(|few| Ok(instructions(count, 2 * packets, &folder.0)?.saturating_sub(few)));
         match difference {
             Ok(difference) => {
                 let each = difference as f64 / packets as f64;
