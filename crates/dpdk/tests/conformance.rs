@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastlane_core::{Pool, Queue};
+use fastlane_core::{KernelPath, Pool, Queue};
 use fastlane_dpdk::{Device, DeviceSettings, Environment, LaneMemory};
-use fastlane_testing::namespace::{self, Wire};
+use fastlane_kernel::tap::{self, TapSettings};
+use fastlane_testing::namespace::{self, Linux, Wire};
 use fastlane_testing::{LaneRig, Peer, Rig, Spec, conformance};
 use support::{DpdkPeer, environment, lanes, open, queues, unique, wait_for_link};
 
@@ -34,18 +35,26 @@ fn lane_rigs(lanes: Vec<(Pool, LaneMemory)>, device: &mut Device) -> Vec<LaneRig
 }
 
 /// Two ports over crossed rings: what one sends the other receives, without a copy.
+///
+/// Its kernel peer is a TAP in a namespace of the test.
 struct RingRig {
     environment: Arc<Environment>,
     peer: Option<DpdkPeer>,
     device: Option<Device>,
+    kernel: Option<Linux>,
 }
 
 impl Rig for RingRig {
     const LOSSLESS: bool = true;
     const QUEUES: usize = 4;
+    const HAS_KERNEL: bool = true;
 
-    fn open(_: &Spec) -> Option<Self> {
-        Some(Self { environment: environment()?, peer: None, device: None })
+    fn open(spec: &Spec) -> Option<Self> {
+        let environment = environment()?;
+        if spec.kernel && !namespace::private("dpdk") {
+            return None;
+        }
+        Some(Self { environment, peer: None, device: None, kernel: None })
     }
 
     fn lanes(&mut self, spec: &Spec) -> Vec<LaneRig> {
@@ -59,13 +68,27 @@ impl Rig for RingRig {
         let mut device = open(&self.environment, &DeviceSettings::new(ours), &lanes, spec.queues);
         let theirs = DeviceSettings::new(theirs);
         self.peer = Some(DpdkPeer::open(&self.environment, &theirs, spec.queues));
-        let rigs = lane_rigs(lanes, &mut device);
+        let mut rigs = lane_rigs(lanes, &mut device);
+        if spec.kernel {
+            let (name, mac) = (Some("linux".to_owned()), Some(self.addresses().device));
+            let tap = TapSettings { name, mac, queues: spec.lanes, ..TapSettings::default() };
+            let tap = tap::open(tap).expect("a TAP device");
+            for (rig, queue) in rigs.iter_mut().zip(tap.queues) {
+                let queue = Box::new(queue.with_port(Spec::PORT));
+                rig.kernel = Some(KernelPath { queue, receives: true });
+            }
+            self.kernel = Some(namespace::linux("linux"));
+        }
         self.device = Some(device);
         rigs
     }
 
     fn peer(&mut self) -> &mut dyn Peer {
         self.peer.as_mut().expect("the port is open")
+    }
+
+    fn kernel(&mut self) -> Option<&mut dyn Peer> {
+        self.kernel.as_mut().map(|kernel| kernel as &mut dyn Peer)
     }
 }
 
