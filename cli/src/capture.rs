@@ -26,12 +26,12 @@ const START: Duration = Duration::from_secs(2);
 /// Copies packets of a running application to a pcapng file or to standard output.
 ///
 /// A packet is copied where it arrives at the application, as it was then and with the verdict that
-/// the application has given it, and once more where it leaves, with what became of it. Each port is
-/// an interface of the capture; lane and verdict are comments of the packets. Packets that steering
-/// leaves to Linux are not the application's, and are not seen here.
+/// the application has given it, and once more where it leaves, with what became of it. Each port
+/// is an interface of the capture; lane and verdict are comments of the packets. Packets that
+/// steering leaves to Linux are not the application's, and are not seen here.
 ///
-/// The lanes never wait: what finds no room is not captured, and counted. Filters are applied before
-/// anything is copied. Only the user who runs the application, and root, may look.
+/// The lanes never wait: what finds no room is not captured, and counted. Filters are applied
+/// before anything is copied. Only the user who runs the application, and root, may look.
 ///
 /// Live: `fastlane capture NAME | tshark -i -`, or `| wireshark -k -i -`.
 #[derive(clap::Args)]

@@ -2,8 +2,8 @@
 //!
 //! A [`Capture`] reaches a lane through a [`CaptureMailbox`], which costs the lane one load a turn.
 //! While there is one, the lane copies the packets that its [`Selection`] wants into a ring in
-//! shared memory. It neither allocates, locks nor waits for it: when the ring is full, the packet is
-//! not captured, and counted.
+//! shared memory. It neither allocates, locks nor waits for it: when the ring is full, the packet
+//! is not captured, and counted.
 //!
 //! What arrives is copied *as it arrived*, before the application sees it, and gets the label that
 //! the application has given it. What leaves is copied as it leaves, with what became of it.

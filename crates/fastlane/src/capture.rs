@@ -84,3 +84,6 @@ pub enum Label {
 pub(crate) struct Granted {
     pub(crate) lanes: Vec<usize>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! words   0 magic   1 capacity in words   16 head   17 lost   18 started   32 tail   64.. data
-//! record  1 word: its length in words (this one included) and, in the upper half, whether it is one
+//! record  1 word: its length in words (this one included), and in the upper half whether it is one
 //! ```
 //! Head and tail count words since the start and never go back; head, lost and started are the
-//! lane's, tail is the reader's. A record lies in one piece: what is left at the end of the ring, and
-//! what was reserved and never [sealed](RecordWriter::seal), is passed over.
+//! lane's, tail is the reader's. A record lies in one piece: what is left at the end of the ring,
+//! and what was reserved and never [sealed](RecordWriter::seal), is passed over.
 //!
 //! Neither side trusts the other. All access is atomic and inside the ring, whatever head, tail and
 //! lengths say; a tail that lies loses records, a head or length that lies ends the reading.

@@ -53,16 +53,10 @@ impl Client {
     /// When the application refuses, for the reason it gives, or does not answer as it should.
     pub fn capture(&self, request: &Request) -> Result<Copies, SessionError> {
         let wrong = |what: String| SessionError::Protocol { path: self.path.clone(), what };
-        let silent = |error: io::Error| wrong(explain(&error));
         let body = serde_json::to_vec(request).map_err(|error| wrong(error.to_string()))?;
         let request = protocol::message(Kind::Capture, &body);
         let request = request.ok_or_else(|| wrong("the request is too long".to_owned()))?;
-        (&self.stream).write_all(&request).map_err(silent)?;
-        let (header, body, rings) =
-            receive(&self.stream).map_err(|error| error.into_session(&self.path))?;
-        if header.kind == Kind::Refusal {
-            return Err(refused(&self.path, &body));
-        }
+        let (body, rings) = self.ask(&request)?;
         let granted: Granted = serde_json::from_slice(&body)
             .map_err(|error| wrong(format!("its answer cannot be read: {error}")))?;
         if granted.lanes.iter().any(|lane| *lane >= self.application.lanes.len()) {
@@ -70,6 +64,22 @@ impl Client {
         }
         let rings = rings.ok_or_else(|| wrong("it sent no rings".to_owned()))?;
         Copies::attach(rings, &granted.lanes).map_err(wrong)
+    }
+
+    /// Sends a request; the body and the descriptor of its answer.
+    pub(super) fn ask(&self, request: &[u8]) -> Result<(Vec<u8>, Option<OwnedFd>), SessionError> {
+        // An application that refuses may close before it has heard all; its reason can be read.
+        let _ = (&self.stream).write_all(request);
+        let (header, body, descriptor) =
+            receive(&self.stream).map_err(|error| error.into_session(&self.path))?;
+        match header.kind {
+            Kind::Capture => Ok((body, descriptor)),
+            Kind::Refusal => Err(refused(&self.path, &body)),
+            Kind::Application => {
+                let what = "it said again what it is".to_owned();
+                Err(SessionError::Protocol { path: self.path.clone(), what })
+            }
+        }
     }
 
     /// Whether the application still runs. The counters stay readable when it does not.

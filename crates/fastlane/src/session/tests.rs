@@ -161,6 +161,23 @@ fn hostile_clients_hurt_nobody() {
     let _ = talker.read_to_end(&mut bytes); // ended by the application, maybe by a reset
     assert!(bytes.len() > HEADER);
 
+    for (kind, body, reason) in [
+        (Kind::Application, &b"{}"[..], "no request"),
+        (Kind::Capture, b"{}", "cannot be read"),
+        (Kind::Capture, &[b'['; 1 << 17], "cannot be read"),
+        (Kind::Capture, &[b'['; (1 << 18) + 1], "are taken"),
+    ] {
+        let client = connect(&bench.path).unwrap();
+        let said = client.ask(&message(kind, body).unwrap()).unwrap_err().to_string();
+        assert!(said.contains(reason), "{said}");
+    }
+    let mut slow = bench.stream();
+    slow.write_all(&hello(VERSION)).unwrap();
+    let begun = message(Kind::Capture, &[b'['; 99]).unwrap();
+    slow.write_all(&begun[..50]).unwrap();
+    let mut bytes = vec![];
+    let _ = slow.read_to_end(&mut bytes); // given up after a second
+
     let mut silent = bench.stream();
     let client = connect(&bench.path).unwrap(); // not held up by the silent one
     assert_eq!(silent.read(&mut [0; 1]).unwrap(), 0, "given up after a second");
