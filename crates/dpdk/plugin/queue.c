@@ -35,7 +35,7 @@ struct fastlane_queue {
 	uint32_t longest;
 	struct rte_mempool *pool;
 	struct fastlane_queue_losses losses;
-} __rte_cache_aligned;
+} __attribute__((aligned(RTE_CACHE_LINE_SIZE)));
 
 int fastlane_queue_create(uint16_t port, uint16_t number, uint16_t packet_port, uint64_t home,
 			  uint32_t longest, int checksums, int steered,
