@@ -107,7 +107,8 @@ impl Device {
         let connect = |_: &mut Program| Client::connect(&socket.0, length).ok();
         let mut client = program.wait_for("its memif socket", connect)?;
         // DPDK answers a client before its link is up; what comes earlier is not read.
-        program.wait_for("the first frame", |_| client.trip(Duration::from_millis(100)))?;
+        let mut trip = || pinned(CPU, || client.trip(Duration::from_millis(100)));
+        program.wait_for("the first frame", |_| trip())?;
         program.stop()?;
         // As the client; without the right to it the result is noisier, but not wrong.
         let _ = crate::ffi::set_real_time_of(thread, true);
