@@ -6,6 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use fastlane_measure::program::{Looping, Odometer, Program};
 
@@ -30,7 +31,10 @@ impl Compiled {
         if !flags.status.success() {
             return Err("no DPDK to compile with: install the package `libdpdk-dev`".into());
         }
-        let path = std::env::temp_dir().join(format!("fastlane-by-hand-{}", std::process::id()));
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("fastlane-by-hand-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
         let mut compiler = Command::new("cc")
             .args(["-O3", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-x", "c", "-", "-o"])
             .arg(&path)
