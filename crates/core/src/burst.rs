@@ -10,13 +10,15 @@ use crate::{Packet, Pool, PortId};
 pub struct Burst {
     packets: Vec<Packet>,
     capacity: usize,
+    /// Of the packets as they were appended.
+    bytes: u64,
 }
 
 impl Burst {
     /// An empty burst for at most `capacity` packets.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { packets: Vec::with_capacity(capacity), capacity }
+        Self { packets: Vec::with_capacity(capacity), capacity, bytes: 0 }
     }
 
     /// How many more packets fit.
@@ -40,6 +42,12 @@ impl Burst {
         self.packets.is_empty()
     }
 
+    /// Bytes in the packets, as they were when they were appended.
+    #[inline]
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Appends a packet.
     ///
     /// # Errors
@@ -49,6 +57,7 @@ impl Burst {
         if self.packets.len() >= self.capacity {
             return Err(packet);
         }
+        self.bytes += packet.len() as u64;
         self.packets.push(packet);
         Ok(())
     }
@@ -60,7 +69,12 @@ impl Burst {
     pub fn take_from(&mut self, packets: &mut [Packet], port: PortId) -> usize {
         let count = self.room().min(packets.len());
         // Never beyond the capacity, so this does not allocate.
-        self.packets.extend(packets[..count].iter_mut().map(|packet| packet.take_as_arrived(port)));
+        let mut bytes = 0;
+        self.packets.extend(packets[..count].iter_mut().map(|packet| {
+            bytes += packet.len() as u64;
+            packet.take_as_arrived(port)
+        }));
+        self.bytes += bytes;
         count
     }
 
@@ -73,17 +87,18 @@ impl Burst {
     }
 
     /// For drivers that write packets themselves: the first `count` places of
-    /// [`spare`](Self::spare) are packets now.
+    /// [`spare`](Self::spare) are packets now, with `bytes` bytes in all.
     ///
     /// # Safety
     /// They are, as [`Pool::packet`] would have made them, each with a token of a
     /// [`Home`](crate::Home) that the lane's pool has admitted and a frame that no other packet
     /// has; and `count` is at most the length of `spare`.
     #[inline]
-    pub unsafe fn assume_received(&mut self, count: usize) {
+    pub unsafe fn assume_received(&mut self, count: usize, bytes: u64) {
         debug_assert!(count <= self.room());
         // SAFETY: the caller promises that the places are initialised, and that there are as many.
         unsafe { self.packets.set_len(self.packets.len() + count) };
+        self.bytes += bytes;
     }
 
     /// The packets.
@@ -107,6 +122,7 @@ impl Burst {
             pool.release(packet);
         }
         self.packets.clear();
+        self.bytes = 0;
     }
 
     /// Empties a burst of which every packet was taken, so that none need be looked at again.
@@ -114,6 +130,7 @@ impl Burst {
     pub(crate) fn clear_taken(&mut self) {
         debug_assert!(self.packets.iter().all(|packet| !packet.has_frame()), "a frame is left");
         self.packets.clear();
+        self.bytes = 0;
     }
 }
 

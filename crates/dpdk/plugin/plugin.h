@@ -69,6 +69,11 @@ struct fastlane_queue_losses {
 	uint64_t invalid;
 };
 
+struct fastlane_received {
+	uint64_t bytes;
+	uint64_t packets;
+};
+
 struct fastlane_sent {
 	uint64_t bytes;
 	uint32_t taken;
@@ -154,9 +159,9 @@ struct fastlane_dpdk {
 	/* Turns the interrupt on; 1 when something has arrived already. */
 	int (*arm)(const struct fastlane_queue *queue);
 	void (*disarm)(const struct fastlane_queue *queue);
-	/* Writes received packets to `packets`; returns how many. */
-	uint32_t (*receive)(struct fastlane_queue *queue, struct fastlane_packet *packets,
-			    uint32_t room);
+	/* Writes received packets to `packets`. */
+	struct fastlane_received (*receive)(struct fastlane_queue *queue,
+					    struct fastlane_packet *packets, uint32_t room);
 	/* Sends packets from the front; what was taken has no frame afterwards. */
 	struct fastlane_sent (*transmit)(struct fastlane_queue *queue,
 					 struct fastlane_packet *packets, uint32_t count);

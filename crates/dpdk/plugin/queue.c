@@ -160,8 +160,8 @@ static inline bool is_usual(const struct rte_mbuf *mbuf, uint16_t size)
 	       mbuf->buf_len == size;
 }
 
-uint32_t fastlane_receive(struct fastlane_queue *queue, struct fastlane_packet *packets,
-			  uint32_t room)
+struct fastlane_received fastlane_receive(struct fastlane_queue *queue,
+					  struct fastlane_packet *packets, uint32_t room)
 {
 	struct rte_mbuf *mbufs[BURST];
 	struct fastlane_packet *packet = packets;
@@ -172,6 +172,7 @@ uint32_t fastlane_receive(struct fastlane_queue *queue, struct fastlane_packet *
 				    size - RTE_PKTMBUF_HEADROOM);
 	uint16_t wanted = room < BURST ? room : BURST;
 	uint16_t count = rte_eth_rx_burst(queue->port, queue->number, mbufs, wanted);
+	uint64_t bytes = 0;
 
 	for (uint16_t at = 0; at < count; at++) {
 		struct rte_mbuf *mbuf = mbufs[at];
@@ -187,12 +188,13 @@ uint32_t fastlane_receive(struct fastlane_queue *queue, struct fastlane_packet *
 				continue;
 			data = write_packet(packet, mbuf, home, port);
 		}
+		bytes += mbuf->data_len;
 		rte_prefetch0(data);
 		if (steered)
 			packet->flags = mbuf->ol_flags & steered;
 		packet++;
 	}
-	return packet - packets;
+	return (struct fastlane_received){ bytes, packet - packets };
 }
 
 /* Leaves a partial checksum to the device; false when it cannot have it. The field holds the sum of

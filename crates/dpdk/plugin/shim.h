@@ -67,8 +67,8 @@ void fastlane_queue_free(struct fastlane_queue *queue);
 int fastlane_interrupt(const struct fastlane_queue *queue);
 int fastlane_arm(const struct fastlane_queue *queue);
 void fastlane_disarm(const struct fastlane_queue *queue);
-uint32_t fastlane_receive(struct fastlane_queue *queue, struct fastlane_packet *packets,
-			  uint32_t room);
+struct fastlane_received fastlane_receive(struct fastlane_queue *queue,
+					  struct fastlane_packet *packets, uint32_t room);
 struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
 				       struct fastlane_packet *packets, uint32_t count);
 uint32_t fastlane_blank(struct fastlane_queue *queue, struct fastlane_packet *packets,

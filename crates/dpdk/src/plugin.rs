@@ -320,13 +320,14 @@ impl RawQueue {
         let spare = burst.spare();
         let places = spare.as_mut_ptr().cast::<Packet>();
         // SAFETY: as many places as said; the queue is ours alone.
-        let count = unsafe {
-            (self.plugin.table.receive)(self.handle.as_ptr(), places, spare.len() as u32) as usize
+        let received = unsafe {
+            (self.plugin.table.receive)(self.handle.as_ptr(), places, spare.len() as u32)
         };
+        let count = received.packets as usize;
         // SAFETY: the plugin has written `count` packets, no more than it was told, each in an mbuf
         // that it has just got from the device and with the home that the lane's pool has admitted;
         // an mbuf has METADATA_LENGTH bytes before the head room or was dropped.
-        unsafe { burst.assume_received(count) };
+        unsafe { burst.assume_received(count, received.bytes) };
         count
     }
 
@@ -339,7 +340,7 @@ impl RawQueue {
             (self.plugin.table.blank)(self.handle.as_ptr(), places, spare.len() as u32) as usize
         };
         // SAFETY: as in `receive`, of an mbuf that was just allocated.
-        unsafe { burst.assume_received(count) };
+        unsafe { burst.assume_received(count, 0) };
         count
     }
 

@@ -1,6 +1,7 @@
 //! A run of 64-bit words in shared memory.
 #![allow(unsafe_code, reason = "words in the mapping")]
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -12,17 +13,33 @@ use crate::SharedMemory;
 /// costs what an addition to ordinary memory costs.
 #[derive(Clone, Debug)]
 pub struct Words {
+    /// Keeps the words mapped.
     memory: Arc<SharedMemory>,
-    first: usize,
+    words: NonNull<AtomicU64>,
     count: usize,
+    /// `count`, or 0 in memory that is mapped for reading only: lanes add to several words a turn,
+    /// and so look at one thing for each.
+    writable: usize,
 }
+
+// SAFETY: the pointer is into the mapping, which any thread may use and `memory` keeps; the words
+// are accessed as atomics only.
+unsafe impl Send for Words {}
+// SAFETY: as above.
+unsafe impl Sync for Words {}
 
 impl Words {
     /// The `count` words from word number `first` on, or `None` when they are not all inside.
     #[must_use]
     pub fn new(memory: &Arc<SharedMemory>, first: usize, count: usize) -> Option<Self> {
         let end = first.checked_add(count)?.checked_mul(8)?;
-        (end <= memory.len()).then(|| Self { memory: Arc::clone(memory), first, count })
+        if end > memory.len() {
+            return None;
+        }
+        // SAFETY: the words are inside the mapping, as was just found.
+        let words = unsafe { memory.start().cast::<AtomicU64>().add(first) };
+        let writable = if memory.is_writable() { count } else { 0 };
+        Some(Self { memory: Arc::clone(memory), words, count, writable })
     }
 
     /// How many words there are.
@@ -40,9 +57,9 @@ impl Words {
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.count, "word {index} of {}", self.count);
-        // SAFETY: `new` checked that word first + count - 1 is inside the mapping, which is page
-        // aligned and lives as long as `memory`; all access to it is atomic.
-        unsafe { self.memory.start().cast::<AtomicU64>().add(self.first + index).as_ref() }
+        // SAFETY: `new` checked that `count` words from there on are inside the mapping, which is
+        // page aligned and lives as long as `memory`; all access to it is atomic.
+        unsafe { self.words.add(index).as_ref() }
     }
 
     /// All of them, for runs of words.
@@ -50,10 +67,7 @@ impl Words {
     fn words(&self) -> &[AtomicU64] {
         // SAFETY: as in `word`: all `count` words are inside the mapping, page aligned, alive as
         // long as `memory` is, and accessed as atomics only.
-        unsafe {
-            let first = self.memory.start().cast::<AtomicU64>().add(self.first);
-            std::slice::from_raw_parts(first.as_ptr(), self.count)
-        }
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
     }
 
     /// Overwrites the words from `first` on with `bytes`, the last one filled up with zeros. The
@@ -108,14 +122,16 @@ impl Words {
     /// Adds to a word of which the caller is the only writer. Read-only memory is left as it is.
     #[inline]
     pub fn add(&self, index: usize, amount: u64) {
-        let sum = self.load(index).wrapping_add(amount);
-        self.store(index, sum);
+        if index < self.writable {
+            let word = self.word(index);
+            word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+        }
     }
 
     /// Overwrites a word of which the caller is the only writer.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
-        if self.memory.is_writable() {
+        if index < self.writable {
             self.word(index).store(value, Ordering::Relaxed);
         }
     }
@@ -123,7 +139,7 @@ impl Words {
     /// Overwrites a word and publishes everything written before it.
     #[inline]
     pub fn store_release(&self, index: usize, value: u64) {
-        if self.memory.is_writable() {
+        if index < self.writable {
             self.word(index).store(value, Ordering::Release);
         }
     }

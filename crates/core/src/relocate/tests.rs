@@ -56,7 +56,7 @@ impl Queue for Inn {
             bytes.iter_mut().enumerate().for_each(|(at, octet)| *octet = (at + length) as u8);
             burst.spare()[0].write(packet);
             // SAFETY: the first place was just written, with a frame of an admitted home.
-            unsafe { burst.assume_received(1) };
+            unsafe { burst.assume_received(1, length as u64) };
         }
     }
 

@@ -74,6 +74,14 @@ pub(crate) struct QueueLosses {
     pub(crate) invalid: u64,
 }
 
+/// What was received.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(crate) struct Received {
+    pub(crate) bytes: u64,
+    pub(crate) packets: u64,
+}
+
 /// What became of a run of packets.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -167,7 +175,7 @@ pub(crate) struct Table {
     pub(crate) interrupt: unsafe extern "C" fn(*const QueueHandle) -> c_int,
     pub(crate) arm: unsafe extern "C" fn(*const QueueHandle) -> c_int,
     pub(crate) disarm: unsafe extern "C" fn(*const QueueHandle),
-    pub(crate) receive: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> u32,
+    pub(crate) receive: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> Received,
     pub(crate) transmit: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> Outcome,
     pub(crate) blank: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> u32,
     pub(crate) release: unsafe extern "C" fn(*mut u64, u32),
