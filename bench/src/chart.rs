@@ -6,9 +6,9 @@ use fastlane_measure::svg::{self, label};
 
 use crate::figure::{Figure, Style, digits};
 
-const WIDTH: f64 = 760.0;
-const LEFT: f64 = 240.0;
-const RIGHT: f64 = 560.0;
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 310.0;
+const RIGHT: f64 = 600.0;
 const TOP: f64 = 50.0;
 /// Height of the panel of lines.
 const PANEL: f64 = 220.0;
