@@ -15,8 +15,10 @@ const PANEL: f64 = 220.0;
 /// Height of a row of bars, and of what separates the places.
 const ROW: f64 = 17.0;
 const GAP: f64 = 10.0;
-const COLOURS: [&str; 8] =
-    ["#1f6f8b", "#b9583b", "#8a9a3b", "#6b4c9a", "#3b7d4f", "#c49a2a", "#8b8b8b", "#a04a7a"];
+const COLOURS: [&str; 12] = [
+    "#1f6f8b", "#b9583b", "#8a9a3b", "#6b4c9a", "#3b7d4f", "#c49a2a", "#8b8b8b", "#a04a7a",
+    "#2f9c95", "#e07b39", "#4a5fc1", "#5c4033",
+];
 
 /// The picture.
 #[must_use]
@@ -50,8 +52,10 @@ fn bars(text: &mut String, figure: &Figure) -> fmt::Result {
         for (place, name) in figure.places.iter().enumerate() {
             if let Some(spread) = figure.spread(row, place) {
                 label(text, LEFT - 8.0, y + 11.0, "end", &format!("{}, {name}", series.name))?;
-                svg::bar(text, [LEFT, y], &series.values[place], scale, colour(place))?;
-                let end = LEFT + scale * spread.high.max(spread.median) + 10.0;
+                let drawn = series.values[place].iter().map(|value| value.min(figure.most()));
+                let drawn: Vec<f64> = drawn.collect();
+                svg::bar(text, [LEFT, y], &drawn, scale, colour(place))?;
+                let end = LEFT + scale * spread.high.min(figure.most()) + 10.0;
                 label(text, end, y + 11.0, "start", &number(spread.median))?;
                 y += ROW;
             }
@@ -68,7 +72,10 @@ fn lines(text: &mut String, figure: &Figure) -> fmt::Result {
     let (left, bottom) = (70.0, TOP + PANEL);
     let scale = PANEL / figure.most();
     let step = (RIGHT - left) / (figure.places.len().max(2) - 1) as f64;
-    let (x, y) = (|place: usize| left + step * place as f64, |value: f64| bottom - scale * value);
+    let (x, y) = (
+        |place: usize| left + step * place as f64,
+        |value: f64| bottom - scale * value.min(figure.most()),
+    );
     for part in 0..=4_u8 {
         let value = figure.most() * f64::from(part) / 4.0;
         writeln!(text, "<path d=\"M{left} {:.1}H{RIGHT}\" stroke=\"#dddddd\"/>", y(value))?;

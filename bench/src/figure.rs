@@ -80,14 +80,14 @@ impl Figure {
         })
     }
 
-    /// The largest upper quartile.
+    /// The most that is drawn: the largest median and some more. An upper quartile may be far
+    /// beyond it, which is left to the table.
     #[must_use]
     pub fn most(&self) -> f64 {
         let places = |row: usize| (0..self.places.len()).map(move |place| (row, place));
         let all = (0..self.series.len()).flat_map(places);
-        let highs =
-            all.filter_map(|(row, place)| self.spread(row, place)).map(|spread| spread.high);
-        highs.fold(f64::MIN_POSITIVE, f64::max)
+        let medians = all.filter_map(|(row, place)| self.spread(row, place));
+        1.2 * medians.map(|spread| spread.median).fold(f64::MIN_POSITIVE, f64::max)
     }
 
     /// Writes it as a table in Markdown.
@@ -138,7 +138,7 @@ mod tests {
         figure.add("ours", "64 B", 3.0);
         assert_eq!(figure.spread(0, 0).unwrap().median, 2.0);
         assert!(figure.spread(1, 0).is_none() && figure.spread(2, 0).is_none());
-        assert_eq!(figure.most(), 120.0);
+        assert_eq!(figure.most(), 144.0);
         let mut text = String::new();
         figure.table(&mut text).unwrap();
         assert!(
