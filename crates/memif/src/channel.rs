@@ -138,10 +138,18 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next client, if there is one.
-    pub(crate) fn accept(&self) -> Option<Channel> {
+    /// The next client, if there is one. After an error there may still be one, and to ask again at
+    /// once is of no use: too many files are open, or the kernel has no memory.
+    pub(crate) fn accept(&self) -> Result<Option<Channel>, String> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        rustix::net::accept_with(&self.socket, flags).ok().map(Channel)
+        match rustix::net::accept_with(&self.socket, flags) {
+            Ok(socket) => Ok(Some(Channel(socket))),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(Errno::MFILE) => {
+                Err("cannot accept: too many open files; raise `ulimit -n`".to_owned())
+            }
+            Err(error) => Err(format!("cannot accept: {error}")),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use crate::server::Server;
 const MOST_HANDSHAKES: usize = 8;
 /// After a first attempt that failed.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// Between attempts, at most.
+/// Between attempts, at most; and of a server that could not accept.
 const LAST_PAUSE: Duration = Duration::from_millis(250);
 /// Connections that are over and that somebody still has: with more, no peer is let in.
 const MOST_RETIRED: usize = 4;
@@ -48,6 +48,8 @@ pub(crate) struct Control {
     retired: Vec<Retired>,
     attempt: Instant,
     pause: Duration,
+    /// A server that could not accept does not look for clients before.
+    deaf_until: Option<Instant>,
     limits: Limits,
 }
 
@@ -73,6 +75,7 @@ impl Control {
             retired: Vec::new(),
             attempt: Instant::now(),
             pause: FIRST_PAUSE,
+            deaf_until: None,
             limits,
         }
     }
@@ -93,13 +96,15 @@ impl Control {
     /// Waits until there is something to do. What it is the rest finds by itself.
     fn wait(&self) {
         let mut files = vec![PollFd::new(&self.wake, PollFlags::IN)];
-        if let Meeting::Listen(listener) = &self.meeting {
-            files.push(PollFd::new(listener, PollFlags::IN));
+        let mut due: Vec<_> = self.handshakes.iter().map(|handshake| handshake.deadline).collect();
+        match (&self.meeting, self.deaf_until) {
+            (Meeting::Listen(_), Some(until)) => due.push(until),
+            (Meeting::Listen(listener), None) => files.push(PollFd::new(listener, PollFlags::IN)),
+            (Meeting::Connect(_), _) => {}
         }
         files.extend(self.live.iter().map(|live| PollFd::new(&live.channel, PollFlags::IN)));
         let handshakes = self.handshakes.iter();
         files.extend(handshakes.map(|handshake| PollFd::new(&handshake.channel, PollFlags::IN)));
-        let mut due: Vec<_> = self.handshakes.iter().map(|handshake| handshake.deadline).collect();
         if self.wants_to_connect() {
             due.push(self.attempt);
         }
@@ -108,7 +113,6 @@ impl Control {
         }
         let timeout = due.into_iter().min().map(|due| {
             let left = due.saturating_duration_since(Instant::now());
-            // Rounded up, so that it does not wake too early.
             let tv_nsec = left.subsec_nanos().into();
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec }
         });
@@ -141,8 +145,19 @@ impl Control {
 
     fn accept(&mut self) {
         let Meeting::Listen(listener) = &self.meeting else { return };
+        if self.deaf_until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        self.deaf_until = None;
         for _ in 0..MOST_HANDSHAKES {
-            let Some(channel) = listener.accept() else { return };
+            let channel = match listener.accept() {
+                Ok(Some(channel)) => channel,
+                Ok(None) => return,
+                Err(reason) => {
+                    self.deaf_until = Some(Instant::now() + LAST_PAUSE);
+                    return self.note_failure(reason);
+                }
+            };
             if self.handshakes.len() >= MOST_HANDSHAKES {
                 continue; // which closes it
             }

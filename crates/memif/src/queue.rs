@@ -188,7 +188,10 @@ impl Queue for MemifQueue {
     }
 
     fn close(&mut self, _: &mut Pool) {
-        // What lies in the ring is still the peer's to take.
+        // What lies in the ring is still the peer's to take, if there is one.
+        if self.part.as_ref().is_some_and(|part| part.connection.has_ended()) {
+            self.disconnect();
+        }
         (self.part, self.closed) = (None, true);
     }
 }

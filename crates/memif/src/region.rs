@@ -13,6 +13,10 @@ use crate::settings::MOST_MEMORY;
 /// The file system behind a memfd without huge pages: `TMPFS_MAGIC` of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
 
+// Offsets and lengths of 32 bits are added as numbers of 64.
+const _: () =
+    assert!(cfg!(target_pointer_width = "64"), "sums of offset and length would overflow");
+
 /// One memfd, mapped. The peer may write any octet of it at any time.
 #[derive(Debug)]
 pub(crate) struct Region {
@@ -88,7 +92,7 @@ impl Region {
     #[inline]
     pub(crate) fn place(&self, offset: u32, length: u32) -> Option<NonNull<u8>> {
         let (offset, length) = (offset as usize, length as usize);
-        // Neither sum nor difference can overflow: both are of 32 bits.
+        // The sum cannot overflow: both are of 32 bits.
         if offset + length > self.length {
             return None;
         }

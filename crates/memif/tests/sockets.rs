@@ -44,6 +44,24 @@ fn either_side_starts_first_and_either_comes_again() {
 }
 
 #[test]
+fn what_a_peer_leaves_unread_is_counted_by_a_queue_that_is_closed_next() {
+    let directory = directory();
+    for role in [Role::Server, Role::Client] {
+        let mut one = End::open(settings(&directory, role));
+        let mut other = End::open(settings(&directory, support::other(role)));
+        one.connect();
+        other.connect();
+        for _ in 0..5 {
+            assert!(one.send(&[1; 60]));
+        }
+        drop(other);
+        until("the end of it", || !one.link.state().connected);
+        one.close();
+        assert_eq!(one.queues[0].statistics().transmit_error, 5);
+    }
+}
+
+#[test]
 fn a_socket_that_nobody_listens_at_is_taken_over() {
     let directory = directory();
     let path = directory.path().join("memif.sock");
