@@ -98,8 +98,8 @@ impl Contender for Plain {
     }
 }
 
-/// One pair at each burst size for frames of `length` bytes, `effort.pairs` times. Both contenders get fresh memory for each
-/// pair, so that no result hangs on where the pages happened to lie.
+/// One pair at each burst size for frames of `length` bytes, `effort.pairs` times. Both contenders
+/// get fresh memory for each pair, so that no result hangs on where the pages happened to lie.
 ///
 /// # Errors
 /// When there is no memory.

@@ -165,8 +165,8 @@ impl Report {
         self.load[1] = load_average();
     }
 
-    /// Writes the report, its plot and its figures into `folder`, as new files named after the date;
-    /// returns their paths.
+    /// Writes the report, its plot and its figures into `folder`, as new files named after the
+    /// date; returns their paths.
     ///
     /// # Errors
     /// When a file is there already or cannot be written.

@@ -105,8 +105,8 @@ impl Client {
         Ok(self.received - before)
     }
 
-    /// Sends `rate` frames a second for `length`, each when it is due, and waits until all are back.
-    /// What could not be sent for long, since this thread did not run, is not sent in a rush.
+    /// Sends `rate` frames a second for `length`, each when it is due, and waits until all are
+    /// back. What could not be sent for long, since this thread did not run, is not sent in a rush.
     ///
     /// # Errors
     /// When one is lost.
