@@ -11,7 +11,7 @@
 
 #include "packet.h"
 
-#define FASTLANE_DPDK_VERSION 1
+#define FASTLANE_DPDK_VERSION 2
 
 struct fastlane_error {
 	char text[240];

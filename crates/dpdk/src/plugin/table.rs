@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use fastlane_core::{Home, METADATA_LENGTH, Packet};
 
 /// A change of anything in this file is a change of this number, here and in `plugin.h`.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// What DPDK refused: a text that ends with a zero.
 #[repr(C)]
