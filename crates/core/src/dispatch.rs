@@ -262,6 +262,8 @@ impl Dispatch {
                 over_budget += 1;
             }
         }
+        // As in `send`: a driver that says more than it was shown must not end the lane.
+        let given = given.min(tried);
         self.count(source, PortCounter::ToKernelPackets, given);
         self.count(source, PortCounter::DropKernelFull, tried - given);
         self.count(source, PortCounter::DropKernelBudget, over_budget);

@@ -193,6 +193,52 @@ fn kernel_without_a_way_there_is_counted() {
     assert_eq!(lane.close(), 0);
 }
 
+/// Says that it has sent more than it was shown.
+struct Boaster;
+
+impl Queue for Boaster {
+    fn receive(&mut self, _: &mut Burst, _: &mut Pool) {}
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        packets.iter_mut().for_each(|packet| pool.release(packet));
+        let more = packets.len() + 5;
+        Sent { taken: more, packets: more, bytes: 0 }
+    }
+
+    fn flush(&mut self, _: &mut Pool) -> bool {
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        Statistics::default()
+    }
+
+    fn close(&mut self, _: &mut Pool) {}
+}
+
+#[test]
+fn a_driver_that_says_too_much_does_not_end_the_lane() {
+    let mut number = 0;
+    let app = move |packet: &mut Packet| {
+        number += 1;
+        packet.bytes_mut()[12..14].copy_from_slice(&[0x08, 0x06]);
+        if number <= 20 { Verdict::Kernel } else { Verdict::Forward(PortId(1)) }
+    };
+    let (mut lane, bench) = lane(app, &[60; 30], 1000);
+    lane.exits.ports[0].kernel = Some(KernelPath { queue: Box::new(Boaster), receives: false });
+    lane.exits.ports[1].queues = vec![Box::new(Boaster)];
+    lane.turn();
+    let counters =
+        [PortCounter::ToKernelPackets, PortCounter::DropKernelFull, PortCounter::DropKernelBudget];
+    assert_eq!(counters.map(|counter| bench.count(0, counter)), [8 + 2, 0, 10]);
+    assert_eq!(bench.count(1, PortCounter::SentPackets), 10);
+    assert_eq!(lane.close(), 0);
+}
+
 /// Makes and copies packets without end, and swaps the ones that it was shown with its own.
 struct Greedy {
     refused: usize,
