@@ -11,7 +11,10 @@
 //!
 //! Limits: the mode is Ethernet; a port has a socket of its own; a server shares at most 1 GiB with
 //! its client and refuses memory in huge pages, which a DPDK client has with `zero-copy=yes` and a
-//! VPP client without `no-zero-copy`, because a hole in them can kill who reads it.
+//! VPP client without `no-zero-copy`, because a hole in them can kill who reads it. Holes in other
+//! memory are filled at the cost of who touches them (Linux, admin-guide/cgroup-v2, "Memory
+//! Ownership"): where clients are not trusted, the memory limit of a server leaves as much free for
+//! each port, and `vm.overcommit_memory` is not 2.
 
 mod channel;
 mod client;
