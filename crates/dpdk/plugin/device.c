@@ -1,6 +1,7 @@
 /* Devices: finding, configuring, starting and removing them. */
 #include <errno.h>
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -249,19 +250,27 @@ static int remove_in_interrupt_thread(uint16_t port)
 
 	sem_init(&removal.done, 0, 0);
 	result = rte_eal_alarm_set(1, remove_there, &removal);
-	if (result != 0)
-		return result;
-	while (sem_wait(&removal.done) != 0)
-		continue;
+	if (result == 0)
+		while (sem_wait(&removal.done) != 0)
+			continue;
 	sem_destroy(&removal.done);
-	return removal.result;
+	return result != 0 ? result : removal.result;
+}
+
+static atomic_bool leaves_descriptors;
+
+bool fastlane_may_clean_up(void)
+{
+	return !leaves_descriptors;
 }
 
 int fastlane_remove(uint16_t port, uint16_t queues)
 {
 	if (is_driver(port, "net_ring"))
 		drain(port, queues);
-	if (is_driver(port, "net_memif"))
+	if (is_driver(port, "net_memif")) {
+		leaves_descriptors = true;
 		return remove_in_interrupt_thread(port);
+	}
 	return close_and_detach(port);
 }

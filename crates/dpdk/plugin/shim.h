@@ -2,6 +2,8 @@
 #ifndef FASTLANE_SHIM_H
 #define FASTLANE_SHIM_H
 
+#include <stdbool.h>
+
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
@@ -48,6 +50,8 @@ int fastlane_link_up(uint16_t port);
 int fastlane_set_link(uint16_t port, int up);
 int fastlane_losses(uint16_t port, struct fastlane_losses *losses);
 int fastlane_remove(uint16_t port, uint16_t queues);
+/* Whether no device has been opened that leaves something behind for EAL to stumble over. */
+bool fastlane_may_clean_up(void);
 
 /* flow.c */
 int fastlane_steer(uint16_t port, uint16_t queues, const struct fastlane_rule *rules,

@@ -42,6 +42,14 @@ static int thread_register(void)
 	return rte_thread_register() < 0 ? -rte_errno : 1;
 }
 
+/* What is left is the process's end's to free: net_memif keeps descriptors registered whose memory
+ * the clean-up unmaps while EAL's interrupt thread still looks at it (seen with DPDK 22.11: that
+ * thread ends in rte_intr_fd_get). */
+static int stop(void)
+{
+	return fastlane_may_clean_up() ? rte_eal_cleanup() : 0;
+}
+
 #define OFFSET(field) offsetof(struct fastlane_packet, field)
 
 __attribute__((visibility("default"))) const struct fastlane_dpdk fastlane_dpdk = {
@@ -53,7 +61,7 @@ __attribute__((visibility("default"))) const struct fastlane_dpdk fastlane_dpdk 
 	.metadata = FASTLANE_METADATA,
 	.dpdk_version = rte_version,
 	.start = start,
-	.stop = rte_eal_cleanup,
+	.stop = stop,
 	.thread_register = thread_register,
 	.thread_unregister = rte_thread_unregister,
 	.memory_create = fastlane_memory_create,
