@@ -92,6 +92,9 @@ impl Dispatch {
     #[inline]
     pub(crate) fn dispatch(&mut self, queue: usize, burst: &mut Burst, pool: &mut Pool) {
         let packets = burst.packets();
+        if packets.is_empty() {
+            return;
+        }
         // Most often all go the same way, which is found out faster than where each run ends.
         let taken = match Packet::all_go_together(packets) {
             true => self.dispatch_run(queue, packets, pool),

@@ -77,8 +77,13 @@ impl Guests {
     }
 
     #[inline]
-    pub(crate) fn returned(&mut self) -> &mut Vec<u64> {
-        &mut self.returned
+    pub(crate) fn fetch(&mut self, names: &mut Vec<u64>) {
+        if self.returned.is_empty() {
+            return;
+        }
+        let count = self.returned.len().min(names.capacity() - names.len());
+        names.extend(self.returned.drain(self.returned.len() - count..));
+        self.left(count);
     }
 
     /// One that would make the list grow is lost, and shows as missing: the driver has let in more

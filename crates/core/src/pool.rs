@@ -263,8 +263,7 @@ impl Pool {
         }
     }
 
-    /// `count` frames of an admitted home are no longer packets: sent, or taken from
-    /// [`returned`](Self::returned).
+    /// `count` frames of an admitted home are no longer packets: they were sent.
     #[inline]
     pub fn left(&mut self, home: Home, count: usize) {
         if let Some(guests) = self.guests_of(home) {
@@ -272,11 +271,14 @@ impl Pool {
         }
     }
 
-    /// The names of the frames of an admitted home that the lane has released: the driver frees
-    /// them, empties the list and says that they [`left`](Self::left).
+    /// Appends to `names` the names of the frames of an admitted home that the lane has released, as
+    /// many as there is room for without growing it: the driver frees them. They have
+    /// [`left`](Self::left) with that.
     #[inline]
-    pub fn returned(&mut self, home: Home) -> Option<&mut Vec<u64>> {
-        self.guests_of(home).map(Guests::returned)
+    pub fn fetch_returned(&mut self, home: Home, names: &mut Vec<u64>) {
+        if let Some(guests) = self.guests_of(home) {
+            guests.fetch(names);
+        }
     }
 
     /// Frames that somebody still holds, those of admitted homes included.

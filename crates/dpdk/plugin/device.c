@@ -83,6 +83,7 @@ int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 	struct rte_eth_dev_info info;
 	struct rte_eth_conf conf;
 	uint8_t key[FASTLANE_KEY];
+	uint64_t hashes;
 	int result = rte_eth_dev_info_get(port, &info);
 
 	if (result != 0)
@@ -94,16 +95,18 @@ int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 		conf.txmode.offloads |= CHECKSUMS;
 	/* All frames that a queue sends are of one mempool, and nobody else has them. */
 	conf.txmode.offloads |= info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
-	settings->spreads = settings->queues > 1 && (info.flow_type_rss_offloads & FASTLANE_HASHES) != 0 &&
+	hashes = settings->queues > 1 ? info.flow_type_rss_offloads & FASTLANE_HASHES : 0;
+	/* Only with our key do both directions of a flow meet. */
+	settings->spreads = hashes != 0 && info.hash_key_size > 0 &&
 			    info.hash_key_size <= FASTLANE_KEY;
-	if (settings->spreads) {
+	if (hashes != 0) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-		conf.rx_adv_conf.rss_conf.rss_hf = info.flow_type_rss_offloads & FASTLANE_HASHES;
-		if (info.hash_key_size > 0) {
-			fastlane_symmetric(key, info.hash_key_size);
-			conf.rx_adv_conf.rss_conf.rss_key = key;
-			conf.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
-		}
+		conf.rx_adv_conf.rss_conf.rss_hf = hashes;
+	}
+	if (settings->spreads) {
+		fastlane_symmetric(key, info.hash_key_size);
+		conf.rx_adv_conf.rss_conf.rss_key = key;
+		conf.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
 	}
 	conf.intr_conf.rxq = settings->interrupts;
 	result = rte_eth_dev_configure(port, settings->queues, settings->queues, &conf);

@@ -121,6 +121,9 @@ impl Drop for Shared {
             // A frame that is still somewhere points into it: then it stays.
             if plugin.memory_in_use(&self.memory) == 0 {
                 plugin.free_memory(&self.memory);
+            } else {
+                // And so does DPDK, whose end would unmap it.
+                std::mem::forget(Arc::clone(&self.environment));
             }
         });
     }

@@ -26,6 +26,8 @@ pub struct DpdkQueue {
     /// Empty packets; those before `next_blank` are taken.
     blanks: Burst,
     next_blank: usize,
+    /// Frames to be freed.
+    returned: Vec<u64>,
     interrupt: Option<Interrupt>,
     statistics: Statistics,
     tells_losses: bool,
@@ -65,6 +67,7 @@ impl DpdkQueue {
             state: State::New,
             blanks: Burst::new(BLANKS),
             next_blank: 0,
+            returned: Vec::with_capacity(memory.frames()),
             interrupt: interrupt.map(Interrupt::new),
             statistics: Statistics::default(),
             tells_losses,
@@ -98,13 +101,10 @@ impl DpdkQueue {
     /// Frees the frames that the lane has released.
     #[inline]
     fn free_returned(&mut self, pool: &mut Pool) {
-        let Some(returned) = pool.returned(self.home).filter(|returned| !returned.is_empty())
-        else {
-            return;
-        };
-        let count = returned.len();
-        self.port.environment.plugin().release(returned);
-        pool.left(self.home, count);
+        pool.fetch_returned(self.home, &mut self.returned);
+        if !self.returned.is_empty() {
+            self.port.environment.plugin().release(&mut self.returned);
+        }
     }
 
     /// The device does not send this one as it is: makes it so that it does, or releases it. True

@@ -213,14 +213,15 @@ fn a_queue_may_be_used_by_another_thread_than_the_one_that_opened_it() {
 }
 
 #[test]
-fn several_queues_share_flows_out_by_a_symmetric_hash_where_the_device_has_one() {
+fn a_hash_whose_key_cannot_be_ours_is_not_said_to_keep_flows_together() {
     let Some(environment) = environment() else { return };
     let spec = Spec { lanes: 2, queues: 4, ..Spec::default() };
     let lanes = lanes(&environment, &spec);
-    for (device, spreads) in [("net_null", true), ("net_ring", false)] {
+    // The first has a hash of its own, the second has none.
+    for device in ["net_null", "net_ring"] {
         let settings = DeviceSettings::new(format!("{device}{}", unique()));
         let mut device = open(&environment, &settings, &lanes, 4);
-        assert_eq!((device.queues(), device.spreads_flows()), (4, spreads), "{settings:?}");
+        assert_eq!((device.queues(), device.spreads_flows()), (4, false), "{settings:?}");
         assert!(device.link_up() && device.link().is_up());
         assert!(queues(&mut device).iter().all(|queue| queue.interrupt().is_none()));
     }

@@ -25,10 +25,7 @@ struct Inn {
 
 impl Inn {
     fn collect(&mut self, pool: &mut Pool) {
-        let Some(returned) = pool.returned(self.home) else { return };
-        let count = returned.len();
-        self.free.append(returned);
-        pool.left(self.home, count);
+        pool.fetch_returned(self.home, &mut self.free);
     }
 
     fn packet(&mut self, length: usize) -> Option<Packet> {

@@ -326,20 +326,33 @@ pub(crate) fn tap_plan(path: &str, tap: written::Tap) -> Result<TapPlan, Error> 
     })
 }
 
-/// An interface belongs to one port: two would both get its frames, or contend for its queues.
+/// An interface, or a device of DPDK, belongs to one port: two would both get its frames, or
+/// contend for its queues.
 fn check_interfaces(ports: &[PortPlan]) -> Result<(), Error> {
+    // Of a device of DPDK without the arguments behind its name.
+    let device = |name: &Option<String>| {
+        name.as_ref().and_then(|name| name.split(',').next()).map(str::to_owned)
+    };
     let interface = |port: &PortPlan| match &port.driver {
-        Driver::AfXdp(xdp) => Some(xdp.interface.clone()),
-        Driver::AfPacket(packet) => Some(packet.interface.clone()),
+        Driver::AfXdp(xdp) => Some(("interface", xdp.interface.clone())),
+        Driver::AfPacket(packet) => Some(("interface", packet.interface.clone())),
+        Driver::Dpdk(dpdk) => match device(&dpdk.device) {
+            Some(name) => Some(("device", name)),
+            None => device(&dpdk.vdev).map(|name| ("vdev", name)),
+        },
         _ => None,
     };
     for (place, port) in ports.iter().enumerate() {
-        let Some(name) = interface(port) else { continue };
-        let other = ports[..place].iter().find(|other| interface(other).as_ref() == Some(&name));
+        let Some((key, name)) = interface(port) else { continue };
+        let same = |other: &&PortPlan| interface(other).is_some_and(|(_, other)| other == name);
+        let other = ports[..place].iter().find(same);
         if let Some(other) = other {
-            let path = format!("ports.{}.driver.{}.interface", port.name, port.driver.word());
-            let what =
-                format!("`{name}` is the port `{}` already; join their rules there", other.name);
+            let path = format!("ports.{}.driver.{}.{key}", port.name, port.driver.word());
+            let remedy = match &port.driver {
+                Driver::Dpdk(_) => "name another",
+                _ => "join their rules there",
+            };
+            let what = format!("`{name}` is the port `{}` already; {remedy}", other.name);
             return Err(refuse(path, what));
         }
     }

@@ -112,8 +112,8 @@ impl Dpdk {
 }
 
 impl State for Link {
-    fn is_up(&self) -> bool {
-        Self::is_up(self)
+    fn look(&self) -> (bool, String) {
+        (self.is_up(), String::new())
     }
 }
 

@@ -8,35 +8,36 @@ pub(super) struct Link {
     port: String,
     device: Box<dyn State>,
     peer: Option<Carrier>,
-    /// What was said last.
-    up: Option<bool>,
+    /// What was said last: whether it is up, and why not.
+    said: Option<(bool, String)>,
 }
 
 /// Whoever knows whether a link is up.
 pub(super) trait State {
-    /// Whether packets can come and go.
-    fn is_up(&self) -> bool;
-
-    /// What else an operator should know of its state, to stand behind `up` or `down`.
-    fn detail(&self) -> String {
-        String::new()
-    }
+    /// Whether packets can come and go; and what else an operator should know, to stand behind `up`
+    /// or `down`.
+    fn look(&self) -> (bool, String);
 }
 
 impl Link {
     /// Of the port with this name; `peer` follows it.
     pub(super) fn new(port: &str, device: Box<dyn State>, peer: Option<Carrier>) -> Self {
-        Self { port: port.to_owned(), device, peer, up: None }
+        Self { port: port.to_owned(), device, peer, said: None }
     }
 
     /// Looks at the device, and passes on what has changed.
     pub(super) fn follow(&mut self) {
-        let up = self.device.is_up();
-        if self.up.replace(up) == Some(up) {
+        let now = self.device.look();
+        if self.said.as_ref() == Some(&now) {
             return;
         }
-        let state = if up { "up" } else { "down" };
-        tracing::info!("port `{}`: link {state}{}", self.port, self.device.detail());
+        let (up, detail) = &now;
+        tracing::info!("port `{}`: link {}{detail}", self.port, if *up { "up" } else { "down" });
+        let up = *up;
+        let before = self.said.replace(now);
+        if before.is_some_and(|(before, _)| before == up) {
+            return;
+        }
         let Some(Err(error)) = self.peer.as_ref().map(|peer| peer.set(up)) else { return };
         tracing::warn!("port `{}`: its TAP in Linux does not follow the link: {error}", self.port);
     }

@@ -36,14 +36,13 @@ impl Opening<'_> {
 }
 
 impl super::links::State for fastlane_memif::Link {
-    fn is_up(&self) -> bool {
-        self.state().connected
-    }
-
-    fn detail(&self) -> String {
+    fn look(&self) -> (bool, String) {
         let state = self.state();
         let end = state.last_end.map(|reason| format!(" ({reason})"));
-        if state.connected { format!(" to {}", state.peer) } else { end.unwrap_or_default() }
+        match state.connected {
+            true => (true, format!(" to {}", state.peer)),
+            false => (false, end.unwrap_or_default()),
+        }
     }
 }
 
