@@ -271,8 +271,8 @@ impl Pool {
         }
     }
 
-    /// Appends to `names` the names of the frames of an admitted home that the lane has released, as
-    /// many as there is room for without growing it: the driver frees them. They have
+    /// Appends to `names` the names of the frames of an admitted home that the lane has released,
+    /// as many as there is room for without growing it: the driver frees them. They have
     /// [`left`](Self::left) with that.
     #[inline]
     pub fn fetch_returned(&mut self, home: Home, names: &mut Vec<u64>) {
