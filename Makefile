@@ -29,6 +29,7 @@ run: install-packages ## Runs macswap between two hosts and shows it live: make 
 test: install-packages ## Everything: unit tests, properties, stories in network namespaces
 	$(CARGO) build --workspace
 	crates/dpdk/plugin/build $(BUILT)/debug
+	crates/dpdk/plugin/build $(BUILT)/release
 	$(call tests)
 
 check: install-packages ## Format, lints, generated files, licences, the other architecture
@@ -49,6 +50,7 @@ bench: install-packages ## The figures: cost of the framework, rivals, idle poli
 soak: install-packages ## The long forms: ten million frames without loss, fuzzing
 	$(CARGO) build --profile soak --workspace --bins
 	crates/dpdk/plugin/build $(BUILT)/soak
+	crates/dpdk/plugin/build $(BUILT)/release
 	FASTLANE_SOAK=1 $(call tests,--profile soak)
 	for target in $$(ls fuzz/corpus); do fuzz/run $$target $(SOAK_SECONDS) || exit 1; done
 
