@@ -57,6 +57,12 @@ impl Rest {
         Self { policy, interrupts, events, idle_since: None, nap: NAP_FIRST, false_alarms: 0 }
     }
 
+    /// Whether it never rests at all.
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.policy == Idle::Busy
+    }
+
     /// There was work.
     #[inline]
     pub(crate) fn reset(&mut self) {

@@ -84,8 +84,9 @@ impl<A: App> Lane<A> {
         }
         work += usize::from(self.flush());
         work += usize::from(self.turn.is_awake());
-        // A lane with work looks at the clock only now and then: 25 ns a turn.
-        let looks = work == 0 || self.turn.number() % CLOCK_TURNS == 1;
+        // Who never sleeps, or has work, looks at the clock only now and then: 25 ns a turn.
+        let rests = work == 0 && !self.rest.is_busy();
+        let looks = rests || self.turn.number() % CLOCK_TURNS == 1;
         if looks && self.turn.now() >= self.statistics_due {
             self.publish_statistics();
         }
