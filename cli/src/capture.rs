@@ -96,6 +96,8 @@ enum Verdict {
     Reflect,
     /// Out of another port
     Forward,
+    /// Kept by the lane until the application resumes its key.
+    Hold,
     /// Dropped, for the application has given a verdict that means nothing
     Invalid,
 }
@@ -107,6 +109,7 @@ impl From<Verdict> for Label {
             Verdict::Drop => Self::Drop,
             Verdict::Reflect => Self::Reflect,
             Verdict::Forward => Self::Forward,
+            Verdict::Hold => Self::Hold,
             Verdict::Invalid => Self::Invalid,
         }
     }

@@ -152,6 +152,7 @@ fn verdict(into: &mut String, label: RawVerdict, ports: &[String]) {
             Some(name) => write!(into, "forward({name})"),
             None => write!(into, "forward({number}), of which there is no port"),
         },
+        Some(Verdict::Hold(key)) => write!(into, "hold({})", key.number()),
         None => write!(into, "invalid({:#010x})", label.0),
     };
 }

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use fastlane_table::records::RecordWriter;
+use fastlane_table::journal::JournalWriter;
 
 use crate::{Mailbox, PortId, RawVerdict, Verdict};
 
@@ -34,7 +34,7 @@ pub struct Capture {
     /// Which packets.
     pub selection: Selection,
     /// Where their copies go. No other capture may write there.
-    pub ring: RecordWriter,
+    pub ring: JournalWriter,
 }
 
 /// Which packets are captured.
@@ -90,6 +90,8 @@ impl Labels {
     pub const FORWARD: Self = Self(8);
     /// What means nothing, and is dropped.
     pub const INVALID: Self = Self(16);
+    /// `Hold`, under whatever key.
+    pub const HOLD: Self = Self(32);
 
     /// Those of both sets.
     #[must_use]
@@ -105,6 +107,7 @@ impl Labels {
             Some(Verdict::Drop) => Self::DROP,
             Some(Verdict::Reflect) => Self::REFLECT,
             Some(Verdict::Forward(_)) => Self::FORWARD,
+            Some(Verdict::Hold(_)) => Self::HOLD,
             None => Self::INVALID,
         };
         self.0 & label.0 != 0

@@ -118,6 +118,7 @@ impl Dispatch {
             Some(Verdict::Drop) => PortCounter::VerdictDrop,
             Some(Verdict::Reflect) => PortCounter::VerdictReflect,
             Some(Verdict::Forward(_)) => PortCounter::VerdictForward,
+            Some(Verdict::Hold(_)) => PortCounter::VerdictHold,
             None => PortCounter::DropBadVerdict,
         };
         self.ports[source].counters.add(counter, run.len() as u64);
@@ -160,6 +161,10 @@ impl Dispatch {
             }
             Some(Verdict::Kernel) => {
                 self.give_to_kernel(source, run, pool);
+                0
+            }
+            Some(Verdict::Hold(_)) => {
+                self.count(source, PortCounter::DropHold, run.len());
                 0
             }
             Some(Verdict::Drop) | None => 0,

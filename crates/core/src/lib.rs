@@ -33,4 +33,4 @@ pub use pool::{Frame, Pool};
 pub use port::{Filter, KernelPath, Port};
 pub use queue::{Queue, Sent, Statistics, Takes};
 pub use turn::{Turn, now};
-pub use verdict::{RawVerdict, Verdict};
+pub use verdict::{HoldKey, RawVerdict, Verdict};

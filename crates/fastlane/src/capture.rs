@@ -74,6 +74,8 @@ pub enum Label {
     Reflect,
     /// Out of another port.
     Forward,
+    /// Not yet: the lane keeps it.
+    Hold,
     /// A word that means nothing; the packet is dropped.
     Invalid,
 }

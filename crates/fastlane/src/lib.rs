@@ -38,7 +38,7 @@ mod summary;
 pub use check::{Report, check};
 pub use entry::{main, main_from};
 pub use error::Error;
-pub use fastlane_core::{App, Packet, Partial, PortId, RawVerdict, Turn, Verdict, now};
+pub use fastlane_core::{App, HoldKey, Packet, Partial, PortId, RawVerdict, Turn, Verdict, now};
 pub use fastlane_dpdk::installed as installed_dpdk;
 pub use fastlane_kernel as kernel;
 pub use fastlane_table::counters;

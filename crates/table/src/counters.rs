@@ -21,7 +21,7 @@ use std::sync::Arc;
 use crate::{SharedMemory, Words};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fastlane");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const HEADER_WORDS: usize = 16;
 const NAME_WORDS: usize = 6;
 /// Words of a cache line: no two writers share one.

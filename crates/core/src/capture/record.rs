@@ -8,7 +8,7 @@
 //! ```
 //! In the byte order of the machine.
 
-use fastlane_table::records::{Place, RecordWriter};
+use fastlane_table::journal::{JournalWriter, Place};
 
 use crate::{Packet, PortId, RawVerdict};
 
@@ -115,7 +115,13 @@ pub(super) fn words(captured: usize) -> usize {
 
 /// Writes all that is known before the event.
 #[inline]
-pub(super) fn copy(ring: &RecordWriter, place: Place, packet: &Packet, captured: usize, time: u64) {
+pub(super) fn copy(
+    ring: &JournalWriter,
+    place: Place,
+    packet: &Packet,
+    captured: usize,
+    time: u64,
+) {
     ring.word(place, 0, time);
     ring.word(place, 2, packet.len() as u64 | (captured as u64) << 32);
     ring.bytes(place, HEADER, &packet.bytes()[..captured]);
@@ -132,7 +138,7 @@ pub(super) fn flags(packet: &Packet) -> u8 {
 /// Writes the rest, and that the record is complete.
 #[inline]
 pub(super) fn complete(
-    ring: &RecordWriter,
+    ring: &JournalWriter,
     place: Place,
     label: Option<RawVerdict>,
     port: PortId,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastlane_table::records::{Cursor, Place};
+use fastlane_table::journal::{Cursor, Place};
 
 use super::record::{self, Event};
 use super::{Capture, CaptureMailbox, Labels, Selection};

@@ -3,7 +3,7 @@ use std::os::fd::BorrowedFd;
 
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
-use fastlane_table::records::{RecordReader, size};
+use fastlane_table::journal::{JournalReader, size};
 
 use super::*;
 use crate::{
@@ -69,7 +69,7 @@ struct Bench<A> {
     lane: Lane<A>,
     mailbox: Arc<CaptureMailbox>,
     capture: Arc<Capture>,
-    reader: RecordReader,
+    reader: JournalReader,
 }
 
 impl<A: App> Bench<A> {
@@ -96,8 +96,8 @@ impl<A: App> Bench<A> {
         let mailbox = Arc::<CaptureMailbox>::default();
         lane.listen(Arc::clone(&mailbox));
         let memory = Arc::new(SharedMemory::create("capture-test", size(RING)).unwrap());
-        let ring = RecordWriter::create(&memory, 0, RING).unwrap();
-        let reader = RecordReader::attach(&memory, 0).unwrap();
+        let ring = JournalWriter::create(&memory, 0, RING).unwrap();
+        let reader = JournalReader::attach(&memory, 0).unwrap();
         let capture = Arc::new(Capture { selection, ring });
         assert!(mailbox.put(Some(Arc::clone(&capture))).is_none());
         Self { lane, mailbox, capture, reader }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastlane_core::capture::Record;
 use fastlane_core::now;
 use fastlane_table::SharedMemory;
-use fastlane_table::records::RecordReader;
+use fastlane_table::journal::JournalReader;
 
 /// How long a packet waits for earlier ones of other lanes, in nanoseconds: longer than turns take.
 const DELAY: u64 = 20_000_000;
@@ -28,7 +28,7 @@ pub struct Copies {
 #[derive(Debug)]
 struct LaneCopies {
     lane: usize,
-    ring: RecordReader,
+    ring: JournalReader,
 }
 
 /// A record that waits for its time.
@@ -63,7 +63,7 @@ impl Copies {
         let memory = SharedMemory::attach_writable(memory).map_err(|error| error.to_string())?;
         let memory = Arc::new(memory);
         let rings = lanes.iter().enumerate().map(|(number, lane)| {
-            let ring = RecordReader::attach(&memory, number);
+            let ring = JournalReader::attach(&memory, number);
             let ring = ring.ok_or_else(|| format!("lane {lane} has no ring"))?;
             Ok(LaneCopies { lane: *lane, ring })
         });

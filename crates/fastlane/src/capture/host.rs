@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastlane_core::PortId;
 use fastlane_core::capture::{Capture, CaptureMailbox, Instruction, Labels, Program, Selection};
 use fastlane_table::SharedMemory;
-use fastlane_table::records::{RecordWriter, size};
+use fastlane_table::journal::{JournalWriter, size};
 
 use super::{Granted, Label, MOST_BYTES, RING_BYTES, Request};
 
@@ -64,7 +64,7 @@ impl Captures {
         let memory = Arc::new(memory);
         let descriptor = memory.as_fd().try_clone_to_owned().map_err(no_memory)?;
         let captures = (0..lanes.len()).map(|number| {
-            let ring = RecordWriter::create(&memory, number, request.ring_bytes);
+            let ring = JournalWriter::create(&memory, number, request.ring_bytes);
             let ring = ring.ok_or("the rings do not fit their memory")?;
             ring.populate();
             Ok(Arc::new(Capture { selection: selection.clone(), ring }))
@@ -166,6 +166,7 @@ fn labels(labels: &[Label]) -> Labels {
             Label::Drop => Labels::DROP,
             Label::Reflect => Labels::REFLECT,
             Label::Forward => Labels::FORWARD,
+            Label::Hold => Labels::HOLD,
             Label::Invalid => Labels::INVALID,
         })
     })

@@ -109,7 +109,8 @@ fn within(path: &str, value: usize, low: usize, high: usize) -> Result<usize, Er
 impl Plan {
     /// Checks what is written; `program` is the default name.
     pub(crate) fn new(written: Configuration, program: &str) -> Result<Self, Error> {
-        let Configuration { schema: _, name, lanes, ports, session, metrics, dpdk, app } = written;
+        let Configuration { schema: _, name, lanes, ports, session, metrics, dpdk, app, .. } =
+            written;
         let name = name.unwrap_or_else(|| program.to_owned());
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {

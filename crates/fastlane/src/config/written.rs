@@ -36,6 +36,16 @@ pub struct Configuration {
     /// The Prometheus endpoint. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
+    /// The tables that the application reads and its slow path writes, by the names under which the
+    /// application asks for them.
+    #[serde(default, deserialize_with = "unique_map", skip_serializing_if = "BTreeMap::is_empty")]
+    pub tables: BTreeMap<String, Table>,
+    /// Messages between the two halves. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Messages>,
+    /// What Linux knows (links, addresses, neighbours, routes), in tables. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<Mirror>,
     /// What all `dpdk` ports have alike.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dpdk: Option<DpdkEnvironment>,
@@ -51,8 +61,10 @@ pub struct Lanes {
     /// One lane for each CPU named, pinned to it. Default: one lane, not pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<usize>>,
-    /// How ports and lanes belong together. `run-to-completion`: each lane has queues of each port.
+    /// How ports and lanes belong together. Default: `run-to-completion`.
     pub model: Model,
+    /// What packets labelled `Hold` are kept in.
+    pub hold: Hold,
     /// What a lane does when nothing arrives.
     pub idle: Idle,
     /// The most packets shown to the application at once: 1 to 1024.
@@ -72,6 +84,7 @@ impl Default for Lanes {
         Self {
             cpus: None,
             model: Model::RunToCompletion,
+            hold: Hold::default(),
             idle: Idle::Adaptive,
             burst: 32,
             frames: 8192,
@@ -83,11 +96,41 @@ impl Default for Lanes {
 }
 
 /// How ports and lanes belong together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Model {
     /// Each lane has queues of each port and does everything for their packets.
     RunToCompletion,
+    /// Some lanes have the ports, the others the application.
+    MasterWorker(MasterWorker),
+}
+
+/// Lanes of two kinds, with rings between them.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct MasterWorker {
+    /// The lanes that have the ports, by their place in `cpus`. All others are workers: they have
+    /// the application, and get the packets whose key is theirs (`lane-by`).
+    pub io: Vec<usize>,
+    /// Packets under way from one lane to another, in each direction: a power of two.
+    #[serde(default = "pass_ring")]
+    pub ring: usize,
+}
+
+/// What packets labelled `Hold` are kept in, in each lane: memory for as many frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Hold {
+    /// The most packets held at a time; one more is dropped, and counted.
+    pub packets: usize,
+    /// The most of them under one key.
+    pub per_key: usize,
+}
+
+impl Default for Hold {
+    fn default() -> Self {
+        Self { packets: 256, per_key: 64 }
+    }
 }
 
 /// What a lane does when nothing arrives.
@@ -116,9 +159,105 @@ pub struct Port {
     /// interface (af-xdp, af-packet), else `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Kernel>,
+    /// Which lane gets a packet that arrives here. Default: `rss`; of master-worker, `flow`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane_by: Option<LaneBy>,
     /// The lanes that have this port, by their place in `cpus`. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes: Option<Vec<usize>>,
+}
+
+/// Which lane gets a packet. Packets with the same key always get to the same lane, so what the
+/// application keeps under that key needs no lock. Those without the key (ARP, for example) are
+/// shown to the lane where they arrive; fragments of IP, of which not each has the key, are
+/// Linux's.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LaneBy {
+    /// The lane whose queue the device has chosen.
+    Rss,
+    /// Addresses, protocol and ports, the same for both directions.
+    Flow,
+    /// A field of the packet.
+    Key(Key),
+    /// What the application says: its `shard` of the packet.
+    Application,
+}
+
+/// A field of a packet that says whose it is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Key {
+    /// Which.
+    pub field: KeyField,
+    /// The field has its shard (a number of eight bits) in it, from this bit on, counted from the
+    /// least significant. Default: it has none, and the shard is a hash of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard_at: Option<u32>,
+}
+
+/// The fields that can be keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyField {
+    /// The tunnel endpoint identifier of GTP-U.
+    GtpTeid,
+    /// The IPv4 source address, or the first eight bytes of the IPv6 one.
+    SourceAddress,
+    /// The IPv4 destination address, or the first eight bytes of the IPv6 one.
+    DestinationAddress,
+    /// Bytes at a place.
+    Bytes(KeyBytes),
+}
+
+/// Bytes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct KeyBytes {
+    /// Where they begin, from the Ethernet header on.
+    pub offset: u16,
+    /// How many there are: 1 to 16. As a number, the first byte is the most significant.
+    pub length: u8,
+}
+
+/// A table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Table {
+    /// The most entries.
+    pub capacity: usize,
+}
+
+/// Messages between the two halves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Messages {
+    /// KiB of messages under way from each lane, and to each lane: a power of two from 4 on.
+    pub ring_kib: usize,
+}
+
+impl Default for Messages {
+    fn default() -> Self {
+        Self { ring_kib: 256 }
+    }
+}
+
+/// What is mirrored of what Linux knows, in the network namespace of the application.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Mirror {
+    /// The most routes of IPv4, and of IPv6.
+    pub routes: usize,
+    /// The most neighbours.
+    pub neighbours: usize,
+    /// The routing tables to follow, besides local. Default: 254, which is main.
+    pub tables: Vec<u32>,
+}
+
+impl Default for Mirror {
+    fn default() -> Self {
+        Self { routes: 1 << 17, neighbours: 1 << 14, tables: vec![254] }
+    }
 }
 
 /// The mechanisms.
@@ -375,6 +514,10 @@ pub struct Metrics {
 
 fn ring_size() -> u32 {
     2048
+}
+
+fn pass_ring() -> usize {
+    1024
 }
 
 fn yes() -> bool {

@@ -32,11 +32,29 @@ pub enum LaneCounter {
     TimersRefused,
     /// Packets that the application made.
     NewPackets,
+    /// Packets in the hold area now.
+    HeldPackets,
+    /// Packets that were held and shown to the application again.
+    ResumedPackets,
+    /// Packets that were held and dropped because the application said so.
+    DiscardedPackets,
+    /// Packets that were held and lost because no frame was free to show them in.
+    DropResumeNoFrame,
+    /// Packets that were still held when the lane ended.
+    DropHeldAtEnd,
+    /// Packets that waited for their shard to move to another lane.
+    ParkedPackets,
+    /// Messages to the slow path.
+    MessagesSent,
+    /// Messages to the slow path for which there was no room.
+    MessagesLost,
+    /// Messages from the slow path.
+    MessagesReceived,
 }
 
 impl LaneCounter {
     /// All, in the order of memory.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 23] = [
         Self::Turn,
         Self::Asleep,
         Self::Thread,
@@ -51,6 +69,15 @@ impl LaneCounter {
         Self::NewRefused,
         Self::TimersRefused,
         Self::NewPackets,
+        Self::HeldPackets,
+        Self::ResumedPackets,
+        Self::DiscardedPackets,
+        Self::DropResumeNoFrame,
+        Self::DropHeldAtEnd,
+        Self::ParkedPackets,
+        Self::MessagesSent,
+        Self::MessagesLost,
+        Self::MessagesReceived,
     ];
 
     /// The name, as it is in memory and in metrics.
@@ -71,6 +98,15 @@ impl LaneCounter {
             Self::NewRefused => "new_refused",
             Self::TimersRefused => "timers_refused",
             Self::NewPackets => "new_packets",
+            Self::HeldPackets => "held_packets",
+            Self::ResumedPackets => "resumed_packets",
+            Self::DiscardedPackets => "discarded_packets",
+            Self::DropResumeNoFrame => "drop_resume_no_frame",
+            Self::DropHeldAtEnd => "drop_held_at_end",
+            Self::ParkedPackets => "parked_packets",
+            Self::MessagesSent => "messages_sent",
+            Self::MessagesLost => "messages_lost",
+            Self::MessagesReceived => "messages_received",
         }
     }
 }
@@ -143,11 +179,17 @@ pub enum PortCounter {
     SteerUncovered,
     /// Steering: fast frames longer than a frame of the pool, left to Linux.
     SteerTooLong,
+    /// Received here and passed to the lane that owns their key, which counts their verdicts.
+    PassedPackets,
+    /// To be passed to another lane, whose ring was full.
+    DropPassFull,
+    /// To wait for their shard to move to another lane, where there was no room.
+    DropPark,
 }
 
 impl PortCounter {
     /// All, in the order of memory.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 33] = [
         Self::ReceivedPackets,
         Self::ReceivedBytes,
         Self::SentPackets,
@@ -178,6 +220,9 @@ impl PortCounter {
         Self::SteerPassed,
         Self::SteerUncovered,
         Self::SteerTooLong,
+        Self::PassedPackets,
+        Self::DropPassFull,
+        Self::DropPark,
     ];
 
     /// The name, as it is in memory and in metrics.
@@ -214,6 +259,9 @@ impl PortCounter {
             Self::SteerPassed => "steer_passed",
             Self::SteerUncovered => "steer_uncovered",
             Self::SteerTooLong => "steer_too_long",
+            Self::PassedPackets => "passed_packets",
+            Self::DropPassFull => "drop_pass_full",
+            Self::DropPark => "drop_park",
         }
     }
 

@@ -6,7 +6,7 @@
 //! ```
 //! Head and tail count words since the start and never go back; head, lost and started are the
 //! lane's, tail is the reader's. A record lies in one piece: what is left at the end of the ring,
-//! and what was reserved and never [sealed](RecordWriter::seal), is passed over.
+//! and what was reserved and never [sealed](JournalWriter::seal), is passed over.
 //!
 //! Neither side trusts the other. All access is atomic and inside the ring, whatever head, tail and
 //! lengths say; a tail that lies loses records, a head or length that lies ends the reading.
@@ -45,7 +45,7 @@ fn parts(memory: &Arc<SharedMemory>, number: usize, words: usize) -> Option<(Wor
 
 /// The lane's side. It can be shared, since what moves is in the [`Cursor`].
 #[derive(Debug)]
-pub struct RecordWriter {
+pub struct JournalWriter {
     header: Words,
     data: Words,
 }
@@ -62,7 +62,7 @@ pub struct Cursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(usize);
 
-impl RecordWriter {
+impl JournalWriter {
     /// Makes ring `number` of several equal ones in zeroed memory, each with room for `capacity`
     /// bytes: a power of two from 4 KiB to 1 GiB. `None` when it is not, or does not fit.
     #[must_use]
@@ -146,7 +146,7 @@ impl RecordWriter {
 
 /// The reader's side.
 #[derive(Debug)]
-pub struct RecordReader {
+pub struct JournalReader {
     header: Words,
     data: Words,
     /// As the lane last said.
@@ -158,7 +158,7 @@ pub struct RecordReader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inconsistent;
 
-impl RecordReader {
+impl JournalReader {
     /// Attaches to ring `number` of several equal ones; `None` when there is none.
     #[must_use]
     pub fn attach(memory: &Arc<SharedMemory>, number: usize) -> Option<Self> {

@@ -4,24 +4,24 @@ use super::*;
 
 const CAPACITY_BYTES: usize = 4096;
 
-fn ring() -> (Arc<SharedMemory>, RecordWriter, RecordReader) {
+fn ring() -> (Arc<SharedMemory>, JournalWriter, JournalReader) {
     let memory = Arc::new(SharedMemory::create("records", 2 * size(CAPACITY_BYTES)).unwrap());
-    assert!(RecordWriter::create(&memory, 0, CAPACITY_BYTES).is_some());
-    let writer = RecordWriter::create(&memory, 1, CAPACITY_BYTES).unwrap();
-    let reader = RecordReader::attach(&memory, 1).unwrap();
+    assert!(JournalWriter::create(&memory, 0, CAPACITY_BYTES).is_some());
+    let writer = JournalWriter::create(&memory, 1, CAPACITY_BYTES).unwrap();
+    let reader = JournalReader::attach(&memory, 1).unwrap();
     (memory, writer, reader)
 }
 
 #[test]
 fn rings_stay_inside_their_memory() {
     let (memory, ..) = ring();
-    assert!(RecordWriter::create(&memory, 2, CAPACITY_BYTES).is_none());
-    assert!(RecordReader::attach(&memory, 2).is_none());
+    assert!(JournalWriter::create(&memory, 2, CAPACITY_BYTES).is_none());
+    assert!(JournalReader::attach(&memory, 2).is_none());
     for capacity in [0, 8, 5000, 8192, 1 << 40, usize::MAX] {
-        assert!(RecordWriter::create(&memory, 1, capacity).is_none(), "{capacity}");
+        assert!(JournalWriter::create(&memory, 1, capacity).is_none(), "{capacity}");
     }
     let empty = Arc::new(SharedMemory::create("records", size(CAPACITY_BYTES)).unwrap());
-    assert!(RecordReader::attach(&empty, 0).is_none());
+    assert!(JournalReader::attach(&empty, 0).is_none());
 }
 
 #[test]
