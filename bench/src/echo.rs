@@ -94,12 +94,10 @@ impl EchoLane {
         let lane = Lane::new(
             macswap as fn(&mut Packet) -> Verdict,
             LaneParts {
-                pool,
-                ports,
-                counters: counters.lane(0),
                 burst: BURST,
                 kernel_budget: 64,
                 idle: Idle::Busy,
+                ..LaneParts::new(pool, ports, counters.lane(0))
             },
         );
         Ok(Self { lane, counters, _device: device })

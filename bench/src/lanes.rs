@@ -214,7 +214,8 @@ impl Built {
         let counters = self.counters.lane(number);
         let ports = vec![port];
         let idle = Idle::Busy;
-        let parts = LaneParts { pool, ports, counters, burst: 32, kernel_budget: 64, idle };
+        let parts = LaneParts::new(pool, ports, counters);
+        let parts = LaneParts { kernel_budget: 64, idle, ..parts };
         self.lanes.push((parts, Filled::new(packets, 60, true)));
         Ok(())
     }

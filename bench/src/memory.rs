@@ -64,8 +64,8 @@ impl<A: App> MemoryLane<A> {
             counters: counters.port(0, 0),
         }];
         let idle = Idle::Busy;
-        let parts =
-            LaneParts { pool, ports, counters: counters.lane(0), burst, kernel_budget: 64, idle };
+        let parts = LaneParts::new(pool, ports, counters.lane(0));
+        let parts = LaneParts { burst, kernel_budget: 64, idle, ..parts };
         Ok(Self { lane: Lane::new(app, parts), counters, burst })
     }
 

@@ -34,6 +34,15 @@ pub struct LaneParts {
     pub idle: Idle,
 }
 
+impl LaneParts {
+    /// Those that there must be; the rest is as in a configuration that does not name it, with
+    /// nothing that can be held and no messages.
+    #[must_use]
+    pub fn new(pool: Pool, ports: Vec<Port>, counters: LaneCounters) -> Self {
+        Self { pool, ports, counters, burst: 32, kernel_budget: 32, idle: Idle::default() }
+    }
+}
+
 /// One thread's part of a network application: queues of the ports, an instance of the application,
 /// a pool of frames, counters. Lanes share nothing that they both write.
 pub struct Lane<A> {

@@ -107,19 +107,13 @@ fn compare(environment: &Arc<Environment>, name: &str, port: u16, filled: bool) 
     }
     let direct = direct(&mut queue, &mut pool);
     let counters = Counters::create(1, 1).unwrap();
-    let parts = LaneParts {
-        pool,
-        ports: vec![Port {
-            queues: vec![Box::new(queue)],
-            kernel: None,
-            filter: None,
-            counters: counters.port(0, 0),
-        }],
-        counters: counters.lane(0),
-        burst: 32,
-        kernel_budget: 32,
-        idle: Idle::Busy,
-    };
+    let ports = vec![Port {
+        queues: vec![Box::new(queue)],
+        kernel: None,
+        filter: None,
+        counters: counters.port(0, 0),
+    }];
+    let parts = LaneParts { idle: Idle::Busy, ..LaneParts::new(pool, ports, counters.lane(0)) };
     let mut lane = Lane::new(MacSwap, parts);
     let bare = bare();
     let (mut ours, mut theirs, mut more) = (Vec::new(), Vec::new(), Vec::new());

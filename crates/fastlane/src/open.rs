@@ -150,12 +150,10 @@ impl<'a> Opening<'a> {
                 counters: counters.port(lane, port),
             });
             LaneParts {
-                ports: ports.collect(),
-                pool: opening.pool,
-                counters: counters.lane(lane),
                 burst: plan.burst,
                 kernel_budget: plan.kernel_budget,
                 idle: plan.idle,
+                ..LaneParts::new(opening.pool, ports.collect(), counters.lane(lane))
             }
         });
         Ok(Opened { lanes: lanes.collect(), devices, facts, counters })

@@ -16,9 +16,8 @@ fn lane<A: App>(app: A, pool: Pool, queue: Box<dyn Queue>, burst: usize) -> (Lan
         filter: None,
         counters: counters.port(0, 0),
     }];
-    let lane_counters = counters.lane(0);
-    let idle = Idle::Busy;
-    let parts = LaneParts { pool, ports, counters: lane_counters, burst, kernel_budget: 32, idle };
+    let parts = LaneParts::new(pool, ports, counters.lane(0));
+    let parts = LaneParts { burst, idle: Idle::Busy, ..parts };
     (Lane::new(app, parts), counters)
 }
 

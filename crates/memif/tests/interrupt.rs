@@ -120,14 +120,9 @@ fn a_lane_that_sleeps_answers_at_once() {
     let counters = Counters::create(1, 1).expect("memory for counters");
     let queues: Vec<Box<dyn Queue>> = vec![Box::new(queues.remove(0))];
     let port = Port { queues, kernel: None, filter: None, counters: counters.port(0, 0) };
-    let parts = LaneParts {
-        pool: Spec::default().pool(),
-        ports: vec![port],
-        counters: counters.lane(0),
-        burst: 32,
-        kernel_budget: 32,
-        idle: Idle::Interrupt,
-    };
+    let pool = Spec::default().pool();
+    let parts = LaneParts::new(pool, vec![port], counters.lane(0));
+    let parts = LaneParts { idle: Idle::Interrupt, ..parts };
     let stop = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&stop);
     let thread = std::thread::spawn(move || {

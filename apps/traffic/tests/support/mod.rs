@@ -126,15 +126,9 @@ pub(crate) fn lane(app: Traffic, queues: Vec<Box<dyn Queue>>, idle: Idle) -> Lan
         counters: counters.port(0, number),
     };
     let memory = SharedMemory::create("traffic-test", 4096 * 2048).expect("memory for frames");
-    let parts = LaneParts {
-        pool: Pool::new(memory, 2048, 192).expect("the frame size is allowed"),
-        ports: numbered.map(port).collect(),
-        counters: counters.lane(0),
-        burst: 32,
-        kernel_budget: 8,
-        idle,
-    };
-    Lane::new(app, parts)
+    let pool = Pool::new(memory, 2048, 192).expect("the frame size is allowed");
+    let parts = LaneParts::new(pool, numbered.map(port).collect(), counters.lane(0));
+    Lane::new(app, LaneParts { kernel_budget: 8, idle, ..parts })
 }
 
 /// Runs one lane with `settings` over `queues` to its end.

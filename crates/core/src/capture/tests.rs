@@ -84,13 +84,11 @@ impl<A: App> Bench<A> {
             Port { queues, kernel: None, filter: None, counters }
         };
         let memory = SharedMemory::create("capture-test", 256 * 2048).unwrap();
+        let pool = Pool::new(memory, 2048, 192).unwrap();
         let parts = LaneParts {
-            pool: Pool::new(memory, 2048, 192).unwrap(),
-            ports: (0..3).map(port).collect(),
-            counters: counters.lane(0),
-            burst: 32,
             kernel_budget: 8,
             idle: Idle::Busy,
+            ..LaneParts::new(pool, (0..3).map(port).collect(), counters.lane(0))
         };
         let mut lane = Lane::new(app, parts);
         let mailbox = Arc::<CaptureMailbox>::default();

@@ -97,14 +97,9 @@ fn lane<A: App>(app: A, arrivals: &[usize], space: usize) -> (Lane<A>, Bench) {
         port(2, vec![], None),
     ];
     let memory = SharedMemory::create("lane-test", 256 * 2048).unwrap();
-    let parts = LaneParts {
-        pool: Pool::new(memory, 2048, 192).unwrap(),
-        ports,
-        counters: counters.lane(0),
-        burst: 32,
-        kernel_budget: 8,
-        idle: Idle::Busy,
-    };
+    let pool = Pool::new(memory, 2048, 192).unwrap();
+    let parts = LaneParts::new(pool, ports, counters.lane(0));
+    let parts = LaneParts { kernel_budget: 8, idle: Idle::Busy, ..parts };
     (Lane::new(app, parts), Bench { counters, sent })
 }
 

@@ -166,14 +166,8 @@ fn rig<A: App>(app: A, arrivals: &[usize], frames: usize) -> Rig<A> {
         filter: None,
         counters: counters.port(0, number),
     });
-    let parts = LaneParts {
-        pool,
-        ports: ports.collect(),
-        counters: counters.lane(0),
-        burst: 32,
-        kernel_budget: 8,
-        idle: Idle::Busy,
-    };
+    let parts = LaneParts::new(pool, ports.collect(), counters.lane(0));
+    let parts = LaneParts { kernel_budget: 8, idle: Idle::Busy, ..parts };
     Rig { lane: Lane::new(app, parts), counters, sent }
 }
 

@@ -86,17 +86,16 @@ impl<R: Rig> Bench<R> {
             filter: None,
             counters: self.counters.port(lane, number),
         };
+        let ports = vec![
+            port(0, queues, kernel),
+            port(1, vec![Box::new(Basket::new(BASKET, &self.basket))], None),
+            port(2, Vec::new(), None),
+        ];
         let parts = LaneParts {
-            pool,
-            ports: vec![
-                port(0, queues, kernel),
-                port(1, vec![Box::new(Basket::new(BASKET, &self.basket))], None),
-                port(2, Vec::new(), None),
-            ],
-            counters: self.counters.lane(lane),
             burst: self.spec.burst,
             kernel_budget: self.spec.burst,
             idle: Idle::Busy,
+            ..LaneParts::new(pool, ports, self.counters.lane(lane))
         };
         let mut labeller = Labeller::new(self.test, self.label);
         labeller.has_kernel = self.spec.kernel;
