@@ -18,6 +18,7 @@
 #define MAX_EXTENSIONS 6
 #define GTP_U_PORT 2152
 #define WHOLE_FRAME 0x40000
+#define LOOPBACK 1
 
 // The UAPI headers do not name these.
 #define NEXT_HOP_BY_HOP 0
@@ -61,12 +62,37 @@ struct steering {
 // Keys of `counts`, in the order of `Counts` in src/program.rs.
 enum count { CLAIMED, PASSED, UNCOVERED, TOO_LONG, REENTERED, COUNTS };
 
-struct {
+// The rules and settings in force: a table of one entry, which is never written again once it is
+// here. Replacing the rules is replacing the table, so every frame is judged by one list or the
+// other. The kernel's call that does it returns when no program uses the table before any more
+// (maybe_wait_bpf_programs in kernel/bpf/syscall.c).
+struct steering_table {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct steering));
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct steering);
+	__array(values, struct steering_table);
 } steering SEC(".maps");
+
+// What fastlane_select has said of the frame at hand: fastlane_claim, which sees it next on the same
+// CPU, must say the same though the rules were replaced in between.
+struct judgement {
+	__u64 frame; // 0: none
+	__u64 fast;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct judgement);
+} judgement SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -262,15 +288,25 @@ static __always_inline int rule_matches(const struct rule *rule, const struct ke
 	       !is_outside(key->destination, rule->destination, rule->destination_mask, needs);
 }
 
-// A global function, which the verifier checks once for any key instead of once for each way of
-// reading a frame: that keeps 64 rules far below its limit of instructions.
-__attribute__((noinline)) int match(const struct key *key)
+static __always_inline const struct steering *get_steering(void)
 {
 	__u32 zero = 0;
-	struct steering *table = bpf_map_lookup_elem(&steering, &zero);
+	void *table = bpf_map_lookup_elem(&steering, &zero);
+
+	return table ? bpf_map_lookup_elem(table, &zero) : NULL;
+}
+
+// A global function, which the verifier checks once for any key instead of once for each way of
+// reading a frame: that keeps 64 rules far below its limit of instructions. It cannot be handed the
+// list, so it may be a newer one than its caller has seen; then this one alone decides.
+__attribute__((noinline)) int match(const struct key *key)
+{
+	const struct steering *table = get_steering();
 
 	if (!table || !key)
 		return 0;
+	if (!table->count)
+		return 1;
 	for (__u32 i = 0; i < MAX_RULES; i++) {
 		if (i >= table->count)
 			break;
@@ -289,13 +325,6 @@ static __always_inline int is_fast(const struct steering *table, const struct fr
 		return 1;
 	read_key(frame, tags, &key);
 	return !key.fragment && match(&key);
-}
-
-static __always_inline const struct steering *get_steering(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&steering, &zero);
 }
 
 static __always_inline void add_to(enum count which)
@@ -339,6 +368,37 @@ static __always_inline int is_too_long(const struct steering *table, const struc
 	return skb->gso_size || skb->len + (skb->vlan_present ? 4 : 0) > table->max_length;
 }
 
+static __always_inline struct judgement *get_judgement(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&judgement, &zero);
+}
+
+// The kernel shows a frame to the sockets' filters and then, in the same function, to the programs
+// at the ingress: __netif_receive_skb_core in net/core/dev.c. A trial (BPF_PROG_TEST_RUN) shows it
+// to one program only, as if it came by the loopback interface.
+static __always_inline void remember(const struct __sk_buff *skb, int fast)
+{
+	struct judgement *last = get_judgement();
+
+	if (!last || skb->ifindex == LOOPBACK)
+		return;
+	last->frame = (__u64)skb;
+	last->fast = fast;
+}
+
+// What was said of the frame, or -1.
+static __always_inline int recall(const struct __sk_buff *skb)
+{
+	struct judgement *last = get_judgement();
+
+	if (!last || last->frame != (__u64)skb)
+		return -1;
+	last->frame = 0;
+	return !!last->fast;
+}
+
 // AF_PACKET: what fastlane_select takes is kept from Linux (TC_ACT_STOLEN would not count as a
 // drop, but a tcx link does not know it). Re-entered frames go on with a clean mark, and so does
 // everything else: TC_ACT_UNSPEC lets later filters run.
@@ -354,9 +414,11 @@ int fastlane_claim(struct __sk_buff *skb)
 		skb->mark = 0;
 		return TC_ACT_UNSPEC;
 	}
-	if (!is_fast(table, &frame, !!skb->vlan_present) || is_too_long(table, skb))
-		return TC_ACT_UNSPEC;
-	return TC_ACT_SHOT;
+	int fast = recall(skb);
+
+	if (fast < 0)
+		fast = is_fast(table, &frame, !!skb->vlan_present) && !is_too_long(table, skb);
+	return fast ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
 // AF_PACKET: the socket's filter. The kernel shows it frames that leave and that re-enter as well.
@@ -370,16 +432,15 @@ int fastlane_select(struct __sk_buff *skb)
 		return 0;
 	if (table->mark && skb->mark == table->mark)
 		return 0;
-	if (!is_fast(table, &frame, !!skb->vlan_present)) {
-		add_to(PASSED);
-		return 0;
-	}
-	if (is_too_long(table, skb)) {
-		add_to(TOO_LONG);
-		return 0;
-	}
-	add_to(CLAIMED);
-	return WHOLE_FRAME;
+	enum count fate = CLAIMED;
+
+	if (!is_fast(table, &frame, !!skb->vlan_present))
+		fate = PASSED;
+	else if (is_too_long(table, skb))
+		fate = TOO_LONG;
+	add_to(fate);
+	remember(skb, fate == CLAIMED);
+	return fate == CLAIMED ? WHOLE_FRAME : 0;
 }
 
 // The re-entry TAP: a frame written to it arrives on the interface it once came from.

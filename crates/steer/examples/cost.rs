@@ -24,7 +24,7 @@ fn main() -> Result<(), ProgramError> {
         let mut figures = [u128::MAX; 3];
         for _ in 0..RUNS {
             for (figure, rules) in figures.iter_mut().zip([&ports, &prefixes, &none]) {
-                program.set_rules(rules)?;
+                program.replace_rules(rules)?;
                 let trial = program.try_frame(Entry::Xdp, &frame, 0, FRAMES)?;
                 *figure = trial.duration.as_nanos().min(*figure);
             }

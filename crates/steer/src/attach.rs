@@ -1,17 +1,20 @@
 //! Puts the programs on interfaces and sockets.
 
-use std::{fmt, io, os::fd::BorrowedFd, thread, time::Duration};
+use std::{
+    fmt, io,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    thread,
+    time::Duration,
+};
 
 use aya::{
-    programs::{
-        LinkOrder, ProgramError as AyaError, TcAttachType, links::FdLink, tc,
-        xdp::XdpMode as AyaMode,
-    },
+    programs::{LinkOrder, ProgramError as AyaError, TcAttachType, tc},
     util::KernelVersion,
 };
 
 use crate::{
     error::{self, ProgramError},
+    link,
     program::Program,
 };
 
@@ -97,22 +100,16 @@ impl Program {
         })
     }
 
-    fn link_xdp(&mut self, interface: &str, mode: XdpMode) -> Result<FdLink, ProgramError> {
+    fn link_xdp(&mut self, interface: &str, mode: XdpMode) -> Result<OwnedFd, ProgramError> {
         let action = format!("attaching the {mode} XDP program to `{interface}`");
-        let aya_mode = match mode {
-            XdpMode::Native => AyaMode::Driver,
-            XdpMode::Generic => AyaMode::Skb,
-        };
         let program = self.xdp()?;
-        let link = program
-            .attach(interface, aya_mode)
-            .and_then(|id| program.take_link(id))
-            .map_err(|error| xdp_error(interface, mode, attach_error(interface, &action, error)))?;
-        // The loader falls back to netlink, which would survive SIGKILL: let go of such a one.
-        FdLink::try_from(link).map_err(|_| ProgramError::Object {
-            action,
-            reason: "the kernel gave no BPF link".to_owned(),
-        })
+        let program = program.fd().map_err(|error| ProgramError::new(action.as_str(), error))?;
+        link::index_of(interface)
+            .and_then(|index| link::attach(program.as_fd(), index, mode))
+            .map_err(|source| {
+                let refused = no_device(interface, ProgramError::system(action, source));
+                xdp_error(interface, mode, refused)
+            })
     }
 
     fn attach_ingress(
@@ -184,10 +181,13 @@ fn attach_error(interface: &str, action: &str, error: AyaError) -> ProgramError 
     if let AyaError::UnknownInterface { name } = error {
         return ProgramError::NoInterface { interface: name };
     }
-    let sorted = ProgramError::new(action, error);
-    match sorted.number() {
+    no_device(interface, ProgramError::new(action, error))
+}
+
+fn no_device(interface: &str, refused: ProgramError) -> ProgramError {
+    match refused.number() {
         Some(error::ENODEV) => ProgramError::NoInterface { interface: interface.to_owned() },
-        _ => sorted,
+        _ => refused,
     }
 }
 

@@ -55,6 +55,18 @@ pub enum ProgramError {
         /// [`MAX_QUEUES`](crate::MAX_QUEUES).
         most: u32,
     },
+    /// What was kept of a program does not belong to one that could be taken over.
+    #[error("the steering program cannot be taken over: {reason}; start without it")]
+    NotAdoptable {
+        /// Why not.
+        reason: String,
+    },
+    /// The program was loaded by the process before, which alone could do this.
+    #[error("{program}: it was taken over and stays as it is attached: close it and load anew")]
+    Adopted {
+        /// Its name.
+        program: String,
+    },
     /// The kernel refused for another reason.
     #[error("{action}: {source}")]
     Kernel {
@@ -169,6 +181,14 @@ pub(crate) fn open_error(error: EbpfError) -> ProgramError {
 /// Sorts an error of a map operation.
 pub(crate) fn table_error(action: &str, error: MapError) -> ProgramError {
     ProgramError::new(action, AyaError::MapError(error))
+}
+
+/// The object, or a table, is not what it should be.
+pub(crate) fn absent(name: &str) -> ProgramError {
+    ProgramError::Object {
+        action: format!("opening {name}"),
+        reason: "it is not in the object".to_owned(),
+    }
 }
 
 /// The error and its causes, in one line.

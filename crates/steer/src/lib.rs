@@ -8,16 +8,18 @@
 //! With no rules every frame is fast. With rules a frame is fast when any rule matches, except that
 //! an IP fragment never is (see [`Rules::matches`]).
 
-#![forbid(unsafe_code)]
-
+mod adopt;
 mod attach;
 mod encode;
 mod error;
+mod link;
 mod matcher;
 mod program;
 mod rule;
+mod tables;
 mod trial;
 
+pub use adopt::Kept;
 pub use attach::XdpMode;
 pub use error::ProgramError;
 pub use program::{Counts, MAX_QUEUES, Program, Settings};

@@ -4,18 +4,20 @@
 //! the oldest supported. Memory of maps and programs does not count against RLIMIT_MEMLOCK since
 //! Linux 5.11.
 
-use std::{fmt, os::fd::BorrowedFd};
+use std::{
+    fmt,
+    os::fd::{BorrowedFd, OwnedFd},
+};
 
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{Array, MapData, MapError, PerCpuArray, XskMap},
-    programs::{ProgramError as AyaError, SchedClassifier, SocketFilter, Xdp, links::FdLink},
+    programs::{ProgramError as AyaError, SchedClassifier, SocketFilter, Xdp},
 };
 
 use crate::{
-    Rules,
-    encode::{self, Steering},
+    Rules, encode,
     error::{self, ProgramError},
+    tables::Tables,
 };
 
 /// Places in the table of AF_XDP sockets: queue numbers go from 0 to one less.
@@ -57,12 +59,11 @@ pub struct Counts {
 /// exception: see [`Program::attach_claim`]. All methods act in the network namespace of the
 /// calling thread. Not for lanes: every method is a system call or more.
 pub struct Program {
-    programs: Ebpf,
-    steering: Array<MapData, Steering>,
-    sockets: XskMap<MapData>,
-    counts: PerCpuArray<MapData, u64>,
-    settings: Settings,
-    pub(crate) xdp_link: Option<FdLink>,
+    /// `None` for a program that was adopted: another process has loaded it.
+    pub(crate) programs: Option<Ebpf>,
+    pub(crate) tables: Tables,
+    pub(crate) settings: Settings,
+    pub(crate) xdp_link: Option<OwnedFd>,
 }
 
 impl Program {
@@ -75,24 +76,22 @@ impl Program {
     pub fn load(rules: &Rules, settings: Settings) -> Result<Program, ProgramError> {
         let object = aya::include_bytes_aligned!("../bpf/steer.bpf.o");
         // The programs read no kernel structures, so the kernel's type information is not needed.
-        let mut programs = EbpfLoader::new().btf(None).load(object).map_err(error::open_error)?;
-        let steering = table(&mut programs, "steering", Array::try_from)?;
-        let sockets = table(&mut programs, "sockets", XskMap::try_from)?;
-        let counts = table(&mut programs, "counts", PerCpuArray::try_from)?;
-        let mut program = Program { programs, steering, sockets, counts, settings, xdp_link: None };
-        program.set_rules(rules)?;
+        let programs = EbpfLoader::new().btf(None).load(object).map_err(error::open_error)?;
+        let tables = Tables::of(&programs)?;
+        let mut program = Program { programs: Some(programs), tables, settings, xdp_link: None };
+        program.replace_rules(rules)?;
         Ok(program)
     }
 
-    /// Replaces the rules. While it is copied, frames may be judged by a mixture of both lists.
+    /// Replaces the rules, at any time: each frame is judged by the old list or by the new one,
+    /// never by a mixture, and so that what the AF_PACKET sockets take is kept from Linux and the
+    /// rest is not. When it returns no frame is judged by the old list any more; that takes some
+    /// milliseconds (an RCU grace period). Not for several threads or processes at once.
     ///
     /// # Errors
-    /// [`ProgramError::Kernel`] when the kernel refuses.
-    pub fn set_rules(&mut self, rules: &Rules) -> Result<(), ProgramError> {
-        let words = encode::steering(rules, &self.settings);
-        self.steering
-            .set(0, words, 0)
-            .map_err(|error| error::table_error("writing the steering rules", error))
+    /// [`ProgramError::Kernel`] when the kernel refuses; then the old rules stay in force.
+    pub fn replace_rules(&mut self, rules: &Rules) -> Result<(), ProgramError> {
+        self.tables.replace(encode::steering(rules, &self.settings))
     }
 
     /// Makes `socket`, an AF_XDP socket with its rings set up, the target of the queue's fast
@@ -109,7 +108,10 @@ impl Program {
     ) -> Result<(), ProgramError> {
         check_queue(queue)?;
         let action = format!("steering queue {queue} to its AF_XDP socket");
-        self.sockets.set(queue, socket, 0).map_err(|error| error::table_error(&action, error))
+        self.tables
+            .sockets
+            .set(queue, socket, 0)
+            .map_err(|error| error::table_error(&action, error))
     }
 
     /// Takes the socket of `queue` out, if one is there: its frames stay in Linux from now on,
@@ -120,7 +122,7 @@ impl Program {
     pub fn remove_socket(&mut self, queue: u32) -> Result<(), ProgramError> {
         check_queue(queue)?;
         let action = format!("taking the AF_XDP socket off queue {queue}");
-        self.sockets.unset(queue).map_err(|error| error::table_error(&action, error))
+        self.tables.sockets.unset(queue).map_err(|error| error::table_error(&action, error))
     }
 
     /// Reads the counts. Each is exact; they are not of one instant.
@@ -132,6 +134,7 @@ impl Program {
         let mut sums = [0; 5];
         for (key, sum) in (0..).zip(&mut sums) {
             let values = self
+                .tables
                 .counts
                 .get(&key, 0)
                 .map_err(|error| error::table_error("reading the steering counts", error))?;
@@ -143,20 +146,20 @@ impl Program {
 
     pub(crate) fn xdp(&mut self) -> Result<&mut Xdp, ProgramError> {
         let name = "fastlane_xdp";
-        let program: &mut Xdp = typed(self.programs.program_mut(name), name)?;
+        let program: &mut Xdp = typed(loader(&mut self.programs, name)?, name)?;
         loaded(program.fd().is_ok(), || program.load(), name)?;
         Ok(program)
     }
 
     pub(crate) fn select(&mut self) -> Result<&mut SocketFilter, ProgramError> {
         let name = "fastlane_select";
-        let program: &mut SocketFilter = typed(self.programs.program_mut(name), name)?;
+        let program: &mut SocketFilter = typed(loader(&mut self.programs, name)?, name)?;
         loaded(program.fd().is_ok(), || program.load(), name)?;
         Ok(program)
     }
 
     pub(crate) fn classifier(&mut self, name: &str) -> Result<&mut SchedClassifier, ProgramError> {
-        let program: &mut SchedClassifier = typed(self.programs.program_mut(name), name)?;
+        let program: &mut SchedClassifier = typed(loader(&mut self.programs, name)?, name)?;
         loaded(program.fd().is_ok(), || program.load(), name)?;
         Ok(program)
     }
@@ -175,25 +178,20 @@ fn check_queue(queue: u32) -> Result<(), ProgramError> {
     }
 }
 
-fn table<T>(
-    programs: &mut Ebpf,
+/// A program that this process has loaded.
+fn loader<'a>(
+    programs: &'a mut Option<Ebpf>,
     name: &str,
-    convert: impl FnOnce(aya::maps::Map) -> Result<T, MapError>,
-) -> Result<T, ProgramError> {
-    programs
-        .take_map(name)
-        .ok_or_else(|| absent(name))
-        .and_then(|map| convert(map).map_err(|error| error::table_error("opening a table", error)))
+) -> Result<&'a mut aya::programs::Program, ProgramError> {
+    let adopted = || ProgramError::Adopted { program: name.to_owned() };
+    let programs = programs.as_mut().ok_or_else(adopted)?;
+    programs.program_mut(name).ok_or_else(|| error::absent(name))
 }
 
-fn typed<'a, T>(
-    program: Option<&'a mut aya::programs::Program>,
-    name: &str,
-) -> Result<T, ProgramError>
+fn typed<'a, T>(program: &'a mut aya::programs::Program, name: &str) -> Result<T, ProgramError>
 where
     T: TryFrom<&'a mut aya::programs::Program, Error = AyaError>,
 {
-    let program = program.ok_or_else(|| absent(name))?;
     T::try_from(program).map_err(|error| ProgramError::new(format!("opening {name}"), error))
 }
 
@@ -221,11 +219,4 @@ fn loaded(
         result = load();
     }
     result.map_err(|error| ProgramError::new(format!("loading {name}"), error))
-}
-
-fn absent(name: &str) -> ProgramError {
-    ProgramError::Object {
-        action: format!("opening {name}"),
-        reason: "it is not in the object".to_owned(),
-    }
 }

@@ -72,12 +72,12 @@ fn compare(
     };
     let result = TestRunner::new(config).run(&(rules::rules(), frames), |(rules, frames)| {
         let program = &mut *program.borrow_mut();
-        program.set_rules(&rules).expect("the table takes them");
+        program.replace_rules(&rules).expect("the table takes them");
         for Frame(frame) in &frames {
             let fast = rules.matches(frame);
             if judge(program, frame) != fast {
                 let (rules, frame) = smallest(rules, frame.clone(), |rules, frame| {
-                    program.set_rules(rules).expect("the table takes them");
+                    program.replace_rules(rules).expect("the table takes them");
                     judge(program, frame) != rules.matches(frame)
                 });
                 let reason =

@@ -1,0 +1,105 @@
+//! BPF links of XDP programs, by bpf(2): the loader makes such links too, but keeps their
+//! descriptors to itself, and a successor needs them.
+#![allow(unsafe_code, reason = "bpf(2) and if_nametoindex(3)")]
+
+use std::{
+    ffi::CString,
+    io,
+    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use crate::XdpMode;
+
+// Of linux/bpf.h and linux/if_link.h.
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_XDP: u32 = 37;
+const BPF_LINK_TYPE_XDP: u32 = 6;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// The beginning of `union bpf_attr` for BPF_LINK_CREATE.
+#[repr(C)]
+struct Create {
+    program: u32,
+    interface: u32,
+    kind: u32,
+    flags: u32,
+    /// Cookies and the like, which this kind of link does not have.
+    rest: [u64; 4],
+}
+
+/// `union bpf_attr` for BPF_OBJ_GET_INFO_BY_FD.
+#[repr(C)]
+struct GetInfo {
+    descriptor: u32,
+    length: u32,
+    /// Where the answer goes.
+    info: u64,
+}
+
+/// The beginning of `struct bpf_link_info`, for a link of an XDP program.
+#[repr(C)]
+#[derive(Default)]
+struct Info {
+    kind: u32,
+    link: u32,
+    program: u32,
+    padding: u32,
+    interface: u32,
+    rest: [u32; 3],
+}
+
+/// Puts an XDP program on an interface; the link ends with the last of its descriptors.
+pub(crate) fn attach(
+    program: BorrowedFd<'_>,
+    interface: u32,
+    mode: XdpMode,
+) -> io::Result<OwnedFd> {
+    let flags = match mode {
+        XdpMode::Native => XDP_FLAGS_DRV_MODE,
+        XdpMode::Generic => XDP_FLAGS_SKB_MODE,
+    };
+    let program = program.as_raw_fd() as u32;
+    let mut request = Create { program, interface, kind: BPF_XDP, flags, rest: [0; 4] };
+    // SAFETY: this command reads the structure, which begins as it wants it and is else zero.
+    let number = unsafe { call(BPF_LINK_CREATE, &mut request)? };
+    // SAFETY: the kernel just made this descriptor (with O_CLOEXEC), and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// The index of the interface that the XDP program of a link is on; `None` when the interface is
+/// gone, or this is a link of another kind.
+pub(crate) fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let mut info = Info::default();
+    let mut request = GetInfo {
+        descriptor: link.as_raw_fd() as u32,
+        length: size_of::<Info>() as u32,
+        info: (&raw mut info).expose_provenance() as u64,
+    };
+    // SAFETY: this command writes at most `length` octets to where `info` lies, which outlives the
+    // call; every bit pattern of it is a value.
+    unsafe { call(BPF_OBJ_GET_INFO_BY_FD, &mut request)? };
+    let on_one = info.kind == BPF_LINK_TYPE_XDP && info.interface != 0;
+    Ok(on_one.then_some(info.interface))
+}
+
+/// The index of an interface in the network namespace of the calling thread.
+pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
+    let name = CString::new(interface)?;
+    // SAFETY: the name is a string that ends with NUL and lives through the call.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}
+
+/// # Safety
+/// `request` must be what the command takes.
+unsafe fn call<T>(command: libc::c_int, request: &mut T) -> io::Result<libc::c_int> {
+    // SAFETY: the pointer and the length are those of `request`; the rest the caller promises.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(request), size_of::<T>())
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
+}
