@@ -9,7 +9,7 @@ use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCount
 use crate::capture::CaptureMailbox;
 use crate::dispatch::Dispatch;
 use crate::idle::Rest;
-use crate::{App, Burst, Idle, Pool, Port, Queue, Statistics, Takes, Turn, now};
+use crate::{App, Burst, Idle, Messages, Pool, Port, Queue, Statistics, Takes, Turn, now};
 
 /// How often a lane asks its queues for their losses, in nanoseconds.
 const STATISTICS_PERIOD: u64 = 100_000_000;
@@ -32,6 +32,8 @@ pub struct LaneParts {
     pub kernel_budget: usize,
     /// What to do when nothing arrives.
     pub idle: Idle,
+    /// The way to the slow path and back.
+    pub messages: Option<Messages>,
 }
 
 impl LaneParts {
@@ -39,7 +41,8 @@ impl LaneParts {
     /// nothing that can be held and no messages.
     #[must_use]
     pub fn new(pool: Pool, ports: Vec<Port>, counters: LaneCounters) -> Self {
-        Self { pool, ports, counters, burst: 32, kernel_budget: 32, idle: Idle::default() }
+        let (idle, messages) = (Idle::default(), None);
+        Self { pool, ports, counters, burst: 32, kernel_budget: 32, idle, messages }
     }
 }
 
@@ -57,12 +60,12 @@ pub struct Lane<A> {
 impl<A: App> Lane<A> {
     /// Puts a lane together. All its memory is allocated here.
     pub fn new(app: A, parts: LaneParts) -> Self {
-        let LaneParts { pool, ports, counters, burst, kernel_budget, idle } = parts;
+        let LaneParts { pool, ports, counters, burst, kernel_budget, idle, messages } = parts;
         counters.publish(LaneCounter::PoolFrames, pool.frames() as u64);
         Self {
             app,
             burst: Burst::new(burst),
-            turn: Turn::new(pool, burst, counters),
+            turn: Turn::new(pool, burst, counters, messages),
             exits: Dispatch::new(ports, kernel_budget, burst),
             rest: Rest::new(idle, None),
             statistics_due: 0,
@@ -99,6 +102,9 @@ impl<A: App> Lane<A> {
         if looks && self.turn.now() >= self.statistics_due {
             self.publish_statistics();
         }
+        if let Some(messages) = &mut self.turn.messages {
+            messages.publish();
+        }
         self.turn.counters.publish(LaneCounter::Turn, self.turn.number());
         work
     }
@@ -121,8 +127,9 @@ impl<A: App> Lane<A> {
         self.close()
     }
 
-    /// What must be watched for the lane to be woken by arrivals: the interrupts of all its queues,
-    /// or `None` when one has none, so that the lane can only look from time to time.
+    /// What must be watched for the lane to be woken by arrivals: the interrupts of all its queues
+    /// and of its messages, or `None` when a queue has none, so that the lane can only look from
+    /// time to time.
     #[must_use]
     pub fn interrupts(&self) -> Option<Vec<BorrowedFd<'_>>> {
         let queues = self.exits.ports.iter().flat_map(|port| {
@@ -130,7 +137,8 @@ impl<A: App> Lane<A> {
             let kernel = kernel.map(|path| path.queue.as_ref());
             port.queues.iter().map(AsRef::as_ref).chain(kernel)
         });
-        queues.map(Queue::interrupt).collect()
+        let messages = self.turn.messages.as_ref().map(|messages| Some(messages.interrupt()));
+        queues.map(Queue::interrupt).chain(messages).collect()
     }
 
     /// Lets the lane wait on an epoll instance that watches all of
@@ -211,6 +219,9 @@ impl<A: App> Lane<A> {
         fence(Ordering::SeqCst);
         counters.add(LaneCounter::Sleeps, 1);
         counters.add(LaneCounter::SleptNanoseconds, now() - before);
+        if let Some(messages) = &mut self.turn.messages {
+            messages.end_wait();
+        }
     }
 
     /// Tells all queues that the lane will wait; true when it should not.
@@ -223,7 +234,8 @@ impl<A: App> Lane<A> {
                 arrived |= queue.arm();
             }
         }
-        arrived
+        let Some(messages) = &mut self.turn.messages else { return arrived };
+        arrived || !messages.begin_wait()
     }
 
     fn publish_statistics(&mut self) {

@@ -66,12 +66,29 @@ impl Pool {
     /// head room leaves no space for a packet.
     #[must_use]
     pub fn new(memory: SharedMemory, frame_size: usize, headroom: usize) -> Option<Self> {
+        Self::adopt(memory, frame_size, headroom, &|_| false)
+    }
+
+    /// The same over memory that another process has used, of whose frames some are out already:
+    /// those for whose index `lent` says so. They are missing until the driver that has found them
+    /// with its device [reclaims](Self::reclaim) them.
+    ///
+    /// Nobody else may use the memory any more, but for the devices that it is lent to.
+    #[must_use]
+    pub fn adopt(
+        memory: SharedMemory,
+        frame_size: usize,
+        headroom: usize,
+        lent: &dyn Fn(u32) -> bool,
+    ) -> Option<Self> {
         let allowed = frame_size.is_power_of_two() && (512..=65536).contains(&frame_size);
         if !allowed || METADATA_LENGTH + headroom + 256 > frame_size || !memory.is_writable() {
             return None;
         }
         let frames = u32::try_from(memory.len() / frame_size).ok().filter(|n| *n > 0)?;
-        let free = (0..frames).rev().collect();
+        // Room for all, so that giving one back never allocates.
+        let mut free = Vec::with_capacity(frames as usize);
+        free.extend((0..frames).rev().filter(|index| !lent(*index)));
         let home = Home::next()?;
         let shift = frame_size.trailing_zeros();
         let (memory, guests) = (ManuallyDrop::new(memory), Vec::new());
@@ -222,8 +239,9 @@ impl Pool {
     /// For drivers: the frame that an address from a device lies in, or `None` if it is outside.
     ///
     /// # Safety
-    /// The frame must have been lent to this device by [`lend`](Self::lend) and not been reclaimed
-    /// since: the device, or the kernel for it, is trusted to return only what it was lent.
+    /// The frame must have been lent to this device by [`lend`](Self::lend), or been out when the
+    /// pool was [adopted](Self::adopt), and not been reclaimed since: the device, or the kernel for
+    /// it, is trusted to return only what it was lent.
     #[inline]
     #[must_use]
     pub unsafe fn reclaim(&self, offset: u64) -> Option<Frame> {

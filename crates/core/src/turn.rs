@@ -5,8 +5,11 @@ use std::cell::Cell;
 use fastlane_table::counters::{LaneCounter, LaneCounters};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::messages::Messages;
 use crate::timers::Timers;
 use crate::{Burst, Packet, Pool, PortId, Verdict};
+
+mod messages;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: the same clock in every process of the machine.
 #[inline]
@@ -22,6 +25,7 @@ pub struct Turn {
     pub(crate) pool: Pool,
     pub(crate) outbox: Burst,
     pub(crate) counters: LaneCounters,
+    pub(crate) messages: Option<Messages>,
     timers: Timers,
     /// 0 until it is read.
     now: Cell<u64>,
@@ -31,13 +35,19 @@ pub struct Turn {
 }
 
 impl Turn {
-    pub(crate) fn new(pool: Pool, outbox: usize, counters: LaneCounters) -> Self {
+    pub(crate) fn new(
+        pool: Pool,
+        outbox: usize,
+        counters: LaneCounters,
+        messages: Option<Messages>,
+    ) -> Self {
         let outbox = Burst::new(outbox);
         let timers = Timers::new();
         Self {
             pool,
             outbox,
             counters,
+            messages,
             timers,
             now: Cell::new(0),
             number: 0,

@@ -1,17 +1,32 @@
-//! A ring of records from one lane to one reader in another process.
+//! A ring of records from one writer to one reader, most often in another process.
 //!
 //! ```text
-//! words   0 magic   1 capacity in words   16 head   17 lost   18 started   32 tail   64.. data
+//! words   0 magic   1 capacity in words   16 head   17 lost   18 started
+//!         32 tail   33 waiting   64.. data
 //! record  1 word: its length in words (this one included), and in the upper half whether it is one
 //! ```
-//! Head and tail count words since the start and never go back; head, lost and started are the
-//! lane's, tail is the reader's. A record lies in one piece: what is left at the end of the ring,
-//! and what was reserved and never [sealed](JournalWriter::seal), is passed over.
+//! In the byte order of the machine. Head and tail count words since the start and never go back;
+//! head, lost and started are the writer's, tail and waiting are the reader's. A record lies in one
+//! piece: what is left at the end of the ring, and what was reserved and never
+//! [sealed](JournalWriter::seal), is passed over.
 //!
 //! Neither side trusts the other. All access is atomic and inside the ring, whatever head, tail and
 //! lengths say; a tail that lies loses records, a head or length that lies ends the reading.
+//!
+//! # Either side anew
+//! A reader that attaches goes on at the tail, a writer at the head, whoever was there before. What
+//! the last reader took and [released](JournalReader::release) is gone with it; what it did not
+//! release is read again. What the last writer did not [publish](JournalWriter::publish) never was.
+//!
+//! # Waking
+//! `waiting` counts how often the reader began and ended to wait: odd while it waits. A reader
+//! makes it odd, fences, and looks at the head once more before it sleeps; a writer stores the
+//! head, fences, and looks whether it is odd. So at least one of them sees the other (Dekker's
+//! algorithm), and a wake-up is never lost. Each odd number is rung for once, however many turns
+//! the reader takes to wake.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::{SharedMemory, Words};
 
@@ -23,6 +38,7 @@ const HEAD: usize = 16;
 const LOST: usize = 17;
 const STARTED: usize = 18;
 const TAIL: usize = 32;
+const WAITING: usize = 33;
 /// In the first word of a record: it is one.
 const SEALED: u64 = 1 << 32;
 /// The fewest and the most words of a ring; a power of two.
@@ -43,19 +59,21 @@ fn parts(memory: &Arc<SharedMemory>, number: usize, words: usize) -> Option<(Wor
     Some((Words::new(memory, first, HEADER)?, data))
 }
 
-/// The lane's side. It can be shared, since what moves is in the [`Cursor`].
+/// The writer's side. It can be shared, since what moves is in the [`Cursor`].
 #[derive(Debug)]
 pub struct JournalWriter {
     header: Words,
     data: Words,
 }
 
-/// How far a lane has written. A copy that was kept undoes what was reserved since.
+/// How far a writer has written. A copy that was kept undoes what was reserved since.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     head: u64,
     /// As the reader last said.
     tail: u64,
+    /// The waiting of the reader that was rung for last.
+    rung: u64,
 }
 
 /// Where a record lies.
@@ -73,12 +91,27 @@ impl JournalWriter {
         Some(Self { header, data })
     }
 
+    /// Takes ring `number` of several equal ones over from a writer that has gone, to go on where
+    /// that one published last; `None` when there is none. There must be one writer at a time.
+    #[must_use]
+    pub fn attach(memory: &Arc<SharedMemory>, number: usize) -> Option<(Self, Cursor)> {
+        let (header, data) = attach(memory, number)?;
+        let (head, tail) = (header.load_acquire(HEAD), header.load_acquire(TAIL));
+        Some((Self { header, data }, Cursor { head, tail, rung: 0 }))
+    }
+
+    /// The longest record, in words, that finds room in any ring that is empty, wherever it begins.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.data.len() / 2 - 1
+    }
+
     /// Writes once to every page, so that the lane need not wait for the kernel to find memory.
     pub fn populate(&self) {
         (0..self.data.len()).step_by(512).for_each(|word| self.data.store(word, 0));
     }
 
-    /// Says that the lane has begun.
+    /// Says that the writer has begun.
     pub fn start(&self) {
         self.header.store_release(STARTED, 1);
     }
@@ -142,6 +175,29 @@ impl JournalWriter {
     pub fn publish(&self, cursor: &Cursor) {
         self.header.store_release(HEAD, cursor.head);
     }
+
+    /// Whether the reader waits and must be woken, after a [`publish`](Self::publish): true once
+    /// for each time that it waits.
+    #[inline]
+    #[must_use]
+    pub fn must_ring(&self, cursor: &mut Cursor) -> bool {
+        fence(Ordering::SeqCst);
+        let waiting = self.header.load(WAITING);
+        let must = waiting % 2 == 1 && waiting != cursor.rung;
+        if must {
+            cursor.rung = waiting;
+        }
+        must
+    }
+}
+
+/// The header and the data of a ring that somebody has created.
+fn attach(memory: &Arc<SharedMemory>, number: usize) -> Option<(Words, Words)> {
+    let first = Words::new(memory, 0, HEADER)?;
+    let words = usize::try_from(first.load(CAPACITY)).ok()?;
+    let (header, data) = parts(memory, number, words)?;
+    let valid = header.load_acquire(0) == MAGIC && header.load(CAPACITY) == words as u64;
+    valid.then_some((header, data))
 }
 
 /// The reader's side.
@@ -149,27 +205,30 @@ impl JournalWriter {
 pub struct JournalReader {
     header: Words,
     data: Words,
-    /// As the lane last said.
+    /// As the writer last said.
     head: u64,
     tail: u64,
+    /// The head when the reader last looked whether there is more.
+    seen: u64,
 }
 
-/// The ring does not hold what a lane writes.
+/// The ring does not hold what a writer writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inconsistent;
 
 impl JournalReader {
-    /// Attaches to ring `number` of several equal ones; `None` when there is none.
+    /// Attaches to ring `number` of several equal ones, to go on where the last reader released;
+    /// `None` when there is none. There must be one reader at a time.
     #[must_use]
     pub fn attach(memory: &Arc<SharedMemory>, number: usize) -> Option<Self> {
-        let first = Words::new(memory, 0, HEADER)?;
-        let words = usize::try_from(first.load(CAPACITY)).ok()?;
-        let (header, data) = parts(memory, number, words)?;
-        let valid = header.load_acquire(0) == MAGIC && header.load(CAPACITY) == words as u64;
-        valid.then_some(Self { header, data, head: 0, tail: 0 })
+        let (header, data) = attach(memory, number)?;
+        let tail = header.load_acquire(TAIL);
+        let reader = Self { header, data, head: tail, tail, seen: tail };
+        reader.end_wait(); // the last one may have died in its sleep
+        Some(reader)
     }
 
-    /// Whether the lane has begun.
+    /// Whether the writer has begun.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.header.load_acquire(STARTED) == 1
@@ -184,11 +243,21 @@ impl JournalReader {
     /// The next record, in `into`; false when there is none.
     ///
     /// # Errors
-    /// When the ring holds what no lane writes; it stays so.
+    /// When the ring holds what no writer writes; it stays so.
     pub fn next(&mut self, into: &mut Vec<u8>) -> Result<bool, Inconsistent> {
+        self.next_within(usize::MAX, into)
+    }
+
+    /// As [`next`](Self::next), but a record of more than `most` words is no record: `into` never
+    /// grows beyond so many.
+    ///
+    /// # Errors
+    /// When the ring holds what no writer writes, or a longer record; it stays so.
+    pub fn next_within(&mut self, most: usize, into: &mut Vec<u8>) -> Result<bool, Inconsistent> {
         loop {
             if self.head == self.tail {
                 self.head = self.header.load_acquire(HEAD);
+                self.seen = self.head;
             }
             let capacity = self.data.len();
             let ready = self.head.wrapping_sub(self.tail);
@@ -202,18 +271,51 @@ impl JournalReader {
             if ready > capacity as u64 || words == 0 || words > inside {
                 return Err(Inconsistent);
             }
+            let is_record = first & SEALED != 0;
+            let words_within = words as usize - 1;
+            if is_record && words_within > most {
+                return Err(Inconsistent);
+            }
             self.tail += words;
-            if first & SEALED != 0 {
+            if is_record {
                 into.clear();
-                self.data.load_bytes(at + 1, words as usize - 1, into);
+                self.data.load_bytes(at + 1, words_within, into);
                 return Ok(true);
             }
         }
     }
 
-    /// Gives the room of all records read so far back to the lane.
+    /// Gives the room of all records read so far back to the writer.
     pub fn release(&self) {
         self.header.store_release(TAIL, self.tail);
+    }
+
+    /// Says that the reader is about to wait for the writer to ring. False when something was
+    /// published since the reader last looked: then it must not wait, and nobody rings. What it
+    /// looked at and left unread does not count.
+    #[must_use]
+    pub fn begin_wait(&mut self) -> bool {
+        self.set_waiting(true);
+        fence(Ordering::SeqCst);
+        let head = self.header.load_acquire(HEAD);
+        let may_wait = head == self.seen;
+        if !may_wait {
+            self.seen = head;
+            self.end_wait();
+        }
+        may_wait
+    }
+
+    /// Says that the reader no longer waits.
+    pub fn end_wait(&self) {
+        self.set_waiting(false);
+    }
+
+    fn set_waiting(&self, waits: bool) {
+        let before = self.header.load(WAITING);
+        if (before % 2 == 1) != waits {
+            self.header.store_release(WAITING, before.wrapping_add(1));
+        }
     }
 }
 

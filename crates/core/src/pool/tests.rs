@@ -74,3 +74,20 @@ fn odd_sizes_are_refused() {
         assert!(Pool::new(memory, size, headroom).is_none(), "{size} {headroom}");
     }
 }
+
+#[test]
+fn an_adopted_pool_lacks_what_is_lent() {
+    let memory = SharedMemory::create("pool-test", 70 * 2048).unwrap();
+    let mut pool = Pool::adopt(memory, 2048, 192, &|index| index % 3 == 0).unwrap();
+    assert_eq!((pool.frames(), pool.free(), pool.missing()), (70, 46, 24));
+    let taken: Vec<Frame> = std::iter::from_fn(|| pool.take()).collect();
+    assert!(taken.iter().all(|frame| frame.name() % 3 != 0));
+    let capacity = pool.free.capacity();
+    taken.into_iter().for_each(|frame| pool.give(frame));
+    for index in (0..70).step_by(3) {
+        // SAFETY: it was out when the pool was adopted, and is reclaimed once.
+        let frame = unsafe { pool.reclaim(index * 2048 + 300) }.unwrap();
+        pool.give(frame);
+    }
+    assert_eq!((pool.free(), pool.missing(), pool.free.capacity()), (70, 0, capacity));
+}

@@ -50,11 +50,13 @@ pub enum LaneCounter {
     MessagesLost,
     /// Messages from the slow path.
     MessagesReceived,
+    /// 1 once the slow path has written what is no message: none of its messages is read any more.
+    MessagesRefused,
 }
 
 impl LaneCounter {
     /// All, in the order of memory.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Turn,
         Self::Asleep,
         Self::Thread,
@@ -78,6 +80,7 @@ impl LaneCounter {
         Self::MessagesSent,
         Self::MessagesLost,
         Self::MessagesReceived,
+        Self::MessagesRefused,
     ];
 
     /// The name, as it is in memory and in metrics.
@@ -107,6 +110,7 @@ impl LaneCounter {
             Self::MessagesSent => "messages_sent",
             Self::MessagesLost => "messages_lost",
             Self::MessagesReceived => "messages_received",
+            Self::MessagesRefused => "messages_refused",
         }
     }
 }
