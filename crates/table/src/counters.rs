@@ -17,6 +17,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::{SharedMemory, Words};
 
@@ -26,6 +27,9 @@ const HEADER_WORDS: usize = 16;
 const NAME_WORDS: usize = 6;
 /// Words of a cache line: no two writers share one.
 const LINE: usize = 8;
+/// After each turn number that is a multiple of this, a lane fences before it reads on:
+/// [`Readers`](crate::Readers) says why. A fence costs some 8 ns, so not every turn pays for one.
+pub const FENCE_TURNS: u64 = 16;
 
 mod names;
 pub use names::{LaneCounter, PortCounter};
@@ -211,9 +215,13 @@ impl LaneCounters {
     }
 
     /// Overwrites a counter and publishes all that was written before; only the lane itself may.
+    /// Turn numbers are published one by one: every [`FENCE_TURNS`]th is followed by a full fence.
     #[inline]
     pub fn publish(&self, counter: LaneCounter, value: u64) {
         self.0.store_release(counter as usize, value);
+        if counter == LaneCounter::Turn && value.is_multiple_of(FENCE_TURNS) {
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Reads a counter.

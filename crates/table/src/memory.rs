@@ -6,7 +6,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// Bytes of a huge page.
+const HUGE_PAGE: usize = 2 << 20;
 
 /// Memory that can be handed to another process as a file descriptor.
 ///
@@ -32,11 +35,43 @@ impl SharedMemory {
     /// # Errors
     /// When the kernel refuses the memfd, its size or the mapping.
     pub fn create(name: &str, length: usize) -> io::Result<Self> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        Self::create_with(name, length, MemfdFlags::empty())
+    }
+
+    /// As [`create`](Self::create), for memory that is read at random: in huge pages of 2 MiB when
+    /// it fills one and enough are free (`/proc/sys/vm/nr_hugepages`), and then rounded up to whole
+    /// ones; else in small pages that the kernel may join (`transparent_hugepage/shmem_enabled`).
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_for_tables(name: &str, length: usize) -> io::Result<Self> {
+        if length < HUGE_PAGE {
+            return Self::create(name, length);
+        }
+        let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let memory = Self::create_with(name, length.next_multiple_of(HUGE_PAGE), huge);
+        // Writing finds out whether the pages are really there, before a lane has to.
+        if let Ok(memory) = memory
+            && memory.advise(Advice::LinuxPopulateWrite).is_ok()
+        {
+            return Ok(memory);
+        }
+        let memory = Self::create(name, length)?;
+        let _ = memory.advise(Advice::LinuxHugepage); // a kernel without them is as good
+        Ok(memory)
+    }
+
+    fn create_with(name: &str, length: usize, flags: MemfdFlags) -> io::Result<Self> {
+        let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(name, flags)?;
         rustix::fs::ftruncate(&file, length as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         Self::map(file, length, true)
+    }
+
+    fn advise(&self, advice: Advice) -> io::Result<()> {
+        // SAFETY: the advices given above change no byte of the mapping, which is ours.
+        Ok(unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.length, advice)? })
     }
 
     /// Maps memory that another process created, for reading.
@@ -147,6 +182,17 @@ mod tests {
         assert!(SharedMemory::map(file, 4096, true).is_err());
         // SAFETY: inside the mapping, which nobody else uses.
         unsafe { memory.start().write(7) };
+    }
+
+    #[test]
+    fn memory_for_tables_is_like_any_other() {
+        for length in [4096, HUGE_PAGE + 4096] {
+            let memory = SharedMemory::create_for_tables("table", length).unwrap();
+            assert!(memory.len() >= length && memory.len() < length + HUGE_PAGE);
+            assert!(rustix::fs::ftruncate(&memory.file, 4096).is_err());
+            // SAFETY: inside the mapping, which nobody else uses.
+            unsafe { memory.start().add(length - 1).write(7) };
+        }
     }
 
     #[test]

@@ -1,0 +1,124 @@
+//! Exact match.
+//!
+//! ```text
+//! page 0     header
+//! index      buckets of 64 bytes: first those that keys hash to, then the overflow buckets
+//! data       slots: entry id u32, version u32, key, value
+//!
+//! bucket     0 8 tags u16    16 8 places u32: 0 or 1 + number of a slot
+//!           48 next u32: 0 or 1 + number of an overflow bucket    52 zeros
+//! ```
+//! A key is found by its hash: `hash & (buckets - 1)` is the bucket, `max(hash >> 48, 1)` the tag.
+//!
+//! ```text
+//! a, b        little-endian words of the key, zero padded to a multiple of 16 bytes, two by two
+//! fold(x, y)  low half of the 128-bit product of x and y, xor its upper half
+//! hash        h = seed0 ^ bytes of the key;  for each a, b: h = fold(h ^ a, seed1 ^ b);
+//!             fold(h ^ seed1, 0x9E3779B97F4A7C15)
+//! ```
+//! The seeds are random: whoever chooses the keys cannot make them meet in one bucket.
+//!
+//! A key never moves. An insertion fills a slot and a tag, then stores the place: that store is the
+//! operation, so a writer that is killed leaves the old state or the new. An update stores the place
+//! of a fresh slot, a removal stores 0. An overflow bucket is filled before it is linked, and
+//! unlinked once it is empty. Slots, buckets and entry ids are used again after a grace period.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::simd;
+
+mod key;
+mod reader;
+mod repair;
+mod resize;
+mod writer;
+
+pub use reader::{Found, HashReader};
+pub use writer::HashWriter;
+
+/// Places of a bucket.
+const WAYS: usize = 8;
+/// The most overflow buckets behind a bucket: no reader walks further.
+const CHAIN: usize = 16;
+
+/// A number of 0..capacity that belongs to a key from insertion to removal, whatever value it has
+/// in between: lane state is found by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(pub u32);
+
+impl EntryId {
+    /// For indexing.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Eight places and what is behind them: a cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Bucket {
+    /// Four tags in each.
+    tags: [AtomicU64; 2],
+    places: [AtomicU32; WAYS],
+    next: AtomicU32,
+    reserved: [AtomicU32; 3],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+impl Bucket {
+    #[inline(always)]
+    fn matching(&self, tag: u16) -> u32 {
+        simd::matching(self.tags.each_ref().map(|word| word.load(Ordering::Relaxed)), tag)
+    }
+
+    #[inline(always)]
+    fn place(&self, way: usize) -> u32 {
+        self.places[way % WAYS].load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn next(&self) -> u32 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    fn tag(&self, way: usize) -> u16 {
+        (self.tags[way / 4].load(Ordering::Relaxed) >> (way % 4 * 16)) as u16
+    }
+
+    /// Only the writer calls this and what follows.
+    fn set_tag(&self, way: usize, tag: u16) {
+        let shift = way % 4 * 16;
+        let word = &self.tags[way / 4];
+        let others = word.load(Ordering::Relaxed) & !(0xFFFF << shift);
+        word.store(others | u64::from(tag) << shift, Ordering::Release);
+    }
+
+    fn set_place(&self, way: usize, place: u32) {
+        self.places[way].store(place, Ordering::Release);
+    }
+
+    fn set_next(&self, next: u32) {
+        self.next.store(next, Ordering::Release);
+    }
+
+    fn empty_way(&self) -> Option<usize> {
+        (0..WAYS).find(|way| self.place(*way) == 0)
+    }
+
+    fn is_empty(&self) -> bool {
+        (0..WAYS).all(|way| self.place(way) == 0)
+    }
+}
+
+/// The bits of `ways`, lowest first.
+#[inline(always)]
+fn bits(mut ways: u32) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let way = (ways != 0).then(|| ways.trailing_zeros() as usize)?;
+        ways &= ways - 1;
+        Some(way)
+    })
+}

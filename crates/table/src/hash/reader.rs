@@ -1,0 +1,189 @@
+//! The lanes' side.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::{Bucket, CHAIN, EntryId, bits, key};
+use crate::header::Header;
+use crate::raw::Run;
+use crate::slots::Slots;
+use crate::{Guard, Key, SharedMemory, Spec, TableError, Value, simd};
+
+/// How many keys are looked up together.
+const BATCH: usize = 32;
+
+/// What a key was found with.
+#[derive(Debug)]
+pub struct Found<'t, V> {
+    /// The key's number: lane state is found by it.
+    pub entry: EntryId,
+    /// The value, lent for the rest of the turn.
+    pub value: &'t V,
+}
+
+impl<V> Clone for Found<'_, V> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<V> Copy for Found<'_, V> {}
+
+/// Looks keys up. Lanes do, each with a reader of its own or all with one; nothing here allocates,
+/// waits or retries, whatever the writer does or has left behind.
+#[derive(Clone, Debug)]
+pub struct HashReader<K, V> {
+    /// Those that keys hash to, then the others.
+    pub(super) buckets: Run<Bucket>,
+    /// Number of buckets that keys hash to, less 1.
+    pub(super) mask: u64,
+    pub(super) slots: Slots<K, V>,
+    capacity: u32,
+    seed: [u64; 2],
+    pub(super) header: Arc<Header>,
+    types: PhantomData<fn(K) -> V>,
+}
+
+impl<K: Key, V: Value> HashReader<K, V> {
+    /// Attaches to a table.
+    ///
+    /// # Errors
+    /// When the memory holds none, or one of other types.
+    pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
+        Self::new(Header::expect(memory, 0, &Spec::hash::<K, V>("", 1))?)
+    }
+
+    pub(super) fn new(header: Header) -> Result<Self, TableError> {
+        let (layout, memory) = (header.layout, &header.memory);
+        let count = layout.buckets + layout.overflow;
+        let buckets = header.part(Run::new(memory, header.base + layout.index, count))?;
+        let slots = Slots::new(memory, header.base + layout.data, layout.slots);
+        Ok(Self {
+            buckets,
+            mask: layout.buckets as u64 - 1,
+            slots: header.part(slots)?,
+            capacity: header.spec.capacity as u32,
+            seed: header.spec.seed,
+            header: Arc::new(header),
+            types: PhantomData,
+        })
+    }
+
+    /// Whether the table has been replaced by another, which the owner of this reader gets from
+    /// whoever gave it this one. This one stays as it was.
+    #[must_use]
+    pub fn is_superseded(&self) -> bool {
+        self.generation() < self.header.next_generation()
+    }
+
+    /// 1, or one more than that of the table that this one has replaced.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.header.generation()
+    }
+
+    /// The most entries; entry ids are smaller.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    /// The value of a key and its number.
+    #[inline]
+    pub fn get<'t, G>(&'t self, turn: &'t G, key: &K) -> Option<Found<'t, V>>
+    where
+        G: AsRef<Guard> + ?Sized,
+    {
+        self.find(turn.as_ref(), self.hash(key), key)
+    }
+
+    /// Looks up many keys at once: their cache misses overlap. `found` gets an answer for each key
+    /// that it has room for; the number returned is that of the keys that were found.
+    #[inline]
+    pub fn get_many<'t, G>(
+        &'t self,
+        turn: &'t G,
+        keys: &[K],
+        found: &mut [Option<Found<'t, V>>],
+    ) -> usize
+    where
+        G: AsRef<Guard> + ?Sized,
+    {
+        let both = keys.chunks(BATCH).zip(found.chunks_mut(BATCH));
+        both.map(|(keys, found)| self.batch(turn.as_ref(), keys, found)).sum()
+    }
+
+    fn batch<'t>(
+        &'t self,
+        guard: &'t Guard,
+        keys: &[K],
+        found: &mut [Option<Found<'t, V>>],
+    ) -> usize {
+        let mut hashes = [0; BATCH];
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.hash(key);
+            simd::prefetch(self.buckets.as_ptr().wrapping_add((*hash & self.mask) as usize));
+        }
+        // The place of the first key with the tag; 0: there is none, but a next bucket.
+        let mut places = [NOWHERE; BATCH];
+        for ((place, hash), _) in places.iter_mut().zip(&hashes).zip(keys) {
+            let Some(bucket) = self.bucket(*hash) else { continue };
+            let ways = bucket.matching(key::tag(*hash));
+            if ways != 0 {
+                *place = bucket.place(ways.trailing_zeros() as usize);
+                self.slots.prefetch(place.wrapping_sub(1));
+            } else if bucket.next() != 0 {
+                *place = 0;
+            }
+        }
+        let mut hits = 0;
+        for (((found, key), place), hash) in found.iter_mut().zip(keys).zip(places).zip(hashes) {
+            *found = None;
+            if place != NOWHERE {
+                *found = self.check(guard, place, key).or_else(|| self.find(guard, hash, key));
+            }
+            hits += usize::from(found.is_some());
+        }
+        hits
+    }
+
+    #[inline(always)]
+    pub(super) fn hash(&self, key: &K) -> u64 {
+        key::hash(self.seed, key)
+    }
+
+    #[inline(always)]
+    fn bucket(&self, hash: u64) -> Option<&Bucket> {
+        self.buckets.get((hash & self.mask) as usize)
+    }
+
+    /// The bucket that a `next` word leads to.
+    #[inline(always)]
+    pub(super) fn behind(&self, next: u32) -> Option<&Bucket> {
+        if next == 0 { None } else { self.buckets.get((self.mask + u64::from(next)) as usize) }
+    }
+
+    #[inline]
+    fn find<'t>(&'t self, guard: &'t Guard, hash: u64, key: &K) -> Option<Found<'t, V>> {
+        let mut bucket = self.bucket(hash)?;
+        for _ in 0..=CHAIN {
+            for way in bits(bucket.matching(key::tag(hash))) {
+                if let Some(found) = self.check(guard, bucket.place(way), key) {
+                    return Some(found);
+                }
+            }
+            bucket = self.behind(bucket.next())?;
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn check<'t>(&'t self, guard: &'t Guard, place: u32, key: &K) -> Option<Found<'t, V>> {
+        let slot = self.slots.at(guard, place)?;
+        let is_it = slot.key == key.as_bytes() && slot.entry < self.capacity;
+        is_it.then_some(Found { entry: EntryId(slot.entry), value: slot.value })
+    }
+}
+
+/// No place: there is no such key.
+const NOWHERE: u32 = u32::MAX;

@@ -1,0 +1,135 @@
+//! What a writer does first: find what is in use, and put right what cannot be.
+//!
+//! A writer that was killed between two stores leaves nothing wrong but an empty overflow bucket
+//! that it had not yet unlinked. Everything else here is for memory that was damaged.
+
+use super::writer::Free;
+use super::{CHAIN, HashReader, WAYS, key};
+use crate::pool::Pool;
+use crate::slots::SlotWriter;
+use crate::{Key, Value};
+
+/// What was found.
+pub(super) struct Repaired {
+    pub(super) free: Free,
+    pub(super) len: usize,
+    pub(super) changed: usize,
+}
+
+struct Repair<'a, K, V> {
+    reader: &'a HashReader<K, V>,
+    slots: &'a SlotWriter<K, V>,
+    used_slots: Vec<bool>,
+    used_entries: Vec<bool>,
+    used_overflow: Vec<bool>,
+    seen_overflow: Vec<bool>,
+    len: usize,
+    changed: usize,
+}
+
+pub(super) fn repair<K: Key, V: Value>(
+    reader: &HashReader<K, V>,
+    slots: &SlotWriter<K, V>,
+) -> Repaired {
+    let (layout, fresh) = (reader.header.layout, reader.header.fresh);
+    let mut repair = Repair {
+        reader,
+        slots,
+        used_slots: vec![false; layout.slots],
+        used_entries: vec![false; reader.capacity()],
+        used_overflow: vec![false; layout.overflow],
+        seen_overflow: vec![false; layout.overflow],
+        len: 0,
+        changed: 0,
+    };
+    for number in 0..layout.buckets {
+        repair.chain(number);
+    }
+    repair.clear_unlinked();
+    let Repair { used_slots, used_entries, used_overflow, len, changed, .. } = repair;
+    let free = Free {
+        slots: Pool::attach("slot", &used_slots, fresh),
+        entries: Pool::attach("entry id", &used_entries, fresh),
+        overflow: Pool::attach("overflow bucket", &used_overflow, fresh),
+    };
+    Repaired { free, len, changed }
+}
+
+impl<K: Key, V: Value> Repair<'_, K, V> {
+    fn chain(&mut self, first: usize) {
+        let Some(mut last) = self.reader.buckets.get(first) else { return };
+        let mut keys = Vec::new();
+        self.places(first, first, &mut keys);
+        let mut links = 0;
+        loop {
+            let next = last.next();
+            let number = (next as usize).wrapping_sub(1);
+            let seen = self.seen_overflow.get(number).copied();
+            let bucket = self.reader.behind(next).filter(|_| seen == Some(false) && links < CHAIN);
+            let Some(bucket) = bucket else {
+                if next != 0 {
+                    last.set_next(0);
+                    self.changed += 1;
+                }
+                return;
+            };
+            self.seen_overflow[number] = true;
+            self.places(first, self.reader.header.layout.buckets + number, &mut keys);
+            if bucket.is_empty() {
+                last.set_next(bucket.next());
+                self.changed += 1;
+            } else {
+                self.used_overflow[number] = true;
+                last = bucket;
+                links += 1;
+            }
+        }
+    }
+
+    /// Looks at the places of a bucket of the chain that begins with `first`.
+    fn places(&mut self, first: usize, number: usize, keys: &mut Vec<u32>) {
+        let Some(bucket) = self.reader.buckets.get(number) else { return };
+        for way in 0..WAYS {
+            let place = bucket.place(way);
+            if place == 0 {
+                continue;
+            }
+            let Some((entry, tag)) = self.sound(first, place, keys) else {
+                bucket.set_place(way, 0);
+                self.changed += 1;
+                continue;
+            };
+            if bucket.tag(way) != tag {
+                bucket.set_tag(way, tag);
+                self.changed += 1;
+            }
+            self.used_slots[place as usize - 1] = true;
+            self.used_entries[entry] = true;
+            self.len += 1;
+            keys.push(place);
+        }
+    }
+
+    /// The entry and the tag of a place, if all is well with it.
+    fn sound(&self, first: usize, place: u32, keys: &[u32]) -> Option<(usize, u16)> {
+        let slot = self.slots.at(place).filter(|_| !self.used_slots[place as usize - 1])?;
+        let entry = slot.entry as usize;
+        let hash = self.reader.hash(&slot.to_key()?);
+        let here = hash & self.reader.mask == first as u64;
+        let known = |other: &u32| self.slots.at(*other).is_some_and(|other| other.key == slot.key);
+        let free = self.used_entries.get(entry).is_some_and(|used| !used);
+        (here && free && !keys.iter().any(known)).then_some((entry, key::tag(hash)))
+    }
+
+    /// Buckets that nothing links to hold nothing.
+    fn clear_unlinked(&self) {
+        let first = self.reader.header.layout.buckets;
+        let unlinked = self.used_overflow.iter().enumerate().filter(|(_, used)| !**used);
+        for (number, _) in unlinked {
+            let Some(bucket) = self.reader.buckets.get(first + number) else { continue };
+            for way in (0..WAYS).filter(|way| bucket.place(*way) != 0) {
+                bucket.set_place(way, 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Building a table anew with another capacity.
+
+use std::sync::Arc;
+
+use super::HashWriter;
+use crate::{Key, SharedMemory, Spec, TableError, Value};
+
+impl<K: Key, V: Value> HashWriter<K, V> {
+    /// Makes a table of another capacity with the same keys, values and entry ids, says in the old
+    /// one that it is superseded, and is the writer of the new one from then on. The new memory is
+    /// returned, for readers: they go on with the old one, which stays as it is, until they are
+    /// handed this.
+    ///
+    /// # Errors
+    /// When not all keys and entry ids fit, or the kernel refuses the memory; the writer and its
+    /// table are then as before.
+    pub fn resize(&mut self, capacity: usize) -> Result<Arc<SharedMemory>, TableError> {
+        let old = Arc::clone(&self.reader.header);
+        let beyond = self.iter().map(|(_, found)| found.entry.index()).max();
+        if beyond.is_some_and(|entry| entry >= capacity) {
+            let what = format!("entry ids go to {}", beyond.unwrap_or(0));
+            return Err(TableError::Full { table: old.name().to_owned(), what });
+        }
+        let memory = Spec { capacity, ..old.spec.clone() }.create()?;
+        let mut new = Self::attach(&memory, &self.readers)?;
+        for (key, found) in self.iter() {
+            new.insert_as(&key, found.value, found.entry)?;
+        }
+        new.take_over_entries();
+        let generation = old.generation() + 1;
+        new.reader.header.set_generation(generation);
+        new.states = std::mem::take(&mut self.states);
+        old.supersede(generation);
+        *self = new;
+        Ok(memory)
+    }
+}

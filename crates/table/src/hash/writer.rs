@@ -1,0 +1,283 @@
+//! The slow path's side.
+
+use std::sync::Arc;
+
+use super::reader::{Found, HashReader};
+use super::{Bucket, CHAIN, EntryId, bits, key, repair};
+use crate::header::Header;
+use crate::pool::Pool;
+use crate::slots::SlotWriter;
+use crate::{Guard, Key, Readers, Reset, SharedMemory, Spec, TableError, Value};
+
+/// Inserts, updates and removes. There is one writer of a table at a time: the session sees to it.
+pub struct HashWriter<K, V> {
+    pub(super) reader: HashReader<K, V>,
+    pub(super) slots: SlotWriter<K, V>,
+    pub(super) readers: Arc<Readers>,
+    pub(super) states: Vec<Box<dyn Reset + Send>>,
+    pub(super) free: Free,
+    len: usize,
+    repaired: usize,
+}
+
+/// What can be handed out.
+#[derive(Debug)]
+pub(super) struct Free {
+    pub(super) slots: Pool,
+    pub(super) entries: Pool,
+    pub(super) overflow: Pool,
+}
+
+/// Where a key is, or could be put.
+struct Search {
+    /// Bucket, way and place of the key.
+    found: Option<(u32, usize, u32)>,
+    /// The first empty place.
+    empty: Option<(u32, usize)>,
+    /// The end of the chain, and how many buckets it has.
+    last: (u32, usize),
+}
+
+impl<K: Key, V: Value> HashWriter<K, V> {
+    /// Becomes the writer of a table. What another writer left unfinished when it was killed is put
+    /// in order; memory that nothing refers to is used once `readers` have passed a turn.
+    ///
+    /// # Errors
+    /// When the memory holds no table of these types, or cannot be written.
+    pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
+        let expected = Spec::hash::<K, V>("", 1);
+        Self::new(Header::expect_writable(memory, 0, &expected)?, readers)
+    }
+
+    /// As [`attach`](Self::attach), of a table within another.
+    pub(crate) fn new(header: Header, readers: &Arc<Readers>) -> Result<Self, TableError> {
+        let reader = HashReader::new(header)?;
+        let slots = SlotWriter::new(reader.slots.clone());
+        let repair::Repaired { free, len, changed } = repair::repair(&reader, &slots);
+        let (readers, states) = (Arc::clone(readers), Vec::new());
+        Ok(Self { reader, slots, readers, states, free, len, repaired: changed })
+    }
+
+    /// Lane state that belongs to the entries: it is zeroed before an entry id is given out, when no
+    /// lane can write to it for the key that had the id before.
+    pub fn with_state(&mut self, state: impl Reset + Send + 'static) {
+        self.states.push(Box::new(state));
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.reader.header.name()
+    }
+
+    /// For reading other tables that only this writer's owner writes.
+    pub(crate) fn guard(&self) -> &Guard {
+        self.slots.guard()
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The most keys.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.reader.capacity()
+    }
+
+    /// How many words of the table made no sense when the writer attached and were put right. A
+    /// writer that is killed leaves at most an empty bucket to be unlinked.
+    #[must_use]
+    pub fn repaired(&self) -> usize {
+        self.repaired
+    }
+
+    /// The value of a key and its number.
+    #[must_use]
+    pub fn get(&self, key: &K) -> Option<Found<'_, V>> {
+        self.reader.get(self.slots.guard(), key)
+    }
+
+    /// As [`HashReader::get_many`].
+    pub fn get_many<'t>(&'t self, keys: &[K], found: &mut [Option<Found<'t, V>>]) -> usize {
+        self.reader.get_many(self.slots.guard(), keys, found)
+    }
+
+    /// All keys with their values, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (K, Found<'_, V>)> {
+        // Empty buckets that nothing links to have no places, those that do are all reached.
+        self.reader.buckets.iter().flat_map(move |bucket| {
+            (0..super::WAYS).filter_map(move |way| {
+                let slot = self.slots.at(bucket.place(way))?;
+                let found = Found { entry: EntryId(slot.entry), value: slot.value };
+                Some((slot.to_key()?, found))
+            })
+        })
+    }
+
+    /// Gives a key a value, a new one if it has one. Its number is the same until it is removed.
+    ///
+    /// # Errors
+    /// [`Full`](TableError::Full): nothing has changed. [`Stalled`](TableError::Stalled): a lane
+    /// holds back what was given up before; nothing has changed.
+    pub fn insert(&mut self, key: &K, value: &V) -> Result<EntryId, TableError> {
+        let hash = self.reader.hash(key);
+        let search = self.search(hash, key);
+        if let Some((bucket, way, place)) = search.found {
+            let entry = self.slots.at(place).map_or(0, |slot| slot.entry);
+            let slot = self.free.slots.take(&self.readers, self.reader.header.name())?;
+            self.slots.write(slot, entry, key.as_bytes(), value);
+            self.bucket(bucket).set_place(way, slot + 1);
+            self.free.slots.retire(place - 1);
+            return Ok(EntryId(entry));
+        }
+        self.add(hash, search, key, value, None)
+    }
+
+    /// Inserts a key that is not there with an entry id that is not used.
+    pub(super) fn insert_as(
+        &mut self,
+        key: &K,
+        value: &V,
+        entry: EntryId,
+    ) -> Result<EntryId, TableError> {
+        let hash = self.reader.hash(key);
+        self.add(hash, self.search(hash, key), key, value, Some(entry.0))
+    }
+
+    /// After [`insert_as`](Self::insert_as): the other entry ids may have been in use before.
+    pub(super) fn take_over_entries(&mut self) {
+        let mut used = vec![false; self.capacity()];
+        self.iter().for_each(|(_, found)| used[found.entry.index()] = true);
+        self.free.entries = Pool::attach("entry id", &used, false);
+    }
+
+    fn add(
+        &mut self,
+        hash: u64,
+        at: Search,
+        key: &K,
+        value: &V,
+        entry: Option<u32>,
+    ) -> Result<EntryId, TableError> {
+        let chained = at.last.1 > CHAIN && at.empty.is_none();
+        if self.len == self.capacity() || chained {
+            let what = format!("it holds {} of {}", self.len, self.capacity());
+            return Err(TableError::Full { table: self.name().to_owned(), what });
+        }
+        let bucket = match at.empty {
+            Some(_) => None,
+            None => Some(self.free.overflow.take(&self.readers, self.reader.header.name())?),
+        };
+        let (slot, entry) = self.take_slot_and_entry(entry).inspect_err(|_| {
+            if let Some(bucket) = bucket {
+                self.free.overflow.untake(bucket);
+            }
+        })?;
+        for state in &self.states {
+            state.reset(EntryId(entry));
+        }
+        self.slots.write(slot, entry, key.as_bytes(), value);
+        if let Some((bucket, way)) = at.empty {
+            let bucket = self.bucket(bucket);
+            bucket.set_tag(way, key::tag(hash));
+            bucket.set_place(way, slot + 1);
+        } else if let Some(new) = bucket {
+            let bucket = self.bucket(self.overflow(new));
+            (0..super::WAYS).for_each(|way| bucket.set_place(way, 0));
+            bucket.set_next(0);
+            bucket.set_tag(0, key::tag(hash));
+            bucket.set_place(0, slot + 1);
+            self.bucket(at.last.0).set_next(new + 1);
+        }
+        self.len += 1;
+        Ok(EntryId(entry))
+    }
+
+    fn take_slot_and_entry(&mut self, entry: Option<u32>) -> Result<(u32, u32), TableError> {
+        let name = self.reader.header.name();
+        let slot = self.free.slots.take(&self.readers, name)?;
+        match entry.map_or_else(|| self.free.entries.take(&self.readers, name), Ok) {
+            Ok(entry) => Ok((slot, entry)),
+            Err(error) => {
+                self.free.slots.untake(slot);
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes a key; false when there is none.
+    pub fn remove(&mut self, key: &K) -> bool {
+        let search = self.search(self.reader.hash(key), key);
+        let Some((bucket, way, place)) = search.found else { return false };
+        let entry = self.slots.at(place).map(|slot| slot.entry);
+        self.bucket(bucket).set_place(way, 0);
+        self.bucket(bucket).set_tag(way, 0);
+        self.free.slots.retire(place - 1);
+        if let Some(entry) = entry {
+            self.free.entries.retire(entry);
+        }
+        self.len -= 1;
+        if self.bucket(bucket).is_empty() {
+            self.unlink(self.reader.hash(key), bucket);
+        }
+        true
+    }
+
+    /// Takes an empty overflow bucket out of its chain. What it links to stays, for readers in it.
+    fn unlink(&mut self, hash: u64, empty: u32) {
+        let mut before = (hash & self.reader.mask) as u32;
+        while let Some(next) = self.next(before) {
+            if next == empty {
+                let after = self.bucket(empty).next();
+                self.bucket(before).set_next(after);
+                self.free.overflow.retire(empty - self.overflow(0));
+                return;
+            }
+            before = next;
+        }
+    }
+
+    fn search(&self, hash: u64, key: &K) -> Search {
+        let first = (hash & self.reader.mask) as u32;
+        let mut search = Search { found: None, empty: None, last: (first, 1) };
+        loop {
+            let (number, count) = search.last;
+            let bucket = self.bucket(number);
+            for way in bits(bucket.matching(key::tag(hash))) {
+                let place = bucket.place(way);
+                if self.slots.at(place).is_some_and(|slot| slot.key == key.as_bytes()) {
+                    search.found = Some((number, way, place));
+                    return search;
+                }
+            }
+            if search.empty.is_none() {
+                search.empty = bucket.empty_way().map(|way| (number, way));
+            }
+            let Some(next) = self.next(number).filter(|_| count <= CHAIN) else { return search };
+            search.last = (next, count + 1);
+        }
+    }
+
+    pub(super) fn bucket(&self, number: u32) -> &Bucket {
+        &self.reader.buckets[number as usize]
+    }
+
+    /// The number of an overflow bucket among all.
+    fn overflow(&self, number: u32) -> u32 {
+        self.reader.mask as u32 + 1 + number
+    }
+
+    fn next(&self, bucket: u32) -> Option<u32> {
+        let next = self.bucket(bucket).next();
+        (next != 0).then(|| self.overflow(next - 1))
+    }
+}

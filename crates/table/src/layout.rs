@@ -1,0 +1,149 @@
+//! Where the parts of a table are, computed from what it is made of.
+
+use crate::header::PAGE;
+use crate::{Kind, Spec, TableError};
+
+/// Words of a group of a prefix table.
+pub(crate) const GROUP: usize = 256;
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
+/// The most entries, groups or slots of anything: they are numbered by 32-bit words.
+const MOST: usize = 1 << 30;
+
+/// Sizes in bytes, places as offsets from the table's first byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Number of slots.
+    pub(crate) slots: usize,
+    /// Bytes from slot to slot.
+    pub(crate) stride: usize,
+    /// Buckets that keys hash to, a power of two.
+    pub(crate) buckets: usize,
+    /// Buckets to be linked to those.
+    pub(crate) overflow: usize,
+    /// Where the buckets, the words of an array, the root of a trie, or the lanes' words begin.
+    pub(crate) index: usize,
+    /// Where the slots or groups begin; of pending events the words of the slow path.
+    pub(crate) data: usize,
+    /// Where the table of the routes begins, within a prefix table.
+    pub(crate) rib: usize,
+    /// All.
+    pub(crate) length: usize,
+}
+
+/// Bytes from slot to slot. Usable as a constant of the types.
+pub(crate) const fn stride(key: usize, value: usize, align: usize) -> usize {
+    let end = value_offset(key, align) + value;
+    let unit = if end >= LINE || align > LINE / 2 {
+        LINE
+    } else if align > 8 {
+        align
+    } else {
+        8
+    };
+    end.next_multiple_of(unit)
+}
+
+/// Where the value is in a slot.
+pub(crate) const fn value_offset(key: usize, align: usize) -> usize {
+    (8 + key).next_multiple_of(if align > 8 { align } else { 8 })
+}
+
+/// Bits of an address that the root of a trie decides.
+pub(crate) const fn root_bits(kind: Kind) -> u32 {
+    if matches!(kind, Kind::Lpm4) { 24 } else { 16 }
+}
+
+impl Layout {
+    pub(crate) fn of(spec: &Spec) -> Result<Self, TableError> {
+        let fail = |reason: &str| {
+            Err(TableError::Spec { table: spec.name.clone(), reason: reason.to_owned() })
+        };
+        if !(1..=MOST).contains(&spec.capacity) || spec.groups > 1 << 22 || spec.lanes > 4096 {
+            return fail("capacities go from 1 to 2^30, groups to 2^22, lanes to 4096");
+        }
+        if spec.value > 1 << 20 || spec.align > LINE || !spec.align.is_power_of_two() {
+            return fail("values take at most 1 MiB and are aligned to 64 or less");
+        }
+        let layout = match spec.kind {
+            Kind::Hash if !(1..=64).contains(&spec.key) => {
+                return fail("keys have 1 to 64 bytes");
+            }
+            Kind::Hash => Self::hash(spec),
+            Kind::Array => Self::array(spec),
+            Kind::Lpm4 | Kind::Lpm6 => Self::lpm(spec)?,
+            Kind::State => Self::state(spec),
+            Kind::Pending => Self::pending(spec),
+        };
+        Ok(layout)
+    }
+
+    fn with_slots(self, spec: &Spec) -> Self {
+        let slots = spec.capacity + spec.capacity / 8 + 64;
+        let stride = stride(spec.key, spec.value, spec.align);
+        Self { slots, stride, length: self.data + slots * stride, ..self }
+    }
+
+    fn hash(spec: &Spec) -> Self {
+        let buckets = (spec.capacity / 4).next_power_of_two();
+        let overflow = spec.capacity / 8 + 1;
+        let data = PAGE + (buckets + overflow) * LINE;
+        Self { buckets, overflow, index: PAGE, data, ..Self::default() }.with_slots(spec)
+    }
+
+    fn array(spec: &Spec) -> Self {
+        let data = PAGE + (spec.capacity * 4).next_multiple_of(LINE);
+        Self { index: PAGE, data, ..Self::default() }.with_slots(spec)
+    }
+
+    fn lpm(spec: &Spec) -> Result<Self, TableError> {
+        // The root is where huge pages begin, when there are any.
+        let index = if spec.kind == Kind::Lpm4 { 2 << 20 } else { PAGE };
+        let data = index + (4 << root_bits(spec.kind));
+        let rib = data + spec.groups * GROUP * 4;
+        let length = rib + Self::of(&spec.rib())?.length;
+        Ok(Self { index, data, rib, length, ..Self::default() })
+    }
+
+    fn state(spec: &Spec) -> Self {
+        let words = spec.value / 8;
+        let stride = 8 * if spec.lanes == 0 { words.next_multiple_of(8) } else { words };
+        let copy = (spec.capacity * stride).next_multiple_of(LINE);
+        let length = PAGE + copy * spec.lanes.max(1);
+        Self { stride, index: PAGE, data: copy, length, ..Self::default() }
+    }
+
+    fn pending(spec: &Spec) -> Self {
+        let copy = (spec.capacity * 8).next_multiple_of(LINE);
+        let data = PAGE + copy * spec.lanes.max(1);
+        Self { stride: copy, index: PAGE, data, length: data + copy, ..Self::default() }
+    }
+
+    /// The table of the routes within a prefix table, and where it is.
+    pub(crate) fn nested(&self, spec: &Spec) -> Option<(Spec, usize)> {
+        matches!(spec.kind, Kind::Lpm4 | Kind::Lpm6).then(|| (spec.rib(), self.rib))
+    }
+
+    /// As they are in the header.
+    pub(crate) fn words(&self) -> [(&'static str, u64); 8] {
+        [
+            ("number of slots", self.slots as u64),
+            ("size of a slot", self.stride as u64),
+            ("number of buckets", self.buckets as u64),
+            ("number of overflow buckets", self.overflow as u64),
+            ("place of the index", self.index as u64),
+            ("place of the data", self.data as u64),
+            ("place of the routes", self.rib as u64),
+            ("length", self.length as u64),
+        ]
+    }
+}
+
+impl Spec {
+    /// The table of the routes of a prefix table: prefix to value.
+    pub(crate) fn rib(&self) -> Self {
+        let key = if self.kind == Kind::Lpm4 { 8 } else { 24 };
+        let (value, align, groups) = (4, 4, 0);
+        Self { kind: Kind::Hash, key, value, align, groups, ..self.clone() }
+    }
+}

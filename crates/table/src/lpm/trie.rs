@@ -1,0 +1,174 @@
+//! The words, as the writer changes them.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::reader::LpmReader;
+use super::word::Word;
+use super::{Address, Prefix};
+use crate::layout::GROUP;
+use crate::pool::Pool;
+use crate::{Readers, TableError};
+
+/// The root or a group, and which bits of an address it decides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Node {
+    /// `None`: the root.
+    pub(super) group: Option<u32>,
+    pub(super) from: u8,
+    pub(super) to: u8,
+}
+
+impl Node {
+    pub(super) fn root<A: Address>() -> Self {
+        Self { group: None, from: 0, to: A::ROOT }
+    }
+
+    pub(super) fn below(self, group: u32) -> Self {
+        Self { group: Some(group), from: self.to, to: self.to + 8 }
+    }
+
+    pub(super) fn len(self) -> usize {
+        1 << (self.to - self.from)
+    }
+
+    /// Which of its words an address with these bits has.
+    fn index(self, bits: u128) -> usize {
+        let width = u32::from(self.to - self.from);
+        let shifted = bits << self.from >> (128 - width);
+        shifted as usize
+    }
+
+    /// Which of its words a prefix covers that is no longer than what the node decides.
+    fn covered(self, bits: u128, length: u8) -> Range<usize> {
+        if length <= self.from {
+            return 0..self.len();
+        }
+        let first = self.index(bits);
+        first..first + (1 << (self.to - length))
+    }
+}
+
+/// The words and the free groups.
+#[derive(Debug)]
+pub(super) struct Trie<A> {
+    pub(super) reader: LpmReader<A>,
+    pub(super) free: Pool,
+    pub(super) readers: Arc<Readers>,
+}
+
+/// Which words a change is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change {
+    /// Words that have no route, or one with a prefix that is not longer.
+    Insert,
+    /// Words that have the route with this prefix.
+    Remove,
+}
+
+impl Change {
+    fn is_for(self, word: Word, length: u8) -> bool {
+        match self {
+            Self::Insert => word.length().is_none_or(|other| other <= length),
+            Self::Remove => word.length() == Some(length),
+        }
+    }
+}
+
+impl<A: Address> Trie<A> {
+    pub(super) fn word(&self, node: Node, index: usize) -> &AtomicU32 {
+        match node.group {
+            None => &self.reader.root[index],
+            Some(group) => &self.reader.groups[group as usize * GROUP + index],
+        }
+    }
+
+    pub(super) fn load(&self, node: Node, index: usize) -> Word {
+        Word(self.word(node, index).load(Ordering::Relaxed))
+    }
+
+    pub(super) fn store(&self, node: Node, index: usize, word: Word) {
+        self.word(node, index).store(word.0, Ordering::Release);
+    }
+
+    /// How many groups must be made for a prefix.
+    pub(super) fn missing(&self, prefix: Prefix<A>) -> usize {
+        let mut node = Node::root::<A>();
+        while prefix.length > node.to {
+            match self.load(node, node.index(prefix.address.to_bits())).group() {
+                Some(group) => node = node.below(group),
+                None => return usize::from(prefix.length - node.to).div_ceil(8),
+            }
+        }
+        0
+    }
+
+    /// Gives the words that a prefix covers a new content. When a group is to be made and cannot,
+    /// nothing has changed.
+    pub(super) fn paint(
+        &mut self,
+        node: Node,
+        prefix: Prefix<A>,
+        new: Word,
+        change: Change,
+    ) -> Result<(), TableError> {
+        let bits = prefix.address.to_bits();
+        if prefix.length <= node.to {
+            self.fill(node, node.covered(bits, prefix.length), prefix.length, new, change);
+            return Ok(());
+        }
+        let index = node.index(bits);
+        let word = self.load(node, index);
+        if let Some(group) = word.group() {
+            return self.paint(node.below(group), prefix, new, change);
+        }
+        if matches!(change, Change::Remove) {
+            return Ok(()); // no longer prefix was here
+        }
+        let group = self.free.take(&self.readers, self.reader.header.name())?;
+        let below = node.below(group);
+        (0..GROUP).for_each(|index| self.store(below, index, word));
+        let painted = self.paint(below, prefix, new, change);
+        match &painted {
+            Ok(()) => self.store(node, index, Word::link(group)),
+            Err(_) => self.free.untake(group),
+        }
+        painted
+    }
+
+    fn fill(&self, node: Node, range: Range<usize>, length: u8, new: Word, change: Change) {
+        for index in range {
+            let word = self.load(node, index);
+            if let Some(group) = word.group() {
+                let below = node.below(group);
+                self.fill(below, 0..below.len(), length, new, change);
+            } else if word != new && change.is_for(word, length) {
+                self.store(node, index, new);
+            }
+        }
+    }
+
+    /// Unlinks the groups on the way to a prefix that are no longer needed.
+    pub(super) fn merge(&mut self, node: Node, prefix: Prefix<A>) {
+        if prefix.length <= node.to {
+            return;
+        }
+        let index = node.index(prefix.address.to_bits());
+        if let Some(group) = self.load(node, index).group() {
+            self.merge(node.below(group), prefix);
+            self.unlink(node, index, group);
+        }
+    }
+
+    /// Unlinks a group all of whose words are alike and fit the word that links to it.
+    pub(super) fn unlink(&mut self, node: Node, index: usize, group: u32) {
+        let below = node.below(group);
+        let word = self.load(below, 0);
+        let fits = word.group().is_none() && word.length().is_none_or(|length| length <= node.to);
+        if fits && (1..below.len()).all(|index| self.load(below, index) == word) {
+            self.store(node, index, word);
+            self.free.retire(group);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The slow path's side.
+
+use std::sync::Arc;
+
+use super::reader::{LpmReader, expected};
+use super::trie::{Change, Node, Trie};
+use super::word::{VALUES, Word};
+use super::{Address, Prefix, repair};
+use crate::hash::HashWriter;
+use crate::header::Header;
+use crate::pool::Pool;
+use crate::{Readers, SharedMemory, TableError};
+
+/// Inserts and removes prefixes. There is one writer of a table at a time: the session sees to it.
+pub struct LpmWriter<A: Address> {
+    pub(super) trie: Trie<A>,
+    pub(super) routes: Routes<A>,
+    repaired: usize,
+}
+
+/// What the table holds.
+pub(super) struct Routes<A: Address> {
+    pub(super) hash: HashWriter<A::Route, u32>,
+    /// How many there are of each length.
+    lengths: [u32; 129],
+}
+
+impl<A: Address> Routes<A> {
+    pub(super) fn get(&self, prefix: Prefix<A>) -> Option<u32> {
+        if self.lengths[usize::from(prefix.length())] == 0 {
+            return None;
+        }
+        Some(*self.hash.get(&A::route(prefix))?.value)
+    }
+
+    /// The word of the longest prefix of an address that has at most `longest` bits.
+    pub(super) fn best(&self, address: A, longest: u8) -> Word {
+        let prefixes = (0..=longest).rev().filter_map(|length| Prefix::new(address, length));
+        let mut words =
+            prefixes.filter_map(|prefix| Some(Word::route(prefix.length(), self.get(prefix)?)));
+        words.next().unwrap_or(Word::NONE)
+    }
+
+    pub(super) fn count(&mut self) {
+        self.lengths = [0; 129];
+        for (route, _) in self.hash.iter() {
+            if let Some(prefix) = A::prefix(route) {
+                self.lengths[usize::from(prefix.length())] += 1;
+            }
+        }
+    }
+}
+
+impl<A: Address> LpmWriter<A> {
+    /// Becomes the writer of a prefix table. Words that do not follow from the routes, because
+    /// another writer was killed, are put right; no lookup fails meanwhile that did not before.
+    ///
+    /// # Errors
+    /// When the memory holds no such table, or cannot be written.
+    pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
+        let header = Header::expect_writable(memory, 0, &expected::<A>())?;
+        let (fresh, base, groups) = (header.fresh, header.layout.rib, header.spec.groups);
+        let rib = Header::expect_writable(memory, base, &header.spec.rib())?;
+        // No lane reads the routes.
+        let hash = HashWriter::new(rib, &Arc::new(Readers::none()))?;
+        let mut routes = Routes { hash, lengths: [0; 129] };
+        routes.count();
+        let free = Pool::attach("group", &vec![false; groups], fresh);
+        let trie = Trie { reader: LpmReader::new(header)?, free, readers: Arc::clone(readers) };
+        let mut writer = Self { trie, routes, repaired: 0 };
+        if !fresh {
+            writer.repaired = repair::repair(&mut writer)?;
+        }
+        Ok(writer)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.trie.reader.header.name()
+    }
+
+    /// How many prefixes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.routes.hash.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most prefixes.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.routes.hash.capacity()
+    }
+
+    /// How many words and routes were put right when the writer attached.
+    #[must_use]
+    pub fn repaired(&self) -> usize {
+        self.repaired
+    }
+
+    /// The value of exactly this prefix.
+    #[must_use]
+    pub fn get(&self, prefix: Prefix<A>) -> Option<u32> {
+        self.routes.get(prefix)
+    }
+
+    /// The value of the longest prefix of an address, as lanes find it.
+    #[must_use]
+    pub fn lookup(&self, address: A) -> Option<u32> {
+        self.trie.reader.lookup(self.routes.hash.guard(), address)
+    }
+
+    /// All prefixes with their values, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, u32)> {
+        let all = self.routes.hash.iter();
+        all.filter_map(|(route, found)| Some((A::prefix(route)?, *found.value)))
+    }
+
+    /// Gives a prefix a value less than 2^22, a new one if it has one.
+    ///
+    /// # Errors
+    /// When the value is too great, the table or its groups are full, or a lane holds back what was
+    /// given up before; nothing has changed then.
+    pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Result<(), TableError> {
+        if value >= VALUES {
+            let (table, index) = (self.name().to_owned(), value as usize);
+            return Err(TableError::OutOfRange { table, index, capacity: VALUES as usize });
+        }
+        self.has_groups(prefix)?;
+        let route = A::route(prefix);
+        let before = self.routes.hash.get(&route).map(|found| *found.value);
+        self.routes.hash.insert(&route, &value)?;
+        let word = Word::route(prefix.length(), value);
+        let painted = self.trie.paint(Node::root::<A>(), prefix, word, Change::Insert);
+        match (&painted, before) {
+            (Ok(()), None) => self.routes.lengths[usize::from(prefix.length())] += 1,
+            (Err(_), None) => {
+                self.routes.hash.remove(&route);
+            }
+            // A prefix that was there has its groups: this cannot fail.
+            _ => {}
+        }
+        painted
+    }
+
+    fn has_groups(&mut self, prefix: Prefix<A>) -> Result<(), TableError> {
+        let missing = self.trie.missing(prefix);
+        if missing > self.trie.free.len() {
+            let what = format!("{prefix} needs {missing} groups of 256 words more");
+            return Err(TableError::Full { table: self.name().to_owned(), what });
+        }
+        Ok(())
+    }
+
+    /// Removes a prefix; false when it is not there.
+    pub fn remove(&mut self, prefix: Prefix<A>) -> bool {
+        if !self.routes.hash.remove(&A::route(prefix)) {
+            return false;
+        }
+        self.routes.lengths[usize::from(prefix.length())] -= 1;
+        let longest = prefix.length().checked_sub(1);
+        let covering =
+            longest.map_or(Word::NONE, |length| self.routes.best(prefix.address(), length));
+        // Removing needs no group, so it cannot fail.
+        let _ = self.trie.paint(Node::root::<A>(), prefix, covering, Change::Remove);
+        self.trie.merge(Node::root::<A>(), prefix);
+        true
+    }
+}

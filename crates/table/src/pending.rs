@@ -1,0 +1,144 @@
+//! Events that must not be lost: messages are hints, these are not.
+//!
+//! ```text
+//! page 0   header
+//! index    for each lane (one copy, if lanes is 0) a word u64 for each entry: how many of its events
+//!          the lane has raised; each copy on cache lines of its own
+//! data     a word u64 for each entry, written by the slow path: how many of its events are done
+//! ```
+//! An entry is pending while the lanes' words do not add up to the slow path's. Each word has one
+//! writer, and all of it survives both.
+
+use std::sync::Arc;
+
+use crate::header::{Header, PAGE};
+use crate::{EntryId, Reset, SharedMemory, Spec, TableError, Words};
+
+/// The slow path's side.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    words: Words,
+    capacity: usize,
+    /// Words from copy to copy; the last one is the slow path's.
+    copy: usize,
+    lanes: usize,
+}
+
+impl Pending {
+    /// Attaches to pending events.
+    ///
+    /// # Errors
+    /// When the memory holds none.
+    pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
+        let header = Header::expect(memory, 0, &Spec::pending("", 1, 0))?;
+        let words = Words::new(memory, PAGE / 8, (header.layout.length - PAGE) / 8);
+        let (copy, capacity) = (header.layout.stride / 8, header.spec.capacity);
+        let lanes = header.spec.lanes.max(1);
+        Ok(Self { words: header.part(words)?, capacity, copy, lanes })
+    }
+
+    /// How many entries there is room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// What a lane raises events with. If the table has one copy, each entry's events are raised by
+    /// the lane that owns its key.
+    ///
+    /// # Panics
+    /// When there is no such lane.
+    #[must_use]
+    pub fn lane(&self, lane: usize) -> LanePending {
+        assert!(lane < self.lanes || self.lanes == 1, "lane {lane} of {}", self.lanes);
+        let copy = if self.lanes == 1 { 0 } else { lane };
+        LanePending { words: self.words.clone(), capacity: self.capacity, first: copy * self.copy }
+    }
+
+    fn done_word(&self, entry: usize) -> usize {
+        self.lanes * self.copy + entry
+    }
+
+    fn raised(&self, entry: usize) -> u64 {
+        let copies = (0..self.lanes).map(|lane| lane * self.copy + entry);
+        copies.fold(0, |sum, word| sum.wrapping_add(self.words.load_acquire(word)))
+    }
+
+    /// Calls `visit` for each entry that is pending, with what to give to [`done`](Self::done) once
+    /// its events have been dealt with.
+    pub fn scan(&self, mut visit: impl FnMut(EntryId, u64)) {
+        for entry in 0..self.capacity {
+            let seen = self.raised(entry);
+            if seen != self.words.load(self.done_word(entry)) {
+                visit(EntryId(entry as u32), seen);
+            }
+        }
+    }
+
+    /// Says that all events of an entry up to `seen` have been dealt with. One that was raised since
+    /// keeps it pending.
+    pub fn done(&self, entry: EntryId, seen: u64) {
+        if entry.index() < self.capacity {
+            self.words.store_release(self.done_word(entry.index()), seen);
+        }
+    }
+}
+
+impl Reset for Pending {
+    fn reset(&self, entry: EntryId) {
+        if entry.index() < self.capacity {
+            self.done(entry, self.raised(entry.index()));
+        }
+    }
+}
+
+/// A lane's side.
+#[derive(Clone, Debug)]
+pub struct LanePending {
+    words: Words,
+    capacity: usize,
+    first: usize,
+}
+
+impl LanePending {
+    /// Raises an event of an entry that was found in this turn. What the lane wrote to lane state
+    /// before is seen by whoever sees the event.
+    #[inline]
+    pub fn raise(&self, entry: EntryId) {
+        if entry.index() < self.capacity {
+            let word = self.first + entry.index();
+            self.words.store_release(word, self.words.load(word).wrapping_add(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan(pending: &Pending) -> Vec<(EntryId, u64)> {
+        let mut all = Vec::new();
+        pending.scan(|entry, seen| all.push((entry, seen)));
+        all
+    }
+
+    #[test]
+    fn what_was_raised_is_pending_until_it_is_done() {
+        let memory = Spec::pending("events", 10, 2).create().unwrap();
+        let pending = Pending::attach(&memory).unwrap();
+        let lanes = [pending.lane(0), pending.lane(1)];
+        assert_eq!(scan(&pending), []);
+        lanes[0].raise(EntryId(3));
+        lanes[1].raise(EntryId(3));
+        lanes[1].raise(EntryId(9));
+        lanes[1].raise(EntryId(10)); // no such entry
+        assert_eq!(scan(&pending), [(EntryId(3), 2), (EntryId(9), 1)]);
+        lanes[0].raise(EntryId(3)); // between scan and done
+        pending.done(EntryId(3), 2);
+        pending.done(EntryId(9), 1);
+        let again = Pending::attach(&memory).unwrap(); // the slow path was restarted
+        assert_eq!(scan(&again), [(EntryId(3), 3)]);
+        again.reset(EntryId(3));
+        assert_eq!(scan(&again), []);
+    }
+}

@@ -1,0 +1,95 @@
+//! Numbers that are used again after a grace period: of slots, entries, buckets, groups.
+
+use std::time::{Duration, Instant};
+
+use crate::{Readers, Snapshot, TableError};
+
+/// How long a writer waits for a lane.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How long it sleeps between two looks.
+const PAUSE: Duration = Duration::from_micros(20);
+
+/// Numbers that are free, and numbers that lanes may still use. It lives in the writer's heap and
+/// is made anew when a writer attaches.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    what: &'static str,
+    free: Vec<u32>,
+    /// Given up since the last snapshot.
+    retired: Vec<u32>,
+    /// Given up before that snapshot.
+    waiting: Vec<u32>,
+    since: Option<Snapshot>,
+}
+
+impl Pool {
+    /// Numbers of `what`; those that are not in use may still be, by lanes, unless the table is
+    /// `fresh`.
+    pub(crate) fn attach(what: &'static str, used: &[bool], fresh: bool) -> Self {
+        let unused = (0..used.len()).rev().filter(|number| !used[*number]);
+        let unused = unused.map(|number| number as u32).collect();
+        let pool = Self { what, ..Self::default() };
+        if fresh { Self { free: unused, ..pool } } else { Self { retired: unused, ..pool } }
+    }
+
+    /// Gives a number up: nothing refers to it any more.
+    pub(crate) fn retire(&mut self, number: u32) {
+        self.retired.push(number);
+    }
+
+    /// Gives back a number that was taken and never published.
+    pub(crate) fn untake(&mut self, number: u32) {
+        self.free.push(number);
+    }
+
+    /// How many can be had, those included that lanes may still use.
+    pub(crate) fn len(&self) -> usize {
+        self.free.len() + self.retired.len() + self.waiting.len()
+    }
+
+    /// Takes a number that no lane uses, if there is one now.
+    fn try_take(&mut self, readers: &Readers) -> Option<u32> {
+        if self.free.is_empty() {
+            self.reclaim(readers);
+        }
+        self.free.pop()
+    }
+
+    fn reclaim(&mut self, readers: &Readers) {
+        loop {
+            if let Some(since) = &mut self.since {
+                if !readers.passed(since) {
+                    return;
+                }
+                self.free.append(&mut self.waiting);
+                self.since = None;
+            }
+            if self.retired.is_empty() {
+                return;
+            }
+            std::mem::swap(&mut self.retired, &mut self.waiting);
+            self.since = Some(readers.snapshot());
+        }
+    }
+
+    /// Takes a number that no lane uses; waits for the lanes, but not for long.
+    pub(crate) fn take(&mut self, readers: &Readers, table: &str) -> Result<u32, TableError> {
+        let begun = Instant::now();
+        loop {
+            if let Some(number) = self.try_take(readers) {
+                return Ok(number);
+            }
+            let table = || table.to_owned();
+            let Some(since) = &mut self.since else {
+                let what = format!("no {} is left", self.what);
+                return Err(TableError::Full { table: table(), what });
+            };
+            if begun.elapsed() > PATIENCE {
+                let lane = readers.laggard(since).map_or("a lane".into(), |n| format!("lane {n}"));
+                let (what, seconds) = (self.what, PATIENCE.as_secs());
+                return Err(TableError::Stalled { table: table(), what, lane, seconds });
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Who must pass a turn before memory is used again.
+//!
+//! A lane publishes the number of each turn that it has finished, and after every
+//! [`FENCE_TURNS`]th a full fence follows ([`LaneCounters::publish`]). A writer unpublishes a slot,
+//! fences, and reads the numbers: that is a [`Snapshot`]. A lane has passed it when it has published
+//! the next multiple of `FENCE_TURNS`: either the lane's fence came first, and then the writer saw
+//! that number; or the writer's came first, and then the lane no longer finds the slot in any turn
+//! after that number. (Without the lane's fence a turn may read tables while the number of the turn
+//! before is still on its way to memory, and the writer would reuse a slot under it.)
+//!
+//! A lane that sleeps says so and fences when it wakes, so it has passed, too; so has one that ended.
+
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::counters::{Counters, FENCE_TURNS, LaneCounter, LaneCounters};
+
+/// The lanes that read a writer's tables. One is shared by all writers of a process.
+#[derive(Debug)]
+pub struct Readers {
+    lanes: Mutex<Lanes>,
+}
+
+#[derive(Debug, Default)]
+struct Lanes {
+    /// Grows when the lanes are others.
+    epoch: u64,
+    lanes: Vec<LaneCounters>,
+}
+
+/// How far each lane was at a time.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    epoch: u64,
+    turns: Vec<u64>,
+}
+
+impl Readers {
+    /// Nobody reads while the writer writes.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { lanes: Mutex::default() }
+    }
+
+    /// All lanes of an application.
+    #[must_use]
+    pub fn lanes(counters: &Counters) -> Self {
+        let readers = Self::none();
+        readers.replace(counters);
+        readers
+    }
+
+    /// The application was replaced by another, or there is one now. To be called before the new
+    /// one is handed the tables.
+    pub fn replace(&self, counters: &Counters) {
+        let mut lanes = self.lock();
+        lanes.epoch += 1;
+        lanes.lanes = (0..counters.lanes()).map(|lane| counters.lane(lane)).collect();
+    }
+
+    /// The application is dead: its lanes read nothing any more.
+    pub fn gone(&self) {
+        let mut lanes = self.lock();
+        lanes.epoch += 1;
+        lanes.lanes.clear();
+    }
+
+    /// How far each lane is, after everything that the caller wrote before.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.lock().snapshot()
+    }
+
+    /// Whether every lane has passed a turn since. A snapshot of lanes that were replaced is taken
+    /// anew, of those that are there now.
+    pub fn passed(&self, since: &mut Snapshot) -> bool {
+        self.laggard(since).is_none()
+    }
+
+    /// The first lane that has not passed a turn since.
+    pub fn laggard(&self, since: &mut Snapshot) -> Option<usize> {
+        let lanes = self.lock();
+        if since.epoch != lanes.epoch {
+            *since = lanes.snapshot();
+        }
+        // What the lane says from here on, it says after what the writer wrote.
+        fence(Ordering::SeqCst);
+        lanes.lanes.iter().zip(&since.turns).position(|(lane, then)| {
+            lane.load(LaneCounter::Turn) / FENCE_TURNS <= then / FENCE_TURNS
+                && lane.load(LaneCounter::Asleep) != 1
+                && lane.load(LaneCounter::Ended) != 1
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lanes {
+    fn snapshot(&self) -> Snapshot {
+        fence(Ordering::SeqCst);
+        let turns = self.lanes.iter().map(|lane| lane.load(LaneCounter::Turn)).collect();
+        Snapshot { epoch: self.epoch, turns }
+    }
+}

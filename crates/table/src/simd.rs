@@ -1,0 +1,72 @@
+//! What the processor has instructions for: prefetching, and comparing eight tags at once.
+#![allow(unsafe_code, reason = "intrinsics")]
+
+/// Asks for the cache line of `address`, which need not be valid.
+#[inline(always)]
+pub(crate) fn prefetch<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint that faults on no address; SSE is part of x86_64.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a hint that faults on no address, changes no memory and no flags.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address,
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}
+
+/// Which of eight tags (four in each word, the first in the lowest bits) are `tag`: bit i for tag i.
+#[inline(always)]
+pub(crate) fn matching(tags: [u64; 2], tag: u16) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE2 is part of x86_64.
+    unsafe {
+        use std::arch::x86_64::*;
+        let tags = _mm_set_epi64x(tags[1].cast_signed(), tags[0].cast_signed());
+        let equal = _mm_cmpeq_epi16(tags, _mm_set1_epi16(tag.cast_signed()));
+        _mm_movemask_epi8(_mm_packs_epi16(equal, _mm_setzero_si128())).cast_unsigned()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    portable(tags, tag)
+}
+
+/// The same in words.
+#[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "the reference in the test"))]
+fn portable(tags: [u64; 2], tag: u16) -> u32 {
+    const ONES: u64 = 0x0001_0001_0001_0001;
+    const LOW: u64 = 0x7FFF * ONES;
+    let half = |word: u64| {
+        let differ = word ^ u64::from(tag) * ONES;
+        // The upper bit of each 16 that are zero, exactly: no carry leaves a lane.
+        let zero = !(((differ & LOW) + LOW) | differ | LOW);
+        // Gathers bits 15, 31, 47 and 63 in the four lowest.
+        ((zero >> 15).wrapping_mul(0x1000_2000_4000_8000) >> 60) as u32
+    };
+    half(tags[0]) | half(tags[1]) << 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_found_where_they_are() {
+        let mut tags = [1_u16, 0x8000, 1, 0, 0xFFFF, 0x7FFF, 1, 2];
+        for turn in 0..8 {
+            tags.rotate_left(turn);
+            let word =
+                |half: &[u16]| half.iter().rev().fold(0, |word, tag| word << 16 | *tag as u64);
+            let words = [word(&tags[..4]), word(&tags[4..])];
+            for tag in [0, 1, 2, 3, 0x7FFF, 0x8000, 0x8001, 0xFFFF] {
+                let expected = (0..8).filter(|i| tags[*i] == tag).fold(0, |bits, i| bits | 1 << i);
+                assert_eq!(matching(words, tag), expected, "{tag} in {tags:?}");
+                assert_eq!(portable(words, tag), expected, "{tag} in {tags:?}");
+            }
+        }
+    }
+}

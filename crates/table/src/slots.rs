@@ -1,0 +1,160 @@
+//! Slots: where keys and values lie.
+//!
+//! ```text
+//! byte 0  entry id u32     8  key, zero padded to a multiple of 8 (of the value's alignment if more)
+//!      4  version u32      .. value, zero padded
+//! ```
+//! A slot that a word of the index refers to does not change. The version grows whenever the slot
+//! is written anew.
+#![allow(unsafe_code, reason = "values in the mapping")]
+
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::layout::{stride, value_offset};
+use crate::{Guard, Key, SharedMemory, Value, simd};
+
+/// The slots of a table, for reading.
+#[derive(Debug)]
+pub(crate) struct Slots<K, V> {
+    start: NonNull<u8>,
+    count: u32,
+    memory: Arc<SharedMemory>,
+    types: PhantomData<fn() -> (K, V)>,
+}
+
+// SAFETY: the pointer is into the mapping, which any thread may use and `memory` keeps; slots are
+// shared as references to plain data only while nobody writes them (`Guard`).
+unsafe impl<K: Key, V: Value> Send for Slots<K, V> {}
+// SAFETY: as above.
+unsafe impl<K: Key, V: Value> Sync for Slots<K, V> {}
+
+/// What is in a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot<'t, K, V> {
+    pub(crate) entry: u32,
+    pub(crate) key: &'t [u8],
+    pub(crate) value: &'t V,
+    types: PhantomData<K>,
+}
+
+impl<K: Key, V: Value> Slot<'_, K, V> {
+    /// The key itself.
+    pub(crate) fn to_key(self) -> Option<K> {
+        K::read_from_bytes(self.key).ok()
+    }
+}
+
+impl<K: Key, V: Value> Slots<K, V> {
+    pub(crate) const STRIDE: usize = stride(size_of::<K>(), size_of::<V>(), align_of::<V>());
+    const VALUE: usize = value_offset(size_of::<K>(), align_of::<V>());
+
+    /// The `count` slots from byte `offset` on; `None` when they are not all inside.
+    pub(crate) fn new(memory: &Arc<SharedMemory>, offset: usize, count: usize) -> Option<Self> {
+        let end = count.checked_mul(Self::STRIDE)?.checked_add(offset)?;
+        if end > memory.len() || !offset.is_multiple_of(64) {
+            return None;
+        }
+        // SAFETY: inside the mapping, as was just found.
+        let start = unsafe { memory.start().add(offset) };
+        let count = u32::try_from(count).ok()?;
+        Some(Self { start, count, memory: Arc::clone(memory), types: PhantomData })
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Asks for the first line of a slot; any number may be given.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, slot: u32) {
+        simd::prefetch(self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE));
+    }
+
+    /// What is in slot `place - 1`, where `place` was read from the index during the guard's turn.
+    /// `None` when there is no such slot.
+    #[inline(always)]
+    pub(crate) fn at<'t>(&'t self, _guard: &'t Guard, place: u32) -> Option<Slot<'t, K, V>> {
+        let slot = place.wrapping_sub(1);
+        if slot >= self.count {
+            return None;
+        }
+        // What the writer wrote before it published the place. Not an acquiring load of the place:
+        // of memory that is mapped for reading only, none but relaxed ones are allowed.
+        fence(Ordering::Acquire);
+        // SAFETY: the slot is inside the mapping (`new`), `VALUE` is aligned for V within it and the
+        // slots are on 64 bytes, STRIDE a multiple of the alignment. Any bytes are a V. It was
+        // published before the caller read its place, so it is not written until the lane has
+        // passed a turn, which the guard's borrow rules out for 't; `self` keeps it mapped.
+        unsafe {
+            let start = self.start.add(slot as usize * Self::STRIDE);
+            let key = std::slice::from_raw_parts(start.add(8).as_ptr(), size_of::<K>());
+            let value = start.add(Self::VALUE).cast::<V>().as_ref();
+            Some(Slot { entry: start.cast::<u32>().read(), key, value, types: PhantomData })
+        }
+    }
+}
+
+impl<K, V> Clone for Slots<K, V> {
+    fn clone(&self) -> Self {
+        let (start, count, memory) = (self.start, self.count, Arc::clone(&self.memory));
+        Self { start, count, memory, types: PhantomData }
+    }
+}
+
+/// The slots of a table, for its writer.
+#[derive(Debug)]
+pub(crate) struct SlotWriter<K, V> {
+    slots: Slots<K, V>,
+    guard: Guard,
+}
+
+impl<K: Key, V: Value> SlotWriter<K, V> {
+    pub(crate) fn new(slots: Slots<K, V>) -> Self {
+        // SAFETY: the guard is lent out by `guard` only, with `self`, and slots are written only
+        // through a `&mut self`: the writer does not write while it is borrowed.
+        Self { slots, guard: unsafe { Guard::new() } }
+    }
+
+    /// For reading by the writer itself.
+    pub(crate) fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    pub(crate) fn at(&self, place: u32) -> Option<Slot<'_, K, V>> {
+        self.slots.at(&self.guard, place)
+    }
+
+    /// Writes a slot to which nothing refers, and to which nothing has referred in any turn that a
+    /// lane is still in.
+    pub(crate) fn write(&mut self, slot: u32, entry: u32, key: &[u8], value: &V) {
+        assert!(slot < self.slots.count && key.len() == size_of::<K>(), "slot {slot}");
+        let words = self.words(slot);
+        let version = (words[0].load(Ordering::Relaxed) >> 32).wrapping_add(1);
+        words[0].store(u64::from(entry) | version << 32, Ordering::Relaxed);
+        // Whoever sees a word of what follows sees the new version.
+        fence(Ordering::Release);
+        store(&words[1..], key);
+        store(&words[Slots::<K, V>::VALUE / 8..], value.as_bytes());
+    }
+
+    fn words(&self, slot: u32) -> &[AtomicU64] {
+        // SAFETY: inside the mapping (the caller checked the number), on 8 bytes, and a multiple of
+        // 8 long. Nobody holds a reference to plain data in it: see `write`.
+        unsafe {
+            let start = self.slots.start.add(slot as usize * Slots::<K, V>::STRIDE);
+            std::slice::from_raw_parts(start.cast().as_ptr(), Slots::<K, V>::STRIDE / 8)
+        }
+    }
+}
+
+/// Stores bytes in words, the last one filled up with zeros.
+fn store(words: &[AtomicU64], bytes: &[u8]) {
+    for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
+        let mut bytes = [0; 8];
+        bytes[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,216 @@
+//! Lane state: words of entries that lanes write and the slow path reads.
+//!
+//! ```text
+//! page 0   header; the size of a value is 8 bytes for each of an entry's words
+//! index    lanes 0: an entry's words on cache lines of its own, entry after entry; the lane that
+//!          owns the entry's key writes them
+//!          else: a copy for each lane, on cache lines of its own, in each of them the entries' words
+//!          without gaps; a lane writes its copy, readers add them up
+//! ```
+//! Every word has one writer at a time, so adding is a load and a store. The slow path zeroes the
+//! words of an entry id before it is given out again ([`HashWriter::with_state`]), when every lane
+//! has passed a turn since the removal and none has the entry any more.
+//!
+//! [`HashWriter::with_state`]: crate::HashWriter::with_state
+
+use std::sync::Arc;
+
+use crate::header::{Header, PAGE};
+use crate::{EntryId, SharedMemory, Spec, TableError, Words};
+
+/// What is zeroed before an entry id is given out again.
+pub trait Reset {
+    /// Forgets what belongs to an entry that no lane has.
+    fn reset(&self, entry: EntryId);
+}
+
+/// `W` words for each entry: the memory of all lanes.
+#[derive(Clone, Debug)]
+pub struct State<const W: usize> {
+    words: Words,
+    capacity: usize,
+    /// Words from entry to entry.
+    stride: usize,
+    /// Words from copy to copy.
+    copy: usize,
+    /// 0: one copy, written by who owns the entry.
+    lanes: usize,
+}
+
+impl<const W: usize> State<W> {
+    /// Attaches to lane state; of read-only memory it can only be read.
+    ///
+    /// # Errors
+    /// When the memory holds none, or one with another number of words.
+    pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
+        let header = Header::expect(memory, 0, &Spec::state::<W>("", 1, 0))?;
+        let (layout, spec) = (header.layout, &header.spec);
+        let words = Words::new(memory, PAGE / 8, (layout.length - PAGE) / 8);
+        Ok(Self {
+            words: header.part(words)?,
+            capacity: spec.capacity,
+            stride: layout.stride / 8,
+            copy: layout.data / 8,
+            lanes: spec.lanes,
+        })
+    }
+
+    /// How many entries there is room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many lanes have a copy; 0: there is one, written by who owns the entry.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// The part that a lane writes.
+    ///
+    /// # Panics
+    /// When each lane has a copy and there is no such lane.
+    #[must_use]
+    pub fn lane(&self, lane: usize) -> LaneState<W> {
+        assert!(self.lanes == 0 || lane < self.lanes, "lane {lane} of {}", self.lanes);
+        let copy = if self.lanes == 0 { 0 } else { lane };
+        LaneState { state: self.clone(), first: copy * self.copy }
+    }
+
+    fn first(&self, entry: EntryId) -> Option<usize> {
+        (entry.index() < self.capacity).then(|| entry.index() * self.stride)
+    }
+
+    /// The words of an entry, summed over the lanes if each has a copy. Zeros for an entry that is
+    /// not there.
+    #[must_use]
+    pub fn read(&self, entry: EntryId) -> [u64; W] {
+        let mut sums = [0_u64; W];
+        let Some(first) = self.first(entry) else { return sums };
+        for copy in 0..self.lanes.max(1) {
+            for (word, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.wrapping_add(self.words.load_acquire(copy * self.copy + first + word));
+            }
+        }
+        sums
+    }
+}
+
+impl<const W: usize> Reset for State<W> {
+    fn reset(&self, entry: EntryId) {
+        let Some(first) = self.first(entry) else { return };
+        for copy in 0..self.lanes.max(1) {
+            (0..W).for_each(|word| self.words.store(copy * self.copy + first + word, 0));
+        }
+    }
+}
+
+/// What one lane writes of a [`State`].
+#[derive(Clone, Debug)]
+pub struct LaneState<const W: usize> {
+    state: State<W>,
+    first: usize,
+}
+
+impl<const W: usize> LaneState<W> {
+    /// The words of an entry that was found in this turn. Of an entry for which there is no room
+    /// they read as zeros and forget what is written.
+    #[inline]
+    #[must_use]
+    pub fn at(&self, entry: EntryId) -> StateWords<'_, W> {
+        let first = self.state.first(entry).map(|first| self.first + first);
+        StateWords { words: &self.state.words, first }
+    }
+}
+
+/// The words of an entry.
+#[derive(Clone, Copy, Debug)]
+pub struct StateWords<'a, const W: usize> {
+    words: &'a Words,
+    first: Option<usize>,
+}
+
+impl<const W: usize> StateWords<'_, W> {
+    #[inline]
+    fn word(self, word: usize) -> Option<usize> {
+        assert!(word < W, "word {word} of {W}");
+        self.first.map(|first| first + word)
+    }
+
+    /// Reads a word.
+    ///
+    /// # Panics
+    /// When there is no such word; so do the others.
+    #[inline]
+    #[must_use]
+    pub fn get(self, word: usize) -> u64 {
+        self.word(word).map_or(0, |at| self.words.load(at))
+    }
+
+    /// Adds to a word.
+    #[inline]
+    pub fn add(self, word: usize, amount: u64) {
+        if let Some(at) = self.word(word) {
+            self.words.add(at, amount);
+        }
+    }
+
+    /// Overwrites a word.
+    #[inline]
+    pub fn set(self, word: usize, value: u64) {
+        if let Some(at) = self.word(word) {
+            self.words.store(at, value);
+        }
+    }
+
+    /// Overwrites a word; who reads it sees what was written to the others before.
+    #[inline]
+    pub fn publish(self, word: usize, value: u64) {
+        if let Some(at) = self.word(word) {
+            self.words.store_release(at, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_lane_has_its_copy_and_readers_add_them_up() {
+        let memory = Spec::state::<3>("counts", 5, 2).create().unwrap();
+        let state = State::<3>::attach(&memory).unwrap();
+        for lane in 0..2 {
+            for entry in 0..5 {
+                let words = state.lane(lane).at(EntryId(entry));
+                words.add(0, 1);
+                words.add(2, 100 * lane as u64 + u64::from(entry));
+                assert_eq!(words.get(0), 1);
+            }
+        }
+        assert_eq!(state.read(EntryId(4)), [2, 0, 108]);
+        state.reset(EntryId(4));
+        assert_eq!(state.read(EntryId(4)), [0; 3]);
+        assert_eq!(state.read(EntryId(3)), [2, 0, 106]);
+    }
+
+    #[test]
+    fn an_entry_that_is_not_there_takes_nothing() {
+        let memory = Spec::state::<1>("owned", 2, 0).create().unwrap();
+        let state = State::<1>::attach(&memory).unwrap();
+        let words = state.lane(7).at(EntryId(2));
+        words.add(0, 1);
+        words.set(0, 9);
+        assert_eq!((words.get(0), state.read(EntryId(2))), (0, [0]));
+        assert_eq!((state.read(EntryId(0)), state.read(EntryId(1))), ([0], [0]));
+        state.reset(EntryId(u32::MAX));
+    }
+
+    #[test]
+    fn other_words_are_refused() {
+        let memory = Spec::state::<1>("one word", 2, 0).create().unwrap();
+        let error = State::<2>::attach(&memory).unwrap_err().to_string();
+        assert!(error.contains("value size is 8, this program expects 16"), "{error}");
+    }
+}
