@@ -9,6 +9,14 @@ pub trait App {
     /// Labels the packets of a burst. They come from one queue; they are never kept.
     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn);
 
+    /// The shard of a packet that arrives at a port with `lane-by: application`: packets of one
+    /// shard are all shown to the same lane's instance. It is called where the packet arrives, and
+    /// may depend on nothing but the packet.
+    fn shard(&mut self, packet: &Packet) -> u8 {
+        let _ = packet;
+        0
+    }
+
     /// Called once a turn, also when nothing arrived: for timers and packets of one's own.
     fn turn(&mut self, turn: &mut Turn) {
         let _ = turn;

@@ -125,6 +125,11 @@ impl Burst {
         self.bytes = 0;
     }
 
+    /// Forgets the packets that were taken out.
+    pub(crate) fn keep_framed(&mut self) {
+        self.packets.retain(Packet::has_frame);
+    }
+
     /// Empties a burst of which every packet was taken, so that none need be looked at again.
     #[inline]
     pub(crate) fn clear_taken(&mut self) {

@@ -3,6 +3,7 @@
 use fastlane_table::counters::PortCounter;
 
 use crate::capture::{Departure, Recorder};
+use crate::hold::Hold;
 use crate::relocate::fit;
 use crate::{Burst, Packet, Pool, Port, Sent, Verdict};
 
@@ -90,17 +91,23 @@ impl Dispatch {
     /// Carries out the verdicts of a burst, run by run. `queue` is the number of the queue that the
     /// burst came from: packets leave by the same one of the exit, as far as it has as many.
     #[inline]
-    pub(crate) fn dispatch(&mut self, queue: usize, burst: &mut Burst, pool: &mut Pool) {
+    pub(crate) fn dispatch(
+        &mut self,
+        queue: usize,
+        burst: &mut Burst,
+        pool: &mut Pool,
+        hold: &mut Hold,
+    ) {
         let packets = burst.packets();
         if packets.is_empty() {
             return;
         }
         // Most often all go the same way, which is found out faster than where each run ends.
         let taken = match Packet::all_go_together(packets) {
-            true => self.dispatch_run(queue, packets, pool),
+            true => self.dispatch_run(queue, packets, pool, hold),
             false => {
                 let runs = packets.chunk_by_mut(Packet::goes_with);
-                runs.map(|run| self.dispatch_run(queue, run, pool)).sum()
+                runs.map(|run| self.dispatch_run(queue, run, pool, hold)).sum()
             }
         };
         match taken == burst.len() {
@@ -111,7 +118,13 @@ impl Dispatch {
 
     /// Returns how many packets of the run are taken for sure.
     #[inline]
-    fn dispatch_run(&mut self, queue: usize, run: &mut [Packet], pool: &mut Pool) -> usize {
+    fn dispatch_run(
+        &mut self,
+        queue: usize,
+        run: &mut [Packet],
+        pool: &mut Pool,
+        hold: &mut Hold,
+    ) -> usize {
         let source = self.source(run);
         let counter = match run[0].verdict().verdict() {
             Some(Verdict::Kernel) => PortCounter::VerdictKernel,
@@ -122,18 +135,18 @@ impl Dispatch {
             None => PortCounter::DropBadVerdict,
         };
         self.ports[source].counters.add(counter, run.len() as u64);
-        self.carry_out(source, queue, run, pool)
+        self.carry_out(source, queue, run, pool, hold)
     }
 
     /// As [`dispatch`](Self::dispatch), for packets that were not received but made by the
     /// application.
-    pub(crate) fn originate(&mut self, burst: &mut Burst, pool: &mut Pool) {
+    pub(crate) fn originate(&mut self, burst: &mut Burst, pool: &mut Pool, hold: &mut Hold) {
         for run in burst.packets().chunk_by_mut(Packet::goes_with) {
             let source = self.source(run);
             if run[0].verdict().verdict().is_none() {
                 self.count(source, PortCounter::DropBadVerdict, run.len());
             }
-            self.carry_out(source, 0, run, pool);
+            self.carry_out(source, 0, run, pool, hold);
         }
         burst.clear(pool);
     }
@@ -153,6 +166,7 @@ impl Dispatch {
         queue: usize,
         run: &mut [Packet],
         pool: &mut Pool,
+        hold: &mut Hold,
     ) -> usize {
         match run[0].verdict().verdict() {
             Some(Verdict::Reflect) => self.transmit(source, source, queue, run, pool),
@@ -163,8 +177,9 @@ impl Dispatch {
                 self.give_to_kernel(source, run, pool);
                 0
             }
-            Some(Verdict::Hold(_)) => {
-                self.count(source, PortCounter::DropHold, run.len());
+            Some(Verdict::Hold(key)) => {
+                let kept = hold.keep(key.number(), queue, run);
+                self.count(source, PortCounter::DropHold, run.len() - kept);
                 0
             }
             Some(Verdict::Drop) | None => 0,

@@ -9,7 +9,9 @@ use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCount
 use crate::capture::CaptureMailbox;
 use crate::dispatch::Dispatch;
 use crate::idle::Rest;
-use crate::{App, Burst, Idle, Messages, Pool, Port, Queue, Statistics, Takes, Turn, now};
+use crate::{
+    App, Burst, HoldLimits, Idle, Messages, Pool, Port, Queue, Statistics, Takes, Turn, now,
+};
 
 /// How often a lane asks its queues for their losses, in nanoseconds.
 const STATISTICS_PERIOD: u64 = 100_000_000;
@@ -34,6 +36,8 @@ pub struct LaneParts {
     pub idle: Idle,
     /// The way to the slow path and back.
     pub messages: Option<Messages>,
+    /// What packets labelled `Hold` are kept in.
+    pub hold: HoldLimits,
 }
 
 impl LaneParts {
@@ -41,8 +45,8 @@ impl LaneParts {
     /// nothing that can be held and no messages.
     #[must_use]
     pub fn new(pool: Pool, ports: Vec<Port>, counters: LaneCounters) -> Self {
-        let (idle, messages) = (Idle::default(), None);
-        Self { pool, ports, counters, burst: 32, kernel_budget: 32, idle, messages }
+        let (idle, messages, hold) = (Idle::default(), None, HoldLimits::default());
+        Self { pool, ports, counters, burst: 32, kernel_budget: 32, idle, messages, hold }
     }
 }
 
@@ -52,6 +56,8 @@ pub struct Lane<A> {
     app: A,
     exits: Dispatch,
     burst: Burst,
+    /// Packets that were held and are shown again; empty between bursts.
+    resumed: Burst,
     turn: Turn,
     rest: Rest,
     statistics_due: u64,
@@ -60,12 +66,13 @@ pub struct Lane<A> {
 impl<A: App> Lane<A> {
     /// Puts a lane together. All its memory is allocated here.
     pub fn new(app: A, parts: LaneParts) -> Self {
-        let LaneParts { pool, ports, counters, burst, kernel_budget, idle, messages } = parts;
+        let LaneParts { pool, ports, counters, burst, kernel_budget, idle, messages, hold } = parts;
         counters.publish(LaneCounter::PoolFrames, pool.frames() as u64);
         Self {
             app,
             burst: Burst::new(burst),
-            turn: Turn::new(pool, burst, counters, messages),
+            resumed: Burst::new(burst),
+            turn: Turn::new(pool, burst, counters, messages, hold),
             exits: Dispatch::new(ports, kernel_budget, burst),
             rest: Rest::new(idle, None),
             statistics_due: 0,
@@ -75,24 +82,28 @@ impl<A: App> Lane<A> {
     /// One turn: receive, show to the application, carry out its verdicts, send everything,
     /// publish. Returns how much there was to do; 0 means that the lane may rest.
     pub fn turn(&mut self) -> usize {
-        let mut work = 0;
         self.turn.begin();
         self.exits.begin();
+        let mut work = self.resume();
         for port in 0..self.exits.ports.len() {
             for queue in 0..self.exits.ports[port].queues.len() {
                 self.exits.receive((port, queue), &mut self.burst, &mut self.turn.pool);
                 if !self.burst.is_empty() {
                     work += self.burst.len();
                     self.show(port);
-                    self.exits.dispatch(queue, &mut self.burst, &mut self.turn.pool);
+                    work += self.resume();
+                    let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
+                    self.exits.dispatch(queue, &mut self.burst, pool, hold);
                 }
             }
             work += self.exits.relay_from_kernel(port, &mut self.burst, &mut self.turn.pool);
         }
         self.app.turn(&mut self.turn);
+        work += self.resume();
         work += self.turn.outbox.len();
         if !self.turn.outbox.is_empty() {
-            self.exits.originate(&mut self.turn.outbox, &mut self.turn.pool);
+            let Turn { outbox, pool, hold, .. } = &mut self.turn;
+            self.exits.originate(outbox, pool, hold);
         }
         work += usize::from(self.flush());
         work += usize::from(self.turn.is_awake());
@@ -102,9 +113,7 @@ impl<A: App> Lane<A> {
         if looks && self.turn.now() >= self.statistics_due {
             self.publish_statistics();
         }
-        if let Some(messages) = &mut self.turn.messages {
-            messages.publish();
-        }
+        self.turn.end_turn();
         self.turn.counters.publish(LaneCounter::Turn, self.turn.number());
         work
     }
@@ -279,6 +288,7 @@ impl<A: App> Lane<A> {
             }
         }
         self.publish_statistics(); // with what closing has lost
+        self.turn.drop_held();
         self.turn.counters.publish(LaneCounter::Ended, 1);
         self.turn.pool.missing()
     }
@@ -293,5 +303,6 @@ fn publish(counters: &PortCounters, losses: Statistics) {
     counters.store(PortCounter::DeviceNoFrames, losses.device_no_frames);
 }
 
+mod resume;
 #[cfg(test)]
 mod tests;

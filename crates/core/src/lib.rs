@@ -9,6 +9,8 @@ mod app;
 mod burst;
 pub mod capture;
 mod dispatch;
+pub mod exchange;
+mod hold;
 mod home;
 mod idle;
 mod lane;
@@ -25,6 +27,8 @@ mod verdict;
 
 pub use app::App;
 pub use burst::Burst;
+pub use hold::HoldLimits;
+pub use exchange::Passage;
 pub use home::Home;
 pub use idle::Idle;
 pub use lane::{Lane, LaneParts};

@@ -280,6 +280,21 @@ impl Packet {
         self.flags |= STEERED;
     }
 
+    #[inline]
+    pub(crate) fn set_unsteered(&mut self) {
+        self.flags &= !STEERED;
+    }
+
+    /// What of the flags says how the packet came, for one that is put away.
+    pub(crate) fn origin(&self) -> u16 {
+        self.flags & (FROM_KERNEL | STEERED)
+    }
+
+    /// Says how a packet came that was put away.
+    pub(crate) fn set_origin(&mut self, origin: u16) {
+        self.flags |= origin & (FROM_KERNEL | STEERED);
+    }
+
     /// The partial checksum, if the packet has one that still lies inside it.
     #[inline]
     #[must_use]

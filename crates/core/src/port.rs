@@ -24,6 +24,11 @@ pub struct Port {
 pub trait Filter: Send {
     /// Whether a frame is fast.
     fn claims(&mut self, frame: &[u8]) -> bool;
+
+    /// Whether it claims every frame, so that none is looked at or counted.
+    fn claims_all(&self) -> bool {
+        false
+    }
 }
 
 /// The way between a port and Linux.

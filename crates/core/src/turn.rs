@@ -5,10 +5,12 @@ use std::cell::Cell;
 use fastlane_table::counters::{LaneCounter, LaneCounters};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::hold::Hold;
 use crate::messages::Messages;
 use crate::timers::Timers;
-use crate::{Burst, Packet, Pool, PortId, Verdict};
+use crate::{Burst, HoldLimits, Packet, Pool, PortId, Verdict};
 
+mod hold;
 mod messages;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`: the same clock in every process of the machine.
@@ -26,6 +28,7 @@ pub struct Turn {
     pub(crate) outbox: Burst,
     pub(crate) counters: LaneCounters,
     pub(crate) messages: Option<Messages>,
+    pub(crate) hold: Hold,
     timers: Timers,
     /// 0 until it is read.
     now: Cell<u64>,
@@ -40,14 +43,17 @@ impl Turn {
         outbox: usize,
         counters: LaneCounters,
         messages: Option<Messages>,
+        hold: HoldLimits,
     ) -> Self {
         let outbox = Burst::new(outbox);
+        let hold = Hold::new(hold, pool.frame_size());
         let timers = Timers::new();
         Self {
             pool,
             outbox,
             counters,
             messages,
+            hold,
             timers,
             now: Cell::new(0),
             number: 0,
@@ -62,6 +68,23 @@ impl Turn {
         self.number += 1;
         self.awake = false;
         self.pool.set_mixed(false);
+    }
+
+    /// Publishes what the turn has sent and what is held.
+    #[inline]
+    pub(crate) fn end_turn(&mut self) {
+        if let Some(messages) = &mut self.messages {
+            messages.publish();
+        }
+        if self.hold.has_changed() {
+            self.counters.publish(LaneCounter::HeldPackets, self.hold.len() as u64);
+        }
+    }
+
+    /// Drops what is still held when the lane ends.
+    pub(crate) fn drop_held(&mut self) {
+        self.counters.add(LaneCounter::DropHeldAtEnd, self.hold.drop_all() as u64);
+        self.end_turn();
     }
 
     /// The time of this turn, in nanoseconds of `CLOCK_MONOTONIC`. The clock is read once a turn,

@@ -136,7 +136,7 @@ struct Mumble;
 impl App for Mumble {
     fn process(&mut self, packets: &mut [Packet], _: &mut Turn) {
         for (index, packet) in packets.iter_mut().enumerate() {
-            packet.set_raw_verdict(RawVerdict(0x0400_0001 + index as u32));
+            packet.set_raw_verdict(RawVerdict(0x0500_0001 + index as u32));
         }
     }
 }

@@ -1,0 +1,180 @@
+//! Whose each shard is: words that one thread writes and all lanes read.
+
+use std::sync::Arc;
+
+use fastlane_table::{SharedMemory, Words};
+
+/// Words of a cache line: no two writers share one.
+const LINE: usize = 8;
+/// How many shards there are.
+const SHARDS: usize = 256;
+/// In the word of a shard: it moves.
+const MOVING: u64 = 1 << 63;
+/// What a lane writes when it passes on nothing more that arrives; one more when it is done.
+const LEFT: u64 = u64::MAX - 1;
+
+/// Where every word is.
+///
+/// The epoch, on a line of its own, counts the changes. Then there is a word for each shard: the
+/// lane's number, and bit 63 while the shard moves. Both have one writer, whoever moves shards.
+/// Then for each lane, written by it: a line of which the first word is the last epoch that it has
+/// acknowledged, and a word for each shard with the packets that were given their lane there.
+#[derive(Clone, Debug)]
+pub struct Shards {
+    epoch: Words,
+    table: Words,
+    lanes: Vec<LaneWords>,
+}
+
+#[derive(Clone, Debug)]
+struct LaneWords {
+    seen: Words,
+    counts: Words,
+}
+
+impl Shards {
+    /// How many bytes of memory this takes.
+    #[must_use]
+    pub fn bytes(lanes: usize) -> usize {
+        8 * (LINE + SHARDS + lanes * (LINE + SHARDS))
+    }
+
+    /// Shards for so many lanes in zeroed memory, dealt out in turn to `owners`: shard 0 to the
+    /// first of them. `None` when the memory is too small, or there is no owner.
+    #[must_use]
+    pub fn new(memory: &Arc<SharedMemory>, lanes: usize, owners: &[usize]) -> Option<Self> {
+        let own = LINE + SHARDS;
+        let lane = |lane: usize| {
+            let first = own * (1 + lane);
+            let seen = Words::new(memory, first, LINE)?;
+            Some(LaneWords { seen, counts: Words::new(memory, first + LINE, SHARDS)? })
+        };
+        let epoch = Words::new(memory, 0, LINE)?;
+        let table = Words::new(memory, LINE, SHARDS)?;
+        let lanes = (0..lanes).map(lane).collect::<Option<_>>()?;
+        let shards = Self { epoch, table, lanes };
+        if owners.is_empty() || owners.iter().any(|owner| *owner >= shards.lanes.len()) {
+            return None;
+        }
+        (0..SHARDS).for_each(|shard| shards.table.store(shard, owners[shard % owners.len()] as u64));
+        shards.epoch.store_release(0, 1);
+        shards.lanes.iter().for_each(|lane| lane.seen.store_release(0, 1));
+        Some(shards)
+    }
+
+    /// How many lanes there are.
+    #[must_use]
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// The lane of a shard: the old one as long as it moves.
+    #[must_use]
+    pub fn owner(&self, shard: u8) -> usize {
+        (self.table.load_acquire(shard.into()) & !MOVING) as usize
+    }
+
+    /// How many packets of a shard were given their lane by a lane, since the start.
+    ///
+    /// # Panics
+    /// When there is no such lane.
+    #[must_use]
+    pub fn count(&self, lane: usize, shard: u8) -> u64 {
+        self.lanes[lane].counts.load(shard.into())
+    }
+
+    /// For the one who moves shards: writes where a shard is. Lanes see it at the latest with the
+    /// next [`advance`](Self::advance).
+    pub(super) fn place(&self, shard: u8, lane: usize, moving: bool) {
+        let word = lane as u64 | if moving { MOVING } else { 0 };
+        self.table.store_release(shard.into(), word);
+    }
+
+    /// Begins a new epoch, and returns it.
+    pub(super) fn advance(&self) -> u64 {
+        let epoch = self.epoch.load(0) + 1;
+        self.epoch.store_release(0, epoch);
+        epoch
+    }
+
+    /// Whether a lane has finished a turn that began in this epoch, and has finished with all that
+    /// others had passed to it before that turn.
+    pub(super) fn has_seen(&self, lane: usize, epoch: u64) -> bool {
+        self.lanes[lane].seen.load_acquire(0) >= epoch
+    }
+
+    /// Whether a lane has ended.
+    pub(super) fn has_ended(&self, lane: usize) -> bool {
+        self.lanes[lane].seen.load_acquire(0) >= LEFT
+    }
+
+    /// What a lane sees of it.
+    pub(super) fn lane(self, number: usize) -> LaneShards {
+        LaneShards { shards: self, number: number as u64, before: [0; SHARDS] }
+    }
+}
+
+/// Who owns a shard, as a lane sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    Here,
+    Lane(u16),
+    Moving,
+}
+
+/// The shards as one lane sees them.
+pub(super) struct LaneShards {
+    shards: Shards,
+    number: u64,
+    /// What was counted when the busiest was looked for last.
+    before: [u64; SHARDS],
+}
+
+impl LaneShards {
+    #[inline]
+    pub(super) fn epoch(&self) -> u64 {
+        self.shards.epoch.load_acquire(0)
+    }
+
+    #[inline]
+    pub(super) fn owner(&self, shard: u8) -> Owner {
+        match self.shards.table.load_acquire(shard.into()) {
+            word if word == self.number => Owner::Here,
+            word if word & MOVING != 0 => Owner::Moving,
+            word => Owner::Lane(word as u16),
+        }
+    }
+
+    fn own(&self) -> &LaneWords {
+        &self.shards.lanes[self.number as usize]
+    }
+
+    #[inline]
+    pub(super) fn count(&self, shard: u8) {
+        self.own().counts.add(shard.into(), 1);
+    }
+
+    pub(super) fn acknowledge(&self, epoch: u64) {
+        self.own().seen.store_release(0, epoch);
+    }
+
+    pub(super) fn leave(&self, done: bool) {
+        self.own().seen.store_release(0, LEFT + u64::from(done));
+    }
+
+    pub(super) fn has_left(&self, lane: usize, done: bool) -> bool {
+        self.shards.lanes[lane].seen.load_acquire(0) >= LEFT + u64::from(done)
+    }
+
+    /// The share of the busiest shard in what was counted since the last call, in thousandths.
+    pub(super) fn busiest(&mut self) -> Option<u64> {
+        let (mut most, mut all) = (0, 0);
+        for shard in 0..SHARDS {
+            let count = self.own().counts.load(shard);
+            let grown = count.wrapping_sub(std::mem::replace(&mut self.before[shard], count));
+            most = grown.max(most);
+            all += grown;
+        }
+        (most * 1000).checked_div(all)
+    }
+}
