@@ -1,7 +1,9 @@
 //! What an application can ask of its lane.
+#![allow(unsafe_code, reason = "a turn answers for its guard")]
 
 use std::cell::Cell;
 
+use fastlane_table::Guard;
 use fastlane_table::counters::{LaneCounter, LaneCounters};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -21,7 +23,8 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// One turn of a lane: its time, its timers, and packets of the application's own.
+/// One turn of a lane: its time, its timers, packets of the application's own, messages, and the
+/// proof that tables can be read: what is found in them is lent until the application returns.
 #[derive(Debug)]
 pub struct Turn {
     pub(crate) pool: Pool,
@@ -30,6 +33,7 @@ pub struct Turn {
     pub(crate) messages: Option<Messages>,
     pub(crate) hold: Hold,
     timers: Timers,
+    guard: Guard,
     /// 0 until it is read.
     now: Cell<u64>,
     number: u64,
@@ -48,6 +52,10 @@ impl Turn {
         let outbox = Burst::new(outbox);
         let hold = Hold::new(hold, pool.frame_size());
         let timers = Timers::new();
+        // SAFETY: the turn is the only way to its guard. A lane publishes its turn number, sleeps
+        // and ends by methods that borrow all of it, its turn included, for themselves, so not
+        // while the application, or what it has found, borrows the turn.
+        let guard = unsafe { Guard::new() };
         Self {
             pool,
             outbox,
@@ -55,6 +63,7 @@ impl Turn {
             messages,
             hold,
             timers,
+            guard,
             now: Cell::new(0),
             number: 0,
             awake: false,
@@ -204,5 +213,12 @@ impl Turn {
 
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         self.timers.next_deadline()
+    }
+}
+
+impl AsRef<Guard> for Turn {
+    #[inline]
+    fn as_ref(&self) -> &Guard {
+        &self.guard
     }
 }

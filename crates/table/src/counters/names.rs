@@ -52,11 +52,14 @@ pub enum LaneCounter {
     MessagesReceived,
     /// 1 once the slow path has written what is no message: none of its messages is read any more.
     MessagesRefused,
+    /// The share of the busiest shard in the packets given to their lanes here, in thousandths, as
+    /// of the last publication.
+    BusiestShard,
 }
 
 impl LaneCounter {
     /// All, in the order of memory.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Turn,
         Self::Asleep,
         Self::Thread,
@@ -81,6 +84,7 @@ impl LaneCounter {
         Self::MessagesLost,
         Self::MessagesReceived,
         Self::MessagesRefused,
+        Self::BusiestShard,
     ];
 
     /// The name, as it is in memory and in metrics.
@@ -111,6 +115,7 @@ impl LaneCounter {
             Self::MessagesLost => "messages_lost",
             Self::MessagesReceived => "messages_received",
             Self::MessagesRefused => "messages_refused",
+            Self::BusiestShard => "busiest_shard",
         }
     }
 }
