@@ -6,11 +6,12 @@ use std::time::Duration;
 use fastlane_core::{Burst, Custody, Packet, Partial, Pool, PortId, Sent, Statistics, now};
 use fastlane_wire::checksum;
 
+use crate::census::Census;
 use crate::lent::Lent;
 use crate::link::Link;
 use crate::mapping::Descriptor;
 use crate::socket::{Kick, Rings, Socket};
-use crate::{Obtained, Settings};
+use crate::{Obtained, QueueDescription, Settings};
 
 /// Calls that one flush makes at most: 2048 frames at 32 a call.
 const KICKS: usize = 64;
@@ -33,8 +34,7 @@ pub(crate) struct Active {
     rings: Rings,
     link: Link,
     port: PortId,
-    /// The interface and the number of the queue.
-    place: (u32, u32),
+    pub(crate) description: QueueDescription,
     /// The most frames lent for receiving, and how many are: in the fill ring, in the device, in
     /// the receive ring. As it is at most the size of these rings, none of them is ever full.
     receive_share: usize,
@@ -85,9 +85,8 @@ impl Active {
     pub(crate) fn new(
         (socket, rings, link): (Socket, Rings, Link),
         pool: &Pool,
-        (port, queue): (PortId, u32),
+        (port, description): (PortId, QueueDescription),
         settings: &Settings,
-        mode: Obtained,
         share: Share,
     ) -> Self {
         Self {
@@ -97,13 +96,13 @@ impl Active {
             longest_sent: link.longest_sent().unwrap_or(usize::MAX),
             link,
             port,
-            place: (settings.index, queue),
+            description,
             receive_share: share.receive.min(settings.receive_ring as usize),
             receiving: 0,
             send_share: share.send,
             busy_polls: settings.busy_poll.is_some(),
             need_wakeup: settings.need_wakeup,
-            zero_copy: mode == Obtained::ZeroCopy,
+            zero_copy: description.mode == Obtained::ZeroCopy,
             virtual_device: settings.virtual_device,
             down_until: 0,
             refused: 0,
@@ -111,6 +110,13 @@ impl Active {
             strange: 0,
             losses: Statistics::default(),
         }
+    }
+
+    /// Takes over what a predecessor has lent to the kernel. Before anything else is done.
+    pub(crate) fn inherit(&mut self, pool: &Pool, census: &Census) {
+        debug_assert!(self.lent.is_of(pool) && self.lent.count() == 0);
+        self.lent.inherit(&census.frames);
+        self.receiving = census.receiving;
     }
 
     #[inline]
@@ -357,11 +363,12 @@ impl Active {
     /// Closes the socket, which also takes it out of the steering program's table; then no frame
     /// comes or goes any more, and all return to the pool.
     pub(crate) fn close(self, pool: &mut Pool) {
-        let Self { socket, rings, mut lent, zero_copy, place: (index, queue), .. } = self;
+        let Self { socket, rings, mut lent, zero_copy, description, .. } = self;
+        let QueueDescription { interface, queue, .. } = description;
         drop(socket);
         drop(rings);
         if zero_copy {
-            Socket::await_release(pool, index, queue);
+            Socket::await_release(pool, interface, queue);
         }
         lent.reclaim_all(pool);
     }

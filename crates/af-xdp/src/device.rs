@@ -1,20 +1,24 @@
 //! An interface with the steering program on it.
 
+use std::os::fd::AsFd;
+
 use fastlane_steer::{Counts, Program, ProgramError, Rules, XdpMode};
 
+use crate::socket::Socket;
 use crate::{Error, Mode, Settings};
 
 /// The device of one port: an interface with the steering program attached.
 ///
 /// The program is held by a BPF link, so it goes when this value is dropped, and also when the
-/// process is killed. To be used in the network namespace that it was opened in; not by lanes.
+/// process is killed, unless somebody else [keeps](Self::kept) it for a successor. To be used in the network namespace that it was opened in; not by lanes.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) settings: Settings,
     pub(crate) program: Program,
-    attached: XdpMode,
+    pub(crate) attached: XdpMode,
     /// Zero-copy was refused on a queue: it is not tried again.
     pub(crate) copies: bool,
+    pub(crate) max_length: u32,
 }
 
 impl Device {
@@ -37,7 +41,21 @@ impl Device {
         let steering = fastlane_steer::Settings { max_length, mark: 0, reenter_ifindex: 0 };
         let mut program = Program::load(rules, steering)?;
         let attached = attach(&mut program, &settings)?;
-        Ok(Self { settings, program, attached, copies: false })
+        Ok(Self { settings, program, attached, copies: false, max_length })
+    }
+
+    /// Replaces the rules while frames arrive: each frame is judged by the old list or by the new
+    /// one, see [`Program::replace_rules`]. Frames that were claimed before stay claimed.
+    ///
+    /// # Errors
+    /// When the kernel refuses; then the old rules stay in force.
+    pub fn replace_rules(&mut self, rules: &Rules) -> Result<(), Error> {
+        Ok(self.program.replace_rules(rules)?)
+    }
+
+    /// Lets the steering program send the queue's frames to a socket.
+    pub(crate) fn insert(&mut self, queue: u32, socket: &Socket) -> Result<(), Error> {
+        Ok(self.program.insert_socket(queue, socket.as_fd())?)
     }
 
     /// What the steering program has counted, on all queues.

@@ -92,6 +92,28 @@ pub enum Error {
         /// The page size in bytes.
         most: usize,
     },
+    /// A queue of a process that has ended cannot be taken over.
+    #[error(
+        "queue {queue} of `{interface}` cannot be taken over: {reason}; close what was kept of it \
+         and open it anew"
+    )]
+    NotAdoptable {
+        /// The interface asked for.
+        interface: String,
+        /// The queue asked for.
+        queue: u32,
+        /// Why not.
+        reason: String,
+    },
+    /// The kernel does not let another process map all rings of a bound socket.
+    #[error(
+        "the queues of `{interface}` cannot be taken over: that needs Linux 6.4; close what was \
+         kept of them and open them anew"
+    )]
+    AdoptionTooOld {
+        /// The interface asked for.
+        interface: String,
+    },
     /// A ring cannot have this size.
     #[error("`{interface}`: {ring} of {size} places: it must be a power of two from 64 to 32768")]
     RingSize {

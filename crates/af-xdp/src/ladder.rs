@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::active::{Active, Share};
 use crate::link::Link;
 use crate::socket::{Binding, Rings, Socket};
-use crate::{Device, Error, Mode, Obtained, Settings, XskQueue};
+use crate::{Device, Error, Mode, Obtained, QueueDescription, Settings, XskQueue};
 
 /// The queues of one device that a lane shall own.
 #[derive(Debug)]
@@ -111,19 +111,20 @@ impl Ladder {
         let settings = &device.settings;
         let only_copies = matches!(settings.mode, Mode::NativeCopy | Mode::GenericCopy);
         let copy = Kind { zero_copy: false, need_wakeup: settings.need_wakeup };
-        let (socket, rings) = match only_copies || device.copies || !device.is_native() {
-            true => self.bind(settings, queue, (copy, None), pool)?,
-            false => {
-                let zero_copy = Kind { zero_copy: true, ..copy };
-                let auto = settings.mode == Mode::Auto;
-                match self.bind(settings, queue, (zero_copy, auto.then_some(copy)), pool) {
-                    Err(Error::ModeUnavailable { .. } | Error::LockedMemory { .. }) if auto => {
-                        self.bind(settings, queue, (copy, None), pool)?
+        let (socket, rings, (umem, is_first)) =
+            match only_copies || device.copies || !device.is_native() {
+                true => self.bind(settings, queue, (copy, None), pool)?,
+                false => {
+                    let zero_copy = Kind { zero_copy: true, ..copy };
+                    let auto = settings.mode == Mode::Auto;
+                    match self.bind(settings, queue, (zero_copy, auto.then_some(copy)), pool) {
+                        Err(Error::ModeUnavailable { .. } | Error::LockedMemory { .. }) if auto => {
+                            self.bind(settings, queue, (copy, None), pool)?
+                        }
+                        result => result?,
                     }
-                    result => result?,
                 }
-            }
-        };
+            };
         device.copies |= !socket.is_zero_copy();
         let settings = &device.settings;
         let notes = settings.busy_poll.map(|wanted| socket.set_busy_poll(wanted));
@@ -134,24 +135,38 @@ impl Ladder {
         };
         let link = Link::new(settings.index)
             .map_err(|source| kernel(&settings.interface, "asking for its MTU", source))?;
+        let description = QueueDescription {
+            interface: settings.index,
+            queue,
+            frame_size: pool.frame_size() as u32,
+            frames: pool.frames() as u32,
+            receive_ring: settings.receive_ring,
+            transmit_ring: settings.transmit_ring,
+            mode,
+            need_wakeup: settings.need_wakeup,
+            umem,
+            is_first,
+        };
         let parts = (socket, rings, link);
-        let active = Active::new(parts, pool, (port, queue), settings, mode, self.share);
+        let active = Active::new(parts, pool, (port, description), settings, self.share);
         let handle = XskQueue::new(active);
         Ok(Opened { port, queue, handle, mode, notes: notes.unwrap_or_default() })
     }
 
     /// A socket on the queue, on a UMEM of the first kind; else, if no socket must share, of the
-    /// second. Makes the UMEM when there is none yet.
+    /// second. Makes the UMEM when there is none yet. Also the UMEM's number, and whether this is
+    /// its first socket.
     fn bind(
         &mut self,
         settings: &Settings,
         queue: u32,
         (mut kind, lower): (Kind, Option<Kind>),
         pool: &Pool,
-    ) -> Result<(Socket, Rings), Error> {
+    ) -> Result<(Socket, Rings, (u32, bool)), Error> {
         let interface = &settings.interface;
         let socket = Socket::new().map_err(|errno| no_socket(interface, errno))?;
-        let umem = self.umems.iter().find(|umem| umem.kind == kind);
+        let number = self.umems.iter().position(|umem| umem.kind == kind);
+        let umem = number.map(|number| &self.umems[number]);
         if umem.is_none() {
             socket.register(pool).map_err(|errno| not_registered(interface, pool, errno))?;
         }
@@ -169,14 +184,16 @@ impl Ladder {
             bound = socket.bind_when_free(settings.index, queue, kind.as_first());
         }
         bound.map_err(|errno| not_bound(settings, queue, kind, errno))?;
-        if first.is_none() {
+        let is_first = first.is_none();
+        let number = number.unwrap_or(self.umems.len()) as u32;
+        if is_first {
             let first = socket
                 .as_fd()
                 .try_clone_to_owned()
                 .map_err(|source| kernel(interface, "keeping the UMEM", source))?;
             self.umems.push(Umem { kind, first });
         }
-        Ok((socket, rings))
+        Ok((socket, rings, (number, is_first)))
     }
 }
 

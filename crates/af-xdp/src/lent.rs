@@ -5,6 +5,8 @@ use std::ptr::NonNull;
 
 use fastlane_core::{Frame, Pool};
 
+use crate::census::Frames;
+
 /// Which frames of a pool the kernel has from one queue: in a ring, or on their way.
 ///
 /// A frame comes back only if it was lent, and once, whatever the kernel says; and at the end all
@@ -30,6 +32,13 @@ impl Lent {
             count: 0,
             start: pool.memory().start(),
         }
+    }
+
+    /// Takes over the account of a predecessor: frames that were out when the pool was adopted, and
+    /// are in nobody else's account.
+    pub(crate) fn inherit(&mut self, frames: &Frames) {
+        self.words.copy_from_slice(frames.words());
+        self.count = frames.count();
     }
 
     /// Whether this is the account of that pool.
@@ -64,8 +73,9 @@ impl Lent {
         }
         *word &= !bit;
         self.count -= 1;
-        // SAFETY: the bit was set, so the frame was lent by `lend` of this pool and has not been
-        // reclaimed since; and now the bit is clear.
+        // SAFETY: the bit was set, so the frame was lent by `lend` of this pool, or was out when
+        // the pool was adopted (`inherit`), and has not been reclaimed since; and now the bit is
+        // clear.
         unsafe { pool.reclaim(address) }
     }
 

@@ -95,6 +95,13 @@ impl<T: Entry> Mapped<T> {
     }
 }
 
+impl<T> Mapped<T> {
+    /// Bytes mapped.
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+}
+
 impl<T: Entry> Memory for Mapped<T> {
     type Entry = T;
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use fastlane_core::{Burst, Packet, Pool, Queue, Sent, Statistics};
 use fastlane_steer::{Program, ProgramError};
 
+use crate::QueueDescription;
 use crate::active::Active;
 
 /// One queue of a device with its four rings, owned by one lane.
@@ -24,6 +25,13 @@ pub struct XskQueue {
 impl XskQueue {
     pub(crate) fn new(active: Active) -> Self {
         Self { active: Some(active), losses: Statistics::default() }
+    }
+
+    /// What must be kept of an open queue for a successor to take it over: its description, and a
+    /// duplicate of its socket. `None` once it is closed.
+    #[must_use]
+    pub fn kept(&self) -> Option<(QueueDescription, BorrowedFd<'_>)> {
+        self.active.as_ref().map(|active| (active.description, active.socket.as_fd()))
     }
 
     /// Lends the first frames, then lets the steering program send frames here.

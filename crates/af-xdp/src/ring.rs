@@ -81,6 +81,20 @@ impl<M: Memory> Producer<M> {
         self.head.wrapping_sub(self.tail).min(self.memory.size())
     }
 
+    /// How many entries the consumer has taken since the ring was made, modulo 2^32.
+    pub(crate) fn consumed(&self) -> u32 {
+        self.memory.consumer().load(Ordering::Acquire)
+    }
+
+    /// For a successor: all entries that the consumer has not yet taken; `None` when there cannot
+    /// be as many. The consumer may take some meanwhile.
+    pub(crate) fn waiting(&mut self) -> Option<Vec<M::Entry>> {
+        self.tail = self.memory.consumer().load(Ordering::Acquire);
+        let count = self.head.wrapping_sub(self.tail);
+        let entry = |place| self.memory.read(self.tail.wrapping_add(place));
+        (count <= self.memory.size()).then(|| (0..count).map(entry).collect())
+    }
+
     /// Whether the kernel sleeps until it is called.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
@@ -125,6 +139,32 @@ impl<M: Memory> Consumer<M> {
         let entry = self.memory.read(self.tail);
         self.tail = self.tail.wrapping_add(1);
         Some(entry)
+    }
+
+    /// How many entries the producer has shown since the ring was made, modulo 2^32.
+    pub(crate) fn produced(&self) -> u32 {
+        self.memory.producer().load(Ordering::Acquire)
+    }
+
+    /// For a successor: all entries that wait to be read, and will be; `None` when there cannot be
+    /// as many.
+    pub(crate) fn waiting(&mut self) -> Option<Vec<M::Entry>> {
+        self.head = self.produced();
+        let count = self.head.wrapping_sub(self.tail);
+        let entry = |place| self.memory.read(self.tail.wrapping_add(place));
+        (count <= self.memory.size()).then(|| (0..count).map(entry).collect())
+    }
+
+    /// For a successor: steps over all that wait to be read; returns what was
+    /// [`produced`](Self::produced) then, or `None` when there cannot be as many.
+    pub(crate) fn skip(&mut self) -> Option<u32> {
+        self.head = self.produced();
+        if self.head.wrapping_sub(self.tail) > self.memory.size() {
+            return None;
+        }
+        self.tail = self.head;
+        self.release();
+        Some(self.tail)
     }
 
     /// Gives the producer back the places of all entries read.

@@ -49,6 +49,22 @@ pub enum Obtained {
     GenericCopy,
 }
 
+impl Obtained {
+    const ALL: [Self; 3] = [Self::ZeroCopy, Self::NativeCopy, Self::GenericCopy];
+
+    /// Its place in the order above, from 0 on.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+
+    /// The one at this place.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+}
+
 impl fmt::Display for Obtained {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {

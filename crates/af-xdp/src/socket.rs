@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
     XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
-    XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
+    XdpRingOffset, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
@@ -72,6 +72,21 @@ pub(crate) enum Binding<'a> {
     Sharing(BorrowedFd<'a>),
 }
 
+/// Why the rings of a bound socket could not be mapped.
+#[derive(Debug)]
+pub(crate) enum Unmapped {
+    /// It is no AF_XDP socket.
+    NoSocket,
+    /// It is not bound any more.
+    Unbound,
+    /// The rings have other sizes.
+    Size,
+    /// The kernel is too old.
+    TooOld,
+    /// The kernel refused for another reason.
+    Refused(io::Error),
+}
+
 /// An AF_XDP socket.
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
@@ -102,20 +117,64 @@ impl Socket {
         sockopt::set_xdp_umem_completion_ring_size(&self.0, transmit)?;
         sockopt::set_xdp_rx_ring_size(&self.0, receive)?;
         sockopt::set_xdp_tx_ring_size(&self.0, transmit)?;
+        let rings = self.map(receive, transmit)?;
+        // Refused by older kernels, which then send 32 frames a call: flushing calls again.
+        let _ = self.set(libc::SOL_XDP, MAX_TX_SKB_BUDGET, transmit);
+        Ok(rings)
+    }
+
+    /// Maps the rings, each with its ends where they stand.
+    fn map(&self, receive: u32, transmit: u32) -> io::Result<Rings> {
         let offsets = sockopt::xdp_mmap_offsets(&self.0)?;
         let socket = self.0.as_fd();
+        let received = Mapped::new(socket, XDP_PGOFF_RX_RING, &offsets.rx, receive)?;
+        let sending = Mapped::new(socket, XDP_PGOFF_TX_RING, &offsets.tx, transmit)?;
         let fill = Mapped::new(socket, XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, receive)?;
         let completion =
             Mapped::new(socket, XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, transmit)?;
-        let receive = Mapped::new(socket, XDP_PGOFF_RX_RING, &offsets.rx, receive)?;
-        let sending = Mapped::new(socket, XDP_PGOFF_TX_RING, &offsets.tx, transmit)?;
-        // Refused by older kernels, which then send 32 frames a call: flushing calls again.
-        let _ = self.set(libc::SOL_XDP, MAX_TX_SKB_BUDGET, transmit);
         Ok(Rings {
             fill: Producer::new(fill),
             completion: Consumer::new(completion),
-            receive: Consumer::new(receive),
+            receive: Consumer::new(received),
             transmit: Producer::new(sending),
+        })
+    }
+
+    /// One that another process has bound.
+    pub(crate) fn adopt(socket: OwnedFd) -> Self {
+        Self(socket)
+    }
+
+    /// Maps the rings of a socket that another process has bound. Their sizes cannot be asked for,
+    /// but the kernel maps no more than there is: exactly what is said must go.
+    pub(crate) fn map_bound(&self, receive: u32, transmit: u32) -> Result<Rings, Unmapped> {
+        let offsets = sockopt::xdp_mmap_offsets(&self.0).map_err(|_| Unmapped::NoSocket)?;
+        let (socket, page) = (self.0.as_fd(), rustix::param::page_size());
+        let can_map = |offset: u64, ring: &XdpRingOffset, size| {
+            Mapped::<Descriptor>::new(socket, offset, ring, size).map(|mapped| mapped.length())
+        };
+        for (offset, ring, size) in
+            [(XDP_PGOFF_RX_RING, &offsets.rx, receive), (XDP_PGOFF_TX_RING, &offsets.tx, transmit)]
+        {
+            match can_map(offset, ring, size) {
+                // The interface is gone, and the socket no longer bound.
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    return Err(Unmapped::Unbound);
+                }
+                Err(_) => return Err(Unmapped::Size),
+                Ok(length) => {
+                    let twice = can_map(offset, ring, size.saturating_mul(2));
+                    if twice.is_ok_and(|twice| twice.div_ceil(page) > length.div_ceil(page)) {
+                        return Err(Unmapped::Size);
+                    }
+                }
+            }
+        }
+        // Those of the socket could be mapped, so what is in the way is that these are the pool's
+        // once it is bound: Linux finds them there since 6.4.
+        self.map(receive, transmit).map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => Unmapped::TooOld,
+            _ => Unmapped::Refused(error),
         })
     }
 

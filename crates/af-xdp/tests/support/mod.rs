@@ -6,6 +6,9 @@
     reason = "each test file is a crate of its own and uses a part"
 )]
 
+pub mod keep;
+pub mod pass;
+
 use std::time::{Duration, Instant};
 
 use fastlane_af_xdp::{Device, Mode, Opened, Request, Settings, longest_frame, open_lane};

@@ -1,0 +1,236 @@
+//! Processes that are killed at any instruction, and their successors.
+
+mod support;
+
+use std::collections::HashSet;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use fastlane_af_xdp::{Mode, Obtained, Opened, Settings};
+use fastlane_core::{Burst, Pool, Queue};
+use fastlane_testing::Peer;
+use fastlane_testing::namespace::{Wire, veth};
+use support::keep::Keeper;
+use support::{device, echo, in_namespace, open, pass, pool, settings, wire};
+
+/// Set for the processes that are killed: the mode, and what they do.
+const LIFE: &str = "FASTLANE_AF_XDP_LIFE";
+const FRAMES: usize = 2048;
+const QUEUES: u32 = 2;
+const RING: u32 = 512;
+const BURST: usize = 32;
+
+/// How many processes are killed one after the other.
+fn lives() -> u32 {
+    if std::env::var_os("FASTLANE_SOAK").is_some() { 200 } else { 20 }
+}
+
+fn ours(mode: Mode) -> Settings {
+    Settings { receive_ring: RING, transmit_ring: RING, ..settings("ours", mode) }
+}
+
+/// A datagram that carries a number, of a flow of its own.
+fn numbered(number: u32) -> Vec<u8> {
+    let mut frame = support::datagram(number as u16);
+    frame[42..46].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+fn number(frame: &[u8]) -> Option<u32> {
+    let is_ours = frame.get(12..14)? == [8, 0] && frame.get(23)? == &17;
+    is_ours.then(|| u32::from_be_bytes(*frame[42..].first_chunk().expect("60 octets")))
+}
+
+/// The frames with the kernel and in the pool are all there are.
+fn assert_nothing_missing(pool: &Pool, opened: &[Opened]) {
+    let share = (FRAMES / 2 / opened.len()).min(RING as usize);
+    assert_eq!(pool.free(), FRAMES - share * opened.len(), "frames are lost or made");
+}
+
+/// Echoes for ever, or so long.
+fn run(pool: &mut Pool, opened: &mut [Opened], end: Option<Instant>) {
+    let mut burst = Burst::new(BURST);
+    while end.is_none_or(|end| Instant::now() < end) {
+        for one in opened.iter_mut() {
+            echo(&mut one.handle, &mut burst, pool);
+        }
+    }
+}
+
+/// A process that will be killed. Its standard input leads to the keeper, who sends nothing to the
+/// first of them, and to the others what was kept.
+#[test]
+fn a_life() {
+    let Ok(mode) = std::env::var(LIFE) else { return }; // it is not that process
+    let mode = if mode == "native" { Mode::NativeCopy } else { Mode::GenericCopy };
+    let keeper = std::io::stdin();
+    let (octets, descriptors) = pass::receive(&keeper);
+    let (_device, mut pool, mut opened) = if descriptors.is_empty() {
+        let mut device = device(ours(mode));
+        let mut pool = pool(FRAMES);
+        let opened = open(&mut pool, &mut device, (0..QUEUES).collect());
+        let kept = Keeper::of(&pool, &device, &opened);
+        pass::send(&keeper, &kept.octets(), &kept.borrowed());
+        (device, pool, opened)
+    } else {
+        let kept = Keeper::from_parts(&octets, descriptors);
+        let adopted = kept.adopt(ours(mode));
+        let said = adopted.as_ref().map_or_else(|error| error.to_string(), |_| "adopted".into());
+        pass::send(&keeper, said.as_bytes(), &[]);
+        adopted.expect("it said so")
+    };
+    // Frames that an application holds: whoever comes next has them.
+    (0..50).for_each(|_| drop(pool.take()));
+    run(&mut pool, &mut opened, None);
+}
+
+/// Starts a process that takes over what is kept, if anything is.
+fn start(mode: &str, kept: Option<&Keeper>) -> (Child, OwnedFd) {
+    let (ours, theirs) = pass::pair();
+    let child = Command::new(std::env::current_exe().expect("this program"))
+        .args(["--exact", "a_life", "--nocapture", "--test-threads=1"])
+        .env(LIFE, mode)
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a process");
+    match kept {
+        Some(kept) => pass::send(&ours, &kept.octets(), &kept.borrowed()),
+        None => pass::send(&ours, b"open", &[]),
+    }
+    (child, ours)
+}
+
+/// What the far end has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    sent: u32,
+    back: HashSet<u32>,
+    twice: u32,
+}
+
+/// Sends until `stop`, so many at a time with a pause between, and counts what comes back until a
+/// while after.
+fn traffic(peer: &mut Wire, stop: &AtomicBool, count: &AtomicU32, at_once: u32) -> Seen {
+    let mut seen = Seen::default();
+    let mut quiet_since = Instant::now();
+    loop {
+        let stopped = stop.load(Ordering::Relaxed);
+        if !stopped {
+            (0..at_once).for_each(|_| seen.sent += u32::from(peer.send(&numbered(seen.sent))));
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        while let Some(frame) = peer.receive(Duration::ZERO) {
+            let Some(number) = number(&frame) else { continue };
+            seen.twice += u32::from(!seen.back.insert(number));
+            quiet_since = Instant::now();
+        }
+        count.store(seen.back.len() as u32, Ordering::Relaxed);
+        if stopped && quiet_since.elapsed() > Duration::from_millis(300) {
+            return seen;
+        }
+    }
+}
+
+/// Milliseconds: the median and the most.
+fn summary(mut times: Vec<Duration>) -> String {
+    times.sort();
+    let (middle, most) = (times[times.len() / 2], times[times.len() - 1]);
+    format!("{:.1} ms, at most {:.1} ms", middle.as_secs_f64() * 1e3, most.as_secs_f64() * 1e3)
+}
+
+/// Kills process after process, and takes over from the last; returns what the far end has seen,
+/// and how many frames the kernel had to drop for want of space.
+fn kill_one_after_the_other(mode: &'static str, at_once: u32) -> (Seen, u64) {
+    veth("ours", "peer", QUEUES as usize);
+    let mut peer = wire("peer");
+    let (mut child, socket) = start(mode, None);
+    let (octets, descriptors) = pass::receive(&socket);
+    assert!(descriptors.len() == 5 + QUEUES as usize, "the first process failed");
+    let kept = Keeper::from_parts(&octets, descriptors);
+    let (stop, count) = (AtomicBool::new(false), AtomicU32::new(0));
+    let mut random = 1_u64;
+    let mut gaps = Vec::new();
+    std::thread::scope(|scope| {
+        let (stop, count) = (&stop, &count);
+        let sender = scope.spawn(move || traffic(&mut peer, stop, count, at_once));
+        for life in 1..=lives() {
+            let before = count.load(Ordering::Relaxed);
+            let start_of_life = Instant::now();
+            while count.load(Ordering::Relaxed) == before {
+                assert!(
+                    start_of_life.elapsed() < Duration::from_secs(5),
+                    "life {life}: no traffic"
+                );
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            // Any instruction: also while frames come in bulk after the take-over.
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            std::thread::sleep(Duration::from_micros(random >> 33 & 0x1fff));
+            let killed = Instant::now();
+            child.kill().expect("SIGKILL");
+            child.wait().expect("its end");
+            if life < lives() {
+                let socket;
+                (child, socket) = start(mode, Some(&kept));
+                let (said, _) = pass::receive(&socket);
+                assert_eq!(String::from_utf8_lossy(&said), "adopted", "life {life}");
+            } else {
+                let settings = ours(Mode::Auto);
+                let (_device, mut pool, mut opened) = kept.adopt(settings).expect("the last");
+                run(&mut pool, &mut opened, Some(Instant::now() + Duration::from_millis(50)));
+                stop.store(true, Ordering::Relaxed);
+                run(&mut pool, &mut opened, Some(Instant::now() + Duration::from_millis(500)));
+                assert_nothing_missing(&pool, &opened);
+                let lost = opened.iter_mut().map(|one| {
+                    let losses = one.handle.statistics();
+                    assert_eq!((losses.device_invalid, losses.transmit_error), (0, 0));
+                    losses.no_frame + losses.device_full
+                });
+                let lost = lost.sum();
+                opened.iter_mut().for_each(|one| one.handle.close(&mut pool));
+                assert_eq!(pool.missing(), 0);
+                gaps.push(killed.elapsed());
+                gaps.pop();
+                let gaps = summary(gaps);
+                let seen = sender.join().expect("the sender ends");
+                let words = format!(
+                    "{mode}: {} kills, {} frames sent, {} not back, {lost} of them dropped by the \
+                     kernel; from a kill until the successor runs {gaps}",
+                    lives(),
+                    seen.sent,
+                    seen.sent as usize - seen.back.len(),
+                );
+                writeln!(std::io::stdout(), "{words}").expect("output");
+                return (seen, lost);
+            }
+            gaps.push(killed.elapsed());
+        }
+        unreachable!("the last life ends it")
+    })
+}
+
+#[test]
+fn what_a_killed_process_did_not_hold_is_not_lost() {
+    in_namespace("what_a_killed_process_did_not_hold_is_not_lost", || {
+        let (seen, dropped) = kill_one_after_the_other("native", 4);
+        assert_eq!(seen.twice, 0, "frames came twice");
+        let lost = seen.sent as usize - seen.back.len();
+        // A burst that was taken from the receive ring and not yet put into the transmit ring.
+        let held = BURST * lives() as usize;
+        assert!(lost <= held + dropped as usize, "{lost} lost, {dropped} dropped by the kernel");
+    });
+}
+
+#[test]
+fn processes_are_killed_under_a_flood_and_no_frame_is_missing() {
+    for mode in ["native", "generic"] {
+        in_namespace("processes_are_killed_under_a_flood", move || {
+            let (seen, _) = kill_one_after_the_other(mode, 400);
+            assert_eq!(seen.twice, 0, "frames came twice");
+        });
+    }
+}

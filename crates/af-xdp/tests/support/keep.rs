@@ -1,0 +1,81 @@
+//! What is kept of a lane with one device, and how it is taken over.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use fastlane_af_xdp::{
+    Device, DeviceDescription, Error, Inheritance, Opened, QueueDescription, Settings, adopt_lane,
+};
+use fastlane_core::{Pool, PortId};
+use fastlane_steer::Kept;
+use fastlane_table::SharedMemory;
+
+/// All that must outlive a process: the memory, the device, the queues.
+pub struct Keeper {
+    pub device: DeviceDescription,
+    pub queues: Vec<QueueDescription>,
+    /// Memory, link, steering, sockets, counts, then the queues' sockets.
+    pub descriptors: Vec<OwnedFd>,
+}
+
+fn own(descriptor: BorrowedFd<'_>) -> OwnedFd {
+    descriptor.try_clone_to_owned().expect("a descriptor")
+}
+
+impl Keeper {
+    pub fn of(pool: &Pool, device: &Device, opened: &[Opened]) -> Self {
+        let (description, kept) = device.kept().expect("it is attached");
+        let Kept { link, steering, sockets, counts } = kept;
+        let of_device = [pool.memory().as_fd(), link, steering, sockets, counts];
+        let mut descriptors: Vec<OwnedFd> = of_device.into_iter().map(own).collect();
+        let mut queues = Vec::new();
+        for one in opened {
+            let (description, socket) = one.handle.kept().expect("it is open");
+            queues.push(description);
+            descriptors.push(own(socket));
+        }
+        Self { device: description, queues, descriptors }
+    }
+
+    /// The numbers as octets.
+    pub fn octets(&self) -> Vec<u8> {
+        let queues = self.queues.iter().flat_map(QueueDescription::to_words);
+        let words = self.device.to_words().into_iter().chain(queues);
+        words.flat_map(u32::to_ne_bytes).collect()
+    }
+
+    pub fn from_parts(octets: &[u8], descriptors: Vec<OwnedFd>) -> Self {
+        let words: Vec<u32> =
+            octets.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word)).collect();
+        let (device, queues) = words.split_first_chunk().expect("a device");
+        let device = DeviceDescription::from_words(device).expect("a device");
+        let queues = queues.as_chunks().0.iter();
+        let queues = queues.map(|words| QueueDescription::from_words(words).expect("a queue"));
+        Self { device, queues: queues.collect(), descriptors }
+    }
+
+    pub fn borrowed(&self) -> Vec<BorrowedFd<'_>> {
+        self.descriptors.iter().map(OwnedFd::as_fd).collect()
+    }
+
+    /// Takes over, with duplicates.
+    pub fn adopt(&self, settings: Settings) -> Result<(Device, Pool, Vec<Opened>), Error> {
+        let memory = SharedMemory::attach_writable(own(self.descriptors[0].as_fd()));
+        self.adopt_with(settings, memory.expect("memory"), 2048)
+    }
+
+    pub fn adopt_with(
+        &self,
+        settings: Settings,
+        memory: SharedMemory,
+        frame_size: usize,
+    ) -> Result<(Device, Pool, Vec<Opened>), Error> {
+        let mut kept = self.descriptors[1..].iter().map(|descriptor| own(descriptor.as_fd()));
+        let mut next = || kept.next().expect("a descriptor");
+        let program = Kept { link: next(), steering: next(), sockets: next(), counts: next() };
+        let mut device = Device::adopt(settings, &self.device, program)?;
+        let queues = self.queues.iter().map(|queue| (*queue, next())).collect();
+        let lane = vec![Inheritance { device: &mut device, port: PortId(0), queues }];
+        let (pool, opened) = adopt_lane(memory, frame_size, 192, lane)?;
+        Ok((device, pool, opened))
+    }
+}
