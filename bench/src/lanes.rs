@@ -177,7 +177,7 @@ impl Built {
         match work {
             Work::Memory => (0..lanes).try_for_each(|_| built.memory())?,
             Work::Ring => (0..lanes / 2).try_for_each(|_| {
-                let (near, far) = ring::pair(PortId(0), PortId(0), PLACES);
+                let (near, far) = ring::pair(PortId(0), PortId(0), PLACES)?;
                 built.pair(Box::new(near), Box::new(far))
             })?,
             Work::Memif => (0..lanes / 2).try_for_each(|number| {

@@ -3,6 +3,7 @@
 use fastlane_table::counters::PortCounter;
 
 use crate::capture::{Departure, Recorder};
+use crate::exchange::Exchange;
 use crate::hold::Hold;
 use crate::relocate::fit;
 use crate::{Burst, Packet, Pool, Port, Sent, Verdict};
@@ -11,6 +12,8 @@ use crate::{Burst, Packet, Pool, Port, Sent, Verdict};
 pub(crate) struct Dispatch {
     pub(crate) ports: Vec<Port>,
     pub(crate) recorder: Recorder,
+    /// With other lanes, if packets change lanes.
+    pub(crate) exchange: Option<Box<Exchange>>,
     budget: usize,
     kernel_left: usize,
     control_left: usize,
@@ -22,7 +25,7 @@ impl Dispatch {
     /// out. No burst is longer than `burst`.
     pub(crate) fn new(ports: Vec<Port>, budget: usize, burst: usize) -> Self {
         let recorder = Recorder::new(burst);
-        Self { ports, recorder, budget, kernel_left: 0, control_left: 0 }
+        Self { ports, recorder, exchange: None, budget, kernel_left: 0, control_left: 0 }
     }
 
     #[inline]
@@ -48,6 +51,10 @@ impl Dispatch {
     pub(crate) fn steer(&mut self, port: usize, packets: &mut [Packet]) -> bool {
         let port = &mut self.ports[port];
         let Some(filter) = &mut port.filter else { return false };
+        if filter.claims_all() {
+            packets.iter_mut().for_each(Packet::set_steered);
+            return true;
+        }
         let mut claimed = 0;
         for packet in packets.iter_mut() {
             if packet.is_steered() || filter.claims(packet.bytes()) {
@@ -141,12 +148,23 @@ impl Dispatch {
     /// As [`dispatch`](Self::dispatch), for packets that were not received but made by the
     /// application.
     pub(crate) fn originate(&mut self, burst: &mut Burst, pool: &mut Pool, hold: &mut Hold) {
+        self.carry(0, burst, pool, hold);
+    }
+
+    /// Carries out what is labelled, and counted where it was.
+    pub(crate) fn carry(
+        &mut self,
+        queue: usize,
+        burst: &mut Burst,
+        pool: &mut Pool,
+        hold: &mut Hold,
+    ) {
         for run in burst.packets().chunk_by_mut(Packet::goes_with) {
             let source = self.source(run);
             if run[0].verdict().verdict().is_none() {
                 self.count(source, PortCounter::DropBadVerdict, run.len());
             }
-            self.carry_out(source, 0, run, pool, hold);
+            self.carry_out(source, queue, run, pool, hold);
         }
         burst.clear(pool);
     }
@@ -218,6 +236,10 @@ impl Dispatch {
         run: &mut [Packet],
         pool: &mut Pool,
     ) -> usize {
+        if self.exchange.as_ref().is_some_and(|exchange| exchange.hands_over(to)) {
+            // Copied where it leaves.
+            return self.send(source, to, queue, run, pool).taken;
+        }
         self.recorder.leaving(to, run);
         let departure = self.send(source, to, queue, run, pool);
         self.recorder.departed(departure);
@@ -234,8 +256,7 @@ impl Dispatch {
         pool: &mut Pool,
     ) -> Departure {
         let Some(port) = self.ports.get_mut(to).filter(|port| !port.queues.is_empty()) else {
-            self.count(source, PortCounter::DropNoPort, run.len());
-            return Departure::NOWHERE;
+            return self.hand_over(source, to, PortCounter::DropNoPort, run, pool);
         };
         let queues = port.queues.len();
         let exit = &mut *port.queues[if queue < queues { queue } else { queue % queues }];
@@ -262,10 +283,32 @@ impl Dispatch {
         Departure { has_queue: true, fitting, taken, packets }
     }
 
+    /// What this lane has no way for goes to the lane that has, if there is one.
+    #[cold]
+    fn hand_over(
+        &mut self,
+        source: usize,
+        to: usize,
+        without: PortCounter,
+        run: &mut [Packet],
+        pool: &mut Pool,
+    ) -> Departure {
+        let exchange = self.exchange.as_mut();
+        let Some(sent) = exchange.and_then(|exchange| exchange.hand_over(to, run, pool)) else {
+            self.count(source, without, run.len());
+            return Departure::NOWHERE;
+        };
+        self.count(source, PortCounter::DropTransmitLength, sent.taken - sent.packets);
+        self.count(source, PortCounter::DropPassFull, run.len() - sent.taken);
+        let (taken, packets) = (sent.taken, sent.packets);
+        Departure { has_queue: true, fitting: run.len(), taken, packets }
+    }
+
     fn give_to_kernel(&mut self, source: usize, run: &mut [Packet], pool: &mut Pool) {
         let port = &mut self.ports[source];
         let Some(path) = port.kernel.as_mut() else {
-            return self.count(source, PortCounter::DropNoKernelPeer, run.len());
+            self.hand_over(source, source, PortCounter::DropNoKernelPeer, run, pool);
+            return;
         };
         let fitting = fit(&mut *path.queue, run, pool);
         let (run, homeless) = run.split_at_mut(fitting);

@@ -189,7 +189,8 @@ impl Exchange {
     }
 
     /// Gives the packets of a burst that steering has claimed their lanes: what is left in the
-    /// burst stays here, and what of that is Linux's is claimed no more.
+    /// burst stays here, and what of that is Linux's is claimed no more. Returns how many wait for
+    /// their shard.
     pub(crate) fn sort(
         &mut self,
         port: &Port,
@@ -197,9 +198,9 @@ impl Exchange {
         burst: &mut Burst,
         pool: &mut Pool,
         mut shard: impl FnMut(&Packet) -> u8,
-    ) -> Parked {
+    ) -> u64 {
         if matches!(self.lane_by[number], LaneBy::Arrival) {
-            return Parked::default();
+            return 0;
         }
         self.places.clear();
         let mut stay = true;
@@ -222,11 +223,11 @@ impl Exchange {
             stay &= place == Place::Here;
             self.places.push(place); // as many as the burst holds
         }
-        let mut parked = Parked::default();
-        if !stay {
-            self.send_away(port, burst.packets(), pool, &mut parked);
-            burst.keep_framed();
+        if stay {
+            return 0;
         }
+        let parked = self.send_away(port, burst.packets(), pool);
+        burst.keep_framed();
         parked
     }
 
@@ -243,13 +244,8 @@ impl Exchange {
         }
     }
 
-    fn send_away(
-        &mut self,
-        port: &Port,
-        mut packets: &mut [Packet],
-        pool: &mut Pool,
-        parked: &mut Parked,
-    ) {
+    fn send_away(&mut self, port: &Port, mut packets: &mut [Packet], pool: &mut Pool) -> u64 {
+        let mut parked = 0;
         let mut places = &self.places[..];
         while let Some(place) = places.first().copied() {
             let count = places.iter().take_while(|other| **other == place).count();
@@ -259,7 +255,7 @@ impl Exchange {
                 Place::Here => {}
                 Place::Parked(shard) => {
                     let kept = self.park.take_in(shard, run, pool);
-                    parked.packets += kept as u64;
+                    parked += kept as u64;
                     count_up(port, PortCounter::DropPark, count - kept);
                 }
                 Place::Lane(lane) => {
@@ -268,8 +264,11 @@ impl Exchange {
                     count_passed(port, passed, count);
                 }
             }
-            run.iter_mut().for_each(|packet| pool.release(packet));
+            if place != Place::Here {
+                run.iter_mut().for_each(|packet| pool.release(packet));
+            }
         }
+        parked
     }
 
     /// Appends what one other lane has passed.
@@ -390,10 +389,11 @@ impl Exchange {
         let mut peers = lanes.filter(|lane| self.passages[*lane].is_some());
         let others = peers.any(|lane| !self.shards.has_left(lane, done));
         let mut passages = self.passages.iter_mut().flatten();
-        others || passages.any(|passage| {
-            passage.mark();
-            !passage.has_reached_mark() || passage.is_lending()
-        })
+        others
+            || passages.any(|passage| {
+                passage.mark();
+                !passage.has_reached_mark() || passage.is_lending()
+            })
     }
 
     /// Ends all; returns how many parked packets were lost.
@@ -413,17 +413,7 @@ impl Exchange {
     }
 }
 
-/// How many packets of a burst wait for their shard.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Parked {
-    pub(crate) packets: u64,
-}
-
-fn pass(
-    passage: Option<&mut Box<dyn Passage>>,
-    run: &mut [Packet],
-    pool: &mut Pool,
-) -> Sent {
+fn pass(passage: Option<&mut Box<dyn Passage>>, run: &mut [Packet], pool: &mut Pool) -> Sent {
     let Some(passage) = passage else { return Sent::default() };
     let sent = passage.pass(run, pool);
     // A driver that says more than it was shown must not end the lane.

@@ -85,6 +85,9 @@ impl<A: App> Lane<A> {
         self.turn.begin();
         self.exits.begin();
         let mut work = self.resume();
+        if self.exits.exchange.is_some() {
+            work += self.serve();
+        }
         for port in 0..self.exits.ports.len() {
             for queue in 0..self.exits.ports[port].queues.len() {
                 self.exits.receive((port, queue), &mut self.burst, &mut self.turn.pool);
@@ -147,7 +150,8 @@ impl<A: App> Lane<A> {
             port.queues.iter().map(AsRef::as_ref).chain(kernel)
         });
         let messages = self.turn.messages.as_ref().map(|messages| Some(messages.interrupt()));
-        queues.map(Queue::interrupt).chain(messages).collect()
+        let passages = self.exits.exchange.as_ref().map(|exchange| exchange.interrupt());
+        queues.map(Queue::interrupt).chain(messages).chain(passages).collect()
     }
 
     /// Lets the lane wait on an epoll instance that watches all of
@@ -176,20 +180,24 @@ impl<A: App> Lane<A> {
     /// Has the burst labelled, and copied if it is looked on.
     #[inline]
     fn show(&mut self, port: usize) {
+        let sorted = self.exits.steer(port, self.burst.packets());
+        if sorted && self.exits.exchange.is_some() {
+            self.sort(port);
+        }
         if self.exits.recorder.is_on() {
             self.exits.recorder.arrived(port, self.burst.packets());
         }
-        self.label(port);
+        self.label(sorted);
         if self.exits.recorder.is_on() {
             self.exits.recorder.labelled(self.burst.packets());
         }
     }
 
-    /// Shows the burst to the application, or of a port with a filter what that claims.
+    /// Shows the burst to the application, or of one that is sorted what is the application's.
     #[inline]
-    fn label(&mut self, port: usize) {
+    fn label(&mut self, sorted: bool) {
         let packets = self.burst.packets();
-        if !self.exits.steer(port, packets) {
+        if !sorted {
             return self.app.process(packets, &mut self.turn);
         }
         for run in packets.chunk_by_mut(|one, other| one.is_steered() == other.is_steered()) {
@@ -208,6 +216,9 @@ impl<A: App> Lane<A> {
             if let Some(path) = &mut port.kernel {
                 pending |= path.queue.flush(&mut self.turn.pool);
             }
+        }
+        if let Some(exchange) = &mut self.exits.exchange {
+            pending |= exchange.flush(&mut self.turn.pool);
         }
         pending
     }
@@ -243,6 +254,9 @@ impl<A: App> Lane<A> {
                 arrived |= queue.arm();
             }
         }
+        if let Some(exchange) = &mut self.exits.exchange {
+            arrived |= exchange.arm();
+        }
         let Some(messages) = &mut self.turn.messages else { return arrived };
         arrived || !messages.begin_wait()
     }
@@ -267,15 +281,22 @@ impl<A: App> Lane<A> {
                 });
             publish(&port.counters, total);
         }
+        if let Some(exchange) = &mut self.exits.exchange {
+            exchange.publish(&self.turn.counters);
+        }
     }
 
     /// Sends what the ports still hold, for a bounded time, closes them and takes all frames back.
     pub fn close(&mut self) -> usize {
+        if self.exits.exchange.is_some() {
+            self.leave();
+        }
         let end = now() + DRAIN;
         while self.flush() && now() < end {
             std::hint::spin_loop();
         }
         self.publish_statistics(); // while the devices can still be asked
+        let parked = self.close_exchange();
         let pool = &mut self.turn.pool;
         // Those with memory of their own go last: the others may still hold frames of it.
         for last in [false, true] {
@@ -290,7 +311,7 @@ impl<A: App> Lane<A> {
         self.publish_statistics(); // with what closing has lost
         self.turn.drop_held();
         self.turn.counters.publish(LaneCounter::Ended, 1);
-        self.turn.pool.missing()
+        self.turn.pool.missing() + parked
     }
 }
 
@@ -303,6 +324,7 @@ fn publish(counters: &PortCounters, losses: Statistics) {
     counters.store(PortCounter::DeviceNoFrames, losses.device_no_frames);
 }
 
+mod passing;
 mod resume;
 #[cfg(test)]
 mod tests;

@@ -27,8 +27,8 @@ mod verdict;
 
 pub use app::App;
 pub use burst::Burst;
-pub use hold::HoldLimits;
 pub use exchange::Passage;
+pub use hold::HoldLimits;
 pub use home::Home;
 pub use idle::Idle;
 pub use lane::{Lane, LaneParts};

@@ -2,6 +2,7 @@
 
 mod devices;
 mod dpdk;
+mod filter;
 mod interface;
 mod links;
 mod local;
@@ -9,8 +10,7 @@ mod memif;
 mod shared;
 mod tap;
 
-use fastlane_core::{Filter, KernelPath, LaneParts, Pool, Port, Queue};
-use fastlane_steer::Rules;
+use fastlane_core::{KernelPath, LaneParts, Pool, Port, Queue};
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
 
@@ -48,7 +48,7 @@ pub(crate) fn open(plan: &Plan) -> Result<Opened, Error> {
             Driver::Dpdk(dpdk) => opening.open_dpdk(port, dpdk)?,
             Driver::Memif(memif) => opening.open_memif(port, memif)?,
             Driver::Memory(memory) => opening.open_memory(port, memory)?,
-            Driver::Ring(ring) => opening.open_ring(port, ring),
+            Driver::Ring(ring) => opening.open_ring(port, ring)?,
         }
         opening.open_kernel_tap(port)?;
     }
@@ -140,13 +140,16 @@ impl<'a> Opening<'a> {
         })?;
         for (port, facts) in plan.ports.iter().zip(&facts) {
             report(port, facts);
+            if is_followed(port) {
+                devices.add_software(usize::from(port.id.0), &port.rules);
+            }
         }
         let lanes = lanes.into_iter().enumerate().map(|(lane, opening)| {
             let ports = opening.queues.into_iter().zip(opening.kernel).enumerate();
             let ports = ports.map(|(port, (queues, kernel))| Port {
                 queues,
                 kernel,
-                filter: filter(&plan.ports[port]),
+                filter: devices.filter(port),
                 counters: counters.port(lane, port),
             });
             LaneParts {
@@ -160,20 +163,9 @@ impl<'a> Opening<'a> {
     }
 }
 
-/// The rules of a port, for the lanes to follow where neither Linux nor eBPF does.
-fn filter(port: &PortPlan) -> Option<Box<dyn Filter>> {
-    let sorted_before = port.driver.is_shared() || port.rules.is_empty();
-    (!sorted_before).then(|| Box::new(Software(port.rules.clone())) as Box<dyn Filter>)
-}
-
-/// Steering by the reference.
-struct Software(Rules);
-
-impl Filter for Software {
-    #[inline]
-    fn claims(&mut self, frame: &[u8]) -> bool {
-        self.0.matches(frame)
-    }
+/// Whether the lanes follow the rules of a port themselves: where neither Linux nor eBPF does.
+fn is_followed(port: &PortPlan) -> bool {
+    !port.driver.is_shared() && !port.rules.is_empty()
 }
 
 /// What is known of a port before it is open.

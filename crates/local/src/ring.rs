@@ -1,28 +1,34 @@
-//! A port between two lanes.
+//! Rings between lanes: a port, and the way by which lanes pass packets to each other.
 //!
 //! The sender lends its frames: the ring carries where a packet lies, the receiver copies it into a
 //! frame of its own pool, and the sender takes its frame back once the ring says so. A frame never
-//! changes its pool, and nothing is lost: full is full.
+//! changes its pool, and nothing is lost: full is full. A receiver that sleeps is woken.
 
-use std::collections::VecDeque;
+use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
-use fastlane_core::{Burst, Custody, Packet, Pool, PortId, Queue, Sent, Statistics, Takes};
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, Takes};
 
+mod bell;
 mod channel;
+mod lender;
+mod passage;
 
-use channel::{Consumer, Producer, channel};
+pub use bell::Bell;
+pub use passage::{Passage, bells, passage};
+
+use channel::{Consumer, channel};
+use lender::Lender;
 
 /// One end of a ring, the queue of one lane.
 ///
-/// Cost: one copy of each packet, on the receiver's side. It has no interrupt.
+/// Cost: one copy of each packet, on the receiver's side.
 #[derive(Debug)]
 pub struct RingQueue {
     port: PortId,
-    producer: Producer,
+    lender: Lender,
     consumer: Consumer,
-    /// Packets that the other end may be reading, in the order of the ring.
-    lent: VecDeque<Packet>,
     statistics: Statistics,
 }
 
@@ -31,16 +37,18 @@ pub struct RingQueue {
 ///
 /// When one end is closed, what it had not read yet comes back to the sender, which counts it as
 /// `transmit_error`; from then on the other end takes nothing more.
-#[must_use]
-pub fn pair(port_a: PortId, port_b: PortId, capacity: usize) -> (RingQueue, RingQueue) {
+///
+/// # Errors
+/// When the process may have no more descriptors: each end needs one, to be woken by.
+pub fn pair(port_a: PortId, port_b: PortId, capacity: usize) -> io::Result<(RingQueue, RingQueue)> {
     let capacity = capacity.max(1);
-    let (to_b, from_a) = channel(capacity);
-    let (to_a, from_b) = channel(capacity);
+    let (to_b, from_a) = channel(capacity, &Arc::new(Bell::new()?));
+    let (to_a, from_b) = channel(capacity, &Arc::new(Bell::new()?));
     let end = |port, producer, consumer| {
-        let lent = VecDeque::with_capacity(capacity);
-        RingQueue { port, producer, consumer, lent, statistics: Statistics::default() }
+        let (lender, statistics) = (Lender::new(producer), Statistics::default());
+        RingQueue { port, lender, consumer, statistics }
     };
-    (end(port_a, to_b, from_b), end(port_b, to_a, from_a))
+    Ok((end(port_a, to_b, from_b), end(port_b, to_a, from_a)))
 }
 
 impl RingQueue {
@@ -48,28 +56,22 @@ impl RingQueue {
     #[inline]
     fn reap(&mut self, pool: &mut Pool) {
         // In this order: an end that closes reads nothing afterwards.
-        let gone = self.producer.is_consumer_gone();
-        let unread = self.producer.unread();
-        for mut packet in self.lent.drain(..self.lent.len() - unread) {
-            pool.release(&mut packet);
-        }
-        if gone && !self.lent.is_empty() {
-            self.statistics.transmit_error += self.lent.len() as u64;
+        let gone = self.lender.producer.is_consumer_gone();
+        self.lender.reap(pool);
+        if gone {
             self.take_all_back(pool);
         }
     }
 
     fn take_all_back(&mut self, pool: &mut Pool) {
-        for packet in &mut self.lent {
-            pool.release(packet);
-        }
-        self.lent.clear();
-        self.producer.forget();
+        let lost = &mut self.statistics.transmit_error;
+        self.lender.take_all_back(pool, |_| *lost += 1);
     }
 }
 
 impl Queue for RingQueue {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        self.consumer.awake();
         let wanted = burst.room().min(pool.free());
         if wanted == 0 {
             self.statistics.device_no_frames +=
@@ -77,12 +79,12 @@ impl Queue for RingQueue {
             return;
         }
         let (port, statistics) = (self.port, &mut self.statistics);
-        self.consumer.read(wanted, |bytes, partial| {
+        self.consumer.read(wanted, |passed| {
             let Some(frame) = pool.take() else { return };
-            match pool.packet(frame, pool.data_offset(), bytes.len(), port) {
+            match pool.packet(frame, pool.data_offset(), passed.bytes.len(), port) {
                 Ok(mut packet) => {
-                    packet.bytes_mut().copy_from_slice(bytes);
-                    packet.set_partial_checksum(partial);
+                    packet.bytes_mut().copy_from_slice(passed.bytes);
+                    packet.set_partial_checksum(passed.partial);
                     if let Err(mut packet) = burst.push(packet) {
                         pool.release(&mut packet); // not reached: there was room
                     }
@@ -96,45 +98,47 @@ impl Queue for RingQueue {
     }
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        if self.producer.space() < packets.len() {
+        if self.lender.producer.space() < packets.len() {
             self.reap(pool);
         }
-        if self.producer.is_closed() || self.producer.is_consumer_gone() {
+        if self.lender.is_gone() {
             return Sent::default();
         }
         let mut sent = Sent::default();
         for packet in packets {
-            if packet.len() == 0 {
+            let length = packet.len();
+            if length == 0 {
                 pool.release(packet);
                 sent.taken += 1;
                 continue;
             }
-            if !self.producer.push(packet) {
+            if !self.lender.lend(packet) {
                 break;
             }
             sent.taken += 1;
             sent.packets += 1;
-            sent.bytes += packet.len() as u64;
-            // Not longer than the ring that was allocated: it had space.
-            self.lent.push_back(packet.take());
+            sent.bytes += length as u64;
         }
-        self.producer.publish();
+        self.lender.publish();
         sent
     }
 
     fn flush(&mut self, pool: &mut Pool) -> bool {
-        if !self.lent.is_empty() {
-            self.reap(pool);
-        }
-        !self.lent.is_empty()
+        self.lender.tell();
+        self.reap(pool);
+        self.lender.is_short(pool)
     }
 
     fn takes(&self) -> Takes {
         Takes::Any
     }
 
+    fn arm(&mut self) -> bool {
+        self.consumer.arm()
+    }
+
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        None
+        Some(self.consumer.event())
     }
 
     fn statistics(&mut self) -> Statistics {
@@ -144,9 +148,7 @@ impl Queue for RingQueue {
     /// Waits, for the time of one burst's copies, should the other end be reading just then.
     fn close(&mut self, pool: &mut Pool) {
         self.consumer.close();
-        self.producer.close();
-        self.reap(pool);
-        self.statistics.transmit_error += self.lent.len() as u64;
+        self.lender.producer.close();
         self.take_all_back(pool);
     }
 }

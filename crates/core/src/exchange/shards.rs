@@ -56,7 +56,8 @@ impl Shards {
         if owners.is_empty() || owners.iter().any(|owner| *owner >= shards.lanes.len()) {
             return None;
         }
-        (0..SHARDS).for_each(|shard| shards.table.store(shard, owners[shard % owners.len()] as u64));
+        (0..SHARDS)
+            .for_each(|shard| shards.table.store(shard, owners[shard % owners.len()] as u64));
         shards.epoch.store_release(0, 1);
         shards.lanes.iter().for_each(|lane| lane.seen.store_release(0, 1));
         Some(shards)

@@ -37,15 +37,17 @@ impl Opening<'_> {
     }
 
     /// Both ends at once, when the first of them comes.
-    pub(super) fn open_ring(&mut self, port: &PortPlan, ring: &written::Ring) {
+    pub(super) fn open_ring(&mut self, port: &PortPlan, ring: &written::Ring) -> Result<(), Error> {
         let peer = self.plan.ports.iter().find(|other| other.name == ring.peer);
-        let Some(peer) = peer.filter(|peer| port.id < peer.id) else { return };
+        let Some(peer) = peer.filter(|peer| port.id < peer.id) else { return Ok(()) };
         let pairs: Vec<_> = port.lanes.iter().copied().zip(peer.lanes.iter().copied()).collect();
         for (here, there) in pairs {
-            let (one, other) = ring::pair(port.id, peer.id, ring.capacity.unwrap_or(1024));
+            let (one, other) = ring::pair(port.id, peer.id, ring.capacity.unwrap_or(1024))
+                .map_err(|error| Error::port(&port.name, error))?;
             self.add(here, port, Box::new(one));
             self.add(there, peer, Box::new(other));
         }
+        Ok(())
     }
 
     /// Reads and writes in the first lane of the port: a file has one beginning and one end.

@@ -9,18 +9,32 @@
 #![allow(unsafe_code, reason = "memory that two threads take turns with; each block says why")]
 
 use std::cell::UnsafeCell;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use fastlane_core::{Packet, Partial};
+use fastlane_core::{Packet, Partial, PortId, RawVerdict};
 
-/// Where a lent packet lies.
+use super::bell::Bell;
+
+/// Where a lent packet lies, and what is known of it.
 #[derive(Clone, Copy, Debug)]
 struct Descriptor {
     data: NonNull<u8>,
-    length: usize,
+    length: u32,
+    verdict: RawVerdict,
+    port: PortId,
     partial: Option<Partial>,
+}
+
+/// A packet as its receiver sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) verdict: RawVerdict,
+    pub(super) port: PortId,
+    pub(super) partial: Option<Partial>,
 }
 
 /// On a cache line of its own, and the neighbour that processors fetch along with it.
@@ -40,6 +54,8 @@ struct Shared {
     producer_closed: Padded<AtomicBool>,
     /// The consumer reads no more. Never unset.
     consumer_closed: AtomicBool,
+    /// The consumer's.
+    bell: Arc<Bell>,
     places: Box<[UnsafeCell<Descriptor>]>,
 }
 
@@ -69,9 +85,15 @@ pub(super) struct Consumer {
     consumed: usize,
 }
 
-/// An empty direction for `capacity` packets.
-pub(super) fn channel(capacity: usize) -> (Producer, Consumer) {
-    let empty = Descriptor { data: NonNull::dangling(), length: 0, partial: None };
+/// An empty direction for `capacity` packets, to a consumer who sleeps at `bell`.
+pub(super) fn channel(capacity: usize, bell: &Arc<Bell>) -> (Producer, Consumer) {
+    let empty = Descriptor {
+        data: NonNull::dangling(),
+        length: 0,
+        verdict: RawVerdict::default(),
+        port: PortId(0),
+        partial: None,
+    };
     let places = (0..capacity.next_power_of_two()).map(|_| UnsafeCell::new(empty)).collect();
     let shared = Arc::new(Shared {
         produced: Padded::default(),
@@ -79,6 +101,7 @@ pub(super) fn channel(capacity: usize) -> (Producer, Consumer) {
         reading: Padded::default(),
         producer_closed: Padded::default(),
         consumer_closed: AtomicBool::new(false),
+        bell: Arc::clone(bell),
         places,
     });
     let producer = Producer { shared: Arc::clone(&shared), capacity, written: 0, consumed: 0 };
@@ -93,6 +116,11 @@ impl Shared {
 }
 
 impl Producer {
+    /// The most packets that can be lent.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Packets that fit, as far as was last seen.
     #[inline]
     pub(super) fn space(&self) -> usize {
@@ -108,7 +136,9 @@ impl Producer {
         }
         let descriptor = Descriptor {
             data: packet.data(),
-            length: packet.len(),
+            length: packet.len() as u32,
+            verdict: packet.verdict(),
+            port: packet.port(),
             partial: packet.partial_checksum(),
         };
         // SAFETY: the index is not published, and what lay at this place `capacity` indices ago was
@@ -122,6 +152,12 @@ impl Producer {
     #[inline]
     pub(super) fn publish(&self) {
         self.shared.produced.0.store(self.written, Ordering::Release);
+    }
+
+    /// Wakes the consumer, should it sleep, for what was published.
+    #[inline]
+    pub(super) fn ring(&self) {
+        self.shared.bell.ring();
     }
 
     /// How many packets the consumer has not read yet. The others are the producer's again.
@@ -174,13 +210,42 @@ impl Drop for Reading<'_> {
 
 impl Consumer {
     /// Whether something can be read.
+    #[inline]
     pub(super) fn has_packets(&self) -> bool {
-        self.shared.produced.0.load(Ordering::Acquire) != self.consumed
+        self.produced() != self.consumed
     }
 
-    /// Shows the bytes of at most `limit` packets to `take`, then gives them all back.
+    /// How far the producer has written.
     #[inline]
-    pub(super) fn read(&mut self, limit: usize, mut take: impl FnMut(&[u8], Option<Partial>)) {
+    pub(super) fn produced(&self) -> usize {
+        self.shared.produced.0.load(Ordering::Acquire)
+    }
+
+    /// Whether everything that was written [up to there](Self::produced) is read.
+    pub(super) fn has_passed(&self, produced: usize) -> bool {
+        produced.wrapping_sub(self.consumed).cast_signed() <= 0
+    }
+
+    /// The consumer will sleep; true when it should not, because something has arrived.
+    pub(super) fn arm(&self) -> bool {
+        self.shared.bell.arm();
+        self.has_packets()
+    }
+
+    /// The consumer is awake.
+    #[inline]
+    pub(super) fn awake(&self) {
+        self.shared.bell.disarm();
+    }
+
+    /// What becomes readable for a consumer that sleeps.
+    pub(super) fn event(&self) -> BorrowedFd<'_> {
+        self.shared.bell.event()
+    }
+
+    /// Shows at most `limit` packets to `take`, then gives them all back.
+    #[inline]
+    pub(super) fn read(&mut self, limit: usize, mut take: impl FnMut(Passed<'_>)) {
         let shared = &*self.shared;
         let produced = shared.produced.0.load(Ordering::Acquire);
         let count = produced.wrapping_sub(self.consumed).min(limit);
@@ -198,10 +263,11 @@ impl Consumer {
             // SAFETY: the index is between `consumed` and `produced`: written, and not written
             // again before `consumed` has passed it.
             let descriptor = unsafe { shared.place(self.consumed.wrapping_add(index)).read() };
-            let Descriptor { data, length, partial } = descriptor;
+            let Descriptor { data, length, verdict, port, partial } = descriptor;
             // SAFETY: the producer keeps this packet, untouched, until `consumed` has passed it or
             // it has closed and `reading` is unset; neither is before the end of this function.
-            take(unsafe { std::slice::from_raw_parts(data.as_ptr(), length) }, partial);
+            let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), length as usize) };
+            take(Passed { bytes, verdict, port, partial });
         }
         self.consumed = self.consumed.wrapping_add(count);
         shared.consumed.0.store(self.consumed, Ordering::Release);

@@ -1,3 +1,4 @@
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastlane_core::Partial;
@@ -38,14 +39,14 @@ fn receive(queue: &mut RingQueue, pool: &mut Pool, at_most: usize) -> Vec<Vec<u8
 
 #[test]
 fn packets_are_copied_over_and_their_frames_stay_at_home() {
-    let (mut a, mut b) = pair(A, B, 8);
+    let (mut a, mut b) = pair(A, B, 8).unwrap();
     let (mut pool_a, mut pool_b) = (pool(4, 512), pool(4, 2048));
     let mut one = packet(&mut pool_a, &[7; 100]).unwrap();
     let partial = Some(Partial { start: 34, offset: 6 });
     one.set_partial_checksum(partial);
     let sent = a.transmit(std::slice::from_mut(&mut one), &mut pool_a);
     assert_eq!(sent, Sent { taken: 1, packets: 1, bytes: 100 });
-    assert!(a.flush(&mut pool_a), "lent");
+    assert!(!a.flush(&mut pool_a), "lent, but there are others");
     assert_eq!(pool_a.free(), 3);
     let mut burst = Burst::new(8);
     b.receive(&mut burst, &mut pool_b);
@@ -59,7 +60,7 @@ fn packets_are_copied_over_and_their_frames_stay_at_home() {
 
 #[test]
 fn what_does_not_fit_the_other_pool_is_counted_and_the_rest_passes() {
-    let (mut a, mut b) = pair(A, B, 8);
+    let (mut a, mut b) = pair(A, B, 8).unwrap();
     let (mut pool_a, mut pool_b) = (pool(8, 2048), pool(2, 512));
     assert!(send(&mut a, &mut pool_a, &[1; 1000]));
     assert!(send(&mut a, &mut pool_a, &[2; 384]));
@@ -77,7 +78,7 @@ fn what_does_not_fit_the_other_pool_is_counted_and_the_rest_passes() {
 
 #[test]
 fn an_empty_packet_is_taken_but_not_sent() {
-    let (mut a, _b) = pair(A, B, 8);
+    let (mut a, _b) = pair(A, B, 8).unwrap();
     let mut pool_a = pool(2, 512);
     let mut empty = packet(&mut pool_a, &[]).unwrap();
     let sent = a.transmit(std::slice::from_mut(&mut empty), &mut pool_a);
@@ -88,7 +89,7 @@ fn an_empty_packet_is_taken_but_not_sent() {
 #[test]
 fn an_end_that_closes_gives_all_back_and_takes_nothing_more() {
     for first_closes_sender in [true, false] {
-        let (mut a, mut b) = pair(A, B, 4);
+        let (mut a, mut b) = pair(A, B, 4).unwrap();
         let (mut pool_a, mut pool_b) = (pool(8, 512), pool(8, 512));
         assert!((0..4).all(|n| send(&mut a, &mut pool_a, &[n; 60])));
         assert_eq!(receive(&mut b, &mut pool_b, 1).len(), 1);
@@ -112,7 +113,7 @@ fn an_end_that_closes_gives_all_back_and_takes_nothing_more() {
 
 #[test]
 fn an_end_that_is_dropped_is_gone_too() {
-    let (mut a, b) = pair(A, B, 4);
+    let (mut a, b) = pair(A, B, 4).unwrap();
     let mut pool_a = pool(8, 512);
     assert!(send(&mut a, &mut pool_a, &[1; 60]));
     drop(b);
@@ -126,7 +127,7 @@ fn an_end_that_is_dropped_is_gone_too() {
 fn nothing_is_lost_or_reordered_between_two_threads() {
     let soak = std::env::var_os("FASTLANE_SOAK").is_some();
     let frames: u64 = if soak { 10_000_000 } else { 1_000_000 };
-    let (mut a, mut b) = pair(A, B, 256);
+    let (mut a, mut b) = pair(A, B, 256).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -180,7 +181,6 @@ fn nothing_is_lost_or_reordered_between_two_threads() {
             }
         }
         drop(set);
-        while a.flush(&mut pool) {}
         a.close(&mut pool);
         assert_eq!((sent, pool.free()), (frames, pool.frames()));
     });
@@ -190,7 +190,7 @@ fn nothing_is_lost_or_reordered_between_two_threads() {
 #[test]
 fn frames_are_not_read_after_they_were_taken_back() {
     for round in 0..500_u32 {
-        let (mut a, mut b) = pair(A, B, 64);
+        let (mut a, mut b) = pair(A, B, 64).unwrap();
         std::thread::scope(|scope| {
             let reader = scope.spawn(move || {
                 let mut pool = pool(64, 2048);
@@ -226,7 +226,7 @@ proptest! {
         capacity in 1_usize..9,
         steps in prop::collection::vec((0..3, 1_usize..6), 1..80),
     ) {
-        let (mut a, mut b) = pair(A, B, capacity);
+        let (mut a, mut b) = pair(A, B, capacity).unwrap();
         let (mut pool_a, mut pool_b) = (pool(32, 512), pool(4, 512));
         let (mut model, mut next) = (VecDeque::new(), 0_u8);
         for (kind, count) in steps {
@@ -244,7 +244,8 @@ proptest! {
                     let expected: Vec<_> = model.drain(..count).collect();
                     prop_assert_eq!(receive(&mut b, &mut pool_b, count.max(1)), expected);
                 }
-                _ => prop_assert_eq!(a.flush(&mut pool_a), !model.is_empty()),
+                // Of 32 frames at most eight are lent: nobody waits for those.
+                _ => prop_assert!(!a.flush(&mut pool_a)),
             }
         }
         a.close(&mut pool_a);

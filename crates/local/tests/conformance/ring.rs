@@ -79,7 +79,7 @@ impl Rig for RingRig {
         let lane = |_| {
             let mut queues: Vec<Box<dyn Queue>> = Vec::new();
             for _ in 0..spec.queues / spec.lanes {
-                let (port, peer) = ring::pair(Spec::PORT, PortId(9), CAPACITY);
+                let (port, peer) = ring::pair(Spec::PORT, PortId(9), CAPACITY).unwrap();
                 queues.push(Box::new(port));
                 self.peer.ends.push(peer);
             }

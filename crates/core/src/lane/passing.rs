@@ -1,0 +1,108 @@
+//! Changing packets with other lanes.
+
+use fastlane_table::counters::LaneCounter;
+
+use super::{DRAIN, Lane};
+use crate::exchange::{Exchange, ExchangeParts};
+use crate::{App, now};
+
+impl<A: App> Lane<A> {
+    /// Lets the lane change packets with others. To be called before its first turn.
+    pub fn exchange(&mut self, parts: ExchangeParts) {
+        let burst = self.burst.room();
+        let exchange = Exchange::new(parts, &mut self.exits.ports, burst);
+        self.exits.exchange = Some(Box::new(exchange));
+    }
+
+    /// Keeps of the burst, which arrived at a port, what belongs to this lane.
+    #[inline(never)]
+    pub(super) fn sort(&mut self, port: usize) {
+        let Some(exchange) = &mut self.exits.exchange else { return };
+        let (app, pool) = (&mut self.app, &mut self.turn.pool);
+        let arrived_at = &self.exits.ports[port];
+        let parked =
+            exchange.sort(arrived_at, port, &mut self.burst, pool, |packet| app.shard(packet));
+        if parked > 0 {
+            self.turn.counters.add(LaneCounter::ParkedPackets, parked);
+        }
+    }
+
+    /// Does what other lanes have passed, and what was parked and is so no more.
+    #[inline(never)]
+    pub(super) fn serve(&mut self) -> usize {
+        let Some(exchange) = &mut self.exits.exchange else { return 0 };
+        exchange.begin();
+        let lanes = exchange.lanes();
+        let mut work = 0;
+        while let Some(exchange) = self.exits.exchange.as_mut().filter(|it| it.may_unpark()) {
+            exchange.unpark(&self.exits.ports, &mut self.burst, &mut self.turn.pool);
+            if self.burst.is_empty() {
+                break;
+            }
+            work += self.burst.len();
+            self.show_passed(0);
+        }
+        for lane in 0..lanes {
+            let Some(exchange) = &mut self.exits.exchange else { break };
+            exchange.receive(lane, &mut self.burst, &mut self.turn.pool);
+            if self.burst.is_empty() {
+                continue;
+            }
+            work += self.burst.len();
+            if exchange.has_application {
+                self.show_passed(0);
+            } else {
+                let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
+                // By one queue what comes from one lane: so it stays in order.
+                self.exits.carry(lane, &mut self.burst, pool, hold);
+            }
+        }
+        work
+    }
+
+    /// Shows what others have passed, each run with the port that it came from, and carries out the
+    /// verdicts.
+    fn show_passed(&mut self, queue: usize) {
+        for run in self.burst.packets().chunk_by_mut(|one, other| one.port() == other.port()) {
+            let port = usize::from(run[0].port().0);
+            if self.exits.recorder.is_on() {
+                self.exits.recorder.arrived(port, run);
+            }
+            self.app.process(run, &mut self.turn);
+            if self.exits.recorder.is_on() {
+                self.exits.recorder.labelled(run);
+            }
+        }
+        self.resume();
+        let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
+        self.exits.dispatch(queue, &mut self.burst, pool, hold);
+    }
+
+    /// Ends in good order, within a bounded time: what was passed to this lane is still done, and
+    /// what it has passed is read.
+    pub(super) fn leave(&mut self) {
+        let end = now() + DRAIN;
+        self.flush();
+        for done in [false, true] {
+            let Some(exchange) = &mut self.exits.exchange else { return };
+            exchange.leave(done);
+            if done && exchange.has_application {
+                return; // nobody passes anything any more
+            }
+            while self.exits.exchange.as_mut().is_some_and(|it| it.is_busy(done)) && now() < end {
+                if self.serve() == 0 {
+                    std::thread::yield_now();
+                }
+                self.flush();
+            }
+        }
+    }
+
+    /// Returns how many frames of the parked packets are missing.
+    pub(super) fn close_exchange(&mut self) -> usize {
+        let exchange = self.exits.exchange.take();
+        let close =
+            |mut exchange: Box<Exchange>| exchange.close(&self.exits.ports, &mut self.turn.pool);
+        exchange.map_or(0, close)
+    }
+}

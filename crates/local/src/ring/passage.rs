@@ -1,0 +1,134 @@
+//! The way between two lanes that pass packets on.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use fastlane_core::{Burst, METADATA_LENGTH, Packet, Pool, PortId, Sent};
+
+use super::bell::Bell;
+use super::channel::{Consumer, channel};
+use super::lender::Lender;
+
+/// One lane's end of a pair of rings to another lane, by which packets keep their port and verdict.
+///
+/// Cost: one copy of each packet, on the receiver's side. What one lane has lent another is never
+/// more than the capacity, so one that does not read costs the others no more frames than that.
+#[derive(Debug)]
+pub struct Passage {
+    lender: Lender,
+    consumer: Consumer,
+    /// The longest packet that a frame of the other lane holds.
+    longest: usize,
+    /// How far the other lane had written when that was [asked](fastlane_core::Passage::mark).
+    mark: usize,
+}
+
+/// Both ends of the way between two lanes, each of which has a [`Bell`]. Each direction holds
+/// `capacity` packets, at least one; frames have `frame_size` bytes in both lanes.
+#[must_use]
+pub fn passage(bells: [&Arc<Bell>; 2], capacity: usize, frame_size: usize) -> [Passage; 2] {
+    let capacity = capacity.max(1);
+    let (to_second, from_first) = channel(capacity, bells[1]);
+    let (to_first, from_second) = channel(capacity, bells[0]);
+    let longest = frame_size - METADATA_LENGTH;
+    let end =
+        |producer, consumer| Passage { lender: Lender::new(producer), consumer, longest, mark: 0 };
+    [end(to_second, from_second), end(to_first, from_first)]
+}
+
+/// A bell for each of `lanes` lanes.
+///
+/// # Errors
+/// When the process may have no more descriptors.
+pub fn bells(lanes: usize) -> io::Result<Vec<Arc<Bell>>> {
+    (0..lanes).map(|_| Bell::new().map(Arc::new)).collect()
+}
+
+impl fastlane_core::Passage for Passage {
+    #[inline]
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        self.consumer.awake();
+        let wanted = burst.room().min(pool.free());
+        if wanted == 0 || !self.consumer.has_packets() {
+            return;
+        }
+        self.consumer.read(wanted, |passed| {
+            let length = passed.bytes.len();
+            // An application may have used the head room: then there is less of it here.
+            let offset = pool.data_offset().min(pool.frame_size().saturating_sub(length));
+            let Some(frame) = pool.take() else { return };
+            match pool.packet(frame, offset, length, passed.port) {
+                Ok(mut packet) => {
+                    packet.bytes_mut().copy_from_slice(passed.bytes);
+                    packet.set_partial_checksum(passed.partial);
+                    packet.set_raw_verdict(passed.verdict);
+                    if let Err(mut packet) = burst.push(packet) {
+                        pool.release(&mut packet); // not reached: there was room
+                    }
+                }
+                Err(frame) => pool.give(frame), // not reached: the sender knows the longest
+            }
+        });
+    }
+
+    #[inline]
+    fn pass(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        if self.lender.producer.space() < packets.len() {
+            self.lender.reap(pool);
+        }
+        let mut sent = Sent::default();
+        if self.lender.is_gone() {
+            return sent;
+        }
+        for packet in packets {
+            let length = packet.len();
+            if length == 0 || length > self.longest {
+                pool.release(packet);
+                sent.taken += 1;
+                continue;
+            }
+            if !self.lender.lend(packet) {
+                break;
+            }
+            sent.taken += 1;
+            sent.packets += 1;
+            sent.bytes += length as u64;
+        }
+        sent
+    }
+
+    #[inline]
+    fn flush(&mut self, pool: &mut Pool) -> bool {
+        self.lender.publish();
+        self.lender.tell();
+        self.lender.reap(pool);
+        self.lender.is_short(pool)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.consumer.arm()
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.consumer.event())
+    }
+
+    fn mark(&mut self) {
+        self.mark = self.consumer.produced();
+    }
+
+    fn has_reached_mark(&self) -> bool {
+        self.consumer.has_passed(self.mark)
+    }
+
+    fn is_lending(&self) -> bool {
+        self.lender.is_lending()
+    }
+
+    fn close(&mut self, pool: &mut Pool, lost: &mut dyn FnMut(PortId)) {
+        self.consumer.close();
+        self.lender.producer.close();
+        self.lender.take_all_back(pool, |packet| lost(packet.port()));
+    }
+}
