@@ -14,6 +14,7 @@ use crate::Result;
 use crate::eal::{CPU, Eal};
 
 const SOURCE: &str = include_str!("../c/dpdk_macswap.c");
+const LOOKUPS: &str = include_str!("../c/dpdk_lookup.c");
 /// Bytes in a frame of 64 bytes on the wire, without the check sequence.
 const LENGTH: usize = 60;
 
@@ -26,6 +27,18 @@ impl Compiled {
     /// # Errors
     /// When there is no compiler or no DPDK to develop with.
     pub fn new() -> Result<Self> {
+        Self::from_source("dpdk_macswap", SOURCE)
+    }
+
+    /// Compiles the loop over tables, `c/dpdk_lookup.c`.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn lookups() -> Result<Self> {
+        Self::from_source("dpdk_lookup", LOOKUPS)
+    }
+
+    fn from_source(name: &str, source: &str) -> Result<Self> {
         let flags = Command::new("pkg-config").args(["--cflags", "--libs", "libdpdk"]).output();
         let flags = flags.map_err(|error| format!("pkg-config: {error}; install `pkg-config`"))?;
         if !flags.status.success() {
@@ -33,8 +46,8 @@ impl Compiled {
         }
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("fastlane-by-hand-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let file = format!("fastlane-by-hand-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(file);
         let mut compiler = Command::new("cc")
             .args(["-O3", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-x", "c", "-", "-o"])
             .arg(&path)
@@ -44,11 +57,17 @@ impl Compiled {
             .spawn()
             .map_err(|error| format!("cc: {error}; install `gcc`"))?;
         let input = compiler.stdin.take();
-        input.ok_or("no standard input")?.write_all(SOURCE.as_bytes())?;
+        input.ok_or("no standard input")?.write_all(source.as_bytes())?;
         match compiler.wait()?.success() {
             true => Ok(Self(path)),
-            false => Err("c/dpdk_macswap.c does not compile".into()),
+            false => Err(format!("c/{name}.c does not compile").into()),
         }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub(crate) fn path(&self) -> &std::path::Path {
+        &self.0
     }
 }
 

@@ -114,6 +114,13 @@ pub(crate) fn set_real_time(on: bool) -> io::Result<()> {
     set_real_time_of(0, on)
 }
 
+/// The right to read tables whose writer does not write any more: it ends here.
+pub(crate) fn guard<W>(writer: W) -> fastlane_table::Guard {
+    drop(writer);
+    // SAFETY: the caller had the writer of the tables that it reads, and there is none now.
+    unsafe { fastlane_table::Guard::new() }
+}
+
 /// As [`set_real_time`], of a thread of any process; 0 is the calling thread.
 pub(crate) fn set_real_time_of(thread: u64, on: bool) -> io::Result<()> {
     let (policy, priority) = if on { (libc::SCHED_FIFO, 5) } else { (libc::SCHED_OTHER, 0) };

@@ -18,6 +18,7 @@ pub mod idle;
 pub mod instructions;
 pub mod lanes;
 pub mod load;
+pub mod lookup;
 pub mod markdown;
 pub mod mechanisms;
 pub mod memif;

@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 use fastlane_bench::report::Report;
 use fastlane_bench::runs::{self, Options};
 use fastlane_bench::slices::Effort;
-use fastlane_bench::{Result, application, markdown};
+use fastlane_bench::{Result, application, lookup, markdown};
 
 /// Measure what the framework costs against the same work written by hand.
 ///
@@ -66,13 +66,17 @@ enum What {
     Sizes,
     /// Figure 6: cost per packet and lane by number of lanes.
     Lanes,
+    /// Exact match against rte_hash, in bulks of 32.
+    Tables,
+    /// Longest prefix against rte_fib, rte_lpm and the best crate.
+    Prefixes,
     /// Everything.
     All,
 }
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(What, Measure); 13] = [
+const MEASUREMENTS: [(What, Measure); 15] = [
     (What::Memory, runs::memory),
     (What::InC, runs::in_c),
     (What::Dpdk, runs::dpdk),
@@ -86,6 +90,8 @@ const MEASUREMENTS: [(What, Measure); 13] = [
     (What::CpuByLoad, runs::cpu_by_load),
     (What::Sizes, runs::sizes),
     (What::Lanes, runs::lanes),
+    (What::Tables, runs::hash),
+    (What::Prefixes, runs::prefixes),
 ];
 
 /// Rounds of what is not measured in pairs.
@@ -95,7 +101,12 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).is_some_and(|word| word == application::LOOP) {
         return ExitCode::from(application::run(std::env::args_os().skip(1)));
     }
-    match run(&Arguments::parse()) {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let result = match words.split_first() {
+        Some((first, rest)) if first == lookup::LOOKUPS => lookup::serve::run(rest),
+        _ => run(&Arguments::parse()),
+    };
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fastlane-bench: {error}");

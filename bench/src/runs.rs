@@ -4,12 +4,14 @@ mod figures;
 mod lanes;
 mod loops;
 mod memif;
+mod tables;
 mod veth;
 
 pub use figures::{cpu_by_load, mechanisms, sizes};
 pub use lanes::lanes;
 pub use loops::{dpdk, in_c, memory};
 pub use memif::{memif, memif_round_trips};
+pub use tables::{hash, prefixes};
 pub use veth::{af_packet, af_xdp, idle, round_trips};
 
 use crate::slices::Effort;
