@@ -62,13 +62,15 @@ impl Layout {
         if !(1..=MOST).contains(&spec.capacity) || spec.groups > 1 << 22 || spec.lanes > 4096 {
             return fail("capacities go from 1 to 2^30, groups to 2^22, lanes to 4096");
         }
-        if spec.value > 1 << 20 || spec.align > LINE || !spec.align.is_power_of_two() {
-            return fail("values take at most 1 MiB and are aligned to 64 or less");
+        if spec.key > 64
+            || spec.value > 1 << 20
+            || spec.align > LINE
+            || !spec.align.is_power_of_two()
+        {
+            return fail("keys have at most 64 bytes, values 2^20, aligned to 64 or less");
         }
         let layout = match spec.kind {
-            Kind::Hash if !(1..=64).contains(&spec.key) => {
-                return fail("keys have 1 to 64 bytes");
-            }
+            Kind::Hash if spec.key == 0 => return fail("keys have 1 to 64 bytes"),
             Kind::Hash => Self::hash(spec),
             Kind::Array => Self::array(spec),
             Kind::Lpm4 | Kind::Lpm6 => Self::lpm(spec)?,
@@ -100,7 +102,7 @@ impl Layout {
         // The root is where huge pages begin, when there are any.
         let index = if spec.kind == Kind::Lpm4 { 2 << 20 } else { PAGE };
         let data = index + (4 << root_bits(spec.kind));
-        let rib = data + spec.groups * GROUP * 4;
+        let rib = (data + spec.groups * GROUP * 4).next_multiple_of(PAGE);
         let length = rib + Self::of(&spec.rib())?.length;
         Ok(Self { index, data, rib, length, ..Self::default() })
     }

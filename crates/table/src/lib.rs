@@ -49,5 +49,5 @@ pub use memory::SharedMemory;
 pub use pending::{LanePending, Pending};
 pub use readers::{Readers, Snapshot};
 pub use spec::{Key, Kind, Spec, Value};
-pub use state::{LaneState, Reset, State, StateWords};
+pub use state::{AnyState, LaneState, Reset, State, StateWords};
 pub use words::Words;

@@ -24,6 +24,12 @@ pub trait Reset {
     fn reset(&self, entry: EntryId);
 }
 
+impl<T: Reset + ?Sized> Reset for Box<T> {
+    fn reset(&self, entry: EntryId) {
+        (**self).reset(entry);
+    }
+}
+
 /// `W` words for each entry: the memory of all lanes.
 #[derive(Clone, Debug)]
 pub struct State<const W: usize> {
@@ -43,7 +49,11 @@ impl<const W: usize> State<W> {
     /// # Errors
     /// When the memory holds none, or one with another number of words.
     pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
-        let header = Header::expect(memory, 0, &Spec::state::<W>("", 1, 0))?;
+        Self::of(Header::expect(memory, 0, &Spec::state::<W>("", 1, 0))?)
+    }
+
+    fn of(header: Header) -> Result<Self, TableError> {
+        let memory = &header.memory;
         let (layout, spec) = (header.layout, &header.spec);
         let words = Words::new(memory, PAGE / 8, (layout.length - PAGE) / 8);
         Ok(Self {
@@ -53,6 +63,14 @@ impl<const W: usize> State<W> {
             copy: layout.data / 8,
             lanes: spec.lanes,
         })
+    }
+
+    /// Zeroes this many words of an entry in all copies.
+    fn forget(&self, entry: EntryId, count: usize) {
+        let Some(first) = self.first(entry) else { return };
+        for copy in 0..self.lanes.max(1) {
+            (0..count).for_each(|word| self.words.store(copy * self.copy + first + word, 0));
+        }
     }
 
     /// How many entries there is room for.
@@ -99,10 +117,35 @@ impl<const W: usize> State<W> {
 
 impl<const W: usize> Reset for State<W> {
     fn reset(&self, entry: EntryId) {
-        let Some(first) = self.first(entry) else { return };
-        for copy in 0..self.lanes.max(1) {
-            (0..W).for_each(|word| self.words.store(copy * self.copy + first + word, 0));
-        }
+        self.forget(entry, W);
+    }
+}
+
+/// Lane state with any number of words for each entry, for who only has to forget them.
+#[derive(Clone, Debug)]
+pub struct AnyState {
+    state: State<0>,
+    /// Words of an entry.
+    count: usize,
+}
+
+impl AnyState {
+    /// Attaches to lane state.
+    ///
+    /// # Errors
+    /// When the memory holds none.
+    pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
+        let header = Header::read(memory, 0)?;
+        let (name, value) = (&header.spec.name, header.spec.value);
+        let expected = Spec { value, ..Spec::state::<1>(name, 1, 0) };
+        let state = State::of(Header::expect(memory, 0, &expected)?)?;
+        Ok(Self { state, count: value / 8 })
+    }
+}
+
+impl Reset for AnyState {
+    fn reset(&self, entry: EntryId) {
+        self.state.forget(entry, self.count);
     }
 }
 
@@ -205,6 +248,22 @@ mod tests {
         assert_eq!((words.get(0), state.read(EntryId(2))), (0, [0]));
         assert_eq!((state.read(EntryId(0)), state.read(EntryId(1))), ([0], [0]));
         state.reset(EntryId(u32::MAX));
+    }
+
+    #[test]
+    fn any_words_of_an_entry_are_forgotten_and_no_others() {
+        for lanes in [0, 2] {
+            let memory = Spec::state::<3>("any", 3, lanes).create().unwrap();
+            let state = State::<3>::attach(&memory).unwrap();
+            for entry in (0..3).map(EntryId) {
+                (0..3).for_each(|word| state.lane(lanes / 2).at(entry).set(word, 7));
+            }
+            AnyState::attach(&memory).unwrap().reset(EntryId(1));
+            let read = [0, 1, 2].map(|entry| state.read(EntryId(entry)));
+            assert_eq!(read, [[7; 3], [0; 3], [7; 3]]);
+        }
+        let other = Spec::pending("events", 3, 0).create().unwrap();
+        assert!(AnyState::attach(&other).is_err());
     }
 
     #[test]
