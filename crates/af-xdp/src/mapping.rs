@@ -96,9 +96,16 @@ impl<T: Entry> Mapped<T> {
 }
 
 impl<T> Mapped<T> {
-    /// Bytes mapped.
-    pub(crate) fn length(&self) -> usize {
-        self.length
+    /// Whether the ring goes on behind this mapping of it, for a page or more.
+    pub(crate) fn is_part(&self, socket: BorrowedFd<'_>, page: u64) -> bool {
+        let length = self.length.next_multiple_of(rustix::param::page_size()) + 1;
+        // SAFETY: as in `new`.
+        let longer = unsafe {
+            let (protection, flags) = (ProtFlags::READ, MapFlags::SHARED);
+            rustix::mm::mmap(ptr::null_mut(), length, protection, flags, socket, page)
+        };
+        // SAFETY: the mapping was just made, and nobody has its address.
+        longer.is_ok_and(|start| unsafe { rustix::mm::munmap(start, length) }.is_ok())
     }
 }
 

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
     XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
-    XdpRingOffset, XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
+    XdpStatistics, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
@@ -146,28 +146,20 @@ impl Socket {
     }
 
     /// Maps the rings of a socket that another process has bound. Their sizes cannot be asked for,
-    /// but the kernel maps no more than there is: exactly what is said must go.
+    /// but the kernel maps no more pages than there are: exactly those must go.
     pub(crate) fn map_bound(&self, receive: u32, transmit: u32) -> Result<Rings, Unmapped> {
         let offsets = sockopt::xdp_mmap_offsets(&self.0).map_err(|_| Unmapped::NoSocket)?;
-        let (socket, page) = (self.0.as_fd(), rustix::param::page_size());
-        let can_map = |offset: u64, ring: &XdpRingOffset, size| {
-            Mapped::<Descriptor>::new(socket, offset, ring, size).map(|mapped| mapped.length())
-        };
-        for (offset, ring, size) in
+        let socket = self.0.as_fd();
+        for (page, ring, size) in
             [(XDP_PGOFF_RX_RING, &offsets.rx, receive), (XDP_PGOFF_TX_RING, &offsets.tx, transmit)]
         {
-            match can_map(offset, ring, size) {
+            match Mapped::<Descriptor>::new(socket, page, ring, size) {
                 // The interface is gone, and the socket no longer bound.
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                     return Err(Unmapped::Unbound);
                 }
-                Err(_) => return Err(Unmapped::Size),
-                Ok(length) => {
-                    let twice = can_map(offset, ring, size.saturating_mul(2));
-                    if twice.is_ok_and(|twice| twice.div_ceil(page) > length.div_ceil(page)) {
-                        return Err(Unmapped::Size);
-                    }
-                }
+                Ok(mapped) if !mapped.is_part(socket, page) => {}
+                _ => return Err(Unmapped::Size),
             }
         }
         // Those of the socket could be mapped, so what is in the way is that these are the pool's

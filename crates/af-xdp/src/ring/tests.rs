@@ -131,3 +131,35 @@ fn the_kernel_asks_to_be_called() {
     ring.0.flags.store(NEED_WAKEUP, Ordering::Relaxed);
     assert!(producer.needs_wakeup());
 }
+
+#[test]
+fn a_successor_sees_what_was_submitted_and_not_taken() {
+    let (mut producer, mut consumer, ring) = ends(8, u32::MAX - 2);
+    (0..6).for_each(|entry| assert!(producer.push(entry)));
+    producer.submit();
+    assert_eq!((consumer.pop(), consumer.pop()), (Some(0), Some(1)));
+    consumer.release();
+    // Both die with work half done.
+    assert!(producer.push(6));
+    assert_eq!(consumer.pop(), Some(2));
+    let (mut producer, mut consumer) = (Producer::new(ring.clone()), Consumer::new(ring.clone()));
+    assert_eq!(producer.waiting(), Some(vec![2, 3, 4, 5]));
+    assert_eq!(consumer.waiting(), Some(vec![2, 3, 4, 5]));
+    assert_eq!((producer.consumed(), consumer.produced()), (u32::MAX, 3));
+    assert_eq!(consumer.pop(), Some(2));
+    assert_eq!(consumer.skip(), Some(3));
+    assert_eq!((consumer.pop(), producer.pending()), (None, 0));
+}
+
+#[test]
+fn a_successor_does_not_believe_a_count_beyond_the_ring() {
+    let (_, _, ring) = ends(4, 100);
+    for hostile in [105, 99, 0, u32::MAX, 100 + (1 << 31)] {
+        ring.0.producer.store(hostile, Ordering::Relaxed);
+        let (mut producer, mut consumer) =
+            (Producer::new(ring.clone()), Consumer::new(ring.clone()));
+        assert_eq!((producer.waiting(), consumer.waiting()), (None, None), "{hostile}");
+        assert_eq!(consumer.skip(), None, "{hostile}");
+    }
+    assert_eq!(ring.0.consumer.load(Ordering::Relaxed), 100);
+}

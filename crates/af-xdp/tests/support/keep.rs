@@ -57,10 +57,14 @@ impl Keeper {
         self.descriptors.iter().map(OwnedFd::as_fd).collect()
     }
 
+    /// Lets go of everything without a word, as a process does that is killed.
+    pub fn after(pool: Pool, device: Device, opened: Vec<Opened>) -> Self {
+        Self::of(&pool, &device, &opened)
+    }
+
     /// Takes over, with duplicates.
     pub fn adopt(&self, settings: Settings) -> Result<(Device, Pool, Vec<Opened>), Error> {
-        let memory = SharedMemory::attach_writable(own(self.descriptors[0].as_fd()));
-        self.adopt_with(settings, memory.expect("memory"), 2048)
+        self.adopt_with(settings, self.memory(), 2048)
     }
 
     pub fn adopt_with(
@@ -69,13 +73,31 @@ impl Keeper {
         memory: SharedMemory,
         frame_size: usize,
     ) -> Result<(Device, Pool, Vec<Opened>), Error> {
-        let mut kept = self.descriptors[1..].iter().map(|descriptor| own(descriptor.as_fd()));
-        let mut next = || kept.next().expect("a descriptor");
-        let program = Kept { link: next(), steering: next(), sockets: next(), counts: next() };
-        let mut device = Device::adopt(settings, &self.device, program)?;
-        let queues = self.queues.iter().map(|queue| (*queue, next())).collect();
-        let lane = vec![Inheritance { device: &mut device, port: PortId(0), queues }];
-        let (pool, opened) = adopt_lane(memory, frame_size, 192, lane)?;
+        let mut device = self.device(settings)?;
+        let (pool, opened) = self.lane(&mut device, PortId(0), memory, (frame_size, 192))?;
         Ok((device, pool, opened))
+    }
+
+    pub fn memory(&self) -> SharedMemory {
+        SharedMemory::attach_writable(own(self.descriptors[0].as_fd())).expect("memory")
+    }
+
+    pub fn device(&self, settings: Settings) -> Result<Device, Error> {
+        let [link, steering, sockets, counts] =
+            std::array::from_fn(|place| own(self.descriptors[1 + place].as_fd()));
+        Device::adopt(settings, &self.device, Kept { link, steering, sockets, counts })
+    }
+
+    pub fn lane(
+        &self,
+        device: &mut Device,
+        port: PortId,
+        memory: SharedMemory,
+        (frame_size, headroom): (usize, usize),
+    ) -> Result<(Pool, Vec<Opened>), Error> {
+        let sockets = self.descriptors[5..].iter().map(|descriptor| own(descriptor.as_fd()));
+        let queues = self.queues.iter().copied().zip(sockets).collect();
+        let lane = vec![Inheritance { device, port, queues }];
+        adopt_lane(memory, frame_size, headroom, lane)
     }
 }

@@ -32,6 +32,36 @@ pub fn in_namespace(test: &str, body: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Makes the calling thread's kernel one before 6.4, which does not map the fill and the completion
+/// ring of a bound socket: mmap(2) with their offsets answers EINVAL from now on (seccomp(2)).
+pub fn map_as_before_linux_6_4() {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let load = |offset: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
+    let unless = |k: u32, jf: u8| {
+        let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        libc::sock_filter { code, jt: 0, jf, k }
+    };
+    let answer = |what: u32| statement(libc::BPF_RET | libc::BPF_K, what);
+    // struct seccomp_data: the call's number at 0, the upper half of the last argument at 60 (of a
+    // little-endian machine): 1 for both rings (linux/if_xdp.h).
+    let mut filter = [
+        load(0),
+        unless(libc::SYS_mmap as u32, 3),
+        load(60),
+        unless(1, 1),
+        answer(libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
+        answer(libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its statements live through the call, which only this thread's system
+    // calls feel.
+    let result = unsafe {
+        let (set, filter) = (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER);
+        libc::prctl(set, filter, &raw const program)
+    };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+}
+
 /// The index of an interface in this thread's network namespace.
 pub fn index_of(interface: &str) -> u32 {
     let name = std::ffi::CString::new(interface).expect("a name");
