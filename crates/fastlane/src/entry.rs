@@ -11,6 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use fastlane_core::App;
 
 use crate::config::{self, plan::Plan};
+use crate::tables::Tables;
 use crate::{Error, LaneInfo};
 
 /// The arguments.
@@ -52,7 +53,8 @@ struct Arguments {
 /// an instance of the application for each lane by `factory`, and moves packets until it is told to
 /// end. Call it from `main` and return what it returns.
 ///
-/// `factory` is called in the calling thread, before any port is open.
+/// `factory` is called in the calling thread, before any port is open. The tables that it asks for
+/// are made then.
 pub fn main<A, F>(factory: F) -> ExitCode
 where
     A: App + Send,
@@ -115,8 +117,9 @@ where
     let path = arguments.config.as_deref().unwrap_or(Path::new(""));
     let plan = config::load(path, &arguments.overrides, program)?;
     if arguments.check {
-        (0..plan.lanes.len())
-            .try_for_each(|index| factory(&LaneInfo { plan: &plan, index }).map(|_| ()))?;
+        let tables = &Tables::new(plan.tables.clone(), vec![]);
+        let lane = |index| LaneInfo { plan: &plan, index, tables };
+        (0..plan.lanes.len()).try_for_each(|index| factory(&lane(index)).map(|_| ()))?;
         let report = crate::check::examine(&plan)?;
         say(std::io::stdout(), format_args!("{report}\n"));
         return Ok(());

@@ -53,10 +53,10 @@ pub enum Error {
         /// Why, and what to do.
         reason: String,
     },
-    /// The session socket, the metrics endpoint or the memory of the counters cannot be had.
+    /// The session socket, the metrics endpoint or shared memory cannot be had.
     #[error("{reason}")]
     Service {
-        /// Which: `session`, `metrics` or `counters`.
+        /// Which: `session`, `metrics`, `counters`, `tables` or `messages`.
         what: &'static str,
         /// Which one, why, and what to do.
         reason: String,

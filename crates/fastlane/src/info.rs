@@ -1,9 +1,15 @@
 //! What an application learns of the lane that it will run in.
 
+use fastlane_table::{
+    ArrayReader, HashReader, Key, LanePending, LaneState, Lpm4Reader, Lpm6Reader, Pending,
+    RecordReader, Spec, State, TableError, Value,
+};
 use serde::de::DeserializeOwned;
 
 use crate::config::plan::Plan;
 use crate::config::read::parse_value;
+use crate::session::Role;
+use crate::tables::Tables;
 use crate::{Error, PortId};
 
 /// The lane for which an application is made.
@@ -11,6 +17,16 @@ use crate::{Error, PortId};
 pub struct LaneInfo<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) index: usize,
+    pub(crate) tables: &'a Tables,
+}
+
+/// Who writes the lane state of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One lane, the one that gets the packets of its key (`lane-by`): there is one copy.
+    Owner,
+    /// Any lane, each in a copy of its own. Who reads it adds them up.
+    PerLane,
 }
 
 impl LaneInfo<'_> {
@@ -58,4 +74,83 @@ impl LaneInfo<'_> {
         let empty = || serde_json::Value::Object(serde_json::Map::new());
         parse_value("app", self.plan.app.clone().unwrap_or_else(empty))
     }
+
+    /// The exact-match table of this name, to read. Its capacity is configured under `tables`. The
+    /// slow path writes it (see [`slow`](crate::slow)).
+    ///
+    /// # Errors
+    /// When it is not configured, was asked for with other types before, or there is no memory; as
+    /// with all that follow.
+    pub fn hash<K: Key, V: Value>(&self, name: &str) -> Result<HashReader<K, V>, Error> {
+        let spec = |capacity| Spec::hash::<K, V>(name, capacity);
+        let memory = self.tables.part(name, Role::Table, spec)?;
+        HashReader::attach(&memory).map_err(failed)
+    }
+
+    /// The array of this name, to read.
+    ///
+    /// # Errors
+    /// As [`hash`](Self::hash).
+    pub fn array<V: Value>(&self, name: &str) -> Result<ArrayReader<V>, Error> {
+        let spec = |capacity| Spec::array::<V>(name, capacity);
+        ArrayReader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
+    }
+
+    /// The record of this name, to read: one value that is exchanged as a whole. Its configured
+    /// capacity does not matter.
+    ///
+    /// # Errors
+    /// As [`hash`](Self::hash).
+    pub fn record<V: Value>(&self, name: &str) -> Result<RecordReader<V>, Error> {
+        let spec = |_| Spec::record::<V>(name);
+        RecordReader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
+    }
+
+    /// The table of IPv4 prefixes of this name, to read.
+    ///
+    /// # Errors
+    /// As [`hash`](Self::hash).
+    pub fn lpm4(&self, name: &str) -> Result<Lpm4Reader, Error> {
+        let spec = |capacity| Spec::lpm4(name, capacity);
+        Lpm4Reader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
+    }
+
+    /// The table of IPv6 prefixes of this name, to read.
+    ///
+    /// # Errors
+    /// As [`hash`](Self::hash).
+    pub fn lpm6(&self, name: &str) -> Result<Lpm6Reader, Error> {
+        let spec = |capacity| Spec::lpm6(name, capacity);
+        Lpm6Reader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
+    }
+
+    /// `W` words for each entry of the table of this name, for this lane to write and the slow path
+    /// to read. They are zero when an entry is new.
+    ///
+    /// # Errors
+    /// As [`hash`](Self::hash).
+    pub fn state<const W: usize>(&self, name: &str, shape: Shape) -> Result<LaneState<W>, Error> {
+        let lanes = match shape {
+            Shape::Owner => 0,
+            Shape::PerLane => self.count(),
+        };
+        let spec = |capacity| Spec::state::<W>(name, capacity, lanes);
+        let memory = self.tables.part(name, Role::State, spec)?;
+        Ok(State::attach(&memory).map_err(failed)?.lane(self.index))
+    }
+
+    /// Events of the entries of the table of this name that must not be lost: this lane raises
+    /// them, the slow path sees each until it is done with it.
+    ///
+    /// # Errors
+    /// As [`hash`](Self::hash).
+    pub fn pending(&self, name: &str) -> Result<LanePending, Error> {
+        let spec = |capacity| Spec::pending(name, capacity, self.count());
+        let memory = self.tables.part(name, Role::Pending, spec)?;
+        Ok(Pending::attach(&memory).map_err(failed)?.lane(self.index))
+    }
+}
+
+fn failed(error: TableError) -> Error {
+    Error::Service { what: "tables", reason: error.to_string() }
 }

@@ -1,8 +1,8 @@
 //! The life of an application: open, start the lanes, wait, drain, sum up.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -14,10 +14,13 @@ use rustix::event::epoll;
 use crate::capture::Captures;
 use crate::config::plan::Plan;
 use crate::describe::{Application, LaneFacts};
+use crate::messages::Rings;
 use crate::metrics::Metrics;
 use crate::open::{Opened, examine, open};
-use crate::session::{Reservation, Session};
+use crate::session::{Offers, Reservation, Session};
+use crate::steering::Steering;
 use crate::summary::Summary;
+use crate::tables::Tables;
 use crate::{Error, LaneInfo};
 
 /// How often the main thread looks whether to end, and publishes what steering counted.
@@ -30,16 +33,23 @@ where
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
     crate::cpus::check(plan)?;
-    // The applications come first: one that refuses has touched no interface.
-    let apps = (0..plan.lanes.len()).map(|index| factory(&LaneInfo { plan, index }));
-    let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
-    // Then what can only be looked at, and the name: another that has it must not lose its files
-    // and frames to us.
-    plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
     let service = |what, reason: String| Error::Service { what, reason };
+    // The name comes first: another that has it must not lose its files and frames to us.
     let reservation =
         Reservation::new(&plan.session).map_err(|error| service("session", error.to_string()))?;
-    let Opened { lanes, mut devices, facts, counters } = open(plan)?;
+    // Then the applications, and what can only be looked at: one that refuses has touched no
+    // interface.
+    let tables = Arc::new(Tables::new(plan.tables.clone(), vec![]));
+    let lane = |index| LaneInfo { plan, index, tables: &tables };
+    let apps = (0..plan.lanes.len()).map(|index| factory(&lane(index)));
+    let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
+    for name in tables.unused() {
+        tracing::warn!("table `{name}` is configured, but the application does not ask for it");
+    }
+    plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
+    let Opened { mut lanes, devices, facts, counters } = open(plan)?;
+    let devices = Arc::new(Mutex::new(devices));
+    let messages = plan.messages.map(|kib| Rings::create(&mut lanes, kib)).transpose()?;
     let application = Application {
         name: plan.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -48,8 +58,13 @@ where
         ports: facts,
     };
     let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
-    let captures = Captures::new(mailboxes.clone(), plan.ports.len());
-    let session = Session::serve(reservation, &application, &counters, captures)
+    let offers = Offers {
+        captures: Captures::new(mailboxes.clone(), plan.ports.len()),
+        tables,
+        steering: Some(Steering::new(plan, Arc::clone(&devices))),
+        messages,
+    };
+    let session = Session::serve(reservation, &application, &counters, offers)
         .map_err(|error| service("session", error.to_string()))?;
     let metrics = plan
         .metrics
@@ -59,10 +74,11 @@ where
     tracing::info!("running; `fastlane top {}` shows it live", plan.name);
 
     let lanes = apps.into_iter().zip(lanes).zip(mailboxes);
-    let lost = run_lanes(plan, lanes, stop, || devices.publish(&counters));
-    devices.publish(&counters);
+    let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
+    let lost = run_lanes(plan, lanes, stop, || locked().publish(&counters));
+    locked().publish(&counters);
     // At once: what steering still claims now, nobody receives any more.
-    drop(devices);
+    drop(std::mem::take(&mut *locked()));
     drop((session, metrics));
     let lost = lost?;
     let summary = Summary::new(&application, &counters);

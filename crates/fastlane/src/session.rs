@@ -2,9 +2,10 @@
 //!
 //! The application [opens](Session::open) it under a path; a [`Client`] [`connect`]s to it and gets
 //! the [`Application`](crate::describe::Application) and its counters, as a file descriptor that it
-//! cannot write through. The connection then stays open and silent: its end is the application's
-//! end. A client may ask once for copies of packets ([`Client::capture`]), which end with the
-//! connection too.
+//! cannot write through. The connection then stays open: its end is the application's end. A client
+//! may ask for more, as often as it likes: for [tables](crate::slow), to read them or as their one
+//! writer, for messages, for other steering rules, for copies of packets ([`Client::capture`]).
+//! What it was granted ends with the connection.
 //!
 //! Only the user that runs the application, and root, are let in (`SO_PEERCRED`, unix(7)). Both
 //! sides take what they read for hostile: sizes and times are bounded, and nobody waits for a
@@ -14,14 +15,22 @@ use std::io;
 use std::path::PathBuf;
 
 mod client;
+mod host;
+mod leases;
 mod listener;
 mod peer;
 mod protocol;
+mod requests;
 mod server;
+mod transfer;
 
 pub use client::{Client, connect};
-pub(crate) use server::Reservation;
+pub(crate) use host::Offers;
+pub(crate) use protocol::Kind;
+pub(crate) use requests::{MessageRings, PartFacts, TableFacts, TableList, Write};
+pub use requests::{Replaced, Role, ShardList};
 pub use server::Session;
+pub(crate) use server::{Reservation, read_only};
 
 /// Where the sessions of root's applications are found by their names.
 pub const DIRECTORY: &str = "/run/fastlane";

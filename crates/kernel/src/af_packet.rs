@@ -111,6 +111,15 @@ impl Device {
         self.queues.get_mut(number)?.take().map(|queue| queue.with_port(port))
     }
 
+    /// Replaces the rules while frames arrive: each frame is judged by the old list or by the new
+    /// one, and none is both taken here and given to Linux ([`Program::replace_rules`]).
+    ///
+    /// # Errors
+    /// [`Error::Program`]; then the old rules stay in force.
+    pub fn replace_rules(&mut self, rules: &Rules) -> Result<(), Error> {
+        Ok(self.program.replace_rules(rules)?)
+    }
+
     /// What the steering has counted, over all queues.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! The configuration as it is meant: checked, with every default filled in.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -35,6 +36,25 @@ pub(crate) struct Plan {
     pub metrics: Option<SocketAddr>,
     pub dpdk: written::DpdkEnvironment,
     pub app: Option<serde_json::Value>,
+    /// The most entries of each table.
+    pub tables: BTreeMap<String, usize>,
+    /// KiB of messages in each ring; `None` without messages.
+    pub messages: Option<usize>,
+    /// All that is written, with every default filled in.
+    pub written: Configuration,
+    /// Where it is written.
+    pub source: Source,
+}
+
+/// Where a configuration comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Source {
+    /// The file.
+    pub path: PathBuf,
+    /// What was changed of it on the command line.
+    pub overrides: Vec<String>,
+    /// The program that was started with it.
+    pub program: String,
 }
 
 /// One lane.
@@ -109,8 +129,10 @@ fn within(path: &str, value: usize, low: usize, high: usize) -> Result<usize, Er
 impl Plan {
     /// Checks what is written; `program` is the default name.
     pub(crate) fn new(written: Configuration, program: &str) -> Result<Self, Error> {
+        let all = written.clone();
         let Configuration { schema: _, name, lanes, ports, session, metrics, dpdk, app, .. } =
             written;
+        let (tables, messages) = (tables(&all)?, messages(&all)?);
         let name = name.unwrap_or_else(|| program.to_owned());
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {
@@ -153,6 +175,10 @@ impl Plan {
             metrics: metrics.map(|metrics| metrics.listen),
             dpdk: dpdk.unwrap_or_default(),
             app,
+            tables,
+            messages,
+            written: all,
+            source: Source { program: program.to_owned(), ..Source::default() },
         })
     }
 
@@ -160,6 +186,36 @@ impl Plan {
     pub(crate) fn lane_of(port: &PortPlan, queue: usize) -> usize {
         port.lanes[queue % port.lanes.len()]
     }
+}
+
+/// The most tables: all their descriptors go into one message of the session.
+const MAX_TABLES: usize = 64;
+
+fn tables(written: &Configuration) -> Result<BTreeMap<String, usize>, Error> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    if written.tables.len() > MAX_TABLES {
+        let what = format!("there are {}; write at most {MAX_TABLES}", written.tables.len());
+        return Err(refuse("tables", what));
+    }
+    let table = |(name, table): (&String, &written::Table)| {
+        if name.is_empty() || name.len() > 32 || !name.chars().all(plain) {
+            let what =
+                format!("`{name}` is no name of a table; write 1 to 32 letters, digits, `-`, `_`");
+            return Err(refuse("tables", what));
+        }
+        let path = format!("tables.{name}.capacity");
+        Ok((name.clone(), within(&path, table.capacity, 1, 1 << 26)?))
+    };
+    written.tables.iter().map(table).collect()
+}
+
+fn messages(written: &Configuration) -> Result<Option<usize>, Error> {
+    let Some(written::Messages { ring_kib }) = written.messages else { return Ok(None) };
+    if !ring_kib.is_power_of_two() || !(4..=1 << 20).contains(&ring_kib) {
+        let what = format!("{ring_kib} is not allowed; write a power of two from 4 to 1048576");
+        return Err(refuse("messages.ring-kib", what));
+    }
+    Ok(Some(ring_kib))
 }
 
 fn lane_plans(lanes: &written::Lanes) -> Result<Vec<LanePlan>, Error> {
@@ -204,12 +260,7 @@ fn port_plan(
             format!("`{name}` is no name of a port; write 1 to 32 letters, digits, `-`, `_`");
         return Err(refuse("ports", what));
     }
-    if let Some(place) = port.steer.iter().position(|rule| rule.gtp_u == Some(false)) {
-        let what = format!("rule {}: gtp-u is `true` or is left out", place + 1);
-        return Err(refuse(at("steer"), what));
-    }
-    let rules = Rules::new(port.steer.iter().map(super::rules::Rule::meaning).collect())
-        .map_err(|error| refuse(at("steer"), error.to_string()))?;
+    let rules = super::rules::meaning(&port.steer).map_err(|what| refuse(at("steer"), what))?;
     let shared = port.driver.is_shared();
     let kernel = match port.kernel {
         None if shared => KernelPlan::ReEnter,

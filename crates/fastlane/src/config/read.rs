@@ -118,7 +118,7 @@ fn nearest(what: &str) -> Option<String> {
 }
 
 /// The word that was probably meant by `given`.
-pub(super) fn nearest_of<'a>(
+pub(crate) fn nearest_of<'a>(
     given: &str,
     words: impl IntoIterator<Item = &'a str>,
 ) -> Option<String> {

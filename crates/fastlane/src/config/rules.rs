@@ -35,8 +35,16 @@ pub struct Rule {
     pub gtp_u: Option<bool>,
 }
 
+/// What a list of rules means, or which of them is wrong.
+pub(crate) fn meaning(rules: &[Rule]) -> Result<steer::Rules, String> {
+    if let Some(place) = rules.iter().position(|rule| rule.gtp_u == Some(false)) {
+        return Err(format!("rule {}: gtp-u is `true` or is left out", place + 1));
+    }
+    steer::Rules::new(rules.iter().map(Rule::meaning).collect()).map_err(|error| error.to_string())
+}
+
 impl Rule {
-    pub(super) fn meaning(&self) -> steer::Rule {
+    fn meaning(&self) -> steer::Rule {
         steer::Rule {
             ethertype: self.ethertype.map(|Ethertype(number)| number),
             protocol: self.ip_protocol.map(|IpProtocol(number)| number),

@@ -13,7 +13,7 @@ pub(super) struct Link {
 }
 
 /// Whoever knows whether a link is up.
-pub(super) trait State {
+pub(super) trait State: Send {
     /// Whether packets can come and go; and what else an operator should know, to stand behind `up`
     /// or `down`.
     fn look(&self) -> (bool, String);

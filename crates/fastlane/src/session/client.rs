@@ -1,22 +1,27 @@
 //! The side of whoever attaches.
 
-use std::io::{self, ErrorKind, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, LaneCounter};
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::net::RecvFlags;
 use rustix::process::Pid;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::SessionError;
 use super::listener;
-use super::protocol::{self, HEADER, Header, Kind, VERSION};
+use super::protocol::{self, Kind, VERSION};
+use super::requests::{Changes, NewRules, Reload, Replaced};
+use super::transfer::{Missing, Received, receive};
 use crate::capture::{Copies, Granted, Request};
+use crate::config::rules::Rule;
 use crate::describe::Application;
 use crate::metrics::thread_time;
 
@@ -32,6 +37,8 @@ pub struct Client {
     /// `application`, in the same order.
     pub counters: Counters,
     stream: UnixStream,
+    /// One question at a time; true when an answer is missing, so that the next one may be that.
+    asking: Mutex<bool>,
     path: PathBuf,
     /// Its directory in `/proc`, if this process sees it under the number that it knows itself.
     process: Option<PathBuf>,
@@ -46,40 +53,85 @@ impl Client {
         thread_time::seconds(self.process.as_deref()?, thread)
     }
 
-    /// Asks for copies of packets, which come until the client is dropped. A client asks once: the
-    /// application ends the connection when it refuses.
+    /// Asks for copies of packets, which come until the client is dropped. It can ask for nothing
+    /// else from then on: whatever it sends ends the capture.
     ///
     /// # Errors
     /// When the application refuses, for the reason it gives, or does not answer as it should.
     pub fn capture(&self, request: &Request) -> Result<Copies, SessionError> {
-        let wrong = |what: String| SessionError::Protocol { path: self.path.clone(), what };
-        let body = serde_json::to_vec(request).map_err(|error| wrong(error.to_string()))?;
-        let request = protocol::message(Kind::Capture, &body);
-        let request = request.ok_or_else(|| wrong("the request is too long".to_owned()))?;
-        let (body, rings) = self.ask(&request)?;
-        let granted: Granted = serde_json::from_slice(&body)
-            .map_err(|error| wrong(format!("its answer cannot be read: {error}")))?;
+        let wrong = |what: &str| self.wrong(what.to_owned());
+        let (granted, rings): (Granted, _) = self.ask(Kind::Capture, request)?;
         if granted.lanes.iter().any(|lane| *lane >= self.application.lanes.len()) {
-            return Err(wrong("it captures in a lane that it does not have".to_owned()));
+            return Err(wrong("it captures in a lane that it does not have"));
         }
-        let rings = rings.ok_or_else(|| wrong("it sent no rings".to_owned()))?;
-        Copies::attach(rings, &granted.lanes).map_err(wrong)
+        let rings = rings.into_iter().next().ok_or_else(|| wrong("it sent no rings"))?;
+        Copies::attach(rings, &granted.lanes).map_err(|what| self.wrong(what))
     }
 
-    /// Sends a request; the body and the descriptor of its answer.
-    pub(super) fn ask(&self, request: &[u8]) -> Result<(Vec<u8>, Option<OwnedFd>), SessionError> {
+    /// Replaces the steering rules of a port while it runs: each frame is judged by the old ones or
+    /// by the new ones. No rules: everything is fast.
+    ///
+    /// # Errors
+    /// When the application refuses; then the old ones stay in force.
+    pub fn replace_rules(&self, port: &str, rules: Vec<Rule>) -> Result<Replaced, SessionError> {
+        let request = NewRules { port: port.to_owned(), rules };
+        let (Changes { ports }, _) = self.ask(Kind::Rules, &request)?;
+        ports.into_iter().next().ok_or_else(|| self.wrong("it replaced nothing".to_owned()))
+    }
+
+    /// Lets the `steer` of each port of a configuration be in force; `file` is its name and its
+    /// text, or `None` for the file with which the application was started. Says which ports have
+    /// other rules now.
+    ///
+    /// # Errors
+    /// When the application refuses: the configuration is wrong, or differs in keys that can only
+    /// change with a restart. Then nothing has changed.
+    pub fn reload(&self, file: Option<(String, String)>) -> Result<Vec<Replaced>, SessionError> {
+        let (Changes { ports }, _) = self.ask(Kind::Reload, &Reload { file })?;
+        Ok(ports)
+    }
+
+    /// Asks for something; the body and the descriptors of the answer.
+    pub(crate) fn ask<Q: Serialize, A: DeserializeOwned>(
+        &self,
+        kind: Kind,
+        request: &Q,
+    ) -> Result<(A, Vec<OwnedFd>), SessionError> {
+        let body = serde_json::to_vec(request).map_err(|error| self.wrong(error.to_string()))?;
+        let request = protocol::message(kind, &body, 0);
+        let request = request.ok_or_else(|| self.wrong("the request is too long".to_owned()))?;
+        let Received { body, descriptors, .. } = self.converse(kind, &request)?;
+        let answer = serde_json::from_slice(&body)
+            .map_err(|error| self.wrong(format!("its answer cannot be read: {error}")))?;
+        Ok((answer, descriptors))
+    }
+
+    /// Sends a request as it is.
+    pub(super) fn converse(&self, kind: Kind, request: &[u8]) -> Result<Received, SessionError> {
+        let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if *broken {
+            return Err(self.wrong("an earlier answer is missing; attach anew".to_owned()));
+        }
         // An application that refuses may close before it has heard all; its reason can be read.
         let _ = (&self.stream).write_all(request);
-        let (header, body, descriptor) =
-            receive(&self.stream).map_err(|error| error.into_session(&self.path))?;
-        match header.kind {
-            Kind::Capture => Ok((body, descriptor)),
-            Kind::Refusal => Err(refused(&self.path, &body)),
-            Kind::Application => {
-                let what = "it said again what it is".to_owned();
-                Err(SessionError::Protocol { path: self.path.clone(), what })
-            }
+        let answer = receive(&self.stream);
+        *broken = answer.is_err();
+        let answer = answer.map_err(|error| error.into_session(&self.path))?;
+        match answer.header.kind {
+            Kind::Refusal => Err(refused(&self.path, &answer.body)),
+            other if other == kind => Ok(answer),
+            _ => Err(self.wrong("it answered something else".to_owned())),
         }
+    }
+
+    fn wrong(&self, what: String) -> SessionError {
+        SessionError::Protocol { path: self.path.clone(), what }
+    }
+
+    /// The path of the session.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Whether the application still runs. The counters stay readable when it does not.
@@ -90,6 +142,13 @@ impl Client {
             Ok((_, bytes)) => bytes > 0,
             Err(error) => error == Errno::AGAIN || error == Errno::INTR,
         }
+    }
+}
+
+/// Readable when the application has ended.
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }
 
@@ -113,23 +172,34 @@ pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionErr
     stream.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(silent)?;
     // An application that refuses may close before it has heard us; its reason can still be read.
-    let _ = stream.write_all(&protocol::hello(version));
-    let (header, body, counters) = receive(&stream).map_err(|error| error.into_session(path))?;
+    let _ = stream.write_all(&protocol::hello(version, &program()));
+    let Received { header, body, descriptors } =
+        receive(&stream).map_err(|error| error.into_session(path))?;
     if header.version != version {
         let (theirs, ours) = (header.version, version);
         return Err(SessionError::Version { path: path.to_owned(), theirs, ours });
     }
-    if header.kind == Kind::Refusal {
-        return Err(refused(path, &body));
+    match header.kind {
+        Kind::Application => {}
+        Kind::Refusal => return Err(refused(path, &body)),
+        _ => return Err(protocol("it did not say what it is".to_owned())),
     }
     let application: Application = serde_json::from_slice(&body)
         .map_err(|error| protocol(format!("its description cannot be read: {error}")))?;
+    let counters = descriptors.into_iter().next();
     let counters = counters.ok_or_else(|| protocol("it sent no counters".to_owned()))?;
     let counters = SharedMemory::attach_read_only(counters).and_then(Counters::attach);
     let counters = counters.map_err(|error| protocol(error.to_string()))?;
     check(&application, &counters).map_err(protocol)?;
     let process = process(&stream, &application);
-    Ok(Client { application, counters, stream, path: path.to_owned(), process })
+    let (path, asking) = (path.to_owned(), Mutex::default());
+    Ok(Client { application, counters, stream, asking, path, process })
+}
+
+/// The name of this program.
+fn program() -> String {
+    let path = std::env::current_exe().unwrap_or_default();
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Where the kernel says that the application is, if that is where it says itself.
@@ -139,14 +209,8 @@ fn process(stream: &UnixStream, application: &Application) -> Option<PathBuf> {
     (pid == application.pid).then(|| PathBuf::from(format!("/proc/{pid}")))
 }
 
-/// Why no message came.
-enum Missing {
-    Silence(io::Error),
-    Nonsense(String),
-}
-
 impl Missing {
-    fn into_session(self, path: &Path) -> SessionError {
+    pub(super) fn into_session(self, path: &Path) -> SessionError {
         let what = match self {
             Self::Silence(error) => explain(&error),
             Self::Nonsense(what) => what,
@@ -155,44 +219,9 @@ impl Missing {
     }
 }
 
-impl From<io::Error> for Missing {
-    fn from(error: io::Error) -> Self {
-        Self::Silence(error)
-    }
-}
-
 fn refused(path: &Path, reason: &[u8]) -> SessionError {
     let message = String::from_utf8_lossy(reason).replace(char::is_control, " ");
     SessionError::Refused { path: path.to_owned(), message }
-}
-
-/// Reads a message, and the descriptor that comes with its first byte.
-fn receive(stream: &UnixStream) -> Result<(Header, Vec<u8>, Option<OwnedFd>), Missing> {
-    let mut header = [0; HEADER];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut parts = [IoSliceMut::new(&mut header)];
-    // Descriptors beyond the one there is space for are closed by the kernel (unix(7)).
-    let received = loop {
-        match recvmsg(stream, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            other => break other.map_err(io::Error::from)?.bytes,
-        }
-    };
-    if received == 0 {
-        return Err(io::Error::from(ErrorKind::UnexpectedEof).into());
-    }
-    let descriptors = control.drain().filter_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
-        _ => None,
-    });
-    let descriptor = descriptors.flatten().next();
-    let mut stream = stream;
-    stream.read_exact(&mut header[received..])?;
-    let header = Header::read(&header).map_err(Missing::Nonsense)?;
-    let mut body = vec![0; header.length];
-    stream.read_exact(&mut body)?;
-    Ok((header, body, descriptor))
 }
 
 /// The facts must fit the counters, and be fit to be shown on a terminal.

@@ -1,43 +1,96 @@
 //! A client, as the application sees it.
 
-use std::io::{self, IoSlice, Read};
-use std::mem::MaybeUninit;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::SendFlags;
 use rustix::process::Pid;
 
-use super::protocol::{self, HEADER, HELLO, Header, Kind, REQUEST_LIMIT, VERSION};
-use crate::capture::Captures;
+use super::protocol::{self, DESCRIPTORS, HEADER, HELLO, Header, Kind, REQUEST_LIMIT, VERSION};
+use super::transfer;
 
 /// The most clients at once; one more is refused.
 const MOST_PEERS: usize = 32;
 /// How long a client may take to say hello and to take its answer, and for a request likewise.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What there is for clients.
-pub(super) struct Host {
-    pub(super) welcome: Vec<u8>,
-    pub(super) counters: Arc<OwnedFd>,
-    pub(super) captures: Captures,
+/// What is there for clients.
+pub(super) trait Service {
+    /// What a client hears first.
+    fn welcome(&mut self) -> Answer;
+
+    /// Answers a request, or says why not.
+    fn answer(&mut self, asker: &Arc<Asker>, kind: Kind, body: &[u8]) -> Result<Answer, String>;
+
+    /// A client has gone.
+    fn gone(&mut self, asker: &Asker);
+
+    /// Does what there is to do from time to time; when next, if at all.
+    fn sweep(&mut self, now: Instant) -> Option<Instant>;
 }
 
-/// A client: it says hello and takes its answer; it may ask for a capture and take that answer.
-/// Then it is silent until it goes.
-pub(super) struct Peer {
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) kind: Kind,
+    pub(super) body: Vec<u8>,
+    /// At most [`DESCRIPTORS`].
+    pub(super) descriptors: Vec<Arc<OwnedFd>>,
+}
+
+impl Answer {
+    /// One without descriptors.
+    pub(super) fn new(kind: Kind, body: Vec<u8>) -> Self {
+        Self { kind, body, descriptors: vec![] }
+    }
+}
+
+/// Who asks.
+#[derive(Debug)]
+pub(super) struct Asker {
     stream: UnixStream,
-    process: i32,
+    /// The process, as the kernel says; 0 when it cannot be seen from here.
+    pub(super) process: i32,
+    /// The program, as it says itself.
+    program: String,
+}
+
+impl Asker {
+    /// Whether its end of the connection is closed. A process that is killed loses its memory
+    /// before its descriptors, so it writes nowhere any more when this is true.
+    pub(super) fn has_gone(&self) -> bool {
+        let mut ends = [PollFd::new(&self.stream, PollFlags::RDHUP)];
+        let looked = poll(&mut ends, Some(&Timespec::default()));
+        looked.is_ok() && !ends[0].revents().is_empty()
+    }
+}
+
+impl std::fmt::Display for Asker {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.process, self.program.as_str()) {
+            (0, "") => write!(formatter, "another process"),
+            (0, program) => write!(formatter, "{program}"),
+            (process, "") => write!(formatter, "process {process}"),
+            (process, program) => write!(formatter, "process {process} ({program})"),
+        }
+    }
+}
+
+/// A client: it says hello and takes its answer; then it is silent, or asks, as often as it likes,
+/// until it goes.
+pub(super) struct Peer {
+    asker: Arc<Asker>,
     stage: Stage,
     /// What was heard of the message in hand.
     heard: Vec<u8>,
     answer: Vec<u8>,
     sent: usize,
-    /// Goes with the first byte of the answer.
-    descriptor: Option<Arc<OwnedFd>>,
+    /// Go with the first byte of the answer.
+    descriptors: Vec<Arc<OwnedFd>>,
     /// When it must have said what it began to say and taken the answer; `None` while it is silent.
     deadline: Option<Instant>,
 }
@@ -46,10 +99,12 @@ pub(super) struct Peer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Hello,
+    /// So many bytes of a name.
+    Name(usize),
     /// The header of a request.
     Request,
     /// So many bytes of a request.
-    Body(usize),
+    Body(Kind, usize),
     /// Nothing: a byte ends it as much as its end does.
     Captures,
     /// That it takes its refusal.
@@ -61,32 +116,32 @@ impl Peer {
     pub(super) fn new(stream: UnixStream, others: usize, now: Instant) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
         let credentials = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+        let process = Pid::as_raw(Some(credentials.pid));
         let mut peer = Self {
-            stream,
-            process: Pid::as_raw(Some(credentials.pid)),
+            asker: Arc::new(Asker { stream, process, program: String::new() }),
             stage: Stage::Hello,
             heard: vec![],
             answer: vec![],
             sent: 0,
-            descriptor: None,
+            descriptors: vec![],
             deadline: Some(now + PATIENCE),
         };
         let ours = rustix::process::geteuid();
         if !may_attach(credentials.uid.as_raw(), ours.as_raw()) {
             let ours = ours.as_raw();
-            peer.refuse(&format!("only user {ours} and root may attach; run as one of them"));
+            peer.end(&format!("only user {ours} and root may attach; run as one of them"));
         } else if others >= MOST_PEERS {
-            peer.refuse("too many clients are attached; end one of them first");
+            peer.end("too many clients are attached; end one of them first");
         } else {
             return Some(peer);
         }
         // Whoever is not let in costs one answer and no place.
-        let _ = rustix::net::send(&peer.stream, &peer.answer, SendFlags::NOSIGNAL);
+        let _ = rustix::net::send(&peer.asker.stream, &peer.answer, SendFlags::NOSIGNAL);
         None
     }
 
     pub(super) fn stream(&self) -> &UnixStream {
-        &self.stream
+        &self.asker.stream
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -98,8 +153,8 @@ impl Peer {
     }
 
     /// Goes on with a client as far as it lets us; false when it is done with.
-    pub(super) fn advance(&mut self, host: &mut Host, now: Instant) -> bool {
-        let stays = match self.converse(host, now) {
+    pub(super) fn advance(&mut self, service: &mut impl Service, now: Instant) -> bool {
+        let stays = match self.converse(service, now) {
             Ok(()) => false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -107,32 +162,39 @@ impl Peer {
             }
             Err(_) => false,
         };
-        if !stays && self.stage == Stage::Captures {
-            host.captures.stop();
+        if !stays {
+            service.gone(&self.asker);
         }
         stays
     }
 
-    /// The whole conversation; it is left with `WouldBlock` wherever the client must act first.
-    fn converse(&mut self, host: &mut Host, now: Instant) -> io::Result<()> {
+    /// The conversation, to the answer of one request: then it is the next client's turn. It is
+    /// left with `WouldBlock` wherever the client must act first.
+    fn converse(&mut self, service: &mut impl Service, now: Instant) -> io::Result<()> {
+        let mut answered = false;
         loop {
             while self.sent < self.answer.len() {
                 self.sent += self.send()?;
+                self.descriptors.clear();
             }
             match self.stage {
                 Stage::Refused => return Ok(()),
                 Stage::Captures => {
                     self.deadline = None;
-                    let _ = self.stream.read(&mut [0])?;
+                    let _ = (&self.asker.stream).read(&mut [0])?;
                     return Ok(());
                 }
                 Stage::Request if self.heard.is_empty() => self.deadline = None,
                 _ => {}
             }
+            if answered {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
             if !self.hear(now)? {
                 return Ok(());
             }
-            self.answer(host);
+            answered = matches!(self.stage, Stage::Body(..));
+            self.answer(service);
         }
     }
 
@@ -140,13 +202,14 @@ impl Peer {
     fn hear(&mut self, now: Instant) -> io::Result<bool> {
         let awaited = match self.stage {
             Stage::Hello => HELLO,
-            Stage::Body(length) => length,
+            Stage::Name(length) | Stage::Body(_, length) => length,
             _ => HEADER,
         };
         let mut part = [0; 4096];
         while self.heard.len() < awaited {
             let room = part.len().min(awaited - self.heard.len());
-            match self.stream.read(&mut part[..room])? {
+            // Descriptors that come with it are closed by the kernel: nobody takes them (unix(7)).
+            match (&self.asker.stream).read(&mut part[..room])? {
                 0 => return Ok(false),
                 count => self.heard.extend_from_slice(&part[..count]),
             }
@@ -156,64 +219,73 @@ impl Peer {
     }
 
     /// Answers what was heard.
-    fn answer(&mut self, host: &mut Host) {
+    fn answer(&mut self, service: &mut impl Service) {
         let heard = std::mem::take(&mut self.heard);
         match self.stage {
-            Stage::Hello => match heard.first_chunk().and_then(protocol::refusal) {
-                Some(reason) => self.refuse(&reason),
-                None => {
-                    let welcome = host.welcome.clone();
-                    self.say(welcome, Some(Arc::clone(&host.counters)), Stage::Request);
-                }
+            Stage::Hello => match heard.first_chunk().map(protocol::greeting) {
+                Some(Ok(length)) => self.stage = Stage::Name(length),
+                Some(Err(reason)) => self.end(&reason),
+                None => self.end("no hello"), // not reached: a hello was heard
             },
+            Stage::Name(_) => {
+                self.introduce(&heard);
+                self.say(service.welcome(), Stage::Request);
+            }
             Stage::Request => match heard.first_chunk().map(request) {
-                Some(Ok(length)) => self.stage = Stage::Body(length),
-                Some(Err(reason)) => self.refuse(&reason),
-                None => self.refuse("no request"), // not reached: a header was heard
+                Some(Ok((kind, length))) => self.stage = Stage::Body(kind, length),
+                Some(Err(reason)) => self.end(&reason),
+                None => self.end("no request"), // not reached: a header was heard
             },
-            Stage::Body(_) => match host.captures.start(&heard, self.process) {
-                Ok((granted, rings)) => {
-                    let answer = protocol::message(Kind::Capture, &granted).unwrap_or_default();
-                    self.say(answer, Some(Arc::new(rings)), Stage::Captures);
+            Stage::Body(kind, _) => match service.answer(&self.asker, kind, &heard) {
+                Ok(answer) if kind == Kind::Capture => self.say(answer, Stage::Captures),
+                Ok(answer) => self.say(answer, Stage::Request),
+                Err(reason) => {
+                    let answer = Answer::new(Kind::Refusal, reason.into_bytes());
+                    self.say(answer, Stage::Request);
                 }
-                Err(reason) => self.refuse(&reason),
             },
             Stage::Captures | Stage::Refused => {}
         }
     }
 
-    fn refuse(&mut self, reason: &str) {
-        let answer = protocol::message(Kind::Refusal, reason.as_bytes()).unwrap_or_default();
-        self.say(answer, None, Stage::Refused);
+    /// Remembers by which name a client goes.
+    fn introduce(&mut self, name: &[u8]) {
+        let name = String::from_utf8_lossy(name).replace(char::is_control, " ");
+        if let Some(asker) = Arc::get_mut(&mut self.asker) {
+            asker.program = name;
+        }
     }
 
-    fn say(&mut self, answer: Vec<u8>, descriptor: Option<Arc<OwnedFd>>, next: Stage) {
-        (self.answer, self.sent) = (answer, 0);
-        (self.descriptor, self.stage) = (descriptor, next);
+    /// Says why not, and no more.
+    fn end(&mut self, reason: &str) {
+        self.say(Answer::new(Kind::Refusal, reason.as_bytes().to_vec()), Stage::Refused);
+    }
+
+    fn say(&mut self, answer: Answer, next: Stage) {
+        let Answer { kind, body, descriptors } = answer;
+        let count = descriptors.len().min(DESCRIPTORS + 1);
+        (self.sent, self.stage, self.descriptors) = (0, next, descriptors);
+        self.answer = protocol::message(kind, &body, count).unwrap_or_else(|| {
+            self.descriptors.clear();
+            let reason = b"the answer is longer than a message can be";
+            protocol::message(Kind::Refusal, reason, 0).unwrap_or_default()
+        });
     }
 
     fn send(&self) -> io::Result<usize> {
-        let descriptors: Vec<_> =
-            self.descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() && self.sent == 0 {
-            let fits = control.push(SendAncillaryMessage::ScmRights(&descriptors));
-            debug_assert!(fits, "the space was made for one descriptor");
-        }
-        let rest = [IoSlice::new(&self.answer[self.sent..])];
-        Ok(rustix::net::sendmsg(&self.stream, &rest, &mut control, SendFlags::NOSIGNAL)?)
+        let descriptors: Vec<_> = self.descriptors.iter().map(|it| it.as_fd()).collect();
+        transfer::send(&self.asker.stream, &self.answer[self.sent..], &descriptors)
     }
 }
 
-/// How long the body of a request is, or why there will be none.
-fn request(header: &[u8; HEADER]) -> Result<usize, String> {
-    let Header { version, kind, length } = Header::read(header)?;
+/// What a request is and how long its body, or why there will be none.
+fn request(header: &[u8; HEADER]) -> Result<(Kind, usize), String> {
+    let Header { version, kind, length, .. } = Header::read(header)?;
     match kind {
         _ if version != VERSION => Err(format!("a request of version {version}")),
-        Kind::Capture if length <= REQUEST_LIMIT => Ok(length),
-        Kind::Capture => Err(format!("a request of {length} bytes; {REQUEST_LIMIT} are taken")),
-        Kind::Application | Kind::Refusal => Err("a message that is no request".to_owned()),
+        kind if !kind.is_request() => Err("a message that is no request".to_owned()),
+        kind if length <= REQUEST_LIMIT => Ok((kind, length)),
+        _ => Err(format!("a request of {length} bytes; {REQUEST_LIMIT} are taken")),
     }
 }
 

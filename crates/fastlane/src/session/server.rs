@@ -5,21 +5,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fastlane_table::counters::Counters;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{Mode, OFlags};
 
 use super::SessionError;
+use super::host::{Host, Offers};
 use super::listener::Listener;
-use super::peer::{Host, PATIENCE, Peer};
-use super::protocol::{self, Kind, LIMIT};
-use crate::capture::Captures;
+use super::peer::{PATIENCE, Peer, Service};
+use super::protocol::LIMIT;
 use crate::describe::Application;
-
-/// How often it is looked whether the lanes have let go of a capture that has ended.
-const SWEEP: Duration = Duration::from_millis(50);
 
 /// The session of this application. It ends, and its socket is removed, when this is dropped.
 #[derive(Debug)]
@@ -51,16 +48,16 @@ impl Session {
         application: &Application,
         counters: &Counters,
     ) -> Result<Self, SessionError> {
-        Self::serve(Reservation::new(path)?, application, counters, Captures::default())
+        Self::serve(Reservation::new(path)?, application, counters, Offers::default())
     }
 
-    /// As [`open`](Self::open), at a path that was reserved before, of an application whose packets
-    /// can be captured.
+    /// As [`open`](Self::open), at a path that was reserved before, of an application that has more
+    /// to offer.
     pub(crate) fn serve(
         Reservation(listener): Reservation,
         application: &Application,
         counters: &Counters,
-        captures: Captures,
+        offers: Offers,
     ) -> Result<Self, SessionError> {
         let path = listener.path.clone();
         let failed = |what| {
@@ -69,18 +66,26 @@ impl Session {
         };
         let body = serde_json::to_vec(application).map_err(io::Error::other);
         let body = body.map_err(failed("the application cannot be described"))?;
-        let welcome = protocol::message(Kind::Application, &body)
-            .ok_or_else(|| SessionError::TooLong { path: path.clone(), limit: LIMIT })?;
+        if body.len() > LIMIT {
+            return Err(SessionError::TooLong { path: path.clone(), limit: LIMIT });
+        }
         let counters = read_only(counters.memory().as_fd())
             .map_err(failed("the counters cannot be opened for reading through /proc"))?;
-        let wake = eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from);
-        let wake = Arc::new(wake.map_err(failed("no event descriptor"))?);
-        let host = Host { welcome, counters: Arc::new(counters), captures };
-        let server = Server { wake: Arc::clone(&wake), listener, host, peers: vec![] };
-        let thread = std::thread::Builder::new().name("session".to_owned());
-        let thread = thread.spawn(|| server.run()).map_err(failed("no thread"))?;
-        Ok(Self { wake, thread: Some(thread) })
+        let host = Host::new(body, counters, offers);
+        serve(listener, host).map_err(failed("no event descriptor or no thread"))
     }
+}
+
+/// Serves whoever comes, on a thread of its own.
+pub(super) fn serve(
+    listener: Listener,
+    service: impl Service + Send + 'static,
+) -> io::Result<Session> {
+    let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+    let server = Server { wake: Arc::clone(&wake), listener, service, peers: vec![], due: None };
+    let thread = std::thread::Builder::new().name("session".to_owned());
+    let thread = thread.spawn(|| server.run())?;
+    Ok(Session { wake, thread: Some(thread) })
 }
 
 impl Drop for Session {
@@ -94,31 +99,32 @@ impl Drop for Session {
 
 /// The same memory through a descriptor that cannot write. This keeps a reader from writing by
 /// mistake; a process of the same user could reopen it, as it could trace this one.
-fn read_only(memory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn read_only(memory: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-struct Server {
+struct Server<S> {
     wake: Arc<OwnedFd>,
     listener: Listener,
-    host: Host,
+    service: S,
     peers: Vec<Peer>,
+    /// When the service has something to do.
+    due: Option<Instant>,
 }
 
-impl Server {
+impl<S: Service> Server<S> {
     fn run(mut self) {
         while let Ok([false, arrived]) = self.wait() {
-            let Self { peers, host, .. } = &mut self;
+            let Self { peers, service, .. } = &mut self;
             let now = Instant::now();
-            peers.retain_mut(|peer| peer.advance(host, now));
-            host.captures.sweep();
+            peers.retain_mut(|peer| peer.advance(service, now));
+            self.due = self.service.sweep(now);
             if arrived {
                 self.accept(now);
             }
         }
-        self.host.captures.stop();
     }
 
     /// Waits for something to do: whether the session shall end, and whether somebody connects.
@@ -128,8 +134,7 @@ impl Server {
             PollFd::new(&self.listener.socket, PollFlags::IN),
         ];
         events.extend(self.peers.iter().map(|peer| PollFd::new(peer.stream(), peer.interest())));
-        let sweep = self.host.captures.are_held().then(|| Instant::now() + SWEEP);
-        let deadlines = self.peers.iter().filter_map(Peer::deadline).chain(sweep);
+        let deadlines = self.peers.iter().filter_map(Peer::deadline).chain(self.due);
         let timeout = deadlines.min().map(|deadline| {
             // A millisecond later, so that the deadline has passed when the wait ends.
             let left = deadline.saturating_duration_since(Instant::now()) + PATIENCE / 1000;

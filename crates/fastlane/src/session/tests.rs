@@ -81,6 +81,11 @@ fn answer_to(bytes: &[u8], bench: &Bench) -> String {
     String::from_utf8(message).unwrap()
 }
 
+/// The reason for which a request is refused.
+fn refused(client: &Client, kind: Kind, request: &[u8]) -> String {
+    client.converse(kind, request).unwrap_err().to_string()
+}
+
 #[test]
 fn a_client_sees_the_application_and_its_counters_until_it_ends() {
     let mut bench = Bench::new();
@@ -133,12 +138,12 @@ fn many_clients_are_served_and_too_many_are_told() {
 #[test]
 fn another_version_is_refused_on_both_sides() {
     let bench = Bench::new();
-    let said = answer_to(&hello(VERSION + 1), &bench);
-    assert!(said.contains("version 3") && said.contains("version 2"), "{said}");
+    let said = answer_to(&hello(VERSION + 1, "x"), &bench);
+    assert!(said.contains("version 4") && said.contains("version 3"), "{said}");
     let error = client::connect_as(&bench.path, VERSION + 1).unwrap_err();
     assert!(matches!(error, SessionError::Version { theirs: VERSION, .. }), "{error}");
 
-    let mut other = message(Kind::Application, b"{}").unwrap();
+    let mut other = message(Kind::Application, b"{}", 0).unwrap();
     other[8] = 77;
     let (_directory, path, thread) = impostor(other);
     let error = connect(&path).unwrap_err();
@@ -152,11 +157,11 @@ fn hostile_clients_hurt_nobody() {
     assert!(answer_to(&[0; HELLO], &bench).contains("wrong magic"));
     assert!(answer_to(b"GET /metrics HTTP/1.1\r\n\r\n", &bench).contains("wrong magic"));
     drop(bench.stream()); // says nothing and goes
-    bench.stream().write_all(&hello(VERSION)[..7]).unwrap(); // goes in the middle of a word
-    bench.stream().write_all(&hello(VERSION)).unwrap(); // goes before its answer
+    bench.stream().write_all(&hello(VERSION, "")[..7]).unwrap(); // goes in the middle of a word
+    bench.stream().write_all(&hello(VERSION, "")).unwrap(); // goes before its answer
 
     let mut talker = bench.stream();
-    talker.write_all(&[&hello(VERSION)[..], b"and more"].concat()).unwrap();
+    talker.write_all(&[&hello(VERSION, "")[..], b"and more"].concat()).unwrap();
     let mut bytes = vec![];
     let _ = talker.read_to_end(&mut bytes); // ended by the application, maybe by a reset
     assert!(bytes.len() > HEADER);
@@ -166,14 +171,19 @@ fn hostile_clients_hurt_nobody() {
         (Kind::Capture, b"{}", "cannot be read"),
         (Kind::Capture, &[b'['; 1 << 17], "cannot be read"),
         (Kind::Capture, &[b'['; (1 << 18) + 1], "are taken"),
+        (Kind::Write, b"{\"tables\":[\"x\"]}", "no table `x`"),
+        (Kind::Write, b"{\"tables\":7}", "cannot be read"),
+        (Kind::Rules, b"{\"port\":\"wire\",\"rules\":[{\"udp-prt\":1}]}", "unknown field"),
+        (Kind::Rules, b"{\"port\":\"wire\",\"rules\":[]}", "its steering is fixed"),
+        (Kind::Messages, b"{}", "it has no messages"),
     ] {
         let client = connect(&bench.path).unwrap();
-        let said = client.ask(&message(kind, body).unwrap()).unwrap_err().to_string();
+        let said = refused(&client, kind, &message(kind, body, 0).unwrap());
         assert!(said.contains(reason), "{said}");
     }
     let mut slow = bench.stream();
-    slow.write_all(&hello(VERSION)).unwrap();
-    let begun = message(Kind::Capture, &[b'['; 99]).unwrap();
+    slow.write_all(&hello(VERSION, "")).unwrap();
+    let begun = message(Kind::Capture, &[b'['; 99], 0).unwrap();
     slow.write_all(&begun[..50]).unwrap();
     let mut bytes = vec![];
     let _ = slow.read_to_end(&mut bytes); // given up after a second
@@ -192,12 +202,13 @@ fn hostile_applications_are_refused() {
         thread.join().unwrap();
         error
     };
-    let welcome = |body: &str| message(Kind::Application, body.as_bytes()).unwrap();
+    let welcome = |body: &str| message(Kind::Application, body.as_bytes(), 0).unwrap();
     let facts = serde_json::to_string(&application()).unwrap();
     let mut huge = welcome("");
     huge[16..20].copy_from_slice(&u32::MAX.to_le_bytes());
     let mut unknown = welcome("");
-    unknown[12] = 9;
+    unknown[12] = 99;
+    let boasting = message(Kind::Application, facts.as_bytes(), 3).unwrap();
     for (bytes, expected) in [
         (vec![], "without an answer"),
         (vec![0; HEADER], "wrong magic"),
@@ -206,7 +217,9 @@ fn hostile_applications_are_refused() {
         (unknown, "unknown kind"),
         (welcome("{"), "description"),
         (welcome(&facts), "no counters"),
-        (message(Kind::Refusal, b"not \x1b[31mtoday").unwrap(), "refused: not  [31mtoday"),
+        (boasting, "3 descriptors were announced and 0 came"),
+        (message(Kind::Capture, b"{}", 0).unwrap(), "did not say what it is"),
+        (message(Kind::Refusal, b"not \x1b[31mtoday", 0).unwrap(), "refused: not  [31mtoday"),
     ] {
         let reason = reason(bytes);
         assert!(reason.contains(expected), "{reason}");

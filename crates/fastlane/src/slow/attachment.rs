@@ -1,0 +1,176 @@
+//! What an application has granted to this program.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fastlane_table::counters::Counters;
+use fastlane_table::{AnyState, Pending, Readers, Reset, SharedMemory, TableError};
+
+use super::SlowError;
+use super::writer::Writer;
+use crate::session::{Client, Kind, Role, TableList, Write};
+
+/// For how long a writer believes that the application is still there.
+const TRUST: Duration = Duration::from_millis(1);
+
+/// The connection, and what came by it.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    pub(super) client: Client,
+    /// The lanes that must pass a turn before a writer uses memory again.
+    readers: Arc<Readers>,
+    leases: Mutex<BTreeMap<String, Lease>>,
+    watched: Mutex<Option<Instant>>,
+}
+
+/// The right to write a table.
+#[derive(Debug)]
+struct Lease {
+    parts: Vec<(Role, Arc<SharedMemory>)>,
+    /// Whether somebody here is the writer.
+    is_used: bool,
+}
+
+type Resets = Vec<Box<dyn Reset + Send>>;
+
+impl Attachment {
+    pub(super) fn new(client: Client) -> Self {
+        let readers = Arc::new(Readers::lanes(&client.counters));
+        let watched = Mutex::new(Some(Instant::now()));
+        Self { client, readers, leases: Mutex::default(), watched }
+    }
+
+    /// A part of a table, to be read.
+    pub(super) fn readable(&self, table: &str, role: Role) -> Result<Arc<SharedMemory>, SlowError> {
+        let (list, descriptors): (TableList, _) = self.client.ask(Kind::Tables, &())?;
+        let parts = parts(table, &list, descriptors, SharedMemory::attach_read_only)?;
+        find(&parts, role).ok_or_else(|| absent(table, role, &list))
+    }
+
+    /// A part of a table, to be written: from now on nobody else does, if this is the first.
+    pub(super) fn writable(&self, table: &str, role: Role) -> Result<Arc<SharedMemory>, SlowError> {
+        let mut leases = self.leases();
+        let lease = self.lease(&mut leases, table)?;
+        find(&lease.parts, role).ok_or_else(|| absent(table, role, &TableList::default()))
+    }
+
+    /// Makes the writer of a table.
+    pub(super) fn write<W>(
+        self: &Arc<Self>,
+        table: &str,
+        make: impl FnOnce(&Arc<SharedMemory>, &Arc<Readers>, Resets) -> Result<W, TableError>,
+    ) -> Result<Writer<W>, SlowError> {
+        let mut leases = self.leases();
+        let lease = self.lease(&mut leases, table)?;
+        if lease.is_used {
+            return Err(SlowError::Written { table: table.to_owned() });
+        }
+        let part = find(&lease.parts, Role::Table);
+        let part = part.ok_or_else(|| absent(table, Role::Table, &TableList::default()))?;
+        let resets = lease.parts.iter().filter_map(|(role, part)| match role {
+            Role::Table => None,
+            Role::State => Some(AnyState::attach(part).map(|it| Box::new(it) as Box<_>)),
+            Role::Pending => Some(Pending::attach(part).map(|it| Box::new(it) as Box<_>)),
+        });
+        let resets = resets.collect::<Result<Resets, TableError>>()?;
+        let writer = make(&part, &self.readers, resets)?;
+        lease.is_used = true;
+        Ok(Writer::new(writer, table, Arc::clone(self)))
+    }
+
+    /// The lease of a table, asked for now if it was not before.
+    fn lease<'a>(
+        &self,
+        leases: &'a mut BTreeMap<String, Lease>,
+        table: &str,
+    ) -> Result<&'a mut Lease, SlowError> {
+        let free = match leases.entry(table.to_owned()) {
+            Entry::Occupied(lease) => return Ok(lease.into_mut()),
+            Entry::Vacant(free) => free,
+        };
+        let request = Write { tables: vec![table.to_owned()] };
+        let (list, descriptors): (TableList, _) = self.client.ask(Kind::Write, &request)?;
+        let parts = parts(table, &list, descriptors, SharedMemory::attach_writable)?;
+        Ok(free.insert(Lease { parts, is_used: false }))
+    }
+
+    /// The writer of a table was dropped; there may be another one here.
+    pub(super) fn unuse(&self, table: &str) {
+        if let Some(lease) = self.leases().get_mut(table) {
+            lease.is_used = false;
+        }
+    }
+
+    /// To be called before something is written: when the application has gone, memory that its
+    /// lanes gave up is not used again, for its successor may have lanes that look at it by now,
+    /// and their turns are counted elsewhere.
+    pub(super) fn watch(&self) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(last) = *watched else { return };
+        let now = Instant::now();
+        if now.duration_since(last) < TRUST {
+            return;
+        }
+        *watched = Some(now);
+        if self.client.is_alive() {
+            return;
+        }
+        // A lane that never passes a turn.
+        if let Ok(stopped) = Counters::create(1, 0) {
+            self.readers.replace(&stopped);
+            *watched = None;
+        }
+    }
+
+    fn leases(&self) -> MutexGuard<'_, BTreeMap<String, Lease>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Parts = Vec<(Role, Arc<SharedMemory>)>;
+
+/// Maps the parts of a table that came in an answer.
+fn parts(
+    table: &str,
+    list: &TableList,
+    descriptors: Vec<OwnedFd>,
+    attach: impl Fn(OwnedFd) -> std::io::Result<SharedMemory>,
+) -> Result<Parts, SlowError> {
+    let mut descriptors: Vec<_> = descriptors.into_iter().map(Some).collect();
+    let facts = list.tables.iter().find(|facts| facts.name == table);
+    let facts = facts.ok_or_else(|| absent(table, Role::Table, list))?;
+    let map = |role: Role, descriptor: Option<OwnedFd>| {
+        let missing = std::io::ErrorKind::UnexpectedEof;
+        let memory = descriptor.ok_or_else(|| missing.into()).and_then(&attach);
+        let what = format!("table `{table}`");
+        memory.map(|it| (role, Arc::new(it))).map_err(|source| SlowError::Map { what, source })
+    };
+    let parts = facts
+        .parts
+        .iter()
+        .map(|part| map(part.role, descriptors.get_mut(part.descriptor).and_then(Option::take)));
+    parts.collect()
+}
+
+fn find(parts: &[(Role, Arc<SharedMemory>)], role: Role) -> Option<Arc<SharedMemory>> {
+    parts.iter().find(|(other, _)| *other == role).map(|(_, part)| Arc::clone(part))
+}
+
+fn absent(table: &str, role: Role, list: &TableList) -> SlowError {
+    let what = match role {
+        Role::Table => "table",
+        Role::State => "lane state",
+        Role::Pending => "pending events",
+    };
+    let known = list.tables.iter().any(|facts| facts.name == table) || list.tables.is_empty();
+    let there = if known {
+        "let it ask for it in its factory".to_owned()
+    } else {
+        let names: Vec<&str> = list.tables.iter().map(|facts| facts.name.as_str()).collect();
+        format!("there are {}", names.join(", "))
+    };
+    SlowError::NoTable { table: table.to_owned(), what, there }
+}

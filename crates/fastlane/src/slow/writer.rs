@@ -1,0 +1,72 @@
+//! What a slow path writes.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use fastlane_table::{EntryId, Pending};
+
+use super::attachment::Attachment;
+
+/// The one writer of a table, for as long as it lives: a
+/// [`HashWriter`](fastlane_table::HashWriter), for example, which it derefs to. It holds the
+/// attachment.
+#[derive(Debug)]
+pub struct Writer<W> {
+    writer: W,
+    table: String,
+    attachment: Arc<Attachment>,
+}
+
+impl<W> Writer<W> {
+    pub(super) fn new(writer: W, table: &str, attachment: Arc<Attachment>) -> Self {
+        Self { writer, table: table.to_owned(), attachment }
+    }
+}
+
+impl<W> Deref for Writer<W> {
+    type Target = W;
+
+    fn deref(&self) -> &W {
+        &self.writer
+    }
+}
+
+impl<W> DerefMut for Writer<W> {
+    fn deref_mut(&mut self) -> &mut W {
+        self.attachment.watch();
+        &mut self.writer
+    }
+}
+
+impl<W> Drop for Writer<W> {
+    fn drop(&mut self) {
+        self.attachment.unuse(&self.table);
+    }
+}
+
+/// Events of a table's entries that lanes have raised and this program deals with.
+#[derive(Clone, Debug)]
+pub struct PendingEvents {
+    pending: Pending,
+    /// Whoever deals with events has the lease.
+    _attachment: Arc<Attachment>,
+}
+
+impl PendingEvents {
+    pub(super) fn new(pending: Pending, attachment: Arc<Attachment>) -> Self {
+        Self { pending, _attachment: attachment }
+    }
+
+    /// Calls `visit` for each entry that is pending, with what to give to [`done`](Self::done) once
+    /// its events have been dealt with. To be called after an attachment, after a message was lost,
+    /// and now and then.
+    pub fn scan(&self, visit: impl FnMut(EntryId, u64)) {
+        self.pending.scan(visit);
+    }
+
+    /// Says that all events of an entry up to `seen` have been dealt with. One that was raised
+    /// since keeps it pending.
+    pub fn done(&self, entry: EntryId, seen: u64) {
+        self.pending.done(entry, seen);
+    }
+}
