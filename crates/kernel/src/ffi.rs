@@ -7,6 +7,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+/// Of linux/if_tun.h: `_IOR('T', 210, unsigned int)`, `_IOR('T', 215, int)`.
+const TUNGETIFF: libc::Ioctl = 0x8004_54d2_u32 as libc::Ioctl;
+const TUNGETVNETHDRSZ: libc::Ioctl = 0x8004_54d7_u32 as libc::Ioctl;
 /// `SIOCETHTOOL`.
 const ETHTOOL: libc::Ioctl = 0x8946;
 
@@ -125,6 +128,30 @@ pub(crate) fn tun_set_offloads(file: BorrowedFd<'_>, offloads: u32) -> io::Resul
     // SAFETY: TUNSETOFFLOAD takes its argument by value.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The flags with which a queue was attached, and the name of its interface, which may have been
+/// changed since.
+pub(crate) fn tun_attached(file: BorrowedFd<'_>) -> io::Result<(i32, String)> {
+    let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_flags: 0 };
+    let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru };
+    // SAFETY: TUNGETIFF writes one whole `struct ifreq`, which outlives the call.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), TUNGETIFF, &raw mut request) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it has written this member; every bit pattern of it is an integer.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    let name = crate::netlink::text(&request.ifr_name.map(|octet| octet as u8));
+    Ok((i32::from(flags as u16), name))
+}
+
+/// The length of the header before each frame of a queue, in octets.
+pub(crate) fn tun_header(file: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut length: libc::c_int = 0;
+    // SAFETY: TUNGETVNETHDRSZ writes one int, which outlives the call.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), TUNGETVNETHDRSZ, &raw mut length) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(length.max(0) as usize) }
 }
 
 /// Sets the carrier of a TAP device.

@@ -3,6 +3,7 @@
 //! Linux's kernel document networking/tuntap; the header before each frame is that of virtio 1.2
 //! section 5.1.6, in the byte order of the machine.
 
+mod adopt;
 mod losses;
 mod queue;
 
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+pub use adopt::adopt;
 pub use queue::{Carrier, TapQueue};
 
 use crate::error::{Error, NET_ADMIN};
@@ -63,7 +65,7 @@ impl Default for TapSettings {
 }
 
 /// A TAP device. It ends, and its interface with it, when the last of its queues is closed, however
-/// the process ends.
+/// the process ends, unless somebody else [keeps](TapQueue::kept) their descriptors.
 #[derive(Debug)]
 pub struct Tap {
     /// The name of its interface.

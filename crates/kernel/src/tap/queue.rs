@@ -41,6 +41,13 @@ impl TapQueue {
         Self { redirect, losses: None, ..self }
     }
 
+    /// What must be kept for a successor to [take over](super::adopt) the device: a duplicate of
+    /// this descriptor of each of its queues. `None` once it is closed.
+    #[must_use]
+    pub fn kept(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
     /// The carrier of the TAP device, for another thread than the queue's.
     ///
     /// # Errors

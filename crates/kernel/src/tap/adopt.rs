@@ -1,0 +1,55 @@
+//! A TAP device of a process that has ended.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::losses::Losses;
+use super::{CHECKSUM_OFFLOAD, Tap, TapQueue, refused};
+use crate::error::Error;
+use crate::{ffi, link, virtio};
+
+/// Takes over a TAP device from the descriptors of its queues, in the network namespace that it is
+/// in. Addresses, MTU, carrier and what waits in the queues are as they were; offloads are set
+/// again.
+///
+/// # Errors
+/// [`Error::Unfit`] when a descriptor is no queue of a TAP device, of one with another kind of
+/// header, or of another device than the first; [`Error::Kernel`]. The caller makes the device
+/// anew then, once all descriptors of the old one are closed.
+pub fn adopt(files: Vec<OwnedFd>) -> Result<Tap, Error> {
+    let first = files.first().ok_or_else(|| unfit("no queues of a TAP device", "none is kept"))?;
+    let name = examine(first.as_fd())?;
+    for file in &files {
+        let of = examine(file.as_fd())?;
+        if of != name {
+            return Err(unfit(&format!("a queue of {name}"), &format!("it belongs to {of}")));
+        }
+        ffi::tun_set_offloads(file.as_fd(), CHECKSUM_OFFLOAD).map_err(|error| {
+            refused(format!("setting the offloads of the TAP device {name}"), error)
+        })?;
+    }
+    let subject = |action: &str| format!("{action} of the TAP device {name}");
+    let index = link::index(&name).map_err(|error| refused(subject("finding the index"), error))?;
+    let losses =
+        Losses::new(&name).map_err(|error| refused(subject("watching the losses"), error))?;
+    let mut losses = Some(losses);
+    let queues = files.into_iter().map(|file| TapQueue::new(file, losses.take())).collect();
+    Ok(Tap { name, index, queues })
+}
+
+/// The name of the interface whose queue this is.
+fn examine(file: BorrowedFd<'_>) -> Result<String, Error> {
+    let subject = "a kept descriptor of a TAP device";
+    let (flags, name) = ffi::tun_attached(file)
+        .map_err(|error| unfit(subject, &format!("it is no queue of one ({error})")))?;
+    let wanted = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    let header = ffi::tun_header(file).unwrap_or(0);
+    if flags & wanted != wanted || flags & libc::IFF_TUN != 0 || header != virtio::LENGTH {
+        return Err(unfit(subject, &format!("{name} has another kind of frames")));
+    }
+    Ok(name)
+}
+
+fn unfit(subject: &str, reason: &str) -> Error {
+    let remedy = "close what was kept and make the device anew".to_owned();
+    Error::Unfit { subject: subject.to_owned(), reason: reason.to_owned(), remedy }
+}
