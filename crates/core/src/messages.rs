@@ -77,3 +77,6 @@ impl Messages {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
