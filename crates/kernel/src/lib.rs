@@ -2,6 +2,7 @@
 //!
 //! * [`Interface`]: the facts of a network interface.
 //! * [`af_packet`]: the frames of an interface that Linux keeps.
+//! * [`mirror`]: its routes and neighbours, in tables that lanes read.
 //! * [`reentry`]: the way back into an interface for frames that were taken from it.
 //! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not
 //!   have.
@@ -14,6 +15,7 @@ mod error;
 mod ffi;
 mod interface;
 mod link;
+pub mod mirror;
 mod netlink;
 pub mod reentry;
 pub mod tap;

@@ -51,7 +51,8 @@ impl Request {
         self
     }
 
-    fn finish(mut self) -> Vec<u8> {
+    /// The whole message.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         let length = self.bytes.len() as u32;
         self.bytes[..4].copy_from_slice(&length.to_ne_bytes());
         self.bytes

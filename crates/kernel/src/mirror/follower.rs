@@ -1,0 +1,368 @@
+//! Follows what Linux does, and keeps the tables.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastlane_core::PortId;
+use fastlane_table::Readers;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::message::{Dump, Message, Reachability};
+use super::publish::{Occupancy, Publisher};
+use super::settings::{REST, RESYNC_PAUSE};
+use super::socket::{Dumped, Dumper, Received, Socket};
+use super::state::{Changes, Doubt, State};
+use super::{Memories, MirrorSettings};
+use crate::error::{Error, NET_ADMIN};
+
+mod care;
+
+use care::Care;
+
+/// So many events are taken in before the tables are written.
+const EVENTS: usize = 512;
+/// So often this is done before others get a turn.
+const ROUNDS: usize = 16;
+/// So many events are kept while everything is read anew; with more, it is read once more.
+const BACKLOG: usize = 1 << 18;
+
+/// What a follower has seen and done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FollowerStatistics {
+    /// Messages about what Linux has changed.
+    pub events: u64,
+    /// How often the tables were written: grows with every change.
+    pub generation: u64,
+    /// How often everything was read anew, the first time included.
+    pub resyncs: u64,
+    /// How often because events were lost.
+    pub overruns: u64,
+    /// How often because Linux may have changed something without saying so, or changed what the
+    /// mirror did not have.
+    pub doubts: u64,
+    /// How often because what was read had changed meanwhile.
+    pub interrupted: u64,
+    /// Messages that could not be read. Each has everything read anew.
+    pub malformed: u64,
+    /// How often Linux was asked to look after a neighbour.
+    pub probes: u64,
+    /// How long the last reading anew has taken, in nanoseconds.
+    pub resync_time: u64,
+    /// What is in the tables.
+    pub occupancy: Occupancy,
+}
+
+/// Keeps the tables of a mirror. One thread runs it; it belongs to the network namespace in which it
+/// was opened.
+pub struct Follower {
+    settings: MirrorSettings,
+    memories: Memories,
+    events: Socket,
+    dumper: Dumper,
+    state: State,
+    publisher: Publisher,
+    care: Care,
+    statistics: FollowerStatistics,
+    /// Why everything must be read anew, if it must.
+    wanted: Option<Wanted>,
+    /// Not before.
+    next_resync: Instant,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    First,
+    Overrun,
+    Doubt,
+    Interrupted,
+    Malformed,
+}
+
+impl Follower {
+    /// Makes the tables of a mirror and fills them with what Linux knows in the network namespace
+    /// of the calling thread. `ports` are the interfaces, by their numbers, that packets can leave
+    /// by; `readers` are the lanes that will read.
+    ///
+    /// # Errors
+    /// When the kernel refuses a socket, a dump or memory.
+    pub fn open(
+        settings: MirrorSettings,
+        ports: &[(u32, PortId)],
+        readers: &Arc<Readers>,
+    ) -> Result<Self, Error> {
+        let memories = Memories::create(&settings)?;
+        Self::with_memories(settings, memories, ports, readers)
+    }
+
+    fn with_memories(
+        settings: MirrorSettings,
+        memories: Memories,
+        ports: &[(u32, PortId)],
+        readers: &Arc<Readers>,
+    ) -> Result<Self, Error> {
+        let refused = |error| Error::kernel("following the kernel's routes", NET_ADMIN, error);
+        let mut publisher = Publisher::attach(&memories, &settings, readers)?;
+        publisher.set_ports(ports, &State::default());
+        let mut follower = Self {
+            // Events first, so that nothing is missed between the dumps and them.
+            events: Socket::of_events(settings.receive_buffer).map_err(refused)?,
+            dumper: Dumper::new().map_err(refused)?,
+            state: State::new(&settings.tables),
+            care: Care::new(settings.keep_alive),
+            memories,
+            settings,
+            publisher,
+            statistics: FollowerStatistics::default(),
+            wanted: Some(Wanted::First),
+            next_resync: Instant::now(),
+        };
+        follower.resync()?;
+        Ok(follower)
+    }
+
+    /// The memories of the tables, for the lanes.
+    #[must_use]
+    pub fn memories(&self) -> &Memories {
+        &self.memories
+    }
+
+    /// What Linux knows, as far as it was heard of.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What was seen and done.
+    #[must_use]
+    pub fn statistics(&self) -> FollowerStatistics {
+        FollowerStatistics { occupancy: self.publisher.occupancy(), ..self.statistics }
+    }
+
+    /// What is to be told to people since the last time, with the remedy: tables that are too
+    /// small. Each kind is told once.
+    pub fn take_notices(&mut self) -> Vec<String> {
+        self.publisher.take_notices()
+    }
+
+    /// Which interfaces, by their numbers, are ports from now on.
+    pub fn set_ports(&mut self, ports: &[(u32, PortId)]) {
+        self.publisher.set_ports(ports, &self.state);
+        self.statistics.generation += 1;
+    }
+
+    /// Follows until `stop` can be read.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn run(&mut self, stop: impl AsFd) -> Result<(), Error> {
+        while !self.wait(stop.as_fd())? {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until there is something to do, or `stop` can be read: true.
+    ///
+    /// # Errors
+    /// When the kernel refuses to wait.
+    pub fn wait(&self, stop: BorrowedFd<'_>) -> Result<bool, Error> {
+        let timeout = self.timeout().map(|time| Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        });
+        let mut files = [
+            PollFd::new(&self.events, PollFlags::IN),
+            PollFd::from_borrowed_fd(stop, PollFlags::IN),
+        ];
+        match poll(&mut files, timeout.as_ref()) {
+            Ok(_) => Ok(!files[1].revents().is_empty()),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(Error::kernel("waiting for the kernel's events", NET_ADMIN, error)),
+        }
+    }
+
+    /// How long nothing has to be done unless an event comes; `None`: for good.
+    #[must_use]
+    pub fn timeout(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let resync = self.wanted.map(|_| self.next_resync.saturating_duration_since(now));
+        let retry = self.publisher.has_waiting().then_some(RESYNC_PAUSE);
+        [resync, retry, self.care.timeout(now)].into_iter().flatten().min()
+    }
+
+    /// Takes in the events that are there, writes the tables, and reads everything anew when that
+    /// has to be. It does not wait for events.
+    ///
+    /// # Errors
+    /// When the kernel refuses what it has granted before. The tables stay as they are.
+    pub fn step(&mut self) -> Result<(), Error> {
+        for _ in 0..ROUNDS {
+            if self.take_in(None)? {
+                break;
+            }
+        }
+        if self.publisher.has_waiting() {
+            self.publish(Changes::default());
+        }
+        if self.wanted.is_some() && Instant::now() >= self.next_resync {
+            self.resync()?;
+        }
+        let now = Instant::now();
+        while let Some(request) = self.care.next(now) {
+            self.statistics.probes += u64::from(self.dumper.send(&request));
+        }
+        Ok(())
+    }
+
+    fn want(&mut self, why: Wanted) {
+        self.wanted.get_or_insert(why);
+    }
+
+    /// Takes in some events; `kept` gets them, too. True when there are no more.
+    fn take_in(&mut self, mut kept: Option<&mut Backlog>) -> Result<bool, Error> {
+        let mut changes = Changes::default();
+        let mut empty = false;
+        for _ in 0..EVENTS {
+            let received = self.events.receive().map_err(failed)?;
+            let messages = match received {
+                Received::Messages(messages) => messages,
+                Received::Nothing => {
+                    empty = true;
+                    break;
+                }
+                Received::Lost => {
+                    self.wanted.get_or_insert(Wanted::Overrun);
+                    self.statistics.overruns += 1;
+                    continue;
+                }
+            };
+            for message in messages {
+                let Ok((_, message)) = message else {
+                    self.statistics.malformed += 1;
+                    self.wanted.get_or_insert(Wanted::Malformed);
+                    continue;
+                };
+                self.statistics.events += 1;
+                if let Some(kept) = kept.as_deref_mut() {
+                    kept.add(&message);
+                }
+                self.state.apply(message, &mut changes);
+            }
+        }
+        if let Some(doubt) = changes.doubt {
+            self.doubt(doubt);
+        }
+        if !changes.is_empty() {
+            self.publish(changes);
+        }
+        Ok(empty)
+    }
+
+    fn doubt(&mut self, _: Doubt) {
+        self.statistics.doubts += 1;
+        self.want(Wanted::Doubt);
+    }
+
+    fn publish(&mut self, changes: Changes) {
+        for key in &changes.neighbours {
+            let neighbour = self.state.neighbours().get(key);
+            let is_stale = neighbour.is_some_and(|known| known.state == Reachability::Stale);
+            self.care.note(*key, is_stale && self.care.concerns(*key, &self.publisher));
+        }
+        self.publisher.publish(&self.state, changes);
+        self.statistics.generation += 1;
+    }
+
+    /// Reads everything anew. Meanwhile the tables follow the events as they come.
+    fn resync(&mut self) -> Result<(), Error> {
+        let start = Instant::now();
+        self.wanted = None;
+        let mut fresh = State::new(&self.settings.tables);
+        let (mut ignored, mut backlog) = (Changes::default(), Backlog::default());
+        for what in Dump::ALL {
+            self.dump(what, &mut fresh, &mut ignored, &mut backlog)?;
+        }
+        // What came before the dumps came to it is in them, too: to hear it again does no harm, but
+        // what it takes away may be gone already.
+        while !self.take_in(Some(&mut backlog))? && !backlog.is_full() {}
+        if backlog.is_full() {
+            self.want(Wanted::Overrun);
+        }
+        let mut changes = Changes::default();
+        for message in backlog.messages {
+            fresh.apply(message, &mut changes);
+        }
+        if changes.doubt == Some(Doubt::Silent) {
+            self.want(Wanted::Doubt);
+        }
+        let changes = fresh.differences(&self.state);
+        self.state = fresh;
+        self.publisher.set_ready();
+        self.publish(changes);
+        let took = start.elapsed();
+        self.statistics.resyncs += 1;
+        self.statistics.resync_time = took.as_nanos() as u64;
+        self.next_resync = Instant::now() + RESYNC_PAUSE.max(took * REST);
+        Ok(())
+    }
+
+    fn dump(
+        &mut self,
+        what: Dump,
+        fresh: &mut State,
+        ignored: &mut Changes,
+        backlog: &mut Backlog,
+    ) -> Result<(), Error> {
+        let refused =
+            |error: io::Error| Error::kernel(format!("reading {}", what.name()), NET_ADMIN, error);
+        let mut dump = self.dumper.start(what).map_err(refused)?;
+        loop {
+            let dumped = self.dumper.next(&mut dump, |message| {
+                fresh.apply(message, ignored);
+                *ignored = Changes::default();
+            });
+            match dumped.map_err(refused)? {
+                Dumped::More => {}
+                Dumped::Whole => return Ok(()),
+                Dumped::Interrupted => {
+                    self.statistics.interrupted += 1;
+                    self.want(Wanted::Interrupted);
+                    return Ok(());
+                }
+            }
+            self.take_in(Some(backlog))?;
+        }
+    }
+}
+
+impl AsFd for Follower {
+    /// Can be read when there are events.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+/// The events that came while everything was read anew.
+#[derive(Debug, Default)]
+struct Backlog {
+    messages: Vec<Message>,
+}
+
+impl Backlog {
+    fn add(&mut self, message: &Message) {
+        if !self.is_full() {
+            self.messages.push(message.clone());
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.messages.len() >= BACKLOG
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::kernel("receiving the kernel's events", NET_ADMIN, error)
+}

@@ -1,0 +1,105 @@
+//! The memories of a mirror's tables, which are handed to the other half as descriptors.
+
+use std::sync::Arc;
+
+use fastlane_table::{SharedMemory, Spec, TableError};
+
+use super::records::{
+    AddressKey, GroupRecord, HopRecord, LinkRecord, NeighbourKey, NeighbourRecord, StatusRecord,
+};
+use super::{MirrorSettings, publish};
+
+/// A version of what the records mean; both halves must have the same.
+const VERSION: u64 = 0x6d69_7272_6f72_0001; // "mirror", 1
+
+/// The tables of a mirror, by their names in [`named`](Self::named).
+#[derive(Clone, Debug)]
+pub struct Memories {
+    pub(super) status: Arc<SharedMemory>,
+    pub(super) links: Arc<SharedMemory>,
+    pub(super) addresses: Arc<SharedMemory>,
+    pub(super) neighbours: Arc<SharedMemory>,
+    pub(super) hops: Arc<SharedMemory>,
+    pub(super) groups: Arc<SharedMemory>,
+    /// For each routing table that of IPv4 and that of IPv6.
+    pub(super) routes: Vec<[Arc<SharedMemory>; 2]>,
+}
+
+/// The names before those of the routes.
+const NAMES: [&str; 6] = ["status", "links", "addresses", "neighbours", "hops", "groups"];
+
+impl Memories {
+    /// Makes empty tables.
+    ///
+    /// # Errors
+    /// When there can be none of these sizes, or the kernel refuses the memory.
+    pub(super) fn create(settings: &MirrorSettings) -> Result<Self, TableError> {
+        let name = |table: &str| format!("{}:{table}", settings.name);
+        let make = |spec: Spec| spec.typed(VERSION).create();
+        let groups = settings.groups + publish::REASONS;
+        let tables = settings.tables.len().max(1);
+        let routes = |table: &u32| {
+            let names = [name(&format!("routes4-{table}")), name(&format!("routes6-{table}"))];
+            let four = make(Spec::lpm4(&names[0], settings.routes4))?;
+            Ok([four, make(Spec::lpm6(&names[1], settings.routes6))?])
+        };
+        Ok(Self {
+            status: make(Spec::array::<StatusRecord>(&name("status"), tables))?,
+            links: make(Spec::hash::<u32, LinkRecord>(&name("links"), settings.links))?,
+            addresses: make(Spec::hash::<AddressKey, u32>(&name("addresses"), settings.addresses))?,
+            neighbours: make(Spec::hash::<NeighbourKey, NeighbourRecord>(
+                &name("neighbours"),
+                settings.neighbours,
+            ))?,
+            hops: make(Spec::array::<HopRecord>(&name("hops"), settings.hops))?,
+            groups: make(Spec::array::<GroupRecord>(&name("groups"), groups))?,
+            routes: settings.tables.iter().map(routes).collect::<Result<_, TableError>>()?,
+        })
+    }
+
+    /// Every memory with its name, in the order in which [`from_named`](Self::from_named) takes
+    /// them.
+    #[must_use]
+    pub fn named(&self) -> Vec<(String, Arc<SharedMemory>)> {
+        let first = [
+            &self.status,
+            &self.links,
+            &self.addresses,
+            &self.neighbours,
+            &self.hops,
+            &self.groups,
+        ];
+        let first =
+            NAMES.iter().zip(first).map(|(name, memory)| ((*name).to_owned(), Arc::clone(memory)));
+        let routes = self.routes.iter().enumerate().flat_map(|(place, families)| {
+            let names = ["routes4", "routes6"].into_iter().zip(families);
+            names.map(move |(name, memory)| (format!("{name}-{place}"), Arc::clone(memory)))
+        });
+        first.chain(routes).collect()
+    }
+
+    /// The memories that another process has made, by their names.
+    ///
+    /// # Errors
+    /// The name of one that is missing.
+    pub fn from_named(named: &[(String, Arc<SharedMemory>)]) -> Result<Self, String> {
+        let find = |name: &str| named.iter().find(|(is, _)| is == name);
+        let get = |name: &str| {
+            find(name).map(|(_, memory)| Arc::clone(memory)).ok_or_else(|| name.to_owned())
+        };
+        let mut routes = Vec::new();
+        while find(&format!("routes4-{}", routes.len())).is_some() {
+            let place = routes.len();
+            routes.push([get(&format!("routes4-{place}"))?, get(&format!("routes6-{place}"))?]);
+        }
+        Ok(Self {
+            status: get("status")?,
+            links: get("links")?,
+            addresses: get("addresses")?,
+            neighbours: get("neighbours")?,
+            hops: get("hops")?,
+            groups: get("groups")?,
+            routes,
+        })
+    }
+}

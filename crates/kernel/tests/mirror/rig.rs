@@ -1,0 +1,130 @@
+//! A network namespace with two ports, a follower and a lane's view.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastlane_core::PortId;
+use fastlane_kernel::Interface;
+use fastlane_kernel::mirror::{
+    Answer, Follower, KeepAlive, Mirror, MirrorSettings, NextHop, Reason,
+};
+use fastlane_table::{Guard, Readers};
+use fastlane_testing::namespace;
+
+pub use fastlane_testing::namespace::ip;
+
+/// The neighbours that the tests use.
+pub const ROUTERS: [[u8; 6]; 3] =
+    [[2, 0, 0, 0, 0, 0x12], [2, 0, 0, 0, 0, 0x13], [2, 0, 0, 0, 0, 0x22]];
+
+pub struct Rig {
+    pub follower: Follower,
+    pub mirror: Mirror,
+    pub guard: Guard,
+}
+
+/// Two ports, `d0` and `d1`: 10.0.1.1/24 with the routers .2 and .3, 10.0.2.1/24 with the router .2,
+/// and the same for IPv6 under 2001:db8:1::/64 and 2001:db8:2::/64.
+#[must_use]
+pub fn namespace(test: &str) -> bool {
+    if !namespace::private(test) {
+        return false;
+    }
+    for number in [1, 2] {
+        let (device, peer) = (format!("d{}", number - 1), format!("p{}", number - 1));
+        ip(&format!("link add {device} type veth peer name {peer}"));
+        for interface in [&device, &peer] {
+            namespace::quieten(interface);
+            ip(&format!("link set {interface} up"));
+        }
+        namespace::wait_until_up(&device);
+        ip(&format!("address add 10.0.{number}.1/24 dev {device}"));
+        ip(&format!("address add 2001:db8:{number}::1/64 dev {device} nodad"));
+    }
+    neighbours();
+    true
+}
+
+pub fn neighbours() {
+    for (device, host, mac) in [("d0", "1", 12), ("d0", "1", 13), ("d1", "2", 22)] {
+        let last = mac % 10;
+        let lladdr = format!("lladdr 02:00:00:00:00:{mac} nud permanent dev {device}");
+        ip(&format!("neighbour replace 10.0.{host}.{last} {lladdr}"));
+        ip(&format!("neighbour replace 2001:db8:{host}::{last} {lladdr}"));
+    }
+}
+
+pub fn index(interface: &str) -> u32 {
+    Interface::query(interface).unwrap().index
+}
+
+pub fn ports() -> [(u32, PortId); 2] {
+    [(index("d0"), PortId(0)), (index("d1"), PortId(1))]
+}
+
+pub fn settings() -> MirrorSettings {
+    MirrorSettings { keep_alive: KeepAlive::Off, ..MirrorSettings::new("test") }
+}
+
+impl Rig {
+    pub fn new(test: &str) -> Option<Self> {
+        namespace(test).then(|| Self::open(settings()))
+    }
+
+    /// In the namespace as it is.
+    pub fn open(settings: MirrorSettings) -> Self {
+        let readers = Arc::new(Readers::none());
+        let follower = Follower::open(settings, &ports(), &readers).unwrap();
+        let mirror = Mirror::attach(follower.memories()).unwrap();
+        // SAFETY: the writer is in this thread and does not write while a lookup lasts.
+        let guard = unsafe { Guard::new() };
+        Self { follower, mirror, guard }
+    }
+
+    /// Follows what has happened so far, also without a word.
+    pub fn settle(&mut self) {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            self.follower.step().unwrap();
+            match self.follower.timeout() {
+                None => break,
+                Some(time) => std::thread::sleep(time.min(Duration::from_millis(5))),
+            }
+            assert!(Instant::now() < end, "{:?}", self.follower.statistics());
+        }
+    }
+
+    /// Runs `ip` and follows.
+    pub fn ip(&mut self, arguments: &str) {
+        ip(arguments);
+        self.settle();
+    }
+
+    pub fn look(&self, destination: &str) -> Answer {
+        self.look_with(destination, 0)
+    }
+
+    pub fn look_with(&self, destination: &str, hash: u32) -> Answer {
+        match destination.parse().unwrap() {
+            IpAddr::V4(address) => self.mirror.route4(&self.guard, address, hash),
+            IpAddr::V6(address) => self.mirror.route6(&self.guard, address, hash),
+        }
+    }
+
+    #[track_caller]
+    pub fn forward(&self, destination: &str) -> NextHop {
+        match self.look(destination) {
+            Answer::Forward(next_hop) => next_hop,
+            Answer::Ask(reason) => panic!("{destination}: {reason:?}"),
+        }
+    }
+
+    #[track_caller]
+    pub fn asks(&self, destination: &str) -> Reason {
+        match self.look(destination) {
+            Answer::Forward(next_hop) => panic!("{destination}: {next_hop:?}"),
+            Answer::Ask(reason) => reason,
+        }
+    }
+}
