@@ -434,6 +434,3 @@ fn count_passed(port: &Port, passed: Sent, count: usize) {
     count_up(port, PortCounter::DropTransmitLength, passed.taken - passed.packets);
     count_up(port, PortCounter::DropPassFull, count - passed.taken);
 }
-
-#[cfg(test)]
-mod tests;
