@@ -25,6 +25,8 @@
 
 use std::sync::Arc;
 
+use zerocopy::TryFromBytes;
+
 use crate::journal::{self, Cursor, Inconsistent, JournalReader, JournalWriter};
 use crate::{Bell, SharedMemory};
 
@@ -188,6 +190,14 @@ pub struct Message<'a> {
     pub kind: u32,
     /// What it says.
     pub body: &'a [u8],
+}
+
+impl Message<'_> {
+    /// The body as a value; `None` when it is of another length, or holds none.
+    #[must_use]
+    pub fn value<T: TryFromBytes>(&self) -> Option<T> {
+        T::try_read_from_bytes(self.body).ok()
+    }
 }
 
 /// The reading end of one direction.

@@ -102,6 +102,17 @@ fn a_message_lies_in_memory_as_the_documentation_says() {
     assert_eq!((ring.load(1), ring.load(16), ring.load(32)), (512, expected.len() as u64, 0));
 }
 
+#[test]
+fn a_body_is_a_value_of_its_length() {
+    let (seven, bools, others) = (7_u64.to_ne_bytes(), [1, 0], [1, 2]);
+    let [seven, bools, others] =
+        [&seven[..], &bools, &others].map(|body| Message { kind: 1, body });
+    assert_eq!(seven.value(), Some(7_u64));
+    assert_eq!(seven.value::<u32>(), None);
+    assert_eq!(bools.value(), Some([true, false]));
+    assert_eq!(others.value::<[bool; 2]>(), None);
+}
+
 proptest! {
     #[test]
     fn a_punted_packet_is_read_as_it_was_written(
