@@ -18,6 +18,7 @@
 mod array;
 mod bell;
 pub mod counters;
+mod entries;
 mod error;
 mod guard;
 mod hash;
@@ -39,6 +40,7 @@ mod words;
 
 pub use array::{ArrayReader, ArrayWriter, RecordReader, RecordWriter};
 pub use bell::Bell;
+pub use entries::entries;
 pub use error::TableError;
 pub use guard::Guard;
 pub use hash::{EntryId, Found, HashReader, HashWriter};

@@ -1,0 +1,74 @@
+//! How full a table is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::header::Header;
+use crate::raw::Run;
+use crate::{Kind, SharedMemory, TableError};
+
+/// Words of a bucket, and where its places are among them.
+const BUCKET: usize = 16;
+const PLACES: std::ops::Range<usize> = 4..12;
+
+/// How many entries a table has, of whatever types: for people, since it looks at all places, and
+/// what is written meanwhile may count or not. Lane state and pending events have none.
+///
+/// # Errors
+/// When the memory holds no table.
+pub fn entries(memory: &Arc<SharedMemory>) -> Result<usize, TableError> {
+    let header = Header::read(memory, 0)?;
+    match header.layout.nested(&header.spec) {
+        Some((_, at)) => count(&Header::read(memory, at)?),
+        None => count(&header),
+    }
+}
+
+fn count(header: &Header) -> Result<usize, TableError> {
+    let layout = header.layout;
+    let run = |words| {
+        header.part(Run::<AtomicU32>::new(&header.memory, header.base + layout.index, words))
+    };
+    let is_used = |place: &&AtomicU32| place.load(Ordering::Relaxed) != 0;
+    match header.spec.kind {
+        Kind::Hash => {
+            let words = run((layout.buckets + layout.overflow) * BUCKET)?;
+            let buckets = words.chunks_exact(BUCKET);
+            Ok(buckets.map(|bucket| bucket[PLACES].iter().filter(is_used).count()).sum())
+        }
+        Kind::Array => Ok(run(header.spec.capacity)?.iter().filter(is_used).count()),
+        _ => Ok(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ArrayWriter, HashWriter, Lpm4Writer, Prefix, Readers, Spec};
+
+    #[test]
+    fn each_kind_is_counted() {
+        let readers = &Arc::new(Readers::none());
+        let memory = Spec::hash::<u32, u32>("hash", 1000).create().unwrap();
+        let mut hash = HashWriter::<u32, u32>::attach(&memory, readers).unwrap();
+        (0..900).for_each(|key| drop(hash.insert(&key, &key).unwrap()));
+        (0..100).for_each(|key| assert!(hash.remove(&key)));
+        assert_eq!(entries(&memory).unwrap(), 800);
+
+        let memory = Spec::array::<u64>("array", 10).create().unwrap();
+        let mut array = ArrayWriter::<u64>::attach(&memory, readers).unwrap();
+        array.set(3, &0).unwrap();
+        array.set(9, &1).unwrap();
+        assert_eq!(entries(&memory).unwrap(), 2);
+
+        let memory = Spec::lpm4("routes", 10).create().unwrap();
+        let mut routes = Lpm4Writer::attach(&memory, readers).unwrap();
+        let prefix = |address: [u8; 4], length| Prefix::new(address.into(), length).unwrap();
+        routes.insert(prefix([10, 0, 0, 0], 8), 1).unwrap();
+        routes.insert(prefix([10, 1, 0, 0], 16), 2).unwrap();
+        assert_eq!(entries(&memory).unwrap(), 2);
+
+        let memory = Spec::state::<1>("state", 10, 0).create().unwrap();
+        assert_eq!(entries(&memory).unwrap(), 0);
+    }
+}

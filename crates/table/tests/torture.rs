@@ -1,0 +1,115 @@
+//! A writer process is killed at random points, again and again, under four lanes that read.
+//!
+//! The writer says in shared memory what it is about to do and what it has done, so that after each
+//! kill it is known what the tables must hold; then the next one takes over. The lanes look all the
+//! time and hold on to what they found until their turn ends.
+//!
+//! 200 kills; 10,000 with `FASTLANE_SOAK=1`.
+#![allow(unsafe_code, reason = "guards: the lanes of this test publish their turns")]
+
+#[path = "torture/lanes.rs"]
+mod lanes;
+#[path = "torture/tables.rs"]
+mod tables;
+#[path = "torture/writer.rs"]
+mod writer;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tables::{Random, Tables};
+
+const LANES: usize = 4;
+
+/// The writer: killed when it goes out of sight, however the test ends.
+struct Writer(Child);
+
+impl Writer {
+    fn start(tables: &Tables, seed: u64) -> io::Result<Self> {
+        let files = tables.memories.each_ref().map(|memory| {
+            // Without close-on-exec: the writer inherits it.
+            rustix::io::dup(memory.as_fd()).unwrap()
+        });
+        let numbers = files.each_ref().map(|file| {
+            use std::os::fd::AsRawFd;
+            file.as_raw_fd().to_string()
+        });
+        let child = Command::new(std::env::current_exe()?)
+            .args(["--ignored", "--exact", "writer_process", "--nocapture"])
+            .env(writer::DESCRIPTORS, numbers.join(" "))
+            .env(writer::SEED, seed.to_string())
+            .stdout(std::process::Stdio::null())
+            .spawn()?;
+        Ok(Self(child))
+    }
+
+    /// Lets it work for a while, in most cases, or not even attach, and kills it.
+    fn kill(mut self, tables: &Tables, random: &mut Random) {
+        let enough = tables.log.load(writer::ALIVE) + random.below(60);
+        let patience = Instant::now() + Duration::from_secs(60);
+        while random.below(100) > 0 && tables.log.load_acquire(writer::ALIVE) < enough {
+            let ended = self.0.try_wait().unwrap();
+            assert!(ended.is_none(), "the writer ended by itself: {ended:?}");
+            assert!(Instant::now() < patience, "the writer does nothing");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        std::thread::sleep(Duration::from_micros(random.below(1000)));
+        let ended = self.0.try_wait().unwrap();
+        assert!(ended.is_none(), "the writer ended by itself: {ended:?}");
+        // Dropping it kills it.
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Ends the lanes, however the test ends.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_killed_writer_leaves_all_or_nothing_of_each_change() {
+    let soak = std::env::var_os("FASTLANE_SOAK").is_some_and(|value| value == "1");
+    let kills = if soak { 10_000 } else { 200 };
+    let tables = Tables::create();
+    writer::fill(&tables);
+    let (stop, looks) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut random = Random(0x5EED);
+    std::thread::scope(|scope| {
+        let stop_them = StopOnDrop(&stop);
+        for lane in 0..LANES {
+            let (tables, stop, looks) = (&tables, &stop, &looks);
+            scope.spawn(move || {
+                let _stop_all = StopOnDrop(stop); // also when this lane finds something wrong
+                lanes::run(tables, lane, stop, looks);
+            });
+        }
+        for number in 0..kills {
+            assert!(!stop.load(Ordering::Relaxed), "a lane has failed");
+            Writer::start(&tables, number + 1).unwrap().kill(&tables, &mut random);
+            writer::check_after_a_kill(&tables);
+        }
+        drop(stop_them);
+    });
+    let (steps, looks) = (tables.log.load(writer::ALIVE), looks.into_inner());
+    println!("{kills} kills, {steps} changes, {looks} turns of lanes");
+    assert!(steps > kills && looks > kills, "{steps} changes, {looks} turns");
+}
+
+#[test]
+#[ignore = "the writer's process: the test above starts it"]
+fn writer_process() {
+    writer::run();
+}

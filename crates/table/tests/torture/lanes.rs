@@ -1,0 +1,119 @@
+//! Lanes that only read, and say when they have passed a turn.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::net::Ipv6Addr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use fastlane_table::counters::LaneCounter;
+use fastlane_table::{Found, Guard, HashReader, LaneState, Lpm6Reader, RecordReader, State};
+
+use super::tables::{FIXED, KEYS, PREFIXES, Random, Rules, Tables, Value, address, prefix};
+
+const BATCH: usize = 16;
+
+struct Lane {
+    hash: HashReader<u64, Value>,
+    state: LaneState<2>,
+    record: RecordReader<Rules>,
+    routes: Lpm6Reader,
+    /// The version of the record seen last.
+    rules: Cell<u64>,
+}
+
+pub(crate) fn run(tables: &Tables, number: usize, stop: &AtomicBool, looks: &AtomicU64) {
+    let [hash, state, record, routes, ..] = &tables.memories;
+    let mut random = Random(number as u64 + 77);
+    let lane = Lane {
+        hash: HashReader::attach(hash).unwrap(),
+        state: State::attach(state).unwrap().lane(number),
+        record: RecordReader::attach(record).unwrap(),
+        routes: Lpm6Reader::attach(routes).unwrap(),
+        rules: Cell::new(0),
+    };
+    let counters = tables.counters.lane(number);
+    let mut turn = 0;
+    while !stop.load(Ordering::Relaxed) {
+        turn += 1;
+        // SAFETY: the turn's number is published when the guard is not borrowed any more, and the
+        // writers count this lane.
+        let guard = unsafe { Guard::new() };
+        lane.turn(&guard, &mut random);
+        counters.publish(LaneCounter::Turn, turn);
+        if turn % 20 == number as u64 {
+            counters.publish(LaneCounter::Asleep, 1);
+            std::thread::sleep(Duration::from_micros(50));
+            counters.publish(LaneCounter::Asleep, 0);
+            fence(Ordering::SeqCst);
+        }
+    }
+    counters.publish(LaneCounter::Ended, 1);
+    looks.fetch_add(turn, Ordering::Relaxed);
+}
+
+impl Lane {
+    fn turn(&self, guard: &Guard, random: &mut Random) {
+        let keys: [u64; BATCH] = std::array::from_fn(|_| random.below(KEYS));
+        let mut found = [None; BATCH];
+        let one = random.below(KEYS);
+        let rules = *self.look_at_record(guard);
+        let held = self.record.get(guard);
+        self.hash.get_many(guard, &keys, &mut found);
+        for (key, found) in keys.into_iter().zip(found) {
+            self.check(key, found);
+        }
+        self.check(one, self.hash.get(guard, &one));
+        self.look_at_routes(guard, random);
+        // What was found is what it was until the turn ends.
+        (0..random.below(200)).for_each(|n| _ = black_box(n));
+        for (key, found) in keys.into_iter().zip(found) {
+            let Some(found) = found else { continue };
+            assert!(found.value.is_whole() && found.value.key == key, "{key} became {found:?}");
+        }
+        let held = held.expect("the record is always there");
+        assert!(held[0] == [held[0][0]; 8] && held[1] == [!held[0][0]; 8], "{held:?}");
+        assert!(held[0][0] >= rules[0][0], "the record went back");
+    }
+
+    fn check(&self, key: u64, found: Option<Found<'_, Value>>) {
+        let Some(found) = found else {
+            assert!(key >= FIXED, "key {key} is always there and was not found");
+            return;
+        };
+        assert!(found.value.is_whole() && found.value.key == key, "{key} is {found:?}");
+        // Whoever has this entry first leaves its key; nobody else's may be there.
+        let words = self.state.at(found.entry);
+        if words.get(1) == 0 {
+            assert_eq!(words.get(0), 0, "counts of a deleted entry, now of key {key}");
+            words.set(1, key + 1);
+        }
+        assert_eq!(words.get(1), key + 1, "state of another key in {:?}", found.entry);
+        words.add(0, 1);
+    }
+
+    fn look_at_record<'t>(&'t self, guard: &'t Guard) -> &'t Rules {
+        let rules = self.record.get(guard).expect("the record is always there");
+        let version = rules[0][0];
+        assert!(rules[0] == [version; 8] && rules[1] == [!version; 8], "a mixture: {rules:?}");
+        assert!(
+            version >= self.rules.get(),
+            "the record went back from {} to {version}",
+            self.rules.get()
+        );
+        self.rules.set(version);
+        rules
+    }
+
+    fn look_at_routes(&self, guard: &Guard, random: &mut Random) {
+        let inside = address(random);
+        let outside = Ipv6Addr::new(random.below(0x2000) as u16, 1, 2, 3, 4, 5, 6, 7);
+        let mut values = [None; 2];
+        self.routes.lookup_many(guard, &[inside, outside], &mut values);
+        let values = values.map(|value| u64::from(value.expect("a route is always there")) >> 8);
+        assert_eq!(values[1], 0, "{outside} has a route that does not cover it");
+        assert!((1..PREFIXES).contains(&values[0]), "{inside} has not the route of its part");
+        assert!(prefix(values[0]).contains(inside), "{inside} has route {}", values[0]);
+        assert!(self.routes.lookup(guard, inside).is_some());
+    }
+}
