@@ -133,15 +133,7 @@ impl Dispatch {
         hold: &mut Hold,
     ) -> usize {
         let source = self.source(run);
-        let counter = match run[0].verdict().verdict() {
-            Some(Verdict::Kernel) => PortCounter::VerdictKernel,
-            Some(Verdict::Drop) => PortCounter::VerdictDrop,
-            Some(Verdict::Reflect) => PortCounter::VerdictReflect,
-            Some(Verdict::Forward(_)) => PortCounter::VerdictForward,
-            Some(Verdict::Hold(_)) => PortCounter::VerdictHold,
-            None => PortCounter::DropBadVerdict,
-        };
-        self.ports[source].counters.add(counter, run.len() as u64);
+        self.ports[source].counters.add(verdict_counter(run), run.len() as u64);
         self.carry_out(source, queue, run, pool, hold)
     }
 
@@ -167,6 +159,14 @@ impl Dispatch {
             self.carry_out(source, queue, run, pool, hold);
         }
         burst.clear(pool);
+    }
+
+    /// Counts the verdict of a run that is [carried](Self::carry) out later, if it has one.
+    pub(crate) fn count_verdict(&self, run: &[Packet]) {
+        let counter = verdict_counter(run);
+        if counter != PortCounter::DropBadVerdict {
+            self.count(self.source(run), counter, run.len());
+        }
     }
 
     /// The port of a run; the first, should the packet name one that does not exist.
@@ -334,6 +334,18 @@ impl Dispatch {
         self.count(source, PortCounter::DropKernelFull, tried - given);
         self.count(source, PortCounter::DropKernelBudget, over_budget);
         self.count(source, PortCounter::DropCopyNoFrame, homeless.len());
+    }
+}
+
+#[inline(always)]
+fn verdict_counter(run: &[Packet]) -> PortCounter {
+    match run[0].verdict().verdict() {
+        Some(Verdict::Kernel) => PortCounter::VerdictKernel,
+        Some(Verdict::Drop) => PortCounter::VerdictDrop,
+        Some(Verdict::Reflect) => PortCounter::VerdictReflect,
+        Some(Verdict::Forward(_)) => PortCounter::VerdictForward,
+        Some(Verdict::Hold(_)) => PortCounter::VerdictHold,
+        None => PortCounter::DropBadVerdict,
     }
 }
 

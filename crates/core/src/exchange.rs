@@ -104,7 +104,7 @@ pub struct ExchangeParts {
     /// For each port, the lane that carries out verdicts that this one cannot, because it has no
     /// queue of the port or no way into Linux. `None`: nobody does.
     pub carriers: Vec<Option<usize>>,
-    /// Whether this lane has the application; else it carries out what the others pass to it.
+    /// Whether this lane has the application; else no packet is shown here.
     pub has_application: bool,
     /// Whose each shard is.
     pub shards: Shards,
@@ -115,7 +115,7 @@ pub struct ExchangeParts {
 
 /// A lane's part in the exchange.
 pub(crate) struct Exchange {
-    pub(crate) has_application: bool,
+    has_application: bool,
     passages: Vec<Option<Box<dyn Passage>>>,
     lane_by: Vec<LaneBy>,
     carriers: Vec<Option<usize>>,
@@ -287,6 +287,7 @@ impl Exchange {
         pool: &mut Pool,
     ) -> Option<Sent> {
         let carrier = (*self.carriers.get(to)?)?;
+        run.iter_mut().for_each(|packet| packet.set_labelled(true));
         Some(pass(self.passages.get_mut(carrier)?.as_mut(), run, pool))
     }
 

@@ -70,6 +70,8 @@ const PARTIAL: u16 = 1;
 const FROM_KERNEL: u16 = 2;
 /// Steering has claimed the packet; set by devices that steer, and by the lane.
 const STEERED: u16 = 4;
+/// Another lane has labelled the packet, and this one only carries the verdict out.
+const LABELLED: u16 = 8;
 
 impl Packet {
     /// A packet in the bytes from `data` on.
@@ -361,8 +363,9 @@ impl Packet {
     /// do not forward narrow stores to a wider load.
     #[inline]
     pub(crate) fn take_as_arrived(&mut self, port: PortId) -> Self {
-        if self.flags & (FROM_KERNEL | STEERED) != 0 {
-            self.flags &= !(FROM_KERNEL | STEERED); // rare: every store counts here
+        if self.flags & (FROM_KERNEL | STEERED | LABELLED) != 0 {
+            // Rare: every store counts here.
+            self.flags &= !(FROM_KERNEL | STEERED | LABELLED);
         }
         Self { port, verdict: RawVerdict::from(Verdict::Kernel), ..self.take() }
     }
@@ -418,6 +421,13 @@ pub trait Custody: Sized {
 
     /// Says from which port the packet comes from now on.
     fn set_port(&mut self, port: PortId);
+
+    /// Whether the application has seen the packet in another lane, so that this one is to carry
+    /// its verdict out and nothing else.
+    fn is_labelled(&self) -> bool;
+
+    /// Says so.
+    fn set_labelled(&mut self, labelled: bool);
 }
 
 impl Custody for Packet {
@@ -450,6 +460,16 @@ impl Custody for Packet {
     #[inline]
     fn set_port(&mut self, port: PortId) {
         self.port = port;
+    }
+
+    #[inline]
+    fn is_labelled(&self) -> bool {
+        self.flags & LABELLED != 0
+    }
+
+    #[inline]
+    fn set_labelled(&mut self, labelled: bool) {
+        self.flags = self.flags & !LABELLED | if labelled { LABELLED } else { 0 };
     }
 }
 

@@ -82,10 +82,7 @@ impl Mover {
         }
         self.wait_for(&self.arrivals)?;
         self.wait_for(&[from])?;
-        // Of lanes that are both, all that they were passed is shown by now.
-        let carries = |lane: &&usize| !self.owners.contains(lane);
-        let carriers: Vec<usize> = self.arrivals.iter().filter(carries).copied().collect();
-        self.wait_for(&carriers)
+        self.wait_for(&self.arrivals)
     }
 
     /// Waits until the lanes have finished a turn that begins from now on, and with all that they

@@ -4,7 +4,7 @@ use fastlane_table::counters::LaneCounter;
 
 use super::{DRAIN, Lane};
 use crate::exchange::{Exchange, ExchangeParts};
-use crate::{App, now};
+use crate::{App, Custody, Packet, now};
 
 impl<A: App> Lane<A> {
     /// Lets the lane change packets with others. To be called before its first turn.
@@ -40,7 +40,7 @@ impl<A: App> Lane<A> {
                 break;
             }
             work += self.burst.len();
-            self.show_passed(0);
+            self.show_passed();
         }
         for lane in 0..lanes {
             let Some(exchange) = &mut self.exits.exchange else { break };
@@ -49,21 +49,47 @@ impl<A: App> Lane<A> {
                 continue;
             }
             work += self.burst.len();
-            if exchange.has_application {
-                self.show_passed(0);
+            if self.burst.packets().iter().any(Packet::is_labelled) {
+                self.carry_passed(lane);
             } else {
-                let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
-                // By one queue what comes from one lane: so it stays in order.
-                self.exits.carry(lane, &mut self.burst, pool, hold);
+                self.show_passed();
             }
         }
         work
     }
 
-    /// Shows what others have passed, each run with the port that it came from, and carries out the
-    /// verdicts.
-    fn show_passed(&mut self, queue: usize) {
-        for run in self.burst.packets().chunk_by_mut(|one, other| one.port() == other.port()) {
+    /// Shows what others have passed, and carries out the verdicts.
+    fn show_passed(&mut self) {
+        self.show_runs();
+        self.resume();
+        let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
+        self.exits.dispatch(0, &mut self.burst, pool, hold);
+    }
+
+    /// As [`show_passed`](Self::show_passed), where another lane has labelled some packets already.
+    fn carry_passed(&mut self, lane: usize) {
+        self.show_runs();
+        self.resume();
+        for run in self.burst.packets().chunk_by(Packet::goes_with) {
+            if !run[0].is_labelled() {
+                self.exits.count_verdict(run);
+            }
+        }
+        self.burst.packets().iter_mut().for_each(|packet| packet.set_labelled(false));
+        let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
+        // By one queue what comes from one lane: so it stays in order.
+        self.exits.carry(lane, &mut self.burst, pool, hold);
+    }
+
+    /// Shows each run of packets of one port that nobody has labelled.
+    fn show_runs(&mut self) {
+        let alike = |one: &Packet, other: &Packet| {
+            one.port() == other.port() && one.is_labelled() == other.is_labelled()
+        };
+        for run in self.burst.packets().chunk_by_mut(alike) {
+            if run[0].is_labelled() {
+                continue;
+            }
             let port = usize::from(run[0].port().0);
             if self.exits.recorder.is_on() {
                 self.exits.recorder.arrived(port, run);
@@ -73,9 +99,6 @@ impl<A: App> Lane<A> {
                 self.exits.recorder.labelled(run);
             }
         }
-        self.resume();
-        let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
-        self.exits.dispatch(queue, &mut self.burst, pool, hold);
     }
 
     /// Ends in good order, within a bounded time: what was passed to this lane is still done, and
@@ -86,9 +109,6 @@ impl<A: App> Lane<A> {
         for done in [false, true] {
             let Some(exchange) = &mut self.exits.exchange else { return };
             exchange.leave(done);
-            if done && exchange.has_application {
-                return; // nobody passes anything any more
-            }
             while self.exits.exchange.as_mut().is_some_and(|it| it.is_busy(done)) && now() < end {
                 if self.serve() == 0 {
                     std::thread::yield_now();

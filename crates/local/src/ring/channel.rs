@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use fastlane_core::{Packet, Partial, PortId, RawVerdict};
+use fastlane_core::{Custody, Packet, Partial, PortId, RawVerdict};
 
 use super::bell::Bell;
 
@@ -25,6 +25,7 @@ struct Descriptor {
     length: u32,
     verdict: RawVerdict,
     port: PortId,
+    labelled: bool,
     partial: Option<Partial>,
 }
 
@@ -34,6 +35,7 @@ pub(super) struct Passed<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) verdict: RawVerdict,
     pub(super) port: PortId,
+    pub(super) labelled: bool,
     pub(super) partial: Option<Partial>,
 }
 
@@ -92,6 +94,7 @@ pub(super) fn channel(capacity: usize, bell: &Arc<Bell>) -> (Producer, Consumer)
         length: 0,
         verdict: RawVerdict::default(),
         port: PortId(0),
+        labelled: false,
         partial: None,
     };
     let places = (0..capacity.next_power_of_two()).map(|_| UnsafeCell::new(empty)).collect();
@@ -139,6 +142,7 @@ impl Producer {
             length: packet.len() as u32,
             verdict: packet.verdict(),
             port: packet.port(),
+            labelled: packet.is_labelled(),
             partial: packet.partial_checksum(),
         };
         // SAFETY: the index is not published, and what lay at this place `capacity` indices ago was
@@ -263,11 +267,11 @@ impl Consumer {
             // SAFETY: the index is between `consumed` and `produced`: written, and not written
             // again before `consumed` has passed it.
             let descriptor = unsafe { shared.place(self.consumed.wrapping_add(index)).read() };
-            let Descriptor { data, length, verdict, port, partial } = descriptor;
+            let Descriptor { data, length, verdict, port, labelled, partial } = descriptor;
             // SAFETY: the producer keeps this packet, untouched, until `consumed` has passed it or
             // it has closed and `reading` is unset; neither is before the end of this function.
             let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), length as usize) };
-            take(Passed { bytes, verdict, port, partial });
+            take(Passed { bytes, verdict, port, labelled, partial });
         }
         self.consumed = self.consumed.wrapping_add(count);
         shared.consumed.0.store(self.consumed, Ordering::Release);

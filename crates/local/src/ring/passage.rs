@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use fastlane_core::{Burst, METADATA_LENGTH, Packet, Pool, PortId, Sent};
+use fastlane_core::{Burst, Custody, METADATA_LENGTH, Packet, Pool, PortId, Sent};
 
 use super::bell::Bell;
 use super::channel::{Consumer, channel};
@@ -63,6 +63,7 @@ impl fastlane_core::Passage for Passage {
                     packet.bytes_mut().copy_from_slice(passed.bytes);
                     packet.set_partial_checksum(passed.partial);
                     packet.set_raw_verdict(passed.verdict);
+                    packet.set_labelled(passed.labelled);
                     if let Err(mut packet) = burst.push(packet) {
                         pool.release(&mut packet); // not reached: there was room
                     }

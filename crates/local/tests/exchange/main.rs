@@ -10,8 +10,8 @@ use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
 
 use world::{Built, PORTS, Shape, World, build, run};
 
-const TOGETHER: Shape = Shape { lanes: 3, io: 0, by_application: false, ring: 1024 };
-const APART: Shape = Shape { lanes: 4, io: 2, by_application: false, ring: 1024 };
+const TOGETHER: Shape = Shape { lanes: 3, io: 0, ported: 3, by_application: false, ring: 1024 };
+const APART: Shape = Shape { lanes: 4, io: 2, ported: 0, by_application: false, ring: 1024 };
 
 fn total(counters: &Counters, counter: PortCounter) -> u64 {
     (0..PORTS).map(|port| counters.port_total(port, counter)).sum()
@@ -66,6 +66,13 @@ fn shards_move(shape: Shape) {
 #[test]
 fn shards_move_between_lanes_that_have_all() {
     shards_move(TOGETHER);
+}
+
+/// One queue, and several lanes that have the application: it sends for all of them.
+#[test]
+fn shards_move_to_lanes_without_ports() {
+    shards_move(Shape { ported: 1, by_application: true, ..TOGETHER });
+    shards_move(Shape { ported: 2, ..TOGETHER });
 }
 
 #[test]

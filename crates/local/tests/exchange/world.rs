@@ -247,13 +247,15 @@ pub(crate) struct Shape {
     pub(crate) lanes: usize,
     /// Of them, those that have the ports and not the application; 0 for lanes that have both.
     pub(crate) io: usize,
+    /// Of lanes that have both, those that have the ports.
+    pub(crate) ported: usize,
     pub(crate) by_application: bool,
     pub(crate) ring: usize,
 }
 
 impl Shape {
     pub(crate) fn arrivals(self) -> Vec<usize> {
-        (0..if self.io > 0 { self.io } else { self.lanes }).collect()
+        (0..if self.io > 0 { self.io } else { self.ported }).collect()
     }
 
     pub(crate) fn owners(self) -> Vec<usize> {
