@@ -47,5 +47,6 @@ pub use fastlane_dpdk::installed as installed_dpdk;
 pub use fastlane_kernel as kernel;
 pub use fastlane_table as table;
 pub use fastlane_table::counters;
+pub use fastlane_table::messages::{Message, PUNT, Punted};
 pub use fastlane_wire as wire;
 pub use info::{LaneInfo, Shape};

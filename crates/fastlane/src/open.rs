@@ -156,6 +156,7 @@ impl<'a> Opening<'a> {
                 burst: plan.burst,
                 kernel_budget: plan.kernel_budget,
                 idle: plan.idle,
+                hold: plan.hold,
                 ..LaneParts::new(opening.pool, ports.collect(), counters.lane(lane))
             }
         });

@@ -31,6 +31,7 @@ pub(crate) struct Plan {
     pub frame_size: usize,
     pub headroom: usize,
     pub kernel_budget: usize,
+    pub hold: core::HoldLimits,
     pub ports: Vec<PortPlan>,
     pub session: PathBuf,
     pub metrics: Option<SocketAddr>,
@@ -171,6 +172,7 @@ impl Plan {
             frame_size,
             headroom: lanes.headroom,
             kernel_budget: within("lanes.kernel-budget", lanes.kernel_budget, 1, 1024)?,
+            hold: hold(lanes.hold)?,
             ports,
             metrics: metrics.map(|metrics| metrics.listen),
             dpdk: dpdk.unwrap_or_default(),
@@ -216,6 +218,12 @@ fn messages(written: &Configuration) -> Result<Option<usize>, Error> {
         return Err(refuse("messages.ring-kib", what));
     }
     Ok(Some(ring_kib))
+}
+
+fn hold(written: written::Hold) -> Result<core::HoldLimits, Error> {
+    let packets = within("lanes.hold.packets", written.packets, 0, 1 << 20)?;
+    let per_key = within("lanes.hold.per-key", written.per_key, 1, 1 << 20)?;
+    Ok(core::HoldLimits { packets, per_key })
 }
 
 fn lane_plans(lanes: &written::Lanes) -> Result<Vec<LanePlan>, Error> {
