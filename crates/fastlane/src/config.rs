@@ -5,6 +5,7 @@ mod overrides;
 pub(crate) mod plan;
 pub(crate) mod read;
 pub(crate) mod rules;
+pub(crate) mod threads;
 mod unique;
 pub mod written;
 

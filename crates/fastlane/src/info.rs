@@ -30,16 +30,23 @@ pub enum Shape {
 }
 
 impl LaneInfo<'_> {
-    /// The lane's number, from 0.
+    /// The lane's number among those that have the application, from 0.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// How many lanes there are.
+    /// How many lanes have the application: all, or of master-worker the workers.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.plan.lanes.len()
+        self.plan.threads.applications.len()
+    }
+
+    /// The lane's place in `lanes.cpus`, by which counters, messages and `fastlane top` call it; of
+    /// run-to-completion the same as [`index`](Self::index).
+    #[must_use]
+    pub fn lane(&self) -> usize {
+        self.plan.threads.applications.get(self.index).copied().unwrap_or(self.index)
     }
 
     /// The port of this name.

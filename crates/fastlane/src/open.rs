@@ -4,6 +4,7 @@ mod devices;
 mod dpdk;
 mod filter;
 mod interface;
+mod lanes;
 mod links;
 mod local;
 mod memif;
@@ -22,6 +23,7 @@ use crate::describe::PortFacts;
 pub(crate) use devices::Devices;
 use fastlane_kernel::tap::Carrier;
 pub(crate) use interface::examine;
+pub(crate) use lanes::{Exchanges, connect};
 use links::Link;
 
 /// Everything that is open.
@@ -139,7 +141,7 @@ impl<'a> Opening<'a> {
             Error::Service { what: "counters", reason }
         })?;
         for (port, facts) in plan.ports.iter().zip(&facts) {
-            report(port, facts);
+            report(port, facts, plan.ring.is_some());
             if is_followed(port) {
                 devices.add_software(usize::from(port.id.0), &port.rules);
             }
@@ -182,7 +184,7 @@ fn facts(port: &PortPlan) -> PortFacts {
 }
 
 /// Says what was chosen.
-fn report(port: &PortPlan, facts: &PortFacts) {
+fn report(port: &PortPlan, facts: &PortFacts, lanes_help: bool) {
     let interface = facts.interface.as_deref().map(|name| format!(" on {name}"));
     let mode = if facts.mode.is_empty() { String::new() } else { format!(", {}", facts.mode) };
     let kernel = match (&facts.kernel, &port.kernel) {
@@ -199,7 +201,7 @@ fn report(port: &PortPlan, facts: &PortFacts) {
         if facts.queues == 1 { "" } else { "s" },
     );
     let covered = port.lanes.len().min(facts.queues.max(1));
-    if covered < port.lanes.len() {
+    if covered < port.lanes.len() && !lanes_help {
         tracing::warn!(
             "port `{}` has fewer queues than lanes: lanes beyond the first {covered} cannot \
              send through it",

@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use fastlane_core::capture::CaptureMailbox;
-use fastlane_core::{App, Idle, Lane, LaneParts};
+use fastlane_core::exchange::ExchangeParts;
+use fastlane_core::{App, Idle, Lane, LaneParts, Packet, Turn};
 use fastlane_table::counters::LaneCounter;
 use rustix::event::epoll;
 
@@ -16,7 +17,8 @@ use crate::config::plan::Plan;
 use crate::describe::{Application, LaneFacts};
 use crate::messages::Rings;
 use crate::metrics::Metrics;
-use crate::open::{Opened, examine, open};
+use crate::open::{Exchanges, Opened, connect, examine, open};
+use crate::reshard::Resharder;
 use crate::session::{Offers, Reservation, Session};
 use crate::steering::Steering;
 use crate::summary::Summary;
@@ -41,13 +43,15 @@ where
     // interface.
     let tables = Arc::new(Tables::new(plan.tables.clone(), vec![]));
     let lane = |index| LaneInfo { plan, index, tables: &tables };
-    let apps = (0..plan.lanes.len()).map(|index| factory(&lane(index)));
+    let apps = (0..plan.threads.applications.len()).map(|index| factory(&lane(index)));
     let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
     for name in tables.unused() {
         tracing::warn!("table `{name}` is configured, but the application does not ask for it");
     }
     plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
+    crate::numa::report(plan);
     let Opened { mut lanes, devices, facts, counters } = open(plan)?;
+    let Exchanges { parts: exchanges, mover } = connect(plan, &lanes)?;
     let devices = Arc::new(Mutex::new(devices));
     let messages = plan.messages.map(|kib| Rings::create(&mut lanes, kib)).transpose()?;
     let application = Application {
@@ -63,6 +67,7 @@ where
         tables,
         steering: Some(Steering::new(plan, Arc::clone(&devices))),
         messages,
+        resharder: mover.map(Resharder::new),
     };
     let session = Session::serve(reservation, &application, &counters, offers)
         .map_err(|error| service("session", error.to_string()))?;
@@ -73,7 +78,13 @@ where
         .map_err(|error| service("metrics", error.to_string()))?;
     tracing::info!("running; `fastlane top {}` shows it live", plan.name);
 
-    let lanes = apps.into_iter().zip(lanes).zip(mailboxes);
+    let mut apps = apps.into_iter().peekable();
+    let lanes = lanes.into_iter().zip(exchanges).zip(mailboxes).enumerate();
+    let lanes = lanes.map(|(lane, ((parts, exchange), captures))| {
+        // Of master-worker the lanes with the ports have none.
+        let app = apps.next_if(|_| plan.threads.applications.contains(&lane));
+        (app, LaneAndWays { parts, exchange, captures })
+    });
     let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = run_lanes(plan, lanes, stop, || locked().publish(&counters));
     locked().publish(&counters);
@@ -94,7 +105,7 @@ where
 /// Returns how many frames did not come back.
 fn run_lanes<A: App + Send>(
     plan: &Plan,
-    lanes: impl Iterator<Item = ((A, LaneParts), Arc<CaptureMailbox>)>,
+    lanes: impl Iterator<Item = (Option<A>, LaneAndWays)>,
     stop: &AtomicBool,
     mut publish: impl FnMut(),
 ) -> Result<usize, Error> {
@@ -102,10 +113,13 @@ fn run_lanes<A: App + Send>(
     thread::scope(|scope| {
         let threads: Vec<_> = lanes
             .enumerate()
-            .map(|(index, ((app, parts), captures))| {
+            .map(|(index, (app, lane))| {
                 let name = format!("lane-{index}");
                 let body = move || {
-                    let lost = lane_thread(plan, index, app, parts, captures, stop);
+                    let lost = match app {
+                        Some(app) => lane_thread(plan, index, app, lane, stop),
+                        None => lane_thread(plan, index, Nobody, lane, stop),
+                    };
                     main.unpark();
                     lost
                 };
@@ -132,6 +146,20 @@ fn run_lanes<A: App + Send>(
     })
 }
 
+/// What a lane is made of, besides the application.
+struct LaneAndWays {
+    parts: LaneParts,
+    exchange: Option<ExchangeParts>,
+    captures: Arc<CaptureMailbox>,
+}
+
+/// In the place of the application in a lane that has the ports only: it is never shown a packet.
+struct Nobody;
+
+impl App for Nobody {
+    fn process(&mut self, _: &mut [Packet], _: &mut Turn) {}
+}
+
 fn lane_facts(plan: &Plan, cpu: Option<usize>) -> LaneFacts {
     let idle = match plan.idle {
         Idle::Busy => "busy",
@@ -145,13 +173,15 @@ fn lane_thread<A: App>(
     plan: &Plan,
     index: usize,
     app: A,
-    parts: LaneParts,
-    captures: Arc<CaptureMailbox>,
+    LaneAndWays { parts, exchange, captures }: LaneAndWays,
     stop: &AtomicBool,
 ) -> usize {
     let cpu = crate::cpus::settle(plan.lanes[index].cpu);
     let mut lane = Lane::new(app, parts);
     lane.listen(captures);
+    if let Some(exchange) = exchange {
+        lane.exchange(exchange);
+    }
     lane.counters().publish(LaneCounter::Thread, crate::cpus::thread_id());
     lane.counters().publish(LaneCounter::Cpu, cpu);
     match watch(&lane) {
@@ -180,7 +210,7 @@ fn watch<A: App>(lane: &Lane<A>) -> rustix::io::Result<Option<OwnedFd>> {
 mod tests {
     use std::sync::mpsc;
 
-    use fastlane_core::{Packet, Verdict};
+    use fastlane_core::Verdict;
 
     use super::*;
 

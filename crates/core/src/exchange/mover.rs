@@ -105,6 +105,12 @@ impl Mover {
         Ok(())
     }
 
+    /// The lanes that have the application.
+    #[must_use]
+    pub fn owners(&self) -> &[usize] {
+        &self.owners
+    }
+
     /// The shards.
     #[must_use]
     pub fn shards(&self) -> &Shards {

@@ -11,6 +11,7 @@ use fastlane_wire::MacAddress;
 
 use super::read::nearest_of;
 use super::rules::address_and_length;
+use super::threads::{LaneBy, Threads};
 use super::written::{self, Configuration, Driver, Idle};
 use crate::Error;
 
@@ -25,6 +26,10 @@ const AF_XDP_FRAME_SIZES: [usize; 2] = [2048, 4096];
 pub(crate) struct Plan {
     pub name: String,
     pub lanes: Vec<LanePlan>,
+    /// Which of them have what.
+    pub threads: Threads,
+    /// Packets under way from one lane to another; `None` where packets do not change lanes.
+    pub ring: Option<usize>,
     pub idle: core::Idle,
     pub burst: usize,
     pub frames: usize,
@@ -75,6 +80,8 @@ pub(crate) struct PortPlan {
     pub kernel: KernelPlan,
     /// The lanes that have it.
     pub lanes: Vec<usize>,
+    /// Which lane gets what arrives.
+    pub lane_by: LaneBy,
 }
 
 /// How packets get into Linux.
@@ -116,7 +123,7 @@ impl Driver {
 }
 
 /// A value that a key may not have.
-fn refuse(path: impl Into<String>, what: impl Into<String>) -> Error {
+pub(super) fn refuse(path: impl Into<String>, what: impl Into<String>) -> Error {
     Error::Value { path: path.into(), what: what.into(), meant: None }
 }
 
@@ -145,10 +152,11 @@ impl Plan {
             return Err(refuse("ports", what));
         }
         let lane_plans = lane_plans(&lanes)?;
+        let threads = Threads::new(&lanes.model, lane_plans.len())?;
         let frame_size = frame_size(&lanes)?;
         let names: Vec<String> = ports.keys().cloned().collect();
         let ports = ports.into_iter().enumerate().map(|(number, (name, port))| {
-            port_plan(PortId(number as u16), name, port, lane_plans.len())
+            port_plan(PortId(number as u16), name, port, lane_plans.len(), &threads)
         });
         let ports: Vec<PortPlan> = ports.collect::<Result<_, _>>()?;
         let has_af_xdp = ports.iter().any(|port| matches!(port.driver, Driver::AfXdp(_)));
@@ -161,7 +169,9 @@ impl Plan {
         Ok(Self {
             session: session.unwrap_or_else(|| crate::session::path(&name)),
             name,
+            ring: ring(&lanes, &threads, &ports)?,
             lanes: lane_plans,
+            threads,
             idle: match lanes.idle {
                 Idle::Busy => core::Idle::Busy,
                 Idle::Interrupt => core::Idle::Interrupt,
@@ -239,7 +249,7 @@ fn lane_plans(lanes: &written::Lanes) -> Result<Vec<LanePlan>, Error> {
 }
 
 /// The first number that is in the list before.
-fn twice(numbers: &[usize]) -> Option<usize> {
+pub(super) fn twice(numbers: &[usize]) -> Option<usize> {
     let mut places = numbers.iter().enumerate();
     places.find(|(place, number)| numbers[..*place].contains(number)).map(|(_, number)| *number)
 }
@@ -260,6 +270,7 @@ fn port_plan(
     name: String,
     port: written::Port,
     lanes: usize,
+    threads: &Threads,
 ) -> Result<PortPlan, Error> {
     let at = |key: &str| format!("ports.{name}.{key}");
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
@@ -284,16 +295,24 @@ fn port_plan(
         }
         Some(written::Kernel::Tap(tap)) => KernelPlan::Tap(tap_plan(&at("kernel.tap"), tap)?),
     };
-    let chosen = port.lanes.unwrap_or_else(|| (0..lanes).collect());
-    if chosen.is_empty() || chosen.iter().any(|lane| *lane >= lanes) {
-        let what = format!("write numbers from 0 to {}, at least one", lanes - 1);
-        return Err(refuse(at("lanes"), what));
-    }
-    if let Some(lane) = twice(&chosen) {
-        return Err(refuse(at("lanes"), format!("lane {lane} is named twice; name it once")));
-    }
+    let chosen = threads.lanes_of(&at("lanes"), port.lanes, lanes)?;
+    let lane_by = threads.lane_by(&at("lane-by"), port.lane_by.as_ref())?;
     check_driver(&name, &port.driver)?;
-    Ok(PortPlan { id, driver: port.driver, rules, kernel, lanes: chosen, name })
+    Ok(PortPlan { id, driver: port.driver, rules, kernel, lanes: chosen, lane_by, name })
+}
+
+/// Packets under way from one lane to another, where they change lanes.
+fn ring(
+    lanes: &written::Lanes,
+    threads: &Threads,
+    ports: &[PortPlan],
+) -> Result<Option<usize>, Error> {
+    let changes = ports.iter().any(|port| port.lane_by != LaneBy::Rss);
+    if !threads.is_split() && (!changes || threads.applications.len() < 2) {
+        return Ok(None);
+    }
+    let kept: Vec<_> = ports.iter().map(|port| (port.lanes.clone(), &port.driver)).collect();
+    threads.ring(lanes.frames, lanes.burst, &kept).map(Some)
 }
 
 fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {

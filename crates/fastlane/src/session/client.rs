@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use super::SessionError;
 use super::listener;
 use super::protocol::{self, Kind, VERSION};
-use super::requests::{Changes, NewRules, Reload, Replaced};
+use super::requests::{Changes, NewRules, Reload, Replaced, ShardList, Shards};
 use super::transfer::{Missing, Received, receive};
 use crate::capture::{Copies, Granted, Request};
 use crate::config::rules::Rule;
@@ -89,6 +89,16 @@ impl Client {
     pub fn reload(&self, file: Option<(String, String)>) -> Result<Vec<Replaced>, SessionError> {
         let (Changes { ports }, _) = self.ask(Kind::Reload, &Reload { file })?;
         Ok(ports)
+    }
+
+    /// Where each shard is, after one was moved to a lane if that is wished. A move takes some turns
+    /// of the lanes, at most about three seconds.
+    ///
+    /// # Errors
+    /// When packets do not change lanes there, the lane has no application, or some lane does not
+    /// get on; then nothing has changed.
+    pub fn shards(&self, moved: Option<(u8, usize)>) -> Result<ShardList, SessionError> {
+        Ok(self.ask(Kind::Shards, &Shards { moved })?.0)
     }
 
     /// Asks for something; the body and the descriptors of the answer.

@@ -10,9 +10,12 @@ use serde::de::DeserializeOwned;
 use super::leases::Leases;
 use super::peer::{Answer, Asker, Service};
 use super::protocol::Kind;
-use super::requests::{Changes, MessageRings, NewRules, Reload, TableList, Write};
+use super::requests::{
+    Changes, MessageRings, NewRules, Reload, ShardList, Shards, TableList, Write,
+};
 use crate::capture::Captures;
 use crate::messages::Rings;
+use crate::reshard::Resharder;
 use crate::steering::Steering;
 use crate::tables::Tables;
 
@@ -26,6 +29,7 @@ pub(crate) struct Offers {
     pub(crate) tables: Arc<Tables>,
     pub(crate) steering: Option<Steering>,
     pub(crate) messages: Option<Rings>,
+    pub(crate) resharder: Option<Resharder>,
 }
 
 /// The application's side of all conversations.
@@ -84,6 +88,20 @@ fn lease_of(table: &str) -> String {
     format!("the right to write table `{table}`")
 }
 
+impl Host {
+    /// Moves a shard, or does not, and tells where all are.
+    fn shards(&mut self, moved: Option<(u8, usize)>) -> Result<ShardList, String> {
+        let Some(resharder) = &mut self.offers.resharder else {
+            return Err("its packets do not change lanes; see `lane-by`".to_owned());
+        };
+        if let Some((shard, lane)) = moved {
+            resharder.move_shard(shard, lane)?;
+        }
+        let (lanes, packets) = resharder.shares().iter().map(|it| (it.lane, it.packets)).unzip();
+        Ok(ShardList { lanes, packets })
+    }
+}
+
 impl Service for Host {
     fn welcome(&mut self) -> Answer {
         let descriptors = vec![Arc::clone(&self.counters)];
@@ -106,7 +124,11 @@ impl Service for Host {
                 answer(kind, &Changes { ports })
             }
             Kind::Messages => self.messages(asker),
-            Kind::Shards | Kind::Keep => Err("not here".to_owned()),
+            Kind::Shards => {
+                let Shards { moved } = read(body)?;
+                answer(kind, &self.shards(moved)?)
+            }
+            Kind::Keep => Err("not here".to_owned()),
             Kind::Application | Kind::Refusal => Err("a message that is no request".to_owned()),
         }
     }

@@ -105,6 +105,8 @@ pub(crate) struct Shards {
 pub struct ShardList {
     /// The lane of each of the 256 shards.
     pub lanes: Vec<usize>,
+    /// The packets of each that were given their lane, since the start.
+    pub packets: Vec<u64>,
 }
 
 /// From which descriptor on a keeper asks.

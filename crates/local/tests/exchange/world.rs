@@ -119,6 +119,7 @@ struct Feed {
     random: u64,
     made: u64,
     numbers: [u64; FLOWS],
+    fragments: bool,
 }
 
 impl Feed {
@@ -145,7 +146,7 @@ impl Queue for Feed {
             let random = self.random();
             // Flows come in runs of different lengths.
             let flow = (random >> 8) as usize % FLOWS;
-            let fragment = random.is_multiple_of(16);
+            let fragment = self.fragments && random.is_multiple_of(16);
             self.numbers[flow] += u64::from(!fragment);
             let content =
                 self::frame(flow, random & 64 != 0, fragment, self.queue, self.numbers[flow]);
@@ -295,8 +296,17 @@ pub(crate) fn build(shape: Shape) -> Built {
         let ports = (0..PORTS).map(|port| {
             let (world, port_id) = (Arc::clone(&world), PortId(port as u16));
             let queue = number * PORTS + port;
+            let fragments = !shape.by_application;
             let random = 0x9e37_79b9_7f4a_7c15 ^ (queue as u64 + 1);
-            let feed = Feed { world, port: port_id, queue, random, made: 0, numbers: [0; FLOWS] };
+            let feed = Feed {
+                world,
+                port: port_id,
+                queue,
+                random,
+                made: 0,
+                numbers: [0; FLOWS],
+                fragments,
+            };
             let queues: Vec<Box<dyn Queue>> = if has_ports { vec![Box::new(feed)] } else { vec![] };
             Port { queues, kernel: None, filter: None, counters: counters.port(number, port) }
         });

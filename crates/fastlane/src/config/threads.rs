@@ -1,0 +1,256 @@
+//! Which lanes have the ports, which the application, and which lane gets a packet.
+
+use fastlane_steer::{KeyField, LaneKey};
+
+use super::plan::{refuse, twice};
+use super::written::{self, Driver};
+use crate::Error;
+
+/// Packets under way from one lane to another, of run-to-completion at most.
+const RING: usize = 1024;
+/// And at least.
+const SMALLEST_RING: usize = 64;
+
+/// The lanes by what they have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Threads {
+    /// Those that may have ports.
+    pub ports: Vec<usize>,
+    /// Those that have the application.
+    pub applications: Vec<usize>,
+    /// Packets under way from one lane to another; `None`: as many as the frames allow.
+    ring: Option<usize>,
+}
+
+/// Which lane gets a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LaneBy {
+    Rss,
+    Key(LaneKey),
+    Application,
+}
+
+impl LaneBy {
+    /// For a person.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Rss => "rss",
+            Self::Key(LaneKey::Flow) => "flow",
+            Self::Key(LaneKey::Field { .. }) => "key",
+            Self::Application => "application",
+        }
+    }
+}
+
+impl Threads {
+    /// Checks the model for so many lanes.
+    pub(crate) fn new(model: &written::Model, lanes: usize) -> Result<Self, Error> {
+        let all: Vec<usize> = (0..lanes).collect();
+        let written::Model::MasterWorker(written) = model else {
+            return Ok(Self { ports: all.clone(), applications: all, ring: None });
+        };
+        let at = |key: &str| format!("lanes.model.master-worker.{key}");
+        if lanes < 2 {
+            let what = "master-worker needs two lanes at least; name two CPUs or more";
+            return Err(refuse("lanes.cpus", what));
+        }
+        if written.io.is_empty() || written.io.iter().any(|lane| *lane >= lanes) {
+            let what = format!("write numbers from 0 to {}, at least one", lanes - 1);
+            return Err(refuse(at("io"), what));
+        }
+        if let Some(lane) = twice(&written.io) {
+            return Err(refuse(at("io"), format!("lane {lane} is named twice; name it once")));
+        }
+        let applications: Vec<usize> =
+            all.into_iter().filter(|lane| !written.io.contains(lane)).collect();
+        if applications.is_empty() {
+            let what = "no lane is left for the application; name fewer, or more CPUs";
+            return Err(refuse(at("io"), what));
+        }
+        let ring = written.ring;
+        if !ring.is_power_of_two() || !(SMALLEST_RING..=32768).contains(&ring) {
+            let what = format!("{ring} is not allowed; write a power of two from 64 to 32768");
+            return Err(refuse(at("ring"), what));
+        }
+        Ok(Self { ports: written.io.clone(), applications, ring: Some(ring) })
+    }
+
+    /// Whether some lanes have the ports and others the application.
+    pub(crate) fn is_split(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// The lanes of a port, as they are written or all that may have it.
+    pub(crate) fn lanes_of(
+        &self,
+        path: &str,
+        written: Option<Vec<usize>>,
+        lanes: usize,
+    ) -> Result<Vec<usize>, Error> {
+        let chosen = written.unwrap_or_else(|| self.ports.clone());
+        if chosen.is_empty() || chosen.iter().any(|lane| *lane >= lanes) {
+            let what = format!("write numbers from 0 to {}, at least one", lanes - 1);
+            return Err(refuse(path, what));
+        }
+        if let Some(lane) = twice(&chosen) {
+            return Err(refuse(path, format!("lane {lane} is named twice; name it once")));
+        }
+        if let Some(lane) = chosen.iter().find(|lane| !self.ports.contains(lane)) {
+            let ports: Vec<String> = self.ports.iter().map(ToString::to_string).collect();
+            let what = format!(
+                "lane {lane} is a worker and has no ports; write those of \
+                 `lanes.model.master-worker.io`: {}",
+                ports.join(", ")
+            );
+            return Err(refuse(path, what));
+        }
+        Ok(chosen)
+    }
+
+    /// Which lane gets the packets of a port.
+    pub(crate) fn lane_by(
+        &self,
+        path: &str,
+        written: Option<&written::LaneBy>,
+    ) -> Result<LaneBy, Error> {
+        match written {
+            None if self.is_split() => Ok(LaneBy::Key(LaneKey::Flow)),
+            None => Ok(LaneBy::Rss),
+            Some(written::LaneBy::Rss) if self.is_split() => {
+                let what = "the lane whose queue the device chooses has no application; write \
+                            `flow` or a `key`";
+                Err(refuse(path, what))
+            }
+            Some(written::LaneBy::Application) if self.is_split() => {
+                let what = "the lane where a packet arrives has no application to ask; write \
+                            `flow` or a `key`";
+                Err(refuse(path, what))
+            }
+            Some(written::LaneBy::Rss) => Ok(LaneBy::Rss),
+            Some(written::LaneBy::Application) => Ok(LaneBy::Application),
+            Some(written::LaneBy::Flow) => Ok(LaneBy::Key(LaneKey::Flow)),
+            Some(written::LaneBy::Key(key)) => self::key(path, key).map(LaneBy::Key),
+        }
+    }
+
+    /// The ways that a lane has to others.
+    pub(crate) fn peers(&self, lane: usize) -> usize {
+        match (self.is_split(), self.ports.contains(&lane)) {
+            (false, _) => self.applications.len() - 1,
+            (true, true) => self.applications.len(),
+            (true, false) => self.ports.len(),
+        }
+    }
+
+    /// How many packets one lane may have under way to another, when what it lends to all of them
+    /// leaves enough of its `frames` for `ports`, given as what each keeps.
+    pub(crate) fn ring(
+        &self,
+        frames: usize,
+        burst: usize,
+        ports: &[(Vec<usize>, &Driver)],
+    ) -> Result<usize, Error> {
+        let kept = |lane: usize| {
+            let of = |(lanes, driver): &(Vec<usize>, &Driver)| match driver {
+                Driver::AfXdp(xdp) if lanes.contains(&lane) => xdp.receive_ring as usize,
+                _ => 0,
+            };
+            ports.iter().map(of).sum::<usize>() + 8 * burst
+        };
+        let lanes = self.ports.iter().chain(&self.applications);
+        let spare = |lane: &usize| frames.saturating_sub(kept(*lane)) / self.peers(*lane).max(1);
+        let most = lanes.clone().map(spare).min().unwrap_or(0);
+        let ring = self.ring.unwrap_or(match most {
+            0 => 0,
+            most => RING.min(1 << most.ilog2()),
+        });
+        if ring <= most && ring >= SMALLEST_RING {
+            return Ok(ring);
+        }
+        let wanted = ring.max(SMALLEST_RING);
+        let need = lanes.map(|lane| wanted * self.peers(*lane) + kept(*lane)).max().unwrap_or(0);
+        let what = format!(
+            "{frames} are too few: a lane may lend {wanted} to each other lane and keeps more for \
+             its ports; write {need} or more"
+        );
+        Err(refuse("lanes.frames", what))
+    }
+}
+
+fn key(path: &str, key: &written::Key) -> Result<LaneKey, Error> {
+    let at = |key: &str| format!("{path}.key.{key}");
+    let field = match key.field {
+        written::KeyField::GtpTeid => KeyField::GtpTeid,
+        written::KeyField::SourceAddress => KeyField::SourceAddress,
+        written::KeyField::DestinationAddress => KeyField::DestinationAddress,
+        written::KeyField::Bytes(written::KeyBytes { offset, length }) => {
+            if !(1..=16).contains(&length) {
+                let what = format!("{length} is not allowed; write 1 to 16");
+                return Err(refuse(at("field.bytes.length"), what));
+            }
+            KeyField::Bytes { offset, length }
+        }
+    };
+    let most = field.bits() - 8;
+    if let Some(bit) = key.shard_at.filter(|bit| *bit > most) {
+        let what = format!("{bit} is not allowed: the shard has eight bits; write 0 to {most}");
+        return Err(refuse(at("shard-at"), what));
+    }
+    Ok(LaneKey::Field { field, shard_at: key.shard_at })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::config::plan::Plan;
+
+    fn plan(lanes: Value, port: Value) -> Result<Plan, String> {
+        let written = json!({ "lanes": lanes, "ports": { "wire": port } });
+        Plan::new(serde_json::from_value(written).unwrap(), "test").map_err(|it| it.to_string())
+    }
+
+    fn split(io: &[usize], port: Value) -> Result<Plan, String> {
+        let model = json!({ "master-worker": { "io": io } });
+        plan(json!({ "cpus": [0, 1, 2, 3], "model": model }), port)
+    }
+
+    #[test]
+    fn the_lanes_of_master_worker_have_one_thing_each() {
+        let memory = json!({ "driver": { "memory": {} } });
+        let plan = split(&[2, 0], memory).unwrap();
+        assert_eq!((plan.threads.ports, plan.threads.applications), (vec![2, 0], vec![1, 3]));
+        assert_eq!(plan.ports[0].lanes, [2, 0]);
+        assert_eq!(plan.ports[0].lane_by, LaneBy::Key(LaneKey::Flow));
+        assert_eq!(plan.ring, Some(1024));
+    }
+
+    #[test]
+    fn where_packets_do_not_change_lanes_there_is_no_ring() {
+        let lane_by = |lanes: Value, lane_by: Value| {
+            let port = json!({ "driver": { "memory": {} }, "lane-by": lane_by });
+            plan(lanes, port).unwrap().ring
+        };
+        assert_eq!(lane_by(json!({ "cpus": [0, 1] }), json!("rss")), None);
+        assert_eq!(lane_by(json!({ "cpus": [0] }), json!("flow")), None);
+        assert_eq!(lane_by(json!({ "cpus": [0, 1] }), json!("flow")), Some(1024));
+        let few = json!({ "cpus": [0, 1], "frames": 512 });
+        assert_eq!(lane_by(few, json!("application")), Some(256), "as many as there are frames");
+    }
+
+    #[test]
+    fn a_shard_lies_inside_its_field() {
+        let port = |field: Value, shard_at: u32| {
+            let key = json!({ "field": field, "shard-at": shard_at });
+            json!({ "driver": { "memory": {} }, "lane-by": { "key": key } })
+        };
+        let lanes = || json!({ "cpus": [0, 1] });
+        assert!(plan(lanes(), port(json!("gtp-teid"), 24)).is_ok());
+        let refused = plan(lanes(), port(json!("gtp-teid"), 25)).unwrap_err();
+        assert!(refused.starts_with("ports.wire.lane-by.key.shard-at: 25 is not"), "{refused}");
+        let bytes = json!({ "bytes": { "offset": 3, "length": 17 } });
+        let refused = plan(lanes(), port(bytes, 0)).unwrap_err();
+        assert!(refused.starts_with("ports.wire.lane-by.key.field.bytes.length: 17"), "{refused}");
+    }
+}

@@ -1,0 +1,60 @@
+//! Shards that move to other lanes while the application runs.
+
+use fastlane_core::exchange::{MoveError, Mover};
+
+/// Moves shards, and knows how busy each is.
+pub(crate) struct Resharder {
+    mover: Mover,
+}
+
+impl std::fmt::Debug for Resharder {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Resharder").finish_non_exhaustive()
+    }
+}
+
+/// A shard: whose it is, and how much of it there was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// The lane that has it.
+    pub(crate) lane: usize,
+    /// Packets that were given their lane by it, since the start.
+    pub(crate) packets: u64,
+}
+
+impl Resharder {
+    pub(crate) fn new(mover: Mover) -> Self {
+        Self { mover }
+    }
+
+    /// Moves a shard to a lane, and waits until that is done: some turns of the lanes, at most
+    /// about three seconds. Its packets stay in order, and none is lost unless the parks overflow
+    /// (`drop_park`).
+    ///
+    /// # Errors
+    /// When the lane has no application, or a lane does not get on; the shard stays where it was.
+    pub(crate) fn move_shard(&mut self, shard: u8, lane: usize) -> Result<(), String> {
+        self.mover.move_shard(shard, lane).map_err(|error| match error {
+            MoveError::NoSuchLane(lane) => {
+                let lanes: Vec<String> =
+                    self.mover.owners().iter().map(ToString::to_string).collect();
+                format!("lane {lane} has no application; those that have one: {}", lanes.join(", "))
+            }
+            MoveError::Stuck(lane) => format!(
+                "lane {lane} has not finished a turn within a second, so shard {shard} stays where \
+                 it is; see why its application does not return, and try again"
+            ),
+            MoveError::Ended(lane) => format!("lane {lane} has ended; the application ends"),
+        })
+    }
+
+    /// All 256 shards.
+    pub(crate) fn shares(&self) -> Vec<Share> {
+        let shards = self.mover.shards();
+        let share = |shard| Share {
+            lane: shards.owner(shard),
+            packets: (0..shards.lanes()).map(|lane| shards.count(lane, shard)).sum(),
+        };
+        (0..=u8::MAX).map(share).collect()
+    }
+}
