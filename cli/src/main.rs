@@ -11,6 +11,8 @@ mod bench;
 mod capture;
 mod check;
 mod doctor;
+mod reload;
+mod tables;
 mod top;
 
 /// Looks after Fastlane applications: before they start, and while they run.
@@ -33,6 +35,8 @@ enum Command {
     Capture(capture::Arguments),
     Check(check::Arguments),
     Doctor(doctor::Arguments),
+    Reload(reload::Arguments),
+    Tables(tables::Arguments),
     Top(top::Arguments),
 }
 
@@ -42,6 +46,8 @@ fn main() -> ExitCode {
         Command::Capture(arguments) => capture::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Reload(arguments) => reload::run(&arguments),
+        Command::Tables(arguments) => tables::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
     };
     match result {

@@ -52,6 +52,25 @@ use attachment::Attachment;
 pub use messages::{Message, Messages};
 pub use writer::{PendingEvents, Writer};
 
+/// A table, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSummary {
+    /// Its name.
+    pub name: String,
+    /// What it is: `hash`, `array`, `lpm4` or `lpm6`; empty when only lanes write there.
+    pub kind: &'static str,
+    /// How many entries it has.
+    pub entries: usize,
+    /// The most.
+    pub capacity: usize,
+    /// Whether lanes write words for each entry.
+    pub has_state: bool,
+    /// Whether lanes raise events that must not be lost.
+    pub has_pending: bool,
+    /// Who writes it.
+    pub writer: Option<String>,
+}
+
 /// How often it is looked whether an application has come.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -164,6 +183,14 @@ impl Slow {
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.client().is_alive()
+    }
+
+    /// The tables of the application, for people.
+    ///
+    /// # Errors
+    /// When it does not answer, or a table is unsound.
+    pub fn tables(&self) -> Result<Vec<TableSummary>, SlowError> {
+        self.attachment.tables()
     }
 
     /// Becomes the writer of an exact-match table. What a writer before left unfinished is put in

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use fastlane_table::counters::Counters;
-use fastlane_table::{AnyState, Pending, Readers, Reset, SharedMemory, TableError};
+use fastlane_table::{AnyState, Pending, Readers, Reset, SharedMemory, Spec, TableError, entries};
 
-use super::SlowError;
 use super::writer::Writer;
-use crate::session::{Client, Kind, Role, TableList, Write};
+use super::{SlowError, TableSummary};
+use crate::session::{Client, Kind, Role, TableFacts, TableList, Write};
 
 /// For how long a writer believes that the application is still there.
 const TRUST: Duration = Duration::from_millis(1);
@@ -41,6 +41,28 @@ impl Attachment {
         let readers = Arc::new(Readers::lanes(&client.counters));
         let watched = Mutex::new(Some(Instant::now()));
         Self { client, readers, leases: Mutex::default(), watched }
+    }
+
+    /// All tables, for people.
+    pub(super) fn tables(&self) -> Result<Vec<TableSummary>, SlowError> {
+        let (list, descriptors): (TableList, _) = self.client.ask(Kind::Tables, &())?;
+        let mut descriptors: Vec<_> = descriptors.into_iter().map(Some).collect();
+        let summary = |facts: &TableFacts| {
+            let parts = map(facts, &mut descriptors, SharedMemory::attach_read_only)?;
+            let any = parts.first().map(|(_, part)| Spec::of(part)).transpose()?;
+            let table = find(&parts, Role::Table);
+            let kind = table.as_ref().and(any.as_ref()).map_or("", |spec| word(spec.kind));
+            Ok(TableSummary {
+                name: facts.name.clone(),
+                kind,
+                entries: table.as_ref().map(entries).transpose()?.unwrap_or(0),
+                capacity: any.map_or(0, |spec| spec.capacity),
+                has_state: find(&parts, Role::State).is_some(),
+                has_pending: find(&parts, Role::Pending).is_some(),
+                writer: facts.writer.clone(),
+            })
+        };
+        list.tables.iter().map(summary).collect()
     }
 
     /// A part of a table, to be read.
@@ -141,18 +163,35 @@ fn parts(
 ) -> Result<Parts, SlowError> {
     let mut descriptors: Vec<_> = descriptors.into_iter().map(Some).collect();
     let facts = list.tables.iter().find(|facts| facts.name == table);
-    let facts = facts.ok_or_else(|| absent(table, Role::Table, list))?;
-    let map = |role: Role, descriptor: Option<OwnedFd>| {
-        let missing = std::io::ErrorKind::UnexpectedEof;
-        let memory = descriptor.ok_or_else(|| missing.into()).and_then(&attach);
-        let what = format!("table `{table}`");
-        memory.map(|it| (role, Arc::new(it))).map_err(|source| SlowError::Map { what, source })
-    };
-    let parts = facts
-        .parts
-        .iter()
-        .map(|part| map(part.role, descriptors.get_mut(part.descriptor).and_then(Option::take)));
+    map(facts.ok_or_else(|| absent(table, Role::Table, list))?, &mut descriptors, attach)
+}
+
+/// Maps the parts of one table, whose descriptors are taken.
+fn map(
+    facts: &TableFacts,
+    descriptors: &mut [Option<OwnedFd>],
+    attach: impl Fn(OwnedFd) -> std::io::Result<SharedMemory>,
+) -> Result<Parts, SlowError> {
+    let parts = facts.parts.iter().map(|part| {
+        let descriptor = descriptors.get_mut(part.descriptor).and_then(Option::take);
+        let descriptor = descriptor.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into());
+        let what = format!("table `{}`", facts.name);
+        let memory = descriptor.and_then(&attach);
+        let memory = memory.map_err(|source| SlowError::Map { what, source })?;
+        Ok((part.role, Arc::new(memory)))
+    });
     parts.collect()
+}
+
+/// A kind of table in a word.
+fn word(kind: fastlane_table::Kind) -> &'static str {
+    match kind {
+        fastlane_table::Kind::Hash => "hash",
+        fastlane_table::Kind::Array => "array",
+        fastlane_table::Kind::Lpm4 => "lpm4",
+        fastlane_table::Kind::Lpm6 => "lpm6",
+        fastlane_table::Kind::State | fastlane_table::Kind::Pending => "",
+    }
 }
 
 fn find(parts: &[(Role, Arc<SharedMemory>)], role: Role) -> Option<Arc<SharedMemory>> {

@@ -1,0 +1,214 @@
+//! The two halves: the fast one never waits for the slow one, whatever becomes of that.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use fastlane::slow::{self, Slow};
+use fastlane::table::EntryId;
+use fastlane_tests::{
+    Application, Echo, Lab, Mechanism, Process, Report, binary, eventually, measure,
+};
+use serde_json::{Value, json};
+
+/// The first source port of the generator's flows, and how many.
+const FIRST: u16 = 5000;
+const FLOWS: u16 = 16;
+
+fn soak() -> bool {
+    std::env::var_os("FASTLANE_SOAK").is_some()
+}
+
+/// A driver with large rings, which outlast the pauses of a shared machine.
+fn driver() -> Value {
+    json!({"af-packet": {"interface": "wire0", "ring": 16_384}})
+}
+
+/// The fast half on the left host.
+fn fast(lab: &Lab, changes: &[(&str, Value)]) -> Application {
+    let mut configuration = Application::steered(&driver());
+    configuration["lanes"] = json!({"frames": 32_768});
+    configuration["tables"] = json!({"accounts": {"capacity": 256}, "totals": {"capacity": 1}});
+    for (key, value) in changes {
+        configuration[key] = value.clone();
+    }
+    Application::start(lab, &lab.left, &binary("ledger"), configuration)
+}
+
+/// The slow half, once all accounts are open.
+fn slow_half(session: &Path) -> Process {
+    let mut command = Command::new(binary("ledger_slow"));
+    command.arg(session).args([FIRST.to_string(), FLOWS.to_string()]);
+    let process = Process::start(command);
+    process.wait_for("writing, with");
+    process
+}
+
+fn attached(application: &Application) -> Slow {
+    slow::attach(application.session().to_str().expect("text")).expect("it runs")
+}
+
+/// Packets without an account, accounts that were torn.
+fn totals(slow: &Slow) -> [u64; 2] {
+    slow.state::<2>("totals").expect("it is there").read(EntryId(0))
+}
+
+fn traffic(lab: &Lab, packets: u64) -> Report {
+    let app = json!({
+        "rate-packets-per-second": 10_000,
+        "count-packets": packets,
+        "flows": {"count": FLOWS, "source-port": FIRST, "destination-port": 2152},
+        "linger-ms": 2000,
+    });
+    measure(lab, &lab.right, &driver(), app).0
+}
+
+/// Kills the slow half and starts it again, so many times.
+fn kill_and_restart(session: &Path, count: u64) {
+    for number in 0..count {
+        let slow = slow_half(session);
+        // At another place of its work each time.
+        std::thread::sleep(Duration::from_micros(7919 * (number % 13)));
+        slow.kill();
+    }
+}
+
+/// Traffic until `is_over`, in at least two runs; how many, and how many packets were lost.
+fn traffic_until(lab: &Lab, is_over: impl Fn(usize) -> bool) -> (usize, u64) {
+    let (mut runs, mut lost) = (0, 0);
+    while runs < 2 || !is_over(runs) {
+        lost += traffic(lab, 10_000).lost();
+        runs += 1;
+    }
+    (runs, lost)
+}
+
+#[test]
+fn a_slow_path_that_is_killed_costs_no_packet() {
+    let Some(lab) = Lab::new("halves-killed", 1) else { return };
+    let fast = fast(&lab, &[]);
+    let session = fast.session();
+    let slow = attached(&fast);
+    slow_half(session).kill(); // the accounts stay
+    let kills = if soak() { 1000 } else { 20 };
+    let mut said = Vec::new();
+    // Other programs on the machine may cost packets in any of the runs.
+    for _ in 0..3 {
+        let (runs, lost) = std::thread::scope(|scope| {
+            let kills = scope.spawn(|| kill_and_restart(session, kills));
+            traffic_until(&lab, |_| kills.is_finished())
+        });
+        let quiet = slow_half(session);
+        let (_, control) = traffic_until(&lab, |done| done >= runs);
+        quiet.kill();
+        assert_eq!(totals(&slow), [0, 0], "packets without an account, torn accounts");
+        said.push(format!("{kills} kills in {runs} runs: {lost} lost, without: {control}"));
+        if lost <= control {
+            break;
+        }
+    }
+    assert!(said.len() < 3, "{said:?}");
+    eprintln!("{said:?}");
+    fast.stop();
+}
+
+#[test]
+fn a_second_writer_is_refused_by_the_name_of_the_first_until_that_is_dead() {
+    let Some(lab) = Lab::new("halves-writer", 1) else { return };
+    let fast = fast(&lab, &[]);
+    let slow = attached(&fast);
+    let ask = |slow: &Slow| slow.hash_writer::<[u8; 2], [u64; 8]>("accounts").map(drop);
+    for _ in 0..20 {
+        let first = slow_half(fast.session());
+        let error = ask(&slow).unwrap_err().to_string();
+        let expected = format!("is with process {} (ledger_slow)", first.id());
+        assert!(error.contains(&expected), "{error}");
+        first.kill();
+        // Not eventually: at once.
+        let second = attached(&fast);
+        ask(&second).expect("the first is dead");
+        assert!(second.hash_writer::<[u8; 2], [u64; 8]>("accounts").is_ok(), "and again");
+    }
+    let error = slow.hash_writer::<[u8; 4], u64>("accounts").map(drop).unwrap_err().to_string();
+    assert!(error.contains("key size is 2, this program expects 4"), "{error}");
+    let error = slow.hash_writer::<u8, u8>("acounts").map(drop).unwrap_err().to_string();
+    assert!(error.contains("no table `acounts`; there are accounts, totals"), "{error}");
+    let ended = fast.stop();
+    assert_eq!(ended.drops(), 0);
+    assert!(!slow.is_alive());
+}
+
+#[test]
+fn events_that_must_not_be_lost_survive_a_full_ring_and_a_stopped_slow_path() {
+    let Some(lab) = Lab::new("halves-events", 1) else { return };
+    let changes = [("app", json!({"events": true})), ("messages", json!({"ring-kib": 4}))];
+    let fast = fast(&lab, &changes);
+    let slow_half = slow_half(fast.session());
+    slow_half.signal(rustix::process::Signal::STOP);
+    let report = traffic(&lab, 5000);
+    let slow = attached(&fast);
+    let lane = slow.counters().lane(0);
+    let [sent, lost] = [counter("messages_sent"), counter("messages_lost")].map(|it| lane.load(it));
+    assert!(lost > 0, "{sent} messages found room in 4 KiB");
+    assert_eq!(sent + lost, report.received(), "each packet has a message");
+    slow_half.signal(rustix::process::Signal::CONT);
+    let all = format!("{} events", report.received());
+    eventually("all events are dealt with", || slow_half.stdout().contains(&all));
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(slow_half.stdout().lines().last(), Some(all.as_str()), "each of them once");
+    assert_eq!(totals(&slow), [0, 0]);
+    slow_half.kill();
+    fast.stop();
+}
+
+fn counter(name: &str) -> fastlane::counters::LaneCounter {
+    let mut all = fastlane::counters::LaneCounter::ALL.iter();
+    *all.find(|counter| counter.name() == name).expect("there is one")
+}
+
+/// What `fastlane reload` says of this configuration, and whether it worked.
+fn reload(lab: &Lab, fast: &Application, configuration: &Value) -> (bool, String) {
+    let path = lab.file("new.json");
+    std::fs::write(&path, configuration.to_string()).expect("it is written");
+    let mut command = Command::new(binary("fastlane"));
+    let output = command.arg("reload").arg(fast.session()).arg(path).output();
+    let output = output.expect("it can be started");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(said).expect("text"))
+}
+
+#[test]
+fn rules_are_replaced_under_traffic() {
+    for mechanism in Mechanism::ALL {
+        let Some(lab) = Lab::new("halves-rules", 1) else { return };
+        let mut configuration = Application::steered(&mechanism.on("wire0"));
+        let macswap = Application::macswap(&lab, configuration.clone());
+        configuration["session"] = json!(macswap.session());
+        let mut echo = Echo::new(&lab.right, "wire0");
+        (0..100).for_each(|_| echo.once());
+        let with = |rules: &Value| {
+            let mut changed = configuration.clone();
+            changed["ports"]["wire"]["steer"] = rules.clone();
+            changed
+        };
+        let narrow = json!([{"udp-port": 40_000}]);
+        for round in 0..10 {
+            let rules =
+                if round % 2 == 0 { &narrow } else { &json!([{"udp-port": "40000-40009"}]) };
+            let (done, said) = reload(&lab, &macswap, &with(rules));
+            assert!(done && said.contains("port `wire`: "), "{said}");
+            (0..20).for_each(|_| echo.once());
+        }
+        let (done, said) = reload(&lab, &macswap, &with(&json!([{"udp-port": 53}])));
+        assert!(done && said.contains("udp-port"), "{said}");
+        let before = macswap.totals().wire("received_packets");
+        assert!(!echo.try_once(Duration::from_millis(200)), "it is Linux's now");
+        eventually("that is counted", || macswap.totals().wire("steer_passed") > 0);
+        assert_eq!(macswap.totals().wire("received_packets"), before);
+        let mut other = configuration.clone();
+        other["lanes"] = json!({"frames": 128});
+        let (done, said) = reload(&lab, &macswap, &other);
+        assert!(!done && said.contains("`lanes.frames` can only change with a restart"), "{said}");
+        macswap.stop();
+    }
+}

@@ -1,0 +1,70 @@
+//! Sends back every packet whose source port has an account, and counts it there. The fast half of
+//! the stories `halves`; `ledger_slow` opens the accounts.
+
+use fastlane::table::{EntryId, HashReader, LanePending, LaneState};
+use fastlane::{App, Error, LaneInfo, Packet, Shape, Turn, Verdict, wire::Ethernet};
+
+/// Where the UDP source port of an IPv4 packet without options is.
+const SOURCE_PORT: std::ops::Range<usize> = 34..36;
+/// The kind of the message that says that something has happened.
+const EVENT: u32 = 1;
+/// Where the totals are: packets without an account, accounts that were read while they changed.
+const TOTALS: EntryId = EntryId(0);
+
+struct Ledger {
+    /// All words of an account are the same.
+    accounts: HashReader<[u8; 2], [u64; 8]>,
+    packets: LaneState<1>,
+    totals: LaneState<2>,
+    /// An event for each packet, if that is wanted.
+    events: Option<LanePending>,
+}
+
+impl Ledger {
+    fn new(lane: &LaneInfo<'_>) -> Result<Self, Error> {
+        let settings: std::collections::BTreeMap<String, bool> = lane.settings()?;
+        let events = settings.get("events") == Some(&true);
+        Ok(Self {
+            accounts: lane.hash("accounts")?,
+            packets: lane.state("accounts", Shape::PerLane)?,
+            totals: lane.state("totals", Shape::PerLane)?,
+            events: events.then(|| lane.pending("accounts")).transpose()?,
+        })
+    }
+
+    fn account(&mut self, packet: &Packet, turn: &mut Turn) -> Option<()> {
+        let key: [u8; 2] = packet.bytes().get(SOURCE_PORT)?.try_into().ok()?;
+        let Some(found) = self.accounts.get(turn, &key) else {
+            self.totals.at(TOTALS).add(0, 1);
+            return None;
+        };
+        let torn = found.value.iter().any(|word| *word != found.value[0]);
+        self.totals.at(TOTALS).add(1, u64::from(torn));
+        let entry = found.entry;
+        self.packets.at(entry).add(0, 1);
+        if let Some(events) = &self.events {
+            events.raise(entry);
+            turn.send(EVENT, &key);
+        }
+        Some(())
+    }
+}
+
+impl App for Ledger {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        for packet in packets {
+            if self.account(packet, turn).is_none() {
+                packet.set_verdict(Verdict::Drop);
+                continue;
+            }
+            if let Some(ethernet) = packet.header::<Ethernet>() {
+                std::mem::swap(&mut ethernet.source, &mut ethernet.destination);
+            }
+            packet.set_verdict(Verdict::Reflect);
+        }
+    }
+}
+
+fn main() -> std::process::ExitCode {
+    fastlane::main(Ledger::new)
+}
