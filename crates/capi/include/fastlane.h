@@ -21,7 +21,7 @@ struct fl_turn;
 
 /* The version of what a program is compiled against: the layouts and the inline functions here.
  * Checked when the program starts. */
-#define FL_ABI ((uint32_t)1)
+#define FL_ABI ((uint32_t)2)
 
 /* Verdict: it belongs to Linux. What a packet has until it gets another. */
 #define FL_KERNEL ((uint32_t)0)
@@ -34,6 +34,15 @@ struct fl_turn;
 
 /* Verdict: out of the port whose number is in the lower 16 bits; see fl_forward. */
 #define FL_FORWARD ((uint32_t)(3 << 24))
+
+/* Verdict: the lane keeps it until the key in the lower 24 bits is resumed; see fl_hold. */
+#define FL_HOLD ((uint32_t)(4 << 24))
+
+/* The greatest key that packets can be held under. */
+#define FL_HOLD_MOST ((uint32_t)((1 << 24) - 1))
+
+/* The kind of a message that is a packet; see fl_punt. Applications use the others. */
+#define FL_PUNT ((uint32_t)0xffffffff)
 
 /* Flag: a checksum of the packet is not complete; see fl_complete_checksum. */
 #define FL_PARTIAL ((uint16_t)1)
@@ -63,7 +72,7 @@ struct fl_packet {
     uint16_t port;
     /* FL_PARTIAL, FL_FROM_KERNEL; others are the framework's. Not the application's to write. */
     uint16_t flags;
-    /* The label: FL_KERNEL, FL_DROP, FL_REFLECT or fl_forward(port). */
+    /* The label: FL_KERNEL, FL_DROP, FL_REFLECT, fl_forward(port) or fl_hold(key). */
     uint32_t verdict;
 };
 
@@ -109,6 +118,16 @@ struct fl_app {
     bool checked;
 };
 
+/* A message from the slow path. */
+struct fl_message {
+    /* What it says: valid until the next fl_receive, and no longer than the turn. */
+    const void *body;
+    /* Bytes of it. */
+    size_t length;
+    /* What it is. */
+    uint32_t kind;
+};
+
 /* The time of this turn, in nanoseconds of CLOCK_MONOTONIC. The clock is read once a turn, when it
  * is first asked for: all packets of the turn get the same time. */
 uint64_t fl_now(const struct fl_turn *turn);
@@ -136,6 +155,34 @@ bool fl_start_timer(struct fl_turn *turn, uint64_t after, uint64_t key);
 /* Puts the key of the next timer that has expired into `*key`; false, and no change, when there is
  * none. For the application's `turn`. */
 bool fl_expired(struct fl_turn *turn, uint64_t *key);
+
+/* Shows all packets that are held under a key at this moment to `process` again, as they were
+ * received, with what the application has written into them; returns how many. That happens in
+ * this turn, when the function that calls this has returned, and before the packets that it has
+ * just labelled go anywhere: so they stay ahead of all of that key that came after them. Those that
+ * are held again go to the end. */
+size_t fl_resume(struct fl_turn *turn, uint32_t key);
+
+/* Drops all packets that are held under a key; returns how many, which are counted. */
+size_t fl_discard(struct fl_turn *turn, uint32_t key);
+
+/* How many packets are held under a key. Those that were labelled since the application was called
+ * are not among them yet. */
+size_t fl_held(const struct fl_turn *turn, uint32_t key);
+
+/* Sends a message of `length` bytes to the slow path; it leaves with this turn. The bytes are
+ * copied. False, which is counted, when there is no room for it, when it is longer than 65,536
+ * bytes, or when nobody listens at all. */
+bool fl_send(struct fl_turn *turn, uint32_t kind, const void *body, size_t length);
+
+/* Shows a packet, as it is now, to the slow path, with where and when it came and the reason that
+ * the application gives: a message of the kind FL_PUNT, else as fl_send. What the lane does with
+ * the packet is for its label to say. */
+bool fl_punt(struct fl_turn *turn, const struct fl_packet *packet, uint32_t reason);
+
+/* Puts the next message from the slow path into `*message`; false, and no change, when there is
+ * none. Best called in the application's `turn`, until it is false. */
+bool fl_receive(struct fl_turn *turn, struct fl_message *message);
 
 /* Keeps the lane from sleeping after this turn: the application has work of its own to do soon. */
 void fl_keep_awake(struct fl_turn *turn);
@@ -184,6 +231,13 @@ void fl_stop(void);
 static inline uint32_t fl_forward(uint16_t port)
 {
     return FL_FORWARD | port;
+}
+
+/* The verdict: the lane keeps the packet until fl_resume(turn, key); counted as `drop_hold` when
+ * there is no room for it. The key is at most FL_HOLD_MOST; a greater one means nothing. */
+static inline uint32_t fl_hold(uint32_t key)
+{
+    return key > FL_HOLD_MOST ? UINT32_MAX : FL_HOLD | key;
 }
 
 /* The `length` bytes at `offset` from the start of the packet, or NULL when it ends before. */

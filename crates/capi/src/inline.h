@@ -4,6 +4,13 @@ static inline uint32_t fl_forward(uint16_t port)
     return FL_FORWARD | port;
 }
 
+/* The verdict: the lane keeps the packet until fl_resume(turn, key); counted as `drop_hold` when
+ * there is no room for it. The key is at most FL_HOLD_MOST; a greater one means nothing. */
+static inline uint32_t fl_hold(uint32_t key)
+{
+    return key > FL_HOLD_MOST ? UINT32_MAX : FL_HOLD | key;
+}
+
 /* The `length` bytes at `offset` from the start of the packet, or NULL when it ends before. */
 static inline void *fl_at(const struct fl_packet *packet, size_t offset, size_t length)
 {

@@ -18,3 +18,4 @@ pub mod turn;
 pub use application::{App, application};
 pub use lane::Lane;
 pub use packet::Packet;
+pub use turn::Message;

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 /// The version of what a program is compiled against: the layouts and the inline functions here.
 /// Checked when the program starts.
-pub const FL_ABI: u32 = 1;
+pub const FL_ABI: u32 = 2;
 
 /// Verdict: it belongs to Linux. What a packet has until it gets another.
 pub const FL_KERNEL: u32 = 0;
@@ -14,6 +14,13 @@ pub const FL_DROP: u32 = 1 << 24;
 pub const FL_REFLECT: u32 = 2 << 24;
 /// Verdict: out of the port whose number is in the lower 16 bits; see fl_forward.
 pub const FL_FORWARD: u32 = 3 << 24;
+/// Verdict: the lane keeps it until the key in the lower 24 bits is resumed; see fl_hold.
+pub const FL_HOLD: u32 = 4 << 24;
+/// The greatest key that packets can be held under.
+pub const FL_HOLD_MOST: u32 = (1 << 24) - 1;
+
+/// The kind of a message that is a packet; see fl_punt. Applications use the others.
+pub const FL_PUNT: u32 = 0xffffffff;
 
 /// Flag: a checksum of the packet is not complete; see fl_complete_checksum.
 pub const FL_PARTIAL: u16 = 1;
@@ -44,7 +51,7 @@ pub struct Packet {
     pub port: u16,
     /// FL_PARTIAL, FL_FROM_KERNEL; others are the framework's. Not the application's to write.
     pub flags: u16,
-    /// The label: FL_KERNEL, FL_DROP, FL_REFLECT or fl_forward(port).
+    /// The label: FL_KERNEL, FL_DROP, FL_REFLECT, fl_forward(port) or fl_hold(key).
     pub verdict: u32,
 }
 

@@ -4,9 +4,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fastlane::{Partial, PortId, RawVerdict, Turn, Verdict};
+use fastlane::{HoldKey, Partial, PortId, RawVerdict, Turn, Verdict};
 use fastlane_c::packet::{
-    FL_DROP, FL_FORWARD, FL_FROM_KERNEL, FL_KERNEL, FL_PARTIAL, FL_REFLECT, Packet,
+    FL_DROP, FL_FORWARD, FL_FROM_KERNEL, FL_HOLD, FL_HOLD_MOST, FL_KERNEL, FL_PARTIAL, FL_PUNT,
+    FL_REFLECT, Packet,
 };
 
 /// Looks at each packet from both sides.
@@ -63,6 +64,8 @@ fn labels(packet: &mut fastlane::Packet) {
         (FL_REFLECT, Verdict::Reflect),
         (FL_FORWARD, Verdict::Forward(PortId(0))),
         (FL_FORWARD | 0xffff, Verdict::Forward(PortId(u16::MAX))),
+        (FL_HOLD | 1, Verdict::Hold(HoldKey::new(1).unwrap())),
+        (FL_HOLD | FL_HOLD_MOST, Verdict::Hold(HoldKey::new(HoldKey::MOST).unwrap())),
     ] {
         packet.set_verdict(verdict);
         assert_eq!(seen(packet).verdict, word);
@@ -101,4 +104,5 @@ fn both_sides_see_the_same_packet() {
     let factory = |_: &fastlane::LaneInfo<'_>| Ok(Compare(Arc::clone(&compared)));
     assert_eq!(fastlane::main_from(arguments, &Arc::default(), factory), 0);
     assert_eq!(compared.load(Ordering::Relaxed), 8);
+    assert_eq!(FL_PUNT, fastlane::PUNT);
 }

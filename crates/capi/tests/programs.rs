@@ -3,6 +3,8 @@
 #[path = "support/mod.rs"]
 mod support;
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -185,6 +187,60 @@ fn a_program_makes_packets_of_its_own() {
     }
     expected.push(vec![0xcc; 30]);
     assert_eq!(read_capture(&write), expected);
+}
+
+/// Is the slow path of `hold.c`: learns of four keys, lets two go on and has one discarded.
+fn answer(session: &Path) {
+    const ASK: u32 = 1;
+    const GO: u32 = 2;
+    const END: u32 = 3;
+    let patience = Duration::from_secs(60);
+    let slow = fastlane::slow::attach_wait(session.to_str().unwrap(), patience).unwrap();
+    let mut messages = slow.messages().unwrap();
+    let mut asked = BTreeSet::new();
+    while asked.len() < 4 {
+        let message = messages.receive(patience).unwrap().expect("it asks for each key");
+        match message.punted() {
+            Some(punted) => {
+                assert_eq!((punted.reason, punted.port, punted.lane), (77, 0, 0));
+                assert_eq!((punted.length, punted.bytes), (60, &frame_under_key(0)[..]));
+                asked.insert(0);
+            }
+            None => {
+                assert_eq!((message.kind, message.body.len()), (ASK, 1));
+                asked.insert(message.body[0]);
+            }
+        }
+    }
+    for key in [1_u8, 3, 0] {
+        assert!(messages.send_value(0, GO, &key));
+        let reply = messages.receive(patience).unwrap().expect("it says that it has read");
+        assert_eq!((reply.kind, reply.body.len()), (GO, 0));
+    }
+    assert!(messages.send(0, END, b""));
+}
+
+fn frame_under_key(number: u8) -> Vec<u8> {
+    [&[number % 4], &frame(number, 59)[..]].concat()
+}
+
+#[test]
+fn a_program_holds_packets_until_the_slow_path_answers() {
+    let program = Program::new("tests/programs/hold.c");
+    let (read, write) = (program.path("in.pcap"), program.path("out.pcapng"));
+    write_capture(&read, &(0..40).map(frame_under_key).collect::<Vec<_>>());
+    let mut configuration = on(json!({ "driver": { "pcap": { "read": read, "write": write } } }));
+    configuration["messages"] = json!({ "ring-kib": 64 });
+    let (command, session) = (program.command(&configuration), program.path("session.sock"));
+    let slow_path = std::thread::spawn(move || answer(&session));
+    let ended = finish(command).expect(0);
+    slow_path.join().unwrap();
+    assert_eq!(ended.counter("verdict_hold"), 40, "{}", ended.error);
+    assert_eq!(ended.counter("verdict_reflect"), 20);
+    assert_eq!(ended.counter("drop_held_at_end") + ended.counter("discarded_packets"), 20);
+    // Those of one key in order, and the keys in the order of the answers.
+    let of_key = |key: u8| (0..40).filter(move |number| number % 4 == key).map(frame_under_key);
+    assert_eq!(read_capture(&write), of_key(1).chain(of_key(0)).collect::<Vec<_>>());
 }
 
 #[test]

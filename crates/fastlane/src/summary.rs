@@ -2,14 +2,28 @@
 
 use std::fmt;
 
-use fastlane_table::counters::{Counters, PortCounter};
+use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
 
 use crate::describe::Application;
+
+/// What lanes count of packets and messages, and no port does.
+const OF_LANES: [LaneCounter; 8] = [
+    LaneCounter::ResumedPackets,
+    LaneCounter::DiscardedPackets,
+    LaneCounter::DropResumeNoFrame,
+    LaneCounter::DropHeldAtEnd,
+    LaneCounter::MessagesSent,
+    LaneCounter::MessagesLost,
+    LaneCounter::MessagesReceived,
+    LaneCounter::MessagesRefused,
+];
 
 /// The totals of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     ports: Vec<PortSummary>,
+    /// Over all lanes, every counter that is not zero.
+    lanes: Vec<(LaneCounter, u64)>,
 }
 
 #[derive(Clone, Debug)]
@@ -34,7 +48,10 @@ impl Summary {
                 .filter(|(_, count)| *count > 0)
                 .collect(),
         });
-        Self { ports: ports.collect() }
+        let sum =
+            |counter| (0..counters.lanes()).map(|lane| counters.lane(lane).load(counter)).sum();
+        let lanes = OF_LANES.map(|counter| (counter, sum(counter))).into_iter();
+        Self { ports: ports.collect(), lanes: lanes.filter(|(_, count)| *count > 0).collect() }
     }
 }
 
@@ -51,6 +68,12 @@ impl fmt::Display for Summary {
             for (counter, count) in &port.counts {
                 write!(formatter, "\n  {:<24} {count}", counter.name())?;
             }
+        }
+        if !self.lanes.is_empty() {
+            write!(formatter, "\nlanes:")?;
+        }
+        for (counter, count) in &self.lanes {
+            write!(formatter, "\n  {:<24} {count}", counter.name())?;
         }
         Ok(())
     }

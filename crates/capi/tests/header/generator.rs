@@ -211,6 +211,7 @@ fn type_of(rust: &str) -> String {
         ("c_void", "void"),
         ("App", "struct fl_app"),
         ("Lane<'_>", "struct fl_lane"),
+        ("Message", "struct fl_message"),
         ("Packet", "struct fl_packet"),
         ("Turn", "struct fl_turn"),
     ];

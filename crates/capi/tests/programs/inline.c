@@ -36,6 +36,9 @@ int main(void)
     CHECK(fl_forward(0) == 0x03000000 && fl_forward(65535) == 0x0300ffff);
     CHECK(FL_KERNEL == 0 && FL_DROP == 0x01000000 && FL_REFLECT == 0x02000000);
 
+    CHECK(fl_hold(0) == 0x04000000 && fl_hold(FL_HOLD_MOST) == 0x04ffffff);
+    CHECK(fl_hold(FL_HOLD_MOST + 1) == UINT32_MAX && fl_hold(UINT32_MAX) == UINT32_MAX);
+
     CHECK(fl_at(&it, 0, 60) == it.data && fl_at(&it, 60, 0) == it.data + 60);
     CHECK(!fl_at(&it, 0, 61) && !fl_at(&it, 60, 1) && !fl_at(&it, 61, 0));
     CHECK(!fl_at(&it, SIZE_MAX, 1) && !fl_at(&it, 1, SIZE_MAX) && !fl_at(&it, SIZE_MAX, SIZE_MAX));
