@@ -9,7 +9,7 @@ const FUNCTION_LINES: usize = 70;
 const LINE_WIDTH: usize = 100;
 
 /// Which of our crates each of them may import, besides what everyone may in tests.
-const IMPORTS: [(&str, &[&str]); 16] = [
+const IMPORTS: [(&str, &[&str]); 17] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
@@ -24,6 +24,7 @@ const IMPORTS: [(&str, &[&str]); 16] = [
     ("fastlane", &["af-xdp", "core", "dpdk", "kernel", "local", "memif", "steer", "table", "wire"]),
     ("fastlane-capi", &[""]),
     ("macswap", &[""]),
+    ("router", &[""]),
     ("traffic", &[""]),
     ("fastlane-cli", &["", "measure"]),
 ];

@@ -11,6 +11,7 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use fastlane_core::App;
 
 use crate::config::{self, plan::Plan};
+use crate::mirror::Service;
 use crate::tables::Tables;
 use crate::{Error, LaneInfo};
 
@@ -118,7 +119,9 @@ where
     let plan = config::load(path, &arguments.overrides, program)?;
     if arguments.check {
         let tables = &Tables::new(plan.tables.clone(), vec![]);
-        let lane = |index| LaneInfo { plan: &plan, index, tables };
+        let mirror = Service::open(&plan)?;
+        let mirror = mirror.as_ref();
+        let lane = |index| LaneInfo { plan: &plan, index, tables, mirror };
         (0..plan.lanes.len()).try_for_each(|index| factory(&lane(index)).map(|_| ()))?;
         let report = crate::check::examine(&plan)?;
         say(std::io::stdout(), format_args!("{report}\n"));

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use crate::config::plan::Plan;
 use crate::config::read::parse_value;
+use crate::mirror::{self, Mirror, Service};
 use crate::session::Role;
 use crate::tables::Tables;
 use crate::{Error, PortId};
@@ -18,6 +19,7 @@ pub struct LaneInfo<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) index: usize,
     pub(crate) tables: &'a Tables,
+    pub(crate) mirror: Option<&'a Service>,
 }
 
 /// Who writes the lane state of an entry.
@@ -80,6 +82,14 @@ impl LaneInfo<'_> {
     pub fn settings<T: DeserializeOwned>(&self) -> Result<T, Error> {
         let empty = || serde_json::Value::Object(serde_json::Map::new());
         parse_value("app", self.plan.app.clone().unwrap_or_else(empty))
+    }
+
+    /// What Linux knows of links, addresses, neighbours and routes, for this lane.
+    ///
+    /// # Errors
+    /// When the configuration has no `mirror`, or there is no memory.
+    pub fn mirror(&self) -> Result<Mirror, Error> {
+        self.mirror.ok_or_else(mirror::not_configured)?.lane()
     }
 
     /// The exact-match table of this name, to read. Its capacity is configured under `tables`. The

@@ -31,6 +31,7 @@ mod error;
 mod info;
 mod messages;
 pub mod metrics;
+pub mod mirror;
 mod numa;
 mod open;
 mod reshard;

@@ -36,6 +36,8 @@ pub(crate) struct Opened {
     pub facts: Vec<PortFacts>,
     /// The counters that the lanes write.
     pub counters: Counters,
+    /// Of each port the number of its interface in Linux, if there is one.
+    pub twins: Vec<Option<u32>>,
 }
 
 /// Opens all ports of `plan`.
@@ -75,6 +77,8 @@ struct Opening<'a> {
     states: Vec<Option<Box<dyn links::State>>>,
     /// The TAP that stands for a port.
     peers: Vec<Option<Carrier>>,
+    /// The interface of a port in Linux.
+    twins: Vec<Option<u32>>,
 }
 
 /// What is known of a device that Linux does not have.
@@ -119,6 +123,7 @@ impl<'a> Opening<'a> {
             hardware: vec![Hardware::default(); plan.ports.len()],
             states: plan.ports.iter().map(|_| None).collect(),
             peers: plan.ports.iter().map(|_| None).collect(),
+            twins: vec![None; plan.ports.len()],
         })
     }
 
@@ -130,7 +135,7 @@ impl<'a> Opening<'a> {
     }
 
     fn finish(self) -> Result<Opened, Error> {
-        let Self { plan, lanes, mut devices, facts, states, peers, .. } = self;
+        let Self { plan, lanes, mut devices, facts, states, peers, twins, .. } = self;
         for ((port, state), peer) in plan.ports.iter().zip(states).zip(peers) {
             if let Some(state) = state {
                 devices.links.push(Link::new(&port.name, state, peer));
@@ -162,7 +167,7 @@ impl<'a> Opening<'a> {
                 ..LaneParts::new(opening.pool, ports.collect(), counters.lane(lane))
             }
         });
-        Ok(Opened { lanes: lanes.collect(), devices, facts, counters })
+        Ok(Opened { lanes: lanes.collect(), devices, facts, counters, twins })
     }
 }
 

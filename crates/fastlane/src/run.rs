@@ -17,6 +17,7 @@ use crate::config::plan::Plan;
 use crate::describe::{Application, LaneFacts};
 use crate::messages::Rings;
 use crate::metrics::Metrics;
+use crate::mirror::Service;
 use crate::open::{Exchanges, Opened, connect, examine, open};
 use crate::reshard::Resharder;
 use crate::session::{Offers, Reservation, Session};
@@ -42,7 +43,8 @@ where
     // Then the applications, and what can only be looked at: one that refuses has touched no
     // interface.
     let tables = Arc::new(Tables::new(plan.tables.clone(), vec![]));
-    let lane = |index| LaneInfo { plan, index, tables: &tables };
+    let mirror = Service::open(plan)?;
+    let lane = |index| LaneInfo { plan, index, tables: &tables, mirror: mirror.as_ref() };
     let apps = (0..plan.threads.applications.len()).map(|index| factory(&lane(index)));
     let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
     for name in tables.unused() {
@@ -50,7 +52,8 @@ where
     }
     plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
     crate::numa::report(plan);
-    let Opened { mut lanes, devices, facts, counters } = open(plan)?;
+    let Opened { mut lanes, devices, facts, counters, twins } = open(plan)?;
+    let mirror = mirror.map(|mirror| mirror.start(twins, &counters)).transpose()?;
     let Exchanges { parts: exchanges, mover } = connect(plan, &lanes)?;
     let devices = Arc::new(Mutex::new(devices));
     let messages = plan.messages.map(|kib| Rings::create(&mut lanes, kib)).transpose()?;
@@ -90,7 +93,7 @@ where
     locked().publish(&counters);
     // At once: what steering still claims now, nobody receives any more.
     drop(std::mem::take(&mut *locked()));
-    drop((session, metrics));
+    drop((session, metrics, mirror));
     let lost = lost?;
     let summary = Summary::new(&application, &counters);
     if lost > 0 {

@@ -46,6 +46,8 @@ pub(crate) struct Plan {
     pub tables: BTreeMap<String, usize>,
     /// KiB of messages in each ring; `None` without messages.
     pub messages: Option<usize>,
+    /// What is mirrored of Linux; `None`: nothing.
+    pub mirror: Option<written::Mirror>,
     /// All that is written, with every default filled in.
     pub written: Configuration,
     /// Where it is written.
@@ -189,6 +191,7 @@ impl Plan {
             app,
             tables,
             messages,
+            mirror: mirror(&all)?,
             written: all,
             source: Source { program: program.to_owned(), ..Source::default() },
         })
@@ -234,6 +237,21 @@ fn hold(written: written::Hold) -> Result<core::HoldLimits, Error> {
     let packets = within("lanes.hold.packets", written.packets, 0, 1 << 20)?;
     let per_key = within("lanes.hold.per-key", written.per_key, 1, 1 << 20)?;
     Ok(core::HoldLimits { packets, per_key })
+}
+
+fn mirror(written: &Configuration) -> Result<Option<written::Mirror>, Error> {
+    let Some(mirror) = &written.mirror else { return Ok(None) };
+    within("mirror.routes", mirror.routes, 1, 1 << 21)?;
+    within("mirror.neighbours", mirror.neighbours, 1, 1 << 20)?;
+    within("mirror.tables", mirror.tables.len(), 1, 16).map_err(|_| {
+        let what = format!("there are {}; name 1 to 16, each once", mirror.tables.len());
+        refuse("mirror.tables", what)
+    })?;
+    let numbers: Vec<usize> = mirror.tables.iter().map(|table| *table as usize).collect();
+    match twice(&numbers) {
+        Some(table) => Err(refuse("mirror.tables", format!("{table} is named twice"))),
+        None => Ok(Some(mirror.clone())),
+    }
 }
 
 fn lane_plans(lanes: &written::Lanes) -> Result<Vec<LanePlan>, Error> {

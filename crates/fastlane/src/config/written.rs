@@ -252,11 +252,14 @@ pub struct Mirror {
     pub neighbours: usize,
     /// The routing tables to follow, besides local. Default: 254, which is main.
     pub tables: Vec<u32>,
+    /// Whether each destination has a number of its own, to count by. Else those that go the same
+    /// way share one, and the lanes read less memory.
+    pub count_routes: bool,
 }
 
 impl Default for Mirror {
     fn default() -> Self {
-        Self { routes: 1 << 17, neighbours: 1 << 14, tables: vec![254] }
+        Self { routes: 1 << 17, neighbours: 1 << 14, tables: vec![254], count_routes: false }
     }
 }
 

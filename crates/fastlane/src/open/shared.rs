@@ -56,6 +56,7 @@ impl Opening<'_> {
             self.reenter(port, &interface, How::Mirred)?;
         }
         self.facts[usize::from(port.id.0)].interface = Some(interface.name.clone());
+        self.twins[usize::from(port.id.0)] = Some(interface.index);
         self.devices.af_xdp.push((usize::from(port.id.0), device));
         self.xdp_queues.push(interface.receive_queues);
         Ok(())
@@ -127,6 +128,7 @@ impl Opening<'_> {
         let number = usize::from(port.id.0);
         self.facts[number].mode = "ring in, sendmmsg out".to_owned();
         self.facts[number].interface = Some(interface.name);
+        self.twins[number] = Some(interface.index);
         self.devices.af_packet.push((number, device));
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! TAP devices: as a port, and as the way between a port and Linux.
 
 use fastlane_core::{KernelPath, Queue};
+use fastlane_kernel::Interface;
 use fastlane_kernel::tap::{self, Tap, TapQueue, TapSettings};
 
 use super::{Hardware, Opening};
@@ -35,6 +36,8 @@ impl Opening<'_> {
             let queue: Box<dyn Queue> = Box::new(queue.with_port(port.id));
             self.lanes[lane].kernel[number] = Some(KernelPath { queue, receives: true });
         }
+        let twin = Interface::query(&name).map_err(|error| Error::port(&port.name, error))?;
+        self.twins[number] = Some(twin.index);
         self.facts[number].kernel = Some(format!("TAP {name}"));
         Ok(())
     }

@@ -1,0 +1,109 @@
+use std::net::IpAddr;
+
+use super::text::{Line, read, read_line, write_rule};
+use super::*;
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn set(text: &str) -> RuleSet {
+    let mut set = RuleSet::empty();
+    for line in read(text).unwrap() {
+        match line {
+            Line::Default(action) => set.default = action,
+            Line::Rule(rule) => {
+                set.rules[set.count as usize] = rule;
+                set.count += 1;
+            }
+        }
+    }
+    set
+}
+
+fn udp(source: &str, destination: &str, ports: Option<[u16; 2]>) -> Flow {
+    Flow::new(address(source), address(destination), 17, ports)
+}
+
+const NO_PORTS: Action = Action::Drop(Cause::AclNoPorts);
+const DROP: Action = Action::Drop(Cause::AclDrop);
+
+#[test]
+fn the_first_rule_that_fits_decides() {
+    let set = set("10 permit udp from 10.0.0.0/8 to any port 53\n20 drop from 10.1.0.0/16");
+    let decide = |flow| {
+        let (action, rule) = set.decide(&flow);
+        (action, rule.map(|rule| rule.priority))
+    };
+    let dns = Some([4000, 53]);
+    assert_eq!(decide(udp("10.1.2.3", "192.0.2.1", dns)), (Action::Permit, Some(10)));
+    assert_eq!(decide(udp("10.1.2.3", "192.0.2.1", Some([53, 54]))), (DROP, Some(20)));
+    assert_eq!(decide(udp("10.2.2.3", "192.0.2.1", Some([53, 54]))), (Action::Permit, None));
+    assert_eq!(decide(udp("11.1.2.3", "192.0.2.1", dns)), (Action::Permit, None));
+    let tcp = Flow::new(address("10.1.2.3"), address("192.0.2.1"), 6, dns);
+    assert_eq!(decide(tcp), (DROP, Some(20)));
+    // 0a01::/16 begins with the same bits.
+    assert_eq!(decide(udp("a01::1", "2001:db8::1", dns)), (Action::Permit, None));
+}
+
+#[test]
+fn what_hides_its_ports_gets_past_no_rule() {
+    let set1 = set("default drop\n10 permit udp to any port 53\n20 permit icmp");
+    let hidden = udp("10.0.0.1", "10.0.0.2", None);
+    assert_eq!(set1.decide(&hidden).0, NO_PORTS);
+    // Whatever the ports are, it is dropped; or permitted.
+    assert_eq!(set("default drop\n10 drop udp to any port 53").decide(&hidden).0, DROP);
+    assert_eq!(set("10 permit udp to any port 53").decide(&hidden).0, Action::Permit);
+    assert_eq!(set("10 drop udp to any port 53").decide(&hidden).0, NO_PORTS);
+    let both = "10 drop udp to any port 53\n20 permit udp to any port 54\ndefault drop";
+    assert_eq!(set(both).decide(&hidden).0, NO_PORTS);
+    // Decided before ports are asked for.
+    let before = "5 permit from 10.0.0.0/24\n10 drop udp to any port 53";
+    assert_eq!(set(before).decide(&hidden).0, Action::Permit);
+    // A rule of another protocol does not matter.
+    assert_eq!(set("10 drop tcp to any port 53").decide(&hidden).0, Action::Permit);
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let lines = [
+        "10 permit udp from 10.0.0.0/8 to any port 53",
+        "20 drop tcp from any port 0-1023 to 192.0.2.7/32 port 8000-8999",
+        "30 drop ipv6",
+        "40 permit icmpv6 from 2001:db8::/32",
+        "50 permit 47",
+        "60 drop",
+        "70 drop ipv4 sctp to any port 5",
+    ];
+    for line in lines {
+        let Line::Rule(rule) = read_line(line).unwrap() else { panic!("{line}") };
+        assert_eq!(write_rule(&rule), line);
+    }
+    let Line::Rule(rule) = read_line("10 drop to 192.0.2.7").unwrap() else { panic!() };
+    assert_eq!(write_rule(&rule), "10 drop to 192.0.2.7/32");
+}
+
+#[test]
+fn what_is_wrong_is_named_with_what_is_right() {
+    let cases = [
+        ("permit udp", "begins with its priority"),
+        ("10 allow", "`permit` or `drop`"),
+        ("default drop udp", "nothing follows, not `udp`"),
+        ("10 drop frm 10.0.0.0/8", "`frm` means nothing"),
+        ("10 drop from", "a prefix or `any` follows `from`"),
+        ("10 drop from 10.0.0.1/8", "bits behind its length"),
+        ("10 drop from 10.0.0.0/33", "is no prefix"),
+        ("10 drop from 10.0.0.0/8 to 2001:db8::/32", "write two rules"),
+        ("10 drop to any port 53", "ports belong to a protocol"),
+        ("10 drop icmp to any port 53", "ports belong to a protocol"),
+        ("10 drop udp port 53", "write `from` or `to` before `port`"),
+        ("10 drop udp to any port 9-8", "no port and no range"),
+        ("10 drop udp to any port 65536", "no port and no range"),
+    ];
+    for (line, expected) in cases {
+        let error = read_line(line).unwrap_err();
+        assert!(error.contains(expected), "{line}: {error}");
+    }
+    let error = read("# a list\n\n10 permit\n20 permt # here").unwrap_err();
+    assert!(error.starts_with("line 4: `20 permt`: "), "{error}");
+}

@@ -1,0 +1,56 @@
+//! `router counters`: what became of the packets of a running router.
+
+use std::fmt::Write;
+use std::net::Ipv6Addr;
+
+use clap::Args;
+use fastlane::slow::{self, Slow, SlowError};
+use fastlane::table::{EntryId, State};
+
+use crate::counts::{CAUSE_WORDS, ROUTE_WORDS};
+use crate::names;
+
+/// Of which router, and how it is shown.
+#[derive(Clone, Debug, Args)]
+pub struct Arguments {
+    /// The router: its name, or the path of its session.
+    router: String,
+    /// Also show the routes that were used, by their numbers, each with where its last packet went.
+    #[arg(long)]
+    routes: bool,
+}
+
+impl Arguments {
+    /// What is to be shown: a line for each name, in it packets and octets. Causes that nothing fell
+    /// under are left out.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do.
+    pub fn run(&self) -> Result<String, String> {
+        let attached = slow::attach(&self.router).and_then(|slow| self.read(&slow));
+        attached.map_err(|error| error.to_string())
+    }
+
+    fn read(&self, slow: &Slow) -> Result<String, SlowError> {
+        let mut text = String::new();
+        let causes: State<CAUSE_WORDS> = slow.state("causes")?;
+        for (number, name) in names() {
+            let [packets, octets] = causes.read(EntryId(number));
+            if packets > 0 {
+                let _ = writeln!(text, "{name} {packets} {octets}"); // a string takes all
+            }
+        }
+        if self.routes {
+            let routes: State<ROUTE_WORDS> = slow.state("routes")?;
+            for number in 0..routes.capacity() as u32 {
+                let [packets, octets, upper, lower] = routes.read(EntryId(number));
+                if packets > 0 {
+                    let last = u128::from(upper) << 64 | u128::from(lower);
+                    let last = Ipv6Addr::from_bits(last).to_canonical();
+                    let _ = writeln!(text, "route-{number} {packets} {octets} {last}");
+                }
+            }
+        }
+        Ok(text)
+    }
+}

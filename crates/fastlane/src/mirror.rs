@@ -1,0 +1,141 @@
+//! What Linux knows of forwarding, for the lanes: the tables of
+//! [`kernel::mirror`](crate::kernel::mirror), and a thread of the application that keeps them, in the
+//! network namespace that it was started in.
+//!
+//! A port on an interface that Linux has (AF_XDP, AF_PACKET) is that interface. A port on a device
+//! that Linux does not have (memif, DPDK) is the TAP that stands for it in Linux (`"kernel": {"tap":
+//! ..}`): addresses, neighbours and routes are those of the TAP. A port of the driver `tap` has no
+//! interface on this side: what Linux sends out of it comes in by the port.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use fastlane_kernel::mirror::{self as tables, Follower, KeepAlive, Memories, MirrorSettings};
+use fastlane_table::Readers;
+use fastlane_table::counters::Counters;
+
+use crate::config::plan::Plan;
+use crate::{Error, PortId, Turn};
+
+mod entrances;
+mod netconf;
+mod thread;
+
+use entrances::Entrances;
+pub use entrances::{Entrance, ReversePath};
+use netconf::Netconf;
+pub(crate) use thread::Running;
+
+/// How many neighbours Linux is asked to look after in a second, at most.
+const PROBES: u32 = 100;
+
+/// What Linux knows, as a lane sees it: routes ([`route4_many`](tables::Mirror::route4_many)), and
+/// by what interface packets came in ([`entrance`](Self::entrance)).
+#[derive(Clone, Debug)]
+pub struct Mirror {
+    tables: tables::Mirror,
+    entrances: Arc<Entrances>,
+    counts_routes: bool,
+}
+
+impl Mirror {
+    /// The interface behind a port; `None` when Linux has none, or the mirror cannot follow at the
+    /// moment: then everything is Linux's.
+    #[inline]
+    #[must_use]
+    pub fn entrance(&self, turn: &Turn, port: PortId) -> Option<Entrance> {
+        let found = self.entrances.get(port)?;
+        let link = self.tables.link(turn, found.link)?;
+        Some(Entrance { mac: link.mac(), ..found })
+    }
+
+    /// Whether each destination has a route number of its own, to count by.
+    #[must_use]
+    pub fn counts_routes(&self) -> bool {
+        self.counts_routes
+    }
+}
+
+impl Deref for Mirror {
+    type Target = tables::Mirror;
+
+    #[inline]
+    fn deref(&self) -> &tables::Mirror {
+        &self.tables
+    }
+}
+
+/// The mirror of an application: open before its lanes are made, followed while they run.
+pub(crate) struct Service {
+    follower: Follower,
+    netconf: Netconf,
+    readers: Arc<Readers>,
+    memories: Memories,
+    entrances: Arc<Entrances>,
+    counts_routes: bool,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let statistics = self.follower.statistics();
+        formatter.debug_struct("Service").field("statistics", &statistics).finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Reads what Linux knows in the network namespace of the calling thread, if the plan says so.
+    pub(crate) fn open(plan: &Plan) -> Result<Option<Self>, Error> {
+        let Some(written) = &plan.mirror else { return Ok(None) };
+        let plain = MirrorSettings::new(&plan.name);
+        let counts_routes = written.count_routes;
+        let settings = MirrorSettings {
+            tables: written.tables.clone(),
+            routes4: written.routes,
+            routes6: written.routes,
+            groups: if counts_routes { 2 * written.routes } else { plain.groups },
+            neighbours: written.neighbours,
+            count_routes: counts_routes,
+            keep_alive: KeepAlive::All { rate: PROBES },
+            ..plain
+        };
+        // Nobody reads before the lanes are there.
+        let readers = Arc::new(Readers::none());
+        let follower =
+            Follower::open(settings, &[], &readers).map_err(|error| failed(error.to_string()))?;
+        let netconf = Netconf::open()
+            .map_err(|error| failed(format!("what Linux forwards cannot be read ({error})")))?;
+        let memories = follower.memories().clone();
+        let entrances = Arc::new(Entrances::new(plan.ports.len()));
+        Ok(Some(Self { follower, netconf, readers, memories, entrances, counts_routes }))
+    }
+
+    /// The mirror for a lane.
+    pub(crate) fn lane(&self) -> Result<Mirror, Error> {
+        let tables = tables::Mirror::attach(&self.memories);
+        let tables = tables.map_err(|error| failed(error.to_string()))?;
+        let (entrances, counts_routes) = (Arc::clone(&self.entrances), self.counts_routes);
+        Ok(Mirror { tables, entrances, counts_routes })
+    }
+
+    /// Follows from now on, in a thread of its own, for lanes with these counters. `twins` has for
+    /// each port the number of its interface in Linux, if it has one.
+    pub(crate) fn start(
+        self,
+        twins: Vec<Option<u32>>,
+        counters: &Counters,
+    ) -> Result<Running, Error> {
+        self.readers.replace(counters);
+        Running::start(self.follower, self.netconf, self.entrances, twins)
+            .map_err(|error| failed(format!("its thread cannot start ({error})")))
+    }
+}
+
+/// Why a lane gets no mirror.
+pub(crate) fn not_configured() -> Error {
+    let what = "the application needs to know what Linux routes; write `\"mirror\": {}`";
+    Error::Value { path: "mirror".to_owned(), what: what.to_owned(), meant: None }
+}
+
+fn failed(reason: String) -> Error {
+    Error::Service { what: "mirror", reason: format!("mirror: {reason}") }
+}

@@ -1,0 +1,108 @@
+//! By what interface packets of a port come in, in words that the mirror's thread writes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::netconf::Conf;
+use crate::PortId;
+
+/// What Linux asks of the sources of IPv4 packets (`rp_filter`, RFC 3704).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReversePath {
+    /// Nothing.
+    #[default]
+    Any,
+    /// There must be a route back by the interface that the packet came by.
+    Strict,
+    /// There must be a route back.
+    Loose,
+}
+
+/// The interface behind a port, as packets come in by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entrance {
+    /// The number of the interface.
+    pub link: u32,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Whether Linux forwards IPv4 packets that come in by it (`net.ipv4.conf.*.forwarding`).
+    pub forwards4: bool,
+    /// Whether Linux forwards IPv6 packets (`net.ipv6.conf.all.forwarding`).
+    pub forwards6: bool,
+    /// What is asked of IPv4 sources.
+    pub reverse_path: ReversePath,
+}
+
+const FORWARDS4: u64 = 1 << 32;
+const FORWARDS6: u64 = 1 << 33;
+const REVERSE_PATH: u32 = 34;
+
+/// A word for each port: the number of its interface in the lower half, or 0; flags in the upper.
+#[derive(Debug)]
+pub(super) struct Entrances(Vec<AtomicU64>);
+
+impl Entrances {
+    pub(super) fn new(ports: usize) -> Self {
+        Self((0..ports).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// All but the Ethernet address.
+    #[inline]
+    pub(super) fn get(&self, port: PortId) -> Option<Entrance> {
+        let word = self.0.get(usize::from(port.0))?.load(Ordering::Relaxed);
+        let link = word as u32;
+        (link != 0).then_some(Entrance {
+            link,
+            mac: [0; 6],
+            forwards4: word & FORWARDS4 != 0,
+            forwards6: word & FORWARDS6 != 0,
+            reverse_path: match word >> REVERSE_PATH & 3 {
+                0 => ReversePath::Any,
+                1 => ReversePath::Strict,
+                _ => ReversePath::Loose,
+            },
+        })
+    }
+
+    /// What Linux says now. `twins` has for each port the number of its interface, if it has one.
+    pub(super) fn publish(&self, twins: &[Option<u32>], conf: &Conf) {
+        for (word, link) in self.0.iter().zip(twins) {
+            let Some(link) = *link else { continue };
+            let flag = |is, flag| if is { flag } else { 0 };
+            let value = u64::from(link)
+                | flag(conf.forwards4(link), FORWARDS4)
+                | flag(conf.forwards6(), FORWARDS6)
+                | u64::from(conf.reverse_path(link).min(2)) << REVERSE_PATH;
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing is known any more.
+    pub(super) fn clear(&self) {
+        self.0.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_says_what_linux_says_of_its_interface() {
+        let (entrances, twins) = (Entrances::new(3), [Some(7), None, Some(9)]);
+        let mut conf = Conf::default();
+        entrances.publish(&twins, &conf);
+        let get = |port| entrances.get(PortId(port));
+        let closed = get(0).unwrap();
+        assert_eq!((closed.link, closed.forwards4, closed.forwards6), (7, false, false));
+        assert_eq!((get(1), get(3)), (None, None));
+        conf.say4(7, Some(true), Some(1));
+        conf.say6(-1, true);
+        entrances.publish(&twins, &conf);
+        let open = get(0).unwrap();
+        assert_eq!((open.forwards4, open.forwards6), (true, true));
+        assert_eq!(open.reverse_path, ReversePath::Strict);
+        assert!(!get(2).unwrap().forwards4);
+        entrances.clear();
+        assert_eq!(get(0), None);
+    }
+}

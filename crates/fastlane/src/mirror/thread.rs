@@ -1,0 +1,129 @@
+//! The thread that follows Linux.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fastlane_kernel::mirror::{Follower, FollowerStatistics};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use super::entrances::Entrances;
+use super::netconf::Netconf;
+use crate::PortId;
+
+/// After a failure it is tried again so often.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The thread `mirror`, which ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    stop: Arc<OwnedFd>,
+    statistics: Arc<Mutex<FollowerStatistics>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(super) fn start(
+        mut follower: Follower,
+        netconf: Netconf,
+        entrances: Arc<Entrances>,
+        twins: Vec<Option<u32>>,
+    ) -> io::Result<Self> {
+        let links = twins.iter().enumerate();
+        let ports: Vec<_> =
+            links.filter_map(|(port, link)| Some(((*link)?, PortId(port as u16)))).collect();
+        follower.set_ports(&ports);
+        entrances.publish(&twins, &netconf.conf);
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let statistics = Arc::new(Mutex::new(follower.statistics()));
+        let (theirs, shown) = (Arc::clone(&stop), Arc::clone(&statistics));
+        let following = Following { follower, netconf, entrances, twins, shown };
+        let body = move || following.run(&theirs);
+        let thread = std::thread::Builder::new().name("mirror".to_owned()).spawn(body)?;
+        Ok(Self { stop, statistics, thread: Some(thread) })
+    }
+
+    /// What was seen and done so far.
+    pub(crate) fn statistics(&self) -> FollowerStatistics {
+        *self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A counter that nobody else raises is not full.
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it has said why, if it panicked
+        }
+    }
+}
+
+struct Following {
+    follower: Follower,
+    netconf: Netconf,
+    entrances: Arc<Entrances>,
+    twins: Vec<Option<u32>>,
+    shown: Arc<Mutex<FollowerStatistics>>,
+}
+
+impl Following {
+    fn run(mut self, stop: &OwnedFd) {
+        let mut failing = false;
+        loop {
+            let done = match self.wait(stop, failing) {
+                Ok(true) => return,
+                Ok(false) => self.step(),
+                Err(error) => Err(error),
+            };
+            match done {
+                Ok(()) if failing => {
+                    failing = false;
+                    tracing::info!("mirror: it follows Linux again");
+                    self.entrances.publish(&self.twins, &self.netconf.conf);
+                }
+                Ok(()) => {}
+                Err(error) if failing => tracing::debug!("mirror: {error}"),
+                Err(error) => {
+                    // What it knows may be wrong from now on.
+                    failing = true;
+                    self.entrances.clear();
+                    tracing::error!("mirror: {error}; meanwhile everything is left to Linux");
+                }
+            }
+        }
+    }
+
+    /// Waits until there is something to do, or until it shall end: true.
+    fn wait(&self, stop: &OwnedFd, failing: bool) -> Result<bool, String> {
+        let timeout = if failing { Some(RETRY) } else { self.follower.timeout() };
+        let timeout = timeout.map(|time| Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: i64::from(time.subsec_nanos()),
+        });
+        let mut files = vec![PollFd::new(stop, PollFlags::IN)];
+        if !failing {
+            files.push(PollFd::new(&self.follower, PollFlags::IN));
+            files.push(PollFd::new(&self.netconf, PollFlags::IN));
+        }
+        match poll(&mut files, timeout.as_ref()) {
+            Ok(_) => Ok(!files[0].revents().is_empty()),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(format!("it cannot wait for Linux ({error})")),
+        }
+    }
+
+    fn step(&mut self) -> Result<(), String> {
+        // What Linux does not forward any more comes first.
+        if self.netconf.step().map_err(|error| error.to_string())? {
+            self.entrances.publish(&self.twins, &self.netconf.conf);
+        }
+        let done = self.follower.step().map_err(|error| error.to_string());
+        self.follower.take_notices().iter().for_each(|notice| tracing::warn!("{notice}"));
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = self.follower.statistics();
+        done
+    }
+}
