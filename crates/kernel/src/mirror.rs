@@ -22,6 +22,7 @@
 //! while lanes go on with what is there.
 
 mod follower;
+pub mod fuzz;
 mod lookup;
 mod memories;
 pub mod message;

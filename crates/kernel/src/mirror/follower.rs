@@ -26,6 +26,9 @@ use care::Care;
 const EVENTS: usize = 512;
 /// So often this is done before others get a turn.
 const ROUNDS: usize = 16;
+/// What found no room is tried again when there is room, and after this time: the room may have
+/// been waiting for a lane.
+const RETRY: Duration = Duration::from_secs(1);
 /// So many events are kept while everything is read anew; with more, it is read once more.
 const BACKLOG: usize = 1 << 18;
 
@@ -70,6 +73,9 @@ pub struct Follower {
     wanted: Option<Wanted>,
     /// Not before.
     next_resync: Instant,
+    next_retry: Instant,
+    /// Whether all events were taken in.
+    heard_all: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +124,8 @@ impl Follower {
             statistics: FollowerStatistics::default(),
             wanted: Some(Wanted::First),
             next_resync: Instant::now(),
+            next_retry: Instant::now(),
+            heard_all: false,
         };
         follower.resync()?;
         Ok(follower)
@@ -189,8 +197,16 @@ impl Follower {
     pub fn timeout(&self) -> Option<Duration> {
         let now = Instant::now();
         let resync = self.wanted.map(|_| self.next_resync.saturating_duration_since(now));
-        let retry = self.publisher.has_waiting().then_some(RESYNC_PAUSE);
+        let retry = self.publisher.has_waiting();
+        let retry = retry.then(|| self.next_retry.saturating_duration_since(now));
         [resync, retry, self.care.timeout(now)].into_iter().flatten().min()
+    }
+
+    /// Whether what Linux has told is in the tables, and Linux is not suspected of having changed
+    /// more than that.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.heard_all && self.wanted.is_none()
     }
 
     /// Takes in the events that are there, writes the tables, and reads everything anew when that
@@ -200,12 +216,14 @@ impl Follower {
     /// When the kernel refuses what it has granted before. The tables stay as they are.
     pub fn step(&mut self) -> Result<(), Error> {
         for _ in 0..ROUNDS {
-            if self.take_in(None)? {
+            self.heard_all = self.take_in(None)?;
+            if self.heard_all {
                 break;
             }
         }
-        if self.publisher.has_waiting() {
-            self.publish(Changes::default());
+        if self.publisher.has_waiting() && Instant::now() >= self.next_retry {
+            self.publisher.retry(&self.state);
+            self.next_retry = Instant::now() + RETRY;
         }
         if self.wanted.is_some() && Instant::now() >= self.next_resync {
             self.resync()?;
@@ -272,7 +290,7 @@ impl Follower {
             let is_stale = neighbour.is_some_and(|known| known.state == Reachability::Stale);
             self.care.note(*key, is_stale && self.care.concerns(*key, &self.publisher));
         }
-        self.publisher.publish(&self.state, changes);
+        self.publisher.publish(&self.state, &changes);
         self.statistics.generation += 1;
     }
 

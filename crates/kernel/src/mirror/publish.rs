@@ -64,8 +64,10 @@ pub(super) struct Publisher {
     tables: Vec<Routes>,
     ports: Ports,
     ready: bool,
-    /// What could not be written: to be tried again.
+    /// What could not be written, and how full the tables were then: it is tried again when there
+    /// is less in one of them.
     waiting: Waiting,
+    full: [usize; 6],
     refused: u64,
     notices: Notices,
 }
@@ -113,6 +115,7 @@ impl Publisher {
             ports: Ports::new(),
             ready: false,
             waiting: Waiting::default(),
+            full: [0; 6],
             refused: 0,
             notices: Notices::default(),
         };
@@ -125,11 +128,40 @@ impl Publisher {
         self.ready = true;
     }
 
-    /// Writes what has changed in `state`, and what could not be written before.
-    pub(super) fn publish(&mut self, state: &State, mut changes: Changes) {
-        changes.links.append(&mut self.waiting.links);
-        changes.addresses.append(&mut self.waiting.addresses);
-        changes.neighbours.append(&mut self.waiting.neighbours);
+    /// Writes what could not be written before.
+    pub(super) fn retry(&mut self, state: &State) {
+        let links = std::mem::take(&mut self.waiting.links);
+        let addresses = std::mem::take(&mut self.waiting.addresses);
+        let neighbours = std::mem::take(&mut self.waiting.neighbours);
+        self.full = self.lengths();
+        self.write(state, &Changes { links, addresses, neighbours, ..Changes::default() });
+        for place in 0..self.tables.len() {
+            for destination in self.tables[place].take_waiting() {
+                if !self.write_route(place, destination, state) {
+                    break; // the others will not find room either
+                }
+            }
+        }
+        self.finish(state);
+    }
+
+    /// Writes what has changed in `state`.
+    pub(super) fn publish(&mut self, state: &State, changes: &Changes) {
+        self.write(state, changes);
+        self.finish(state);
+        let lengths = self.lengths();
+        let has_room = lengths.iter().zip(&self.full).any(|(now, then)| now < then);
+        if self.has_waiting() && has_room {
+            self.retry(state);
+        }
+    }
+
+    fn lengths(&self) -> [usize; 6] {
+        let all = self.occupancy();
+        [all.links, all.addresses, all.neighbours, all.routes, all.groups, all.hops]
+    }
+
+    fn write(&mut self, state: &State, changes: &Changes) {
         if changes.rules {
             self.set_status(state); // before anything is sent by routes that rules overrule
         }
@@ -142,9 +174,13 @@ impl Publisher {
         for address in &changes.addresses {
             self.write_address(*address, state);
         }
-        self.write_routes(state, &changes);
+        self.write_routes(state, changes);
+    }
+
+    fn finish(&mut self, state: &State) {
         for (table, remedy) in self.groups.take_refusals() {
             self.refused += 1;
+            self.full = self.lengths();
             self.notices.add(table, remedy, &format!("its table '{table}' is full"));
         }
         self.groups.seal();
@@ -158,7 +194,7 @@ impl Publisher {
         let is_same = |link: &u32| old.get(link) == self.ports.get(link);
         let changed: BTreeSet<u32> = old.keys().chain(self.ports.keys()).copied().collect();
         let links = changed.into_iter().filter(|link| !is_same(link)).collect();
-        self.publish(state, Changes { links, ..Changes::default() });
+        self.publish(state, &Changes { links, ..Changes::default() });
     }
 
     fn write_link(&mut self, index: u32, state: &State) {
@@ -223,7 +259,7 @@ impl Publisher {
     fn write_routes(&mut self, state: &State, changes: &Changes) {
         for place in 0..self.tables.len() {
             let table = self.tables[place].number;
-            let mut dirty: BTreeSet<Prefix> = self.tables[place].take_waiting();
+            let mut dirty: BTreeSet<Prefix> = BTreeSet::new();
             for (of, destination) in &changes.routes {
                 if *of == LOCAL && !destination.is_host() {
                     dirty.extend(state.covered(table, destination));
@@ -238,16 +274,20 @@ impl Publisher {
         }
     }
 
-    fn write_route(&mut self, place: usize, destination: Prefix, state: &State) {
+    /// False when there was no room.
+    fn write_route(&mut self, place: usize, destination: Prefix, state: &State) -> bool {
         let (groups, table) = (&mut self.groups, &mut self.tables[place]);
         let target = state.target(table.number, &destination);
-        if let Err(error) = table.write(destination, target, groups, state, &self.ports) {
-            self.refuse("routes", "raise the mirror's number of routes", &error);
+        let done = table.write(destination, target, groups, state, &self.ports);
+        if let Err(error) = &done {
+            self.refuse("routes", "raise the mirror's number of routes", error);
         }
+        done.is_ok()
     }
 
     fn refuse(&mut self, table: &'static str, remedy: &str, error: &TableError) {
         self.refused += 1;
+        self.full = self.lengths();
         self.notices.add(table, remedy, &error.to_string());
     }
 

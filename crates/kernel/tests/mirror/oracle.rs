@@ -67,7 +67,9 @@ fn shown_neighbours() -> BTreeSet<String> {
         let (dst, dev) = (text(neighbour, "dst"), text(neighbour, "dev"));
         format!("neighbour {dst} {dev} {} {unknown} {stale}", text(neighbour, "lladdr"))
     };
-    ip("neighbour show nud all").iter().map(line).collect()
+    // Linux makes those of groups for itself, without an event.
+    let is_host = |neighbour: &&Value| !text(neighbour, "dst").starts_with("ff0");
+    ip("neighbour show nud all").iter().filter(is_host).map(line).collect()
 }
 
 fn table(name: &str) -> u32 {
@@ -175,7 +177,7 @@ fn known(state: &State, tables: &[u32]) -> BTreeSet<String> {
         let length = address.prefix.length();
         lines.insert(format!("address {} {}/{length}", address.link, address.address));
     }
-    for neighbour in state.neighbours().values() {
+    for neighbour in state.neighbours().values().filter(|known| !known.address.is_multicast()) {
         use fastlane_kernel::mirror::message::Reachability;
         let (unknown, stale) =
             (neighbour.state == Reachability::Unknown, neighbour.state == Reachability::Stale);
@@ -188,7 +190,7 @@ fn known(state: &State, tables: &[u32]) -> BTreeSet<String> {
 
 /// The model has what Linux shows.
 #[track_caller]
-pub fn is_same(rig: &Rig, tables: &[u32]) {
+pub(crate) fn is_same(rig: &Rig, tables: &[u32]) {
     let known = known(rig.follower.state(), tables);
     let mut shown = shown_routes(tables);
     shown.extend(shown_links());
@@ -201,7 +203,7 @@ pub fn is_same(rig: &Rig, tables: &[u32]) {
 }
 
 /// What `ip route get` says: the interface and the router, or nothing.
-pub fn route_get(destination: IpAddr) -> Option<(String, Option<IpAddr>)> {
+pub(crate) fn route_get(destination: IpAddr) -> Option<(String, Option<IpAddr>)> {
     let output = std::process::Command::new("ip")
         .args(["-json", "route", "get", &destination.to_string()])
         .output()

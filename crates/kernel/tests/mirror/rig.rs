@@ -12,22 +12,22 @@ use fastlane_kernel::mirror::{
 use fastlane_table::{Guard, Readers};
 use fastlane_testing::namespace;
 
-pub use fastlane_testing::namespace::ip;
+pub(crate) use fastlane_testing::namespace::ip;
 
 /// The neighbours that the tests use.
-pub const ROUTERS: [[u8; 6]; 3] =
+pub(crate) const ROUTERS: [[u8; 6]; 3] =
     [[2, 0, 0, 0, 0, 0x12], [2, 0, 0, 0, 0, 0x13], [2, 0, 0, 0, 0, 0x22]];
 
-pub struct Rig {
-    pub follower: Follower,
-    pub mirror: Mirror,
-    pub guard: Guard,
+pub(crate) struct Rig {
+    pub(crate) follower: Follower,
+    pub(crate) mirror: Mirror,
+    pub(crate) guard: Guard,
 }
 
 /// Two ports, `d0` and `d1`: 10.0.1.1/24 with the routers .2 and .3, 10.0.2.1/24 with the router .2,
 /// and the same for IPv6 under 2001:db8:1::/64 and 2001:db8:2::/64.
 #[must_use]
-pub fn namespace(test: &str) -> bool {
+pub(crate) fn namespace(test: &str) -> bool {
     if !namespace::private(test) {
         return false;
     }
@@ -46,7 +46,7 @@ pub fn namespace(test: &str) -> bool {
     true
 }
 
-pub fn neighbours() {
+pub(crate) fn neighbours() {
     for (device, host, mac) in [("d0", "1", 12), ("d0", "1", 13), ("d1", "2", 22)] {
         let last = mac % 10;
         let lladdr = format!("lladdr 02:00:00:00:00:{mac} nud permanent dev {device}");
@@ -55,25 +55,25 @@ pub fn neighbours() {
     }
 }
 
-pub fn index(interface: &str) -> u32 {
+pub(crate) fn index(interface: &str) -> u32 {
     Interface::query(interface).unwrap().index
 }
 
-pub fn ports() -> [(u32, PortId); 2] {
+pub(crate) fn ports() -> [(u32, PortId); 2] {
     [(index("d0"), PortId(0)), (index("d1"), PortId(1))]
 }
 
-pub fn settings() -> MirrorSettings {
+pub(crate) fn settings() -> MirrorSettings {
     MirrorSettings { keep_alive: KeepAlive::Off, ..MirrorSettings::new("test") }
 }
 
 impl Rig {
-    pub fn new(test: &str) -> Option<Self> {
+    pub(crate) fn new(test: &str) -> Option<Self> {
         namespace(test).then(|| Self::open(settings()))
     }
 
     /// In the namespace as it is.
-    pub fn open(settings: MirrorSettings) -> Self {
+    pub(crate) fn open(settings: MirrorSettings) -> Self {
         let readers = Arc::new(Readers::none());
         let follower = Follower::open(settings, &ports(), &readers).unwrap();
         let mirror = Mirror::attach(follower.memories()).unwrap();
@@ -83,29 +83,29 @@ impl Rig {
     }
 
     /// Follows what has happened so far, also without a word.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let end = Instant::now() + Duration::from_secs(30);
         loop {
             self.follower.step().unwrap();
-            match self.follower.timeout() {
-                None => break,
-                Some(time) => std::thread::sleep(time.min(Duration::from_millis(5))),
+            if self.follower.is_current() {
+                return;
             }
+            std::thread::sleep(Duration::from_millis(2));
             assert!(Instant::now() < end, "{:?}", self.follower.statistics());
         }
     }
 
     /// Runs `ip` and follows.
-    pub fn ip(&mut self, arguments: &str) {
+    pub(crate) fn ip(&mut self, arguments: &str) {
         ip(arguments);
         self.settle();
     }
 
-    pub fn look(&self, destination: &str) -> Answer {
+    pub(crate) fn look(&self, destination: &str) -> Answer {
         self.look_with(destination, 0)
     }
 
-    pub fn look_with(&self, destination: &str, hash: u32) -> Answer {
+    pub(crate) fn look_with(&self, destination: &str, hash: u32) -> Answer {
         match destination.parse().unwrap() {
             IpAddr::V4(address) => self.mirror.route4(&self.guard, address, hash),
             IpAddr::V6(address) => self.mirror.route6(&self.guard, address, hash),
@@ -113,7 +113,7 @@ impl Rig {
     }
 
     #[track_caller]
-    pub fn forward(&self, destination: &str) -> NextHop {
+    pub(crate) fn forward(&self, destination: &str) -> NextHop {
         match self.look(destination) {
             Answer::Forward(next_hop) => next_hop,
             Answer::Ask(reason) => panic!("{destination}: {reason:?}"),
@@ -121,7 +121,7 @@ impl Rig {
     }
 
     #[track_caller]
-    pub fn asks(&self, destination: &str) -> Reason {
+    pub(crate) fn asks(&self, destination: &str) -> Reason {
         match self.look(destination) {
             Answer::Forward(next_hop) => panic!("{destination}: {next_hop:?}"),
             Answer::Ask(reason) => reason,

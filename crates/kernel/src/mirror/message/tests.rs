@@ -1,1 +1,383 @@
+//! What the kernel sends, octet for octet, and what it means; the same are the seeds of the fuzzer.
 
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::mirror::fuzz;
+use crate::netlink::{Request, link_header};
+
+fn event(kind: u16, flags: i32, fixed: &[u8], build: impl FnOnce(Request) -> Request) -> Vec<u8> {
+    let mut octets = build(Request::new(kind, 0, fixed)).finish();
+    octets[6..8].copy_from_slice(&(flags as u16).to_ne_bytes());
+    octets
+}
+
+fn ip_address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn octets(text: &str) -> Vec<u8> {
+    match ip_address(text) {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+fn prefix(text: &str) -> Prefix {
+    let (address, length) = text.split_once('/').unwrap();
+    Prefix::new(ip_address(address), length.parse().unwrap())
+}
+
+const INET: u8 = libc::AF_INET as u8;
+const INET6: u8 = libc::AF_INET6 as u8;
+
+fn hop(gateway: &str, link: u32, weight: u32) -> Hop {
+    let gateway = (!gateway.is_empty()).then(|| ip_address(gateway));
+    Hop { gateway, link, weight, dead: false, encapsulated: false }
+}
+
+fn route(destination: &str, hops: Vec<Hop>) -> Route {
+    Route {
+        table: 254,
+        destination: prefix(destination),
+        kind: RouteKind::Unicast,
+        metric: 0,
+        origin: (3, 0),
+        selector: (0, 0),
+        mtu: 0,
+        next_hop: 0,
+        hops,
+    }
+}
+
+/// `struct rtmsg` of the main table.
+fn rtmsg(family: u8, length: u8, kind: u8) -> [u8; 12] {
+    [family, length, 0, 0, 254, 3, 0, kind, 0, 0, 0, 0]
+}
+
+/// `struct rtnexthop` and a gateway.
+fn several(hops: &[(u8, u32, &str)]) -> Vec<u8> {
+    let mut value = Vec::new();
+    for (weight, link, gateway) in hops {
+        let gateway = octets(gateway);
+        let length = 8 + 4 + gateway.len() as u16;
+        value.extend_from_slice(&length.to_ne_bytes());
+        value.extend_from_slice(&[0, weight - 1]);
+        value.extend_from_slice(&link.to_ne_bytes());
+        value.extend_from_slice(&(4 + gateway.len() as u16).to_ne_bytes());
+        value.extend_from_slice(&libc::RTA_GATEWAY.to_ne_bytes());
+        value.extend_from_slice(&gateway);
+    }
+    value
+}
+
+fn links() -> Vec<(&'static str, Vec<u8>, Message)> {
+    let mut header = link_header(7, (libc::IFF_UP as u32) | 1 << 16, 0);
+    header[2] = libc::ARPHRD_ETHER as u8;
+    let link = Link {
+        index: 7,
+        name: "d0".to_owned(),
+        mac: [2, 0, 0, 0, 0, 1],
+        mtu: 1500,
+        mtu6: 1400,
+        up: true,
+        running: true,
+        kind: "vrf".to_owned(),
+        vrf_table: 100,
+        ethernet: true,
+        master: 3,
+    };
+    let mut own = [0; 16];
+    own[8..12].copy_from_slice(&1400_u32.to_ne_bytes());
+    let message = event(libc::RTM_NEWLINK, 0, &header, |request| {
+        let request = request
+            .attribute(libc::IFLA_IFNAME, b"d0\0")
+            .attribute(libc::IFLA_MTU, &1500_u32.to_ne_bytes())
+            .attribute(libc::IFLA_ADDRESS, &link.mac)
+            .attribute(libc::IFLA_OPERSTATE, &[6])
+            .attribute(libc::IFLA_MASTER, &3_u32.to_ne_bytes())
+            .nest(libc::IFLA_LINKINFO, |info| {
+                info.attribute(libc::IFLA_INFO_KIND, b"vrf")
+                    .nest(libc::IFLA_INFO_DATA, |data| data.attribute(1, &100_u32.to_ne_bytes()))
+            });
+        request.nest(libc::IFLA_AF_SPEC, |all| {
+            all.nest(libc::AF_INET6 as u16, |inet6| inet6.attribute(2, &own))
+        })
+    });
+    let gone = event(libc::RTM_DELLINK, 0, &header, |request| request);
+    let mut bridge = header;
+    bridge[0] = libc::AF_BRIDGE as u8;
+    let port = event(libc::RTM_DELLINK, 0, &bridge, |request| request);
+    vec![
+        ("link", message, Message::Link(link)),
+        ("link-gone", gone, Message::LinkGone(7)),
+        ("link-of-a-bridge", port, Message::Other),
+    ]
+}
+
+fn addresses() -> Vec<(&'static str, Vec<u8>, Message)> {
+    let four = event(libc::RTM_NEWADDR, 0, &[INET, 24, 0, 0, 7, 0, 0, 0], |request| {
+        request
+            .attribute(libc::IFA_ADDRESS, &octets("10.0.0.1"))
+            .attribute(libc::IFA_LOCAL, &octets("10.0.0.1"))
+    });
+    let six = event(libc::RTM_DELADDR, 0, &[INET6, 64, 0, 0, 7, 0, 0, 0], |request| {
+        request.attribute(libc::IFA_ADDRESS, &octets("2001:db8::1"))
+    });
+    let ends = event(libc::RTM_NEWADDR, 0, &[INET, 32, 0, 0, 7, 0, 0, 0], |request| {
+        request
+            .attribute(libc::IFA_ADDRESS, &octets("10.0.0.2"))
+            .attribute(libc::IFA_LOCAL, &octets("10.0.0.1"))
+    });
+    let address = |text: &str, within: &str| Address {
+        link: 7,
+        address: ip_address(text),
+        prefix: prefix(within),
+    };
+    vec![
+        ("address", four, Message::Address(address("10.0.0.1", "10.0.0.0/24"))),
+        ("address6-gone", six, Message::AddressGone(address("2001:db8::1", "2001:db8::/64"))),
+        ("address-of-two-ends", ends, Message::Address(address("10.0.0.1", "10.0.0.2/32"))),
+    ]
+}
+
+fn neighbours() -> Vec<(&'static str, Vec<u8>, Message)> {
+    let ndmsg = |state: u8, flags: u8| [INET, 0, 0, 0, 7, 0, 0, 0, state, 0, flags, 1];
+    let neighbour = |kind: u16, state: u8, flags: u8| {
+        event(kind, 0, &ndmsg(state, flags), |request| {
+            request
+                .attribute(libc::NDA_DST, &octets("10.0.0.2"))
+                .attribute(libc::NDA_LLADDR, &[2, 0, 0, 0, 0, 2])
+        })
+    };
+    let known = |state| Neighbour {
+        link: 7,
+        address: ip_address("10.0.0.2"),
+        mac: Some([2, 0, 0, 0, 0, 2]),
+        state,
+    };
+    let six = event(libc::RTM_NEWNEIGH, 0, &[INET6, 0, 0, 0, 7, 0, 0, 0, 2, 0, 0, 1], |request| {
+        request
+            .attribute(libc::NDA_DST, &octets("2001:db8::2"))
+            .attribute(libc::NDA_LLADDR, &[2, 0, 0, 0, 0, 2])
+    });
+    let address = ip_address("2001:db8::2");
+    let known6 = Neighbour { address, ..known(Reachability::Usable) };
+    let (new, gone) = (libc::RTM_NEWNEIGH, libc::RTM_DELNEIGH);
+    vec![
+        ("neighbour", neighbour(new, 2, 0), Message::Neighbour(known(Reachability::Usable))),
+        ("neighbour-stale", neighbour(new, 4, 0), Message::Neighbour(known(Reachability::Stale))),
+        (
+            "neighbour-failed",
+            neighbour(new, 32, 0),
+            Message::Neighbour(known(Reachability::Unknown)),
+        ),
+        (
+            "neighbour-gone",
+            neighbour(gone, 4, 0),
+            Message::NeighbourGone(known(Reachability::Stale)),
+        ),
+        ("neighbour6", six, Message::Neighbour(known6)),
+        ("neighbour-proxy", neighbour(new, 128, 8), Message::Other),
+    ]
+}
+
+fn routes() -> Vec<(&'static str, Vec<u8>, Message)> {
+    let new = libc::RTM_NEWROUTE;
+    let create = libc::NLM_F_CREATE;
+    let one = event(new, create, &rtmsg(INET, 16, libc::RTN_UNICAST), |request| {
+        request
+            .attribute(libc::RTA_DST, &octets("10.1.0.0"))
+            .attribute(libc::RTA_GATEWAY, &octets("10.0.0.2"))
+            .attribute(libc::RTA_OIF, &7_u32.to_ne_bytes())
+            .attribute(libc::RTA_PRIORITY, &50_u32.to_ne_bytes())
+            .nest(libc::RTA_METRICS, |all| all.attribute(2, &1400_u32.to_ne_bytes()))
+            .attribute(libc::RTA_TABLE, &1000_u32.to_ne_bytes())
+    });
+    let main = event(new, create, &rtmsg(INET, 16, libc::RTN_UNICAST), |request| {
+        request
+            .attribute(libc::RTA_DST, &octets("10.2.0.0"))
+            .attribute(libc::RTA_GATEWAY, &octets("10.0.0.2"))
+            .attribute(libc::RTA_OIF, &7_u32.to_ne_bytes())
+    });
+    let plain = route("10.2.0.0/16", vec![hop("10.0.0.2", 7, 1)]);
+    let meant = route("10.1.0.0/16", vec![hop("10.0.0.2", 7, 1)]);
+    let meant = Route { metric: 50, mtu: 1400, table: 1000, ..meant };
+    let flags = create | libc::NLM_F_APPEND;
+    let ways = event(new, flags, &rtmsg(INET6, 48, libc::RTN_UNICAST), |request| {
+        let hops = several(&[(3, 7, "2001:db8::2"), (1, 8, "2001:db8::3")]);
+        request
+            .attribute(libc::RTA_DST, &octets("2001:db8:1::"))
+            .attribute(libc::RTA_MULTIPATH, &hops)
+    });
+    let both = vec![hop("2001:db8::2", 7, 3), hop("2001:db8::3", 8, 1)];
+    let via = [&INET6.to_ne_bytes()[..], &[0], &octets("2001:db8::2")].concat();
+    let other = event(new, libc::NLM_F_REPLACE, &rtmsg(INET, 0, libc::RTN_UNICAST), |request| {
+        request.attribute(18, &via).attribute(libc::RTA_OIF, &7_u32.to_ne_bytes())
+    });
+    let hole = event(libc::RTM_DELROUTE, 0, &rtmsg(INET, 8, libc::RTN_BLACKHOLE), |request| {
+        request.attribute(libc::RTA_DST, &octets("10.0.0.0"))
+    });
+    let dropped = Route { kind: RouteKind::Blackhole, ..route("10.0.0.0/8", vec![]) };
+    let mut learned = rtmsg(INET6, 128, libc::RTN_UNICAST);
+    learned[9] = 2; // RTM_F_CLONED
+    let learned = event(new, 0, &learned, |request| request);
+    let object = event(new, libc::NLM_F_MULTI, &rtmsg(INET, 8, libc::RTN_UNICAST), |request| {
+        request.attribute(libc::RTA_DST, &octets("11.0.0.0")).attribute(30, &5_u32.to_ne_bytes())
+    });
+    let named = Route { next_hop: 5, ..route("11.0.0.0/8", vec![]) };
+    let default = route("0.0.0.0/0", vec![hop("2001:db8::2", 7, 1)]);
+    vec![
+        ("route-main", main, Message::Route(plain, Place::First)),
+        ("route", one, Message::Route(meant, Place::First)),
+        ("route6-ways", ways, Message::Route(route("2001:db8:1::/48", both), Place::Last)),
+        ("route-via-inet6", other, Message::Route(default, Place::Instead)),
+        ("route-blackhole-gone", hole, Message::RouteGone(dropped)),
+        ("route-learned", learned, Message::Other),
+        ("route-object", object, Message::Route(named, Place::Last)),
+    ]
+}
+
+fn others() -> Vec<(&'static str, Vec<u8>, Message)> {
+    let object = |build: fn(Request) -> Request| {
+        let header = [INET, 0, 0, 0, 0, 0, 0, 0];
+        event(104, 0, &header, |request| build(request.attribute(1, &5_u32.to_ne_bytes())))
+    };
+    let single =
+        object(|request| request.attribute(5, &7_u32.to_ne_bytes()).attribute(6, &[10, 0, 0, 2]));
+    let group =
+        object(|request| request.attribute(2, &[6, 0, 0, 0, 2, 0, 0, 0, 8, 0, 0, 0, 0, 1, 0, 0]));
+    let members = vec![Member { id: 6, weight: 3 }, Member { id: 8, weight: 257 }];
+    let rule = |extra: &[(u16, &[u8])]| {
+        event(libc::RTM_NEWRULE, 0, &[INET, 0, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0], |request| {
+            let request =
+                request.attribute(6, &100_u32.to_ne_bytes()).attribute(14, &u32::MAX.to_ne_bytes());
+            extra.iter().fold(request, |request, (kind, value)| request.attribute(*kind, value))
+        })
+    };
+    let plain = Rule { ipv6: false, priority: 100, table: 254, plain: true, vrf: false };
+    let error = event(libc::NLMSG_ERROR as u16, 0, &(-22_i32).to_ne_bytes(), |request| request);
+    let done = event(libc::NLMSG_DONE as u16, 2, &0_i32.to_ne_bytes(), |request| request);
+    let is = |kind| Message::NextHop(NextHop { id: 5, kind });
+    vec![
+        ("next-hop", single, is(NextHopKind::Hop(hop("10.0.0.2", 7, 1)))),
+        ("next-hop-group", group, is(NextHopKind::Group(members))),
+        (
+            "next-hop-blackhole",
+            object(|request| request.attribute(4, &[])),
+            is(NextHopKind::Blackhole),
+        ),
+        ("rule", rule(&[]), Message::Rule(plain)),
+        (
+            "rule-of-a-mark",
+            rule(&[(10, &[1, 0, 0, 0])]),
+            Message::Rule(Rule { plain: false, ..plain }),
+        ),
+        ("error", error, Message::Answer(22)),
+        ("done", done, Message::Done(0)),
+        ("overrun", event(4, 0, &[], |request| request), Message::Overrun),
+        ("unknown", event(999, 0, &[1, 2, 3], |request| request), Message::Other),
+    ]
+}
+
+fn all() -> Vec<(&'static str, Vec<u8>, Message)> {
+    [links(), addresses(), neighbours(), routes(), others()].concat()
+}
+
+#[test]
+fn messages_mean_what_they_say() {
+    for (name, octets, meant) in all() {
+        let read: Vec<_> = Messages::new(&octets).collect();
+        assert_eq!(read.len(), 1, "{name}");
+        assert_eq!(read[0].as_ref().map(|(_, message)| message), Ok(&meant), "{name}");
+    }
+    let octets = all().into_iter().map(|(_, octets, _)| octets);
+    let one_datagram: Vec<u8> = octets
+        .flat_map(|mut octets| {
+            octets.resize(octets.len().next_multiple_of(4), 0);
+            octets
+        })
+        .collect();
+    assert_eq!(Messages::new(&one_datagram).filter(Result::is_ok).count(), all().len());
+}
+
+/// Wherever a message is cut off, it is read or refused.
+#[test]
+fn what_is_cut_off_is_refused() {
+    for (name, octets, _) in all() {
+        for length in 0..octets.len() {
+            let read: Vec<_> = Messages::new(&octets[..length]).collect();
+            assert_eq!(read.len(), usize::from(length > 0), "{name} to {length}");
+            assert!(read.iter().all(Result::is_err), "{name} to {length}");
+        }
+        let mut short = octets.clone();
+        for length in HEADER..octets.len() {
+            short[..4].copy_from_slice(&(length as u32).to_ne_bytes());
+            assert!(Messages::new(&short[..length]).count() == 1, "{name} as {length}");
+            fuzz::netlink(&short[..length]);
+        }
+    }
+    let error = Messages::new(&[1, 2, 3]).next().unwrap().unwrap_err();
+    assert!(error.to_string().contains("netlink"), "{error}");
+}
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/netlink")
+}
+
+#[test]
+fn the_corpus_of_netlink_holds() {
+    let mut inputs = 0;
+    for entry in fs::read_dir(directory()).unwrap() {
+        let path = entry.unwrap().path();
+        println!("{}", path.display());
+        fuzz::netlink(&fs::read(&path).unwrap());
+        inputs += 1;
+    }
+    assert!(inputs >= 20, "{inputs} inputs only");
+}
+
+/// With `WRITE_SEEDS=1` in the environment it writes the seeds instead of comparing them.
+#[test]
+fn the_seeds_are_committed() {
+    for (name, octets, _) in all() {
+        let path = directory().join(name);
+        if std::env::var_os("WRITE_SEEDS").is_some() {
+            fs::create_dir_all(directory()).unwrap();
+            fs::write(&path, &octets).unwrap();
+        }
+        let is = fs::read(&path).ok().as_deref() == Some(&octets);
+        assert!(is, "{} differs: run the tests with WRITE_SEEDS=1", path.display());
+    }
+}
+
+/// Known messages, some of their octets changed.
+fn mutated() -> impl Strategy<Value = Vec<u8>> {
+    let change = (any::<prop::sample::Index>(), any::<u8>());
+    let message =
+        (0..all().len(), prop::collection::vec(change, 0..6)).prop_map(|(which, changes)| {
+            let mut octets = all().swap_remove(which).1;
+            for (place, octet) in changes {
+                let place = place.index(octets.len());
+                octets[place] = octet;
+            }
+            octets.resize(octets.len().next_multiple_of(4), 0);
+            octets
+        });
+    prop::collection::vec(message, 0..12).prop_map(|messages| messages.concat())
+}
+
+proptest! {
+    #[test]
+    fn random_octets_are_read(data in prop::collection::vec(any::<u8>(), 0..512)) {
+        fuzz::netlink(&data);
+    }
+
+    #[test]
+    fn changed_messages_are_read(data in mutated()) {
+        fuzz::netlink(&data);
+    }
+}
