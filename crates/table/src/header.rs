@@ -169,6 +169,10 @@ impl Header {
         &self.spec.name
     }
 
+    pub(crate) fn writer(&self) -> u32 {
+        self.words.load(WRITER) as u32
+    }
+
     pub(crate) fn generation(&self) -> u64 {
         self.words.load(GENERATION)
     }
@@ -186,7 +190,7 @@ impl Header {
         self.words.store_release(NEXT_GENERATION, next);
     }
 
-    /// What `run` needs of the table's memory, which was found large enough.
+    /// A part of the table's memory, which was found large enough.
     pub(crate) fn part<T>(&self, part: Option<T>) -> Result<T, TableError> {
         part.ok_or_else(|| TableError::NotATable("its parts are not inside its memory".into()))
     }

@@ -23,7 +23,7 @@ pub(crate) struct Layout {
     pub(crate) overflow: usize,
     /// Where the buckets, the words of an array, the root of a trie, or the lanes' words begin.
     pub(crate) index: usize,
-    /// Where the slots or groups begin; of pending events the words of the slow path.
+    /// Where the slots (on two lines, which processors fetch together) or groups begin; of pending events the words of the slow path.
     pub(crate) data: usize,
     /// Where the table of the routes begins, within a prefix table.
     pub(crate) rib: usize,
@@ -89,12 +89,12 @@ impl Layout {
     fn hash(spec: &Spec) -> Self {
         let buckets = (spec.capacity / 4).next_power_of_two();
         let overflow = spec.capacity / 8 + 1;
-        let data = PAGE + (buckets + overflow) * LINE;
+        let data = (PAGE + (buckets + overflow) * LINE).next_multiple_of(2 * LINE);
         Self { buckets, overflow, index: PAGE, data, ..Self::default() }.with_slots(spec)
     }
 
     fn array(spec: &Spec) -> Self {
-        let data = PAGE + (spec.capacity * 4).next_multiple_of(LINE);
+        let data = PAGE + (spec.capacity * 4).next_multiple_of(2 * LINE);
         Self { index: PAGE, data, ..Self::default() }.with_slots(spec)
     }
 

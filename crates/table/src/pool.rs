@@ -93,3 +93,42 @@ impl Pool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::{Counters, FENCE_TURNS, LaneCounter};
+
+    #[test]
+    fn a_number_is_taken_again_after_the_lanes_have_passed() {
+        let counters = Counters::create(1, 0).unwrap();
+        let readers = Readers::lanes(&counters);
+        let mut pool = Pool::attach("slot", &[false, true, false], true);
+        assert_eq!(pool.take(&readers, "test").unwrap(), 0);
+        assert_eq!(pool.take(&readers, "test").unwrap(), 2);
+        let error = pool.take(&readers, "test").unwrap_err();
+        assert!(matches!(error, TableError::Full { .. }), "{error}");
+        pool.retire(1);
+        let begun = Instant::now();
+        let error = pool.take(&readers, "test").unwrap_err().to_string();
+        assert!(begun.elapsed() >= PATIENCE);
+        assert_eq!(
+            error,
+            "table 'test' has no free slot because lane 0 has passed no turn for 1 s; see why it \
+             does not, or end the application"
+        );
+        assert_eq!(pool.len(), 1);
+        counters.lane(0).publish(LaneCounter::Turn, FENCE_TURNS);
+        assert_eq!(pool.take(&readers, "test").unwrap(), 1);
+    }
+
+    #[test]
+    fn what_a_former_writer_left_may_still_be_in_use() {
+        let counters = Counters::create(1, 0).unwrap();
+        let readers = Readers::lanes(&counters);
+        let mut pool = Pool::attach("slot", &[true, false], false);
+        assert_eq!(pool.try_take(&readers), None);
+        counters.lane(0).publish(LaneCounter::Asleep, 1);
+        assert_eq!(pool.try_take(&readers), Some(1));
+    }
+}

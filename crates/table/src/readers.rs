@@ -104,3 +104,47 @@ impl Lanes {
         Snapshot { epoch: self.epoch, turns }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: u64 = FENCE_TURNS;
+
+    #[test]
+    fn a_lane_passes_by_a_turn_by_sleep_or_by_its_end() {
+        let counters = Counters::create(3, 0).unwrap();
+        let readers = Readers::lanes(&counters);
+        let mut since = readers.snapshot();
+        assert_eq!(readers.laggard(&mut since), Some(0));
+        counters.lane(0).publish(LaneCounter::Turn, LATER - 1);
+        assert_eq!(readers.laggard(&mut since), Some(0), "it has not fenced yet");
+        counters.lane(0).publish(LaneCounter::Turn, LATER);
+        assert_eq!(readers.laggard(&mut since), Some(1));
+        counters.lane(1).publish(LaneCounter::Asleep, 1);
+        assert_eq!(readers.laggard(&mut since), Some(2));
+        counters.lane(1).publish(LaneCounter::Asleep, 0);
+        assert_eq!(readers.laggard(&mut since), Some(1), "it was not looked at while it slept");
+        counters.lane(1).publish(LaneCounter::Turn, LATER);
+        counters.lane(2).publish(LaneCounter::Ended, 1);
+        assert!(readers.passed(&mut since));
+        assert!(!readers.passed(&mut readers.snapshot()));
+    }
+
+    #[test]
+    fn other_lanes_are_counted_from_when_they_are_known() {
+        let (first, second) = (Counters::create(1, 0).unwrap(), Counters::create(2, 0).unwrap());
+        let readers = Readers::lanes(&first);
+        let mut since = readers.snapshot();
+        (0..2).for_each(|lane| second.lane(lane).publish(LaneCounter::Turn, 10 * LATER));
+        readers.replace(&second);
+        assert!(!readers.passed(&mut since), "the new lanes have passed nothing since");
+        (0..2).for_each(|lane| second.lane(lane).publish(LaneCounter::Turn, 11 * LATER));
+        assert!(readers.passed(&mut since));
+        let mut since = readers.snapshot();
+        assert!(!readers.passed(&mut since));
+        readers.gone();
+        assert!(readers.passed(&mut since));
+        assert!(Readers::none().passed(&mut Snapshot::default()));
+    }
+}

@@ -41,7 +41,7 @@ fn portable(tags: [u64; 2], tag: u16) -> u32 {
     const ONES: u64 = 0x0001_0001_0001_0001;
     const LOW: u64 = 0x7FFF * ONES;
     let half = |word: u64| {
-        let differ = word ^ u64::from(tag) * ONES;
+        let differ = word ^ (u64::from(tag) * ONES);
         // The upper bit of each 16 that are zero, exactly: no carry leaves a lane.
         let zero = !(((differ & LOW) + LOW) | differ | LOW);
         // Gathers bits 15, 31, 47 and 63 in the four lowest.
@@ -60,7 +60,7 @@ mod tests {
         for turn in 0..8 {
             tags.rotate_left(turn);
             let word =
-                |half: &[u16]| half.iter().rev().fold(0, |word, tag| word << 16 | *tag as u64);
+                |half: &[u16]| half.iter().rev().fold(0, |word, tag| word << 16 | u64::from(*tag));
             let words = [word(&tags[..4]), word(&tags[4..])];
             for tag in [0, 1, 2, 3, 0x7FFF, 0x8000, 0x8001, 0xFFFF] {
                 let expected = (0..8).filter(|i| tags[*i] == tag).fold(0, |bits, i| bits | 1 << i);

@@ -172,6 +172,14 @@ impl Spec {
         Ok(Header::read(memory, 0)?.spec)
     }
 
+    /// The process that became the table's writer last; 0: none has.
+    ///
+    /// # Errors
+    /// As [`of`](Self::of).
+    pub fn writer_of(memory: &Arc<SharedMemory>) -> Result<u32, TableError> {
+        Ok(Header::read(memory, 0)?.writer())
+    }
+
     /// Bytes of the table's memory.
     ///
     /// # Errors

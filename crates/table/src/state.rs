@@ -226,7 +226,8 @@ mod tests {
         let state = State::<3>::attach(&memory).unwrap();
         for lane in 0..2 {
             for entry in 0..5 {
-                let words = state.lane(lane).at(EntryId(entry));
+                let lane_state = state.lane(lane);
+                let words = lane_state.at(EntryId(entry));
                 words.add(0, 1);
                 words.add(2, 100 * lane as u64 + u64::from(entry));
                 assert_eq!(words.get(0), 1);
@@ -242,7 +243,8 @@ mod tests {
     fn an_entry_that_is_not_there_takes_nothing() {
         let memory = Spec::state::<1>("owned", 2, 0).create().unwrap();
         let state = State::<1>::attach(&memory).unwrap();
-        let words = state.lane(7).at(EntryId(2));
+        let lane = state.lane(7);
+        let words = lane.at(EntryId(2));
         words.add(0, 1);
         words.set(0, 9);
         assert_eq!((words.get(0), state.read(EntryId(2))), (0, [0]));

@@ -11,6 +11,10 @@ impl<K: Key, V: Value> HashWriter<K, V> {
     /// returned, for readers: they go on with the old one, which stays as it is, until they are
     /// handed this.
     ///
+    /// Hand it over before anything else is written: a lane that still looks into the old table in
+    /// its next turn finds keys there that the writer has removed since, and with them entry ids
+    /// that may already belong to others.
+    ///
     /// # Errors
     /// When not all keys and entry ids fit, or the kernel refuses the memory; the writer and its
     /// table are then as before.

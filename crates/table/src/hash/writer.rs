@@ -14,7 +14,7 @@ pub struct HashWriter<K, V> {
     pub(super) reader: HashReader<K, V>,
     pub(super) slots: SlotWriter<K, V>,
     pub(super) readers: Arc<Readers>,
-    pub(super) states: Vec<Box<dyn Reset + Send>>,
+    pub(super) states: Vec<Box<dyn Reset + Send + Sync>>,
     pub(super) free: Free,
     len: usize,
     repaired: usize,
@@ -60,7 +60,7 @@ impl<K: Key, V: Value> HashWriter<K, V> {
 
     /// Lane state that belongs to the entries: it is zeroed before an entry id is given out, when no
     /// lane can write to it for the key that had the id before.
-    pub fn with_state(&mut self, state: impl Reset + Send + 'static) {
+    pub fn with_state(&mut self, state: impl Reset + Send + Sync + 'static) {
         self.states.push(Box::new(state));
     }
 

@@ -116,6 +116,11 @@ impl<A: Address> LpmWriter<A> {
         self.trie.reader.lookup(self.routes.hash.guard(), address)
     }
 
+    /// As [`LpmReader::lookup_many`].
+    pub fn lookup_many(&self, addresses: &[A], values: &mut [Option<u32>]) {
+        self.trie.reader.lookup_many(self.routes.hash.guard(), addresses, values);
+    }
+
     /// All prefixes with their values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, u32)> {
         let all = self.routes.hash.iter();
