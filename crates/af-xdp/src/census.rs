@@ -9,12 +9,15 @@ use std::time::{Duration, Instant};
 
 use crate::socket::{Kick, Rings, Socket};
 
-/// How long frames on their way are waited for, and how often it is looked.
-const WAIT: Duration = Duration::from_millis(200);
+/// How long frames on their way are waited for, and how often it is looked, at least so many times:
+/// on a busy machine a pause may be long.
+const WAIT: Duration = Duration::from_millis(500);
 const STEP: Duration = Duration::from_micros(100);
-/// How often the counts of the fill and the receive ring are compared: now and then that is just
-/// between the kernel's two stores.
+const LOOKS: usize = 50;
+/// How often the counts of the fill and the receive ring are compared, and the time between: now
+/// and then that is just between the kernel's two stores.
 const SAMPLES: usize = 8;
+const PAUSE: Duration = Duration::from_micros(20);
 
 /// Frames by their index, one bit each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,9 +100,8 @@ impl Census {
     ///
     /// Says why it cannot be told which frames the kernel has.
     pub(crate) fn take(socket: &Socket, rings: &mut Rings, none: &Frames) -> Result<Self, String> {
-        let deadline = Instant::now() + WAIT;
-        await_completions(socket, rings, deadline)?;
-        await_receptions(rings, deadline)?;
+        await_completions(socket, rings)?;
+        await_receptions(rings)?;
         let damaged = |ring: &str| format!("its {ring} ring is damaged");
         let ring = |name: &str, addresses: Option<Vec<u64>>| {
             let mut frames = none.clone();
@@ -122,7 +124,8 @@ impl Census {
 
 /// Has sent what can be sent, and waits until all that has left the transmit ring has come to the
 /// completion ring. What the kernel found invalid never comes.
-fn await_completions(socket: &Socket, rings: &mut Rings, deadline: Instant) -> Result<(), String> {
+fn await_completions(socket: &Socket, rings: &mut Rings) -> Result<(), String> {
+    let mut patience = Patience::new();
     loop {
         let before = rings.transmit.pending();
         // This also waits for a call of the predecessor's that has not ended.
@@ -139,7 +142,7 @@ fn await_completions(socket: &Socket, rings: &mut Rings, deadline: Instant) -> R
         if under_way == 0 && taken == rings.transmit.consumed() && (pending == 0 || stands_still) {
             return Ok(());
         }
-        if Instant::now() > deadline {
+        if patience.is_over() {
             return Err(match under_way as i32 {
                 1.. => format!("{under_way} frames are on their way and do not come back"),
                 _ => format!("it does not stop sending: {pending} frames in its transmit ring"),
@@ -153,8 +156,9 @@ fn await_completions(socket: &Socket, rings: &mut Rings, deadline: Instant) -> R
 
 /// Makes sure that each frame that has left the fill ring has come to the receive ring: a driver
 /// without copies keeps many in its own, where they cannot be told from free ones.
-fn await_receptions(rings: &Rings, deadline: Instant) -> Result<(), String> {
+fn await_receptions(rings: &Rings) -> Result<(), String> {
     let (mut samples, mut most) = (0, i32::MIN);
+    let mut patience = Patience::new();
     while samples < SAMPLES || most < 0 {
         let received = rings.receive.produced();
         let taken = rings.fill.consumed();
@@ -163,14 +167,43 @@ fn await_receptions(rings: &Rings, deadline: Instant) -> Result<(), String> {
             samples += 1;
             most = most.max(taken.wrapping_sub(received) as i32);
         }
-        if Instant::now() > deadline {
+        if patience.is_over() {
             return Err("its receive ring does not agree with its fill ring".to_owned());
         }
-        thread::sleep(STEP);
+        match samples < SAMPLES {
+            true => pause(),
+            false => thread::sleep(STEP),
+        }
     }
     match most {
         0 => Ok(()),
         _ => Err(format!("its driver has {most} frames, and nobody can tell which")),
+    }
+}
+
+/// A little time, whatever else the machine has to do.
+fn pause() {
+    let start = Instant::now();
+    while start.elapsed() < PAUSE {
+        std::hint::spin_loop();
+    }
+}
+
+/// How long something may take.
+struct Patience {
+    end: Instant,
+    looks: usize,
+}
+
+impl Patience {
+    fn new() -> Self {
+        Self { end: Instant::now() + WAIT, looks: 0 }
+    }
+
+    /// One more look was taken: whether it was the last.
+    fn is_over(&mut self) -> bool {
+        self.looks += 1;
+        self.looks >= LOOKS && Instant::now() > self.end
     }
 }
 

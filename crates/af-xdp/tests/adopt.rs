@@ -175,6 +175,15 @@ fn summary(mut times: Vec<Duration>) -> String {
     format!("{:.1} ms, at most {:.1} ms", middle.as_secs_f64() * 1e3, most.as_secs_f64() * 1e3)
 }
 
+/// Ends the traffic also when the test fails.
+struct StopsAtTheEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopsAtTheEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Kills process after process, and takes over from the last; returns what the far end has seen,
 /// and how many frames the kernel had to drop for want of space.
 fn kill_one_after_the_other(mode: &'static str, at_once: u32) -> (Seen, u64) {
@@ -190,6 +199,7 @@ fn kill_one_after_the_other(mode: &'static str, at_once: u32) -> (Seen, u64) {
     std::thread::scope(|scope| {
         let (stop, count) = (&stop, &count);
         let sender = scope.spawn(move || traffic(&mut peer, stop, count, at_once));
+        let _stopped = StopsAtTheEnd(stop);
         for life in 1..=lives() {
             let before = count.load(Ordering::Relaxed);
             let start_of_life = Instant::now();
