@@ -69,6 +69,16 @@ impl Metrics {
         application: &Application,
         counters: &Counters,
     ) -> Result<Self, MetricsError> {
+        Self::serve_with(address, application, counters, vec![])
+    }
+
+    /// As [`serve`](Self::serve), with more than the counters.
+    pub(crate) fn serve_with(
+        address: SocketAddr,
+        application: &Application,
+        counters: &Counters,
+        more: Vec<Box<dyn prometheus_client::collector::Collector>>,
+    ) -> Result<Self, MetricsError> {
         let failed = |what| move |source| MetricsError::Start { address, what, source };
         let bind = || {
             let listener = TcpListener::bind(address)?;
@@ -80,6 +90,7 @@ impl Metrics {
         let wake = Arc::new(wake.map_err(io::Error::from).map_err(failed("no event descriptor"))?);
         let mut registry = Registry::default();
         registry.register_collector(Box::new(Collector::new(application, counters)));
+        more.into_iter().for_each(|collector| registry.register_collector(collector));
         let endpoint = Endpoint { listener, wake: Arc::clone(&wake), registry };
         let thread = std::thread::Builder::new().name("metrics".to_owned());
         let thread = thread.spawn(move || endpoint.run()).map_err(failed("no thread"))?;

@@ -18,6 +18,7 @@ use crate::config::plan::Plan;
 use crate::{Error, PortId, Turn};
 
 mod entrances;
+mod metrics;
 mod netconf;
 mod thread;
 

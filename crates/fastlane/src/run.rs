@@ -9,15 +9,16 @@ use std::time::Duration;
 use fastlane_core::capture::CaptureMailbox;
 use fastlane_core::exchange::ExchangeParts;
 use fastlane_core::{App, Idle, Lane, LaneParts, Packet, Turn};
-use fastlane_table::counters::LaneCounter;
+use fastlane_table::counters::{Counters, LaneCounter};
+use prometheus_client::collector::Collector;
 use rustix::event::epoll;
 
 use crate::capture::Captures;
 use crate::config::plan::Plan;
 use crate::describe::{Application, LaneFacts};
 use crate::messages::Rings;
-use crate::metrics::Metrics;
-use crate::mirror::Service;
+use crate::metrics::{Metrics, MetricsError};
+use crate::mirror::{Running as Following, Service};
 use crate::open::{Exchanges, Opened, connect, examine, open};
 use crate::reshard::Resharder;
 use crate::session::{Offers, Reservation, Session};
@@ -74,11 +75,7 @@ where
     };
     let session = Session::serve(reservation, &application, &counters, offers)
         .map_err(|error| service("session", error.to_string()))?;
-    let metrics = plan
-        .metrics
-        .map(|address| Metrics::serve(address, &application, &counters))
-        .transpose()
-        .map_err(|error| service("metrics", error.to_string()))?;
+    let metrics = metrics(plan, &application, &counters, mirror.as_ref())?;
     tracing::info!("running; `fastlane top {}` shows it live", plan.name);
 
     let mut apps = apps.into_iter().peekable();
@@ -102,6 +99,21 @@ where
         return Err(Error::Run(format!("{what}\n{summary}")));
     }
     Ok(summary)
+}
+
+/// Serves what the plan wants to be served.
+fn metrics(
+    plan: &Plan,
+    application: &Application,
+    counters: &Counters,
+    mirror: Option<&Following>,
+) -> Result<Option<Metrics>, Error> {
+    let Some(address) = plan.metrics else { return Ok(None) };
+    let mirror = mirror.map(|mirror| Box::new(mirror.metrics()) as Box<dyn Collector>);
+    let metrics = Metrics::serve_with(address, application, counters, mirror.into_iter().collect());
+    let failed =
+        |error: MetricsError| Error::Service { what: "metrics", reason: error.to_string() };
+    metrics.map(Some).map_err(failed)
 }
 
 /// Runs each lane in a thread of its own until all have ended, and calls `publish` now and then.

@@ -15,6 +15,8 @@ use super::threads::{LaneBy, Threads};
 use super::written::{self, Configuration, Driver, Idle};
 use crate::Error;
 
+mod halves;
+
 /// The most ports: their numbers are in every lane's tables.
 const MAX_PORTS: usize = 256;
 
@@ -142,7 +144,7 @@ impl Plan {
         let all = written.clone();
         let Configuration { schema: _, name, lanes, ports, session, metrics, dpdk, app, .. } =
             written;
-        let (tables, messages) = (tables(&all)?, messages(&all)?);
+        let (tables, messages) = (halves::tables(&all)?, halves::messages(&all)?);
         let name = name.unwrap_or_else(|| program.to_owned());
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {
@@ -184,14 +186,14 @@ impl Plan {
             frame_size,
             headroom: lanes.headroom,
             kernel_budget: within("lanes.kernel-budget", lanes.kernel_budget, 1, 1024)?,
-            hold: hold(lanes.hold)?,
+            hold: halves::hold(lanes.hold)?,
             ports,
             metrics: metrics.map(|metrics| metrics.listen),
             dpdk: dpdk.unwrap_or_default(),
             app,
             tables,
             messages,
-            mirror: mirror(&all)?,
+            mirror: halves::mirror(&all)?,
             written: all,
             source: Source { program: program.to_owned(), ..Source::default() },
         })
@@ -200,57 +202,6 @@ impl Plan {
     /// The lanes that have queue number `queue` of a port, dealt out in turn.
     pub(crate) fn lane_of(port: &PortPlan, queue: usize) -> usize {
         port.lanes[queue % port.lanes.len()]
-    }
-}
-
-/// The most tables: all their descriptors go into one message of the session.
-const MAX_TABLES: usize = 64;
-
-fn tables(written: &Configuration) -> Result<BTreeMap<String, usize>, Error> {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
-    if written.tables.len() > MAX_TABLES {
-        let what = format!("there are {}; write at most {MAX_TABLES}", written.tables.len());
-        return Err(refuse("tables", what));
-    }
-    let table = |(name, table): (&String, &written::Table)| {
-        if name.is_empty() || name.len() > 32 || !name.chars().all(plain) {
-            let what =
-                format!("`{name}` is no name of a table; write 1 to 32 letters, digits, `-`, `_`");
-            return Err(refuse("tables", what));
-        }
-        let path = format!("tables.{name}.capacity");
-        Ok((name.clone(), within(&path, table.capacity, 1, 1 << 26)?))
-    };
-    written.tables.iter().map(table).collect()
-}
-
-fn messages(written: &Configuration) -> Result<Option<usize>, Error> {
-    let Some(written::Messages { ring_kib }) = written.messages else { return Ok(None) };
-    if !ring_kib.is_power_of_two() || !(4..=1 << 20).contains(&ring_kib) {
-        let what = format!("{ring_kib} is not allowed; write a power of two from 4 to 1048576");
-        return Err(refuse("messages.ring-kib", what));
-    }
-    Ok(Some(ring_kib))
-}
-
-fn hold(written: written::Hold) -> Result<core::HoldLimits, Error> {
-    let packets = within("lanes.hold.packets", written.packets, 0, 1 << 20)?;
-    let per_key = within("lanes.hold.per-key", written.per_key, 1, 1 << 20)?;
-    Ok(core::HoldLimits { packets, per_key })
-}
-
-fn mirror(written: &Configuration) -> Result<Option<written::Mirror>, Error> {
-    let Some(mirror) = &written.mirror else { return Ok(None) };
-    within("mirror.routes", mirror.routes, 1, 1 << 21)?;
-    within("mirror.neighbours", mirror.neighbours, 1, 1 << 20)?;
-    within("mirror.tables", mirror.tables.len(), 1, 16).map_err(|_| {
-        let what = format!("there are {}; name 1 to 16, each once", mirror.tables.len());
-        refuse("mirror.tables", what)
-    })?;
-    let numbers: Vec<usize> = mirror.tables.iter().map(|table| *table as usize).collect();
-    match twice(&numbers) {
-        Some(table) => Err(refuse("mirror.tables", format!("{table} is named twice"))),
-        None => Ok(Some(mirror.clone())),
     }
 }
 

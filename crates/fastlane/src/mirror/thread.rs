@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use super::entrances::Entrances;
+use super::metrics::MirrorMetrics;
 use super::netconf::Netconf;
 use crate::PortId;
 
@@ -46,9 +47,9 @@ impl Running {
         Ok(Self { stop, statistics, thread: Some(thread) })
     }
 
-    /// What was seen and done so far.
-    pub(crate) fn statistics(&self) -> FollowerStatistics {
-        *self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is shown of it, also after it has ended.
+    pub(crate) fn metrics(&self) -> MirrorMetrics {
+        MirrorMetrics::new(Arc::clone(&self.statistics))
     }
 }
 
