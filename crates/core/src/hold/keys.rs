@@ -118,7 +118,7 @@ mod tests {
             let mut keys = Keys::new(15);
             let mut model = BTreeMap::new();
             for (number, (key, inserts)) in steps.into_iter().enumerate() {
-                let key = key * 0x10001 & 0x00ff_ffff;
+                let key = (key * 0x10001) & 0x00ff_ffff;
                 if inserts && model.len() < 15 {
                     let at = keys.find_or_insert(key);
                     keys.at(at).until = number as u64;
