@@ -297,7 +297,20 @@ impl Follower {
     /// Reads everything anew. Meanwhile the tables follow the events as they come.
     fn resync(&mut self) -> Result<(), Error> {
         let start = Instant::now();
-        self.wanted = None;
+        let wanted = self.wanted.take();
+        let done = self.read_anew();
+        let took = start.elapsed();
+        self.next_resync = Instant::now() + RESYNC_PAUSE.max(took * REST);
+        if done.is_err() {
+            self.wanted = wanted.or(Some(Wanted::First)); // and it is tried again
+            return done;
+        }
+        self.statistics.resyncs += 1;
+        self.statistics.resync_time = took.as_nanos() as u64;
+        Ok(())
+    }
+
+    fn read_anew(&mut self) -> Result<(), Error> {
         let mut fresh = State::new(&self.settings.tables);
         let (mut ignored, mut backlog) = (Changes::default(), Backlog::default());
         for what in Dump::ALL {
@@ -320,10 +333,6 @@ impl Follower {
         self.state = fresh;
         self.publisher.set_ready();
         self.publish(changes);
-        let took = start.elapsed();
-        self.statistics.resyncs += 1;
-        self.statistics.resync_time = took.as_nanos() as u64;
-        self.next_resync = Instant::now() + RESYNC_PAUSE.max(took * REST);
         Ok(())
     }
 

@@ -102,6 +102,7 @@ pub(super) fn malformed(subject: &'static str) -> Malformed {
 pub struct Header {
     kind: u16,
     flags: u16,
+    sequence: u32,
 }
 
 impl Header {
@@ -110,6 +111,12 @@ impl Header {
     #[must_use]
     pub fn was_interrupted(&self) -> bool {
         self.has(libc::NLM_F_DUMP_INTR)
+    }
+
+    /// The number of the request that it answers; 0 of an event.
+    #[must_use]
+    pub fn sequence(&self) -> u32 {
+        self.sequence
     }
 
     fn has(&self, flag: i32) -> bool {
@@ -147,9 +154,10 @@ impl<'a> Messages<'a> {
         let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
         let kind = u16::from_ne_bytes([header[4], header[5]]);
         let flags = u16::from_ne_bytes([header[6], header[7]]);
+        let sequence = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
         let body = self.rest.get(HEADER..length)?;
         self.rest = self.rest.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((Header { kind, flags }, body))
+        Some((Header { kind, flags, sequence }, body))
     }
 }
 

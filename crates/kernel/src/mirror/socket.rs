@@ -116,6 +116,7 @@ pub(super) enum Dumped {
 #[derive(Debug)]
 pub(super) struct Running {
     what: Dump,
+    sequence: u32,
     whole: bool,
     attempts: u32,
     /// What the kernel said that could not be read.
@@ -126,11 +127,12 @@ pub(super) struct Running {
 #[derive(Debug)]
 pub(super) struct Dumper {
     socket: Socket,
+    sequence: u32,
 }
 
 impl Dumper {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { socket: Socket::new(DUMP_BUFFER, SocketFlags::empty())? })
+        Ok(Self { socket: Socket::new(DUMP_BUFFER, SocketFlags::empty())?, sequence: 0 })
     }
 
     /// Sends a request whose answer nobody waits for; false when it was not taken.
@@ -143,8 +145,10 @@ impl Dumper {
     /// # Errors
     /// When the kernel does not take the request.
     pub(super) fn start(&mut self, what: Dump) -> io::Result<Running> {
-        rustix::net::send(&self.socket, &what.request(), SendFlags::empty())?;
-        Ok(Running { what, whole: true, attempts: 1, malformed: None })
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        let sequence = self.sequence;
+        rustix::net::send(&self.socket, &what.request(sequence), SendFlags::empty())?;
+        Ok(Running { what, sequence, whole: true, attempts: 1, malformed: None })
     }
 
     /// Shows `take` the next messages of a dump. Messages come again when the dump is repeated
@@ -163,11 +167,11 @@ impl Dumper {
         let mut end = None;
         for message in messages {
             match message {
+                // What answers something else: a dump that was given up, or a probe.
+                Ok((header, _)) if header.sequence() != running.sequence => {}
                 Ok((header, message)) => {
                     running.whole &= !header.was_interrupted();
                     match message {
-                        // An answer of 0 would be that to an earlier request.
-                        Message::Answer(0) => {}
                         Message::Done(code) | Message::Answer(code) => end = Some(code),
                         Message::Overrun => running.whole = false,
                         message => take(message),

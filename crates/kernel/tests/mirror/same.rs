@@ -112,7 +112,8 @@ fn answers_are_right(rig: &Rig) {
 fn answers_are_those_of_linux(rig: &Rig) {
     let mut forwarded = 0;
     for number in 0..60_u32 {
-        let four = Ipv4Addr::from_bits(0x0a00_0000 | (number % 8) << 16 | number * 0x1357 & 0xffff);
+        let four =
+            Ipv4Addr::from_bits(0x0a00_0000 | ((number % 8) << 16) | ((number * 0x1357) & 0xffff));
         let six = Ipv6Addr::from_bits(
             0x2001_0db8 << 96 | u128::from(0x100 + number % 5) << 80 | u128::from(number) << 60,
         );
@@ -150,7 +151,7 @@ fn many_at_once_are_answered_like_one() {
     }
     rig.settle();
     let four: Vec<Ipv4Addr> =
-        (0..333).map(|n| Ipv4Addr::from_bits(0x0a00_0000 | n * 0x6789)).collect();
+        (0..333).map(|n| Ipv4Addr::from_bits(0x0a00_0000 | (n * 0x6789))).collect();
     let six: Vec<Ipv6Addr> =
         (0..333).map(|n| Ipv6Addr::from_bits(0x2001_0db8_0100 << 80 | n << 77 | n)).collect();
     let hashes: Vec<u32> = (0..333_u32).map(|n| n.wrapping_mul(0x9e37_79b9)).collect();

@@ -52,8 +52,8 @@ impl Dump {
         }
     }
 
-    /// The octets of the request.
-    pub(in crate::mirror) fn request(self) -> Vec<u8> {
+    /// The octets of the request with a number, which all of the answer has, too.
+    pub(in crate::mirror) fn request(self, sequence: u32) -> Vec<u8> {
         let (kind, fixed) = match self {
             Self::Links => (libc::RTM_GETLINK, link_header(0, 0, 0).to_vec()),
             Self::Addresses => (libc::RTM_GETADDR, vec![0; 8]),
@@ -66,7 +66,9 @@ impl Dump {
                 (libc::RTM_GETROUTE, fixed)
             }
         };
-        Request::new(kind, libc::NLM_F_DUMP, &fixed).finish()
+        let mut octets = Request::new(kind, libc::NLM_F_DUMP, &fixed).finish();
+        octets[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        octets
     }
 }
 
