@@ -34,9 +34,9 @@ pub struct Inheritance<'a> {
 /// a hot restart: the predecessor may have been killed at any instruction, and has ended.
 ///
 /// What waits in the receive rings is received by the successor, what waits to be sent is sent. In
-/// copy mode only: of a driver without copies nobody can tell which frames it has. It takes less than a
-/// millisecond for each queue, unless frames are on their way: for these it waits half a second. Statistics count from when the
-/// predecessor opened the queue.
+/// copy mode only: of a driver without copies nobody can tell which frames it has. It takes less
+/// than a millisecond for each queue, unless frames are on their way: for these it waits half a
+/// second. Statistics count from when the predecessor opened the queue.
 ///
 /// # Errors
 /// Says for the first queue that cannot be taken over why. Then all descriptors given here are

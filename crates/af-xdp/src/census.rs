@@ -1,8 +1,8 @@
 //! Which frames of a queue the kernel has, as its rings tell.
 //!
-//! The kernel goes on receiving meanwhile. It takes a place of the fill ring, writes into the frame,
-//! and later shows first the entry of the receive ring, then that the place is free (`xsk_flush` in
-//! net/xdp/xsk.c). So the fill ring is read first, and a frame may be seen in both rings.
+//! The kernel goes on receiving meanwhile. It takes a place of the fill ring, writes into the
+//! frame, and later shows first the entry of the receive ring, then that the place is free
+//! (`xsk_flush` in net/xdp/xsk.c). So the fill ring is read first, and a frame may be seen in both.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -10,7 +10,8 @@ use crate::{Error, Mode, Settings};
 /// The device of one port: an interface with the steering program attached.
 ///
 /// The program is held by a BPF link, so it goes when this value is dropped, and also when the
-/// process is killed, unless somebody else [keeps](Self::kept) it for a successor. To be used in the network namespace that it was opened in; not by lanes.
+/// process is killed, unless somebody else [keeps](Self::kept) it for a successor. To be used in
+/// the network namespace that it was opened in; not by lanes.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) settings: Settings,

@@ -6,8 +6,8 @@
 //!
 //! A process that keeps the descriptors of another ([`Device::kept`], [`XskQueue::kept`], and the
 //! pool's memory) keeps its device and queues open: a successor takes them over by
-//! [`Device::adopt`] and [`adopt_lane`], without a frame being lost by the kernel in between but for
-//! want of space.
+//! [`Device::adopt`] and [`adopt_lane`], and in between the kernel loses a frame only for want of
+//! space.
 //!
 //! Kernel document: Documentation/networking/af_xdp.rst. Linux 6.1 is the oldest supported.
 
