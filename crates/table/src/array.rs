@@ -18,6 +18,9 @@ use crate::raw::Run;
 use crate::slots::{SlotWriter, Slots};
 use crate::{Guard, Readers, SharedMemory, Spec, TableError, Value, simd};
 
+/// How often a copy is tried that the writer came between.
+const TRIES: usize = 100;
+
 /// Looks values up by number.
 #[derive(Clone, Debug)]
 pub struct ArrayReader<V> {
@@ -56,6 +59,20 @@ impl<V: Value> ArrayReader<V> {
     {
         let place = self.places.get(index)?.load(Ordering::Relaxed);
         self.slots.at(turn.as_ref(), place).map(|slot| slot.value)
+    }
+
+    /// A copy of the value with a number, for whoever is no lane and so has no guard. One that
+    /// changes all the time may be missed: a copy is tried so many times and no more.
+    #[must_use]
+    pub fn copy(&self, index: usize) -> Option<V> {
+        let word = self.places.get(index)?;
+        let tries = (0..TRIES).map(|_| {
+            let place = word.load(Ordering::Relaxed);
+            let copy = self.slots.copy(place).filter(|_| word.load(Ordering::Relaxed) == place);
+            (place, copy)
+        });
+        let mut ended = tries.filter(|(place, copy)| *place == 0 || copy.is_some());
+        Some(ended.next()?.1?.2)
     }
 
     /// Asks for the value's cache line, for a [`get`](Self::get) soon.
@@ -179,6 +196,12 @@ impl<V: Value> RecordReader<V> {
     #[inline]
     pub fn get<'t, G: AsRef<Guard> + ?Sized>(&'t self, turn: &'t G) -> Option<&'t V> {
         self.0.get(turn, 0)
+    }
+
+    /// A copy of the value, for whoever is no lane: as [`ArrayReader::copy`].
+    #[must_use]
+    pub fn copy(&self) -> Option<V> {
+        self.0.copy(0)
     }
 }
 

@@ -27,6 +27,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::simd;
 
+mod copy;
 mod key;
 mod reader;
 mod repair;

@@ -4,8 +4,9 @@
 //! byte 0  entry id u32     8  key, zero padded to a multiple of 8 (of the value's alignment if more)
 //!      4  version u32      .. value, zero padded
 //! ```
-//! A slot that a word of the index refers to does not change. The version grows whenever the slot
-//! is written anew.
+//! A slot that a word of the index refers to does not change. The version is odd while the slot is
+//! written, and grows by two with each writing: whoever is no lane copies what is between two equal
+//! even versions.
 #![allow(unsafe_code, reason = "values in the mapping")]
 
 use std::marker::PhantomData;
@@ -95,6 +96,33 @@ impl<K: Key, V: Value> Slots<K, V> {
             Some(Slot { entry: start.cast::<u32>().read(), key, value, types: PhantomData })
         }
     }
+
+    /// A copy of the entry number, key and value in slot `place - 1`, for who is no lane. `None`
+    /// when there is no such slot, or it was written meanwhile.
+    pub(crate) fn copy(&self, place: u32) -> Option<(u32, K, V)> {
+        let slot = Some(place.wrapping_sub(1)).filter(|slot| *slot < self.count)?;
+        let words = self.words(slot);
+        let before = words[0].load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let (mut key, mut value) = (K::new_zeroed(), V::new_zeroed());
+        load(&words[1..], key.as_mut_bytes());
+        load(&words[Self::VALUE / 8..], value.as_mut_bytes());
+        fence(Ordering::Acquire);
+        let whole = before >> 32 & 1 == 0 && words[0].load(Ordering::Relaxed) == before;
+        whole.then_some((before as u32, key, value))
+    }
+
+    /// The words of a slot, which must be one.
+    fn words(&self, slot: u32) -> &[AtomicU64] {
+        assert!(slot < self.count, "slot {slot} of {}", self.count);
+        // SAFETY: inside the mapping, on 8 bytes, and a multiple of 8 long. What a writer does to
+        // them it does as atomics, and only while nobody has a reference to plain data in them: see
+        // `at` and `SlotWriter::write`.
+        unsafe {
+            let start = self.start.add(slot as usize * Self::STRIDE);
+            std::slice::from_raw_parts(start.cast().as_ptr(), Self::STRIDE / 8)
+        }
+    }
 }
 
 impl<K, V> Clone for Slots<K, V> {
@@ -130,23 +158,15 @@ impl<K: Key, V: Value> SlotWriter<K, V> {
     /// Writes a slot to which nothing refers, and to which nothing has referred in any turn that a
     /// lane is still in.
     pub(crate) fn write(&mut self, slot: u32, entry: u32, key: &[u8], value: &V) {
-        assert!(slot < self.slots.count && key.len() == size_of::<K>(), "slot {slot}");
-        let words = self.words(slot);
-        let version = (words[0].load(Ordering::Relaxed) >> 32).wrapping_add(1);
-        words[0].store(u64::from(entry) | version << 32, Ordering::Relaxed);
-        // Whoever sees a word of what follows sees the new version.
+        assert!(key.len() == size_of::<K>(), "a key of {} bytes", key.len());
+        let words = self.slots.words(slot);
+        let writing = words[0].load(Ordering::Relaxed) >> 32 | 1;
+        words[0].store(u64::from(entry) | writing << 32, Ordering::Relaxed);
+        // Whoever sees a word of what follows sees that the slot is written.
         fence(Ordering::Release);
         store(&words[1..], key);
         store(&words[Slots::<K, V>::VALUE / 8..], value.as_bytes());
-    }
-
-    fn words(&self, slot: u32) -> &[AtomicU64] {
-        // SAFETY: inside the mapping (the caller checked the number), on 8 bytes, and a multiple of
-        // 8 long. Nobody holds a reference to plain data in it: see `write`.
-        unsafe {
-            let start = self.slots.start.add(slot as usize * Slots::<K, V>::STRIDE);
-            std::slice::from_raw_parts(start.cast().as_ptr(), Slots::<K, V>::STRIDE / 8)
-        }
+        words[0].store(u64::from(entry) | (writing + 1) << 32, Ordering::Release);
     }
 }
 
@@ -156,5 +176,13 @@ fn store(words: &[AtomicU64], bytes: &[u8]) {
         let mut bytes = [0; 8];
         bytes[..chunk.len()].copy_from_slice(chunk);
         word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+    }
+}
+
+/// Loads bytes from words.
+fn load(words: &[AtomicU64], bytes: &mut [u8]) {
+    for (word, chunk) in words.iter().zip(bytes.chunks_mut(8)) {
+        let bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        chunk.copy_from_slice(&bytes[..chunk.len()]);
     }
 }

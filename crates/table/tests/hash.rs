@@ -45,7 +45,7 @@ fn hash(key: Key) -> u64 {
 /// Even numbers meet in the first bucket of tables with at most 64 of them.
 fn key(number: u8) -> Key {
     let keys = (0..=u16::MAX).map(|n| [number, n as u8, (n >> 8) as u8, 3, 4]);
-    let mut fit = keys.filter(|key| number % 2 == 1 || hash(*key) % 64 == 0);
+    let mut fit = keys.filter(|key| number % 2 == 1 || hash(*key).is_multiple_of(64));
     fit.next().unwrap()
 }
 
@@ -72,9 +72,13 @@ fn check(
         let many = found[usize::from(number)].map(|found| (*found.value, found.entry));
         let own = writer.get(&key(number)).map(|found| (*found.value, found.entry));
         assert_eq!((one.as_ref(), many.as_ref(), own.as_ref()), (expected, expected, expected));
+        let copy = reader.copy(&key(number)).map(|(entry, value)| (value, entry));
+        assert_eq!(copy.as_ref(), expected);
     }
     let all: HashMap<u8, _> = writer.iter().map(|(k, f)| (k[0], (*f.value, f.entry))).collect();
     assert_eq!((&all, writer.iter().count()), (model, model.len()));
+    let copies: HashMap<u8, _> = reader.copies().map(|(k, entry, v)| (k[0], (v, entry))).collect();
+    assert_eq!(&copies, model);
     let entries: HashSet<_> = model.values().map(|(_, entry)| entry).collect();
     assert_eq!(entries.len(), model.len(), "two keys have one entry id");
     assert!(entries.iter().all(|entry| entry.index() < writer.capacity()));

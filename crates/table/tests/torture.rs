@@ -96,6 +96,10 @@ fn a_killed_writer_leaves_all_or_nothing_of_each_change() {
                 lanes::run(tables, lane, stop, looks);
             });
         }
+        scope.spawn(|| {
+            let _stop_all = StopOnDrop(&stop);
+            lanes::look_on(&tables, &stop);
+        });
         for number in 0..kills {
             assert!(!stop.load(Ordering::Relaxed), "a lane has failed");
             Writer::start(&tables, number + 1).unwrap().kill(&tables, &mut random);

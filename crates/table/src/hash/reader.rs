@@ -38,7 +38,7 @@ pub struct HashReader<K, V> {
     /// Number of buckets that keys hash to, less 1.
     pub(super) mask: u64,
     pub(super) slots: Slots<K, V>,
-    capacity: u32,
+    pub(super) capacity: u32,
     seed: [u64; 2],
     pub(super) header: Arc<Header>,
     types: PhantomData<fn(K) -> V>,
@@ -153,7 +153,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
     }
 
     #[inline(always)]
-    fn bucket(&self, hash: u64) -> Option<&Bucket> {
+    pub(super) fn bucket(&self, hash: u64) -> Option<&Bucket> {
         self.buckets.get((hash & self.mask) as usize)
     }
 

@@ -117,3 +117,25 @@ impl Lane {
         assert!(self.routes.lookup(guard, inside).is_some());
     }
 }
+
+/// Looks on without being a lane, so that nobody waits for it: by copies.
+pub(crate) fn look_on(tables: &Tables, stop: &AtomicBool) {
+    let hash = HashReader::<u64, Value>::attach(&tables.memories[0]).unwrap();
+    let record = RecordReader::<Rules>::attach(&tables.memories[2]).unwrap();
+    let mut random = Random(4711);
+    while !stop.load(Ordering::Relaxed) {
+        let key = random.below(KEYS);
+        let copy = hash.copy(&key).map(|(_, value)| value);
+        assert!(copy.is_some() || key >= FIXED, "key {key} is always there and was not copied");
+        assert!(copy.is_none_or(|value| value.is_whole() && value.key == key), "{copy:?}");
+        let rules = record.copy().expect("the record is always there");
+        assert_eq!(rules, super::tables::rules(rules[0][0]));
+        if random.below(50) == 0 {
+            let all: Vec<_> = hash.copies().collect();
+            assert!(all.iter().all(|(key, _, value)| value.is_whole() && value.key == *key));
+            let fixed = (0..FIXED).filter(|key| all.iter().any(|(other, ..)| other == key));
+            assert_eq!(fixed.count() as u64, FIXED, "not all that is always there was copied");
+            std::thread::sleep(Duration::from_micros(500));
+        }
+    }
+}
