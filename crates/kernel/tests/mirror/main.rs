@@ -5,6 +5,7 @@
 mod changes;
 mod corpus;
 mod ecmp;
+mod lanes;
 mod limits;
 mod oracle;
 mod rig;

@@ -22,16 +22,19 @@ fn batch(verb: &str, ways: &str, count: u32) -> std::process::Child {
     for number in 0..count {
         writeln!(lines, "route {verb} {}/24 {ways}", destination(number)).unwrap();
     }
+    script(&lines)
+}
+
+/// Has `ip -batch` do what lines say; what cannot be done is passed over.
+pub(crate) fn script(lines: &str) -> std::process::Child {
     let mut child = Command::new("ip")
         .args(["-force", "-batch", "-"])
         .stdin(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::spawn({
-        let mut input = child.stdin.take().unwrap();
-        move || std::io::Write::write_all(&mut input, lines.as_bytes()).unwrap()
-    });
+    let (mut input, lines) = (child.stdin.take().unwrap(), lines.to_owned());
+    std::thread::spawn(move || std::io::Write::write_all(&mut input, lines.as_bytes()).unwrap());
     child
 }
 
