@@ -18,17 +18,28 @@ pub enum Count {
     Memif,
     /// An application on a ring of DPDK that ends where it begins.
     Dpdk,
+    /// Keys of 16 bytes that are there, 32 at once; one is a packet here.
+    Hash,
+    /// IPv4 addresses, 32 at once.
+    Lpm4,
 }
 
 impl Count {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Memory(32), Self::Memory(8), Self::Memory(1), Self::Memif, Self::Dpdk];
+    pub const ALL: [Self; 7] = [
+        Self::Memory(32),
+        Self::Memory(8),
+        Self::Memory(1),
+        Self::Memif,
+        Self::Dpdk,
+        Self::Hash,
+        Self::Lpm4,
+    ];
 
     /// Packets of the shorter run.
     #[must_use]
     pub fn packets(self) -> u64 {
-        if let Self::Memory(_) = self { PACKETS } else { MORE * PACKETS }
+        if matches!(self, Self::Memif | Self::Dpdk) { MORE * PACKETS } else { PACKETS }
     }
 
     /// Its key.
@@ -38,6 +49,8 @@ impl Count {
             Self::Memory(burst) => format!("burst-{burst}"),
             Self::Memif => "memif-burst-32".to_owned(),
             Self::Dpdk => "dpdk-net-ring-burst-32".to_owned(),
+            Self::Hash => "hash-get-many-32".to_owned(),
+            Self::Lpm4 => "lpm4-lookup-many-32".to_owned(),
         }
     }
 }

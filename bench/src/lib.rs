@@ -28,6 +28,7 @@ pub mod report;
 pub mod round_trip;
 pub mod running;
 pub mod runs;
+pub mod subscriber;
 pub mod testpmd;
 pub mod veth;
 

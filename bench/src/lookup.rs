@@ -4,6 +4,7 @@
 //! input and tells its CPU time. All read the same file of entries and queries, and what each finds
 //! in a pass over the queries must be the same.
 
+pub mod counted;
 mod ours;
 mod private;
 pub mod serve;
@@ -11,6 +12,8 @@ mod talking;
 pub mod workload;
 
 pub use talking::{Pages, Who};
+
+use std::path::PathBuf;
 
 use crate::Result;
 use crate::by_hand::Compiled;
@@ -24,6 +27,24 @@ pub const LOOKUPS: &str = "lookups";
 pub const BULK: usize = 32;
 /// Turns in which a slice is taken, as in [`crate::slices::pair`].
 const PARTS: u32 = 10;
+
+/// What contenders are.
+pub struct Programs {
+    /// The one on DPDK.
+    pub dpdk: Compiled,
+    /// The one with the tables of Fastlane and of crates: `fastlane-bench`.
+    pub own: PathBuf,
+}
+
+impl Programs {
+    /// This program, and the one on DPDK, which is compiled.
+    ///
+    /// # Errors
+    /// When it cannot be compiled.
+    pub fn new() -> Result<Self> {
+        Ok(Self { dpdk: Compiled::lookups()?, own: std::env::current_exe()? })
+    }
+}
 
 /// What one contender has shown.
 #[derive(Clone, Debug)]
@@ -59,7 +80,7 @@ pub fn compare(
     contenders: &[Who],
     workload: &Workload,
     setting: Setting,
-    compiled: &Compiled,
+    programs: &Programs,
     mut progress: impl FnMut(usize),
 ) -> Result<Vec<Found>> {
     let file = File::write(workload)?;
@@ -73,7 +94,7 @@ pub fn compare(
     for round in 0..setting.effort.pairs {
         progress(round);
         if round % setting.restart == 0 {
-            start(&mut running, &mut found, &file, setting.pages, compiled)?;
+            start(&mut running, &mut found, &file, setting.pages, programs)?;
         }
         for set in 0..sets {
             let costs = slices(&mut running, set, setting.effort, round as u32)?;
@@ -89,13 +110,13 @@ fn start(
     found: &mut [Found],
     file: &File,
     pages: Pages,
-    compiled: &Compiled,
+    programs: &Programs,
 ) -> Result<()> {
     let again = running.iter().any(Option::is_some);
     for (place, found) in found.iter_mut().enumerate() {
         if !again || !found.who.is_slow_to_build() {
             running[place] = None;
-            let talking = Talking::start(found.who, pages, file, compiled)?;
+            let talking = Talking::start(found.who, pages, file, programs)?;
             (found.build_ms, found.memory) = (talking.build_ms, talking.memory);
             running[place] = Some(talking);
         }

@@ -70,13 +70,15 @@ enum What {
     Tables,
     /// Longest prefix against rte_fib, rte_lpm and the best crate.
     Prefixes,
+    /// Subscribers' state under a lock, against one lane for each subscriber.
+    Subscriber,
     /// Everything.
     All,
 }
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(What, Measure); 15] = [
+const MEASUREMENTS: [(What, Measure); 16] = [
     (What::Memory, runs::memory),
     (What::InC, runs::in_c),
     (What::Dpdk, runs::dpdk),
@@ -92,6 +94,7 @@ const MEASUREMENTS: [(What, Measure); 15] = [
     (What::Lanes, runs::lanes),
     (What::Tables, runs::hash),
     (What::Prefixes, runs::prefixes),
+    (What::Subscriber, runs::subscriber),
 ];
 
 /// Rounds of what is not measured in pairs.

@@ -4,6 +4,7 @@ mod figures;
 mod lanes;
 mod loops;
 mod memif;
+mod subscriber;
 mod tables;
 mod veth;
 
@@ -11,6 +12,7 @@ pub use figures::{cpu_by_load, mechanisms, sizes};
 pub use lanes::lanes;
 pub use loops::{dpdk, in_c, memory};
 pub use memif::{memif, memif_round_trips};
+pub use subscriber::subscriber;
 pub use tables::{hash, prefixes};
 pub use veth::{af_packet, af_xdp, idle, round_trips};
 

@@ -1,4 +1,5 @@
-//! Counts the instructions per packet of loops: on a memory port, over memif, on DPDK.
+//! Counts the instructions per packet of loops, on a memory port, over memif, on DPDK, and per
+//! lookup in tables.
 //!
 //! It runs itself under cachegrind, for two numbers of packets, and takes the difference, so that
 //! the start cancels out. It prints what `bench/instructions.json` holds. What this machine cannot
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use fastlane_bench::instructions::{Committed, Count, PACKETS};
+use fastlane_bench::lookup::counted;
 use fastlane_bench::memory::{MemoryLane, macswap};
 use fastlane_bench::{Result, application};
 use serde_json::{Value, json};
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let result = match words[..] {
         [] => measure(),
         ["memory", packets, burst] => turn(packets, burst),
+        [name @ ("hash" | "lpm4"), lookups] => look_up(name, lookups),
         [application::LOOP, _] => return ExitCode::from(application::run(arguments)),
         _ => Err("usage: instructions".into()),
     };
@@ -36,6 +39,13 @@ fn main() -> ExitCode {
 fn turn(packets: &str, burst: &str) -> Result<()> {
     let moved = MemoryLane::new(macswap, burst.parse()?, 60)?.turns(packets.parse()?);
     println!("{moved} packets");
+    Ok(())
+}
+
+fn look_up(name: &str, lookups: &str) -> Result<()> {
+    let lookups = lookups.parse()?;
+    let sum = if name == "hash" { counted::hash(lookups)? } else { counted::lpm4(lookups)? };
+    println!("{lookups} lookups, the sum of what was found is {sum}");
     Ok(())
 }
 
@@ -66,13 +76,17 @@ fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
     command
         .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
         .arg(std::env::current_exe()?);
-    if let Count::Memory(burst) = count {
-        command.args(["memory", &packets.to_string(), &burst.to_string()]);
-    } else {
-        let path = folder.join("configuration.json");
-        std::fs::write(&path, configuration(count, packets, folder).to_string())?;
-        command.arg(application::LOOP).arg(path);
-    }
+    let number = packets.to_string();
+    match count {
+        Count::Memory(burst) => command.args(["memory", &number, &burst.to_string()]),
+        Count::Hash => command.args(["hash", &number]),
+        Count::Lpm4 => command.args(["lpm4", &number]),
+        Count::Memif | Count::Dpdk => {
+            let path = folder.join("configuration.json");
+            std::fs::write(&path, configuration(count, packets, folder).to_string())?;
+            command.arg(application::LOOP).arg(path)
+        }
+    };
     let output = command
         .output()
         .map_err(|error| format!("valgrind: {error}; install the package `valgrind`"))?;

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use fastlane_measure::program::Program;
 
-use super::LOOKUPS;
 use super::workload::File;
+use super::{LOOKUPS, Programs};
 use crate::Result;
-use crate::by_hand::Compiled;
 use crate::eal::{CPU, Eal};
 use crate::slices::{Contender, Slice};
 
@@ -145,12 +144,12 @@ pub(super) struct Talking {
 
 impl Talking {
     /// Starts it, and waits until it has built its table and passed over all queries.
-    pub(super) fn start(who: Who, pages: Pages, file: &File, compiled: &Compiled) -> Result<Self> {
+    pub(super) fn start(who: Who, pages: Pages, file: &File, programs: &Programs) -> Result<Self> {
         let eal = who.is_dpdk().then(Eal::new);
         let mut arguments: Vec<OsString> =
             [TUNABLES, "taskset", "-c", &CPU.to_string()].map(Into::into).to_vec();
         if let Some(eal) = &eal {
-            arguments.push(compiled.path().into());
+            arguments.push(programs.dpdk.path().into());
             // AVX-512 is used only where it is allowed. EAL binds the thread itself.
             let words = format!(
                 "-l {CPU} --no-pci --no-telemetry --no-huge -m {MEMORY} --file-prefix {} \
@@ -159,7 +158,7 @@ impl Talking {
             );
             arguments.extend(words.split_whitespace().map(Into::into));
         } else {
-            arguments.extend([std::env::current_exe()?.into(), LOOKUPS.into()]);
+            arguments.extend([programs.own.as_os_str().to_owned(), LOOKUPS.into()]);
         }
         arguments.extend([who.kind(), pages.word()].map(Into::into));
         arguments.push(file.path().into());

@@ -2,14 +2,13 @@
 
 use super::Options;
 use crate::Result;
-use crate::by_hand::Compiled;
 use crate::figure::{Figure, Style};
 use crate::lookup::workload::{exact, routes, routes6};
-use crate::lookup::{Found, Pages, Setting, Who, compare};
+use crate::lookup::{Found, Pages, Programs, Setting, Who, compare};
 use crate::report::{Comparison, Kind, Report};
 use crate::slices::{Effort, Pairs};
 
-/// Goal: see the issue of the tables in the README.
+/// Goal: see the README.
 const HASH_BOUND: f64 = 1.2;
 /// Rounds after which programs start anew.
 const RESTART: usize = 8;
@@ -21,7 +20,7 @@ const RESTART_ROUTES: usize = 16;
 /// # Errors
 /// When DPDK is not installed, or a contender does not run.
 pub fn hash(report: &mut Report, options: &Options) -> Result<()> {
-    let compiled = Compiled::lookups()?;
+    let programs = Programs::new()?;
     let who = [Who::Hash, Who::RteHash, Who::Hashbrown];
     let mut memory = tallies("hash", "Entries");
     for (count, entries) in [(10_000, "10k"), (1_000_000, "1M")] {
@@ -30,7 +29,7 @@ pub fn hash(report: &mut Report, options: &Options) -> Result<()> {
             let what = format!("exact match, {entries} entries, {} pages", pages.word());
             let setting = Setting { pages, effort: options.effort, restart: RESTART };
             let tell = |number| options.tell(&what, number);
-            let found = compare(&who, &workload, setting, &compiled, tell)?;
+            let found = compare(&who, &workload, setting, &programs, tell)?;
             let place = format!("{entries}, {}", pages.word());
             tally(&mut memory, &found, &place);
             for (set, queries) in ["all hit", "half miss"].into_iter().enumerate() {
@@ -50,7 +49,7 @@ pub fn hash(report: &mut Report, options: &Options) -> Result<()> {
 /// # Errors
 /// When DPDK is not installed, or a contender does not run.
 pub fn prefixes(report: &mut Report, options: &Options) -> Result<()> {
-    let compiled = Compiled::lookups()?;
+    let programs = Programs::new()?;
     let mut who = vec![Who::Lpm4Many, Who::Lpm4, Who::RteFib, Who::RteLpm, Who::PrefixTrie];
     let mut who6 = vec![Who::Lpm6Many, Who::Lpm6, Who::RteFib6, Who::PrefixTrie6];
     if avx512() {
@@ -70,7 +69,7 @@ pub fn prefixes(report: &mut Report, options: &Options) -> Result<()> {
     for (workload, name, who, sets) in four.into_iter().chain([six]) {
         let setting = Setting { pages: Pages::Huge, effort, restart: RESTART_ROUTES };
         let tell = |number| options.tell(&format!("{name} prefixes"), number);
-        let found = compare(who, &workload, setting, &compiled, tell)?;
+        let found = compare(who, &workload, setting, &programs, tell)?;
         tally(&mut memory, &found, &name);
         for (set, queries) in sets.iter().enumerate() {
             let place = format!("{name}, {queries}");
