@@ -128,6 +128,7 @@ impl Burst {
     /// Forgets the packets that were taken out.
     pub(crate) fn keep_framed(&mut self) {
         self.packets.retain(Packet::has_frame);
+        self.bytes = 0; // counted already; an empty burst is not cleared again
     }
 
     /// Empties a burst of which every packet was taken, so that none need be looked at again.

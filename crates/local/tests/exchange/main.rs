@@ -45,6 +45,7 @@ fn shards_move(shape: Shape) {
     let drops = [PortCounter::DropPassFull, PortCounter::DropPark, PortCounter::DropNoPort];
     assert_eq!(drops.map(|counter| total(&counters, counter)), [0; 3], "{shape:?}");
     let received = total(&counters, PortCounter::ReceivedPackets);
+    assert_eq!(total(&counters, PortCounter::ReceivedBytes), 70 * received);
     let verdicts = [
         PortCounter::VerdictReflect,
         PortCounter::VerdictForward,
