@@ -29,6 +29,7 @@ pub mod describe;
 mod entry;
 mod error;
 mod info;
+mod kept;
 mod messages;
 pub mod metrics;
 pub mod mirror;

@@ -4,6 +4,7 @@ mod devices;
 mod dpdk;
 mod filter;
 mod interface;
+mod keeping;
 mod lanes;
 mod links;
 mod local;
@@ -23,6 +24,7 @@ use crate::describe::PortFacts;
 pub(crate) use devices::Devices;
 use fastlane_kernel::tap::Carrier;
 pub(crate) use interface::examine;
+pub(crate) use keeping::{Inherited, Keeping, PortsKept};
 pub(crate) use lanes::{Exchanges, connect};
 use links::Link;
 
@@ -38,11 +40,13 @@ pub(crate) struct Opened {
     pub counters: Counters,
     /// Of each port the number of its interface in Linux, if there is one.
     pub twins: Vec<Option<u32>>,
+    /// What a successor can take over.
+    pub keeping: Keeping,
 }
 
-/// Opens all ports of `plan`.
-pub(crate) fn open(plan: &Plan) -> Result<Opened, Error> {
-    let mut opening = Opening::new(plan)?;
+/// Opens all ports of `plan`; those on AF_XDP are taken over if there is something `inherited`.
+pub(crate) fn open(plan: &Plan, inherited: Option<Inherited>) -> Result<Opened, Error> {
+    let mut opening = Opening::new(plan, inherited)?;
     for port in &plan.ports {
         match &port.driver {
             Driver::AfXdp(xdp) => opening.attach_af_xdp(port, xdp)?,
@@ -79,6 +83,8 @@ struct Opening<'a> {
     peers: Vec<Option<Carrier>>,
     /// The interface of a port in Linux.
     twins: Vec<Option<u32>>,
+    inherited: Option<Inherited>,
+    keeping: Keeping,
 }
 
 /// What is known of a device that Linux does not have.
@@ -96,7 +102,7 @@ struct LaneOpening {
 }
 
 impl<'a> Opening<'a> {
-    fn new(plan: &'a Plan) -> Result<Self, Error> {
+    fn new(plan: &'a Plan, inherited: Option<Inherited>) -> Result<Self, Error> {
         let lane = |number: usize| {
             let refuse = |reason: String| Error::Lane { lane: number, reason };
             let bytes = plan.frames * plan.frame_size;
@@ -124,6 +130,8 @@ impl<'a> Opening<'a> {
             states: plan.ports.iter().map(|_| None).collect(),
             peers: plan.ports.iter().map(|_| None).collect(),
             twins: vec![None; plan.ports.len()],
+            inherited,
+            keeping: Keeping::default(),
         })
     }
 
@@ -135,7 +143,7 @@ impl<'a> Opening<'a> {
     }
 
     fn finish(self) -> Result<Opened, Error> {
-        let Self { plan, lanes, mut devices, facts, states, peers, twins, .. } = self;
+        let Self { plan, lanes, mut devices, facts, states, peers, twins, keeping, .. } = self;
         for ((port, state), peer) in plan.ports.iter().zip(states).zip(peers) {
             if let Some(state) = state {
                 devices.links.push(Link::new(&port.name, state, peer));
@@ -167,7 +175,7 @@ impl<'a> Opening<'a> {
                 ..LaneParts::new(opening.pool, ports.collect(), counters.lane(lane))
             }
         });
-        Ok(Opened { lanes: lanes.collect(), devices, facts, counters, twins })
+        Ok(Opened { lanes: lanes.collect(), devices, facts, counters, twins, keeping })
     }
 }
 

@@ -16,10 +16,11 @@ use rustix::event::epoll;
 use crate::capture::Captures;
 use crate::config::plan::Plan;
 use crate::describe::{Application, LaneFacts};
+use crate::kept::{Keepsakes, Kept};
 use crate::messages::Rings;
 use crate::metrics::{Metrics, MetricsError};
 use crate::mirror::{Running as Following, Service};
-use crate::open::{Exchanges, Opened, connect, examine, open};
+use crate::open::{Exchanges, Opened, connect, examine};
 use crate::reshard::Resharder;
 use crate::session::{Offers, Reservation, Session};
 use crate::steering::Steering;
@@ -43,7 +44,9 @@ where
         Reservation::new(&plan.session).map_err(|error| service("session", error.to_string()))?;
     // Then the applications, and what can only be looked at: one that refuses has touched no
     // interface.
-    let tables = Arc::new(Tables::new(plan.tables.clone(), vec![]));
+    let mut kept = Kept::ask(plan);
+    let tables = std::mem::take(&mut kept.tables);
+    let tables = Arc::new(Tables::new(plan.tables.clone(), tables));
     let mirror = Service::open(plan)?;
     let lane = |index| LaneInfo { plan, index, tables: &tables, mirror: mirror.as_ref() };
     let apps = (0..plan.threads.applications.len()).map(|index| factory(&lane(index)));
@@ -53,7 +56,7 @@ where
     }
     plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
     crate::numa::report(plan);
-    let Opened { mut lanes, devices, facts, counters, twins } = open(plan)?;
+    let Opened { mut lanes, devices, facts, counters, twins, keeping } = kept.open(plan)?;
     let mirror = mirror.map(|mirror| mirror.start(twins, &counters)).transpose()?;
     let Exchanges { parts: exchanges, mover } = connect(plan, &lanes)?;
     let devices = Arc::new(Mutex::new(devices));
@@ -66,15 +69,18 @@ where
         ports: facts,
     };
     let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
+    let keepsakes = Some(Keepsakes::new(plan, &tables, keeping));
     let offers = Offers {
         captures: Captures::new(mailboxes.clone(), plan.ports.len()),
         tables,
         steering: Some(Steering::new(plan, Arc::clone(&devices))),
         messages,
         resharder: mover.map(Resharder::new),
+        keepsakes,
     };
     let session = Session::serve(reservation, &application, &counters, offers)
         .map_err(|error| service("session", error.to_string()))?;
+    drop(kept); // from now on it is ours
     let metrics = metrics(plan, &application, &counters, mirror.as_ref())?;
     tracing::info!("running; `fastlane top {}` shows it live", plan.name);
 

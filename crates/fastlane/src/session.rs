@@ -25,12 +25,14 @@ mod server;
 mod transfer;
 
 pub use client::{Client, connect};
-pub(crate) use host::Offers;
+pub(crate) use client::{connect_to_keeper, converse};
+pub(crate) use host::{Offers, read as read_request};
+pub(crate) use peer::{Answer, Asker, Service};
 pub(crate) use protocol::Kind;
-pub(crate) use requests::{MessageRings, PartFacts, TableFacts, TableList, Write};
+pub(crate) use requests::{Keep, MessageRings, PartFacts, TableFacts, TableList, Write};
 pub use requests::{Replaced, Role, ShardList};
 pub use server::Session;
-pub(crate) use server::{Reservation, read_only};
+pub(crate) use server::{Reservation, read_only, serve_at};
 
 /// Where the sessions of root's applications are found by their names.
 pub const DIRECTORY: &str = "/run/fastlane";

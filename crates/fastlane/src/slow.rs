@@ -45,10 +45,12 @@ use crate::describe::Application;
 use crate::session::{self, Client, Replaced, Role, SessionError};
 
 mod attachment;
+mod keeper;
 mod messages;
 mod writer;
 
 use attachment::Attachment;
+pub use keeper::Keeper;
 pub use messages::{Message, Messages};
 pub use writer::{PendingEvents, Writer};
 

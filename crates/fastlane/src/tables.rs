@@ -146,6 +146,16 @@ impl Tables {
         Ok((tables, descriptors))
     }
 
+    /// All of them, with descriptors that can write.
+    pub(crate) fn to_keep(&self) -> (Vec<TableFacts>, Vec<Arc<OwnedFd>>) {
+        let mut descriptors = Vec::new();
+        let made = self.made();
+        let tables = made
+            .iter()
+            .map(|(name, parts)| facts(name, parts, None, &mut descriptors, |part| &part.to_write));
+        (tables.collect(), descriptors)
+    }
+
     fn made(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Part>>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }

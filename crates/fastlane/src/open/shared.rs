@@ -50,7 +50,12 @@ impl Opening<'_> {
             virtual_device: interface.is_virtual,
         };
         let longest = af_xdp::longest_frame(self.plan.frame_size);
-        let device = af_xdp::Device::open(settings, &port.rules, longest).map_err(refuse)?;
+        let device = match &mut self.inherited {
+            Some(inherited) => inherited
+                .device(port, settings)
+                .map_err(|reason| Error::port(&port.name, reason))?,
+            None => af_xdp::Device::open(settings, &port.rules, longest).map_err(refuse)?,
+        };
         if matches!(port.kernel, KernelPlan::ReEnter) {
             // mirred is the way that also holds in generic mode, where a redirect would loop.
             self.reenter(port, &interface, How::Mirred)?;
@@ -64,26 +69,13 @@ impl Opening<'_> {
 
     /// Opens the AF_XDP sockets, lane by lane: those of a lane share its pool.
     pub(super) fn open_af_xdp_sockets(&mut self) -> Result<(), Error> {
+        let mut inherited = self.inherited.take();
         for lane in 0..self.lanes.len() {
-            let mut requests = Vec::new();
-            for ((number, device), queues) in self.devices.af_xdp.iter_mut().zip(&self.xdp_queues) {
-                let port = &self.plan.ports[*number];
-                let mine =
-                    (0..*queues).filter(|queue| Plan::lane_of(port, *queue as usize) == lane);
-                let queues: Vec<u32> = mine.collect();
-                if !queues.is_empty() {
-                    requests.push(af_xdp::Request { device, port: port.id, queues });
-                }
-            }
-            if requests.is_empty() {
-                continue;
-            }
-            let ports = requests.iter().map(|request| usize::from(request.port.0));
-            let names: Vec<&str> = ports.map(|number| &*self.plan.ports[number].name).collect();
-            let names = names.join("`, `");
-            let pool = &mut self.lanes[lane].pool;
-            let opened = af_xdp::open_lane(pool, &mut requests)
-                .map_err(|error| Error::port(&names, error))?;
+            let opened = match &mut inherited {
+                Some(inherited) => self.adopt_lane(lane, inherited)?,
+                None => self.open_lane(lane)?,
+            };
+            self.keep_pool(lane, &opened);
             for queue in opened {
                 let port = &self.plan.ports[usize::from(queue.port.0)];
                 let mode = &mut self.facts[usize::from(queue.port.0)].mode;
@@ -97,7 +89,29 @@ impl Opening<'_> {
                 self.add(lane, port, Box::new(queue.handle));
             }
         }
+        self.keep_devices();
         Ok(())
+    }
+
+    /// Opens the sockets of a lane.
+    fn open_lane(&mut self, lane: usize) -> Result<Vec<af_xdp::Opened>, Error> {
+        let mut requests = Vec::new();
+        for ((number, device), queues) in self.devices.af_xdp.iter_mut().zip(&self.xdp_queues) {
+            let port = &self.plan.ports[*number];
+            let mine = (0..*queues).filter(|queue| Plan::lane_of(port, *queue as usize) == lane);
+            let queues: Vec<u32> = mine.collect();
+            if !queues.is_empty() {
+                requests.push(af_xdp::Request { device, port: port.id, queues });
+            }
+        }
+        if requests.is_empty() {
+            return Ok(vec![]);
+        }
+        let ports = requests.iter().map(|request| usize::from(request.port.0));
+        let names: Vec<&str> = ports.map(|number| &*self.plan.ports[number].name).collect();
+        let names = names.join("`, `");
+        let pool = &mut self.lanes[lane].pool;
+        af_xdp::open_lane(pool, &mut requests).map_err(|error| Error::port(&names, error))
     }
 
     pub(super) fn open_af_packet(

@@ -26,7 +26,7 @@ use crate::describe::Application;
 use crate::metrics::thread_time;
 
 /// How long the application may be silent before it is given up.
-const PATIENCE: Duration = Duration::from_secs(3);
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// An attachment to a running application. Reading its counters costs the application nothing.
 #[derive(Debug)]
@@ -204,6 +204,43 @@ pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionErr
     let process = process(&stream, &application);
     let (path, asking) = (path.to_owned(), Mutex::default());
     Ok(Client { application, counters, stream, asking, path, process })
+}
+
+/// Connects to the keeper at `path`; `None` when there is none of this user or root's.
+pub(crate) fn connect_to_keeper(path: &Path, patience: Duration) -> Option<UnixStream> {
+    let stream = listener::connect(path).ok()?;
+    let keeper = rustix::net::sockopt::socket_peercred(&stream).ok()?.uid;
+    if !keeper.is_root() && keeper != rustix::process::geteuid() {
+        return None;
+    }
+    stream.set_nonblocking(false).ok()?;
+    stream.set_read_timeout(Some(patience)).ok()?;
+    stream.set_write_timeout(Some(patience)).ok()?;
+    (&stream).write_all(&protocol::hello(VERSION, &program())).ok()?;
+    let welcome = receive(&stream).ok()?;
+    (welcome.header.version == VERSION && welcome.header.kind == Kind::Keep).then_some(stream)
+}
+
+/// Sends a request over a connection on which the greetings were said; the answer, or the reason of
+/// a refusal.
+pub(crate) fn converse<Q: Serialize>(
+    stream: &UnixStream,
+    kind: Kind,
+    request: &Q,
+) -> Result<(Vec<u8>, Vec<OwnedFd>), String> {
+    let mut stream = stream;
+    let body = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+    let request = protocol::message(kind, &body, 0).ok_or("the request is too long")?;
+    stream.write_all(&request).map_err(|error| error.to_string())?;
+    let answer = receive(stream).map_err(|missing| match missing {
+        Missing::Silence(error) => explain(&error),
+        Missing::Nonsense(what) => what,
+    })?;
+    match answer.header.kind {
+        Kind::Refusal => Err(String::from_utf8_lossy(&answer.body).into_owned()),
+        other if other == kind => Ok((answer.body, answer.descriptors)),
+        _ => Err("it answered something else".to_owned()),
+    }
 }
 
 /// The name of this program.

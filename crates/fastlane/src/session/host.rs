@@ -11,9 +11,10 @@ use super::leases::Leases;
 use super::peer::{Answer, Asker, Service};
 use super::protocol::Kind;
 use super::requests::{
-    Changes, MessageRings, NewRules, Reload, ShardList, Shards, TableList, Write,
+    Changes, Keep, MessageRings, NewRules, Reload, ShardList, Shards, TableList, Write,
 };
 use crate::capture::Captures;
+use crate::kept::Keepsakes;
 use crate::messages::Rings;
 use crate::reshard::Resharder;
 use crate::steering::Steering;
@@ -30,6 +31,7 @@ pub(crate) struct Offers {
     pub(crate) steering: Option<Steering>,
     pub(crate) messages: Option<Rings>,
     pub(crate) resharder: Option<Resharder>,
+    pub(crate) keepsakes: Option<Keepsakes>,
 }
 
 /// The application's side of all conversations.
@@ -128,7 +130,14 @@ impl Service for Host {
                 let Shards { moved } = read(body)?;
                 answer(kind, &self.shards(moved)?)
             }
-            Kind::Keep => Err("not here".to_owned()),
+            Kind::Keep => {
+                let Keep { from, .. } = read(body)?;
+                if from == 0 {
+                    self.leases.take(&["what a successor needs".to_owned()], asker)?;
+                }
+                let keepsakes = self.offers.keepsakes.as_ref();
+                keepsakes.ok_or("there is nothing to be kept")?.answer(from)
+            }
             Kind::Application | Kind::Refusal => Err("a message that is no request".to_owned()),
         }
     }
@@ -154,7 +163,7 @@ impl Drop for Host {
 }
 
 /// Reads the body of a request.
-pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     serde_json::from_slice(body)
         .map_err(|error| format!("the request cannot be read ({error}); use one release"))
 }

@@ -19,7 +19,7 @@ const MOST_PEERS: usize = 32;
 pub(super) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What is there for clients.
-pub(super) trait Service {
+pub(crate) trait Service {
     /// What a client hears first.
     fn welcome(&mut self) -> Answer;
 
@@ -35,11 +35,11 @@ pub(super) trait Service {
 
 /// An answer.
 #[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) kind: Kind,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) kind: Kind,
+    pub(crate) body: Vec<u8>,
     /// At most [`DESCRIPTORS`].
-    pub(super) descriptors: Vec<Arc<OwnedFd>>,
+    pub(crate) descriptors: Vec<Arc<OwnedFd>>,
 }
 
 impl Answer {
@@ -51,7 +51,7 @@ impl Answer {
 
 /// Who asks.
 #[derive(Debug)]
-pub(super) struct Asker {
+pub(crate) struct Asker {
     stream: UnixStream,
     /// The process, as the kernel says; 0 when it cannot be seen from here.
     pub(super) process: i32,
@@ -62,7 +62,7 @@ pub(super) struct Asker {
 impl Asker {
     /// Whether its end of the connection is closed. A process that is killed loses its memory
     /// before its descriptors, so it writes nowhere any more when this is true.
-    pub(super) fn has_gone(&self) -> bool {
+    pub(crate) fn has_gone(&self) -> bool {
         let mut ends = [PollFd::new(&self.stream, PollFlags::RDHUP)];
         let looked = poll(&mut ends, Some(&Timespec::default()));
         looked.is_ok() && !ends[0].revents().is_empty()

@@ -109,9 +109,12 @@ pub struct ShardList {
     pub packets: Vec<u64>,
 }
 
-/// From which descriptor on a keeper asks.
+/// What a keeper asks for, and a successor of the keeper.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Keep {
+    /// The first descriptor of the answer.
     pub(crate) from: usize,
+    /// A successor cannot use it: the keeper closes what it has.
+    pub(crate) give_up: bool,
 }

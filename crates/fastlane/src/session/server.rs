@@ -76,11 +76,19 @@ impl Session {
     }
 }
 
-/// Serves whoever comes, on a thread of its own.
-pub(super) fn serve(
-    listener: Listener,
+/// Serves whoever comes to `path`, until the result is dropped.
+pub(crate) fn serve_at(
+    path: &Path,
     service: impl Service + Send + 'static,
-) -> io::Result<Session> {
+) -> Result<Session, SessionError> {
+    serve(Listener::bind(path)?, service).map_err(|source| {
+        let what = "no event descriptor or no thread";
+        SessionError::Start { path: path.to_owned(), what, source }
+    })
+}
+
+/// Serves whoever comes, on a thread of its own.
+fn serve(listener: Listener, service: impl Service + Send + 'static) -> io::Result<Session> {
     let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
     let server = Server { wake: Arc::clone(&wake), listener, service, peers: vec![], due: None };
     let thread = std::thread::Builder::new().name("session".to_owned());

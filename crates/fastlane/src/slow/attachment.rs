@@ -34,7 +34,7 @@ struct Lease {
     is_used: bool,
 }
 
-type Resets = Vec<Box<dyn Reset + Send>>;
+type Resets = Vec<Box<dyn Reset + Send + Sync>>;
 
 impl Attachment {
     pub(super) fn new(client: Client) -> Self {

@@ -1,1 +1,179 @@
+use std::collections::BTreeMap;
 
+use fastlane_core::{LaneParts, Pool};
+use fastlane_table::counters::LaneCounter;
+use fastlane_table::{EntryId, SharedMemory, Spec};
+
+use super::*;
+use crate::messages::Rings;
+use crate::session::{Offers, Reservation, Session};
+use crate::tables::Tables;
+
+/// An application without packets, in a directory of its own.
+struct Fast {
+    _directory: tempfile::TempDir,
+    path: String,
+    counters: Counters,
+    tables: Arc<Tables>,
+    session: Option<Session>,
+}
+
+impl Fast {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("fast.sock");
+        let counters = Counters::create(1, 0).unwrap();
+        let tables = Tables::new(BTreeMap::from([("blocked".to_owned(), 4)]), vec![]);
+        let tables = Arc::new(tables);
+        let name = "blocked";
+        tables.part(name, Role::Table, |it| Spec::hash::<u32, u64>(name, it)).unwrap();
+        tables.part(name, Role::State, |it| Spec::state::<2>(name, it, 1)).unwrap();
+        tables.part(name, Role::Pending, |it| Spec::pending(name, it, 1)).unwrap();
+        let application = Application {
+            name: "fast".to_owned(),
+            version: "1".to_owned(),
+            pid: std::process::id(),
+            lanes: vec![crate::describe::LaneFacts { cpu: None, idle: "busy".to_owned() }],
+            ports: vec![],
+        };
+        let memory = SharedMemory::create("slow-test", 64 * 2048).unwrap();
+        let pool = Pool::new(memory, 2048, 192).unwrap();
+        let mut lane = [LaneParts::new(pool, vec![], counters.lane(0))];
+        let messages = Some(Rings::create(&mut lane, 4).unwrap());
+        let offers = Offers { tables: Arc::clone(&tables), messages, ..Offers::default() };
+        let reservation = Reservation::new(&path).unwrap();
+        let session = Session::serve(reservation, &application, &counters, offers).unwrap();
+        let (path, session) = (path.to_str().unwrap().to_owned(), Some(session));
+        Self { _directory: directory, path, counters, tables, session }
+    }
+
+    /// What a lane writes for an entry.
+    fn state(&self) -> State<2> {
+        let part = self.tables.part("blocked", Role::State, |it| Spec::state::<2>("", it, 1));
+        State::attach(&part.unwrap()).unwrap()
+    }
+
+    fn pending(&self) -> Pending {
+        let part = self.tables.part("blocked", Role::Pending, |it| Spec::pending("", it, 1));
+        Pending::attach(&part.unwrap()).unwrap()
+    }
+
+    /// The lane sleeps, so that no writer waits for it.
+    fn sleep(&self) {
+        self.counters.lane(0).publish(LaneCounter::Asleep, 1);
+    }
+}
+
+#[test]
+fn a_slow_path_in_the_same_process_writes_and_reads() {
+    let fast = Fast::new();
+    fast.sleep();
+    let slow = attach(&fast.path).unwrap();
+    assert!(slow.is_alive() && slow.application().name == "fast");
+    let mut blocked = slow.hash_writer::<u32, u64>("blocked").unwrap();
+    let entry = blocked.insert(&7, &70).unwrap();
+    fast.state().lane(0).at(entry).add(1, 5);
+    assert_eq!(slow.state::<2>("blocked").unwrap().read(entry), [0, 5]);
+    let tables = slow.tables().unwrap();
+    assert_eq!((tables[0].kind, tables[0].entries, tables[0].capacity), ("hash", 1, 4));
+    assert!(tables[0].has_state && tables[0].has_pending);
+    let writer = tables[0].writer.clone().unwrap();
+    assert!(writer.starts_with(&format!("process {} (", std::process::id())), "{writer}");
+    assert!(slow.state::<3>("blocked").unwrap_err().to_string().contains("value size"));
+}
+
+#[test]
+fn what_belonged_to_a_key_is_forgotten_before_another_gets_its_entry() {
+    let fast = Fast::new();
+    fast.sleep();
+    let slow = attach(&fast.path).unwrap();
+    let mut blocked = slow.hash_writer::<u32, u64>("blocked").unwrap();
+    for key in 0..100 {
+        let entry = blocked.insert(&key, &1).unwrap();
+        let state = fast.state();
+        assert_eq!(state.read(entry), [0, 0], "key {key} has another's");
+        state.lane(0).at(entry).add(0, 9);
+        fast.pending().lane(0).raise(entry);
+        assert!(blocked.remove(&key));
+    }
+}
+
+#[test]
+fn there_is_one_writer_until_it_is_dropped() {
+    let fast = Fast::new();
+    let slow = attach(&fast.path).unwrap();
+    let writer = slow.hash_writer::<u32, u64>("blocked").unwrap();
+    let error = slow.hash_writer::<u32, u64>("blocked").map(drop).unwrap_err();
+    assert!(matches!(error, SlowError::Written { .. }), "{error}");
+    let other = attach(&fast.path).unwrap();
+    let error = other.hash_writer::<u32, u64>("blocked").map(drop).unwrap_err().to_string();
+    assert!(error.contains(&format!("is with process {}", std::process::id())), "{error}");
+    assert!(other.pending("blocked").is_err(), "events are the writer's");
+    drop(slow); // the writer keeps what it was granted
+    assert!(other.hash_writer::<u32, u64>("blocked").is_err());
+    drop(writer);
+    other.hash_writer::<u32, u64>("blocked").unwrap();
+    let error = other.hash_writer::<u32, u64>("blockd").map(drop).unwrap_err().to_string();
+    assert!(error.contains("there are blocked"), "{error}");
+}
+
+#[test]
+fn events_stay_until_they_are_done() {
+    let fast = Fast::new();
+    let slow = attach(&fast.path).unwrap();
+    fast.pending().lane(0).raise(EntryId(2));
+    for _ in 0..2 {
+        let events = slow.pending("blocked").unwrap();
+        let mut seen = vec![];
+        events.scan(|entry, number| seen.push((entry, number)));
+        assert_eq!(seen, [(EntryId(2), 1)]);
+    }
+    slow.pending("blocked").unwrap().done(EntryId(2), 1);
+    slow.pending("blocked").unwrap().scan(|entry, _| panic!("{entry:?}"));
+}
+
+#[test]
+fn a_writer_that_outlives_the_application_uses_nothing_twice() {
+    let mut fast = Fast::new();
+    fast.sleep();
+    let slow = attach(&fast.path).unwrap();
+    let mut blocked = slow.hash_writer::<u32, u64>("blocked").unwrap();
+    assert!((0..1000).all(|value| blocked.insert(&1, &value).is_ok()));
+    drop(fast.session.take());
+    assert!(!slow.is_alive());
+    std::thread::sleep(Duration::from_millis(5));
+    // 68 slots: those that are free are used up, those that were given up are not.
+    let writes = (0..100).take_while(|value| blocked.insert(&1, value).is_ok()).count();
+    assert!(writes < 70, "{writes}");
+    let error = blocked.insert(&1, &0).unwrap_err().to_string();
+    assert!(error.contains("passed no turn"), "{error}");
+}
+
+#[test]
+fn messages_end_with_the_application() {
+    let mut fast = Fast::new();
+    let slow = attach(&fast.path).unwrap();
+    let mut messages = slow.messages().unwrap();
+    assert!(attach(&fast.path).unwrap().messages().unwrap_err().to_string().contains("is with"));
+    assert!(messages.receive(Duration::from_millis(1)).unwrap().is_none());
+    assert!(!messages.send(3, 1, b"to nobody"));
+    let waits = std::thread::spawn(move || messages.receive(Duration::from_secs(60)).map(|_| ()));
+    drop(fast.session.take());
+    assert!(matches!(waits.join().unwrap(), Err(SlowError::Ended)));
+    let error = attach_wait(&fast.path, Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(error, SlowError::Session(SessionError::Absent { .. })), "{error}");
+}
+
+#[test]
+fn an_application_is_waited_for() {
+    let fast = Fast::new();
+    let path = fast.path.clone();
+    let later = std::path::Path::new(&path).with_extension("later");
+    let waits = std::thread::spawn({
+        let later = later.to_str().unwrap().to_owned();
+        move || attach_wait(&later, Duration::from_secs(60)).map(|slow| slow.application().pid)
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    std::fs::hard_link(&path, &later).unwrap();
+    assert_eq!(waits.join().unwrap().unwrap(), std::process::id());
+}
