@@ -156,7 +156,8 @@ fn request(arguments: &Arguments, client: &Client) -> Result<Request, Error> {
     })
 }
 
-fn stop_by_signal() -> Result<Arc<AtomicBool>, Error> {
+/// True once the program shall end.
+pub(crate) fn stop_by_signal() -> Result<Arc<AtomicBool>, Error> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // In this order the first signal ends the capture and the second the program.

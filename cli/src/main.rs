@@ -11,7 +11,9 @@ mod bench;
 mod capture;
 mod check;
 mod doctor;
+mod keep;
 mod reload;
+mod shards;
 mod tables;
 mod top;
 
@@ -35,7 +37,9 @@ enum Command {
     Capture(capture::Arguments),
     Check(check::Arguments),
     Doctor(doctor::Arguments),
+    Keep(keep::Arguments),
     Reload(reload::Arguments),
+    Shards(shards::Arguments),
     Tables(tables::Arguments),
     Top(top::Arguments),
 }
@@ -46,7 +50,9 @@ fn main() -> ExitCode {
         Command::Capture(arguments) => capture::run(&arguments),
         Command::Check(arguments) => check::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Keep(arguments) => keep::run(&arguments),
         Command::Reload(arguments) => reload::run(&arguments),
+        Command::Shards(arguments) => shards::run(&arguments),
         Command::Tables(arguments) => tables::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
     };
