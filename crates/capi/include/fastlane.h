@@ -159,8 +159,8 @@ bool fl_expired(struct fl_turn *turn, uint64_t *key);
 /* Shows all packets that are held under a key at this moment to `process` again, as they were
  * received, with what the application has written into them; returns how many. That happens in
  * this turn, when the function that calls this has returned, and before the packets that it has
- * just labelled go anywhere: so they stay ahead of all of that key that came after them. Those that
- * are held again go to the end. */
+ * just labelled go anywhere: so they stay ahead of all of that key that came after them. What is
+ * held again goes to the end. */
 size_t fl_resume(struct fl_turn *turn, uint32_t key);
 
 /* Drops all packets that are held under a key; returns how many, which are counted. */

@@ -112,8 +112,8 @@ pub unsafe extern "C" fn fl_expired(turn: *mut Turn, key: *mut u64) -> bool {
 /// Shows all packets that are held under a key at this moment to `process` again, as they were
 /// received, with what the application has written into them; returns how many. That happens in
 /// this turn, when the function that calls this has returned, and before the packets that it has
-/// just labelled go anywhere: so they stay ahead of all of that key that came after them. Those that
-/// are held again go to the end.
+/// just labelled go anywhere: so they stay ahead of all of that key that came after them. What is
+/// held again goes to the end.
 ///
 /// # Safety
 /// As `fl_now`.
