@@ -26,9 +26,10 @@ use care::Care;
 const EVENTS: usize = 512;
 /// So often this is done before others get a turn.
 const ROUNDS: usize = 16;
-/// What found no room is tried again when there is room, and after this time: the room may have
-/// been waiting for a lane.
+/// What found no room is tried again when there is room, and after this time.
 const RETRY: Duration = Duration::from_secs(1);
+/// The same while what was given up waits for the lanes.
+const RETRY_SOON: Duration = Duration::from_millis(5);
 /// So many events are kept while everything is read anew; with more, it is read once more.
 const BACKLOG: usize = 1 << 18;
 
@@ -223,7 +224,8 @@ impl Follower {
         }
         if self.publisher.has_waiting() && Instant::now() >= self.next_retry {
             self.publisher.retry(&self.state);
-            self.next_retry = Instant::now() + RETRY;
+            let soon = self.publisher.has_room_soon();
+            self.next_retry = Instant::now() + if soon { RETRY_SOON } else { RETRY };
         }
         if self.wanted.is_some() && Instant::now() >= self.next_resync {
             self.resync()?;

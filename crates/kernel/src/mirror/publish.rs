@@ -316,6 +316,11 @@ impl Publisher {
             || self.tables.iter().any(Routes::has_waiting)
     }
 
+    /// Whether there will be room as soon as the lanes have passed a turn.
+    pub(super) fn has_room_soon(&self) -> bool {
+        self.groups.has_room_soon()
+    }
+
     /// Whether an interface is a port.
     pub(super) fn is_port(&self, link: u32) -> bool {
         self.ports.contains_key(&link)

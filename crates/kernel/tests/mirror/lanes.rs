@@ -3,10 +3,10 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastlane_core::PortId;
-use fastlane_kernel::mirror::{Answer, Follower, Mirror, MirrorSettings};
+use fastlane_kernel::mirror::{Answer, Follower, Mirror, MirrorSettings, Prefix, state};
 use fastlane_table::counters::{Counters, LaneCounter};
 use fastlane_table::{Guard, Readers};
 
@@ -40,8 +40,8 @@ fn lane(mirror: &Mirror, counters: &Counters, stop: &AtomicBool) -> Seen {
     let mut answers = vec![Answer::Ask(fastlane_kernel::mirror::Reason::NoTable); hashes.len()];
     let mut seen = Seen::default();
     while !stop.load(Ordering::Relaxed) {
-        // SAFETY: the writer's readers count this lane, and it publishes its turn when the guard is
-        // gone.
+        // SAFETY: the writer's readers count this lane, and it publishes its turn when nothing is
+        // borrowed any more.
         let guard = unsafe { Guard::new() };
         mirror.route4_many(&guard, &destinations, &hashes, &mut answers);
         for (number, answer) in answers.iter().enumerate() {
@@ -56,7 +56,6 @@ fn lane(mirror: &Mirror, counters: &Counters, stop: &AtomicBool) -> Seen {
                 seen.wrong.push(format!("{}: {next:?}", destination(number as u32)));
             }
         }
-        drop(guard);
         seen.turns += 1;
         counters.publish(LaneCounter::Turn, seen.turns);
     }
@@ -73,7 +72,7 @@ fn no_packet_takes_a_way_that_its_route_never_had() {
     }
     let counters = Counters::create(1, 2).unwrap();
     let readers = Arc::new(Readers::lanes(&counters));
-    let settings = MirrorSettings { count_routes: true, groups: 48, ..rig::settings() };
+    let settings = MirrorSettings { count_routes: true, groups: 56, ..rig::settings() };
     let mut follower = Follower::open(settings, &rig::ports(), &readers).unwrap();
     let mirror = Mirror::attach(follower.memories()).unwrap();
     let (stop, rounds) = (AtomicBool::new(false), rounds());
@@ -90,12 +89,31 @@ fn no_packet_takes_a_way_that_its_route_never_had() {
         stop.store(true, Ordering::Relaxed);
         lane.join().unwrap()
     });
+    everything_found_room(&mut follower, &mirror);
     let statistics = follower.statistics();
     println!("{} turns, {} forwarded, {} asked", seen.turns, seen.forwarded, seen.asked);
     println!("{statistics:?}");
     assert!(seen.wrong.is_empty(), "{}: {}", seen.wrong.len(), seen.wrong[0]);
     assert!(seen.forwarded > 1000 && seen.asked > 1000, "{seen:?}");
     assert_eq!(statistics.overruns, 0);
+}
+
+/// No number is lost: in the end each route has its way.
+fn everything_found_room(follower: &mut Follower, mirror: &Mirror) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while follower.statistics().occupancy.waiting > 0 {
+        follower.step().unwrap();
+        assert!(Instant::now() < end, "{:?}", follower.statistics());
+    }
+    // SAFETY: the writer is in this thread and does not write while a lookup lasts.
+    let guard = unsafe { Guard::new() };
+    for number in 0..DESTINATIONS {
+        let address = destination(number);
+        let prefix = Prefix::new(address.into(), 24);
+        let has_route = !follower.state().routes(state::MAIN, &prefix).is_empty();
+        let is_forwarded = matches!(mirror.route4(&guard, address, 0), Answer::Forward(_));
+        assert_eq!(is_forwarded, has_route, "{address}");
+    }
 }
 
 fn rounds() -> u32 {

@@ -256,6 +256,11 @@ impl Groups {
         std::mem::take(&mut self.refusals)
     }
 
+    /// Whether numbers wait for the lanes.
+    pub(super) fn has_room_soon(&self) -> bool {
+        self.numbers.are_waiting() || self.hops.has_room_soon()
+    }
+
     /// Numbers that were given back begin to wait for the lanes.
     pub(super) fn seal(&mut self) {
         self.numbers.seal(&self.readers);

@@ -138,6 +138,11 @@ impl Hops {
         self.entries.contains_key(&way)
     }
 
+    /// Whether numbers wait for the lanes.
+    pub(super) fn has_room_soon(&self) -> bool {
+        self.numbers.are_waiting()
+    }
+
     /// Numbers that were given back begin to wait for the lanes.
     pub(super) fn seal(&mut self) {
         self.numbers.seal(&self.readers);

@@ -41,6 +41,11 @@ impl Numbers {
         self.given.push(number);
     }
 
+    /// Whether there are numbers that wait for the lanes.
+    pub(super) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// What was given back begins to wait for the lanes.
     pub(super) fn seal(&mut self, readers: &Readers) {
         if !self.given.is_empty() {

@@ -81,6 +81,7 @@ impl Routes {
         ports: &Ports,
     ) -> Result<(), TableError> {
         let family = usize::from(destination.is_ipv6());
+        self.reduced.remove(&destination);
         let old = self.published.get(&destination).copied();
         let Some(target) = target else {
             self.missing[family].remove(&destination);
