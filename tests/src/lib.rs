@@ -18,6 +18,7 @@ mod lab;
 mod mechanism;
 mod process;
 mod programs;
+pub mod routed;
 mod totals;
 
 pub use application::Application;

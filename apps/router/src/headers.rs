@@ -173,8 +173,8 @@ fn ports(protocol: u8, packet: &[u8], at: usize, end: usize) -> ([u16; 2], bool)
     }
 }
 
-/// The mobility header (RFC 6275), the host identity protocol (RFC 7401), shim6 (RFC 5533): 135, 139
-/// and 140, with two that carry no ports in between.
+/// The mobility header (RFC 6275), the host identity protocol (RFC 7401) and shim6 (RFC 5533): 135,
+/// 139 and 140, with those in between, which carry no ports that count.
 const MOBILITY: u8 = 135;
 const SHIM6: u8 = 140;
 

@@ -1,4 +1,5 @@
-//! Forwards IPv4 and IPv6 as Linux routes; `router acl` and `router counters` speak to one that runs.
+//! Forwards IPv4 and IPv6 as Linux routes; `router acl` and `router counters` speak to one that
+//! runs.
 
 use std::io::Write;
 use std::process::ExitCode;

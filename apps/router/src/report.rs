@@ -21,8 +21,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// What is to be shown: a line for each name, in it packets and octets. Causes that nothing fell
-    /// under are left out.
+    /// What is to be shown: a line for each name, in it packets and octets. Causes that nothing
+    /// fell under are left out.
     ///
     /// # Errors
     /// What is wrong, and what to do.

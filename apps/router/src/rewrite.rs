@@ -4,7 +4,8 @@ use fastlane::Packet;
 use fastlane::kernel::mirror::NextHop;
 use fastlane::wire::{Ethernet, Ipv4, Ipv6, MacAddress, checksum};
 
-/// A frame of this length or less may be padded (IEEE 802.3 clause 4.2.3.3, without check sequence).
+/// A frame of this length or less may be padded (IEEE 802.3 clause 4.2.3.3), without its check
+/// sequence.
 const SHORTEST: usize = 60;
 
 /// Sends an IPv4 packet on its way: new addresses, one hop less to live, the checksum changed by

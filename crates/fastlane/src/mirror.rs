@@ -1,10 +1,10 @@
 //! What Linux knows of forwarding, for the lanes: the tables of
-//! [`kernel::mirror`](crate::kernel::mirror), and a thread of the application that keeps them, in the
-//! network namespace that it was started in.
+//! [`kernel::mirror`](crate::kernel::mirror), and a thread of the application that keeps them, in
+//! the network namespace that it was started in.
 //!
 //! A port on an interface that Linux has (AF_XDP, AF_PACKET) is that interface. A port on a device
-//! that Linux does not have (memif, DPDK) is the TAP that stands for it in Linux (`"kernel": {"tap":
-//! ..}`): addresses, neighbours and routes are those of the TAP. A port of the driver `tap` has no
+//! that Linux does not have (memif, DPDK) is the TAP that stands for it in Linux (`"kernel":
+//! {"tap": ..}`): addresses, neighbours and routes are those of the TAP. A port of the driver `tap` has no
 //! interface on this side: what Linux sends out of it comes in by the port.
 
 use std::ops::Deref;

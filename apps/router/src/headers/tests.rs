@@ -5,6 +5,8 @@ use super::*;
 
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
+type Change = fn(&mut [u8]);
+
 /// An Ethernet header to the station.
 fn ethernet(ethertype: u16) -> Vec<u8> {
     let mut frame = STATION.to_vec();
@@ -81,7 +83,7 @@ fn what_is_not_for_a_router_is_named() {
 
 #[test]
 fn ipv4_that_linux_must_see_is_named() {
-    let cases: [(fn(&mut [u8]), Cause); 14] = [
+    let cases: [(Change, Cause); 14] = [
         (|ip| ip[0] = 0x55, Cause::Malformed),
         (|ip| ip[0] = 0x44, Cause::Malformed),
         (|ip| ip[3] = 33, Cause::Malformed),
@@ -107,7 +109,7 @@ fn ipv4_that_linux_must_see_is_named() {
 
 #[test]
 fn ipv6_that_linux_must_see_is_named() {
-    let cases: [(fn(&mut [u8]), Cause); 13] = [
+    let cases: [(Change, Cause); 13] = [
         (|ip| ip[0] = 0x50, Cause::Malformed),
         (|ip| ip[5] = 13, Cause::Malformed),
         (|ip| ip[5] = 0, Cause::Malformed),

@@ -1,0 +1,451 @@
+//! A router beside Linux, which stays the one who decides: what Linux routes is forwarded, what is
+//! not simple is Linux's, and what Linux changes holds at once.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use fastlane_tests::routed::{
+    FAR, Gun, Hit, Routed, Sinks, acl, batch, cause, counters, hop_address, hop_mac,
+};
+use fastlane_tests::{Application, LEFT_MAC, Mechanism, RIGHT_MAC, binary, eventually, mac};
+use serde_json::{Value, json};
+
+const NEAR: [u8; 4] = [10, 77, 0, 2];
+
+/// Every mechanism that shares an interface with Linux.
+const MECHANISMS: [Mechanism; 2] = [Mechanism::XdpNative, Mechanism::Packet];
+
+/// Waits until packets to an address leave by a next hop, or by none.
+#[track_caller]
+fn leaves_by(gun: &mut Gun, sinks: &mut Sinks, to: [u8; 4], expected: Option<[u8; 6]>) {
+    eventually(&format!("packets to {to:?} leave by {expected:?}"), || {
+        sinks.take();
+        let shot = gun.shoot(to.into(), 2152);
+        std::thread::sleep(Duration::from_millis(20));
+        let hits = sinks.take();
+        let hit = hits.iter().find(|hit| hit.shot.number == shot.number);
+        hit.map(|hit| hit.mac) == expected
+    });
+}
+
+#[track_caller]
+fn rises(router: &Application, name: &str, mut doing: impl FnMut()) {
+    let before = cause(router, name);
+    eventually(&format!("{name} rises"), || {
+        doing();
+        cause(router, name) > before
+    });
+}
+
+#[test]
+fn hosts_reach_each_other_and_linux_answers_for_the_router() {
+    for mechanism in MECHANISMS {
+        let Some(routed) = Routed::new("router-hosts") else { return };
+        let router = routed.start(mechanism, &[]);
+        let near = &routed.lab.right;
+        near.run(&["ping", "-c", "20", "-i", "0.02", "-W", "5", FAR]);
+        near.run(&["ping", "-6", "-c", "20", "-i", "0.02", "-W", "5", "fd78::2"]);
+        // The router's own addresses, on either side of it.
+        near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", "10.77.0.1"]);
+        near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", "10.78.0.1"]);
+        let words = ["ping", "-c", "1", "-W", "5", "-t", "1", FAR];
+        let said = String::from_utf8_lossy(&near.attempt(&words).stdout).into_owned();
+        assert!(said.contains("10.77.0.1") && said.contains("Time to live exceeded"), "{said}");
+        let words = ["ping", "-6", "-c", "1", "-W", "5", "-t", "1", "fd78::2"];
+        let said = String::from_utf8_lossy(&near.attempt(&words).stdout).into_owned();
+        assert!(said.contains("fd77::1") && said.contains("Hop limit"), "{said}");
+        let seen = counters(&router, &[]);
+        // But for the first, before neighbours are known, all are fast, both ways.
+        assert!(seen["forwarded"][0] >= 70, "{mechanism:?}: {seen:?}");
+        assert!(seen["linux_time_to_live"][0] >= 2, "{mechanism:?}: {seen:?}");
+        assert!(seen["linux_local"][0] >= 6, "{mechanism:?}: {seen:?}");
+        let totals = router.totals();
+        assert_eq!(totals.drops("wire0"), [], "{mechanism:?}: {}", totals.0);
+        router.stop();
+    }
+}
+
+#[test]
+fn what_is_too_long_is_linuxs_and_an_mtu_is_followed() {
+    for mechanism in MECHANISMS {
+        let Some(routed) = Routed::new("router-mtu") else { return };
+        let router = routed.start(mechanism, &[]);
+        let near = &routed.lab.right;
+        let long = ["ping", "-M", "do", "-s", "1372", "-c", "1", "-W", "5", FAR];
+        near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", FAR]);
+        near.run(&long);
+        routed.ip("link set wire1 mtu 1300");
+        rises(&router, "linux_too_long", || {
+            near.run(&["ip", "route", "flush", "cache"]);
+            let said = near.attempt(&long);
+            let said = String::from_utf8_lossy(&said.stdout).into_owned();
+            assert!(said.contains("mtu = 1300") || said.contains("1 received"), "{said}");
+        });
+        let words = ["ping", "-6", "-M", "do", "-s", "1352", "-c", "1", "-W", "5", "fd78::2"];
+        let said = String::from_utf8_lossy(&near.attempt(&words).stdout).into_owned();
+        assert!(said.contains("Packet too big: mtu=1300"), "{said}");
+        routed.ip("link set wire1 mtu 1500");
+        eventually("the longer MTU holds", || {
+            near.run(&["ip", "route", "flush", "cache"]);
+            let before = cause(&router, "forwarded");
+            near.attempt(&long).status.success() && cause(&router, "forwarded") >= before + 2
+        });
+        router.stop();
+    }
+}
+
+/// What the generator sends to the far host, and what that has received.
+fn flood(routed: &Routed, count: u64) -> (Value, Value) {
+    let report = |name: &str| routed.lab.file(&format!("{name}.json"));
+    let start = |host: &fastlane_tests::Host, name: &str, wire: &str, more: Value| {
+        let mut app = json!({"mode": name, "port": "wire", "run": 7, "count-packets": count,
+            "report": report(name), "linger-ms": 3000,
+            "flows": {"count": 64, "source-mac": RIGHT_MAC, "destination-mac": LEFT_MAC,
+                      "source-address": "10.77.0.2", "destination-address": FAR}});
+        for (key, value) in more.as_object().expect("an object") {
+            app[key] = value.clone();
+        }
+        let driver = json!({"af-packet": {"interface": wire, "ring": 16_384}});
+        let port = json!({"driver": driver, "steer": [{"udp-port": 2152}]});
+        let configuration = json!({"ports": {"wire": port}, "app": app,
+            "lanes": {"frames": 32_768}});
+        Application::start(&routed.lab, host, &binary("traffic"), configuration)
+    };
+    let receiver = start(&routed.far, "receive", "wire1", json!({"duration-ms": 60_000}));
+    let sending = json!({"rate-packets-per-second": 10_000});
+    let sender = start(&routed.lab.right, "send", "wire0", sending);
+    let ended = |application: Application| {
+        let ended = application.process.wait();
+        assert!(ended.status.success(), "{}", ended.stderr);
+    };
+    ended(sender);
+    ended(receiver);
+    let read = |name| std::fs::read(report(name)).expect("the report");
+    let read = |name| serde_json::from_slice(&read(name)).expect("JSON");
+    (read("send"), read("receive"))
+}
+
+#[test]
+fn a_flow_is_fast_intact_and_counted() {
+    const COUNT: u64 = 20_000;
+    for mechanism in MECHANISMS {
+        let Some(routed) = Routed::new("router-flood") else { return };
+        let router = routed.start(mechanism, &[]);
+        routed.lab.right.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", FAR]);
+        let before = counters(&router, &["--routes"]);
+        let (sent, received) = flood(&routed, COUNT);
+        let after = counters(&router, &["--routes"]);
+        assert_eq!(sent["sent"]["packets"], COUNT);
+        for key in ["lost-packets", "duplicated-packets", "corrupted-packets", "reordered-packets"]
+        {
+            assert_eq!(received["received"][key], 0, "{mechanism:?}: {received}");
+        }
+        let of =
+            |seen: &BTreeMap<String, [u64; 2]>, name: &str| seen.get(name).map_or(0, |it| it[0]);
+        let rose = |name: &str| of(&after, name) - of(&before, name);
+        assert!((COUNT..COUNT + 100).contains(&rose("forwarded")), "{before:?} {after:?}");
+        let routes = |seen: &BTreeMap<String, [u64; 2]>| {
+            let routes = seen.iter().filter(|(name, _)| name.starts_with("route-"));
+            routes.map(|(_, [packets, _])| packets).sum::<u64>()
+        };
+        // Every forwarded packet was counted under one route.
+        assert_eq!(routes(&after), after["forwarded"][0]);
+        router.stop();
+    }
+}
+
+#[test]
+fn what_linux_changes_holds_at_once() {
+    for mechanism in MECHANISMS {
+        let Some(routed) = Routed::new("router-changes") else { return };
+        routed.add_hops();
+        for hop in 0..4 {
+            routed.ip(&format!("route add 10.10{hop}.0.0/16 via {}", hop_address(hop)));
+        }
+        let router = routed.start(mechanism, &[]);
+        let mut sinks = Sinks::open(&routed.far);
+        let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
+        let (gun, sinks) = (&mut gun, &mut sinks);
+        for hop in 0..4_u8 {
+            let mac = mac(&hop_mac(hop.into()));
+            leaves_by(gun, sinks, [10, 100 + hop, 1, 1], Some(mac));
+        }
+        // Another next hop, and a longer prefix.
+        routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(3)));
+        leaves_by(gun, sinks, [10, 100, 1, 1], Some(mac(&hop_mac(3))));
+        routed.ip(&format!("route add 10.100.7.0/24 via {}", hop_address(1)));
+        leaves_by(gun, sinks, [10, 100, 7, 1], Some(mac(&hop_mac(1))));
+        leaves_by(gun, sinks, [10, 100, 8, 1], Some(mac(&hop_mac(3))));
+        routed.ip("route del 10.100.7.0/24");
+        leaves_by(gun, sinks, [10, 100, 7, 1], Some(mac(&hop_mac(3))));
+        // A blackhole, and an address of the router.
+        routed.ip("route add blackhole 10.100.9.0/24");
+        leaves_by(gun, sinks, [10, 100, 9, 1], None);
+        assert!(cause(&router, "linux_blackhole") > 0);
+        routed.ip("address add 10.100.10.1/32 dev lo");
+        leaves_by(gun, sinks, [10, 100, 10, 1], None);
+        routed.lab.right.run(&["ping", "-c", "1", "-W", "5", "10.100.10.1"]);
+        assert!(cause(&router, "linux_local") > 0);
+        routed.ip("address del 10.100.10.1/32 dev lo");
+        leaves_by(gun, sinks, [10, 100, 10, 1], Some(mac(&hop_mac(3))));
+        // A neighbour that has another Ethernet address now.
+        let other = "02:00:00:00:bb:01";
+        let words = format!("neigh replace {} lladdr {other} dev wire1", hop_address(1));
+        routed.ip(&format!("{words} nud permanent"));
+        leaves_by(gun, sinks, [10, 101, 1, 1], Some(mac(other)));
+        // A link that is down, and comes up again; Linux has forgotten its routes.
+        routed.ip("link set wire2 down");
+        leaves_by(gun, sinks, [10, 102, 1, 1], None);
+        leaves_by(gun, sinks, [10, 101, 1, 1], Some(mac(other)));
+        routed.ip("link set wire2 up");
+        routed.ip(&format!("route add 10.102.0.0/16 via {}", hop_address(2)));
+        routed.add_hops();
+        leaves_by(gun, sinks, [10, 102, 1, 1], Some(mac(&hop_mac(2))));
+        router.stop();
+    }
+}
+
+#[test]
+fn linux_says_whether_there_is_forwarding_and_what_sources_are_believed() {
+    let Some(routed) = Routed::new("router-policy") else { return };
+    routed.add_hops();
+    routed.ip(&format!("route add 10.100.0.0/16 via {}", hop_address(0)));
+    let router = routed.start(Mechanism::Packet, &[]);
+    let mut sinks = Sinks::open(&routed.far);
+    let gun = |from| Gun::new(&routed.lab.right, from, Instant::now());
+    let (mut near, to) = (gun(NEAR), [10, 100, 1, 1]);
+    leaves_by(&mut near, &mut sinks, to, Some(mac(&hop_mac(0))));
+    routed.set("ipv4/conf/wire0/forwarding", "0");
+    leaves_by(&mut near, &mut sinks, to, None);
+    assert!(cause(&router, "linux_forwarding_off") > 0);
+    routed.set("ipv4/conf/wire0/forwarding", "1");
+    leaves_by(&mut near, &mut sinks, to, Some(mac(&hop_mac(0))));
+    // From somewhere that is not there, from the other side, from the router itself.
+    let mut stranger = gun([192, 0, 2, 9]);
+    let mut other_side = gun([10, 79, 0, 11]);
+    let mut itself = gun([10, 78, 0, 1]);
+    let hop = Some(mac(&hop_mac(0)));
+    leaves_by(&mut stranger, &mut sinks, to, hop);
+    leaves_by(&mut other_side, &mut sinks, to, hop);
+    leaves_by(&mut itself, &mut sinks, to, None);
+    assert!(cause(&router, "linux_own_source") > 0);
+    routed.set("ipv4/conf/wire0/rp_filter", "2");
+    leaves_by(&mut stranger, &mut sinks, to, None);
+    leaves_by(&mut other_side, &mut sinks, to, hop);
+    routed.set("ipv4/conf/wire0/rp_filter", "1");
+    leaves_by(&mut other_side, &mut sinks, to, None);
+    assert!(cause(&router, "linux_reverse_path") > 0);
+    leaves_by(&mut near, &mut sinks, to, hop);
+    // Martians, whatever is set.
+    for from in [[127, 0, 0, 1], [0, 1, 2, 3], [224, 0, 0, 1], [255; 4]] {
+        leaves_by(&mut gun(from), &mut sinks, to, None);
+    }
+    assert!(cause(&router, "linux_source") > 0);
+    router.stop();
+}
+
+#[test]
+fn several_ways_share_flows_by_their_weights() {
+    let Some(routed) = Routed::new("router-ecmp") else { return };
+    routed.add_hops();
+    let way = |hop, weight| format!("nexthop via {} weight {weight}", hop_address(hop));
+    routed.ip(&format!("route add 10.100.0.0/16 {} {}", way(0, 1), way(2, 3)));
+    let router = routed.start(Mechanism::XdpNative, &[]);
+    let mut sinks = Sinks::open(&routed.far);
+    let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
+    let to = Ipv4Addr::new(10, 100, 1, 1);
+    let flows = 1000..5000_u16;
+    gun.volley(flows.clone().map(|port| (to, port)));
+    gun.volley(flows.clone().map(|port| (to, port)));
+    let hits = sinks.gather(8000);
+    assert!(hits.len() > 7900, "only {} of 8000", hits.len());
+    let mut ways: BTreeMap<u16, [u8; 6]> = BTreeMap::new();
+    for Hit { shot, mac, .. } in &hits {
+        assert_eq!(*ways.entry(shot.port).or_insert(*mac), *mac, "one flow, one way");
+    }
+    let share = |hop| ways.values().filter(|way| **way == mac(&hop_mac(hop))).count();
+    println!("of {} flows {} and {} by the weights 1 and 3", ways.len(), share(0), share(2));
+    // Six standard deviations of a fair choice.
+    assert!(share(0).abs_diff(1000) < 165, "{} of {}", share(0), ways.len());
+    assert_eq!(share(0) + share(2), ways.len());
+    router.stop();
+}
+
+const ROUTES: usize = 10_000;
+
+fn destination(number: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(u32::from_be_bytes([10, 200, 0, 0]) + number as u32)
+}
+
+/// What has arrived in a round, against what was allowed.
+struct Round {
+    /// Of each destination the next hop before and after.
+    allowed: Vec<[usize; 2]>,
+    hits: Vec<Hit>,
+}
+
+impl Round {
+    /// How long after `end` the last packet was sent that still took the old way.
+    fn latest(&self, end: Duration) -> Duration {
+        let mut latest = Duration::ZERO;
+        let mut has_changed = vec![false; self.allowed.len()];
+        let mut hits: Vec<&Hit> = self.hits.iter().collect();
+        hits.sort_by_key(|hit| hit.shot.number);
+        for hit in hits {
+            let number = (hit.shot.to.to_bits() - destination(0).to_bits()) as usize;
+            let [before, after] = self.allowed[number];
+            assert!(hit.is_sound && hit.time_to_live == 63, "{hit:?}");
+            if hit.mac == mac(&hop_mac(after)) {
+                has_changed[number] = true;
+            } else {
+                assert_eq!(hit.mac, mac(&hop_mac(before)), "never configured: {hit:?}");
+                assert!(!has_changed[number], "back to the old way: {hit:?}");
+                latest = latest.max(hit.shot.at.saturating_sub(end));
+            }
+        }
+        latest
+    }
+}
+
+#[test]
+fn ten_thousand_routes_change_under_traffic() {
+    for mechanism in MECHANISMS {
+        let Some(routed) = Routed::new("router-churn") else { return };
+        routed.add_hops();
+        let lines = |verb: &str, hop: &dyn Fn(usize) -> usize| -> Vec<String> {
+            let line = |number| {
+                let (to, via) = (destination(number), hop_address(hop(number)));
+                format!("route {verb} {to}/32 via {via}")
+            };
+            (0..ROUTES).map(line).collect()
+        };
+        let run = |name: &str, lines: &[String]| {
+            let path = batch(&routed.lab, name, lines);
+            routed.router().run(&["ip", "-batch", path.to_str().expect("text")]);
+        };
+        let mut now: Vec<usize> = vec![0; ROUTES];
+        run("first", &lines("add", &|_| 0));
+        let router = routed.start(mechanism, &[]);
+        let start = Instant::now();
+        for round in 1..=rounds() {
+            let next: Vec<usize> =
+                (0..ROUTES).map(|number| (now[number] + 1 + number % 3) % 4).collect();
+            let (done, changed) = (AtomicBool::new(false), AtomicBool::new(false));
+            let (hits, end, sent) = std::thread::scope(|scope| {
+                let sender = scope.spawn(|| {
+                    let mut gun = Gun::new(&routed.lab.right, NEAR, start);
+                    let mut sent = 0;
+                    // Once round all after the change, at least.
+                    while !done.load(Ordering::Relaxed) {
+                        let last = changed.load(Ordering::Relaxed);
+                        gun.volley(
+                            (0..ROUTES).map(|number| (destination(number * 7 % ROUTES), 2152)),
+                        );
+                        sent += ROUTES;
+                        done.store(last, Ordering::Relaxed);
+                    }
+                    sent
+                });
+                let receiver = scope.spawn(|| {
+                    let (mut sinks, mut hits) = (Sinks::open(&routed.far), Vec::new());
+                    while !done.load(Ordering::Relaxed) {
+                        hits.extend(sinks.gather(100));
+                    }
+                    hits.extend(sinks.gather(usize::MAX));
+                    hits
+                });
+                std::thread::sleep(Duration::from_millis(300));
+                run("change", &lines("replace", &|number| next[number]));
+                let end = start.elapsed();
+                changed.store(true, Ordering::Relaxed);
+                let sent = sender.join().expect("it does not panic");
+                (receiver.join().expect("it does not panic"), end, sent)
+            });
+            let allowed = (0..ROUTES).map(|number| [now[number], next[number]]).collect();
+            let round_ = Round { allowed, hits };
+            let latest = round_.latest(end);
+            println!(
+                "{mechanism:?}, round {round}: {} of {sent} packets arrived; the last by the old \
+                 way was sent {latest:?} after ip had ended",
+                round_.hits.len()
+            );
+            assert!(round_.hits.len() > sent / 2, "{} of {sent}", round_.hits.len());
+            now = next;
+        }
+        let seen = counters(&router, &[]);
+        println!("{mechanism:?}: {seen:?}");
+        router.stop();
+    }
+}
+
+fn rounds() -> usize {
+    if std::env::var_os("FASTLANE_SOAK").is_some() { 20 } else { 2 }
+}
+
+#[test]
+fn a_list_says_who_may_and_is_exchanged_as_a_whole() {
+    let Some(routed) = Routed::new("router-acl") else { return };
+    routed.add_hops();
+    routed.ip(&format!("route add 10.100.0.0/16 via {}", hop_address(0)));
+    let router = routed.start(Mechanism::XdpNative, &[]);
+    let mut sinks = Sinks::open(&routed.far);
+    let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
+    let to = Ipv4Addr::new(10, 100, 1, 1);
+    leaves_by(&mut gun, &mut sinks, to.octets(), Some(mac(&hop_mac(0))));
+    acl(&router, "add", &["10", "drop", "udp", "to", "10.100.0.0/16", "port", "2152"]);
+    leaves_by(&mut gun, &mut sinks, to.octets(), None);
+    // The near host's own ping is none of this rule's, but one more stops it.
+    routed.lab.right.run(&["ping", "-c", "1", "-W", "5", FAR]);
+    acl(&router, "add", &["20", "drop", "icmp", "from", "10.77.0.0/24"]);
+    let ping = routed.lab.right.attempt(&["ping", "-c", "1", "-W", "1", FAR]);
+    assert!(!ping.status.success(), "{}", String::from_utf8_lossy(&ping.stdout));
+    // What is for the router itself is not forwarded.
+    routed.lab.right.run(&["ping", "-c", "1", "-W", "5", "10.77.0.1"]);
+    // Nor does what would be Linux's get past it.
+    let words = ["ping", "-c", "1", "-W", "1", "-t", "1", FAR];
+    let said = String::from_utf8_lossy(&routed.lab.right.attempt(&words).stdout).into_owned();
+    assert!(!said.contains("exceeded"), "{said}");
+    let list = acl(&router, "list", &[]);
+    assert!(list.contains("10 drop udp to 10.100.0.0/16 port 2152 # "), "{list}");
+    assert!(list.contains("20 drop icmp from 10.77.0.0/24 # 2 packets"), "{list}");
+    acl(&router, "delete", &["10"]);
+    leaves_by(&mut gun, &mut sinks, to.octets(), Some(mac(&hop_mac(0))));
+    // Both lists permit the packet, each by another place; of the one and the other half, neither.
+    let nobody = "drop tcp from 192.0.2.1/32 to any port 9";
+    let permit = "permit udp to 10.100.0.0/16 port 2152";
+    let one = batch(
+        &routed.lab,
+        "a",
+        &["default drop".to_owned(), format!("1 {nobody}"), format!("2 {permit}")],
+    );
+    let other = batch(
+        &routed.lab,
+        "b",
+        &["default drop".to_owned(), format!("1 {permit}"), format!("2 {nobody}")],
+    );
+    let before = cause(&router, "drop_acl");
+    let done = AtomicBool::new(false);
+    acl(&router, "load", &[one.to_str().expect("text")]);
+    sinks.take();
+    let sent = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| {
+            let mut sent = 0;
+            while !done.load(Ordering::Relaxed) {
+                gun.volley((0..100).map(|_| (to, 2152)));
+                sent += 100;
+            }
+            sent
+        });
+        for flip in 0..100 {
+            let file = if flip % 2 == 0 { &other } else { &one };
+            acl(&router, "load", &[file.to_str().expect("text")]);
+        }
+        done.store(true, Ordering::Relaxed);
+        sender.join().expect("it does not panic")
+    });
+    println!("{sent} packets under 100 exchanges");
+    assert!(sent > 0 && cause(&router, "drop_acl") == before, "a mixed list");
+    router.stop();
+}
