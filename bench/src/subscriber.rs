@@ -1,11 +1,11 @@
 //! The same work for each subscriber, with state that lanes share under a lock, and with state that
 //! one lane owns: the experiment of "5G VNF stacks", on lanes.
 //!
-//! Packets of 20,000 subscribers arrive in each lane. What a packet takes is *private* work (a chain
-//! of multiplications) and a *section* that reads and writes the subscriber's words. Shared, any
-//! lane works for any subscriber, and a lock guards the section. Owned, a subscriber belongs to one
-//! lane: its packets arrive there, or are passed there by the lanes' exchange; the section begins
-//! with a look whether the words are this lane's, in each packet.
+//! Packets of 20,000 subscribers arrive in each lane. What a packet takes is *private* work (a
+//! chain of multiplications) and a *section* that reads and writes the subscriber's words. Shared,
+//! any lane works for any subscriber, and a lock guards the section. Owned, a subscriber belongs to
+//! one lane: its packets arrive there, or are passed there by the lanes' exchange; the section
+//! begins with a look whether the words are this lane's, in each packet.
 
 use std::hint::{black_box, spin_loop};
 use std::os::fd::BorrowedFd;

@@ -74,8 +74,8 @@ impl<Q: Copy> Server<Q> {
         Ok(Self { places: vec![0; sets.len()], sets, built, table })
     }
 
-    /// Says what it finds, then looks up whenever it is asked to, until its input ends. `find` gives
-    /// a number for each of [`BULK`] queries, 0 for none.
+    /// Says what it finds, then looks up whenever it is asked to, until its input ends. `find`
+    /// gives a number for each of [`BULK`] queries, 0 for none.
     ///
     /// # Errors
     /// When a line means nothing.

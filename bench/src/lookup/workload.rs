@@ -176,8 +176,8 @@ pub fn routes(count: usize) -> Workload {
     Workload { count, entries, query: 4, sets }
 }
 
-/// Routes of IPv6, in blocks of 32 bits of a few dozen larger ones, as registries give them. Queries:
-/// addresses of routes.
+/// Routes of IPv6, in blocks of 32 bits of a few dozen larger ones, as registries give them.
+/// Queries: addresses of routes.
 #[must_use]
 pub fn routes6(count: usize) -> Workload {
     let mut random = Random::new(0x6b6b);

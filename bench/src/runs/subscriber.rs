@@ -16,8 +16,8 @@ const SECTIONS: [usize; 2] = [8, 64];
 /// Lanes that are measured at once, and cores that are simulated.
 const LANES: usize = 2;
 const CORES: [usize; 8] = [1, 2, 4, 8, 12, 16, 20, 24];
-/// A slice is an eighth of the usual: for so long lanes go before everything else.
-const PART: u32 = 8;
+/// A slice is a tenth of the usual: for so long lanes go before everything else.
+const PART: u32 = 10;
 /// Grid of the sensitivity: parts of a packet's time that are under the lock; what taking it over
 /// costs, in sections.
 const SHARES: [f64; 7] = [0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.10];
@@ -63,12 +63,13 @@ fn measure(options: &Options) -> Result<Vec<Measured>> {
     let mut add = |way, private, section, lanes| {
         all.push(Measured { way, private, section, lanes, costs: Vec::new() });
     };
-    for lanes in [LANES, 1] {
-        for &section in &SECTIONS {
-            for &private in &PRIVATE {
-                Way::ALL.into_iter().for_each(|way| add(way, private, section, lanes));
-            }
+    for &section in &SECTIONS {
+        for &private in &PRIVATE {
+            Way::ALL.into_iter().for_each(|way| add(way, private, section, LANES));
+            add(Way::Owned, private, section, 1);
         }
+        // What the simulation is made of.
+        [Way::Mutex, Way::Spin].into_iter().for_each(|way| add(way, 0.0, section, 1));
     }
     // The lane's loop alone.
     [LANES, 1].into_iter().for_each(|lanes| add(Way::Owned, 0.0, 0, lanes));
@@ -85,6 +86,8 @@ fn measure(options: &Options) -> Result<Vec<Measured>> {
             let private = PRIVATE.iter().position(|private| *private == one.private);
             let work = Work { steps: steps[private.unwrap_or(0)], section: one.section };
             let served = slice(one.way, work, one.lanes, length)?;
+            // Linux takes the CPUs away from whoever goes first for 95 % of a second.
+            std::thread::sleep(length);
             one.costs.push(one.lanes as f64 / served.rate);
         }
     }
@@ -132,8 +135,8 @@ fn rates(all: &[Measured]) -> Figure {
 }
 
 /// The costs of a simulation, all measured: outside the section by one lane that owns its
-/// subscribers; the section without waiting by one lane with the lock; the section taken over by two
-/// lanes that do nothing else.
+/// subscribers; the section without waiting by one lane with the lock; the section taken over by
+/// two lanes that do nothing else.
 fn costs(all: &[Measured], lock: Way, private: f64, section: usize) -> Costs {
     let of = |way, private, section, lanes| median(find(all, way, private, section, lanes));
     let own = of(Way::Owned, 0.0, section, 1) - of(Way::Owned, 0.0, 0, 1);

@@ -120,7 +120,7 @@ fn tally(figures: &mut [Figure; 3], found: &[Found], place: &str) {
     }
 }
 
-/// Whether the processor has what DPDK's vector ways need; elsewhere than on x86 it has no such flag.
+/// Whether the processor has what DPDK's vector ways need; only x86 has such flags.
 fn avx512() -> bool {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = text.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
