@@ -28,6 +28,9 @@ pub(super) struct LaneRates {
     pub(super) sleeps: f64,
     pub(super) pool_free: u64,
     pub(super) pool_frames: u64,
+    /// Of the packets that were given their lane by their key there, the share of the busiest
+    /// shard.
+    pub(super) busiest: f64,
     pub(super) ended: bool,
 }
 
@@ -39,6 +42,10 @@ pub(super) struct PortRates {
     pub(super) port: usize,
     pub(super) received: f64,
     pub(super) received_bits: f64,
+    /// Shown to the application here, wherever they have arrived.
+    pub(super) shown: f64,
+    /// Passed on to the lane of their key; `None` when none was since the start.
+    pub(super) passed: Option<f64>,
     pub(super) sent: f64,
     pub(super) sent_bits: f64,
     /// Each verdict that was given, and its share of the packets received.
@@ -89,6 +96,7 @@ fn lane(before: &LaneTotals, after: &LaneTotals, seconds: f64) -> LaneRates {
         sleeps: grown(LaneCounter::Sleeps) / seconds,
         pool_free: value(LaneCounter::PoolFree),
         pool_frames: value(LaneCounter::PoolFrames),
+        busiest: value(LaneCounter::BusiestShard) as f64 / 1000.0,
         ended: value(LaneCounter::Ended) != 0,
     }
 }
@@ -109,6 +117,9 @@ fn port(port: usize, before: &PortTotals, after: &PortTotals, seconds: f64) -> P
         port,
         received: grown(PortCounter::ReceivedPackets) / seconds,
         received_bits: grown(PortCounter::ReceivedBytes) * 8.0 / seconds,
+        shown: labelled / seconds,
+        passed: (value(PortCounter::PassedPackets) > 0)
+            .then(|| grown(PortCounter::PassedPackets) / seconds),
         sent: grown(PortCounter::SentPackets) / seconds,
         sent_bits: grown(PortCounter::SentBytes) * 8.0 / seconds,
         verdicts: verdicts

@@ -92,6 +92,27 @@ fn gigabits(bits: f64) -> String {
     format!("{:.3}", bits / 1e9)
 }
 
+/// A row for each lane, where packets change lanes.
+fn passing(rates: &Rates) -> Table {
+    let headings = vec!["lane", "rx/s", "passed on/s", "shown/s", "busiest of 256 shards", ""];
+    let changes = rates.ports.iter().any(|port| port.passed.is_some());
+    let lanes = rates.lanes.iter().filter(|_| changes);
+    let rows = lanes.map(|lane| {
+        let sum = |of: fn(&PortRates) -> f64| {
+            rates.ports.iter().filter(|port| port.lane == Some(lane.lane)).map(of).sum::<f64>()
+        };
+        vec![
+            lane.lane.to_string(),
+            short(sum(|port| port.received)),
+            short(sum(|port| port.passed.unwrap_or_default())),
+            short(sum(|port| port.shown)),
+            percent(lane.busiest),
+            String::new(),
+        ]
+    });
+    Table { headings, rows: rows.collect(), names: 0 }
+}
+
 /// A row for each reason that lost packets since the start.
 fn losses(application: &Application, rates: &Rates) -> Table {
     let rows = rates.ports.iter().flat_map(|port| {
@@ -132,7 +153,7 @@ fn place(port: &PortRates) -> String {
 
 /// Everything that there is something to say about, from the most to the least important.
 pub(super) fn all(application: &Application, rates: &Rates) -> Vec<Table> {
-    let mut tables = vec![lanes(rates), ports(application, rates)];
+    let mut tables = vec![lanes(rates), ports(application, rates), passing(rates)];
     tables.extend([losses(application, rates), steering(application, rates)]);
     tables.retain(|table| !table.rows.is_empty());
     tables

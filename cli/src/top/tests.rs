@@ -49,6 +49,8 @@ fn samples() -> (Sample, Sample) {
     port.add(PortCounter::VerdictReflect, 1_851_750);
     port.add(PortCounter::VerdictDrop, 617_250);
     port.add(PortCounter::DropTransmitFull, 84);
+    port.add(PortCounter::PassedPackets, 1_000_000);
+    counters.lane(0).publish(LaneCounter::BusiestShard, 62);
     counters.shared_port(1).store(PortCounter::SteerClaimed, 2_469_000);
     let mut after = Sample::read(&application, &counters, |_| Some(11.5));
     after.taken = before.taken + Duration::from_secs(2);
@@ -74,6 +76,7 @@ fn rates_are_differences_over_time() {
             sleeps: 1.5,
             pool_free: 4000,
             pool_frames: 4096,
+            busiest: 0.062,
             ended: false,
         }]
     );
@@ -95,7 +98,7 @@ fn looks_at_the_same_instant_make_no_infinite_rates() {
     assert_eq!(rates.lanes[0].busy_share, 0.0);
 }
 
-const TABLES: [&[&str]; 4] = [
+const TABLES: [&[&str]; 5] = [
     &[
         "lane  cpu  cpu used  turns/s  busy  sleeps/s  pool free",
         "   0    2      75 %   1.00 k  25 %      1.50  4000/4096",
@@ -104,6 +107,10 @@ const TABLES: [&[&str]; 4] = [
         "lane  port  driver  mode           rx/s  rx Gb/s   tx/s  tx Gb/s  verdicts",
         "0     tap   tap                       0    0.000      0    0.000",
         "0     wire  af-xdp  native copy  1.23 M    1.000  926 k    0.500  reflect 75 %, drop 25 %",
+    ],
+    &[
+        "lane    rx/s  passed on/s  shown/s  busiest of 256 shards",
+        "   0  1.23 M        500 k   1.23 M                  6.2 %",
     ],
     &[
         "lane  port  lost because of  lost/s  lost since start",
@@ -125,7 +132,7 @@ fn lines_are_aligned() {
 
 #[test]
 fn the_screen_shows_the_same() {
-    let mut terminal = Terminal::new(TestBackend::new(100, 17)).unwrap();
+    let mut terminal = Terminal::new(TestBackend::new(100, 20)).unwrap();
     let rates = rates();
     terminal.draw(|frame| screen::draw(frame, &application(), &rates)).unwrap();
     let text = terminal.backend().to_string();

@@ -169,8 +169,9 @@ pub struct Port {
 
 /// Which lane gets a packet. Packets with the same key always get to the same lane, so what the
 /// application keeps under that key needs no lock. Those without the key (ARP, for example) are
-/// shown to the lane where they arrive; fragments of IP, of which not each has the key, are
-/// Linux's.
+/// shown to the lane where they arrive, of master-worker to the worker of shard 0. Fragments of IP
+/// are Linux's without the application seeing them, because not each has the key; but an address is
+/// in each, so by that they have their lane.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaneBy {
