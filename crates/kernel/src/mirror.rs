@@ -1,10 +1,10 @@
 //! What Linux knows of forwarding, in tables that lanes read.
 //!
 //! Linux (or a routing daemon on it) stays the one who decides; the mirror follows. A [`Follower`],
-//! in a thread of the slow half, reads the links, addresses, neighbours, next-hop objects and routes
-//! of a network namespace by rtnetlink(7), follows their events, and keeps tables of shared memory. A
-//! [`Mirror`], one for each lane, looks packets up in them: it answers with a port, Ethernet
-//! addresses and an MTU, or that Linux has to be asked, and why ([`Reason`]).
+//! in a thread of the slow half, reads the links, addresses, neighbours, next-hop objects and
+//! routes of a network namespace by rtnetlink(7), follows their events, and keeps tables of shared
+//! memory. A [`Mirror`], one for each lane, looks packets up in them: it answers with a port,
+//! Ethernet addresses and an MTU, or that Linux has to be asked, and why ([`Reason`]).
 //!
 //! ```text
 //! rtnetlink ─► message (octets to values) ─► state (the model) ─► publish (what differs) ─► tables
@@ -17,9 +17,9 @@
 //! status                 whether a table is the whole truth
 //! ```
 //! In doubt the answer is Linux: while a table is too small for what Linux has, when routing rules
-//! decide beside the main table, when an interface is down. Events are subscribed to before the first
-//! dump; when the kernel loses some, or changes things without an event, everything is read anew,
-//! while lanes go on with what is there.
+//! decide beside the main table, when an interface is down. Events are subscribed to before the
+//! first dump; when the kernel loses some, or changes things without an event, everything is read
+//! anew, while lanes go on with what is there.
 
 mod follower;
 pub mod fuzz;

@@ -59,8 +59,8 @@ pub struct FollowerStatistics {
     pub occupancy: Occupancy,
 }
 
-/// Keeps the tables of a mirror. One thread runs it; it belongs to the network namespace in which it
-/// was opened.
+/// Keeps the tables of a mirror. One thread runs it; it belongs to the network namespace in which
+/// it was opened.
 pub struct Follower {
     settings: MirrorSettings,
     memories: Memories,

@@ -178,7 +178,7 @@ impl Mirror {
         let routes = match self.asked(guard, table, A::IPV6) {
             Ok(routes) => routes,
             Err(reason) => {
-                let count = destinations.len().min(answers.len());
+                let count = destinations.len().min(flow_hashes.len()).min(answers.len());
                 answers[..count].fill(Answer::Ask(reason));
                 return;
             }

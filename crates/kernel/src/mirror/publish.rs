@@ -7,8 +7,8 @@
 //!
 //! A route that finds no room would leave its packets to a shorter prefix, whose way is another. So
 //! where a destination cannot be written, its whole family in that table asks Linux until there is
-//! room; the remedy is a larger table. Groups and hops that find no room cost only their own routes,
-//! which then ask Linux.
+//! room; the remedy is a larger table. Groups and hops that find no room cost only their own
+//! routes, which then ask Linux.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;

@@ -11,7 +11,8 @@ pub struct MirrorSettings {
     /// In the names of the tables, for people.
     pub name: String,
     /// The numbers of Linux's routing tables; the first is what [`route4`](super::Mirror::route4)
-    /// and [`route6`](super::Mirror::route6) ask. The routes of the local table are in each of them.
+    /// and [`route6`](super::Mirror::route6) ask. The routes of the local table are in each of
+    /// them.
     pub tables: Vec<u32>,
     /// The most IPv4 destinations of each table.
     pub routes4: usize,

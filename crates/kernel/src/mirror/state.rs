@@ -3,8 +3,8 @@
 //! It does no input or output. Linux changes some things without a word: when an interface is taken
 //! down, or loses its last address, the routes of IPv4 over it vanish, and next-hop objects with
 //! them; when it comes up again, the dead hops of its multipath routes live. The model then says
-//! that it is in doubt, which asks for a fresh one from dumps, and until then takes no hop over such
-//! an interface for usable.
+//! that it is in doubt, which asks for a fresh one from dumps, and until then takes no hop over
+//! such an interface for usable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -87,7 +87,8 @@ impl State {
         }
     }
 
-    /// Takes in what Linux says. The messages that end a dump or answer a request mean nothing here.
+    /// Takes in what Linux says. The messages that end a dump or answer a request mean nothing
+    /// here.
     pub fn apply(&mut self, message: Message, changes: &mut Changes) {
         match message {
             Message::Link(link) => self.link_is(link, changes),
@@ -270,8 +271,8 @@ impl State {
 
     /// What becomes of packets to a destination of a table: the best of its routes. Routes of the
     /// local table come before those of any other, also the longer ones: whether Linux takes those
-    /// depends on whether there ever was a routing rule (`fib_unmerge` in `net/ipv4/fib_trie.c`), so
-    /// the packets that both cover are Linux's.
+    /// depends on whether there ever was a routing rule (`fib_unmerge` in `net/ipv4/fib_trie.c`),
+    /// so the packets that both cover are Linux's.
     #[must_use]
     pub fn target(&self, table: u32, destination: &Prefix) -> Option<Target> {
         let own = self.routes(table, destination);

@@ -37,8 +37,12 @@ fn the_seeds_make_routes() {
     assert!(fuzz::tables(&data, &unsafe { Guard::new() }) > 10);
 }
 
+fn cases() -> u32 {
+    if std::env::var_os("FASTLANE_SOAK").is_some() { 1000 } else { 16 }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("FASTLANE_SOAK").is_some() { 1000 } else { 16 }))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn tables_say_what_the_model_says(

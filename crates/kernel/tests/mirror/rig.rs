@@ -24,8 +24,8 @@ pub(crate) struct Rig {
     pub(crate) guard: Guard,
 }
 
-/// Two ports, `d0` and `d1`: 10.0.1.1/24 with the routers .2 and .3, 10.0.2.1/24 with the router .2,
-/// and the same for IPv6 under 2001:db8:1::/64 and 2001:db8:2::/64.
+/// Two ports, `d0` and `d1`: 10.0.1.1/24 with the routers .2 and .3, 10.0.2.1/24 with the router
+/// .2, and the same for IPv6 under 2001:db8:1::/64 and 2001:db8:2::/64.
 #[must_use]
 pub(crate) fn namespace(test: &str) -> bool {
     if !namespace::private(test) {

@@ -8,8 +8,8 @@ use crate::netlink::{attribute, attributes, number};
 /// `RTM_F_CLONED`: what Linux has learned about one destination, no route.
 const CLONED: u32 = 0x200;
 
-/// `RTNH_F_DEAD`: a hop whose interface was taken down. `RTNH_F_LINKDOWN`, for one that has lost its
-/// carrier, changes without an event; the interface itself says it.
+/// `RTNH_F_DEAD`: a hop whose interface was taken down. `RTNH_F_LINKDOWN`, for one that has lost
+/// its carrier, changes without an event; the interface itself says it.
 const DEAD: u8 = 1;
 /// `RTNH_F_UNRESOLVED`: a multicast route that is not known yet.
 const UNRESOLVED: u8 = 32;
