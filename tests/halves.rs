@@ -26,7 +26,11 @@ fn driver() -> Value {
 
 /// The fast half on the left host.
 fn fast(lab: &Lab, changes: &[(&str, Value)]) -> Application {
-    let mut configuration = Application::steered(&driver());
+    fast_on(lab, &driver(), changes)
+}
+
+fn fast_on(lab: &Lab, driver: &Value, changes: &[(&str, Value)]) -> Application {
+    let mut configuration = Application::steered(driver);
     configuration["lanes"] = json!({"frames": 32_768});
     configuration["tables"] = json!({"accounts": {"capacity": 256}, "totals": {"capacity": 1}});
     for (key, value) in changes {
@@ -123,6 +127,10 @@ fn a_second_writer_is_refused_by_the_name_of_the_first_until_that_is_dead() {
         let error = ask(&slow).unwrap_err().to_string();
         let expected = format!("is with process {} (ledger_slow)", first.id());
         assert!(error.contains(&expected), "{error}");
+        let listed = Command::new(binary("fastlane")).arg("tables").arg(fast.session()).output();
+        let listed = String::from_utf8(listed.expect("it can be started").stdout).expect("text");
+        let line = listed.lines().find(|line| line.starts_with("accounts ")).expect("listed");
+        assert!(line.contains(&format!("process {} (ledger_slow)", first.id())), "{listed}");
         first.kill();
         // Not eventually: at once.
         let second = attached(&fast);
@@ -159,6 +167,111 @@ fn events_that_must_not_be_lost_survive_a_full_ring_and_a_stopped_slow_path() {
     assert_eq!(totals(&slow), [0, 0]);
     slow_half.kill();
     fast.stop();
+}
+
+/// What keeps so many descriptors of the fast half, once it does.
+fn keeper(fast: &Application, descriptors: usize) -> Process {
+    let mut command = Command::new(binary("fastlane"));
+    command.arg("keep").arg(fast.session()).args(["--seconds", "60"]);
+    let process = Process::start(command);
+    is_kept(&process, fast, descriptors);
+    process
+}
+
+fn is_kept(keeper: &Process, fast: &Application, descriptors: usize) {
+    keeper.wait_for(&format!("process {}, {descriptors} descriptors kept", fast.process.id()));
+}
+
+/// Starts the fast half again with its configuration, in which these keys are others.
+fn again(lab: &Lab, session: &Path, changes: &[(&str, Value)]) -> Application {
+    let path = session.with_extension("json");
+    let text = std::fs::read_to_string(&path).expect("its configuration");
+    let mut configuration: Value = serde_json::from_str(&text).expect("JSON");
+    for (key, value) in changes {
+        configuration[key] = value.clone();
+    }
+    std::fs::write(&path, configuration.to_string()).expect("it is written");
+    let mut command = lab.left.command(&[]);
+    command.arg(binary("ledger")).arg(path);
+    Application::run(command, session.to_owned())
+}
+
+/// Packets that were counted under any account.
+fn counted(slow: &Slow) -> u64 {
+    let state = slow.state::<1>("accounts").expect("it is there");
+    (0..256).map(|entry| state.read(EntryId(entry))[0]).sum()
+}
+
+#[test]
+fn tables_survive_the_fast_half() {
+    let Some(lab) = Lab::new("halves-kept", 1) else { return };
+    let mut fast = fast(&lab, &[("app", json!({"events": true}))]);
+    let session = fast.session().to_owned();
+    slow_half(&session).kill();
+    let keeper = keeper(&fast, 4);
+    for round in 1..4 {
+        let received = traffic(&lab, 1000).received();
+        assert_eq!((received, counted(&attached(&fast))), (1000, round * 1000));
+        fast.kill();
+        fast = again(&lab, &session, &[]);
+        assert!(fast.process.stderr().contains("table `accounts`: kept from"));
+        // Nobody writes: these are the accounts that were opened before the first end.
+        let slow = attached(&fast);
+        assert_eq!((totals(&slow), counted(&slow)), ([0, 0], round * 1000));
+        is_kept(&keeper, &fast, 4);
+    }
+    // Another capacity is another configuration.
+    let tables = json!({"accounts": {"capacity": 512}, "totals": {"capacity": 1}});
+    fast.kill();
+    fast = again(&lab, &session, &[("tables", tables)]);
+    let said = fast.process.stderr();
+    let expected = "is not used: the configuration has changed (`tables.accounts.capacity`)";
+    assert!(said.contains(expected), "{said}");
+    let tables = attached(&fast).tables().expect("it answers");
+    assert_eq!((tables[0].entries, tables[0].capacity), (0, 512));
+    keeper.kill();
+    fast.stop();
+}
+
+#[test]
+fn sockets_survive_the_fast_half() {
+    let mechanisms = [Mechanism::XdpNative, Mechanism::XdpGeneric];
+    for (mechanism, native) in mechanisms.into_iter().zip([true, false]) {
+        let Some(lab) = Lab::new("halves-sockets", 1) else { return };
+        let mut driver_here = mechanism.on("wire0");
+        driver_here["af-xdp"]["receive-ring"] = json!(16_384);
+        let mut fast = fast_on(&lab, &driver_here, &[]);
+        let session = fast.session().to_owned();
+        slow_half(&session).kill();
+        // Three parts of tables; a pool, a socket, and the four of the steering program.
+        let keeper = keeper(&fast, 9);
+        assert_eq!(traffic(&lab, 1000).lost(), 0);
+        for _ in 0..2 {
+            let (report, next) = std::thread::scope(|scope| {
+                let report = scope.spawn(|| traffic(&lab, 10_000));
+                std::thread::sleep(Duration::from_millis(300));
+                fast.kill();
+                let next = again(&lab, &session, &[]);
+                (report.join().expect("it does not panic"), next)
+            });
+            fast = next;
+            let said = fast.process.stderr();
+            assert!(said.contains("on AF_XDP are taken over"), "{said}");
+            assert_eq!(totals(&attached(&fast)), [0, 0]);
+            eprintln!("native {native}: {} of {} lost", report.lost(), report.sent());
+            assert!(report.received() > 0);
+            assert_eq!(traffic(&lab, 1000).lost(), 0, "all is well again");
+            is_kept(&keeper, &fast, 9);
+        }
+        // The control: nobody keeps anything.
+        keeper.kill();
+        fast.kill();
+        fast = again(&lab, &session, &[]);
+        assert!(!fast.process.stderr().contains("taken over"));
+        slow_half(&session).kill();
+        assert_eq!(traffic(&lab, 1000).lost(), 0);
+        fast.stop();
+    }
 }
 
 fn counter(name: &str) -> fastlane::counters::LaneCounter {

@@ -34,10 +34,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let keeper = keeper.map_err(|error| Error::Failed(error.to_string()))?;
     let mut said = None;
     while !stop.load(Ordering::Relaxed) {
-        let now = (keeper.kept(), keeper.is_attached());
+        let now = (keeper.kept(), keeper.attached());
         if said.replace(now) != Some(now) {
-            let (kept, state) = (now.0, if now.1 { "running" } else { "not running" });
-            eprintln!("fastlane: {}: {state}, {kept} descriptors kept", arguments.application);
+            let (kept, name) = (now.0, &arguments.application);
+            match now.1 {
+                Some(pid) => eprintln!("fastlane: {name}: process {pid}, {kept} descriptors kept"),
+                None => eprintln!("fastlane: {name}: does not run, {kept} descriptors kept"),
+            }
         }
         std::thread::sleep(STEP);
     }

@@ -68,10 +68,11 @@ impl Keeper {
         lock(&self.held).keepsakes.as_ref().map_or(0, |it| it.descriptors.len())
     }
 
-    /// Whether an application runs of which something is kept.
+    /// The process of the application of which something is kept, while it runs.
     #[must_use]
-    pub fn is_attached(&self) -> bool {
-        lock(&self.held).client.as_ref().is_some_and(Client::is_alive)
+    pub fn attached(&self) -> Option<u32> {
+        let held = lock(&self.held);
+        held.client.as_ref().filter(|client| client.is_alive()).map(|it| it.application.pid)
     }
 }
 

@@ -10,6 +10,8 @@ use crate::config::written::{self, Configuration};
 
 /// The most tables: all their descriptors go into one message of the session.
 const MAX_TABLES: usize = 64;
+/// The most lanes with messages: the bells of all go into one message of the session.
+const MAX_LANES: usize = 240;
 
 pub(super) fn tables(written: &Configuration) -> Result<BTreeMap<String, usize>, Error> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
@@ -31,6 +33,11 @@ pub(super) fn tables(written: &Configuration) -> Result<BTreeMap<String, usize>,
 
 pub(super) fn messages(written: &Configuration) -> Result<Option<usize>, Error> {
     let Some(written::Messages { ring_kib }) = written.messages else { return Ok(None) };
+    let lanes = written.lanes.cpus.as_ref().map_or(1, Vec::len);
+    if lanes > MAX_LANES {
+        let what = format!("with {lanes} lanes there are none; write at most {MAX_LANES} CPUs");
+        return Err(refuse("messages", what));
+    }
     if !ring_kib.is_power_of_two() || !(4..=1 << 20).contains(&ring_kib) {
         let what = format!("{ring_kib} is not allowed; write a power of two from 4 to 1048576");
         return Err(refuse("messages.ring-kib", what));
