@@ -84,13 +84,10 @@ where
     let metrics = metrics(plan, &application, &counters, mirror.as_ref())?;
     tracing::info!("running; `fastlane top {}` shows it live", plan.name);
 
-    let mut apps = apps.into_iter().peekable();
-    let lanes = lanes.into_iter().zip(exchanges).zip(mailboxes).enumerate();
-    let lanes = lanes.map(|(lane, ((parts, exchange), captures))| {
-        // Of master-worker the lanes with the ports have none.
-        let app = apps.next_if(|_| plan.threads.applications.contains(&lane));
-        (app, LaneAndWays { parts, exchange, captures })
-    });
+    let lanes = lanes.into_iter().zip(exchanges).zip(mailboxes);
+    let lanes =
+        lanes.map(|((parts, exchange), captures)| LaneAndWays { parts, exchange, captures });
+    let lanes = with_applications(plan, apps, lanes);
     let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
     let lost = run_lanes(plan, lanes, stop, || locked().publish(&counters));
     locked().publish(&counters);
@@ -172,6 +169,19 @@ struct LaneAndWays {
     parts: LaneParts,
     exchange: Option<ExchangeParts>,
     captures: Arc<CaptureMailbox>,
+}
+
+/// Gives the applications to the lanes that have one; of master-worker those with the ports do not.
+fn with_applications<A>(
+    plan: &Plan,
+    apps: Vec<A>,
+    lanes: impl Iterator<Item = LaneAndWays>,
+) -> impl Iterator<Item = (Option<A>, LaneAndWays)> {
+    let mut apps = apps.into_iter().peekable();
+    lanes.enumerate().map(move |(number, lane)| {
+        let app = apps.next_if(|_| plan.threads.applications.contains(&number));
+        (app, lane)
+    })
 }
 
 /// In the place of the application in a lane that has the ports only: it is never shown a packet.

@@ -91,8 +91,8 @@ impl Client {
         Ok(ports)
     }
 
-    /// Where each shard is, after one was moved to a lane if that is wished. A move takes some turns
-    /// of the lanes, at most about three seconds.
+    /// Where each shard is, after one was moved to a lane if that is wished. A move takes some
+    /// turns of the lanes, at most about three seconds.
     ///
     /// # Errors
     /// When packets do not change lanes there, the lane has no application, or some lane does not
