@@ -2,8 +2,8 @@
 //!
 //! A list is one immutable value behind one word of the table `acl` (a record), so a burst of
 //! packets sees the old list or the new one, never a part of each. The slow half writes it (`router
-//! acl`); how often each rule was met is lane state of the same table, under a number that belongs to the
-//! rule.
+//! acl`); how often each rule was met is lane state of the same table, under a number that belongs
+//! to the rule.
 
 use std::net::IpAddr;
 
@@ -166,8 +166,8 @@ impl RuleSet {
     }
 
     /// What becomes of a packet, and the rule that decided, if one did. Where rules ask for ports
-    /// that are not known and would not all decide alike, nobody knows: it is dropped, or whoever sends
-    /// fragments would get past the list.
+    /// that are not known and would not all decide alike, nobody knows: it is dropped, or whoever
+    /// sends fragments would get past the list.
     #[must_use]
     #[inline]
     pub fn decide(&self, flow: &Flow) -> (Action, Option<&Rule>) {

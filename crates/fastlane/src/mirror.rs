@@ -4,8 +4,8 @@
 //!
 //! A port on an interface that Linux has (AF_XDP, AF_PACKET) is that interface. A port on a device
 //! that Linux does not have (memif, DPDK) is the TAP that stands for it in Linux (`"kernel":
-//! {"tap": ..}`): addresses, neighbours and routes are those of the TAP. A port of the driver `tap` has no
-//! interface on this side: what Linux sends out of it comes in by the port.
+//! {"tap": ..}`): addresses, neighbours and routes are those of the TAP. A port of the driver `tap`
+//! has no interface on this side: what Linux sends out of it comes in by the port.
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! Whether Linux forwards, and what it asks of sources: `RTM_NEWNETCONF` of rtnetlink, which is
-//! what stands under `/proc/sys/net/ipv4/conf` and `/proc/sys/net/ipv6/conf` and says when it changes.
+//! what stands under `/proc/sys/net/ipv4/conf` and `/proc/sys/net/ipv6/conf` and says when it
+//! changes.
 
 use std::collections::BTreeMap;
 use std::io;
