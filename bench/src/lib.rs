@@ -26,6 +26,7 @@ pub mod memory;
 pub mod plot;
 pub mod report;
 pub mod round_trip;
+pub mod router;
 pub mod running;
 pub mod runs;
 pub mod subscriber;

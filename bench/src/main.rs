@@ -72,13 +72,15 @@ enum What {
     Prefixes,
     /// Subscribers' state under a lock, against one lane for each subscriber.
     Subscriber,
+    /// What routing costs over macswap, by routes and destinations.
+    Router,
     /// Everything.
     All,
 }
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(What, Measure); 16] = [
+const MEASUREMENTS: [(What, Measure); 17] = [
     (What::Memory, runs::memory),
     (What::InC, runs::in_c),
     (What::Dpdk, runs::dpdk),
@@ -95,6 +97,7 @@ const MEASUREMENTS: [(What, Measure); 16] = [
     (What::Tables, runs::hash),
     (What::Prefixes, runs::prefixes),
     (What::Subscriber, runs::subscriber),
+    (What::Router, runs::router),
 ];
 
 /// Rounds of what is not measured in pairs.

@@ -165,6 +165,22 @@ impl RuleSet {
         &self.rules[..(self.count as usize).min(RULES)]
     }
 
+    /// Puts a rule at its place.
+    pub(crate) fn insert(&mut self, rule: Rule) -> Result<(), String> {
+        let place = self.rules().partition_point(|other| other.priority < rule.priority);
+        if self.rules().get(place).is_some_and(|other| other.priority == rule.priority) {
+            return Err(format!("priority {} is there twice; each has one rule", rule.priority));
+        }
+        let count = self.rules().len();
+        if count == RULES {
+            return Err(format!("there are more than {RULES} rules; join some"));
+        }
+        self.rules.copy_within(place..count, place + 1);
+        self.rules[place] = rule;
+        self.count += 1;
+        Ok(())
+    }
+
     /// What becomes of a packet, and the rule that decided, if one did. Where rules ask for ports
     /// that are not known and would not all decide alike, nobody knows: it is dropped, or whoever
     /// sends fragments would get past the list.

@@ -4,7 +4,7 @@ use fastlane::slow::{Slow, SlowError, Writer};
 use fastlane::table::{EntryId, RecordWriter, State};
 
 use super::text::Line;
-use super::{RULES, Rule, RuleSet};
+use super::{Rule, RuleSet};
 
 /// The name of the table.
 pub(crate) const TABLE: &str = "acl";
@@ -75,23 +75,12 @@ impl Editor {
     }
 
     fn add(&self, old: &RuleSet, new: &mut RuleSet, mut rule: Rule) -> Result<(), String> {
-        let place = new.rules().partition_point(|other| other.priority < rule.priority);
-        if new.rules().get(place).is_some_and(|other| other.priority == rule.priority) {
-            return Err(format!("priority {} is there twice; each has one rule", rule.priority));
-        }
-        let count = new.rules().len();
-        if count == RULES {
-            return Err(format!("there are more than {RULES} rules; join some"));
-        }
         let same = old.rules().iter().find(|before| is_same(before, &rule));
         match same {
             Some(same) => rule = *same,
             None => self.number(old, new, &mut rule),
         }
-        new.rules.copy_within(place..count, place + 1);
-        new.rules[place] = rule;
-        new.count += 1;
-        Ok(())
+        new.insert(rule)
     }
 
     /// Gives a rule a number of its own. Who had it before was taken away so many rules ago that no

@@ -8,17 +8,7 @@ fn address(text: &str) -> IpAddr {
 }
 
 fn set(text: &str) -> RuleSet {
-    let mut set = RuleSet::empty();
-    for line in read(text).unwrap() {
-        match line {
-            Line::Default(action) => set.default = action,
-            Line::Rule(rule) => {
-                set.rules[set.count as usize] = rule;
-                set.count += 1;
-            }
-        }
-    }
-    set
+    super::text::rule_set(text).unwrap()
 }
 
 fn udp(source: &str, destination: &str, ports: Option<[u16; 2]>) -> Flow {

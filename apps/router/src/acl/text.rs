@@ -42,6 +42,21 @@ pub fn read(text: &str) -> Result<Vec<Line>, String> {
     lines.collect()
 }
 
+/// Reads a list as one that no router has had before: its rules have no numbers to count by.
+///
+/// # Errors
+/// As [`read`], or when there are too many rules, or two with one priority.
+pub fn rule_set(text: &str) -> Result<RuleSet, String> {
+    let mut set = RuleSet::empty();
+    for line in read(text)? {
+        match line {
+            Line::Default(action) => set.default = action,
+            Line::Rule(rule) => set.insert(rule)?,
+        }
+    }
+    Ok(set)
+}
+
 /// Reads one line.
 ///
 /// # Errors

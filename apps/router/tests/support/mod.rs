@@ -1,0 +1,197 @@
+//! A lane with a router, two ports and a way into Linux, all of them lists of frames.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+use fastlane::kernel::mirror::{Answer, NextHop, Reason};
+use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::{PortId, Turn};
+use fastlane_core::{
+    Burst, KernelPath, Lane, LaneParts, Packet, Pool, Port, Queue, Sent, Statistics,
+};
+use fastlane_table::counters::Counters;
+use fastlane_table::{EntryId, SharedMemory, Spec, State};
+use router::counts::Counts;
+use router::{Cause, FlowHash, Router, Routes};
+
+pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const NEXT: [u8; 6] = [2, 0, 0, 0, 0, 9];
+pub(crate) const EXIT: [u8; 6] = [2, 0, 0, 0, 0, 8];
+
+/// The interfaces behind the ports.
+pub(crate) const LINKS: [u32; 2] = [10, 11];
+
+/// Routes that a test sets.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) answers: BTreeMap<IpAddr, Answer>,
+    pub(crate) entrance: Entrance,
+    pub(crate) own: Vec<IpAddr>,
+}
+
+impl Known {
+    /// Nothing is routed, everything is forwarded.
+    pub(crate) fn new() -> Self {
+        let entrance = Entrance {
+            link: LINKS[0],
+            mac: STATION,
+            forwards4: true,
+            forwards6: true,
+            reverse_path: ReversePath::Any,
+        };
+        Self { answers: BTreeMap::new(), entrance, own: vec![] }
+    }
+
+    pub(crate) fn set(&mut self, to: &str, answer: Answer) {
+        self.answers.insert(to.parse().expect("an address"), answer);
+    }
+
+    fn answer(&self, to: impl Into<IpAddr>) -> Answer {
+        self.answers.get(&to.into()).copied().unwrap_or(Answer::Ask(Reason::NoRoute))
+    }
+}
+
+/// Out of a port, with an MTU.
+pub(crate) fn out_of(port: u16, mtu: u32) -> Answer {
+    let link = LINKS[usize::from(port)];
+    Answer::Forward(NextHop {
+        port: PortId(port),
+        source: EXIT,
+        destination: NEXT,
+        mtu,
+        link,
+        route: 40 + u32::from(port),
+    })
+}
+
+impl Routes for Known {
+    fn entrance(&self, _: &Turn, port: PortId) -> Option<Entrance> {
+        (port == PortId(0)).then_some(self.entrance)
+    }
+
+    fn ways4(&self, _: &Turn, to: &[Ipv4Addr], _: &[u32], answers: &mut [Answer]) {
+        for (answer, to) in answers.iter_mut().zip(to) {
+            *answer = self.answer(*to);
+        }
+    }
+
+    fn ways6(&self, _: &Turn, to: &[Ipv6Addr], _: &[u32], answers: &mut [Answer]) {
+        for (answer, to) in answers.iter_mut().zip(to) {
+            *answer = self.answer(*to);
+        }
+    }
+
+    fn is_own(&self, _: &Turn, address: IpAddr) -> bool {
+        self.own.contains(&address)
+    }
+}
+
+type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+/// What comes from one list and goes to another.
+struct Lists {
+    port: PortId,
+    from: Frames,
+    to: Frames,
+}
+
+impl Queue for Lists {
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        let mut from = self.from.lock().expect("not poisoned");
+        while burst.room() > 0 && !from.is_empty() {
+            let Some(frame) = pool.take() else { return };
+            let bytes = from.pop_front().expect("not empty");
+            let packet = pool.packet(frame, pool.data_offset(), bytes.len(), self.port);
+            let mut packet = packet.expect("it fits");
+            packet.bytes_mut().copy_from_slice(&bytes);
+            burst.push(packet).expect("there is room");
+        }
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let (taken, mut bytes) = (packets.len(), 0);
+        for packet in packets {
+            bytes += packet.len() as u64;
+            self.to.lock().expect("not poisoned").push_back(packet.bytes().to_vec());
+            pool.release(packet);
+        }
+        Sent { taken, packets: taken, bytes }
+    }
+
+    fn flush(&mut self, _: &mut Pool) -> bool {
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        Statistics::default()
+    }
+
+    fn close(&mut self, _: &mut Pool) {}
+}
+
+/// What has become of frames: those that left by each port, those that Linux got, and how many fell
+/// under each cause that is not nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Became {
+    pub(crate) sent: [Vec<Vec<u8>>; 2],
+    pub(crate) linux: Vec<Vec<u8>>,
+    pub(crate) causes: BTreeMap<String, u64>,
+    pub(crate) routes: BTreeMap<u32, [u64; 4]>,
+}
+
+/// Shows frames that arrive at port 0 to a router that knows these routes.
+pub(crate) fn route(
+    known: Known,
+    frames: &[Vec<u8>],
+    change: impl FnOnce(Router<Known>) -> Router<Known>,
+) -> Became {
+    let [arriving, nothing, linux]: [Frames; 3] = Default::default();
+    let sent: [Frames; 2] = Default::default();
+    arriving.lock().expect("not poisoned").extend(frames.iter().cloned());
+    let counters = Counters::create(1, 2).expect("memory");
+    let lists = |port, from: &Frames, to: &Frames| -> Box<dyn Queue> {
+        Box::new(Lists { port: PortId(port), from: Arc::clone(from), to: Arc::clone(to) })
+    };
+    let port = |number: u16, from: &Frames| Port {
+        queues: vec![lists(number, from, &sent[usize::from(number)])],
+        kernel: Some(KernelPath { queue: lists(number, &nothing, &linux), receives: false }),
+        filter: None,
+        counters: counters.port(0, usize::from(number)),
+    };
+    let causes = state::<2>("causes", router::CAUSES);
+    let routes = state::<4>("routes", 64);
+    let counts = Counts::new(causes.lane(0), Some(routes.lane(0)));
+    let router = change(Router::new(known, counts, FlowHash::random()));
+    let memory = SharedMemory::create("router-test", 256 * 2048).expect("memory");
+    let pool = Pool::new(memory, 2048, 192).expect("the frame size is allowed");
+    let parts = LaneParts::new(pool, vec![port(0, &arriving), port(1, &nothing)], counters.lane(0));
+    let mut lane = Lane::new(router, LaneParts { kernel_budget: 256, ..parts });
+    while lane.turn() > 0 {}
+    assert_eq!(lane.close(), 0, "all frames come back");
+    let all = |frames: &Frames| frames.lock().expect("not poisoned").drain(..).collect();
+    let count = |(number, name)| (name, causes.read(EntryId(number))[0]);
+    let used = |number| (number, routes.read(EntryId(number)));
+    Became {
+        sent: [all(&sent[0]), all(&sent[1])],
+        linux: all(&linux),
+        causes: router::names().map(count).filter(|(_, count)| *count > 0).collect(),
+        routes: (0..64).map(used).filter(|(_, words)| words[0] > 0).collect(),
+    }
+}
+
+/// Lane state of one lane.
+pub(crate) fn state<const W: usize>(name: &str, capacity: usize) -> State<W> {
+    let memory = Spec::state::<W>(name, capacity, 1).create().expect("memory");
+    State::attach(&memory).expect("it is lane state")
+}
+
+/// The name of a cause, as it is counted.
+pub(crate) fn name(cause: Cause) -> String {
+    router::names().find(|(number, _)| *number == cause as u32).expect("it has one").1
+}
