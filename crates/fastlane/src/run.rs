@@ -94,8 +94,11 @@ where
     // At once: what steering still claims now, nobody receives any more.
     drop(std::mem::take(&mut *locked()));
     drop((session, metrics, mirror));
-    let lost = lost?;
-    let summary = Summary::new(&application, &counters);
+    sum_up(Summary::new(&application, &counters), lost?)
+}
+
+/// What the run was, if no frame was lost.
+fn sum_up(summary: Summary, lost: usize) -> Result<Summary, Error> {
     if lost > 0 {
         let what =
             format!("{lost} frames did not come back to their pools: a driver has lost them");

@@ -16,12 +16,12 @@ const STEP: Duration = Duration::from_millis(20);
 /// How long an application whose successor asks already may take to end.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// Keeps the tables of an application for its successor, which finds them as they are: one
-/// application after the other, until this is dropped.
+/// Keeps what an application has for its successor, which finds it as it is: its tables, and its
+/// AF_XDP sockets with the frames in them. One application after the other, until this is dropped.
 ///
 /// The successor must be the same program of the same release with the same configuration (steering
-/// rules may differ); else it begins anew and says why. Only the user of this process, and root, get
-/// what is kept.
+/// rules may differ); else it begins anew and says why. Only the user of this process, and root,
+/// get what is kept.
 #[derive(Debug)]
 pub struct Keeper {
     stop: Arc<AtomicBool>,
