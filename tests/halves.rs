@@ -246,11 +246,15 @@ fn sockets_survive_the_fast_half() {
         // Three parts of tables; a pool, a socket, and the four of the steering program.
         let keeper = keeper(&fast, 9);
         assert_eq!(traffic(&lab, 1000).lost(), 0);
-        for _ in 0..2 {
+        for is_killed in [true, false] {
             let (report, next) = std::thread::scope(|scope| {
                 let report = scope.spawn(|| traffic(&lab, 10_000));
                 std::thread::sleep(Duration::from_millis(300));
-                fast.kill();
+                if is_killed {
+                    fast.kill();
+                } else {
+                    fast.stop();
+                }
                 let next = again(&lab, &session, &[]);
                 (report.join().expect("it does not panic"), next)
             });
@@ -258,7 +262,8 @@ fn sockets_survive_the_fast_half() {
             let said = fast.process.stderr();
             assert!(said.contains("on AF_XDP are taken over"), "{said}");
             assert_eq!(totals(&attached(&fast)), [0, 0]);
-            eprintln!("native {native}: {} of {} lost", report.lost(), report.sent());
+            let (lost, longest) = (report.lost(), &report.0["received"]["latency"]["maximum-ns"]);
+            eprintln!("native {native}, killed {is_killed}: {lost} lost, latency to {longest} ns");
             assert!(report.received() > 0);
             assert_eq!(traffic(&lab, 1000).lost(), 0, "all is well again");
             is_kept(&keeper, &fast, 9);
