@@ -156,6 +156,43 @@ fn a_flow_is_fast_intact_and_counted() {
     }
 }
 
+/// A port over memif, whose way into Linux is a TAP with this address.
+fn over_memif(routed: &Routed, role: &str, address: &str, rules: Value) -> Value {
+    let socket = routed.lab.file("peer.memif");
+    json!({"driver": {"memif": {"socket": socket, "role": role}}, "steer": rules,
+        "kernel": {"tap": {"name": "owned0", "addresses": [address]}}})
+}
+
+#[test]
+fn a_device_that_linux_does_not_have_is_the_tap_that_stands_for_it() {
+    let Some(routed) = Routed::new("router-owned") else { return };
+    let ip = json!([{"ethertype": "ipv4"}, {"ethertype": "ipv6"}]);
+    let shared = json!({"driver": Mechanism::Packet.on("wire0"), "steer": ip.clone()});
+    let owned = over_memif(&routed, "server", "10.80.0.1/24", ip);
+    let router = routed.start(Mechanism::Packet, &[("ports", json!({"a": shared, "b": owned}))]);
+    // Beyond it macswap, which leaves all of this to its Linux.
+    let beyond = over_memif(&routed, "client", "10.80.0.2/24", json!([{"udp-port": 2152}]));
+    let beyond = json!({"ports": {"wire": beyond}});
+    let far = Application::start(&routed.lab, &routed.far, &binary("macswap"), beyond);
+    routed.far.run(&["ip", "route", "add", "10.77.0.0/24", "via", "10.80.0.1"]);
+    router.process.wait_for("port `b`: link up");
+    let near = &routed.lab.right;
+    let ping = ["ping", "-c", "1", "-W", "1", "10.80.0.2"];
+    eventually("the first answer comes", || near.attempt(&ping).status.success());
+    let before = cause(&router, "forwarded");
+    near.run(&["ping", "-c", "20", "-i", "0.02", "-W", "5", "10.80.0.2"]);
+    let fast = cause(&router, "forwarded") - before;
+    assert!(fast >= 40, "{fast}: {:?}", counters(&router, &[]));
+    // The peer goes: so does its link, and the way to it.
+    far.stop();
+    eventually("packets to it are Linux's", || {
+        let before = cause(&router, "forwarded");
+        near.attempt(&["ping", "-c", "2", "-i", "0.02", "-W", "0.1", "10.80.0.2"]);
+        cause(&router, "forwarded") == before
+    });
+    router.stop();
+}
+
 #[test]
 fn what_linux_changes_holds_at_once() {
     for mechanism in MECHANISMS {

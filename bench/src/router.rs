@@ -1,8 +1,8 @@
 //! What routing costs over swapping addresses, on a memory port.
 //!
 //! Linux, in a namespace of its own, has the routes, and a mirror of them is asked as the program
-//! `router` does. Both contenders first give each packet a new IPv4 header, from a list that is gone
-//! through in order: a packet that comes round again is as one that arrives.
+//! `router` does. Both contenders first give each packet a new IPv4 header, from a list that is
+//! gone through in order: a packet that comes round again is as one that arrives.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -77,6 +77,21 @@ impl<R: Routes> Router<R> {
         self
     }
 
+    /// Takes packets that came by one interface.
+    fn arrive(&mut self, packets: &mut [Packet], turn: &Turn) {
+        let Some(first) = packets.first() else { return };
+        let Some(entrance) = self.parts.routes.entrance(turn, first.port()) else {
+            let octets = packets.iter().map(|packet| packet.len() as u64).sum();
+            let cause = Cause::UnknownInterface as u32;
+            self.parts.counts.cause(cause, packets.len() as u64, octets);
+            packets.iter_mut().for_each(|packet| packet.set_verdict(Verdict::Kernel));
+            return;
+        };
+        for packets in packets.chunks_mut(BATCH) {
+            self.batch(packets, &entrance, turn);
+        }
+    }
+
     fn batch(&mut self, packets: &mut [Packet], entrance: &Entrance, turn: &Turn) {
         let Self { parts, four, six } = self;
         (four.count, six.count) = (0, 0);
@@ -101,17 +116,9 @@ impl<R: Routes> Router<R> {
 
 impl<R: Routes> App for Router<R> {
     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
-        let Some(first) = packets.first() else { return };
-        // They come from one queue, so by one interface.
-        let Some(entrance) = self.parts.routes.entrance(turn, first.port()) else {
-            let octets = packets.iter().map(|packet| packet.len() as u64).sum();
-            let cause = Cause::UnknownInterface as u32;
-            self.parts.counts.cause(cause, packets.len() as u64, octets);
-            packets.iter_mut().for_each(|packet| packet.set_verdict(Verdict::Kernel));
-            return;
-        };
-        for packets in packets.chunks_mut(BATCH) {
-            self.batch(packets, &entrance, turn);
+        // Most often they come by one interface; from another lane they may come by several.
+        for packets in packets.chunk_by_mut(|one, other| one.port() == other.port()) {
+            self.arrive(packets, turn);
         }
     }
 }

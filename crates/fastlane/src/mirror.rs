@@ -125,8 +125,14 @@ impl Service {
         twins: Vec<Option<u32>>,
         counters: &Counters,
     ) -> Result<Running, Error> {
-        self.readers.replace(counters);
-        Running::start(self.follower, self.netconf, self.entrances, twins)
+        let Self { mut follower, netconf, readers, entrances, .. } = self;
+        let links = twins.iter().enumerate();
+        let ports: Vec<_> =
+            links.filter_map(|(port, link)| Some(((*link)?, PortId(port as u16)))).collect();
+        // Before there are lanes that would have to pass a turn.
+        follower.set_ports(&ports);
+        readers.replace(counters);
+        Running::start(follower, netconf, entrances, twins)
             .map_err(|error| failed(format!("its thread cannot start ({error})")))
     }
 }

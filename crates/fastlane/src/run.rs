@@ -19,7 +19,7 @@ use crate::describe::{Application, LaneFacts};
 use crate::kept::{Keepsakes, Kept};
 use crate::messages::Rings;
 use crate::metrics::{Metrics, MetricsError};
-use crate::mirror::{Running as Following, Service};
+use crate::mirror::{Running, Service};
 use crate::open::{Exchanges, Opened, connect, examine};
 use crate::reshard::Resharder;
 use crate::session::{Offers, Reservation, Session};
@@ -112,7 +112,7 @@ fn metrics(
     plan: &Plan,
     application: &Application,
     counters: &Counters,
-    mirror: Option<&Following>,
+    mirror: Option<&Running>,
 ) -> Result<Option<Metrics>, Error> {
     let Some(address) = plan.metrics else { return Ok(None) };
     let mirror = mirror.map(|mirror| Box::new(mirror.metrics()) as Box<dyn Collector>);

@@ -13,7 +13,6 @@ use rustix::io::Errno;
 use super::entrances::Entrances;
 use super::metrics::MirrorMetrics;
 use super::netconf::Netconf;
-use crate::PortId;
 
 /// After a failure it is tried again so often.
 const RETRY: Duration = Duration::from_secs(1);
@@ -28,15 +27,11 @@ pub(crate) struct Running {
 
 impl Running {
     pub(super) fn start(
-        mut follower: Follower,
+        follower: Follower,
         netconf: Netconf,
         entrances: Arc<Entrances>,
         twins: Vec<Option<u32>>,
     ) -> io::Result<Self> {
-        let links = twins.iter().enumerate();
-        let ports: Vec<_> =
-            links.filter_map(|(port, link)| Some(((*link)?, PortId(port as u16)))).collect();
-        follower.set_ports(&ports);
         entrances.publish(&twins, &netconf.conf);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let statistics = Arc::new(Mutex::new(follower.statistics()));
