@@ -248,8 +248,10 @@ fn sockets_survive_the_fast_half() {
         assert_eq!(traffic(&lab, 1000).lost(), 0);
         for is_killed in [true, false] {
             let (report, next) = std::thread::scope(|scope| {
-                let report = scope.spawn(|| traffic(&lab, 10_000));
-                std::thread::sleep(Duration::from_millis(300));
+                let slow = attached(&fast);
+                let before = counted(&slow);
+                let report = scope.spawn(|| traffic(&lab, 20_000));
+                eventually("packets flow", || counted(&slow) > before + 1000);
                 if is_killed {
                     fast.kill();
                 } else {
@@ -261,10 +263,10 @@ fn sockets_survive_the_fast_half() {
             fast = next;
             let said = fast.process.stderr();
             assert!(said.contains("on AF_XDP are taken over"), "{said}");
+            assert!(report.received() > 10_000, "{}", report.0);
             assert_eq!(totals(&attached(&fast)), [0, 0]);
             let (lost, longest) = (report.lost(), &report.0["received"]["latency"]["maximum-ns"]);
             eprintln!("native {native}, killed {is_killed}: {lost} lost, latency to {longest} ns");
-            assert!(report.received() > 0);
             assert_eq!(traffic(&lab, 1000).lost(), 0, "all is well again");
             is_kept(&keeper, &fast, 9);
         }
