@@ -13,7 +13,7 @@ pub(super) fn hashbrown(workload: &Workload) -> Result<()> {
     table.extend(workload.pairs());
     Server::new(workload, start, |key: [u8; 16]| key)?.serve(|keys, results| {
         for (key, result) in keys.iter().zip(results) {
-            *result = table.get(key).map_or(0, |value| sum(value));
+            *result = table.get(key).map_or(0, sum);
         }
     })
 }

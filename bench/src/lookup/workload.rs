@@ -37,6 +37,7 @@ impl Random {
     }
 
     /// The next number.
+    #[allow(clippy::should_implement_trait, reason = "there is always a next one")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
