@@ -14,7 +14,8 @@ pub(crate) struct Dispatch {
     pub(crate) recorder: Recorder,
     /// With other lanes, if packets change lanes.
     pub(crate) exchange: Option<Box<Exchange>>,
-    budget: usize,
+    /// Packets that a turn gives to Linux, and on top those that keep a network alive.
+    budget: (usize, usize),
     kernel_left: usize,
     control_left: usize,
 }
@@ -24,26 +25,32 @@ impl Dispatch {
     /// the packets that keep a network alive (ARP, ICMP, ICMPv6), so that others cannot crowd them
     /// out. No burst is longer than `burst`.
     pub(crate) fn new(ports: Vec<Port>, budget: usize, burst: usize) -> Self {
-        let recorder = Recorder::new(burst);
+        let (recorder, budget) = (Recorder::new(burst), (budget, (budget / 4).max(1)));
         Self { ports, recorder, exchange: None, budget, kernel_left: 0, control_left: 0 }
     }
 
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.recorder.begin();
-        self.kernel_left = self.budget;
-        self.control_left = (self.budget / 4).max(1);
+        (self.kernel_left, self.control_left) = self.budget;
     }
 
-    /// Receives from one queue of a port.
+    /// Receives from one queue of a port; returns how many packets.
     #[inline]
-    pub(crate) fn receive(&mut self, at: (usize, usize), burst: &mut Burst, pool: &mut Pool) {
+    pub(crate) fn receive(
+        &mut self,
+        at: (usize, usize),
+        burst: &mut Burst,
+        pool: &mut Pool,
+    ) -> usize {
         let port = &mut self.ports[at.0];
         port.queues[at.1].receive(burst, pool);
-        if !burst.is_empty() {
-            port.counters.add(PortCounter::ReceivedPackets, burst.len() as u64);
+        let count = burst.len();
+        if count > 0 {
+            port.counters.add(PortCounter::ReceivedPackets, count as u64);
             port.counters.add(PortCounter::ReceivedBytes, burst.bytes());
         }
+        count
     }
 
     /// Marks what steering claims, on a port where the lane looks after that; false on all others.

@@ -90,9 +90,10 @@ impl<A: App> Lane<A> {
         }
         for port in 0..self.exits.ports.len() {
             for queue in 0..self.exits.ports[port].queues.len() {
-                self.exits.receive((port, queue), &mut self.burst, &mut self.turn.pool);
-                if !self.burst.is_empty() {
-                    work += self.burst.len();
+                let (burst, pool) = (&mut self.burst, &mut self.turn.pool);
+                let count = self.exits.receive((port, queue), burst, pool);
+                if count > 0 {
+                    work += count;
                     self.show(port);
                     work += self.resume();
                     let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);

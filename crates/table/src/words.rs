@@ -62,6 +62,14 @@ impl Words {
         unsafe { self.words.add(index).as_ref() }
     }
 
+    /// A word that may be written; `None` when it is not there or cannot.
+    #[inline]
+    fn own(&self, index: usize) -> Option<&AtomicU64> {
+        // SAFETY: as in `word`: `writable` is not more than `count`. One look, not two: a lane adds
+        // to half a dozen words in each turn.
+        (index < self.writable).then(|| unsafe { self.words.add(index).as_ref() })
+    }
+
     /// All of them, for runs of words.
     #[inline]
     fn words(&self) -> &[AtomicU64] {
@@ -122,8 +130,7 @@ impl Words {
     /// Adds to a word of which the caller is the only writer. Read-only memory is left as it is.
     #[inline]
     pub fn add(&self, index: usize, amount: u64) {
-        if index < self.writable {
-            let word = self.word(index);
+        if let Some(word) = self.own(index) {
             word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
         }
     }
@@ -131,16 +138,16 @@ impl Words {
     /// Overwrites a word of which the caller is the only writer.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
-        if index < self.writable {
-            self.word(index).store(value, Ordering::Relaxed);
+        if let Some(word) = self.own(index) {
+            word.store(value, Ordering::Relaxed);
         }
     }
 
     /// Overwrites a word and publishes everything written before it.
     #[inline]
     pub fn store_release(&self, index: usize, value: u64) {
-        if index < self.writable {
-            self.word(index).store(value, Ordering::Release);
+        if let Some(word) = self.own(index) {
+            word.store(value, Ordering::Release);
         }
     }
 }
