@@ -61,6 +61,17 @@ pub struct Lane<A> {
     turn: Turn,
     rest: Rest,
     statistics_due: u64,
+    way: Way,
+}
+
+/// How a turn begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Alone,
+    /// With what other lanes have passed.
+    WithOthers,
+    /// Not at all: the lane has said that it reads tables no more.
+    Closed,
 }
 
 impl<A: App> Lane<A> {
@@ -68,6 +79,10 @@ impl<A: App> Lane<A> {
     pub fn new(app: A, parts: LaneParts) -> Self {
         let LaneParts { pool, ports, counters, burst, kernel_budget, idle, messages, hold } = parts;
         counters.publish(LaneCounter::PoolFrames, pool.frames() as u64);
+        // Another lane may have had the counters before. The fence is as after sleep: see `rest`.
+        counters.publish(LaneCounter::Asleep, 0);
+        counters.publish(LaneCounter::Ended, 0);
+        fence(Ordering::SeqCst);
         Self {
             app,
             burst: Burst::new(burst),
@@ -76,18 +91,21 @@ impl<A: App> Lane<A> {
             exits: Dispatch::new(ports, kernel_budget, burst),
             rest: Rest::new(idle, None),
             statistics_due: 0,
+            way: Way::Alone,
         }
     }
 
     /// One turn: receive, show to the application, carry out its verdicts, send everything,
-    /// publish. Returns how much there was to do; 0 means that the lane may rest.
+    /// publish. Returns how much there was to do; 0 means that the lane may rest. Nothing is done
+    /// when the lane was [closed](Self::close).
     pub fn turn(&mut self) -> usize {
         self.turn.begin();
         self.exits.begin();
-        let mut work = self.resume();
-        if self.exits.exchange.is_some() {
-            work += self.serve();
-        }
+        let mut work = match self.way {
+            Way::Alone => self.resume(),
+            Way::WithOthers => self.resume() + self.serve(),
+            Way::Closed => return 0,
+        };
         for port in 0..self.exits.ports.len() {
             for queue in 0..self.exits.ports[port].queues.len() {
                 let (burst, pool) = (&mut self.burst, &mut self.turn.pool);
@@ -186,12 +204,16 @@ impl<A: App> Lane<A> {
             self.sort(port);
         }
         if self.exits.recorder.is_on() {
-            self.exits.recorder.arrived(port, self.burst.packets());
+            return self.label_recorded(port, sorted);
         }
         self.label(sorted);
-        if self.exits.recorder.is_on() {
-            self.exits.recorder.labelled(self.burst.packets());
-        }
+    }
+
+    #[cold]
+    fn label_recorded(&mut self, port: usize, sorted: bool) {
+        self.exits.recorder.arrived(port, self.burst.packets());
+        self.label(sorted);
+        self.exits.recorder.labelled(self.burst.packets());
     }
 
     /// Shows the burst to the application, or of one that is sorted what is the application's.
@@ -208,6 +230,8 @@ impl<A: App> Lane<A> {
         }
     }
 
+    // Inlined into each turn: most queues have little to do here, and a call would cost as much.
+    #[inline(always)]
     fn flush(&mut self) -> bool {
         let mut pending = false;
         for port in &mut self.exits.ports {
@@ -288,6 +312,8 @@ impl<A: App> Lane<A> {
     }
 
     /// Sends what the ports still hold, for a bounded time, closes them and takes all frames back.
+    /// There are no turns after that: from now on memory of tables is used again without asking
+    /// this lane.
     pub fn close(&mut self) -> usize {
         if self.exits.exchange.is_some() {
             self.leave();
@@ -311,6 +337,7 @@ impl<A: App> Lane<A> {
         }
         self.publish_statistics(); // with what closing has lost
         self.turn.drop_held();
+        self.way = Way::Closed;
         self.turn.counters.publish(LaneCounter::Ended, 1);
         self.turn.pool.missing() + parked
     }

@@ -2,7 +2,7 @@
 
 use fastlane_table::counters::LaneCounter;
 
-use super::{DRAIN, Lane};
+use super::{DRAIN, Lane, Way};
 use crate::exchange::{Exchange, ExchangeParts};
 use crate::{App, Custody, Packet, now};
 
@@ -12,6 +12,9 @@ impl<A: App> Lane<A> {
         let burst = self.burst.room();
         let exchange = Exchange::new(parts, &mut self.exits.ports, burst);
         self.exits.exchange = Some(Box::new(exchange));
+        if self.way == Way::Alone {
+            self.way = Way::WithOthers;
+        }
     }
 
     /// Keeps of the burst, which arrived at a port, what belongs to this lane.

@@ -2,8 +2,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
+use fastlane_table::{Readers, SharedMemory};
 
 use super::*;
 use crate::{Custody, Frame, KernelPath, Packet, PortId, RawVerdict, Sent, Verdict};
@@ -282,6 +282,30 @@ fn a_stopped_lane_returns_everything() {
     assert_eq!(bench.sent(0), 500);
     assert_eq!(bench.counters.lane(0).load(LaneCounter::Ended), 1);
     assert_eq!(bench.counters.lane(0).load(LaneCounter::PoolFree), 256);
+}
+
+#[test]
+fn a_lane_that_was_closed_looks_into_no_table_any_more() {
+    let (mut lane, bench) = lane(Restless { expired: 0 }, &[60; 100], 1000);
+    let readers = Readers::lanes(&bench.counters);
+    let mut since = readers.snapshot();
+    lane.turn();
+    assert!(!readers.passed(&mut since));
+    assert_eq!(lane.close(), 0);
+    assert!(readers.passed(&mut since), "memory of tables is used again from now on");
+    let expired = lane.app().expired;
+    std::thread::sleep(std::time::Duration::from_millis(1)); // its timer is due
+    (0..5).for_each(|_| assert_eq!(lane.turn(), 0));
+    assert_eq!(lane.app().expired, expired, "the application was asked");
+    assert_eq!(bench.counters.lane(0).load(LaneCounter::Turn), 1);
+
+    // Another with the same counters is asked again.
+    let memory = SharedMemory::create("lane-test", 256 * 2048).unwrap();
+    let pool = Pool::new(memory, 2048, 192).unwrap();
+    let parts = LaneParts::new(pool, vec![], bench.counters.lane(0));
+    let mut next = Lane::new(Restless { expired: 0 }, parts);
+    assert!(!readers.passed(&mut readers.snapshot()));
+    assert_eq!(next.close(), 0);
 }
 
 /// Starts its timer anew whenever it expires, with no time between.
