@@ -8,6 +8,10 @@ use fastlane_table::messages::{Channel, Message, PUNT, Punted};
 
 use crate::Packet;
 
+/// The most messages that a lane receives in a turn: a slow path that sends faster than the
+/// application reads must not keep the lane from its packets.
+pub(crate) const MOST: u32 = 256;
+
 /// The lane's side of its messages; see [`fastlane_table::messages`] for what lies in the memory
 /// and for the other side.
 #[derive(Debug)]
@@ -15,6 +19,9 @@ pub struct Messages {
     channel: Channel,
     lane: u16,
     punted: usize,
+    /// The turn that received last, and how many more it may.
+    turn: u64,
+    left: u32,
 }
 
 impl Messages {
@@ -22,7 +29,7 @@ impl Messages {
     #[must_use]
     pub fn new(channel: Channel, lane: u16) -> Self {
         let punted = channel.sender.longest() - Punted::HEADER;
-        Self { channel, lane, punted }
+        Self { channel, lane, punted, turn: 0, left: 0 }
     }
 
     /// Shows the slow path what was sent in this turn.
@@ -66,8 +73,13 @@ impl Messages {
         self.channel.sender.send_behind(PUNT, &punted.header(), bytes)
     }
 
+    /// The next message, in the turn of this number; `None` also when the turn has had its share.
     #[inline]
-    pub(crate) fn receive(&mut self, counters: &LaneCounters) -> Option<Message<'_>> {
+    pub(crate) fn receive(&mut self, turn: u64, counters: &LaneCounters) -> Option<Message<'_>> {
+        if self.turn != turn {
+            (self.turn, self.left) = (turn, MOST);
+        }
+        self.left = self.left.checked_sub(1)?;
         match self.channel.receiver.receive() {
             Ok(message) => message,
             Err(Inconsistent) => {

@@ -197,6 +197,27 @@ fn a_lane_reads_and_does_not_sleep_before_it_has_read_all() {
     assert_eq!(rig.lane.close(), 0);
 }
 
+/// The slow path sends as fast as the application reads.
+#[test]
+fn a_turn_ends_however_much_the_slow_path_sends() {
+    let (mut parts, _counters, _memory, mut slow) = parts();
+    say(&mut slow.sender, 0, b"");
+    let (most, mut received) = (u64::from(MOST), vec![]);
+    let app = EachTurn(|turn: &mut Turn| {
+        let before = received.len();
+        while let Some(message) = turn.receive() {
+            assert_eq!(message.kind as usize, received.len(), "none is lost or comes twice");
+            received.push(message.kind);
+            say(&mut slow.sender, received.len() as u32, b"");
+        }
+        assert_eq!((received.len() - before) as u64, most);
+    });
+    parts.idle = Idle::Busy;
+    let mut lane = Lane::new(app, parts);
+    (0..3).for_each(|_| assert!(lane.turn() > 0, "the next follows at once"));
+    assert_eq!(lane.close(), 0);
+}
+
 /// The slow path asks, waits for the answer and asks again; the lane sleeps in between.
 #[test]
 fn a_message_wakes_a_lane_that_waits_for_interrupts() {

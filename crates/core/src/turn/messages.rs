@@ -34,10 +34,11 @@ impl Turn {
     }
 
     /// The next message from the slow path, in the lane's memory; `None` when there is none. Best
-    /// asked for in [`App::turn`](crate::App::turn), until there is none.
+    /// asked for in [`App::turn`](crate::App::turn), until there is none. A turn has at most 256:
+    /// what is left comes in the next one, which follows at once.
     #[must_use]
     pub fn receive(&mut self) -> Option<Message<'_>> {
-        let message = self.messages.as_mut()?.receive(&self.counters)?;
+        let message = self.messages.as_mut()?.receive(self.number, &self.counters)?;
         self.counters.add(LaneCounter::MessagesReceived, 1);
         self.awake = true; // there may be more
         Some(message)
