@@ -5,7 +5,9 @@ use std::path::Path;
 
 use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
 use prometheus_client::encoding::NoLabelSet;
-use prometheus_client::encoding::{CounterValueEncoder, DescriptorEncoder, EncodeCounterValue};
+use prometheus_client::encoding::{
+    CounterValueEncoder, DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue,
+};
 use prometheus_client::metrics::MetricType;
 
 use super::thread_time;
@@ -34,6 +36,8 @@ impl prometheus_client::collector::Collector for Collector {
         let mut page = Page { encoder, collector: self };
         page.facts()?;
         page.lanes()?;
+        page.lane_packets()?;
+        page.lane_gauges()?;
         page.ports()
     }
 }
@@ -69,18 +73,24 @@ impl<'a> Page<'_, 'a> {
     }
 
     fn lanes(&mut self) -> fmt::Result {
-        use LaneCounter::{
-            Asleep, BusyTurns, Ended, NewPackets, PoolFrames, PoolFree, Sleeps, Turn,
-        };
+        use LaneCounter::{BusyTurns, MessagesLost, MessagesReceived, MessagesSent, Sleeps, Turn};
         for (name, help, counter) in [
             ("fastlane_lane_turns", "Turns of the lane.", Turn),
             ("fastlane_lane_busy_turns", "Turns that found work.", BusyTurns),
             ("fastlane_lane_sleeps", "Times that the lane went to sleep.", Sleeps),
-            ("fastlane_lane_new_packets", "Packets that the application made.", NewPackets),
+            ("fastlane_lane_messages_sent", "Messages sent to the slow path.", MessagesSent),
+            (
+                "fastlane_lane_messages_lost",
+                "Messages to the slow path for which there was no room.",
+                MessagesLost,
+            ),
+            (
+                "fastlane_lane_messages_received",
+                "Messages received from the slow path.",
+                MessagesReceived,
+            ),
         ] {
-            let read = |lane| Some(Number::Count(self.lane(lane, counter)));
-            let samples = self.each_lane(read);
-            self.counters(name, help, samples)?;
+            self.count(name, help, counter)?;
         }
         let slept = |lane| {
             let nanoseconds = self.lane(lane, LaneCounter::SleptNanoseconds);
@@ -104,25 +114,81 @@ impl<'a> Page<'_, 'a> {
             }
         }
         let help = "Requests of the application that its lane refused.";
-        self.counters("fastlane_lane_refused_requests", help, samples)?;
+        self.counters("fastlane_lane_refused_requests", help, samples)
+    }
+
+    /// What became of packets inside a lane.
+    fn lane_packets(&mut self) -> fmt::Result {
+        use LaneCounter::{DiscardedPackets, NewPackets, ParkedPackets, ResumedPackets};
+        for (name, help, counter) in [
+            ("fastlane_lane_new_packets", "Packets that the application made.", NewPackets),
+            (
+                "fastlane_lane_resumed_packets",
+                "Packets that were held and shown to the application again.",
+                ResumedPackets,
+            ),
+            (
+                "fastlane_lane_discarded_packets",
+                "Packets that were held and dropped because the application said so.",
+                DiscardedPackets,
+            ),
+            (
+                "fastlane_lane_parked_packets",
+                "Packets that waited for their shard to move to another lane.",
+                ParkedPackets,
+            ),
+        ] {
+            self.count(name, help, counter)?;
+        }
+        let mut samples = vec![];
+        for counter in LaneCounter::ALL {
+            let Some(reason) = counter.name().strip_prefix("drop_") else { continue };
+            for (lane, labels) in self.lane_labels() {
+                let labels = [labels, vec![("reason", reason)]].concat();
+                samples.push((labels, Number::Count(self.lane(lane, counter))));
+            }
+        }
+        let help = "Packets lost inside the lane against their sender's will, by the reason.";
+        self.counters("fastlane_lane_dropped_packets", help, samples)
+    }
+
+    fn lane_gauges(&mut self) -> fmt::Result {
+        use LaneCounter::{
+            Asleep, BusiestShard, Ended, HeldPackets, MessagesRefused, PoolFrames, PoolFree,
+        };
         for (name, help, counter) in [
             ("fastlane_lane_pool_frames", "Frames of the lane's pool.", PoolFrames),
             ("fastlane_lane_pool_free_frames", "Frames that nobody holds.", PoolFree),
+            ("fastlane_lane_held_packets", "Packets in the hold area.", HeldPackets),
             ("fastlane_lane_asleep", "1 while the lane sleeps.", Asleep),
             ("fastlane_lane_ended", "1 once the lane has ended.", Ended),
+            (
+                "fastlane_lane_messages_refused",
+                "1 once the slow path has written what is no message: none is read any more.",
+                MessagesRefused,
+            ),
         ] {
-            self.gauges(name, help, counter)?;
+            self.gauges(name, help, |page, lane| page.lane(lane, counter))?;
         }
-        Ok(())
+        let help = "The share of the busiest shard in the packets given to their lanes here.";
+        let share = |page: &Self, lane| page.lane(lane, BusiestShard) as f64 / 1000.0;
+        self.gauges("fastlane_lane_busiest_shard_ratio", help, share)
     }
 
     fn ports(&mut self) -> fmt::Result {
-        use PortCounter::{DeviceNoFrames, ReceivedBytes, ReceivedPackets, SentBytes, SentPackets};
+        use PortCounter::{
+            DeviceNoFrames, PassedPackets, ReceivedBytes, ReceivedPackets, SentBytes, SentPackets,
+        };
         for (name, help, counter) in [
             ("fastlane_port_received_packets", "Packets received.", ReceivedPackets),
             ("fastlane_port_received_bytes", "Bytes received, without the FCS.", ReceivedBytes),
             ("fastlane_port_sent_packets", "Packets handed to the port.", SentPackets),
             ("fastlane_port_sent_bytes", "Bytes handed to the port, without the FCS.", SentBytes),
+            (
+                "fastlane_port_passed_packets",
+                "Packets received here and passed to the lane that owns their key.",
+                PassedPackets,
+            ),
             (
                 "fastlane_port_device_no_frames",
                 "Times that the device wanted a frame to receive into and there was none.",
@@ -221,14 +287,24 @@ impl<'a> Page<'_, 'a> {
         })
     }
 
-    fn gauges(&mut self, name: &str, help: &str, counter: LaneCounter) -> fmt::Result {
-        let lanes: Vec<_> = self.lane_labels().collect();
-        let counters = &self.collector.counters;
+    /// A counter of each lane.
+    fn count(&mut self, name: &str, help: &str, counter: LaneCounter) -> fmt::Result {
+        let samples = self.each_lane(|lane| Some(Number::Count(self.lane(lane, counter))));
+        self.counters(name, help, samples)
+    }
+
+    /// What `read` finds for each lane.
+    fn gauges<N: EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        read: impl Fn(&Self, usize) -> N,
+    ) -> fmt::Result {
+        let samples: Vec<_> = self.lane_labels().map(|(lane, it)| (it, read(self, lane))).collect();
         let mut metric = self.encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        lanes.iter().try_for_each(|(lane, labels)| {
-            let value = counters.lane(*lane).load(counter);
-            metric.encode_family(labels)?.encode_gauge(&value)
-        })
+        samples
+            .iter()
+            .try_for_each(|(labels, value)| metric.encode_family(labels)?.encode_gauge(value))
     }
 }
 
@@ -248,8 +324,8 @@ enum Number {
 impl EncodeCounterValue for Number {
     fn encode(&self, encoder: &mut CounterValueEncoder<'_>) -> fmt::Result {
         match self {
-            Self::Count(count) => count.encode(encoder),
-            Self::Seconds(seconds) => seconds.encode(encoder),
+            Self::Count(count) => EncodeCounterValue::encode(count, encoder),
+            Self::Seconds(seconds) => EncodeCounterValue::encode(seconds, encoder),
         }
     }
 }

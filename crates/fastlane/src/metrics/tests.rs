@@ -110,12 +110,27 @@ fn a_scrape_gives_all_counters_with_their_names() {
     assert_eq!(samples["fastlane_build_info{name=\"test\",version=\"1.2.3\"}"], 1.0);
 
     // Every counter of a port has a value that no other has: each is on the page exactly once.
-    let steer = PortCounter::ALL.iter().filter(|counter| counter.name().starts_with("steer_"));
-    let steer = steer.count();
-    for index in 0..PortCounter::ALL.len() - steer {
-        let value = (200 + index) as f64;
-        assert_eq!(samples.values().filter(|sample| **sample == value).count(), 1, "{value}");
+    // What steering counts is one sum of all lanes.
+    for (index, counter) in PortCounter::ALL.into_iter().enumerate() {
+        if !counter.name().starts_with("steer_") {
+            let value = (200 + index) as f64;
+            let found = samples.values().filter(|sample| **sample == value).count();
+            assert_eq!(found, 1, "{}", counter.name());
+        }
     }
+    // So has each of a lane, but for the facts that are labels or units of another kind.
+    use LaneCounter::{BusiestShard, Cpu, Reserved, SleptNanoseconds, Thread};
+    for (index, counter) in LaneCounter::ALL.into_iter().enumerate() {
+        if [Thread, Cpu, Reserved, SleptNanoseconds, BusiestShard].contains(&counter) {
+            continue;
+        }
+        let value = (2000 + index) as f64;
+        assert_eq!(samples.values().filter(|it| **it == value).count(), 1, "{}", counter.name());
+    }
+    let ratio = (2000 + BusiestShard as usize) as f64 / 1000.0;
+    assert_eq!(samples["fastlane_lane_busiest_shard_ratio{lane=\"1\"}"], ratio);
+    let reason = "fastlane_lane_dropped_packets_total{lane=\"1\",reason=\"held_at_end\"}";
+    assert_eq!(samples[reason], (2000 + LaneCounter::DropHeldAtEnd as usize) as f64);
 }
 
 #[test]
