@@ -9,6 +9,15 @@
 /// its lane and lends it out by `AsRef`; nothing that was found survives the turn.
 ///
 /// It may be sent and shared: what counts is how long it is borrowed, not by which thread.
+///
+/// # Who is trusted
+/// A value is lent as a plain reference, which the language allows only while nobody writes it.
+/// The compiler sees one process; the promise is kept by all that have the memory, together:
+/// whoever can write it does so as the one writer of the table (the session grants that), with
+/// [`Readers`](crate::Readers) that count every lane that was handed the table, by counters that
+/// those lanes alone write. A writer that does not may change a value while a lane looks at it:
+/// the lane then finds any bytes in it, which are a value of its type all the same, and all numbers
+/// that readers follow are checked.
 #[derive(Debug)]
 pub struct Guard {
     _private: (),

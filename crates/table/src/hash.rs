@@ -19,8 +19,8 @@
 //! The seeds are random: whoever chooses the keys cannot make them meet in one bucket.
 //!
 //! A key never moves. An insertion fills a slot and a tag, then stores the place: that store is the
-//! operation, so a writer that is killed leaves the old state or the new. An update stores the place
-//! of a fresh slot, a removal stores 0. An overflow bucket is filled before it is linked, and
+//! operation, so a writer that is killed leaves the old state or the new. An update stores the
+//! place of a fresh slot, a removal stores 0. An overflow bucket is filled before it is linked, and
 //! unlinked once it is empty. Slots, buckets and entry ids are used again after a grace period.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -140,7 +140,7 @@ impl JournalWriter {
         }
         let at = if skip > 0 { 0 } else { at };
         self.data.store(at, words as u64);
-        cursor.head += (skip + words) as u64;
+        cursor.head = cursor.head.wrapping_add((skip + words) as u64);
         Some(Place(at))
     }
 
@@ -254,10 +254,13 @@ impl JournalReader {
     /// # Errors
     /// When the ring holds what no writer writes, or a longer record; it stays so.
     pub fn next_within(&mut self, most: usize, into: &mut Vec<u8>) -> Result<bool, Inconsistent> {
+        let mut looked = false;
         loop {
-            if self.head == self.tail {
+            // Once: a writer that goes on and on without a record must not keep the reader here.
+            if self.head == self.tail && !looked {
                 self.head = self.header.load_acquire(HEAD);
                 self.seen = self.head;
+                looked = true;
             }
             let capacity = self.data.len();
             let ready = self.head.wrapping_sub(self.tail);
@@ -276,7 +279,7 @@ impl JournalReader {
             if is_record && words_within > most {
                 return Err(Inconsistent);
             }
-            self.tail += words;
+            self.tail = self.tail.wrapping_add(words);
             if is_record {
                 into.clear();
                 self.data.load_bytes(at + 1, words_within, into);

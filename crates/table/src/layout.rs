@@ -23,7 +23,8 @@ pub(crate) struct Layout {
     pub(crate) overflow: usize,
     /// Where the buckets, the words of an array, the root of a trie, or the lanes' words begin.
     pub(crate) index: usize,
-    /// Where the slots (on two lines, which processors fetch together) or groups begin; of pending events the words of the slow path.
+    /// Where the slots (on two lines, which processors fetch together) or groups begin; of pending
+    /// events the words of the slow path.
     pub(crate) data: usize,
     /// Where the table of the routes begins, within a prefix table.
     pub(crate) rib: usize,

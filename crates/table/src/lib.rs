@@ -7,10 +7,10 @@
 //!
 //! Tables are written by one slow path and read by the lanes: [`HashReader`] (exact match),
 //! [`ArrayReader`] and [`RecordReader`] (by number, and one value exchanged as a whole),
-//! [`LpmReader`] (longest prefix). A reader never waits for a writer and never retries, whatever the
-//! writer does or where it dies: a value is written to a fresh slot and published by one store, and
-//! a slot is used again only when every lane has passed a turn ([`Guard`], [`Readers`]). [`State`]
-//! and [`Pending`] go the other way: lanes write, the slow path reads.
+//! [`LpmReader`] (longest prefix). A reader never waits for a writer and never retries, whatever
+//! the writer does or where it dies: a value is written to a fresh slot and published by one store,
+//! and a slot is used again only when every lane has passed a turn ([`Guard`], [`Readers`]).
+//! [`State`] and [`Pending`] go the other way: lanes write, the slow path reads.
 //!
 //! A [`Spec`] makes a table's memory; readers and writers attach to it. The header's layout is in
 //! `header.rs`, that of each kind at the top of its module; `tests/golden` keeps them as they are.

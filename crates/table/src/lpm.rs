@@ -12,9 +12,9 @@
 //!          0 nothing
 //! ```
 //! The routes are what the table holds; the words follow from them, and so can be put right by the
-//! next writer when one is killed: only words that are wrong are changed. Each lookup finds what was
-//! there before a change or after it. A group is filled before it is linked, and unlinked when all
-//! its words are alike and would fit the word that links to it.
+//! next writer when one is killed: only words that are wrong are changed. Each lookup finds what
+//! was there before a change or after it. A group is filled before it is linked, and unlinked when
+//! all its words are alike and would fit the word that links to it.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! page 0   header
-//! index    for each lane (one copy, if lanes is 0) a word u64 for each entry: how many of its events
-//!          the lane has raised; each copy on cache lines of its own
+//! index    for each lane (one copy, if lanes is 0) a word u64 for each entry: how many of its
+//!          events the lane has raised; each copy on cache lines of its own
 //! data     a word u64 for each entry, written by the slow path: how many of its events are done
 //! ```
 //! An entry is pending while the lanes' words do not add up to the slow path's. Each word has one
@@ -75,8 +75,8 @@ impl Pending {
         }
     }
 
-    /// Says that all events of an entry up to `seen` have been dealt with. One that was raised since
-    /// keeps it pending.
+    /// Says that all events of an entry up to `seen` have been dealt with. One that was raised
+    /// since keeps it pending.
     pub fn done(&self, entry: EntryId, seen: u64) {
         if entry.index() < self.capacity {
             self.words.store_release(self.done_word(entry.index()), seen);

@@ -2,13 +2,14 @@
 //!
 //! A lane publishes the number of each turn that it has finished, and after every
 //! [`FENCE_TURNS`]th a full fence follows ([`LaneCounters::publish`]). A writer unpublishes a slot,
-//! fences, and reads the numbers: that is a [`Snapshot`]. A lane has passed it when it has published
-//! the next multiple of `FENCE_TURNS`: either the lane's fence came first, and then the writer saw
-//! that number; or the writer's came first, and then the lane no longer finds the slot in any turn
-//! after that number. (Without the lane's fence a turn may read tables while the number of the turn
-//! before is still on its way to memory, and the writer would reuse a slot under it.)
+//! fences, and reads the numbers: that is a [`Snapshot`]. A lane has passed it when it has
+//! published the next multiple of `FENCE_TURNS`: either the lane's fence came first, and then the
+//! writer saw that number; or the writer's came first, and then the lane no longer finds the slot
+//! in any turn after that number. (Without the lane's fence a turn may read tables while the number
+//! of the turn before is still on its way to memory, and the writer would reuse a slot under it.)
 //!
-//! A lane that sleeps says so and fences when it wakes, so it has passed, too; so has one that ended.
+//! A lane that sleeps says so and fences when it wakes, so it has passed, too; so has one that
+//! ended.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};

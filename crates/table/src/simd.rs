@@ -20,7 +20,8 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Which of eight tags (four in each word, the first in the lowest bits) are `tag`: bit i for tag i.
+/// Which of eight tags (four in each word, the first in the lowest bits) are `tag`: bit i for
+/// tag i.
 #[inline(always)]
 pub(crate) fn matching(tags: [u64; 2], tag: u16) -> u32 {
     #[cfg(target_arch = "x86_64")]

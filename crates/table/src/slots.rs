@@ -1,8 +1,10 @@
 //! Slots: where keys and values lie.
 //!
 //! ```text
-//! byte 0  entry id u32     8  key, zero padded to a multiple of 8 (of the value's alignment if more)
-//!      4  version u32      .. value, zero padded
+//! byte 0  entry id u32
+//!      4  version u32
+//!      8  key, zero padded to a multiple of 8 (of the value's alignment if that is more)
+//!     ..  value, zero padded
 //! ```
 //! A slot that a word of the index refers to does not change. The version is odd while the slot is
 //! written, and grows by two with each writing: whoever is no lane copies what is between two equal
@@ -85,8 +87,8 @@ impl<K: Key, V: Value> Slots<K, V> {
         // What the writer wrote before it published the place. Not an acquiring load of the place:
         // of memory that is mapped for reading only, none but relaxed ones are allowed.
         fence(Ordering::Acquire);
-        // SAFETY: the slot is inside the mapping (`new`), `VALUE` is aligned for V within it and the
-        // slots are on 64 bytes, STRIDE a multiple of the alignment. Any bytes are a V. It was
+        // SAFETY: the slot is inside the mapping (`new`), `VALUE` is aligned for V within it and
+        // the slots are on 64 bytes, STRIDE a multiple of the alignment. Any bytes are a V. It was
         // published before the caller read its place, so it is not written until the lane has
         // passed a turn, which the guard's borrow rules out for 't; `self` keeps it mapped.
         unsafe {

@@ -23,7 +23,8 @@ impl<T: IntoBytes + FromBytes + Immutable + KnownLayout + Copy + 'static> Value 
 pub enum Kind {
     /// Exact match: [`HashReader`](crate::HashReader).
     Hash = 1,
-    /// Values by number: [`ArrayReader`](crate::ArrayReader), [`RecordReader`](crate::RecordReader).
+    /// Values by number: [`ArrayReader`](crate::ArrayReader),
+    /// [`RecordReader`](crate::RecordReader).
     Array = 2,
     /// Longest prefix of IPv4: [`Lpm4Reader`](crate::Lpm4Reader).
     Lpm4 = 3,

@@ -4,8 +4,8 @@
 //! page 0   header; the size of a value is 8 bytes for each of an entry's words
 //! index    lanes 0: an entry's words on cache lines of its own, entry after entry; the lane that
 //!          owns the entry's key writes them
-//!          else: a copy for each lane, on cache lines of its own, in each of them the entries' words
-//!          without gaps; a lane writes its copy, readers add them up
+//!          else: a copy for each lane, on cache lines of its own, in each of them the entries'
+//!          words without gaps; a lane writes its copy, readers add them up
 //! ```
 //! Every word has one writer at a time, so adding is a load and a store. The slow path zeroes the
 //! words of an entry id before it is given out again ([`HashWriter::with_state`]), when every lane

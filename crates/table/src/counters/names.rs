@@ -123,18 +123,18 @@ impl LaneCounter {
 /// What is counted about a port in a lane.
 ///
 /// Each time that a packet is shown to the application it is counted under exactly one verdict, or
-/// under `drop_bad_verdict` if its label is none. So over all ports and lanes `received_packets` and
-/// the lanes' `resumed_packets` together are the verdicts, `drop_bad_verdict`, and what was lost on
-/// its way to another lane (`drop_pass_full`, `drop_park`).
+/// under `drop_bad_verdict` if its label is none. So over all ports and lanes `received_packets`
+/// and the lanes' `resumed_packets` together are the verdicts, `drop_bad_verdict`, and what was
+/// lost on its way to another lane (`drop_pass_full`, `drop_park`).
 ///
 /// What was held (`verdict_hold` without `drop_hold`, and packets of the application's own that it
 /// labelled `Hold`) is in `held_packets` now, or counted once under `resumed_packets`,
 /// `discarded_packets`, `drop_resume_no_frame` or `drop_held_at_end`.
 ///
-/// A packet that did not leave as its verdict said is also counted under exactly one `drop_`: of the
-/// port that it should have left by when that port did not take it, else of the port that it came
-/// from. Packets that the application made or Linux sent count under no verdict, but under the same
-/// drops.
+/// A packet that did not leave as its verdict said is also counted under exactly one `drop_`: of
+/// the port that it should have left by when that port did not take it, else of the port that it
+/// came from. Packets that the application made or Linux sent count under no verdict, but under the
+/// same drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum PortCounter {

@@ -58,8 +58,8 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         Ok(Self { reader, slots, readers, states, free, len, repaired: changed })
     }
 
-    /// Lane state that belongs to the entries: it is zeroed before an entry id is given out, when no
-    /// lane can write to it for the key that had the id before.
+    /// Lane state that belongs to the entries: it is zeroed before an entry id is given out, when
+    /// no lane can write to it for the key that had the id before.
     pub fn with_state(&mut self, state: impl Reset + Send + Sync + 'static) {
         self.states.push(Box::new(state));
     }
@@ -235,7 +235,9 @@ impl<K: Key, V: Value> HashWriter<K, V> {
     /// Takes an empty overflow bucket out of its chain. What it links to stays, for readers in it.
     fn unlink(&mut self, hash: u64, empty: u32) {
         let mut before = (hash & self.reader.mask) as u32;
-        while let Some(next) = self.next(before) {
+        // No chain is longer; one that somebody else has made a ring of would have no end.
+        for _ in 0..=CHAIN {
+            let Some(next) = self.next(before) else { return };
             if next == empty {
                 let after = self.bucket(empty).next();
                 self.bucket(before).set_next(after);
@@ -276,8 +278,10 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         self.reader.mask as u32 + 1 + number
     }
 
+    /// The bucket behind another, if there is one.
     fn next(&self, bucket: u32) -> Option<u32> {
-        let next = self.bucket(bucket).next();
-        (next != 0).then(|| self.overflow(next - 1))
+        let next = self.bucket(bucket).next() as usize;
+        let is_one = (1..=self.reader.header.layout.overflow).contains(&next);
+        is_one.then(|| self.overflow(next as u32 - 1))
     }
 }

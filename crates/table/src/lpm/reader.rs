@@ -45,7 +45,8 @@ impl<A: Address> LpmReader<A> {
         Ok(Self { root, groups, header: Arc::new(header), address: PhantomData })
     }
 
-    /// The value of the longest prefix of an address.
+    /// The value of the longest prefix of an address. Who looks into other tables with it finds
+    /// what the writer wrote there before it gave a prefix this value.
     #[inline]
     pub fn lookup<G>(&self, turn: &G, address: A) -> Option<u32>
     where
@@ -57,11 +58,12 @@ impl<A: Address> LpmReader<A> {
             let Some(group) = word.group() else { break };
             word = self.below(group, address.step(level));
         }
+        fence(Ordering::Acquire); // what else the writer wrote before
         word.value()
     }
 
-    /// Looks up many addresses at once: their cache misses overlap. `values` gets an answer for each
-    /// address that it has room for.
+    /// Looks up many addresses at once: their cache misses overlap. `values` gets an answer for
+    /// each address that it has room for.
     #[inline]
     pub fn lookup_many<G>(&self, turn: &G, addresses: &[A], values: &mut [Option<u32>])
     where
@@ -97,6 +99,7 @@ impl<A: Address> LpmReader<A> {
                 }
             }
         }
+        fence(Ordering::Acquire); // as in `lookup`
         for (value, word) in values.iter_mut().zip(words) {
             *value = word.value();
         }
