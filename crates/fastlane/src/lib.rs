@@ -17,7 +17,36 @@
 //! ```
 //!
 //! An application is a function of a packet, or a type with [`App::process`]; [`main`] gives it a
-//! command line, a configuration, its ports and its lanes.
+//! command line, a configuration, its ports and its lanes. One with a slow path asks for tables
+//! that it reads and words that it writes; the other side is in [`slow`].
+//!
+//! ```no_run
+//! use fastlane::table::{HashReader, LaneState};
+//! use fastlane::{App, Packet, Shape, Turn, Verdict};
+//!
+//! struct Firewall { blocked: HashReader<[u8; 4], u64>, hits: LaneState<1> }
+//!
+//! impl App for Firewall {
+//!     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+//!         for packet in packets {
+//!             let source: Option<[u8; 4]> =
+//!                 packet.bytes().get(26..30).and_then(|it| it.try_into().ok());
+//!             let found = source.and_then(|source| self.blocked.get(turn, &source));
+//!             if let Some(found) = found {
+//!                 self.hits.at(found.entry).add(0, 1);
+//!             }
+//!             packet.set_verdict(if found.is_some() { Verdict::Drop } else { Verdict::Kernel });
+//!         }
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     fastlane::main(|lane| {
+//!         let hits = lane.state("blocked", Shape::PerLane)?;
+//!         Ok(Firewall { blocked: lane.hash("blocked")?, hits })
+//!     })
+//! }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -30,6 +59,7 @@ mod entry;
 mod error;
 mod info;
 mod kept;
+mod manager;
 mod messages;
 pub mod metrics;
 pub mod mirror;
