@@ -10,18 +10,71 @@ use fastlane_table::{Bell, SharedMemory};
 
 use crate::Error;
 
+/// The rings of an application before this one: their descriptors, as [`Rings::parts`] gives them.
+#[derive(Debug)]
+pub(crate) struct KeptRings(pub(crate) Vec<OwnedFd>);
+
 /// What the slow path needs of the messages.
 #[derive(Debug)]
 pub(crate) struct Rings {
     lanes: usize,
     /// The rings, the slow path's bell, then each lane's.
     descriptors: Vec<Arc<OwnedFd>>,
+    /// Whether they are those of the application before.
+    pub(crate) is_kept: bool,
 }
 
 impl Rings {
-    /// Makes the messages of all lanes, with so many KiB in each direction, and gives each lane its
-    /// side.
-    pub(crate) fn create(lanes: &mut [LaneParts], kib: usize) -> Result<Self, Error> {
+    /// The messages of all lanes, with so many KiB in each direction: what was `kept`, so that those
+    /// under way arrive, else new ones. Each lane gets its side.
+    pub(crate) fn open(
+        lanes: &mut [LaneParts],
+        kib: usize,
+        kept: Option<KeptRings>,
+    ) -> Result<Self, Error> {
+        if let Some(KeptRings(descriptors)) = kept {
+            match Self::adopt(lanes, kib, descriptors) {
+                Ok(rings) => {
+                    tracing::info!("messages: the rings are kept from the application before");
+                    return Ok(rings);
+                }
+                Err(reason) => tracing::warn!("messages: the rings are new ones: {reason}"),
+            }
+        }
+        Self::create(lanes, kib)
+    }
+
+    /// Goes on with the rings of an application that has ended.
+    fn adopt(
+        lanes: &mut [LaneParts],
+        kib: usize,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<Self, String> {
+        let failed = |error: io::Error| format!("those that were kept cannot be used ({error})");
+        let share = |of: &OwnedFd| of.try_clone().map_err(failed);
+        let [rings, slow, bells @ ..] = &descriptors[..] else {
+            return Err("none were kept".to_owned());
+        };
+        let memory = SharedMemory::attach_writable(share(rings)?).map_err(failed)?;
+        if bells.len() != lanes.len() || memory.len() != size(lanes.len(), kib << 10) {
+            return Err("those that were kept have another size".to_owned());
+        }
+        let memory = Arc::new(memory);
+        let bell = |of: &OwnedFd| Bell::attach(share(of)?).map_err(failed);
+        let channels = bells.iter().enumerate().map(|(number, lane)| {
+            let bells = Bells { lane: bell(lane)?, slow: bell(slow)? };
+            let channel = Channel::attach_lane(&memory, number, bells);
+            channel.ok_or_else(|| format!("those of lane {number} that were kept are damaged"))
+        });
+        let channels: Vec<Channel> = channels.collect::<Result<_, _>>()?;
+        for (number, (parts, channel)) in lanes.iter_mut().zip(channels).enumerate() {
+            parts.messages = Some(Messages::new(channel, number as u16));
+        }
+        let descriptors = descriptors.into_iter().map(Arc::new).collect();
+        Ok(Self { lanes: lanes.len(), descriptors, is_kept: true })
+    }
+
+    fn create(lanes: &mut [LaneParts], kib: usize) -> Result<Self, Error> {
         let failed = |error: io::Error| {
             let reason = format!("messages: no memory ({error}); make `messages.ring-kib` smaller");
             Error::Service { what: "messages", reason }
@@ -40,7 +93,7 @@ impl Rings {
             let channel = Channel::create(&memory, number, kib << 10, bells).ok_or_else(unfit)?;
             parts.messages = Some(Messages::new(channel, number as u16));
         }
-        Ok(Self { lanes: lanes.len(), descriptors })
+        Ok(Self { lanes: lanes.len(), descriptors, is_kept: false })
     }
 
     /// How many lanes there are, and the descriptors.

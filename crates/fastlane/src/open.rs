@@ -44,7 +44,8 @@ pub(crate) struct Opened {
     pub keeping: Keeping,
 }
 
-/// Opens all ports of `plan`; those on AF_XDP are taken over if there is something `inherited`.
+/// Opens all ports of `plan`; those on AF_XDP and TAP are taken over if there is something
+/// `inherited`.
 pub(crate) fn open(plan: &Plan, inherited: Option<Inherited>) -> Result<Opened, Error> {
     let mut opening = Opening::new(plan, inherited)?;
     for port in &plan.ports {

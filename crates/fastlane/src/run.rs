@@ -17,6 +17,7 @@ use crate::capture::Captures;
 use crate::config::plan::Plan;
 use crate::describe::{Application, LaneFacts};
 use crate::kept::{Keepsakes, Kept};
+use crate::manager::Manager;
 use crate::messages::Rings;
 use crate::metrics::{Metrics, MetricsError};
 use crate::mirror::{Running, Service};
@@ -60,7 +61,8 @@ where
     let mirror = mirror.map(|mirror| mirror.start(twins, &counters)).transpose()?;
     let Exchanges { parts: exchanges, mover } = connect(plan, &lanes)?;
     let devices = Arc::new(Mutex::new(devices));
-    let messages = plan.messages.map(|kib| Rings::create(&mut lanes, kib)).transpose()?;
+    let rings = |kib| Rings::open(&mut lanes, kib, kept.messages.take());
+    let messages = plan.messages.map(rings).transpose()?;
     let application = Application {
         name: plan.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -69,27 +71,31 @@ where
         ports: facts,
     };
     let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
-    let keepsakes = Some(Keepsakes::new(plan, &tables, keeping));
+    let keepsakes = Keepsakes::new(plan, &tables, keeping, messages.as_ref());
+    let keepsakes = Some(Arc::new(keepsakes));
     let offers = Offers {
         captures: Captures::new(mailboxes.clone(), plan.ports.len()),
         tables,
         steering: Some(Steering::new(plan, Arc::clone(&devices))),
         messages,
         resharder: mover.map(Resharder::new),
-        keepsakes,
+        keepsakes: keepsakes.clone(),
     };
     let session = Session::serve(reservation, &application, &counters, offers)
         .map_err(|error| service("session", error.to_string()))?;
-    drop(kept); // from now on it is ours
+    let manager = keepsakes.and_then(|keepsakes| kept.replace(&keepsakes));
     let metrics = metrics(plan, &application, &counters, mirror.as_ref())?;
     tracing::info!("running; `fastlane top {}` shows it live", plan.name);
+    let tell = |what| manager.iter().for_each(|manager: &Manager| manager.tell(what));
+    tell("READY=1");
 
     let lanes = lanes.into_iter().zip(exchanges).zip(mailboxes);
     let lanes =
         lanes.map(|((parts, exchange), captures)| LaneAndWays { parts, exchange, captures });
     let lanes = with_applications(plan, apps, lanes);
     let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
-    let lost = run_lanes(plan, lanes, stop, || locked().publish(&counters));
+    let ending = || tell("STOPPING=1");
+    let lost = run_lanes(plan, lanes, stop, || locked().publish(&counters), ending);
     locked().publish(&counters);
     // At once: what steering still claims now, nobody receives any more.
     drop(std::mem::take(&mut *locked()));
@@ -122,13 +128,14 @@ fn metrics(
     metrics.map(Some).map_err(failed)
 }
 
-/// Runs each lane in a thread of its own until all have ended, and calls `publish` now and then.
-/// Returns how many frames did not come back.
+/// Runs each lane in a thread of its own until all have ended, and calls `publish` now and then,
+/// `ending` before they end. Returns how many frames did not come back.
 fn run_lanes<A: App + Send>(
     plan: &Plan,
     lanes: impl Iterator<Item = (Option<A>, LaneAndWays)>,
     stop: &AtomicBool,
     mut publish: impl FnMut(),
+    ending: impl FnOnce(),
 ) -> Result<usize, Error> {
     let main = &thread::current();
     thread::scope(|scope| {
@@ -153,6 +160,7 @@ fn run_lanes<A: App + Send>(
             thread::park_timeout(PERIOD);
             publish();
         }
+        ending();
         stop.store(true, Ordering::Relaxed);
         threads.into_iter().enumerate().try_fold(0, |lost, (lane, thread)| {
             let thread = thread.map_err(|error| {

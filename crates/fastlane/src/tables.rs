@@ -33,6 +33,8 @@ struct Part {
     memory: Arc<SharedMemory>,
     to_read: Arc<OwnedFd>,
     to_write: Arc<OwnedFd>,
+    /// Whether an application before this one had it.
+    is_kept: bool,
 }
 
 /// A part of a table that outlived its application.
@@ -156,6 +158,11 @@ impl Tables {
         (tables.collect(), descriptors)
     }
 
+    /// Whether all that there is was there in an application before this one.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.made().values().flatten().all(|part| part.is_kept)
+    }
+
     fn made(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Part>>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -176,7 +183,7 @@ impl Part {
         let part = adopt(descriptor).map_err(|error| format!("cannot be mapped ({error})"))?;
         let found = Spec::of(&part.memory).map_err(|error| format!("is unsound ({error})"))?;
         same(&found, expected).map_err(|what| format!("differs ({what})"))?;
-        Ok(part)
+        Ok(Self { is_kept: true, ..part })
     }
 
     fn new(role: Role, spec: &Spec, to_write: OwnedFd) -> std::io::Result<Self> {
@@ -186,7 +193,8 @@ impl Part {
             Role::State | Role::Pending => SharedMemory::attach_writable(to_write.try_clone()?)?,
         };
         let (to_read, to_write) = (Arc::new(to_read), Arc::new(to_write));
-        Ok(Self { role, spec: spec.clone(), memory: Arc::new(memory), to_read, to_write })
+        let (spec, memory, is_kept) = (spec.clone(), Arc::new(memory), false);
+        Ok(Self { role, spec, memory, to_read, to_write, is_kept })
     }
 }
 

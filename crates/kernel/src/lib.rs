@@ -2,6 +2,7 @@
 //!
 //! * [`Interface`]: the facts of a network interface.
 //! * [`af_packet`]: the frames of an interface that Linux keeps.
+//! * [`inherited`]: the descriptors that a service manager gives to this process.
 //! * [`mirror`]: its routes and neighbours, in tables that lanes read.
 //! * [`reentry`]: the way back into an interface for frames that were taken from it.
 //! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not
@@ -13,6 +14,7 @@
 pub mod af_packet;
 mod error;
 mod ffi;
+pub mod inherited;
 mod interface;
 mod link;
 pub mod mirror;

@@ -1,11 +1,12 @@
-//! What of open ports a successor can take over: AF_XDP sockets and steering programs, and the
-//! memory of the lanes' pools.
+//! What of open ports a successor can take over: AF_XDP sockets and steering programs, the memory
+//! of the lanes' pools, and TAP devices.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::PortId;
+use fastlane_kernel::tap::{self, Tap, TapQueue};
 use fastlane_steer as steer;
 use fastlane_table::SharedMemory;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,16 @@ struct QueueFacts {
     descriptor: usize,
 }
 
+/// A TAP device: a port, or what stands for one in Linux.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct TapFacts {
+    port: usize,
+    /// The first descriptor, and how many: one for each queue.
+    descriptor: usize,
+    queues: usize,
+}
+
 /// What there is; descriptors are places in a list.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -49,6 +60,19 @@ pub(crate) struct PortsKept {
     pools: Vec<PoolFacts>,
     devices: Vec<DeviceFacts>,
     queues: Vec<QueueFacts>,
+    taps: Vec<TapFacts>,
+}
+
+impl PortsKept {
+    /// What it is, for people.
+    pub(crate) fn words(&self) -> &'static str {
+        match (self.queues.is_empty(), self.taps.is_empty()) {
+            (true, true) => "nothing",
+            (true, false) => "TAP",
+            (false, true) => "AF_XDP",
+            (false, false) => "AF_XDP and TAP",
+        }
+    }
 }
 
 /// What a running application has to be kept of its ports.
@@ -93,6 +117,16 @@ impl Keeping {
         self.facts.queues.push(QueueFacts { lane, port, words, descriptor });
         Ok(())
     }
+
+    fn add_tap(&mut self, port: usize, queues: &[TapQueue]) -> std::io::Result<()> {
+        let first = self.descriptors.len();
+        for queue in queues {
+            let closed = || std::io::Error::from(std::io::ErrorKind::NotConnected);
+            self.add(queue.kept().ok_or_else(closed)?)?;
+        }
+        self.facts.taps.push(TapFacts { port, descriptor: first, queues: queues.len() });
+        Ok(())
+    }
 }
 
 /// What was kept of the ports of an application before this one.
@@ -105,7 +139,18 @@ pub(crate) struct Inherited {
 impl Inherited {
     /// Of descriptors whose places the facts name; `None` when there is nothing.
     pub(crate) fn new(facts: PortsKept, descriptors: Vec<Option<OwnedFd>>) -> Option<Self> {
-        (!facts.queues.is_empty()).then_some(Self { facts, descriptors })
+        let is_some = !facts.queues.is_empty() || !facts.taps.is_empty();
+        is_some.then_some(Self { facts, descriptors })
+    }
+
+    /// What it is, for people.
+    pub(crate) fn words(&self) -> &'static str {
+        self.facts.words()
+    }
+
+    /// Whether the ports on AF_XDP are there.
+    pub(super) fn has_sockets(&self) -> bool {
+        !self.facts.queues.is_empty()
     }
 
     fn take(&mut self, place: usize) -> Result<OwnedFd, String> {
@@ -150,6 +195,18 @@ impl Inherited {
         queues.into_iter().map(queue).collect()
     }
 
+    /// The TAP device of a port with so many queues.
+    pub(super) fn tap(&mut self, port: usize, queues: usize) -> Result<Tap, String> {
+        let facts = self.facts.taps.iter().find(|facts| facts.port == port);
+        let facts = facts.ok_or("its TAP device is missing")?.clone();
+        if facts.queues != queues {
+            return Err(format!("its TAP device has {} queues, not {queues}", facts.queues));
+        }
+        let places = (facts.descriptor..).take(queues);
+        let files = places.map(|place| self.take(place)).collect::<Result<_, _>>()?;
+        tap::adopt(files).map_err(|error| error.to_string())
+    }
+
     fn pool(&mut self, lane: usize) -> Result<SharedMemory, String> {
         let facts = self.facts.pools.iter().find(|facts| facts.lane == lane);
         let place = facts.ok_or("the memory of a lane is missing")?.descriptor;
@@ -173,10 +230,19 @@ impl Opening<'_> {
 
     /// Remembers the devices with their steering programs.
     pub(super) fn keep_devices(&mut self) {
+        if self.dpdk.is_some() {
+            return; // as above: nobody has their sockets
+        }
         let mut added = Ok(());
         for (port, device) in &self.devices.af_xdp {
             added = added.and_then(|()| self.keeping.add_device(*port, device));
         }
+        self.check_keeping(added);
+    }
+
+    /// Remembers the TAP device of a port.
+    pub(super) fn keep_tap(&mut self, port: usize, queues: &[TapQueue]) {
+        let added = self.keeping.add_tap(port, queues);
         self.check_keeping(added);
     }
 

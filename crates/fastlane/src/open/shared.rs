@@ -5,7 +5,7 @@ use fastlane_core::{KernelPath, Queue};
 use fastlane_kernel::reentry::{self, How};
 use fastlane_kernel::{Interface, af_packet};
 
-use super::{Opening, interface};
+use super::{Inherited, Opening, interface};
 use crate::Error;
 use crate::config::plan::{KernelPlan, Plan, PortPlan};
 use crate::config::written::{self, AfXdpMode};
@@ -50,7 +50,8 @@ impl Opening<'_> {
             virtual_device: interface.is_virtual,
         };
         let longest = af_xdp::longest_frame(self.plan.frame_size);
-        let device = match &mut self.inherited {
+        let inherited = self.inherited.as_mut().filter(|inherited| inherited.has_sockets());
+        let device = match inherited {
             Some(inherited) => inherited
                 .device(port, settings)
                 .map_err(|reason| Error::port(&port.name, reason))?,
@@ -69,7 +70,7 @@ impl Opening<'_> {
 
     /// Opens the AF_XDP sockets, lane by lane: those of a lane share its pool.
     pub(super) fn open_af_xdp_sockets(&mut self) -> Result<(), Error> {
-        let mut inherited = self.inherited.take();
+        let mut inherited = self.inherited.take().filter(Inherited::has_sockets);
         for lane in 0..self.lanes.len() {
             let opened = match &mut inherited {
                 Some(inherited) => self.adopt_lane(lane, inherited)?,

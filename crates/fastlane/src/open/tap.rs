@@ -13,7 +13,8 @@ impl Opening<'_> {
     pub(super) fn open_tap(&mut self, port: &PortPlan, tap: &written::Tap) -> Result<(), Error> {
         let path = format!("ports.{}.driver.tap", port.name);
         let tap = tap_plan(&path, tap.clone())?;
-        let Tap { name, queues, .. } = make_tap(port, &tap, Hardware::default(), port.lanes.len())?;
+        let queues = port.lanes.len();
+        let Tap { name, queues, .. } = self.tap(port, &tap, Hardware::default(), queues)?;
         for (lane, queue) in port.lanes.iter().zip(queues) {
             self.add(*lane, port, Box::new(queue.with_port(port.id)));
         }
@@ -29,7 +30,7 @@ impl Opening<'_> {
         // Only lanes that can pass on what Linux sends: it spreads its flows over all queues.
         let has_port = |lane: &usize| !self.lanes[*lane].queues[number].is_empty();
         let lanes: Vec<usize> = port.lanes.iter().copied().filter(has_port).collect();
-        let Tap { name, queues, .. } = make_tap(port, tap, self.hardware[number], lanes.len())?;
+        let Tap { name, queues, .. } = self.tap(port, tap, self.hardware[number], lanes.len())?;
         let carrier = queues.first().map(TapQueue::carrier).transpose();
         self.peers[number] = carrier.map_err(|error| Error::port(&port.name, error))?;
         for (lane, queue) in lanes.into_iter().zip(queues) {
@@ -40,6 +41,25 @@ impl Opening<'_> {
         self.twins[number] = Some(twin.index);
         self.facts[number].kernel = Some(format!("TAP {name}"));
         Ok(())
+    }
+
+    /// Makes a TAP device for a port, or takes over the one that it had.
+    fn tap(
+        &mut self,
+        port: &PortPlan,
+        tap: &TapPlan,
+        hardware: Hardware,
+        queues: usize,
+    ) -> Result<Tap, Error> {
+        let number = usize::from(port.id.0);
+        let tap = match &mut self.inherited {
+            Some(inherited) => {
+                inherited.tap(number, queues).map_err(|reason| Error::port(&port.name, reason))?
+            }
+            None => make_tap(port, tap, hardware, queues)?,
+        };
+        self.keep_tap(number, &tap.queues);
+        Ok(tap)
     }
 }
 

@@ -31,7 +31,7 @@ pub(crate) struct Offers {
     pub(crate) steering: Option<Steering>,
     pub(crate) messages: Option<Rings>,
     pub(crate) resharder: Option<Resharder>,
-    pub(crate) keepsakes: Option<Keepsakes>,
+    pub(crate) keepsakes: Option<Arc<Keepsakes>>,
 }
 
 /// The application's side of all conversations.

@@ -134,7 +134,7 @@ fn all_of(client: &Client) -> Result<Keepsakes, SlowError> {
         descriptors.extend(more);
     }
     let descriptors = descriptors.into_iter().map(Arc::new).collect();
-    Ok(Keepsakes { description, descriptors })
+    Ok(Keepsakes { description, descriptors, is_kept: true })
 }
 
 /// The side that successors ask.

@@ -9,7 +9,7 @@ use crate::{ffi, link, virtio};
 
 /// Takes over a TAP device from the descriptors of its queues, in the network namespace that it is
 /// in. Addresses, MTU, carrier and what waits in the queues are as they were; offloads are set
-/// again.
+/// again, and what the device lost before counts no more.
 ///
 /// # Errors
 /// [`Error::Unfit`] when a descriptor is no queue of a TAP device, of one with another kind of
@@ -30,7 +30,7 @@ pub fn adopt(files: Vec<OwnedFd>) -> Result<Tap, Error> {
     let subject = |action: &str| format!("{action} of the TAP device {name}");
     let index = link::index(&name).map_err(|error| refused(subject("finding the index"), error))?;
     let losses =
-        Losses::new(&name).map_err(|error| refused(subject("watching the losses"), error))?;
+        Losses::from_now(&name).map_err(|error| refused(subject("watching the losses"), error))?;
     let mut losses = Some(losses);
     let queues = files.into_iter().map(|file| TapQueue::new(file, losses.take())).collect();
     Ok(Tap { name, index, queues })

@@ -20,15 +20,25 @@ const MOST: u64 = 1 << 20;
 pub(super) struct Losses {
     table: File,
     name: String,
+    /// The number when somebody took the device over.
+    first: u64,
     last: u64,
 }
 
 impl Losses {
     pub(super) fn new(name: &str) -> io::Result<Self> {
-        Ok(Self { table: File::open(TABLE)?, name: name.to_owned(), last: 0 })
+        Ok(Self { table: File::open(TABLE)?, name: name.to_owned(), first: 0, last: 0 })
     }
 
-    /// How many since the device was made; the last number known when its line is not found.
+    /// Of a device that was another process's: only what it drops from now on counts.
+    pub(super) fn from_now(name: &str) -> io::Result<Self> {
+        let mut losses = Self::new(name)?;
+        losses.first = losses.read();
+        Ok(losses)
+    }
+
+    /// How many since the device was made or taken over; the last number known when its line is
+    /// not found.
     pub(super) fn read(&mut self) -> u64 {
         let (mut piece, mut at) = ([0; PIECE], 0);
         while at < MOST {
@@ -44,7 +54,7 @@ impl Losses {
             }
             at += end as u64 + 1;
         }
-        self.last
+        self.last.saturating_sub(self.first)
     }
 }
 

@@ -1,0 +1,94 @@
+//! The service manager that has started this process, as systemd is one: it is told how the
+//! application is, and keeps descriptors for its successor.
+//!
+//! The protocol is a datagram to the socket in `NOTIFY_SOCKET`: sd_notify(3),
+//! sd_pid_notify_with_fds(3).
+
+use std::ffi::OsString;
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
+use std::time::Duration;
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+/// How long a service manager may be busy before it is given up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The way to the service manager.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    socket: UnixDatagram,
+    /// How many descriptors it keeps, if it says so (`FDSTORE`, systemd 254).
+    pub(crate) limit: Option<usize>,
+}
+
+impl Manager {
+    /// The service manager of this process, if it has one that wants to be told.
+    pub(crate) fn find() -> Option<Self> {
+        let address = std::env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty())?;
+        let limit = std::env::var("FDSTORE").ok().and_then(|number| number.parse().ok());
+        match connect(&address) {
+            Ok(socket) => Some(Self { socket, limit }),
+            Err(error) => {
+                let address = address.display();
+                tracing::warn!("the service manager is not told anything: {address}: {error}");
+                None
+            }
+        }
+    }
+
+    /// Tells it something; that nobody listens is said and does not matter.
+    pub(crate) fn tell(&self, what: &str) {
+        if let Err(error) = self.send(what, None) {
+            tracing::warn!("the service manager was not told `{what}`: {error}");
+        }
+    }
+
+    /// Lets it keep a descriptor under this name: letters, digits, `-`.
+    pub(crate) fn store(&self, name: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
+        // Without FDPOLL=0 it would close what hangs up, as a device that is down does.
+        self.send(&format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"), Some(descriptor))
+    }
+
+    /// Lets it close all that it keeps under this name.
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None)
+    }
+
+    /// Waits until it has done all that it was told: sd_notify_barrier(3).
+    pub(crate) fn wait(&self) -> io::Result<()> {
+        let (mut ours, theirs) = UnixStream::pair()?;
+        self.send("BARRIER=1", Some(theirs.as_fd()))?;
+        drop(theirs);
+        ours.set_read_timeout(Some(PATIENCE))?;
+        ours.read(&mut [0]).map(drop) // it closes its end
+    }
+
+    fn send(&self, text: &str, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors: Vec<_> = descriptor.into_iter().collect();
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let text = [IoSlice::new(text.as_bytes())];
+        sendmsg(&self.socket, &text, &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+}
+
+fn connect(address: &OsString) -> io::Result<UnixDatagram> {
+    let address = match address.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        [b'/', ..] => SocketAddr::from_pathname(address)?,
+        _ => return Err(io::ErrorKind::Unsupported.into()),
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    Ok(socket)
+}
