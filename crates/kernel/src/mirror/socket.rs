@@ -135,16 +135,31 @@ impl Dumper {
         Ok(Self { socket: Socket::new(DUMP_BUFFER, SocketFlags::empty())?, sequence: 0 })
     }
 
-    /// Sends a request whose answer nobody waits for; false when it was not taken.
-    pub(super) fn send(&self, request: &[u8]) -> bool {
+    /// Sends a request whose answer nobody waits for; false when it was not taken. What is left of
+    /// a dump is passed over.
+    pub(super) fn send(&mut self, request: &[u8]) -> bool {
+        self.pass_over();
         rustix::net::send(&self.socket, request, SendFlags::DONTWAIT).is_ok()
     }
 
-    /// Begins a dump.
+    /// Takes what is there out of the receive buffer: the kernel acknowledges requests for which
+    /// nobody waits, and a dump that was given up would keep the next one from beginning.
+    fn pass_over(&mut self) {
+        loop {
+            let buffer = &mut self.socket.buffer[..];
+            match rustix::net::recv(&self.socket.file, buffer, RecvFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::INTR | Errno::NOBUFS) => {}
+                Err(_) => return, // there is no more
+            }
+        }
+    }
+
+    /// Begins a dump. What is left of another one is passed over.
     ///
     /// # Errors
     /// When the kernel does not take the request.
     pub(super) fn start(&mut self, what: Dump) -> io::Result<Running> {
+        self.pass_over();
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let sequence = self.sequence;
         rustix::net::send(&self.socket, &what.request(sequence), SendFlags::empty())?;
@@ -210,3 +225,40 @@ impl Dumper {
 /// What a kernel answers that does not have what was asked for.
 const UNSUPPORTED: [Errno; 4] =
     [Errno::OPNOTSUPP, Errno::AFNOSUPPORT, Errno::INVAL, Errno::PROTONOSUPPORT];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mirror::message::probe;
+
+    #[test]
+    fn a_dump_is_whole_after_any_number_of_probes() {
+        if !fastlane_testing::namespace::private("probes") {
+            return;
+        }
+        let mut dumper = Dumper::new().unwrap();
+        // What the kernel answers to so many would not fit into the receive buffer.
+        for number in 0..3000_u32 {
+            assert!(dumper.send(&probe(1, std::net::Ipv4Addr::from_bits(number).into())));
+        }
+        let mut dump = dumper.start(Dump::Links).unwrap();
+        let mut links = 0;
+        while dumper.next(&mut dump, |_| links += 1).unwrap() == Dumped::More {}
+        assert!(links > 0, "the loopback");
+    }
+
+    #[test]
+    fn a_dump_that_was_given_up_is_not_in_the_way_of_the_next() {
+        if !fastlane_testing::namespace::private("given-up") {
+            return;
+        }
+        let mut dumper = Dumper::new().unwrap();
+        for _ in 0..20 {
+            dumper.start(Dump::Routes(libc::AF_INET6)).unwrap();
+            let mut dump = dumper.start(Dump::Links).unwrap();
+            let mut links = 0;
+            while dumper.next(&mut dump, |_| links += 1).unwrap() == Dumped::More {}
+            assert!(links > 0, "the loopback");
+        }
+    }
+}
