@@ -181,7 +181,8 @@ bool fl_send(struct fl_turn *turn, uint32_t kind, const void *body, size_t lengt
 bool fl_punt(struct fl_turn *turn, const struct fl_packet *packet, uint32_t reason);
 
 /* Puts the next message from the slow path into `*message`; false, and no change, when there is
- * none. Best called in the application's `turn`, until it is false. */
+ * none. Best called in the application's `turn`, until it is false. A turn has at most 256: what
+ * is left comes in the next one, which follows at once. */
 bool fl_receive(struct fl_turn *turn, struct fl_message *message);
 
 /* Keeps the lane from sleeping after this turn: the application has work of its own to do soon. */

@@ -176,7 +176,8 @@ pub unsafe extern "C" fn fl_punt(turn: *mut Turn, packet: *const Packet, reason:
 }
 
 /// Puts the next message from the slow path into `*message`; false, and no change, when there is
-/// none. Best called in the application's `turn`, until it is false.
+/// none. Best called in the application's `turn`, until it is false. A turn has at most 256: what
+/// is left comes in the next one, which follows at once.
 ///
 /// # Safety
 /// As `fl_now`; `message` can be written.
