@@ -28,6 +28,7 @@ mod layout;
 mod lpm;
 mod memory;
 pub mod messages;
+mod pages;
 mod pending;
 mod pool;
 mod raw;

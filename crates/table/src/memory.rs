@@ -1,6 +1,7 @@
 //! A memfd and its mapping.
 #![allow(unsafe_code, reason = "the mapping")]
 
+use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -9,7 +10,9 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// Bytes of a huge page.
-const HUGE_PAGE: usize = 2 << 20;
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
+/// Pages of the usual size in one, as `mincore` counts them; there are no fewer bytes in one.
+const SMALL_PAGES: usize = HUGE_PAGE / 4096;
 
 /// Memory that can be handed to another process as a file descriptor.
 ///
@@ -39,8 +42,8 @@ impl SharedMemory {
     }
 
     /// As [`create`](Self::create), for memory that is read at random: in huge pages of 2 MiB when
-    /// it fills one and enough are free (`/proc/sys/vm/nr_hugepages`), and then rounded up to whole
-    /// ones; else in small pages that the kernel may join (`transparent_hugepage/shmem_enabled`).
+    /// it fills one and enough are free (`/proc/sys/vm/nr_hugepages`); else in small pages that are
+    /// joined as the table is filled (`pages.rs`). Rounded up to whole huge pages in both cases.
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -48,8 +51,9 @@ impl SharedMemory {
         if length < HUGE_PAGE {
             return Self::create(name, length);
         }
+        let length = length.next_multiple_of(HUGE_PAGE);
         let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
-        let memory = Self::create_with(name, length.next_multiple_of(HUGE_PAGE), huge);
+        let memory = Self::create_with(name, length, huge);
         // Writing finds out whether the pages are really there, before a lane has to.
         if let Ok(memory) = memory
             && memory.advise(Advice::LinuxPopulateWrite).is_ok()
@@ -73,6 +77,36 @@ impl SharedMemory {
         // SAFETY: the advices given above change no byte of the mapping, which is ours.
         unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.length, advice)? };
         Ok(())
+    }
+
+    /// How many of the small pages of a huge one are in memory, of 512; `None` when the memory has
+    /// no such huge page, or not all of it.
+    pub(crate) fn resident(&self, page: usize) -> Option<usize> {
+        let start = self.huge_page(page)?;
+        let mut resident = [0_u8; SMALL_PAGES];
+        // SAFETY: all of the range is mapped, and there is a byte for each page of it.
+        let result = unsafe { libc::mincore(start.cast(), HUGE_PAGE, resident.as_mut_ptr()) };
+        (result == 0).then(|| resident.iter().filter(|byte| **byte & 1 == 1).count())
+    }
+
+    /// Makes one huge page of small ones, whatever the machine's settings say of huge pages (Linux
+    /// 6.1; elsewhere nothing happens). All who have the memory mapped get it with their next access.
+    pub(crate) fn join(&self, page: usize) {
+        /// `MADV_COLLAPSE` of madvise(2).
+        const COLLAPSE: libc::c_int = 25;
+        let Some(start) = self.huge_page(page) else { return };
+        // SAFETY: both change no byte of the mapping, which is ours. The kernel joins pages only
+        // where there is one.
+        unsafe {
+            let _ = rustix::mm::madvise(start.cast(), page_size(), Advice::LinuxPopulateWrite);
+            libc::madvise(start.cast(), HUGE_PAGE, COLLAPSE);
+        }
+    }
+
+    fn huge_page(&self, page: usize) -> Option<*mut u8> {
+        let end = page.checked_add(1)?.checked_mul(HUGE_PAGE)?;
+        // SAFETY: inside the mapping, as was just found.
+        (end <= self.length).then(|| unsafe { self.start.as_ptr().add(page * HUGE_PAGE) })
     }
 
     /// Maps memory that another process created, for reading.
@@ -113,11 +147,19 @@ impl SharedMemory {
     fn map(file: OwnedFd, length: usize, writable: bool) -> io::Result<Self> {
         let protection =
             if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this
-        // process.
+        // SAFETY: a new mapping at an address of the kernel's choice, or in an area that this process
+        // has set aside for it, aliases nothing of this process.
         let start = unsafe {
-            let hint = std::ptr::null_mut();
-            rustix::mm::mmap(hint, length, protection, MapFlags::SHARED, &file, 0)?
+            if length < HUGE_PAGE {
+                let hint = std::ptr::null_mut();
+                rustix::mm::mmap(hint, length, protection, MapFlags::SHARED, &file, 0)?
+            } else {
+                let area = Area::reserve(length)?;
+                let flags = MapFlags::SHARED | MapFlags::FIXED;
+                let start = rustix::mm::mmap(area.inside, length, protection, flags, &file, 0)?;
+                area.keep(length);
+                start
+            }
         };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { file, start, length, writable })
@@ -145,6 +187,55 @@ impl SharedMemory {
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.writable
+    }
+}
+
+/// Addresses that are set aside, so that a mapping begins where a huge page can.
+struct Area {
+    start: *mut c_void,
+    length: usize,
+    inside: *mut c_void,
+}
+
+impl Area {
+    fn reserve(length: usize) -> io::Result<Self> {
+        let length = length.checked_add(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (hint, flags) = (std::ptr::null_mut(), MapFlags::PRIVATE | MapFlags::NORESERVE);
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe { rustix::mm::mmap_anonymous(hint, length, ProtFlags::empty(), flags)? };
+        let before = start.addr().wrapping_neg() % HUGE_PAGE;
+        Ok(Self { start, length, inside: start.wrapping_byte_add(before) })
+    }
+
+    /// Gives back all but `length` bytes from `inside` on, which are another's now.
+    fn keep(self, length: usize) {
+        let area = std::mem::ManuallyDrop::new(self);
+        let before = area.inside.addr() - area.start.addr();
+        // A mapping ends with a whole page.
+        let kept = length.next_multiple_of(page_size());
+        unmap(area.start, before);
+        unmap(area.inside.wrapping_byte_add(kept), area.length.saturating_sub(before + kept));
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        unmap(self.start, self.length);
+    }
+}
+
+/// Bytes of a page of the usual size.
+fn page_size() -> usize {
+    // SAFETY: asks for a constant.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(size).unwrap_or(4096)
+}
+
+/// Unmaps a part of an [`Area`].
+fn unmap(start: *mut c_void, length: usize) {
+    if length > 0 {
+        // SAFETY: addresses that `Area::reserve` set aside and nothing else has been mapped at.
+        let _ = unsafe { rustix::mm::munmap(start, length) };
     }
 }
 
@@ -193,6 +284,23 @@ mod tests {
             assert!(rustix::fs::ftruncate(&memory.file, 0).is_err());
             // SAFETY: inside the mapping, which nobody else uses.
             unsafe { memory.start().add(length - 1).write(7) };
+        }
+    }
+
+    #[test]
+    fn large_mappings_begin_where_a_huge_page_can_and_leave_nothing_behind() {
+        let maps = || std::fs::read_to_string("/proc/self/maps").unwrap();
+        for length in [HUGE_PAGE, HUGE_PAGE + 1, 3 * HUGE_PAGE + 4096] {
+            let memory = SharedMemory::create("aligned", length).unwrap();
+            let file = rustix::io::dup(&memory.file).unwrap();
+            let other = SharedMemory::attach_read_only(file).unwrap();
+            for start in [memory.start().addr().get(), other.start().addr().get()] {
+                assert_eq!(start % HUGE_PAGE, 0);
+                let end = start + length.next_multiple_of(page_size());
+                // Only the mapping itself is left of the area that it lies in.
+                let line = format!("{start:08x}-{end:08x} ");
+                assert!(maps().contains(&line), "{line}");
+            }
         }
     }
 

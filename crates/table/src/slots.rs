@@ -16,7 +16,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::layout::{stride, value_offset};
+use crate::layout::{LINE, stride, value_offset};
+use crate::pages::Growth;
 use crate::{Guard, Key, SharedMemory, Value, simd};
 
 /// The slots of a table, for reading.
@@ -70,10 +71,17 @@ impl<K: Key, V: Value> Slots<K, V> {
         self.count
     }
 
-    /// Asks for the first line of a slot; any number may be given.
+    /// Asks for the line that a slot begins in, and for the next if there is something of it in
+    /// that; any number may be given.
     #[inline(always)]
     pub(crate) fn prefetch(&self, slot: u32) {
-        simd::prefetch(self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE));
+        let start = self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
+        simd::prefetch(start);
+        if Self::VALUE + size_of::<V>() > LINE {
+            simd::prefetch(start.wrapping_add(LINE));
+        } else if !LINE.is_multiple_of(Self::STRIDE) {
+            simd::prefetch(start.wrapping_add(Self::STRIDE - 1));
+        }
     }
 
     /// What is in slot `place - 1`, where `place` was read from the index during the guard's turn.
@@ -138,6 +146,7 @@ impl<K, V> Clone for Slots<K, V> {
 #[derive(Debug)]
 pub(crate) struct SlotWriter<K, V> {
     slots: Slots<K, V>,
+    growth: Growth,
     guard: Guard,
 }
 
@@ -145,7 +154,9 @@ impl<K: Key, V: Value> SlotWriter<K, V> {
     pub(crate) fn new(slots: Slots<K, V>) -> Self {
         // SAFETY: the guard is lent out by `guard` only, with `self`, and slots are written only
         // through a `&mut self`: the writer does not write while it is borrowed.
-        Self { slots, guard: unsafe { Guard::new() } }
+        let guard = unsafe { Guard::new() };
+        let growth = Growth::new(&slots.memory);
+        Self { slots, growth, guard }
     }
 
     /// For reading by the writer itself.
@@ -162,6 +173,7 @@ impl<K: Key, V: Value> SlotWriter<K, V> {
     pub(crate) fn write(&mut self, slot: u32, entry: u32, key: &[u8], value: &V) {
         assert!(key.len() == size_of::<K>(), "a key of {} bytes", key.len());
         let words = self.slots.words(slot);
+        self.growth.reach(words);
         let writing = words[0].load(Ordering::Relaxed) >> 32 | 1;
         words[0].store(u64::from(entry) | writing << 32, Ordering::Relaxed);
         // Whoever sees a word of what follows sees that the slot is written.

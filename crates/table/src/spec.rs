@@ -6,7 +6,8 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::header::{Header, PAGE};
-use crate::layout::Layout;
+use crate::layout::{LINE, Layout};
+use crate::memory::HUGE_PAGE;
 use crate::{SharedMemory, TableError};
 
 /// What may be a key: bytes without padding, compared as bytes.
@@ -162,6 +163,10 @@ impl Spec {
             Header::write(&memory, at, &rib, &Layout::of(&rib)?)?;
         }
         Header::write(&memory, 0, &spec, &layout)?;
+        // Lanes read it at random, whatever is in it.
+        if spec.kind == Kind::Hash && memory.len() >= HUGE_PAGE {
+            memory.join_all(layout.index, layout.index + layout.buckets * LINE);
+        }
         Ok(memory)
     }
 

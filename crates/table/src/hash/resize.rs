@@ -6,6 +6,12 @@ use super::HashWriter;
 use crate::{Key, SharedMemory, Spec, TableError, Value};
 
 impl<K: Key, V: Value> HashWriter<K, V> {
+    /// As [`SharedMemory::collapse`]: for tables that were filled where there was no memory for huge
+    /// pages; else they are there already.
+    pub fn collapse(&self) {
+        self.reader.header.memory.collapse();
+    }
+
     /// Makes a table of another capacity with the same keys, values and entry ids, says in the old
     /// one that it is superseded, and is the writer of the new one from then on. The new memory is
     /// returned, for readers: they go on with the old one, which stays as it is, until they are

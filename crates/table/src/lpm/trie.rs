@@ -8,6 +8,7 @@ use super::reader::LpmReader;
 use super::word::Word;
 use super::{Address, Prefix};
 use crate::layout::GROUP;
+use crate::pages::Growth;
 use crate::pool::Pool;
 use crate::{Readers, TableError};
 
@@ -56,6 +57,7 @@ pub(super) struct Trie<A> {
     pub(super) reader: LpmReader<A>,
     pub(super) free: Pool,
     pub(super) readers: Arc<Readers>,
+    pub(super) growth: Growth,
 }
 
 /// Which words a change is for.
@@ -127,6 +129,7 @@ impl<A: Address> Trie<A> {
             return Ok(()); // no longer prefix was here
         }
         let group = self.free.take(&self.readers, self.reader.header.name())?;
+        self.growth.reach(&self.reader.groups[group as usize * GROUP..][..GROUP]);
         let below = node.below(group);
         (0..GROUP).for_each(|index| self.store(below, index, word));
         let painted = self.paint(below, prefix, new, change);

@@ -8,6 +8,7 @@ use super::word::{VALUES, Word};
 use super::{Address, Prefix, repair};
 use crate::hash::HashWriter;
 use crate::header::Header;
+use crate::pages::Growth;
 use crate::pool::Pool;
 use crate::{Readers, SharedMemory, TableError};
 
@@ -66,7 +67,8 @@ impl<A: Address> LpmWriter<A> {
         let mut routes = Routes { hash, lengths: [0; 129] };
         routes.count();
         let free = Pool::attach("group", &vec![false; groups], fresh);
-        let trie = Trie { reader: LpmReader::new(header)?, free, readers: Arc::clone(readers) };
+        let (reader, readers) = (LpmReader::new(header)?, Arc::clone(readers));
+        let trie = Trie { reader, free, readers, growth: Growth::new(memory) };
         let mut writer = Self { trie, routes, repaired: 0 };
         if !fresh {
             writer.repaired = repair::repair(&mut writer)?;
@@ -119,6 +121,12 @@ impl<A: Address> LpmWriter<A> {
     /// As [`LpmReader::lookup_many`].
     pub fn lookup_many(&self, addresses: &[A], values: &mut [Option<u32>]) {
         self.trie.reader.lookup_many(self.routes.hash.guard(), addresses, values);
+    }
+
+    /// As [`SharedMemory::collapse`]. What lanes read first of an address is 64 MiB for IPv4 and
+    /// lies in small pages until then.
+    pub fn collapse(&self) {
+        self.trie.reader.header.memory.collapse();
     }
 
     /// All prefixes with their values, in no order.
