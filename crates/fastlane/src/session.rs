@@ -137,6 +137,14 @@ pub enum SessionError {
         /// The version of this program.
         ours: u32,
     },
+    /// Nobody answered in time.
+    #[error("session {path}: {reason}")]
+    Silent {
+        /// The path of the socket.
+        path: PathBuf,
+        /// What was missing, and what to do.
+        reason: String,
+    },
     /// The peer did not answer as an application does.
     #[error("session {path}: what listens there is no Fastlane application: {what}")]
     Protocol {

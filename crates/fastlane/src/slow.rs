@@ -135,7 +135,7 @@ pub struct Slow {
 }
 
 /// Attaches to a running application by its name, or by the path of its session (anything with a
-/// `/`).
+/// `/`). It is given five seconds to answer.
 ///
 /// # Errors
 /// When none runs there, it belongs to another user, or it is of another release.
@@ -144,15 +144,19 @@ pub fn attach(application: &str) -> Result<Slow, SlowError> {
     Ok(Slow { attachment: Arc::new(Attachment::new(client)) })
 }
 
-/// As [`attach`], but waits until the application is there.
+/// As [`attach`], but waits until the application is there and answers.
 ///
 /// # Errors
-/// As [`attach`]; that none runs there only after this time.
+/// As [`attach`]; that none runs there, or does not answer, only after this time (and what one
+/// attempt takes).
 pub fn attach_wait(application: &str, timeout: Duration) -> Result<Slow, SlowError> {
-    let end = Instant::now() + timeout;
+    let end = Instant::now().checked_add(timeout);
     loop {
         match attach(application) {
-            Err(SlowError::Session(SessionError::Absent { .. })) if Instant::now() < end => {
+            // It listens before it is ready to answer.
+            Err(SlowError::Session(SessionError::Absent { .. } | SessionError::Silent { .. }))
+                if end.is_none_or(|end| Instant::now() < end) =>
+            {
                 std::thread::sleep(STEP);
             }
             other => return other,

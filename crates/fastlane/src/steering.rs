@@ -84,11 +84,15 @@ impl Steering {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         for (place, change) in changes.iter().enumerate() {
             let Err(reason) = devices.replace_rules(change.port, &change.rules) else { continue };
+            let mut said = format!("port `{}`: {reason}", self.plan.ports[change.port].name);
             for done in &changes[..place] {
-                // It took these rules before; if not, the error says which port to look at.
-                let _ = devices.replace_rules(done.port, &self.plan.ports[done.port].rules);
+                let before = &self.plan.ports[done.port];
+                if let Err(reason) = devices.replace_rules(done.port, &before.rules) {
+                    let name = &before.name;
+                    said += &format!("; port `{name}` keeps the new rules ({reason}): reload");
+                }
             }
-            return Err(format!("port `{}`: {reason}", self.plan.ports[change.port].name));
+            return Err(said);
         }
         drop(devices);
         Ok(changes.into_iter().map(|change| self.record(change)).collect())
@@ -108,9 +112,15 @@ impl Steering {
 
 fn read(path: &Path) -> Result<(String, String), String> {
     let place = path.display().to_string();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        format!("the file that it was started with cannot be read ({place}: {error}); name one")
-    })?;
+    let failed = |reason: String| {
+        format!("the file that it was started with cannot be read ({place}: {reason}); name one")
+    };
+    let facts = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?;
+    // A pipe would keep the session waiting for whoever writes.
+    if !facts.is_file() {
+        return Err(failed("it is no regular file".to_owned()));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     Ok((place, text))
 }
 
@@ -156,6 +166,7 @@ pub(crate) fn compare(path: &str, one: &Value, other: &Value, keys: &mut BTreeSe
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{FileType, Mode};
     use serde_json::json;
 
     use super::*;
@@ -202,6 +213,16 @@ mod tests {
         let error = steering.reload(None).unwrap_err();
         assert!(error.contains("cannot be read"), "{error}");
         assert_eq!(steering.plan.ports[0].rules.as_slice().len(), 1);
+    }
+
+    #[test]
+    fn a_pipe_is_not_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut steering, pipe) = (steering(), directory.path().join("pipe"));
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR, 0).unwrap();
+        steering.plan.source.path = pipe;
+        let error = steering.reload(None).unwrap_err();
+        assert!(error.contains("no regular file); name one"), "{error}");
     }
 
     #[test]

@@ -17,6 +17,8 @@ use crate::Error;
 
 mod halves;
 
+pub(crate) use halves::MAX_TABLES;
+
 /// The most ports: their numbers are in every lane's tables.
 const MAX_PORTS: usize = 256;
 

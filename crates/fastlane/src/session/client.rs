@@ -10,16 +10,15 @@ use std::time::Duration;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, LaneCounter};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 use rustix::process::Pid;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::SessionError;
 use super::listener;
-use super::protocol::{self, Kind, VERSION};
+use super::protocol::{self, Kind, REQUEST_LIMIT, VERSION};
 use super::requests::{Changes, NewRules, Reload, Replaced, ShardList, Shards};
-use super::transfer::{Missing, Received, receive};
+use super::transfer::{Missing, Received, has_ended, receive};
 use crate::capture::{Copies, Granted, Request};
 use crate::config::rules::Rule;
 use crate::describe::Application;
@@ -108,8 +107,11 @@ impl Client {
         request: &Q,
     ) -> Result<(A, Vec<OwnedFd>), SessionError> {
         let body = serde_json::to_vec(request).map_err(|error| self.wrong(error.to_string()))?;
-        let request = protocol::message(kind, &body, 0);
-        let request = request.ok_or_else(|| self.wrong("the request is too long".to_owned()))?;
+        let request = protocol::message(kind, &body, 0).filter(|_| body.len() <= REQUEST_LIMIT);
+        let request = request.ok_or_else(|| {
+            let message = format!("{} bytes are asked, {REQUEST_LIMIT} are taken", body.len());
+            SessionError::Refused { path: self.path.clone(), message }
+        })?;
         let Received { body, descriptors, .. } = self.converse(kind, &request)?;
         let answer = serde_json::from_slice(&body)
             .map_err(|error| self.wrong(format!("its answer cannot be read: {error}")))?;
@@ -120,7 +122,8 @@ impl Client {
     pub(super) fn converse(&self, kind: Kind, request: &[u8]) -> Result<Received, SessionError> {
         let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         if *broken {
-            return Err(self.wrong("an earlier answer is missing; attach anew".to_owned()));
+            let reason = "an earlier answer is missing; attach anew".to_owned();
+            return Err(SessionError::Silent { path: self.path.clone(), reason });
         }
         // An application that refuses may close before it has heard all; its reason can be read.
         let _ = (&self.stream).write_all(request);
@@ -147,11 +150,7 @@ impl Client {
     /// Whether the application still runs. The counters stay readable when it does not.
     #[must_use]
     pub fn is_alive(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        match rustix::net::recv(&self.stream, &mut [0_u8; 1], flags) {
-            Ok((_, bytes)) => bytes > 0,
-            Err(error) => error == Errno::AGAIN || error == Errno::INTR,
-        }
+        !has_ended(&self.stream)
     }
 }
 
@@ -172,15 +171,16 @@ pub fn connect(path: &Path) -> Result<Client, SessionError> {
 
 pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionError> {
     let protocol = |what: String| SessionError::Protocol { path: path.to_owned(), what };
-    let silent = |error: io::Error| protocol(explain(&error));
+    let silent = |reason: String| SessionError::Silent { path: path.to_owned(), reason };
+    let failed = |error: io::Error| protocol(error.to_string());
     let mut stream = listener::connect(path).map_err(|error| match error {
         Errno::ACCESS => SessionError::Denied { path: path.to_owned() },
-        Errno::AGAIN => protocol("too many wait for it to answer".to_owned()),
+        Errno::AGAIN => silent("too many wait for it to answer; try again".to_owned()),
         error => SessionError::Absent { path: path.to_owned(), source: error.into() },
     })?;
-    stream.set_nonblocking(false).map_err(silent)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(silent)?;
+    stream.set_nonblocking(false).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
     // An application that refuses may close before it has heard us; its reason can still be read.
     let _ = stream.write_all(&protocol::hello(version, &program()));
     let Received { header, body, descriptors } =
@@ -258,11 +258,11 @@ fn process(stream: &UnixStream, application: &Application) -> Option<PathBuf> {
 
 impl Missing {
     pub(super) fn into_session(self, path: &Path) -> SessionError {
-        let what = match self {
-            Self::Silence(error) => explain(&error),
-            Self::Nonsense(what) => what,
-        };
-        SessionError::Protocol { path: path.to_owned(), what }
+        let path = path.to_owned();
+        match self {
+            Self::Silence(error) => SessionError::Silent { path, reason: explain(&error) },
+            Self::Nonsense(what) => SessionError::Protocol { path, what },
+        }
     }
 }
 
@@ -292,10 +292,11 @@ fn check(application: &Application, counters: &Counters) -> Result<(), String> {
 fn explain(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("no answer within {} s", PATIENCE.as_secs())
+            let seconds = PATIENCE.as_secs();
+            format!("no answer within {seconds} s: it is starting, or busy; try again")
         }
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
-            "it closed the connection without an answer".to_owned()
+            "it closed the connection without an answer; see what it says, or try again".to_owned()
         }
         _ => error.to_string(),
     }

@@ -14,6 +14,7 @@ use super::requests::{
     Changes, Keep, MessageRings, NewRules, Reload, ShardList, Shards, TableList, Write,
 };
 use crate::capture::Captures;
+use crate::config::plan::MAX_TABLES;
 use crate::kept::Keepsakes;
 use crate::messages::Rings;
 use crate::reshard::Resharder;
@@ -66,6 +67,10 @@ impl Host {
 
     fn write(&mut self, asker: &Arc<Asker>, body: &[u8]) -> Result<Answer, String> {
         let Write { tables: names } = read(body)?;
+        let is_twice = |(place, name): (usize, &String)| names[..place].contains(name);
+        if names.len() > MAX_TABLES || names.iter().enumerate().any(is_twice) {
+            return Err("a table is named twice; name each once".to_owned());
+        }
         let (tables, descriptors) = self.offers.tables.to_write(&names)?;
         let leases: Vec<String> = names.iter().map(|name| lease_of(name)).collect();
         self.leases.take(&leases, asker)?;
@@ -132,11 +137,15 @@ impl Service for Host {
             }
             Kind::Keep => {
                 let Keep { from, .. } = read(body)?;
-                if from == 0 {
-                    self.leases.take(&["what a successor needs".to_owned()], asker)?;
-                }
                 let keepsakes = self.offers.keepsakes.as_ref();
-                keepsakes.ok_or("there is nothing to be kept")?.answer(from)
+                let keepsakes = keepsakes.ok_or("there is nothing to be kept")?;
+                let lease = "what a successor needs".to_owned();
+                if from == 0 {
+                    self.leases.take(&[lease], asker)?;
+                } else if !self.leases.has(&lease, asker) {
+                    return Err("a keeper asks for the first descriptors first".to_owned());
+                }
+                keepsakes.answer(from)
             }
             Kind::Application | Kind::Refusal => Err("a message that is no request".to_owned()),
         }

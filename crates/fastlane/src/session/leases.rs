@@ -29,6 +29,11 @@ impl Leases {
         Ok(())
     }
 
+    /// Whether `asker` has it.
+    pub(super) fn has(&self, thing: &str, asker: &Arc<Asker>) -> bool {
+        self.held.get(thing).is_some_and(|holder| Arc::ptr_eq(holder, asker))
+    }
+
     /// Who has it.
     pub(super) fn holder(&self, thing: &str) -> Option<&Asker> {
         self.held.get(thing).map(AsRef::as_ref).filter(|holder| !holder.has_gone())

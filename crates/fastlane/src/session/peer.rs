@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::net::SendFlags;
 use rustix::process::Pid;
 
@@ -63,9 +63,7 @@ impl Asker {
     /// Whether its end of the connection is closed. A process that is killed loses its memory
     /// before its descriptors, so it writes nowhere any more when this is true.
     pub(crate) fn has_gone(&self) -> bool {
-        let mut ends = [PollFd::new(&self.stream, PollFlags::RDHUP)];
-        let looked = poll(&mut ends, Some(&Timespec::default()));
-        looked.is_ok() && !ends[0].revents().is_empty()
+        transfer::has_ended(&self.stream)
     }
 }
 

@@ -126,11 +126,11 @@ impl<S: Service> Server<S> {
     fn run(mut self) {
         while let Ok([false, arrived]) = self.wait() {
             let Self { peers, service, .. } = &mut self;
-            let now = Instant::now();
-            peers.retain_mut(|peer| peer.advance(service, now));
-            self.due = self.service.sweep(now);
+            // What one of them asks for may take a while, for which no other is to blame.
+            peers.retain_mut(|peer| peer.advance(service, Instant::now()));
+            self.due = self.service.sweep(Instant::now());
             if arrived {
-                self.accept(now);
+                self.accept(Instant::now());
             }
         }
     }

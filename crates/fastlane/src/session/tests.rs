@@ -173,6 +173,7 @@ fn hostile_clients_hurt_nobody() {
         (Kind::Capture, &[b'['; (1 << 18) + 1], "are taken"),
         (Kind::Write, b"{\"tables\":[\"x\"]}", "no table `x`"),
         (Kind::Write, b"{\"tables\":7}", "cannot be read"),
+        (Kind::Write, b"{\"tables\":[\"x\",\"y\",\"x\"]}", "named twice"),
         (Kind::Rules, b"{\"port\":\"wire\",\"rules\":[{\"udp-prt\":1}]}", "unknown field"),
         (Kind::Rules, b"{\"port\":\"wire\",\"rules\":[]}", "its steering is fixed"),
         (Kind::Messages, b"{}", "it has no messages"),

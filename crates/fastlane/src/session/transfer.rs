@@ -4,7 +4,9 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -50,8 +52,24 @@ impl From<io::Error> for Missing {
     }
 }
 
-/// Reads a message and its descriptors.
+/// Whether the other side has closed its end, whatever it said before that nobody has heard.
+pub(super) fn has_ended(stream: &UnixStream) -> bool {
+    let mut ends = [PollFd::new(stream, PollFlags::RDHUP)];
+    let looked = poll(&mut ends, Some(&Timespec::default()));
+    looked.is_ok() && !ends[0].revents().is_empty()
+}
+
+/// Reads a message and its descriptors, in the time that the stream has for one reading: a peer
+/// that says a byte now and then is given up, too.
 pub(super) fn receive(stream: &UnixStream) -> Result<Received, Missing> {
+    let patience = stream.read_timeout()?;
+    let end = patience.and_then(|patience| Instant::now().checked_add(patience));
+    let received = receive_until(stream, end);
+    stream.set_read_timeout(patience)?;
+    received
+}
+
+fn receive_until(stream: &UnixStream, end: Option<Instant>) -> Result<Received, Missing> {
     let mut header = [0; HEADER];
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -71,11 +89,10 @@ pub(super) fn receive(stream: &UnixStream) -> Result<Received, Missing> {
         _ => None,
     });
     let descriptors: Vec<OwnedFd> = descriptors.flatten().collect();
-    let mut stream = stream;
-    stream.read_exact(&mut header[received..])?;
+    read(stream, &mut header[received..], end)?;
     let header = Header::read(&header).map_err(Missing::Nonsense)?;
     let mut body = vec![0; header.length];
-    stream.read_exact(&mut body)?;
+    read(stream, &mut body, end)?;
     // Of another version that field may mean something else.
     if header.version == VERSION && descriptors.len() != header.descriptors {
         let (said, came) = (header.descriptors, descriptors.len());
@@ -83,4 +100,64 @@ pub(super) fn receive(stream: &UnixStream) -> Result<Received, Missing> {
         return Err(Missing::Nonsense(what));
     }
     Ok(Received { header, body, descriptors })
+}
+
+/// Fills `bytes`, or fails when that takes too long.
+fn read(mut stream: &UnixStream, mut bytes: &mut [u8], end: Option<Instant>) -> io::Result<()> {
+    while !bytes.is_empty() {
+        if let Some(end) = end {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        }
+        match stream.read(bytes) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(count) => bytes = &mut bytes[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::super::protocol::{self, Kind};
+    use super::*;
+
+    #[test]
+    fn an_end_is_seen_behind_what_nobody_has_heard() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(b"late").unwrap();
+        assert!(!has_ended(&ours));
+        drop(theirs);
+        assert!(has_ended(&ours));
+    }
+
+    #[test]
+    fn who_says_a_byte_now_and_then_is_given_up() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let patience = Some(Duration::from_millis(100));
+        ours.set_read_timeout(patience).unwrap();
+        let drips = std::thread::spawn(move || {
+            let message = protocol::message(Kind::Tables, &[b' '; 1 << 20], 0).unwrap();
+            for byte in message.chunks(1) {
+                if theirs.write_all(byte).is_err() {
+                    return true;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            false
+        });
+        let missing = receive(&ours).unwrap_err();
+        let timely = [ErrorKind::TimedOut, ErrorKind::WouldBlock];
+        assert!(matches!(&missing, Missing::Silence(error) if timely.contains(&error.kind())));
+        assert_eq!(ours.read_timeout().unwrap(), patience);
+        drop(ours);
+        assert!(drips.join().unwrap(), "it was given up before it had said all");
+    }
 }

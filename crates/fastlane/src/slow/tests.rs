@@ -39,7 +39,7 @@ impl Fast {
         let memory = SharedMemory::create("slow-test", 64 * 2048).unwrap();
         let pool = Pool::new(memory, 2048, 192).unwrap();
         let mut lane = [LaneParts::new(pool, vec![], counters.lane(0))];
-        let messages = Some(Rings::create(&mut lane, 4).unwrap());
+        let messages = Some(Rings::open(&mut lane, 4, None).unwrap());
         let offers = Offers { tables: Arc::clone(&tables), messages, ..Offers::default() };
         let reservation = Reservation::new(&path).unwrap();
         let session = Session::serve(reservation, &application, &counters, offers).unwrap();
@@ -174,6 +174,11 @@ fn an_application_is_waited_for() {
         move || attach_wait(&later, Duration::from_secs(60)).map(|slow| slow.application().pid)
     });
     std::thread::sleep(Duration::from_millis(50));
+    // One that listens, and ends before it is ready to answer.
+    let listener = std::os::unix::net::UnixListener::bind(&later).unwrap();
+    drop(listener.accept().unwrap());
+    drop(listener);
+    std::fs::remove_file(&later).unwrap();
     std::fs::hard_link(&path, &later).unwrap();
     assert_eq!(waits.join().unwrap().unwrap(), std::process::id());
 }

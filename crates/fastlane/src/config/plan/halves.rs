@@ -9,7 +9,7 @@ use crate::Error;
 use crate::config::written::{self, Configuration};
 
 /// The most tables: all their descriptors go into one message of the session.
-const MAX_TABLES: usize = 64;
+pub(crate) const MAX_TABLES: usize = 64;
 /// The most lanes with messages: the bells of all go into one message of the session.
 const MAX_LANES: usize = 240;
 
