@@ -1,0 +1,352 @@
+//! The fast half is replaced, and what it had is not: hot restart.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use fastlane::slow::{self, Slow};
+use fastlane::table::EntryId;
+use fastlane_tests::{Application, Lab, Mechanism, Process, Report, binary, eventually, measure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+/// The first source port of the generator's flows, and how many.
+const FIRST: u16 = 5000;
+const FLOWS: u16 = 16;
+const TAP: &str = "tap0";
+
+/// The configuration of the fast half: accounts and totals, three parts of tables.
+fn configuration(driver: &Value) -> Value {
+    let mut configuration = Application::steered(driver);
+    configuration["lanes"] = json!({"frames": 32_768});
+    configuration["tables"] = json!({"accounts": {"capacity": 256}, "totals": {"capacity": 1}});
+    configuration
+}
+
+fn tap() -> Value {
+    json!({"tap": {"name": TAP, "addresses": ["10.88.0.1/24"]}})
+}
+
+fn start(lab: &Lab, configuration: Value) -> Application {
+    Application::start(lab, &lab.left, &binary("ledger"), configuration)
+}
+
+/// Starts the fast half with the session and the configuration that it had.
+fn again(lab: &Lab, session: &Path) -> Application {
+    let mut command = lab.left.command(&[]);
+    command.arg(binary("ledger")).arg(session.with_extension("json"));
+    Application::run(command, session.to_owned())
+}
+
+fn attached(session: &Path) -> Slow {
+    slow::attach(session.to_str().expect("text")).expect("it runs")
+}
+
+/// Opens the accounts of all flows.
+fn open_accounts(session: &Path) {
+    let slow = attached(session);
+    let accounts = slow.hash_writer::<[u8; 2], [u64; 8]>("accounts");
+    let mut accounts = accounts.expect("it is there");
+    for port in FIRST..FIRST + FLOWS {
+        accounts.insert(&port.to_be_bytes(), &[1; 8]).expect("there is room");
+    }
+}
+
+/// What keeps so many descriptors of the fast half, once it does.
+fn keeper(fast: &Application, descriptors: usize) -> Process {
+    let mut command = Command::new(binary("fastlane"));
+    command.arg("keep").arg(fast.session()).args(["--seconds", "60"]);
+    let process = Process::start(command);
+    is_kept(&process, fast, descriptors);
+    process
+}
+
+fn is_kept(keeper: &Process, fast: &Application, descriptors: usize) {
+    keeper.wait_for(&format!("process {}, {descriptors} descriptors kept", fast.process.id()));
+}
+
+/// Packets that were counted under any account; none without one.
+fn counted(slow: &Slow) -> u64 {
+    let totals = slow.state::<2>("totals").expect("it is there").read(EntryId(0));
+    assert_eq!(totals, [0, 0], "packets without an account, torn accounts");
+    let state = slow.state::<1>("accounts").expect("it is there");
+    (0..256).map(|entry| state.read(EntryId(entry))[0]).sum()
+}
+
+/// Sends so many packets to the fast half: by `wire0` of the right host, or by the TAP of the left.
+fn traffic(lab: &Lab, by: &str, packets: u64) -> Report {
+    let app = json!({
+        "rate-packets-per-second": 5000,
+        "count-packets": packets,
+        "flows": {"count": FLOWS, "source-port": FIRST, "destination-port": 2152},
+        "linger-ms": 2000,
+    });
+    let host = if by == TAP { &lab.left } else { &lab.right };
+    let driver = json!({"af-packet": {"interface": by, "ring": 16_384}});
+    measure(lab, host, &driver, app).0
+}
+
+/// Traffic while `restart` is done in the middle of it; what came of that.
+fn under_traffic<T>(
+    lab: &Lab,
+    by: &str,
+    session: &Path,
+    restart: impl FnOnce() -> T,
+) -> (Report, T) {
+    std::thread::scope(|scope| {
+        let slow = attached(session);
+        let before = counted(&slow);
+        let report = scope.spawn(|| traffic(lab, by, 10_000));
+        eventually("packets flow", || counted(&slow) > before + 1000);
+        let done = restart();
+        (report.join().expect("it does not panic"), done)
+    })
+}
+
+/// Says what a restart cost: most packets must have come back.
+fn say(what: &str, report: &Report) {
+    let longest = report.0["received"]["latency"]["maximum-ns"].as_u64().unwrap_or(0) / 1_000_000;
+    eprintln!("{what}: {} of {} lost, delayed to {longest} ms", report.lost(), report.sent());
+    assert!(report.received() > 5000, "{}", report.0);
+}
+
+/// The number and the addresses of an interface of the left host.
+fn identity(lab: &Lab, interface: &str) -> (u64, String) {
+    let text = lab.left.run(&["ip", "-j", "address", "show", "dev", interface]);
+    let links: Value = serde_json::from_str(&text).expect("JSON from ip");
+    let addresses = links[0]["addr_info"].as_array().expect("addresses").iter();
+    let addresses: Vec<String> = addresses.map(|it| it["local"].to_string()).collect();
+    (links[0]["ifindex"].as_u64().expect("a number"), addresses.join(" "))
+}
+
+#[test]
+fn a_tap_device_survives_the_fast_half() {
+    let Some(lab) = Lab::new("restart-tap", 1) else { return };
+    let mut fast = start(&lab, configuration(&tap()));
+    let session = fast.session().to_owned();
+    open_accounts(&session);
+    // What nobody but Linux knows of.
+    lab.left.run(&["ip", "address", "add", "10.88.1.1/24", "dev", TAP]);
+    lab.left.run(&["ip", "route", "add", "10.99.0.0/16", "via", "10.88.1.2", "dev", TAP]);
+    let before = identity(&lab, TAP);
+    let routes = || lab.left.run(&["ip", "route", "show", "dev", TAP]);
+    let routes_before = routes();
+    let keeper = keeper(&fast, 4);
+    assert_eq!(traffic(&lab, TAP, 1000).lost(), 0);
+    for is_killed in [true, false, true] {
+        let (report, next) = under_traffic(&lab, TAP, &session, || {
+            if is_killed {
+                fast.kill();
+            } else {
+                fast.stop();
+            }
+            again(&lab, &session)
+        });
+        fast = next;
+        let said = fast.process.stderr();
+        assert!(said.contains("the ports on TAP are taken over"), "{said}");
+        say(&format!("TAP, killed {is_killed}"), &report);
+        assert_eq!((identity(&lab, TAP), routes()), (before.clone(), routes_before.clone()));
+        assert_eq!(traffic(&lab, TAP, 1000).lost(), 0, "all is well again");
+        is_kept(&keeper, &fast, 4);
+    }
+    // The control: nobody keeps it.
+    keeper.kill();
+    fast.kill();
+    fast = again(&lab, &session);
+    let after = identity(&lab, TAP);
+    assert!(after.0 != before.0 && !after.1.contains("10.88.1.1"), "{after:?}");
+    fast.stop();
+}
+
+#[test]
+fn a_device_that_has_gone_is_made_anew() {
+    let Some(lab) = Lab::new("restart-gone", 1) else { return };
+    lab.wire("spare");
+    let drivers = [(TAP, 4, tap()), ("spare", 9, Mechanism::XdpNative.on("spare"))];
+    for (interface, descriptors, driver) in drivers {
+        let fast = start(&lab, configuration(&driver));
+        let session = fast.session().to_owned();
+        open_accounts(&session);
+        let keeper = keeper(&fast, descriptors);
+        assert_eq!(traffic(&lab, interface, 1000).lost(), 0);
+        fast.kill();
+        lab.left.run(&["ip", "link", "delete", interface]);
+        if interface != TAP {
+            lab.wire(interface);
+        }
+        let fast = again(&lab, &session);
+        let said = fast.process.stderr();
+        let anew = said.matches("the ports that were kept are opened anew: ").count();
+        assert!(anew == 1 && !said.contains("are taken over"), "{said}");
+        let why = said.lines().find(|line| line.contains("opened anew")).unwrap_or_default();
+        eprintln!("{interface}: {why}");
+        assert!(said.contains("table `accounts`: kept from"), "{said}");
+        assert_eq!(traffic(&lab, interface, 1000).lost(), 0);
+        assert_eq!(counted(&attached(&session)), 2000);
+        is_kept(&keeper, &fast, descriptors);
+        fast.stop();
+        keeper.kill();
+    }
+}
+
+#[test]
+fn messages_under_way_survive_the_fast_half() {
+    let Some(lab) = Lab::new("restart-messages", 1) else { return };
+    let mut settings = configuration(&json!({"af-packet": {"interface": "wire0", "ring": 16_384}}));
+    settings["app"] = json!({"events": true});
+    settings["messages"] = json!({"ring-kib": 64});
+    let mut fast = start(&lab, settings);
+    let session = fast.session().to_owned();
+    open_accounts(&session);
+    // Four parts of tables, the rings, two bells.
+    let keeper = keeper(&fast, 7);
+    for round in 0..3 {
+        // Before the restart nobody listens in one round, somebody does and leaves in another.
+        let slow = attached(&session);
+        let mut early = (round > 0).then(|| slow.messages().expect("it has some"));
+        assert_eq!(traffic(&lab, "wire0", 1000).received(), 1000);
+        let heard = early.as_mut().map_or(0, |messages| {
+            (0..300)
+                .filter(|_| messages.receive(Duration::ZERO).expect("it runs").is_some())
+                .count()
+        });
+        drop((early, slow));
+        fast.kill();
+        fast = again(&lab, &session);
+        assert!(fast.process.stderr().contains("messages: the rings are kept"));
+        let slow = attached(&session);
+        let mut messages = slow.messages().expect("it has some");
+        let mut all = || {
+            let next = || messages.receive(Duration::from_millis(200)).expect("it runs").is_some();
+            std::iter::repeat_with(next).take_while(|more| *more).count()
+        };
+        assert_eq!(heard + all(), 1000, "each once");
+        assert_eq!(traffic(&lab, "wire0", 500).received(), 500);
+        assert_eq!(all(), 500, "those of the one that runs now");
+        is_kept(&keeper, &fast, 7);
+    }
+    keeper.kill();
+    fast.stop();
+}
+
+/// Closes what the test was started with, and becomes a program: descriptors from 3 on are its own.
+const CLOSE: &str =
+    "for n in /proc/$$/fd/*; do n=${n##*/}; ((n < 3)) || eval \"exec $n>&-\"; done; exec \"$@\"";
+
+/// The fast half as a service; what the service manager says and what it says.
+struct Service<'a> {
+    manager: Process,
+    lab: &'a Lab,
+    session: PathBuf,
+    starts: usize,
+}
+
+impl<'a> Service<'a> {
+    fn start(lab: &'a Lab, configuration: Value, limit: usize) -> Self {
+        let (path, session) = Application::configure(lab, configuration);
+        let mut command = Command::new("bash");
+        command.args(["-c", CLOSE, "bash"]).arg(binary("manager"));
+        command.arg(lab.file(&format!("notify-{limit}"))).arg(limit.to_string());
+        command.args(["nsenter", &format!("--net={}", lab.left.path()), "--"]);
+        command.arg(binary("ledger")).arg(path);
+        let mut service = Self { manager: Process::start(command), lab, session, starts: 0 };
+        service.is_ready();
+        service
+    }
+
+    /// Waits until it has said once more that it is ready, and returns what was said since its
+    /// start.
+    fn is_ready(&mut self) -> String {
+        self.starts += 1;
+        let ready = || self.manager.stderr().matches("READY=1").count();
+        eventually("it is ready", || ready() == self.starts);
+        let said = self.manager.stderr();
+        said.rsplit("manager: service ").next().unwrap_or_default().to_owned()
+    }
+
+    /// Ends it; the manager starts it again.
+    fn end(&self, signal: Signal) {
+        let said = self.manager.stderr();
+        let last = said.rsplit("manager: service ").next().unwrap_or_default();
+        let pid = last.split(' ').next().and_then(|number| number.parse().ok());
+        let pid = pid.and_then(Pid::from_raw).expect("a process id");
+        kill_process(pid, signal).expect("it runs");
+    }
+
+    fn restart_under_traffic(&mut self, by: &str, signal: Signal) -> String {
+        let (lab, session) = (self.lab, self.session.clone());
+        let (report, said) = under_traffic(lab, by, &session, || {
+            self.end(signal);
+            self.is_ready()
+        });
+        say(&format!("service on {by}, {signal:?}"), &report);
+        said
+    }
+}
+
+#[test]
+fn a_service_manager_keeps_what_the_fast_half_has() {
+    let Some(lab) = Lab::new("restart-service", 1) else { return };
+    let mut driver = Mechanism::XdpNative.on("wire0");
+    driver["af-xdp"]["receive-ring"] = json!(16_384);
+    let mut both = configuration(&driver);
+    both["ports"]["side"] = json!({"driver": tap(), "steer": [{"udp-port": 2152}]});
+    both["messages"] = json!({});
+    let mut service = Service::start(&lab, both, 32);
+    let session = service.session.clone();
+    open_accounts(&session);
+    let tap = identity(&lab, TAP);
+    let mut sum = traffic(&lab, "wire0", 1000).received();
+    for signal in [Signal::KILL, Signal::KILL, Signal::TERM] {
+        let said = service.restart_under_traffic("wire0", signal);
+        // Three of tables, a TAP, a pool, a socket, four of steering, three of messages; and what
+        // they are.
+        assert!(said.contains(" with 14 descriptors"), "{said}");
+        for words in ["table `accounts`: kept", "AF_XDP and TAP are taken over", "rings are kept"] {
+            assert!(said.contains(words), "{said}");
+        }
+        // What it has is what was kept: it need not be kept again.
+        assert!(!said.contains("FDSTORE"), "{said}");
+        assert_eq!(identity(&lab, TAP), tap);
+        let slow = attached(&session);
+        let now = counted(&slow);
+        assert!(now > sum + 5000, "{sum} {now}");
+        assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0, "all is well again");
+        sum = counted(&slow);
+    }
+    assert!(service.manager.stderr().contains("STOPPING=1"));
+    // One device has gone: the ports are made anew, the tables stay, and all is kept again.
+    lab.left.run(&["ip", "link", "delete", TAP]);
+    service.end(Signal::KILL);
+    let said = service.is_ready();
+    assert!(said.contains("opened anew") && said.contains("table `accounts`: kept"), "{said}");
+    assert!(said.contains("FDSTOREREMOVE=1 FDNAME=fastlane-description; 13 kept"), "{said}");
+    assert!(said.contains("FDNAME=fastlane-description FDPOLL=0; 14 kept"), "{said}");
+    assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0);
+    assert!(service.restart_under_traffic("wire0", Signal::KILL).contains("are taken over"));
+    // Another configuration: a clean start, and nothing of the old one is left.
+    let path = session.with_extension("json");
+    let text = std::fs::read_to_string(&path).expect("its configuration");
+    std::fs::write(&path, text.replace("32768", "16384")).expect("it is written");
+    service.end(Signal::KILL);
+    let said = service.is_ready();
+    assert!(said.contains("is not used: the configuration has changed (`lanes.frames`)"), "{said}");
+    assert!(said.contains("; 0 kept") && said.contains("; 14 kept"), "{said}");
+    assert!(!said.contains("kept from") && !said.contains("taken over"), "{said}");
+    open_accounts(&session);
+    assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0);
+}
+
+#[test]
+fn a_service_manager_that_keeps_too_little_is_named_with_the_remedy() {
+    let Some(lab) = Lab::new("restart-small", 1) else { return };
+    let mut service = Service::start(&lab, configuration(&tap()), 4);
+    for _ in 0..2 {
+        let said = service.manager.stderr();
+        assert!(said.contains("write `FileDescriptorStoreMax=5` in the unit"), "{said}");
+        service.end(Signal::KILL);
+        let said = service.is_ready();
+        assert!(said.contains(" with 0 descriptors") && !said.contains("taken over"), "{said}");
+    }
+}
