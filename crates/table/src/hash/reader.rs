@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use super::{Bucket, CHAIN, EntryId, bits, key};
 use crate::header::Header;
@@ -160,7 +161,12 @@ impl<K: Key, V: Value> HashReader<K, V> {
     /// The bucket that a `next` word leads to.
     #[inline(always)]
     pub(super) fn behind(&self, next: u32) -> Option<&Bucket> {
-        if next == 0 { None } else { self.buckets.get((self.mask + u64::from(next)) as usize) }
+        if next == 0 {
+            return None;
+        }
+        // What the writer wrote into the bucket before it linked it.
+        fence(Ordering::Acquire);
+        self.buckets.get((self.mask + u64::from(next)) as usize)
     }
 
     #[inline]
