@@ -129,12 +129,7 @@ impl<A: App> Lane<A> {
         }
         work += usize::from(self.flush());
         work += usize::from(self.turn.is_awake());
-        // Who never sleeps, or has work, looks at the clock only now and then: 25 ns a turn.
-        let rests = work == 0 && !self.rest.is_busy();
-        let looks = rests || self.turn.number() % CLOCK_TURNS == 1;
-        if looks && self.turn.now() >= self.statistics_due {
-            self.publish_statistics();
-        }
+        self.look_at_the_clock(work == 0);
         self.turn.end_turn();
         self.turn.counters.publish(LaneCounter::Turn, self.turn.number());
         work
@@ -284,6 +279,16 @@ impl<A: App> Lane<A> {
         }
         let Some(messages) = &mut self.turn.messages else { return arrived };
         arrived || !messages.begin_wait()
+    }
+
+    #[inline]
+    fn look_at_the_clock(&mut self, is_idle: bool) {
+        // Who never sleeps, or has work, looks only now and then: 25 ns a turn.
+        let rests = is_idle && !self.rest.is_busy();
+        let looks = rests || self.turn.number() % CLOCK_TURNS == 1;
+        if looks && self.turn.now() >= self.statistics_due {
+            self.publish_statistics();
+        }
     }
 
     fn publish_statistics(&mut self) {
