@@ -56,8 +56,16 @@ pub struct Found {
     pub costs: Vec<Vec<f64>>,
     /// Time it took to build the table, in milliseconds.
     pub build_ms: u64,
-    /// Memory of the table, and that of the process in huge pages, in KiB.
+    /// Memory of the table, and the part of it in huge pages, in KiB.
     pub memory: [u64; 2],
+}
+
+impl Found {
+    /// Whether nearly all of the table is in huge pages.
+    #[must_use]
+    pub fn is_huge(&self) -> bool {
+        self.memory[1] * 10 >= self.memory[0] * 9
+    }
 }
 
 /// How to compare.

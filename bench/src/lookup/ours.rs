@@ -45,6 +45,7 @@ pub(super) fn lpm4(workload: &Workload, many: bool) -> Result<()> {
         let prefix = Prefix::new(Ipv4Addr::from_bits(address as u32), length as u8);
         writer.insert(prefix.ok_or("no prefix")?, hop)?;
     }
+    writer.collapse();
     let reader = Lpm4Reader::attach(&memory)?;
     let guard = guard(writer);
     let address = |bytes| Ipv4Addr::from_bits(u32::from_ne_bytes(bytes));
@@ -70,6 +71,7 @@ pub(super) fn lpm6(workload: &Workload, many: bool) -> Result<()> {
         let prefix = Prefix::new(Ipv6Addr::from_bits(address), length as u8);
         writer.insert(prefix.ok_or("no prefix")?, hop)?;
     }
+    writer.collapse();
     let reader = Lpm6Reader::attach(&memory)?;
     let guard = guard(writer);
     Server::new(workload, start, |bytes: [u8; 16]| Ipv6Addr::from(bytes))?.serve(

@@ -16,17 +16,17 @@ pub(super) struct Server<Q> {
     sets: Vec<Vec<Q>>,
     places: Vec<usize>,
     built: Duration,
-    /// Memory of the table, in KiB.
-    table: u64,
+    /// Memory of the table and the part of it in huge pages, in KiB.
+    table: [u64; 2],
 }
 
 /// The moment when a table is about to be built.
-pub(super) struct Start(Instant, u64);
+pub(super) struct Start(Instant, [u64; 2]);
 
 impl Start {
     /// Now.
     pub(super) fn now() -> Result<Self> {
-        Ok(Self(Instant::now(), memory()?[0]))
+        Ok(Self(Instant::now(), memory()?))
     }
 }
 
@@ -68,7 +68,8 @@ impl<Q: Copy> Server<Q> {
         query: impl Fn([u8; N]) -> Q,
     ) -> Result<Self> {
         let built = start.0.elapsed();
-        let table = memory()?[0].saturating_sub(start.1);
+        let now = memory()?;
+        let table = [0, 1].map(|part| now[part].saturating_sub(start.1[part]));
         let set = |bytes: &Vec<u8>| bytes.as_chunks().0.iter().map(|one| query(*one)).collect();
         let sets: Vec<Vec<Q>> = workload.sets.iter().map(set).collect();
         Ok(Self { places: vec![0; sets.len()], sets, built, table })
@@ -85,8 +86,8 @@ impl<Q: Copy> Server<Q> {
     ) -> Result<()> {
         let mut results = [0; BULK];
         let mut output = std::io::stdout().lock();
-        let [_, huge] = memory()?;
-        write!(output, "ready {} {huge} {}", self.table, self.built.as_millis())?;
+        let [table, huge] = self.table;
+        write!(output, "ready {table} {huge} {}", self.built.as_millis())?;
         for set in &self.sets {
             let mut folded = 0_u64;
             for queries in set.as_chunks().0 {

@@ -32,6 +32,11 @@ pub fn hash(report: &mut Report, options: &Options) -> Result<()> {
             let found = compare(&who, &workload, setting, &programs, tell)?;
             let place = format!("{entries}, {}", pages.word());
             tally(&mut memory, &found, &place);
+            let what = if pages == Pages::Huge && !found[0].is_huge() {
+                format!("{what}, ours in small ones")
+            } else {
+                what
+            };
             for (set, queries) in ["all hit", "half miss"].into_iter().enumerate() {
                 let work = format!("{what}, {queries}");
                 for (rival, bound) in [(1, Some(HASH_BOUND)), (2, None)] {
@@ -107,7 +112,7 @@ fn tallies(name: &str, along: &str) -> [Figure; 3] {
     [
         figure("build", "Time to build, ms"),
         figure("memory", "Memory of the table, MiB"),
-        figure("huge", "Memory of the process in huge pages, the queries included, MiB"),
+        figure("huge", "Memory of the table in huge pages, MiB"),
     ]
 }
 
