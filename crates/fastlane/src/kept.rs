@@ -1,5 +1,5 @@
-//! What outlives an application: kept by a [`Keeper`](crate::slow::Keeper) or by the service manager
-//! that runs the application, used by the application's successor.
+//! What outlives an application: kept by a [`Keeper`](crate::slow::Keeper) or by the service
+//! manager that runs the application, used by the application's successor.
 //!
 //! A successor uses what was kept only if it is the same program of the same release with the same
 //! configuration, but for steering rules. Else it begins anew, says why, and lets the keeper give

@@ -25,8 +25,8 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// The messages of all lanes, with so many KiB in each direction: what was `kept`, so that those
-    /// under way arrive, else new ones. Each lane gets its side.
+    /// The messages of all lanes, with so many KiB in each direction: what was `kept`, so that
+    /// those under way arrive, else new ones. Each lane gets its side.
     pub(crate) fn open(
         lanes: &mut [LaneParts],
         kib: usize,

@@ -95,8 +95,8 @@ impl Stored {
         }
         if let Some(limit) = manager.limit.filter(|limit| *limit < needed) {
             tracing::warn!(
-                "the service manager keeps {limit} descriptors, of {needed}: nothing is kept; write \
-                 `FileDescriptorStoreMax={needed}` in the unit"
+                "the service manager keeps {limit} descriptors, of {needed}: nothing is kept; \
+                 write `FileDescriptorStoreMax={needed}` in the unit"
             );
             return;
         }
@@ -132,4 +132,64 @@ fn read(memory: OwnedFd) -> Result<Description, String> {
     let mut text = Vec::new();
     file.take(LONGEST).read_to_end(&mut text).map_err(wrong)?;
     serde_json::from_slice(&text).map_err(|error| wrong(error.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn description(descriptors: usize) -> Description {
+        let (release, program) = ("1".to_owned(), "test".to_owned());
+        let configuration = Value::Null;
+        let (tables, ports, messages) = Default::default();
+        Description { release, program, configuration, tables, ports, messages, descriptors }
+    }
+
+    fn file() -> OwnedFd {
+        rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap()
+    }
+
+    /// What is made of descriptors with these names, of which a description says that there are so
+    /// many.
+    fn read_of(names: &[&str], descriptors: usize) -> Result<Vec<OwnedFd>, String> {
+        let taken = names.iter().map(|name| {
+            let is_description = *name == DESCRIPTION;
+            let memory = || write(&description(descriptors)).unwrap();
+            ((*name).to_owned(), if is_description { memory() } else { file() })
+        });
+        Stored::default().read(taken.collect())
+    }
+
+    #[test]
+    fn only_what_is_whole_is_used_in_whatever_order_it_comes() {
+        let of = |names: &[&str], count| read_of(names, count).map(|whole| whole.len());
+        let (zero, one, all) = ("fastlane-0", "fastlane-1", DESCRIPTION);
+        assert_eq!(of(&[all, one, zero], 2), Ok(2));
+        assert_eq!(of(&[zero, all], 1), Ok(1));
+        for (names, count, reason) in [
+            (&[zero, one][..], 2, "has not all"),
+            (&[all, all, zero], 1, "has not all"),
+            (&[all, zero], 2, "less"),
+            (&[all, zero], usize::MAX, "less"),
+            (&[all, zero, zero], 2, "more"),
+            (&[all, zero, one], 1, "more"),
+            (&[all, zero, "fastlane-x"], 2, "more"),
+        ] {
+            let error = of(names, count).unwrap_err();
+            assert!(error.contains(reason), "{names:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_description_can_be_read_by_many_and_changed_by_nobody() {
+        let memory = write(&description(7)).unwrap();
+        for _ in 0..2 {
+            assert_eq!(read(memory.try_clone().unwrap()).unwrap().descriptors, 7);
+        }
+        assert!(rustix::io::pwrite(&memory, b"x", 0).is_err());
+        assert!(rustix::fs::ftruncate(&memory, 0).is_err());
+        assert!(read(file()).unwrap_err().contains("cannot be read"));
+    }
 }
