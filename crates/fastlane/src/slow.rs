@@ -23,14 +23,46 @@
 //! # }
 //! ```
 //!
+//! # Threads and event loops
+//! Everything here may go to another thread. Calls that ask the application ([`attach`], those that
+//! give writers, readers and messages) wait for its answer, at most five seconds; a write waits
+//! for at most a second, when a lane holds all free memory back. Nothing else waits, but for
+//! [`Messages::receive`]. So an asynchronous program makes its attachment before its loop or in a
+//! thread for what blocks (tokio: `spawn_blocking`), and may write from its tasks.
+//!
+//! A program with a loop of its own waits for two descriptors more: [`Messages`], which becomes
+//! readable when a lane speaks while it is [armed](Messages::arm), and [`Slow`], which does when
+//! the application has ended. Both do for poll(2) and epoll(7), also edge-triggered, so for
+//! `AsyncFd` of tokio:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use fastlane::slow::{Messages, Slow, SlowError};
+//! # fn wait_for_them_and_for_ours(messages: &Messages, slow: &Slow) {}
+//! # fn serve(slow: &Slow, messages: &mut Messages) -> Result<(), SlowError> {
+//! loop {
+//!     if messages.arm() {
+//!         wait_for_them_and_for_ours(messages, slow); // poll(2), `AsyncFd::readable`, ..
+//!     }
+//!     messages.disarm();
+//!     while let Some(message) = messages.receive(Duration::ZERO)? {
+//!         println!("lane {} says {:?}", message.lane, message.body);
+//!     }
+//! }
+//! # }
+//! ```
+//!
+//! # One writer
 //! Any number of programs may read; a table has one writer at a time, and a second one is told who
 //! that is. What a program was granted ends with its attachment, however it ends.
 //!
 //! When the application has ended, memory that its lanes might have used is not used again by a
 //! writer that goes on: drop it and attach to the application's successor, which may have
-//! [kept](Keeper) the tables.
+//! [kept](Keeper) the tables. Until it is dropped, nobody gets the right to write the same table
+//! from the successor, nor the messages ([`SlowError::StillWritten`]).
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,6 +76,7 @@ use fastlane_table::{
 use crate::describe::Application;
 use crate::session::{self, Client, Replaced, Role, SessionError};
 
+mod alone;
 mod attachment;
 mod keeper;
 mod messages;
@@ -102,6 +135,20 @@ pub enum SlowError {
         /// Its name.
         table: String,
     },
+    /// There is one who exchanges messages, and this attachment has it.
+    #[error("this program has the messages already; use them, or drop them first")]
+    Listening,
+    /// A program that was granted it by an application before this one goes on with it.
+    #[error(
+        "{what} is still with {}, which got it from an application before this one; end that, or \
+         let it drop what it got", who(*process)
+    )]
+    StillWritten {
+        /// Which.
+        what: String,
+        /// The process, if it is known; 0 when it is not.
+        process: u32,
+    },
     /// The memory could not be mapped.
     #[error("{what} of the application cannot be mapped: {source}")]
     Map {
@@ -125,6 +172,14 @@ pub enum SlowError {
     /// It could not be waited.
     #[error("cannot wait: {0}")]
     Wait(io::Error),
+}
+
+fn who(process: u32) -> String {
+    match process {
+        0 => "another process".to_owned(),
+        _ if process == std::process::id() => "this process".to_owned(),
+        _ => format!("process {process}"),
+    }
 }
 
 /// An attachment to a running application. It can be cloned and shared; what it was granted ends
@@ -166,6 +221,20 @@ pub fn attach_wait(application: &str, timeout: Duration) -> Result<Slow, SlowErr
 
 fn path(application: &str) -> PathBuf {
     if application.contains('/') { application.into() } else { session::path(application) }
+}
+
+/// Readable when the application has ended; [`is_alive`](Slow::is_alive) says whether it has.
+impl AsFd for Slow {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.client().as_fd()
+    }
+}
+
+/// As [`AsFd`].
+impl AsRawFd for Slow {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
 }
 
 impl Slow {
@@ -299,7 +368,8 @@ impl Slow {
     /// read now.
     ///
     /// # Errors
-    /// When the application has no messages, or another program has them.
+    /// When the application has no messages, another program has them, or another part of this one
+    /// (until it drops them).
     pub fn messages(&self) -> Result<Messages, SlowError> {
         Messages::attach(Arc::clone(&self.attachment))
     }

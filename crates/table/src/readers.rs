@@ -17,9 +17,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::counters::{Counters, FENCE_TURNS, LaneCounter, LaneCounters};
 
 /// The lanes that read a writer's tables. One is shared by all writers of a process.
-#[derive(Debug)]
 pub struct Readers {
     lanes: Mutex<Lanes>,
+    runs: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Readers {
     /// Nobody reads while the writer writes.
     #[must_use]
     pub fn none() -> Self {
-        Self { lanes: Mutex::default() }
+        Self { lanes: Mutex::default(), runs: None }
     }
 
     /// All lanes of an application.
@@ -49,6 +49,17 @@ impl Readers {
         let readers = Self::none();
         readers.replace(counters);
         readers
+    }
+
+    /// All lanes of an application, while it `runs`. Afterwards nobody has passed anything: its
+    /// successor may have lanes that read the same tables, and their turns are counted elsewhere.
+    /// It is asked each time that memory is about to be used again.
+    #[must_use]
+    pub fn lanes_while(
+        counters: &Counters,
+        runs: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { runs: Some(Box::new(runs)), ..Self::lanes(counters) }
     }
 
     /// The application was replaced by another, or there is one now. To be called before the new
@@ -84,6 +95,9 @@ impl Readers {
         if since.epoch != lanes.epoch {
             *since = lanes.snapshot();
         }
+        if self.runs.as_ref().is_some_and(|runs| !runs()) {
+            return Some(0);
+        }
         // What the lane says from here on, it says after what the writer wrote.
         fence(Ordering::SeqCst);
         lanes.lanes.iter().zip(&since.turns).position(|(lane, then)| {
@@ -95,6 +109,12 @@ impl Readers {
 
     fn lock(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for Readers {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Readers").field("lanes", &self.lanes).finish_non_exhaustive()
     }
 }
 
@@ -130,6 +150,21 @@ mod tests {
         counters.lane(2).publish(LaneCounter::Ended, 1);
         assert!(readers.passed(&mut since));
         assert!(!readers.passed(&mut readers.snapshot()));
+    }
+
+    #[test]
+    fn nobody_passes_once_the_application_has_ended() {
+        use std::sync::Arc;
+        use std::sync::atomic::AtomicBool;
+
+        let (counters, runs) = (Counters::create(1, 0).unwrap(), Arc::new(AtomicBool::new(true)));
+        let asked = Arc::clone(&runs);
+        let readers = Readers::lanes_while(&counters, move || asked.load(Ordering::Relaxed));
+        let mut since = readers.snapshot();
+        counters.lane(0).publish(LaneCounter::Ended, 1);
+        assert!(readers.passed(&mut since));
+        runs.store(false, Ordering::Relaxed);
+        assert!(!readers.passed(&mut since), "its successor's lanes are not known");
     }
 
     #[test]

@@ -6,9 +6,10 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastlane_table::counters::Counters;
 use fastlane_table::{AnyState, Pending, Readers, Reset, SharedMemory, Spec, TableError, entries};
 
+use super::alone;
+use super::messages::Rings;
 use super::writer::Writer;
 use super::{SlowError, TableSummary};
 use crate::session::{Client, Kind, Role, TableFacts, TableList, Write};
@@ -16,14 +17,14 @@ use crate::session::{Client, Kind, Role, TableFacts, TableList, Write};
 /// For how long a writer believes that the application is still there.
 const TRUST: Duration = Duration::from_millis(1);
 
-/// The connection, and what came by it.
+/// The connection, and what came by it, which goes before the connection does.
 #[derive(Debug)]
 pub(super) struct Attachment {
-    pub(super) client: Client,
+    leases: Mutex<BTreeMap<String, Lease>>,
+    rings: Mutex<Option<Rings>>,
     /// The lanes that must pass a turn before a writer uses memory again.
     readers: Arc<Readers>,
-    leases: Mutex<BTreeMap<String, Lease>>,
-    watched: Mutex<Option<Instant>>,
+    pub(super) client: Arc<Client>,
 }
 
 /// The right to write a table.
@@ -38,9 +39,11 @@ type Resets = Vec<Box<dyn Reset + Send + Sync>>;
 
 impl Attachment {
     pub(super) fn new(client: Client) -> Self {
-        let readers = Arc::new(Readers::lanes(&client.counters));
-        let watched = Mutex::new(Some(Instant::now()));
-        Self { client, readers, leases: Mutex::default(), watched }
+        let client = Arc::new(client);
+        let watch = Watch { client: Arc::clone(&client), last: Mutex::new(Some(Instant::now())) };
+        let readers = Readers::lanes_while(&client.counters, move || watch.runs());
+        let (leases, rings, readers) = (Mutex::default(), Mutex::default(), Arc::new(readers));
+        Self { leases, rings, readers, client }
     }
 
     /// All tables, for people.
@@ -115,7 +118,7 @@ impl Attachment {
         };
         let request = Write { tables: vec![table.to_owned()] };
         let (list, descriptors): (TableList, _) = self.client.ask(Kind::Write, &request)?;
-        let parts = parts(table, &list, descriptors, SharedMemory::attach_writable)?;
+        let parts = parts(table, &list, descriptors, alone::attach)?;
         Ok(free.insert(Lease { parts, is_used: false }))
     }
 
@@ -126,29 +129,32 @@ impl Attachment {
         }
     }
 
-    /// To be called before something is written: when the application has gone, memory that its
-    /// lanes gave up is not used again, for its successor may have lanes that look at it by now,
-    /// and their turns are counted elsewhere.
-    pub(super) fn watch(&self) {
-        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(last) = *watched else { return };
-        let now = Instant::now();
-        if now.duration_since(last) < TRUST {
-            return;
-        }
-        *watched = Some(now);
-        if self.client.is_alive() {
-            return;
-        }
-        // A lane that never passes a turn.
-        if let Ok(stopped) = Counters::create(1, 0) {
-            self.readers.replace(&stopped);
-            *watched = None;
-        }
+    pub(super) fn rings(&self) -> MutexGuard<'_, Option<Rings>> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn leases(&self) -> MutexGuard<'_, BTreeMap<String, Lease>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks whether the application runs.
+struct Watch {
+    client: Arc<Client>,
+    /// When it was seen last; `None` after its end.
+    last: Mutex<Option<Instant>>,
+}
+
+impl Watch {
+    fn runs(&self) -> bool {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        match *last {
+            Some(seen) if now.duration_since(seen) < TRUST => {}
+            Some(_) => *last = self.client.is_alive().then_some(now),
+            None => {}
+        }
+        last.is_some()
     }
 }
 
@@ -176,8 +182,11 @@ fn map(
         let descriptor = descriptors.get_mut(part.descriptor).and_then(Option::take);
         let descriptor = descriptor.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into());
         let what = format!("table `{}`", facts.name);
-        let memory = descriptor.and_then(&attach);
-        let memory = memory.map_err(|source| SlowError::Map { what, source })?;
+        let memory = descriptor.map_err(|source| SlowError::Map { what: what.clone(), source })?;
+        let memory = attach(memory).map_err(|source| match alone::writer(&source) {
+            Some(process) => SlowError::StillWritten { what: what.clone(), process },
+            None => SlowError::Map { what, source },
+        })?;
         Ok((part.role, Arc::new(memory)))
     });
     parts.collect()

@@ -1,6 +1,6 @@
 //! Messages from and to the lanes.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use fastlane_table::{Bell, SharedMemory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::SlowError;
 use super::attachment::Attachment;
+use super::{SlowError, alone};
 use crate::session::{Kind, MessageRings};
 
 /// The messages between this program and the lanes: bounded, and hints. What must not be lost lies
@@ -24,6 +24,18 @@ pub struct Messages {
     next: usize,
     body: Vec<u8>,
     attachment: Arc<Attachment>,
+}
+
+/// What the application has granted; [`Messages`] may come and go.
+#[derive(Debug)]
+pub(super) struct Rings {
+    memory: Arc<SharedMemory>,
+    /// The slow path's bell.
+    slow: Bell,
+    /// The lanes' bells.
+    lanes: Vec<Bell>,
+    /// Whether there are [`Messages`].
+    is_used: bool,
 }
 
 /// A message of a lane.
@@ -53,21 +65,26 @@ impl<'a> Message<'a> {
 
 impl Messages {
     pub(super) fn attach(attachment: Arc<Attachment>) -> Result<Self, SlowError> {
-        let (rings, descriptors): (MessageRings, _) = attachment.client.ask(Kind::Messages, &())?;
-        let failed = |source| SlowError::Map { what: "the messages".to_owned(), source };
-        let nothing = || failed(std::io::ErrorKind::UnexpectedEof.into());
-        let mut descriptors = descriptors.into_iter();
-        let mut next = || descriptors.next().ok_or_else(nothing);
-        let memory = Arc::new(SharedMemory::attach_writable(next()?).map_err(failed)?);
-        let bell = |descriptor: OwnedFd| Bell::attach(descriptor).map_err(failed);
-        let slow = bell(next()?)?;
-        let lanes = rings.lanes.min(attachment.client.application.lanes.len());
-        let channels = (0..lanes).map(|number| {
-            let bells = Bells { lane: bell(next()?)?, slow: slow.try_clone().map_err(failed)? };
-            Channel::attach_slow(&memory, number, bells).ok_or(SlowError::Damaged { lane: number })
+        let mut rings = attachment.rings();
+        let granted = match rings.take() {
+            Some(granted) => granted,
+            None => Rings::ask(&attachment)?,
+        };
+        let granted = rings.insert(granted);
+        if granted.is_used {
+            return Err(SlowError::Listening);
+        }
+        let share = |bell: &Bell| bell.try_clone().map_err(failed);
+        let channels = granted.lanes.iter().enumerate().map(|(number, lane)| {
+            let bells = Bells { lane: share(lane)?, slow: share(&granted.slow)? };
+            let channel = Channel::attach_slow(&granted.memory, number, bells);
+            channel.ok_or(SlowError::Damaged { lane: number })
         });
         let channels = channels.collect::<Result<_, SlowError>>()?;
-        Ok(Self { channels, bell: slow, next: 0, body: Vec::new(), attachment })
+        let bell = share(&granted.slow)?;
+        granted.is_used = true;
+        drop(rings);
+        Ok(Self { channels, bell, next: 0, body: Vec::new(), attachment })
     }
 
     /// The next message of any lane; `None` when none comes within this time. Each lane has its
@@ -115,7 +132,7 @@ impl Messages {
         if self.arm() {
             let stream = self.attachment.client.as_fd();
             let mut events =
-                [PollFd::new(&self.bell, PollFlags::IN), PollFd::new(&stream, PollFlags::IN)];
+                [PollFd::new(&self.bell, PollFlags::IN), PollFd::new(&stream, PollFlags::RDHUP)];
             let timeout = timeout.map(|left| Timespec {
                 tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
                 tv_nsec: i64::from(left.subsec_nanos()),
@@ -131,7 +148,8 @@ impl Messages {
 
     /// For a program that waits for other things too: lets the descriptor of this value
     /// ([`AsFd`]) become readable when a lane speaks, until the next
-    /// [`disarm`](Self::disarm). False when one has spoken already: then nothing will wake.
+    /// [`disarm`](Self::disarm). False when one has spoken already: then nothing will wake, and it
+    /// is time to [`receive`](Self::receive).
     #[must_use]
     pub fn arm(&mut self) -> bool {
         let mut may_wait = true;
@@ -179,8 +197,50 @@ impl Messages {
     }
 }
 
+impl Rings {
+    fn ask(attachment: &Attachment) -> Result<Self, SlowError> {
+        let (rings, descriptors): (MessageRings, _) = attachment.client.ask(Kind::Messages, &())?;
+        let mut descriptors = descriptors.into_iter();
+        let nothing = || failed(std::io::ErrorKind::UnexpectedEof.into());
+        let mut next = || descriptors.next().ok_or_else(nothing);
+        let memory = alone::attach(next()?).map_err(|source| match alone::writer(&source) {
+            Some(process) => SlowError::StillWritten { what: WHAT.to_owned(), process },
+            None => failed(source),
+        })?;
+        let slow = Bell::attach(next()?).map_err(failed)?;
+        let lanes = rings.lanes.min(attachment.client.application.lanes.len());
+        let lanes = (0..lanes).map(|_| Bell::attach(next()?).map_err(failed));
+        let lanes = lanes.collect::<Result<_, SlowError>>()?;
+        Ok(Self { memory: Arc::new(memory), slow, lanes, is_used: false })
+    }
+}
+
+/// In errors.
+const WHAT: &str = "the right to its messages";
+
+fn failed(source: std::io::Error) -> SlowError {
+    SlowError::Map { what: "the messages".to_owned(), source }
+}
+
+impl Drop for Messages {
+    fn drop(&mut self) {
+        self.disarm();
+        if let Some(granted) = &mut *self.attachment.rings() {
+            granted.is_used = false;
+        }
+    }
+}
+
+/// Readable when a lane speaks while this is [armed](Messages::arm).
 impl AsFd for Messages {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
+    }
+}
+
+/// As [`AsFd`].
+impl AsRawFd for Messages {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }

@@ -1,8 +1,12 @@
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use fastlane_core::{LaneParts, Pool};
 use fastlane_table::counters::LaneCounter;
-use fastlane_table::{EntryId, SharedMemory, Spec};
+use fastlane_table::messages::{Bells, Channel};
+use fastlane_table::{Bell, EntryId, SharedMemory, Spec};
+use rustix::event::{Timespec, epoll};
 
 use super::*;
 use crate::messages::Rings;
@@ -15,6 +19,8 @@ struct Fast {
     path: String,
     counters: Counters,
     tables: Arc<Tables>,
+    /// Of the messages.
+    descriptors: Vec<Arc<OwnedFd>>,
     session: Option<Session>,
 }
 
@@ -29,6 +35,15 @@ impl Fast {
         tables.part(name, Role::Table, |it| Spec::hash::<u32, u64>(name, it)).unwrap();
         tables.part(name, Role::State, |it| Spec::state::<2>(name, it, 1)).unwrap();
         tables.part(name, Role::Pending, |it| Spec::pending(name, it, 1)).unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        let (descriptors, session) = (vec![], None);
+        let mut fast = Self { _directory: directory, path, counters, tables, descriptors, session };
+        fast.serve();
+        fast
+    }
+
+    /// Begins, or goes on as an application that has the same tables.
+    fn serve(&mut self) {
         let application = Application {
             name: "fast".to_owned(),
             version: "1".to_owned(),
@@ -38,13 +53,22 @@ impl Fast {
         };
         let memory = SharedMemory::create("slow-test", 64 * 2048).unwrap();
         let pool = Pool::new(memory, 2048, 192).unwrap();
-        let mut lane = [LaneParts::new(pool, vec![], counters.lane(0))];
-        let messages = Some(Rings::open(&mut lane, 4, None).unwrap());
-        let offers = Offers { tables: Arc::clone(&tables), messages, ..Offers::default() };
-        let reservation = Reservation::new(&path).unwrap();
-        let session = Session::serve(reservation, &application, &counters, offers).unwrap();
-        let (path, session) = (path.to_str().unwrap().to_owned(), Some(session));
-        Self { _directory: directory, path, counters, tables, session }
+        let mut lane = [LaneParts::new(pool, vec![], self.counters.lane(0))];
+        let rings = Rings::open(&mut lane, 4, None).unwrap();
+        self.descriptors = rings.parts().1;
+        let (tables, messages) = (Arc::clone(&self.tables), Some(rings));
+        let offers = Offers { tables, messages, ..Offers::default() };
+        let reservation = Reservation::new(Path::new(&self.path)).unwrap();
+        let session = Session::serve(reservation, &application, &self.counters, offers).unwrap();
+        self.session = Some(session);
+    }
+
+    /// The lane's side of the messages.
+    fn channel(&self) -> Channel {
+        let share = |place: usize| self.descriptors[place].try_clone().unwrap();
+        let memory = Arc::new(SharedMemory::attach_writable(share(0)).unwrap());
+        let bell = |place| Bell::attach(share(place)).unwrap();
+        Channel::attach_lane(&memory, 0, Bells { lane: bell(2), slow: bell(1) }).unwrap()
     }
 
     /// What a lane writes for an entry.
@@ -139,6 +163,7 @@ fn a_writer_that_outlives_the_application_uses_nothing_twice() {
     let slow = attach(&fast.path).unwrap();
     let mut blocked = slow.hash_writer::<u32, u64>("blocked").unwrap();
     assert!((0..1000).all(|value| blocked.insert(&1, &value).is_ok()));
+    let blocked = &mut *blocked; // held over the end
     drop(fast.session.take());
     assert!(!slow.is_alive());
     std::thread::sleep(Duration::from_millis(5));
@@ -181,4 +206,86 @@ fn an_application_is_waited_for() {
     std::fs::remove_file(&later).unwrap();
     std::fs::hard_link(&path, &later).unwrap();
     assert_eq!(waits.join().unwrap().unwrap(), std::process::id());
+}
+
+#[test]
+fn a_writer_that_goes_on_keeps_others_out_under_the_successor() {
+    let mut fast = Fast::new();
+    let slow = attach(&fast.path).unwrap();
+    let writer = slow.hash_writer::<u32, u64>("blocked").unwrap();
+    let events = slow.pending("blocked").unwrap();
+    drop(slow);
+    drop(fast.session.take());
+    fast.serve();
+    let write = |slow: &Slow| slow.hash_writer::<u32, u64>("blocked").map(drop);
+    let error = write(&attach(&fast.path).unwrap()).unwrap_err();
+    assert!(matches!(error, SlowError::StillWritten { .. }), "{error}");
+    let expected = "table `blocked` is still with this process, which got it from an application";
+    assert!(error.to_string().starts_with(expected), "{error}");
+    drop(writer);
+    assert!(write(&attach(&fast.path).unwrap()).is_err(), "the events are of the table");
+    drop(events);
+    write(&attach(&fast.path).unwrap()).unwrap();
+}
+
+#[test]
+fn messages_are_had_by_one_at_a_time_and_again() {
+    let fast = Fast::new();
+    let slow = attach(&fast.path).unwrap();
+    let mut lane = fast.channel();
+    for number in 0..3_u32 {
+        let mut messages = slow.messages().unwrap();
+        let error = slow.messages().map(drop).unwrap_err();
+        assert!(matches!(error, SlowError::Listening), "{error}");
+        assert!(lane.sender.send(number, b"hint"));
+        lane.sender.publish();
+        let message = messages.receive(Duration::from_secs(60)).unwrap().unwrap();
+        assert_eq!((message.lane, message.kind, message.body), (0, number, &b"hint"[..]));
+    }
+}
+
+#[test]
+fn messages_and_an_end_are_waited_for_among_other_things() {
+    let mut fast = Fast::new();
+    let slow = attach(&fast.path).unwrap();
+    let (mut lane, mut messages) = (fast.channel(), slow.messages().unwrap());
+    // As event loops do: told once for each edge.
+    let instance = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&instance, &messages, epoll::EventData::new_u64(1), flags).unwrap();
+    epoll::add(&instance, &slow, epoll::EventData::new_u64(2), flags).unwrap();
+    let wait = |seconds| {
+        let mut events = Vec::with_capacity(4);
+        let patience = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        epoll::wait(&instance, rustix::buffer::spare_capacity(&mut events), Some(&patience))
+            .unwrap();
+        events.iter().map(|event| event.data.u64()).collect::<Vec<u64>>()
+    };
+    assert!(messages.arm());
+    messages.disarm(); // a lane that begins rings once
+    for kind in 0..3 {
+        assert!(messages.arm());
+        assert!(wait(0).is_empty());
+        assert!(lane.sender.send(kind, b""));
+        lane.sender.publish();
+        assert_eq!(wait(60), [1]);
+        messages.disarm();
+        assert_eq!(messages.receive(Duration::ZERO).unwrap().unwrap().kind, kind);
+        assert!(messages.receive(Duration::ZERO).unwrap().is_none());
+    }
+    drop(fast.session.take());
+    assert_eq!(wait(60), [2]);
+    assert!(!slow.is_alive());
+}
+
+#[test]
+fn all_of_it_may_go_to_other_threads() {
+    fn may_go<T: Send>() {}
+    may_go::<Slow>();
+    may_go::<Writer<HashWriter<u32, u64>>>();
+    may_go::<Writer<Lpm6Writer>>();
+    may_go::<PendingEvents>();
+    may_go::<State<2>>();
+    may_go::<Messages>();
+    may_go::<Keeper>();
 }

@@ -33,7 +33,6 @@ impl<W> Deref for Writer<W> {
 
 impl<W> DerefMut for Writer<W> {
     fn deref_mut(&mut self) -> &mut W {
-        self.attachment.watch();
         &mut self.writer
     }
 }
