@@ -90,7 +90,8 @@ impl SharedMemory {
     }
 
     /// Makes one huge page of small ones, whatever the machine's settings say of huge pages (Linux
-    /// 6.1; elsewhere nothing happens). All who have the memory mapped get it with their next access.
+    /// 6.1; elsewhere nothing happens). All who have the memory mapped get it with their next
+    /// access.
     pub(crate) fn join(&self, page: usize) {
         /// `MADV_COLLAPSE` of madvise(2).
         const COLLAPSE: libc::c_int = 25;
@@ -147,8 +148,8 @@ impl SharedMemory {
     fn map(file: OwnedFd, length: usize, writable: bool) -> io::Result<Self> {
         let protection =
             if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a new mapping at an address of the kernel's choice, or in an area that this process
-        // has set aside for it, aliases nothing of this process.
+        // SAFETY: a new mapping at an address of the kernel's choice, or in an area that this
+        // process has set aside for it, aliases nothing of this process.
         let start = unsafe {
             if length < HUGE_PAGE {
                 let hint = std::ptr::null_mut();

@@ -2,10 +2,11 @@
 //!
 //! A processor's own memory of where pages are covers some megabytes of small ones, so a table of a
 //! hundred costs each lookup a walk of the page tables; of huge ones it covers more. Making a huge
-//! page of small ones keeps whoever reads them waiting, for a millisecond or more, and then gives it
-//! to all processes that have the memory mapped with their next access. So it is done before a lane
-//! can have a reason to read there: at creation for what is read in any case, and for the rest when
-//! the writer first comes to a part that nobody has touched. No more memory is used than that part.
+//! page of small ones keeps whoever reads them waiting, for a millisecond or more, and then gives
+//! it to all processes that have the memory mapped with their next access. So it is done before a
+//! lane can have a reason to read there: at creation for what is read in any case, and for the rest
+//! when the writer first comes to a part that nobody has touched. No more memory is used than that
+//! part.
 
 use std::sync::Arc;
 

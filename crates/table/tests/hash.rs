@@ -85,7 +85,9 @@ fn check(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 60, failure_persistence: None, ..Default::default()
+    })]
     #[test]
     fn it_does_what_a_hash_map_does(steps in steps()) {
         let spec = Spec::hash::<Key, Value>("model", 40).seeded(SEED);

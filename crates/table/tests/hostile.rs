@@ -44,7 +44,9 @@ fn attach_hash(memory: &Arc<SharedMemory>) -> Option<HashReader<u64, u64>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 150, failure_persistence: None, ..Default::default()
+    })]
     #[test]
     fn a_damaged_hash_is_read_and_put_right(damage in damage(), header in any::<bool>()) {
         let memory = Spec::hash::<u64, u64>("damaged", 100).seeded([1, 2]).create().unwrap();
@@ -61,15 +63,16 @@ proptest! {
             for key in &keys {
                 prop_assert!(writer.get(key).is_some(), "{} is not found", key);
             }
-            prop_assert_eq!(HashWriter::<u64, u64>::attach(&memory, &readers).unwrap().repaired(), 0);
+            let again = HashWriter::<u64, u64>::attach(&memory, &readers).unwrap();
+            prop_assert_eq!(again.repaired(), 0);
             for key in keys {
                 prop_assert!(writer.remove(&key));
             }
             for key in 0..writer.capacity().min(100) as u64 {
                 writer.insert(&key, &(key * 3)).unwrap();
             }
-            let all = (0..writer.len() as u64).all(|key| *writer.get(&key).unwrap().value == key * 3);
-            prop_assert!(all);
+            let is_right = |key| *writer.get(&key).unwrap().value == key * 3;
+            prop_assert!((0..writer.len() as u64).all(is_right));
         }
     }
 
@@ -107,7 +110,8 @@ proptest! {
         (0..15).for_each(|number| writer.insert(prefix(number), 7).unwrap());
         drop(writer);
         apply(&memory, &damage, header);
-        let addresses: Vec<_> = (0..100).map(|n| Ipv6Addr::new(0, n % 2, n, n, 0, 0, 0, n)).collect();
+        let address = |n| Ipv6Addr::new(0, n % 2, n, n, 0, 0, 0, n);
+        let addresses: Vec<_> = (0..100).map(address).collect();
         // SAFETY: nobody writes.
         let guard = unsafe { Guard::new() };
         if let Ok(reader) = Lpm6Reader::attach(&memory) {

@@ -93,7 +93,9 @@ fn compare<A: Address>(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 12, failure_persistence: None, ..Default::default()
+    })]
     #[test]
     fn ipv4_does_what_a_list_does(
         steps in proptest::collection::vec((prefixes(), any::<bool>(), 0..1_u32 << 22), 1..120),

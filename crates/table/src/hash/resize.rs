@@ -6,8 +6,8 @@ use super::HashWriter;
 use crate::{Key, SharedMemory, Spec, TableError, Value};
 
 impl<K: Key, V: Value> HashWriter<K, V> {
-    /// As [`SharedMemory::collapse`]: for tables that were filled where there was no memory for huge
-    /// pages; else they are there already.
+    /// As [`SharedMemory::collapse`]: for tables that were filled where there was no memory for
+    /// huge pages; else they are there already.
     pub fn collapse(&self) {
         self.reader.header.memory.collapse();
     }
