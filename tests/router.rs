@@ -2,15 +2,22 @@
 //! not simple is Linux's, and what Linux changes holds at once.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane_tests::routed::{
-    FAR, Gun, Hit, Routed, Sinks, acl, batch, cause, counters, hop_address, hop_mac,
+    Counts, FAR, Gun, Hit, Routed, Sinks, acl, batch, cause, counters, hop_address, hop_mac,
 };
 use fastlane_tests::{Application, Host, LEFT_MAC, Mechanism, RIGHT_MAC, binary, eventually, mac};
 use serde_json::{Value, json};
+
+#[path = "router/churn.rs"]
+mod churn;
+#[path = "router/lanes.rs"]
+mod lanes;
+#[path = "router/numbers.rs"]
+mod numbers;
 
 const NEAR: [u8; 4] = [10, 77, 0, 2];
 
@@ -293,17 +300,20 @@ fn linux_says_whether_there_is_forwarding_and_what_sources_are_believed() {
 fn several_ways_share_flows_by_their_weights() {
     let Some(routed) = Routed::new("router-ecmp") else { return };
     routed.add_hops();
+    routed.without_ipv6();
     let way = |hop, weight| format!("nexthop via {} weight {weight}", hop_address(hop));
     routed.ip(&format!("route add 10.100.0.0/16 {} {}", way(0, 1), way(2, 3)));
     let router = routed.start(Mechanism::XdpNative, &[]);
     let mut sinks = Sinks::open(&routed.far);
     let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
-    let to = Ipv4Addr::new(10, 100, 1, 1);
+    let to = IpAddr::from([10, 100, 1, 1]);
     let flows = 1000..5000_u16;
+    let before = Counts::of(&routed, &router);
     gun.volley(flows.clone().map(|port| (to, port)));
     gun.volley(flows.clone().map(|port| (to, port)));
     let hits = sinks.gather(8000);
-    assert!(hits.len() > 7900, "only {} of 8000", hits.len());
+    let lost = before.account(&routed, &router, gun.taken(), hits.len() as u64);
+    assert!(hits.len() > 7900, "{} of {}: {lost:?}", hits.len(), gun.taken());
     let mut ways: BTreeMap<u16, [u8; 6]> = BTreeMap::new();
     for Hit { shot, mac, .. } in &hits {
         assert_eq!(*ways.entry(shot.port).or_insert(*mac), *mac, "one flow, one way");
@@ -316,136 +326,6 @@ fn several_ways_share_flows_by_their_weights() {
     router.stop();
 }
 
-const ROUTES: usize = 10_000;
-
-/// Commands of `ip -batch` about the routes to all destinations.
-fn lines(verb: &str, hop: impl Fn(usize) -> usize) -> Vec<String> {
-    let line = |number| {
-        let (to, via) = (destination(number), hop_address(hop(number)));
-        format!("route {verb} {to}/32 via {via}")
-    };
-    (0..ROUTES).map(line).collect()
-}
-
-fn destination(number: usize) -> Ipv4Addr {
-    Ipv4Addr::from_bits(u32::from_be_bytes([10, 200, 0, 0]) + number as u32)
-}
-
-/// What has arrived in a round, against what was allowed.
-struct Round {
-    /// Of each destination the next hop before and after.
-    allowed: Vec<[usize; 2]>,
-    hits: Vec<Hit>,
-}
-
-impl Round {
-    /// How long after `end` the last packet was sent that still took the old way.
-    fn latest(&self, end: Duration) -> Duration {
-        let mut latest = Duration::ZERO;
-        let mut has_changed = vec![false; self.allowed.len()];
-        let mut hits: Vec<&Hit> = self.hits.iter().collect();
-        hits.sort_by_key(|hit| hit.shot.number);
-        for hit in hits {
-            let number = (hit.shot.to.to_bits() - destination(0).to_bits()) as usize;
-            let [before, after] = self.allowed[number];
-            assert!(hit.is_sound && hit.time_to_live == 63, "{hit:?}");
-            if hit.mac == mac(&hop_mac(after)) {
-                has_changed[number] = true;
-            } else {
-                assert_eq!(hit.mac, mac(&hop_mac(before)), "never configured: {hit:?}");
-                assert!(!has_changed[number], "back to the old way: {hit:?}");
-                latest = latest.max(hit.shot.at.saturating_sub(end));
-            }
-        }
-        latest
-    }
-}
-
-/// Of the packets to the destination whose route changed last: when the last by the old way and the
-/// first by the new way were sent, in milliseconds after `end`, when `ip` had ended.
-fn tell_turning_point(round: &Round, end: Duration) {
-    let last = destination(ROUTES - 1);
-    let new = mac(&hop_mac(round.allowed[ROUTES - 1][1]));
-    let times = |by_new: bool| {
-        let hits = round.hits.iter().filter(move |hit| hit.shot.to == last);
-        let hits = hits.filter(move |hit| (hit.mac == new) == by_new);
-        hits.map(move |hit| (hit.shot.at.as_secs_f64() - end.as_secs_f64()) * 1e3)
-    };
-    let old = times(false).fold(f64::NEG_INFINITY, f64::max);
-    let new = times(true).fold(f64::INFINITY, f64::min);
-    println!("  the last route: old way until {old:.1} ms, new way from {new:.1} ms");
-}
-
-#[test]
-fn ten_thousand_routes_change_under_traffic() {
-    for mechanism in MECHANISMS {
-        let Some(routed) = Routed::new("router-churn") else { return };
-        routed.add_hops();
-        let run = |name: &str, lines: &[String]| {
-            let path = batch(&routed.lab, name, lines);
-            routed.router().run(&["ip", "-batch", path.to_str().expect("text")]);
-        };
-        let mut now: Vec<usize> = vec![0; ROUTES];
-        run("first", &lines("add", |_| 0));
-        let router = routed.start(mechanism, &[]);
-        let start = Instant::now();
-        for round in 1..=rounds() {
-            let next: Vec<usize> =
-                (0..ROUTES).map(|number| (now[number] + 1 + number % 3) % 4).collect();
-            let (done, changed) = (AtomicBool::new(false), AtomicBool::new(false));
-            let (hits, end, sent) = std::thread::scope(|scope| {
-                let sender = scope.spawn(|| {
-                    let mut gun = Gun::new(&routed.lab.right, NEAR, start);
-                    let mut sent = 0;
-                    // Once round all after the change, at least. Every second packet goes where
-                    // the route is the last to change.
-                    while !done.load(Ordering::Relaxed) {
-                        let last = changed.load(Ordering::Relaxed);
-                        let to = |number| [number * 7 % ROUTES, ROUTES - 1];
-                        let to = (0..ROUTES).flat_map(to).map(destination);
-                        gun.volley(to.map(|to| (to, 2152)));
-                        sent += 2 * ROUTES;
-                        done.store(last, Ordering::Relaxed);
-                    }
-                    sent
-                });
-                let receiver = scope.spawn(|| {
-                    let (mut sinks, mut hits) = (Sinks::open(&routed.far), Vec::new());
-                    while !done.load(Ordering::Relaxed) {
-                        hits.extend(sinks.gather(100));
-                    }
-                    hits.extend(sinks.gather(usize::MAX));
-                    hits
-                });
-                std::thread::sleep(Duration::from_millis(300));
-                run("change", &lines("replace", |number| next[number]));
-                let end = start.elapsed();
-                changed.store(true, Ordering::Relaxed);
-                let sent = sender.join().expect("it does not panic");
-                (receiver.join().expect("it does not panic"), end, sent)
-            });
-            let allowed = (0..ROUTES).map(|number| [now[number], next[number]]).collect();
-            let round_ = Round { allowed, hits };
-            let latest = round_.latest(end);
-            println!(
-                "{mechanism:?}, round {round}: {} of {sent} packets arrived; the last by the old \
-                 way was sent {latest:?} after ip had ended",
-                round_.hits.len()
-            );
-            tell_turning_point(&round_, end);
-            assert!(round_.hits.len() > sent / 2, "{} of {sent}", round_.hits.len());
-            now = next;
-        }
-        let seen = counters(&router, &[]);
-        println!("{mechanism:?}: {seen:?}");
-        router.stop();
-    }
-}
-
-fn rounds() -> usize {
-    if std::env::var_os("FASTLANE_SOAK").is_some() { 20 } else { 2 }
-}
-
 #[test]
 fn a_list_says_who_may_and_is_exchanged_as_a_whole() {
     let Some(routed) = Routed::new("router-acl") else { return };
@@ -454,10 +334,11 @@ fn a_list_says_who_may_and_is_exchanged_as_a_whole() {
     let router = routed.start(Mechanism::XdpNative, &[]);
     let mut sinks = Sinks::open(&routed.far);
     let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
-    let to = Ipv4Addr::new(10, 100, 1, 1);
-    leaves_by(&mut gun, &mut sinks, to.octets(), Some(mac(&hop_mac(0))));
+    let address = [10, 100, 1, 1];
+    let to = IpAddr::from(address);
+    leaves_by(&mut gun, &mut sinks, address, Some(mac(&hop_mac(0))));
     acl(&router, "add", &["10", "drop", "udp", "to", "10.100.0.0/16", "port", "2152"]);
-    leaves_by(&mut gun, &mut sinks, to.octets(), None);
+    leaves_by(&mut gun, &mut sinks, address, None);
     // The near host's own ping is none of this rule's, but one more stops it.
     routed.lab.right.run(&["ping", "-c", "1", "-W", "5", FAR]);
     acl(&router, "add", &["20", "drop", "icmp", "from", "10.77.0.0/24"]);
@@ -473,7 +354,7 @@ fn a_list_says_who_may_and_is_exchanged_as_a_whole() {
     assert!(list.contains("10 drop udp to 10.100.0.0/16 port 2152 # "), "{list}");
     assert!(list.contains("20 drop icmp from 10.77.0.0/24 # 2 packets"), "{list}");
     acl(&router, "delete", &["10"]);
-    leaves_by(&mut gun, &mut sinks, to.octets(), Some(mac(&hop_mac(0))));
+    leaves_by(&mut gun, &mut sinks, address, Some(mac(&hop_mac(0))));
     // Both lists permit the packet, each by another place; of the one and the other half, neither.
     let nobody = "drop tcp from 192.0.2.1/32 to any port 9";
     let permit = "permit udp to 10.100.0.0/16 port 2152";

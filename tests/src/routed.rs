@@ -1,7 +1,7 @@
 //! A router between two hosts, and packets whose way is looked at one by one.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -11,6 +11,10 @@ use fastlane_testing::namespace::Wire;
 use serde_json::{Value, json};
 
 use crate::{Application, Host, LEFT_MAC, Lab, Mechanism, RIGHT_MAC, binary, mac};
+
+mod account;
+
+pub use account::Counts;
 
 /// The address of the far host on the wire between the router and it; the router's ends with 1.
 pub const FAR: &str = "10.78.0.2";
@@ -34,12 +38,25 @@ impl Routed {
     #[track_caller]
     #[must_use]
     pub fn new(story: &str) -> Option<Self> {
-        let lab = Lab::new(story, 1)?;
+        Self::with_queues(story, 1)
+    }
+
+    /// Makes them, each interface with so many queues; `None`, after a skip, where that is not
+    /// allowed.
+    ///
+    /// # Panics
+    /// When the kernel refuses.
+    #[track_caller]
+    #[must_use]
+    pub fn with_queues(story: &str, queues: usize) -> Option<Self> {
+        let lab = Lab::new(story, queues)?;
         let far = Host::new(story)?;
-        let path = far.path();
+        let (path, count) = (far.path(), queues.to_string());
+        let end = ["numrxqueues", &count, "numtxqueues", &count];
         for (number, name) in [(78, "wire1"), (79, "wire2")] {
-            let words = ["ip", "link", "add", name, "type", "veth", "peer", "name", name];
-            lab.left.run(&[&words[..], &["netns", &path]].concat());
+            let words = [&["ip", "link", "add", name][..], &end, &["type", "veth"]].concat();
+            let peer = [&["peer", "name", name][..], &end, &["netns", &path]].concat();
+            lab.left.run(&[words, peer].concat());
             for (host, last) in [(&lab.left, 1), (&far, 2)] {
                 host.run(&["ip", "link", "set", name, "address", &own_mac(number, last)]);
                 let four = format!("10.{number}.0.{last}/24");
@@ -74,8 +91,18 @@ impl Routed {
     /// When it cannot be set.
     #[track_caller]
     pub fn set(&self, key: &str, value: &str) {
-        let write = || std::fs::write(format!("/proc/sys/net/{key}"), value);
-        self.lab.left.enter(write).unwrap_or_else(|error| panic!("{key}: {error}"));
+        set(&self.lab.left, key, value);
+    }
+
+    /// Nobody speaks IPv6 any more: nothing is on the wires but what the test sends.
+    ///
+    /// # Panics
+    /// As [`set`](Self::set).
+    #[track_caller]
+    pub fn without_ipv6(&self) {
+        for host in [&self.lab.left, &self.lab.right, &self.far] {
+            set(host, "ipv6/conf/all/disable_ipv6", "1");
+        }
     }
 
     /// `ip` with these words, on the router.
@@ -86,14 +113,16 @@ impl Routed {
     }
 
     /// Gives the far host other addresses, as if they were more hosts: on each of the two wires the
-    /// last octets 11 and 12, with the Ethernet addresses of [`hop_mac`].
+    /// last octets 11 and 12 (IPv6: `::11` and `::12`), with the Ethernet addresses of [`hop_mac`].
     pub fn add_hops(&self) {
         for (place, number) in [(0, 78), (2, 79)] {
             for hop in [place, place + 1] {
-                let address = format!("10.{number}.0.{}", 11 + hop - place);
                 let wire = if number == 78 { "wire1" } else { "wire2" };
                 let text = hop_mac(hop);
-                self.ip(&format!("neigh replace {address} lladdr {text} dev {wire} nud permanent"));
+                for address in [hop_address(hop), hop_address6(hop)] {
+                    let words = format!("neigh replace {address} lladdr {text} dev {wire}");
+                    self.ip(&format!("{words} nud permanent"));
+                }
             }
         }
     }
@@ -102,15 +131,32 @@ impl Routed {
     #[track_caller]
     #[must_use]
     pub fn start(&self, mechanism: Mechanism, changes: &[(&str, Value)]) -> Application {
+        self.start_with(Lanes::One, mechanism, changes)
+    }
+
+    /// The same in several lanes. The interfaces must have a queue for each that receives.
+    #[track_caller]
+    #[must_use]
+    pub fn start_with(
+        &self,
+        lanes: Lanes,
+        mechanism: Mechanism,
+        changes: &[(&str, Value)],
+    ) -> Application {
         let port = |wire: &str| {
             let mut driver = mechanism.on(wire);
             if let Some(packet) = driver.get_mut("af-packet") {
                 packet["ring"] = json!(8192);
             }
-            json!({"driver": driver, "steer": [{"ethertype": "ipv4"}, {"ethertype": "ipv6"}]})
+            let rules = json!([{"ethertype": "ipv4"}, {"ethertype": "ipv6"}]);
+            let mut port = json!({"driver": driver, "steer": rules});
+            if let Some(by) = lanes.by() {
+                port["lane-by"] = json!(by);
+            }
+            port
         };
         let mut configuration = json!({
-            "lanes": {"frames": 16_384},
+            "lanes": lanes.written(),
             "ports": {"wire0": port("wire0"), "wire1": port("wire1"), "wire2": port("wire2")},
             "mirror": {"routes": 16_384, "count-routes": true},
             "tables": {"causes": {"capacity": 64}, "routes": {"capacity": 32_800},
@@ -122,6 +168,51 @@ impl Routed {
         }
         Application::start(&self.lab, &self.lab.left, &binary("router"), configuration)
     }
+}
+
+/// Who does the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lanes {
+    /// One lane.
+    One,
+    /// Two, each with a queue of its own: the device's hash says which.
+    ByDevice,
+    /// Two, each with a queue of its own; which one gets a packet depends on its flow.
+    ByFlow,
+    /// Lane 1 has the ports, lane 0 the router.
+    MasterWorker,
+}
+
+impl Lanes {
+    /// How many queues each interface needs.
+    #[must_use]
+    pub fn queues(self) -> usize {
+        if matches!(self, Self::ByDevice | Self::ByFlow) { 2 } else { 1 }
+    }
+
+    fn by(self) -> Option<&'static str> {
+        match self {
+            Self::One | Self::MasterWorker => None,
+            Self::ByDevice => Some("rss"),
+            Self::ByFlow => Some("flow"),
+        }
+    }
+
+    fn written(self) -> Value {
+        let frames = 16_384;
+        match self {
+            Self::One => json!({"frames": frames}),
+            Self::ByDevice | Self::ByFlow => json!({"frames": frames, "cpus": [0, 1]}),
+            Self::MasterWorker => json!({"frames": frames, "cpus": [0, 1],
+                "model": {"master-worker": {"io": [1]}}}),
+        }
+    }
+}
+
+#[track_caller]
+fn set(host: &Host, key: &str, value: &str) {
+    let write = || std::fs::write(format!("/proc/sys/net/{key}"), value);
+    host.enter(write).unwrap_or_else(|error| panic!("{key}: {error}"));
 }
 
 /// The Ethernet address of a host's own interface on the wire with this number.
@@ -140,6 +231,12 @@ pub fn hop_mac(hop: usize) -> String {
 #[must_use]
 pub fn hop_address(hop: usize) -> String {
     format!("10.{}.0.{}", 78 + hop / 2, 11 + hop % 2)
+}
+
+/// The IPv6 address of a next hop.
+#[must_use]
+pub fn hop_address6(hop: usize) -> String {
+    format!("fd{}::{}", 78 + hop / 2, 11 + hop % 2)
 }
 
 /// What the program says of a running router: of each name packets and octets.
@@ -191,29 +288,42 @@ pub struct Shot {
     /// When it was sent, since the clock's start.
     pub at: Duration,
     /// Where it goes.
-    pub to: Ipv4Addr,
+    pub to: IpAddr,
     /// The UDP port that it goes to.
     pub port: u16,
 }
 
-/// Behind an Ethernet, an IPv4 and a UDP header.
+/// Behind the UDP header.
 const MARK: &[u8] = b"RTST";
+/// Octets from the UDP header on.
+const PAYLOAD: u8 = 26;
 
 impl Shot {
     /// The frame, from the near host's wire to the router.
+    ///
+    /// # Panics
+    /// When it comes from an address of the other family.
     #[must_use]
-    pub fn frame(&self, from: Ipv4Addr) -> Vec<u8> {
-        let mut ip = vec![0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0];
-        ip.extend(from.octets());
-        ip.extend(self.to.octets());
-        let sum = fastlane::wire::checksum::checksum(&ip);
-        ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    pub fn frame(&self, from: IpAddr) -> Vec<u8> {
         let mut frame = [mac(LEFT_MAC), mac(RIGHT_MAC)].concat();
-        frame.extend([8, 0]);
-        frame.extend(ip);
+        match (from, self.to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let mut ip = vec![0x45, 0, 0, 20 + PAYLOAD, 0, 0, 0, 0, 64, 17, 0, 0];
+                ip.extend([from.octets(), to.octets()].concat());
+                let sum = fastlane::wire::checksum::checksum(&ip);
+                ip[10..12].copy_from_slice(&sum.to_be_bytes());
+                frame.extend([8, 0]);
+                frame.extend(ip);
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, PAYLOAD, 17, 64]);
+                frame.extend([from.octets(), to.octets()].concat());
+            }
+            both => panic!("{both:?}: of two families"),
+        }
         frame.extend(4000_u16.to_be_bytes());
         frame.extend(self.port.to_be_bytes());
-        frame.extend([0, 26, 0, 0]); // without a checksum
+        frame.extend([0, PAYLOAD, 0, 0]); // without a checksum, which no router looks at
         frame.extend(MARK);
         frame.extend(self.number.to_be_bytes());
         frame.extend((self.at.as_nanos() as u64).to_be_bytes());
@@ -224,16 +334,20 @@ impl Shot {
     /// The packet in a frame that has passed the router, if it is one of the test.
     #[must_use]
     pub fn read(frame: &[u8]) -> Option<Self> {
-        let mark = frame.get(42..58)?;
-        if frame[12..14] != [8, 0] || &mark[..4] != MARK {
+        let (to, udp): (IpAddr, usize) = match frame.get(12..14)? {
+            [8, 0] => (<[u8; 4]>::try_from(frame.get(30..34)?).ok()?.into(), 34),
+            [0x86, 0xdd] => (<[u8; 16]>::try_from(frame.get(38..54)?).ok()?.into(), 54),
+            _ => return None,
+        };
+        let mark = frame.get(udp + 8..udp + 24)?;
+        if &mark[..4] != MARK {
             return None;
         }
-        let to: [u8; 4] = frame[30..34].try_into().ok()?;
         Some(Self {
             number: u32::from_be_bytes(mark[4..8].try_into().ok()?),
             at: Duration::from_nanos(u64::from_be_bytes(mark[8..16].try_into().ok()?)),
-            to: to.into(),
-            port: u16::from_be_bytes(frame[36..38].try_into().ok()?),
+            to,
+            port: u16::from_be_bytes(frame[udp + 2..udp + 4].try_into().ok()?),
         })
     }
 }
@@ -247,7 +361,7 @@ pub struct Hit {
     pub mac: [u8; 6],
     /// Its time to live.
     pub time_to_live: u8,
-    /// Whether the checksum of its IPv4 header is right.
+    /// Whether its IPv4 header, if it has one, has a right checksum.
     pub is_sound: bool,
 }
 
@@ -273,8 +387,13 @@ impl Sinks {
             while let Some(frame) = wire.receive(Duration::ZERO) {
                 let Some(shot) = Shot::read(&frame) else { continue };
                 let mac = frame[..6].try_into().expect("six octets");
-                let sum = fastlane::wire::checksum::checksum(&frame[14..34]);
-                hits.push(Hit { shot, mac, time_to_live: frame[22], is_sound: sum == 0 });
+                let (time_to_live, is_sound) = match shot.to {
+                    IpAddr::V4(_) => {
+                        (frame[22], fastlane::wire::checksum::checksum(&frame[14..34]) == 0)
+                    }
+                    IpAddr::V6(_) => (frame[21], true),
+                };
+                hits.push(Hit { shot, mac, time_to_live, is_sound });
             }
         }
         hits
@@ -299,9 +418,10 @@ impl Sinks {
 #[derive(Debug)]
 pub struct Gun {
     wire: Wire,
-    from: Ipv4Addr,
+    from: IpAddr,
     start: Instant,
     number: u32,
+    refused: u64,
 }
 
 impl Gun {
@@ -310,21 +430,27 @@ impl Gun {
     /// # Panics
     /// When that is not allowed.
     #[must_use]
-    pub fn new(near: &Host, from: [u8; 4], start: Instant) -> Self {
+    pub fn new(near: &Host, from: impl Into<IpAddr>, start: Instant) -> Self {
         let wire = near.enter(|| Wire::open("wire0")).expect("a raw socket");
-        Self { wire, from: from.into(), start, number: 0 }
+        Self { wire, from: from.into(), start, number: 0, refused: 0 }
     }
 
     /// Sends one packet.
-    pub fn shoot(&mut self, to: Ipv4Addr, port: u16) -> Shot {
+    pub fn shoot(&mut self, to: IpAddr, port: u16) -> Shot {
         let shot = Shot { number: self.number, at: self.start.elapsed(), to, port };
         self.number += 1;
-        self.wire.send(&shot.frame(self.from));
+        self.refused += u64::from(!self.wire.send(&shot.frame(self.from)));
         shot
     }
 
+    /// How many packets Linux has taken, to be sent.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        u64::from(self.number) - self.refused
+    }
+
     /// Sends many, not faster than 20,000 in a second.
-    pub fn volley(&mut self, to: impl IntoIterator<Item = (Ipv4Addr, u16)>) {
+    pub fn volley(&mut self, to: impl IntoIterator<Item = (IpAddr, u16)>) {
         for (place, (to, port)) in to.into_iter().enumerate() {
             self.shoot(to, port);
             if place % 20 == 19 {

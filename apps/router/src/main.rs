@@ -49,7 +49,7 @@ fn router(lane: &LaneInfo<'_>, hash: FlowHash) -> Result<Router<fastlane::mirror
     let causes = lane.state("causes", Shape::PerLane)?;
     let mirror = lane.mirror()?;
     let routes =
-        mirror.counts_routes().then(|| lane.state("routes", Shape::PerLane)).transpose()?;
+        mirror.counts_routes().then(|| lane.route_state("routes", Shape::PerLane)).transpose()?;
     let router = Router::new(mirror, Counts::new(causes, routes), hash)
         .with_same_interface(settings.same_interface);
     if !settings.acl {

@@ -147,13 +147,36 @@ impl LaneInfo<'_> {
     /// # Errors
     /// As [`hash`](Self::hash).
     pub fn state<const W: usize>(&self, name: &str, shape: Shape) -> Result<LaneState<W>, Error> {
-        let lanes = match shape {
-            Shape::Owner => 0,
-            Shape::PerLane => self.count(),
-        };
-        let spec = |capacity| Spec::state::<W>(name, capacity, lanes);
+        let spec = |capacity| Spec::state::<W>(name, capacity, self.copies(shape));
         let memory = self.tables.part(name, Role::State, spec)?;
         Ok(State::attach(&memory).map_err(failed)?.lane(self.index))
+    }
+
+    fn copies(&self, shape: Shape) -> usize {
+        match shape {
+            Shape::Owner => 0,
+            Shape::PerLane => self.count(),
+        }
+    }
+
+    /// As [`state`](Self::state), of the routes of the mirror: `W` words under each of their numbers
+    /// ([`NextHop::route`](crate::kernel::mirror::NextHop::route)), below
+    /// [`route_numbers`](crate::kernel::mirror::Mirror::route_numbers). They are zero when a route
+    /// gets a number, whatever the route was that had it before.
+    ///
+    /// # Errors
+    /// As [`hash`](Self::hash), and when the configuration has no `mirror`.
+    pub fn route_state<const W: usize>(
+        &self,
+        name: &str,
+        shape: Shape,
+    ) -> Result<LaneState<W>, Error> {
+        let state = self.state(name, shape)?;
+        let mirror = self.mirror.ok_or_else(mirror::not_configured)?;
+        let spec = |capacity| Spec::state::<W>(name, capacity, self.copies(shape));
+        let memory = self.tables.part(name, Role::State, spec)?;
+        mirror.count_in(name, &memory).map_err(failed)?;
+        Ok(state)
     }
 
     /// Events of the entries of the table of this name that must not be lost: this lane raises

@@ -7,12 +7,13 @@
 //! {"tap": ..}`): addresses, neighbours and routes are those of the TAP. A port of the driver `tap`
 //! has no interface on this side: what Linux sends out of it comes in by the port.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fastlane_kernel::mirror::{self as tables, Follower, KeepAlive, Memories, MirrorSettings};
-use fastlane_table::Readers;
 use fastlane_table::counters::Counters;
+use fastlane_table::{AnyState, Readers, SharedMemory, TableError};
 
 use crate::config::plan::Plan;
 use crate::{Error, PortId, Turn};
@@ -74,6 +75,8 @@ pub(crate) struct Service {
     memories: Memories,
     entrances: Arc<Entrances>,
     counts_routes: bool,
+    /// By name what lanes count by the numbers of routes.
+    counts: Mutex<BTreeMap<String, AnyState>>,
 }
 
 impl std::fmt::Debug for Service {
@@ -107,7 +110,17 @@ impl Service {
             .map_err(|error| failed(format!("what Linux forwards cannot be read ({error})")))?;
         let memories = follower.memories().clone();
         let entrances = Arc::new(Entrances::new(plan.ports.len()));
-        Ok(Some(Self { follower, netconf, readers, memories, entrances, counts_routes }))
+        let counts = Mutex::default();
+        Ok(Some(Self { follower, netconf, readers, memories, entrances, counts_routes, counts }))
+    }
+
+    /// Lanes count in this state by the numbers of routes.
+    pub(crate) fn count_in(&self, name: &str, state: &Arc<SharedMemory>) -> Result<(), TableError> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        if !counts.contains_key(name) {
+            counts.insert(name.to_owned(), AnyState::attach(state)?);
+        }
+        Ok(())
     }
 
     /// The mirror for a lane.
@@ -125,7 +138,9 @@ impl Service {
         twins: Vec<Option<u32>>,
         counters: &Counters,
     ) -> Result<Running, Error> {
-        let Self { mut follower, netconf, readers, entrances, .. } = self;
+        let Self { mut follower, netconf, readers, entrances, counts, .. } = self;
+        let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
+        counts.into_values().for_each(|counts| follower.count_in(counts));
         let links = twins.iter().enumerate();
         let ports: Vec<_> =
             links.filter_map(|(port, link)| Some(((*link)?, PortId(port as u16)))).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastlane_core::PortId;
-use fastlane_table::Readers;
+use fastlane_table::{AnyState, Readers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -154,6 +154,13 @@ impl Follower {
     /// small. Each kind is told once.
     pub fn take_notices(&mut self) -> Vec<String> {
         self.publisher.take_notices()
+    }
+
+    /// Lanes count in `counts` by the numbers of routes
+    /// ([`NextHop::route`](super::NextHop::route)). From now on what is counted under a number is
+    /// zero when a route gets it, and once now: call it before the lanes run.
+    pub fn count_in(&mut self, counts: AnyState) {
+        self.publisher.count_in(counts);
     }
 
     /// Which interfaces, by their numbers, are ports from now on.

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use fastlane_core::PortId;
-use fastlane_table::{ArrayWriter, HashWriter, Readers, TableError};
+use fastlane_table::{AnyState, ArrayWriter, HashWriter, Readers, TableError};
 
 use super::records::{AddressKey, LinkRecord, NeighbourKey, NeighbourRecord, StatusRecord};
 use super::state::{Changes, LOCAL, MAIN, State};
@@ -126,6 +126,11 @@ impl Publisher {
     /// The model is what Linux has from now on, not only a part of it.
     pub(super) fn set_ready(&mut self) {
         self.ready = true;
+    }
+
+    /// Zeroes what lanes have counted under the number of a route before another has it.
+    pub(super) fn count_in(&mut self, counts: AnyState) {
+        self.groups.count_in(counts);
     }
 
     /// Writes what could not be written before.

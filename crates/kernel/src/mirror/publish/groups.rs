@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use fastlane_table::{ArrayWriter, Readers, SharedMemory, TableError};
+use fastlane_table::{AnyState, ArrayWriter, EntryId, Readers, Reset, SharedMemory, TableError};
 
 use super::super::Reason;
 use super::super::message::Hop;
@@ -40,6 +40,8 @@ pub(super) struct Groups {
     by_content: HashMap<Content, u32>,
     /// The groups with a choice, whose record depends on which interfaces work.
     by_link: BTreeMap<u32, BTreeSet<u32>>,
+    /// What lanes count by the numbers of groups.
+    counts: Vec<AnyState>,
     refusals: Vec<(&'static str, &'static str)>,
 }
 
@@ -65,6 +67,7 @@ impl Groups {
             entries: HashMap::new(),
             by_content: HashMap::new(),
             by_link: BTreeMap::new(),
+            counts: Vec::new(),
             refusals: Vec::new(),
         })
     }
@@ -72,6 +75,13 @@ impl Groups {
     /// How many groups are in use.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Has the lanes' counts under a number begin at zero whenever it is given to a route, also
+    /// under those that are in use, whose counts of before are nobody's. Lanes do not run yet.
+    pub(super) fn count_in(&mut self, counts: AnyState) {
+        self.entries.keys().for_each(|number| counts.reset(EntryId(*number)));
+        self.counts.push(counts);
     }
 
     /// Whether a route of this group would have it for `target`, too.
@@ -110,6 +120,8 @@ impl Groups {
             self.refusals.push(("groups", "raise the mirror's number of groups"));
             return Err(Reason::Incomplete);
         };
+        // No lane has it in hand any more, and none has it yet.
+        self.counts.iter().for_each(|counts| counts.reset(EntryId(number)));
         if let Err(reason) = self.fill(number, &content, state, ports) {
             self.numbers.give(number);
             return Err(reason);
