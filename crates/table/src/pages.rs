@@ -18,8 +18,8 @@ const MOST: usize = 384;
 
 impl SharedMemory {
     /// Makes huge pages of all parts of which at least three quarters are in memory. For writers
-    /// that have built a table: it takes some 4 ms for each 2 MiB, and lanes that read them
-    /// meanwhile wait as long. Where they are huge already nothing happens.
+    /// that have built a table: it takes from 0.2 ms to some ms for each 2 MiB, and lanes that read
+    /// them meanwhile wait as long. Where they are huge already nothing happens.
     pub fn collapse(&self) {
         let pages = 0..self.len() / HUGE_PAGE;
         let full = pages.filter(|page| self.resident(*page).is_some_and(|count| count >= MOST));
