@@ -160,6 +160,29 @@ fn a_tap_device_survives_the_fast_half() {
 }
 
 #[test]
+fn the_tap_that_stands_for_a_device_survives_the_fast_half() {
+    let Some(lab) = Lab::new("restart-peer", 1) else { return };
+    let driver = json!({"memif": {"socket": lab.file("memif.sock"), "role": "server"}});
+    let mut peer = configuration(&driver);
+    peer["ports"]["wire"]["kernel"] = json!({"tap": {"name": TAP, "addresses": ["10.88.0.1/24"]}});
+    let mut fast = start(&lab, peer);
+    let session = fast.session().to_owned();
+    lab.left.run(&["ip", "address", "add", "10.88.1.1/24", "dev", TAP]);
+    let before = identity(&lab, TAP);
+    let keeper = keeper(&fast, 4);
+    for _ in 0..2 {
+        fast.kill();
+        fast = again(&lab, &session);
+        let said = fast.process.stderr();
+        assert!(said.contains("the ports on TAP are taken over"), "{said}");
+        assert_eq!(identity(&lab, TAP), before);
+        is_kept(&keeper, &fast, 4);
+    }
+    fast.stop();
+    keeper.kill();
+}
+
+#[test]
 fn a_device_that_has_gone_is_made_anew() {
     let Some(lab) = Lab::new("restart-gone", 1) else { return };
     lab.wire("spare");

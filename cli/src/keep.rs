@@ -11,10 +11,10 @@ use crate::Error;
 /// How often it is looked whether to end, and what there is to be said.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Keeps the tables of an application for its successor: a restart does not empty them.
+/// Keeps what an application has for its successor: tables, messages, AF_XDP sockets, TAP devices.
 ///
 /// The successor must be the same program of the same release with the same configuration (steering
-/// rules may differ). Else it begins with empty tables and says why. It runs until it is ended
+/// rules may differ). Else it begins anew and says why. It runs until it is ended
 /// (SIGINT, SIGTERM), and keeps what each application of this name has.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {

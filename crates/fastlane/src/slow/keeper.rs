@@ -16,8 +16,9 @@ const STEP: Duration = Duration::from_millis(20);
 /// How long an application whose successor asks already may take to end.
 const ENDING: Duration = Duration::from_secs(1);
 
-/// Keeps what an application has for its successor, which finds it as it is: its tables, and its
-/// AF_XDP sockets with the frames in them. One application after the other, until this is dropped.
+/// Keeps what an application has for its successor, which finds it as it is: its tables, its
+/// messages, its TAP devices, and its AF_XDP sockets with the frames in them. One application after
+/// the other, until this is dropped.
 ///
 /// The successor must be the same program of the same release with the same configuration (steering
 /// rules may differ); else it begins anew and says why. Only the user of this process, and root,
@@ -62,7 +63,7 @@ impl Keeper {
         Ok(Self { stop, held, thread, _server: server })
     }
 
-    /// How many descriptors are kept now: of tables, of lane state, of events.
+    /// How many descriptors are kept now.
     #[must_use]
     pub fn kept(&self) -> usize {
         lock(&self.held).keepsakes.as_ref().map_or(0, |it| it.descriptors.len())
