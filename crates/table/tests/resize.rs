@@ -108,7 +108,9 @@ fn lanes_follow_a_table_through_its_sizes() {
             change(&mut writer, version);
             // The old table says that it is superseded only when the new one can be had.
             let mut newest = newest.lock().unwrap();
-            *newest = writer.resize(210 + version as usize % 40).unwrap();
+            let (after, resized) = writer.resize(210 + version as usize % 40);
+            writer = after;
+            *newest = resized.unwrap();
         }
         drop(stop_them);
         lanes.into_iter().map(|lane| lane.join().unwrap()).collect()

@@ -10,6 +10,19 @@ use super::attachment::Attachment;
 /// The one writer of a table, for as long as it lives: a
 /// [`HashWriter`](fastlane_table::HashWriter), for example, which it derefs to. It holds the
 /// attachment.
+///
+/// A table keeps the capacity that the application was started with (`tables.NAME.capacity`). To
+/// change it, write the new one and start the application again: the table then begins empty, and
+/// its writer fills it. The lanes read the memory that they began with, so the writer is only lent
+/// here, and what would give the table other memory takes the writer itself:
+///
+/// ```compile_fail,E0507
+/// use fastlane::table::HashWriter;
+///
+/// fn grow(writer: &mut fastlane::slow::Writer<HashWriter<u64, u64>>) {
+///     let _ = writer.resize(4096); // the lanes would go on with the old table
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Writer<W> {
     writer: W,

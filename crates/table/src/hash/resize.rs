@@ -13,19 +13,35 @@ impl<K: Key, V: Value> HashWriter<K, V> {
     }
 
     /// Makes a table of another capacity with the same keys, values and entry ids, says in the old
-    /// one that it is superseded, and is the writer of the new one from then on. The new memory is
-    /// returned, for readers: they go on with the old one, which stays as it is, until they are
-    /// handed this.
+    /// one that it is superseded, and gives the writer of the new one and its memory, for readers:
+    /// they go on with the old one, which stays as it is, until they are handed this.
     ///
     /// Hand it over before anything else is written: a lane that still looks into the old table in
     /// its next turn finds keys there that the writer has removed since, and with them entry ids
-    /// that may already belong to others.
+    /// that may already belong to others. So it takes the writer itself: only who owns both the
+    /// writer and the way to the lanes can do it. Whoever writes a table of a running application
+    /// has the writer lent, and cannot.
     ///
     /// # Errors
     /// When not all keys and entry ids fit, or the kernel refuses the memory; the writer and its
-    /// table are then as before.
-    pub fn resize(&mut self, capacity: usize) -> Result<Arc<SharedMemory>, TableError> {
-        let old = Arc::clone(&self.reader.header);
+    /// table, which come back with the error, are then as before.
+    pub fn resize(mut self, capacity: usize) -> (Self, Result<Arc<SharedMemory>, TableError>) {
+        match self.rebuilt(capacity) {
+            Ok((mut new, memory)) => {
+                let old = &self.reader.header;
+                let generation = old.generation() + 1;
+                new.reader.header.set_generation(generation);
+                new.states = std::mem::take(&mut self.states);
+                old.supersede(generation);
+                (new, Ok(memory))
+            }
+            Err(error) => (self, Err(error)),
+        }
+    }
+
+    /// A copy of the table with another capacity.
+    fn rebuilt(&self, capacity: usize) -> Result<(Self, Arc<SharedMemory>), TableError> {
+        let old = &self.reader.header;
         let beyond = self.iter().map(|(_, found)| found.entry.index()).max();
         if beyond.is_some_and(|entry| entry >= capacity) {
             let what = format!("entry ids go to {}", beyond.unwrap_or(0));
@@ -37,11 +53,6 @@ impl<K: Key, V: Value> HashWriter<K, V> {
             new.insert_as(&key, found.value, found.entry)?;
         }
         new.take_over_entries();
-        let generation = old.generation() + 1;
-        new.reader.header.set_generation(generation);
-        new.states = std::mem::take(&mut self.states);
-        old.supersede(generation);
-        *self = new;
-        Ok(memory)
+        Ok((new, memory))
     }
 }
