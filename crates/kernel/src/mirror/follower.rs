@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use fastlane_core::PortId;
@@ -13,13 +14,15 @@ use rustix::io::Errno;
 use super::message::{Dump, Message, Reachability};
 use super::publish::{Occupancy, Publisher};
 use super::settings::{REST, RESYNC_PAUSE};
-use super::socket::{Dumped, Dumper, Received, Socket};
+use super::socket::{Dumper, Received, Socket};
 use super::state::{Changes, Doubt, State};
 use super::{Memories, MirrorSettings};
 use crate::error::{Error, NET_ADMIN};
 
+mod asker;
 mod care;
 
+use asker::Asker;
 use care::Care;
 
 /// So many events are taken in before the tables are written.
@@ -30,6 +33,10 @@ const ROUNDS: usize = 16;
 const RETRY: Duration = Duration::from_secs(1);
 /// The same while what was given up waits for the lanes.
 const RETRY_SOON: Duration = Duration::from_millis(5);
+/// So often events are looked after while Linux lets a dump wait.
+const LOOK: Duration = Duration::from_millis(1);
+/// So many parts of dumps wait to be taken in.
+const PARTS: usize = 16;
 /// So many events are kept while everything is read anew; with more, it is read once more.
 const BACKLOG: usize = 1 << 18;
 
@@ -65,10 +72,12 @@ pub struct Follower {
     settings: MirrorSettings,
     memories: Memories,
     events: Socket,
-    dumper: Dumper,
+    /// `None` while a thread dumps.
+    dumper: Option<Dumper>,
     state: State,
     publisher: Publisher,
     care: Care,
+    asker: Asker,
     statistics: FollowerStatistics,
     /// Why everything must be read anew, if it must.
     wanted: Option<Wanted>,
@@ -116,9 +125,10 @@ impl Follower {
         let mut follower = Self {
             // Events first, so that nothing is missed between the dumps and them.
             events: Socket::of_events(settings.receive_buffer).map_err(refused)?,
-            dumper: Dumper::new().map_err(refused)?,
+            dumper: Some(Dumper::new().map_err(refused)?),
             state: State::new(&settings.tables),
             care: Care::new(settings.keep_alive),
+            asker: Asker::start().map_err(refused)?,
             memories,
             settings,
             publisher,
@@ -239,7 +249,7 @@ impl Follower {
         }
         let now = Instant::now();
         while let Some(request) = self.care.next(now) {
-            self.statistics.probes += u64::from(self.dumper.send(&request));
+            self.statistics.probes += u64::from(self.asker.ask(request));
         }
         Ok(())
     }
@@ -321,10 +331,8 @@ impl Follower {
 
     fn read_anew(&mut self) -> Result<(), Error> {
         let mut fresh = State::new(&self.settings.tables);
-        let (mut ignored, mut backlog) = (Changes::default(), Backlog::default());
-        for what in Dump::ALL {
-            self.dump(what, &mut fresh, &mut ignored, &mut backlog)?;
-        }
+        let mut backlog = Backlog::default();
+        self.dump(&mut fresh, &mut backlog)?;
         // What came before the dumps came to it is in them, too: to hear it again does no harm, but
         // what it takes away may be gone already.
         while !self.take_in(Some(&mut backlog))? && !backlog.is_full() {}
@@ -345,29 +353,54 @@ impl Follower {
         Ok(())
     }
 
-    fn dump(
+    /// Takes in what a thread dumps. Linux lets dumps wait while it works on interfaces and routes
+    /// of any namespace, for longer than events may.
+    fn dump(&mut self, fresh: &mut State, backlog: &mut Backlog) -> Result<(), Error> {
+        let refused =
+            |what: Dump, error| Error::kernel(format!("reading {}", what.name()), NET_ADMIN, error);
+        let Some(mut dumper) = self.dumper.take() else {
+            return Err(failed(io::Error::other("its dump was given up")));
+        };
+        let (parts, dumped) = sync_channel(PARTS);
+        let done = std::thread::scope(|scope| {
+            let dump_all = || {
+                let parts = parts; // the end of the thread is the end of the parts
+                let take = |messages| parts.send(messages).is_ok();
+                Dump::ALL.into_iter().try_fold(true, |whole, what| {
+                    let is_whole = dumper.dump(what, take).map_err(|error| refused(what, error));
+                    is_whole.map(|is_whole| whole && is_whole)
+                })
+            };
+            let thread = std::thread::Builder::new().name("mirror-dump".to_owned());
+            let thread = thread.spawn_scoped(scope, dump_all).map_err(failed)?;
+            let taken = self.take_parts(dumped, fresh, backlog);
+            let whole = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            taken?;
+            if !whole? {
+                self.statistics.interrupted += 1;
+                self.want(Wanted::Interrupted);
+            }
+            Ok(())
+        });
+        self.dumper = Some(dumper);
+        done
+    }
+
+    /// Takes in parts of dumps until there are no more, and meanwhile events.
+    fn take_parts(
         &mut self,
-        what: Dump,
+        dumped: Receiver<Vec<Message>>,
         fresh: &mut State,
-        ignored: &mut Changes,
         backlog: &mut Backlog,
     ) -> Result<(), Error> {
-        let refused =
-            |error: io::Error| Error::kernel(format!("reading {}", what.name()), NET_ADMIN, error);
-        let mut dump = self.dumper.start(what).map_err(refused)?;
         loop {
-            let dumped = self.dumper.next(&mut dump, |message| {
-                fresh.apply(message, ignored);
-                *ignored = Changes::default();
-            });
-            match dumped.map_err(refused)? {
-                Dumped::More => {}
-                Dumped::Whole => return Ok(()),
-                Dumped::Interrupted => {
-                    self.statistics.interrupted += 1;
-                    self.want(Wanted::Interrupted);
-                    return Ok(());
+            match dumped.recv_timeout(LOOK) {
+                Ok(messages) => {
+                    let mut ignored = Changes::default();
+                    messages.into_iter().for_each(|message| fresh.apply(message, &mut ignored));
                 }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             self.take_in(Some(backlog))?;
         }

@@ -60,6 +60,29 @@ impl Socket {
         Ok(socket)
     }
 
+    /// For requests whose answers nobody wants.
+    pub(super) fn of_requests() -> io::Result<Self> {
+        Self::new(DUMP_BUFFER, SocketFlags::NONBLOCK)
+    }
+
+    /// Sends a request. What was answered to those before is passed over.
+    pub(super) fn ask(&mut self, request: &[u8]) {
+        self.pass_over();
+        // One that is not taken is made again when Linux next says that there is reason to.
+        let _ = rustix::net::send(&self.file, request, SendFlags::empty());
+    }
+
+    /// Takes what is there out of the receive buffer: the kernel acknowledges requests for which
+    /// nobody waits, and a dump that was given up would keep the next one from beginning.
+    fn pass_over(&mut self) {
+        loop {
+            match rustix::net::recv(&self.file, &mut self.buffer[..], RecvFlags::DONTWAIT) {
+                Ok(_) | Err(Errno::INTR | Errno::NOBUFS) => {}
+                Err(_) => return, // there is no more
+            }
+        }
+    }
+
     fn new(receive_buffer: usize, flags: SocketFlags) -> io::Result<Self> {
         let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC | flags);
         // Protocol 0 is NETLINK_ROUTE.
@@ -135,21 +158,26 @@ impl Dumper {
         Ok(Self { socket: Socket::new(DUMP_BUFFER, SocketFlags::empty())?, sequence: 0 })
     }
 
-    /// Sends a request whose answer nobody waits for; false when it was not taken. What is left of
-    /// a dump is passed over.
-    pub(super) fn send(&mut self, request: &[u8]) -> bool {
-        self.pass_over();
-        rustix::net::send(&self.socket, request, SendFlags::DONTWAIT).is_ok()
-    }
-
-    /// Takes what is there out of the receive buffer: the kernel acknowledges requests for which
-    /// nobody waits, and a dump that was given up would keep the next one from beginning.
-    fn pass_over(&mut self) {
+    /// Makes one dump, and shows `take` the messages of each datagram until it says false. Messages
+    /// come again when the dump is repeated because something changed meanwhile. Whether that was
+    /// all: false when something changed as often as it was tried.
+    ///
+    /// # Errors
+    /// The kernel's answer, or that it could not be read.
+    pub(super) fn dump(
+        &mut self,
+        what: Dump,
+        take: impl Fn(Vec<Message>) -> bool,
+    ) -> io::Result<bool> {
+        let mut running = self.start(what)?;
         loop {
-            let buffer = &mut self.socket.buffer[..];
-            match rustix::net::recv(&self.socket.file, buffer, RecvFlags::DONTWAIT) {
-                Ok(_) | Err(Errno::INTR | Errno::NOBUFS) => {}
-                Err(_) => return, // there is no more
+            let mut messages = Vec::new();
+            let dumped = self.next(&mut running, |message| messages.push(message))?;
+            let wanted = messages.is_empty() || take(messages);
+            match dumped {
+                Dumped::More if wanted => {}
+                Dumped::More | Dumped::Whole => return Ok(true),
+                Dumped::Interrupted => return Ok(false),
             }
         }
     }
@@ -158,8 +186,8 @@ impl Dumper {
     ///
     /// # Errors
     /// When the kernel does not take the request.
-    pub(super) fn start(&mut self, what: Dump) -> io::Result<Running> {
-        self.pass_over();
+    fn start(&mut self, what: Dump) -> io::Result<Running> {
+        self.socket.pass_over();
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let sequence = self.sequence;
         rustix::net::send(&self.socket, &what.request(sequence), SendFlags::empty())?;
@@ -171,18 +199,14 @@ impl Dumper {
     ///
     /// # Errors
     /// The kernel's answer, or that it could not be read.
-    pub(super) fn next(
-        &mut self,
-        running: &mut Running,
-        mut take: impl FnMut(Message),
-    ) -> io::Result<Dumped> {
+    fn next(&mut self, running: &mut Running, mut take: impl FnMut(Message)) -> io::Result<Dumped> {
         let Received::Messages(messages) = self.socket.receive()? else {
             return Err(Errno::NOBUFS.into());
         };
         let mut end = None;
         for message in messages {
             match message {
-                // What answers something else: a dump that was given up, or a probe.
+                // What answers something else: a dump that was given up.
                 Ok((header, _)) if header.sequence() != running.sequence => {}
                 Ok((header, message)) => {
                     running.whole &= !header.was_interrupted();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fastlane_core::PortId;
 use fastlane_kernel::mirror::{Answer, Follower, Mirror, MirrorSettings, Prefix, state};
 use fastlane_table::counters::{Counters, LaneCounter};
-use fastlane_table::{Guard, Readers};
+use fastlane_table::{AnyState, EntryId, Guard, LaneState, Readers, Spec, State};
 
 use crate::rig::{self, ROUTERS};
 use crate::scale::script;
@@ -33,7 +33,19 @@ struct Seen {
     wrong: Vec<String>,
 }
 
-fn lane(mirror: &Mirror, counters: &Counters, stop: &AtomicBool) -> Seen {
+/// What the lane counts under the number of a route: packets; whose they are.
+type Counts = LaneState<2>;
+
+/// Counts a packet. False when what was counted under the number was another destination's.
+fn count(counts: &Counts, route: u32, number: usize) -> bool {
+    let (words, owner) = (counts.at(EntryId(route)), number as u64 + 1);
+    let before = words.get(1);
+    words.add(0, 1);
+    words.set(1, owner);
+    before == owner || (before == 0 && words.get(0) == 1)
+}
+
+fn lane(mirror: &Mirror, counts: &Counts, counters: &Counters, stop: &AtomicBool) -> Seen {
     let counters = counters.lane(0);
     let hashes = [0; DESTINATIONS as usize];
     let destinations: Vec<_> = (0..DESTINATIONS).map(destination).collect();
@@ -55,6 +67,9 @@ fn lane(mirror: &Mirror, counters: &Counters, stop: &AtomicBool) -> Seen {
             if !may.contains(&next.destination) || next.port != port || next.mtu != 1500 {
                 seen.wrong.push(format!("{}: {next:?}", destination(number as u32)));
             }
+            if !count(counts, next.route, number) {
+                seen.wrong.push(format!("counts of another: {next:?}"));
+            }
         }
         seen.turns += 1;
         counters.publish(LaneCounter::Turn, seen.turns);
@@ -64,7 +79,7 @@ fn lane(mirror: &Mirror, counters: &Counters, stop: &AtomicBool) -> Seen {
 }
 
 /// Numbers of groups are used again and again here, and no packet is led by what is behind one now
-/// that was another route's before.
+/// that was another route's before; nor is it counted with another's.
 #[test]
 fn no_packet_takes_a_way_that_its_route_never_had() {
     if !rig::namespace("no_packet_takes_a_way_that_its_route_never_had") {
@@ -75,9 +90,12 @@ fn no_packet_takes_a_way_that_its_route_never_had() {
     let settings = MirrorSettings { count_routes: true, groups: 56, ..rig::settings() };
     let mut follower = Follower::open(settings, &rig::ports(), &readers).unwrap();
     let mirror = Mirror::attach(follower.memories()).unwrap();
+    let memory = Spec::state::<2>("routes", mirror.route_numbers(), 1).create().unwrap();
+    follower.count_in(AnyState::attach(&memory).unwrap());
+    let counts = State::attach(&memory).unwrap().lane(0);
     let (stop, rounds) = (AtomicBool::new(false), rounds());
     let seen = std::thread::scope(|scope| {
-        let lane = scope.spawn(|| lane(&mirror, &counters, &stop));
+        let lane = scope.spawn(|| lane(&mirror, &counts, &counters, &stop));
         for round in 0..rounds {
             let mut changes = script(&lines(round));
             while changes.try_wait().unwrap().is_none() {
