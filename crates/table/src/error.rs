@@ -44,9 +44,7 @@ pub enum TableError {
     #[error("table '{0}' is mapped for reading only; attach it writable to be its writer")]
     ReadOnly(String),
     /// There is no room.
-    #[error(
-        "table '{table}' is full: {what}; remove entries, or give it a greater capacity"
-    )]
+    #[error("table '{table}' is full: {what}; remove entries, or give it a greater capacity")]
     Full {
         /// Its name.
         table: String,
