@@ -55,5 +55,5 @@ fn pair(text: &str) -> Result<(u8, usize), String> {
     let pair = text
         .split_once('=')
         .and_then(|(shard, lane)| Some((shard.trim().parse().ok()?, lane.trim().parse().ok()?)));
-    pair.ok_or_else(|| "a shard from 0 to 255, `=`, and the number of a lane".to_owned())
+    pair.ok_or_else(|| "write a shard from 0 to 255, `=`, and the number of a lane".to_owned())
 }

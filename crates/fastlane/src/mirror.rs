@@ -31,6 +31,9 @@ pub(crate) use thread::Running;
 /// How many neighbours Linux is asked to look after in a second, at most.
 const PROBES: u32 = 100;
 
+/// The most groups of next hops: prefix tables have numbers below 2^22, of which some are reasons.
+const MOST_GROUPS: usize = (1 << 22) - 64;
+
 /// What Linux knows, as a lane sees it: routes ([`route4_many`](tables::Mirror::route4_many)), and
 /// by what interface packets came in ([`entrance`](Self::entrance)).
 #[derive(Clone, Debug)]
@@ -96,7 +99,11 @@ impl Service {
             tables: written.tables.clone(),
             routes4: written.routes,
             routes6: written.routes,
-            groups: if counts_routes { 2 * written.routes } else { plain.groups },
+            groups: if counts_routes {
+                (2 * written.routes * written.tables.len()).min(MOST_GROUPS)
+            } else {
+                plain.groups
+            },
             neighbours: written.neighbours,
             count_routes: counts_routes,
             keep_alive: KeepAlive::All { rate: PROBES },

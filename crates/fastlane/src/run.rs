@@ -52,6 +52,7 @@ where
     let lane = |index| LaneInfo { plan, index, tables: &tables, mirror: mirror.as_ref() };
     let apps = (0..plan.threads.applications.len()).map(|index| factory(&lane(index)));
     let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
+    tables.forget();
     for name in tables.unused() {
         tracing::warn!("table `{name}` is configured, but the application does not ask for it");
     }

@@ -110,6 +110,11 @@ impl Tables {
         Error::Value { path: "tables".to_owned(), what, meant }
     }
 
+    /// Gives up what was kept and nobody has asked for.
+    pub(crate) fn forget(&self) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// The configured tables that nobody has asked for.
     pub(crate) fn unused(&self) -> Vec<&str> {
         let made = self.made();

@@ -29,6 +29,8 @@ impl Collector for MirrorMetrics {
             ("resyncs", "How often everything was read anew.", said.resyncs),
             ("overruns", "How often events were lost.", said.overruns),
             ("doubts", "How often Linux may have changed something in silence.", said.doubts),
+            ("interrupted", "How often what was read had changed meanwhile.", said.interrupted),
+            ("probes", "How often Linux was asked to look after a neighbour.", said.probes),
             ("malformed", "Messages that could not be read.", said.malformed),
             ("refused", "Entries that found no room in a table.", held.refused),
         ];
