@@ -1,5 +1,6 @@
 //! What a router does to packets, without Linux.
 
+mod golden;
 mod support;
 
 use std::sync::Arc;
