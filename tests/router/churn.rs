@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fastlane_tests::mac;
 use fastlane_tests::routed::{
     Counts, Gun, Hit, Routed, Sinks, batch, counters, hop_address, hop_mac,
 };
+use fastlane_tests::{Mechanism, mac};
+use serde_json::json;
 
 use super::{MECHANISMS, NEAR};
 
@@ -162,4 +163,37 @@ fn traffic(
 
 fn rounds() -> usize {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 20 } else { 2 }
+}
+
+/// The control of the account: with small rings and nobody who waits there is something to count.
+#[test]
+fn what_does_not_fit_is_under_a_counter() {
+    const SHOTS: usize = 20_000;
+    for mechanism in MECHANISMS {
+        let Some(routed) = Routed::new("router-narrow") else { return };
+        routed.add_hops();
+        routed.without_ipv6();
+        routed.ip(&format!("route add 10.200.0.0/16 via {}", hop_address(0)));
+        let port = |wire: &str| {
+            let mut driver = mechanism.on(wire);
+            let of_driver = driver.as_object_mut().and_then(|it| it.values_mut().next());
+            let key = if mechanism == Mechanism::Packet { "ring" } else { "receive-ring" };
+            of_driver.expect("one driver")[key] = json!(64);
+            json!({"driver": driver, "steer": [{"ethertype": "ipv4"}, {"ethertype": "ipv6"}]})
+        };
+        let ports = json!({"wire0": port("wire0"), "wire1": port("wire1"), "wire2": port("wire2")});
+        let router = routed.start(mechanism, &[("ports", ports)]);
+        let mut sinks = Sinks::open(&routed.far);
+        let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
+        let before = Counts::of(&routed, &router);
+        for shot in 0..SHOTS {
+            gun.shoot(destination(shot % ROUTES), 2152);
+        }
+        let hits = sinks.gather(usize::MAX).len() as u64;
+        let lost = before.account(&routed, &router, gun.taken(), hits);
+        println!("{mechanism:?}: {hits} of {} arrived, lost {lost:?}", gun.taken());
+        assert_eq!(hits + lost.values().sum::<u64>(), gun.taken());
+        assert!(hits > 0 && !lost.is_empty(), "the sender was not faster: {lost:?}");
+        router.stop();
+    }
 }
