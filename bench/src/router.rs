@@ -15,9 +15,10 @@ use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::{PortId, Turn};
 use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
-use fastlane_table::{Readers, Spec, State};
+use fastlane_table::{Readers, RecordReader, RecordWriter, Spec, State};
 use fastlane_wire::checksum::checksum;
-use router::counts::Counts;
+use router::acl::{AccessList, RuleSet, text};
+use router::counts::{Counts, ROUTE_WORDS};
 use router::{FlowHash, Router, Routes};
 
 use crate::Result;
@@ -47,6 +48,18 @@ impl Routed {
     /// # Errors
     /// When `ip` or the kernel refuses.
     pub fn new(veth: &Veth, count: usize) -> Result<Self> {
+        Self::with(veth, count, false)
+    }
+
+    /// The same, each route with a number of its own to count by.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn counted(veth: &Veth, count: usize) -> Result<Self> {
+        Self::with(veth, count, true)
+    }
+
+    fn with(veth: &Veth, count: usize, count_routes: bool) -> Result<Self> {
         let (workload, name) = (routes(count), &veth.name);
         let mut text = format!("address add 10.255.0.1/24 dev {name}\n");
         for hop in 0..HOPS {
@@ -63,7 +76,9 @@ impl Routed {
         }
         ip(&text)?;
         let link = Interface::query(name)?.index;
-        let settings = MirrorSettings { routes4: count + 1024, ..MirrorSettings::new("bench") };
+        let plain = MirrorSettings::new("bench");
+        let groups = if count_routes { count + 1024 } else { plain.groups };
+        let settings = MirrorSettings { routes4: count + 1024, groups, count_routes, ..plain };
         let readers = Arc::new(Readers::none());
         let follower = Follower::open(settings, &[(link, PortId(0))], &readers)?;
         let found = follower.statistics().occupancy.routes;
@@ -190,6 +205,63 @@ pub fn compare(routed: &Routed, destinations: usize, effort: Effort) -> Result<P
         }
     }
     Ok(pairs)
+}
+
+/// What a router does besides routing.
+#[derive(Clone, Copy, Debug)]
+pub enum Extra {
+    /// It asks a list of so many rules, none of which fits.
+    Rules(usize),
+    /// It counts by route; the routes must be [`Routed::counted`].
+    Counts,
+}
+
+/// CPU time per packet of the router with something more, and of the router without.
+///
+/// # Errors
+/// When there is no memory.
+pub fn compare_with(
+    routed: &Routed,
+    extra: Extra,
+    destinations: usize,
+    effort: Effort,
+) -> Result<Pairs> {
+    let headers = routed.headers(destinations);
+    let mut pairs = Pairs::default();
+    for _ in 0..effort.pairs {
+        let more = router(routed, Some(extra))?;
+        let mut ours =
+            MemoryLane::new(Renewed { app: more, headers: &headers, next: 0 }, BURST, LENGTH)?;
+        let plain = router(routed, None)?;
+        let mut rival =
+            MemoryLane::new(Renewed { app: plain, headers: &headers, next: 0 }, BURST, LENGTH)?;
+        let warm_up = effort.slice / 5;
+        ours.run(warm_up)?;
+        rival.run(warm_up)?;
+        pair(&mut pairs, effort.slice, &mut ours, &mut rival)?;
+    }
+    Ok(pairs)
+}
+
+fn router(routed: &Routed, extra: Option<Extra>) -> Result<Router<Asked>> {
+    let causes = State::attach(&Spec::state::<2>("causes", router::CAUSES, 1).create()?)?.lane(0);
+    let asked = routed.lane()?;
+    let numbers = asked.0.route_numbers();
+    let routes = match extra {
+        Some(Extra::Counts) => {
+            let memory = Spec::state::<ROUTE_WORDS>("routes", numbers, 1).create()?;
+            Some(State::attach(&memory)?.lane(0))
+        }
+        _ => None,
+    };
+    let router = Router::new(asked, Counts::new(causes, routes), FlowHash::random());
+    let Some(Extra::Rules(count)) = extra else { return Ok(router) };
+    let hits = State::attach(&Spec::state::<2>("acl", 512, 1).create()?)?.lane(0);
+    let lines = (0..count).map(|rule| format!("{rule} drop udp to 10.0.{rule}.0/24 port 53\n"));
+    let record = Spec::record::<RuleSet>("acl").create()?;
+    let readers = Arc::new(Readers::none());
+    RecordWriter::attach(&record, &readers)?.set(&text::rule_set(&lines.collect::<String>())?)?;
+    Ok(router.with_access_list(AccessList::new(RecordReader::attach(&record)?, hits)))
 }
 
 /// How long a slice is at most: many points.

@@ -3,7 +3,7 @@
 use super::Options;
 use crate::Result;
 use crate::report::{Comparison, Kind, Report};
-use crate::router::{Routed, compare, effort};
+use crate::router::{Extra, Routed, compare, compare_with, effort};
 use crate::veth::{Veth, in_namespace};
 
 /// The router against macswap on a memory port, by routes and by destinations.
@@ -27,5 +27,38 @@ pub fn router(report: &mut Report, options: &Options) -> Result<()> {
         });
         report.comparisons.extend(comparisons?);
     }
+    extras(report, options)
+}
+
+/// What the access list and the counters by route cost, over the router without.
+fn extras(report: &mut Report, options: &Options) -> Result<()> {
+    eprintln!("router, access list and counters by route");
+    let effort = effort(options.effort);
+    let comparisons = in_namespace(|| {
+        let veth = Veth::new(0, 60, false)?;
+        let routed = Routed::new(&veth, 10_000)?;
+        let mut comparisons = Vec::new();
+        for rules in [1, 16, 256] {
+            let pairs = compare_with(&routed, Extra::Rules(rules), 1_000, effort)?;
+            let work = "IPv4 in memory, burst 32, 10k routes, 1k destinations".to_owned();
+            let names = [work, format!("router, {rules} rules"), "router".to_owned()];
+            comparisons.push(Comparison::new(names, pairs, Kind::Difference, None));
+        }
+        Ok(comparisons)
+    });
+    report.comparisons.extend(comparisons?);
+    let comparisons = in_namespace(|| {
+        let veth = Veth::new(0, 60, false)?;
+        let routed = Routed::counted(&veth, 100_000)?;
+        let mut comparisons = Vec::new();
+        for (destinations, to) in [(1, "1"), (1_000, "1k"), (100_000, "100k")] {
+            let pairs = compare_with(&routed, Extra::Counts, destinations, effort)?;
+            let work = format!("IPv4 in memory, burst 32, 100k routes, {to} destinations");
+            let names = [work, "router, count-routes".to_owned(), "router".to_owned()];
+            comparisons.push(Comparison::new(names, pairs, Kind::Difference, None));
+        }
+        Ok(comparisons)
+    });
+    report.comparisons.extend(comparisons?);
     Ok(())
 }
