@@ -95,7 +95,8 @@ impl Following {
 
     /// Waits until there is something to do, or until it shall end: true.
     fn wait(&self, stop: &OwnedFd, failing: bool) -> Result<bool, String> {
-        let timeout = if failing { Some(RETRY) } else { self.follower.timeout() };
+        let timeouts = [self.follower.timeout(), self.netconf.timeout()];
+        let timeout = if failing { Some(RETRY) } else { timeouts.into_iter().flatten().min() };
         let timeout = timeout.map(|time| Timespec {
             tv_sec: time.as_secs() as i64,
             tv_nsec: i64::from(time.subsec_nanos()),

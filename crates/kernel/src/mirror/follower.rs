@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use super::message::{Dump, Message, Reachability};
 use super::publish::{Occupancy, Publisher};
 use super::settings::{REST, RESYNC_PAUSE};
-use super::socket::{Dumper, Received, Socket};
+use super::socket::{Dumper, ROUTING_GROUPS, Received, Socket};
 use super::state::{Changes, Doubt, State};
 use super::{Memories, MirrorSettings};
 use crate::error::{Error, NET_ADMIN};
@@ -124,7 +124,7 @@ impl Follower {
         publisher.set_ports(ports, &State::default());
         let mut follower = Self {
             // Events first, so that nothing is missed between the dumps and them.
-            events: Socket::of_events(settings.receive_buffer).map_err(refused)?,
+            events: Socket::of_events(&ROUTING_GROUPS, settings.receive_buffer).map_err(refused)?,
             dumper: Some(Dumper::new().map_err(refused)?),
             state: State::new(&settings.tables),
             care: Care::new(settings.keep_alive),

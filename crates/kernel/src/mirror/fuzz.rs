@@ -109,6 +109,9 @@ fn apply(data: &[u8], state: &mut State) -> Changes {
     for message in Messages::new(data) {
         match message {
             Ok((_, Message::Done(_) | Message::Answer(_))) | Err(_) => {}
+            Ok((_, Message::Netconf(said) | Message::NetconfGone(said))) => {
+                assert!(said.reverse_path.is_none_or(|mode| mode <= 2), "{said:?}");
+            }
             Ok((_, message)) => state.apply(message, &mut changes),
         }
     }

@@ -14,6 +14,7 @@ use super::Prefix;
 mod address;
 mod link;
 mod neighbour;
+mod netconf;
 mod nexthop;
 mod request;
 mod route;
@@ -22,6 +23,7 @@ mod rule;
 pub use address::Address;
 pub use link::Link;
 pub use neighbour::{Neighbour, Reachability};
+pub use netconf::Netconf;
 pub use nexthop::{Member, NextHop, NextHopKind};
 pub(super) use request::{Dump, probe};
 pub use route::{Hop, Route, RouteKind};
@@ -75,6 +77,10 @@ pub enum Message {
     Rule(Rule),
     /// A rule is gone.
     RuleGone(Rule),
+    /// Settings of forwarding hold; what they do not say is as before.
+    Netconf(Netconf),
+    /// Settings of forwarding are gone, with their interface.
+    NetconfGone(Netconf),
     /// The dump has ended, with an error of the kernel's or 0.
     Done(i32),
     /// The answer to a request: an error of the kernel's (positive), or 0.
@@ -202,6 +208,10 @@ fn read(header: Header, body: &[u8]) -> Result<Message, Malformed> {
         (REMOVED_NEXT_HOP, _) => Message::NextHopGone(nexthop::read(body)?.id),
         (libc::RTM_NEWRULE, _) => rule::read(body)?.map_or(Message::Other, Message::Rule),
         (libc::RTM_DELRULE, _) => rule::read(body)?.map_or(Message::Other, Message::RuleGone),
+        (libc::RTM_NEWNETCONF, _) => netconf::read(body)?.map_or(Message::Other, Message::Netconf),
+        (libc::RTM_DELNETCONF, _) => {
+            netconf::read(body)?.map_or(Message::Other, Message::NetconfGone)
+        }
         _ => Message::Other,
     };
     Ok(message)

@@ -19,8 +19,8 @@ const DUMP_BUFFER: usize = 1 << 20;
 /// How often a dump is repeated when what it shows changed meanwhile.
 const ATTEMPTS: u32 = 4;
 
-/// `RTNLGRP_*`: the groups whose events are followed.
-const GROUPS: [u32; 9] = [
+/// `RTNLGRP_*`: the groups of what routes are made of.
+pub(super) const ROUTING_GROUPS: [u32; 9] = [
     libc::RTNLGRP_LINK,
     libc::RTNLGRP_NEIGH,
     libc::RTNLGRP_IPV4_IFADDR,
@@ -31,6 +31,10 @@ const GROUPS: [u32; 9] = [
     libc::RTNLGRP_IPV6_RULE,
     libc::RTNLGRP_NEXTHOP,
 ];
+
+/// The groups of the settings of forwarding.
+pub(super) const NETCONF_GROUPS: [u32; 2] =
+    [libc::RTNLGRP_IPV4_NETCONF, libc::RTNLGRP_IPV6_NETCONF];
 
 /// A socket that belongs to a network namespace, for events or for one dump.
 #[derive(Debug)]
@@ -51,10 +55,10 @@ pub(super) enum Received<'a> {
 }
 
 impl Socket {
-    /// Follows events from now on; its receive buffer has so many octets, as far as the privilege
-    /// of the process allows.
-    pub(super) fn of_events(receive_buffer: usize) -> io::Result<Self> {
-        let groups = GROUPS.iter().fold(0, |groups, group| groups | 1 << (group - 1));
+    /// Follows events of groups (`RTNLGRP_*`, below 33) from now on; its receive buffer has so many
+    /// octets, as far as the privilege of the process allows.
+    pub(super) fn of_events(groups: &[u32], receive_buffer: usize) -> io::Result<Self> {
+        let groups = groups.iter().fold(0, |groups, group| groups | 1 << (group - 1));
         let socket = Self::new(receive_buffer, SocketFlags::NONBLOCK)?;
         rustix::net::bind(&socket.file, &SocketAddrNetlink::new(0, groups))?;
         Ok(socket)
@@ -167,7 +171,7 @@ impl Dumper {
     pub(super) fn dump(
         &mut self,
         what: Dump,
-        take: impl Fn(Vec<Message>) -> bool,
+        mut take: impl FnMut(Vec<Message>) -> bool,
     ) -> io::Result<bool> {
         let mut running = self.start(what)?;
         loop {
@@ -263,7 +267,9 @@ mod tests {
         let mut dumper = Dumper::new().unwrap();
         // What the kernel answers to so many would not fit into the receive buffer.
         for number in 0..3000_u32 {
-            assert!(dumper.send(&probe(1, std::net::Ipv4Addr::from_bits(number).into())));
+            let request = probe(1, std::net::Ipv4Addr::from_bits(number).into());
+            let sent = rustix::net::send(&dumper.socket.file, &request, SendFlags::empty());
+            assert_eq!(sent, Ok(request.len()));
         }
         let mut dump = dumper.start(Dump::Links).unwrap();
         let mut links = 0;

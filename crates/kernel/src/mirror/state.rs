@@ -88,7 +88,7 @@ impl State {
     }
 
     /// Takes in what Linux says. The messages that end a dump or answer a request mean nothing
-    /// here.
+    /// here, nor do settings of forwarding.
     pub fn apply(&mut self, message: Message, changes: &mut Changes) {
         match message {
             Message::Link(link) => self.link_is(link, changes),
@@ -123,6 +123,7 @@ impl State {
                 changes.rules |= self.rules.insert(rule);
             }
             Message::RuleGone(rule) => changes.rules |= self.rules.remove(&rule),
+            Message::Netconf(_) | Message::NetconfGone(_) => {}
             Message::Done(_) | Message::Answer(_) | Message::Overrun | Message::Other => {}
         }
     }

@@ -20,10 +20,12 @@ pub(in crate::mirror) enum Dump {
     Rules,
     /// The routes of all tables of a family (`AF_*`).
     Routes(i32),
+    /// The settings of forwarding of a family.
+    Netconf(i32),
 }
 
 impl Dump {
-    /// All of them, in an order in which what is named comes before what names it.
+    /// All that routes are made of, in an order in which what is named comes before what names it.
     pub(in crate::mirror) const ALL: [Self; 7] = [
         Self::Links,
         Self::Rules,
@@ -36,7 +38,8 @@ impl Dump {
 
     /// Whether a kernel may lack it altogether: IPv6, next-hop objects (5.3) and rules are options.
     pub(in crate::mirror) fn is_optional(self) -> bool {
-        matches!(self, Self::NextHops | Self::Rules | Self::Routes(libc::AF_INET6))
+        let of_ipv6 = matches!(self, Self::Routes(libc::AF_INET6) | Self::Netconf(libc::AF_INET6));
+        of_ipv6 || matches!(self, Self::NextHops | Self::Rules)
     }
 
     /// In words.
@@ -49,6 +52,8 @@ impl Dump {
             Self::Rules => "the routing rules",
             Self::Routes(libc::AF_INET) => "the routes of IPv4",
             Self::Routes(_) => "the routes of IPv6",
+            Self::Netconf(libc::AF_INET) => "the settings of forwarding of IPv4",
+            Self::Netconf(_) => "the settings of forwarding of IPv6",
         }
     }
 
@@ -65,6 +70,7 @@ impl Dump {
                 fixed[0] = family as u8;
                 (libc::RTM_GETROUTE, fixed)
             }
+            Self::Netconf(family) => (libc::RTM_GETNETCONF, vec![family as u8, 0, 0, 0]),
         };
         let mut octets = Request::new(kind, libc::NLM_F_DUMP, &fixed).finish();
         octets[8..12].copy_from_slice(&sequence.to_ne_bytes());

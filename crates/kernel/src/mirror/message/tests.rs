@@ -283,8 +283,44 @@ fn others() -> Vec<(&'static str, Vec<u8>, Message)> {
     ]
 }
 
+fn settings() -> Vec<(&'static str, Vec<u8>, Message)> {
+    let said = |kind, family, said: &[(u16, i32)]| {
+        event(kind, 0, &[family, 0, 0, 0], |request| {
+            let attribute = |request: Request, (kind, value): &(u16, i32)| {
+                request.attribute(*kind, &value.to_ne_bytes())
+            };
+            said.iter().fold(request, attribute)
+        })
+    };
+    let (new, gone) = (libc::RTM_NEWNETCONF, libc::RTM_DELNETCONF);
+    let four = said(new, INET, &[(1, 7), (2, 1), (3, 2), (5, 1)]);
+    let six = said(new, INET6, &[(1, -1), (2, 0)]);
+    let loose = said(new, INET, &[(1, -1), (3, 77)]);
+    let meant = Netconf { link: 7, ipv6: false, forwards: Some(true), reverse_path: Some(2) };
+    let all6 =
+        Netconf { link: Netconf::ALL, ipv6: true, forwards: Some(false), reverse_path: None };
+    let all4 = Netconf { link: Netconf::ALL, forwards: None, ..meant };
+    let none = Netconf { forwards: None, reverse_path: None, ..meant };
+    vec![
+        ("netconf", four, Message::Netconf(meant)),
+        ("netconf6-all", six, Message::Netconf(all6)),
+        ("netconf-beyond", loose, Message::Netconf(all4)),
+        ("netconf-gone", said(gone, INET, &[(1, 7)]), Message::NetconfGone(none)),
+        ("netconf-of-mpls", said(new, libc::AF_MPLS as u8, &[(1, 7)]), Message::Other),
+    ]
+}
+
+#[test]
+fn settings_without_an_interface_are_refused() {
+    for body in [&[][..], &[INET], &[INET, 0, 0, 0], &[INET, 0, 0, 0, 6, 0, 1, 0, 7, 0, 0, 0]] {
+        let octets = event(libc::RTM_NEWNETCONF, 0, body, |request| request);
+        let read: Vec<_> = Messages::new(&octets).collect();
+        assert_eq!(read, [Err(malformed("a setting of forwarding"))], "{body:?}");
+    }
+}
+
 fn all() -> Vec<(&'static str, Vec<u8>, Message)> {
-    [links(), addresses(), neighbours(), routes(), others()].concat()
+    [links(), addresses(), neighbours(), routes(), settings(), others()].concat()
 }
 
 #[test]
