@@ -111,8 +111,9 @@ fn ipv4(packet: &[u8]) -> Result<Headers<Ipv4Addr>, Cause> {
 fn ipv6(packet: &[u8]) -> Result<Headers<Ipv6Addr>, Cause> {
     let ip: &Ipv6 = header(packet, 0).ok_or(Cause::Malformed)?;
     let length = Ipv6::LENGTH + usize::from(ip.payload_length.get());
-    // No payload at all may be a jumbogram (RFC 2675).
-    if ip.version() != 6 || length > packet.len() || length == Ipv6::LENGTH {
+    // A hop-by-hop header in no payload is that of a jumbogram (RFC 2675).
+    let is_jumbo = length == Ipv6::LENGTH && ip.next_header == IpProtocol::HOP_BY_HOP;
+    if ip.version() != 6 || length > packet.len() || is_jumbo {
         return Err(Cause::Malformed);
     }
     let aside = if ip.next_header == IpProtocol::HOP_BY_HOP {

@@ -211,6 +211,11 @@ fn a_list_is_asked_of_all_that_is_not_for_the_router_itself() {
     fill(&mut fragment[14..]);
     let became = route(self::known(), &[fragment], with_list("10 drop udp to any port 53"));
     assert_eq!(became.causes[&name(Cause::AclNoPorts)], 1, "{became:?}");
+    // A packet without a payload, which Linux would forward.
+    let mut empty = six(64, 4);
+    (empty[19], empty[20]) = (0, 59);
+    let became = route(self::known(), &[empty], with_list("10 drop from 2001:db8::/32"));
+    assert_eq!(became.causes[&name(Cause::AclDrop)], 1, "{became:?}");
 }
 
 proptest! {

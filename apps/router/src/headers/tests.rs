@@ -109,10 +109,11 @@ fn ipv4_that_linux_must_see_is_named() {
 
 #[test]
 fn ipv6_that_linux_must_see_is_named() {
-    let cases: [(Change, Cause); 13] = [
+    let cases: [(Change, Cause); 14] = [
         (|ip| ip[0] = 0x50, Cause::Malformed),
         (|ip| ip[5] = 13, Cause::Malformed),
-        (|ip| ip[5] = 0, Cause::Malformed),
+        (|ip| ip[5..7].fill(0), Cause::Malformed), // a jumbogram
+        (|ip| ip[5] = 0, Cause::Forwarded),
         (|ip| ip[6] = 0, Cause::HopByHop),
         (|ip| ip[7] = 1, Cause::TimeToLive),
         (|ip| ip[7] = 2, Cause::Forwarded),
