@@ -114,6 +114,8 @@ struct Model {
     decider: Decider,
     held: Vec<(u32, usize, u8)>,
     requests: Vec<(u32, usize)>,
+    /// Where a round is in the requests.
+    place: usize,
     serial: usize,
     seen: Seen,
 }
@@ -138,7 +140,11 @@ impl Model {
                 let count = self.count(key);
                 if count > 0 {
                     self.held.retain(|held| held.0 != key);
-                    self.requests.retain(|request| request.0 != key);
+                    let wanted = self.requests.iter().position(|request| request.0 == key);
+                    if let Some(at) = wanted {
+                        self.requests.remove(at);
+                        self.place -= usize::from(at < self.place);
+                    }
                 }
                 count
             }
@@ -171,8 +177,8 @@ impl Model {
 
     fn resume(&mut self) {
         let bound = self.serial;
-        let mut place = 0;
-        while let Some(&(key, until)) = self.requests.get(place) {
+        self.place = 0;
+        while let Some(&(key, until)) = self.requests.get(self.place) {
             let until = until.min(bound);
             let wanted = |held: &&(u32, usize, u8)| held.0 == key && held.1 < until;
             let burst = self.decider.script.burst;
@@ -180,19 +186,19 @@ impl Model {
                 self.held.iter().filter(wanted).take(burst).map(|held| held.2).collect();
             if numbers.is_empty() {
                 // Wanted, but held in this round: that is for the next.
-                let until = self.requests[place].1;
+                let until = self.requests[self.place].1;
                 let waits = self.held.iter().any(|held| held.0 == key && held.1 < until);
                 if waits {
-                    place += 1;
+                    self.place += 1;
                 } else {
-                    self.requests.remove(place);
+                    self.requests.remove(self.place);
                 }
                 continue;
             }
             let last = self.held.iter().filter(wanted).nth(numbers.len() - 1).unwrap().1;
             self.held.retain(|held| held.0 != key || held.1 > last);
             if self.count(key) == 0 {
-                self.requests[place].1 = 0; // what is held from now on was not asked for
+                self.requests[self.place].1 = 0; // what is held from now on was not asked for
             }
             let decisions = self.process(&numbers);
             self.dispatch(&numbers, &decisions);
@@ -277,7 +283,7 @@ proptest! {
     fn a_lane_does_what_the_model_does(script in script()) {
         let decider = Decider::new(&script);
         let model = Model {
-            decider, held: vec![], requests: vec![], serial: 1, seen: Seen::default(),
+            decider, held: vec![], requests: vec![], place: 0, serial: 1, seen: Seen::default(),
         };
         prop_assert_eq!(in_a_lane(&script), model.run());
     }
