@@ -117,8 +117,8 @@ fn parsed(line: &str) -> Option<Value> {
     serde_json::from_str(line).ok()
 }
 
-/// Runs the generator on a host's `wire0` with these settings (its object `app`) until it ends; its
-/// report, and what it said.
+/// Runs the generator on a host's `wire0` with these settings (its object `app`, which may have an
+/// object `lanes` of the configuration) until it ends; its report, and what it said.
 ///
 /// # Panics
 /// When it fails.
@@ -130,8 +130,12 @@ pub fn measure(lab: &Lab, host: &Host, driver: &Value, mut app: Value) -> (Repor
     let flows = &mut app["flows"];
     flows["source-mac"] = json!(RIGHT_MAC);
     flows["destination-mac"] = json!(LEFT_MAC);
+    let lanes = app.as_object_mut().and_then(|app| app.remove("lanes"));
     let mut configuration = Application::steered(driver);
     configuration["app"] = app;
+    if let Some(lanes) = lanes {
+        configuration["lanes"] = lanes;
+    }
     let (path, _) = Application::configure(lab, configuration);
     let mut command = host.command(&[]);
     command.arg(binary("traffic")).arg(path);

@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_program_ends_by_the_gentlest_signal_that_it_heeds() {
-        let limit = Duration::from_secs(3); // for a machine that has other things to do
+        let limit = Duration::from_millis(500);
         let trapped = |signal: &str, code| {
             let script = format!(
                 "trap '' INT; trap 'exit {code}' {signal}; echo set; \
