@@ -1,0 +1,3 @@
+//! A 5G User Plane Function.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The Packet Forwarding Control Protocol (3GPP TS 29.244).
