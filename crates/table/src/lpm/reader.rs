@@ -90,19 +90,20 @@ impl<A: Address> LpmReader<A> {
                 break;
             }
             groups = false;
+            fence(Ordering::Acquire); // as in `below`, once for all of them
             for (word, address) in words.iter_mut().zip(addresses) {
                 if let Some(group) = word.group() {
-                    *word = self.below(group, address.step(level));
+                    *word = self.linked(group, address.step(level));
                     if level + 1 < A::LEVELS {
                         groups |= self.prefetch(*word, address.step(level + 1));
                     }
                 }
             }
         }
-        fence(Ordering::Acquire); // as in `lookup`
         for (value, word) in values.iter_mut().zip(words) {
             *value = word.value();
         }
+        fence(Ordering::Acquire); // as in `lookup`
     }
 
     #[inline(always)]
@@ -124,6 +125,12 @@ impl<A: Address> LpmReader<A> {
     fn below(&self, group: u32, step: usize) -> Word {
         // What the writer wrote into the group before it linked it.
         fence(Ordering::Acquire);
+        self.linked(group, step)
+    }
+
+    /// The same, after such a fence.
+    #[inline(always)]
+    fn linked(&self, group: u32, step: usize) -> Word {
         let word = self.groups.get(group as usize * GROUP + step);
         word.map_or(Word::NONE, |word| Word(word.load(Ordering::Relaxed)))
     }
