@@ -1,1 +1,17 @@
-//! To be written.
+//! The slow half: the PFCP server (3GPP TS 29.244) beside the lanes.
+//!
+//! One thread runs all of it. [`Node`](node) and what it calls know no socket and no clock: they
+//! are given datagrams, messages of lanes and the time ([`Now`]), and put what is to be sent into
+//! an [`Outbox`]. [`run`] is the loop around them. What must outlive this process is in the tables
+//! of the fast half, which is another process.
+
+pub mod peer;
+pub mod socket;
+pub mod time;
+pub mod transaction;
+
+pub use peer::{NodeName, Peer};
+pub use socket::outbox::{LaneMessage, Outbox, Outgoing};
+pub use time::Now;
+pub use transaction::requests::{Request, Requests, Tag};
+pub use transaction::{Context, RequestKey};
