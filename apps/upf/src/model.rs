@@ -12,7 +12,8 @@ mod usage;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 pub use action::{
-    Actions, Buffering, Destination, Far, Forwarding, Gate, OuterHeader, Qer, Rate, Redirect,
+    Actions, Buffering, Destination, EndMarker, Far, Forwarding, Gate, OuterHeader, Qer, Rate,
+    Redirect,
 };
 pub use flow::{FlowDescription, Ports, Prefix};
 pub use session::{CpSeid, Session, SessionId};

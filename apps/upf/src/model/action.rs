@@ -17,6 +17,19 @@ pub struct Far {
     pub duplicating: Vec<Forwarding>,
     /// The buffering rule, if packets are held.
     pub bar: Option<BarId>,
+    /// An end marker that is due at the tunnel that packets left by before (SNDEM, clause 8.2.70).
+    pub end_marker: Option<EndMarker>,
+}
+
+/// The lane sends it once, after its last packet to that tunnel (TS 23.501 clause 5.8.2.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndMarker {
+    /// The tunnel.
+    pub to: OuterHeader,
+    /// The network instance that it is reached in, if it was named.
+    pub instance: Option<InstanceId>,
+    /// The version of the session in which it became due.
+    pub version: u64,
 }
 
 /// Apply Action (clause 8.2.26).

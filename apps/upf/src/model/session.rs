@@ -31,6 +31,10 @@ pub struct Session {
     pub peer: u16,
     /// Grows with each change, of any session: what is published and answered is compared to it.
     pub version: u64,
+    /// What the next tunnel identifier of its place begins with: grows with each that is given out.
+    pub generation: u32,
+    /// The last version that gave up all packets held before it (DROBU, clause 8.2.70); 0: none.
+    pub discarded: u64,
     /// Whether it is gone: it is kept for as long as a request can be repeated.
     pub is_deleted: bool,
     /// When it was established: nanoseconds of `CLOCK_REALTIME`.
