@@ -7,6 +7,7 @@
 
 pub mod peer;
 pub mod socket;
+pub mod store;
 pub mod time;
 pub mod transaction;
 
