@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use crate::Error;
-use crate::config::plan::{KernelPlan, Plan};
+use crate::config::plan::{KernelPlan, Plan, Source};
 use crate::config::{self};
 
 /// What a configuration means.
@@ -34,7 +34,8 @@ impl fmt::Display for Report {
 /// # Errors
 /// The first thing that is wrong.
 pub fn check(path: &Path) -> Result<Report, Error> {
-    examine(&config::load(path, &[], "application")?)
+    let program = "application".to_owned();
+    examine(&config::load(Source { path: path.to_owned(), program, ..Source::default() })?)
 }
 
 pub(crate) fn examine(plan: &Plan) -> Result<Report, Error> {

@@ -1,5 +1,6 @@
 //! The configuration: read strictly, checked, turned into a plan.
 
+mod complete;
 mod locate;
 mod overrides;
 pub(crate) mod plan;
@@ -9,24 +10,27 @@ pub(crate) mod threads;
 mod unique;
 pub mod written;
 
-use std::path::Path;
+use schemars::JsonSchema;
+use serde_json::Value;
 
+pub(crate) use complete::{Completion, settings};
 pub use read::Mistake;
 
 use crate::Error;
 use plan::{Plan, Source};
 
-/// Reads `path` with `overrides` into a plan for `program`.
-pub(crate) fn load(path: &Path, overrides: &[String], program: &str) -> Result<Plan, Error> {
-    let (overrides, program) = (overrides.to_vec(), program.to_owned());
-    let source = Source { path: path.to_owned(), overrides, program };
-    parse(&path.display().to_string(), &read::text(path)?, source)
+/// Reads `source` into a plan.
+pub(crate) fn load(source: Source) -> Result<Plan, Error> {
+    let path = source.path.clone();
+    parse(&path.display().to_string(), &read::text(&path)?, source)
 }
 
 /// As [`load`], of a text that is called `place`; the plan says that it comes from `source`.
 pub(crate) fn parse(place: &str, text: &str, source: Source) -> Result<Plan, Error> {
-    let written = read::read(place, text, &source.overrides)?;
-    let plan = Plan::new(written, &source.program).map_err(|error| match error {
+    let (written, value) = read::read(place, text, &source.overrides)?;
+    let written = source.completion.complete(written, value);
+    let plan = written.and_then(|written| Plan::new(written, &source.program));
+    let plan = plan.map_err(|error| match error {
         Error::Value { path, what, meant } => {
             // With overrides the value need not be the one in the file.
             let known = source.overrides.is_empty();
@@ -42,7 +46,21 @@ pub(crate) fn parse(place: &str, text: &str, source: Source) -> Result<Plan, Err
 /// The JSON schema of a configuration, as it is committed in `fastlane.schema.json`.
 #[must_use]
 pub fn schema() -> String {
-    let schema = schemars::schema_for!(written::Configuration);
+    text_of(schemars::schema_for!(written::Configuration))
+}
+
+/// The JSON schema of the configuration of an application whose object `app` is an `S`.
+pub(crate) fn schema_with<S: JsonSchema>() -> String {
+    let mut generator = schemars::SchemaGenerator::default();
+    let app = generator.subschema_for::<S>();
+    let mut schema = generator.into_root_schema_for::<written::Configuration>();
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.insert("app".to_owned(), app.to_value());
+    }
+    text_of(schema)
+}
+
+fn text_of(schema: schemars::Schema) -> String {
     let mut text = serde_json::to_string_pretty(&schema).unwrap_or_default();
     text.push('\n');
     text

@@ -10,10 +10,10 @@ use std::sync::atomic::AtomicBool;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use fastlane_core::App;
 
-use crate::config::{self, plan::Plan};
+use crate::config::plan::{Plan, Source};
 use crate::mirror::Service;
 use crate::tables::Tables;
-use crate::{Error, LaneInfo};
+use crate::{Error, LaneInfo, Program, config};
 
 /// The arguments.
 #[derive(Debug, Parser)]
@@ -77,6 +77,20 @@ where
     A: App + Send,
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
+    main_of(&Program::default(), arguments, stop, factory)
+}
+
+/// As [`main_from`], of a program of its own.
+pub(crate) fn main_of<A, F>(
+    what: &Program,
+    arguments: impl IntoIterator<Item = OsString>,
+    stop: &Arc<AtomicBool>,
+    factory: F,
+) -> u8
+where
+    A: App + Send,
+    F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
+{
     let mut words: Vec<OsString> = arguments.into_iter().collect();
     let program = program_name(words.first().map(Path::new));
     if words.is_empty() {
@@ -91,7 +105,7 @@ where
             return error.exit_code().try_into().unwrap_or(2);
         }
     };
-    match start(&arguments, &program, stop, factory) {
+    match start(what, &arguments, &program, stop, factory) {
         Ok(()) => 0,
         Err(error) => {
             say(std::io::stderr(), format_args!("{program}: {error}\n"));
@@ -101,6 +115,7 @@ where
 }
 
 fn start<A, F>(
+    what: &Program,
     arguments: &Arguments,
     program: &str,
     stop: &Arc<AtomicBool>,
@@ -111,12 +126,16 @@ where
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
     if arguments.schema {
-        say(std::io::stdout(), format_args!("{}", config::schema()));
+        say(std::io::stdout(), format_args!("{}", what.schema()));
         return Ok(());
     }
     log(arguments.verbose);
-    let path = arguments.config.as_deref().unwrap_or(Path::new(""));
-    let plan = config::load(path, &arguments.overrides, program)?;
+    let plan = config::load(Source {
+        path: arguments.config.clone().unwrap_or_default(),
+        overrides: arguments.overrides.clone(),
+        program: program.to_owned(),
+        completion: what.completion.clone(),
+    })?;
     if arguments.check {
         let tables = &Tables::new(plan.tables.clone(), vec![]);
         let mirror = Service::open(&plan)?;

@@ -7,11 +7,10 @@ use fastlane_table::{
 use serde::de::DeserializeOwned;
 
 use crate::config::plan::Plan;
-use crate::config::read::parse_value;
 use crate::mirror::{self, Mirror, Service};
 use crate::session::Role;
 use crate::tables::Tables;
-use crate::{Error, PortId};
+use crate::{Error, PortId, config};
 
 /// The lane for which an application is made.
 #[derive(Clone, Copy, Debug)]
@@ -80,8 +79,7 @@ impl LaneInfo<'_> {
     /// # Errors
     /// When it has not the form of `T`, with the path to the mistake.
     pub fn settings<T: DeserializeOwned>(&self) -> Result<T, Error> {
-        let empty = || serde_json::Value::Object(serde_json::Map::new());
-        parse_value("app", self.plan.app.clone().unwrap_or_else(empty))
+        config::settings(self.plan.app.as_ref())
     }
 
     /// What Linux knows of links, addresses, neighbours and routes, for this lane.

@@ -9,6 +9,7 @@ use fastlane_core::PortId;
 use fastlane_steer::Rules;
 use fastlane_wire::MacAddress;
 
+use super::Completion;
 use super::read::nearest_of;
 use super::rules::address_and_length;
 use super::threads::{LaneBy, Threads};
@@ -59,7 +60,7 @@ pub(crate) struct Plan {
 }
 
 /// Where a configuration comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
     /// The file.
     pub path: PathBuf,
@@ -67,6 +68,8 @@ pub(crate) struct Source {
     pub overrides: Vec<String>,
     /// The program that was started with it.
     pub program: String,
+    /// What the program adds to it.
+    pub completion: Completion,
 }
 
 /// One lane.

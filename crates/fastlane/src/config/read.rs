@@ -18,8 +18,13 @@ pub(super) fn text(path: &Path) -> Result<String, Error> {
 }
 
 /// Checks the form of `text`, which came from `place`, and applies `overrides` of the form
-/// `ports.wire.driver.af-xdp.interface=eth1`.
-pub(super) fn read(place: &str, text: &str, overrides: &[String]) -> Result<Configuration, Error> {
+/// `ports.wire.driver.af-xdp.interface=eth1`. Besides, what is written as it is written: with no
+/// default filled in.
+pub(super) fn read(
+    place: &str,
+    text: &str,
+    overrides: &[String],
+) -> Result<(Configuration, Value), Error> {
     if text.trim().is_empty() {
         let what = "there is nothing in it; it needs `ports` at least".to_owned();
         let (place, path) = (place.to_owned(), String::new());
@@ -27,15 +32,15 @@ pub(super) fn read(place: &str, text: &str, overrides: &[String]) -> Result<Conf
         return Err(Error::Configuration(mistake));
     }
     let configuration = parse_text(place, text)?;
-    if overrides.is_empty() {
-        return Ok(configuration);
-    }
     let mut value: Value = serde_json::from_str(text)
         .map_err(|error| Error::Configuration(mistake(place, &error, String::new())))?;
+    if overrides.is_empty() {
+        return Ok((configuration, value));
+    }
     for change in overrides {
         super::overrides::apply(&mut value, change)?;
     }
-    parse_value("--set", value)
+    Ok((parse_value("--set", value.clone())?, value))
 }
 
 fn parse_text<T: DeserializeOwned>(place: &str, text: &str) -> Result<T, Error> {

@@ -1,0 +1,129 @@
+//! What a program adds to its configuration: what follows from the application's own settings.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::read::{Mistake, parse_value};
+use super::written::Configuration;
+use crate::Error;
+
+type Complete = dyn Fn(&Configuration) -> Result<Value, Error> + Send + Sync;
+
+/// Checks `app`, and says what else holds where nothing is written.
+#[derive(Clone, Default)]
+pub(crate) struct Completion(Option<Arc<Complete>>);
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(if self.0.is_some() { "Completion" } else { "None" })
+    }
+}
+
+impl Completion {
+    /// By settings of the form `S`.
+    pub(crate) fn new<S: DeserializeOwned>(
+        defaults: impl Fn(&S, &Configuration) -> Result<Value, Error> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Some(Arc::new(move |written: &Configuration| {
+            defaults(&settings(written.app.as_ref()).map_err(in_the_whole)?, written)
+        })))
+    }
+
+    /// The configuration that is `written`, which is the same as `value`, with all that follows.
+    pub(super) fn complete(
+        &self,
+        written: Configuration,
+        mut value: Value,
+    ) -> Result<Configuration, Error> {
+        let Some(complete) = &self.0 else { return Ok(written) };
+        lay_under(&mut value, complete(&written)?);
+        parse_value("the defaults of the application", value)
+    }
+}
+
+/// The object `app`; an absent one is read as `{}`.
+pub(crate) fn settings<S: DeserializeOwned>(app: Option<&Value>) -> Result<S, Error> {
+    parse_value("app", app.cloned().unwrap_or_else(|| Value::Object(Map::new())))
+}
+
+/// A mistake in `app`, called by its path in the whole.
+fn in_the_whole(error: Error) -> Error {
+    let Error::Configuration(Mistake { path, what, meant, .. }) = error else { return error };
+    let path = if path.is_empty() { "app".to_owned() } else { format!("app.{path}") };
+    Error::Value { path, what, meant }
+}
+
+/// Adds the keys of `defaults` that are not there, at any depth. What is written stays.
+fn lay_under(written: &mut Value, defaults: Value) {
+    let (Value::Object(written), Value::Object(defaults)) = (written, defaults) else { return };
+    for (key, default) in defaults {
+        match written.get_mut(&key) {
+            Some(value) => lay_under(value, default),
+            None => drop(written.insert(key, default)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::{parse, plan::Source};
+
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Settings {
+        users: usize,
+    }
+
+    fn source() -> Source {
+        let completion = Completion::new(|settings: &Settings, written| {
+            if written.tables.contains_key("users") {
+                let (path, meant) = ("tables.users".to_owned(), None);
+                return Err(Error::Value { path, what: "it follows".to_owned(), meant });
+            }
+            Ok(json!({
+                "tables": { "users": { "capacity": settings.users } },
+                "lanes": { "hold": { "packets": 7, "per-key": 2 } },
+            }))
+        });
+        Source { completion, program: "x".to_owned(), ..Source::default() }
+    }
+
+    fn said(text: &str) -> String {
+        parse("x.json", text, source()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_written_wins_and_the_rest_follows_from_the_settings() {
+        let text = r#"{ "ports": { "a": { "driver": { "memory": {} } } }, "app": { "users": 5 },
+                        "lanes": { "hold": { "packets": 9 } } }"#;
+        let plan = parse("x.json", text, source()).unwrap();
+        assert_eq!(plan.tables["users"], 5);
+        assert_eq!((plan.hold.packets, plan.hold.per_key), (9, 2));
+        let changed = vec!["app.users=6".to_owned()];
+        let plan = parse("x.json", text, Source { overrides: changed, ..source() }).unwrap();
+        assert_eq!(plan.tables["users"], 6);
+    }
+
+    #[test]
+    fn mistakes_in_the_settings_are_shown_where_they_are() {
+        let ports = r#""ports": { "a": { "driver": { "memory": {} } } }"#;
+        let message = said(&format!("{{ {ports},\n \"app\": {{ \"usrs\": 5 }} }}"));
+        assert!(message.starts_with("x.json:2:"), "{message}");
+        assert!(message.contains("app.usrs: unknown field `usrs`"), "{message}");
+        assert!(message.ends_with("did you mean `users`?"), "{message}");
+        let message = said(&format!("{{ {ports} }}"));
+        assert!(message.contains("app: missing field `users`"), "{message}");
+        let message = said(&format!(
+            "{{ {ports}, \"app\": {{ \"users\": 5 }},\n\"tables\": {{ \"users\": {{ \"capacity\": 1 }} }} }}"
+        ));
+        assert!(message.starts_with("x.json:2:"), "{message}");
+        assert!(message.ends_with("tables.users: it follows"), "{message}");
+    }
+}
