@@ -11,9 +11,9 @@ pub trait App {
 
     /// The shard of a packet that arrives at a port with `lane-by: application`: packets of one
     /// shard are all shown to the same lane's instance. It is called where the packet arrives, and
-    /// may depend on nothing but the packet.
-    fn shard(&mut self, packet: &Packet) -> u8 {
-        let _ = packet;
+    /// may depend on nothing but the packet and what tables say, read in this `turn`.
+    fn shard(&mut self, packet: &Packet, turn: &Turn) -> u8 {
+        let _ = (packet, turn);
         0
     }
 

@@ -188,19 +188,17 @@ impl Exchange {
         }
     }
 
-    /// Gives the packets of a burst that steering has claimed their lanes: what is left in the
-    /// burst stays here, and what of that is Linux's is claimed no more. Returns how many wait for
-    /// their shard.
-    pub(crate) fn sort(
+    /// Gives the packets of a burst that steering has claimed their lanes; what of them is Linux's
+    /// is claimed no more. True when all stay here; else they are to be
+    /// [sent away](Self::send_away).
+    pub(crate) fn assign(
         &mut self,
-        port: &Port,
         number: usize,
         burst: &mut Burst,
-        pool: &mut Pool,
         mut shard: impl FnMut(&Packet) -> u8,
-    ) -> u64 {
+    ) -> bool {
         if matches!(self.lane_by[number], LaneBy::Arrival) {
-            return 0;
+            return true;
         }
         self.places.clear();
         let mut stay = true;
@@ -223,10 +221,13 @@ impl Exchange {
             stay &= place == Place::Here;
             self.places.push(place); // as many as the burst holds
         }
-        if stay {
-            return 0;
-        }
-        let parked = self.send_away(port, burst.packets(), pool);
+        stay
+    }
+
+    /// Sends the packets of a burst to the lanes that they were [assigned](Self::assign) to: what
+    /// is left in it stays here. Returns how many wait for their shard.
+    pub(crate) fn send_away(&mut self, port: &Port, burst: &mut Burst, pool: &mut Pool) -> u64 {
+        let parked = self.send_to_places(port, burst.packets(), pool);
         burst.keep_framed();
         parked
     }
@@ -244,7 +245,7 @@ impl Exchange {
         }
     }
 
-    fn send_away(&mut self, port: &Port, mut packets: &mut [Packet], pool: &mut Pool) -> u64 {
+    fn send_to_places(&mut self, port: &Port, mut packets: &mut [Packet], pool: &mut Pool) -> u64 {
         let mut parked = 0;
         let mut places = &self.places[..];
         while let Some(place) = places.first().copied() {

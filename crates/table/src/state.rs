@@ -165,6 +165,14 @@ impl<const W: usize> LaneState<W> {
         let first = self.state.first(entry).map(|first| self.first + first);
         StateWords { words: &self.state.words, first }
     }
+
+    /// Asks for the cache line that an entry's words begin in, for an [`at`](Self::at) soon.
+    #[inline]
+    pub fn prefetch(&self, entry: EntryId) {
+        if let Some(first) = self.state.first(entry) {
+            self.state.words.prefetch(self.first + first);
+        }
+    }
 }
 
 /// The words of an entry.

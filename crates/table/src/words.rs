@@ -109,6 +109,12 @@ impl Words {
         true
     }
 
+    /// Asks for the cache line of a word, which need not be there.
+    #[inline]
+    pub(crate) fn prefetch(&self, index: usize) {
+        crate::simd::prefetch(self.words.as_ptr().wrapping_add(index));
+    }
+
     /// Reads a word.
     #[inline]
     #[must_use]

@@ -21,10 +21,12 @@ impl<A: App> Lane<A> {
     #[inline(never)]
     pub(super) fn sort(&mut self, port: usize) {
         let Some(exchange) = &mut self.exits.exchange else { return };
-        let (app, pool) = (&mut self.app, &mut self.turn.pool);
-        let arrived_at = &self.exits.ports[port];
-        let parked =
-            exchange.sort(arrived_at, port, &mut self.burst, pool, |packet| app.shard(packet));
+        let (app, turn) = (&mut self.app, &self.turn);
+        if exchange.assign(port, &mut self.burst, |packet| app.shard(packet, turn)) {
+            return; // all of them stay
+        }
+        let (arrived_at, pool) = (&self.exits.ports[port], &mut self.turn.pool);
+        let parked = exchange.send_away(arrived_at, &mut self.burst, pool);
         if parked > 0 {
             self.turn.counters.add(LaneCounter::ParkedPackets, parked);
         }

@@ -220,7 +220,7 @@ impl App for Stateful {
         }
     }
 
-    fn shard(&mut self, packet: &Packet) -> u8 {
+    fn shard(&mut self, packet: &Packet, _: &Turn) -> u8 {
         Tag::read(packet.bytes()).flow as u8
     }
 }
