@@ -27,7 +27,8 @@ pub struct GtpMessage {
     /// The PDU session container, if there is one; the first of several.
     pub pdu_session: Option<PduSession>,
     /// The first extension header that an endpoint must understand (clause 5.2.1) and that is
-    /// not read here, by its type. Clause 5.2.1 wants such a message dropped and answered.
+    /// not known here, by its type. Clause 5.2.1 wants such a message dropped and answered. PDCP
+    /// PDU numbers are known: they go on with the message or mean nothing.
     pub not_understood: Option<u8>,
 }
 
@@ -94,6 +95,9 @@ impl GtpMessage {
             GtpExtensionType::PDU_SESSION_CONTAINER => {
                 self.pdu_session.get_or_insert(PduSession::read(content));
             }
+            // For the next base station, when data is forwarded at a handover: who does not pass
+            // them on has nothing to do.
+            GtpExtensionType::PDCP_PDU_NUMBER | GtpExtensionType::LONG_PDCP_PDU_NUMBER => {}
             _ if GtpExtensionType::is_required(extension_type) => {
                 self.not_understood.get_or_insert(extension_type);
             }

@@ -66,7 +66,7 @@ fn a_pdu_session_container_gives_the_qfi() {
 fn what_must_be_understood_and_is_not_is_named() {
     let rest = [0, 0, 0, 0x40, 1, 8, 0x68, 0x20, 1, 0, 0, 0xc0, 1, 0, 0, 0x81, 1, 0, 0, 0];
     let parsed = GtpMessage::parse(&message(GtpU::EXTENSION, &rest)).unwrap();
-    assert_eq!((parsed.extensions, parsed.not_understood), (4, Some(0xc0)));
+    assert_eq!((parsed.extensions, parsed.not_understood), (4, Some(0x81)));
 }
 
 #[test]
