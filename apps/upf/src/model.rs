@@ -6,8 +6,10 @@
 
 mod action;
 mod flow;
+mod progress;
 mod session;
 mod usage;
+mod watch;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -16,8 +18,12 @@ pub use action::{
     Redirect,
 };
 pub use flow::{FlowDescription, Ports, Prefix};
+pub use progress::{
+    DownlinkData, Progress, Reporting, Split, Unacknowledged, UsageReport, UsageTriggers,
+};
 pub use session::{CpSeid, Session, SessionId};
-pub use usage::{Measure, Progress, Quota, ReportTriggers, Unacknowledged, Urr, UrrId, Volume};
+pub use usage::{Measure, Quota, ReportTriggers, Urr, UrrId, Volume};
+pub use watch::Watch;
 
 /// The number of a PDR in its session.
 pub type PdrId = u16;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Buffering, Far, Pdr, Qer, Urr};
+use super::{Buffering, Far, Pdr, Qer, Reporting, Urr};
 
 /// The place of a session: less than the capacity of the tables. Its lower 8 bits are its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,4 +60,6 @@ pub struct Session {
     pub urrs: Vec<Urr>,
     /// How they are held.
     pub bars: Vec<Buffering>,
+    /// What the control plane has been told, and has not yet said that it knows.
+    pub reporting: Reporting,
 }

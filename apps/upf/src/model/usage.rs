@@ -1,6 +1,6 @@
-//! Usage reporting rules, and how far each has come.
+//! Usage reporting rules.
 
-use super::FarId;
+use super::{FarId, Progress};
 
 /// The number of a URR in its session.
 pub type UrrId = u32;
@@ -110,47 +110,14 @@ impl ReportTriggers {
     /// Event quota.
     pub const EVEQU: Self = Self(1 << 13);
     /// Quota validity time.
-    pub const QUVTI: Self = Self(1 << 16);
+    pub const QUVTI: Self = Self(1 << 15);
+
+    /// End marker reception: from the first bit of octet 7 on, none of which makes a report here.
+    pub const REEMR: Self = Self(1 << 16);
 
     /// Whether all of these are set.
     #[must_use]
     pub const fn has(self, these: Self) -> bool {
         self.0 & these.0 == these.0
     }
-}
-
-/// How far a URR has come. Counters are those of its line of state, which only ever grow.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// The line of state that counts it, once it has one.
-    pub line: u32,
-    /// The number of its next report (clause 8.2.71): starts at 0, one more each.
-    pub sequence: u32,
-    /// When measuring began: nanoseconds of `CLOCK_REALTIME`.
-    pub since: u64,
-    /// What was reported before: octets up, packets up, octets down, packets down.
-    pub reported: [u64; 4],
-    /// The counters when the quota in force was given.
-    pub granted: [u64; 4],
-    /// When the quota or threshold of time in force was given: nanoseconds of `CLOCK_REALTIME`.
-    pub granted_at: u64,
-    /// What was sent and not yet answered.
-    pub unacknowledged: Option<Unacknowledged>,
-}
-
-/// A report that was sent and not answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unacknowledged {
-    /// The PFCP sequence number of the request that carries it.
-    pub message: u32,
-    /// Its number (UR-SEQN).
-    pub sequence: u32,
-    /// Why it was made: usage report trigger, bits as in octets 5 to 7 (clause 8.2.41).
-    pub trigger: u32,
-    /// What it reports up to.
-    pub until: [u64; 4],
-    /// From when: nanoseconds of `CLOCK_REALTIME`.
-    pub since: u64,
-    /// Until when.
-    pub at: u64,
 }
