@@ -1,5 +1,7 @@
 //! Control plane functions that this one is associated with.
 
+pub mod record;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

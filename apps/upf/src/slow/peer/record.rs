@@ -1,0 +1,203 @@
+//! Associations as they outlive this process: values of the table `peers`.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use super::NodeName;
+
+/// Octets of a Node ID that are kept: a domain name has at most 255 (RFC 1035 clause 3.1).
+const NAME: usize = 256;
+/// Answers that are kept with an association.
+pub const ANSWERS: usize = 3;
+/// Octets of an answer that are kept.
+pub const ANSWER: usize = 344;
+
+/// An association, and the last answers to requests that changed it. A place without one has no
+/// value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct PeerRecord {
+    /// CP Function Features, octet 5 lowest.
+    pub features: u64,
+    /// When it was set up: nanoseconds of `CLOCK_REALTIME`.
+    pub since: u64,
+    /// When it went down: nanoseconds of `CLOCK_MONOTONIC`; 0 while it is up.
+    pub down: u64,
+    /// One of [`state`].
+    pub state: u32,
+    /// Recovery time stamp of the peer.
+    pub recovery: u32,
+    /// Where requests go.
+    pub address: Endpoint,
+    /// The address of ours that it speaks to; all zeros when it is not known.
+    pub local: [u8; 16],
+    /// The kind of the Node ID: 0 IPv4, 1 IPv6, 2 name (clause 8.2.38).
+    pub name_kind: u16,
+    /// Its length.
+    pub name_length: u16,
+    /// Zero.
+    pub reserved: u32,
+    /// The Node ID.
+    pub name: [u8; NAME],
+    /// Answers, newest first.
+    pub answers: [StoredAnswer; ANSWERS],
+}
+
+/// States of an association.
+pub mod state {
+    /// It is there.
+    pub const UP: u32 = 1;
+    /// It is not heard any more; its sessions are kept for a time.
+    pub const DOWN: u32 = 2;
+    /// It was released: only the answers are kept for a time.
+    pub const RELEASED: u32 = 3;
+    /// Its sessions are to be removed, then it is as [`RELEASED`].
+    pub const ENDING: u32 = 4;
+}
+
+/// An address and a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Endpoint {
+    /// The address; an IPv4 address is mapped into IPv6 (RFC 4291 clause 2.5.5.2).
+    pub address: [u8; 16],
+    /// The UDP port.
+    pub port: u16,
+    /// Zero.
+    pub reserved: [u16; 3],
+}
+
+/// An answer that may be asked for again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct StoredAnswer {
+    /// When it was given: nanoseconds of `CLOCK_MONOTONIC`; 0 when there is none.
+    pub at: u64,
+    /// Who asked.
+    pub peer: Endpoint,
+    /// The sequence number of the request.
+    pub sequence: u32,
+    /// Its message type.
+    pub message_type: u16,
+    /// Length of the answer.
+    pub length: u16,
+    /// The answer.
+    pub bytes: [u8; ANSWER],
+}
+
+impl Endpoint {
+    /// Of a socket's address.
+    #[must_use]
+    pub const fn of(address: SocketAddr) -> Self {
+        Self { address: mapped(address.ip()), port: address.port(), reserved: [0; 3] }
+    }
+
+    /// The socket's address.
+    #[must_use]
+    pub const fn socket(&self) -> SocketAddr {
+        SocketAddr::new(unmapped(self.address), self.port)
+    }
+}
+
+/// An address as 16 octets; an IPv4 address is mapped into IPv6 (RFC 4291 clause 2.5.5.2).
+#[must_use]
+pub const fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+/// The address that [`mapped`] gave.
+#[must_use]
+pub const fn unmapped(octets: [u8; 16]) -> IpAddr {
+    Ipv6Addr::from_octets(octets).to_canonical()
+}
+
+impl PeerRecord {
+    /// One without answers.
+    #[must_use]
+    pub fn new(node_id: &NodeName) -> Self {
+        let mut record = Self::new_zeroed();
+        record.set_name(node_id);
+        record
+    }
+
+    fn set_name(&mut self, node_id: &NodeName) {
+        let (v4, v6);
+        let (kind, octets): (u16, &[u8]) = match node_id {
+            NodeName::V4(address) => {
+                v4 = address.octets();
+                (0, &v4)
+            }
+            NodeName::V6(address) => {
+                v6 = address.octets();
+                (1, &v6)
+            }
+            NodeName::Name(labels) => (2, labels),
+        };
+        let length = octets.len().min(NAME);
+        self.name[..length].copy_from_slice(&octets[..length]);
+        (self.name_kind, self.name_length) = (kind, length as u16);
+    }
+
+    /// The Node ID. None when the record is not one that this program wrote.
+    #[must_use]
+    pub fn node_id(&self) -> Option<NodeName> {
+        let octets = self.name.get(..usize::from(self.name_length))?;
+        match self.name_kind {
+            0 => Some(NodeName::V4(<[u8; 4]>::try_from(octets).ok()?.into())),
+            1 => Some(NodeName::V6(<[u8; 16]>::try_from(octets).ok()?.into())),
+            2 => Some(NodeName::Name(octets.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// The address of ours that the peer speaks to, if it is known.
+    #[must_use]
+    pub fn local(&self) -> Option<IpAddr> {
+        (self.local != [0; 16]).then(|| unmapped(self.local))
+    }
+}
+
+impl StoredAnswer {
+    /// The bytes of the answer.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.length)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn names_and_addresses_come_back() {
+        let names = [
+            NodeName::V4(Ipv4Addr::new(192, 0, 2, 1)),
+            NodeName::V6("2001:db8::1".parse().unwrap()),
+            NodeName::Name(b"\x03smf\x07example".to_vec()),
+            NodeName::Name(vec![1; 255]),
+        ];
+        for name in names {
+            assert_eq!(PeerRecord::new(&name).node_id(), Some(name));
+        }
+        for address in ["192.0.2.1:8805", "[2001:db8::1]:1"] {
+            let address: SocketAddr = address.parse().unwrap();
+            assert_eq!(Endpoint::of(address).socket(), address);
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_names_nobody() {
+        let mut record = PeerRecord::new(&NodeName::V4(Ipv4Addr::LOCALHOST));
+        record.name_length = 300;
+        assert_eq!(record.node_id(), None);
+        (record.name_length, record.name_kind) = (4, 9);
+        assert_eq!(record.node_id(), None);
+    }
+}
