@@ -39,6 +39,10 @@ pub struct Progress {
     /// Why the quota in force has ended, as far as that was found: VOLQU, TIMQU, QUHTI, QUVTI.
     /// It was reported if the URR asks for that.
     pub ended: UsageTriggers,
+    /// What a report is due for and not yet made of.
+    pub due: UsageTriggers,
+    /// When the start or the stop of traffic that is due was: nanoseconds of `CLOCK_REALTIME`.
+    pub event_at: u64,
     /// Whether the start of traffic was found, and no stop since.
     pub has_traffic: bool,
     /// The monitoring time has passed, and there was no report since.

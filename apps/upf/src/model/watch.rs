@@ -93,12 +93,11 @@ impl Urr {
         let by_volume = |volume: Option<Volume>| volume.filter(|_| self.measure.volume);
         let threshold = by_volume(self.volume_threshold_now());
         let volume = by_volume(self.quota_now().volume);
-        let ends = UsageTriggers::QUHTI.with(UsageTriggers::QUVTI).with(UsageTriggers::TIMQU);
         Watch {
             threshold: above(threshold, self.threshold_base()),
             quota: above(volume, progress.granted),
             deadline: self.deadline(),
-            is_stopped: progress.ended.any(ends),
+            is_stopped: !progress.ended.is_empty(),
             start: !is_paused && self.awaits_start(),
             is_paused,
             before_qos: self.has_information(Self::BEFORE_QOS),
