@@ -8,6 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::InstanceId;
 
+mod addresses;
+mod check;
+mod defaults;
+
+pub use defaults::{Capacities, defaults};
+
 /// What a UPF is told.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -138,8 +144,14 @@ pub struct Limits {
     pub urrs: usize,
     /// Filters of a PDR.
     pub filters: usize,
+    /// Sessions whose rules need more than a line: several PDRs in a direction, filters, more than
+    /// one QER or URR. Default: all, of more than 65536 a quarter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub complex_sessions: Option<u32>,
     /// Packets held for a session, unless its BAR says fewer.
     pub held_packets: u32,
+    /// Packets held in a lane.
+    pub held_packets_per_lane: u32,
     /// Milliseconds for which packets are held, unless the control plane says something else.
     pub held_ms: u64,
 }
@@ -152,7 +164,9 @@ impl Default for Limits {
             qers: 16,
             urrs: 16,
             filters: 16,
+            complex_sessions: None,
             held_packets: 64,
+            held_packets_per_lane: 1024,
             held_ms: 60_000,
         }
     }

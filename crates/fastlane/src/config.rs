@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde_json::Value;
 
 pub(crate) use complete::{Completion, settings};
-pub use read::Mistake;
+pub use read::{Mistake, nearest_of as nearest};
 
 use crate::Error;
 use plan::{Plan, Source};

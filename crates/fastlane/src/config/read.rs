@@ -122,11 +122,9 @@ fn nearest(what: &str) -> Option<String> {
     nearest_of(given, words)
 }
 
-/// The word that was probably meant by `given`.
-pub(crate) fn nearest_of<'a>(
-    given: &str,
-    words: impl IntoIterator<Item = &'a str>,
-) -> Option<String> {
+/// The word that was probably meant by `given`, if one of them is near.
+#[must_use]
+pub fn nearest_of<'a>(given: &str, words: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let score = |word: &str| strsim::jaro_winkler(given, word);
     let best = words.into_iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
     (score(best) >= 0.75).then(|| best.to_owned())

@@ -1,0 +1,137 @@
+//! What of the configuration follows from the settings: nobody has to write it.
+
+use fastlane::Error;
+use fastlane::config::written::Configuration;
+use serde_json::{Map, Value, json};
+
+use super::check::refuse;
+use super::{Settings, TeidChoice};
+use crate::shared::{cause::CAUSES, table};
+
+/// So many sessions may all have complex rules; of those beyond, a quarter.
+const ALL_COMPLEX: u32 = 65_536;
+/// Associations (TS 29.244 clause 6.2.6).
+const PEERS: usize = 1024;
+/// Linux's main routing table.
+const MAIN: u32 = 254;
+/// The most routing tables of the mirror.
+const ROUTE_TABLES: usize = 16;
+
+/// The most entries of each table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacities {
+    /// Sessions: records, rules, events.
+    pub sessions: usize,
+    /// Sessions with complex rules.
+    pub complex: usize,
+    /// Lines of state: one for each session, three more for each complex one.
+    pub lines: usize,
+    /// Blocks of rules.
+    pub blocks: usize,
+    /// Tunnels whose number does not say whose they are.
+    pub tunnels: usize,
+    /// Users' addresses: of each session one of IPv4 and a prefix of IPv6.
+    pub users: usize,
+    /// Networks behind users.
+    pub framed: usize,
+    /// Parts of sessions that do not fit a record.
+    pub parts: usize,
+    /// Answers that may have to be repeated.
+    pub answers: usize,
+}
+
+impl Settings {
+    /// What the tables must hold.
+    #[must_use]
+    pub fn capacities(&self) -> Capacities {
+        let beyond = self.sessions.saturating_sub(ALL_COMPLEX) / 4;
+        let most = self.sessions.min(ALL_COMPLEX) + beyond;
+        let complex = self.limits.complex_sessions.unwrap_or(most).clamp(1, self.sessions.max(1));
+        let (sessions, complex) = (self.sessions as usize, complex as usize);
+        Capacities {
+            sessions,
+            complex,
+            lines: sessions + 3 * complex,
+            blocks: 2 * complex + 64,
+            tunnels: match self.teid {
+                TeidChoice::Upf => sessions / 4 + 1024,
+                TeidChoice::Smf => 2 * sessions + 1024,
+            },
+            users: 2 * sessions + 64,
+            framed: sessions / 16 + 1024,
+            parts: 4 * complex + 256,
+            answers: sessions.clamp(4096, 1 << 18),
+        }
+    }
+
+    /// The tables by name.
+    fn tables(&self) -> [(&'static str, usize); 15] {
+        let them = self.capacities();
+        [
+            (table::RULES, them.sessions),
+            (table::BLOCKS, them.blocks),
+            (table::TUNNELS, them.tunnels),
+            (table::USERS, them.users),
+            (table::FRAMED4, them.framed),
+            (table::FRAMED6, them.framed),
+            (table::FRAMED, them.framed),
+            (table::STATE, them.lines),
+            (table::EVENTS, them.sessions),
+            (table::CAUSES, CAUSES.len()),
+            (table::SESSIONS, them.sessions),
+            (table::SESSION_PARTS, them.parts),
+            (table::ANSWERS, them.answers),
+            (table::PEERS, PEERS),
+            (table::NODE, 1),
+        ]
+    }
+
+    /// The routing tables of Linux that packets leave by.
+    fn route_tables(&self) -> Vec<u32> {
+        let named = self.interfaces.values().filter_map(|it| it.route_table);
+        let mut tables: Vec<u32> = named.chain([MAIN]).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
+    }
+}
+
+/// Checks the settings against all that is `written`, and gives the rest of the configuration.
+///
+/// # Errors
+/// The first thing that is wrong, by its path.
+pub fn defaults(settings: &Settings, written: &Configuration) -> Result<Value, Error> {
+    settings.check(written)?;
+    let tables = settings.tables();
+    if let Some((name, _)) = tables.iter().find(|(name, _)| written.tables.contains_key(*name)) {
+        let what = "its capacity follows from `app.sessions` and `app.limits`; leave it out";
+        return Err(refuse(format!("tables.{name}"), what));
+    }
+    let routes = settings.route_tables();
+    if routes.len() > ROUTE_TABLES {
+        let count = routes.len();
+        let what = format!("they name {count} routing tables, with main; name at most 16");
+        return Err(refuse("app.interfaces", what));
+    }
+    let capacity = |(name, most): (&str, usize)| (name.to_owned(), json!({ "capacity": most }));
+    let tables: Map<String, Value> = tables.into_iter().map(capacity).collect();
+    let limits = &settings.limits;
+    let hold = json!({
+        "packets": limits.held_packets_per_lane,
+        "per-key": limits.held_packets.max(1),
+    });
+    let mut defaults = json!({
+        "tables": tables,
+        "messages": { "ring-kib": 256 },
+        "mirror": { "tables": routes },
+        "lanes": { "hold": hold },
+    });
+    if written.lanes.cpus.as_ref().is_some_and(|cpus| cpus.len() > 1) {
+        // A session has one lane, whichever port its packets come by.
+        let of = |port: &String| (port.clone(), json!({ "lane-by": "application" }));
+        let ports: Map<String, Value> =
+            settings.interfaces.values().map(|it| of(&it.port)).collect();
+        defaults["ports"] = Value::Object(ports);
+    }
+    Ok(defaults)
+}
