@@ -9,7 +9,7 @@ const FUNCTION_LINES: usize = 70;
 const LINE_WIDTH: usize = 100;
 
 /// Which of our crates each of them may import, besides what everyone may in tests.
-const IMPORTS: [(&str, &[&str]); 17] = [
+const IMPORTS: [(&str, &[&str]); 18] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
@@ -20,6 +20,7 @@ const IMPORTS: [(&str, &[&str]); 17] = [
     ("fastlane-local", &["core", "steer", "table", "wire"]),
     ("fastlane-measure", &[]),
     ("fastlane-memif", &["core", "steer", "table", "wire"]),
+    ("fastlane-pfcp", &[]),
     ("fastlane-testing", &["core", "table", "wire"]),
     ("fastlane", &["af-xdp", "core", "dpdk", "kernel", "local", "memif", "steer", "table", "wire"]),
     ("fastlane-capi", &[""]),
@@ -220,7 +221,7 @@ fn unsafe_stays_where_it_may_be() {
         .collect();
     assert_eq!(found, BTreeSet::from(UNSAFE), "who allows it, and who may");
     // Where nothing is allowed, nobody can begin to.
-    let forbids = ["wire", "fastlane"].map(|name| format!("crates/{name}/src/lib.rs"));
+    let forbids = ["wire", "pfcp", "fastlane"].map(|name| format!("crates/{name}/src/lib.rs"));
     for path in forbids {
         let text = std::fs::read_to_string(root().join(&path)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{path} does not forbid unsafe code");

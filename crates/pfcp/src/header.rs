@@ -1,0 +1,229 @@
+//! The header of a message (TS 29.244 clauses 7.2.2 and 7.3).
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::octets::Octets;
+use crate::{Cause, Group, Ies};
+
+/// The type of a message (clause 7.3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageType(pub u8);
+
+macro_rules! messages {
+    ($($name:ident = $number:literal, $words:literal;)*) => {
+        impl MessageType {
+            $(#[doc = concat!("PFCP ", $words)] pub const $name: Self = Self($number);)*
+
+            /// Its name in TS 29.244; nothing for unknown types.
+            #[must_use]
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($number => Some($words),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+messages! {
+    HEARTBEAT_REQUEST = 1, "Heartbeat Request";
+    HEARTBEAT_RESPONSE = 2, "Heartbeat Response";
+    PFD_MANAGEMENT_REQUEST = 3, "PFD Management Request";
+    PFD_MANAGEMENT_RESPONSE = 4, "PFD Management Response";
+    ASSOCIATION_SETUP_REQUEST = 5, "Association Setup Request";
+    ASSOCIATION_SETUP_RESPONSE = 6, "Association Setup Response";
+    ASSOCIATION_UPDATE_REQUEST = 7, "Association Update Request";
+    ASSOCIATION_UPDATE_RESPONSE = 8, "Association Update Response";
+    ASSOCIATION_RELEASE_REQUEST = 9, "Association Release Request";
+    ASSOCIATION_RELEASE_RESPONSE = 10, "Association Release Response";
+    VERSION_NOT_SUPPORTED_RESPONSE = 11, "Version Not Supported Response";
+    NODE_REPORT_REQUEST = 12, "Node Report Request";
+    NODE_REPORT_RESPONSE = 13, "Node Report Response";
+    SESSION_SET_DELETION_REQUEST = 14, "Session Set Deletion Request";
+    SESSION_SET_DELETION_RESPONSE = 15, "Session Set Deletion Response";
+    SESSION_SET_MODIFICATION_REQUEST = 16, "Session Set Modification Request";
+    SESSION_SET_MODIFICATION_RESPONSE = 17, "Session Set Modification Response";
+    SESSION_ESTABLISHMENT_REQUEST = 50, "Session Establishment Request";
+    SESSION_ESTABLISHMENT_RESPONSE = 51, "Session Establishment Response";
+    SESSION_MODIFICATION_REQUEST = 52, "Session Modification Request";
+    SESSION_MODIFICATION_RESPONSE = 53, "Session Modification Response";
+    SESSION_DELETION_REQUEST = 54, "Session Deletion Request";
+    SESSION_DELETION_RESPONSE = 55, "Session Deletion Response";
+    SESSION_REPORT_REQUEST = 56, "Session Report Request";
+    SESSION_REPORT_RESPONSE = 57, "Session Report Response";
+}
+
+impl MessageType {
+    /// Whether it is about a session, so that its header has a SEID: types 50 to 99.
+    #[must_use]
+    pub const fn is_session(self) -> bool {
+        matches!(self.0, 50..=99)
+    }
+
+    /// Whether it answers another. Of unknown types this is not known, and not said.
+    #[must_use]
+    pub const fn is_response(self) -> bool {
+        matches!(self.0, 2 | 4 | 6 | 8 | 10 | 11 | 13 | 15 | 17 | 51 | 53 | 55 | 57)
+    }
+
+    /// The type of its answer, if it is a request.
+    #[must_use]
+    pub const fn answer(self) -> Option<Self> {
+        if self.name().is_none() || self.is_response() { None } else { Some(Self(self.0 + 1)) }
+    }
+}
+
+impl fmt::Display for MessageType {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(to, "PFCP {name}"),
+            None => write!(to, "PFCP message {}", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for MessageType {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, to)
+    }
+}
+
+/// The header of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the message is.
+    pub message_type: MessageType,
+    /// The session endpoint of the receiver, in messages about a session; 0 if it is not known.
+    pub seid: Option<u64>,
+    /// Pairs requests and responses; 24 bits.
+    pub sequence: u32,
+    /// The priority of the message, 0 (highest) to 15 (clause 5.7.3).
+    pub priority: Option<u8>,
+    /// Whether another message follows in the same datagram (clause 7.2.2.1).
+    pub follow_on: bool,
+}
+
+impl Header {
+    /// The header of a message about the node.
+    #[must_use]
+    pub const fn node(message_type: MessageType, sequence: u32) -> Self {
+        Self { message_type, seid: None, sequence, priority: None, follow_on: false }
+    }
+
+    /// The header of a message about the session that its receiver knows as `seid`.
+    #[must_use]
+    pub const fn session(message_type: MessageType, seid: u64, sequence: u32) -> Self {
+        Self { message_type, seid: Some(seid), sequence, priority: None, follow_on: false }
+    }
+
+    /// Appends it with a length that fits a message without elements.
+    pub(crate) fn encode(&self, to: &mut Vec<u8>) {
+        let flag = |set: bool, bit: u8| u8::from(set) << bit;
+        let flags = 1 << 5
+            | flag(self.follow_on, 2)
+            | flag(self.priority.is_some(), 1)
+            | flag(self.seid.is_some(), 0);
+        let length = if self.seid.is_some() { 12 } else { 4 };
+        to.extend_from_slice(&[flags, self.message_type.0, 0, length]);
+        if let Some(seid) = self.seid {
+            to.extend_from_slice(&seid.to_be_bytes());
+        }
+        let [_, a, b, c] = self.sequence.to_be_bytes();
+        to.extend_from_slice(&[a, b, c, self.priority.unwrap_or(0) << 4]);
+    }
+}
+
+/// Why a datagram is no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderError {
+    /// Less than a header: it cannot be answered.
+    TooShort,
+    /// Another version than 1: answered by Version Not Supported (clause 7.6.2), unless it is one
+    /// itself.
+    Version {
+        /// The version.
+        version: u8,
+        /// The type that it would have in version 1.
+        message_type: MessageType,
+        /// The sequence number where version 1 has it, for the answer.
+        sequence: u32,
+    },
+    /// The length field says more than there is, or less than a header: discarded (clause 7.6.3).
+    Length(Header),
+    /// A message about the node with a SEID, or one about a session without (clause 7.2.2).
+    SeidFlag(Header),
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooShort => to.write_str("the datagram is shorter than a PFCP header"),
+            Self::Version { version, .. } => write!(to, "PFCP version {version} is not supported"),
+            Self::Length(header) => {
+                write!(to, "the length of a {} does not fit its datagram", header.message_type)
+            }
+            Self::SeidFlag(header) => {
+                write!(to, "the S flag of a {} is wrong", header.message_type)
+            }
+        }
+    }
+}
+
+impl core::error::Error for HeaderError {}
+
+/// A message, in the datagram that it came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// Its header.
+    pub header: Header,
+    /// Its elements.
+    pub body: &'a [u8],
+}
+
+impl<'a> Message<'a> {
+    /// Reads the first message of a datagram, and what comes after it: if `follow_on` is set that
+    /// is another message, else nothing (octets there are dropped, as clause 7.6.3 wants).
+    ///
+    /// # Errors
+    ///
+    /// The header is no header of PFCP, or does not fit the datagram.
+    pub fn parse(datagram: &'a [u8]) -> Result<(Self, &'a [u8]), HeaderError> {
+        let mut octets = Octets::new(datagram);
+        let short = |_: Cause| HeaderError::TooShort;
+        let flags = octets.u8().map_err(short)?;
+        let message_type = MessageType(octets.u8().map_err(short)?);
+        let length = usize::from(octets.u16().map_err(short)?);
+        let seid = octets.when(flags & 1 != 0, Octets::u64).map_err(short)?;
+        let sequence = octets.u24().map_err(short)?;
+        let last = octets.u8().map_err(short)?;
+        let version = flags >> 5;
+        if version != 1 {
+            return Err(HeaderError::Version { version, message_type, sequence });
+        }
+        let priority = (flags & 2 != 0).then_some(last >> 4);
+        let follow_on = flags & 4 != 0;
+        let header = Header { message_type, seid, sequence, priority, follow_on };
+        let read = datagram.len() - octets.rest().len();
+        let body = length.checked_sub(read - 4).and_then(|body| octets.take(body).ok());
+        let body = body.ok_or(HeaderError::Length(header))?;
+        if message_type.name().is_some() && seid.is_some() != message_type.is_session() {
+            return Err(HeaderError::SeidFlag(header));
+        }
+        let rest = if follow_on { octets.rest() } else { &[] };
+        Ok((Self { header, body }, rest))
+    }
+
+    /// The elements as they lie there.
+    #[must_use]
+    pub const fn ies(&self) -> Ies<'a> {
+        Ies::new(self.body)
+    }
+
+    /// The elements, to be found by type.
+    #[must_use]
+    pub const fn group(&self) -> Group<'a> {
+        Group::new(self.body)
+    }
+}

@@ -1,0 +1,154 @@
+//! Addresses of users and of control plane functions.
+
+use alloc::vec::Vec;
+use core::net::{Ipv4Addr, Ipv6Addr};
+
+use super::{Ie, bit, put_address, put_string16};
+use crate::octets::Octets;
+use crate::{Cause, IeType};
+
+/// UE IP Address (TS 29.244 clause 8.2.62).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct UeIpAddress {
+    /// The IPv4 address.
+    pub v4: Option<Ipv4Addr>,
+    /// The IPv6 address or prefix.
+    pub v6: Option<Ipv6Addr>,
+    /// In a PDI: whether it is the packet's destination; else it is the source.
+    pub is_destination: bool,
+    /// So many bits are delegated: the prefix is that much shorter than 64.
+    pub prefix_delegation_bits: Option<u8>,
+    /// The length of the prefix, if it is neither 64 nor said by the delegated bits.
+    pub prefix_length: Option<u8>,
+    /// The UPF is to choose an IPv4 address.
+    pub choose_v4: bool,
+    /// The UPF is to choose an IPv6 prefix.
+    pub choose_v6: bool,
+}
+
+impl Ie<'_> for UeIpAddress {
+    const TYPE: IeType = IeType::UE_IP_ADDRESS;
+
+    fn decode(value: &[u8]) -> Result<Self, Cause> {
+        let mut octets = Octets::new(value);
+        let flags = octets.u8()?;
+        let v4 = octets.when(flags & 2 != 0, Octets::v4)?;
+        let v6 = octets.when(flags & 1 != 0, Octets::v6)?;
+        Ok(Self {
+            v4,
+            v6,
+            is_destination: flags & 4 != 0,
+            prefix_delegation_bits: octets.when(flags & 8 != 0, Octets::u8)?,
+            prefix_length: octets.when(flags & 0x40 != 0, Octets::u8)?,
+            choose_v4: flags & 0x10 != 0,
+            choose_v6: flags & 0x20 != 0,
+        })
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        let addresses = bit(self.v6.is_some(), 0) | bit(self.v4.is_some(), 1);
+        let prefix =
+            bit(self.prefix_delegation_bits.is_some(), 3) | bit(self.prefix_length.is_some(), 6);
+        let choose = bit(self.choose_v4, 4) | bit(self.choose_v6, 5);
+        to.push(addresses | bit(self.is_destination, 2) | prefix | choose);
+        put_address(to, self.v4.map(|v4| v4.octets()));
+        put_address(to, self.v6.map(|v6| v6.octets()));
+        to.extend(self.prefix_delegation_bits);
+        to.extend(self.prefix_length);
+    }
+}
+
+/// Alternative SMF IP Address (clause 8.2.133): of other SMFs of the set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AlternativeSmfIpAddress {
+    /// The IPv4 address.
+    pub v4: Option<Ipv4Addr>,
+    /// The IPv6 address.
+    pub v6: Option<Ipv6Addr>,
+    /// It is the address that the peer is to prefer.
+    pub is_preferred: bool,
+}
+
+impl Ie<'_> for AlternativeSmfIpAddress {
+    const TYPE: IeType = IeType::ALTERNATIVE_SMF_IP_ADDRESS;
+
+    fn decode(value: &[u8]) -> Result<Self, Cause> {
+        let mut octets = Octets::new(value);
+        let flags = octets.u8()?;
+        let v4 = octets.when(flags & 2 != 0, Octets::v4)?;
+        let v6 = octets.when(flags & 1 != 0, Octets::v6)?;
+        Ok(Self { v4, v6, is_preferred: flags & 4 != 0 })
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        let flags = bit(self.v6.is_some(), 0) | bit(self.v4.is_some(), 1);
+        to.push(flags | bit(self.is_preferred, 2));
+        put_address(to, self.v4.map(|v4| v4.octets()));
+        put_address(to, self.v6.map(|v6| v6.octets()));
+    }
+}
+
+/// CP PFCP Entity IP Address (clause 8.2.141).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CpPfcpEntityIpAddress {
+    /// The IPv4 address.
+    pub v4: Option<Ipv4Addr>,
+    /// The IPv6 address.
+    pub v6: Option<Ipv6Addr>,
+}
+
+impl Ie<'_> for CpPfcpEntityIpAddress {
+    const TYPE: IeType = IeType::CP_PFCP_ENTITY_IP_ADDRESS;
+
+    fn decode(value: &[u8]) -> Result<Self, Cause> {
+        let mut octets = Octets::new(value);
+        let flags = octets.u8()?;
+        let v4 = octets.when(flags & 2 != 0, Octets::v4)?;
+        let v6 = octets.when(flags & 1 != 0, Octets::v6)?;
+        Ok(Self { v4, v6 })
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.push(bit(self.v6.is_some(), 0) | bit(self.v4.is_some(), 1));
+        put_address(to, self.v4.map(|v4| v4.octets()));
+        put_address(to, self.v6.map(|v6| v6.octets()));
+    }
+}
+
+/// UE IP Address Pool Identity (clause 8.2.128): which pool an address comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UeIpAddressPoolIdentity<'a>(pub &'a [u8]);
+
+impl<'a> Ie<'a> for UeIpAddressPoolIdentity<'a> {
+    const TYPE: IeType = IeType::UE_IP_ADDRESS_POOL_IDENTITY;
+
+    fn decode(value: &'a [u8]) -> Result<Self, Cause> {
+        Octets::new(value).string16().map(Self)
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        put_string16(to, self.0);
+    }
+}
+
+/// IP Version (clause 8.2.178): which versions a pool has addresses of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct IpVersion {
+    /// IPv4.
+    pub v4: bool,
+    /// IPv6.
+    pub v6: bool,
+}
+
+impl Ie<'_> for IpVersion {
+    const TYPE: IeType = IeType::IP_VERSION;
+
+    fn decode(value: &[u8]) -> Result<Self, Cause> {
+        let flags = Octets::new(value).u8()?;
+        Ok(Self { v4: flags & 1 != 0, v6: flags & 2 != 0 })
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.push(bit(self.v4, 0) | bit(self.v6, 1));
+    }
+}

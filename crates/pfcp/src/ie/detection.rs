@@ -1,0 +1,147 @@
+//! What packets are detected by.
+
+use alloc::vec::Vec;
+
+use super::{Ie, bit, put_string16, put_u24};
+use crate::octets::Octets;
+use crate::{Cause, IeType};
+
+small! {
+    /// Where packets come from (TS 29.244 clause 8.2.2).
+    SourceInterface & 0x0f = SOURCE_INTERFACE {
+        /// The access network.
+        ACCESS = 0,
+        /// The core.
+        CORE = 1,
+        /// A network beside the data network.
+        SGI_LAN = 2,
+        /// The control plane function.
+        CP_FUNCTION = 3,
+        /// The inside of a 5G virtual network.
+        VN_INTERNAL = 4,
+    }
+    /// Which reference point an interface is (clause 8.2.118).
+    ThreeGppInterfaceType & 0x3f = THREE_GPP_INTERFACE_TYPE {
+        /// S1-U.
+        S1_U = 0,
+        /// S5 or S8-U.
+        S5_U = 1,
+        /// N3, 3GPP access.
+        N3 = 11,
+        /// N3, trusted access that is not 3GPP's.
+        N3_TRUSTED = 12,
+        /// N3, access that is not trusted.
+        N3_UNTRUSTED = 13,
+        /// N3 for forwarding.
+        N3_FORWARDING = 14,
+        /// N9, or N9 for roaming without a home UPF.
+        N9 = 15,
+        /// SGi.
+        SGI = 16,
+        /// N6.
+        N6 = 17,
+        /// N19.
+        N19 = 18,
+        /// S8-U.
+        S8_U = 19,
+        /// Gp-U.
+        GP_U = 20,
+        /// N9 for roaming.
+        N9_ROAMING = 21,
+    }
+}
+
+/// SDF Filter (clause 8.2.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SdfFilter<'a> {
+    /// The rule of an IPFilterRule (RFC 6733 section 4.3.1), not checked here.
+    pub flow_description: Option<&'a [u8]>,
+    /// Type of service or traffic class: value and mask.
+    pub tos_traffic_class: Option<[u8; 2]>,
+    /// Security parameter index of IPsec.
+    pub security_parameter_index: Option<u32>,
+    /// IPv6 flow label; 24 bits are kept.
+    pub flow_label: Option<u32>,
+    /// The number of the filter, by which other PDRs of the session refer to it.
+    pub filter_id: Option<u32>,
+}
+
+impl<'a> Ie<'a> for SdfFilter<'a> {
+    const TYPE: IeType = IeType::SDF_FILTER;
+
+    fn decode(value: &'a [u8]) -> Result<Self, Cause> {
+        let mut octets = Octets::new(value);
+        let [flags, _] = octets.array()?;
+        Ok(Self {
+            flow_description: octets.when(flags & 1 != 0, Octets::string16)?,
+            tos_traffic_class: octets.when(flags & 2 != 0, Octets::array)?,
+            security_parameter_index: octets.when(flags & 4 != 0, Octets::u32)?,
+            flow_label: octets.when(flags & 8 != 0, Octets::u24)?,
+            filter_id: octets.when(flags & 0x10 != 0, Octets::u32)?,
+        })
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        let flags = bit(self.flow_description.is_some(), 0)
+            | bit(self.tos_traffic_class.is_some(), 1)
+            | bit(self.security_parameter_index.is_some(), 2)
+            | bit(self.flow_label.is_some(), 3)
+            | bit(self.filter_id.is_some(), 4);
+        to.extend_from_slice(&[flags, 0]);
+        if let Some(flow) = self.flow_description {
+            put_string16(to, flow);
+        }
+        to.extend(self.tos_traffic_class.into_iter().flatten());
+        to.extend(self.security_parameter_index.into_iter().flat_map(u32::to_be_bytes));
+        if let Some(label) = self.flow_label {
+            put_u24(to, label);
+        }
+        to.extend(self.filter_id.into_iter().flat_map(u32::to_be_bytes));
+    }
+}
+
+/// Flow Information (clause 8.2.62): the flow of a detected application.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowInformation<'a> {
+    /// 0 unspecified, 1 downlink, 2 uplink, 3 both.
+    pub direction: u8,
+    /// The rule of an IPFilterRule.
+    pub description: &'a [u8],
+}
+
+impl<'a> Ie<'a> for FlowInformation<'a> {
+    const TYPE: IeType = IeType::FLOW_INFORMATION;
+
+    fn decode(value: &'a [u8]) -> Result<Self, Cause> {
+        let mut octets = Octets::new(value);
+        Ok(Self { direction: octets.u8()? & 7, description: octets.string16()? })
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.push(self.direction & 7);
+        put_string16(to, self.description);
+    }
+}
+
+/// S-NSSAI (clause 8.2.177): a network slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SNssai {
+    /// The slice or service type.
+    pub sst: u8,
+    /// The slice differentiator, 24 bits; all ones where there is none.
+    pub sd: u32,
+}
+
+impl Ie<'_> for SNssai {
+    const TYPE: IeType = IeType::S_NSSAI;
+
+    fn decode(value: &[u8]) -> Result<Self, Cause> {
+        let mut octets = Octets::new(value);
+        Ok(Self { sst: octets.u8()?, sd: octets.u24()? })
+    }
+
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.push(self.sst);
+        put_u24(to, self.sd);
+    }
+}

@@ -1,0 +1,192 @@
+//! Elements that are bits.
+
+use alloc::vec::Vec;
+
+use super::Ie;
+use crate::{Cause, IeType};
+
+flags! {
+    /// What to do with packets (clause 8.2.26); one octet or two.
+    ApplyAction[2] = APPLY_ACTION {
+        DROP = 0, "Drop.";
+        FORW = 1, "Forward.";
+        BUFF = 2, "Buffer.";
+        NOCP = 3, "Notify the control plane of the first downlink packet.";
+        DUPL = 4, "Duplicate.";
+        IPMA = 5, "IP multicast accept.";
+        IPMD = 6, "IP multicast deny.";
+        DFRT = 7, "Duplicate for redundant transmission.";
+        EDRT = 8, "Eliminate duplicates of redundant transmission.";
+        BDPN = 9, "Buffered downlink packet notification.";
+        DDPN = 10, "Discarded downlink packet notification.";
+        FSSM = 11, "Forward to lower layer SSM.";
+        MBSU = 12, "Forward to MBS unicast tunnels.";
+    }
+    /// What makes a URR report (clause 8.2.19).
+    ReportingTriggers[3] = REPORTING_TRIGGERS {
+        PERIO = 0, "Periodic reporting.";
+        VOLTH = 1, "Volume threshold.";
+        TIMTH = 2, "Time threshold.";
+        QUHTI = 3, "Quota holding time.";
+        START = 4, "Start of traffic.";
+        STOPT = 5, "Stop of traffic.";
+        DROTH = 6, "Dropped downlink traffic threshold.";
+        LIUSA = 7, "Linked usage reporting.";
+        VOLQU = 8, "Volume quota.";
+        TIMQU = 9, "Time quota.";
+        ENVCL = 10, "Envelope closure.";
+        MACAR = 11, "MAC addresses.";
+        EVETH = 12, "Event threshold.";
+        EVEQU = 13, "Event quota.";
+        IPMJL = 14, "IP multicast join or leave.";
+        QUVTI = 15, "Quota validity time.";
+        REEMR = 16, "Report the end marker reception.";
+        UPINT = 17, "User plane inactivity timer.";
+    }
+    /// What made a URR report (clause 8.2.41).
+    UsageReportTrigger[3] = USAGE_REPORT_TRIGGER {
+        PERIO = 0, "Periodic reporting.";
+        VOLTH = 1, "Volume threshold.";
+        TIMTH = 2, "Time threshold.";
+        QUHTI = 3, "Quota holding time.";
+        START = 4, "Start of traffic.";
+        STOPT = 5, "Stop of traffic.";
+        DROTH = 6, "Dropped downlink traffic threshold.";
+        IMMER = 7, "Immediate report, because the control plane asked.";
+        VOLQU = 8, "Volume quota.";
+        TIMQU = 9, "Time quota.";
+        LIUSA = 10, "Linked usage reporting.";
+        TERMR = 11, "Termination: the URR or the session is gone.";
+        MONIT = 12, "Monitoring time.";
+        ENVCL = 13, "Envelope closure.";
+        MACAR = 14, "MAC addresses.";
+        EVETH = 15, "Event threshold.";
+        EVEQU = 16, "Event quota.";
+        TEBUR = 17, "Termination by the UPF.";
+        IPMJL = 18, "IP multicast join or leave.";
+        QUVTI = 19, "Quota validity time.";
+        EMRRE = 20, "End marker received.";
+        UPINT = 21, "User plane inactivity timer.";
+    }
+    /// What a session report is about (clause 8.2.21).
+    ReportType[1] = REPORT_TYPE {
+        DLDR = 0, "Downlink data.";
+        USAR = 1, "Usage.";
+        ERIR = 2, "Error indication.";
+        UPIR = 3, "User plane inactivity.";
+        TMIR = 4, "TSC management information.";
+        SESR = 5, "Session report.";
+        UISR = 6, "The UPF asks to release the session.";
+    }
+    /// Requests in a session modification (clause 8.2.31).
+    PfcpsmreqFlags[1] = PFCPSMREQ_FLAGS {
+        DROBU = 0, "Drop buffered packets.";
+        SNDEM = 1, "Send end markers.";
+        QAURR = 2, "Query all URRs.";
+        SUMPC = 3, "Stop the usage measurement to pause charging.";
+        RUMUC = 4, "Resume the usage measurement.";
+        DETEID = 5, "Delete all tunnels of N3 and N9.";
+        HRSBOM = 6, "Home routed session breakout: modify.";
+    }
+    /// Requests in a session report's answer (clause 8.2.32).
+    PfcpsrrspFlags[1] = PFCPSRRSP_FLAGS {
+        DROBU = 0, "Drop buffered packets.";
+    }
+    /// What a URR measures (clause 8.2.40).
+    MeasurementMethod[1] = MEASUREMENT_METHOD {
+        DURAT = 0, "Duration.";
+        VOLUM = 1, "Volume.";
+        EVENT = 2, "Events.";
+    }
+    /// Which part of a session's life a report counts (clause 8.2.60).
+    UsageInformation[1] = USAGE_INFORMATION {
+        BEF = 0, "Before the monitoring time.";
+        AFT = 1, "After the monitoring time.";
+        UAE = 2, "After QoS enforcement.";
+        UBE = 3, "Before QoS enforcement.";
+    }
+    /// How a URR measures (clause 8.2.68).
+    MeasurementInformation[1] = MEASUREMENT_INFORMATION {
+        MBQE = 0, "Measure before QoS enforcement.";
+        INAM = 1, "Inactive measurement.";
+        RADI = 2, "Reduced application detection information.";
+        ISTM = 3, "Immediate start of time metering.";
+        MNOP = 4, "Measure the number of packets.";
+        SSPOC = 5, "Stop the measurement when charging is paused.";
+        ASPOC = 6, "Applicable to the session when charging is paused.";
+        CIAM = 7, "Count in accordance with the access.";
+    }
+    /// What a node report is about (clause 8.2.69).
+    NodeReportType[1] = NODE_REPORT_TYPE {
+        UPFR = 0, "User plane path failure.";
+        UPRR = 1, "User plane path recovery.";
+        CKDR = 2, "Clock drift.";
+        GPQR = 3, "GTP-U path QoS.";
+        PURR = 4, "Peer UP restart.";
+        VSR = 5, "Vendor-specific.";
+    }
+    /// How far overload control information holds (clause 8.2.76).
+    OciFlags[1] = OCI_FLAGS {
+        AOCI = 0, "Associate the information with the Node ID.";
+    }
+    /// How the UPF wants its association to end (clause 8.2.77).
+    PfcpAssociationReleaseRequest[1] = PFCP_ASSOCIATION_RELEASE_REQUEST {
+        SARR = 0, "The association shall be released.";
+        URSS = 1, "The UPF reports the usage of all sessions before.";
+    }
+    /// Reflective QoS (clause 8.2.88).
+    Rqi[1] = RQI {
+        RQI = 0, "Packets are marked with the reflective QoS indicator.";
+    }
+    /// What the UPF answers for a user (clause 8.2.97).
+    Proxying[1] = PROXYING {
+        ARP = 0, "Address resolution protocol.";
+        INS = 1, "IPv6 neighbour solicitation.";
+    }
+    /// How an Ethernet filter is meant (clause 8.2.99).
+    EthernetFilterProperties[1] = ETHERNET_FILTER_PROPERTIES {
+        BIDE = 0, "For both directions.";
+    }
+    /// What a session is, if it is Ethernet (clause 8.2.102).
+    EthernetPduSessionInformation[1] = ETHERNET_PDU_SESSION_INFORMATION {
+        ETHI = 0, "An Ethernet PDU session.";
+    }
+    /// What the UPF says in a session report (clause 8.2.119).
+    PfcpsrreqFlags[1] = PFCPSRREQ_FLAGS {
+        PSDBU = 0, "The session was deleted by the UPF.";
+    }
+    /// What the UPF asks in an association update (clause 8.2.120).
+    PfcpaureqFlags[1] = PFCPAUREQ_FLAGS {
+        PARPS = 0, "A release is prepared.";
+    }
+    /// What the answer to an association setup says (clause 8.2.140).
+    PfcpasrspFlags[1] = PFCPASRSP_FLAGS {
+        PSREI = 0, "Sessions were retained.";
+        UUPSI = 1, "The UPF picks user plane addresses by itself.";
+    }
+    /// What a session establishment asks (clause 8.2.142).
+    PfcpsereqFlags[1] = PFCPSEREQ_FLAGS {
+        RESTI = 0, "The session is restored: its F-TEIDs and addresses are the control plane's.";
+        SUMPC = 1, "Stop the usage measurement to pause charging.";
+        HRSBOM = 2, "Home routed session breakout.";
+    }
+    /// What a QER does besides (clause 8.2.174).
+    QerControlIndications[1] = QER_CONTROL_INDICATIONS {
+        RCSR = 0, "Rate control status reporting.";
+        MOED = 1, "Reports the maximum of exception data.";
+        NORD = 2, "No rate control of downlink data.";
+    }
+    /// What an association setup says (clause 8.2.179).
+    PfcpasreqFlags[1] = PFCPASREQ_FLAGS {
+        UUPSI = 0, "The peer picks user plane addresses by itself.";
+    }
+    /// What became of downlink data (clause 8.2.180).
+    DataStatus[1] = DATA_STATUS {
+        DROP = 0, "The first downlink packet was dropped.";
+        BUFF = 1, "The first downlink packet was buffered.";
+    }
+    /// What the answer to a session deletion says (clause 8.2.233).
+    PfcpsdrspFlags[1] = PFCPSDRSP_FLAGS {
+        PURU = 0, "Usage reports of this session are still to come.";
+    }
+}
