@@ -186,11 +186,23 @@ pub struct Gtp {
     pub quiet_s: u64,
     /// Seconds between echo requests to peers; 0 sends none.
     pub probe_s: u64,
+    /// Milliseconds until an echo request is repeated (T3-RESPONSE, TS 29.281 clause 11.3).
+    pub t3_ms: u64,
+    /// How often an echo request is sent until the path counts as failed (N3-REQUESTS).
+    pub n3: u32,
 }
 
 impl Default for Gtp {
     fn default() -> Self {
-        Self { errors_per_s: 100, echoes_per_s: 1000, icmp_per_s: 100, quiet_s: 10, probe_s: 60 }
+        Self {
+            errors_per_s: 100,
+            echoes_per_s: 1000,
+            icmp_per_s: 100,
+            quiet_s: 10,
+            probe_s: 60,
+            t3_ms: 3000,
+            n3: 3,
+        }
     }
 }
 

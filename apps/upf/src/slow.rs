@@ -6,6 +6,8 @@
 //! of the fast half, which is another process.
 
 pub mod node;
+pub mod overload;
+pub mod path;
 pub mod peer;
 pub mod socket;
 pub mod store;

@@ -1,5 +1,6 @@
 //! Control plane functions that this one is associated with.
 
+pub mod peers;
 pub mod record;
 
 use std::fmt;
