@@ -1,0 +1,130 @@
+//! Bits, one after the other: what sessions are written in.
+//!
+//! The first bit is the lowest of the first byte. A reader takes any bytes and gives `None` at
+//! their end.
+
+/// Writes bits.
+#[derive(Debug, Default)]
+pub(super) struct BitWriter {
+    bytes: Vec<u8>,
+    /// Bits that are no whole byte yet, the first lowest.
+    rest: u128,
+    /// How many.
+    count: u32,
+}
+
+impl BitWriter {
+    /// Into a buffer that is emptied first.
+    pub(super) fn into(mut bytes: Vec<u8>) -> Self {
+        bytes.clear();
+        Self { bytes, rest: 0, count: 0 }
+    }
+
+    /// The lower `bits` of a value, at most 64.
+    pub(super) fn put(&mut self, value: u64, bits: u32) {
+        debug_assert!(bits <= 64 && (bits == 64 || value >> bits == 0), "{value} in {bits} bits");
+        self.rest |= u128::from(value) << self.count;
+        self.count += bits;
+        if self.count >= 64 {
+            self.bytes.extend_from_slice(&(self.rest as u64).to_le_bytes());
+            self.rest >>= 64;
+            self.count -= 64;
+        }
+    }
+
+    /// A number, in fewer bits if it is small: how many it has in 6 bits, then those below its
+    /// first one.
+    pub(super) fn number(&mut self, value: u64) {
+        match 64 - value.leading_zeros() {
+            0 => self.put(0, 6),
+            size @ 1..=62 => {
+                self.put(u64::from(size), 6);
+                self.put(value & ((1 << (size - 1)) - 1), size - 1);
+            }
+            _ => {
+                self.put(63, 6);
+                self.put(value, 64);
+            }
+        }
+    }
+
+    /// All of it, filled up to a whole byte.
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        let bytes = self.count.div_ceil(8) as usize;
+        self.bytes.extend_from_slice(&self.rest.to_le_bytes()[..bytes]);
+        self.bytes
+    }
+}
+
+/// Reads bits.
+#[derive(Debug)]
+pub(super) struct BitReader<'a> {
+    bytes: &'a [u8],
+    rest: u128,
+    count: u32,
+}
+
+impl<'a> BitReader<'a> {
+    pub(super) const fn of(bytes: &'a [u8]) -> Self {
+        Self { bytes, rest: 0, count: 0 }
+    }
+
+    /// So many bits, at most 64; `None` when there are fewer.
+    pub(super) fn get(&mut self, bits: u32) -> Option<u64> {
+        debug_assert!(bits <= 64);
+        if self.count < bits {
+            self.fill();
+            if self.count < bits {
+                return None;
+            }
+        }
+        let value = (self.rest as u64) & u64::MAX.checked_shr(64 - bits).unwrap_or(0);
+        self.rest >>= bits;
+        self.count -= bits;
+        Some(value)
+    }
+
+    fn fill(&mut self) {
+        let (now, later) = self.bytes.split_at(self.bytes.len().min(8));
+        let mut word = [0; 8];
+        word[..now.len()].copy_from_slice(now);
+        self.rest |= u128::from(u64::from_le_bytes(word)) << self.count;
+        self.count += 8 * now.len() as u32;
+        self.bytes = later;
+    }
+
+    /// What [`BitWriter::number`] wrote.
+    pub(super) fn number(&mut self) -> Option<u64> {
+        match self.get(6)? as u32 {
+            0 => Some(0),
+            63 => self.get(64),
+            size => Some(1 << (size - 1) | self.get(size - 1)?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_was_put_is_got(values in prop::collection::vec((any::<u64>(), 0_u32..=64), 0..50)) {
+            let mut to = BitWriter::default();
+            let cut = |value: u64, bits: u32| value & u64::MAX.checked_shr(64 - bits).unwrap_or(0);
+            for (value, bits) in &values {
+                to.put(cut(*value, *bits), *bits);
+                to.number(cut(*value, *bits));
+            }
+            let bytes = to.finish();
+            let mut from = BitReader::of(&bytes);
+            for (value, bits) in &values {
+                prop_assert_eq!(from.get(*bits), Some(cut(*value, *bits)));
+                prop_assert_eq!(from.number(), Some(cut(*value, *bits)));
+            }
+            prop_assert!(from.get(8).is_none());
+        }
+    }
+}
