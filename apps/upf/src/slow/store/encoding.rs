@@ -9,9 +9,10 @@ use super::bits::{BitReader, BitWriter};
 use super::record::SessionRecord;
 use super::stored::{Stored, stored};
 use crate::model::{
-    Actions, Buffering, CpSeid, Destination, EndMarker, Far, Filter, FlowDescription, Forwarding,
-    Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix, Progress, Qer, Quota, Rate, Redirect,
-    Removal, ReportTriggers, Session, SessionId, Source, Unacknowledged, Urr, UserAddress, Volume,
+    Actions, Buffering, CpSeid, Destination, DownlinkData, EndMarker, Far, Filter, FlowDescription,
+    Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix, Progress, Qer, Quota, Rate,
+    Redirect, Removal, ReportTriggers, Reporting, Session, SessionId, Source, Split,
+    Unacknowledged, Urr, UsageReport, UsageTriggers, UserAddress, Volume,
 };
 
 /// The version of the format.
@@ -35,6 +36,7 @@ pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {
     session.qers.put(&mut to);
     session.urrs.put(&mut to);
     session.bars.put(&mut to);
+    session.reporting.put(&mut to);
     to.finish()
 }
 
@@ -64,6 +66,7 @@ pub(super) fn decode(id: SessionId, record: &SessionRecord, bytes: &[u8]) -> Opt
         qers: Stored::get(from)?,
         urrs: Stored::get(from)?,
         bars: Stored::get(from)?,
+        reporting: Stored::get(from)?,
     })
 }
 
@@ -98,6 +101,23 @@ stored! {
     Measure { duration, volume, event }
     Volume { total, uplink, downlink }
     Quota { volume, time_s, validity_s }
+    Split { counters, elapsed, at }
+    Reporting { notified, awaited_from, is_inactive, unacknowledged }
+    Unacknowledged { message, is_inactivity, downlink, usage }
+    DownlinkData { pdr, qfi, dscp }
+    UsageReport {
+        urr, sequence, triggers, information, measured, counts, seconds, since, at, first, last,
+    }
+}
+
+impl Stored for UsageTriggers {
+    fn put(&self, to: &mut BitWriter) {
+        self.0.put(to);
+    }
+
+    fn get(from: &mut BitReader<'_>) -> Option<Self> {
+        Some(Self(u32::get(from)?))
+    }
 }
 
 impl Stored for ReportTriggers {
@@ -182,42 +202,66 @@ const fn unzigzag(value: u64) -> u64 {
     value >> 1 ^ (value & 1).wrapping_neg()
 }
 
+/// The same for one number.
+fn put_near(to: &mut BitWriter, value: u64, base: u64) {
+    to.number(zigzag(value.wrapping_sub(base)));
+}
+
+fn get_near(from: &mut BitReader<'_>, base: u64) -> Option<u64> {
+    Some(base.wrapping_add(unzigzag(from.number()?)))
+}
+
 impl Stored for Progress {
     fn put(&self, to: &mut BitWriter) {
-        self.line.put(to);
-        self.sequence.put(to);
-        self.since.put(to);
+        (self.line, (self.sequence, self.since)).put(to);
         self.reported.put(to);
         put_after(to, self.granted, self.reported);
-        to.number(zigzag(self.granted_at.wrapping_sub(self.since)));
-        self.unacknowledged.is_some().put(to);
-        if let Some(report) = &self.unacknowledged {
-            report.message.put(to);
-            report.sequence.put(to);
-            report.trigger.put(to);
-            put_after(to, report.until, self.reported);
-            to.number(zigzag(report.since.wrapping_sub(self.since)));
-            to.number(zigzag(report.at.wrapping_sub(self.since)));
+        (self.granted_at, (self.elapsed, self.running)).put(to);
+        put_near(to, self.idle_after, self.running);
+        put_near(to, self.elapsed_reported, self.elapsed);
+        put_near(to, self.elapsed_granted, self.elapsed_reported);
+        (self.first != 0).put(to);
+        if self.first != 0 {
+            put_near(to, self.first, self.since);
         }
+        self.period_at.put(to);
+        (self.ended, self.has_traffic).put(to);
+        self.split.put(to);
+        self.is_after_monitoring.put(to);
     }
 
     fn get(from: &mut BitReader<'_>) -> Option<Self> {
-        let (line, sequence, since) = (u32::get(from)?, u32::get(from)?, u64::get(from)?);
-        let reported = <[u64; 4]>::get(from)?;
+        let (line, (sequence, since)) = Stored::get(from)?;
+        let reported = Stored::get(from)?;
         let granted = get_after(from, reported)?;
-        let granted_at = since.wrapping_add(unzigzag(from.number()?));
-        let unacknowledged = match bool::get(from)? {
-            true => Some(Unacknowledged {
-                message: Stored::get(from)?,
-                sequence: Stored::get(from)?,
-                trigger: Stored::get(from)?,
-                until: get_after(from, reported)?,
-                since: since.wrapping_add(unzigzag(from.number()?)),
-                at: since.wrapping_add(unzigzag(from.number()?)),
-            }),
-            false => None,
-        };
-        Some(Self { line, sequence, since, reported, granted, granted_at, unacknowledged })
+        let (granted_at, (elapsed, running)) = Stored::get(from)?;
+        let idle_after = get_near(from, running)?;
+        let elapsed_reported = get_near(from, elapsed)?;
+        let elapsed_granted = get_near(from, elapsed_reported)?;
+        let first = if bool::get(from)? { get_near(from, since)? } else { 0 };
+        let period_at = Stored::get(from)?;
+        let (ended, has_traffic) = Stored::get(from)?;
+        let split = Stored::get(from)?;
+        let is_after_monitoring = Stored::get(from)?;
+        Some(Self {
+            line,
+            sequence,
+            since,
+            reported,
+            granted,
+            granted_at,
+            elapsed,
+            running,
+            idle_after,
+            elapsed_reported,
+            elapsed_granted,
+            first,
+            period_at,
+            ended,
+            has_traffic,
+            split,
+            is_after_monitoring,
+        })
     }
 }
 

@@ -167,7 +167,11 @@ impl Stored for IpAddr {
     }
 
     fn get(from: &mut BitReader<'_>) -> Option<Self> {
-        Some(if bool::get(from)? { Ipv6Addr::get(from)?.into() } else { Ipv4Addr::get(from)?.into() })
+        Some(if bool::get(from)? {
+            Ipv6Addr::get(from)?.into()
+        } else {
+            Ipv4Addr::get(from)?.into()
+        })
     }
 }
 
