@@ -11,9 +11,9 @@
 //! its record behind, for as long as its place is not used again: it says which numbers the place
 //! has given out, and since when it is free.
 //!
-//! Memory for 2^20 sessions: records 4 + 288 MiB (an eighth more slots than places, which the
-//! exchange of values needs), answers 27 MiB, parts 23 MiB if all of them are used; in the heap
-//! 16 KiB + 1 MiB + 32 KiB for what is free and for finding answers.
+//! Memory for 2^20 typical sessions: records 4 + 288 MiB (an eighth more slots than places, which
+//! the exchange of values needs), 2^18 answers 1 + 54 MiB, no parts; in the heap 2 MiB to find
+//! answers by, and a bit for each part.
 
 mod answers;
 mod bits;
@@ -205,7 +205,7 @@ impl Store {
         record.body[..begin.len()].copy_from_slice(begin);
         let part = match rest.len() {
             0 => Ok(0),
-            ..LONGEST => self.parts.write(rest, session.version),
+            1..LONGEST => self.parts.write(rest, session.version),
             length => Err(StoreError::TooLong { length }),
         };
         self.buffer = bytes;

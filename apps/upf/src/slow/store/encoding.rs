@@ -226,6 +226,7 @@ impl Stored for Progress {
         }
         self.period_at.put(to);
         (self.ended, self.has_traffic).put(to);
+        (self.due, self.event_at).put(to);
         self.split.put(to);
         self.is_after_monitoring.put(to);
     }
@@ -241,6 +242,7 @@ impl Stored for Progress {
         let first = if bool::get(from)? { get_near(from, since)? } else { 0 };
         let period_at = Stored::get(from)?;
         let (ended, has_traffic) = Stored::get(from)?;
+        let (due, event_at) = Stored::get(from)?;
         let split = Stored::get(from)?;
         let is_after_monitoring = Stored::get(from)?;
         Some(Self {
@@ -259,6 +261,8 @@ impl Stored for Progress {
             period_at,
             ended,
             has_traffic,
+            due,
+            event_at,
             split,
             is_after_monitoring,
         })

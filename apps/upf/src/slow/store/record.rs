@@ -84,18 +84,3 @@ pub struct AnswerRecord {
 
 const _: () = assert!(size_of::<SessionRecord>() == 248 && size_of::<SessionPart>() == 248);
 const _: () = assert!(size_of::<AnswerRecord>() == 184);
-
-/// How many parts there must be for so many sessions: a typical one needs none, one with many
-/// rules a few.
-#[must_use]
-pub const fn parts(sessions: usize) -> usize {
-    sessions / 4 + 4096
-}
-
-/// How many answers are kept for so many sessions: those of N1 x T1 at 2 % of the sessions in a
-/// second.
-#[must_use]
-pub const fn answers(sessions: usize) -> usize {
-    let eighth = sessions / 8;
-    if eighth < 4096 { 4096 } else { eighth }
-}

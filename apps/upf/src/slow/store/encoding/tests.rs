@@ -250,6 +250,8 @@ fn any_urr() -> impl Strategy<Value = Urr> {
                 period_at: b.5,
                 ended: UsageTriggers(id),
                 has_traffic: flag,
+                due: UsageTriggers(triggers),
+                event_at: b.6,
                 split: period_s.map(|_| Split { counters: b.0, elapsed: b.6, at: b.2 }),
                 is_after_monitoring: !flag,
             },
