@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::model::InstanceId;
+use crate::model::{InstanceId, Prefix};
 
 mod addresses;
 mod check;
@@ -220,6 +220,15 @@ pub struct Predefined {
     /// The QoS flow identifier that downlink packets are marked with.
     #[serde(default)]
     pub qfi: Option<u8>,
+}
+
+impl Pool {
+    /// The addresses; none where they are not written as they must be, which a checked
+    /// configuration never has.
+    #[must_use]
+    pub fn parsed(&self) -> Option<Prefix> {
+        addresses::prefix(&self.prefix).ok()
+    }
 }
 
 impl Settings {

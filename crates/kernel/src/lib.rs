@@ -2,6 +2,7 @@
 //!
 //! * [`Interface`]: the facts of a network interface.
 //! * [`af_packet`]: the frames of an interface that Linux keeps.
+//! * [`blackhole`]: routes to nowhere, for addresses that an application has to itself.
 //! * [`inherited`]: the descriptors that a service manager gives to this process.
 //! * [`mirror`]: its routes and neighbours, in tables that lanes read.
 //! * [`reentry`]: the way back into an interface for frames that were taken from it.
@@ -12,6 +13,7 @@
 //! sysfs, which shows the namespace of whoever mounted it, and no external commands.
 
 pub mod af_packet;
+pub mod blackhole;
 mod error;
 mod ffi;
 pub mod inherited;

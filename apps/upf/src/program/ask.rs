@@ -1,0 +1,1 @@
+//! `upf sessions`, `upf associations`, `upf trace`: the API of a running slow half, for people.
