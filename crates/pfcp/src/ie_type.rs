@@ -191,6 +191,7 @@ types! {
     CREATE_MAR = 165, "Create MAR";
     ACCESS_FORWARDING_ACTION_INFORMATION_1 = 166, "Access Forwarding Action Information 1";
     ACCESS_FORWARDING_ACTION_INFORMATION_2 = 167, "Access Forwarding Action Information 2";
+    MAR_ID = 170, "MAR ID";
     REMOVE_MAR = 168, "Remove MAR";
     UPDATE_MAR = 169, "Update MAR";
     UPDATE_ACCESS_FORWARDING_ACTION_1 = 175, "Update Access Forwarding Action Information 1";

@@ -2,6 +2,7 @@
 //! Releases 17 and 18 that peers send).
 //!
 //! A datagram is parsed in place and nothing is copied: [`Message::parse`] reads the header,
+//! [`Message::check`] compares the whole message with its grammar and names what is wrong,
 //! [`Message::group`] finds typed elements. [`Writer`] makes messages.
 //!
 //! Every function is total: whatever the octets are, it ends, in time proportional to their number,
@@ -15,6 +16,7 @@
 //! Writer::new(&mut datagram).message(header, |w| w.put(&RecoveryTimeStamp(1)));
 //!
 //! let (message, _) = Message::parse(&datagram).unwrap();
+//! message.check().unwrap();
 //! assert_eq!(message.group().need::<RecoveryTimeStamp>(), Ok(RecoveryTimeStamp(1)));
 //! ```
 
@@ -24,6 +26,7 @@
 extern crate alloc;
 
 mod cause;
+mod grammar;
 mod group;
 mod header;
 pub mod ie;

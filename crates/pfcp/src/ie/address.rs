@@ -58,7 +58,7 @@ impl Ie<'_> for UeIpAddress {
     }
 }
 
-/// Alternative SMF IP Address (clause 8.2.133): of other SMFs of the set.
+/// Alternative SMF IP Address: of other SMFs of the set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AlternativeSmfIpAddress {
     /// The IPv4 address.
@@ -88,7 +88,7 @@ impl Ie<'_> for AlternativeSmfIpAddress {
     }
 }
 
-/// CP PFCP Entity IP Address (clause 8.2.141).
+/// CP PFCP Entity IP Address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CpPfcpEntityIpAddress {
     /// The IPv4 address.
@@ -115,7 +115,7 @@ impl Ie<'_> for CpPfcpEntityIpAddress {
     }
 }
 
-/// UE IP Address Pool Identity (clause 8.2.128): which pool an address comes from.
+/// UE IP Address Pool Identity: which pool an address comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UeIpAddressPoolIdentity<'a>(pub &'a [u8]);
 
@@ -131,7 +131,7 @@ impl<'a> Ie<'a> for UeIpAddressPoolIdentity<'a> {
     }
 }
 
-/// IP Version (clause 8.2.178): which versions a pool has addresses of.
+/// IP Version: which versions a pool has addresses of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IpVersion {
     /// IPv4.

@@ -100,7 +100,7 @@ impl<'a> Ie<'a> for SdfFilter<'a> {
     }
 }
 
-/// Flow Information (clause 8.2.62): the flow of a detected application.
+/// Flow Information (clause 8.2.61): the flow of a detected application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowInformation<'a> {
     /// 0 unspecified, 1 downlink, 2 uplink, 3 both.
@@ -123,7 +123,7 @@ impl<'a> Ie<'a> for FlowInformation<'a> {
     }
 }
 
-/// S-NSSAI (clause 8.2.177): a network slice.
+/// S-NSSAI: a network slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SNssai {
     /// The slice or service type.

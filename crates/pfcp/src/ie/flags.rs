@@ -98,7 +98,7 @@ flags! {
         VOLUM = 1, "Volume.";
         EVENT = 2, "Events.";
     }
-    /// Which part of a session's life a report counts (clause 8.2.60).
+    /// Which part of a session's life a report counts (clause 8.2.59).
     UsageInformation[1] = USAGE_INFORMATION {
         BEF = 0, "Before the monitoring time.";
         AFT = 1, "After the monitoring time.";
@@ -159,33 +159,33 @@ flags! {
     PfcpaureqFlags[1] = PFCPAUREQ_FLAGS {
         PARPS = 0, "A release is prepared.";
     }
-    /// What the answer to an association setup says (clause 8.2.140).
+    /// What the answer to an association setup says (clause 8.2.134).
     PfcpasrspFlags[1] = PFCPASRSP_FLAGS {
         PSREI = 0, "Sessions were retained.";
-        UUPSI = 1, "The UPF picks user plane addresses by itself.";
+        UUPSI = 1, "The UPF is configured for inter-PLMN user plane security.";
     }
-    /// What a session establishment asks (clause 8.2.142).
+    /// What a session establishment asks (clause 8.2.136).
     PfcpsereqFlags[1] = PFCPSEREQ_FLAGS {
         RESTI = 0, "The session is restored: its F-TEIDs and addresses are the control plane's.";
         SUMPC = 1, "Stop the usage measurement to pause charging.";
         HRSBOM = 2, "Home routed session breakout.";
     }
-    /// What a QER does besides (clause 8.2.174).
+    /// What a QER does besides.
     QerControlIndications[1] = QER_CONTROL_INDICATIONS {
         RCSR = 0, "Rate control status reporting.";
         MOED = 1, "Reports the maximum of exception data.";
         NORD = 2, "No rate control of downlink data.";
     }
-    /// What an association setup says (clause 8.2.179).
+    /// What an association setup says.
     PfcpasreqFlags[1] = PFCPASREQ_FLAGS {
-        UUPSI = 0, "The peer picks user plane addresses by itself.";
+        UUPSI = 0, "The UPF is configured for inter-PLMN user plane security.";
     }
-    /// What became of downlink data (clause 8.2.180).
+    /// What became of downlink data.
     DataStatus[1] = DATA_STATUS {
         DROP = 0, "The first downlink packet was dropped.";
         BUFF = 1, "The first downlink packet was buffered.";
     }
-    /// What the answer to a session deletion says (clause 8.2.233).
+    /// What the answer to a session deletion says.
     PfcpsdrspFlags[1] = PFCPSDRSP_FLAGS {
         PURU = 0, "Usage reports of this session are still to come.";
     }

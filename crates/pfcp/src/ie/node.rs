@@ -52,7 +52,7 @@ impl<'a> Ie<'a> for RemoteGtpUPeer<'a> {
     }
 }
 
-/// SMF Set ID (clause 8.2.135): a domain name, as labels.
+/// SMF Set ID: a domain name, as labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SmfSetId<'a>(pub &'a [u8]);
 

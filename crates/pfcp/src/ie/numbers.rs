@@ -66,9 +66,9 @@ numbers! {
     /// Seconds without traffic in a session after which the UPF says so (clause 8.2.83); 0 stops
     /// it.
     UserPlaneInactivityTimer(u32) = USER_PLANE_INACTIVITY_TIMER;
-    /// A URR that counts together with others (clause 8.2.86).
+    /// A URR that counts together with others (clause 8.2.85).
     AggregatedUrrId(u32) = AGGREGATED_URR_ID;
-    /// Seconds (clause 8.2.88).
+    /// Seconds (clause 8.2.87).
     SubsequentTimeQuota(u32) = SUBSEQUENT_TIME_QUOTA;
     /// Pairs a query with the reports that it made (clause 8.2.90).
     QueryUrrReference(u32) = QUERY_URR_REFERENCE;
@@ -82,19 +82,19 @@ numbers! {
     SuggestedBufferingPacketsCount(u8) = SUGGESTED_BUFFERING_PACKETS_COUNT;
     /// Seconds (clause 8.2.105).
     EthernetInactivityTimer(u32) = ETHERNET_INACTIVITY_TIMER;
-    /// Events (clause 8.2.106).
+    /// Events.
     EventQuota(u32) = EVENT_QUOTA;
-    /// Events (clause 8.2.107).
+    /// Events.
     EventThreshold(u32) = EVENT_THRESHOLD;
-    /// Events (clause 8.2.108).
+    /// Events.
     SubsequentEventQuota(u32) = SUBSEQUENT_EVENT_QUOTA;
-    /// Events (clause 8.2.109).
+    /// Events.
     SubsequentEventThreshold(u32) = SUBSEQUENT_EVENT_THRESHOLD;
-    /// How routes are learned from the network behind a user (clause 8.2.111, RFC 2865).
+    /// How routes are learned from the network behind a user (RFC 2865).
     FramedRouting(u32) = FRAMED_ROUTING;
-    /// When an event was: seconds since 1900 (clause 8.2.113).
+    /// When an event was: seconds since 1900.
     EventTimeStamp(u32) = EVENT_TIME_STAMP;
-    /// Milliseconds over which rates are averaged (clause 8.2.114).
+    /// Milliseconds over which rates are averaged.
     AveragingWindow(u32) = AVERAGING_WINDOW;
     /// When a PDR begins to hold: seconds since 1900 (clause 8.2.121).
     ActivationTime(u32) = ACTIVATION_TIME;
@@ -102,11 +102,11 @@ numbers! {
     DeactivationTime(u32) = DEACTIVATION_TIME;
     /// Seconds for which quotas are valid (clause 8.2.136).
     QuotaValidityTime(u32) = QUOTA_VALIDITY_TIME;
-    /// How many reports (clause 8.2.137).
+    /// How many reports.
     NumberOfReports(u16) = NUMBER_OF_REPORTS;
-    /// Octets of buffered packets (clause 8.2.183).
+    /// Octets of buffered packets.
     DlDataPacketsSize(u16) = DL_DATA_PACKETS_SIZE;
-    /// The radio access technology of the session (clause 8.2.205).
+    /// The radio access technology of the session.
     RatType(u8) = RAT_TYPE;
 }
 

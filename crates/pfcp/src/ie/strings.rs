@@ -11,21 +11,21 @@ strings! {
     NetworkInstance = NETWORK_INSTANCE;
     /// An application (clause 8.2.6).
     ApplicationId = APPLICATION_ID;
-    /// An instance of an application (clause 8.2.61).
+    /// An instance of an application (clause 8.2.60).
     ApplicationInstanceId = APPLICATION_INSTANCE_ID;
     /// The name of predefined rules that shall hold (clause 8.2.72).
     ActivatePredefinedRules = ACTIVATE_PREDEFINED_RULES;
     /// The name of predefined rules that shall no longer hold (clause 8.2.73).
     DeactivatePredefinedRules = DEACTIVATE_PREDEFINED_RULES;
-    /// An IPv4 network behind the user (clause 8.2.110, RFC 2865 section 5.22).
+    /// An IPv4 network behind the user (RFC 2865 section 5.22).
     FramedRoute = FRAMED_ROUTE;
-    /// An IPv6 network behind the user (clause 8.2.112, RFC 3162 section 2.5).
+    /// An IPv6 network behind the user (RFC 3162 section 2.5).
     FramedIpv6Route = FRAMED_IPV6_ROUTE;
     /// The data network name, as labels (clause 8.2.117, TS 23.003 clause 9.1).
     ApnDnn = APN_DNN;
-    /// Names of predefined rules (clause 8.2.214).
+    /// Names of predefined rules.
     PredefinedRulesName = PREDEFINED_RULES_NAME;
-    /// Where the session is anchored (clause 8.2.165).
+    /// Where the session is anchored.
     DataNetworkAccessIdentifier = DATA_NETWORK_ACCESS_IDENTIFIER;
 }
 

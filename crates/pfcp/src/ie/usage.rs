@@ -68,7 +68,7 @@ volumes! {
     SubsequentVolumeThreshold = SUBSEQUENT_VOLUME_THRESHOLD;
     /// After so many octets packets stop (clause 8.2.50).
     VolumeQuota = VOLUME_QUOTA;
-    /// The quota after the monitoring time (clause 8.2.87).
+    /// The quota after the monitoring time (clause 8.2.86).
     SubsequentVolumeQuota = SUBSEQUENT_VOLUME_QUOTA;
 }
 

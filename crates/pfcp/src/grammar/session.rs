@@ -1,0 +1,162 @@
+//! Establishment, modification and deletion of sessions (TS 29.244 clauses 7.5.2 to 7.5.7).
+
+use super::Presence::{C, M, O};
+use super::report::{LOAD, OVERLOAD, USAGE_REPORT};
+use super::rules::{
+    CREATE_BAR, CREATE_FAR, CREATE_PDR, CREATE_QER, CREATE_TRAFFIC_ENDPOINT, CREATE_URR,
+};
+use super::update::{
+    REMOVE_BAR, REMOVE_FAR, REMOVE_PDR, REMOVE_QER, REMOVE_TRAFFIC_ENDPOINT, REMOVE_URR,
+    UPDATE_BAR, UPDATE_FAR, UPDATE_PDR, UPDATE_QER, UPDATE_TRAFFIC_ENDPOINT, UPDATE_URR,
+};
+use super::{Content, Grammar, fields, group, octets};
+use crate::ie::*;
+use crate::{Cause, IeType};
+
+/// Table 7.5.2.1-1.
+pub(super) static ESTABLISHMENT_REQUEST: Grammar = Grammar::new(&[
+    M.once(fields!(NodeId)),
+    M.once(fields!(FSeid)),
+    M.many(group!(CREATE_PDR, CREATE_PDR)),
+    M.many(group!(CREATE_FAR, CREATE_FAR)),
+    C.many(group!(CREATE_URR, CREATE_URR)),
+    C.many(group!(CREATE_QER, CREATE_QER)),
+    O.many(group!(CREATE_BAR, CREATE_BAR)),
+    C.many(group!(CREATE_TRAFFIC_ENDPOINT, CREATE_TRAFFIC_ENDPOINT)),
+    C.once(fields!(PdnType)),
+    C.many(fields!(FqCsid)),
+    O.once(fields!(UserPlaneInactivityTimer)),
+    O.once(fields!(UserId)),
+    O.once(octets!(TRACE_INFORMATION, 8)),
+    O.once(fields!(ApnDnn)),
+    C.many(octets!(CREATE_MAR, 0)),
+    O.once(fields!(PfcpsereqFlags)),
+    O.once(octets!(CREATE_BRIDGE_INFO_FOR_TSC, 1)),
+    O.many(octets!(CREATE_SRR, 0)),
+    O.once(octets!(PROVIDE_ATSSS_CONTROL_INFORMATION, 0)),
+    O.once(fields!(RecoveryTimeStamp)),
+    O.once(fields!(SNssai)),
+    O.once(octets!(PROVIDE_RDS_CONFIGURATION_INFORMATION, 0)),
+    O.once(fields!(RatType)),
+    O.many(octets!(L2TP_TUNNEL_INFORMATION, 0)),
+    O.once(octets!(L2TP_SESSION_INFORMATION, 0)),
+    O.once(octets!(GROUP_ID, 0)),
+    O.once(octets!(MBS_SESSION_N4MB_CONTROL_INFORMATION, 0)),
+    O.many(octets!(MBS_SESSION_N4_CONTROL_INFORMATION, 0)),
+    O.many(octets!(DSCP_TO_PPI_CONTROL_INFORMATION, 0)),
+]);
+
+/// Table 7.5.3.1-1.
+pub(super) static ESTABLISHMENT_RESPONSE: Grammar = Grammar::new(&[
+    M.once(fields!(NodeId)),
+    M.once(fields!(Cause)),
+    C.once(fields!(OffendingIe)),
+    C.once(fields!(FSeid)),
+    C.many(group!(CREATED_PDR, CREATED_PDR)),
+    O.once(group!(LOAD_CONTROL_INFORMATION, LOAD)),
+    O.once(group!(OVERLOAD_CONTROL_INFORMATION, OVERLOAD)),
+    C.many(fields!(FqCsid)),
+    C.once(fields!(FailedRuleId)),
+    C.many(group!(CREATED_TRAFFIC_ENDPOINT, CREATED_TRAFFIC_ENDPOINT)),
+    C.once(octets!(CREATED_BRIDGE_INFO_FOR_TSC, 0)),
+    O.once(octets!(ATSSS_CONTROL_PARAMETERS, 0)),
+    O.once(octets!(RDS_CONFIGURATION_INFORMATION, 1)),
+    C.many(group!(PARTIAL_FAILURE_INFORMATION, PARTIAL_FAILURE)),
+    C.once(octets!(CREATED_L2TP_SESSION, 0)),
+]);
+
+/// Tables 7.5.3.2-1 and 7.5.5.5-1.
+static CREATED_PDR: Grammar =
+    Grammar::new(&[M.once(fields!(PdrId)), C.many(fields!(FTeid)), C.many(fields!(UeIpAddress))]);
+
+/// Table 7.5.3.5-1.
+static CREATED_TRAFFIC_ENDPOINT: Grammar = Grammar::new(&[
+    M.once(fields!(TrafficEndpointId)),
+    C.many(fields!(FTeid)),
+    C.many(fields!(UeIpAddress)),
+]);
+
+/// Table 7.5.3.1-2.
+static PARTIAL_FAILURE: Grammar = Grammar::new(&[
+    M.once(fields!(FailedRuleId)),
+    M.once(fields!(Cause)),
+    C.many(octets!(OFFENDING_IE_INFORMATION, 2)),
+]);
+
+/// Table 7.5.4.1-1.
+pub(super) static MODIFICATION_REQUEST: Grammar = Grammar::new(&[
+    C.once(fields!(FSeid)),
+    C.many(group!(REMOVE_PDR, REMOVE_PDR)),
+    C.many(group!(REMOVE_FAR, REMOVE_FAR)),
+    C.many(group!(REMOVE_URR, REMOVE_URR)),
+    C.many(group!(REMOVE_QER, REMOVE_QER)),
+    C.many(group!(REMOVE_BAR, REMOVE_BAR)),
+    C.many(group!(REMOVE_TRAFFIC_ENDPOINT, REMOVE_TRAFFIC_ENDPOINT)),
+    C.many(group!(CREATE_PDR, CREATE_PDR)),
+    C.many(group!(CREATE_FAR, CREATE_FAR)),
+    C.many(group!(CREATE_URR, CREATE_URR)),
+    C.many(group!(CREATE_QER, CREATE_QER)),
+    C.many(group!(CREATE_BAR, CREATE_BAR)),
+    C.many(group!(CREATE_TRAFFIC_ENDPOINT, CREATE_TRAFFIC_ENDPOINT)),
+    C.many(group!(UPDATE_PDR, UPDATE_PDR)),
+    C.many(group!(UPDATE_FAR, UPDATE_FAR)),
+    C.many(group!(UPDATE_URR, UPDATE_URR)),
+    C.many(group!(UPDATE_QER, UPDATE_QER)),
+    C.many(group!(UPDATE_BAR, UPDATE_BAR)),
+    C.many(group!(UPDATE_TRAFFIC_ENDPOINT, UPDATE_TRAFFIC_ENDPOINT)),
+    C.once(fields!(PfcpsmreqFlags)),
+    C.many(group!(QUERY_URR, REMOVE_URR)),
+    C.many(fields!(FqCsid)),
+    C.once(fields!(UserPlaneInactivityTimer)),
+    O.once(fields!(QueryUrrReference)),
+    O.once(octets!(TRACE_INFORMATION, 0)),
+    C.many(octets!(REMOVE_MAR, 0)),
+    C.many(octets!(UPDATE_MAR, 0)),
+    C.many(octets!(CREATE_MAR, 0)),
+    C.once(fields!(NodeId)),
+    C.many(octets!(TSC_MANAGEMENT_INFORMATION, 0)),
+    C.many(octets!(REMOVE_SRR, 0)),
+    C.many(octets!(CREATE_SRR, 0)),
+    C.many(octets!(UPDATE_SRR, 0)),
+    C.once(octets!(PROVIDE_ATSSS_CONTROL_INFORMATION, 0)),
+    C.once(octets!(ACCESS_AVAILABILITY_INFORMATION, 1)),
+    O.many(octets!(QUERY_PACKET_RATE_STATUS, 0)),
+    O.once(fields!(SNssai)),
+    O.once(fields!(RatType)),
+    O.once(octets!(GROUP_ID, 0)),
+]);
+
+/// Table 7.5.5.1-1.
+pub(super) static MODIFICATION_RESPONSE: Grammar = Grammar::new(&[
+    M.once(fields!(Cause)),
+    C.once(fields!(OffendingIe)),
+    C.many(group!(CREATED_PDR, CREATED_PDR)),
+    O.once(group!(LOAD_CONTROL_INFORMATION, LOAD)),
+    O.once(group!(OVERLOAD_CONTROL_INFORMATION, OVERLOAD)),
+    C.many(group!(USAGE_REPORT_IN_MODIFICATION, USAGE_REPORT)),
+    C.once(fields!(FailedRuleId)),
+    C.once(fields!(AdditionalUsageReportsInformation)),
+    C.many(group!(CREATED_TRAFFIC_ENDPOINT, CREATED_TRAFFIC_ENDPOINT)),
+    C.many(octets!(TSC_MANAGEMENT_INFORMATION_IN_RESPONSE, 0)),
+    O.once(octets!(ATSSS_CONTROL_PARAMETERS, 0)),
+    C.many(group!(UPDATED_PDR, CREATED_PDR)),
+    C.many(octets!(PACKET_RATE_STATUS_REPORT_IN_MODIFICATION, 0)),
+    C.many(group!(PARTIAL_FAILURE_INFORMATION, PARTIAL_FAILURE)),
+]);
+
+/// Table 7.5.6-1.
+pub(super) static DELETION_REQUEST: Grammar =
+    Grammar::new(&[O.once(fields!(FSeid)), O.once(fields!(NodeId))]);
+
+/// Table 7.5.7.1-1.
+pub(super) static DELETION_RESPONSE: Grammar = Grammar::new(&[
+    M.once(fields!(Cause)),
+    C.once(fields!(OffendingIe)),
+    O.once(group!(LOAD_CONTROL_INFORMATION, LOAD)),
+    O.once(group!(OVERLOAD_CONTROL_INFORMATION, OVERLOAD)),
+    C.many(group!(USAGE_REPORT_IN_DELETION, USAGE_REPORT)),
+    C.once(fields!(AdditionalUsageReportsInformation)),
+    C.many(octets!(PACKET_RATE_STATUS_REPORT, 0)),
+    C.many(octets!(SESSION_REPORT, 0)),
+    O.once(fields!(PfcpsdrspFlags)),
+]);
