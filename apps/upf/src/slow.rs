@@ -5,6 +5,7 @@
 //! an [`Outbox`]. [`run`] is the loop around them. What must outlive this process is in the tables
 //! of the fast half, which is another process.
 
+pub mod allocate;
 pub mod node;
 pub mod overload;
 pub mod path;

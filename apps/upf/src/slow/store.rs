@@ -39,6 +39,8 @@ use crate::model::{Session, SessionId};
 
 #[cfg(test)]
 pub(crate) use self::encoding::tests::{any_session, typical};
+#[cfg(test)]
+pub(crate) use self::tests::Memory;
 
 /// The most bytes of a session: 280 parts.
 const LONGEST: usize = 1 << 16;

@@ -8,7 +8,7 @@ use super::fuse::stop_after;
 use super::*;
 
 /// The memory of the tables, which outlives each store.
-struct Memory([Arc<SharedMemory>; 3]);
+pub(crate) struct Memory([Arc<SharedMemory>; 3]);
 
 const SESSIONS: usize = 64;
 const PARTS: usize = 100;
@@ -16,13 +16,17 @@ const ANSWERS: usize = 20;
 
 impl Memory {
     fn new() -> Self {
-        let sessions = Spec::array::<SessionRecord>("sessions", SESSIONS).create();
-        let parts = Spec::array::<SessionPart>("session-parts", PARTS).create();
-        let answers = Spec::array::<AnswerRecord>("answers", ANSWERS).create();
+        Self::of(SESSIONS, PARTS, ANSWERS)
+    }
+
+    pub(crate) fn of(sessions: usize, parts: usize, answers: usize) -> Self {
+        let sessions = Spec::array::<SessionRecord>("sessions", sessions).create();
+        let parts = Spec::array::<SessionPart>("session-parts", parts).create();
+        let answers = Spec::array::<AnswerRecord>("answers", answers).create();
         Self([sessions, parts, answers].map(Result::unwrap))
     }
 
-    fn open(&self) -> Store {
+    pub(crate) fn open(&self) -> Store {
         let [sessions, parts, answers] = &self.0;
         Store::open(cells(sessions), cells(parts), cells(answers))
     }

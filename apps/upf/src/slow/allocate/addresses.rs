@@ -1,0 +1,175 @@
+//! Users' addresses: a bit for each of a pool, and where the search for a free one goes on, so an
+//! address that was given back comes again only after all others that are free.
+//!
+//! Pools are of a network instance; those of different instances may have the same addresses. Of
+//! a pool at most 2^24 addresses are given out, for which it takes 2 MiB.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::model::{InstanceId, Prefix};
+use crate::shared::key::UserKey;
+
+/// The most addresses of a pool.
+const MOST: u64 = 1 << 24;
+
+/// Which addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// An IPv4 address.
+    V4,
+    /// A /64 of IPv6.
+    V6,
+}
+
+/// All pools.
+#[derive(Debug, Default)]
+pub struct Addresses {
+    pools: Vec<Pool>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    instance: InstanceId,
+    family: Family,
+    /// Whether addresses are given out, not only known.
+    allocates: bool,
+    /// The first address that may be given out: of IPv6 the upper half.
+    first: u64,
+    used: Vec<u64>,
+    count: u32,
+    free: u32,
+    next: u32,
+}
+
+impl Addresses {
+    /// Adds a pool, of which no address is in use yet.
+    pub fn add(&mut self, instance: InstanceId, prefix: Prefix, allocates: bool) {
+        let (family, first, count) = match prefix.address {
+            IpAddr::V4(address) => {
+                let size = 1_u64 << (32 - u64::from(prefix.length.min(32)));
+                // Neither the network's own address nor that of all hosts in it.
+                let (skip, less) = if size > 2 { (1, 2) } else { (0, 0) };
+                (Family::V4, u64::from(address.to_bits()) + skip, size - less)
+            }
+            IpAddr::V6(address) => {
+                let bits = 64 - u32::from(prefix.length.min(64));
+                let size = 1_u64.checked_shl(bits).unwrap_or(u64::MAX);
+                (Family::V6, (address.to_bits() >> 64) as u64, size)
+            }
+        };
+        let count = count.min(MOST);
+        let words = if allocates { count.div_ceil(64) } else { 0 };
+        let count = count as u32;
+        let used = vec![0; words as usize];
+        let pool = Pool { instance, family, allocates, first, used, count, free: count, next: 0 };
+        self.pools.push(pool);
+    }
+
+    /// Whether addresses of a network instance are given out.
+    #[must_use]
+    pub fn has(&self, instance: InstanceId, family: Family) -> bool {
+        self.pools.iter().any(|pool| pool.is(instance, family) && pool.allocates)
+    }
+
+    /// The network instance whose addresses are given out, if there is one and no other.
+    #[must_use]
+    pub fn only_instance(&self, family: Family) -> Option<InstanceId> {
+        let of_family = |pool: &&Pool| pool.family == family && pool.allocates;
+        let mut instances = self.pools.iter().filter(of_family).map(|pool| pool.instance);
+        let first = instances.next()?;
+        instances.all(|other| other == first).then_some(first)
+    }
+
+    /// Takes a free IPv4 address; `None` when all are in use.
+    pub fn take_v4(&mut self, instance: InstanceId) -> Option<Ipv4Addr> {
+        self.take(instance, Family::V4).map(|address| Ipv4Addr::from_bits(address as u32))
+    }
+
+    /// Takes a free /64; `None` when all are in use.
+    pub fn take_v6(&mut self, instance: InstanceId) -> Option<Ipv6Addr> {
+        let address = self.take(instance, Family::V6)?;
+        Some(Ipv6Addr::from_bits(u128::from(address) << 64))
+    }
+
+    fn take(&mut self, instance: InstanceId, family: Family) -> Option<u64> {
+        let mut pools = self.pools.iter_mut().filter(|pool| pool.is(instance, family));
+        pools.find_map(Pool::take)
+    }
+
+    /// Says that a user has an address, whoever chose it: it is not given out.
+    pub fn claim(&mut self, key: &UserKey) {
+        self.mark(key, true);
+    }
+
+    /// Takes an address back that no user has any more.
+    pub fn give_back(&mut self, key: &UserKey) {
+        self.mark(key, false);
+    }
+
+    fn mark(&mut self, key: &UserKey, is_used: bool) {
+        let (family, address) = of_key(key);
+        for pool in self.pools.iter_mut().filter(|pool| pool.is(key.instance, family)) {
+            if let Some(place) = pool.place(address) {
+                pool.mark(place, is_used);
+            }
+        }
+    }
+
+    /// Each pool's network instance, family, and how many of its addresses are in use and free.
+    pub fn usage(&self) -> impl Iterator<Item = (InstanceId, Family, u32, u32)> {
+        let of = |pool: &Pool| (pool.instance, pool.family, pool.count - pool.free, pool.free);
+        self.pools.iter().filter(|pool| pool.allocates).map(of)
+    }
+}
+
+fn of_key(key: &UserKey) -> (Family, u64) {
+    let upper = u64::from_be_bytes(key.address);
+    if key.family == 6 { (Family::V6, upper) } else { (Family::V4, upper >> 32) }
+}
+
+impl Pool {
+    fn is(&self, instance: InstanceId, family: Family) -> bool {
+        self.instance == instance && self.family == family
+    }
+
+    fn place(&self, address: u64) -> Option<u32> {
+        let place = u32::try_from(address.checked_sub(self.first)?).ok()?;
+        (place < self.count && self.allocates).then_some(place)
+    }
+
+    fn mark(&mut self, place: u32, is_used: bool) {
+        let Some(word) = self.used.get_mut(place as usize / 64) else { return };
+        let bit = 1 << (place % 64);
+        match (*word & bit != 0, is_used) {
+            (false, true) => self.free -= 1,
+            (true, false) => self.free += 1,
+            _ => return,
+        }
+        *word ^= bit;
+    }
+
+    fn take(&mut self) -> Option<u64> {
+        if self.free == 0 || !self.allocates {
+            return None;
+        }
+        let place = self.find(self.next).or_else(|| self.find(0))?;
+        self.mark(place, true);
+        self.next = place + 1;
+        Some(self.first + u64::from(place))
+    }
+
+    /// The first free place from `from` on.
+    fn find(&self, from: u32) -> Option<u32> {
+        let start = from as usize / 64;
+        let begun = (1_u64 << (from % 64)) - 1;
+        let words = self.used.iter().enumerate().skip(start);
+        let mut free =
+            words.map(|(at, word)| (at, !(if at == start { word | begun } else { *word })));
+        let (at, word) = free.find(|(_, free)| *free != 0)?;
+        let place = at as u32 * 64 + word.trailing_zeros();
+        (place < self.count).then_some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn pool(text: &str) -> Prefix {
+    let (address, length) = text.split_once('/').unwrap();
+    Prefix { address: address.parse().unwrap(), length: length.parse().unwrap() }
+}
+
+#[test]
+fn all_addresses_are_given_out_but_the_first_and_the_last() {
+    let mut addresses = Addresses::default();
+    addresses.add(1, pool("10.0.0.0/24"), true);
+    let given: BTreeSet<Ipv4Addr> = std::iter::from_fn(|| addresses.take_v4(1)).collect();
+    assert_eq!(given.len(), 254);
+    assert!(!given.contains(&Ipv4Addr::new(10, 0, 0, 0)));
+    assert!(!given.contains(&Ipv4Addr::new(10, 0, 0, 255)));
+    assert_eq!(addresses.usage().collect::<Vec<_>>(), [(1, Family::V4, 254, 0)]);
+}
+
+#[test]
+fn one_that_comes_back_is_the_last_to_be_given_again() {
+    let mut addresses = Addresses::default();
+    addresses.add(1, pool("10.0.0.0/25"), true);
+    let first = addresses.take_v4(1).unwrap();
+    addresses.give_back(&UserKey::v4(1, first));
+    let given: Vec<_> = std::iter::from_fn(|| addresses.take_v4(1)).collect();
+    assert_eq!((given.len(), given.last()), (126, Some(&first)));
+}
+
+#[test]
+fn instances_have_pools_of_their_own_and_one_may_have_several() {
+    let mut addresses = Addresses::default();
+    addresses.add(1, pool("10.0.0.0/31"), true);
+    addresses.add(2, pool("10.0.0.0/31"), true);
+    addresses.add(2, pool("10.1.0.0/32"), true);
+    addresses.add(3, pool("10.2.0.0/16"), false);
+    addresses.add(2, pool("2001:db8::/63"), true);
+    let count = |addresses: &mut Addresses, instance| {
+        std::iter::from_fn(|| addresses.take_v4(instance)).count()
+    };
+    assert_eq!([1, 2, 3, 4].map(|instance| count(&mut addresses, instance)), [2, 3, 0, 0]);
+    assert_eq!(addresses.take_v6(2), Some("2001:db8::".parse().unwrap()));
+    assert_eq!(addresses.take_v6(2), Some("2001:db8:0:1::".parse().unwrap()));
+    assert_eq!(addresses.take_v6(2), None);
+    assert!(addresses.has(2, Family::V6) && !addresses.has(3, Family::V4));
+    assert_eq!(addresses.only_instance(Family::V6), Some(2));
+    assert_eq!(addresses.only_instance(Family::V4), None);
+}
+
+#[test]
+fn an_address_that_somebody_else_chose_is_not_given_out() {
+    let mut addresses = Addresses::default();
+    addresses.add(1, pool("10.0.0.0/30"), true);
+    addresses.claim(&UserKey::v4(1, Ipv4Addr::new(10, 0, 0, 1)));
+    addresses.claim(&UserKey::v4(1, Ipv4Addr::new(10, 0, 0, 1)));
+    addresses.claim(&UserKey::v4(1, Ipv4Addr::new(10, 9, 0, 1)));
+    addresses.claim(&UserKey::v4(2, Ipv4Addr::new(10, 0, 0, 2)));
+    assert_eq!(addresses.take_v4(1), Some(Ipv4Addr::new(10, 0, 0, 2)));
+    assert_eq!(addresses.take_v4(1), None);
+}
+
+#[test]
+fn a_huge_pool_takes_little() {
+    let mut addresses = Addresses::default();
+    addresses.add(1, pool("::/0"), true);
+    addresses.add(1, pool("0.0.0.0/0"), true);
+    assert!(addresses.take_v4(1).is_some() && addresses.take_v6(1).is_some());
+    assert!(addresses.pools.iter().all(|pool| pool.used.len() <= 1 << 18));
+}
+
+proptest! {
+    #[test]
+    fn each_is_given_to_one(steps in prop::collection::vec(any::<(bool, u8)>(), 1..400)) {
+        let mut addresses = Addresses::default();
+        addresses.add(0, pool("10.0.0.0/25"), true);
+        let mut taken = Vec::new();
+        for (gives, which) in steps {
+            if gives && !taken.is_empty() {
+                let address = taken.swap_remove(usize::from(which) % taken.len());
+                addresses.give_back(&UserKey::v4(0, address));
+            } else if let Some(address) = addresses.take_v4(0) {
+                prop_assert!(!taken.contains(&address));
+                taken.push(address);
+            } else {
+                prop_assert_eq!(taken.len(), 126);
+            }
+        }
+        let used = addresses.usage().next().unwrap().2;
+        prop_assert_eq!(used as usize, taken.len());
+    }
+}
