@@ -14,6 +14,7 @@ pub mod socket;
 pub mod store;
 pub mod time;
 pub mod transaction;
+pub mod usage;
 
 pub use peer::{NodeName, Peer};
 pub use socket::outbox::{LaneMessage, Outbox, Outgoing};

@@ -41,10 +41,15 @@ pub struct Progress {
     pub ended: UsageTriggers,
     /// What a report is due for and not yet made of.
     pub due: UsageTriggers,
-    /// When the start or the stop of traffic that is due was: nanoseconds of `CLOCK_REALTIME`.
-    pub event_at: u64,
+    /// When the start of traffic was that is due: nanoseconds of `CLOCK_REALTIME`.
+    pub started_at: u64,
+    /// When the stop of traffic was that is due: nanoseconds of `CLOCK_REALTIME`.
+    pub stopped_at: u64,
     /// Whether the start of traffic was found, and no stop since.
     pub has_traffic: bool,
+    /// The last packet before traffic stopped: nanoseconds of `CLOCK_MONOTONIC`. A later one is
+    /// the start of traffic.
+    pub traffic_after: u64,
     /// The monitoring time has passed, and there was no report since.
     pub split: Option<Split>,
     /// The monitoring time has passed: subsequent thresholds and quotas are in force.

@@ -1,6 +1,6 @@
 //! What a lane watches for a URR, so that it acts without the slow half.
 
-use super::{Progress, Quota, Urr, UsageTriggers, Volume};
+use super::{Progress, Quota, Urr, Volume};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -1,0 +1,2 @@
+mod arithmetic;
+mod sums;
