@@ -226,7 +226,14 @@ impl Stored for Progress {
         }
         self.period_at.put(to);
         (self.ended, self.has_traffic).put(to);
-        (self.due, self.event_at).put(to);
+        self.due.put(to);
+        for moment in [self.started_at, self.stopped_at] {
+            (moment != 0).put(to);
+            if moment != 0 {
+                put_near(to, moment, self.since);
+            }
+        }
+        put_near(to, self.traffic_after, self.idle_after);
         self.split.put(to);
         self.is_after_monitoring.put(to);
     }
@@ -242,7 +249,10 @@ impl Stored for Progress {
         let first = if bool::get(from)? { get_near(from, since)? } else { 0 };
         let period_at = Stored::get(from)?;
         let (ended, has_traffic) = Stored::get(from)?;
-        let (due, event_at) = Stored::get(from)?;
+        let due = Stored::get(from)?;
+        let started_at = if bool::get(from)? { get_near(from, since)? } else { 0 };
+        let stopped_at = if bool::get(from)? { get_near(from, since)? } else { 0 };
+        let traffic_after = get_near(from, idle_after)?;
         let split = Stored::get(from)?;
         let is_after_monitoring = Stored::get(from)?;
         Some(Self {
@@ -262,7 +272,9 @@ impl Stored for Progress {
             ended,
             has_traffic,
             due,
-            event_at,
+            started_at,
+            stopped_at,
+            traffic_after,
             split,
             is_after_monitoring,
         })

@@ -47,7 +47,7 @@ fn note_first(urr: &mut Urr, meter: &Meter, now: Now) {
     }
     let alone = (up + down == 1).then_some(meter.last);
     let told = meter.first.map(|at| now.real_of(at)).filter(|at| *at >= progress.since);
-    progress.first = alone.map(|at| now.real_of(at)).or(told).unwrap_or(0);
+    progress.first = told.or(alone.map(|at| now.real_of(at))).unwrap_or(0);
 }
 
 /// The first packet since use of time ended: what a lane's message says, else the last one there was.
