@@ -3,12 +3,16 @@
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
+use std::io::Write;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Parser, Subcommand};
+use upf::api::Who;
+use upf::program::ask::{self, Ask};
 use upf::program::supervise::{Plan, end_with_supervisor, supervise};
 use upf::program::{self, check};
 
@@ -66,6 +70,18 @@ struct Both {
     verbose: u8,
 }
 
+/// Whom to ask, and how to answer.
+#[derive(Debug, Args)]
+struct Asked {
+    /// Where the API is: `app.api` of the configuration.
+    #[arg(long, default_value_t = ask::API)]
+    api: SocketAddr,
+
+    /// Answer in JSON.
+    #[arg(long)]
+    json: bool,
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the fast half only: the lanes and the tables.
@@ -81,6 +97,25 @@ enum Command {
     Check(Configured),
     /// Print the JSON schema of a configuration.
     Schema,
+    /// Show the control plane functions that a running UPF is associated with.
+    Associations(Asked),
+    /// Show the sessions of a running UPF, or all the rules of one.
+    Sessions {
+        /// The SEID of one, as the list shows it.
+        seid: Option<String>,
+        /// The most sessions.
+        #[arg(long, default_value_t = 100)]
+        most: usize,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Say why packets of a subscriber, an address or a tunnel go where they go.
+    Trace {
+        /// A SUPI (imsi-001010000000001), an address of a user, or a TEID (0x1234).
+        who: Who,
+        #[command(flatten)]
+        asked: Asked,
+    },
 }
 
 fn main() -> ExitCode {
@@ -91,10 +126,32 @@ fn main() -> ExitCode {
         Command::Slow(configured) => slow(&configured),
         Command::Check(configured) => examine(&configured),
         Command::Schema => {
-            print!("{}", program::program().schema());
+            say(&program::program().schema());
             ExitCode::SUCCESS
         }
+        Command::Associations(asked) => tell(&asked, &Ask::Associations),
+        Command::Sessions { seid: Some(seid), asked, .. } => tell(&asked, &Ask::Session(seid)),
+        Command::Sessions { seid: None, most, asked } => tell(&asked, &Ask::Sessions(most)),
+        Command::Trace { who, asked } => tell(&asked, &Ask::Trace(who)),
     }
+}
+
+fn tell(asked: &Asked, question: &Ask) -> ExitCode {
+    match ask::ask(asked.api, question, asked.json) {
+        Ok(text) => {
+            say(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("upf: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes for a person. That nobody reads it is no failure.
+fn say(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// The words of a command line that say the same.

@@ -1,0 +1,103 @@
+//! Connections: not more than a few at a time, none for long.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
+
+/// Connections at a time; who comes then waits in the kernel's queue.
+const CONNECTIONS: usize = 32;
+/// How long one may last: a client that says nothing must not keep others out.
+const LIFE: Duration = Duration::from_secs(10);
+/// What is waited after the kernel has refused: mostly it has no descriptors left.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A listener of bounded connections.
+#[derive(Debug)]
+pub(super) struct Bounded {
+    listener: TcpListener,
+    free: Arc<Semaphore>,
+}
+
+impl Bounded {
+    pub(super) fn new(listener: TcpListener) -> Self {
+        Self { listener, free: Arc::new(Semaphore::new(CONNECTIONS)) }
+    }
+}
+
+impl axum::serve::Listener for Bounded {
+    type Io = Connection;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        loop {
+            let permit = Arc::clone(&self.free).acquire_owned().await.ok();
+            match self.listener.accept().await {
+                Ok((stream, address)) => {
+                    let end = Box::pin(tokio::time::sleep(LIFE));
+                    return (Connection { stream, end, _permit: permit }, address);
+                }
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection, which ends after a while.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TcpStream,
+    end: Pin<Box<Sleep>>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Connection {
+    fn poll_end(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.end.as_mut().poll(context) {
+            Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+            Poll::Pending => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_end(context)?;
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        octets: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_end(context)?;
+        Pin::new(&mut self.stream).poll_write(context, octets)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,61 @@
+//! What the slow half must tell, and how that becomes an answer.
+
+use super::metrics::Numbers;
+use super::query::{Answer, Question, Who};
+use super::view::{AssociationView, Page, SessionRow, SessionView, Trace};
+use crate::model::{InstanceId, Session, SessionId};
+use crate::slow::peer::peers::Association;
+
+/// The most sessions of a page, and of a trace.
+pub(super) const MOST: usize = 1000;
+/// The most sessions of one subscriber that are traced.
+const MOST_TRACED: usize = 16;
+
+/// What the slow half knows. Nothing here changes anything.
+pub trait Facts {
+    /// Its associations.
+    fn associations(&self) -> Vec<&Association>;
+    /// How many sessions an association has, and all together with `None`.
+    fn sessions(&self, peer: Option<u16>) -> usize;
+    /// At most so many sessions beyond a place, in the order of their places.
+    fn after(&self, place: Option<SessionId>, limit: usize) -> Vec<Session>;
+    /// The session of this SEID of ours.
+    fn session(&self, seid: u64) -> Option<Session>;
+    /// The sessions of somebody, at most so many.
+    fn find(&self, who: &Who, limit: usize) -> Vec<Session>;
+    /// What lanes have counted in a line: octets up, packets up, octets down, packets down.
+    fn counted(&self, line: u32) -> [u64; 4];
+    /// The name of a network instance.
+    fn instance(&self, instance: InstanceId) -> Option<&str>;
+    /// All that is counted.
+    fn numbers(&self) -> Numbers;
+}
+
+/// The answer to a question.
+pub fn answer(question: &Question, facts: &dyn Facts) -> Answer {
+    match question {
+        Question::Associations => {
+            let all = facts.associations().into_iter().take(MOST);
+            let view =
+                |it: &Association| AssociationView::of(it, facts.sessions(Some(it.peer.place)));
+            Answer::Associations(all.map(view).collect())
+        }
+        Question::Sessions { after, limit } => {
+            let limit = (*limit).clamp(1, MOST);
+            let found = facts.after(*after, limit);
+            // A full page may have another behind it.
+            let next = found.last().filter(|_| found.len() == limit).map(|it| it.id.0);
+            let sessions = found.iter().map(|it| SessionRow::of(it, facts)).collect();
+            Answer::Sessions(Page { sessions, next, total: facts.sessions(None) })
+        }
+        Question::Session(seid) => {
+            let found = facts.session(*seid);
+            Answer::Session(found.map(|it| Box::new(SessionView::of(&it, facts))))
+        }
+        Question::Trace(who) => {
+            let found = facts.find(who, MOST_TRACED);
+            Answer::Trace(Box::new(Trace::of(who, &found, facts)))
+        }
+        Question::Numbers => Answer::Numbers(Box::new(facts.numbers())),
+    }
+}

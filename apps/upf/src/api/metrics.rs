@@ -1,0 +1,177 @@
+//! What is counted, for Prometheus.
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::shared::cause::Cause;
+use crate::slow::node::statistics::Statistics;
+
+/// All that is counted, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers {
+    /// Associations that are up, and that are not.
+    pub associations: [usize; 2],
+    /// Sessions.
+    pub sessions: usize,
+    /// The most sessions.
+    pub capacity: usize,
+    /// Tables with their entries and capacity.
+    pub tables: Vec<(&'static str, usize, usize)>,
+    /// What became of packets: packets and octets, over all lanes.
+    pub causes: Vec<(Cause, [u64; 2])>,
+    /// What the PFCP server has counted.
+    pub statistics: Statistics,
+    /// GTP-U peers that answer, and that do not.
+    pub paths: [usize; 2],
+    /// Whether the fast half runs.
+    pub is_fast_alive: bool,
+    /// Nanoseconds of CPU that the slow half has used.
+    pub cpu_ns: u64,
+}
+
+/// The page.
+pub(super) fn page(numbers: &Numbers) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Collector(numbers.clone())));
+    let mut text = String::new();
+    // Writing into a String does not fail.
+    let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+    text
+}
+
+#[derive(Debug)]
+struct Collector(Numbers);
+
+type Labels<const N: usize> = [(&'static str, String); N];
+
+impl prometheus_client::collector::Collector for Collector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let mut page = Page(encoder);
+        self.state(&mut page)?;
+        self.packets(&mut page)?;
+        self.messages(&mut page)?;
+        self.node(&mut page)
+    }
+}
+
+impl Collector {
+    fn state(&self, page: &mut Page<'_>) -> std::fmt::Result {
+        let it = &self.0;
+        let [up, down] = it.associations.map(|count| count as u64);
+        let states = [([("state", "up".to_owned())], up), ([("state", "down".to_owned())], down)];
+        page.gauges("upf_associations", "Associations with control plane functions.", states)?;
+        page.gauges::<0>("upf_sessions", "PFCP sessions.", [([], it.sessions as u64)])?;
+        page.gauges::<0>("upf_sessions_most", "The most sessions.", [([], it.capacity as u64)])?;
+        let alive = u64::from(it.is_fast_alive);
+        page.gauges::<0>("upf_fast_half_up", "Whether the lanes run.", [([], alive)])?;
+        let [up, down] = it.paths.map(|count| count as u64);
+        let states = [([("state", "up".to_owned())], up), ([("state", "down".to_owned())], down)];
+        page.gauges("upf_gtp_paths", "GTP-U peers that are probed.", states)?;
+        let table = |name: &str| [("table", name.to_owned())];
+        let entries = it.tables.iter().map(|(name, entries, _)| (table(name), *entries as u64));
+        page.gauges("upf_table_entries", "Entries of tables: rules, keys, records.", entries)?;
+        let most = it.tables.iter().map(|(name, _, capacity)| (table(name), *capacity as u64));
+        page.gauges("upf_table_entries_most", "The most entries of tables.", most)
+    }
+
+    fn packets(&self, page: &mut Page<'_>) -> std::fmt::Result {
+        let cause = |cause: Cause| [("cause", cause.name().to_owned())];
+        let all = || self.0.causes.iter();
+        let packets = all().map(|(which, [packets, _])| (cause(*which), *packets));
+        page.counters("upf_packets", "What became of packets.", packets)?;
+        let octets = all().map(|(which, [_, octets])| (cause(*which), *octets));
+        page.counters("upf_octets", "What became of octets, of inner IP packets.", octets)
+    }
+
+    fn messages(&self, page: &mut Page<'_>) -> std::fmt::Result {
+        let it = &self.0.statistics;
+        let kind = |kind: u8| [("type", kind.to_string())];
+        let with_cause =
+            |kind: u8, cause: u8| [("type", kind.to_string()), ("cause", cause.to_string())];
+        let received = it.received.iter().map(|(which, count)| (kind(*which), *count));
+        page.counters("upf_pfcp_received", "PFCP messages received, by type.", received)?;
+        let answered = it.answered.iter();
+        let answered = answered.map(|((which, cause), count)| (with_cause(*which, *cause), *count));
+        page.counters("upf_pfcp_answered", "Answers given, by type and cause.", answered)?;
+        let sent = it.requested.iter().map(|(which, count)| (kind(*which), *count));
+        page.counters("upf_pfcp_requested", "Requests sent, by type.", sent)?;
+        let answers = it.answers.iter();
+        let answers = answers.map(|((which, cause), count)| (with_cause(*which, *cause), *count));
+        page.counters("upf_pfcp_answers", "Answers to requests sent, by type and cause.", answers)?;
+        let silent = it.unanswered.iter().map(|(which, count)| (kind(*which), *count));
+        page.counters("upf_pfcp_unanswered", "Requests that nobody answered.", silent)?;
+        let reason = |(why, count): (&crate::slow::node::statistics::Discarded, &u64)| {
+            ([("reason", why.name().to_owned())], *count)
+        };
+        let discarded = it.discarded.iter().map(reason);
+        page.counters("upf_pfcp_discarded", "Datagrams discarded without an answer.", discarded)?;
+        let lanes = it.lane_messages.iter();
+        let lanes = lanes.map(|(kind, count)| ([("kind", kind.to_string())], *count));
+        page.counters("upf_lane_messages", "Messages of lanes, by kind.", lanes)
+    }
+
+    fn node(&self, page: &mut Page<'_>) -> std::fmt::Result {
+        let it = &self.0.statistics;
+        let all = [
+            ("upf_pfcp_repeated", "Answers repeated for retransmitted requests.", it.repeated),
+            ("upf_pfcp_send_failed", "Datagrams that could not be sent.", it.send_failed),
+            ("upf_associations_up", "Associations set up.", it.associations_up),
+            ("upf_associations_released", "Associations released.", it.associations_released),
+            ("upf_associations_lost", "Associations not heard any more.", it.associations_lost),
+            ("upf_restorations", "Peers that started again.", it.restorations),
+            ("upf_sessions_removed", "Sessions removed with their peer.", it.sessions_removed),
+            ("upf_gtp_paths_failed", "GTP-U paths that failed.", it.paths_failed),
+            ("upf_gtp_paths_recovered", "GTP-U paths that came back.", it.paths_recovered),
+            ("upf_table_failed", "Changes that tables did not take.", it.table_failed),
+        ];
+        for (name, help, count) in all {
+            page.counters::<0>(name, help, [([], count)])?;
+        }
+        let seconds = self.0.cpu_ns as f64 / 1e9;
+        let help = "CPU time of the slow half.";
+        let name = "upf_slow_half_cpu";
+        let mut metric =
+            page.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
+        metric.encode_counter::<NoLabelSet, f64, f64>(&seconds, None)
+    }
+}
+
+/// The page that is being written.
+struct Page<'a>(DescriptorEncoder<'a>);
+
+impl Page<'_> {
+    fn gauges<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Labels<N>, u64)>,
+    ) -> std::fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in values {
+            if N == 0 {
+                return ConstGauge::new(value).encode(family);
+            }
+            ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+
+    fn counters<const N: usize>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Labels<N>, u64)>,
+    ) -> std::fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in values {
+            if N == 0 {
+                return ConstCounter::new(value).encode(family);
+            }
+            ConstCounter::new(value).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

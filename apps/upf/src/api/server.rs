@@ -1,0 +1,259 @@
+//! The thread that speaks HTTP.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::thread::JoinHandle;
+
+use axum::Router;
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::get;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+use utoipa::{IntoParams, ToSchema};
+
+use super::bounded::Bounded;
+use super::facts::MOST;
+use super::query::{Answer, Inbox, Outbox, Question, Unanswered, Who, pair};
+use super::view::{AssociationView, Page, SessionView, Trace};
+use super::{metrics, openapi};
+use crate::model::SessionId;
+
+/// The type of what `/metrics` gives (OpenMetrics 1.0, section 4.1).
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Sessions of a page, unless something else is asked for.
+const PAGE: usize = 100;
+
+/// Why there is no API.
+#[derive(Debug, thiserror::Error)]
+#[error("app.api {address}: {what}: {source}; choose another address, or null for none")]
+pub struct ApiError {
+    address: SocketAddr,
+    what: &'static str,
+    source: io::Error,
+}
+
+/// The API, served until this is dropped.
+#[derive(Debug)]
+pub struct Api {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Api {
+    /// Where it is served; the port is never 0.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Api {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Serves the API on `address` (port 0: the kernel's choice), on a thread of its own. Whoever can
+/// reach the address is answered. The questions come to the [`Inbox`].
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub fn serve(address: SocketAddr) -> Result<(Api, Inbox), ApiError> {
+    let failed = |what| move |source| ApiError { address, what, source };
+    let listener = TcpListener::bind(address).map_err(failed("cannot listen there"))?;
+    listener.set_nonblocking(true).map_err(failed("cannot be waited for"))?;
+    let address = listener.local_addr().map_err(failed("has no address"))?;
+    let (outbox, inbox) = pair().map_err(|error| failed("has no bell")(error.into()))?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(failed("cannot wait"))?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let thread = std::thread::Builder::new().name("api".to_owned()).spawn(move || {
+        let served = runtime.block_on(async move {
+            let listener = Bounded::new(tokio::net::TcpListener::from_std(listener)?);
+            let server = axum::serve(listener, router(outbox)).into_future();
+            tokio::select! {
+                served = server => served,
+                _ = stopped => Ok(()),
+            }
+        });
+        if let Err(error) = served {
+            tracing::error!("the API has ended: {error}");
+        }
+    });
+    let thread = Some(thread.map_err(failed("has no thread"))?);
+    Ok((Api { address, stop: Some(stop), thread }, inbox))
+}
+
+fn router(outbox: Outbox) -> Router {
+    Router::new()
+        .route("/associations", get(associations))
+        .route("/sessions", get(sessions))
+        .route("/sessions/{seid}", get(session))
+        .route("/trace", get(trace))
+        .route("/healthz", get(healthz))
+        .route("/metrics", get(metrics))
+        .route("/openapi.json", get(|| async { Json(openapi::document()) }))
+        .with_state(outbox)
+}
+
+/// Why a request was refused.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Refusal {
+    /// The thing, the reason, the remedy.
+    error: String,
+    #[serde(skip)]
+    status: StatusCode,
+}
+
+fn refuse(status: StatusCode, error: impl Into<String>) -> Refusal {
+    Refusal { error: error.into(), status }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.status, Json(self)).into_response()
+    }
+}
+
+impl From<Unanswered> for Refusal {
+    fn from(unanswered: Unanswered) -> Self {
+        refuse(
+            StatusCode::SERVICE_UNAVAILABLE,
+            match unanswered {
+                Unanswered::Busy => "too many questions wait for the slow half; ask again",
+                Unanswered::Ended => "the slow half is about to end; ask its successor",
+            },
+        )
+    }
+}
+
+/// An answer to another question, which [`answer`](super::answer) never gives.
+fn strange() -> Refusal {
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, "the slow half has answered something else")
+}
+
+/// The associations with control plane functions.
+#[utoipa::path(get, path = "/associations",
+    responses((status = 200, body = Vec<AssociationView>), (status = 503, body = Refusal)))]
+pub(super) async fn associations(
+    State(outbox): State<Outbox>,
+) -> Result<Json<Vec<AssociationView>>, Refusal> {
+    match outbox.ask(Question::Associations).await? {
+        Answer::Associations(all) => Ok(Json(all)),
+        _ => Err(strange()),
+    }
+}
+
+/// Which page of sessions.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Paging {
+    /// Those beyond this place: `next` of the page before.
+    after: Option<u32>,
+    /// The most sessions of the page: 1 to 1000, 100 if it is not said.
+    limit: Option<usize>,
+}
+
+/// Sessions, a page at a time, in the order of their places.
+#[utoipa::path(get, path = "/sessions", params(Paging),
+    responses((status = 200, body = Page), (status = 400, body = Refusal),
+              (status = 503, body = Refusal)))]
+pub(super) async fn sessions(
+    State(outbox): State<Outbox>,
+    Query(paging): Query<Paging>,
+) -> Result<Json<Page>, Refusal> {
+    let limit = paging.limit.unwrap_or(PAGE);
+    if !(1..=MOST).contains(&limit) {
+        let what = format!("limit: {limit} is not allowed; write 1 to {MOST}");
+        return Err(refuse(StatusCode::BAD_REQUEST, what));
+    }
+    match outbox.ask(Question::Sessions { after: paging.after.map(SessionId), limit }).await? {
+        Answer::Sessions(page) => Ok(Json(page)),
+        _ => Err(strange()),
+    }
+}
+
+/// A session with all its rules.
+#[utoipa::path(get, path = "/sessions/{seid}",
+    params(("seid" = String, Path, description = "The SEID of this UPF, as 0x and hex digits.")),
+    responses((status = 200, body = SessionView), (status = 400, body = Refusal),
+              (status = 404, body = Refusal), (status = 503, body = Refusal)))]
+pub(super) async fn session(
+    State(outbox): State<Outbox>,
+    Path(text): Path<String>,
+) -> Result<Json<SessionView>, Refusal> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    let seid = number.map_err(|_| {
+        let what = format!("`{text}` is no SEID; write 0x and up to 16 hex digits");
+        refuse(StatusCode::BAD_REQUEST, what)
+    })?;
+    match outbox.ask(Question::Session(seid)).await? {
+        Answer::Session(Some(session)) => Ok(Json(*session)),
+        Answer::Session(None) => {
+            let what = format!("no session has the SEID {seid:#x}; GET /sessions shows them");
+            Err(refuse(StatusCode::NOT_FOUND, what))
+        }
+        _ => Err(strange()),
+    }
+}
+
+/// Whose packets.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Traced {
+    /// A SUPI (`imsi-` and digits), an address of a user, or a TEID (`0x` and hex digits).
+    who: String,
+}
+
+/// Why packets of somebody go where they go.
+#[utoipa::path(get, path = "/trace", params(Traced),
+    responses((status = 200, body = Trace), (status = 400, body = Refusal),
+              (status = 404, body = Refusal), (status = 503, body = Refusal)))]
+pub(super) async fn trace(
+    State(outbox): State<Outbox>,
+    Query(traced): Query<Traced>,
+) -> Result<Json<Trace>, Refusal> {
+    let who: Who =
+        traced.who.parse().map_err(|what: String| refuse(StatusCode::BAD_REQUEST, what))?;
+    match outbox.ask(Question::Trace(who)).await? {
+        Answer::Trace(trace) if trace.sessions.is_empty() => {
+            Err(refuse(StatusCode::NOT_FOUND, trace.summary()))
+        }
+        Answer::Trace(trace) => Ok(Json(*trace)),
+        _ => Err(strange()),
+    }
+}
+
+/// Whether the slow half answers, and the lanes live.
+#[utoipa::path(get, path = "/healthz",
+    responses((status = 200, description = "Both halves run."), (status = 503, body = Refusal)))]
+pub(super) async fn healthz(State(outbox): State<Outbox>) -> Result<&'static str, Refusal> {
+    match outbox.ask(Question::Numbers).await? {
+        Answer::Numbers(numbers) if numbers.is_fast_alive => Ok("ok\n"),
+        Answer::Numbers(_) => {
+            let what = "the fast half does not run; its supervisor starts it again";
+            Err(refuse(StatusCode::SERVICE_UNAVAILABLE, what))
+        }
+        _ => Err(strange()),
+    }
+}
+
+/// All counters, for Prometheus (OpenMetrics).
+#[utoipa::path(get, path = "/metrics",
+    responses((status = 200, content_type = "application/openmetrics-text", body = String),
+              (status = 503, body = Refusal)))]
+pub(super) async fn metrics(State(outbox): State<Outbox>) -> Result<Response, Refusal> {
+    match outbox.ask(Question::Numbers).await? {
+        Answer::Numbers(numbers) => {
+            Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], metrics::page(&numbers)).into_response())
+        }
+        _ => Err(strange()),
+    }
+}

@@ -1,0 +1,182 @@
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::metrics::Numbers;
+use super::query::Who;
+use super::{Facts, Inbox, answer, serve};
+use crate::model::{CpSeid, InstanceId, Session, SessionId};
+use crate::program::ask::{Ask, ask};
+use crate::slow::peer::peers::Association;
+
+/// A slow half with nothing but sessions.
+struct Known(Vec<Session>);
+
+impl Facts for Known {
+    fn associations(&self) -> Vec<&Association> {
+        vec![]
+    }
+
+    fn sessions(&self, _: Option<u16>) -> usize {
+        self.0.len()
+    }
+
+    fn after(&self, place: Option<SessionId>, limit: usize) -> Vec<Session> {
+        let beyond = |it: &&Session| place.is_none_or(|place| it.id > place);
+        self.0.iter().filter(beyond).take(limit).cloned().collect()
+    }
+
+    fn session(&self, seid: u64) -> Option<Session> {
+        self.0.iter().find(|it| it.seid == seid).cloned()
+    }
+
+    fn find(&self, who: &Who, limit: usize) -> Vec<Session> {
+        let supi = |it: &&Session| matches!(who, Who::Supi(supi) if it.supi.as_ref() == Some(supi));
+        self.0.iter().filter(supi).take(limit).cloned().collect()
+    }
+
+    fn counted(&self, line: u32) -> [u64; 4] {
+        [u64::from(line), 0, 0, 0]
+    }
+
+    fn instance(&self, _: InstanceId) -> Option<&str> {
+        None
+    }
+
+    fn numbers(&self) -> Numbers {
+        let causes = vec![(crate::shared::cause::Cause::GateClosed, [7, 700])];
+        Numbers { sessions: self.0.len(), causes, is_fast_alive: true, ..Numbers::default() }
+    }
+}
+
+fn session(place: u32) -> Session {
+    Session {
+        id: SessionId(place),
+        seid: 1 << 32 | u64::from(place),
+        control: CpSeid { seid: 7, address: "192.0.2.9".parse().unwrap() },
+        peer: 0,
+        version: 1,
+        generation: 0,
+        discarded: 0,
+        is_deleted: false,
+        established: 0,
+        pdn_type: 1,
+        supi: Some(format!("00101{place:010}")),
+        network: None,
+        inactivity_s: None,
+        sets: vec![],
+        pdrs: vec![],
+        fars: vec![],
+        qers: vec![],
+        urrs: vec![],
+        bars: vec![],
+        reporting: Default::default(),
+    }
+}
+
+/// Runs `test` while a thread answers.
+fn with(sessions: u32, test: impl FnOnce(SocketAddr)) {
+    let (api, inbox) = serve("127.0.0.1:0".parse().unwrap()).unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let loops = std::thread::spawn(move || {
+        let known = Known((0..sessions).map(session).collect());
+        while !stopped.load(Ordering::Relaxed) {
+            serve_one(&inbox, &known);
+        }
+    });
+    test(api.address());
+    stop.store(true, Ordering::Relaxed);
+    loops.join().unwrap();
+}
+
+fn serve_one(inbox: &Inbox, known: &Known) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let wait = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    let _ = poll(&mut [PollFd::new(inbox, PollFlags::IN)], Some(&wait));
+    while let Some(query) = inbox.next() {
+        let _ = query.answer.send(answer(&query.question, known));
+    }
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[test]
+fn pages_come_one_after_the_other_and_end() {
+    with(2345, |address| {
+        let json = ask(address, &Ask::Sessions(usize::MAX), true).unwrap();
+        let page: super::view::Page = serde_json::from_str(&json).unwrap();
+        assert_eq!((page.sessions.len(), page.total, page.next), (2345, 2345, None));
+        assert_eq!(page.sessions[2344].seid, "0x100000928");
+        assert_eq!(page.sessions[7].counted[0], 7);
+        let few = ask(address, &Ask::Sessions(3), false).unwrap();
+        assert!(few.ends_with("3 of 2345 sessions\n"), "{few}");
+    });
+}
+
+#[test]
+fn what_is_not_there_and_what_is_no_question_is_said() {
+    with(1, |address| {
+        let detail = ask(address, &Ask::Session("0x100000000".to_owned()), true).unwrap();
+        assert!(detail.contains("\"place\": 0"), "{detail}");
+        let error = ask(address, &Ask::Session("0x5".to_owned()), true).unwrap_err().to_string();
+        assert!(error.contains("no session has the SEID 0x5"), "{error}");
+        let found = ask(address, &Ask::Trace("imsi-001010000000000".parse().unwrap()), false);
+        assert!(found.unwrap().starts_with("session 0x100000000 of imsi-001010000000000"));
+        let error = ask(address, &Ask::Trace("0x5".parse().unwrap()), true).unwrap_err();
+        assert!(error.to_string().contains("dropped as unknown_tunnel"), "{error}");
+        for wrong in ["/sessions?limit=0", "/sessions?limit=1001", "/sessions?x=1", "/trace?who=x"]
+        {
+            assert!(get(address, wrong).starts_with("HTTP/1.0 400"), "{wrong}");
+        }
+        assert!(get(address, "/nothing").starts_with("HTTP/1.0 404"));
+        assert!(get(address, "/healthz").ends_with("\r\n\r\nok\n"));
+    });
+}
+
+#[test]
+fn the_description_names_all_that_is_served() {
+    with(0, |address| {
+        let text = get(address, "/openapi.json");
+        let document: serde_json::Value =
+            serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
+        let all =
+            ["/associations", "/healthz", "/metrics", "/sessions", "/sessions/{seid}", "/trace"];
+        assert_eq!(paths, all);
+        assert!(document["components"]["schemas"]["SessionView"].is_object());
+    });
+}
+
+#[test]
+fn metrics_are_those_of_the_moment() {
+    with(3, |address| {
+        let text = get(address, "/metrics");
+        for line in [
+            "upf_sessions 3",
+            "upf_fast_half_up 1",
+            "upf_packets_total{cause=\"gate_closed\"} 7",
+            "upf_octets_total{cause=\"gate_closed\"} 700",
+            "upf_slow_half_cpu_seconds_total 0.0",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line}:\n{text}");
+        }
+    });
+}
+
+#[test]
+fn one_who_says_nothing_keeps_nobody_out() {
+    with(1, |address| {
+        let silent: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(address).unwrap()).collect();
+        assert!(get(address, "/healthz").ends_with("ok\n"));
+        drop(silent);
+    });
+}

@@ -1,0 +1,150 @@
+//! Why packets of somebody go where they go.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::SessionRow;
+use super::rules::{actions, by_precedence, destination, outer, source};
+use crate::api::{Facts, Who};
+use crate::model::{Far, Gate, Pdr, Session, Source, UsageTriggers};
+use crate::shared::cause::Cause;
+
+/// What was found of somebody.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Trace {
+    /// Whose packets.
+    pub who: String,
+    /// The sessions.
+    pub sessions: Vec<TracedSession>,
+}
+
+/// A session of theirs.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct TracedSession {
+    /// What lists show of it.
+    #[serde(flatten)]
+    pub row: SessionRow,
+    /// What becomes of packets, rule by rule, in the order in which the rules are looked at.
+    pub ways: Vec<WayView>,
+}
+
+/// What becomes of the packets that match a PDR.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct WayView {
+    /// The PDR.
+    pub pdr: u16,
+    /// Its precedence.
+    pub precedence: u32,
+    /// Where its packets come from.
+    pub source: String,
+    /// The FAR.
+    pub far: u32,
+    /// What the FAR says.
+    pub actions: Vec<String>,
+    /// The QERs.
+    pub qers: Vec<u32>,
+    /// The URRs.
+    pub urrs: Vec<u32>,
+    /// What becomes of them now: `forward`, `hold` or `drop`.
+    pub fate: String,
+    /// Why they are dropped: the name under which they are counted.
+    pub cause: Option<String>,
+    /// Where they are forwarded to.
+    pub to: Option<String>,
+    /// The address whose route decides; none where it is the packet's own destination.
+    pub toward: Option<String>,
+    /// The route of Linux to there.
+    pub next_hop: Option<String>,
+}
+
+impl Trace {
+    pub(in crate::api) fn of(who: &Who, sessions: &[Session], facts: &dyn Facts) -> Self {
+        let traced = |it: &Session| TracedSession {
+            row: SessionRow::of(it, facts),
+            ways: by_precedence(it).map(|pdr| WayView::of(it, pdr)).collect(),
+        };
+        Self { who: who.to_string(), sessions: sessions.iter().map(traced).collect() }
+    }
+
+    /// In a sentence.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        match self.sessions.len() {
+            0 => format!(
+                "{} has no session: packets are dropped as {} or {}",
+                self.who,
+                Cause::UnknownTunnel.name(),
+                Cause::UnknownUser.name()
+            ),
+            1 => format!("{} has a session", self.who),
+            count => format!("{} has {count} sessions", self.who),
+        }
+    }
+}
+
+impl WayView {
+    fn of(session: &Session, pdr: &Pdr) -> Self {
+        let far = session.fars.iter().find(|far| far.id == pdr.far);
+        let (fate, cause) = fate(session, pdr, far);
+        let forwarding = far.and_then(|far| far.forwarding.as_ref());
+        let forwarding = forwarding.filter(|_| fate == "forward");
+        let header = forwarding.and_then(|it| it.outer.as_ref());
+        let to = forwarding.map(|it| {
+            let side = destination(it.destination);
+            header.map_or_else(|| side.to_owned(), |it| format!("{side} by {}", outer(it)))
+        });
+        Self {
+            pdr: pdr.id,
+            precedence: pdr.precedence,
+            source: source(pdr.source).to_owned(),
+            far: pdr.far,
+            actions: far
+                .map(|far| actions(far.actions))
+                .unwrap_or_default()
+                .iter()
+                .map(|it| (*it).to_owned())
+                .collect(),
+            qers: pdr.qers.clone(),
+            urrs: pdr.urrs.clone(),
+            fate: fate.to_owned(),
+            cause: cause.map(|cause| cause.name().to_owned()),
+            to,
+            toward: header
+                .and_then(|it| it.v4.map(IpAddr::from).or(it.v6.map(IpAddr::from)))
+                .map(|it| it.to_string()),
+            next_hop: None,
+        }
+    }
+}
+
+/// What becomes of a packet that matches, as far as rules say: meters, addresses and routes are the
+/// packet's own matter.
+fn fate(session: &Session, pdr: &Pdr, far: Option<&Far>) -> (&'static str, Option<Cause>) {
+    let mut qers = session.qers.iter().filter(|qer| pdr.qers.contains(&qer.id));
+    let closed = qers.any(|qer| {
+        let gate = if pdr.source == Source::Access { qer.uplink } else { qer.downlink };
+        gate == Gate::Closed
+    });
+    if closed {
+        return ("drop", Some(Cause::GateClosed));
+    }
+    let Some(far) = far else { return ("drop", Some(Cause::NoRule)) };
+    let mut urrs = session.urrs.iter().filter(|urr| pdr.urrs.contains(&urr.id));
+    let quotas = [UsageTriggers::VOLQU, UsageTriggers::TIMQU, UsageTriggers::QUHTI];
+    let ended = quotas.into_iter().fold(UsageTriggers::QUVTI, UsageTriggers::with);
+    if urrs.any(|urr| urr.progress.ended.any(ended) && urr.exhausted_far.is_none()) {
+        return ("drop", Some(Cause::QuotaExhausted));
+    }
+    if far.actions.forward {
+        ("forward", None)
+    } else if far.actions.buffer {
+        ("hold", None)
+    } else {
+        ("drop", Some(Cause::ActionDrop))
+    }
+}
