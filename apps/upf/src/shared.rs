@@ -7,6 +7,7 @@ pub mod cause;
 pub mod identifier;
 pub mod key;
 pub mod message;
+pub mod rules;
 pub mod state;
 
 /// The tables by name, each with its type.
