@@ -4,6 +4,7 @@
 //! session writes its state.
 
 pub mod cause;
+pub mod framed;
 pub mod identifier;
 pub mod key;
 pub mod message;

@@ -142,6 +142,3 @@ impl<'t> Blocks<'t> for &'t [Block] {
         self.get(place)
     }
 }
-
-#[cfg(test)]
-mod tests;

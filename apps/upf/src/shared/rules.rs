@@ -142,7 +142,8 @@ impl Rules {
     /// [`state::marker`](super::state).
     #[must_use]
     pub fn marker(&self) -> Option<Marker> {
-        let Cold { marker_peer: peer, marker_teid: teid, marker_instance: instance, .. } = self.cold;
+        let Cold { marker_peer: peer, marker_teid: teid, marker_instance: instance, .. } =
+            self.cold;
         let marker = Marker { peer, teid, instance, version: self.cold.marker_version };
         (marker.teid != 0).then_some(marker)
     }

@@ -64,6 +64,9 @@ pub(super) struct Look {
     pub(super) events: u64,
 }
 
+/// No packet may pass, as is known.
+pub(super) const STOPPED: Look = Look { is_stopped: true, events: 0 };
+
 /// What a URR's limits say of a packet of so many octets.
 pub(super) fn look(
     line: Line<'_>,
@@ -74,7 +77,7 @@ pub(super) fn look(
     now: u64,
 ) -> Look {
     if events(line, version) & event::QUOTA != 0 {
-        return Look { is_stopped: true, events: 0 };
+        return STOPPED;
     }
     let counters = [line.get(UPLINK_OCTETS), line.get(DOWNLINK_OCTETS)];
     let mut look = Look::default();

@@ -142,6 +142,9 @@ impl<'t> Applied<'t, '_> {
     }
 
     fn look_of(&self, count: &Count, length: u32) -> Look {
+        if count.flags & flag::STOPPED != 0 {
+            return account::STOPPED;
+        }
         let first = usize::from(count.first_limit);
         let limits = self.block.limits().get(first..first + usize::from(count.limits));
         let (line, limits) = (self.line(count.line), limits.unwrap_or(&[]));
@@ -159,9 +162,8 @@ impl<'t> Applied<'t, '_> {
     fn meters(&self) -> impl Iterator<Item = (&'t Meter, Price)> {
         let (chosen, way) = (self.rule.meters, self.direction as usize);
         let all = self.block.meters().iter().take(32).enumerate();
-        let those = all.filter(move |(place, meter)| {
-            chosen & 1 << place != 0 && meter.cost[way] != 0
-        });
+        let those =
+            all.filter(move |(place, meter)| chosen & 1 << place != 0 && meter.cost[way] != 0);
         those.map(move |(_, meter)| {
             let (cost, shift, burst) = (meter.cost[way], meter.shift[way], meter.burst[way]);
             (meter, Price { cost, shift, burst })

@@ -41,6 +41,3 @@ impl Price {
         Some(word.max(now).saturating_add(self.of(u64::from(octets))))
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -18,7 +18,8 @@ const RARE: u32 = flag::DROP
     | flag::BEFORE
     | flag::DEADLINE
     | flag::START
-    | flag::DROPPED;
+    | flag::DROPPED
+    | flag::STOPPED;
 
 /// What is at hand for a packet.
 struct Case<'t, 'a> {
@@ -163,7 +164,8 @@ impl<'t> Case<'t, '_> {
 
     fn drop(&self, cause: Cause, events: u64) -> Decision<'t> {
         let is_down = self.direction == Direction::Down;
-        let dropped = if is_down && self.side.flags & flag::DROPPED != 0 { event::DROPPED } else { 0 };
+        let dropped =
+            if is_down && self.side.flags & flag::DROPPED != 0 { event::DROPPED } else { 0 };
         self.end(Fate::Drop(cause), events | dropped)
     }
 
@@ -208,6 +210,9 @@ impl<'t> Case<'t, '_> {
         if self.side.flags & flag::COUNT == 0 {
             return Look::default();
         }
+        if self.side.flags & flag::STOPPED != 0 {
+            return account::STOPPED;
+        }
         let basis = match (self.side.flags & flag::ONE_WAY != 0, self.direction) {
             (false, _) => limit::TOTAL,
             (true, Direction::Up) => limit::UP,
@@ -215,11 +220,8 @@ impl<'t> Case<'t, '_> {
         };
         let cold = &self.rules.cold;
         let is_timed = self.side.flags & flag::DEADLINE != 0;
-        let (threshold, quota) = if self.has_limits() {
-            (cold.threshold, cold.quota)
-        } else {
-            (NEVER, NEVER)
-        };
+        let (threshold, quota) =
+            if self.has_limits() { (cold.threshold, cold.quota) } else { (NEVER, NEVER) };
         let limit = |at, what| Limit { at, what, reserved: [0; 7] };
         let limits = [
             limit(threshold, basis),

@@ -27,7 +27,7 @@ pub(crate) const ROOM: usize = 968;
 /// The most blocks of a session.
 pub const CHAIN: usize = 256;
 /// How many kinds of sections there are.
-pub const SECTIONS: usize = 9;
+const SECTIONS: usize = 9;
 
 /// The kinds of sections, in the order in which they lie: greater alignments first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

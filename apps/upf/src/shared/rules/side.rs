@@ -65,6 +65,8 @@ pub mod flag {
     pub const DUPLICATE: u32 = 1 << 17;
     /// In a block: the session has users' addresses, and packets from the user must have one.
     pub const CHECKED: u32 = 1 << 18;
+    /// A quota of the URR is used up already.
+    pub const STOPPED: u32 = 1 << 19;
     /// Bits 24 to 31: 1 + the QoS flow that packets must belong to; 0: any.
     pub const QFI: u32 = 24;
 }
