@@ -1,3 +1,1 @@
-//! The application on the lanes.
-
-pub mod decide;
+//! To be written.

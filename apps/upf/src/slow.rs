@@ -6,19 +6,21 @@
 //! of the fast half, which is another process.
 
 pub mod allocate;
+pub mod heartbeat;
 pub mod node;
 pub mod overload;
 pub mod path;
 pub mod peer;
-pub mod publish;
+pub mod run;
 pub mod socket;
 pub mod store;
-pub mod tables;
 pub mod time;
 pub mod transaction;
 pub mod usage;
 
+pub use node::Node;
 pub use peer::{NodeName, Peer};
+pub use run::{Beside, RunError, run};
 pub use socket::outbox::{LaneMessage, Outbox, Outgoing};
 pub use time::Now;
 pub use transaction::requests::{Request, Requests, Tag};

@@ -1,6 +1,8 @@
 //! Messages between the halves. They are hints: what must not be lost is in lane state.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::model::SessionId;
 
 /// Kinds of messages: 1 to 15 from lanes, 16 to 31 to lanes.
 pub mod kind {
@@ -38,6 +40,14 @@ pub struct SessionEvent {
     pub dscp: u8,
     /// Zero.
     pub reserved: u32,
+}
+
+impl SessionEvent {
+    /// About a session, with nothing else.
+    #[must_use]
+    pub fn about(session: SessionId, at: u64) -> Self {
+        Self { session: session.0, at, ..Self::new_zeroed() }
+    }
 }
 
 /// Something about a path to a peer, or one of its tunnels.

@@ -1,5 +1,6 @@
 //! Requests and their answers (TS 29.244 clause 6.4): those of others, and those of ours.
 
+pub mod answers;
 pub mod requests;
 
 use std::net::{IpAddr, SocketAddr};

@@ -40,8 +40,11 @@ fn unused(paths: &mut Paths, peer: u16) {
     remove(&mut paths.paths, &mut paths.due, peer, ROUTE);
 }
 
+/// Moments in seconds, each with something.
+type Moments<T> = Vec<(u64, T)>;
+
 /// What is sent and found in each second.
-fn run(paths: &mut Paths, seconds: std::ops::Range<u64>) -> (Vec<(u64, u16)>, Vec<(u64, bool)>) {
+fn run(paths: &mut Paths, seconds: std::ops::Range<u64>) -> (Moments<u16>, Moments<bool>) {
     let (mut sent, mut found) = (Vec::new(), Vec::new());
     for second in seconds {
         let mut out = Outbox::new();

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use fastlane::table::{ArrayWriter, TableError};
+use fastlane::table::TableError;
 use zerocopy::FromZeros;
 
 use super::record::{ANSWER, Endpoint, PeerRecord, StoredAnswer, mapped, state};
 use super::{NodeName, Peer};
+use crate::slow::store::Cells;
 use crate::slow::{Now, RequestKey};
 
 /// An association, with what only the node itself needs to know.
@@ -59,18 +60,18 @@ pub enum PeersError {
 }
 
 /// All associations. It is the writer of the table.
-pub struct Peers<W> {
-    table: W,
+pub struct Peers {
+    table: Cells<PeerRecord>,
     places: Vec<Option<Association>>,
     by_name: HashMap<NodeName, u16>,
 }
 
-impl<W: std::ops::DerefMut<Target = ArrayWriter<PeerRecord>>> Peers<W> {
+impl Peers {
     /// Those of the table. What no program of this release wrote is removed.
-    pub fn open(mut table: W) -> Self {
+    pub fn open(mut table: Cells<PeerRecord>) -> Self {
         let capacity = table.capacity().min(usize::from(u16::MAX));
         let (mut places, mut by_name) = (vec![None; capacity], HashMap::new());
-        for index in 0..capacity {
+        for (index, at) in places.iter_mut().enumerate() {
             let Some(record) = table.get(index).copied() else { continue };
             if record.state == state::RELEASED {
                 continue;
@@ -78,7 +79,7 @@ impl<W: std::ops::DerefMut<Target = ArrayWriter<PeerRecord>>> Peers<W> {
             match association(index as u16, &record) {
                 Some(found) if !by_name.contains_key(&found.peer.node_id) => {
                     by_name.insert(found.peer.node_id.clone(), index as u16);
-                    places[index] = Some(found);
+                    *at = Some(found);
                 }
                 _ => drop(table.clear(index)),
             }
@@ -196,26 +197,27 @@ impl<W: std::ops::DerefMut<Target = ArrayWriter<PeerRecord>>> Peers<W> {
         Ok(())
     }
 
-    /// Keeps an answer that changed nothing else.
+    /// Keeps an answer, and the peer's features if they were said.
     ///
     /// # Errors
-    /// When the table cannot be written; so with all changes.
-    pub fn keep(&mut self, place: u16, now: Now, answer: Given<'_>) -> Result<(), PeersError> {
-        self.change(place, |record| keep(record, Some(answer), now))
-    }
-
-    /// The peer's features are these now.
-    ///
-    /// # Errors
-    /// As [`keep`](Self::keep).
-    pub fn set_features(&mut self, place: u16, features: u64) -> Result<(), PeersError> {
-        self.change(place, |record| record.features = features)
+    /// When the table cannot be written; nothing has changed then. So with all changes.
+    pub fn update(
+        &mut self,
+        place: u16,
+        now: Now,
+        features: Option<u64>,
+        answer: Given<'_>,
+    ) -> Result<(), PeersError> {
+        self.change(place, |record| {
+            record.features = features.unwrap_or(record.features);
+            keep(record, Some(answer), now);
+        })
     }
 
     /// The peer has started again, and its time stamp is this.
     ///
     /// # Errors
-    /// As [`keep`](Self::keep).
+    /// As [`update`](Self::update).
     pub fn set_recovery(&mut self, place: u16, recovery: u32) -> Result<(), PeersError> {
         self.change(place, |record| record.recovery = recovery)
     }
@@ -223,7 +225,7 @@ impl<W: std::ops::DerefMut<Target = ArrayWriter<PeerRecord>>> Peers<W> {
     /// The peer is heard again (none), or has not been heard since this moment.
     ///
     /// # Errors
-    /// As [`keep`](Self::keep).
+    /// As [`update`](Self::update).
     pub fn set_down(&mut self, place: u16, down: Option<u64>) -> Result<(), PeersError> {
         self.change(place, |record| {
             record.state = if down.is_some() { state::DOWN } else { state::UP };
@@ -234,7 +236,7 @@ impl<W: std::ops::DerefMut<Target = ArrayWriter<PeerRecord>>> Peers<W> {
     /// The association is to end: what is killed now goes on with removing its sessions.
     ///
     /// # Errors
-    /// As [`keep`](Self::keep).
+    /// As [`update`](Self::update).
     pub fn begin_end(&mut self, place: u16) -> Result<(), PeersError> {
         self.change(place, |record| record.state = state::ENDING)
     }
@@ -242,7 +244,7 @@ impl<W: std::ops::DerefMut<Target = ArrayWriter<PeerRecord>>> Peers<W> {
     /// The association is no more. The answer is kept for as long as it can be asked for.
     ///
     /// # Errors
-    /// As [`keep`](Self::keep).
+    /// As [`update`](Self::update).
     pub fn release(
         &mut self,
         place: u16,
@@ -270,7 +272,7 @@ impl<W: std::ops::DerefMut<Target = ArrayWriter<PeerRecord>>> Peers<W> {
     }
 }
 
-impl<W> std::fmt::Debug for Peers<W> {
+impl std::fmt::Debug for Peers {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.debug_list().entries(self.places.iter().flatten()).finish()
     }

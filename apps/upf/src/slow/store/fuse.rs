@@ -11,7 +11,7 @@ thread_local! {
 struct Stopped;
 
 /// Before each operation.
-pub(crate) fn burn() {
+pub(super) fn burn() {
     match LEFT.get() {
         None => {}
         Some(0) => resume_unwind(Box::new(Stopped)),

@@ -140,9 +140,13 @@ impl Requests {
         self.waiting.remove(&sequence);
     }
 
-    /// Gives up all requests of which this is true of the tag.
-    pub fn cancel_all(&mut self, of: impl Fn(Tag) -> bool) {
-        self.waiting.retain(|_, waiting| !of(waiting.request.tag));
+    /// Gives up all requests of the node to the association in this place.
+    pub fn cancel_of_peer(&mut self, place: u16) {
+        let is_of = |tag| match tag {
+            Tag::Heartbeat(of) | Tag::Association(of) | Tag::NodeReport(of) => of == place,
+            Tag::Setup(_) | Tag::Report(_) => false,
+        };
+        self.waiting.retain(|_, waiting| !is_of(waiting.request.tag));
     }
 
     /// Sends again what is due. One that has been sent N1 times is given up: it is returned, and

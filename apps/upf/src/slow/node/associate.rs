@@ -1,0 +1,219 @@
+//! Associations as control plane functions ask for them (TS 29.244 clauses 6.2.6 to 6.2.8), and
+//! sets of sessions.
+
+use std::net::IpAddr;
+
+use fastlane_pfcp::ie::{
+    CpFunctionFeatures, CpPfcpEntityIpAddress, FqCsid, NodeId, PfcpasrspFlags, RecoveryTimeStamp,
+};
+use fastlane_pfcp::{Cause, Fault, Header, IeType, Message, Writer};
+
+use super::receive::{NO_ASSOCIATION, Way};
+use super::{Node, answer};
+use crate::slow::peer::peers::{Given, PeersError, Setup};
+use crate::slow::{NodeName, Now, RequestKey};
+
+impl Node {
+    /// Association setup (table 7.4.4.1-1). One that is there is replaced, and its sessions go,
+    /// but for those that the request says are to stay (clause 6.2.6.2.2).
+    pub(super) fn set_up(
+        &mut self,
+        now: Now,
+        way: Way,
+        key: RequestKey,
+        message: &Message<'_>,
+    ) -> Result<Vec<u8>, Fault> {
+        let group = message.group();
+        let node_id = NodeName::from(group.need::<NodeId<'_>>()?);
+        let RecoveryTimeStamp(recovery) = group.need()?;
+        let features = group.find::<CpFunctionFeatures>()?.unwrap_or_default().0;
+        let address = (way.from.ip(), self.settings.n4.port).into();
+        let setup = Setup { node_id, recovery, address, local: Some(way.local), features };
+        let place = self.place(now, &setup.node_id)?;
+        let retained = Retained::of(message)?;
+        let is_there = self.peers.get(place).is_some();
+        let are_kept = is_there && retained.is_some();
+        if is_there {
+            self.remove_sessions(now, place, |address| {
+                retained.as_ref().is_some_and(|retained| retained.has(address))
+            });
+        }
+        let bytes = self.accept_setup(message.header, are_kept);
+        self.begin(now, place, &setup, Some(Given { key, bytes: &bytes }))?;
+        Ok(bytes)
+    }
+
+    pub(super) fn place(&self, now: Now, node_id: &NodeName) -> Result<u16, Fault> {
+        let place = self.peers.place(node_id, now, self.life);
+        place.map_err(|_| Fault { cause: Cause::NO_RESOURCES_AVAILABLE, offending: None })
+    }
+
+    fn accept_setup(&self, request: Header, are_kept: bool) -> Vec<u8> {
+        answer::answer(request, &self.identity, Cause::REQUEST_ACCEPTED, |to| {
+            self.introduce(to);
+            if are_kept {
+                to.put(&PfcpasrspFlags::PSREI);
+            }
+        })
+    }
+
+    /// What peers must know of this node.
+    pub(super) fn introduce(&self, to: &mut Writer<'_>) {
+        to.put(&RecoveryTimeStamp(self.identity.recovery));
+        to.put(&self.identity.features);
+        self.identity.put_resources(to);
+    }
+
+    /// Makes or replaces an association.
+    pub(super) fn begin(
+        &mut self,
+        now: Now,
+        place: u16,
+        setup: &Setup,
+        given: Option<Given<'_>>,
+    ) -> Result<(), Fault> {
+        let is_new = self.peers.get(place).is_none();
+        self.peers.set_up(place, setup, now, given).map_err(|error| self.system_failure(&error))?;
+        self.cancel(place);
+        self.heartbeats.begin(now, place);
+        self.statistics.associations_up += 1;
+        if is_new {
+            tracing::info!("association with {} ({}) set up", setup.node_id, setup.address);
+        }
+        Ok(())
+    }
+
+    /// Association update (table 7.4.4.3-1). Of what a control plane function can say, its
+    /// features are kept. What prepares a release (PARPS, graceful release period) is for the
+    /// other direction, and ignored.
+    pub(super) fn update(
+        &mut self,
+        now: Now,
+        key: RequestKey,
+        message: &Message<'_>,
+    ) -> Result<Vec<u8>, Fault> {
+        let group = message.group();
+        let place = self.known(&NodeName::from(group.need::<NodeId<'_>>()?))?;
+        let features = group.find::<CpFunctionFeatures>()?;
+        let (header, identity) = (message.header, &self.identity);
+        let bytes = answer::answer(header, identity, Cause::REQUEST_ACCEPTED, |to| {
+            to.put(&identity.features);
+        });
+        let given = Given { key, bytes: &bytes };
+        let changed = self.peers.update(place, now, features.map(|it| it.0), given);
+        changed.map_err(|error| self.system_failure(&error))?;
+        Ok(bytes)
+    }
+
+    /// Association release (table 7.4.4.5-1): all its sessions go.
+    pub(super) fn release(
+        &mut self,
+        now: Now,
+        key: RequestKey,
+        message: &Message<'_>,
+    ) -> Result<Vec<u8>, Fault> {
+        let place = self.known(&NodeName::from(message.group().need::<NodeId<'_>>()?))?;
+        let accepted = Cause::REQUEST_ACCEPTED;
+        let bytes = answer::answer(message.header, &self.identity, accepted, |_| {});
+        self.end(now, place, Some(Given { key, bytes: &bytes }))
+            .map_err(|error| self.system_failure(&error))?;
+        self.statistics.associations_released += 1;
+        Ok(bytes)
+    }
+
+    /// Ends an association, and its sessions before: a process that is killed between goes on.
+    pub(super) fn end(
+        &mut self,
+        now: Now,
+        place: u16,
+        given: Option<Given<'_>>,
+    ) -> Result<(), PeersError> {
+        self.peers.begin_end(place)?;
+        self.remove_sessions(now, place, |_| false);
+        if let Some(found) = self.peers.get(place) {
+            tracing::info!("association with {} has ended", found.peer.node_id);
+            self.initiations.ended(now, found.peer.address.ip());
+        }
+        self.cancel(place);
+        self.peers.release(place, now, given)
+    }
+
+    /// Nothing more is asked of an association.
+    fn cancel(&mut self, place: u16) {
+        self.requests.cancel_of_peer(place);
+        self.heartbeats.end(place);
+    }
+
+    /// Session set deletion (table 7.4.6.1-1): all sessions of the association that are in one of
+    /// the sets.
+    pub(super) fn remove_set(
+        &mut self,
+        now: Now,
+        key: RequestKey,
+        message: &Message<'_>,
+    ) -> Result<Vec<u8>, Fault> {
+        let group = message.group();
+        let place = self.known(&NodeName::from(group.need::<NodeId<'_>>()?))?;
+        // All are read before anything is removed.
+        let all = group.all::<FqCsid<'_>>();
+        let sets = all.take(SETS).collect::<Result<Vec<_>, Fault>>()?;
+        for set in &sets {
+            let removed = self.behind.remove_set(now, place, set);
+            self.statistics.sessions_removed += removed;
+        }
+        let accepted = Cause::REQUEST_ACCEPTED;
+        let bytes = answer::answer(message.header, &self.identity, accepted, |_| {});
+        let kept = self.peers.update(place, now, None, Given { key, bytes: &bytes });
+        kept.map_err(|error| self.system_failure(&error))?;
+        Ok(bytes)
+    }
+
+    /// The place of the association of a Node ID.
+    fn known(&self, node_id: &NodeName) -> Result<u16, Fault> {
+        self.peers.find(node_id).map(|found| found.peer.place).ok_or(NO_ASSOCIATION)
+    }
+
+    pub(super) fn remove_sessions(
+        &mut self,
+        now: Now,
+        place: u16,
+        are_kept: impl Fn(IpAddr) -> bool,
+    ) {
+        let removed = self.behind.remove_of_peer(now, place, &are_kept);
+        self.statistics.sessions_removed += removed;
+    }
+
+    fn system_failure(&mut self, error: &PeersError) -> Fault {
+        self.statistics.table_failed += 1;
+        tracing::error!("{error}");
+        Fault { cause: Cause::SYSTEM_FAILURE, offending: None }
+    }
+}
+
+/// The most sets in a request: one for each kind of node (table 7.4.6.1-1 has five).
+const SETS: usize = 16;
+/// The most addresses whose sessions are to stay.
+const ADDRESSES: usize = 64;
+
+/// Sessions that stay when an association is set up again (table 7.4.4.1-2).
+struct Retained {
+    /// Those of these control plane addresses; all if there is none.
+    of: Vec<CpPfcpEntityIpAddress>,
+}
+
+impl Retained {
+    fn of(message: &Message<'_>) -> Result<Option<Self>, Fault> {
+        let ie_type = IeType::PFCP_SESSION_RETENTION_INFORMATION;
+        let Some(group) = message.group().group(ie_type) else { return Ok(None) };
+        let all = group.all::<CpPfcpEntityIpAddress>().take(ADDRESSES);
+        Ok(Some(Self { of: all.collect::<Result<_, Fault>>()? }))
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        let is = |it: &CpPfcpEntityIpAddress| match address {
+            IpAddr::V4(address) => it.v4 == Some(address),
+            IpAddr::V6(address) => it.v6 == Some(address),
+        };
+        self.of.is_empty() || self.of.iter().any(is)
+    }
+}

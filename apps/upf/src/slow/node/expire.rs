@@ -1,0 +1,132 @@
+//! Heartbeats, and what follows from them: peers that have started again, and those that are not
+//! heard any more.
+
+use std::net::IpAddr;
+
+use fastlane_pfcp::ie::RecoveryTimeStamp;
+use fastlane_pfcp::{Header, Message, MessageType};
+
+use super::receive::Way;
+use super::statistics::Discarded;
+use super::{Node, answer};
+use crate::slow::time::SECOND;
+use crate::slow::{Now, Outbox, Request, Tag};
+
+impl Node {
+    /// A peer asks whether we are there (clause 6.2.2). It need not be associated, and is answered
+    /// even if it does not say since when it is there.
+    pub(super) fn heartbeat(
+        &mut self,
+        now: Now,
+        way: Way,
+        message: &Message<'_>,
+        out: &mut Outbox,
+    ) {
+        match message.group().need() {
+            Ok(RecoveryTimeStamp(recovery)) => self.heard(now, way.from.ip(), recovery),
+            Err(_) => self.statistics.discard(Discarded::MissingIe),
+        }
+        let bytes = answer::heartbeat(message.header, &self.identity);
+        self.count_answer_of(&bytes);
+        out.send(Some(way.local), way.from, bytes);
+    }
+
+    /// What a peer has said of the associations at its address. A newer time stamp than the one
+    /// of the last setup says that it has started again since, and knows nothing of its sessions
+    /// (TS 23.527 clause 4.3).
+    fn heard(&mut self, now: Now, address: IpAddr, recovery: u32) {
+        let places: Vec<u16> = self.peers.at(address).map(|it| it.peer.place).collect();
+        for place in places {
+            self.heard_of(now, place, recovery);
+        }
+    }
+
+    fn heard_of(&mut self, now: Now, place: u16, recovery: u32) {
+        let Some(found) = self.peers.get(place).filter(|found| !found.is_ending) else { return };
+        let (known, is_up) = (found.peer.recovery, found.peer.is_up);
+        if is_newer(recovery, known) {
+            tracing::info!("{} has started again: its sessions are removed", found.peer.node_id);
+            self.remove_sessions(now, place, |_| false);
+            let changed = self.peers.set_recovery(place, recovery);
+            self.check(changed);
+            self.statistics.restorations += 1;
+        }
+        if !is_up {
+            let changed = self.peers.set_down(place, None);
+            self.check(changed);
+            self.statistics.associations_up += 1;
+        }
+    }
+
+    /// Asks a peer whether it is there.
+    pub(super) fn ask_whether_there(&mut self, now: Now, place: u16, out: &mut Outbox) {
+        let Some(found) = self.peers.get(place) else { return };
+        let (to, local) = (found.peer.address, found.peer.local);
+        let sequence = self.requests.sequence();
+        let header = Header::node(MessageType::HEARTBEAT_REQUEST, sequence);
+        let recovery = RecoveryTimeStamp(self.identity.recovery);
+        let bytes = answer::message(header, |to| to.put(&recovery));
+        let request = Request { bytes, sequence, to, local, tag: Tag::Heartbeat(place) };
+        self.send(now, request, out);
+    }
+
+    /// A peer has answered a heartbeat of ours.
+    pub(super) fn is_there(&mut self, now: Now, place: u16, message: &Message<'_>) {
+        self.heartbeats.is_over(place);
+        match message.group().need() {
+            Ok(RecoveryTimeStamp(recovery)) => self.heard_of(now, place, recovery),
+            Err(_) => self.statistics.discard(Discarded::MissingIe),
+        }
+    }
+
+    /// A peer has not answered N1 heartbeats.
+    pub(super) fn is_not_there(&mut self, now: Now, place: u16) {
+        self.heartbeats.is_over(place);
+        let Some(found) = self.peers.get(place).filter(|found| found.peer.is_up) else { return };
+        let keep_s = self.settings.n4.keep_sessions_s;
+        tracing::warn!("{} does not answer: its sessions stay for {keep_s} s", found.peer.node_id);
+        self.statistics.associations_lost += 1;
+        if keep_s == 0 {
+            let ended = self.end(now, place, None);
+            self.check(ended);
+        } else {
+            let changed = self.peers.set_down(place, Some(now.monotonic));
+            self.check(changed);
+        }
+    }
+
+    /// Ends associations that have been down for too long, and those whose end was begun before
+    /// this process was started.
+    pub(super) fn expire(&mut self, now: Now) {
+        while let Some((at, place)) = self.next_end() {
+            if at > now.monotonic || self.check_end(now, place).is_none() {
+                return;
+            }
+        }
+    }
+
+    fn check_end(&mut self, now: Now, place: u16) -> Option<()> {
+        let ended = self.end(now, place, None);
+        self.check(ended)
+    }
+
+    /// When the next association ends, if it is not heard.
+    pub(super) fn expiry(&self) -> Option<u64> {
+        self.next_end().map(|(at, _)| at)
+    }
+
+    fn next_end(&self) -> Option<(u64, u16)> {
+        let keep = self.settings.n4.keep_sessions_s.saturating_mul(SECOND);
+        let ends = self.peers.iter().filter_map(|found| match found.down {
+            _ if found.is_ending => Some((0, found.peer.place)),
+            Some(down) => Some((down.saturating_add(keep), found.peer.place)),
+            None => None,
+        });
+        ends.min()
+    }
+}
+
+/// Whether a time stamp is later than another one; they wrap (RFC 1982).
+pub(super) const fn is_newer(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other).cast_signed() > 0
+}

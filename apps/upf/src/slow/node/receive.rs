@@ -1,0 +1,204 @@
+//! Datagrams: what is in them, whether it is for us, whether it was there before.
+
+use std::net::{IpAddr, SocketAddr};
+
+use fastlane_pfcp::{Cause, Fault, HeaderError, Message, MessageType};
+
+use super::statistics::Discarded;
+use super::{Node, answer};
+use crate::shared::message::{PathMessage, kind};
+use crate::slow::{Context, Now, Outbox, RequestKey};
+
+/// The most messages of a datagram that are looked at: more than one only when they are bundled
+/// (TS 29.244 clause 7.2.2.1).
+const BUNDLE: usize = 32;
+
+/// Where a datagram came from, and to which address of ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    pub(super) from: SocketAddr,
+    pub(super) local: IpAddr,
+}
+
+impl Node {
+    /// Takes a datagram that `from` has sent to the address `local` of ours.
+    pub fn receive(
+        &mut self,
+        now: Now,
+        local: IpAddr,
+        from: SocketAddr,
+        datagram: &[u8],
+        out: &mut Outbox,
+    ) {
+        let way = Way { from, local };
+        let mut rest = datagram;
+        for _ in 0..BUNDLE {
+            match Message::parse(rest) {
+                Ok((message, after)) => {
+                    rest = after;
+                    self.message(now, way, &message, out);
+                }
+                Err(error) => return self.no_message(now, way, error, out),
+            }
+            if rest.is_empty() {
+                return self.keep_sequences();
+            }
+        }
+        self.statistics.discard(Discarded::Bundle);
+        self.keep_sequences();
+    }
+
+    /// What cannot be read is discarded, but whoever speaks another version is told so.
+    fn no_message(&mut self, now: Now, way: Way, error: HeaderError, out: &mut Outbox) {
+        match error {
+            HeaderError::Version { message_type, sequence, .. } => {
+                let is_answer = message_type == MessageType::VERSION_NOT_SUPPORTED_RESPONSE;
+                if is_answer || !self.versions.admit(now) {
+                    return self.statistics.discard(Discarded::Version);
+                }
+                self.count_answer(MessageType::VERSION_NOT_SUPPORTED_RESPONSE, 0);
+                out.send(Some(way.local), way.from, answer::version(sequence));
+            }
+            HeaderError::TooShort | HeaderError::Length(_) => {
+                self.statistics.discard(Discarded::Malformed);
+            }
+            HeaderError::SeidFlag(_) => self.statistics.discard(Discarded::SeidFlag),
+        }
+    }
+
+    fn message(&mut self, now: Now, way: Way, message: &Message<'_>, out: &mut Outbox) {
+        let message_type = message.header.message_type;
+        *self.statistics.received.entry(message_type.0).or_default() += 1;
+        match message_type {
+            MessageType::HEARTBEAT_REQUEST => self.heartbeat(now, way, message, out),
+            MessageType::PFD_MANAGEMENT_REQUEST
+            | MessageType::ASSOCIATION_SETUP_REQUEST
+            | MessageType::ASSOCIATION_UPDATE_REQUEST
+            | MessageType::ASSOCIATION_RELEASE_REQUEST
+            | MessageType::SESSION_SET_DELETION_REQUEST
+            | MessageType::SESSION_ESTABLISHMENT_REQUEST
+            | MessageType::SESSION_MODIFICATION_REQUEST
+            | MessageType::SESSION_DELETION_REQUEST => self.request(now, way, message, out),
+            other if other.is_response() => self.answered(now, way, message, out),
+            _ => self.statistics.discard(Discarded::MessageType),
+        }
+    }
+
+    /// A request: it is carried out once, and answered each time that it comes.
+    fn request(&mut self, now: Now, way: Way, message: &Message<'_>, out: &mut Outbox) {
+        let Way { from, local } = way;
+        let message_type = message.header.message_type;
+        let sequence = message.header.sequence;
+        let key = RequestKey { peer: from, sequence, message_type: message_type.0 };
+        if let Some(bytes) = self.given(now, &key) {
+            self.statistics.repeated += 1;
+            return out.send(Some(local), from, bytes);
+        }
+        let bytes = if message_type.is_session() {
+            self.session_request(now, way, key, message)
+        } else {
+            let bytes = self.node_request(now, way, key, message);
+            self.answers.keep(now, key, bytes.clone());
+            bytes
+        };
+        self.count_answer_of(&bytes);
+        out.send(Some(local), from, bytes);
+    }
+
+    /// The answer that a request was given before.
+    fn given(&mut self, now: Now, key: &RequestKey) -> Option<Vec<u8>> {
+        if let Some(bytes) = self.answers.find(now, key) {
+            return Some(bytes.to_owned());
+        }
+        if MessageType(key.message_type).is_session() {
+            self.behind.answer(now, key)
+        } else {
+            self.peers.answer(key, now, self.life).map(<[u8]>::to_owned)
+        }
+    }
+
+    fn session_request(
+        &mut self,
+        now: Now,
+        way: Way,
+        key: RequestKey,
+        message: &Message<'_>,
+    ) -> Vec<u8> {
+        let is_new = message.header.message_type == MessageType::SESSION_ESTABLISHMENT_REQUEST;
+        if let Some(overload) = self.overload.as_mut().filter(|_| is_new)
+            && let Err(told) = overload.admit(now)
+        {
+            // It is kept, so that whoever asks again is not let in by chance.
+            let bytes = answer::congestion(message, &self.identity, &told);
+            self.answers.keep(now, key, bytes.clone());
+            return bytes;
+        }
+        let found = answer::node_id(message).and_then(|name| self.peers.find(&name));
+        let peer = found.filter(|found| !found.is_ending).map(|found| &found.peer);
+        let context = Context { now, key, local: way.local, peer, answer_life: self.life };
+        self.behind.request(message, &context)
+    }
+
+    fn node_request(
+        &mut self,
+        now: Now,
+        way: Way,
+        key: RequestKey,
+        message: &Message<'_>,
+    ) -> Vec<u8> {
+        let header = message.header;
+        if let Err(fault) = message.check() {
+            return answer::refuse(header, &self.identity, fault);
+        }
+        let carried_out = match header.message_type {
+            MessageType::ASSOCIATION_SETUP_REQUEST => self.set_up(now, way, key, message),
+            MessageType::ASSOCIATION_UPDATE_REQUEST => self.update(now, key, message),
+            MessageType::ASSOCIATION_RELEASE_REQUEST => self.release(now, key, message),
+            MessageType::SESSION_SET_DELETION_REQUEST => self.remove_set(now, key, message),
+            _ => Ok(answer::refuse_pfds(header)),
+        };
+        carried_out.unwrap_or_else(|fault| answer::refuse(header, &self.identity, fault))
+    }
+
+    /// An answer to a request of ours.
+    fn answered(&mut self, now: Now, way: Way, message: &Message<'_>, out: &mut Outbox) {
+        let (message_type, sequence) = (message.header.message_type, message.header.sequence);
+        let Some(tag) = self.requests.answered(way.from, sequence, message_type.0) else {
+            return self.statistics.discard(Discarded::Unsolicited);
+        };
+        let cause = answer::cause_of(message);
+        *self.statistics.answers.entry((message_type.0, cause)).or_default() += 1;
+        if message_type == MessageType::VERSION_NOT_SUPPORTED_RESPONSE {
+            // It will not understand the next one either.
+            return self.given_up(now, tag, sequence, out);
+        }
+        self.told(now, way, tag, message, out);
+    }
+
+    /// A message of a lane: its kind and body.
+    pub fn lane_message(&mut self, now: Now, of_kind: u32, body: &[u8], out: &mut Outbox) {
+        use zerocopy::FromBytes;
+        *self.statistics.lane_messages.entry(of_kind.min(kind::PROBE)).or_default() += 1;
+        if of_kind == kind::ECHO_RESPONSE {
+            let Ok(message) = PathMessage::read_from_bytes(body) else { return };
+            if let Some(event) = self.paths.answered(&message) {
+                self.path_event(now, &event, out);
+            }
+        }
+        self.keep_sequences();
+    }
+
+    fn count_answer(&mut self, message_type: MessageType, cause: u8) {
+        *self.statistics.answered.entry((message_type.0, cause)).or_default() += 1;
+    }
+
+    pub(super) fn count_answer_of(&mut self, bytes: &[u8]) {
+        if let Ok((message, _)) = Message::parse(bytes) {
+            self.count_answer(message.header.message_type, answer::cause_of(&message));
+        }
+    }
+}
+
+/// The association that a request is about does not exist.
+pub(super) const NO_ASSOCIATION: Fault =
+    Fault { cause: Cause::NO_ESTABLISHED_PFCP_ASSOCIATION, offending: None };
