@@ -26,6 +26,8 @@
 extern crate alloc;
 
 mod cause;
+#[doc(hidden)]
+pub mod fuzz;
 mod grammar;
 mod group;
 mod header;

@@ -46,7 +46,6 @@ impl<'a> Ie<'a> for RedirectInformation<'a> {
             _ => return Err(Cause::MANDATORY_IE_INCORRECT),
         };
         let address = octets.string16()?;
-        // Until Release 15.4 the element ended here.
         let both = address_type == RedirectAddress::V4V6;
         let other = if both { octets.string16()? } else { &[] };
         Ok(Self { address_type, address, other })
@@ -55,6 +54,8 @@ impl<'a> Ie<'a> for RedirectInformation<'a> {
     fn encode(&self, to: &mut Vec<u8>) {
         to.push(self.address_type as u8);
         put_string16(to, self.address);
-        put_string16(to, self.other);
+        if self.address_type == RedirectAddress::V4V6 {
+            put_string16(to, self.other);
+        }
     }
 }

@@ -1,0 +1,1 @@
+//! What scapy makes of our messages.
