@@ -9,7 +9,8 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E)
 PACKAGES = ip=iproute2 ping=iputils-ping tcpdump=tcpdump ethtool=ethtool curl=curl python3=python3 \
 	valgrind=valgrind cc=gcc nsenter=util-linux setpriv=util-linux prlimit=util-linux \
 	sysctl=procps bpftool=bpftool pkg-config=pkg-config dpdk-testpmd=dpdk tshark=tshark \
-	/usr/include/dpdk/rte_ethdev.h=libdpdk-dev g++=g++
+	/usr/include/dpdk/rte_ethdev.h=libdpdk-dev g++=g++ \
+	/usr/share/python-wheels=python3-venv
 CHECK_PACKAGES = clang=clang llvm-strip=llvm /usr/include/bpf/bpf_helpers.h=libbpf-dev
 
 .DEFAULT_GOAL := help

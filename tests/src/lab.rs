@@ -68,6 +68,12 @@ impl Lab {
         }
     }
 
+    /// One more host, joined to nobody; `None`, after a skip, where that is not allowed.
+    #[must_use]
+    pub fn another(&self) -> Option<Host> {
+        Host::new("another host")
+    }
+
     /// Where this lab's files are; gone with it.
     #[must_use]
     pub fn directory(&self) -> &Path {

@@ -1,1 +1,3 @@
-//! To be written.
+//! The application on the lanes.
+
+pub mod decide;

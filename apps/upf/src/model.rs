@@ -17,7 +17,7 @@ pub use action::{
     Actions, Buffering, Destination, EndMarker, Far, Forwarding, Gate, OuterHeader, Qer, Rate,
     Redirect,
 };
-pub use flow::{FlowDescription, Ports, Prefix};
+pub use flow::{FlowDescription, FlowError, Ports, Prefix};
 pub use progress::{
     DownlinkData, Progress, Reporting, Split, Unacknowledged, UsageReport, UsageTriggers,
 };

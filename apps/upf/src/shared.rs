@@ -4,9 +4,11 @@
 //! session writes its state.
 
 pub mod cause;
+pub mod framed;
 pub mod identifier;
 pub mod key;
 pub mod message;
+pub mod rules;
 pub mod state;
 
 /// The tables by name, each with its type.

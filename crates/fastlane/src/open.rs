@@ -11,6 +11,7 @@ mod local;
 mod memif;
 mod shared;
 mod tap;
+mod udp;
 
 use fastlane_core::{KernelPath, LaneParts, Pool, Port, Queue};
 use fastlane_table::SharedMemory;
@@ -53,6 +54,7 @@ pub(crate) fn open(plan: &Plan, inherited: Option<Inherited>) -> Result<Opened, 
             Driver::AfXdp(xdp) => opening.attach_af_xdp(port, xdp)?,
             Driver::AfPacket(packet) => opening.open_af_packet(port, packet)?,
             Driver::Tap(tap) => opening.open_tap(port, tap)?,
+            Driver::Udp(udp) => opening.open_udp(port, udp)?,
             Driver::Pcap(pcap) => opening.open_pcap(port, pcap)?,
             Driver::Dpdk(dpdk) => opening.open_dpdk(port, dpdk)?,
             Driver::Memif(memif) => opening.open_memif(port, memif)?,

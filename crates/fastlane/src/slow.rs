@@ -70,7 +70,7 @@ use std::time::{Duration, Instant};
 use fastlane_table::counters::Counters;
 use fastlane_table::{
     ArrayReader, ArrayWriter, HashReader, HashWriter, Key, Lpm4Writer, Lpm6Writer, Pending,
-    RecordReader, RecordWriter, State, TableError, Value,
+    Readers, RecordReader, RecordWriter, State, TableError, Value,
 };
 
 use crate::describe::Application;
@@ -362,6 +362,14 @@ impl Slow {
     pub fn pending(&self, table: &str) -> Result<PendingEvents, SlowError> {
         let part = self.attachment.writable(table, Role::Pending)?;
         Ok(PendingEvents::new(Pending::attach(&part)?, Arc::clone(&self.attachment)))
+    }
+
+    /// The lanes that must have passed a turn before what a slow path has taken out of its tables is
+    /// used for something else, beyond what the writers themselves see to: numbers of its own that
+    /// values contain, for example.
+    #[must_use]
+    pub fn readers(&self) -> Arc<Readers> {
+        self.attachment.readers()
     }
 
     /// Becomes the one who exchanges messages with the lanes. What the one before left unread is

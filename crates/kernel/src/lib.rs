@@ -8,6 +8,7 @@
 //! * [`reentry`]: the way back into an interface for frames that were taken from it.
 //! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not
 //!   have.
+//! * [`udp`]: an ordinary UDP socket as queues.
 //!
 //! Everything here acts in the network namespace of the calling thread, by system calls only: no
 //! sysfs, which shows the namespace of whoever mounted it, and no external commands.
@@ -23,6 +24,7 @@ pub mod mirror;
 mod netlink;
 pub mod reentry;
 pub mod tap;
+pub mod udp;
 mod virtio;
 
 pub use error::Error;

@@ -9,6 +9,7 @@
 //! An entry is pending while the lanes' words do not add up to the slow path's. Each word has one
 //! writer, and all of it survives both.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::header::{Header, PAGE};
@@ -66,8 +67,13 @@ impl Pending {
 
     /// Calls `visit` for each entry that is pending, with what to give to [`done`](Self::done) once
     /// its events have been dealt with.
-    pub fn scan(&self, mut visit: impl FnMut(EntryId, u64)) {
-        for entry in 0..self.capacity {
+    pub fn scan(&self, visit: impl FnMut(EntryId, u64)) {
+        self.scan_range(0..self.capacity, visit);
+    }
+
+    /// The same for some of the entries: a scan of all, a bit at a time.
+    pub fn scan_range(&self, entries: Range<usize>, mut visit: impl FnMut(EntryId, u64)) {
+        for entry in entries.start..entries.end.min(self.capacity) {
             let seen = self.raised(entry);
             if seen != self.words.load(self.done_word(entry)) {
                 visit(EntryId(entry as u32), seen);
@@ -133,6 +139,10 @@ mod tests {
         lanes[1].raise(EntryId(9));
         lanes[1].raise(EntryId(10)); // no such entry
         assert_eq!(scan(&pending), [(EntryId(3), 2), (EntryId(9), 1)]);
+        let mut some = Vec::new();
+        pending.scan_range(4..9, |entry, seen| some.push((entry, seen)));
+        pending.scan_range(9..99, |entry, seen| some.push((entry, seen)));
+        assert_eq!(some, [(EntryId(9), 1)]);
         lanes[0].raise(EntryId(3)); // between scan and done
         pending.done(EntryId(3), 2);
         pending.done(EntryId(9), 1);

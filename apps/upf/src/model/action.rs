@@ -158,4 +158,6 @@ pub struct Qer {
     pub paging_policy: Option<u8>,
     /// The averaging window in ms, of a GBR flow: the burst that the meter allows.
     pub window_ms: Option<u32>,
+    /// The line of state that has its meter, once it has one.
+    pub line: u32,
 }

@@ -15,7 +15,7 @@ pub const DOWNLINK_OCTETS: usize = 2;
 /// Their packets.
 pub const DOWNLINK_PACKETS: usize = 3;
 /// The meter of the QER of this line, from the user: the theoretical arrival time of the generic
-/// cell rate algorithm (ITU-T I.371), in nanoseconds of `CLOCK_MONOTONIC`.
+/// cell rate algorithm (ITU-T I.371), in 1/64 ns of `CLOCK_MONOTONIC`.
 pub const UPLINK_METER: usize = 4;
 /// The meter to the user.
 pub const DOWNLINK_METER: usize = 5;
@@ -27,7 +27,7 @@ pub const LAST: usize = 6;
 pub const EVENTS: usize = 7;
 
 /// Bits of the word [`EVENTS`]; its upper 32 bits are the lower ones of the version of the rules
-/// under which they happened.
+/// under which they happened. Bits 16 to 31 say which end marker was sent last.
 pub mod event {
     /// The first packet under these rules.
     pub const START: u64 = 1;
@@ -43,4 +43,11 @@ pub mod event {
     pub const END_MARKER: u64 = 1 << 5;
     /// Packets to the user were dropped that a URR wants to know of (DROTH).
     pub const DROPPED: u64 = 1 << 6;
+    /// All of them.
+    pub const ALL: u64 = 0xFFFF;
+    /// Which end marker was sent last: bit 31, and from bit 16 on 15 bits of the version in which it
+    /// became due.
+    pub const MARKER: u64 = 0xFFFF << MARKER_SHIFT;
+    /// Where those begin.
+    pub const MARKER_SHIFT: u32 = 16;
 }

@@ -117,6 +117,7 @@ impl Driver {
             Self::AfXdp(_) => "af-xdp",
             Self::AfPacket(_) => "af-packet",
             Self::Tap(_) => "tap",
+            Self::Udp(_) => "udp",
             Self::Pcap(_) => "pcap",
             Self::Dpdk(_) => "dpdk",
             Self::Memif(_) => "memif",
@@ -327,7 +328,7 @@ fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
         Driver::Pcap(pcap) if pcap.read.is_none() && pcap.repeat.is_some() => {
             Err(refuse(at("repeat"), "there is nothing to repeat; name a file to `read`"))
         }
-        Driver::Pcap(_) => Ok(()),
+        Driver::Pcap(_) | Driver::Udp(_) => Ok(()),
     }
 }
 

@@ -30,6 +30,7 @@ pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Examined, Error> {
             None
         }
         Driver::Tap(_)
+        | Driver::Udp(_)
         | Driver::Dpdk(_)
         | Driver::Memif(_)
         | Driver::Memory(_)

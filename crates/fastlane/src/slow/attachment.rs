@@ -129,6 +129,10 @@ impl Attachment {
         }
     }
 
+    pub(super) fn readers(&self) -> Arc<Readers> {
+        Arc::clone(&self.readers)
+    }
+
     pub(super) fn rings(&self) -> MutexGuard<'_, Option<Rings>> {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }

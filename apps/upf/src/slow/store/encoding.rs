@@ -90,7 +90,7 @@ stored! {
     Buffering { id, notification_delay_ms, packets, duration_ms }
     Qer {
         id, correlation, uplink, downlink, maximum, guaranteed, qfi, reflective, paging_policy,
-        window_ms,
+        window_ms, line,
     }
     Rate { uplink, downlink }
     Urr {

@@ -11,7 +11,7 @@ thread_local! {
 struct Stopped;
 
 /// Before each operation.
-pub(super) fn burn() {
+pub(crate) fn burn() {
     match LEFT.get() {
         None => {}
         Some(0) => resume_unwind(Box::new(Stopped)),

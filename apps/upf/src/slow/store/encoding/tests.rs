@@ -71,6 +71,7 @@ pub(crate) fn typical(place: u32) -> Session {
         reflective: false,
         paging_policy: None,
         window_ms: None,
+        line: 0,
     };
     let urr = Urr {
         id: 1,

@@ -1,0 +1,90 @@
+//! Where packets go, as lanes have it.
+
+use std::net::IpAddr;
+
+use zerocopy::IntoBytes;
+
+use super::CompileError;
+use crate::model::{FarId, Forwarding, Qer, Redirect, Removal};
+use crate::shared::rules::{OuterPath, RedirectEntry, Way, redirect, way};
+
+/// The longest URL.
+pub(super) const URL: usize = 512;
+
+/// The path of packets by a FAR's parameters.
+pub(super) fn path(far: FarId, forwarding: &Forwarding) -> Result<OuterPath, CompileError> {
+    let mut path = OuterPath { way: Way::none(), peer6: [0; 16] };
+    path.way.instance = forwarding.instance.unwrap_or(way::NO_INSTANCE);
+    path.way.what = forwarding.destination as u8;
+    if let Some((value, mask)) = forwarding.marking {
+        (path.way.marking, path.way.mask) = (value, mask);
+    }
+    let Some(outer) = &forwarding.outer else { return Ok(path) };
+    let error = CompileError::OuterHeader { far };
+    match (outer.teid, outer.port) {
+        (Some(teid), _) => {
+            path.way.teid = teid;
+            path.way.what |= way::GTPU;
+        }
+        (None, Some(port)) => {
+            path.way.teid = port.into();
+            path.way.what |= way::UDP;
+        }
+        (None, None) => return Err(error),
+    }
+    match (outer.v4, outer.v6) {
+        (Some(v4), _) => path.way.peer = v4.octets(),
+        (None, Some(v6)) => {
+            path.peer6 = v6.octets();
+            path.way.what |= way::V6;
+        }
+        (None, None) => return Err(error),
+    }
+    Ok(path)
+}
+
+/// With what is taken off.
+pub(super) fn removing(mut path: OuterPath, removal: Option<Removal>) -> OuterPath {
+    if let Some(removal) = removal {
+        path.way.what |= way::REMOVE;
+        path.way.what |= if removal.extension { way::REMOVE_EXTENSION } else { 0 };
+    }
+    path
+}
+
+/// With the marks of QERs: the first that says something counts.
+pub(super) fn marked(mut path: OuterPath, qers: &[&Qer], qfi: Option<u8>) -> OuterPath {
+    let quality = &mut path.way.quality;
+    if let Some(qfi) = qfi.or_else(|| qers.iter().find_map(|qer| qer.qfi)) {
+        *quality |= u16::from(qfi & 63) + 1;
+    }
+    if qers.iter().any(|qer| qer.reflective) {
+        *quality |= way::REFLECTIVE;
+    }
+    if let Some(policy) = qers.iter().find_map(|qer| qer.paging_policy) {
+        *quality |= way::PAGING | u16::from(policy & 7) << way::PAGING_SHIFT;
+    }
+    path
+}
+
+/// A redirection as bytes; none for one that is not acted on.
+pub(super) fn redirection(
+    far: FarId,
+    redirect: &Redirect,
+) -> Result<Option<Vec<u8>>, CompileError> {
+    let address = |address: &IpAddr| match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let (kind, port, bytes) = match redirect {
+        Redirect::Address(to) => (redirect::ADDRESS, 0, address(to)),
+        Redirect::Socket(to) => (redirect::SOCKET, to.port(), address(&to.ip())),
+        Redirect::Url(url) if url.len() > URL => return Err(CompileError::Redirect { far }),
+        Redirect::Url(url) => (redirect::URL, 0, url.clone().into_bytes()),
+        Redirect::Sip(_) => return Ok(None),
+    };
+    let length = u16::try_from(bytes.len()).map_err(|_| CompileError::Redirect { far })?;
+    let mut all = RedirectEntry { kind, port, length }.as_bytes().to_vec();
+    all.extend(bytes);
+    Ok(Some(all))
+}

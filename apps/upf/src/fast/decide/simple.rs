@@ -1,0 +1,242 @@
+//! A packet that its line decides.
+
+use fastlane::table::{EntryId, LaneState};
+
+use super::account::{self, Line, Look};
+use super::meter::Price;
+use super::subject::Subject;
+use super::{Decision, Fate, Hold, Path};
+use crate::model::{Destination, SessionId};
+use crate::shared::cause::Cause;
+use crate::shared::rules::{Direction, Limit, NEVER, Rules, Side, flag, limit};
+use crate::shared::state::{DOWNLINK_OCTETS, LAST, UPLINK_OCTETS, WORDS, event};
+
+/// Flags with which more is to be done than the ordinary.
+const RARE: u32 = flag::DROP
+    | flag::HOLD
+    | flag::CLOSED
+    | flag::BEFORE
+    | flag::DEADLINE
+    | flag::START
+    | flag::DROPPED
+    | flag::STOPPED;
+
+/// What is at hand for a packet.
+struct Case<'t, 'a> {
+    rules: &'t Rules,
+    side: &'t Side,
+    peer6: &'t [u8; 16],
+    direction: Direction,
+    line: Line<'a>,
+    length: u32,
+    now: u64,
+    session: SessionId,
+}
+
+const NO_PEER: &[u8; 16] = &[0; 16];
+
+#[inline]
+pub(super) fn decide<'t>(
+    rules: &'t Rules,
+    subject: &Subject,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> Decision<'t> {
+    let (side, direction, attention, peer6) = if rules.up.side.is_by(subject.tunnel) {
+        (&rules.up.side, Direction::Up, rules.up.attention, NO_PEER)
+    } else if rules.down.side.is_by(subject.tunnel) {
+        (&rules.down.side, Direction::Down, rules.down.attention, &rules.down.peer6)
+    } else {
+        return Decision::drop(Cause::NoRule, 0, direction_of(subject));
+    };
+    let wanted = (side.flags >> flag::QFI) as u8;
+    if wanted != 0 && subject.qfi != Some(wanted - 1) {
+        return Decision::drop(Cause::NoRule, 0, direction);
+    }
+    if direction == Direction::Up && !is_users(rules, subject) {
+        return Decision::drop(Cause::ForeignSource, side.pdr, direction);
+    }
+    let line = state.at(EntryId(session.0));
+    let length = subject.length;
+    let case = Case { rules, side, peer6, direction, line, length, now, session };
+    if side.flags & RARE != 0 {
+        return case.rare();
+    }
+    if side.flags & flag::COUNT != 0 && (case.is_near(attention) || case.is_exhausted()) {
+        return case.rare();
+    }
+    case.usual()
+}
+
+const fn direction_of(subject: &Subject) -> Direction {
+    if subject.tunnel.is_some() { Direction::Up } else { Direction::Down }
+}
+
+/// Whether the source is the user's (TS 33.513 clause 4.2.2.6 has the reason).
+#[inline(always)]
+fn is_users(rules: &Rules, subject: &Subject) -> bool {
+    let flags = rules.up.side.flags;
+    if flags & (flag::USER4 | flag::USER6) == 0 {
+        return true;
+    }
+    let source = subject.source;
+    match subject.family {
+        4 => flags & flag::USER4 != 0 && (source >> 96) as u32 == rules.up.user4,
+        _ => {
+            flags & flag::USER6 != 0 && (source >> 64) as u64 == rules.up.user6
+                || rules.up.side.way.destination() as u8 == Destination::Control as u8
+                    && subject.is_solicitation()
+        }
+    }
+}
+
+impl<'t> Case<'t, '_> {
+    /// Whether a limit may be reached by this packet.
+    #[inline(always)]
+    fn is_near(&self, attention: u64) -> bool {
+        self.counter().saturating_add(u64::from(self.length)) > attention
+    }
+
+    /// Whether a quota is used up.
+    #[inline(always)]
+    fn is_exhausted(&self) -> bool {
+        account::events(self.line, self.side.version) & event::QUOTA != 0
+    }
+
+    /// The counter that is limited.
+    #[inline(always)]
+    fn counter(&self) -> u64 {
+        let own = self.line.get(account::octets(self.direction));
+        if self.side.flags & flag::ONE_WAY != 0 {
+            return own;
+        }
+        let other = match self.direction {
+            Direction::Up => DOWNLINK_OCTETS,
+            Direction::Down => UPLINK_OCTETS,
+        };
+        own.saturating_add(self.line.get(other))
+    }
+
+    /// Nothing but a meter can be in the way.
+    #[inline(always)]
+    fn usual(self) -> Decision<'t> {
+        let Some(word) = self.metered() else {
+            return self.drop(Cause::RateExceeded, 0);
+        };
+        self.pass(word, 0)
+    }
+
+    /// The meter's word after this packet.
+    #[inline(always)]
+    fn metered(&self) -> Option<Option<u64>> {
+        if self.side.flags & flag::METER == 0 {
+            return Some(None);
+        }
+        let Side { cost, burst, .. } = *self.side;
+        let price = Price { cost, shift: self.side.way.shift, burst };
+        let word = self.line.get(account::meter(self.direction));
+        price.charge(word, self.length, self.now).map(Some)
+    }
+
+    /// Charges it and sends it on.
+    #[inline(always)]
+    fn pass(self, word: Option<u64>, events: u64) -> Decision<'t> {
+        if let Some(word) = word {
+            self.line.set(account::meter(self.direction), word);
+        }
+        if self.side.flags & flag::COUNT != 0 {
+            account::count(self.line, self.direction, self.length, self.now);
+        } else {
+            self.line.set(LAST, self.now);
+        }
+        let path = Path { way: &self.side.way, peer6: self.peer6, redirect: None };
+        self.end(Fate::Forward(path), events)
+    }
+
+    #[inline(always)]
+    fn end(&self, fate: Fate<'t>, events: u64) -> Decision<'t> {
+        let is_new = events != 0 && account::raise(self.line, self.side.version, events);
+        let events = if is_new { events } else { 0 };
+        let (pdr, direction, line) = (self.side.pdr, self.direction, self.session.0);
+        Decision { fate, pdr, direction, events, line, copies: &[] }
+    }
+
+    fn drop(&self, cause: Cause, events: u64) -> Decision<'t> {
+        let is_down = self.direction == Direction::Down;
+        let dropped =
+            if is_down && self.side.flags & flag::DROPPED != 0 { event::DROPPED } else { 0 };
+        self.end(Fate::Drop(cause), events | dropped)
+    }
+
+    /// Everything else.
+    #[cold]
+    fn rare(self) -> Decision<'t> {
+        let flags = self.side.flags;
+        let look = self.look();
+        let counts_before = flags & (flag::COUNT | flag::BEFORE) == flag::COUNT | flag::BEFORE;
+        let cause = match self.blocked() {
+            Some(cause) => cause,
+            None if look.is_stopped => return self.drop(Cause::QuotaExhausted, look.events),
+            None if flags & flag::HOLD != 0 => return self.hold(),
+            None => match self.metered() {
+                Some(word) => return self.pass(word, look.events | account::starts(flags)),
+                None => Cause::RateExceeded,
+            },
+        };
+        if counts_before && !look.is_stopped {
+            account::count(self.line, self.direction, self.length, self.now);
+            return self.drop(cause, look.events | account::starts(flags));
+        }
+        self.drop(cause, if counts_before { look.events } else { 0 })
+    }
+
+    const fn blocked(&self) -> Option<Cause> {
+        match self.side.flags {
+            flags if flags & flag::CLOSED != 0 => Some(Cause::GateClosed),
+            flags if flags & flag::DROP != 0 => Some(Cause::ActionDrop),
+            _ => None,
+        }
+    }
+
+    fn hold(&self) -> Decision<'t> {
+        let notify = self.side.flags & flag::NOTIFY != 0;
+        let hold = Hold { packets: self.rules.cold.hold_packets, ms: self.rules.cold.hold_ms };
+        self.end(Fate::Hold(hold), if notify { event::HELD } else { 0 })
+    }
+
+    /// What the URR says.
+    fn look(&self) -> Look {
+        if self.side.flags & flag::COUNT == 0 {
+            return Look::default();
+        }
+        if self.side.flags & flag::STOPPED != 0 {
+            return account::STOPPED;
+        }
+        let basis = match (self.side.flags & flag::ONE_WAY != 0, self.direction) {
+            (false, _) => limit::TOTAL,
+            (true, Direction::Up) => limit::UP,
+            (true, Direction::Down) => limit::DOWN,
+        };
+        let cold = &self.rules.cold;
+        let is_timed = self.side.flags & flag::DEADLINE != 0;
+        let (threshold, quota) =
+            if self.has_limits() { (cold.threshold, cold.quota) } else { (NEVER, NEVER) };
+        let limit = |at, what| Limit { at, what, reserved: [0; 7] };
+        let limits = [
+            limit(threshold, basis),
+            limit(quota, basis | limit::QUOTA),
+            limit(if is_timed { cold.stop_at } else { NEVER }, limit::TIME | limit::QUOTA),
+        ];
+        let version = self.side.version;
+        account::look(self.line, version, &limits, self.direction, self.length, self.now)
+    }
+
+    /// Whether the limit of octets is one of this direction too.
+    fn has_limits(&self) -> bool {
+        match self.direction {
+            Direction::Up => self.rules.up.attention != NEVER,
+            Direction::Down => self.rules.down.attention != NEVER,
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Filling a block.
+
+use zerocopy::{Immutable, IntoBytes};
+
+use super::{
+    AnyAddress, Block, Count, Limit, Match, Meter, OuterPath, ROOM, Rule, SECTIONS, Section, Span,
+};
+
+/// What will be a block. Lists can be longer than a block has room for: [`build`](Self::build) then
+/// says so.
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    /// Rules in order.
+    pub rules: Vec<Rule>,
+    /// Addresses.
+    pub addresses: Vec<AnyAddress>,
+    /// Limits.
+    pub limits: Vec<Limit>,
+    /// Counts.
+    pub counts: Vec<Count>,
+    /// Paths.
+    pub paths: Vec<OuterPath>,
+    /// Meters.
+    pub meters: Vec<Meter>,
+    /// Filters.
+    pub matches: Vec<Match>,
+    /// Ranges of ports.
+    pub ports: Vec<[u16; 2]>,
+    /// Redirections.
+    pub text: Vec<u8>,
+}
+
+impl Builder {
+    /// The place of a value in a list, put at its end if it is not there.
+    pub fn place<T: PartialEq>(list: &mut Vec<T>, value: T) -> usize {
+        list.iter().position(|it| *it == value).unwrap_or_else(|| {
+            list.push(value);
+            list.len() - 1
+        })
+    }
+
+    /// Whether all fits: the room, and the numbers by which rules refer to things.
+    #[must_use]
+    pub fn fits(&self) -> bool {
+        let bytes: usize = self.sections().iter().map(|(_, bytes)| bytes.len()).sum();
+        bytes <= ROOM
+            && self.meters.len() <= 32
+            && self.counts.len() <= 32
+            && self.addresses.len() <= 64
+    }
+
+    fn sections(&self) -> [(usize, &[u8]); SECTIONS] {
+        fn of<T: IntoBytes + Immutable>(list: &[T]) -> (usize, &[u8]) {
+            (list.len(), list.as_bytes())
+        }
+        let mut sections: [(usize, &[u8]); SECTIONS] = [(0, &[]); SECTIONS];
+        sections[Section::Rules as usize] = of(&self.rules);
+        sections[Section::Addresses as usize] = of(&self.addresses);
+        sections[Section::Limits as usize] = of(&self.limits);
+        sections[Section::Counts as usize] = of(&self.counts);
+        sections[Section::Paths as usize] = of(&self.paths);
+        sections[Section::Meters as usize] = of(&self.meters);
+        sections[Section::Matches as usize] = of(&self.matches);
+        sections[Section::Ports as usize] = of(&self.ports);
+        sections[Section::Text as usize] = of(&self.text);
+        sections
+    }
+
+    /// The block, the last of its chain; none if it does not fit.
+    #[must_use]
+    pub fn build(&self, session: u32, version: u32) -> Option<Block> {
+        if !self.fits() {
+            return None;
+        }
+        let mut block = Block { session, version, ..Block::empty() };
+        let mut offset = 0;
+        for ((count, bytes), span) in self.sections().into_iter().zip(&mut block.spans) {
+            block.room.get_mut(offset..offset + bytes.len())?.copy_from_slice(bytes);
+            *span = Span { offset: u16::try_from(offset).ok()?, count: u16::try_from(count).ok()? };
+            offset += bytes.len();
+        }
+        Some(block)
+    }
+}

@@ -1,0 +1,258 @@
+"""What the cases share: the control plane, the wires, and how it is seen that nothing came.
+
+The lab's file (JSON, written by the harness) names the network namespaces, addresses, and the
+process under test, so that another UPF can be put there."""
+
+import itertools
+import json
+import os
+import socket
+import subprocess
+import time
+
+import packets
+from rules import Session
+from smf import Smf
+from wire import Capture, Inside, Wire
+
+DN = "10.60.1.2"
+DN6 = "fd60:1::2"
+GNB = "10.30.1.2"
+_marks = itertools.count(1)
+
+
+def mark(size=24):
+    """A payload that no other packet has."""
+    return f"<{next(_marks):08d}>".encode().ljust(size, b".")
+
+
+class Lab:
+    def __init__(self, path, group):
+        with open(path) as file:
+            self.facts = json.load(file)
+        self.facts["group"] = group
+        self.facts["directory"] = os.path.dirname(path)
+        self.group, self.is_soak = group, bool(self.facts.get("soak"))
+        self.grace = self.facts.get("grace", 0.05)
+        capture = os.path.join(self.facts["directory"], f"{group}-n4.pcap")
+        self.n4, self.faults, self._seids = Capture(capture, 101), [], {}
+        self.n3, self.n6, self.ims, self.n9 = (Wire(self.facts, it) for it in ("n3", "n6", "ims", "n9"))
+        self.upf, self.upf6 = self.facts["n3"], self.facts["n3-v6"]
+        self.smfs = []
+        self.smf = self.add_smf("10.40.0.2")
+
+    def __getitem__(self, key):
+        return self.facts[key]
+
+    def add_smf(self, address, **how):
+        smf = Smf(self, address, **how)
+        self.smfs.append(smf)
+        return smf
+
+    # Between cases.
+
+    def wait_until_up(self, within=60):
+        """Until a heartbeat is answered."""
+        end = time.monotonic() + within
+        while True:
+            try:
+                return self.smf.request(1, b"\x00\x60\x00\x04" + b"\0\0\0\1", within=0.5)
+            except AssertionError:
+                if time.monotonic() > end:
+                    raise
+
+    def begin(self):
+        """A fresh association, and nothing of earlier cases on the wires."""
+        self.smf.is_silent = False
+        self.smf.on_report = Smf.__init__.__globals__["accept_report"]
+        self.smf.associate(started=self.smf.started + 1)
+        self.drain()
+        self.smf.forget()
+
+    def end(self):
+        faults, self.faults[:] = list(self.faults), []
+        assert not faults, faults
+
+    def recover(self):
+        self.faults.clear()
+        for smf in self.smfs:
+            smf.is_silent = False
+
+    def drain(self):
+        for wire in self.wires():
+            wire.take()
+
+    def wires(self):
+        return [self.n3, self.n6, self.ims, self.n9]
+
+    def know(self, smf, seid, up_seid):
+        self._seids[smf.address, seid] = up_seid
+
+    def up_seid(self, smf, seid):
+        return self._seids.get((smf.address, seid), 0)
+
+    def session(self, **how):
+        return Session(how.pop("smf", self.smf), **how)
+
+    # The user plane. Inner packets are bytes.
+
+    def uplink(self, session, inner, pdu=(0x10, 1), **how):
+        """Sends a user's packet through the session's tunnel."""
+        message = packets.gtpu(session.teid, inner, pdu=pdu, **how)
+        self.gnb(message, session.gnb, session.upf or session.upf_v6)
+
+    def gnb(self, message, source=GNB, destination=None, **outer):
+        """Sends a GTP-U message on N3."""
+        self.n3.send(packets.tunnelled(source, destination or self.upf, message, **outer))
+
+    def at_dn(self, marker, wire=None, within=5.0):
+        """The packet with the marker that comes to the data network."""
+        return (wire or self.n6).find(lambda it: marker in it, within)
+
+    def at_gnb(self, marker, within=5.0, wire=None):
+        """The packet with the marker that comes to the access network, as GTP-U."""
+        return packets.read((wire or self.n3).find(lambda it: marker in it, within))
+
+    def goes_up(self, session, destination=None, source=None, wire=None, **how):
+        """A packet of the user's reaches the data network; what came there."""
+        source = source or session.v4 or session.v6
+        destination = destination or (DN6 if ":" in source else DN)
+        ports = {key: how.pop(key) for key in ("sport", "dport") if key in how}
+        marker = mark()
+        self.uplink(session, packets.udp(source, destination, marker, **ports), **how)
+        return self.at_dn(marker, wire)
+
+    def goes_down(self, session, source=None, user=None, wire=None, **ports):
+        """A packet of the data network reaches the gNB; what came there, as GTP-U."""
+        user = user or session.v4 or session.v6
+        source = source or (DN6 if ":" in user else DN)
+        marker = mark()
+        (wire or self.n6).send(packets.udp(source, user, marker, **ports))
+        return self.at_gnb(marker)
+
+    def goes(self, session):
+        """Both ways."""
+        self.goes_up(session)
+        found = self.goes_down(session)
+        assert found.teid == session.gnb_teid, f"TEID {found.teid:#x}, not {session.gnb_teid:#x}"
+
+    def goes_down_until(self, session, teid, within=10):
+        """Sends downlink packets until one comes by this tunnel; all GTP-U that came."""
+        found, end = [], time.monotonic() + within
+        while time.monotonic() < end:
+            marker = mark()
+            self.n6.send(packets.udp(DN, session.v4, marker))
+            until = time.monotonic() + 0.5
+            while (packet := self.n3.receive(until)) is not None:
+                if (message := packets.read(packet)) is not None:
+                    found.append(message)
+                if marker in packet:
+                    break
+            if found and found[-1].teid == teid and found[-1].kind == 255:
+                return found + [it for it in map(packets.read, self.fence()) if it]
+        raise AssertionError(f"no packet by tunnel {teid:#x}")
+
+    def kernel_echo(self):
+        """The response to an echo request that a socket of Linux sends on N3."""
+        with Inside(self["wires"]["n3"]["namespace"]):
+            plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with plain:
+            plain.settimeout(5)
+            for _ in range(5):
+                plain.sendto(packets.gtpu(0, b"", 1, sequence=5), (self.upf, packets.GTPU))
+                try:
+                    return plain.recv(1000)
+                except TimeoutError:
+                    continue
+        raise AssertionError("no response to an echo request of Linux")
+
+    def fence(self):
+        """Until all that was sent before has been handled: an echo goes round behind it. Echoes are
+        limited: one that is not answered is asked again. Returns what came before."""
+        seen, numbers, end = [], set(), time.monotonic() + 10
+        while time.monotonic() < end:
+            number = next(_marks) & 0xFFFF
+            numbers.add(number)
+            self.gnb(packets.gtpu(0, b"", 1, sequence=number), "10.30.1.250")
+            until = time.monotonic() + 0.5
+            while (packet := self.n3.receive(until)) is not None:
+                found = packets.read(packet)
+                if found and found.kind == 2 and found.sequence in numbers:
+                    time.sleep(self.grace)
+                    return seen + self.n3.take()
+                seen.append(packet)
+        raise AssertionError("no echo response in 10 s: the UPF does not answer")
+
+    def comes_of(self, send):
+        """What comes out on any wire of what a function sends: by the wire's name."""
+        self.drain()
+        send()
+        seen = {"n3": self.fence()}
+        for name in ("n6", "ims", "n9"):
+            seen[name] = getattr(self, name).take()
+        return {name: found for name, found in seen.items() if found}
+
+    def is_dropped(self, send):
+        """Nothing comes out of what a function sends."""
+        seen = self.comes_of(send)
+        assert not seen, f"came: { {name: [it.hex() for it in found[:3]] for name, found in seen.items()} }"
+
+    def is_dropped_up(self, session, source=None, destination=DN, pdu=(0x10, 1), **ports):
+        source = source or session.v4 or session.v6
+        inner = packets.udp(source, destination, mark(), **ports)
+        self.is_dropped(lambda: self.uplink(session, inner, pdu=pdu))
+
+    def is_dropped_down(self, session, source=DN, user=None, **ports):
+        inner = packets.udp(source, user or session.v4 or session.v6, mark(), **ports)
+        self.is_dropped(lambda: self.n6.send(inner))
+
+    # The program under test as a set of processes.
+
+    def processes(self):
+        """The processes of the program under test, by their first argument ("fast", "slow")."""
+        found, waiting = {}, [self["pid"]]
+        while waiting:
+            pid = waiting.pop()
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    words = file.read().split(b"\0")
+                found.setdefault(words[1].decode() if len(words) > 1 else "", pid)
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{task}/children") as file:
+                        waiting.extend(int(it) for it in file.read().split())
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return found
+
+    def until_forwarding(self, within=60):
+        """Until an echo is answered again."""
+        end = time.monotonic() + within
+        while True:
+            try:
+                return self.fence()
+            except AssertionError:
+                assert time.monotonic() < end, "the fast half does not come back"
+
+    def memory(self):
+        """Resident memory of all its processes in KiB: what is not of files and shared memory."""
+        total = 0
+        for pid in self.processes().values():
+            with open(f"/proc/{pid}/status") as file:
+                total += sum(int(it.split()[1]) for it in file if it.startswith("RssAnon"))
+        return total
+
+    def in_upf(self, *words):
+        """Runs a program in the UPF's network namespace; what it said."""
+        command = ["nsenter", f"--net={self['upf-namespace']}", "--", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def judge(self):
+        """What tshark calls malformed in what was seen, of each capture; none is right."""
+        wrong = []
+        for capture in [self.n4, *(it.capture for it in self.wires())]:
+            capture.flush()
+            command = ["tshark", "-r", capture.path, "-Y", "_ws.malformed"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode or done.stdout.strip():
+                wrong.append(f"{capture.path}: {done.stdout[:1500]}{done.stderr[-300:] if done.returncode else ''}")
+        return wrong

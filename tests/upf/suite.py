@@ -1,0 +1,48 @@
+"""The list of cases, and how they are run. A case is a function with a number, a name and a group;
+what it expects, and why where the specification leaves a choice, is in its text."""
+
+import time
+import traceback
+
+CASES = {}
+
+
+class Case:
+    def __init__(self, number, name, group, function, changed, missing):
+        self.number, self.name, self.group = number, name, group
+        self.function, self.changed, self.missing = function, changed, missing
+
+
+def case(number, name, group, changed=None, missing=None):
+    """Adds a case, or a part of one that needs another configuration (the same number in another
+    group). `changed` says what was changed after reading the specification; `missing` why it is not
+    passed."""
+    def add(function):
+        key = number, group
+        assert key not in CASES, f"case {key} twice"
+        CASES[key] = Case(number, name, group, function, changed, missing)
+        return function
+    return add
+
+
+def run(group, lab, only=()):
+    """Runs the cases of a group in order; yields number, whether it passed, why not, seconds."""
+    for key in sorted(CASES):
+        one = CASES[key]
+        if one.group != group or (only and one.number not in only):
+            continue
+        start, why = time.monotonic(), ""
+        try:
+            lab.begin()
+            one.function(lab)
+            lab.end()
+        except Exception as error:  # a case that fails must not take the others with it
+            last = traceback.extract_tb(error.__traceback__)
+            ours = [f"{it.filename.rsplit('/', 1)[-1]}:{it.lineno}" for it in last]
+            why = f"{type(error).__name__}: {error} at {' < '.join(reversed(ours))}"
+            lab.recover()
+        yield one.number, not why, why, time.monotonic() - start
+
+
+def equal(found, wanted, what=""):
+    assert found == wanted, f"{what}: {found!r}, not {wanted!r}"
