@@ -9,7 +9,7 @@ const FUNCTION_LINES: usize = 70;
 const LINE_WIDTH: usize = 100;
 
 /// Which of our crates each of them may import, besides what everyone may in tests.
-const IMPORTS: [(&str, &[&str]); 18] = [
+const IMPORTS: [(&str, &[&str]); 20] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
@@ -27,6 +27,8 @@ const IMPORTS: [(&str, &[&str]); 18] = [
     ("macswap", &[""]),
     ("router", &[""]),
     ("traffic", &[""]),
+    ("peer", &["kernel", "pfcp", "wire"]),
+    ("upf", &["", "pfcp"]),
     ("fastlane-cli", &["", "measure"]),
 ];
 

@@ -9,6 +9,7 @@
 //! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not
 //!   have.
 //! * [`udp`]: an ordinary UDP socket as queues.
+//! * [`tun`]: an interface whose wire is a file of IP packets.
 //!
 //! Everything here acts in the network namespace of the calling thread, by system calls only: no
 //! sysfs, which shows the namespace of whoever mounted it, and no external commands.
@@ -24,6 +25,7 @@ pub mod mirror;
 mod netlink;
 pub mod reentry;
 pub mod tap;
+pub mod tun;
 pub mod udp;
 mod virtio;
 

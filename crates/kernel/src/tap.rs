@@ -99,7 +99,7 @@ pub fn open(settings: TapSettings) -> Result<Tap, Error> {
     Ok(Tap { name, index, queues })
 }
 
-fn refused(action: String, error: io::Error) -> Error {
+pub(crate) fn refused(action: String, error: io::Error) -> Error {
     Error::kernel(action, NET_ADMIN, error)
 }
 
@@ -125,7 +125,7 @@ fn files(settings: &TapSettings) -> Result<(String, Vec<OwnedFd>), Error> {
     Ok((name, files))
 }
 
-fn device() -> Result<OwnedFd, Error> {
+pub(crate) fn device() -> Result<OwnedFd, Error> {
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     rustix::fs::open("/dev/net/tun", flags, Mode::empty()).map_err(|error| match error {
         Errno::NOENT | Errno::NODEV | Errno::NXIO => Error::Unfit {
@@ -140,7 +140,7 @@ fn device() -> Result<OwnedFd, Error> {
 
 /// Makes the interface with its first queue. It must be a new one: else we would become a queue of
 /// somebody else's device.
-fn create(file: &OwnedFd, name: Option<&str>, flags: i32) -> Result<String, Error> {
+pub(crate) fn create(file: &OwnedFd, name: Option<&str>, flags: i32) -> Result<String, Error> {
     let flags = flags | libc::IFF_TUN_EXCL;
     let wanted = name.unwrap_or("fl%d");
     let deadline = Instant::now() + NAME_WAIT;
