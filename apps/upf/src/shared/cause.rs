@@ -94,6 +94,14 @@ causes! {
     IcmpSent = "icmp_sent",
     /// ICMP errors that were due and not sent: too many.
     IcmpSuppressed = "icmp_suppressed",
+    /// GTP-U to an address of ours by an interface that does not have it.
+    WrongInterface = "wrong_interface",
+    /// The outer header says that it met congestion, and the inner one cannot (RFC 6040 clause 4.2).
+    Congested = "congested",
+    /// From user to user, between lanes, and there is no port for that.
+    NoHairpin = "no_hairpin",
+    /// Pieces made of packets that were too long.
+    Fragmented = "fragmented",
     /// A packet of ours for which there was no frame.
     NoFrame = "no_frame",
     /// Copies made for DUPL.

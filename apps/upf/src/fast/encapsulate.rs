@@ -1,0 +1,302 @@
+//! Puts outer headers on: Ethernet, IP, UDP and GTP-U in front of an inner packet.
+//!
+//! The outer IPv4 header says that it is not to be fragmented and has no identification (RFC 6864
+//! clause 4.1): what is too long is fragmented inside, so that no far end has to put tunnels
+//! together again. UDP has no checksum over IPv4, and has one over IPv6 (TS 29.281 clause 4.4.2).
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use fastlane::kernel::mirror::NextHop;
+use fastlane::wire::checksum::{self, Sum};
+use fastlane::wire::{
+    EtherType, Ethernet, GtpExtensionType, GtpMessageType, GtpU, Header, IpProtocol, Ipv4, Ipv6,
+    MacAddress, PduSession, U16, U32, Udp, header_mut,
+};
+use fastlane::{Packet, wire};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+
+/// Hops that outer headers may take.
+const HOPS: u8 = 64;
+
+/// The two ends of an outer header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ends {
+    /// IPv4: ours and the far one.
+    Four(Ipv4Addr, Ipv4Addr),
+    /// IPv6: ours and the far one.
+    Six(Ipv6Addr, Ipv6Addr),
+}
+
+impl Ends {
+    /// Octets of the IP header.
+    #[inline]
+    pub(crate) const fn ip_length(self) -> usize {
+        match self {
+            Self::Four(..) => Ipv4::LENGTH,
+            Self::Six(..) => Ipv6::LENGTH,
+        }
+    }
+}
+
+/// The optional part of GTP-U with a PDU session container, or nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Container {
+    bytes: [u8; 12],
+    length: u8,
+}
+
+impl Container {
+    /// No container, and no optional part.
+    pub(crate) const NONE: Self = Self { bytes: [0; 12], length: 0 };
+
+    /// One of PDU type 0, to the user (TS 38.415 clause 5.5.2.1): QoS flow, reflective QoS
+    /// indication, paging policy indicator.
+    #[inline]
+    pub(crate) fn downlink(qfi: u8, reflective: bool, paging_policy: Option<u8>) -> Self {
+        let flow = qfi & 0x3f | if reflective { 0x40 } else { 0 };
+        let kind = PduSession::DOWNLINK << 4;
+        match paging_policy {
+            None => Self::new(1, [kind, flow, 0, 0, 0, 0], 8),
+            Some(policy) => Self::new(2, [kind, flow | 0x80, policy << 5, 0, 0, 0], 12),
+        }
+    }
+
+    /// One of PDU type 1, from the user (clause 5.5.2.2).
+    #[inline]
+    pub(crate) fn uplink(qfi: u8) -> Self {
+        Self::new(1, [PduSession::UPLINK << 4, qfi & 0x3f, 0, 0, 0, 0], 8)
+    }
+
+    #[inline]
+    fn new(units: u8, [a, b, c, d, e, f]: [u8; 6], length: u8) -> Self {
+        let next = GtpExtensionType::PDU_SESSION_CONTAINER;
+        Self { bytes: [0, 0, 0, next, units, a, b, c, d, e, f, 0], length }
+    }
+
+    /// Its octets.
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+/// What is put on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Outer {
+    /// Both ends.
+    pub(crate) ends: Ends,
+    /// Type of service or traffic class.
+    pub(crate) tos: u8,
+    /// The tunnel at the far end.
+    pub(crate) teid: u32,
+    /// The container.
+    pub(crate) container: Container,
+}
+
+impl Outer {
+    /// Octets of IP, UDP and GTP-U.
+    #[inline]
+    pub(crate) const fn length(&self) -> usize {
+        self.ends.ip_length() + Udp::LENGTH + GtpU::LENGTH + self.container.length as usize
+    }
+}
+
+#[derive(
+    FromBytes,
+    IntoBytes,
+    KnownLayout,
+    Immutable,
+    Unaligned,
+)]
+#[repr(C)]
+struct Headers<I: Header> {
+    ethernet: Ethernet,
+    ip: I,
+    udp: Udp,
+    gtpu: GtpU,
+}
+
+
+/// Puts an outer header in front of the `length` octets that begin `at` octets into a packet; what
+/// was before and behind them is gone. False when there is no room: nothing but the window has
+/// changed then.
+#[inline]
+pub(crate) fn encapsulate(
+    packet: &mut Packet,
+    at: usize,
+    length: usize,
+    outer: &Outer,
+    hop: &NextHop,
+) -> bool {
+    let container = outer.container.bytes();
+    let carried = length + container.len();
+    let front = Ethernet::LENGTH + outer.length();
+    if !cut(packet, at, length, front) {
+        return false;
+    }
+    let gtpu = GtpU {
+        flags: if container.is_empty() {
+            GtpU::VERSION_1
+        } else {
+            GtpU::VERSION_1 | GtpU::EXTENSION
+        },
+        message_type: GtpMessageType::G_PDU,
+        length: U16::new(carried as u16),
+        teid: U32::new(outer.teid),
+    };
+    let bytes = packet.bytes_mut();
+    if !container.is_empty()
+        && let Some(place) = bytes.get_mut(front - container.len()..front)
+    {
+        place.copy_from_slice(container);
+    }
+    write(bytes, outer, hop, gtpu, carried)
+}
+
+/// Sends a message of GTP-U on to another tunnel as it is, but for its tunnel identifier: header,
+/// extension headers, inner packet. It begins `at` octets into the packet and is `length` long.
+#[inline]
+pub(crate) fn relay(
+    packet: &mut Packet,
+    at: usize,
+    length: usize,
+    outer: &Outer,
+    hop: &NextHop,
+) -> bool {
+    let front = Ethernet::LENGTH + outer.ends.ip_length() + Udp::LENGTH;
+    if length < GtpU::LENGTH || !cut(packet, at, length, front) {
+        return false;
+    }
+    let bytes = packet.bytes_mut();
+    let Some(gtpu) = wire::header::<GtpU>(bytes, front).copied() else { return false };
+    let gtpu = GtpU { teid: U32::new(outer.teid), ..gtpu };
+    write(bytes, outer, hop, gtpu, length - GtpU::LENGTH)
+}
+
+/// Makes the packet `front` free octets and the `length` ones that begin at `at`.
+#[inline]
+pub(crate) fn cut(packet: &mut Packet, at: usize, length: usize, front: usize) -> bool {
+    // Of a checksum that is not complete, what was begun outside ends with the outside.
+    if let Some(partial) = packet.partial_checksum() {
+        settle(packet, usize::from(partial.start) < at);
+    }
+    if packet.len() > at + length && !packet.truncate(at + length) {
+        return false;
+    }
+    if at >= front {
+        packet.trim_front(at - front)
+    } else {
+        packet.prepend(front - at).is_some()
+    }
+}
+
+#[cold]
+fn settle(packet: &mut Packet, is_outside: bool) {
+    if is_outside {
+        packet.set_partial_checksum(None);
+    } else {
+        let _ = packet.complete_checksum(); // one that cannot be stays as wrong as it was
+    }
+}
+
+#[inline]
+fn write(bytes: &mut [u8], outer: &Outer, hop: &NextHop, gtpu: GtpU, carried: usize) -> bool {
+    let datagram = Udp::LENGTH + GtpU::LENGTH + carried;
+    if Ipv6::LENGTH + datagram > usize::from(u16::MAX) {
+        return false;
+    }
+    let udp = Udp {
+        source_port: U16::new(GtpU::PORT),
+        destination_port: U16::new(GtpU::PORT),
+        length: U16::new(datagram as u16),
+        checksum: U16::new(0),
+    };
+    match outer.ends {
+        Ends::Four(local, remote) => {
+            let ip = ipv4(local, remote, outer.tos, datagram, IpProtocol::UDP);
+            let ethernet = ethernet(hop, EtherType::IPV4);
+            let Some(place) = header_mut::<Headers<Ipv4>>(bytes, 0) else { return false };
+            *place = Headers { ethernet, ip, udp, gtpu };
+        }
+        Ends::Six(local, remote) => {
+            let ip = ipv6(local, remote, outer.tos, datagram, IpProtocol::UDP);
+            let ethernet = ethernet(hop, EtherType::IPV6);
+            let Some(place) = header_mut::<Headers<Ipv6>>(bytes, 0) else { return false };
+            *place = Headers { ethernet, ip, udp, gtpu };
+            fill_udp6(bytes, local, remote);
+        }
+    }
+    true
+}
+
+/// Fills in the checksum of UDP over IPv6 behind an Ethernet header.
+pub(crate) fn fill_udp6(bytes: &mut [u8], local: Ipv6Addr, remote: Ipv6Addr) {
+    let at = Ethernet::LENGTH + Ipv6::LENGTH;
+    let Some(datagram) = bytes.get_mut(at..) else { return };
+    let length = datagram.len() as u32;
+    let sum = Sum::pseudo_ipv6(&local.octets(), &remote.octets(), IpProtocol::UDP, length);
+    let value = checksum::udp(sum.add_bytes(datagram).checksum());
+    if let Some(udp) = header_mut::<Udp>(datagram, 0) {
+        udp.checksum.set(value);
+    }
+}
+
+/// The Ethernet header to a next hop.
+#[inline]
+pub(crate) fn ethernet(hop: &NextHop, ethertype: u16) -> Ethernet {
+    Ethernet {
+        destination: MacAddress(hop.destination),
+        source: MacAddress(hop.source),
+        ethertype: U16::new(ethertype),
+    }
+}
+
+/// An IPv4 header in front of so many octets.
+#[inline]
+pub(crate) fn ipv4(
+    source: Ipv4Addr,
+    destination: Ipv4Addr,
+    tos: u8,
+    carried: usize,
+    protocol: u8,
+) -> Ipv4 {
+    let length = (Ipv4::LENGTH + carried) as u16;
+    let (source, destination) = (source.octets(), destination.octets());
+    // The sum of the fields, each in its place among the words of 16 bits.
+    let sum = Sum::pseudo_ipv4(source, destination, protocol, length)
+        .add_u16(0x4500 | u16::from(tos))
+        .add_u16(0x4000)
+        .add_u16(u16::from(HOPS) << 8);
+    Ipv4 {
+        version_ihl: 0x45,
+        type_of_service: tos,
+        total_length: U16::new(length),
+        identification: U16::new(0),
+        flags_fragment_offset: U16::new(0x4000),
+        time_to_live: HOPS,
+        protocol,
+        header_checksum: U16::new(sum.checksum()),
+        source,
+        destination,
+    }
+}
+
+/// An IPv6 header in front of so many octets.
+#[inline]
+pub(crate) fn ipv6(
+    source: Ipv6Addr,
+    destination: Ipv6Addr,
+    class: u8,
+    carried: usize,
+    protocol: u8,
+) -> Ipv6 {
+    Ipv6 {
+        version_class_flow: U32::new(6 << 28 | u32::from(class) << 20),
+        payload_length: U16::new(carried as u16),
+        next_header: protocol,
+        hop_limit: HOPS,
+        source: source.octets(),
+        destination: destination.octets(),
+    }
+}

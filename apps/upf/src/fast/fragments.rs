@@ -1,0 +1,129 @@
+//! Fragments of users' packets: later ones have no ports, so they go by those of the first one
+//! (TS 29.244 clause 5.2.1: they match the PDR of their packet). One whose first was not seen is
+//! nobody's: to let it pass would be a way round filters.
+
+use fastlane::wire::Fragment;
+
+use super::inner::Inner;
+
+/// How many packets are remembered.
+const PLACES: usize = 2048;
+/// For how long, in nanoseconds: as a receiver waits for the rest (RFC 8200 clause 4.5 says 60 s,
+/// Linux 30 s).
+const PATIENCE: u64 = 30_000_000_000;
+
+/// What a first fragment has shown.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    source: [u8; 16],
+    destination: [u8; 16],
+    session: u32,
+    identification: u32,
+    protocol: u8,
+    is_v6: bool,
+    ports: [u16; 2],
+    spi: Option<u32>,
+    /// 0: nothing.
+    until: u64,
+}
+
+/// First fragments of a lane, each in the one place that it can have: a newer one that has the same
+/// takes it.
+#[derive(Clone, Debug)]
+pub(crate) struct Fragments {
+    seen: Vec<Seen>,
+}
+
+impl Fragments {
+    /// None.
+    pub(crate) fn new() -> Self {
+        let nothing = Seen {
+            source: [0; 16],
+            destination: [0; 16],
+            session: 0,
+            identification: 0,
+            protocol: 0,
+            is_v6: false,
+            ports: [0; 2],
+            spi: None,
+            until: 0,
+        };
+        Self { seen: vec![nothing; PLACES] }
+    }
+
+    /// Remembers what a first fragment shows, and gives it to a later one; false when that is not
+    /// known.
+    #[cold]
+    pub(crate) fn complete(&mut self, session: u32, inner: &mut Inner, now: u64) -> bool {
+        let place = place(session, inner);
+        let Some(seen) = self.seen.get_mut(place) else { return false };
+        if inner.fragment == Fragment::First {
+            *seen = Seen {
+                source: inner.source,
+                destination: inner.destination,
+                session,
+                identification: inner.identification,
+                protocol: inner.protocol,
+                is_v6: inner.is_v6,
+                ports: inner.ports,
+                spi: inner.spi,
+                until: now + PATIENCE,
+            };
+            return true;
+        }
+        let is_it = seen.until > now
+            && seen.session == session
+            && seen.identification == inner.identification
+            && seen.is_v6 == inner.is_v6
+            // Of IPv6 a later fragment may say something else; the first one's counts.
+            && (seen.protocol == inner.protocol || inner.is_v6)
+            && seen.source == inner.source
+            && seen.destination == inner.destination;
+        if is_it {
+            (inner.ports, inner.spi, inner.protocol) = (seen.ports, seen.spi, seen.protocol);
+        }
+        is_it
+    }
+}
+
+fn place(session: u32, inner: &Inner) -> usize {
+    let word = |at: usize| {
+        let (source, destination) = (&inner.source, &inner.destination);
+        let both = [source[at], source[at + 1], destination[at], destination[at + 1]];
+        u64::from(u32::from_ne_bytes(both))
+    };
+    let mixed = (u64::from(session) << 32 | u64::from(inner.identification))
+        ^ word(2).rotate_left(17)
+        ^ word(14).rotate_left(41);
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % PLACES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::inner;
+    use super::*;
+
+    fn fragment(identification: u8, flags_offset: u16, port: u8) -> Inner {
+        let mut packet = vec![0x45, 0, 0, 40, 0, identification, 0, 0, 9, 17, 0, 0];
+        packet[6..8].copy_from_slice(&flags_offset.to_be_bytes());
+        packet.extend([10, 0, 0, 5, 192, 0, 2, 1, 0, port, 0, 53]);
+        packet.resize(40, 0);
+        inner::read(&packet).unwrap()
+    }
+
+    #[test]
+    fn later_fragments_go_by_the_first() {
+        let mut fragments = Fragments::new();
+        let mut later = fragment(1, 3, 0xee);
+        assert_eq!((later.fragment, later.ports), (Fragment::Later, [0, 0]));
+        assert!(!fragments.complete(7, &mut later, 1));
+        let mut first = fragment(1, 0x2000, 5);
+        assert!(fragments.complete(7, &mut first, 1));
+        assert!(fragments.complete(7, &mut later, 2));
+        assert_eq!(later.ports, [5, 53]);
+        // Another session, another packet, too late.
+        assert!(!fragments.complete(8, &mut fragment(1, 3, 0), 2));
+        assert!(!fragments.complete(7, &mut fragment(2, 3, 0), 2));
+        assert!(!fragments.complete(7, &mut fragment(1, 3, 0), 2 + PATIENCE));
+    }
+}

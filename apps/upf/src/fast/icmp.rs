@@ -1,0 +1,174 @@
+//! Errors that this UPF tells the senders of packets: their life has ended, or they are too long.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use fastlane::wire::checksum::{self, Sum};
+use fastlane::wire::{Fragment, Icmp, Icmpv6, IpProtocol, Ipv4, Ipv6, U16, U32, header_mut};
+
+use super::encapsulate::{ipv4, ipv6};
+use super::inner::Inner;
+
+/// Octets of the packet that an error tells of, so that it is not longer than 576 octets in IPv4
+/// (RFC 1812 clause 4.3.2.3) and 1280 in IPv6 (RFC 4443 clause 2.4).
+const QUOTED4: usize = 576 - Ipv4::LENGTH - Icmp::LENGTH;
+const QUOTED6: usize = 1280 - Ipv6::LENGTH - Icmp::LENGTH;
+/// The longest error.
+pub(crate) const LONGEST: usize = 1280;
+
+/// What is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// No hop is left.
+    TimeExceeded,
+    /// Longer than this.
+    TooLong(u32),
+}
+
+/// Whether anyone may be told of this packet: not of errors, of later fragments, or of what comes
+/// from or went to more than one (RFC 1122 clause 3.2.2, RFC 4443 clause 2.4).
+pub(crate) fn may_tell(inner: &Inner, bytes: &[u8], trouble: Trouble) -> bool {
+    if inner.fragment == Fragment::Later {
+        return false;
+    }
+    let kind = || bytes.get(usize::from(inner.transport)).copied();
+    if inner.is_v6 {
+        let source = inner.source;
+        let is_one = source[0] != 0xff && source != [0; 16];
+        // A sender to a group is told of its path (RFC 4443 clause 2.4 e.3).
+        let asks = inner.destination[0] != 0xff || matches!(trouble, Trouble::TooLong(_));
+        let is_error = inner.protocol == IpProtocol::ICMPV6 && kind().is_none_or(|it| it < 128);
+        is_one && asks && !is_error
+    } else {
+        let is_one = !matches!(inner.source[0], 0 | 127 | 224..);
+        let is_error = inner.protocol == IpProtocol::ICMP
+            && !matches!(kind(), Some(Icmp::ECHO_REPLY | Icmp::ECHO_REQUEST | 13..=18));
+        is_one && inner.destination[0] < 224 && !is_error
+    }
+}
+
+/// Writes the error about a packet, from an address of ours; returns its length. `None` when the
+/// address is of the other family, or the buffer is too short.
+pub(crate) fn write(
+    to: &mut [u8],
+    trouble: Trouble,
+    own: IpAddr,
+    inner: &Inner,
+    bytes: &[u8],
+) -> Option<usize> {
+    match own {
+        IpAddr::V4(own) if !inner.is_v6 => four(to, trouble, own, inner, bytes),
+        IpAddr::V6(own) if inner.is_v6 => six(to, trouble, own, inner, bytes),
+        _ => None,
+    }
+}
+
+fn four(
+    to: &mut [u8],
+    trouble: Trouble,
+    own: Ipv4Addr,
+    inner: &Inner,
+    bytes: &[u8],
+) -> Option<usize> {
+    let quoted = bytes.get(..bytes.len().min(QUOTED4))?;
+    let carried = Icmp::LENGTH + quoted.len();
+    let to = to.get_mut(..Ipv4::LENGTH + carried)?;
+    let [a, b, c, d, ..] = inner.source;
+    *header_mut::<Ipv4>(to, 0)? = ipv4(own, [a, b, c, d].into(), 0xc0, carried, IpProtocol::ICMP);
+    let (message_type, code, rest) = match trouble {
+        Trouble::TimeExceeded => (Icmp::TIME_EXCEEDED, 0, 0),
+        Trouble::TooLong(mtu) => {
+            (Icmp::DESTINATION_UNREACHABLE, Icmp::FRAGMENTATION_NEEDED, mtu.min(0xffff))
+        }
+    };
+    let icmp = &mut to[Ipv4::LENGTH..];
+    let (checksum, rest) = (U16::new(0), U32::new(rest));
+    *header_mut::<Icmp>(icmp, 0)? = Icmp { message_type, code, checksum, rest };
+    icmp.get_mut(Icmp::LENGTH..)?.copy_from_slice(quoted);
+    let sum = checksum::checksum(icmp);
+    header_mut::<Icmp>(icmp, 0)?.checksum.set(sum);
+    Some(to.len())
+}
+
+fn six(
+    to: &mut [u8],
+    trouble: Trouble,
+    own: Ipv6Addr,
+    inner: &Inner,
+    bytes: &[u8],
+) -> Option<usize> {
+    let quoted = bytes.get(..bytes.len().min(QUOTED6))?;
+    let carried = Icmp::LENGTH + quoted.len();
+    let to = to.get_mut(..Ipv6::LENGTH + carried)?;
+    let source = Ipv6Addr::from(inner.source);
+    *header_mut::<Ipv6>(to, 0)? = ipv6(own, source, 0, carried, IpProtocol::ICMPV6);
+    let (message_type, rest) = match trouble {
+        Trouble::TimeExceeded => (Icmpv6::TIME_EXCEEDED, 0),
+        Trouble::TooLong(mtu) => (Icmpv6::PACKET_TOO_BIG, mtu),
+    };
+    let icmp = &mut to[Ipv6::LENGTH..];
+    let (checksum, rest) = (U16::new(0), U32::new(rest));
+    *header_mut::<Icmp>(icmp, 0)? = Icmp { message_type, code: 0, checksum, rest };
+    icmp.get_mut(Icmp::LENGTH..)?.copy_from_slice(quoted);
+    let sum = Sum::pseudo_ipv6(&own.octets(), &inner.source, IpProtocol::ICMPV6, carried as u32);
+    let sum = sum.add_bytes(icmp).checksum();
+    header_mut::<Icmp>(icmp, 0)?.checksum.set(sum);
+    Some(to.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use fastlane::wire::Layers;
+
+    use super::super::inner;
+    use super::*;
+
+    fn packet4(protocol: u8, kind: u8) -> Vec<u8> {
+        let mut packet = vec![0x45, 0, 0, 120, 0, 1, 0x40, 0, 1, protocol, 0, 0];
+        packet.extend([10, 0, 0, 5, 192, 0, 2, 1]);
+        packet.resize(120, kind);
+        packet
+    }
+
+    #[test]
+    fn errors_are_complete_packets_with_right_checksums() {
+        let own: [IpAddr; 2] = [[192, 0, 2, 254].into(), "2001:db8::fe".parse().unwrap()];
+        let mut packet6 = vec![0x60, 0, 0, 0, 0x05, 0xb0, 17, 1];
+        packet6.extend([0x20; 16]);
+        packet6.extend([0x30; 16]);
+        packet6.resize(40 + 0x5b0, 0xab);
+        for (own, packet) in own.into_iter().zip([packet4(17, 0xab), packet6]) {
+            let inner = inner::read(&packet).unwrap();
+            for trouble in [Trouble::TimeExceeded, Trouble::TooLong(1400)] {
+                assert!(may_tell(&inner, &packet, trouble));
+                let mut to = [0; LONGEST];
+                let length = write(&mut to, trouble, own, &inner, &packet).unwrap();
+                let error = inner::read(&to[..length]).unwrap();
+                assert_eq!((error.destination, error.length), (inner.source, length as u32));
+                let ethertype = if own.is_ipv4() { 0x0800 } else { 0x86dd };
+                let layers = Layers::parse_network(&to[..length], 0, ethertype).unwrap();
+                assert_eq!(checksum::verify_transport(&to[..length], &layers), Ok(true));
+                let start = usize::from(layers.transport);
+                let mtu = u32::from_be_bytes(to[start + 4..start + 8].try_into().unwrap());
+                let expected = if trouble == Trouble::TimeExceeded { 0 } else { 1400 };
+                assert_eq!(mtu, expected);
+                let quoted = &to[start + 8..length];
+                assert_eq!(quoted, &packet[..quoted.len()]);
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_is_told_of_errors_or_groups() {
+        let tell = |packet: &[u8]| {
+            may_tell(&inner::read(packet).unwrap(), packet, Trouble::TimeExceeded)
+        };
+        assert!(tell(&packet4(1, 8)));
+        assert!(!tell(&packet4(1, 3)) && !tell(&packet4(1, 11)));
+        let mut group = packet4(17, 0);
+        group[16] = 239;
+        assert!(!tell(&group));
+        let mut later = packet4(17, 0);
+        later[7] = 3;
+        assert!(!tell(&later));
+    }
+}

@@ -1,0 +1,188 @@
+//! Reads the packets of users.
+
+use fastlane::wire::{EtherType, Fragment, IpProtocol, Ipv4, Ipv6, Ipv6Fragment, Layers, header};
+
+/// What is to be known of a user's packet. Places are in octets from its own start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Inner {
+    /// The source; of IPv4 the first four octets.
+    pub(crate) source: [u8; 16],
+    /// The destination, likewise.
+    pub(crate) destination: [u8; 16],
+    /// Whether it is IPv6.
+    pub(crate) is_v6: bool,
+    /// What it carries, behind extension headers.
+    pub(crate) protocol: u8,
+    /// Type of service, or traffic class.
+    pub(crate) tos: u8,
+    /// Hops left.
+    pub(crate) time_to_live: u8,
+    /// Which part of a packet it is.
+    pub(crate) fragment: Fragment,
+    /// Whether IPv4 routers may not fragment it; IPv6 ones never may.
+    pub(crate) dont_fragment: bool,
+    /// Of fragments: the same in all of one packet.
+    pub(crate) identification: u32,
+    /// Source and destination port; zeros when it has none.
+    pub(crate) ports: [u16; 2],
+    /// The security parameter index of IPsec, if it has one.
+    pub(crate) spi: Option<u32>,
+    /// The flow label of IPv6.
+    pub(crate) flow_label: u32,
+    /// Octets of the packet.
+    pub(crate) length: u32,
+    /// Where the transport header is.
+    pub(crate) transport: u16,
+}
+
+/// Reads the packet that `bytes` begin with; what is behind its end is padding. `None` when it is
+/// neither IPv4 nor IPv6, is cut short, or says what cannot be.
+#[inline(always)]
+pub(crate) fn read(bytes: &[u8]) -> Option<Inner> {
+    match bytes.first()? >> 4 {
+        4 => four(bytes),
+        6 => six(bytes),
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn four(bytes: &[u8]) -> Option<Inner> {
+    let ip: &Ipv4 = header(bytes, 0)?;
+    let (length, transport) = (usize::from(ip.total_length.get()), ip.header_length());
+    if transport < Ipv4::LENGTH || length < transport || length > bytes.len() {
+        return None;
+    }
+    let fragment = match (ip.fragment_offset(), ip.more_fragments()) {
+        (0, false) => Fragment::None,
+        (0, true) => Fragment::First,
+        _ => Fragment::Later,
+    };
+    let mut inner = Inner {
+        source: widened(ip.source),
+        destination: widened(ip.destination),
+        is_v6: false,
+        protocol: ip.protocol,
+        tos: ip.type_of_service,
+        time_to_live: ip.time_to_live,
+        fragment,
+        dont_fragment: ip.dont_fragment(),
+        identification: u32::from(ip.identification.get()),
+        ports: [0; 2],
+        spi: None,
+        flow_label: 0,
+        length: length as u32,
+        transport: transport as u16,
+    };
+    inner.read_transport(&bytes[..length])?;
+    Some(inner)
+}
+
+#[inline(always)]
+fn widened(address: [u8; 4]) -> [u8; 16] {
+    let [a, b, c, d] = address;
+    [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+#[inline(always)]
+fn six(bytes: &[u8]) -> Option<Inner> {
+    let ip: &Ipv6 = header(bytes, 0)?;
+    let length = Ipv6::LENGTH + usize::from(ip.payload_length.get());
+    if length > bytes.len() {
+        return None;
+    }
+    let mut inner = Inner {
+        source: ip.source,
+        destination: ip.destination,
+        is_v6: true,
+        protocol: ip.next_header,
+        tos: ip.traffic_class(),
+        time_to_live: ip.hop_limit,
+        fragment: Fragment::None,
+        dont_fragment: true,
+        identification: 0,
+        ports: [0; 2],
+        spi: None,
+        flow_label: ip.flow_label(),
+        length: length as u32,
+        transport: Ipv6::LENGTH as u16,
+    };
+    let bytes = &bytes[..length];
+    match ip.next_header {
+        IpProtocol::TCP | IpProtocol::UDP | IpProtocol::ICMPV6 => {}
+        _ => inner.walk(bytes)?,
+    }
+    inner.read_transport(bytes)?;
+    Some(inner)
+}
+
+impl Inner {
+    /// Behind the extension headers, of which no more than eight are walked over.
+    #[inline(never)]
+    fn walk(&mut self, bytes: &[u8]) -> Option<()> {
+        let layers = Layers::parse_network(bytes, 0, EtherType::IPV6).ok()?;
+        (self.protocol, self.transport) = (layers.protocol, layers.transport);
+        self.fragment = layers.fragment;
+        if self.fragment != Fragment::None {
+            // It is the last extension header that was walked over, or one before it.
+            let ip: &Ipv6 = header(bytes, 0)?;
+            let (mut at, mut next) = (Ipv6::LENGTH, ip.next_header);
+            while next != IpProtocol::FRAGMENT && at < usize::from(self.transport) {
+                let units = usize::from(*bytes.get(at + 1)?);
+                let length = match next {
+                    IpProtocol::AUTHENTICATION => (units + 2) * 4,
+                    _ => (units + 1) * 8,
+                };
+                next = *bytes.get(at)?;
+                at += length;
+            }
+            self.identification = header::<Ipv6Fragment>(bytes, at)?.identification.get();
+        }
+        Some(())
+    }
+
+    /// The ports, or the security parameter index. `None` when the header that has them is cut off:
+    /// nobody may send the rest in a later fragment (RFC 1858).
+    #[inline(always)]
+    fn read_transport(&mut self, bytes: &[u8]) -> Option<()> {
+        if self.fragment == Fragment::Later {
+            return Some(());
+        }
+        let at = usize::from(self.transport);
+        match self.protocol {
+            IpProtocol::TCP | IpProtocol::UDP | IpProtocol::SCTP => {
+                let [a, b, c, d] = *header::<[u8; 4]>(bytes, at)?;
+                self.ports = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
+            }
+            IpProtocol::ESP => {
+                self.spi = Some(u32::from_be_bytes(*header::<[u8; 4]>(bytes, at)?));
+            }
+            IpProtocol::AUTHENTICATION => {
+                self.spi = Some(u32::from_be_bytes(*header::<[u8; 4]>(bytes, at + 4)?));
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// What its flow has in common, for choosing among equal ways; the same in all fragments.
+    #[inline]
+    pub(crate) fn flow_hash(&self) -> u32 {
+        let word = |bytes: &[u8; 16], at: usize| {
+            let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+            u64::from(u32::from_ne_bytes(word))
+        };
+        let mut mixed = word(&self.source, 0) << 32 | word(&self.destination, 0);
+        if self.is_v6 {
+            for at in [4, 8, 12] {
+                mixed = mixed.rotate_left(23)
+                    ^ (word(&self.source, at) << 32 | word(&self.destination, at));
+            }
+        }
+        if self.fragment == Fragment::None {
+            let [source, destination] = self.ports;
+            mixed ^= u64::from(source) << 16 | u64::from(destination);
+        }
+        (mixed ^ u64::from(self.protocol)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32) as u32
+    }
+}

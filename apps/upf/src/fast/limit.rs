@@ -1,0 +1,54 @@
+//! So many in a second, and no more.
+
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// A limit of answers in a second (a token bucket that holds a tenth of a second's worth).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    /// Nanoseconds for each; 0: none at all.
+    interval: u64,
+    /// How far ahead of time it may be, in nanoseconds.
+    burst: u64,
+    /// When all that was taken is paid for.
+    paid: u64,
+}
+
+impl Limit {
+    /// So many in a second.
+    pub(crate) fn new(per_second: u32) -> Self {
+        let interval = SECOND.checked_div(u64::from(per_second)).unwrap_or(0);
+        Self { interval, burst: (SECOND / 10).max(interval), paid: 0 }
+    }
+
+    /// Takes one if there is one.
+    #[inline]
+    pub(crate) fn take(&mut self, now: u64) -> bool {
+        let paid = self.paid.max(now);
+        if self.interval == 0 || paid - now + self.interval > self.burst {
+            return false;
+        }
+        self.paid = paid + self.interval;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn so_many_in_a_second() {
+        for rate in [1, 7, 100, 1000, 100_000] {
+            let mut limit = Limit::new(rate);
+            let steps = 0..30_000_u64;
+            let taken = steps.filter(|step| limit.take(SECOND + step * (SECOND / 10_000))).count();
+            let least = u64::from(rate.min(10_000)) * 3 - 1;
+            let most = u64::from(rate) * 3 + u64::from(rate / 10) + 1;
+            assert!((least..=most).contains(&(taken as u64)), "{rate}: {taken}");
+        }
+        let mut burst = Limit::new(100);
+        assert_eq!((0..100).filter(|_| burst.take(5 * SECOND)).count(), 10);
+        assert!(!Limit::new(0).take(SECOND));
+    }
+}

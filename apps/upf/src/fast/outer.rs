@@ -1,0 +1,156 @@
+//! Reads frames as they arrive: GTP-U for us, IP for users, or neither.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use fastlane::wire::{
+    EtherType, Ethernet, GtpMessage, GtpU, IpProtocol, Ipv4, Ipv6, Layers, ParseError, Udp,
+    checksum, header,
+};
+
+use super::sides::Side;
+use crate::shared::cause::Cause;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// Linux's.
+    Linux,
+    /// Nobody's.
+    Drop(Cause),
+    /// A message of GTP-U to one of our addresses.
+    Tunnel(Tunnel),
+    /// IP that did not come through a tunnel, behind the Ethernet header.
+    Plain {
+        /// Whether it is IPv6.
+        is_v6: bool,
+    },
+}
+
+/// A message of GTP-U. Places are in octets from the start of the frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tunnel {
+    /// What it says.
+    pub(crate) message: GtpMessage,
+    /// Where the GTP-U header is.
+    pub(crate) gtp: u16,
+    /// Where it came from.
+    pub(crate) source_port: u16,
+    /// Whether the outer header is IPv6.
+    pub(crate) is_v6: bool,
+    /// The outer header's explicit congestion notification (RFC 3168).
+    pub(crate) ecn: u8,
+    /// The interface that it came to, by its place.
+    pub(crate) interface: u8,
+}
+
+impl Tunnel {
+    /// Where the inner packet, or what else the message carries, begins and ends.
+    pub(crate) fn payload(&self) -> std::ops::Range<usize> {
+        let gtp = usize::from(self.gtp);
+        gtp + usize::from(self.message.header_length)..gtp + self.message.end as usize
+    }
+}
+
+/// Reads a frame that came by a side of the user plane.
+#[inline(always)]
+pub(crate) fn read(frame: &[u8], side: &Side, station: Option<[u8; 6]>) -> Arrival {
+    let Some(ethernet) = header::<Ethernet>(frame, 0) else { return Arrival::Linux };
+    if station.is_some_and(|station| ethernet.destination.0 != station) {
+        return Arrival::Linux;
+    }
+    match ethernet.ethertype.get() {
+        EtherType::IPV4 => four(frame, side),
+        EtherType::IPV6 => six(frame, side),
+        _ => Arrival::Linux,
+    }
+}
+
+#[inline(always)]
+fn four(frame: &[u8], side: &Side) -> Arrival {
+    let Some(ip) = header::<Ipv4>(frame, Ethernet::LENGTH) else { return Arrival::Linux };
+    let plain = if side.is_plain() { Arrival::Plain { is_v6: false } } else { Arrival::Linux };
+    if ip.protocol != IpProtocol::UDP {
+        return plain;
+    }
+    let Some(found) = side.own4(Ipv4Addr::from(ip.destination)) else { return plain };
+    let behind = Ethernet::LENGTH + ip.header_length();
+    let Some(udp) = header::<Udp>(frame, behind) else { return Arrival::Linux };
+    if ip.fragment_offset() != 0 || udp.destination_port.get() != GtpU::PORT {
+        // Of a later fragment nobody knows the port; without a first one Linux can do nothing.
+        return Arrival::Linux;
+    }
+    let Some(interface) = found else { return Arrival::Drop(Cause::WrongInterface) };
+    let end = Ethernet::LENGTH + usize::from(ip.total_length.get());
+    if ip.version() != 4 || ip.header_length() < Ipv4::LENGTH || end > frame.len() {
+        return Arrival::Drop(Cause::Malformed);
+    }
+    if ip.more_fragments() {
+        return Arrival::Drop(Cause::OuterFragment);
+    }
+    let Some(options) = frame.get(Ethernet::LENGTH..behind) else {
+        return Arrival::Drop(Cause::Malformed);
+    };
+    if checksum::Sum::new().add_bytes(options).fold() != 0xffff {
+        return Arrival::Drop(Cause::Malformed);
+    }
+    let outer = Outer { is_v6: false, ecn: ip.type_of_service & 3, interface };
+    gtpu(frame, behind, end, udp, outer)
+}
+
+#[inline(always)]
+fn six(frame: &[u8], side: &Side) -> Arrival {
+    let Some(ip) = header::<Ipv6>(frame, Ethernet::LENGTH) else { return Arrival::Linux };
+    let plain = if side.is_plain() { Arrival::Plain { is_v6: true } } else { Arrival::Linux };
+    let Some(found) = side.own6(Ipv6Addr::from(ip.destination)) else { return plain };
+    let Ok(layers) = Layers::parse_network(frame, Ethernet::LENGTH as u16, EtherType::IPV6) else {
+        return Arrival::Linux; // it drops or answers it
+    };
+    let Some(udp) = layers.udp(frame) else { return Arrival::Linux };
+    if udp.destination_port.get() != GtpU::PORT {
+        return Arrival::Linux;
+    }
+    let Some(interface) = found else { return Arrival::Drop(Cause::WrongInterface) };
+    if layers.truncated || layers.routed {
+        return Arrival::Drop(Cause::Malformed);
+    }
+    if layers.fragment != fastlane::wire::Fragment::None {
+        return Arrival::Drop(Cause::OuterFragment);
+    }
+    // Zero is let pass for tunnels (RFC 6935 clause 5); anything else must be right.
+    let is_right = udp.checksum.get() == 0
+        || checksum::verify_transport(frame, &layers).is_ok_and(|is_right| is_right);
+    if !is_right {
+        return Arrival::Drop(Cause::Malformed);
+    }
+    let outer = Outer { is_v6: true, ecn: ip.traffic_class() & 3, interface };
+    gtpu(frame, layers.transport.into(), layers.end as usize, udp, outer)
+}
+
+/// What of the outer header is needed later.
+struct Outer {
+    is_v6: bool,
+    ecn: u8,
+    interface: u8,
+}
+
+#[inline(always)]
+fn gtpu(frame: &[u8], at: usize, end: usize, udp: &Udp, outer: Outer) -> Arrival {
+    let length = usize::from(udp.length.get());
+    let gtp = at + Udp::LENGTH;
+    // A place beyond octet 65535 cannot be: only a packet of that length has room for it.
+    let Some(bytes) = frame.get(gtp..(at + length).min(end)).filter(|_| at + length <= end) else {
+        return Arrival::Drop(Cause::Malformed);
+    };
+    match GtpMessage::parse(bytes) {
+        Ok(message) => Arrival::Tunnel(Tunnel {
+            message,
+            gtp: gtp as u16,
+            source_port: udp.source_port.get(),
+            is_v6: outer.is_v6,
+            ecn: outer.ecn,
+            interface: outer.interface,
+        }),
+        Err(ParseError::Version(_)) => Arrival::Drop(Cause::GtpVersion),
+        Err(_) => Arrival::Drop(Cause::Malformed),
+    }
+}

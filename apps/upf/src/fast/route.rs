@@ -1,0 +1,97 @@
+//! Sends users' packets on without a tunnel, as an IP router does.
+
+use fastlane::Packet;
+use fastlane::kernel::mirror::NextHop;
+use fastlane::wire::{EtherType, Ethernet, Ipv4, Ipv6, U16, checksum, header_mut};
+
+use super::encapsulate::{cut, ethernet};
+
+/// Takes a hop from an inner packet's life, which has one left; its checksum follows (RFC 1624).
+#[inline]
+pub(crate) fn take_hop(inner: &mut [u8]) {
+    match inner.first().map(|first| first >> 4) {
+        Some(4) => {
+            let Some(ip) = header_mut::<Ipv4>(inner, 0) else { return };
+            let word = |time_to_live| u16::from_be_bytes([time_to_live, ip.protocol]);
+            let left = ip.time_to_live.wrapping_sub(1);
+            let (old, new) = (word(ip.time_to_live), word(left));
+            let changed = checksum::update_u16(ip.header_checksum.get(), old, new);
+            ip.header_checksum.set(changed);
+            ip.time_to_live = left;
+        }
+        _ => {
+            if let Some(ip) = header_mut::<Ipv6>(inner, 0) {
+                ip.hop_limit = ip.hop_limit.wrapping_sub(1);
+            }
+        }
+    }
+}
+
+/// Tells an inner packet of the congestion that its outer header has met (RFC 6040 clause 4.2);
+/// false when it cannot be told and must be dropped.
+#[cold]
+pub(crate) fn note_congestion(inner: &mut [u8]) -> bool {
+    match inner.first().map(|first| first >> 4) {
+        Some(4) => {
+            let Some(ip) = header_mut::<Ipv4>(inner, 0) else { return false };
+            if ip.type_of_service & 3 == 0 {
+                return false;
+            }
+            let word = |tos| u16::from_be_bytes([ip.version_ihl, tos]);
+            let marked = ip.type_of_service | 3;
+            let (old, new) = (word(ip.type_of_service), word(marked));
+            let changed = checksum::update_u16(ip.header_checksum.get(), old, new);
+            ip.header_checksum.set(changed);
+            ip.type_of_service = marked;
+            true
+        }
+        Some(6) => {
+            let Some(ip) = header_mut::<Ipv6>(inner, 0) else { return false };
+            if ip.traffic_class() & 3 == 0 {
+                return false;
+            }
+            let marked = ip.version_class_flow.get() | 3 << 20;
+            ip.version_class_flow.set(marked);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Puts an Ethernet header in front of the `length` octets of IP that begin `at` octets into a
+/// packet; what was before and behind them is gone. False when there is no room.
+#[inline]
+pub(crate) fn send(
+    packet: &mut Packet,
+    at: usize,
+    length: usize,
+    is_v6: bool,
+    hop: &NextHop,
+) -> bool {
+    if !cut(packet, at, length, Ethernet::LENGTH) {
+        return false;
+    }
+    let ethertype = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+    let Some(place) = packet.header::<Ethernet>() else { return false };
+    *place = ethernet(hop, ethertype);
+    true
+}
+
+/// As [`send`], with an Ethernet header from one address to another.
+pub(crate) fn send_between(
+    packet: &mut Packet,
+    at: usize,
+    length: usize,
+    is_v6: bool,
+    [destination, source]: [[u8; 6]; 2],
+) -> bool {
+    if !cut(packet, at, length, Ethernet::LENGTH) {
+        return false;
+    }
+    let ethertype = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+    let Some(place) = packet.header::<Ethernet>() else { return false };
+    place.destination.0 = destination;
+    place.source.0 = source;
+    place.ethertype = U16::new(ethertype);
+    true
+}
