@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{InstanceId, Prefix};
 
-mod addresses;
+pub(crate) mod addresses;
 mod check;
 mod defaults;
 
@@ -24,6 +24,10 @@ pub struct Settings {
     pub n4: N4,
     /// The sides of the user plane by name: N3, N9, N6.
     pub interfaces: BTreeMap<String, Interface>,
+    /// The port by which packets from user to user change lanes: of the driver `memory`, with
+    /// `lane-by` `application`. One lane alone needs none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hairpin: Option<String>,
     /// Addresses for users, when this UPF is asked to choose them.
     #[serde(default)]
     pub pools: Vec<Pool>,

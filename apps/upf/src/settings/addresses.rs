@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::model::Prefix;
 
 /// Reads `10.45.0.0/16`; bits behind the prefix must be zero. The error is what to write.
-pub(super) fn prefix(text: &str) -> Result<Prefix, String> {
+pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
     let form = || format!("`{text}` is no prefix; write an address and a length, as 10.45.0.0/16");
     let (address, length) = text.split_once('/').ok_or_else(form)?;
     let address: IpAddr = address.parse().map_err(|_| form())?;
@@ -28,7 +28,7 @@ pub(super) fn overlap(one: Prefix, other: Prefix) -> bool {
 }
 
 /// Whether an address is in a prefix.
-pub(super) fn contains(prefix: Prefix, address: IpAddr) -> bool {
+pub(crate) fn contains(prefix: Prefix, address: IpAddr) -> bool {
     overlap(prefix, Prefix { address, length: bits(address) }) && prefix.length <= bits(address)
 }
 
