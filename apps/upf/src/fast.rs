@@ -1,3 +1,406 @@
 //! The application on the lanes.
+//!
+//! A burst goes through in steps, so that what each packet needs from memory is there when it is
+//! looked at: [`outer`] reads frames, [`batch`] finds sessions and asks for their rules and state,
+//! [`judge`] applies the rules ([`decide`]) and sends packets on ([`encapsulate`], [`route`]),
+//! [`leave`] looks up the ways of those that go to the data network, [`later`] does what is rare.
+//! [`control`] are the messages of GTP-U that carry no user data.
 
+mod answer;
+mod batch;
+mod control;
 pub mod decide;
+mod encapsulate;
+mod fragments;
+mod held;
+mod icmp;
+mod inner;
+mod judge;
+mod later;
+mod leave;
+mod limit;
+mod outer;
+mod pieces;
+mod pools;
+mod route;
+mod sides;
+mod tables;
+mod ways;
+
+use std::net::IpAddr;
+
+use fastlane::mirror::Mirror;
+use fastlane::table::{LaneState, Spec, State};
+use fastlane::wire::{Ethernet, header};
+use fastlane::{App, Error, LaneInfo, Packet, PortId, Turn, Verdict};
+
+pub use tables::{CAUSE_WORDS, Tables};
+pub use ways::Routes;
+
+use self::batch::Batch;
+use self::fragments::Fragments;
+use self::held::{Held, Look};
+use self::later::Later;
+use self::limit::Limit;
+use self::outer::Arrival;
+use self::pools::Pools;
+use self::sides::Sides;
+use self::tables::To;
+use self::ways::{BATCH, Ways};
+use crate::model::{InstanceId, SessionId};
+use crate::settings::{Role, Settings};
+use crate::shared::cause::Cause;
+use crate::shared::identifier::TeidShape;
+use crate::shared::rules::Direction;
+use crate::shared::state::WORDS;
+
+/// Messages to the slow half about paths and neighbours, in a second.
+const REPORTS: u32 = 1000;
+/// The most that is put off in a batch: of each packet an event, what is held, itself, copies.
+const LATER: usize = 8 * BATCH;
+
+/// A lane's user plane; one for each lane.
+pub struct Upf<R = Mirror> {
+    tables: Tables,
+    parts: Parts<R>,
+    batch: Box<Batch>,
+}
+
+/// What packets are judged by, besides tables.
+struct Parts<R> {
+    routes: R,
+    sides: Sides,
+    shape: TeidShape,
+    pools: Pools,
+    ways: Ways,
+    fragments: Fragments,
+    held: Held,
+    /// Sessions of packets that were held since the application was called: the lane does not count
+    /// them yet.
+    fresh: Vec<u32>,
+    later: Put,
+    errors: Limit,
+    echoes: Limit,
+    icmp: Limit,
+    reports: Limit,
+    /// No error indications before: nanoseconds of `CLOCK_MONOTONIC`.
+    quiet_until: u64,
+    /// Where errors about users' packets come from: IPv4, IPv6.
+    speakers: [Option<IpAddr>; 2],
+    /// The network instance of N6, if there is but one.
+    only_instance: Option<InstanceId>,
+    /// How many lanes there are.
+    lanes: usize,
+    /// What was sent in this batch.
+    sent: SentOn,
+    /// Whether the packet at hand goes back as it is now.
+    reflects: bool,
+    /// Words that nobody reads, for asking what would become of a packet.
+    peek: LaneState<WORDS>,
+}
+
+/// What was put off; never more than was allocated.
+#[derive(Default)]
+struct Put(Vec<Later>);
+
+impl Put {
+    #[inline]
+    fn push(&mut self, later: Later) {
+        if self.0.len() < self.0.capacity() {
+            self.0.push(later);
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Later> {
+        self.0.iter()
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Packets and octets, by direction.
+#[derive(Clone, Copy, Debug, Default)]
+struct SentOn([[u64; 2]; 2]);
+
+impl SentOn {
+    #[inline]
+    fn count(&mut self, direction: Direction, octets: u64) {
+        let [packets, sum] = &mut self.0[direction as usize];
+        (*packets, *sum) = (*packets + 1, *sum + octets);
+    }
+
+    #[inline]
+    fn publish(&mut self, tables: &Tables) {
+        for (direction, [packets, octets]) in [Direction::Up, Direction::Down].into_iter().zip(self.0)
+        {
+            if packets > 0 {
+                tables.count(judge::sent(direction), packets, octets);
+            }
+        }
+        *self = Self::default();
+    }
+}
+
+/// What is there while packets are judged.
+#[derive(Clone, Copy)]
+struct World<'t> {
+    tables: &'t Tables,
+    turn: &'t Turn,
+    now: u64,
+}
+
+/// The user plane of a lane, as it is configured.
+///
+/// # Errors
+/// When the settings are wrong, name a port that is not there, or a table or the mirror is missing.
+pub fn upf(lane: &LaneInfo<'_>) -> Result<Upf, Error> {
+    let settings: Settings = lane.settings()?;
+    let ports = lane.port_names().count();
+    let routes = lane.mirror()?;
+    let mut upf = Upf::new(&settings, ports, Tables::of(lane)?, routes, |name| {
+        lane.require_port(name)
+    })?;
+    upf.parts.lanes = lane.count();
+    Ok(upf)
+}
+
+impl<R: Routes> Upf<R> {
+    /// The user plane of a lane that is alone, with so many ports; `port` finds them by name.
+    ///
+    /// # Errors
+    /// What `port` says; what of the settings cannot be.
+    pub fn new(
+        settings: &Settings,
+        ports: usize,
+        tables: Tables,
+        routes: R,
+        port: impl Fn(&str) -> Result<PortId, Error>,
+    ) -> Result<Self, Error> {
+        let wrong = |what: String| Error::Value { path: "app".to_owned(), what, meant: None };
+        let mut sides = Sides::new(settings, ports, &port)?;
+        if let Some(name) = &settings.hairpin {
+            sides.set_hairpin(port(name)?);
+        }
+        let speakers = [sides.speaker(false), sides.speaker(true)];
+        let mut instances: Vec<InstanceId> = sides
+            .interfaces
+            .iter()
+            .filter(|interface| interface.role == Role::N6)
+            .map(|interface| interface.instance)
+            .collect();
+        instances.dedup();
+        let gtp = &settings.gtp;
+        let sessions = settings.sessions as usize;
+        let memory = Spec::state::<WORDS>("peek", 1, 0).create();
+        let peek = memory.and_then(|memory| Ok(State::attach(&memory)?.lane(0)));
+        let parts = Parts {
+            routes,
+            sides,
+            shape: TeidShape::of(sessions),
+            pools: Pools::new(settings).map_err(wrong)?,
+            ways: Ways::new(),
+            fragments: Fragments::new(),
+            held: Held::new(sessions),
+            fresh: Vec::with_capacity(1024),
+            later: Put(Vec::with_capacity(LATER)),
+            errors: Limit::new(gtp.errors_per_s),
+            echoes: Limit::new(gtp.echoes_per_s),
+            icmp: Limit::new(gtp.icmp_per_s),
+            reports: Limit::new(REPORTS),
+            quiet_until: fastlane::now().saturating_add(gtp.quiet_s.saturating_mul(1_000_000_000)),
+            speakers,
+            only_instance: instances.first().copied().filter(|_| instances.len() == 1),
+            lanes: 1,
+            sent: SentOn::default(),
+            reflects: false,
+            peek: peek.map_err(|error| wrong(error.to_string()))?,
+        };
+        Ok(Self { tables, parts, batch: Box::new(Batch::new()) })
+    }
+
+    /// Takes packets that came by one port.
+    fn batch(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        let Self { tables, parts, batch } = self;
+        batch.clear();
+        parts.read(tables, batch, packets, turn);
+        if batch.count > 0 {
+            batch.find(tables, turn);
+            let world = World { tables, turn, now: turn.now() };
+            parts.judge(batch, packets, world);
+            parts.leave(batch, packets, world);
+            if !parts.later.is_empty() {
+                parts.catch_up(tables, batch, packets, turn);
+            }
+        }
+        parts.sent.publish(tables);
+    }
+}
+
+impl<R: Routes> App for Upf<R> {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        self.parts.fresh.clear();
+        // Most often they come by one port; from another lane they may come by several.
+        for packets in packets.chunk_by_mut(|one, other| one.port() == other.port()) {
+            for packets in packets.chunks_mut(BATCH) {
+                self.batch(packets, turn);
+            }
+        }
+    }
+
+    fn shard(&mut self, packet: &Packet, turn: &Turn) -> u8 {
+        // Without a session it is counted, or answered, wherever it is.
+        self.session(packet, turn).map_or(0, |session| session.0 as u8)
+    }
+
+    fn turn(&mut self, turn: &mut Turn) {
+        let Self { tables, parts, .. } = self;
+        parts.listen(tables, turn);
+        if !parts.held.is_empty() {
+            parts.look_at_held(tables, turn);
+        }
+    }
+}
+
+impl<R: Routes> Upf<R> {
+    /// Whose a packet is.
+    fn session(&self, packet: &Packet, turn: &Turn) -> Option<SessionId> {
+        let side = self.parts.sides.of(packet.port())?;
+        let frame = packet.bytes();
+        match outer::read(frame, side, None) {
+            Arrival::Tunnel(tunnel) => {
+                let teid = tunnel.message.teid;
+                self.tables.by_tunnel(turn, self.parts.shape, teid).map(|(session, _)| session)
+            }
+            Arrival::Plain { is_v6 } => {
+                let to = To::of(frame, is_v6)?;
+                let instance = self.parts.instance_of(packet, side.is_hairpin, side.plain());
+                self.tables.owner(turn, &to.key(instance), to)
+            }
+            Arrival::Linux | Arrival::Drop(_) => None,
+        }
+    }
+}
+
+impl<R: Routes> Parts<R> {
+    /// Reads frames: users' packets go into the batch, all others are done with.
+    fn read(
+        &mut self,
+        tables: &Tables,
+        batch: &mut Batch,
+        packets: &mut [Packet],
+        turn: &mut Turn,
+    ) {
+        let Some(port) = packets.first().map(Packet::port) else { return };
+        let Some(side) = self.sides.of(port) else {
+            let octets = packets.iter().map(|packet| packet.len() as u64).sum();
+            packets.iter_mut().for_each(|packet| packet.set_verdict(Verdict::Kernel));
+            return tables.count(Cause::NotOurs, packets.len() as u64, octets);
+        };
+        let station = self.routes.entrance(turn, port).map(|entrance| entrance.mac);
+        let station = station.filter(|_| !side.is_hairpin);
+        let mut has_control = false;
+        for (place, packet) in packets.iter_mut().enumerate() {
+            let (verdict, cause) = match outer::read(packet.bytes(), side, station) {
+                Arrival::Tunnel(tunnel) if later::is_user_data(tunnel.message.message_type) => {
+                    let interface = self.sides.interfaces.get(usize::from(tunnel.interface));
+                    let instance = interface.map_or(0, |interface| interface.instance);
+                    batch.push_tunnel(place, tunnel, instance, self.shape, tables);
+                    continue;
+                }
+                Arrival::Tunnel(_) => {
+                    // Until all others are read nothing is written.
+                    has_control = true;
+                    packet.set_verdict(Verdict::Reflect);
+                    continue;
+                }
+                Arrival::Plain { is_v6 } => {
+                    let instance = self.instance_of(packet, side.is_hairpin, side.plain());
+                    if batch.push_plain(place, packet, is_v6, instance, side.is_hairpin) {
+                        continue;
+                    }
+                    (Verdict::Kernel, Cause::NotOurs)
+                }
+                Arrival::Linux => (Verdict::Kernel, Cause::NotOurs),
+                Arrival::Drop(cause) => (Verdict::Drop, cause),
+            };
+            packet.set_verdict(verdict);
+            tables.count(cause, 1, packet.len() as u64);
+        }
+        if has_control {
+            self.read_control(tables, packets, station, turn);
+        }
+    }
+
+    /// Does what messages of GTP-U ask for that are no user data.
+    #[cold]
+    fn read_control(
+        &mut self,
+        tables: &Tables,
+        packets: &mut [Packet],
+        station: Option<[u8; 6]>,
+        turn: &mut Turn,
+    ) {
+        for packet in packets {
+            let Some(side) = self.sides.of(packet.port()) else { return };
+            let Arrival::Tunnel(tunnel) = outer::read(packet.bytes(), side, station) else {
+                continue;
+            };
+            if !later::is_user_data(tunnel.message.message_type) {
+                self.control(tables, &tunnel, packet, turn);
+            }
+        }
+    }
+
+    /// The network instance of a packet that came through no tunnel.
+    #[inline]
+    fn instance_of(&self, packet: &Packet, is_hairpin: bool, plain: InstanceId) -> InstanceId {
+        if !is_hairpin {
+            return plain;
+        }
+        let ethernet = header::<Ethernet>(packet.bytes(), 0);
+        let [.., high, low] = ethernet.map_or([0; 6], |ethernet| ethernet.destination.0);
+        InstanceId::from_be_bytes([high, low])
+    }
+
+    /// Looks at some of the sessions for which packets are held.
+    #[cold]
+    fn look_at_held(&mut self, tables: &Tables, turn: &mut Turn) {
+        let now = turn.now();
+        turn.keep_awake(); // their rules may change, their time may run out
+        let mut told: [Option<(fastlane::HoldKey, Look)>; 16] = [None; 16];
+        let mut count = 0;
+        let view = &*turn;
+        self.held.look(
+            |held| match tables.rules(view, held.session) {
+                None => Look::Discard,
+                Some(rules) if rules.version() != held.version => Look::Resume,
+                Some(_) if held.until <= now => Look::Discard,
+                Some(_) => Look::Hold,
+            },
+            |key, look| {
+                if let Some(place) = told.get_mut(count) {
+                    *place = Some((key, look));
+                    count += 1;
+                }
+            },
+        );
+        for (key, look) in told.into_iter().flatten() {
+            match look {
+                Look::Resume => {
+                    turn.resume(key);
+                }
+                Look::Discard => {
+                    let discarded = turn.discard(key);
+                    tables.count(Cause::HoldDiscarded, discarded as u64, 0);
+                }
+                Look::Hold => {}
+            }
+        }
+    }
+}

@@ -81,6 +81,7 @@ impl Fragments {
             && seen.destination == inner.destination;
         if is_it {
             (inner.ports, inner.spi, inner.protocol) = (seen.ports, seen.spi, seen.protocol);
+            inner.is_complete = true;
         }
         is_it
     }

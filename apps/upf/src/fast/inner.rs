@@ -1,5 +1,8 @@
 //! Reads the packets of users.
 
+use super::decide::{Ports, Subject};
+use super::tables::To;
+use crate::model::InstanceId;
 use fastlane::wire::{EtherType, Fragment, IpProtocol, Ipv4, Ipv6, Ipv6Fragment, Layers, header};
 
 /// What is to be known of a user's packet. Places are in octets from its own start.
@@ -29,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) spi: Option<u32>,
     /// The flow label of IPv6.
     pub(crate) flow_label: u32,
+    /// Of a later fragment: whether what the first one shows is known.
+    pub(crate) is_complete: bool,
     /// Octets of the packet.
     pub(crate) length: u32,
     /// Where the transport header is.
@@ -71,6 +76,7 @@ fn four(bytes: &[u8]) -> Option<Inner> {
         ports: [0; 2],
         spi: None,
         flow_label: 0,
+        is_complete: false,
         length: length as u32,
         transport: transport as u16,
     };
@@ -104,6 +110,7 @@ fn six(bytes: &[u8]) -> Option<Inner> {
         ports: [0; 2],
         spi: None,
         flow_label: ip.flow_label(),
+        is_complete: false,
         length: length as u32,
         transport: Ipv6::LENGTH as u16,
     };
@@ -163,6 +170,47 @@ impl Inner {
             _ => {}
         }
         Some(())
+    }
+
+    /// Where it goes.
+    #[inline]
+    pub(crate) fn to(&self) -> To {
+        if self.is_v6 {
+            return To::Six(self.destination.into());
+        }
+        let [a, b, c, d, ..] = self.destination;
+        To::Four([a, b, c, d].into())
+    }
+
+    /// What of it decides, with how it came.
+    #[inline]
+    pub(crate) fn subject(
+        &self,
+        tunnel: Option<u32>,
+        instance: InstanceId,
+        qfi: Option<u8>,
+    ) -> Subject {
+        let ports = match self.protocol {
+            _ if self.fragment == Fragment::Later && !self.is_complete => Ports::Unknown,
+            IpProtocol::TCP | IpProtocol::UDP | IpProtocol::SCTP => {
+                Ports::Known(self.ports[0], self.ports[1])
+            }
+            _ => Ports::None,
+        };
+        Subject {
+            tunnel,
+            instance,
+            qfi,
+            family: if self.is_v6 { 6 } else { 4 },
+            source: u128::from_be_bytes(self.source),
+            destination: u128::from_be_bytes(self.destination),
+            protocol: self.protocol,
+            tos: self.tos,
+            ports,
+            spi: self.spi,
+            flow_label: self.flow_label,
+            length: self.length,
+        }
     }
 
     /// What its flow has in common, for choosing among equal ways; the same in all fragments.

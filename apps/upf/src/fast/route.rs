@@ -58,6 +58,29 @@ pub(crate) fn note_congestion(inner: &mut [u8]) -> bool {
     }
 }
 
+/// Marks an inner packet: the bits of its type of service that a mask has.
+#[cold]
+pub(crate) fn mark(inner: &mut [u8], marking: u8, mask: u8) {
+    let marked = |tos: u8| tos & !mask | marking & mask;
+    match inner.first().map(|first| first >> 4) {
+        Some(4) => {
+            let Some(ip) = header_mut::<Ipv4>(inner, 0) else { return };
+            let tos = marked(ip.type_of_service);
+            let word = |tos| u16::from_be_bytes([ip.version_ihl, tos]);
+            let (old, new) = (word(ip.type_of_service), word(tos));
+            let changed = checksum::update_u16(ip.header_checksum.get(), old, new);
+            ip.header_checksum.set(changed);
+            ip.type_of_service = tos;
+        }
+        _ => {
+            let Some(ip) = header_mut::<Ipv6>(inner, 0) else { return };
+            let class = u32::from(marked(ip.traffic_class()));
+            let word = ip.version_class_flow.get() & !(0xff << 20) | class << 20;
+            ip.version_class_flow.set(word);
+        }
+    }
+}
+
 /// Puts an Ethernet header in front of the `length` octets of IP that begin `at` octets into a
 /// packet; what was before and behind them is gone. False when there is no room.
 #[inline]

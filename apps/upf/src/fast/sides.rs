@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::PortId;
+use fastlane::{Error, PortId};
 
 use crate::model::InstanceId;
 use crate::settings::{Role, Settings};
@@ -79,11 +79,11 @@ impl Sides {
     ///
     /// # Errors
     /// What `port` says; what cannot be, in words.
-    pub(crate) fn new<E: From<String>>(
+    pub(crate) fn new(
         settings: &Settings,
         ports: usize,
-        port: impl Fn(&str) -> Result<PortId, E>,
-    ) -> Result<Self, E> {
+        port: impl Fn(&str) -> Result<PortId, Error>,
+    ) -> Result<Self, Error> {
         let mut sides = vec![Side::default(); ports];
         let mut interfaces = Vec::with_capacity(settings.interfaces.len());
         let mut own = Vec::new();
@@ -91,17 +91,16 @@ impl Sides {
             let id = port(&interface.port)?;
             let instance = settings.instance(&interface.network_instance).unwrap_or_default();
             let place = u8::try_from(place)
-                .map_err(|_| format!("there are more than 256 interfaces at `{name}`"))?;
+                .map_err(|_| wrong(name, "there are more than 256 interfaces".to_owned()))?;
             if interface.role == Role::N6 {
                 let side = sides.get_mut(usize::from(id.0));
                 let before = side.and_then(|side| side.plain.replace(instance));
                 if before.is_some_and(|before| before != instance) {
-                    return Err(format!(
-                        "interface `{name}`: its port `{}` is N6 of another network instance; \
-                         give each a port of its own",
+                    let what = format!(
+                        "its port `{}` is N6 of another network instance, too; give each a port",
                         interface.port
-                    )
-                    .into());
+                    );
+                    return Err(wrong(name, what));
                 }
             } else {
                 own.extend(interface.addresses.iter().map(|address| (*address, id, place)));
@@ -171,4 +170,33 @@ impl Sides {
                 && instance.is_none_or(|instance| instance == interface.instance)
         })
     }
+
+    /// Linux's routing table for what leaves by interfaces of a role, in a network instance if
+    /// there is one named.
+    pub(crate) fn route_table(
+        &self,
+        instance: Option<InstanceId>,
+        accepts: impl Fn(Role) -> bool,
+    ) -> Option<u32> {
+        let is_it = |interface: &&Interface| {
+            accepts(interface.role)
+                && instance.is_none_or(|instance| instance == interface.instance)
+        };
+        self.interfaces.iter().find(is_it).and_then(|interface| interface.route_table)
+    }
+
+    /// An address of ours that errors about users' packets come from: of N6 if there is one.
+    pub(crate) fn speaker(&self, is_v6: bool) -> Option<IpAddr> {
+        let of = |interface: &Interface| match is_v6 {
+            false => interface.v4.map(IpAddr::V4),
+            true => interface.v6.map(IpAddr::V6),
+        };
+        let (n6, others): (Vec<&Interface>, Vec<&Interface>) =
+            self.interfaces.iter().partition(|interface| interface.role == Role::N6);
+        n6.into_iter().chain(others).find_map(of)
+    }
+}
+
+fn wrong(interface: &str, what: String) -> Error {
+    Error::Value { path: format!("app.interfaces.{interface}"), what, meant: None }
 }

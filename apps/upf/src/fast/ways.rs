@@ -2,10 +2,15 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::Turn;
-use fastlane::kernel::mirror::{Answer, Reason, TableId};
+use fastlane::kernel::mirror::{Answer, NextHop, Reason, TableId};
 use fastlane::mirror::{Entrance, Mirror};
-use fastlane::PortId;
+use fastlane::{PortId, Turn};
+
+use super::encapsulate::Ends;
+use super::sides::Sides;
+use crate::model::InstanceId;
+use crate::settings::Role;
+use crate::shared::cause::Cause;
 
 /// The most packets that are looked up together.
 pub(crate) const BATCH: usize = 32;
@@ -102,13 +107,22 @@ impl Routes for Mirror {
     }
 }
 
+/// The way to the far end of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exit {
+    /// Our address and the far end's.
+    pub(crate) ends: Ends,
+    /// The next hop.
+    pub(crate) hop: NextHop,
+}
+
 /// The way to a far end, as it was in a turn.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     turn: u64,
-    table: Option<u32>,
+    instance: Option<InstanceId>,
     to: IpAddr,
-    answer: Answer,
+    exit: Result<Exit, Cause>,
 }
 
 /// Ways to the far ends of tunnels, which are few: each is looked up once a turn.
@@ -120,8 +134,8 @@ pub(crate) struct Ways {
 impl Ways {
     /// Nothing is known.
     pub(crate) fn new() -> Self {
-        let (to, answer) = (Ipv4Addr::UNSPECIFIED.into(), Answer::Ask(Reason::Incomplete));
-        let nothing = Remembered { turn: 0, table: None, to, answer };
+        let (to, exit) = (Ipv4Addr::UNSPECIFIED.into(), Err(Cause::NoRoute));
+        let nothing = Remembered { turn: 0, instance: None, to, exit };
         Self { remembered: Box::new([nothing; REMEMBERED]) }
     }
 
@@ -130,10 +144,11 @@ impl Ways {
     pub(crate) fn to<R: Routes>(
         &mut self,
         routes: &R,
+        sides: &Sides,
         turn: &Turn,
-        table: Option<u32>,
+        instance: Option<InstanceId>,
         to: IpAddr,
-    ) -> Answer {
+    ) -> Result<Exit, Cause> {
         let hash = match to {
             IpAddr::V4(to) => to.to_bits(),
             IpAddr::V6(to) => {
@@ -143,10 +158,45 @@ impl Ways {
         };
         let hash = hash.wrapping_mul(0x9e37_79b1);
         let place = &mut self.remembered[(hash >> 26) as usize];
-        if place.turn != turn.number() || place.to != to || place.table != table {
-            let answer = routes.way(turn, table, to, hash);
-            *place = Remembered { turn: turn.number(), table, to, answer };
+        if place.turn != turn.number() || place.to != to || place.instance != instance {
+            let exit = find(routes, sides, turn, instance, to, hash);
+            *place = Remembered { turn: turn.number(), instance, to, exit };
         }
-        place.answer
+        place.exit
+    }
+}
+
+#[inline(never)]
+fn find<R: Routes>(
+    routes: &R,
+    sides: &Sides,
+    turn: &Turn,
+    instance: Option<InstanceId>,
+    to: IpAddr,
+    hash: u32,
+) -> Result<Exit, Cause> {
+    if sides.is_own(to) {
+        return Err(Cause::Loop);
+    }
+    let is_gtpu = |role| role != Role::N6;
+    let table = sides.route_table(instance, is_gtpu);
+    let hop = match routes.way(turn, table, to, hash) {
+        Answer::Forward(hop) => hop,
+        Answer::Ask(reason) => return Err(cause_of(reason)),
+    };
+    let interface = sides.exit(hop.port, instance, is_gtpu).ok_or(Cause::NoRoute)?;
+    let ends = match to {
+        IpAddr::V4(to) => Ends::Four(interface.v4.ok_or(Cause::NoRoute)?, to),
+        IpAddr::V6(to) => Ends::Six(interface.v6.ok_or(Cause::NoRoute)?, to),
+    };
+    Ok(Exit { ends, hop })
+}
+
+/// Why a packet does not leave, when Linux is not to have it.
+pub(crate) const fn cause_of(reason: Reason) -> Cause {
+    match reason {
+        Reason::NoNeighbour => Cause::NoNeighbour,
+        Reason::Local => Cause::Loop,
+        _ => Cause::NoRoute,
     }
 }

@@ -12,6 +12,25 @@ macro_rules! causes {
         pub const CAUSES: &[Cause] = &[$(Cause::$variant,)*];
 
         impl Cause {
+            /// Whether it says what was done besides, and not what became of a packet that arrived:
+            /// every packet has exactly one of the others.
+            #[must_use]
+            pub const fn is_besides(self) -> bool {
+                matches!(
+                    self,
+                    Self::ErrorIndicationSent
+                        | Self::ErrorIndicationSuppressed
+                        | Self::EndMarkerSent
+                        | Self::ExtensionNotification
+                        | Self::IcmpSent
+                        | Self::IcmpSuppressed
+                        | Self::Duplicated
+                        | Self::UserToUser
+                        | Self::Fragmented
+                        | Self::HoldDiscarded
+                )
+            }
+
             /// Its name in metrics and `upf trace`.
             #[must_use]
             pub const fn name(self) -> &'static str {
@@ -100,6 +119,12 @@ causes! {
     Congested = "congested",
     /// From user to user, between lanes, and there is no port for that.
     NoHairpin = "no_hairpin",
+    /// Sent somewhere else by the control plane (redirect), which is not done here.
+    Redirected = "redirected",
+    /// From the user, on its way by Linux, which finds out where the neighbour is.
+    ForwardedByLinux = "forwarded_by_linux",
+    /// Echo requests that were not answered: too many.
+    EchoSuppressed = "echo_suppressed",
     /// Pieces made of packets that were too long.
     Fragmented = "fragmented",
     /// A packet of ours for which there was no frame.

@@ -1,0 +1,397 @@
+//! What is done once all packets of a batch are judged: answers, copies, messages, packets from
+//! user to user. Each thing here is rare, or was asked for.
+
+use std::net::IpAddr;
+
+use fastlane::kernel::mirror::Answer;
+use fastlane::wire::{GtpMessageType, GtpU};
+use fastlane::{HoldKey, Packet, PortId, Turn, Verdict};
+
+use super::answer::{self, Message};
+use super::batch::{Batch, Task};
+use super::decide::{self, Decision, Fate, Path};
+use super::encapsulate::{self, Outer};
+use super::icmp::{self, Trouble};
+use super::inner::{self, Inner};
+use super::judge::{Outcome, inner_mut, sent};
+use super::route;
+use super::tables::{Tables, To};
+use super::ways::{Exit, Routes, cause_of};
+use super::{Parts, World};
+use crate::model::{InstanceId, SessionId};
+use crate::settings::Role;
+use crate::shared::cause::Cause;
+use crate::shared::message::{SessionEvent, kind};
+use crate::shared::rules::Direction;
+
+/// Something to be done later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Later {
+    /// A packet came by a tunnel that there is not.
+    ErrorIndication { task: u8 },
+    /// A packet has an extension header that is not understood.
+    Notification { task: u8 },
+    /// Something happened to a session.
+    Event(SessionEvent),
+    /// What is held for a session is shown again, before what was labelled now.
+    Resume(SessionId),
+    /// A packet cannot be sent on, and its sender is told.
+    Trouble { task: u8, session: SessionId, trouble: Trouble },
+    /// A packet goes to another user, in a network instance.
+    ToUser { task: u8, instance: InstanceId },
+    /// A copy of a packet's last octets goes elsewhere.
+    Copy { task: u8, length: u32, exit: Exit, outer: Outer },
+    /// A packet is sent in pieces of so many octets.
+    Pieces { task: u8, out: Out, room: u32 },
+    /// Linux does not know a neighbour yet.
+    Resolve(IpAddr),
+}
+
+/// Where a new packet goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Out {
+    /// Into a tunnel.
+    Tunnel(Exit, Outer),
+    /// Without one.
+    Plain(fastlane::kernel::mirror::NextHop),
+}
+
+impl<R: Routes> Parts<R> {
+    /// Does everything that was put off.
+    #[cold]
+    pub(super) fn catch_up(
+        &mut self,
+        tables: &Tables,
+        batch: &Batch,
+        packets: &mut [Packet],
+        turn: &mut Turn,
+    ) {
+        let all = std::mem::take(&mut self.later);
+        for later in all.iter() {
+            match *later {
+                Later::Event(event) => {
+                    turn.send_value(kind::EVENT, &event);
+                }
+                Later::Resume(session) => {
+                    if let Some(key) = HoldKey::new(session.0) {
+                        turn.resume(key);
+                    }
+                }
+                Later::Resolve(peer) => self.ask_linux(peer, turn),
+                Later::ErrorIndication { task }
+                | Later::Notification { task }
+                | Later::Trouble { task, .. }
+                | Later::ToUser { task, .. }
+                | Later::Pieces { task, .. }
+                | Later::Copy { task, .. } => {
+                    let Some(task) = batch.tasks.get(usize::from(task)) else { continue };
+                    let Some(packet) = packets.get_mut(usize::from(task.place)) else { continue };
+                    self.catch_up_packet(tables, later, task, packet, turn);
+                }
+            }
+        }
+        self.later = all;
+        self.later.clear();
+    }
+
+    fn catch_up_packet(
+        &mut self,
+        tables: &Tables,
+        later: &Later,
+        task: &Task,
+        packet: &mut Packet,
+        turn: &mut Turn,
+    ) {
+        let octets = packet.len() as u64;
+        let outcome = match *later {
+            Later::ErrorIndication { .. } => self.no_tunnel(tables, task, packet, turn),
+            Later::Notification { .. } => self.notify(tables, task, packet, turn),
+            Later::Trouble { session, trouble, .. } => {
+                self.tell(tables, task, session, trouble, packet, turn)
+            }
+            Later::ToUser { instance, .. } => self.to_user(tables, task, instance, packet, turn),
+            Later::Pieces { ref out, room, .. } => {
+                self.send_pieces(tables, task, out, room, packet, turn)
+            }
+            Later::Copy { length, exit, outer, .. } => {
+                let start = packet.len().saturating_sub(length as usize);
+                let bytes = packet.bytes().get(start..).unwrap_or_default();
+                let cause = match emit(turn, bytes, &Out::Tunnel(exit, outer)) {
+                    true => Cause::Duplicated,
+                    false => Cause::NoFrame,
+                };
+                return tables.count(cause, 1, u64::from(length));
+            }
+            Later::Event(_) | Later::Resume(_) | Later::Resolve(_) => return,
+        };
+        self.settle(tables, packet, outcome, octets);
+        if outcome == Outcome::Drop(Cause::UnknownTunnel) && self.reflects {
+            packet.set_verdict(Verdict::Reflect);
+        }
+        self.reflects = false;
+    }
+
+    /// Remembers where copies of a packet go.
+    #[cold]
+    pub(super) fn copy_later(
+        &mut self,
+        case: &super::judge::Case<'_>,
+        decision: &Decision<'_>,
+        world: World<'_>,
+    ) {
+        for copy in decision.copies {
+            let path = Path { way: &copy.way, peer6: &copy.peer6, redirect: None };
+            let direction = decision.direction;
+            let outer = path
+                .outer()
+                .ok_or(Cause::NoRoute)
+                .and_then(|put| self.outer(case.inner.tos, &path, put, direction, world.turn));
+            match outer {
+                Ok((exit, outer)) => self.later.push(Later::Copy {
+                    task: case.number,
+                    length: case.inner.length,
+                    exit,
+                    outer,
+                }),
+                Err(cause) => world.tables.count(cause, 1, u64::from(case.inner.length)),
+            }
+        }
+    }
+
+    /// A packet for a tunnel that there is not: its sender is told (TS 29.281 clause 7.3.1), but
+    /// not soon after the start, when sessions may still come (TS 23.527 clause 4.2.2).
+    fn no_tunnel(
+        &mut self,
+        tables: &Tables,
+        task: &Task,
+        packet: &mut Packet,
+        turn: &Turn,
+    ) -> Outcome {
+        let Some(tunnel) = task.tunnel else { return Outcome::Drop(Cause::UnknownTunnel) };
+        let now = turn.now();
+        let back = answer::back(packet, &tunnel).map(|(ends, _)| match ends {
+            encapsulate::Ends::Four(local, _) => IpAddr::V4(local),
+            encapsulate::Ends::Six(local, _) => IpAddr::V6(local),
+        });
+        let octets = packet.len() as u64;
+        let is_told = now >= self.quiet_until
+            && self.errors.take(now)
+            && back.is_some_and(|local| {
+                let teid = tunnel.message.teid;
+                let message = Message::error_indication(teid, local, tunnel.source_port);
+                answer::answer(packet, &tunnel, GtpU::PORT, &message)
+            });
+        let cause = match is_told {
+            true => Cause::ErrorIndicationSent,
+            false => Cause::ErrorIndicationSuppressed,
+        };
+        tables.count(cause, 1, octets);
+        self.reflects = is_told;
+        Outcome::Drop(Cause::UnknownTunnel)
+    }
+
+    /// A packet with an extension header that is not understood: its sender is told those that are,
+    /// and it is dropped (TS 29.281 clause 5.2.1).
+    fn notify(
+        &mut self,
+        tables: &Tables,
+        task: &Task,
+        packet: &mut Packet,
+        turn: &mut Turn,
+    ) -> Outcome {
+        let Some(tunnel) = task.tunnel else { return Outcome::Drop(Cause::GtpExtension) };
+        let is_due = self.errors.take(turn.now());
+        if let Some((ends, hop)) = answer::back(packet, &tunnel).filter(|_| is_due)
+            && let Some(new) = turn.new_packet(packet.port())
+        {
+            let message = Message::supported_extension_headers();
+            let is_sent = answer::write(new, ends, &hop, GtpU::PORT, &message);
+            if is_sent {
+                tables.count(Cause::ExtensionNotification, 1, new.len() as u64);
+            } else {
+                new.set_verdict(Verdict::Drop);
+            }
+        }
+        Outcome::Drop(Cause::GtpExtension)
+    }
+
+    /// A packet that cannot be sent on: it is cut into pieces, or its sender is told.
+    fn tell(
+        &mut self,
+        tables: &Tables,
+        task: &Task,
+        session: SessionId,
+        trouble: Trouble,
+        packet: &mut Packet,
+        turn: &mut Turn,
+    ) -> Outcome {
+        let cause = match trouble {
+            Trouble::TimeExceeded => Cause::TimeToLive,
+            Trouble::TooLong(_) => Cause::TooLong,
+        };
+        let bytes = task.inner(packet.bytes());
+        let Some(inner) = inner::read(bytes) else { return Outcome::Drop(cause) };
+        let bytes = bytes.get(..inner.length as usize).unwrap_or_default();
+        if !icmp::may_tell(&inner, bytes, trouble) {
+            return Outcome::Drop(cause);
+        }
+        let now = turn.now();
+        let mut scratch = [0; icmp::LONGEST];
+        let own = self.speakers[usize::from(inner.is_v6)].filter(|_| self.icmp.take(now));
+        let length =
+            own.and_then(|own| icmp::write(&mut scratch, trouble, own, &inner, bytes));
+        let error = length.and_then(|length| scratch.get(..length));
+        let is_sent = error.is_some_and(|error| {
+            let world = World { tables, turn, now };
+            let out = match task.tunnel {
+                Some(_) => self.to_session(world, session, self.only_instance, error),
+                None => self.to_network(world, task, error),
+            };
+            out.is_ok_and(|out| emit(turn, error, &out))
+        });
+        let told = if is_sent { Cause::IcmpSent } else { Cause::IcmpSuppressed };
+        tables.count(told, 1, error.map_or(0, |error| error.len() as u64));
+        Outcome::Drop(cause)
+    }
+
+    /// The way of a packet of ours to the user of a session, by its rules.
+    fn to_session(
+        &mut self,
+        world: World<'_>,
+        session: SessionId,
+        instance: Option<InstanceId>,
+        bytes: &[u8],
+    ) -> Result<Out, Cause> {
+        let World { tables, turn, now } = world;
+        let rules = tables.rules(turn, session).ok_or(Cause::UnknownUser)?;
+        let inner = inner::read(bytes).ok_or(Cause::Malformed)?;
+        let subject = inner.subject(None, instance.unwrap_or_default(), None);
+        let blocks = tables.blocks(turn);
+        let decision = decide::decide(rules, &blocks, &subject, session, &tables.state, now);
+        if decision.events != 0 {
+            tables.events.raise(fastlane::table::EntryId(session.0));
+        }
+        let path = match decision.fate {
+            Fate::Forward(path) => path,
+            Fate::Drop(cause) => return Err(cause),
+            Fate::Hold(_) => return Err(Cause::HoldLimit),
+        };
+        let put = path.outer().ok_or(Cause::NoRoute)?;
+        let (exit, outer) = self.outer(inner.tos, &path, put, decision.direction, turn)?;
+        if outer.length() + bytes.len() > exit.hop.mtu as usize {
+            return Err(Cause::TooLong);
+        }
+        Ok(Out::Tunnel(exit, outer))
+    }
+
+    /// The way of a packet of ours into the network that a packet came from.
+    fn to_network(&self, world: World<'_>, task: &Task, bytes: &[u8]) -> Result<Out, Cause> {
+        let inner = inner::read(bytes).ok_or(Cause::Malformed)?;
+        let instance = Some(task.instance);
+        let table = self.sides.route_table(instance, |role| role == Role::N6);
+        let to = match inner.to() {
+            To::Four(to) => IpAddr::V4(to),
+            To::Six(to) => IpAddr::V6(to),
+        };
+        match self.routes.way(world.turn, table, to, inner.flow_hash()) {
+            Answer::Forward(hop) => Ok(Out::Plain(hop)),
+            Answer::Ask(reason) => Err(cause_of(reason)),
+        }
+    }
+
+    /// A packet from one user to another in the same network instance. Where there are several
+    /// lanes it goes to that of the other user first.
+    fn to_user(
+        &mut self,
+        tables: &Tables,
+        task: &Task,
+        instance: InstanceId,
+        packet: &mut Packet,
+        turn: &Turn,
+    ) -> Outcome {
+        let world = World { tables, turn, now: turn.now() };
+        let Some(inner) = inner::read(task.inner(packet.bytes())) else {
+            return Outcome::Drop(Cause::Malformed);
+        };
+        let to = inner.to();
+        let Some(session) = tables.owner(turn, &to.key(instance), to) else {
+            return Outcome::Drop(Cause::UnknownUser);
+        };
+        if let Some(port) = self.sides.hairpin {
+            return pass_on(packet, task, &inner, instance, port);
+        }
+        if self.lanes > 1 {
+            return Outcome::Drop(Cause::NoHairpin);
+        }
+        let bytes = task.inner(packet.bytes()).get(..inner.length as usize).unwrap_or_default();
+        let out = match self.to_session(world, session, Some(instance), bytes) {
+            Ok(Out::Tunnel(exit, outer)) => (exit, outer),
+            Ok(Out::Plain(_)) => return Outcome::Drop(Cause::NoRoute),
+            Err(cause) => return Outcome::Drop(cause),
+        };
+        let (exit, outer) = out;
+        route::take_hop(inner_mut(packet, task));
+        let (at, length) = (usize::from(task.at), inner.length as usize);
+        if !encapsulate::encapsulate(packet, at, length, &outer, &exit.hop) {
+            return Outcome::Drop(Cause::NoFrame);
+        }
+        tables.count(Cause::UserToUser, 1, u64::from(inner.length));
+        Outcome::Leaves(exit.hop.port, sent(Direction::Down))
+    }
+
+    /// Has the slow half make Linux find a neighbour out.
+    pub(super) fn ask_linux(&mut self, peer: IpAddr, turn: &mut Turn) {
+        if !self.reports.take(turn.now()) {
+            return;
+        }
+        let message = super::control::path(peer, None, 0, 0, 0, turn.now());
+        turn.send_value(kind::NEIGHBOUR, &message);
+    }
+}
+
+/// Sends a packet to the lane of another user: behind an Ethernet header whose destination says in
+/// which network instance.
+fn pass_on(
+    packet: &mut Packet,
+    task: &Task,
+    inner: &Inner,
+    instance: InstanceId,
+    port: PortId,
+) -> Outcome {
+    route::take_hop(inner_mut(packet, task));
+    let [high, low] = instance.to_be_bytes();
+    let addresses = [[2, 0, 0, 0, high, low], [2, 0, 0, 0, 0, 0]];
+    let (at, length) = (usize::from(task.at), inner.length as usize);
+    match route::send_between(packet, at, length, inner.is_v6, addresses) {
+        true => Outcome::Leaves(port, Cause::ForwardedUplink),
+        false => Outcome::Drop(Cause::NoFrame),
+    }
+}
+
+/// Sends a new packet with these octets of IP.
+pub(super) fn emit(turn: &mut Turn, bytes: &[u8], out: &Out) -> bool {
+    let port = match out {
+        Out::Tunnel(exit, _) => exit.hop.port,
+        Out::Plain(hop) => hop.port,
+    };
+    let Some(packet) = turn.new_packet(port) else { return false };
+    let is_written = packet.append(bytes.len()).map(|place| place.copy_from_slice(bytes)).is_some()
+        && match out {
+            Out::Tunnel(exit, outer) => {
+                encapsulate::encapsulate(packet, 0, bytes.len(), outer, &exit.hop)
+            }
+            Out::Plain(hop) => {
+                let is_v6 = bytes.first().is_some_and(|first| first >> 4 == 6);
+                route::send(packet, 0, bytes.len(), is_v6, hop)
+            }
+        };
+    if !is_written {
+        packet.set_verdict(Verdict::Drop);
+    }
+    is_written
+}
+
+/// Whether a message is user data.
+pub(crate) const fn is_user_data(message_type: u8) -> bool {
+    message_type == GtpMessageType::G_PDU
+}

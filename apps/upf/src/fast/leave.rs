@@ -1,0 +1,219 @@
+//! Packets that leave without a tunnel, to the data network: their ways are looked up together.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use fastlane::kernel::mirror::{Answer, NextHop, Reason};
+use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::wire::Ipv4;
+use fastlane::{Packet, Turn};
+
+use super::batch::{Batch, Leaving, Plain, Task};
+use super::icmp::Trouble;
+use super::inner;
+use super::judge::{Case, Outcome, inner_mut};
+use super::later::{Later, Out};
+use super::route;
+use super::tables::To;
+use super::ways::{Routes, cause_of};
+use super::{Parts, World};
+use crate::settings::Role;
+use crate::shared::cause::Cause;
+
+/// The addresses of a version of IP.
+pub(crate) trait Family: Copy + Into<IpAddr> {
+    /// Whether it is IPv6.
+    const IS_V6: bool;
+
+    /// Asks for the ways of packets.
+    fn ways<R: Routes>(
+        routes: &R,
+        turn: &Turn,
+        table: Option<u32>,
+        leaving: &mut Leaving<Self>,
+    );
+
+    /// The address as a destination.
+    fn to(self) -> To;
+
+    /// Whether Linux forwards what comes in there, whatever its source.
+    fn is_forwarded(entrance: &Entrance) -> bool;
+}
+
+impl Family for Ipv4Addr {
+    const IS_V6: bool = false;
+
+    fn ways<R: Routes>(
+        routes: &R,
+        turn: &Turn,
+        table: Option<u32>,
+        leaving: &mut Leaving<Self>,
+    ) {
+        let count = leaving.count;
+        let (to, flows) = (&leaving.to[..count], &leaving.flows[..count]);
+        routes.ways4(turn, table, to, flows, &mut leaving.answers[..count]);
+    }
+
+    fn to(self) -> To {
+        To::Four(self)
+    }
+
+    fn is_forwarded(entrance: &Entrance) -> bool {
+        // The users' pools are routes to nowhere: with a look at the way back Linux would drop it.
+        entrance.forwards4 && entrance.reverse_path == ReversePath::Any
+    }
+}
+
+impl Family for Ipv6Addr {
+    const IS_V6: bool = true;
+
+    fn ways<R: Routes>(
+        routes: &R,
+        turn: &Turn,
+        table: Option<u32>,
+        leaving: &mut Leaving<Self>,
+    ) {
+        let count = leaving.count;
+        let (to, flows) = (&leaving.to[..count], &leaving.flows[..count]);
+        routes.ways6(turn, table, to, flows, &mut leaving.answers[..count]);
+    }
+
+    fn to(self) -> To {
+        To::Six(self)
+    }
+
+    fn is_forwarded(entrance: &Entrance) -> bool {
+        entrance.forwards6
+    }
+}
+
+impl<R: Routes> Parts<R> {
+    /// Sends on all that leave without a tunnel.
+    #[inline]
+    pub(super) fn leave(&mut self, batch: &mut Batch, packets: &mut [Packet], world: World<'_>) {
+        let Batch { tasks, four, six, .. } = batch;
+        if four.count > 0 {
+            self.leave_by(tasks, four, packets, world);
+        }
+        if six.count > 0 {
+            self.leave_by(tasks, six, packets, world);
+        }
+    }
+
+    #[inline]
+    fn leave_by<A: Family>(
+        &mut self,
+        tasks: &[Task],
+        leaving: &mut Leaving<A>,
+        packets: &mut [Packet],
+        world: World<'_>,
+    ) {
+        let is_n6 = |role| role == Role::N6;
+        let first = leaving.packets[0].instance;
+        let table = self.sides.route_table(first, is_n6);
+        A::ways(&self.routes, world.turn, table, leaving);
+        for at in 0..leaving.count {
+            let plain = leaving.packets[at];
+            let Some(task) = tasks.get(usize::from(plain.task)) else { continue };
+            let Some(packet) = packets.get_mut(usize::from(task.place)) else { continue };
+            let octets = packet.len() as u64;
+            let mut answer = leaving.answers[at];
+            if plain.instance != first {
+                let table = self.sides.route_table(plain.instance, is_n6);
+                let (to, flow) = (leaving.to[at].into(), leaving.flows[at]);
+                answer = self.routes.way(world.turn, table, to, flow);
+            }
+            let outcome = match answer {
+                Answer::Forward(hop) => self.leave_to(task, &plain, &hop, A::IS_V6, packet),
+                Answer::Ask(reason) => {
+                    self.leave_or_ask(task, &plain, leaving.to[at], reason, packet, world)
+                }
+            };
+            self.settle(world.tables, packet, outcome, octets);
+        }
+    }
+
+    /// Sends a packet to a next hop.
+    #[inline]
+    fn leave_to(
+        &mut self,
+        task: &Task,
+        plain: &Plain,
+        hop: &NextHop,
+        is_v6: bool,
+        packet: &mut Packet,
+    ) -> Outcome {
+        // By another interface it would get into networks that are none of the users' business.
+        if self.sides.exit(hop.port, plain.instance, |role| role == Role::N6).is_none() {
+            return Outcome::Drop(Cause::NoRoute);
+        }
+        if plain.length > hop.mtu {
+            return self.too_long(task, plain, hop, packet);
+        }
+        let inner = inner_mut(packet, task);
+        if task.tunnel.is_some() {
+            route::take_hop(inner);
+        }
+        if plain.mask != 0 {
+            route::mark(inner, plain.marking, plain.mask);
+        }
+        match route::send(packet, usize::from(task.at), plain.length as usize, is_v6, hop) {
+            true => Outcome::Leaves(hop.port, Cause::ForwardedUplink),
+            false => Outcome::Drop(Cause::NoFrame),
+        }
+    }
+
+    #[cold]
+    fn too_long(
+        &mut self,
+        task: &Task,
+        plain: &Plain,
+        hop: &NextHop,
+        packet: &Packet,
+    ) -> Outcome {
+        let Some(inner) = inner::read(task.inner(packet.bytes())) else {
+            return Outcome::Drop(Cause::TooLong);
+        };
+        let case = Case { task, number: plain.task, inner: &inner, session: plain.session };
+        if !inner.dont_fragment {
+            let room = hop.mtu.max(Ipv4::LENGTH as u32 + 8);
+            return self.cut_up(&case, Out::Plain(*hop), room);
+        }
+        self.trouble(&case, Trouble::TooLong(hop.mtu))
+    }
+
+    /// A packet that the mirror knows no way for: it may be another user's, or Linux may find out
+    /// where its neighbour is. What Linux gets is the user's packet as it is, in an Ethernet frame.
+    #[cold]
+    fn leave_or_ask<A: Family>(
+        &mut self,
+        task: &Task,
+        plain: &Plain,
+        to: A,
+        reason: Reason,
+        packet: &mut Packet,
+        world: World<'_>,
+    ) -> Outcome {
+        let instance = plain.instance.or(self.only_instance);
+        if reason != Reason::NoNeighbour
+            && let Some(instance) = instance
+            && world.tables.owner(world.turn, &to.to().key(instance), to.to()).is_some()
+        {
+            self.later.push(Later::ToUser { task: plain.task, instance });
+            return Outcome::Later;
+        }
+        if reason != Reason::NoNeighbour {
+            return Outcome::Drop(cause_of(reason));
+        }
+        let entrance = self.routes.entrance(world.turn, packet.port());
+        let Some(entrance) = entrance.filter(A::is_forwarded) else {
+            self.later.push(Later::Resolve(to.into()));
+            return Outcome::Drop(Cause::NoNeighbour);
+        };
+        let addresses = [entrance.mac, [2, 0, 0, 0, 0, 0]];
+        let (at, length) = (usize::from(task.at), plain.length as usize);
+        match route::send_between(packet, at, length, A::IS_V6, addresses) {
+            true => Outcome::ToLinux,
+            false => Outcome::Drop(Cause::NoNeighbour),
+        }
+    }
+}

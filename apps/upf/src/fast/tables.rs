@@ -1,0 +1,160 @@
+//! The tables as a lane reads them, and the words that it writes.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use fastlane::table::{
+    ArrayReader, EntryId, Found, HashReader, LanePending, LaneState, Lpm4Reader, Lpm6Reader,
+};
+use fastlane::wire::{Ethernet, Ipv4, Ipv6, header};
+use fastlane::{Error, LaneInfo, Shape, Turn};
+
+use super::decide::{self, InTurn};
+use crate::model::{InstanceId, SessionId};
+use crate::shared::cause::Cause;
+use crate::shared::identifier::TeidShape;
+use crate::shared::key::{FRAMED_CHAIN, Framed, SessionRef, TunnelKey, UserKey};
+use crate::shared::rules::{Block, Rules};
+use crate::shared::{state, table};
+
+/// Words of an entry of the causes: packets, octets.
+pub const CAUSE_WORDS: usize = 2;
+
+/// All tables of a lane.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    /// What becomes of packets, by session.
+    pub rules: ArrayReader<Rules>,
+    /// Rules that need more than a line.
+    pub blocks: ArrayReader<Block>,
+    /// Tunnels whose number does not say whose they are.
+    pub tunnels: HashReader<TunnelKey, SessionRef>,
+    /// Users' addresses.
+    pub users: HashReader<UserKey, SessionRef>,
+    /// Networks behind users.
+    pub framed4: Lpm4Reader,
+    /// Networks behind users.
+    pub framed6: Lpm6Reader,
+    /// Whose they are.
+    pub framed: ArrayReader<Framed>,
+    /// What the lane counts and meters.
+    pub state: LaneState<{ state::WORDS }>,
+    /// Events that must not be lost.
+    pub events: LanePending,
+    /// Packets and octets by cause.
+    pub causes: LaneState<CAUSE_WORDS>,
+}
+
+impl Tables {
+    /// Those of an application.
+    ///
+    /// # Errors
+    /// When one is not configured, or there is no memory.
+    pub fn of(lane: &LaneInfo<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            rules: lane.array(table::RULES)?,
+            blocks: lane.array(table::BLOCKS)?,
+            tunnels: lane.hash(table::TUNNELS)?,
+            users: lane.hash(table::USERS)?,
+            framed4: lane.lpm4(table::FRAMED4)?,
+            framed6: lane.lpm6(table::FRAMED6)?,
+            framed: lane.array(table::FRAMED)?,
+            state: lane.state(table::STATE, Shape::Owner)?,
+            events: lane.pending(table::EVENTS)?,
+            causes: lane.state(table::CAUSES, Shape::PerLane)?,
+        })
+    }
+
+    /// Counts packets.
+    #[inline]
+    pub(crate) fn count(&self, cause: Cause, packets: u64, octets: u64) {
+        let words = self.causes.at(EntryId(cause as u32));
+        words.add(0, packets);
+        words.add(1, octets);
+    }
+
+    /// The blocks of rules in a turn.
+    #[inline]
+    pub(crate) fn blocks<'t>(&'t self, turn: &'t Turn) -> InTurn<'t, Turn> {
+        InTurn { reader: &self.blocks, turn }
+    }
+
+    /// The rules of a session.
+    #[inline]
+    pub(crate) fn rules<'t>(&'t self, turn: &'t Turn, session: SessionId) -> Option<&'t Rules> {
+        self.rules.get(turn, session.0 as usize)
+    }
+
+    /// Whose a tunnel is, and the rules: most often its number says so.
+    #[inline]
+    pub(crate) fn by_tunnel<'t>(
+        &'t self,
+        turn: &'t Turn,
+        shape: TeidShape,
+        teid: u32,
+    ) -> Option<(SessionId, &'t Rules)> {
+        let session = shape.session(teid);
+        if let Some(rules) = self.rules(turn, session)
+            && decide::has_tunnel(rules, &self.blocks(turn), teid)
+        {
+            return Some((session, rules));
+        }
+        let found = self.tunnels.get(turn, &TunnelKey { teid })?;
+        let session = found.value.session();
+        let rules = self.rules(turn, session)?;
+        decide::has_tunnel(rules, &self.blocks(turn), teid).then_some((session, rules))
+    }
+
+    /// Whose an address is: a user's, or of a network behind one.
+    pub(crate) fn owner(&self, turn: &Turn, key: &UserKey, to: To) -> Option<SessionId> {
+        let found = self.users.get(turn, key);
+        found.map(|found: Found<'_, SessionRef>| found.value.session()).or_else(|| {
+            self.behind(turn, key.instance, to)
+        })
+    }
+
+    /// The user behind whom a network is.
+    pub(crate) fn behind(&self, turn: &Turn, instance: InstanceId, to: To) -> Option<SessionId> {
+        let mut place = match to {
+            To::Four(address) => self.framed4.lookup(turn, address)?,
+            To::Six(address) => self.framed6.lookup(turn, address)?,
+        };
+        for _ in 0..FRAMED_CHAIN {
+            let framed = self.framed.get(turn, place as usize)?;
+            if framed.instance == instance {
+                return Some(SessionId(framed.session));
+            }
+            place = framed.next.checked_sub(1)?;
+        }
+        None
+    }
+}
+
+/// A destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// IPv4.
+    Four(Ipv4Addr),
+    /// IPv6.
+    Six(Ipv6Addr),
+}
+
+impl To {
+    /// The destination of the IP packet behind an Ethernet header.
+    #[inline]
+    pub(crate) fn of(frame: &[u8], is_v6: bool) -> Option<Self> {
+        Some(if is_v6 {
+            Self::Six(header::<Ipv6>(frame, Ethernet::LENGTH)?.destination.into())
+        } else {
+            Self::Four(header::<Ipv4>(frame, Ethernet::LENGTH)?.destination.into())
+        })
+    }
+
+    /// The key of a user with this address.
+    #[inline]
+    pub(crate) fn key(self, instance: InstanceId) -> UserKey {
+        match self {
+            Self::Four(address) => UserKey::v4(instance, address),
+            Self::Six(address) => UserKey::v6(instance, address),
+        }
+    }
+}

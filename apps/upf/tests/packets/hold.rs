@@ -1,0 +1,94 @@
+//! Packets that wait for the control plane, and packets of sessions that go away.
+
+use fastlane_table::EntryId;
+use upf::shared::cause::Cause;
+use upf::shared::rules::{Rules, flag};
+use upf::shared::state::{EVENTS, event};
+
+use crate::frames::{ethernet, from_gnb, g_pdu, opened, user4};
+use crate::support::*;
+
+fn holding(version: u64, packets: u16) -> Rules {
+    let mut rules = simple(version);
+    rules.down.side.flags |= flag::HOLD | flag::NOTIFY;
+    (rules.cold.hold_packets, rules.cold.hold_ms) = (packets, 60_000);
+    rules
+}
+
+fn numbered(numbers: std::ops::Range<usize>) -> Vec<Vec<u8>> {
+    numbers.map(|number| ethernet(N6, &user4(SERVER, USER, 64, number))).collect()
+}
+
+#[test]
+fn case_46_and_77_held_packets_leave_in_order_before_later_ones() {
+    let mut world = World::with_user();
+    world.publish(&holding(2, 20));
+    world.show(N6, &numbered(0..8));
+    world.show(N6, &numbered(8..25));
+    assert_eq!((world.count(Cause::Held), world.count(Cause::HoldLimit)), (20, 5));
+    assert!(world.left(N3).is_empty() && world.usage() == [0; 4]);
+    let word = world.halves.state.read(EntryId(SESSION.0))[EVENTS];
+    assert_eq!(word & (event::HELD | event::OVERFLOW), event::HELD | event::OVERFLOW);
+    let mut pending = vec![];
+    world.halves.events.scan(|entry, seen| pending.push((entry, seen)));
+    assert_eq!(pending, [(EntryId(SESSION.0), 2)], "held, and held too much: once each");
+
+    // The new rules are there when the next packet comes: it stays behind.
+    let mut rules = simple(3);
+    rules.down.side.way.teid = 0x77;
+    world.publish(&rules);
+    world.show(N6, &numbered(30..31));
+    let lengths: Vec<_> = world
+        .left(N3)
+        .iter()
+        .map(|frame| {
+            let (teid, _, inner) = opened(frame);
+            assert_eq!(teid, 0x77);
+            inner.len() - 28
+        })
+        .collect();
+    assert_eq!(lengths, (0..20).chain([30]).collect::<Vec<_>>());
+    assert_eq!(world.usage()[3], 21);
+    assert_eq!(world.lane.close(), 0);
+}
+
+#[test]
+fn held_packets_follow_new_rules_without_being_asked() {
+    let mut world = World::with_user();
+    world.publish(&holding(2, 20));
+    world.show(N6, &numbered(0..3));
+    world.publish(&simple(3));
+    world.show(N6, &[]);
+    assert_eq!(world.left(N3).len(), 3);
+    // And go when the session does.
+    world.publish(&holding(4, 20));
+    world.show(N6, &numbered(0..3));
+    world.halves.rules.clear(SESSION.0 as usize);
+    world.show(N6, &[]);
+    assert_eq!((world.left(N3).len(), world.count(Cause::HoldDiscarded)), (0, 3));
+    assert_eq!(world.lane.close(), 0);
+}
+
+#[test]
+fn held_packets_are_given_up_when_their_time_is_over() {
+    let mut world = World::with_user();
+    let mut rules = holding(2, 20);
+    rules.cold.hold_ms = 50;
+    world.publish(&rules);
+    world.show(N6, &numbered(0..3));
+    std::thread::sleep(std::time::Duration::from_millis(60));
+    world.show(N6, &[]);
+    assert_eq!(world.count(Cause::HoldDiscarded), 3);
+    world.check();
+}
+
+#[test]
+fn case_79_packets_of_a_session_that_is_gone_are_dropped() {
+    let mut world = World::with_user();
+    world.halves.rules.clear(SESSION.0 as usize);
+    world.show(N6, &numbered(0..1));
+    world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &user4(USER, SERVER, 64, 4)))]);
+    assert_eq!((world.count(Cause::UnknownUser), world.count(Cause::UnknownTunnel)), (1, 1));
+    assert!(world.linux().is_empty());
+    world.check();
+}

@@ -1,0 +1,362 @@
+//! A lane with a user plane, and ports that are lists of frames.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+use fastlane::kernel::mirror::{Answer, NextHop, Reason};
+use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::{Error, PortId, Turn};
+use fastlane_core::{
+    Burst, HoldLimits, KernelPath, Lane, LaneParts, Packet, Pool, Port, Queue, Sent, Statistics,
+};
+use fastlane_table::counters::Counters;
+use fastlane_table::{
+    ArrayReader, ArrayWriter, EntryId, HashReader, HashWriter, Lpm4Reader, Lpm6Reader, Pending,
+    Readers, SharedMemory, Spec, State,
+};
+use serde_json::json;
+use upf::fast::{Routes, Tables, Upf};
+use upf::model::{InstanceId, SessionId};
+use upf::settings::Settings;
+use upf::shared::cause::{CAUSES, Cause};
+use upf::shared::identifier::TeidShape;
+use upf::shared::key::{SessionRef, TunnelKey, UserKey};
+use upf::shared::rules::{Block, Rules, flag, way};
+use upf::shared::table;
+
+/// Ethernet addresses of our ports and of what is beyond them.
+pub(crate) const STATION: [[u8; 6]; 2] = [[2, 0, 0, 0, 3, 1], [2, 0, 0, 0, 6, 1]];
+pub(crate) const BEYOND: [[u8; 6]; 2] = [[2, 0, 0, 0, 3, 9], [2, 0, 0, 0, 6, 9]];
+/// Places of ports.
+pub(crate) const N3: u16 = 0;
+pub(crate) const N6: u16 = 1;
+/// Network instances, by name.
+pub(crate) const ACCESS: InstanceId = 0;
+pub(crate) const INTERNET: InstanceId = 1;
+/// The base station's address, its tunnel, and our address.
+pub(crate) const GNB: [u8; 4] = [10, 3, 0, 9];
+pub(crate) const GNB_TEID: u32 = 0x0900;
+pub(crate) const OUR: [u8; 4] = [10, 3, 0, 1];
+/// A user and the data network.
+pub(crate) const USER: [u8; 4] = [10, 45, 0, 5];
+pub(crate) const SERVER: [u8; 4] = [192, 0, 2, 7];
+/// The user's session.
+pub(crate) const SESSION: SessionId = SessionId(261);
+const SESSIONS: usize = 1024;
+
+/// The tunnel of a session.
+pub(crate) fn teid(session: SessionId) -> u32 {
+    TeidShape::of(SESSIONS).teid(session, 3)
+}
+
+/// Routes that a test sets; all else has none.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) answers: BTreeMap<IpAddr, Answer>,
+    pub(crate) reverse_path: ReversePath,
+}
+
+/// Out of a port, with an MTU.
+pub(crate) fn out_of(port: u16, mtu: u32) -> Answer {
+    let at = usize::from(port);
+    let (source, destination) = (STATION[at], BEYOND[at]);
+    let link = 10 + u32::from(port);
+    Answer::Forward(NextHop { port: PortId(port), source, destination, mtu, link, route: 1 })
+}
+
+impl Known {
+    /// The base station and the server, by either family.
+    pub(crate) fn new() -> Self {
+        let reverse_path = ReversePath::Any;
+        let mut known = Self { answers: BTreeMap::new(), reverse_path };
+        known.set("10.3.0.9", out_of(N3, 1500));
+        known.set("fd03::9", out_of(N3, 1500));
+        known.set("192.0.2.7", out_of(N6, 1500));
+        known.set("2001:db8:7::7", out_of(N6, 1500));
+        known
+    }
+
+    pub(crate) fn set(&mut self, to: &str, answer: Answer) {
+        self.answers.insert(to.parse().expect("an address"), answer);
+    }
+}
+
+impl Routes for Known {
+    fn entrance(&self, _: &Turn, port: PortId) -> Option<Entrance> {
+        Some(Entrance {
+            link: 10 + u32::from(port.0),
+            mac: *STATION.get(usize::from(port.0))?,
+            forwards4: true,
+            forwards6: true,
+            reverse_path: self.reverse_path,
+        })
+    }
+
+    fn way(&self, _: &Turn, _: Option<u32>, to: IpAddr, _: u32) -> Answer {
+        self.answers.get(&to).copied().unwrap_or(Answer::Ask(Reason::NoRoute))
+    }
+}
+
+type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
+
+/// What comes from one list and goes to another.
+struct Lists {
+    port: PortId,
+    from: Frames,
+    to: Frames,
+}
+
+impl Queue for Lists {
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        let mut from = self.from.lock().expect("not poisoned");
+        while burst.room() > 0 && !from.is_empty() {
+            let Some(frame) = pool.take() else { return };
+            let bytes = from.pop_front().expect("not empty");
+            let packet = pool.packet(frame, pool.data_offset(), bytes.len(), self.port);
+            let mut packet = packet.expect("it fits");
+            packet.bytes_mut().copy_from_slice(&bytes);
+            burst.push(packet).expect("there is room");
+        }
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let (taken, mut bytes) = (packets.len(), 0);
+        for packet in packets {
+            bytes += packet.len() as u64;
+            self.to.lock().expect("not poisoned").push_back(packet.bytes().to_vec());
+            pool.release(packet);
+        }
+        Sent { taken, packets: taken, bytes }
+    }
+
+    fn flush(&mut self, _: &mut Pool) -> bool {
+        false
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        Statistics::default()
+    }
+
+    fn close(&mut self, _: &mut Pool) {}
+}
+
+/// The writers of the tables, and what the lane has written.
+pub(crate) struct Halves {
+    pub(crate) rules: ArrayWriter<Rules>,
+    pub(crate) blocks: ArrayWriter<Block>,
+    pub(crate) users: HashWriter<UserKey, SessionRef>,
+    pub(crate) tunnels: HashWriter<TunnelKey, SessionRef>,
+    pub(crate) state: State<8>,
+    pub(crate) events: Pending,
+    causes: State<2>,
+}
+
+/// A user plane on a lane, and its surroundings.
+pub(crate) struct World {
+    pub(crate) halves: Halves,
+    pub(crate) lane: Lane<Upf<Known>>,
+    arriving: [Frames; 2],
+    leaving: [Frames; 2],
+    linux: Frames,
+    shown: u64,
+}
+
+fn tables() -> (Tables, Halves) {
+    let readers = Arc::new(Readers::none());
+    let make = |spec: Spec| spec.create().expect("memory");
+    let rules = make(Spec::array::<Rules>(table::RULES, SESSIONS));
+    let blocks = make(Spec::array::<Block>(table::BLOCKS, 64));
+    let tunnels = make(Spec::hash::<TunnelKey, SessionRef>(table::TUNNELS, 64));
+    let users = make(Spec::hash::<UserKey, SessionRef>(table::USERS, 64));
+    let framed4 = make(Spec::lpm4(table::FRAMED4, 64));
+    let framed6 = make(Spec::lpm6(table::FRAMED6, 64));
+    let framed = make(Spec::array::<upf::shared::key::Framed>(table::FRAMED, 64));
+    let state = make(Spec::state::<8>(table::STATE, 2 * SESSIONS, 0));
+    let events = make(Spec::pending(table::EVENTS, SESSIONS, 1));
+    let causes = make(Spec::state::<2>(table::CAUSES, CAUSES.len(), 1));
+    let state_of = |memory| State::<8>::attach(memory).expect("state");
+    let causes_of = |memory| State::<2>::attach(memory).expect("state");
+    let tables = Tables {
+        rules: ArrayReader::attach(&rules).expect("rules"),
+        blocks: ArrayReader::attach(&blocks).expect("blocks"),
+        tunnels: HashReader::attach(&tunnels).expect("tunnels"),
+        users: HashReader::attach(&users).expect("users"),
+        framed4: Lpm4Reader::attach(&framed4).expect("framed"),
+        framed6: Lpm6Reader::attach(&framed6).expect("framed"),
+        framed: ArrayReader::attach(&framed).expect("framed"),
+        state: state_of(&state).lane(0),
+        events: Pending::attach(&events).expect("events").lane(0),
+        causes: causes_of(&causes).lane(0),
+    };
+    let halves = Halves {
+        rules: ArrayWriter::attach(&rules, &readers).expect("rules"),
+        blocks: ArrayWriter::attach(&blocks, &readers).expect("blocks"),
+        users: HashWriter::attach(&users, &readers).expect("users"),
+        tunnels: HashWriter::attach(&tunnels, &readers).expect("tunnels"),
+        state: state_of(&state),
+        events: Pending::attach(&events).expect("events"),
+        causes: causes_of(&causes),
+    };
+    (tables, halves)
+}
+
+/// The settings; a test changes them.
+pub(crate) fn settings() -> serde_json::Value {
+    json!({
+        "node-id": "10.4.0.1",
+        "n4": { "addresses": ["10.4.0.1"] },
+        "interfaces": {
+            "n3": { "port": "n3", "role": "n3", "network-instance": "access",
+                    "addresses": ["10.3.0.1", "fd03::1"] },
+            "n6": { "port": "n6", "role": "n6", "network-instance": "internet" },
+        },
+        "pools": [
+            { "network-instance": "internet", "prefix": "10.45.0.0/16" },
+            { "network-instance": "internet", "prefix": "2001:db8:45::/48" },
+        ],
+        "sessions": SESSIONS,
+        "gtp": { "quiet-s": 0 },
+    })
+}
+
+impl World {
+    /// With these routes and settings.
+    pub(crate) fn new(known: Known, settings: serde_json::Value) -> Self {
+        let settings: Settings = serde_json::from_value(settings).expect("settings");
+        let (tables, halves) = tables();
+        let upf = Upf::new(&settings, 2, tables, known, |name| match name {
+            "n3" => Ok(PortId(N3)),
+            "n6" => Ok(PortId(N6)),
+            other => Err(Error::Value {
+                path: "ports".to_owned(),
+                what: format!("there is no {other}"),
+                meant: None,
+            }),
+        });
+        let upf = upf.expect("the settings are right");
+        let [arriving, leaving]: [[Frames; 2]; 2] = Default::default();
+        let [nothing, linux]: [Frames; 2] = Default::default();
+        let counters = Counters::create(1, 2).expect("memory");
+        let lists = |port: u16, from: &Frames, to: &Frames| -> Box<dyn Queue> {
+            Box::new(Lists { port: PortId(port), from: Arc::clone(from), to: Arc::clone(to) })
+        };
+        let port = |number: u16| Port {
+            queues: vec![lists(
+                number,
+                &arriving[usize::from(number)],
+                &leaving[usize::from(number)],
+            )],
+            kernel: Some(KernelPath { queue: lists(number, &nothing, &linux), receives: false }),
+            filter: None,
+            counters: counters.port(0, usize::from(number)),
+        };
+        let memory = SharedMemory::create("upf-test", 512 * 4096).expect("memory");
+        let pool = Pool::new(memory, 4096, 192).expect("the frame size is allowed");
+        let parts = LaneParts::new(pool, vec![port(N3), port(N6)], counters.lane(0));
+        let hold = HoldLimits { packets: 64, per_key: 32 };
+        let parts = LaneParts { kernel_budget: 256, hold, ..parts };
+        let lane = Lane::new(upf, parts);
+        Self { halves, lane, arriving, leaving, linux, shown: 0 }
+    }
+
+    /// With a session of a user.
+    pub(crate) fn with_user() -> Self {
+        let mut world = Self::new(Known::new(), settings());
+        world.publish(&simple(1));
+        world
+    }
+
+    /// Gives the session its rules and its addresses.
+    pub(crate) fn publish(&mut self, rules: &Rules) {
+        self.halves.rules.set(SESSION.0 as usize, rules).expect("there is room");
+        let user = SessionRef::to(SESSION);
+        let v4 = UserKey::v4(INTERNET, USER.into());
+        let v6 = UserKey::v6(INTERNET, "2001:db8:45:5::1".parse().expect("an address"));
+        for key in [v4, v6] {
+            self.halves.users.insert(&key, &user).expect("there is room");
+        }
+    }
+
+    /// Shows frames that arrive at a port.
+    pub(crate) fn show(&mut self, port: u16, frames: &[Vec<u8>]) {
+        self.shown += frames.len() as u64;
+        let mut arriving = self.arriving[usize::from(port)].lock().expect("not poisoned");
+        arriving.extend(frames.iter().cloned());
+        drop(arriving);
+        for _ in 0..4 + frames.len() / 16 {
+            self.lane.turn();
+        }
+    }
+
+    /// What has left by a port.
+    pub(crate) fn left(&mut self, port: u16) -> Vec<Vec<u8>> {
+        self.leaving[usize::from(port)].lock().expect("not poisoned").drain(..).collect()
+    }
+
+    /// What Linux has got.
+    pub(crate) fn linux(&mut self) -> Vec<Vec<u8>> {
+        self.linux.lock().expect("not poisoned").drain(..).collect()
+    }
+
+    /// How many packets were counted under a cause.
+    pub(crate) fn count(&self, cause: Cause) -> u64 {
+        self.halves.causes.read(EntryId(cause as u32))[0]
+    }
+
+    /// All causes that are not nothing.
+    pub(crate) fn causes(&self) -> BTreeMap<&'static str, u64> {
+        let all = CAUSES.iter().map(|cause| (cause.name(), self.count(*cause)));
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// The four counters of the session: octets up, packets up, octets down, packets down.
+    pub(crate) fn usage(&self) -> [u64; 4] {
+        let [a, b, c, d, ..] = self.halves.state.read(EntryId(SESSION.0));
+        [a, b, c, d]
+    }
+
+    /// That each packet that was shown has exactly one cause, packets shown again besides.
+    pub(crate) fn check(&mut self) {
+        let own = CAUSES.iter().filter(|cause| !cause.is_besides());
+        let sum: u64 = own.map(|cause| self.count(*cause)).sum();
+        assert_eq!(sum, self.shown, "{:?}", self.causes());
+        assert_eq!(self.lane.close(), 0, "all frames come back");
+    }
+}
+
+/// The rules of a user who may do anything, of a version.
+pub(crate) fn simple(version: u64) -> Rules {
+    let mut rules = Rules::empty(version);
+    let (up, down) = (&mut rules.up, &mut rules.down);
+    up.user4 = u32::from_be_bytes(USER);
+    up.user6 = 0x2001_0db8_0045_0005;
+    up.side.flags = flag::PRESENT | flag::TUNNEL | flag::USER4 | flag::USER6 | flag::COUNT;
+    up.side.tunnel = teid(SESSION);
+    up.side.pdr = 1;
+    up.side.way.what = way::REMOVE | 1; // to the core
+    up.side.way.instance = INTERNET;
+    down.side.flags = flag::PRESENT | flag::COUNT;
+    down.side.pdr = 2;
+    down.side.way.what = way::GTPU; // to the access network
+    down.side.way.instance = ACCESS;
+    down.side.way.peer = GNB;
+    down.side.way.teid = GNB_TEID;
+    down.side.way.quality = 1 + 9;
+    rules
+}
+
+/// An address of the user's IPv6 prefix.
+pub(crate) fn user6() -> Ipv6Addr {
+    "2001:db8:45:5::1".parse().expect("an address")
+}
+
+/// An IPv4 address.
+pub(crate) fn v4(octets: [u8; 4]) -> Ipv4Addr {
+    octets.into()
+}

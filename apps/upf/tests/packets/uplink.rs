@@ -1,0 +1,259 @@
+//! Packets from users.
+
+use fastlane::kernel::mirror::{Answer, Reason};
+use fastlane::mirror::ReversePath;
+use upf::shared::cause::Cause;
+use upf::shared::rules::{flag, way};
+
+use crate::frames::{ethernet, fill, from_gnb, from_gnb6, g_pdu, gtpu, ipv6, udp, user4};
+use crate::support::*;
+
+fn inner() -> Vec<u8> {
+    user4(USER, SERVER, 64, 20)
+}
+
+/// The packet as the server gets it: a hop less.
+fn routed(mut packet: Vec<u8>) -> Vec<u8> {
+    if packet[0] >> 4 == 4 {
+        packet[8] -= 1;
+        fill(&mut packet);
+    } else {
+        packet[7] -= 1;
+    }
+    let mut frame = ethernet(N6, &packet);
+    frame[..12].copy_from_slice(&[BEYOND[1], STATION[1]].concat());
+    frame
+}
+
+#[test]
+fn case_63_all_flags_and_both_families_are_decapsulated() {
+    let mut world = World::with_user();
+    let teid = teid(SESSION);
+    let mut frames = vec![];
+    for flags in 0..8_u8 {
+        let mut rest = if flags == 0 { vec![] } else { vec![0x12, 0x34, 0x56, 0] };
+        if flags & 4 != 0 {
+            rest[3] = 0x85;
+            rest.extend([1, 0x10, 9, 0]);
+        } else if flags != 0 {
+            rest[3] = 0x85; // not evaluated
+        }
+        rest.extend(inner());
+        frames.push(from_gnb(&gtpu(0x30 | flags, 255, teid, &rest)));
+    }
+    let v6 = ipv6(&user6().to_string(), "2001:db8:7::7", 17, 64, &udp(1, 2, b"six"));
+    frames.push(from_gnb(&g_pdu(teid, 1, 9, &v6)));
+    frames.push(from_gnb6(&g_pdu(teid, 1, 9, &inner())));
+    world.show(N3, &frames);
+    let left = world.left(N6);
+    let expected: Vec<_> = (0..8).map(|_| routed(inner())).chain([routed(inner())]).collect();
+    // Families are looked up one after the other.
+    let (four, six): (Vec<_>, Vec<_>) = left.into_iter().partition(|frame| frame[12] == 8);
+    assert_eq!(four, expected, "{:?}", world.causes());
+    assert_eq!(six, [routed(v6.clone())]);
+    let octets = 9 * inner().len() as u64 + v6.len() as u64;
+    assert_eq!(world.usage(), [octets, 10, 0, 0]);
+    world.check();
+}
+
+#[test]
+fn padding_behind_the_inner_packet_is_cut_off_and_not_counted() {
+    let mut world = World::with_user();
+    let padded = [&inner()[..], &[0xee; 9]].concat();
+    world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &padded))]);
+    assert_eq!(world.left(N6), [routed(inner())]);
+    assert_eq!(world.usage()[0], inner().len() as u64);
+    world.check();
+}
+
+#[test]
+fn case_60_and_61_what_is_wrong_is_dropped_and_counted() {
+    let cause_of = |frame: Vec<u8>| {
+        let mut world = World::with_user();
+        world.show(N3, &[frame]);
+        assert_eq!((world.left(N6).len(), world.left(N3).len(), world.linux().len()), (0, 0, 0));
+        let causes = world.causes();
+        world.check();
+        *causes.keys().next().expect("one")
+    };
+    let teid = teid(SESSION);
+    let good = g_pdu(teid, 1, 1, &inner());
+    assert_eq!(cause_of(from_gnb(&gtpu(0x50, 255, teid, &inner()))), "gtp_version");
+    assert_eq!(cause_of(from_gnb(&gtpu(0x10, 255, teid, &inner()))), "gtp_version");
+    assert_eq!(cause_of(from_gnb(&gtpu(0x20, 255, teid, &inner()))), "gtp_version");
+    assert_eq!(cause_of(from_gnb(&gtpu(0x30, 200, teid, &inner()))), "gtp_message");
+    assert_eq!(cause_of(from_gnb(&good[..5])), "malformed");
+    let mut long = good.clone();
+    long[3] += 1;
+    assert_eq!(cause_of(from_gnb(&long)), "malformed");
+    let mut loops = good.clone();
+    loops[12] = 0;
+    assert_eq!(cause_of(from_gnb(&loops)), "malformed");
+    let mut past = good.clone();
+    past[12] = 255;
+    assert_eq!(cause_of(from_gnb(&past)), "malformed");
+    assert_eq!(cause_of(from_gnb(&g_pdu(teid, 1, 1, &[0x75; 40]))), "malformed");
+    assert_eq!(cause_of(from_gnb(&g_pdu(teid, 1, 1, &inner()[..27]))), "malformed");
+    // A container of the other direction, on N3.
+    assert_eq!(cause_of(from_gnb(&g_pdu(teid, 0, 1, &inner()))), "malformed");
+    let mut broken = from_gnb(&good);
+    broken[24] ^= 1;
+    assert_eq!(cause_of(broken), "malformed");
+    let mut broken = from_gnb6(&good);
+    *broken.last_mut().expect("not empty") ^= 1;
+    assert_eq!(cause_of(broken), "malformed");
+    let mut fragment = from_gnb(&good);
+    fragment[20] = 0x20;
+    fill(&mut fragment[14..34]);
+    assert_eq!(cause_of(fragment), "outer_fragment");
+}
+
+#[test]
+fn udp_over_ipv6_without_a_checksum_is_taken() {
+    let mut world = World::with_user();
+    let mut frame = from_gnb6(&g_pdu(teid(SESSION), 1, 1, &inner()));
+    frame[60..62].fill(0);
+    world.show(N3, &[frame]);
+    assert_eq!(world.left(N6), [routed(inner())]);
+    world.check();
+}
+
+#[test]
+fn case_68_a_foreign_source_is_dropped() {
+    let mut world = World::with_user();
+    let foreign = user4([10, 45, 0, 6], SERVER, 64, 8);
+    world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &foreign))]);
+    assert_eq!(world.count(Cause::ForeignSource), 1);
+    assert_eq!((world.left(N6).len(), world.usage()), (0, [0; 4]));
+    world.check();
+}
+
+#[test]
+fn case_64_the_flow_must_be_the_rules_flow() {
+    let mut world = World::with_user();
+    let mut rules = simple(2);
+    rules.up.side.flags |= (1 + 9) << flag::QFI;
+    world.publish(&rules);
+    let frames = [9, 8].map(|qfi| from_gnb(&g_pdu(teid(SESSION), 1, qfi, &inner())));
+    world.show(N3, &frames);
+    assert_eq!((world.left(N6).len(), world.count(Cause::NoRule)), (1, 1));
+    world.check();
+}
+
+#[test]
+fn case_71_the_last_hop_is_told_through_the_tunnel_and_not_counted() {
+    let mut world = World::with_user();
+    let dying = user4(USER, SERVER, 1, 20);
+    world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &dying))]);
+    assert!(world.left(N6).is_empty());
+    let [error] = &world.left(N3)[..] else { panic!("{:?}", world.causes()) };
+    let (teid, container, error) = crate::frames::opened(error);
+    assert_eq!((teid, &container[..]), (GNB_TEID, &[1, 0, 9, 0][..]));
+    assert_eq!((&error[12..16], &error[16..20], error[20]), (&OUR[..], &USER[..], 11));
+    assert_eq!(error[28..], dying);
+    assert_eq!(world.usage()[..2], [0, 0], "it did not pass");
+    assert_eq!((world.count(Cause::TimeToLive), world.count(Cause::IcmpSent)), (1, 1));
+    world.check();
+}
+
+#[test]
+fn case_74_users_reach_each_other() {
+    let mut world = World::with_user();
+    let other = upf::model::SessionId(300);
+    let mut rules = simple(1);
+    rules.up.user4 = u32::from_be_bytes([10, 45, 0, 6]);
+    rules.down.side.way.teid = 0x77;
+    world.halves.rules.set(other.0 as usize, &rules).expect("there is room");
+    let key = upf::shared::key::UserKey::v4(INTERNET, v4([10, 45, 0, 6]));
+    let found = upf::shared::key::SessionRef::to(other);
+    world.halves.users.insert(&key, &found).expect("there is room");
+    let packet = user4(USER, [10, 45, 0, 6], 64, 30);
+    let nobody = user4(USER, [10, 45, 0, 7], 64, 30);
+    let frames = [packet.clone(), nobody].map(|it| from_gnb(&g_pdu(teid(SESSION), 1, 1, &it)));
+    world.show(N3, &frames);
+    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.causes()) };
+    let (teid, _, mut inner) = crate::frames::opened(frame);
+    inner[8] += 1;
+    fill(&mut inner);
+    assert_eq!((teid, inner), (0x77, packet));
+    assert_eq!((world.count(Cause::UserToUser), world.count(Cause::UnknownUser)), (1, 1));
+    assert!(world.linux().is_empty());
+    world.check();
+}
+
+#[test]
+fn case_75_between_tunnels_the_message_stays_as_it_is() {
+    let mut world = World::with_user();
+    let mut rules = simple(2);
+    rules.up.side.way.what = way::REMOVE | way::GTPU;
+    rules.up.side.way.peer = GNB;
+    rules.up.side.way.teid = 0xabcd;
+    rules.up.side.way.instance = way::NO_INSTANCE;
+    world.publish(&rules);
+    let mut message = g_pdu(teid(SESSION), 1, 33, &user4(USER, SERVER, 1, 20));
+    let marker = gtpu(0x30, 254, teid(SESSION), &[]);
+    world.show(N3, &[from_gnb(&message), from_gnb(&marker)]);
+    message[4..8].copy_from_slice(&0xabcd_u32.to_be_bytes());
+    let left = world.left(N3);
+    assert_eq!(left.len(), 2, "{:?}", world.causes());
+    crate::frames::opened(&left[0]);
+    assert_eq!(left[0][42..], message);
+    assert_eq!(left[1][42..], gtpu(0x30, 254, 0xabcd, &[]), "the end marker goes on");
+    world.check();
+}
+
+#[test]
+fn a_neighbour_that_linux_must_find_is_left_to_it_or_asked_for() {
+    for (reverse_path, linux) in [(ReversePath::Any, 1), (ReversePath::Strict, 0)] {
+        let mut known = Known::new();
+        known.set("192.0.2.7", Answer::Ask(Reason::NoNeighbour));
+        known.reverse_path = reverse_path;
+        let mut world = World::new(known, settings());
+        world.publish(&simple(1));
+        world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &inner()))]);
+        let got = world.linux();
+        assert_eq!(got.len(), linux);
+        for frame in got {
+            assert_eq!(frame[..6], STATION[0]);
+            assert_eq!(frame[14..], inner(), "Linux takes the hop");
+        }
+        let causes = [Cause::ForwardedByLinux, Cause::NoNeighbour].map(|cause| world.count(cause));
+        assert_eq!(causes, [linux as u64, 1 - linux as u64]);
+        world.check();
+    }
+}
+
+#[test]
+fn what_would_leave_by_n3_or_come_back_to_us_is_dropped() {
+    let mut known = Known::new();
+    known.set("192.0.2.7", out_of(N3, 1500));
+    known.set("10.3.0.1", Answer::Ask(Reason::Local));
+    let mut world = World::new(known, settings());
+    world.publish(&simple(1));
+    let to_us = user4(USER, OUR, 64, 8);
+    let frames = [inner(), to_us].map(|it| from_gnb(&g_pdu(teid(SESSION), 1, 1, &it)));
+    world.show(N3, &frames);
+    assert_eq!((world.count(Cause::NoRoute), world.count(Cause::Loop)), (1, 1));
+    assert!(world.left(N3).is_empty() && world.linux().is_empty());
+    world.check();
+}
+
+#[test]
+fn rfc_6040_congestion_is_told_or_the_packet_dropped() {
+    let mut world = World::with_user();
+    let mut able = inner();
+    able[1] = 1;
+    fill(&mut able);
+    let frames = [able.clone(), inner()].map(|it| {
+        let mut frame = from_gnb(&g_pdu(teid(SESSION), 1, 1, &it));
+        frame[15] = 3;
+        fill(&mut frame[14..34]);
+        frame
+    });
+    world.show(N3, &frames);
+    able[1] = 3;
+    fill(&mut able);
+    assert_eq!(world.left(N6), [routed(able)]);
+    assert_eq!(world.count(Cause::Congested), 1);
+    world.check();
+}
