@@ -137,7 +137,8 @@ impl SentOn {
 
     #[inline]
     fn publish(&mut self, tables: &Tables) {
-        for (direction, [packets, octets]) in [Direction::Up, Direction::Down].into_iter().zip(self.0)
+        for (direction, [packets, octets]) in
+            [Direction::Up, Direction::Down].into_iter().zip(self.0)
         {
             if packets > 0 {
                 tables.count(judge::sent(direction), packets, octets);
@@ -163,9 +164,8 @@ pub fn upf(lane: &LaneInfo<'_>) -> Result<Upf, Error> {
     let settings: Settings = lane.settings()?;
     let ports = lane.port_names().count();
     let routes = lane.mirror()?;
-    let mut upf = Upf::new(&settings, ports, Tables::of(lane)?, routes, |name| {
-        lane.require_port(name)
-    })?;
+    let mut upf =
+        Upf::new(&settings, ports, Tables::of(lane)?, routes, |name| lane.require_port(name))?;
     upf.parts.lanes = lane.count();
     Ok(upf)
 }

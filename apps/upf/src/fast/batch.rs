@@ -40,15 +40,8 @@ impl Task {
     }
 }
 
-const NOTHING: Task = Task {
-    place: 0,
-    instance: 0,
-    session: None,
-    at: 0,
-    end: 0,
-    tunnel: None,
-    is_hairpin: false,
-};
+const NOTHING: Task =
+    Task { place: 0, instance: 0, session: None, at: 0, end: 0, tunnel: None, is_hairpin: false };
 
 /// The packets of a batch.
 pub(crate) struct Batch {

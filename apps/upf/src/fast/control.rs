@@ -61,7 +61,12 @@ impl<R: Routes> Parts<R> {
         let sequence = tunnel.message.sequence_number.unwrap_or(0);
         let octets = packet.len() as u64;
         let is_answered = self.echoes.take(turn.now())
-            && answer::answer(packet, tunnel, tunnel.source_port, &Message::echo_response(sequence));
+            && answer::answer(
+                packet,
+                tunnel,
+                tunnel.source_port,
+                &Message::echo_response(sequence),
+            );
         if !is_answered {
             return Outcome::Drop(Cause::EchoSuppressed);
         }

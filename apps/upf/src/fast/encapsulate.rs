@@ -15,7 +15,6 @@ use fastlane::wire::{
 use fastlane::{Packet, wire};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-
 /// Hops that outer headers may take.
 const HOPS: u8 = 64;
 
@@ -102,13 +101,7 @@ impl Outer {
     }
 }
 
-#[derive(
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Headers<I: Header> {
     ethernet: Ethernet,
@@ -116,7 +109,6 @@ struct Headers<I: Header> {
     udp: Udp,
     gtpu: GtpU,
 }
-
 
 /// Puts an outer header in front of the `length` octets that begin `at` octets into a packet; what
 /// was before and behind them is gone. False when there is no room: nothing but the window has
@@ -184,11 +176,7 @@ pub(crate) fn cut(packet: &mut Packet, at: usize, length: usize, front: usize) -
     if packet.len() > at + length && !packet.truncate(at + length) {
         return false;
     }
-    if at >= front {
-        packet.trim_front(at - front)
-    } else {
-        packet.prepend(front - at).is_some()
-    }
+    if at >= front { packet.trim_front(at - front) } else { packet.prepend(front - at).is_some() }
 }
 
 #[cold]

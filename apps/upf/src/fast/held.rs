@@ -137,7 +137,8 @@ mod tests {
     #[test]
     fn all_are_looked_at_in_turn() {
         let mut held = Held::new(1000);
-        let one = |session| HeldSession { session: SessionId(session), version: 1, since: 0, until: 9 };
+        let one =
+            |session| HeldSession { session: SessionId(session), version: 1, since: 0, until: 9 };
         assert!((0..100).all(|session| held.add(one(session * 7))));
         assert!(held.add(one(7)), "it is there already");
         assert!(!held.add(one(1000)), "there is no such session");

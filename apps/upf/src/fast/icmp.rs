@@ -159,9 +159,8 @@ mod tests {
 
     #[test]
     fn nobody_is_told_of_errors_or_groups() {
-        let tell = |packet: &[u8]| {
-            may_tell(&inner::read(packet).unwrap(), packet, Trouble::TimeExceeded)
-        };
+        let tell =
+            |packet: &[u8]| may_tell(&inner::read(packet).unwrap(), packet, Trouble::TimeExceeded);
         assert!(tell(&packet4(1, 8)));
         assert!(!tell(&packet4(1, 3)) && !tell(&packet4(1, 11)));
         let mut group = packet4(17, 0);

@@ -231,6 +231,7 @@ impl Inner {
             let [source, destination] = self.ports;
             mixed ^= u64::from(source) << 16 | u64::from(destination);
         }
-        (mixed ^ u64::from(self.protocol)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32) as u32
+        (mixed ^ u64::from(self.protocol)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
+            as u32
     }
 }

@@ -5,7 +5,6 @@ use fastlane::table::EntryId;
 use fastlane::wire::{Fragment, PduSession};
 use fastlane::{HoldKey, Packet, PortId, Turn, Verdict};
 
-use super::{Parts, World};
 use super::batch::{Batch, Plain, Task};
 use super::control::peer_of;
 use super::decide::{self, Decision, Fate, Path};
@@ -17,6 +16,7 @@ use super::later::{Later, Out};
 use super::route;
 use super::tables::{Tables, To};
 use super::ways::{Exit, Routes};
+use super::{Parts, World};
 use crate::model::{Destination, SessionId};
 use crate::settings::Role;
 use crate::shared::cause::Cause;
@@ -190,13 +190,7 @@ impl<R: Routes> Parts<R> {
 
     /// Raises the session's pending event, and says so by a message later.
     #[cold]
-    fn raise(
-        &mut self,
-        case: &Case<'_>,
-        rules: &Rules,
-        decision: &Decision<'_>,
-        world: World<'_>,
-    ) {
+    fn raise(&mut self, case: &Case<'_>, rules: &Rules, decision: &Decision<'_>, world: World<'_>) {
         world.tables.events.raise(EntryId(case.session.0));
         let (session, version) = (case.session, rules.version());
         let tunnel = case.task.tunnel;
@@ -226,7 +220,13 @@ impl<R: Routes> Parts<R> {
 
     /// Keeps a packet, if there is room.
     #[cold]
-    fn hold(&mut self, case: &Case<'_>, rules: &Rules, hold: decide::Hold, world: World<'_>) -> Outcome {
+    fn hold(
+        &mut self,
+        case: &Case<'_>,
+        rules: &Rules,
+        hold: decide::Hold,
+        world: World<'_>,
+    ) -> Outcome {
         let (session, now) = (case.session, world.now);
         let Some(key) = HoldKey::new(session.0) else { return Outcome::Drop(Cause::HoldLimit) };
         let fresh = self.fresh.iter().filter(|held| **held == session.0).count();
@@ -236,7 +236,8 @@ impl<R: Routes> Parts<R> {
             until = before.until; // from the first packet on
         }
         let held = HeldSession { session, version: rules.version(), since: now, until };
-        let is_full = world.turn.held(key) + fresh >= most || self.fresh.len() == self.fresh.capacity();
+        let is_full =
+            world.turn.held(key) + fresh >= most || self.fresh.len() == self.fresh.capacity();
         if is_full || until <= now || !self.held.add(held) {
             overflow(world.tables, session, rules);
             return Outcome::Drop(Cause::HoldLimit);

@@ -238,8 +238,7 @@ impl<R: Routes> Parts<R> {
         let now = turn.now();
         let mut scratch = [0; icmp::LONGEST];
         let own = self.speakers[usize::from(inner.is_v6)].filter(|_| self.icmp.take(now));
-        let length =
-            own.and_then(|own| icmp::write(&mut scratch, trouble, own, &inner, bytes));
+        let length = own.and_then(|own| icmp::write(&mut scratch, trouble, own, &inner, bytes));
         let error = length.and_then(|length| scratch.get(..length));
         let is_sent = error.is_some_and(|error| {
             let world = World { tables, turn, now };

@@ -25,12 +25,7 @@ pub(crate) trait Family: Copy + Into<IpAddr> {
     const IS_V6: bool;
 
     /// Asks for the ways of packets.
-    fn ways<R: Routes>(
-        routes: &R,
-        turn: &Turn,
-        table: Option<u32>,
-        leaving: &mut Leaving<Self>,
-    );
+    fn ways<R: Routes>(routes: &R, turn: &Turn, table: Option<u32>, leaving: &mut Leaving<Self>);
 
     /// The address as a destination.
     fn to(self) -> To;
@@ -42,12 +37,7 @@ pub(crate) trait Family: Copy + Into<IpAddr> {
 impl Family for Ipv4Addr {
     const IS_V6: bool = false;
 
-    fn ways<R: Routes>(
-        routes: &R,
-        turn: &Turn,
-        table: Option<u32>,
-        leaving: &mut Leaving<Self>,
-    ) {
+    fn ways<R: Routes>(routes: &R, turn: &Turn, table: Option<u32>, leaving: &mut Leaving<Self>) {
         let count = leaving.count;
         let (to, flows) = (&leaving.to[..count], &leaving.flows[..count]);
         routes.ways4(turn, table, to, flows, &mut leaving.answers[..count]);
@@ -66,12 +56,7 @@ impl Family for Ipv4Addr {
 impl Family for Ipv6Addr {
     const IS_V6: bool = true;
 
-    fn ways<R: Routes>(
-        routes: &R,
-        turn: &Turn,
-        table: Option<u32>,
-        leaving: &mut Leaving<Self>,
-    ) {
+    fn ways<R: Routes>(routes: &R, turn: &Turn, table: Option<u32>, leaving: &mut Leaving<Self>) {
         let count = leaving.count;
         let (to, flows) = (&leaving.to[..count], &leaving.flows[..count]);
         routes.ways6(turn, table, to, flows, &mut leaving.answers[..count]);
@@ -163,13 +148,7 @@ impl<R: Routes> Parts<R> {
     }
 
     #[cold]
-    fn too_long(
-        &mut self,
-        task: &Task,
-        plain: &Plain,
-        hop: &NextHop,
-        packet: &Packet,
-    ) -> Outcome {
+    fn too_long(&mut self, task: &Task, plain: &Plain, hop: &NextHop, packet: &Packet) -> Outcome {
         let Some(inner) = inner::read(task.inner(packet.bytes())) else {
             return Outcome::Drop(Cause::TooLong);
         };

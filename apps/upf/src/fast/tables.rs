@@ -11,8 +11,9 @@ use fastlane::{Error, LaneInfo, Shape, Turn};
 use super::decide::{self, InTurn};
 use crate::model::{InstanceId, SessionId};
 use crate::shared::cause::Cause;
+use crate::shared::framed::Framed;
 use crate::shared::identifier::TeidShape;
-use crate::shared::key::{FRAMED_CHAIN, Framed, SessionRef, TunnelKey, UserKey};
+use crate::shared::key::{SessionRef, TunnelKey, UserKey};
 use crate::shared::rules::{Block, Rules};
 use crate::shared::{state, table};
 
@@ -107,25 +108,18 @@ impl Tables {
     /// Whose an address is: a user's, or of a network behind one.
     pub(crate) fn owner(&self, turn: &Turn, key: &UserKey, to: To) -> Option<SessionId> {
         let found = self.users.get(turn, key);
-        found.map(|found: Found<'_, SessionRef>| found.value.session()).or_else(|| {
-            self.behind(turn, key.instance, to)
-        })
+        found
+            .map(|found: Found<'_, SessionRef>| found.value.session())
+            .or_else(|| self.behind(turn, key.instance, to))
     }
 
     /// The user behind whom a network is.
     pub(crate) fn behind(&self, turn: &Turn, instance: InstanceId, to: To) -> Option<SessionId> {
-        let mut place = match to {
+        let place = match to {
             To::Four(address) => self.framed4.lookup(turn, address)?,
             To::Six(address) => self.framed6.lookup(turn, address)?,
         };
-        for _ in 0..FRAMED_CHAIN {
-            let framed = self.framed.get(turn, place as usize)?;
-            if framed.instance == instance {
-                return Some(SessionId(framed.session));
-            }
-            place = framed.next.checked_sub(1)?;
-        }
-        None
+        self.framed.get(turn, place as usize)?.session(instance)
     }
 }
 

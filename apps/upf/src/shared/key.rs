@@ -68,21 +68,3 @@ impl UserKey {
         Self { address: [a, b, c, d, e, f, g, h], family: 6, instance, reserved: 0 }
     }
 }
-
-/// Whose a network behind a user is (TS 29.244 clause 5.16). A prefix that several network
-/// instances have is a chain of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C)]
-pub struct Framed {
-    /// The session.
-    pub session: u32,
-    /// 1 + the place of the next one with the same prefix; 0: this is the last.
-    pub next: u32,
-    /// The network instance.
-    pub instance: u16,
-    /// Zero.
-    pub reserved: [u16; 3],
-}
-
-/// The most network instances that have the same prefix behind users.
-pub const FRAMED_CHAIN: usize = 64;

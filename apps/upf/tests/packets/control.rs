@@ -24,9 +24,8 @@ fn case_57_echo_is_answered_to_the_port_it_came_from() {
     longer.extend([0; 30]);
     world.show(N3, &[with, without, from_gnb(&longer)]);
     let left: Vec<_> = world.left(N3).iter().map(|frame| answer(frame)).collect();
-    let expected = [[0x12, 0x34], [0, 0], [0, 9]].map(|[high, low]| {
-        (40000, vec![0x32, 2, 0, 6, 0, 0, 0, 0, high, low, 0, 0, 14, 0])
-    });
+    let expected = [[0x12, 0x34], [0, 0], [0, 9]]
+        .map(|[high, low]| (40000, vec![0x32, 2, 0, 6, 0, 0, 0, 0, high, low, 0, 0, 14, 0]));
     assert_eq!(left, expected);
     assert_eq!(world.count(Cause::EchoAnswered), 3);
     world.show(N3, &[from_gnb6(&gtpu(0x32, 1, 0, &[0, 1, 0, 0]))]);
@@ -141,9 +140,8 @@ fn case_65_an_error_indication_speaks_of_its_sender() {
         gtpu(0x36, 26, 0, &[&head[..], &elements].concat())
     };
     let cut = gtpu(0x32, 26, 0, &[0, 0, 0, 0, 16, 0, 0]);
-    let frames = [about(GNB), about([10, 3, 0, 66]), cut].map(|message| {
-        ethernet(N3, &ipv4(GNB, OUR, 17, 64, &udp(2152, 2152, &message)))
-    });
+    let frames = [about(GNB), about([10, 3, 0, 66]), cut]
+        .map(|message| ethernet(N3, &ipv4(GNB, OUR, 17, 64, &udp(2152, 2152, &message))));
     world.show(N3, &frames);
     let causes: Vec<_> = world.causes().into_iter().collect();
     let expected =

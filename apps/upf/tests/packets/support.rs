@@ -176,7 +176,7 @@ fn tables() -> (Tables, Halves) {
     let users = make(Spec::hash::<UserKey, SessionRef>(table::USERS, 64));
     let framed4 = make(Spec::lpm4(table::FRAMED4, 64));
     let framed6 = make(Spec::lpm6(table::FRAMED6, 64));
-    let framed = make(Spec::array::<upf::shared::key::Framed>(table::FRAMED, 64));
+    let framed = make(Spec::array::<upf::shared::framed::Framed>(table::FRAMED, 64));
     let state = make(Spec::state::<8>(table::STATE, 2 * SESSIONS, 0));
     let events = make(Spec::pending(table::EVENTS, SESSIONS, 1));
     let causes = make(Spec::state::<2>(table::CAUSES, CAUSES.len(), 1));
