@@ -53,17 +53,21 @@ macro_rules! cases {
         const NAMES: &[(u32, &str)] = &[$(($number, stringify!($name)),)*];
 
         mod af_xdp {
-            $(#[test]
-            fn $name() {
-                super::passes(super::Carrier::AfXdp, $number);
-            })*
+            $(
+                #[test]
+                fn $name() {
+                    super::passes(super::Carrier::AfXdp, $number);
+                }
+            )*
         }
 
         mod af_packet {
-            $(#[test]
-            fn $name() {
-                super::passes(super::Carrier::AfPacket, $number);
-            })*
+            $(
+                #[test]
+                fn $name() {
+                    super::passes(super::Carrier::AfPacket, $number);
+                }
+            )*
         }
     };
 }
@@ -196,7 +200,7 @@ fn over_dpdk() {
 
 /// For work on cases: prints what becomes of those that the environment names.
 #[test]
-#[ignore = "UPF_GROUP=data UPF_CASES=57,58 UPF_ON=af-packet cargo test --test upf some -- --ignored"]
+#[ignore = "UPF_GROUP=data UPF_CASES=57,58 UPF_ON=memif cargo test --test upf some -- --ignored"]
 fn some_cases() {
     let word = |name: &str| std::env::var(name).unwrap_or_default();
     let group = Group::ALL.into_iter().find(|it| it.name() == word("UPF_GROUP"));

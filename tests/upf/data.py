@@ -283,9 +283,10 @@ def n9(lab):
 @case(78, "IPv4v6 session", GROUP)
 def dual_stack(lab):
     """TS 23.501 5.6: one session, both families, both ways; also without the optional interface types
-    (a trap: another UPF does not forward then)."""
-    for types in (True, False):
-        session = lab.session(v6=True, types=types, more=[ie.u8(ie.PDN_TYPE, 3)])
+    (a trap: another UPF does not forward then), and with a network instance written as labels of a
+    name (as some SMFs do)."""
+    for types, instance in ((True, "internet"), (False, "internet"), (True, b"\x08internet")):
+        session = lab.session(v6=True, types=types, instance=instance, more=[ie.u8(ie.PDN_TYPE, 3)])
         for user in (session.v4, session.v6):
             lab.goes_up(session, source=user)
             equal(lab.goes_down(session, user=user).teid, session.gnb_teid, "TEID")

@@ -3,8 +3,7 @@
 import socket
 import struct
 
-from scapy.contrib.gtp import GTP_U_Header, GTPPDUSessionContainer
-from scapy.layers.inet import ICMP, IP, TCP, UDP
+from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.inet6 import IPv6
 from scapy.packet import Raw
 

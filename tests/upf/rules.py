@@ -8,11 +8,17 @@ _users = itertools.count(10)
 _tunnels = itertools.count(0x1001)
 
 
+def network(instance):
+    """Network Instance (8.2.4): text, or octets as they are."""
+    octets = instance if isinstance(instance, bytes) else instance.encode()
+    return ie.ie(ie.NETWORK_INSTANCE, octets)
+
+
 def pdi_uplink(tunnel, *more, instance="access", kind=11, source=ie.ACCESS):
     """The PDI of a rule for packets from a tunnel."""
     parts = [ie.u8(ie.SOURCE_INTERFACE, source), tunnel]
     if instance:
-        parts.append(ie.ie(ie.NETWORK_INSTANCE, instance.encode()))
+        parts.append(network(instance))
     parts.extend(more)
     if kind is not None:
         parts.append(ie.interface_type(kind))
@@ -23,7 +29,7 @@ def pdi_downlink(user, *more, instance="internet", kind=17):
     """The PDI of a rule for packets from the data network."""
     parts = [ie.u8(ie.SOURCE_INTERFACE, ie.CORE)]
     if instance:
-        parts.append(ie.ie(ie.NETWORK_INSTANCE, instance.encode()))
+        parts.append(network(instance))
     parts.append(user)
     parts.extend(more)
     if kind is not None:
@@ -56,7 +62,7 @@ def to_core(*more, instance="internet", kind=17, group=ie.FORWARDING):
     """Forwarding parameters towards the data network."""
     parts = [ie.u8(ie.DESTINATION_INTERFACE, ie.CORE)]
     if instance:
-        parts.append(ie.ie(ie.NETWORK_INSTANCE, instance.encode()))
+        parts.append(network(instance))
     if kind is not None:
         parts.append(ie.interface_type(kind))
     return ie.ie(group, *parts, *more)
@@ -67,7 +73,7 @@ def to_tunnel(teid, address, *more, destination=ie.ACCESS, instance="access", gr
     """Forwarding parameters into a tunnel."""
     parts = [ie.u8(ie.DESTINATION_INTERFACE, destination)]
     if instance:
-        parts.append(ie.ie(ie.NETWORK_INSTANCE, instance.encode()))
+        parts.append(network(instance))
     if teid is not None:
         parts.append(ie.creation(teid, address))
     if flags is not None:

@@ -82,13 +82,15 @@ def without_pdi(lab):
 
 @case(28, "PDR without PDR ID; without Precedence", GROUP)
 def without_pdr_id(lab):
-    """7.5.2.2: cause 66, Offending IE 56 and 29."""
+    """7.5.2.2: cause 66, Offending IE 56 and 29. Without FAR ID cause 67 (another UPF takes it, and
+    crashes on the first packet)."""
     session = draft(lab)
     pdi = pdi_downlink(session.user(True))
     no_id = ie.ie(ie.CREATE_PDR, ie.u32(ie.PRECEDENCE, 1), pdi, ie.u32(ie.FAR_ID, 2))
     no_precedence = ie.ie(ie.CREATE_PDR, ie.u16(ie.PDR_ID, 3), pdi, ie.u32(ie.FAR_ID, 2))
     refused(lab, [*session.fars(), no_id], 66, ie.PDR_ID)
     refused(lab, [*session.fars(), no_precedence], 66, ie.PRECEDENCE)
+    refused(lab, [*session.parts(), pdr(3, pdi, None)], (66, 67), ie.FAR_ID)
 
 
 @case(29, "PDR to an unknown FAR, QER, URR; FAR to an unknown BAR", GROUP)
@@ -350,5 +352,3 @@ def ue_ip_twice(lab):
     lab.goes(first)
     lab.goes_up(other, wire=lab.ims)
     equal(lab.goes_down(other, wire=lab.ims).teid, other.gnb_teid, "downlink of the other instance")
-
-__all__ = ["fresh_user", "struct"]
