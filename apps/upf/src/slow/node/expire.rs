@@ -117,7 +117,7 @@ impl Node {
 
     fn next_end(&self) -> Option<(u64, u16)> {
         let keep = self.settings.n4.keep_sessions_s.saturating_mul(SECOND);
-        let ends = self.peers.iter().filter_map(|found| match found.down {
+        let ends = self.peers.troubled().filter_map(|found| match found.down {
             _ if found.is_ending => Some((0, found.peer.place)),
             Some(down) => Some((down.saturating_add(keep), found.peer.place)),
             None => None,

@@ -1,6 +1,6 @@
 //! All associations: in memory to be found, in the table `peers` to be found again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use fastlane::table::TableError;
@@ -64,6 +64,8 @@ pub struct Peers {
     table: Cells<PeerRecord>,
     places: Vec<Option<Association>>,
     by_name: HashMap<NodeName, u16>,
+    /// Those that are down or ending, which are few.
+    troubled: BTreeSet<u16>,
 }
 
 impl Peers {
@@ -71,6 +73,7 @@ impl Peers {
     pub fn open(mut table: Cells<PeerRecord>) -> Self {
         let capacity = table.capacity().min(usize::from(u16::MAX));
         let (mut places, mut by_name) = (vec![None; capacity], HashMap::new());
+        let mut troubled = BTreeSet::new();
         for (index, at) in places.iter_mut().enumerate() {
             let Some(record) = table.get(index).copied() else { continue };
             if record.state == state::RELEASED {
@@ -79,12 +82,15 @@ impl Peers {
             match association(index as u16, &record) {
                 Some(found) if !by_name.contains_key(&found.peer.node_id) => {
                     by_name.insert(found.peer.node_id.clone(), index as u16);
+                    if !found.peer.is_up {
+                        troubled.insert(index as u16);
+                    }
                     *at = Some(found);
                 }
                 _ => drop(table.clear(index)),
             }
         }
-        Self { table, places, by_name }
+        Self { table, places, by_name, troubled }
     }
 
     /// The associations.
@@ -114,14 +120,6 @@ impl Peers {
     #[must_use]
     pub fn find(&self, node_id: &NodeName) -> Option<&Association> {
         self.get(*self.by_name.get(node_id)?)
-    }
-
-    /// All places from `from` on that have an association: for whoever changes them on the way.
-    #[must_use]
-    pub fn next_place(&self, from: u16) -> Option<u16> {
-        let rest = self.places.get(usize::from(from)..)?;
-        let found = rest.iter().position(Option::is_some)?;
-        Some(from + found as u16)
     }
 
     /// The associations of a peer's address: several Node IDs can have one address.
@@ -171,10 +169,9 @@ impl Peers {
         record.local = setup.local.map_or([0; 16], mapped);
         keep(&mut record, answer, now);
         self.table.set(index, &record)?;
-        let made = association(place, &record);
-        self.by_name.retain(|_, other| *other != place);
+        self.forget(place);
         self.by_name.insert(setup.node_id.clone(), place);
-        self.places[index] = made;
+        self.places[index] = association(place, &record);
         Ok(())
     }
 
@@ -189,12 +186,31 @@ impl Peers {
         change(&mut record);
         self.table.set(index, &record)?;
         if record.state == state::RELEASED {
-            self.by_name.retain(|_, other| *other != place);
-            self.places[index] = None;
-        } else {
-            self.places[index] = association(place, &record);
+            self.forget(place);
+            return Ok(());
         }
+        let changed = association(place, &record);
+        if changed.as_ref().is_some_and(|changed| !changed.peer.is_up) {
+            self.troubled.insert(place);
+        } else {
+            self.troubled.remove(&place);
+        }
+        self.places[index] = changed;
         Ok(())
+    }
+
+    /// Forgets what is in memory of a place.
+    fn forget(&mut self, place: u16) {
+        self.troubled.remove(&place);
+        let before = self.places.get_mut(usize::from(place)).and_then(Option::take);
+        if let Some(before) = before {
+            self.by_name.remove(&before.peer.node_id);
+        }
+    }
+
+    /// Those that are down or ending.
+    pub fn troubled(&self) -> impl Iterator<Item = &Association> {
+        self.troubled.iter().filter_map(|place| self.get(*place))
     }
 
     /// Keeps an answer, and the peer's features if they were said.
