@@ -1,5 +1,6 @@
 # The verbs of the project.
 
+APP ?= upf
 IO ?= af-xdp
 SOAK_SECONDS ?= 600
 CARGO ?= cargo
@@ -11,21 +12,30 @@ PACKAGES = ip=iproute2 ping=iputils-ping tcpdump=tcpdump ethtool=ethtool curl=cu
 	sysctl=procps bpftool=bpftool pkg-config=pkg-config dpdk-testpmd=dpdk tshark=tshark \
 	/usr/include/dpdk/rte_ethdev.h=libdpdk-dev g++=g++ \
 	/usr/share/python-wheels=python3-venv
+RUN_PACKAGES = iperf3=iperf3
 CHECK_PACKAGES = clang=clang llvm-strip=llvm /usr/include/bpf/bpf_helpers.h=libbpf-dev
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check bench soak dpdk-plugin install-packages clean-lab
+
+# What make run builds and runs: the UPF, or with APP=macswap that between two hosts.
+RUN_upf = -p upf -p peer -p fastlane-cli
+LAB_upf = lab/upf
+RUN_macswap = -p macswap -p traffic -p fastlane-cli
+LAB_macswap = lab/run
 
 # Where cargo puts programs; the plugin for DPDK is looked for beside them.
 BUILT = $${CARGO_TARGET_DIR:-target}
 
 help: ## Lists the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+	@echo "APP=upf (or macswap) says what make run runs,"
 	@echo "IO=af-xdp (or af-xdp-native, af-xdp-generic, af-packet) says what make run runs on."
 
-run: install-packages ## Runs macswap between two hosts and shows it live: make run IO=af-packet
-	$(CARGO) build --release --bins -p macswap -p traffic -p fastlane-cli
-	$(AS_ROOT) lab/run $(IO)
+run: install-packages ## Runs the UPF between a gNB and a data network and shows it live: make run IO=af-packet
+	@lab/packages $(RUN_PACKAGES)
+	$(CARGO) build --release --bins $(RUN_$(APP))
+	$(AS_ROOT) $(LAB_$(APP)) $(IO)
 
 test: install-packages ## Everything: unit tests, properties, stories in network namespaces
 	$(CARGO) build --workspace
@@ -39,6 +49,7 @@ check: install-packages ## Format, lints, generated files, licences, the other a
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	crates/steer/bpf/build --check
 	$(CARGO) run --quiet -p macswap -- --schema | diff -u fastlane.schema.json -
+	$(CARGO) run --quiet -p upf -- schema | diff -u apps/upf/upf.schema.json -
 	$(CARGO) test --quiet -p fastlane-tests --test tidy
 	lab/licences
 	lab/cross-check aarch64-unknown-linux-gnu
