@@ -5,17 +5,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use fastlane::{Error, Packet, Program, Told, Verdict};
+use std::time::Duration;
+
+use fastlane::slow::Keeper;
+use fastlane::{Error, LaneInfo, Program, Told};
 
 use crate::settings::{Settings, defaults};
+use crate::shared::table;
+use crate::slow::node::record::NodeRecord;
+use crate::slow::peer::record::PeerRecord;
+use crate::slow::run::run;
+use crate::slow::store::record::{AnswerRecord, SessionPart, SessionRecord};
+
+use self::desk::Desk;
 
 pub mod ask;
 pub mod check;
+mod desk;
 pub mod pools;
 pub mod supervise;
 
 /// The name of the program, and of its session where the configuration has no other.
 pub const NAME: &str = "upf";
+
+/// How long the slow half keeps what a fast half left, for its successor.
+const KEPT: Duration = Duration::from_secs(60);
 
 /// What Fastlane is told of this program.
 #[must_use]
@@ -35,9 +49,19 @@ pub fn read(path: &Path, overrides: &[String]) -> Result<Told<Settings>, Error> 
 /// is told to end or `stop` is true. Returns the exit status.
 pub fn fast(words: impl IntoIterator<Item = OsString>, stop: &Arc<AtomicBool>) -> u8 {
     program().main_from(words, stop, |lane| {
-        lane.settings::<Settings>()?;
-        Err::<fn(&mut Packet) -> Verdict, _>(Error::application("there are no lanes yet"))
+        kept_tables(lane)?;
+        crate::fast::upf(lane)
     })
+}
+
+/// The tables that lanes never read: the slow half keeps in them what its successor must know.
+fn kept_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
+    lane.array::<SessionRecord>(table::SESSIONS)?;
+    lane.array::<SessionPart>(table::SESSION_PARTS)?;
+    lane.array::<AnswerRecord>(table::ANSWERS)?;
+    lane.array::<PeerRecord>(table::PEERS)?;
+    lane.record::<NodeRecord>(table::NODE)?;
+    Ok(())
 }
 
 /// Runs the slow half in this process until it is told to end.
@@ -45,12 +69,26 @@ pub fn fast(words: impl IntoIterator<Item = OsString>, stop: &Arc<AtomicBool>) -
 /// # Errors
 /// What is wrong with the configuration, or what this machine refuses.
 pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error> {
-    let told = read(path, overrides)?;
+    let Told { session, settings, .. } = read(path, overrides)?;
     log(verbose);
-    for problem in pools::close(&told.settings) {
+    let stop = Arc::<AtomicBool>::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order the first signal ends the loop and the second the process.
+        signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| Error::Run(format!("cannot handle signals: {error}")))?;
+    }
+    for problem in pools::close(&settings) {
         tracing::warn!("{problem}");
     }
-    Err(Error::application("there is no node yet"))
+    let session = session.to_string_lossy().into_owned();
+    let keeper = Keeper::start(&session, KEPT);
+    if let Err(error) = &keeper {
+        tracing::warn!("a fast half that dies leaves nothing to its successor: {error}");
+    }
+    let mut desk = Desk::open(&settings).map_err(Error::application)?;
+    tracing::info!("running; waiting for the fast half at {session}");
+    run(&settings, &session, &stop, &mut desk).map_err(Error::application)
 }
 
 /// Logs go to standard error, as those of the fast half.

@@ -15,8 +15,8 @@ const MOST_TRACED: usize = 16;
 pub trait Facts {
     /// Its associations.
     fn associations(&self) -> Vec<&Association>;
-    /// How many sessions an association has, and all together with `None`.
-    fn sessions(&self, peer: Option<u16>) -> usize;
+    /// How many sessions there are.
+    fn sessions(&self) -> usize;
     /// At most so many sessions beyond a place, in the order of their places.
     fn after(&self, place: Option<SessionId>, limit: usize) -> Vec<Session>;
     /// The session of this SEID of ours.
@@ -36,9 +36,7 @@ pub fn answer(question: &Question, facts: &dyn Facts) -> Answer {
     match question {
         Question::Associations => {
             let all = facts.associations().into_iter().take(MOST);
-            let view =
-                |it: &Association| AssociationView::of(it, facts.sessions(Some(it.peer.place)));
-            Answer::Associations(all.map(view).collect())
+            Answer::Associations(all.map(AssociationView::of).collect())
         }
         Question::Sessions { after, limit } => {
             let limit = (*limit).clamp(1, MOST);
@@ -46,7 +44,7 @@ pub fn answer(question: &Question, facts: &dyn Facts) -> Answer {
             // A full page may have another behind it.
             let next = found.last().filter(|_| found.len() == limit).map(|it| it.id.0);
             let sessions = found.iter().map(|it| SessionRow::of(it, facts)).collect();
-            Answer::Sessions(Page { sessions, next, total: facts.sessions(None) })
+            Answer::Sessions(Page { sessions, next, total: facts.sessions() })
         }
         Question::Session(seid) => {
             let found = facts.session(*seid);

@@ -18,7 +18,7 @@ impl Facts for Known {
         vec![]
     }
 
-    fn sessions(&self, _: Option<u16>) -> usize {
+    fn sessions(&self) -> usize {
         self.0.len()
     }
 

@@ -34,8 +34,6 @@ pub struct AssociationView {
     pub is_up: bool,
     /// When it was set up: seconds since 1970.
     pub since_unix_s: u64,
-    /// Its sessions.
-    pub sessions: usize,
 }
 
 /// Seconds from 1900, from which PFCP counts (clause 8.2.3), to 1970.
@@ -43,7 +41,7 @@ const FROM_1900: i64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 
 impl AssociationView {
-    pub(super) fn of(it: &Association, sessions: usize) -> Self {
+    pub(super) fn of(it: &Association) -> Self {
         Self {
             node_id: it.peer.node_id.to_string(),
             address: it.peer.address.to_string(),
@@ -52,7 +50,6 @@ impl AssociationView {
             features: format!("{:#x}", it.peer.features),
             is_up: it.peer.is_up,
             since_unix_s: it.since / SECOND,
-            sessions,
         }
     }
 }

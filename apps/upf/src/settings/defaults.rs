@@ -14,6 +14,8 @@ const ALL_COMPLEX: u32 = 65_536;
 const PEERS: usize = 1024;
 /// Linux's main routing table.
 const MAIN: u32 = 254;
+/// The port by which packets from user to user change lanes, unless one is named.
+const HAIRPIN: &str = "user-to-user";
 /// The most routing tables of the mirror.
 const ROUTE_TABLES: usize = 16;
 
@@ -129,8 +131,14 @@ pub fn defaults(settings: &Settings, written: &Configuration) -> Result<Value, E
     if written.lanes.cpus.as_ref().is_some_and(|cpus| cpus.len() > 1) {
         // A session has one lane, whichever port its packets come by.
         let of = |port: &String| (port.clone(), json!({ "lane-by": "application" }));
-        let ports: Map<String, Value> =
+        let mut ports: Map<String, Value> =
             settings.interfaces.values().map(|it| of(&it.port)).collect();
+        // From user to user a packet may change lanes.
+        if settings.hairpin.is_none() {
+            let between = json!({ "driver": { "memory": {} }, "lane-by": "application" });
+            ports.insert(HAIRPIN.to_owned(), between);
+            defaults["app"] = json!({ "hairpin": HAIRPIN });
+        }
         defaults["ports"] = Value::Object(ports);
     }
     Ok(defaults)

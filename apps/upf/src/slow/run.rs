@@ -24,6 +24,18 @@ const WAIT: u64 = 100 * MILLISECOND;
 
 /// Somebody who wants to know what the node does, beside N4.
 pub trait Beside {
+    /// There is a fast half from now on.
+    ///
+    /// # Errors
+    /// When it is not what this program expects.
+    fn attached(&mut self, slow: &Slow) -> Result<(), SlowError> {
+        let _ = slow;
+        Ok(())
+    }
+
+    /// It has ended.
+    fn detached(&mut self) {}
+
     /// What to wait for, if anything: it is readable when there is a question.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
     /// Answers what was asked; bounded.
@@ -108,7 +120,9 @@ fn with(
 ) -> Result<(), RunError> {
     let mut messages = slow.messages()?;
     let mut node = Node::attach(settings, slow, keep, Now::read())?;
+    beside.attached(slow)?;
     let ended = serve(&mut node, slow, sockets, &mut messages, stop, beside);
+    beside.detached();
     *keep = node.keep();
     ended
 }

@@ -5,10 +5,10 @@ use std::fmt::Write;
 use crate::api::view::{AssociationView, Page, Trace, WayView};
 
 pub(super) fn associations(all: &[AssociationView]) -> String {
-    let mut text = row(&["node id", "address", "up", "sessions", "features"]);
+    let mut text = row(&["node id", "address", "up", "features"]);
     for it in all {
         let up = if it.is_up { "yes" } else { "no" };
-        text += &row(&[&it.node_id, &it.address, up, &it.sessions.to_string(), &it.features]);
+        text += &row(&[&it.node_id, &it.address, up, &it.features]);
     }
     text
 }
@@ -82,7 +82,7 @@ fn way(it: &WayView) -> String {
 
 /// A line of columns, all but the last of a width that fits most.
 fn row(cells: &[&str]) -> String {
-    let widths = [20, 18, 34, 12, 14, 14];
+    let widths = [20, 20, 34, 12, 14, 14];
     let cells = cells.iter().zip(widths);
     let line: String = cells.map(|(cell, width)| format!("{cell:<width$} ")).collect();
     format!("{}\n", line.trim_end())

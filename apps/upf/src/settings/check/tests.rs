@@ -61,6 +61,8 @@ fn a_good_configuration_gets_what_follows() {
     many["app"]["interfaces"]["n6"]["route-table"] = json!(7);
     let defaults = follows(many).unwrap();
     assert_eq!(defaults["ports"]["core"]["lane-by"], "application");
+    assert_eq!(defaults["ports"]["user-to-user"]["lane-by"], "application");
+    assert_eq!(defaults["app"]["hairpin"], "user-to-user");
     assert_eq!(defaults["mirror"]["tables"], json!([7, 254]));
 }
 

@@ -1,0 +1,122 @@
+//! Where the slow half answers what the API asks.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use fastlane::slow::{Slow, SlowError};
+use fastlane::table::{EntryId, State};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::api::{self, Api, ApiError, Facts, Inbox, Numbers, Who, answer};
+use crate::fast::CAUSE_WORDS;
+use crate::model::{InstanceId, Session, SessionId};
+use crate::settings::Settings;
+use crate::shared::{cause::CAUSES, table};
+use crate::slow::peer::peers::Association;
+use crate::slow::run::Beside;
+use crate::slow::{Node, Now};
+
+/// Questions answered before something else has its turn.
+const QUESTIONS: usize = 4;
+
+/// The API, and what it needs besides the node.
+pub(super) struct Desk {
+    api: Option<(Api, Inbox)>,
+    instances: Vec<String>,
+    capacity: usize,
+    /// What the lanes of the fast half that is there count.
+    fast: Option<(Slow, State<CAUSE_WORDS>)>,
+}
+
+impl Desk {
+    /// Serves the API where the settings say.
+    pub(super) fn open(settings: &Settings) -> Result<Self, ApiError> {
+        let api = settings.api.map(api::serve).transpose()?;
+        if let Some((api, _)) = &api {
+            tracing::info!("the API is at http://{}", api.address());
+        }
+        let instances = settings.instances().into_iter().map(str::to_owned).collect();
+        Ok(Self { api, instances, capacity: settings.sessions as usize, fast: None })
+    }
+}
+
+impl Beside for Desk {
+    fn attached(&mut self, slow: &Slow) -> Result<(), SlowError> {
+        self.fast = Some((slow.clone(), slow.state(table::CAUSES)?));
+        Ok(())
+    }
+
+    fn detached(&mut self) {
+        self.fast = None; // its memory is not kept for our sake
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.api.as_ref().map(|(_, inbox)| inbox.as_fd())
+    }
+
+    fn serve(&mut self, node: &mut Node, _: Now) {
+        let Some((_, inbox)) = &self.api else { return };
+        for _ in 0..QUESTIONS {
+            let Some(query) = inbox.next() else { return };
+            // Who asked may have gone.
+            let _ = query.answer.send(answer(&query.question, &Known { desk: self, node }));
+        }
+    }
+}
+
+/// All that is known now.
+struct Known<'a> {
+    desk: &'a Desk,
+    node: &'a Node,
+}
+
+impl Facts for Known<'_> {
+    fn associations(&self) -> Vec<&Association> {
+        self.node.associations().collect()
+    }
+
+    fn sessions(&self) -> usize {
+        0
+    }
+
+    fn after(&self, _: Option<SessionId>, _: usize) -> Vec<Session> {
+        vec![]
+    }
+
+    fn session(&self, _: u64) -> Option<Session> {
+        None
+    }
+
+    fn find(&self, _: &Who, _: usize) -> Vec<Session> {
+        vec![]
+    }
+
+    fn counted(&self, _: u32) -> [u64; 4] {
+        [0; 4]
+    }
+
+    fn instance(&self, instance: InstanceId) -> Option<&str> {
+        self.desk.instances.get(usize::from(instance)).map(String::as_str)
+    }
+
+    fn numbers(&self) -> Numbers {
+        let up = self.node.associations().filter(|it| it.peer.is_up).count();
+        let down = self.node.associations().count() - up;
+        let answering = self.node.paths().iter().filter(|(_, answers)| *answers).count();
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let fast = self.desk.fast.as_ref();
+        let cause = |(_, counts): &(Slow, State<CAUSE_WORDS>)| {
+            CAUSES.iter().map(|it| (*it, counts.read(EntryId(*it as u32)))).collect()
+        };
+        Numbers {
+            associations: [up, down],
+            sessions: self.sessions(),
+            capacity: self.desk.capacity,
+            tables: vec![],
+            causes: fast.map(cause).unwrap_or_default(),
+            statistics: self.node.statistics().clone(),
+            paths: [answering, self.node.paths().len() - answering],
+            is_fast_alive: fast.is_some_and(|(slow, _)| slow.is_alive()),
+            cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
+        }
+    }
+}
