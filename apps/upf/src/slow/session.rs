@@ -1,0 +1,166 @@
+//! Sessions: what control plane functions ask, kept and published.
+//!
+//! A request is done to a copy of the session. Only when all of it is sound is the copy committed,
+//! together with the answer, and then published to the lanes; a request that is refused leaves
+//! nothing behind. What is committed is the truth: a process that is killed before it could publish
+//! is followed by one that does.
+//!
+//! Nothing of a session is in the heap but its place among those in use (4 bytes) and a bit for its
+//! address.
+
+mod answer;
+mod change;
+mod draft;
+mod far;
+mod find;
+mod network;
+mod pdr;
+mod qer;
+mod refusal;
+mod remove;
+mod request;
+mod urr;
+
+pub use self::network::Network;
+pub use self::refusal::Refusal;
+use super::{NodeName, Now, RequestKey};
+use super::allocate::{Addresses, Places};
+use super::publish::{PublishError, Published};
+use super::store::{Store, StoreError};
+use super::time::{MILLISECOND, SECOND};
+use crate::model::{Prefix, Session, SessionId};
+use crate::settings::Settings;
+use crate::shared::identifier::TeidShape;
+
+/// How long a place rests beyond the time in which a request can be repeated: longer than packets
+/// are on their way.
+const GRACE: u64 = 2 * SECOND;
+
+/// All sessions.
+pub struct Sessions {
+    settings: Settings,
+    node_id: NodeName,
+    network: Network,
+    shape: TeidShape,
+    store: Store,
+    places: Places,
+    addresses: Addresses,
+    published: Published,
+    /// N1 times T1, in nanoseconds.
+    life: u64,
+}
+
+/// Why sessions cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionsError {
+    /// A session cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A session cannot be published.
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+}
+
+impl Sessions {
+    /// Goes on with what a store holds: what is published becomes what the records say.
+    #[must_use]
+    pub fn open(settings: &Settings, node_id: NodeName, store: Store, published: Published) -> Self {
+        let t1 = settings.n4.t1_ms.saturating_mul(MILLISECOND);
+        let mut this = Self {
+            network: Network::of(settings),
+            shape: TeidShape::of(settings.sessions as usize),
+            places: Places::open(&store),
+            addresses: pools(settings),
+            life: t1.saturating_mul(settings.n4.n1.into()),
+            settings: settings.clone(),
+            node_id,
+            store,
+            published,
+        };
+        this.recover();
+        this
+    }
+
+    fn recover(&mut self) {
+        let Self { store, published, .. } = self;
+        let recovered = published.recover(|id| store.get(id));
+        for (id, error) in &recovered.failed {
+            tracing::error!("session {} is kept and not published: {error}", id.0);
+        }
+        let ids: Vec<SessionId> = self.ids().collect();
+        for id in ids {
+            match self.store.get(id) {
+                Some(session) => self.exchange_addresses(None, Some(&session)),
+                None => tracing::error!("session {} cannot be read; end it and set it up anew", id.0),
+            }
+        }
+    }
+
+    /// How many sessions there are.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.places.live()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is published.
+    #[must_use]
+    pub const fn published(&self) -> &Published {
+        &self.published
+    }
+
+    /// Users' addresses.
+    #[must_use]
+    pub const fn addresses(&self) -> &Addresses {
+        &self.addresses
+    }
+
+    /// How many sessions each of the 256 shards has.
+    pub fn by_shard(&self) -> impl Iterator<Item = u32> {
+        self.places.by_shard()
+    }
+
+    /// The answer that a request had, if it may still be asked for.
+    #[must_use]
+    pub fn answer(&self, now: Now, key: &RequestKey) -> Option<Vec<u8>> {
+        self.store.answer(key, now.monotonic.saturating_sub(self.life))
+    }
+
+    /// Keeps what was found of a session's usage, or changed in it otherwise than by a request, and
+    /// publishes it.
+    ///
+    /// # Errors
+    /// When it cannot be kept; then nothing has changed.
+    pub fn save(
+        &mut self,
+        before: &Session,
+        session: &mut Session,
+        now: Now,
+    ) -> Result<(), SessionsError> {
+        session.version = self.store.next_version();
+        self.store.commit(session, None, now.monotonic)?;
+        self.published.publish(Some(before), session)?;
+        Ok(())
+    }
+}
+
+/// The pools of the settings, which have been checked.
+fn pools(settings: &Settings) -> Addresses {
+    let mut addresses = Addresses::default();
+    for pool in &settings.pools {
+        let Some(instance) = settings.instance(&pool.network_instance) else { continue };
+        let Some((address, length)) = pool.prefix.split_once('/') else { continue };
+        if let (Ok(address), Ok(length)) = (address.parse(), length.parse()) {
+            addresses.add(instance, Prefix { address, length }, pool.allocate);
+        }
+    }
+    addresses
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! The end of sessions.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use fastlane_pfcp::Ie;
+use fastlane_pfcp::ie::FqCsid;
+
+use super::Sessions;
+use crate::compile::keys;
+use crate::model::{InstanceId, Pdr, Session, SessionId, Source};
+use crate::shared::key::UserKey;
+use crate::slow::allocate::Family;
+use crate::slow::store::StoreError;
+use crate::slow::time::MILLISECOND;
+use crate::slow::{Now, RequestKey};
+
+/// A session without a packet for so long has none on its way in a lane.
+const QUIET: u64 = 100 * MILLISECOND;
+/// How long lanes are waited for, so that what they count is in the last report.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// How long is slept between two looks.
+const PAUSE: Duration = Duration::from_micros(20);
+
+impl Sessions {
+    /// Removes the sessions of an association, but for those that are to stay: of control plane
+    /// addresses that `is_kept`. Says how many.
+    pub fn remove_of_peer(
+        &mut self,
+        now: Now,
+        place: u16,
+        is_kept: &dyn Fn(IpAddr) -> bool,
+    ) -> u64 {
+        self.remove_if(now, place, |session| !is_kept(session.control.address))
+    }
+
+    /// Removes the sessions of an association that are in a set (FQ-CSID). Says how many.
+    pub fn remove_set(&mut self, now: Now, place: u16, set: &FqCsid<'_>) -> u64 {
+        self.remove_if(now, place, |session| session.sets.iter().any(|own| meet(own, set)))
+    }
+
+    fn remove_if(&mut self, now: Now, place: u16, is_meant: impl Fn(&Session) -> bool) -> u64 {
+        let of_peer = self.store.places(0).filter(|(_, it)| it.is_live() && it.peer == place);
+        let ids: Vec<SessionId> = of_peer.map(|(id, _)| id).collect();
+        let mut removed = 0;
+        for id in ids {
+            let Some(session) = self.get(id).filter(&is_meant) else { continue };
+            removed += u64::from(self.remove(&session, now));
+        }
+        removed
+    }
+
+    /// Removes a session without a report of its usage; false when that could not be kept, and so
+    /// it is still there.
+    pub fn remove(&mut self, session: &Session, now: Now) -> bool {
+        self.published.withdraw(session);
+        let done = self.bury(session, None, now);
+        if let Err(error) = &done {
+            tracing::error!("session {} cannot be removed: {error}", session.id.0);
+        }
+        done.is_ok()
+    }
+
+    /// Takes a session from the lanes, and waits until none of them counts for it any more, if it
+    /// has traffic.
+    pub(super) fn end_traffic(&mut self, session: &Session, now: Now) {
+        self.published.withdraw(session);
+        let last = session.urrs.iter().map(|urr| self.published.last(urr.progress.line)).max();
+        if last.is_none_or(|last| last.saturating_add(QUIET) < now.monotonic) {
+            return;
+        }
+        let readers = &self.published.tables().readers;
+        let mut since = readers.snapshot();
+        let begun = Instant::now();
+        while !readers.passed(&mut since) && begun.elapsed() < PATIENCE {
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Commits that a session is gone, which was withdrawn; if that fails, it is published again.
+    pub(super) fn bury(
+        &mut self,
+        session: &Session,
+        answer: Option<(&RequestKey, &[u8])>,
+        now: Now,
+    ) -> Result<(), StoreError> {
+        let version = self.store.next_version();
+        let gone = Session { is_deleted: true, version, ..session.clone() };
+        if let Err(error) = self.store.commit(&gone, answer, now.monotonic) {
+            if let Err(error) = self.published.publish(None, session) {
+                tracing::error!("session {}: {error}", session.id.0);
+            }
+            return Err(error);
+        }
+        self.exchange_addresses(Some(session), None);
+        self.places.give_back(session.id);
+        Ok(())
+    }
+
+    /// Notes which addresses users have: those of a session before and after a change.
+    pub(super) fn exchange_addresses(&mut self, before: Option<&Session>, after: Option<&Session>) {
+        let had = before.map(|session| self.users_of(session)).unwrap_or_default();
+        let has = after.map(|session| self.users_of(session)).unwrap_or_default();
+        has.iter().for_each(|key| self.addresses.claim(key));
+        let gone = had.iter().filter(|key| !has.contains(key));
+        gone.for_each(|key| self.addresses.give_back(key));
+    }
+
+    /// The addresses of a session: those that packets find it by, and those from pools that none
+    /// does yet.
+    fn users_of(&self, session: &Session) -> Vec<UserKey> {
+        let mut users = keys(session, self.published.context()).users;
+        for pdr in &session.pdrs {
+            let Some(user) = pdr.user.filter(|user| user.is_ours) else { continue };
+            let asked = pdr.instance;
+            if let Some(v4) = user.v4 {
+                users.extend(self.pool_of(session, asked, Family::V4).map(|it| UserKey::v4(it, v4)));
+            }
+            if let Some((v6, 64)) = user.v6 {
+                users.extend(self.pool_of(session, asked, Family::V6).map(|it| UserKey::v6(it, v6)));
+            }
+        }
+        users
+    }
+
+    fn pool_of(
+        &self,
+        session: &Session,
+        asked: Option<InstanceId>,
+        family: Family,
+    ) -> Option<InstanceId> {
+        let is_from_there = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
+        let of_others = session.pdrs.iter().filter(is_from_there).find_map(|pdr| pdr.instance);
+        self.network.pool(asked, of_others, &self.addresses, family)
+    }
+}
+
+/// Whether a session's set is one of those that are meant: of the same node, with a number in
+/// common.
+fn meet(own: &[u8], meant: &FqCsid<'_>) -> bool {
+    let Ok(own) = FqCsid::decode(own) else { return false };
+    (own.node_id_type, own.node) == (meant.node_id_type, meant.node)
+        && own.csids().any(|number| meant.csids().any(|it| it == number))
+}
