@@ -13,6 +13,7 @@ pub mod path;
 pub mod peer;
 pub mod publish;
 pub mod run;
+pub mod session;
 pub mod socket;
 pub mod store;
 pub mod tables;

@@ -23,11 +23,11 @@ mod urr;
 
 pub use self::network::Network;
 pub use self::refusal::Refusal;
-use super::{NodeName, Now, RequestKey};
 use super::allocate::{Addresses, Places};
 use super::publish::{PublishError, Published};
 use super::store::{Store, StoreError};
 use super::time::{MILLISECOND, SECOND};
+use super::{NodeName, Now, RequestKey};
 use crate::model::{Prefix, Session, SessionId};
 use crate::settings::Settings;
 use crate::shared::identifier::TeidShape;
@@ -64,7 +64,12 @@ pub enum SessionsError {
 impl Sessions {
     /// Goes on with what a store holds: what is published becomes what the records say.
     #[must_use]
-    pub fn open(settings: &Settings, node_id: NodeName, store: Store, published: Published) -> Self {
+    pub fn open(
+        settings: &Settings,
+        node_id: NodeName,
+        store: Store,
+        published: Published,
+    ) -> Self {
         let t1 = settings.n4.t1_ms.saturating_mul(MILLISECOND);
         let mut this = Self {
             network: Network::of(settings),
@@ -91,7 +96,9 @@ impl Sessions {
         for id in ids {
             match self.store.get(id) {
                 Some(session) => self.exchange_addresses(None, Some(&session)),
-                None => tracing::error!("session {} cannot be read; end it and set it up anew", id.0),
+                None => {
+                    tracing::error!("session {} cannot be read; end it and set it up anew", id.0)
+                }
             }
         }
     }

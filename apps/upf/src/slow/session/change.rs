@@ -8,9 +8,7 @@ use super::draft::{Around, Created, Draft, Ready};
 use super::refusal::Refusal;
 use super::request::{check, control, network, seid_of, supi, unknown_session};
 use super::{GRACE, Sessions};
-use crate::model::{
-    Pdr, Reporting, Session, SessionId, Urr, UrrId, UsageReport, UsageTriggers,
-};
+use crate::model::{Pdr, Reporting, Session, SessionId, Urr, UrrId, UsageReport, UsageTriggers};
 use crate::shared::identifier::TeidShape;
 use crate::shared::key::UserKey;
 use crate::slow::allocate::Addresses;
@@ -395,7 +393,11 @@ fn refused_by(error: &PublishError, session: &Session) -> Refusal {
             Refusal::rule_by(pdr_with(&|pdr| pdr.user.is_some()), IeType::UE_IP_ADDRESS)
         }
         PublishError::Network { route, .. } => {
-            let ie = if route.address.is_ipv4() { IeType::FRAMED_ROUTE } else { IeType::FRAMED_IPV6_ROUTE };
+            let ie = if route.address.is_ipv4() {
+                IeType::FRAMED_ROUTE
+            } else {
+                IeType::FRAMED_IPV6_ROUTE
+            };
             Refusal::rule_by(pdr_with(&|pdr| !pdr.framed.is_empty()), ie)
         }
         PublishError::Table(_) | PublishError::None(_) => {

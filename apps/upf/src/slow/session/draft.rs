@@ -11,7 +11,8 @@ use super::network::Network;
 use super::refusal::Refusal;
 use super::{far, pdr, qer, urr};
 use crate::model::{
-    Buffering, InstanceId, LocalTunnel, Pdr, PdrId, Session, SessionId, Source, Urr, UrrId, UserAddress,
+    Buffering, InstanceId, LocalTunnel, Pdr, PdrId, Session, SessionId, Source, Urr, UrrId,
+    UserAddress,
 };
 use crate::settings::Settings;
 use crate::shared::identifier::TeidShape;
@@ -200,11 +201,13 @@ impl<'a> Draft<'a> {
         let session = &mut self.session;
         for it in group.groups(IeType::REMOVE_PDR) {
             let id = it.need::<ie::PdrId>()?.0;
-            take(&mut session.pdrs, |it| it.id == id).ok_or(Refusal::rule(FailedRuleId::Pdr(id)))?;
+            take(&mut session.pdrs, |it| it.id == id)
+                .ok_or(Refusal::rule(FailedRuleId::Pdr(id)))?;
         }
         for it in group.groups(IeType::REMOVE_FAR) {
             let id = it.need::<ie::FarId>()?.0;
-            take(&mut session.fars, |it| it.id == id).ok_or(Refusal::rule(FailedRuleId::Far(id)))?;
+            take(&mut session.fars, |it| it.id == id)
+                .ok_or(Refusal::rule(FailedRuleId::Far(id)))?;
         }
         for it in group.groups(IeType::REMOVE_URR) {
             let id = it.need::<ie::UrrId>()?.0;
@@ -215,12 +218,14 @@ impl<'a> Draft<'a> {
         }
         for it in group.groups(IeType::REMOVE_QER) {
             let id = it.need::<ie::QerId>()?.0;
-            take(&mut session.qers, |it| it.id == id).ok_or(Refusal::rule(FailedRuleId::Qer(id)))?;
+            take(&mut session.qers, |it| it.id == id)
+                .ok_or(Refusal::rule(FailedRuleId::Qer(id)))?;
             session.pdrs.iter_mut().for_each(|pdr| pdr.qers.retain(|qer| *qer != id));
         }
         for it in group.groups(IeType::REMOVE_BAR) {
             let id = it.need::<ie::BarId>()?.0;
-            take(&mut session.bars, |it| it.id == id).ok_or(Refusal::rule(FailedRuleId::Bar(id)))?;
+            take(&mut session.bars, |it| it.id == id)
+                .ok_or(Refusal::rule(FailedRuleId::Bar(id)))?;
             let fars = session.fars.iter_mut().filter(|far| far.bar == Some(id));
             fars.for_each(|far| far.bar = None);
         }

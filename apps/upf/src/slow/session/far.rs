@@ -20,7 +20,8 @@ pub(super) fn create(group: &Group<'_>, network: &Network) -> Result<Far, Refusa
     let parameters = group.group(IeType::FORWARDING_PARAMETERS);
     let forwarding = parameters.map(|it| forwarding(&it, network, failed)).transpose()?;
     let copies = group.groups(IeType::DUPLICATING_PARAMETERS);
-    let duplicating = copies.map(|it| self::forwarding(&it, network, failed)).collect::<Result<_, _>>();
+    let duplicating =
+        copies.map(|it| self::forwarding(&it, network, failed)).collect::<Result<_, _>>();
     let bar = group.find::<ie::BarId>()?.map(|bar| bar.0);
     let far = Far { id, actions, forwarding, duplicating: duplicating?, bar, end_marker: None };
     check(&far)?;
@@ -66,13 +67,18 @@ pub(super) fn update(
     }
     let mut copies = group.groups(IeType::UPDATE_DUPLICATING_PARAMETERS).peekable();
     if copies.peek().is_some() {
-        far.duplicating = copies.map(|it| forwarding(&it, network, failed)).collect::<Result<_, _>>()?;
+        far.duplicating =
+            copies.map(|it| forwarding(&it, network, failed)).collect::<Result<_, _>>()?;
     }
     check(far)
 }
 
 /// The tunnel that packets no longer take, if they took one.
-fn end_marker(before: Option<Forwarding>, after: Option<&Forwarding>, version: u64) -> Option<EndMarker> {
+fn end_marker(
+    before: Option<Forwarding>,
+    after: Option<&Forwarding>,
+    version: u64,
+) -> Option<EndMarker> {
     let before = before?;
     let to = before.outer.filter(|outer| outer.teid.is_some())?;
     let is_other = after.and_then(|after| after.outer) != Some(to);
@@ -95,8 +101,8 @@ fn actions(action: ie::ApplyAction) -> Result<Actions, Refusal> {
         duplicate: action.has(Flag::DUPL),
     };
     let one = [actions.drop, actions.forward, actions.buffer];
-    let is_sound = one.into_iter().filter(|flag| *flag).count() == 1
-        && (actions.buffer || !actions.notify);
+    let is_sound =
+        one.into_iter().filter(|flag| *flag).count() == 1 && (actions.buffer || !actions.notify);
     if is_sound { Ok(actions) } else { Err(Refusal::incorrect(IeType::APPLY_ACTION)) }
 }
 

@@ -24,8 +24,11 @@ pub(super) struct Pdi {
 }
 
 /// What this end does not do with a PDI.
-const UNSUPPORTED: [IeType; 3] =
-    [IeType::ETHERNET_PACKET_FILTER, IeType::TRAFFIC_ENDPOINT_ID, IeType::ETHERNET_PDU_SESSION_INFORMATION];
+const UNSUPPORTED: [IeType; 3] = [
+    IeType::ETHERNET_PACKET_FILTER,
+    IeType::TRAFFIC_ENDPOINT_ID,
+    IeType::ETHERNET_PDU_SESSION_INFORMATION,
+];
 
 /// A PDR without what its PDI says.
 pub(super) fn create(group: &Group<'_>) -> Result<Pdr, Refusal> {

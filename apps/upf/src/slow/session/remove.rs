@@ -114,10 +114,12 @@ impl Sessions {
             let Some(user) = pdr.user.filter(|user| user.is_ours) else { continue };
             let asked = pdr.instance;
             if let Some(v4) = user.v4 {
-                users.extend(self.pool_of(session, asked, Family::V4).map(|it| UserKey::v4(it, v4)));
+                users
+                    .extend(self.pool_of(session, asked, Family::V4).map(|it| UserKey::v4(it, v4)));
             }
             if let Some((v6, 64)) = user.v6 {
-                users.extend(self.pool_of(session, asked, Family::V6).map(|it| UserKey::v6(it, v6)));
+                users
+                    .extend(self.pool_of(session, asked, Family::V6).map(|it| UserKey::v6(it, v6)));
             }
         }
         users

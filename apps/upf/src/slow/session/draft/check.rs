@@ -13,7 +13,7 @@ impl Draft<'_> {
     /// Follows references to filters, and checks what the rules say of each other. A FAR that is
     /// removed while a PDR has it is refused, since that PDR could not say what becomes of its
     /// packets (clause 5.2.1).
-    pub(super) fn check(&mut self, removed: &[u32]) -> Result<(), Refusal> {
+    pub(in crate::slow::session) fn check(&mut self, removed: &[u32]) -> Result<(), Refusal> {
         follow(&mut self.session)?;
         let (session, settings) = (&self.session, self.around.settings);
         if let Some(pdr) = session.pdrs.iter().find(|pdr| removed.contains(&pdr.far)) {
@@ -26,7 +26,8 @@ impl Draft<'_> {
         let has_far = |id| session.fars.iter().any(|far| far.id == id);
         let has_bar = |id| session.bars.iter().any(|bar| bar.id == id);
         let has_urr = |id: &u32| session.urrs.iter().any(|urr| urr.id == *id);
-        if let Some(far) = session.fars.iter().find(|far| far.bar.is_some_and(|bar| !has_bar(bar))) {
+        if let Some(far) = session.fars.iter().find(|far| far.bar.is_some_and(|bar| !has_bar(bar)))
+        {
             return Err(Refusal::rule(FailedRuleId::Far(far.id)));
         }
         let urr = session.urrs.iter().find(|urr| {
@@ -68,8 +69,7 @@ fn follow(session: &mut Session) -> Result<(), Refusal> {
     for pdr in &mut session.pdrs {
         for filter in pdr.filters.iter_mut().filter(|filter| is_reference(filter)) {
             let meant = defined.iter().find(|known| known.id == filter.id);
-            let unknown =
-                Refusal::rule_by(FailedRuleId::Pdr(pdr.id), IeType::SDF_FILTER);
+            let unknown = Refusal::rule_by(FailedRuleId::Pdr(pdr.id), IeType::SDF_FILTER);
             *filter = meant.cloned().ok_or(unknown)?;
         }
     }

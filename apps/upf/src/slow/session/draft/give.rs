@@ -26,7 +26,8 @@ impl Draft<'_> {
         let of_others = self.data_network(&asked);
         for Asked { mut pdr, pdi, is_update } in asked {
             let wanted = Wanted { asked: pdr.instance, of_others };
-            let tunnel = pdi.tunnel.map(|wish| Ok((wish, self.tunnel(&pdr, &wish)?))).transpose()?;
+            let tunnel =
+                pdi.tunnel.map(|wish| Ok((wish, self.tunnel(&pdr, &wish)?))).transpose()?;
             let user = pdi.user.map(|wish| Ok((wish, self.user(&wish, wanted)?))).transpose()?;
             pdr.tunnel = tunnel.map(|(_, tunnel)| tunnel);
             pdr.user = user.map(|(_, user)| user);
@@ -48,8 +49,7 @@ impl Draft<'_> {
     /// The tunnel of a PDR (clause 5.5): ours if it is to be chosen, and the control plane's where
     /// that one chooses, or restores a session, or means a tunnel that the session has.
     fn tunnel(&mut self, pdr: &Pdr, wish: &ie::FTeid) -> Result<LocalTunnel, Refusal> {
-        let option =
-            Refusal::of(Cause::INVALID_F_TEID_ALLOCATION_OPTION, IeType::F_TEID);
+        let option = Refusal::of(Cause::INVALID_F_TEID_ALLOCATION_OPTION, IeType::F_TEID);
         let chooses = self.around.settings.teid == TeidChoice::Upf;
         if wish.is_choose() {
             return if chooses { self.choose(pdr, wish) } else { Err(option) };
@@ -85,9 +85,8 @@ impl Draft<'_> {
         }
         let (shape, id, owner) = (self.around.shape, self.session.id, self.around.owner);
         let tunnels = &self.tunnels;
-        let is_taken = |teid| {
-            owner(teid).is_some() || tunnels.iter().any(|tunnel| tunnel.teid == teid)
-        };
+        let is_taken =
+            |teid| owner(teid).is_some() || tunnels.iter().any(|tunnel| tunnel.teid == teid);
         let teid = tunnels::next(shape, id, &mut self.session.generation, is_taken);
         let teid = teid.ok_or(Refusal::because(Cause::NO_RESOURCES_AVAILABLE))?;
         let tunnel = LocalTunnel { teid, v4, v6, is_ours: true };
@@ -97,11 +96,7 @@ impl Draft<'_> {
     }
 
     /// The addresses of the user (clause 5.21): one of IPv4 and a prefix of IPv6 for the session.
-    fn user(
-        &mut self,
-        wish: &ie::UeIpAddress,
-        wanted: Wanted,
-    ) -> Result<UserAddress, Refusal> {
+    fn user(&mut self, wish: &ie::UeIpAddress, wanted: Wanted) -> Result<UserAddress, Refusal> {
         let mut user = pdr::user_address(wish)?;
         let known = self.session.pdrs.iter().filter_map(|pdr| pdr.user).filter(|it| it.is_ours);
         let known: Vec<UserAddress> = known.collect();
