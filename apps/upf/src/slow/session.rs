@@ -13,6 +13,7 @@ mod change;
 mod draft;
 mod far;
 mod find;
+mod ground;
 mod network;
 mod pdr;
 mod qer;
@@ -36,6 +37,15 @@ use crate::shared::identifier::TeidShape;
 /// are on their way.
 const GRACE: u64 = 2 * SECOND;
 
+/// What a request has changed: the session as it was and as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Absent when it was established.
+    pub before: Option<Session>,
+    /// Absent when it was deleted.
+    pub after: Option<Session>,
+}
+
 /// All sessions.
 pub struct Sessions {
     settings: Settings,
@@ -48,6 +58,7 @@ pub struct Sessions {
     published: Published,
     /// N1 times T1, in nanoseconds.
     life: u64,
+    change: Option<Change>,
 }
 
 /// Why sessions cannot be served.
@@ -81,6 +92,7 @@ impl Sessions {
             node_id,
             store,
             published,
+            change: None,
         };
         this.recover();
         this
@@ -139,20 +151,20 @@ impl Sessions {
     }
 
     /// Keeps what was found of a session's usage, or changed in it otherwise than by a request, and
-    /// publishes it.
+    /// publishes it. Its version is one of `next_version`.
     ///
     /// # Errors
     /// When it cannot be kept; then nothing has changed.
-    pub fn save(
-        &mut self,
-        before: &Session,
-        session: &mut Session,
-        now: Now,
-    ) -> Result<(), SessionsError> {
-        session.version = self.store.next_version();
+    pub fn save(&mut self, session: &Session, now: Now) -> Result<(), SessionsError> {
+        let before = self.store.get(session.id);
         self.store.commit(session, None, now.monotonic)?;
-        self.published.publish(Some(before), session)?;
+        self.published.publish(before.as_ref(), session)?;
         Ok(())
+    }
+
+    /// What the last request has changed, once.
+    pub const fn take_change(&mut self) -> Option<Change> {
+        self.change.take()
     }
 }
 

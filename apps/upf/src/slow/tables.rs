@@ -56,6 +56,14 @@ impl Events {
         }
     }
 
+    /// The same for some of the places: a scan of all, a bit at a time.
+    pub fn scan_range(&self, places: std::ops::Range<usize>, visit: impl FnMut(EntryId, u64)) {
+        match self {
+            Self::Attached(events) => events.scan_range(places, visit),
+            Self::Private(events) => events.scan_range(places, visit),
+        }
+    }
+
     /// Says that the events of a session up to `seen` have been dealt with.
     pub fn done(&self, session: EntryId, seen: u64) {
         match self {

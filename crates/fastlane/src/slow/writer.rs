@@ -76,6 +76,11 @@ impl PendingEvents {
         self.pending.scan(visit);
     }
 
+    /// The same for some of the entries: a scan of all, a bit at a time.
+    pub fn scan_range(&self, entries: std::ops::Range<usize>, visit: impl FnMut(EntryId, u64)) {
+        self.pending.scan_range(entries, visit);
+    }
+
     /// Says that all events of an entry up to `seen` have been dealt with. One that was raised
     /// since keeps it pending.
     pub fn done(&self, entry: EntryId, seen: u64) {

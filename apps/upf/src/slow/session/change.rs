@@ -1,5 +1,6 @@
 //! Establishment, modification and deletion.
 
+use fastlane::table::EntryId;
 use fastlane_pfcp::ie::{self, FSeid, FailedRuleId};
 use fastlane_pfcp::{Cause, Fault, Group, Ie, IeType, Message, MessageType};
 
@@ -7,7 +8,7 @@ use super::answer::{Answer, created, up_seid};
 use super::draft::{Around, Created, Draft, Ready};
 use super::refusal::Refusal;
 use super::request::{check, control, network, seid_of, supi, unknown_session};
-use super::{GRACE, Sessions};
+use super::{Change, GRACE, Sessions};
 use crate::model::{Pdr, Reporting, Session, SessionId, Urr, UrrId, UsageReport, UsageTriggers};
 use crate::shared::identifier::TeidShape;
 use crate::shared::key::UserKey;
@@ -137,29 +138,19 @@ impl Sessions {
         }
         // Lanes end first: what they count after the reports are made would not be reported.
         self.end_traffic(&session, context.now);
-        let mut urrs = session.urrs.clone();
-        let reports = self.reports(&session, &mut urrs, context.now, |_| UsageTriggers::TERMR);
+        let (mut urrs, now) = (session.urrs.clone(), context.now);
+        let last = |_: &Urr| UsageTriggers::TERMR;
+        let reports = usage::in_answer(&mut urrs, session.version, self, now, last);
         let bytes = answer.write(Cause::REQUEST_ACCEPTED, |w| {
             usage::write_usage(w, IeType::USAGE_REPORT_IN_DELETION, &reports, None);
         });
         match self.bury(&session, Some((&context.key, &bytes)), context.now) {
-            Ok(()) => bytes,
+            Ok(()) => {
+                self.change = Some(Change { before: Some(session), after: None });
+                bytes
+            }
             Err(error) => answer.refused(&refusal_of(&error)),
         }
-    }
-
-    /// Brings URRs up to now and makes those reports that are asked for, with those that are due.
-    fn reports(
-        &self,
-        session: &Session,
-        urrs: &mut [Urr],
-        now: Now,
-        asked: impl Fn(&Urr) -> UsageTriggers,
-    ) -> Vec<UsageReport> {
-        let of = |urr: &Urr| meter_of(&self.published, session.version, urr);
-        let meters: Vec<Meter> = urrs.iter().map(of).collect();
-        urrs.iter_mut().zip(&meters).for_each(|(urr, meter)| usage::settle(urr, meter, now));
-        usage::take_all(urrs, &meters, now, asked)
     }
 
     /// The session as the request makes it, sound and with everything that it needs. When it is
@@ -221,8 +212,10 @@ impl Sessions {
             let count = session.urrs.len();
             session.urrs.append(&mut removed);
             let mut urrs = std::mem::take(&mut session.urrs);
-            reports = self.reports(before, &mut urrs, now, |urr| {
-                if gone.contains(&urr.id) && !begun.contains(&urr.id) {
+            reports = usage::in_answer(&mut urrs, before.version, self, now, |urr| {
+                // One that was removed and made anew in one request is another.
+                let is_new = begun.contains(&urr.id) && urr.progress.since == now.real;
+                if gone.contains(&urr.id) && !is_new {
                     UsageTriggers::TERMR
                 } else if is_asked.contains(&urr.id) {
                     UsageTriggers::IMMER
@@ -233,6 +226,7 @@ impl Sessions {
             urrs.truncate(count);
             session.urrs = urrs;
         }
+        usage::forget_notified(&mut session);
         Ok(Outcome { session, created, reports, taken })
     }
 
@@ -256,6 +250,8 @@ impl Sessions {
         }
         let Err(error) = self.published.publish(before, session) else {
             self.exchange_addresses(before, Some(session));
+            let (before, after) = (before.cloned(), Some(session.clone()));
+            self.change = Some(Change { before, after });
             return Ok(());
         };
         let refusal = refused_by(&error, session);
@@ -361,16 +357,8 @@ pub(super) fn owner_of(
 }
 
 /// What was counted for a URR, under the rules of a version.
-pub(super) fn meter_of(published: &Published, version: u64, urr: &Urr) -> Meter {
-    let line = urr.progress.line;
-    let events = published.events(line);
-    let are_of_now = events >> 32 == version & 0xFFFF_FFFF;
-    Meter {
-        counts: published.counters(line),
-        last: published.last(line),
-        events: if are_of_now { events & 0xFFFF_FFFF } else { 0 },
-        first: None,
-    }
+fn meter_of(published: &Published, version: u64, urr: &Urr) -> Meter {
+    Meter::of(published.tables().state.read(EntryId(urr.progress.line)), version)
 }
 
 /// Why the lanes cannot be given a session, as a control plane function is told.
@@ -403,7 +391,6 @@ fn refused_by(error: &PublishError, session: &Session) -> Refusal {
         PublishError::Table(_) | PublishError::None(_) => {
             Refusal::because(Cause::NO_RESOURCES_AVAILABLE)
         }
-        _ => Refusal::because(Cause::SYSTEM_FAILURE),
     }
 }
 

@@ -19,6 +19,7 @@ pub(super) fn create(group: &Group<'_>) -> Result<Qer, Refusal> {
         reflective: false,
         paging_policy: None,
         window_ms: None,
+        line: 0,
     };
     group.need::<ie::GateStatus>()?;
     update(&mut qer, group)?;

@@ -24,28 +24,46 @@ const PAUSE: Duration = Duration::from_micros(20);
 
 impl Sessions {
     /// Removes the sessions of an association, but for those that are to stay: of control plane
-    /// addresses that `is_kept`. Says how many.
+    /// addresses that `is_kept`. Calls `gone` for each, and says how many.
     pub fn remove_of_peer(
         &mut self,
         now: Now,
         place: u16,
         is_kept: &dyn Fn(IpAddr) -> bool,
+        gone: &mut dyn FnMut(&Session),
     ) -> u64 {
-        self.remove_if(now, place, |session| !is_kept(session.control.address))
+        self.remove_if(now, place, &|session| !is_kept(session.control.address), gone)
     }
 
-    /// Removes the sessions of an association that are in a set (FQ-CSID). Says how many.
-    pub fn remove_set(&mut self, now: Now, place: u16, set: &FqCsid<'_>) -> u64 {
-        self.remove_if(now, place, |session| session.sets.iter().any(|own| meet(own, set)))
+    /// Removes the sessions of an association that are in a set (FQ-CSID). Calls `gone` for each,
+    /// and says how many.
+    pub fn remove_set(
+        &mut self,
+        now: Now,
+        place: u16,
+        set: &FqCsid<'_>,
+        gone: &mut dyn FnMut(&Session),
+    ) -> u64 {
+        let is_in = |session: &Session| session.sets.iter().any(|own| meet(own, set));
+        self.remove_if(now, place, &is_in, gone)
     }
 
-    fn remove_if(&mut self, now: Now, place: u16, is_meant: impl Fn(&Session) -> bool) -> u64 {
+    fn remove_if(
+        &mut self,
+        now: Now,
+        place: u16,
+        is_meant: &dyn Fn(&Session) -> bool,
+        gone: &mut dyn FnMut(&Session),
+    ) -> u64 {
         let of_peer = self.store.places(0).filter(|(_, it)| it.is_live() && it.peer == place);
         let ids: Vec<SessionId> = of_peer.map(|(id, _)| id).collect();
         let mut removed = 0;
         for id in ids {
-            let Some(session) = self.get(id).filter(&is_meant) else { continue };
-            removed += u64::from(self.remove(&session, now));
+            let Some(session) = self.get(id).filter(is_meant) else { continue };
+            if self.remove(&session, now) {
+                removed += 1;
+                gone(&session);
+            }
         }
         removed
     }

@@ -26,9 +26,14 @@ impl Draft<'_> {
         let of_others = self.data_network(&asked);
         for Asked { mut pdr, pdi, is_update } in asked {
             let wanted = Wanted { asked: pdr.instance, of_others };
-            let tunnel =
-                pdi.tunnel.map(|wish| Ok((wish, self.tunnel(&pdr, &wish)?))).transpose()?;
-            let user = pdi.user.map(|wish| Ok((wish, self.user(&wish, wanted)?))).transpose()?;
+            let tunnel = match pdi.tunnel {
+                Some(wish) => Some((wish, self.tunnel(&pdr, &wish)?)),
+                None => None,
+            };
+            let user = match pdi.user {
+                Some(wish) => Some((wish, self.user(&wish, wanted)?)),
+                None => None,
+            };
             pdr.tunnel = tunnel.map(|(_, tunnel)| tunnel);
             pdr.user = user.map(|(_, user)| user);
             let tunnel = tunnel.filter(|(wish, _)| wish.is_choose()).map(|(_, tunnel)| tunnel);
