@@ -7,4 +7,5 @@
 #![forbid(unsafe_code)]
 
 pub mod gnb;
+pub mod smf;
 pub mod tunnel;

@@ -112,6 +112,12 @@ fn fields_have_our_values() {
 type Fields = Vec<(&'static str, &'static str)>;
 
 fn expected() -> Vec<(&'static str, Fields)> {
+    let mut expected = expected_of_nodes();
+    expected.extend(expected_of_sessions());
+    expected
+}
+
+fn expected_of_nodes() -> Vec<(&'static str, Fields)> {
     vec![
         ("heartbeat-request", vec![("pfcp.seqno", "11259375"), ("pfcp.s", "0")]),
         ("association-setup-request", association()),
@@ -163,6 +169,11 @@ fn expected() -> Vec<(&'static str, Fields)> {
                 ("pfcp.dn", "example.org"),
             ],
         ),
+    ]
+}
+
+fn expected_of_sessions() -> Vec<(&'static str, Fields)> {
+    vec![
         ("session-establishment-request", detection()),
         ("session-establishment-request", forwarding()),
         ("session-establishment-request", usage_rules()),
