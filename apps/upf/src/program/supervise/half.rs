@@ -3,8 +3,10 @@
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// A half that has lived for so long had come up.
+/// A half that has lived for so long had come up: it is started again at once.
 const UP: Duration = Duration::from_secs(2);
+/// One that has lived for so long can start here: what it refuses later is no reason to end all.
+const SETTLED: Duration = Duration::from_secs(10);
 /// What is waited for the second start of one that does not come up; doubled each time.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The most that is waited.
@@ -19,8 +21,8 @@ pub(super) struct Half {
     since: Option<Instant>,
     /// When it is to be started, while it does not run.
     due: Option<Instant>,
-    /// Whether it has ever come up.
-    was_up: bool,
+    /// Whether it can start here.
+    is_settled: bool,
     /// How often in a row it has died before it came up.
     failures: u32,
 }
@@ -37,7 +39,7 @@ pub(super) enum Next {
 impl Half {
     pub(super) fn new(name: &'static str) -> Self {
         let due = Some(Instant::now());
-        Self { name, child: None, since: None, due, was_up: false, failures: 0 }
+        Self { name, child: None, since: None, due, is_settled: false, failures: 0 }
     }
 
     /// When it is to be started; none while it runs.
@@ -72,9 +74,9 @@ impl Half {
     /// What follows from its end.
     pub(super) fn after(&mut self, status: &ExitStatus, now: Instant) -> Next {
         let lived = self.since.map_or(Duration::ZERO, |since| now.duration_since(since));
-        self.was_up |= lived >= UP;
+        self.is_settled |= lived >= SETTLED;
         // It has said itself that it will not do better.
-        if !self.was_up && matches!(status.code(), Some(2..=4)) {
+        if !self.is_settled && matches!(status.code(), Some(2..=4)) {
             return Next::Over;
         }
         let wait = if lived >= UP {
@@ -120,8 +122,9 @@ mod tests {
         let mut half = running(start);
         for status in [ExitStatus::from_raw(KILLED), exit(0), exit(3), exit(4)] {
             half.since = Some(start);
-            assert_eq!(half.after(&status, start + UP), Next::Again(Duration::ZERO), "{status}");
-            assert!(half.is_due(start + UP));
+            let end = start + SETTLED;
+            assert_eq!(half.after(&status, end), Next::Again(Duration::ZERO), "{status}");
+            assert!(half.is_due(end));
         }
     }
 
@@ -148,7 +151,7 @@ mod tests {
         let start = Instant::now();
         assert_ne!(running(start).after(&exit(5), start), Next::Over);
         let mut half = running(start);
-        half.was_up = true;
+        half.is_settled = true;
         assert_ne!(half.after(&exit(3), start), Next::Over, "its lanes may still forward");
     }
 }

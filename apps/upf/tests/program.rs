@@ -1,0 +1,274 @@
+//! The program as people start it: its command line, and both halves under their supervisor.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fastlane_testing::namespace::{ip, private};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::{Value, json};
+
+/// How long anything may take that is waited for: only a machine that hangs needs longer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn upf(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_upf")).args(arguments).output().unwrap()
+}
+
+fn said(output: &Output) -> (Option<i32>, String) {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+/// In the namespace of the calling thread: two interfaces, and a configuration for them.
+fn configuration(folder: &Path) -> Value {
+    for (name, address) in [("n3", "10.3.0.1/24"), ("n6", "10.6.0.1/24")] {
+        ip(&format!("link add {name} type veth peer name {name}wire"));
+        ip(&format!("link set {name} up"));
+        ip(&format!("link set {name}wire up"));
+        ip(&format!("address add {address} dev {name}"));
+    }
+    let port = |name: &str| json!({ "driver": { "af-packet": { "interface": name } } });
+    json!({
+        "ports": { "n3": port("n3"), "n6": port("n6") },
+        "session": folder.join("upf.sock"),
+        "app": {
+            "node-id": "127.0.0.1",
+            "n4": { "addresses": ["127.0.0.1"] },
+            "interfaces": {
+                "n3": { "port": "n3", "role": "n3", "network-instance": "access",
+                        "addresses": ["10.3.0.1"] },
+                "n6": { "port": "n6", "role": "n6", "network-instance": "internet" },
+            },
+            "pools": [{ "network-instance": "internet", "prefix": "10.45.0.0/16" }],
+            "sessions": 256,
+        },
+    })
+}
+
+fn written(folder: &Path, configuration: &Value) -> String {
+    let path = folder.join("upf.json");
+    std::fs::write(&path, configuration.to_string()).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// A supervisor, which ends with the test, and what it says.
+struct Supervisor {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Supervisor {
+    fn start(config: &str) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_upf"));
+        let mut child = command.arg(config).stderr(Stdio::piped()).spawn().unwrap();
+        let (stderr, lines) = (child.stderr.take().unwrap(), Arc::<Mutex<Vec<_>>>::default());
+        let to = Arc::clone(&lines);
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                to.lock().unwrap().push(line);
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// The processes that a half has been, once there are so many.
+    fn processes(&self, half: &str, count: usize) -> Vec<Pid> {
+        let begin = format!("upf: the {half} half is process ");
+        until(&format!("the {half} half's process {count}"), || {
+            let lines = self.lines.lock().unwrap();
+            let ids = lines.iter().filter_map(|line| line.strip_prefix(&begin)?.parse().ok());
+            let ids: Vec<Pid> = ids.filter_map(Pid::from_raw).collect();
+            (ids.len() >= count).then_some(ids)
+        })
+    }
+
+    fn wait_until_said(&self, words: &str, count: usize) {
+        until(words, || {
+            let lines = self.lines.lock().unwrap();
+            (lines.iter().filter(|line| line.contains(words)).count() >= count).then_some(())
+        });
+    }
+
+    fn id(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Waits for its end.
+    fn status(&mut self) -> Option<i32> {
+        until("the supervisor's end", || self.child.try_wait().unwrap()).code()
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        // Its halves end with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[track_caller]
+fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        match found() {
+            Some(found) => return found,
+            None => assert!(Instant::now() < end, "no {what}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn is_there(process: Pid) -> bool {
+    test_kill_process(process).is_ok()
+}
+
+/// Waits until the API answers so.
+fn answers(arguments: &[&str], part: &str) {
+    until(part, || {
+        let (status, text) = said(&upf(arguments));
+        (status == Some(0) && text.contains(part)).then_some(())
+    });
+}
+
+#[test]
+fn a_half_that_dies_is_started_again_and_the_other_goes_on() {
+    if !private("a_half_that_dies_is_started_again_and_the_other_goes_on") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = written(folder.path(), &configuration(folder.path()));
+    let mut supervisor = Supervisor::start(&config);
+    let fast = supervisor.processes("fast", 1)[0];
+    let slow = supervisor.processes("slow", 1)[0];
+    answers(&["sessions"], "0 of 0 sessions");
+
+    kill_process(slow, Signal::KILL).unwrap();
+    let slow = supervisor.processes("slow", 2)[1];
+    answers(&["sessions"], "0 of 0 sessions");
+    assert!(is_there(fast), "the lanes have nothing to do with it");
+
+    kill_process(fast, Signal::KILL).unwrap();
+    let fast = supervisor.processes("fast", 2)[1];
+    supervisor.wait_until_said("table `sessions`: kept from the application before", 1);
+    assert!(is_there(slow), "it waits for the next fast half");
+    answers(&["sessions"], "0 of 0 sessions");
+
+    kill_process(supervisor.id(), Signal::TERM).unwrap();
+    assert_eq!(supervisor.status(), Some(0));
+    assert!(!is_there(fast) && !is_there(slow));
+}
+
+#[test]
+fn halves_do_not_outlive_their_supervisor() {
+    if !private("halves_do_not_outlive_their_supervisor") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = written(folder.path(), &configuration(folder.path()));
+    let mut supervisor = Supervisor::start(&config);
+    let fast = supervisor.processes("fast", 1)[0];
+    let slow = supervisor.processes("slow", 1)[0];
+    answers(&["sessions"], "0 of 0 sessions");
+    kill_process(supervisor.id(), Signal::KILL).unwrap();
+    assert_eq!(supervisor.status(), None);
+    // Orphans are init's to wait for; as long as it has not, they are dead all the same.
+    until("the end of both halves", || {
+        let ended = |process: Pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+            stat.map_or(true, |stat| stat.contains(") Z "))
+        };
+        (ended(fast) && ended(slow)).then_some(())
+    });
+}
+
+#[test]
+fn what_refuses_to_start_ends_all_with_its_status() {
+    if !private("what_refuses_to_start_ends_all_with_its_status") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut wrong = configuration(folder.path());
+    wrong["ports"]["n6"]["driver"]["af-packet"]["interface"] = json!("n66");
+    let mut supervisor = Supervisor::start(&written(folder.path(), &wrong));
+    assert_eq!(supervisor.status(), Some(4));
+    supervisor.wait_until_said("the fast half cannot start (exit status 4)", 1);
+
+    let mut wrong = configuration_of_n4("192.0.2.77", folder.path());
+    let mut supervisor = Supervisor::start(&written(folder.path(), &wrong));
+    assert_eq!(supervisor.status(), Some(4));
+    supervisor.wait_until_said("192.0.2.77", 1);
+
+    wrong["app"]["pools"][0]["prefix"] = json!("10.45.0.1/16");
+    let config = written(folder.path(), &wrong);
+    let (status, text) = said(&upf(&[&config]));
+    assert_eq!(status, Some(3));
+    assert!(text.contains("app.pools.0.prefix: `10.45.0.1/16` has bits behind its 16"), "{text}");
+    assert!(!text.contains("is process"), "{text}");
+}
+
+/// As it is, with another address of N4.
+fn configuration_of_n4(address: &str, folder: &Path) -> Value {
+    for name in ["n3", "n6"] {
+        ip(&format!("link delete {name}"));
+    }
+    let mut configuration = configuration(folder);
+    configuration["app"]["n4"]["addresses"] = json!([address]);
+    configuration
+}
+
+#[test]
+fn a_check_says_what_is_missing_and_touches_nothing() {
+    if !private("a_check_says_what_is_missing_and_touches_nothing") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut configuration = configuration(folder.path());
+    configuration["app"]["n4"]["addresses"] = json!(["192.0.2.77"]);
+    let config = written(folder.path(), &configuration);
+    let (status, text) = said(&upf(&["check", &config]));
+    assert_eq!(status, Some(0), "{text}");
+    assert!(text.contains("port `n3`: af-packet"), "{text}");
+    assert!(text.contains("192.0.2.77 is no address of this host"), "{text}");
+    assert!(text.contains("`ip route add blackhole 10.45.0.0/16`"), "{text}");
+    assert!(!folder.path().join("upf.sock").exists());
+    let (_, again) = said(&upf(&["check", &config]));
+    assert_eq!(text, again, "what it said the first time is still so");
+}
+
+#[test]
+fn who_asks_where_nobody_is_learns_what_to_do() {
+    for question in [&["sessions"][..], &["associations"], &["trace", "10.45.0.2"]] {
+        let arguments = [question, &["--api", "127.0.0.1:1"]].concat();
+        let (status, text) = said(&upf(&arguments));
+        assert_eq!(status, Some(1), "{text}");
+        assert!(text.contains("nobody answers at 127.0.0.1:1"), "{text}");
+    }
+    let (status, text) = said(&upf(&["trace", "nobody"]));
+    assert_eq!(status, Some(2), "{text}");
+    assert!(text.contains("write a SUPI"), "{text}");
+}
+
+#[test]
+fn the_committed_schema_is_the_one_in_the_program() {
+    let (_, text) = said(&upf(&["schema"]));
+    assert_eq!(
+        text,
+        include_str!("../upf.schema.json"),
+        "write it anew: `cargo run -p upf -- schema > apps/upf/upf.schema.json`"
+    );
+}
+
+#[test]
+fn the_examples_are_right() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    for name in ["af-xdp", "af-packet", "memif", "dpdk", "tap"] {
+        let path = folder.join(name).with_extension("json");
+        let told = upf::program::read(&path, &[]);
+        let told = told.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(told.settings.sessions, 100_000);
+    }
+}
