@@ -211,10 +211,9 @@ fn measure(load: &Load) -> Result<ExitCode, SmfError> {
         all &= say(phase, &report);
         let Report { accepted, refused, took, cpu, .. } = report;
         let cpu = cpu.map_or_else(|| "null".to_owned(), |cpu| cpu.as_nanos().to_string());
-        println!(
-            "{{\"phase\":\"{phase}\",\"accepted\":{accepted},\"refused\":{refused},\"ns\":{},\"cpu_ns\":{cpu}}}",
-            took.as_nanos()
-        );
+        let ns = took.as_nanos();
+        print!("{{\"phase\":\"{phase}\",\"accepted\":{accepted},\"refused\":{refused},");
+        println!("\"ns\":{ns},\"cpu_ns\":{cpu}}}");
     }
     let counts = if load.keep { smf.counts() } else { smf.release()? };
     eprintln!("smf: {counts:?}");
