@@ -4,8 +4,13 @@
 mod frames;
 mod support;
 
+mod compiled;
 mod control;
 mod downlink;
+mod golden;
 mod hold;
 mod properties;
 mod uplink;
+
+/// The most sessions of a test.
+const SESSIONS: usize = 1024;

@@ -26,6 +26,8 @@ use upf::shared::key::{SessionRef, TunnelKey, UserKey};
 use upf::shared::rules::{Block, Rules, flag, way};
 use upf::shared::table;
 
+use crate::SESSIONS;
+
 /// Ethernet addresses of our ports and of what is beyond them.
 pub(crate) const STATION: [[u8; 6]; 2] = [[2, 0, 0, 0, 3, 1], [2, 0, 0, 0, 6, 1]];
 pub(crate) const BEYOND: [[u8; 6]; 2] = [[2, 0, 0, 0, 3, 9], [2, 0, 0, 0, 6, 9]];
@@ -44,7 +46,6 @@ pub(crate) const USER: [u8; 4] = [10, 45, 0, 5];
 pub(crate) const SERVER: [u8; 4] = [192, 0, 2, 7];
 /// The user's session.
 pub(crate) const SESSION: SessionId = SessionId(261);
-const SESSIONS: usize = 1024;
 
 /// The tunnel of a session.
 pub(crate) fn teid(session: SessionId) -> u32 {
@@ -167,13 +168,14 @@ pub(crate) struct World {
     shown: u64,
 }
 
-fn tables() -> (Tables, Halves) {
+/// Tables of their own, and their writers.
+pub(crate) fn tables() -> (Tables, Halves) {
     let readers = Arc::new(Readers::none());
     let make = |spec: Spec| spec.create().expect("memory");
     let rules = make(Spec::array::<Rules>(table::RULES, SESSIONS));
     let blocks = make(Spec::array::<Block>(table::BLOCKS, 64));
     let tunnels = make(Spec::hash::<TunnelKey, SessionRef>(table::TUNNELS, 64));
-    let users = make(Spec::hash::<UserKey, SessionRef>(table::USERS, 64));
+    let users = make(Spec::hash::<UserKey, SessionRef>(table::USERS, 2 * SESSIONS));
     let framed4 = make(Spec::lpm4(table::FRAMED4, 64));
     let framed6 = make(Spec::lpm6(table::FRAMED6, 64));
     let framed = make(Spec::array::<upf::shared::framed::Framed>(table::FRAMED, 64));

@@ -1,0 +1,183 @@
+//! Sessions with filters, copies, end markers, the control plane's tunnels: rules as they are
+//! compiled.
+
+use fastlane_wire::checksum::checksum;
+use upf::compile::{Context, compile};
+use upf::model::*;
+use upf::shared::cause::Cause;
+use upf::shared::key::{SessionRef, TunnelKey};
+
+use crate::frames::{ethernet, fill, from_gnb, g_pdu, opened, user4};
+use crate::support::*;
+
+/// A tunnel that the control plane has chosen.
+const CHOSEN: u32 = 0x5a00_0001;
+
+fn forwarding(destination: Destination, instance: InstanceId) -> Forwarding {
+    Forwarding { destination, instance: Some(instance), outer: None, marking: None, redirect: None }
+}
+
+fn to_gnb(teid: u32) -> Forwarding {
+    let outer = OuterHeader { teid: Some(teid), v4: Some(GNB.into()), v6: None, port: None };
+    Forwarding { outer: Some(outer), ..forwarding(Destination::Access, ACCESS) }
+}
+
+fn far(id: u32, to: Forwarding) -> Far {
+    let actions = Actions { forward: true, ..Actions::default() };
+    let (duplicating, bar, end_marker) = (vec![], None, None);
+    Far { id, actions, forwarding: Some(to), duplicating, bar, end_marker }
+}
+
+fn pdr(id: u16, precedence: u32, source: Source, far: u32) -> Pdr {
+    let user = UserAddress { v4: Some(USER.into()), ..UserAddress::default() };
+    let is_up = source == Source::Access;
+    let tunnel = LocalTunnel { teid: CHOSEN, v4: Some(OUR.into()), v6: None, is_ours: false };
+    Pdr {
+        id,
+        precedence,
+        source,
+        instance: Some(if is_up { ACCESS } else { INTERNET }),
+        tunnel: is_up.then_some(tunnel),
+        user: Some(user),
+        framed: vec![],
+        filters: vec![],
+        qfis: vec![],
+        removal: is_up.then_some(Removal { description: 0, extension: false }),
+        far,
+        qers: vec![],
+        urrs: vec![],
+        predefined: vec![],
+    }
+}
+
+/// DNS is let through, all else from the user dropped.
+fn session() -> Session {
+    let dns = FlowDescription {
+        protocol: Some(17),
+        remote_ports: vec![(53, 53)],
+        ..FlowDescription::default()
+    };
+    let filter = Filter { flow: Some(dns), ..Filter::default() };
+    let drop = Far { actions: Actions { drop: true, ..Actions::default() }, ..far(3, to_gnb(1)) };
+    Session {
+        id: SESSION,
+        seid: 1,
+        control: CpSeid { seid: 1, address: [10, 4, 0, 2].into() },
+        peer: 0,
+        version: 7,
+        generation: 0,
+        discarded: 0,
+        is_deleted: false,
+        established: 0,
+        pdn_type: 1,
+        supi: None,
+        network: None,
+        inactivity_s: None,
+        sets: vec![],
+        pdrs: vec![
+            Pdr { filters: vec![filter], ..pdr(1, 10, Source::Access, 1) },
+            pdr(2, 20, Source::Access, 3),
+            pdr(3, 30, Source::Core, 2),
+        ],
+        fars: vec![far(1, forwarding(Destination::Core, INTERNET)), far(2, to_gnb(GNB_TEID)), drop],
+        qers: vec![],
+        urrs: vec![],
+        bars: vec![],
+        reporting: Reporting::default(),
+    }
+}
+
+/// A world with a session as the slow half publishes it.
+fn world(session: &Session) -> World {
+    let mut world = World::new(Known::new(), settings());
+    let settings = serde_json::from_value(settings()).expect("settings");
+    let context = Context::new(&settings).expect("no predefined rules");
+    let mut compiled = compile(session, &context).expect("it can be compiled");
+    let count = compiled.blocks.len();
+    for (place, block) in compiled.blocks.iter_mut().enumerate() {
+        block.next = if place + 1 < count { place as u32 + 2 } else { 0 };
+        world.halves.blocks.set(place, block).expect("there is room");
+    }
+    compiled.rules.cold.block = u32::from(count > 0);
+    world.publish(&compiled.rules);
+    assert_eq!(compiled.tunnels, [TunnelKey { teid: CHOSEN }]);
+    let found = SessionRef::to(SESSION);
+    world.halves.tunnels.insert(&compiled.tunnels[0], &found).expect("there is room");
+    world
+}
+
+fn up(inner: &[u8]) -> Vec<u8> {
+    from_gnb(&g_pdu(CHOSEN, 1, 1, inner))
+}
+
+/// A fragment of a packet: 24 octets of it from `units` * 8 on.
+fn fragment(whole: &[u8], units: u16, is_last: bool) -> Vec<u8> {
+    let start = 20 + usize::from(units) * 8;
+    let end = if is_last { whole.len() } else { start + 24 };
+    let mut piece = [&whole[..20], &whole[start..end]].concat();
+    let length = piece.len() as u16;
+    piece[2..4].copy_from_slice(&length.to_be_bytes());
+    piece[6..8].copy_from_slice(&(units | if is_last { 0 } else { 0x2000 }).to_be_bytes());
+    fill(&mut piece);
+    piece
+}
+
+#[test]
+fn case_69_filters_decide_and_case_41_the_control_planes_tunnels_are_found() {
+    let mut world = world(&session());
+    let dns = user4(USER, SERVER, 64, 9);
+    let mut web = dns.clone();
+    web[23] = 80;
+    world.show(N3, &[up(&dns), up(&web)]);
+    let left = world.left(N6);
+    assert_eq!((left.len(), world.count(Cause::ActionDrop)), (1, 1), "{:?}", world.causes());
+    world.show(N6, &[ethernet(N6, &user4(SERVER, USER, 64, 9))]);
+    assert_eq!(opened(&world.left(N3)[0]).0, GNB_TEID);
+    world.check();
+}
+
+#[test]
+fn case_76_later_fragments_go_the_way_of_the_first() {
+    let mut world = world(&session());
+    let mut dns = user4(USER, SERVER, 64, 60);
+    let mut web = dns.clone();
+    (web[23], web[5], dns[5]) = (80, 1, 2);
+    let pieces = |whole: &[u8]| {
+        [(0, false), (3, false), (6, true)].map(|(at, last)| up(&fragment(whole, at, last)))
+    };
+    // The last one of a third packet comes before its first: nobody knows what it is.
+    let mut early = dns.clone();
+    early[5] = 3;
+    let early = up(&fragment(&early, 6, true));
+    world.show(N3, &[pieces(&dns).to_vec(), pieces(&web).to_vec(), vec![early]].concat());
+    let left = world.left(N6);
+    assert_eq!((left.len(), world.count(Cause::ActionDrop)), (3, 3), "{:?}", world.causes());
+    assert_eq!(world.count(Cause::FragmentUnknown), 1);
+    let data: Vec<u8> = left.iter().flat_map(|frame| frame[34..].to_vec()).collect();
+    assert_eq!(data, dns[20..]);
+    assert!(left.iter().all(|frame| checksum(&frame[14..34]) == 0));
+    world.check();
+}
+
+#[test]
+fn copies_go_elsewhere_too() {
+    let mut session = session();
+    session.fars[1].actions.duplicate = true;
+    session.fars[1].duplicating = vec![to_gnb(0xd0d0)];
+    let mut world = world(&session);
+    let packet = user4(SERVER, USER, 64, 9);
+    world.show(N6, &[ethernet(N6, &packet)]);
+    let mut teids: Vec<_> = world
+        .left(N3)
+        .iter()
+        .map(|frame| {
+            let (teid, _, inner) = opened(frame);
+            assert_eq!(inner[20..], packet[20..]);
+            teid
+        })
+        .collect();
+    teids.sort_unstable();
+    assert_eq!(teids, [GNB_TEID, 0xd0d0]);
+    assert_eq!(world.count(Cause::Duplicated), 1);
+    world.check();
+}
