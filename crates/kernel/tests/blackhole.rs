@@ -1,6 +1,6 @@
 //! Routes to nowhere.
 
-use fastlane_kernel::blackhole::{add, is_blackhole};
+use fastlane_kernel::blackhole::{add, is_blackhole, way};
 use fastlane_testing::namespace::{ip, private};
 
 #[test]
@@ -24,4 +24,9 @@ fn what_is_added_is_found_once_and_nothing_leaves() {
         assert!(add(prefix, length, 7).unwrap(), "{prefix} in another table");
     }
     assert!(!is_blackhole("10.46.0.1".parse().unwrap()).unwrap());
+    let far = way("10.46.0.1".parse().unwrap()).unwrap();
+    assert_eq!(far.gateway, Some("192.0.2.2".parse().unwrap()));
+    let near = way("192.0.2.9".parse().unwrap()).unwrap();
+    assert_eq!((near.gateway, near.interface), (None, far.interface));
+    assert!(way("10.45.3.7".parse().unwrap()).is_err(), "it is nowhere");
 }

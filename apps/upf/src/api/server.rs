@@ -226,7 +226,10 @@ pub(super) async fn trace(
         Answer::Trace(trace) if trace.sessions.is_empty() => {
             Err(refuse(StatusCode::NOT_FOUND, trace.summary()))
         }
-        Answer::Trace(trace) => Ok(Json(*trace)),
+        Answer::Trace(mut trace) => {
+            trace.add_routes();
+            Ok(Json(*trace))
+        }
         _ => Err(strange()),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use fastlane::kernel::{Interface, blackhole};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -71,6 +72,14 @@ impl Trace {
         Self { who: who.to_string(), sessions: sessions.iter().map(traced).collect() }
     }
 
+    /// Adds the routes of Linux, by its main table: for the network namespace of the calling thread.
+    pub(in crate::api) fn add_routes(&mut self) {
+        for way in self.sessions.iter_mut().flat_map(|session| &mut session.ways) {
+            let toward = way.toward.as_ref().and_then(|toward| toward.parse().ok());
+            way.next_hop = toward.map(route);
+        }
+    }
+
     /// In a sentence.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -119,6 +128,20 @@ impl WayView {
                 .map(|it| it.to_string()),
             next_hop: None,
         }
+    }
+}
+
+/// The route to there, in words.
+fn route(toward: IpAddr) -> String {
+    match blackhole::way(toward) {
+        Ok(way) => {
+            let all = Interface::all().unwrap_or_default();
+            let found = all.into_iter().find(|it| it.index == way.interface);
+            let name = found.map_or_else(|| way.interface.to_string(), |it| it.name);
+            let hop = way.gateway.map_or_else(String::new, |gateway| format!("via {gateway} "));
+            format!("{hop}on {name}")
+        }
+        Err(error) => format!("no route ({error})"),
     }
 }
 
