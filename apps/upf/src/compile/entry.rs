@@ -1,7 +1,9 @@
 //! PDRs with all that they refer to, in the order in which they are tried.
 
 use super::{CompileError, Context, rate, way};
-use crate::model::{Actions, Far, Filter, Gate, Pdr, PdrId, Qer, Session, Source, Urr};
+use crate::model::{
+    Actions, Far, Filter, FlowDescription, Gate, Pdr, PdrId, Qer, Session, Source, Urr,
+};
 use crate::shared::rules::{AnyAddress, Direction, OuterPath, flag};
 
 /// A PDR, or a predefined rule that one activates.
@@ -62,7 +64,7 @@ pub(super) fn entries<'s>(
     Ok(entries)
 }
 
-fn of_flow(flow: &crate::model::FlowDescription) -> Filter {
+fn of_flow(flow: &FlowDescription) -> Filter {
     Filter { flow: Some(flow.clone()), ..Filter::default() }
 }
 
@@ -74,7 +76,16 @@ fn is_found(entry: &Entry<'_>) -> bool {
     }
 }
 
-/// A filter that every packet passes makes the others needless.
+/// Whether a filter looks behind the IP header, which later fragments do not have.
+fn looks_behind(filter: &Filter) -> bool {
+    let ports =
+        |flow: &FlowDescription| !flow.remote_ports.is_empty() || !flow.local_ports.is_empty();
+    filter.spi.is_some() || filter.flow.as_ref().is_some_and(ports)
+}
+
+/// A filter that every packet passes makes the others needless. Those that look behind the IP
+/// header come last: what the others know of a fragment is then known first, however the filters
+/// are divided.
 fn simplify(filters: &mut Vec<Filter>) {
     let is_any = |filter: &Filter| {
         let is_any_flow = filter.flow.as_ref().is_none_or(|flow| flow.is_any());
@@ -84,6 +95,7 @@ fn simplify(filters: &mut Vec<Filter>) {
     if filters.iter().any(is_any) {
         filters.clear();
     }
+    filters.sort_by_key(looks_behind);
 }
 
 /// The addresses of a PDR's user, and the networks behind.

@@ -30,6 +30,13 @@ pub(super) fn rules(session: &Session, entries: &[Entry<'_>]) -> Option<Rules> {
         }
         rules.down.side = side(session, entry, watch.as_ref())?;
         rules.down.peer6 = entry.path.peer6;
+        rules.down.instance = entry.pdr.instance.unwrap_or(way::NO_INSTANCE);
+    }
+    let tunnels = [up, down].map(|it| it.and_then(|entry| entry.pdr.tunnel));
+    if let [Some(one), Some(other)] = tunnels
+        && one.teid == other.teid
+    {
+        return None;
     }
     (rules.cold.hold_packets, rules.cold.hold_ms) = hold([up, down])?;
     limited(&mut rules, watch.as_ref())?;

@@ -142,3 +142,6 @@ impl<'t> Blocks<'t> for &'t [Block] {
         self.get(place)
     }
 }
+
+#[cfg(test)]
+mod tests;

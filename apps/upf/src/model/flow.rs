@@ -1,6 +1,8 @@
 //! Flow descriptions: the IPFilterRule of RFC 6733 clause 4.3.1 as TS 29.212 clause 5.4.2 uses it.
 
 mod parse;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -64,8 +64,10 @@ pub struct Down {
     pub peer6: [u8; 16],
     /// What both directions have.
     pub side: Side,
+    /// The network instance that packets arrive in as they are, or [`way::NO_INSTANCE`].
+    pub instance: u16,
     /// Zero.
-    pub reserved: u32,
+    pub reserved: u16,
 }
 
 /// What is seldom looked at.
@@ -121,6 +123,7 @@ impl Rules {
         let cold = &mut rules.cold;
         (cold.threshold, cold.quota, cold.stop_at) = (NEVER, NEVER, NEVER);
         cold.marker_instance = way::NO_INSTANCE;
+        rules.down.instance = way::NO_INSTANCE;
         rules
     }
 

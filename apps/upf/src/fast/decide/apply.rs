@@ -8,7 +8,7 @@ use super::redirect;
 use super::{Decision, Fate, Hold, Path};
 use crate::model::SessionId;
 use crate::shared::cause::Cause;
-use crate::shared::rules::{Block, Count, Direction, Meter, Rule, flag};
+use crate::shared::rules::{Block, Count, Direction, Meter, NONE, OuterPath, Rule, flag};
 use crate::shared::state::{LAST, WORDS, event};
 
 /// A rule and a packet.
@@ -27,7 +27,7 @@ pub(super) struct Applied<'t, 'a> {
 struct Looks {
     /// A bit for each that is stopped.
     stopped: u32,
-    /// The path that the first of those gives.
+    /// The path that those of them give, unless one of them gives none.
     exhausted: Option<u8>,
 }
 
@@ -41,10 +41,12 @@ struct Raised {
 impl<'t> Applied<'t, '_> {
     pub(super) fn decide(&self, length: u32) -> Decision<'t> {
         let mut raised = Raised::default();
-        let looks = self.look(length, &mut raised);
-        let (fate, copies) = self.fate(length, &looks, &mut raised);
+        let (fate, copies) = match self.blocked() {
+            Some(cause) => (self.dropped(cause, length, &mut raised), false),
+            None => self.fate(length, &mut raised),
+        };
         if matches!(fate, Fate::Drop(_)) && self.direction == Direction::Down {
-            for count in self.counts(|count| count.flags & flag::DROPPED != 0) {
+            for (_, count) in self.counts().filter(|(_, it)| it.flags & flag::DROPPED != 0) {
                 self.raise(count.line, event::DROPPED, &mut raised);
             }
         }
@@ -54,36 +56,48 @@ impl<'t> Applied<'t, '_> {
         Decision { fate, pdr, direction, events, line, copies }
     }
 
-    fn fate(&self, length: u32, looks: &Looks, raised: &mut Raised) -> (Fate<'t>, bool) {
-        let flags = self.rule.flags;
-        if flags & flag::CLOSED != 0 {
-            return (self.blocked(Cause::GateClosed, length, looks, raised), false);
+    /// Why a packet is dropped whatever URRs say.
+    fn blocked(&self) -> Option<Cause> {
+        match self.rule.flags {
+            flags if flags & flag::CLOSED != 0 => Some(Cause::GateClosed),
+            flags if flags & flag::DROP != 0 => Some(Cause::ActionDrop),
+            _ => None,
         }
+    }
+
+    fn fate(&self, length: u32, raised: &mut Raised) -> (Fate<'t>, bool) {
+        let flags = self.rule.flags;
+        let is_held = flags & flag::HOLD != 0;
+        if !is_held && !self.conforms(length) {
+            return (self.dropped(Cause::RateExceeded, length, raised), false);
+        }
+        let looks = self.look(length, raised);
         let is_stopped = looks.stopped != 0;
         let path = match looks.exhausted {
+            _ if !is_stopped && is_held => return (self.hold(raised), false),
+            _ if !is_stopped => self.rule.path,
             Some(path) => path,
-            None if is_stopped => return (Fate::Drop(Cause::QuotaExhausted), false),
-            None if flags & flag::DROP != 0 => {
-                return (self.blocked(Cause::ActionDrop, length, looks, raised), false);
-            }
-            None if flags & flag::HOLD != 0 => return (self.hold(raised), false),
-            None => self.rule.path,
+            None => return (Fate::Drop(Cause::QuotaExhausted), false),
         };
-        if !self.conforms(length) {
-            return (self.blocked(Cause::RateExceeded, length, looks, raised), false);
+        if is_held && !self.conforms(length) {
+            return (self.dropped(Cause::RateExceeded, length, raised), false);
         }
         let Some(path) = self.path(path) else {
-            return (self.blocked(Cause::ActionDrop, length, looks, raised), false);
+            return (self.dropped(Cause::ActionDrop, length, raised), false);
         };
+        let word = account::meter(self.direction);
         for (meter, price) in self.meters() {
             let line = self.line(meter.line);
-            let word = account::meter(self.direction);
             if let Some(new) = price.charge(line.get(word), length, self.now) {
                 line.set(word, new);
             }
         }
         self.line(self.session.0).set(LAST, self.now);
-        self.count(length, looks, raised, |_| true);
+        for (place, count) in self.counts() {
+            if looks.stopped & 1 << place == 0 {
+                self.count(count, length, raised);
+            }
+        }
         (Fate::Forward(path), !is_stopped && flags & flag::DUPLICATE != 0)
     }
 
@@ -95,45 +109,34 @@ impl<'t> Applied<'t, '_> {
     }
 
     /// Drops a packet that URRs with MBQE count all the same.
-    fn blocked(&self, cause: Cause, length: u32, looks: &Looks, raised: &mut Raised) -> Fate<'t> {
-        self.count(length, looks, raised, |count| count.flags & flag::BEFORE != 0);
+    fn dropped(&self, cause: Cause, length: u32, raised: &mut Raised) -> Fate<'t> {
+        for (_, count) in self.counts().filter(|(_, it)| it.flags & flag::BEFORE != 0) {
+            let look = self.look_of(count, length);
+            if look.is_stopped {
+                self.raise(count.line, look.events, raised);
+            } else {
+                self.count(count, length, raised);
+            }
+        }
         Fate::Drop(cause)
     }
 
     /// Counts, and raises what that brings.
-    fn count(
-        &self,
-        length: u32,
-        looks: &Looks,
-        raised: &mut Raised,
-        which: impl Fn(&Count) -> bool,
-    ) {
-        for (place, count) in self.block.counts().iter().take(32).enumerate() {
-            let bit = 1 << place;
-            if self.rule.counts & bit == 0 || looks.stopped & bit != 0 || !which(count) {
-                continue;
-            }
-            let line = self.line(count.line);
-            let Look { events, .. } = self.look_of(count, length);
-            account::count(line, self.direction, length, self.now);
-            let events = events | account::starts(count.flags);
-            if events != 0 {
-                self.raise(count.line, events, raised);
-            }
-        }
+    fn count(&self, count: &Count, length: u32, raised: &mut Raised) {
+        let Look { events, .. } = self.look_of(count, length);
+        account::count(self.line(count.line), self.direction, length, self.now);
+        self.raise(count.line, events | account::starts(count.flags), raised);
     }
 
     fn look(&self, length: u32, raised: &mut Raised) -> Looks {
         let mut looks = Looks::default();
-        for (place, count) in self.block.counts().iter().take(32).enumerate() {
-            if self.rule.counts & 1 << place == 0 {
-                continue;
-            }
+        let mut drops = false;
+        for (place, count) in self.counts() {
             let look = self.look_of(count, length);
             if look.is_stopped {
-                if looks.stopped == 0 && usize::from(count.exhausted) < self.block.paths().len() {
-                    looks.exhausted = Some(count.exhausted);
-                }
+                let path = Some(count.exhausted).filter(|it| *it != NONE);
+                drops |= path.is_none();
+                looks.exhausted = looks.exhausted.or(path).filter(|_| !drops);
                 looks.stopped |= 1 << place;
                 self.raise(count.line, look.events, raised);
             }
@@ -170,11 +173,11 @@ impl<'t> Applied<'t, '_> {
         })
     }
 
-    fn counts(&self, which: impl Fn(&Count) -> bool) -> impl Iterator<Item = &'t Count> {
+    /// The counts of the rule with their places.
+    fn counts(&self) -> impl Iterator<Item = (usize, &'t Count)> {
         let chosen = self.rule.counts;
         let all = self.block.counts().iter().take(32).enumerate();
-        all.filter(move |(place, count)| chosen & 1 << place != 0 && which(count))
-            .map(|(_, count)| count)
+        all.filter(move |(place, _)| chosen & 1 << place != 0)
     }
 
     fn path(&self, place: u8) -> Option<Path<'t>> {
@@ -183,7 +186,7 @@ impl<'t> Applied<'t, '_> {
         Some(Path { way: &path.way, peer6: &path.peer6, redirect })
     }
 
-    fn copies(&self) -> &'t [crate::shared::rules::OuterPath] {
+    fn copies(&self) -> &'t [OuterPath] {
         let first = usize::from(self.rule.first_copy);
         self.block.paths().get(first..first + usize::from(self.rule.copies)).unwrap_or(&[])
     }

@@ -41,3 +41,6 @@ impl Price {
         Some(word.max(now).saturating_add(self.of(u64::from(octets))))
     }
 }
+
+#[cfg(test)]
+mod tests;

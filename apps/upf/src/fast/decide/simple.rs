@@ -8,7 +8,7 @@ use super::subject::Subject;
 use super::{Decision, Fate, Hold, Path};
 use crate::model::{Destination, SessionId};
 use crate::shared::cause::Cause;
-use crate::shared::rules::{Direction, Limit, NEVER, Rules, Side, flag, limit};
+use crate::shared::rules::{Direction, Limit, NEVER, Rules, Side, flag, limit, way};
 use crate::shared::state::{DOWNLINK_OCTETS, LAST, UPLINK_OCTETS, WORDS, event};
 
 /// Flags with which more is to be done than the ordinary.
@@ -50,6 +50,9 @@ pub(super) fn decide<'t>(
     } else {
         return Decision::drop(Cause::NoRule, 0, direction_of(subject));
     };
+    if direction == Direction::Down && !is_in(rules, subject) {
+        return Decision::drop(Cause::NoRule, 0, direction);
+    }
     let wanted = (side.flags >> flag::QFI) as u8;
     if wanted != 0 && subject.qfi != Some(wanted - 1) {
         return Decision::drop(Cause::NoRule, 0, direction);
@@ -71,6 +74,13 @@ pub(super) fn decide<'t>(
 
 const fn direction_of(subject: &Subject) -> Direction {
     if subject.tunnel.is_some() { Direction::Up } else { Direction::Down }
+}
+
+/// Whether a packet to the user arrived where its PDR says; by a tunnel it may be anywhere.
+#[inline(always)]
+const fn is_in(rules: &Rules, subject: &Subject) -> bool {
+    let named = rules.down.instance;
+    named == way::NO_INSTANCE || named == subject.instance || subject.tunnel.is_some()
 }
 
 /// Whether the source is the user's (TS 33.513 clause 4.2.2.6 has the reason).
@@ -173,22 +183,32 @@ impl<'t> Case<'t, '_> {
     #[cold]
     fn rare(self) -> Decision<'t> {
         let flags = self.side.flags;
-        let look = self.look();
-        let counts_before = flags & (flag::COUNT | flag::BEFORE) == flag::COUNT | flag::BEFORE;
-        let cause = match self.blocked() {
-            Some(cause) => cause,
-            None if look.is_stopped => return self.drop(Cause::QuotaExhausted, look.events),
-            None if flags & flag::HOLD != 0 => return self.hold(),
-            None => match self.metered() {
-                Some(word) => return self.pass(word, look.events | account::starts(flags)),
-                None => Cause::RateExceeded,
-            },
-        };
-        if counts_before && !look.is_stopped {
-            account::count(self.line, self.direction, self.length, self.now);
-            return self.drop(cause, look.events | account::starts(flags));
+        if let Some(cause) = self.blocked() {
+            return self.dropped(cause);
         }
-        self.drop(cause, if counts_before { look.events } else { 0 })
+        let is_held = flags & flag::HOLD != 0;
+        let Some(word) = self.metered().or(is_held.then_some(None)) else {
+            return self.dropped(Cause::RateExceeded);
+        };
+        let look = self.look();
+        if look.is_stopped {
+            return self.drop(Cause::QuotaExhausted, look.events);
+        }
+        if is_held { self.hold() } else { self.pass(word, look.events | account::starts(flags)) }
+    }
+
+    /// Drops a packet that a URR with MBQE counts all the same.
+    fn dropped(&self, cause: Cause) -> Decision<'t> {
+        let flags = self.side.flags;
+        if flags & (flag::COUNT | flag::BEFORE) != flag::COUNT | flag::BEFORE {
+            return self.drop(cause, 0);
+        }
+        let look = self.look();
+        if look.is_stopped {
+            return self.drop(cause, look.events);
+        }
+        account::count(self.line, self.direction, self.length, self.now);
+        self.drop(cause, look.events | account::starts(flags))
     }
 
     const fn blocked(&self) -> Option<Cause> {
