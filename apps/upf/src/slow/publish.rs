@@ -16,6 +16,8 @@ mod lines;
 mod networks;
 mod places;
 mod recover;
+#[cfg(test)]
+mod tests;
 
 use fastlane::table::{EntryId, TableError};
 

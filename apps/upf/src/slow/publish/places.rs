@@ -77,7 +77,7 @@ impl Places {
         self.left
     }
 
-    /// Gives a number up that was in use.
+    /// Gives a number up that was in use, once.
     pub(super) fn retire(&mut self, number: u32) {
         if self.bit(number).is_some_and(|(word, bit)| self.used[word] & bit != 0) {
             self.retired.push(number);

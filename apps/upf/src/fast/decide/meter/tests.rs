@@ -43,9 +43,8 @@ fn the_rate_holds_within_5_percent_over_10_seconds_and_the_burst_is_bounded() {
             assert!((0.95..most).contains(&share), "{kilobits} kbit/s, {octets}: {share}");
             // All at once: no more than the burst and a packet.
             let mut word = 0;
-            let at_once = (0..100_000).take_while(|_| {
-                price.charge(word, octets, start).map(|new| word = new).is_some()
-            });
+            let at_once = (0..100_000)
+                .take_while(|_| price.charge(word, octets, start).map(|new| word = new).is_some());
             let sum = at_once.count() as u64 * u64::from(octets);
             assert!(sum <= kilobits * 1000 / 8 / 10 + 2 * u64::from(octets), "{kilobits}: {sum}");
         }

@@ -14,7 +14,13 @@ pub(super) struct Random(u64);
 
 const REMOTES: [&str; 4] = ["192.0.2.1", "198.51.100.9", "2001:db8:f::1", "2001:db8:e::2"];
 const USERS: [&str; 7] = [
-    "10.0.0.1", "10.0.0.2", "172.16.0.5", "2001:db8:0:1::5", "2001:db8:0:2::7", "fe80::1", "ff02::2",
+    "10.0.0.1",
+    "10.0.0.2",
+    "172.16.0.5",
+    "2001:db8:0:1::5",
+    "2001:db8:0:2::7",
+    "fe80::1",
+    "ff02::2",
 ];
 const FLOWS: [&str; 12] = [
     "permit out ip from any to assigned",
@@ -69,7 +75,8 @@ impl Random {
         session.qers = (1..=qers as u32).map(|id| self.qer(id)).collect();
         session.urrs = (1..=urrs as u32).map(|id| self.urr(id)).collect();
         session.fars = (1..=4).map(|id| self.far(id)).collect();
-        let count = if is_plain { 2 } else { 1 + self.below(if self.one_in(10) { 30 } else { 6 }) };
+        let most = if self.one_in(10) { 30 } else { 6 };
+        let count = if is_plain { 2 } else { 1 + self.below(most) };
         session.pdrs = (1..=count as u16).map(|id| self.pdr(id, is_plain)).collect();
         if is_plain {
             session.pdrs[0].source = Source::Access;
@@ -96,7 +103,7 @@ impl Random {
     }
 
     fn volume(&mut self) -> Option<Volume> {
-        let mut one = |random: &mut Self| random.one_in(3).then(|| random.below(8000));
+        let one = |random: &mut Self| random.one_in(3).then(|| random.below(8000));
         let volume = Volume { total: one(self), uplink: one(self), downlink: one(self) };
         self.one_in(3).then_some(volume)
     }
@@ -121,7 +128,9 @@ impl Random {
         let to = [Destination::Access, Destination::Core, Destination::Control];
         let (to, teid) = (self.of(&to), 0x100 + id);
         let mut far = world::far(id, words, to, self.flip().then_some(teid));
-        if self.one_in(3) && let Some(outer) = &mut far.forwarding.as_mut().unwrap().outer {
+        if self.one_in(3)
+            && let Some(outer) = &mut far.forwarding.as_mut().unwrap().outer
+        {
             (outer.v4, outer.v6) = (None, Some("2001:db8:9::9".parse().unwrap()));
         }
         let copy = world::far(9, "forward", Destination::Core, Some(0x999)).forwarding.unwrap();
@@ -130,7 +139,8 @@ impl Random {
     }
 
     fn pdr(&mut self, id: u16, is_plain: bool) -> Pdr {
-        let sources = [Source::Access, Source::Access, Source::Core, Source::SgiLan, Source::Control];
+        let sources =
+            [Source::Access, Source::Access, Source::Core, Source::SgiLan, Source::Control];
         let source = self.of(&sources);
         let mut pdr = world::pdr(id, source, 1 + self.below(4) as u32);
         pdr.precedence = self.below(5) as u32;
@@ -145,7 +155,8 @@ impl Random {
         };
         pdr.tunnel = is_tunnelled.then(|| world::tunnel(teid));
         pdr.instance = self.one_in(3).then(|| self.below(2) as u16);
-        pdr.qfis = if self.one_in(4) { vec![5, 9][self.below(2) as usize..].to_vec() } else { vec![] };
+        pdr.qfis =
+            if self.one_in(4) { vec![5, 9][self.below(2) as usize..].to_vec() } else { vec![] };
         pdr.user = self.flip().then(|| self.user());
         if !is_plain {
             let many = if self.one_in(8) { 40 } else { 4 };
@@ -188,11 +199,7 @@ impl Random {
 
     pub(super) fn subject(&mut self) -> Subject {
         let v6 = self.one_in(3);
-        let user = if self.one_in(2) && !v6 {
-            0x0A00_0001 << 96
-        } else {
-            self.address(&USERS, v6)
-        };
+        let user = if self.one_in(2) && !v6 { 0x0A00_0001 << 96 } else { self.address(&USERS, v6) };
         let remote = self.address(&REMOTES, v6);
         let tunnels = [0x1007, 0x1007, 0x1007, 0x2007, 0x3007, 0x4007, 0x9999];
         let tunnel = self.flip().then(|| self.of(&tunnels));

@@ -198,8 +198,7 @@ impl<'s> Naive<'s> {
         let urrs: Vec<&Urr> = pdr.urrs.iter().map(find).collect();
         let urrs: Vec<&Urr> = urrs.into_iter().filter(|urr| urr.information & 2 == 0).collect();
         let far = self.far(pdr.far);
-        let is_closed =
-            |qer: &&Qer| Gate::Closed == if up { qer.uplink } else { qer.downlink };
+        let is_closed = |qer: &&Qer| Gate::Closed == if up { qer.uplink } else { qer.downlink };
         let is_held = far.actions.buffer && !far.actions.drop;
         let cause = match () {
             () if qers.iter().any(is_closed) => Some(Cause::GateClosed),
@@ -328,7 +327,11 @@ impl<'s> Naive<'s> {
             let events = if word >> 32 == self.session.version & 0xFFFF_FFFF { word } else { 0 };
             let has = |bit: u64| events & bit != 0;
             assert_eq!(has(event::QUOTA), self.stopped.contains(&urr.id), "seed {seed}: quota");
-            assert_eq!(has(event::THRESHOLD), self.reached.contains(&urr.id), "seed {seed}: threshold");
+            assert_eq!(
+                has(event::THRESHOLD),
+                self.reached.contains(&urr.id),
+                "seed {seed}: threshold"
+            );
             let starts = urr.triggers == ReportTriggers::START && counted != [0; 4];
             assert_eq!(has(event::START), starts, "seed {seed}: start");
         }

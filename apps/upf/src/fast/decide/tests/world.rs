@@ -173,6 +173,21 @@ impl World {
         decide(&self.rules, &blocks, subject, self.session.id, &self.state, now)
     }
 
+    /// Whether a packet can find the session: in the simple form nothing looks at an address again
+    /// that was looked up.
+    pub(super) fn finds(&self, subject: &Subject) -> bool {
+        if self.rules.has_blocks() || subject.tunnel.is_some() {
+            return true;
+        }
+        let of_core = |pdr: &&Pdr| pdr.source == Source::Core && pdr.tunnel.is_none();
+        let mut users = self.session.pdrs.iter().filter(of_core).filter_map(|pdr| pdr.user);
+        let (family, bits) = (subject.family, subject.destination);
+        users.all(|user| match family {
+            4 => user.v4.is_some_and(|it| Subject::address(it.into()).1 == bits),
+            _ => user.v6.is_some_and(|(it, _)| it.to_bits() >> 64 == bits >> 64),
+        })
+    }
+
     pub(super) fn words(&self, line: u32) -> [u64; WORDS] {
         let words = self.state.at(fastlane::table::EntryId(line));
         std::array::from_fn(|word| words.get(word))
@@ -180,8 +195,13 @@ impl World {
 
     pub(super) fn counters(&self, line: u32) -> [u64; 4] {
         let words = self.words(line);
-        [state::UPLINK_OCTETS, state::UPLINK_PACKETS, state::DOWNLINK_OCTETS, state::DOWNLINK_PACKETS]
-            .map(|word| words[word])
+        [
+            state::UPLINK_OCTETS,
+            state::UPLINK_PACKETS,
+            state::DOWNLINK_OCTETS,
+            state::DOWNLINK_PACKETS,
+        ]
+        .map(|word| words[word])
     }
 
     pub(super) fn uplink(&self) -> Subject {
