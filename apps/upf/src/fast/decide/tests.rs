@@ -11,7 +11,7 @@ use crate::shared::state::event;
 
 /// How many sessions are made up.
 fn sessions() -> u64 {
-    if std::env::var_os("FASTLANE_SOAK").is_some() { 200_000 } else { 1500 }
+    if std::env::var_os("FASTLANE_SOAK").is_some() { 200_000 } else { 3000 }
 }
 
 /// The rules say of every packet what a slow reading of the session says, and count the same.

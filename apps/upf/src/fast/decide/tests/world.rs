@@ -9,6 +9,7 @@ use crate::model::{
     Progress, Qer, Quota, Rate, Removal, ReportTriggers, Session, Source, Urr, UserAddress,
 };
 use crate::shared::identifier::TeidShape;
+use crate::shared::rules::AnyAddress;
 use crate::shared::state;
 
 pub(super) struct World {
@@ -179,12 +180,17 @@ impl World {
         if self.rules.has_blocks() || subject.tunnel.is_some() {
             return true;
         }
-        let of_core = |pdr: &&Pdr| pdr.source == Source::Core && pdr.tunnel.is_none();
-        let mut users = self.session.pdrs.iter().filter(of_core).filter_map(|pdr| pdr.user);
+        let is_core = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
+        let of_core = |pdr: &&Pdr| is_core(pdr) && pdr.tunnel.is_none();
         let (family, bits) = (subject.family, subject.destination);
-        users.all(|user| match family {
-            4 => user.v4.is_some_and(|it| Subject::address(it.into()).1 == bits),
-            _ => user.v6.is_some_and(|(it, _)| it.to_bits() >> 64 == bits >> 64),
+        let mut pdrs = self.session.pdrs.iter().filter(of_core);
+        pdrs.all(|pdr| {
+            let user = pdr.user.unwrap_or_default();
+            let v4 = user.v4.map(|it| AnyAddress::new(it.into(), 32));
+            let v6 = user.v6.map(|(it, length)| AnyAddress::new(it.into(), length));
+            let framed = pdr.framed.iter().map(|it| AnyAddress::new(it.address, it.length));
+            let mut all = v4.into_iter().chain(v6).chain(framed).peekable();
+            all.peek().is_none() || all.any(|it| it.holds(family, bits))
         })
     }
 
