@@ -31,6 +31,7 @@ pub mod running;
 pub mod runs;
 pub mod subscriber;
 pub mod testpmd;
+pub mod upf;
 pub mod veth;
 
 pub use fastlane_measure::{Error, Result, slices, statistics};

@@ -74,13 +74,15 @@ enum What {
     Subscriber,
     /// What routing costs over macswap, by routes and destinations.
     Router,
+    /// What the user plane costs over macswap, by sessions and their rules
+    Upf,
     /// Everything.
     All,
 }
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(What, Measure); 17] = [
+const MEASUREMENTS: [(What, Measure); 18] = [
     (What::Memory, runs::memory),
     (What::InC, runs::in_c),
     (What::Dpdk, runs::dpdk),
@@ -98,6 +100,7 @@ const MEASUREMENTS: [(What, Measure); 17] = [
     (What::Prefixes, runs::prefixes),
     (What::Subscriber, runs::subscriber),
     (What::Router, runs::router),
+    (What::Upf, runs::upf),
 ];
 
 /// Rounds of what is not measured in pairs.

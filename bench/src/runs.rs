@@ -7,6 +7,7 @@ mod memif;
 mod router;
 mod subscriber;
 mod tables;
+mod upf;
 mod veth;
 
 pub use figures::{cpu_by_load, mechanisms, sizes};
@@ -16,6 +17,7 @@ pub use memif::{memif, memif_round_trips};
 pub use router::router;
 pub use subscriber::subscriber;
 pub use tables::{hash, prefixes};
+pub use upf::upf;
 pub use veth::{af_packet, af_xdp, idle, round_trips};
 
 use crate::slices::Effort;

@@ -1,0 +1,166 @@
+//! What a User Plane Function costs over swapping addresses, on a memory port.
+//!
+//! Linux, in a namespace of its own, has the way to the base station and to the data network, and a
+//! mirror of them is asked as the program `upf` does. Both contenders first write each frame anew,
+//! from a list that is gone through in order and names sessions by lot: a packet that comes round
+//! again is as one that arrives.
+
+mod frames;
+mod sessions;
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use fastlane::kernel::mirror::{Answer, Follower, Mirror, MirrorSettings};
+use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::{PortId, Turn};
+use fastlane_core::{App, Packet};
+use fastlane_kernel::Interface;
+use fastlane_table::{EntryId, Readers, State};
+use upf::fast::{CAUSE_WORDS, Routes, Upf};
+use upf::shared::cause::{CAUSES, Cause};
+
+pub use frames::Direction;
+use frames::Template;
+pub use sessions::{Sessions, Shape};
+
+use crate::Result;
+use crate::memory::{MemoryLane, macswap};
+use crate::slices::{Contender, Effort, Pairs, pair};
+use crate::veth::Veth;
+
+/// Packets at once.
+const BURST: usize = 32;
+/// The Ethernet address that packets come to.
+const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// Linux's ways to the base station and to the data network, and the mirror of them.
+pub struct Ways(Follower);
+
+impl Ways {
+    /// In the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When `ip` or the kernel refuses.
+    pub fn new(veth: &Veth) -> Result<Self> {
+        let name = &veth.name;
+        ip(&format!(
+            "address add 10.255.0.1/24 dev {name}\naddress add fd00::1/64 dev {name} nodad\n\
+             neigh replace 10.255.0.2 lladdr 02:00:00:00:aa:02 dev {name} nud permanent\n\
+             neigh replace 10.255.0.3 lladdr 02:00:00:00:aa:03 dev {name} nud permanent\n\
+             neigh replace fd00::3 lladdr 02:00:00:00:aa:03 dev {name} nud permanent\n\
+             route replace default via 10.255.0.2\n"
+        ))?;
+        let link = Interface::query(name)?.index;
+        let readers = Arc::new(Readers::none());
+        Ok(Self(Follower::open(MirrorSettings::new("bench"), &[(link, PortId(0))], &readers)?))
+    }
+}
+
+fn ip(text: &str) -> Result<()> {
+    let mut child = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
+    let mut input = child.stdin.take().ok_or("no pipe")?;
+    input.write_all(text.as_bytes())?;
+    drop(input);
+    match child.wait()? {
+        status if status.success() => Ok(()),
+        status => Err(format!("ip -batch: {status}").into()),
+    }
+}
+
+/// The mirror, behind an interface that forwards.
+struct Asked(Mirror);
+
+impl Routes for Asked {
+    fn entrance(&self, _: &Turn, _: PortId) -> Option<Entrance> {
+        let reverse_path = ReversePath::Any;
+        Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
+    }
+
+    fn way(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> Answer {
+        Routes::way(&self.0, turn, table, to, flow)
+    }
+
+    fn ways4(
+        &self,
+        turn: &Turn,
+        table: Option<u32>,
+        to: &[std::net::Ipv4Addr],
+        flows: &[u32],
+        answers: &mut [Answer],
+    ) {
+        Routes::ways4(&self.0, turn, table, to, flows, answers);
+    }
+}
+
+/// An application whose packets are as new.
+struct Renewed<'a, A> {
+    app: A,
+    frames: &'a Template,
+    next: usize,
+}
+
+impl<'a, A> Renewed<'a, A> {
+    fn new(app: A, frames: &'a Template) -> Self {
+        Self { app, frames, next: 0 }
+    }
+}
+
+impl<A: App> App for Renewed<'_, A> {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        for packet in packets.iter_mut() {
+            self.frames.write(packet, self.next);
+            self.next = (self.next + 1) % self.frames.count();
+        }
+        self.app.process(packets, turn);
+    }
+}
+
+/// CPU time per packet of the user plane in one direction, and of macswap on the same frames.
+///
+/// # Errors
+/// When there is no memory, or a packet is not forwarded.
+pub fn compare(
+    ways: &Ways,
+    sessions: &Sessions,
+    direction: Direction,
+    effort: Effort,
+) -> Result<Pairs> {
+    let frames = Template::new(sessions, direction);
+    let mut pairs = Pairs::default();
+    for _ in 0..effort.pairs {
+        let causes = sessions.causes()?;
+        let mut ours = MemoryLane::new(
+            Renewed::new(sessions.user_plane(lane(ways)?)?, &frames),
+            BURST,
+            frames.length(),
+        )?;
+        let mut rival = MemoryLane::new(Renewed::new(macswap, &frames), BURST, frames.length())?;
+        let warm_up = effort.slice / 5;
+        ours.run(warm_up)?;
+        rival.run(warm_up)?;
+        pair(&mut pairs, effort.slice, &mut ours, &mut rival)?;
+        all_forwarded(&causes)?;
+    }
+    Ok(pairs)
+}
+
+fn lane(ways: &Ways) -> Result<Asked> {
+    Ok(Asked(Mirror::attach(ways.0.memories())?))
+}
+
+fn all_forwarded(causes: &State<CAUSE_WORDS>) -> Result<()> {
+    for cause in CAUSES {
+        let [packets, _] = causes.read(EntryId(*cause as u32));
+        let is_forwarded = matches!(cause, Cause::ForwardedUplink | Cause::ForwardedDownlink);
+        if packets > 0 && !is_forwarded {
+            return Err(format!("{packets} packets were not forwarded: {}", cause.name()).into());
+        }
+    }
+    Ok(())
+}
+
+/// A user plane of a lane.
+type UserPlane = Upf<Asked>;

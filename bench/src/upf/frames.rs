@@ -1,0 +1,160 @@
+//! Frames of users by lot.
+
+use std::net::Ipv4Addr;
+
+use fastlane_core::Packet;
+use fastlane_wire::checksum::checksum;
+
+use super::STATION;
+use super::sessions::{FIRST_PORT, Sessions, Shape, user};
+use crate::lookup::workload::Random;
+
+/// How many frames the list has.
+const LIST: usize = 1 << 20;
+/// The user's IP packet: 64 octets.
+const INNER: usize = 64;
+/// IP and UDP headers of the user's packet, which differ from frame to frame.
+const HEADERS: usize = 28;
+const ETHERNET: usize = 14;
+/// GTP-U with its optional part, and a PDU session container.
+const GTPU: usize = 8 + 8 + 8;
+
+/// Which way packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the user.
+    Uplink,
+    /// To the user.
+    Downlink,
+}
+
+impl Direction {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uplink => "uplink",
+            Self::Downlink => "downlink",
+        }
+    }
+}
+
+/// What differs from frame to frame.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    teid: u32,
+    headers: [u8; HEADERS],
+}
+
+/// Frames of one direction.
+pub struct Template {
+    /// All before the user's packet.
+    outside: Vec<u8>,
+    /// Where the tunnel's number is, if there is one.
+    teid: Option<usize>,
+    list: Vec<Entry>,
+}
+
+impl Template {
+    /// Frames of users of these sessions, in an order by lot.
+    pub(super) fn new(sessions: &Sessions, direction: Direction) -> Self {
+        let mut random = Random::new(0x0075_7066);
+        let entry = |_| {
+            let session = random.below(u64::from(sessions.count)) as u32;
+            let port = FIRST_PORT + random.below(u64::from(sessions.shape.ports())) as u16;
+            let far = Ipv4Addr::from_bits(0xc612_0000 | random.next() as u32 & 0x1_ffff);
+            let headers = match direction {
+                Direction::Uplink => headers(user(session), far, (40_000, port)),
+                Direction::Downlink => headers(far, user(session), (port, 40_000)),
+            };
+            Entry { teid: sessions.teid(session), headers }
+        };
+        let list = (0..LIST).map(entry).collect();
+        let (outside, teid) = outside(direction, sessions.shape);
+        Self { outside, teid, list }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Bytes in a frame.
+    pub(super) fn length(&self) -> usize {
+        self.outside.len() + INNER
+    }
+
+    /// Makes a packet one of these frames, whatever it was.
+    #[inline]
+    pub(super) fn write(&self, packet: &mut Packet, number: usize) {
+        let length = self.length();
+        if packet.len() < length {
+            packet.prepend(length - packet.len());
+        } else if packet.len() > length {
+            packet.trim_front(packet.len() - length);
+        }
+        let entry = &self.list[number];
+        let bytes = packet.bytes_mut();
+        let Some((outside, inner)) = bytes.split_at_mut_checked(self.outside.len()) else { return };
+        outside.copy_from_slice(&self.outside);
+        if let Some(at) = self.teid
+            && let Some(teid) = outside.get_mut(at..at + 4)
+        {
+            teid.copy_from_slice(&entry.teid.to_be_bytes());
+        }
+        if let Some(headers) = inner.first_chunk_mut() {
+            *headers = entry.headers;
+        }
+    }
+}
+
+fn headers(from: Ipv4Addr, to: Ipv4Addr, ports: (u16, u16)) -> [u8; HEADERS] {
+    let mut bytes = [0; HEADERS];
+    bytes[..10].copy_from_slice(&[0x45, 0, 0, INNER as u8, 0, 0, 0, 0, 64, 17]);
+    bytes[12..16].copy_from_slice(&from.octets());
+    bytes[16..20].copy_from_slice(&to.octets());
+    let sum = checksum(&bytes[..20]);
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    bytes[20..22].copy_from_slice(&ports.0.to_be_bytes());
+    bytes[22..24].copy_from_slice(&ports.1.to_be_bytes());
+    bytes[25] = (INNER - 20) as u8;
+    bytes
+}
+
+/// All before the user's packet, and where the tunnel's number is.
+fn outside(direction: Direction, shape: Shape) -> (Vec<u8>, Option<usize>) {
+    let mut frame = [STATION, [2, 0, 0, 0, 0, 2]].concat();
+    if direction == Direction::Downlink {
+        frame.extend([8, 0]);
+        return (frame, None);
+    }
+    // GTP-U as TS 29.281 clause 5.1, with an extension header of 4 octets (TS 38.415 clause 5.5.2).
+    let gtpu = GTPU - 4;
+    let udp = 8 + gtpu + INNER;
+    match shape {
+        Shape::Simple => {
+            frame.extend([8, 0]);
+            let mut ip = [0x45, 0, 0, (20 + udp) as u8, 0, 0, 0, 0, 64, 17, 0, 0].to_vec();
+            ip.extend([10, 255, 0, 3, 10, 255, 0, 1]);
+            let sum = checksum(&ip);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            frame.extend(ip);
+        }
+        Shape::Rich => {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, udp as u8, 17, 64]);
+            for last in [3, 1] {
+                frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+            }
+        }
+    }
+    // No checksum: over IPv6 too (RFC 6935).
+    frame.extend([0x08, 0x68, 0x08, 0x68, 0, udp as u8, 0, 0]);
+    let teid = frame.len() + 4;
+    let after = gtpu - 8 + INNER;
+    frame.extend([0x34, 255, 0, after as u8, 0, 0, 0, 0, 0, 0, 0, 0x85, 1, 0x10, 9, 0]);
+    debug_assert_eq!(
+        frame.len() - ETHERNET - udp + INNER,
+        if shape == Shape::Simple { 20 } else { 40 }
+    );
+    (frame, Some(teid))
+}

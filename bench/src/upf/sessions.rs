@@ -1,0 +1,241 @@
+//! Sessions, published as the slow half does.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use fastlane::PortId;
+use fastlane_table::{
+    ArrayReader, EntryId, HashReader, Lpm4Reader, Lpm6Reader, Pending, SharedMemory, Spec, State,
+};
+use upf::compile::Context;
+use upf::fast::{CAUSE_WORDS, Tables, Upf};
+use upf::model::{
+    Actions, CpSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
+    Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportTriggers, Session, SessionId, Source, Urr,
+    UserAddress, Volume,
+};
+use upf::settings::Settings;
+use upf::shared::identifier::TeidShape;
+use upf::shared::table;
+use upf::slow::publish::Published;
+use upf::slow::tables::{Private, Tables as Written};
+
+use super::{Asked, UserPlane};
+use crate::Result;
+
+/// Rules of a session in which packets differ by their far end's port.
+const FLOWS: u16 = 4;
+/// The first of these ports.
+pub(super) const FIRST_PORT: u16 = 10_000;
+
+/// What the sessions are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// 2 PDRs, 2 FARs, a QER with a maximum bit rate, a URR with a threshold; IPv4 outside.
+    Simple,
+    /// 8 PDRs with 4 SDF filters each, 2 FARs, 3 QERs, 3 URRs; IPv6 outside.
+    Rich,
+}
+
+impl Shape {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Simple => "2 PDRs",
+            Self::Rich => "8 PDRs of 4 filters, 3 QERs, 3 URRs, IPv6 outside",
+        }
+    }
+
+    /// How many ports of the far end the filters tell apart.
+    pub(super) const fn ports(self) -> u16 {
+        match self {
+            Self::Simple => 1,
+            Self::Rich => FLOWS * FLOWS,
+        }
+    }
+}
+
+/// So many sessions, in the tables.
+pub struct Sessions {
+    pub(super) shape: Shape,
+    pub(super) count: u32,
+    teids: TeidShape,
+    settings: Settings,
+    memory: Private,
+    /// Keeps the tables as they are.
+    _published: Published,
+}
+
+impl Sessions {
+    /// Publishes them.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(count: u32, shape: Shape) -> Result<Self> {
+        let settings = settings(count, shape)?;
+        let memory = Private::new(settings.capacities());
+        let context =
+            Context::new(&settings).map_err(|(rule, error)| format!("{rule}: {error}"))?;
+        let mut published = Published::open(Written::private(&memory)?, context);
+        let teids = TeidShape::of(count as usize);
+        let instance = |name| settings.instance(name).ok_or("no such network instance");
+        let (access, core) = (instance("access")?, instance("internet")?);
+        for id in 0..count {
+            let session = session(SessionId(id), shape, teids, (access, core));
+            published.publish(None, &session)?;
+        }
+        Ok(Self { shape, count, teids, settings, memory, _published: published })
+    }
+
+    /// The tunnel of a session.
+    pub(super) fn teid(&self, session: u32) -> u32 {
+        self.teids.teid(SessionId(session), 1)
+    }
+
+    fn part(&self, name: &str, spec: impl FnOnce(usize) -> Spec) -> Result<Arc<SharedMemory>> {
+        Ok(self.memory.memory(name, spec)?)
+    }
+
+    /// What lanes have counted.
+    pub(super) fn causes(&self) -> Result<State<CAUSE_WORDS>> {
+        let causes = self.memory.state::<CAUSE_WORDS>(table::CAUSES)?;
+        Ok(causes)
+    }
+
+    /// A user plane on these tables.
+    pub(super) fn user_plane(&self, routes: Asked) -> Result<UserPlane> {
+        let made = |_| Spec::record::<u64>("not reached: the table is made");
+        let tables = Tables {
+            rules: ArrayReader::attach(&self.part(table::RULES, made)?)?,
+            blocks: ArrayReader::attach(&self.part(table::BLOCKS, made)?)?,
+            tunnels: HashReader::attach(&self.part(table::TUNNELS, made)?)?,
+            users: HashReader::attach(&self.part(table::USERS, made)?)?,
+            framed4: Lpm4Reader::attach(&self.part(table::FRAMED4, made)?)?,
+            framed6: Lpm6Reader::attach(&self.part(table::FRAMED6, made)?)?,
+            framed: ArrayReader::attach(&self.part(table::FRAMED, made)?)?,
+            state: State::attach(&self.part(table::STATE, made)?)?.lane(0),
+            events: Pending::attach(&self.part(table::EVENTS, made)?)?.lane(0),
+            causes: self.causes()?.lane(0),
+        };
+        Ok(Upf::new(&self.settings, 1, tables, routes, |_| Ok(PortId(0)))?)
+    }
+}
+
+/// The user's address of a session.
+pub(super) fn user(session: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x0b00_0000 + 1 + session)
+}
+
+fn settings(count: u32, shape: Shape) -> Result<Settings> {
+    let complex = if shape == Shape::Rich { count } else { 1 };
+    Ok(serde_json::from_value(serde_json::json!({
+        "node-id": "10.255.0.1",
+        "n4": { "addresses": ["10.255.0.1"] },
+        "interfaces": {
+            "n3": { "port": "wire", "role": "n3", "network-instance": "access",
+                    "addresses": ["10.255.0.1", "fd00::1"] },
+            "n6": { "port": "wire", "role": "n6", "network-instance": "internet" }
+        },
+        "pools": [{ "network-instance": "internet", "prefix": "11.0.0.0/8" }],
+        "sessions": count,
+        "limits": { "complex-sessions": complex }
+    }))?)
+}
+
+fn session(id: SessionId, shape: Shape, teids: TeidShape, (access, core): (u16, u16)) -> Session {
+    let (pdrs, meters) = match shape {
+        Shape::Simple => (1, 1),
+        Shape::Rich => (FLOWS, 3),
+    };
+    let numbers: Vec<u32> = (1..=meters).collect();
+    let six = shape == Shape::Rich;
+    let both = (0..pdrs).flat_map(|flow| [(flow, Source::Access), (flow, Source::Core)]);
+    let pdr = |(flow, source): (u16, Source)| {
+        let is_up = source == Source::Access;
+        let v4 = (!six).then_some(Ipv4Addr::new(10, 255, 0, 1));
+        let v6 = six.then(|| "fd00::1".parse().ok()).flatten();
+        let tunnel = LocalTunnel { teid: teids.teid(id, 1), v4, v6, is_ours: true };
+        let removal = Removal { description: u8::from(six), extension: false };
+        Pdr {
+            id: 1 + 2 * flow + u16::from(!is_up),
+            precedence: 100 + u32::from(flow),
+            source,
+            instance: Some(if is_up { access } else { core }),
+            tunnel: is_up.then_some(tunnel),
+            user: Some(UserAddress { v4: Some(user(id.0)), v6: None, is_ours: true }),
+            framed: vec![],
+            filters: if six { filters(flow) } else { vec![] },
+            qfis: vec![],
+            removal: is_up.then_some(removal),
+            far: if is_up { 1 } else { 2 },
+            qers: numbers.clone(),
+            urrs: numbers.clone(),
+            predefined: vec![],
+        }
+    };
+    Session {
+        id,
+        seid: 1 << 32 | u64::from(id.0),
+        control: CpSeid { seid: id.0.into(), address: IpAddr::V4(Ipv4Addr::LOCALHOST) },
+        version: 1,
+        generation: 1,
+        pdn_type: 1,
+        pdrs: both.map(pdr).collect(),
+        fars: vec![far(1, core, None), far(2, access, Some(outer(id, six)))],
+        qers: numbers.iter().map(|id| qer(*id)).collect(),
+        urrs: numbers.iter().map(|id| urr(*id)).collect(),
+        ..Session::default()
+    }
+}
+
+fn filters(flow: u16) -> Vec<Filter> {
+    let port = |number: u16| FIRST_PORT + flow * FLOWS + number;
+    let flow = |number| FlowDescription {
+        protocol: Some(17),
+        remote_ports: vec![(port(number), port(number))],
+        ..FlowDescription::default()
+    };
+    (0..FLOWS).map(|number| Filter { flow: Some(flow(number)), ..Filter::default() }).collect()
+}
+
+fn outer(id: SessionId, six: bool) -> OuterHeader {
+    let v4 = (!six).then_some(Ipv4Addr::new(10, 255, 0, 3));
+    let v6 = six.then(|| "fd00::3".parse().ok()).flatten();
+    OuterHeader { teid: Some(0x1000_0000 + id.0), v4, v6, port: None }
+}
+
+fn far(id: u32, instance: u16, outer: Option<OuterHeader>) -> Far {
+    let destination = if outer.is_some() { Destination::Access } else { Destination::Core };
+    let forwarding =
+        Forwarding { destination, instance: Some(instance), outer, marking: None, redirect: None };
+    Far {
+        id,
+        actions: Actions { forward: true, ..Actions::default() },
+        forwarding: Some(forwarding),
+        ..Far::default()
+    }
+}
+
+fn qer(id: u32) -> Qer {
+    // More than a lane carries: it is metered, and passes.
+    let maximum = Rate { uplink: 1_000_000_000, downlink: 1_000_000_000 };
+    Qer {
+        id,
+        uplink: Gate::Open,
+        downlink: Gate::Open,
+        maximum: Some(maximum),
+        qfi: (id == 1).then_some(9),
+        ..Qer::default()
+    }
+}
+
+fn urr(id: u32) -> Urr {
+    Urr {
+        id,
+        measure: Measure { volume: true, ..Measure::default() },
+        triggers: ReportTriggers::VOLTH,
+        volume_threshold: Some(Volume { total: Some(1 << 60), ..Volume::default() }),
+        ..Urr::default()
+    }
+}
