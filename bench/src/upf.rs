@@ -80,7 +80,11 @@ impl Routes for Asked {
     }
 
     fn way(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> Answer {
-        Routes::way(&self.0, turn, table, to, flow)
+        let _ = table;
+        match to {
+            IpAddr::V4(to) => self.0.route4(turn, to, flow),
+            IpAddr::V6(to) => self.0.route6(turn, to, flow),
+        }
     }
 
     fn ways4(
@@ -91,7 +95,8 @@ impl Routes for Asked {
         flows: &[u32],
         answers: &mut [Answer],
     ) {
-        Routes::ways4(&self.0, turn, table, to, flows, answers);
+        let _ = table;
+        self.0.route4_many(turn, to, flows, answers);
     }
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use fastlane::PortId;
 use fastlane_table::{
-    ArrayReader, EntryId, HashReader, Lpm4Reader, Lpm6Reader, Pending, SharedMemory, Spec, State,
+    ArrayReader, HashReader, Lpm4Reader, Lpm6Reader, Pending, SharedMemory, Spec, State,
 };
 use upf::compile::Context;
 use upf::fast::{CAUSE_WORDS, Tables, Upf};
 use upf::model::{
     Actions, CpSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
-    Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportTriggers, Session, SessionId, Source, Urr,
-    UserAddress, Volume,
+    Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportTriggers, Reporting, Session, SessionId,
+    Source, Urr, UserAddress, Volume,
 };
 use upf::settings::Settings;
 use upf::shared::identifier::TeidShape;
@@ -185,7 +185,16 @@ fn session(id: SessionId, shape: Shape, teids: TeidShape, (access, core): (u16, 
         fars: vec![far(1, core, None), far(2, access, Some(outer(id, six)))],
         qers: numbers.iter().map(|id| qer(*id)).collect(),
         urrs: numbers.iter().map(|id| urr(*id)).collect(),
-        ..Session::default()
+        peer: 0,
+        discarded: 0,
+        is_deleted: false,
+        established: 0,
+        supi: None,
+        network: None,
+        inactivity_s: None,
+        sets: vec![],
+        bars: vec![],
+        reporting: Reporting::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use super::{BarId, FarId, InstanceId, QerId};
 
 /// A forwarding action rule (TS 29.244 table 7.5.2.3-1).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Far {
     /// Its number.
     pub id: FarId,
@@ -136,7 +136,7 @@ pub struct Rate {
 }
 
 /// A QoS enforcement rule (table 7.5.2.5-1).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Qer {
     /// Its number.
     pub id: QerId,

@@ -6,7 +6,7 @@ use super::{FarId, Progress};
 pub type UrrId = u32;
 
 /// A usage reporting rule (TS 29.244 table 7.5.2.4-1), and its progress.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Urr {
     /// Its number.
     pub id: UrrId,
