@@ -2,6 +2,7 @@
 //! README.
 
 mod frames;
+mod fuzz;
 mod support;
 
 mod compiled;
@@ -9,6 +10,7 @@ mod control;
 mod downlink;
 mod golden;
 mod hold;
+mod messages;
 mod properties;
 mod uplink;
 

@@ -51,3 +51,37 @@ proptest! {
         world.check();
     }
 }
+
+/// What lies in the corpus of the fuzzer goes through as it goes there.
+#[test]
+fn the_corpus_is_replayed() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/upf_packets");
+    let mut inputs: Vec<_> = std::fs::read_dir(folder)
+        .expect("there is a corpus")
+        .map(|entry| std::fs::read(entry.expect("a file").path()).expect("it can be read"))
+        .collect();
+    // The seeds are among them, and all in one.
+    let own: Vec<Vec<u8>> = seeds()
+        .into_iter()
+        .enumerate()
+        .map(|(number, frame)| crate::fuzz::input(u16::from(number > 5), &frame))
+        .collect();
+    assert!(own.iter().all(|seed| inputs.contains(seed)), "write them: {}", write(folder, &own));
+    inputs.push(own.concat());
+    let mut world = World::with_user();
+    for input in inputs {
+        crate::fuzz::show(&mut world, &input);
+    }
+    world.check();
+}
+
+/// Puts the seeds where they belong, if it is asked for.
+fn write(folder: &str, seeds: &[Vec<u8>]) -> &'static str {
+    if std::env::var_os("FASTLANE_WRITE_SEEDS").is_none() {
+        return "FASTLANE_WRITE_SEEDS=1 cargo test -p upf --test packets";
+    }
+    for (number, seed) in seeds.iter().enumerate() {
+        std::fs::write(format!("{folder}/seed-{number}"), seed).expect("it can be written");
+    }
+    "done"
+}

@@ -9,12 +9,14 @@ use fastlane::kernel::mirror::{Answer, NextHop, Reason};
 use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::{Error, PortId, Turn};
 use fastlane_core::{
-    Burst, HoldLimits, KernelPath, Lane, LaneParts, Packet, Pool, Port, Queue, Sent, Statistics,
+    Burst, HoldLimits, KernelPath, Lane, LaneParts, Messages, Packet, Pool, Port, Queue, Sent,
+    Statistics,
 };
 use fastlane_table::counters::Counters;
+use fastlane_table::messages::{Bells, Channel, size};
 use fastlane_table::{
-    ArrayReader, ArrayWriter, EntryId, HashReader, HashWriter, Lpm4Reader, Lpm6Reader, Pending,
-    Readers, SharedMemory, Spec, State,
+    ArrayReader, ArrayWriter, Bell, EntryId, HashReader, HashWriter, Lpm4Reader, Lpm6Reader,
+    Pending, Readers, SharedMemory, Spec, State,
 };
 use serde_json::json;
 use upf::fast::{Routes, Tables, Upf};
@@ -165,6 +167,7 @@ pub(crate) struct World {
     arriving: [Frames; 2],
     leaving: [Frames; 2],
     linux: Frames,
+    slow: Channel,
     shown: u64,
 }
 
@@ -206,6 +209,19 @@ pub(crate) fn tables() -> (Tables, Halves) {
         causes: causes_of(&causes),
     };
     (tables, halves)
+}
+
+fn messages() -> (Messages, Channel) {
+    let memory = Arc::new(SharedMemory::create("upf-messages", size(1, 65_536)).expect("memory"));
+    let bell = || Bell::create().expect("an eventfd");
+    let (lane, slow) = (bell(), bell());
+    let bells = || Bells {
+        lane: lane.try_clone().expect("a descriptor"),
+        slow: slow.try_clone().expect("a descriptor"),
+    };
+    let channel = Channel::create(&memory, 0, 65_536, bells()).expect("it fits");
+    let slow = Channel::attach_slow(&memory, 0, bells()).expect("it was made");
+    (Messages::new(channel, 0), slow)
 }
 
 /// The settings; a test changes them.
@@ -263,8 +279,9 @@ impl World {
         let parts = LaneParts::new(pool, vec![port(N3), port(N6)], counters.lane(0));
         let hold = HoldLimits { packets: 64, per_key: 32 };
         let parts = LaneParts { kernel_budget: 256, hold, ..parts };
-        let lane = Lane::new(upf, parts);
-        Self { halves, lane, arriving, leaving, linux, shown: 0 }
+        let (messages, slow) = messages();
+        let lane = Lane::new(upf, LaneParts { messages: Some(messages), ..parts });
+        Self { halves, lane, arriving, leaving, linux, slow, shown: 0 }
     }
 
     /// With a session of a user.
@@ -323,12 +340,35 @@ impl World {
         [a, b, c, d]
     }
 
+    /// Tells the lane something.
+    pub(crate) fn tell(&mut self, kind: u32, body: &[u8]) {
+        assert!(self.slow.sender.send(kind, body));
+        self.slow.sender.publish();
+        for _ in 0..3 {
+            self.lane.turn();
+        }
+    }
+
+    /// What the lane has said: kinds and octets.
+    pub(crate) fn heard(&mut self) -> Vec<(u32, Vec<u8>)> {
+        let mut all = vec![];
+        while let Ok(Some(message)) = self.slow.receiver.receive() {
+            all.push((message.kind, message.body.to_vec()));
+        }
+        all
+    }
+
     /// That each packet that was shown has exactly one cause, packets shown again besides.
     pub(crate) fn check(&mut self) {
+        self.check_causes();
+        assert_eq!(self.lane.close(), 0, "all frames come back");
+    }
+
+    /// As [`check`](Self::check), while the lane goes on.
+    pub(crate) fn check_causes(&self) {
         let own = CAUSES.iter().filter(|cause| !cause.is_besides());
         let sum: u64 = own.map(|cause| self.count(*cause)).sum();
         assert_eq!(sum, self.shown, "{:?}", self.causes());
-        assert_eq!(self.lane.close(), 0, "all frames come back");
     }
 }
 
