@@ -7,6 +7,7 @@ use fastlane_table::Guard;
 use fastlane_table::counters::{LaneCounter, LaneCounters};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::exchange::Shards;
 use crate::hold::Hold;
 use crate::messages::Messages;
 use crate::timers::Timers;
@@ -32,6 +33,8 @@ pub struct Turn {
     pub(crate) counters: LaneCounters,
     pub(crate) messages: Option<Messages>,
     pub(crate) hold: Hold,
+    /// Whose each shard is, and this lane's number, where packets change lanes.
+    pub(crate) shards: Option<(Shards, usize)>,
     timers: Timers,
     guard: Guard,
     /// 0 until it is read.
@@ -62,6 +65,7 @@ impl Turn {
             counters,
             messages,
             hold,
+            shards: None,
             timers,
             guard,
             now: Cell::new(0),
@@ -105,6 +109,14 @@ impl Turn {
             self.now.set(now());
         }
         self.now.get()
+    }
+
+    /// Whether packets of a shard are shown to this lane ([`App::shard`](crate::App::shard)), as far
+    /// as is known now: while a shard moves, another may get them soon. A lane that is alone owns
+    /// all.
+    #[must_use]
+    pub fn owns(&self, shard: u8) -> bool {
+        self.shards.as_ref().is_none_or(|(shards, lane)| shards.owner(shard) == *lane)
     }
 
     /// The number of this turn; the first is 1.

@@ -166,7 +166,9 @@ impl<R: Routes> Parts<R> {
                 turn.resume(key);
             }
         }
-        let Some(marker) = decide::marker_due(&rules, session, &tables.state) else { return };
+        // All lanes are told; the one that sent packets by the old tunnel knows which was the last.
+        let marker = decide::marker_due(&rules, session, &tables.state);
+        let Some(marker) = marker.filter(|_| turn.owns(session.0 as u8)) else { return };
         let peer = std::net::Ipv6Addr::from(marker.peer).to_canonical();
         let instance = (marker.instance != way::NO_INSTANCE).then_some(marker.instance);
         let exit = self.ways.to(&self.routes, &self.sides, turn, instance, peer);

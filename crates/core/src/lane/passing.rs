@@ -10,6 +10,7 @@ impl<A: App> Lane<A> {
     /// Lets the lane change packets with others. To be called before its first turn.
     pub fn exchange(&mut self, parts: ExchangeParts) {
         let burst = self.burst.room();
+        self.turn.shards = Some((parts.shards.clone(), parts.lane));
         let exchange = Exchange::new(parts, &mut self.exits.ports, burst);
         self.exits.exchange = Some(Box::new(exchange));
         if self.way == Way::Alone {

@@ -220,7 +220,8 @@ impl App for Stateful {
         }
     }
 
-    fn shard(&mut self, packet: &Packet, _: &Turn) -> u8 {
+    fn shard(&mut self, packet: &Packet, turn: &Turn) -> u8 {
+        assert!((0..=u8::MAX).any(|shard| !turn.owns(shard)), "no lane owns all");
         Tag::read(packet.bytes()).flow as u8
     }
 }
