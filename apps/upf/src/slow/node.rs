@@ -5,37 +5,37 @@
 
 mod answer;
 mod associate;
-mod behind;
 mod expire;
+mod follow;
 mod identity;
 mod initiate;
+mod parts;
 mod receive;
 pub mod record;
 mod report;
 pub mod statistics;
 
+use std::collections::BTreeMap;
 use std::ops::DerefMut;
 
-use fastlane::slow::{Slow, SlowError};
 use fastlane::table::{RecordWriter, TableError};
 
-use self::behind::Behind;
 pub use self::identity::Identity;
 use self::initiate::Initiations;
+pub use self::parts::{Parts, PartsError};
 use self::record::NodeRecord;
 use self::statistics::Statistics;
 use super::heartbeat::Heartbeats;
 use super::overload::{Limiter, Overload};
 use super::path::{PathEvent, Paths};
 use super::peer::peers::{Association, Peers};
-use super::peer::record::PeerRecord;
-use super::store::Cells;
+use super::session::Sessions;
 use super::time::{MILLISECOND, SECOND};
 use super::transaction::answers::Answers;
 use super::transaction::requests::SEQUENCES;
+use super::usage::{On, Usage, UsageStatistics};
 use super::{Now, Outbox, Requests};
 use crate::settings::Settings;
-use crate::shared::table;
 
 /// A record as the node writes it, however its writer was come by.
 pub type Cell<V> = Box<dyn DerefMut<Target = RecordWriter<V>> + Send>;
@@ -67,7 +67,12 @@ pub struct Node {
     paths: Paths,
     overload: Option<Overload>,
     versions: Limiter,
-    behind: Behind,
+    sessions: Sessions,
+    usage: Usage,
+    /// When `usage` has something to do.
+    usage_at: u64,
+    /// How many sessions each association has.
+    by_peer: BTreeMap<u16, usize>,
     statistics: Statistics,
     /// N1 times T1, in nanoseconds.
     life: u64,
@@ -75,64 +80,51 @@ pub struct Node {
 
 impl Node {
     /// Goes on with what the tables hold; with empty ones it is a new node, and says so by its
-    /// recovery time stamp.
+    /// recovery time stamp. Reports that were not answered are sent again.
     ///
     /// # Errors
     /// When the table `node` cannot be written.
     pub fn open(
         settings: &Settings,
-        mut record: Cell<NodeRecord>,
-        peers: Cells<PeerRecord>,
-        behind: Behind,
+        parts: Parts,
         keep: &mut Keep,
         now: Now,
+        out: &mut Outbox,
     ) -> Result<Self, TableError> {
-        // With empty tables it is later than with those before, whatever the clock says.
-        let is_later = keep.recovery == 0 || expire::is_newer(now.ntp(), keep.recovery);
-        let recovery = if is_later { now.ntp() } else { keep.recovery.wrapping_add(1) };
-        let kept = record.get().copied();
-        let mut this = kept.unwrap_or(NodeRecord { recovery, ..Default::default() });
-        let first = this.sequences;
-        this.starts = this.starts.wrapping_add(1);
-        this.sequences = (first + BLOCK) % SEQUENCES;
-        record.set(&this)?;
+        let Parts { mut record, peers, mut sessions } = parts;
+        let this = begin(&mut record, keep, now)?;
         let n4 = &settings.n4;
         let t1 = n4.t1_ms.saturating_mul(MILLISECOND);
-        let life = t1.saturating_mul(n4.n1.into());
+        let mut requests = Requests::new(t1, n4.n1, this.sequences);
+        let on = &mut On { ground: &mut sessions, requests: &mut requests, out, now };
+        let usage = Usage::open(on);
         let mut node = Self {
             identity: Identity::new(settings, this.recovery),
             record,
             peers: Peers::open(peers),
-            requests: Requests::new(t1, n4.n1, first),
-            answers: Answers::new(life),
+            requests,
+            answers: Answers::new(t1.saturating_mul(n4.n1.into())),
             heartbeats: Heartbeats::new(n4.heartbeat_s.saturating_mul(SECOND)),
             initiations: Initiations::new(&n4.peers, now),
             paths: Paths::new(settings),
             overload: n4.establishments_per_s.map(Overload::new),
             versions: Limiter::new(VERSION_ANSWERS, VERSION_ANSWERS),
-            behind,
+            sessions,
+            usage,
+            usage_at: now.monotonic,
+            by_peer: BTreeMap::new(),
             statistics: std::mem::take(&mut keep.statistics),
-            life,
+            life: t1.saturating_mul(n4.n1.into()),
             settings: settings.clone(),
         };
         let places: Vec<u16> = node.peers.iter().map(|found| found.peer.place).collect();
         places.into_iter().for_each(|place| node.heartbeats.begin(now, place));
+        for id in node.sessions.ids().collect::<Vec<_>>() {
+            let session = node.sessions.get(id);
+            node.paths.changed(None, session.as_ref());
+            node.count(None, session.as_ref());
+        }
         Ok(node)
-    }
-
-    /// Goes on with the tables of a fast half.
-    ///
-    /// # Errors
-    /// When the tables are not what this program expects, or somebody else writes them.
-    pub fn attach(
-        settings: &Settings,
-        slow: &Slow,
-        keep: &mut Keep,
-        now: Now,
-    ) -> Result<Self, SlowError> {
-        let record = Box::new(slow.record_writer::<NodeRecord>(table::NODE)?);
-        let peers = Box::new(slow.array_writer::<PeerRecord>(table::PEERS)?);
-        Ok(Self::open(settings, record, peers, Behind, keep, now)?)
     }
 
     /// Ends it: what a node with the tables of another fast half goes on with.
@@ -164,6 +156,24 @@ impl Node {
         &self.statistics
     }
 
+    /// What was counted of session reports.
+    #[must_use]
+    pub const fn reports(&self) -> &UsageStatistics {
+        self.usage.statistics()
+    }
+
+    /// The sessions.
+    #[must_use]
+    pub const fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// How many sessions an association has.
+    #[must_use]
+    pub fn sessions_of(&self, peer: u16) -> usize {
+        self.by_peer.get(&peer).copied().unwrap_or(0)
+    }
+
     /// The associations.
     pub fn associations(&self) -> impl Iterator<Item = &Association> {
         self.peers.iter()
@@ -190,6 +200,7 @@ impl Node {
             self.initiations.deadline(),
             self.paths.deadline(now),
             self.expiry(),
+            Some(self.usage_at),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -199,7 +210,7 @@ impl Node {
         while let Some((tag, sequence)) = self.requests.tick(now, out) {
             self.given_up(now, tag, sequence, out);
         }
-        self.expire(now);
+        self.expire(now, out);
         while let Some(place) = self.heartbeats.next(now) {
             self.ask_whether_there(now, place, out);
         }
@@ -207,6 +218,7 @@ impl Node {
         while let Some(event) = self.paths.tick(now, out) {
             self.path_event(now, &event, out);
         }
+        self.usage_at = self.usage(now, out, |usage, on| usage.tick(on));
         self.keep_sequences();
         self.deadline(now)
     }
@@ -249,6 +261,20 @@ impl Node {
             self.report_path(now, *place, event, out);
         }
     }
+}
+
+/// What is kept of this node, as it is from now on; of sequence numbers those that it begins with.
+fn begin(record: &mut Cell<NodeRecord>, keep: &Keep, now: Now) -> Result<NodeRecord, TableError> {
+    // With empty tables it is later than with those before, whatever the clock says.
+    let is_later = keep.recovery == 0 || expire::is_newer(now.ntp(), keep.recovery);
+    let recovery = if is_later { now.ntp() } else { keep.recovery.wrapping_add(1) };
+    let kept = record.get().copied();
+    let mut this = kept.unwrap_or(NodeRecord { recovery, ..Default::default() });
+    let first = this.sequences;
+    this.starts = this.starts.wrapping_add(1);
+    this.sequences = (first + BLOCK) % SEQUENCES;
+    record.set(&this)?;
+    Ok(NodeRecord { sequences: first, ..this })
 }
 
 impl std::fmt::Debug for Node {

@@ -8,7 +8,7 @@ use fastlane::slow::{Messages, Slow, SlowError, attach_wait};
 use fastlane::table::TableError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::node::Keep;
+use super::node::{Keep, Parts, PartsError};
 use super::socket::{SocketError, Sockets};
 use super::time::{MILLISECOND, SECOND};
 use super::{LaneMessage, Node, Now, Outbox};
@@ -60,6 +60,9 @@ pub enum RunError {
     /// An address of N4 cannot be used.
     #[error(transparent)]
     Socket(#[from] SocketError),
+    /// The tables are not what this program expects.
+    #[error(transparent)]
+    Parts(#[from] PartsError),
     /// A table cannot be written.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -119,9 +122,11 @@ fn with(
     beside: &mut dyn Beside,
 ) -> Result<(), RunError> {
     let mut messages = slow.messages()?;
-    let mut node = Node::attach(settings, slow, keep, Now::read())?;
+    let mut out = Outbox::new();
+    let parts = Parts::attach(settings, slow)?;
+    let mut node = Node::open(settings, parts, keep, Now::read(), &mut out)?;
     beside.attached(slow)?;
-    let ended = serve(&mut node, slow, sockets, &mut messages, stop, beside);
+    let ended = serve(&mut node, slow, sockets, &mut messages, &mut out, stop, beside);
     beside.detached();
     *keep = node.keep();
     ended
@@ -132,25 +137,25 @@ fn serve(
     slow: &Slow,
     sockets: &mut Sockets,
     messages: &mut Messages,
+    out: &mut Outbox,
     stop: &AtomicBool,
     beside: &mut dyn Beside,
 ) -> Result<(), RunError> {
-    let mut out = Outbox::new();
     while !stop.load(Ordering::Relaxed) {
         let now = Now::read();
-        let deadline = node.tick(now, &mut out);
-        flush(node, sockets, messages, &mut out, now);
+        let deadline = node.tick(now, out);
+        flush(node, sockets, messages, out, now);
         let wait = deadline.map_or(WAIT, |at| at.saturating_sub(now.monotonic).min(WAIT));
         let ready = sleep(slow, sockets, messages, beside, wait)?;
         let now = Now::read();
         for place in ready {
-            datagrams(node, sockets, place, now, &mut out);
-            flush(node, sockets, messages, &mut out, now);
+            datagrams(node, sockets, place, now, out);
+            flush(node, sockets, messages, out, now);
         }
-        if !hear(node, messages, now, &mut out)? {
+        if !hear(node, messages, now, out)? {
             return Ok(());
         }
-        flush(node, sockets, messages, &mut out, now);
+        flush(node, sockets, messages, out, now);
         beside.serve(node, now);
     }
     Ok(())

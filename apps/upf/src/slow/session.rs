@@ -24,6 +24,7 @@ mod urr;
 
 pub use self::network::Network;
 pub use self::refusal::Refusal;
+pub use self::remove::is_in;
 use super::allocate::{Addresses, Places};
 use super::publish::{PublishError, Published};
 use super::store::{Store, StoreError};

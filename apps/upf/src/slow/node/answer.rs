@@ -89,13 +89,6 @@ pub(super) fn congestion(
     })
 }
 
-pub(super) fn refuse_session(request: &Message<'_>, cause: Cause) -> Vec<u8> {
-    let header = request.header;
-    let answer_type = MessageType(header.message_type.0.wrapping_add(1));
-    let seid = if header.message_type.0 == 50 { control_seid(request) } else { 0 };
-    message(Header::session(answer_type, seid, header.sequence), |to| to.put(&cause))
-}
-
 /// The cause in an answer; 0 if it has none.
 pub(super) fn cause_of(message: &Message<'_>) -> u8 {
     message.group().find::<Cause>().ok().flatten().map_or(0, |cause| cause.0)

@@ -10,8 +10,10 @@ use fastlane_pfcp::{Cause, Fault, Header, IeType, Message, Writer};
 
 use super::receive::{NO_ASSOCIATION, Way};
 use super::{Node, answer};
+use crate::model::Session;
 use crate::slow::peer::peers::{Given, PeersError, Setup};
-use crate::slow::{NodeName, Now, RequestKey};
+use crate::slow::session::is_in;
+use crate::slow::{NodeName, Now, Outbox, RequestKey};
 
 impl Node {
     /// Association setup (table 7.4.4.1-1). One that is there is replaced, and its sessions go,
@@ -22,6 +24,7 @@ impl Node {
         way: Way,
         key: RequestKey,
         message: &Message<'_>,
+        out: &mut Outbox,
     ) -> Result<Vec<u8>, Fault> {
         let group = message.group();
         let node_id = NodeName::from(group.need::<NodeId<'_>>()?);
@@ -34,9 +37,10 @@ impl Node {
         let is_there = self.peers.get(place).is_some();
         let are_kept = is_there && retained.is_some();
         if is_there {
-            self.remove_sessions(now, place, |address| {
-                retained.as_ref().is_some_and(|retained| retained.has(address))
-            });
+            let is_retained = |session: &Session| {
+                retained.as_ref().is_some_and(|retained| retained.has(session.control.address))
+            };
+            self.remove_if(now, place, &|session| !is_retained(session), out);
         }
         let bytes = self.accept_setup(message.header, are_kept);
         self.begin(now, place, &setup, Some(Given { key, bytes: &bytes }))?;
@@ -111,11 +115,12 @@ impl Node {
         now: Now,
         key: RequestKey,
         message: &Message<'_>,
+        out: &mut Outbox,
     ) -> Result<Vec<u8>, Fault> {
         let place = self.known(&NodeName::from(message.group().need::<NodeId<'_>>()?))?;
         let accepted = Cause::REQUEST_ACCEPTED;
         let bytes = answer::answer(message.header, &self.identity, accepted, |_| {});
-        self.end(now, place, Some(Given { key, bytes: &bytes }))
+        self.end(now, place, Some(Given { key, bytes: &bytes }), out)
             .map_err(|error| self.system_failure(&error))?;
         self.statistics.associations_released += 1;
         Ok(bytes)
@@ -127,9 +132,10 @@ impl Node {
         now: Now,
         place: u16,
         given: Option<Given<'_>>,
+        out: &mut Outbox,
     ) -> Result<(), PeersError> {
         self.peers.begin_end(place)?;
-        self.remove_sessions(now, place, |_| false);
+        self.remove_if(now, place, &|_| true, out);
         if let Some(found) = self.peers.get(place) {
             tracing::info!("association with {} has ended", found.peer.node_id);
             self.initiations.ended(now, found.peer.address.ip());
@@ -151,16 +157,15 @@ impl Node {
         now: Now,
         key: RequestKey,
         message: &Message<'_>,
+        out: &mut Outbox,
     ) -> Result<Vec<u8>, Fault> {
         let group = message.group();
         let place = self.known(&NodeName::from(group.need::<NodeId<'_>>()?))?;
         // All are read before anything is removed.
         let all = group.all::<FqCsid<'_>>();
         let sets = all.take(SETS).collect::<Result<Vec<_>, Fault>>()?;
-        for set in &sets {
-            let removed = self.behind.remove_set(now, place, set);
-            self.statistics.sessions_removed += removed;
-        }
+        let is_meant = |session: &Session| sets.iter().any(|set| is_in(session, set));
+        self.remove_if(now, place, &is_meant, out);
         let accepted = Cause::REQUEST_ACCEPTED;
         let bytes = answer::answer(message.header, &self.identity, accepted, |_| {});
         let kept = self.peers.update(place, now, None, Given { key, bytes: &bytes });
@@ -171,16 +176,6 @@ impl Node {
     /// The place of the association of a Node ID.
     fn known(&self, node_id: &NodeName) -> Result<u16, Fault> {
         self.peers.find(node_id).map(|found| found.peer.place).ok_or(NO_ASSOCIATION)
-    }
-
-    pub(super) fn remove_sessions(
-        &mut self,
-        now: Now,
-        place: u16,
-        are_kept: impl Fn(IpAddr) -> bool,
-    ) {
-        let removed = self.behind.remove_of_peer(now, place, &are_kept);
-        self.statistics.sessions_removed += removed;
     }
 
     fn system_failure(&mut self, error: &PeersError) -> Fault {

@@ -23,7 +23,7 @@ impl Node {
         out: &mut Outbox,
     ) {
         match message.group().need() {
-            Ok(RecoveryTimeStamp(recovery)) => self.heard(now, way.from.ip(), recovery),
+            Ok(RecoveryTimeStamp(recovery)) => self.heard(now, way.from.ip(), recovery, out),
             Err(_) => self.statistics.discard(Discarded::MissingIe),
         }
         let bytes = answer::heartbeat(message.header, &self.identity);
@@ -34,19 +34,19 @@ impl Node {
     /// What a peer has said of the associations at its address. A newer time stamp than the one
     /// of the last setup says that it has started again since, and knows nothing of its sessions
     /// (TS 23.527 clause 4.3).
-    fn heard(&mut self, now: Now, address: IpAddr, recovery: u32) {
+    fn heard(&mut self, now: Now, address: IpAddr, recovery: u32, out: &mut Outbox) {
         let places: Vec<u16> = self.peers.at(address).map(|it| it.peer.place).collect();
         for place in places {
-            self.heard_of(now, place, recovery);
+            self.heard_of(now, place, recovery, out);
         }
     }
 
-    fn heard_of(&mut self, now: Now, place: u16, recovery: u32) {
+    fn heard_of(&mut self, now: Now, place: u16, recovery: u32, out: &mut Outbox) {
         let Some(found) = self.peers.get(place).filter(|found| !found.is_ending) else { return };
         let (known, is_up) = (found.peer.recovery, found.peer.is_up);
         if is_newer(recovery, known) {
             tracing::info!("{} has started again: its sessions are removed", found.peer.node_id);
-            self.remove_sessions(now, place, |_| false);
+            self.remove_if(now, place, &|_| true, out);
             let changed = self.peers.set_recovery(place, recovery);
             self.check(changed);
             self.statistics.restorations += 1;
@@ -71,23 +71,29 @@ impl Node {
     }
 
     /// A peer has answered a heartbeat of ours.
-    pub(super) fn is_there(&mut self, now: Now, place: u16, message: &Message<'_>) {
+    pub(super) fn is_there(
+        &mut self,
+        now: Now,
+        place: u16,
+        message: &Message<'_>,
+        out: &mut Outbox,
+    ) {
         self.heartbeats.is_over(place);
         match message.group().need() {
-            Ok(RecoveryTimeStamp(recovery)) => self.heard_of(now, place, recovery),
+            Ok(RecoveryTimeStamp(recovery)) => self.heard_of(now, place, recovery, out),
             Err(_) => self.statistics.discard(Discarded::MissingIe),
         }
     }
 
     /// A peer has not answered N1 heartbeats.
-    pub(super) fn is_not_there(&mut self, now: Now, place: u16) {
+    pub(super) fn is_not_there(&mut self, now: Now, place: u16, out: &mut Outbox) {
         self.heartbeats.is_over(place);
         let Some(found) = self.peers.get(place).filter(|found| found.peer.is_up) else { return };
         let keep_s = self.settings.n4.keep_sessions_s;
         tracing::warn!("{} does not answer: its sessions stay for {keep_s} s", found.peer.node_id);
         self.statistics.associations_lost += 1;
         if keep_s == 0 {
-            let ended = self.end(now, place, None);
+            let ended = self.end(now, place, None, out);
             self.check(ended);
         } else {
             let changed = self.peers.set_down(place, Some(now.monotonic));
@@ -97,16 +103,16 @@ impl Node {
 
     /// Ends associations that have been down for too long, and those whose end was begun before
     /// this process was started.
-    pub(super) fn expire(&mut self, now: Now) {
+    pub(super) fn expire(&mut self, now: Now, out: &mut Outbox) {
         while let Some((at, place)) = self.next_end() {
-            if at > now.monotonic || self.check_end(now, place).is_none() {
+            if at > now.monotonic || self.check_end(now, place, out).is_none() {
                 return;
             }
         }
     }
 
-    fn check_end(&mut self, now: Now, place: u16) -> Option<()> {
-        let ended = self.end(now, place, None);
+    fn check_end(&mut self, now: Now, place: u16, out: &mut Outbox) -> Option<()> {
+        let ended = self.end(now, place, None, out);
         self.check(ended)
     }
 

@@ -56,7 +56,7 @@ impl Identity {
 }
 
 /// A Node ID as it is written in a configuration.
-fn parse(text: &str) -> NodeName {
+pub(super) fn parse(text: &str) -> NodeName {
     if let Ok(address) = text.parse::<IpAddr>() {
         return address.into();
     }

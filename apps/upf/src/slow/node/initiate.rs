@@ -103,8 +103,15 @@ impl Node {
     }
 
     /// A setup of ours was answered.
-    pub(super) fn initiated(&mut self, now: Now, way: Way, place: usize, message: &Message<'_>) {
-        match self.accepted(now, way, message) {
+    pub(super) fn initiated(
+        &mut self,
+        now: Now,
+        way: Way,
+        place: usize,
+        message: &Message<'_>,
+        out: &mut Outbox,
+    ) {
+        match self.accepted(now, way, message, out) {
             Ok(()) => self.initiations.done(now, place),
             Err(fault) => {
                 tracing::warn!("{} does not set an association up: {fault}", way.from.ip());
@@ -113,7 +120,13 @@ impl Node {
         }
     }
 
-    fn accepted(&mut self, now: Now, way: Way, message: &Message<'_>) -> Result<(), Fault> {
+    fn accepted(
+        &mut self,
+        now: Now,
+        way: Way,
+        message: &Message<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Fault> {
         let group = message.group();
         let node_id = NodeName::from(group.need::<NodeId<'_>>()?);
         let cause = group.need::<Cause>()?;
@@ -126,7 +139,7 @@ impl Node {
         let setup = Setup { node_id, recovery, address: way.from, local, features };
         let place = self.place(now, &setup.node_id)?;
         if self.peers.get(place).is_some() {
-            self.remove_sessions(now, place, |_| false);
+            self.remove_if(now, place, &|_| true, out);
         }
         self.begin(now, place, &setup, None)
     }

@@ -6,7 +6,7 @@ use fastlane_pfcp::{Cause, Fault, HeaderError, Message, MessageType};
 
 use super::statistics::Discarded;
 use super::{Node, answer};
-use crate::shared::message::{PathMessage, kind};
+use crate::shared::message::{PathMessage, SessionEvent, kind};
 use crate::slow::{Context, Now, Outbox, RequestKey};
 
 /// The most messages of a datagram that are looked at: more than one only when they are bundled
@@ -95,9 +95,9 @@ impl Node {
             return out.send(Some(local), from, bytes);
         }
         let bytes = if message_type.is_session() {
-            self.session_request(now, way, key, message)
+            self.session_request(now, way, key, message, out)
         } else {
-            let bytes = self.node_request(now, way, key, message);
+            let bytes = self.node_request(now, way, key, message, out);
             self.answers.keep(now, key, bytes.clone());
             bytes
         };
@@ -111,7 +111,7 @@ impl Node {
             return Some(bytes.to_owned());
         }
         if MessageType(key.message_type).is_session() {
-            self.behind.answer(now, key)
+            self.sessions.answer(now, key)
         } else {
             self.peers.answer(key, now, self.life).map(<[u8]>::to_owned)
         }
@@ -123,6 +123,7 @@ impl Node {
         way: Way,
         key: RequestKey,
         message: &Message<'_>,
+        out: &mut Outbox,
     ) -> Vec<u8> {
         let is_new = message.header.message_type == MessageType::SESSION_ESTABLISHMENT_REQUEST;
         if let Some(overload) = self.overload.as_mut().filter(|_| is_new)
@@ -134,9 +135,12 @@ impl Node {
             return bytes;
         }
         let found = answer::node_id(message).and_then(|name| self.peers.find(&name));
-        let peer = found.filter(|found| !found.is_ending).map(|found| &found.peer);
-        let context = Context { now, key, local: way.local, peer, answer_life: self.life };
-        self.behind.request(message, &context)
+        let peer = found.filter(|found| !found.is_ending).map(|found| found.peer.clone());
+        let (local, peer, answer_life) = (way.local, peer.as_ref(), self.life);
+        let context = Context { now, key, local, peer, answer_life };
+        let (bytes, followed) = self.carry_out(message, &context);
+        self.changed(now, &followed, out);
+        bytes
     }
 
     fn node_request(
@@ -145,16 +149,17 @@ impl Node {
         way: Way,
         key: RequestKey,
         message: &Message<'_>,
+        out: &mut Outbox,
     ) -> Vec<u8> {
         let header = message.header;
         if let Err(fault) = message.check() {
             return answer::refuse(header, &self.identity, fault);
         }
         let carried_out = match header.message_type {
-            MessageType::ASSOCIATION_SETUP_REQUEST => self.set_up(now, way, key, message),
+            MessageType::ASSOCIATION_SETUP_REQUEST => self.set_up(now, way, key, message, out),
             MessageType::ASSOCIATION_UPDATE_REQUEST => self.update(now, key, message),
-            MessageType::ASSOCIATION_RELEASE_REQUEST => self.release(now, key, message),
-            MessageType::SESSION_SET_DELETION_REQUEST => self.remove_set(now, key, message),
+            MessageType::ASSOCIATION_RELEASE_REQUEST => self.release(now, key, message, out),
+            MessageType::SESSION_SET_DELETION_REQUEST => self.remove_set(now, key, message, out),
             _ => Ok(answer::refuse_pfds(header)),
         };
         carried_out.unwrap_or_else(|fault| answer::refuse(header, &self.identity, fault))
@@ -179,11 +184,25 @@ impl Node {
     pub fn lane_message(&mut self, now: Now, of_kind: u32, body: &[u8], out: &mut Outbox) {
         use zerocopy::FromBytes;
         *self.statistics.lane_messages.entry(of_kind.min(kind::PROBE)).or_default() += 1;
-        if of_kind == kind::ECHO_RESPONSE {
-            let Ok(message) = PathMessage::read_from_bytes(body) else { return };
-            if let Some(event) = self.paths.answered(&message) {
-                self.path_event(now, &event, out);
+        let path = || PathMessage::read_from_bytes(body).ok();
+        match of_kind {
+            kind::EVENT => {
+                if let Ok(event) = SessionEvent::read_from_bytes(body) {
+                    self.usage(now, out, |usage, on| usage.event(on, &event));
+                }
             }
+            kind::ERROR_INDICATION => {
+                if let Some(message) = path() {
+                    self.usage(now, out, |usage, on| usage.error_indication(on, &message));
+                }
+            }
+            kind::ECHO_RESPONSE => {
+                let event = path().and_then(|message| self.paths.answered(&message));
+                if let Some(event) = event {
+                    self.path_event(now, &event, out);
+                }
+            }
+            _ => {}
         }
         self.keep_sequences();
     }

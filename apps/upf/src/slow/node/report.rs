@@ -58,17 +58,18 @@ impl Node {
         way: Way,
         tag: Tag,
         message: &Message<'_>,
-        _out: &mut Outbox,
+        out: &mut Outbox,
     ) {
         match tag {
-            Tag::Heartbeat(place) => self.is_there(now, place, message),
-            Tag::Setup(place) => self.initiated(now, way, place, message),
-            Tag::Association(_) | Tag::NodeReport(_) | Tag::Report(_) => {}
+            Tag::Heartbeat(place) => self.is_there(now, place, message, out),
+            Tag::Setup(place) => self.initiated(now, way, place, message, out),
+            Tag::Report(id) => self.reported(now, id, message, out),
+            Tag::Association(_) | Tag::NodeReport(_) => {}
         }
     }
 
     /// A request of ours was not answered, or will not be.
-    pub(super) fn given_up(&mut self, now: Now, tag: Tag, _sequence: u32, _out: &mut Outbox) {
+    pub(super) fn given_up(&mut self, now: Now, tag: Tag, sequence: u32, out: &mut Outbox) {
         let message_type = match tag {
             Tag::Heartbeat(_) => MessageType::HEARTBEAT_REQUEST,
             Tag::Setup(_) => MessageType::ASSOCIATION_SETUP_REQUEST,
@@ -78,9 +79,12 @@ impl Node {
         };
         *self.statistics.unanswered.entry(message_type.0).or_default() += 1;
         match tag {
-            Tag::Heartbeat(place) => self.is_not_there(now, place),
+            Tag::Heartbeat(place) => self.is_not_there(now, place, out),
             Tag::Setup(place) => self.not_initiated(now, place),
-            Tag::Association(_) | Tag::NodeReport(_) | Tag::Report(_) => {}
+            Tag::Report(id) => {
+                self.usage(now, out, |usage, on| usage.given_up(on, id, sequence));
+            }
+            Tag::Association(_) | Tag::NodeReport(_) => {}
         }
     }
 }

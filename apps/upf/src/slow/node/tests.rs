@@ -3,16 +3,16 @@
 mod associations;
 mod hostile;
 mod ours;
+mod sessions;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
-use fastlane::table::{ArrayWriter, Readers, RecordWriter, SharedMemory, Spec};
 use fastlane_pfcp::ie::{CauseIe, NodeId, OffendingIe, RecoveryTimeStamp};
 use fastlane_pfcp::{Header, Message, MessageType, Writer};
 
 use super::*;
 use crate::slow::Outgoing;
+use crate::slow::tables::Private;
 
 const UPF: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const SMF: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 100)), 8805);
@@ -28,6 +28,7 @@ fn settings(more: serde_json::Value) -> Settings {
                     "addresses": ["10.3.0.1"] },
             "n6": { "port": "n6", "role": "n6", "network-instance": "internet" },
         },
+        "sessions": 64,
     });
     let serde_json::Value::Object(more) = more else { panic!("no object") };
     for (key, value) in more {
@@ -36,33 +37,15 @@ fn settings(more: serde_json::Value) -> Settings {
     serde_json::from_value(all).unwrap()
 }
 
-/// The memory of the fast half: it outlives nodes.
-struct Tables {
-    node: Arc<SharedMemory>,
-    peers: Arc<SharedMemory>,
-    readers: Arc<Readers>,
-}
-
-impl Tables {
-    fn new() -> Self {
-        Self {
-            node: Spec::record::<NodeRecord>("node").create().unwrap(),
-            peers: Spec::array::<PeerRecord>("peers", 4).create().unwrap(),
-            readers: Arc::new(Readers::none()),
-        }
-    }
-
-    fn open(&self, settings: &Settings, now: Now) -> Node {
-        let record = RecordWriter::attach(&self.node, &self.readers).unwrap();
-        let peers = ArrayWriter::attach(&self.peers, &self.readers).unwrap();
-        let (record, peers) = (Box::new(Box::new(record)), Box::new(Box::new(peers)));
-        Node::open(settings, record, peers, Behind, &mut Keep::default(), now).unwrap()
-    }
+fn open(settings: &Settings, memory: &Private, now: Now, out: &mut Outbox) -> Node {
+    let parts = Parts::private(settings, memory).unwrap();
+    Node::open(settings, parts, &mut Keep::default(), now, out).unwrap()
 }
 
 /// A node and a clock.
 struct World {
-    tables: Tables,
+    /// The memory of the fast half: it outlives nodes.
+    memory: Private,
     settings: Settings,
     node: Node,
     now: Now,
@@ -70,15 +53,18 @@ struct World {
 
 impl World {
     fn new(more: serde_json::Value) -> Self {
-        let (tables, settings) = (Tables::new(), settings(more));
+        let settings = settings(more);
+        let memory = Private::new(settings.capacities());
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
-        let node = tables.open(&settings, now);
-        Self { tables, settings, node, now }
+        let node = open(&settings, &memory, now, &mut Outbox::new());
+        Self { memory, settings, node, now }
     }
 
-    /// The process is killed, and another one goes on with its tables.
-    fn kill(&mut self) {
-        self.node = self.tables.open(&self.settings, self.now);
+    /// The process is killed, and another one goes on with its tables. What that sends at once.
+    fn kill(&mut self) -> Vec<Outgoing> {
+        let mut out = Outbox::new();
+        self.node = open(&self.settings, &self.memory, self.now, &mut out);
+        out.datagrams
     }
 
     fn send(&mut self, from: SocketAddr, datagram: &[u8]) -> Vec<Outgoing> {

@@ -1,5 +1,7 @@
 //! What usage reporting stands on: sessions.
 
+use std::net::{IpAddr, SocketAddr};
+
 use fastlane::table::EntryId;
 
 use super::Sessions;
@@ -29,6 +31,10 @@ impl Ground for Sessions {
 
     fn commit(&mut self, session: &Session, now: Now) -> Result<(), String> {
         self.save(session, now).map_err(|error| error.to_string())
+    }
+
+    fn way(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
+        (SocketAddr::new(session.control.address, self.settings.n4.port), None)
     }
 
     fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionId, u64)) {

@@ -44,8 +44,7 @@ impl Sessions {
         set: &FqCsid<'_>,
         gone: &mut dyn FnMut(&Session),
     ) -> u64 {
-        let is_in = |session: &Session| session.sets.iter().any(|own| meet(own, set));
-        self.remove_if(now, place, &is_in, gone)
+        self.remove_if(now, place, &|session| is_in(session, set), gone)
     }
 
     fn remove_if(
@@ -66,6 +65,13 @@ impl Sessions {
             }
         }
         removed
+    }
+
+    /// The first session of an association in a place from `from` on.
+    #[must_use]
+    pub fn next_of_peer(&self, from: u32, peer: u16) -> Option<SessionId> {
+        let mut places = self.store.places(from);
+        places.find(|(_, it)| it.is_live() && it.peer == peer).map(|(id, _)| id)
     }
 
     /// Removes a session without a report of its usage; false when that could not be kept, and so
@@ -153,6 +159,12 @@ impl Sessions {
         let of_others = session.pdrs.iter().filter(is_from_there).find_map(|pdr| pdr.instance);
         self.network.pool(asked, of_others, &self.addresses, family)
     }
+}
+
+/// Whether a session is in a set (FQ-CSID).
+#[must_use]
+pub fn is_in(session: &Session, set: &FqCsid<'_>) -> bool {
+    session.sets.iter().any(|own| meet(own, set))
 }
 
 /// Whether a session's set is one of those that are meant: of the same node, with a number in

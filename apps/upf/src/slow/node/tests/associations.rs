@@ -209,7 +209,7 @@ fn associations_and_our_stamp_outlive_the_process() {
     assert_eq!(world.node.associations().cloned().collect::<Vec<_>>(), before);
     assert_eq!((world.node.identity().recovery, world.node.starts()), (ours, 2));
     // With other tables it says that it is another one.
-    world.tables = Tables::new();
+    world.memory = Private::new(world.settings.capacities());
     world.kill();
     assert_eq!(world.node.associations().count(), 0);
     assert_eq!(world.node.identity().recovery, ours + 2);
@@ -218,10 +218,11 @@ fn associations_and_our_stamp_outlive_the_process() {
 #[test]
 fn a_full_table_of_peers_refuses_the_next_one() {
     let mut world = World::new(json!({}));
-    for number in 0..4_u8 {
-        world.associate(SMF, number.into(), &[1, b'a' + number], STARTED);
+    let name = |number: u32| [&[4][..], &number.to_be_bytes()].concat();
+    for number in 0..1024 {
+        world.associate(SMF, number, &name(number), STARTED);
     }
-    assert_eq!(cause(&world.ask(SMF, &setup(9, b"\x01z", STARTED))), 75);
-    world.ask(SMF, &of_node(MessageType::ASSOCIATION_RELEASE_REQUEST, 10, b"\x01c"));
-    world.associate(SMF, 11, b"\x01z", STARTED);
+    assert_eq!(cause(&world.ask(SMF, &setup(9999, &name(1024), STARTED))), 75);
+    world.ask(SMF, &of_node(MessageType::ASSOCIATION_RELEASE_REQUEST, 10_000, &name(3)));
+    world.associate(SMF, 10_001, &name(1024), STARTED);
 }

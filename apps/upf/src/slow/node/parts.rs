@@ -1,0 +1,99 @@
+//! What a node stands on.
+
+use fastlane::slow::{Slow, SlowError};
+use fastlane::table::{RecordWriter, Spec, TableError};
+
+use super::Cell;
+use super::identity;
+use super::record::NodeRecord;
+use crate::compile::Context;
+use crate::model::FlowError;
+use crate::settings::Settings;
+use crate::shared::table;
+use crate::slow::peer::record::PeerRecord;
+use crate::slow::publish::Published;
+use crate::slow::session::Sessions;
+use crate::slow::store::{Cells, Store};
+use crate::slow::tables::{Private, Tables, TablesError};
+
+/// Tables of the node, and sessions in theirs.
+pub struct Parts {
+    /// The table `node`.
+    pub record: Cell<NodeRecord>,
+    /// The table `peers`.
+    pub peers: Cells<PeerRecord>,
+    /// Sessions.
+    pub sessions: Sessions,
+}
+
+/// Why there is no node.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartsError {
+    /// The application does not give its tables.
+    #[error(transparent)]
+    Slow(#[from] SlowError),
+    /// They are not what this program expects.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// As one of the above.
+    #[error(transparent)]
+    Tables(#[from] TablesError),
+    /// A predefined rule cannot be read.
+    #[error("app.predefined.{rule}: {source}")]
+    Predefined {
+        /// Its name.
+        rule: String,
+        /// What is wrong with it.
+        source: FlowError,
+    },
+}
+
+impl Parts {
+    /// Those of a running application. Sessions are recovered: what lanes read becomes what the
+    /// records say.
+    ///
+    /// # Errors
+    /// When it has not all tables, or another program writes one.
+    pub fn attach(settings: &Settings, slow: &Slow) -> Result<Self, PartsError> {
+        let store = Store::open(
+            Box::new(slow.array_writer(table::SESSIONS)?),
+            Box::new(slow.array_writer(table::SESSION_PARTS)?),
+            Box::new(slow.array_writer(table::ANSWERS)?),
+        );
+        let published = Published::open(Tables::attach(slow)?, context(settings)?);
+        Ok(Self {
+            record: Box::new(slow.record_writer(table::NODE)?),
+            peers: Box::new(slow.array_writer(table::PEERS)?),
+            sessions: sessions(settings, store, published),
+        })
+    }
+
+    /// Those in memory of one's own, without lanes.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn private(settings: &Settings, memory: &Private) -> Result<Self, PartsError> {
+        let store = Store::open(
+            memory.array(table::SESSIONS)?,
+            memory.array(table::SESSION_PARTS)?,
+            memory.array(table::ANSWERS)?,
+        );
+        let published = Published::open(Tables::private(memory)?, context(settings)?);
+        let record = memory.memory(table::NODE, |_| Spec::record::<NodeRecord>(table::NODE))?;
+        let record = RecordWriter::attach(&record, memory.readers())?;
+        Ok(Self {
+            record: Box::new(Box::new(record)),
+            peers: memory.array(table::PEERS)?,
+            sessions: sessions(settings, store, published),
+        })
+    }
+}
+
+fn context(settings: &Settings) -> Result<Context, PartsError> {
+    Context::new(settings).map_err(|(rule, source)| PartsError::Predefined { rule, source })
+}
+
+fn sessions(settings: &Settings, store: Store, published: Published) -> Sessions {
+    Sessions::open(settings, identity::parse(&settings.node_id), store, published)
+}
