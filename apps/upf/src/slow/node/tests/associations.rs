@@ -218,7 +218,7 @@ fn associations_and_our_stamp_outlive_the_process() {
 #[test]
 fn a_full_table_of_peers_refuses_the_next_one() {
     let mut world = World::new(json!({}));
-    let name = |number: u32| [&[4][..], &number.to_be_bytes()].concat();
+    let name = |number: u32| format!("\x04{number:04}").into_bytes();
     for number in 0..1024 {
         world.associate(SMF, number, &name(number), STARTED);
     }
