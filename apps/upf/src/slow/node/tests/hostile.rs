@@ -182,22 +182,22 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        8 => (prop_oneof![nearly_sound(), vec(any::<u8>(), 0..64)], 0..3_u16)
+        30 => (prop_oneof![nearly_sound(), vec(any::<u8>(), 0..64)], 0..3_u16)
             .prop_map(|(bytes, from)| Step::Datagram(bytes, from)),
-        1 => (0..40_u32, vec(any::<u8>(), 0..64)).prop_map(|(kind, body)| Step::Lane(kind, body)),
-        2 => (1..100_u64).prop_map(Step::Pass),
+        3 => (0..40_u32, vec(any::<u8>(), 0..64)).prop_map(|(kind, body)| Step::Lane(kind, body)),
+        3 => (1..100_u64).prop_map(Step::Pass),
         1 => Just(Step::Kill),
     ]
 }
 
 /// Opening tables costs most: the fuzz target `pfcp_node` does more.
-const CASES: u32 = 24;
+const CASES: u32 = 12;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(CASES))]
 
     #[test]
-    fn whatever_comes_answers_are_bounded_and_sound(steps in vec(step(), 0..60)) {
+    fn whatever_comes_answers_are_bounded_and_sound(steps in vec(step(), 0..40)) {
         let mut world = World::new(json!({ "peers": ["192.0.2.100"], "keep-sessions-s": 5 }));
         for step in steps {
             match step {
