@@ -17,6 +17,9 @@ mod rate;
 mod simple;
 mod way;
 
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 
 pub use context::{Context, PredefinedRule};

@@ -1,7 +1,7 @@
 //! Publishing sessions: what is in their records is put into the tables that lanes read.
 //!
-//! A session's blocks are written to places that no lane knows, then keys that it did not have, then
-//! its rules: that store is the change. Keys that it has no longer go after it, and the places of
+//! A session's blocks are written to places that no lane knows, then keys that it did not have,
+//! then its rules: that store is the change. Keys that it has no longer go after it, and the places of
 //! its old blocks are used again when every lane has passed a turn. A process that is killed
 //! anywhere in between leaves at most keys too many and places that nothing refers to:
 //! [`Published::recover`] finds them.
@@ -62,7 +62,10 @@ pub enum PublishError {
         session: SessionId,
     },
     /// Another session has one of the networks behind its user.
-    #[error("the network {}/{} is session {}'s; choose another", route.address, route.length, session.0)]
+    #[error(
+        "the network {}/{} is session {}'s; choose another",
+        route.address, route.length, session.0
+    )]
     Network {
         /// The network.
         route: FramedRoute,

@@ -126,7 +126,7 @@ impl Users {
     }
 
     fn meant(&self, block: &Block, rule: &Rule, subject: &Subject) -> Meant {
-        if rule.qfis != 0 && !subject.qfi.is_some_and(|qfi| rule.qfis >> (qfi & 63) & 1 != 0) {
+        if rule.qfis != 0 && subject.qfi.is_none_or(|qfi| rule.qfis >> (qfi & 63) & 1 == 0) {
             return Meant::No;
         }
         let filters = self.filters(block, rule, subject);

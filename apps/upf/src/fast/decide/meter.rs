@@ -1,8 +1,8 @@
 //! Meters: the generic cell rate algorithm (ITU-T I.371) in one word.
 //!
 //! The word is the theoretical arrival time of the next packet in units of 1/64 ns. A packet
-//! conforms when that is not further ahead of now than the burst; its octets then put it off by what
-//! they cost. So at most the burst, and one packet, passes beyond the rate.
+//! conforms when that is not further ahead of now than the burst; its octets then put it off by
+//! what they cost. So at most the burst, and one packet, passes beyond the rate.
 
 /// Units of a nanosecond.
 pub(crate) const UNITS: u64 = 64;
@@ -22,7 +22,7 @@ pub(super) struct Price {
 impl Price {
     #[inline(always)]
     fn of(self, octets: u64) -> u64 {
-        octets * u64::from(self.cost) >> (self.shift & 63)
+        (octets * u64::from(self.cost)) >> (self.shift & 63)
     }
 
     /// The word after a packet of so many octets; none when it does not conform.

@@ -6,8 +6,8 @@
 //! each with some of the filters: one of them matches when one of the filters does.
 //!
 //! ```text
-//! 0 next    4 version    8 session    12 sections, each offset u16 and count u16    48 what is in
-//!                                                                             them, one after the other
+//! 0 next    4 version    8 session    12 sections, each offset u16 and count u16
+//! 48 what is in them, one after the other
 //! ```
 //! A reader checks where sections are: a damaged block is one that has no rules.
 
