@@ -45,8 +45,8 @@ pub mod event {
     pub const DROPPED: u64 = 1 << 6;
     /// All of them.
     pub const ALL: u64 = 0xFFFF;
-    /// Which end marker was sent last: bit 31, and from bit 16 on 15 bits of the version in which it
-    /// became due.
+    /// Which end marker was sent last: bit 31, and from bit 16 on 15 bits of the version
+    /// in which it became due.
     pub const MARKER: u64 = 0xFFFF << MARKER_SHIFT;
     /// Where those begin.
     pub const MARKER_SHIFT: u32 = 16;

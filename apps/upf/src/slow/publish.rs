@@ -1,8 +1,8 @@
 //! Publishing sessions: what is in their records is put into the tables that lanes read.
 //!
 //! A session's blocks are written to places that no lane knows, then keys that it did not have,
-//! then its rules: that store is the change. Keys that it has no longer go after it, and the places of
-//! its old blocks are used again when every lane has passed a turn. A process that is killed
+//! then its rules: that store is the change. Keys that it has no longer go after it, and the places
+//! of its old blocks are used again when every lane has passed a turn. A process that is killed
 //! anywhere in between leaves at most keys too many and places that nothing refers to:
 //! [`Published::recover`] finds them.
 //!

@@ -15,8 +15,8 @@ pub enum FlowError {
     TooLong(usize),
     /// Something else was expected.
     #[error(
-        "`{found}` where {expected} is expected in a flow description; write, for example, `permit out \
-         ip from any to assigned`"
+        "`{found}` where {expected} is expected in a flow description; for example `permit out ip \
+         from any to assigned`"
     )]
     Unexpected {
         /// What is there; `the end` if nothing is.
@@ -138,8 +138,8 @@ fn protocol(word: &str) -> Result<Option<u8>, FlowError> {
 }
 
 fn negated<T>(word: &str) -> Result<T, FlowError> {
-    let instead = "`!` is not to be used; another PDR with a lower precedence value takes what is not \
-                   meant";
+    let instead = "`!` is not to be used; another PDR with a lower precedence value takes what is \
+                   not meant";
     Err(FlowError::NotAllowed { word: shown(word), instead })
 }
 
