@@ -6,7 +6,7 @@ use fastlane_pfcp::{Cause, Fault, Group, Ie, IeType, Message, MessageType};
 
 use super::answer::{Answer, created, up_seid};
 use super::draft::{Around, Created, Draft, Ready};
-use super::refusal::Refusal;
+use super::refusal::{Refusal, refusal_of, refused_by};
 use super::request::{check, control, network, seid_of, supi, unknown_session};
 use super::{Change, GRACE, Sessions};
 use crate::model::{Pdr, Reporting, Session, SessionId, Urr, UrrId, UsageReport, UsageTriggers};
@@ -14,8 +14,8 @@ use crate::shared::identifier::TeidShape;
 use crate::shared::key::UserKey;
 use crate::slow::allocate::Addresses;
 use crate::slow::allocate::tunnels::first_generation;
-use crate::slow::publish::{PublishError, Published};
-use crate::slow::store::{Store, StoreError};
+use crate::slow::publish::Published;
+use crate::slow::store::Store;
 use crate::slow::usage::{self, Meter};
 use crate::slow::{Context, Now};
 
@@ -359,46 +359,4 @@ pub(super) fn owner_of(
 /// What was counted for a URR, under the rules of a version.
 fn meter_of(published: &Published, version: u64, urr: &Urr) -> Meter {
     Meter::of(published.tables().state.read(EntryId(urr.progress.line)), version)
-}
-
-/// Why the lanes cannot be given a session, as a control plane function is told.
-fn refused_by(error: &PublishError, session: &Session) -> Refusal {
-    let pdr_with = |has: &dyn Fn(&Pdr) -> bool| {
-        let pdr = session.pdrs.iter().find(|pdr| has(pdr)).or(session.pdrs.first());
-        FailedRuleId::Pdr(pdr.map_or(0, |pdr| pdr.id))
-    };
-    match error {
-        PublishError::Compile(error) => match (error.pdr(), error.far()) {
-            (Some(pdr), _) => Refusal::rule(FailedRuleId::Pdr(pdr)),
-            (_, Some(far)) => Refusal::rule(FailedRuleId::Far(far)),
-            _ => Refusal::rule(pdr_with(&|_| true)),
-        },
-        PublishError::Tunnel { teid, .. } => {
-            let has = |pdr: &Pdr| pdr.tunnel.is_some_and(|tunnel| tunnel.teid == *teid);
-            Refusal::rule_by(pdr_with(&has), IeType::F_TEID)
-        }
-        PublishError::User { .. } => {
-            Refusal::rule_by(pdr_with(&|pdr| pdr.user.is_some()), IeType::UE_IP_ADDRESS)
-        }
-        PublishError::Network { route, .. } => {
-            let ie = if route.address.is_ipv4() {
-                IeType::FRAMED_ROUTE
-            } else {
-                IeType::FRAMED_IPV6_ROUTE
-            };
-            Refusal::rule_by(pdr_with(&|pdr| !pdr.framed.is_empty()), ie)
-        }
-        PublishError::Table(_) | PublishError::None(_) => {
-            Refusal::because(Cause::NO_RESOURCES_AVAILABLE)
-        }
-    }
-}
-
-/// Why a session cannot be kept, as a control plane function is told.
-fn refusal_of(error: &StoreError) -> Refusal {
-    tracing::warn!("{error}");
-    Refusal::because(match error {
-        StoreError::NoPart { .. } | StoreError::TooLong { .. } => Cause::NO_RESOURCES_AVAILABLE,
-        StoreError::Table(_) => Cause::SYSTEM_FAILURE,
-    })
 }

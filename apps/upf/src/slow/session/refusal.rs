@@ -3,6 +3,10 @@
 use fastlane_pfcp::ie::FailedRuleId;
 use fastlane_pfcp::{Cause, Fault, IeType};
 
+use crate::model::{Pdr, Session};
+use crate::slow::publish::PublishError;
+use crate::slow::store::StoreError;
+
 /// What the answer to a request that changes nothing says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
@@ -57,4 +61,46 @@ impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
         Self { cause: fault.cause, offending: fault.offending, failed: None }
     }
+}
+
+/// Why the lanes cannot be given a session, as a control plane function is told.
+pub(super) fn refused_by(error: &PublishError, session: &Session) -> Refusal {
+    let pdr_with = |has: &dyn Fn(&Pdr) -> bool| {
+        let pdr = session.pdrs.iter().find(|pdr| has(pdr)).or(session.pdrs.first());
+        FailedRuleId::Pdr(pdr.map_or(0, |pdr| pdr.id))
+    };
+    match error {
+        PublishError::Compile(error) => match (error.pdr(), error.far()) {
+            (Some(pdr), _) => Refusal::rule(FailedRuleId::Pdr(pdr)),
+            (_, Some(far)) => Refusal::rule(FailedRuleId::Far(far)),
+            _ => Refusal::rule(pdr_with(&|_| true)),
+        },
+        PublishError::Tunnel { teid, .. } => {
+            let has = |pdr: &Pdr| pdr.tunnel.is_some_and(|tunnel| tunnel.teid == *teid);
+            Refusal::rule_by(pdr_with(&has), IeType::F_TEID)
+        }
+        PublishError::User { .. } => {
+            Refusal::rule_by(pdr_with(&|pdr| pdr.user.is_some()), IeType::UE_IP_ADDRESS)
+        }
+        PublishError::Network { route, .. } => {
+            let ie = if route.address.is_ipv4() {
+                IeType::FRAMED_ROUTE
+            } else {
+                IeType::FRAMED_IPV6_ROUTE
+            };
+            Refusal::rule_by(pdr_with(&|pdr| !pdr.framed.is_empty()), ie)
+        }
+        PublishError::Table(_) | PublishError::None(_) => {
+            Refusal::because(Cause::NO_RESOURCES_AVAILABLE)
+        }
+    }
+}
+
+/// Why a session cannot be kept, as a control plane function is told.
+pub(super) fn refusal_of(error: &StoreError) -> Refusal {
+    tracing::warn!("{error}");
+    Refusal::because(match error {
+        StoreError::NoPart { .. } | StoreError::TooLong { .. } => Cause::NO_RESOURCES_AVAILABLE,
+        StoreError::Table(_) => Cause::SYSTEM_FAILURE,
+    })
 }
