@@ -7,8 +7,8 @@ use super::answer::Answer;
 use super::refusal::Refusal;
 use crate::model::CpSeid;
 
-/// What this end does not do, in a session: multi-access, time sensitive networks, Ethernet, traffic
-/// endpoints, L2TP, multicast.
+/// What this end does not do, in a session: multi-access, time sensitive networks, Ethernet,
+/// traffic endpoints, L2TP, multicast.
 const UNSUPPORTED: [IeType; 10] = [
     IeType::CREATE_TRAFFIC_ENDPOINT,
     IeType::UPDATE_TRAFFIC_ENDPOINT,

@@ -43,7 +43,9 @@ pub(super) fn settings(changes: serde_json::Value) -> Settings {
             { "network-instance": "office", "prefix": "10.45.0.0/24" },
         ],
         "sessions": 512,
-        "predefined": { "no-video": { "precedence": 10, "flows": ["permit out ip from any to assigned"], "drop": true } },
+        "predefined": { "no-video": {
+            "precedence": 10, "flows": ["permit out ip from any to assigned"], "drop": true,
+        } },
     });
     if let (Some(all), Some(changes)) = (all.as_object_mut(), changes.as_object()) {
         all.extend(changes.clone());
