@@ -37,6 +37,10 @@ pub trait Ground: Lines {
     /// When there is no room; then nothing has changed.
     fn commit(&mut self, session: &Session, now: Now) -> Result<(), String>;
 
+    /// Whether lanes have this version of a session. It may have been committed by a process that
+    /// was then killed, or the tables had no room.
+    fn is_published(&self, session: &Session) -> bool;
+
     /// Where requests about a session go, and the address of ours that they leave from.
     fn way(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
         (SocketAddr::new(session.control.address, fastlane_pfcp::PORT), None)

@@ -51,7 +51,8 @@ impl Usage {
         let own = Meter::of(on.ground.line(session.id.0), session.version);
         self.usage(on, &mut session, &meters, &own);
         self.downlink(on, &mut session, &own, hint);
-        if session != *before && !self.keep(on, &mut session) {
+        let is_new = session != *before || !on.ground.is_published(&session);
+        if is_new && !self.keep(on, &mut session) {
             let again = on.now.monotonic.saturating_add(SECOND);
             self.timers.set(session.id, Some(again));
             return;

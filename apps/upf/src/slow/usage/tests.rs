@@ -1,2 +1,6 @@
 mod arithmetic;
+mod kills;
+mod pool;
+mod scenarios;
 mod sums;
+mod world;
