@@ -37,6 +37,11 @@ impl Ground for Sessions {
         (SocketAddr::new(session.control.address, self.settings.n4.port), None)
     }
 
+    fn is_published(&self, session: &Session) -> bool {
+        let rules = self.published.rules(session.id);
+        rules.is_some_and(|rules| u64::from(rules.version()) == session.version & 0xFFFF_FFFF)
+    }
+
     fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionId, u64)) {
         let places = from as usize..(from as usize).saturating_add(count as usize);
         let events = &self.published.tables().events;

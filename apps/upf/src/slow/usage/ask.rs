@@ -28,13 +28,8 @@ pub fn in_answer<L: Lines + ?Sized>(
     if urrs.iter().all(|urr| asked(urr).is_empty()) {
         return Vec::new();
     }
-    let mut reports = take_all(urrs, &meters, now, |urr| asked(urr));
-    reports.truncate(MOST_IN_ANSWER);
-    reports
+    take_all(urrs, &meters, now, asked)
 }
-
-/// More than a session can have: 64 URRs, each with [`MOST`](super::take::MOST) reports.
-const MOST_IN_ANSWER: usize = 256;
 
 /// Which PDRs' held packets the control plane has been told of is forgotten for those whose packets
 /// are not held any more, so that it is told when they are held again. Called with each change of

@@ -1,4 +1,7 @@
+//! URRs by themselves, and on real tables.
+
 mod arithmetic;
+mod kept;
 mod kills;
 mod pool;
 mod scenarios;

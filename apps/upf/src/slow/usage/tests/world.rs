@@ -11,6 +11,7 @@ use fastlane_pfcp::ie::{
 };
 use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType, Writer};
 
+use super::kept::Kept;
 use crate::compile::Context;
 use crate::model::{Session, SessionId, UsageTriggers, Watch};
 use crate::settings::Capacities;
@@ -22,7 +23,7 @@ use crate::slow::publish::Published;
 use crate::slow::store::{Store, typical};
 use crate::slow::tables::{Events, Private, Tables};
 use crate::slow::time::SECOND;
-use crate::slow::usage::{Kept, Meter, On, Outcome, Usage, begin, in_answer};
+use crate::slow::usage::{Meter, On, Outcome, Usage, begin, in_answer};
 use crate::slow::{Now, Outbox, Requests};
 
 const SESSIONS: usize = 8;

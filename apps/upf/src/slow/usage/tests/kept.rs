@@ -2,7 +2,7 @@
 
 use fastlane::table::EntryId;
 
-use super::ground::{Ground, Lines};
+use super::super::{Ground, Lines};
 use crate::model::{Session, SessionId};
 use crate::shared::state::WORDS;
 use crate::slow::Now;
@@ -10,12 +10,11 @@ use crate::slow::publish::Published;
 use crate::slow::store::Store;
 
 /// What is kept of sessions and what is published of them, for as long as a call takes.
-#[expect(missing_debug_implementations, reason = "it lives as long as a call")]
-pub struct Kept<'a> {
+pub(super) struct Kept<'a> {
     /// The records.
-    pub store: &'a mut Store,
+    pub(super) store: &'a mut Store,
     /// What lanes read, and what they write.
-    pub published: &'a mut Published,
+    pub(super) published: &'a mut Published,
 }
 
 impl Lines for Published {
