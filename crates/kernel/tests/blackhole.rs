@@ -8,8 +8,8 @@ fn what_is_added_is_found_once_and_nothing_leaves() {
     if !private("what_is_added_is_found_once_and_nothing_leaves") {
         return;
     }
-    ip("link set lo up");
-    ip("link add d0 type dummy");
+    ip("link add d0 type veth peer name d1");
+    ip("link set d1 up");
     ip("link set d0 up");
     ip("address add 192.0.2.1/24 dev d0");
     ip("route add default via 192.0.2.2");
