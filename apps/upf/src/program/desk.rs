@@ -75,23 +75,34 @@ impl Facts for Known<'_> {
     }
 
     fn sessions(&self) -> usize {
-        0
+        self.node.sessions().len() as usize
     }
 
-    fn after(&self, _: Option<SessionId>, _: usize) -> Vec<Session> {
-        vec![]
+    fn after(&self, place: Option<SessionId>, limit: usize) -> Vec<Session> {
+        let sessions = self.node.sessions();
+        let from = place.map_or(0, |place| place.0.saturating_add(1));
+        sessions.ids_from(from).filter_map(|id| sessions.get(id)).take(limit).collect()
     }
 
-    fn session(&self, _: u64) -> Option<Session> {
-        None
+    fn session(&self, seid: u64) -> Option<Session> {
+        self.node.sessions().find(seid)
     }
 
-    fn find(&self, _: &Who, _: usize) -> Vec<Session> {
-        vec![]
+    fn find(&self, who: &Who, limit: usize) -> Vec<Session> {
+        let sessions = self.node.sessions();
+        let found: Vec<SessionId> = match who {
+            Who::Supi(supi) => return sessions.find_supi(supi).take(limit).collect(),
+            Who::Teid(teid) => sessions.find_tunnel(*teid).into_iter().collect(),
+            Who::Address(address) => {
+                let instances = 0..self.desk.instances.len() as InstanceId;
+                instances.filter_map(|it| sessions.find_user(it, *address)).collect()
+            }
+        };
+        found.into_iter().take(limit).filter_map(|id| sessions.get(id)).collect()
     }
 
-    fn counted(&self, _: u32) -> [u64; 4] {
-        [0; 4]
+    fn counted(&self, line: u32) -> [u64; 4] {
+        self.node.sessions().published().counters(line)
     }
 
     fn instance(&self, instance: InstanceId) -> Option<&str> {
