@@ -280,7 +280,7 @@ impl<R: Routes> Parts<R> {
             Err(cause) => return self.no_way(path, cause),
         };
         let (exit, outer) = outer;
-        self.into_tunnel(case, path, &exit, &outer, packet, direction)
+        self.put_into_tunnel(case, path, &exit, &outer, packet, direction)
     }
 
     /// The outer header that a packet gets, and its way.
@@ -313,7 +313,7 @@ impl<R: Routes> Parts<R> {
     }
 
     #[inline]
-    fn into_tunnel(
+    fn put_into_tunnel(
         &mut self,
         case: &Case<'_>,
         path: &Path<'_>,

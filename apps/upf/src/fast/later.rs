@@ -109,7 +109,9 @@ impl<R: Routes> Parts<R> {
             Later::Trouble { session, trouble, .. } => {
                 self.tell(tables, task, session, trouble, packet, turn)
             }
-            Later::ToUser { instance, .. } => self.to_user(tables, task, instance, packet, turn),
+            Later::ToUser { instance, .. } => {
+                self.send_to_user(tables, task, instance, packet, turn)
+            }
             Later::Pieces { ref out, room, .. } => {
                 self.send_pieces(tables, task, out, room, packet, turn)
             }
@@ -243,8 +245,8 @@ impl<R: Routes> Parts<R> {
         let is_sent = error.is_some_and(|error| {
             let world = World { tables, turn, now };
             let out = match task.tunnel {
-                Some(_) => self.to_session(world, session, self.only_instance, error),
-                None => self.to_network(world, task, error),
+                Some(_) => self.way_to_session(world, session, self.only_instance, error),
+                None => self.way_to_network(world, task, error),
             };
             out.is_ok_and(|out| emit(turn, error, &out))
         });
@@ -254,7 +256,7 @@ impl<R: Routes> Parts<R> {
     }
 
     /// The way of a packet of ours to the user of a session, by its rules.
-    fn to_session(
+    fn way_to_session(
         &mut self,
         world: World<'_>,
         session: SessionId,
@@ -284,7 +286,7 @@ impl<R: Routes> Parts<R> {
     }
 
     /// The way of a packet of ours into the network that a packet came from.
-    fn to_network(&self, world: World<'_>, task: &Task, bytes: &[u8]) -> Result<Out, Cause> {
+    fn way_to_network(&self, world: World<'_>, task: &Task, bytes: &[u8]) -> Result<Out, Cause> {
         let inner = inner::read(bytes).ok_or(Cause::Malformed)?;
         let instance = Some(task.instance);
         let table = self.sides.route_table(instance, |role| role == Role::N6);
@@ -300,7 +302,7 @@ impl<R: Routes> Parts<R> {
 
     /// A packet from one user to another in the same network instance. Where there are several
     /// lanes it goes to that of the other user first.
-    fn to_user(
+    fn send_to_user(
         &mut self,
         tables: &Tables,
         task: &Task,
@@ -323,7 +325,7 @@ impl<R: Routes> Parts<R> {
             return Outcome::Drop(Cause::NoHairpin);
         }
         let bytes = task.inner(packet.bytes()).get(..inner.length as usize).unwrap_or_default();
-        let out = match self.to_session(world, session, Some(instance), bytes) {
+        let out = match self.way_to_session(world, session, Some(instance), bytes) {
             Ok(Out::Tunnel(exit, outer)) => (exit, outer),
             Ok(Out::Plain(_)) => return Outcome::Drop(Cause::NoRoute),
             Err(cause) => return Outcome::Drop(cause),
