@@ -1,5 +1,5 @@
-//! What the user plane costs for each packet: `lanes up|down|none SESSIONS PACKETS` shows packets of
-//! random sessions to it on a memory port, or with `none` only makes them. Under cachegrind the
+//! What the user plane costs for each packet: `lanes up|down|none SESSIONS PACKETS` shows it packets
+//! of random sessions on a memory port, or with `none` only makes them. Under cachegrind the
 //! difference of two runs is its instructions; without, it prints the time.
 //!
 //! ```sh

@@ -1,4 +1,4 @@
-//! What each port is to the user plane: the interfaces that are on it, and which addresses are ours.
+//! What each port is to the user plane: the interfaces on it, and which addresses are ours.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
