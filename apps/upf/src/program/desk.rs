@@ -112,7 +112,7 @@ impl Facts for Known<'_> {
     fn numbers(&self) -> Numbers {
         let up = self.node.associations().filter(|it| it.peer.is_up).count();
         let down = self.node.associations().count() - up;
-        let answering = self.node.paths().iter().filter(|(_, answers)| *answers).count();
+        let answering = self.node.paths().iter().filter(|(_, has_failed)| !*has_failed).count();
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let fast = self.desk.fast.as_ref();
         let cause = |(_, counts): &(Slow, State<CAUSE_WORDS>)| {
