@@ -61,6 +61,13 @@ class Lab:
                 if time.monotonic() > end:
                     raise
 
+    def wait_for_lanes(self):
+        """Until an echo is answered; those cases that need no lanes do not care."""
+        try:
+            self.until_forwarding(20)
+        except AssertionError as error:
+            self.faults.append(f"when the cases began: {error}")
+
     def begin(self):
         """A fresh association, and nothing of earlier cases on the wires."""
         self.smf.is_silent = False

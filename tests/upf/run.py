@@ -65,6 +65,7 @@ def main(words):
         path, group, *only = words
         lab = Lab(path, group)
         lab.wait_until_up()
+        lab.wait_for_lanes()
         for number, passed, why, seconds in run(group, lab, {int(it) for it in only}):
             line = {"case": number, "passed": passed, "why": why, "seconds": round(seconds, 2)}
             print(json.dumps(line), flush=True)
