@@ -236,7 +236,8 @@ impl Setup {
             app["teid"] = json!("smf");
             app["n4"]["establishments-per-s"] = json!(group.establishments_per_s());
         }
-        json!({"ports": ports, "app": app, "dpdk": {"huge-pages": "none"}})
+        let lanes = json!({"frames": 16_384}); // DPDK's four devices want so many
+        json!({"ports": ports, "app": app, "lanes": lanes, "dpdk": {"huge-pages": "none"}})
     }
 
     /// Writes what the cases must know, and starts the program that runs them.

@@ -110,6 +110,8 @@ class Wire:
                 continue
             if where[2] == 4 or frame[12:14] not in (b"\x08\x00", b"\x86\xdd"):
                 continue  # our own, and what is not IP
+            if frame[12:14] == b"\x86\xdd" and (frame[22] == 0xFE or not any(frame[22:38])):
+                continue  # Linux looks for neighbours
             self.capture.add(frame)
             return trimmed(frame[14:])
 
