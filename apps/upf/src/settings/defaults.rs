@@ -88,13 +88,14 @@ impl Settings {
         ]
     }
 
-    /// The routing tables of Linux that packets leave by.
+    /// The routing tables of Linux that packets leave by. The first one is that of interfaces which
+    /// name none: main.
     fn route_tables(&self) -> Vec<u32> {
-        let named = self.interfaces.values().filter_map(|it| it.route_table);
-        let mut tables: Vec<u32> = named.chain([MAIN]).collect();
-        tables.sort_unstable();
-        tables.dedup();
-        tables
+        let mut named: Vec<u32> = self.interfaces.values().filter_map(|it| it.route_table).collect();
+        named.retain(|table| *table != MAIN);
+        named.sort_unstable();
+        named.dedup();
+        [vec![MAIN], named].concat()
     }
 }
 
