@@ -26,7 +26,7 @@ def source_address(lab):
     session.delete()
     routes = [ie.ie(ie.FRAMED_ROUTE, b"10.99.1.0/24 0.0.0.0 1"), ie.ie(ie.FRAMED_IPV6_ROUTE, b"fd99:1::/48 :: 1")]
     framed = lab.session(v6=True, uplink=routes, downlink=routes)
-    for address in ("10.99.1.7", "fd99:1:2::7"):
+    for address in ("10.99.1.7", "fd99:1:0:2::7"):
         lab.goes_up(framed, source=address)
         equal(lab.goes_down(framed, user=address).teid, framed.gnb_teid, f"downlink to {address}")
     lab.is_dropped_up(framed, "10.99.2.7")

@@ -119,8 +119,9 @@ def overrun(lab):
     """7.6.7: an invalid length: cause 68. The IE that overruns the message itself leaves no way to
     say what is behind it: 68 as well, or discarded."""
     session = draft(lab)
-    good = pdr(3, pdi_downlink(session.user(True)), 2)
-    at = good.index(b"\x00\x02\x00", 4)
+    pdi = pdi_downlink(session.user(True))
+    good = pdr(3, pdi, 2)
+    at = good.index(pdi)
     inner = good[:at + 2] + b"\x03\xff" + good[at + 4:]
     refused(lab, [*session.parts(), inner], 68)
     smf, sequence = lab.smf, lab.smf.sequence()
@@ -174,7 +175,7 @@ FORMS = [
     ("permit out ip from 10.60.1.2 to any", [(DN, 1, 2)], [("10.60.1.3", 1, 2)]),
     ("permit out 17 from any 5000 to assigned", [(DN, 5000, 9)], [(DN, 5001, 9)]),
     ("permit out 17 from any 5000-5010 to assigned 4000", [(DN, 5010, 4000)], [(DN, 5011, 4000), (DN, 5000, 1)]),
-    ("permit out 17 from any 53,5005-5010 to assigned 1,7-9", [(DN, 53, 8), (DN, 5007, 1)], [(DN, 54, 8), (DN, 53, 2)]),
+    ("permit out 17 from any 5300,5005-5010 to assigned 1,7-9", [(DN, 5300, 8), (DN, 5007, 1)], [(DN, 5301, 8), (DN, 5300, 2)]),
     ("permit out 17 from any to assigned 4000-4001", [(DN, 1, 4001)], [(DN, 1, 4002)]),
     ("permit out 17 from 10.60.0.0/16 5000 to 10.47.0.0/16", [(DN, 5000, 1)], [(DN, 4999, 1)]),
     ("permit out ip from fd60:1::/64 to assigned", [(DN6, 1, 2)], [("fd60:2::2", 1, 2), (DN, 1, 2)]),
