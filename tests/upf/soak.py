@@ -135,4 +135,6 @@ def capacity(lab):
         lab.smf.associate(started=lab.smf.started + 1)
         time.sleep(5)
     lab.smf.associate(started=lab.smf.started + 1)
+    # Places rest for as long as a request can be repeated.
+    time.sleep(lab["n1"] * lab["t1-ms"] / 1000 + 3)
     lab.goes(lab.session())

@@ -89,6 +89,8 @@ struct Parts<R> {
     speakers: [Option<IpAddr>; 2],
     /// The network instance of N6, if there is but one.
     only_instance: Option<InstanceId>,
+    /// The network instances of N6.
+    instances: Vec<InstanceId>,
     /// How many lanes there are.
     lanes: usize,
     /// What was sent in this batch.
@@ -216,6 +218,7 @@ impl<R: Routes> Upf<R> {
             quiet_until: fastlane::now().saturating_add(gtp.quiet_s.saturating_mul(1_000_000_000)),
             speakers,
             only_instance: instances.first().copied().filter(|_| instances.len() == 1),
+            instances,
             lanes: 1,
             sent: SentOn::default(),
             reflects: false,

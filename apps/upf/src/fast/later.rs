@@ -245,7 +245,7 @@ impl<R: Routes> Parts<R> {
         let is_sent = error.is_some_and(|error| {
             let world = World { tables, turn, now };
             let out = match task.tunnel {
-                Some(_) => self.way_to_session(world, session, self.only_instance, error),
+                Some(_) => self.way_back(world, session, error),
                 None => self.way_to_network(world, task, error),
             };
             out.is_ok_and(|out| emit(turn, error, &out))
@@ -253,6 +253,26 @@ impl<R: Routes> Parts<R> {
         let told = if is_sent { Cause::IcmpSent } else { Cause::IcmpSuppressed };
         tables.count(told, 1, error.map_or(0, |error| error.len() as u64));
         Outcome::Drop(cause)
+    }
+
+    /// The way of an error back to the user: by the rules of the first network instance of N6 that
+    /// has a way for it, since which one the packet went to is not known here.
+    fn way_back(
+        &mut self,
+        world: World<'_>,
+        session: SessionId,
+        error: &[u8],
+    ) -> Result<Out, Cause> {
+        let World { tables, turn, now } = world;
+        let mut out = Err(Cause::UnknownUser);
+        for place in 0..self.instances.len() {
+            let instance = self.instances.get(place).copied();
+            out = self.way_to_session(World { tables, turn, now }, session, instance, error);
+            if out.is_ok() {
+                break;
+            }
+        }
+        out
     }
 
     /// The way of a packet of ours to the user of a session, by its rules.
