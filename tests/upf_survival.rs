@@ -270,6 +270,8 @@ fn fast_half_killed(place: &Place, upf: &Upf) -> (u64, Duration) {
     });
     let offered = [0, 1].map(|way| traffic.offered[way] - offered[way]);
     assert_eq!(smf.heartbeat(), stamp, "the tables are kept, and so is the recovery time stamp");
+    let counts = [0, 1].map(|way| came[way].len());
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?} came, {:?}", place.dropped(upf));
     // Sessions are as they were, and can be used and changed.
     let ((), later) = under_traffic(&mut smf, &mut traffic, &sessions, 200, |_| ());
     assert_eq!([0, 1].map(|way| later[way].len()), [200, 200], "{:?}", place.dropped(upf));
@@ -303,7 +305,7 @@ fn a_fast_half_on_kept_sockets_loses_what_it_had_in_its_hands() {
 
 #[test]
 fn a_fast_half_elsewhere_is_away_for_a_while_and_its_sessions_are_not() {
-    for carrier in [Carrier::AfPacket, Carrier::Tap] {
+    for carrier in [Carrier::Tap, Carrier::AfPacket] {
         let Some(place) = Place::new("survival-outage", carrier) else { return };
         let upf = place.supervised(place.configuration(64, &[]));
         let (lost, outage) = fast_half_killed(&place, &upf);

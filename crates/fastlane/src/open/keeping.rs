@@ -195,9 +195,12 @@ impl Inherited {
         queues.into_iter().map(queue).collect()
     }
 
-    /// The TAP device of a port with so many queues.
+    /// The next TAP device of a port, with so many queues: a port that is one may have another that
+    /// stands for it in Linux, and they are opened in the same order each time.
     pub(super) fn tap(&mut self, port: usize, queues: usize) -> Result<Tap, String> {
-        let facts = self.facts.taps.iter().find(|facts| facts.port == port);
+        let is_there = |place: usize| self.descriptors.get(place).is_some_and(Option::is_some);
+        let next = |facts: &&TapFacts| facts.port == port && is_there(facts.descriptor);
+        let facts = self.facts.taps.iter().find(next);
         let facts = facts.ok_or("its TAP device is missing")?.clone();
         if facts.queues != queues {
             return Err(format!("its TAP device has {} queues, not {queues}", facts.queues));
