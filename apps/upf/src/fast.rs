@@ -4,10 +4,12 @@
 //! looked at: [`outer`] reads frames, [`batch`] finds sessions and asks for their rules and state,
 //! [`judge`] applies the rules ([`decide`]) and sends packets on ([`encapsulate`], [`route`]),
 //! [`leave`] looks up the ways of those that go to the data network, [`later`] does what is rare.
+//! What leaves is charged when nothing can keep it here any more ([`charge`]).
 //! [`control`] are the messages of GTP-U that carry no user data.
 
 mod answer;
 mod batch;
+mod charge;
 mod control;
 pub mod decide;
 mod encapsulate;
@@ -30,7 +32,6 @@ mod ways;
 use std::net::IpAddr;
 
 use fastlane::mirror::Mirror;
-use fastlane::table::{LaneState, Spec, State};
 use fastlane::wire::{Ethernet, header};
 use fastlane::{App, Error, LaneInfo, Packet, PortId, Turn, Verdict};
 
@@ -52,7 +53,6 @@ use crate::settings::{Role, Settings};
 use crate::shared::cause::Cause;
 use crate::shared::identifier::TeidShape;
 use crate::shared::rules::Direction;
-use crate::shared::state::WORDS;
 
 /// Messages to the slow half about paths and neighbours, in a second.
 const REPORTS: u32 = 1000;
@@ -97,8 +97,6 @@ struct Parts<R> {
     sent: SentOn,
     /// Whether the packet at hand goes back as it is now.
     reflects: bool,
-    /// Words that nobody reads, for asking what would become of a packet.
-    peek: LaneState<WORDS>,
 }
 
 /// What was put off; never more than was allocated.
@@ -199,8 +197,6 @@ impl<R: Routes> Upf<R> {
         instances.dedup();
         let gtp = &settings.gtp;
         let sessions = settings.sessions as usize;
-        let memory = Spec::state::<WORDS>("peek", 1, 0).create();
-        let peek = memory.and_then(|memory| Ok(State::attach(&memory)?.lane(0)));
         let parts = Parts {
             routes,
             sides,
@@ -222,7 +218,6 @@ impl<R: Routes> Upf<R> {
             lanes: 1,
             sent: SentOn::default(),
             reflects: false,
-            peek: peek.map_err(|error| wrong(error.to_string()))?,
         };
         Ok(Self { tables, parts, batch: Box::new(Batch::new()) })
     }

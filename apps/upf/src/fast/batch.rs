@@ -7,6 +7,7 @@ use fastlane::table::EntryId;
 use fastlane::wire::Ethernet;
 use fastlane::{Packet, Turn};
 
+use super::decide::Charge;
 use super::outer::Tunnel;
 use super::tables::{Tables, To};
 use super::ways::BATCH;
@@ -171,6 +172,8 @@ pub(crate) struct Plain {
     pub(crate) task: u8,
     /// Whose it is.
     pub(crate) session: SessionId,
+    /// What is charged when it leaves.
+    pub(crate) charge: Charge,
     /// The network instance that it leaves in, if one was named.
     pub(crate) instance: Option<InstanceId>,
     /// Type of service: value and mask.
@@ -191,8 +194,15 @@ pub(crate) struct Leaving<A> {
 
 impl<A: Copy> Leaving<A> {
     fn new(nowhere: A) -> Self {
-        let session = SessionId(0);
-        let nothing = Plain { task: 0, session, instance: None, marking: 0, mask: 0, length: 0 };
+        let nothing = Plain {
+            task: 0,
+            session: SessionId(0),
+            charge: Charge::default(),
+            instance: None,
+            marking: 0,
+            mask: 0,
+            length: 0,
+        };
         Self {
             count: 0,
             packets: [nothing; BATCH],

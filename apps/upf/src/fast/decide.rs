@@ -3,9 +3,13 @@
 //! [`decide`] is given the rules of the packet's session, what is known of the packet, and the
 //! lane's words; it neither allocates nor fails. What it does in order (TS 29.244 clause 5.2.1):
 //! the first PDR by precedence that matches; gates; what URRs say; meters, all of which must
-//! conform before any is charged; then the FAR. URRs count the octets of inner IP packets that
-//! pass; those with MBQE (clause 8.2.68) also what QoS enforcement or the FAR drops. A packet that
-//! is held is not counted: it is decided again when it is released.
+//! conform before any is charged; then the FAR. A packet that is held is not counted: it is decided
+//! again when it is released.
+//!
+//! One that may be sent on is not charged either: whether there is a way for it, and a frame, is
+//! not known yet. When it is, [`charge`] looks at quotas and meters again, for packets before it
+//! may have used them up, and charges. So URRs count the octets of inner IP packets that leave;
+//! those with MBQE (clause 8.2.68) also what QoS enforcement or the FAR drops.
 //!
 //! An event is raised once per line of state and version of the rules. The caller raises the
 //! session's pending event when [`Decision::events`] says that there is a new one.
@@ -48,12 +52,31 @@ pub struct Decision<'t> {
     pub line: u32,
     /// Where copies go (DUPL).
     pub copies: &'t [OuterPath],
+    /// What is charged when it leaves.
+    pub charge: Charge,
+}
+
+/// What is charged for a packet when it leaves: by which rule it was decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Charge {
+    /// Lower bits of the version of the rules.
+    pub version: u32,
+    /// Octets of the inner packet.
+    pub length: u32,
+    /// 1 + the place of the block; 0: the session's line decides.
+    block: u32,
+    /// The rule's place in the block.
+    rule: u16,
+    /// The place of the path there.
+    path: u8,
+    /// From the user.
+    is_up: bool,
 }
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fate<'t> {
-    /// It is sent on. It has been counted.
+    /// It may be sent on. It is charged when it is.
     Forward(Path<'t>),
     /// It is dropped.
     Drop(Cause),
@@ -99,7 +122,7 @@ impl Path<'_> {
     }
 }
 
-/// Says what becomes of a packet, and charges it if it passes.
+/// Says what becomes of a packet. One that may be sent on is not charged yet.
 ///
 /// `rules` are those of `session`, read once for this packet; `now` is `CLOCK_MONOTONIC` in ns. The
 /// session's own line of `state` is touched, and those of its further URRs and QERs.
@@ -119,6 +142,42 @@ pub fn decide<'t>(
     }
 }
 
+/// Charges a packet that is about to leave, if meters and quotas still let it pass: the fate is
+/// `Forward` then, and nothing may keep the packet from leaving any more.
+///
+/// `rules` are of the version that `charge` names.
+#[inline]
+pub fn charge<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    charge: &Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> Decision<'t> {
+    if charge.block == 0 {
+        simple::charge::<CHARGE>(rules, charge, session, state, now)
+    } else {
+        find::charge::<CHARGE>(blocks, charge, session, state, now)
+    }
+}
+
+/// Whether [`charge`] would let a packet pass.
+pub fn passes<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    charge: &Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> Decision<'t> {
+    if charge.block == 0 {
+        simple::charge::<CHECK>(rules, charge, session, state, now)
+    } else {
+        find::charge::<CHECK>(blocks, charge, session, state, now)
+    }
+}
+
 /// Whether a tunnel is one of the session's: false for a packet that comes too late, after the
 /// place was given to another.
 #[inline]
@@ -132,7 +191,23 @@ pub fn has_tunnel<'t>(rules: &'t Rules, blocks: &impl Blocks<'t>, teid: u32) -> 
 
 impl<'t> Decision<'t> {
     fn drop(cause: Cause, pdr: PdrId, direction: Direction) -> Self {
-        Self { fate: Fate::Drop(cause), pdr, direction, events: 0, line: 0, copies: &[] }
+        let charge = Charge::default();
+        Self { fate: Fate::Drop(cause), pdr, direction, events: 0, line: 0, copies: &[], charge }
+    }
+}
+
+/// A packet is judged whose way is not known: of limits of octets only those stop it that have been
+/// reached before.
+const LOOK: u8 = 0;
+/// One is judged that could leave.
+const CHECK: u8 = 1;
+/// One is charged that leaves if it may.
+const CHARGE: u8 = 2;
+
+impl Charge {
+    #[inline(always)]
+    const fn direction(&self) -> Direction {
+        if self.is_up { Direction::Up } else { Direction::Down }
     }
 }
 

@@ -166,6 +166,14 @@ pub(crate) fn relay(
     write(bytes, outer, hop, gtpu, length - GtpU::LENGTH)
 }
 
+/// Whether a header of so many octets of IP and what follows can be put in front of the `length`
+/// octets that begin `at` octets into a packet: then that does not fail.
+#[inline]
+pub(crate) fn has_room(packet: &Packet, at: usize, length: usize, front: usize) -> bool {
+    at + packet.headroom() >= Ethernet::LENGTH + front
+        && Ipv6::LENGTH + front + length <= usize::from(u16::MAX)
+}
+
 /// Makes the packet `front` free octets and the `length` ones that begin at `at`.
 #[inline]
 pub(crate) fn cut(packet: &mut Packet, at: usize, length: usize, front: usize) -> bool {

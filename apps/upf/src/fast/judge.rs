@@ -7,7 +7,7 @@ use fastlane::{HoldKey, Packet, PortId, Turn, Verdict};
 
 use super::batch::{Batch, Plain, Task};
 use super::control::peer_of;
-use super::decide::{self, Decision, Fate, Path};
+use super::decide::{self, Charge, Fate, Path};
 use super::encapsulate::{self, Container, Outer};
 use super::held::HeldSession;
 use super::icmp::Trouble;
@@ -49,6 +49,8 @@ pub(crate) struct Case<'a> {
     pub(crate) number: u8,
     pub(crate) inner: &'a Inner,
     pub(crate) session: SessionId,
+    /// What is charged when it leaves.
+    pub(crate) charge: Charge,
 }
 
 impl<R: Routes> Parts<R> {
@@ -127,30 +129,26 @@ impl<R: Routes> Parts<R> {
         }
         let teid = task.tunnel.map(|tunnel| tunnel.message.teid);
         let subject = inner.subject(teid, task.instance, qfi);
-        let case = Case { task, number, inner: &inner, session };
         let blocks = tables.blocks(turn);
-        if inner.time_to_live <= 1 && !task.is_hairpin {
-            // It must not be counted if it ends here.
-            let peek = decide::decide(rules, &blocks, &subject, session, &self.peek, now);
-            if let Fate::Forward(path) = peek.fate
-                && takes_hop(task, &path)
-            {
-                return self.trouble(&case, Trouble::TimeExceeded);
-            }
-        }
         let decision = decide::decide(rules, &blocks, &subject, session, &tables.state, now);
+        let case = Case { task, number, inner: &inner, session, charge: decision.charge };
         if decision.events != 0 {
-            self.raise(&case, rules, &decision, world);
+            self.raise(task, inner.tos >> 2, session, rules, &decision, world);
         }
         if !self.held.is_empty() {
             self.resume_before(&case, rules);
         }
         match decision.fate {
             Fate::Forward(path) => {
-                if !decision.copies.is_empty() {
+                if inner.time_to_live <= 1 && !task.is_hairpin && takes_hop(task, &path) {
+                    return self.trouble(&case, Trouble::TimeExceeded);
+                }
+                let direction = decision.direction;
+                let outcome = self.forward(&case, &path, direction, packet, batch, world);
+                if !decision.copies.is_empty() && !matches!(outcome, Outcome::Drop(_)) {
                     self.copy_later(&case, &decision, world);
                 }
-                self.forward(&case, &path, decision.direction, packet, batch, world)
+                outcome
             }
             Fate::Drop(cause) => Outcome::Drop(cause),
             Fate::Hold(hold) => self.hold(&case, rules, hold, world),
@@ -180,32 +178,12 @@ impl<R: Routes> Parts<R> {
 
     /// The QoS flow that a packet's container names; `None` when it is one of the other direction.
     #[inline]
-    fn flow_of(&self, task: &Task) -> Option<Option<u8>> {
+    pub(super) fn flow_of(&self, task: &Task) -> Option<Option<u8>> {
         let Some(tunnel) = &task.tunnel else { return Some(None) };
         let Some(container) = tunnel.message.pdu_session else { return Some(None) };
         let interface = self.sides.interfaces.get(usize::from(tunnel.interface));
         let is_n3 = interface.is_some_and(|interface| interface.role == Role::N3);
         (!is_n3 || container.pdu_type == PduSession::UPLINK).then_some(Some(container.qfi))
-    }
-
-    /// Raises the session's pending event, and says so by a message later.
-    #[cold]
-    fn raise(&mut self, case: &Case<'_>, rules: &Rules, decision: &Decision<'_>, world: World<'_>) {
-        world.tables.events.raise(EntryId(case.session.0));
-        let (session, version) = (case.session, rules.version());
-        let tunnel = case.task.tunnel;
-        let qfi = tunnel.and_then(|tunnel| tunnel.message.pdu_session).map_or(0, |it| it.qfi);
-        self.later.push(Later::Event(crate::shared::message::SessionEvent {
-            session: session.0,
-            line: decision.line,
-            events: decision.events,
-            version: u64::from(version),
-            at: world.now,
-            pdr: decision.pdr,
-            qfi,
-            dscp: case.inner.tos >> 2,
-            reserved: 0,
-        }));
     }
 
     /// What is held for a session goes before this packet, if its rules are others now.
@@ -220,7 +198,7 @@ impl<R: Routes> Parts<R> {
 
     /// Keeps a packet, if there is room.
     #[cold]
-    fn hold(
+    pub(super) fn hold(
         &mut self,
         case: &Case<'_>,
         rules: &Rules,
@@ -280,7 +258,7 @@ impl<R: Routes> Parts<R> {
             Err(cause) => return self.no_way(path, cause),
         };
         let (exit, outer) = outer;
-        self.put_into_tunnel(case, path, &exit, &outer, packet, direction)
+        self.put_into_tunnel(case, path, &exit, &outer, packet, direction, world)
     }
 
     /// The outer header that a packet gets, and its way.
@@ -321,6 +299,7 @@ impl<R: Routes> Parts<R> {
         outer: &Outer,
         packet: &mut Packet,
         direction: Direction,
+        world: World<'_>,
     ) -> Outcome {
         let (task, inner) = (case.task, case.inner);
         let is_relayed = is_relayed(task, path);
@@ -339,6 +318,12 @@ impl<R: Routes> Parts<R> {
                 return self.cut_up(case, Out::Tunnel(*exit, *outer), room);
             }
             return self.trouble(case, Trouble::TooLong(room));
+        }
+        if !encapsulate::has_room(packet, at, length, front) {
+            return Outcome::Drop(Cause::NoFrame);
+        }
+        if let Err(outcome) = self.charge(task, case.session, &case.charge, packet, world) {
+            return outcome;
         }
         if takes_hop(task, path) && !task.is_hairpin {
             route::take_hop(inner_mut(packet, task));
@@ -365,12 +350,14 @@ impl<R: Routes> Parts<R> {
         if let Some(instance) = way.instance().or(self.only_instance)
             && self.pools.has(instance, to)
         {
-            self.later.push(Later::ToUser { task: case.number, instance });
+            let (task, session, charge) = (case.number, case.session, case.charge);
+            self.later.push(Later::ToUser { task, instance, session, charge });
             return Outcome::Later;
         }
         let plain = Plain {
             task: case.number,
             session: case.session,
+            charge: case.charge,
             instance: way.instance(),
             marking: way.marking,
             mask: way.mask,

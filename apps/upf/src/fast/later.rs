@@ -9,7 +9,7 @@ use fastlane::{HoldKey, Packet, PortId, Turn, Verdict};
 
 use super::answer::{self, Message};
 use super::batch::{Batch, Task};
-use super::decide::{self, Decision, Fate, Path};
+use super::decide::{self, Charge, Decision, Fate, Path};
 use super::encapsulate::{self, Outer};
 use super::icmp::{self, Trouble};
 use super::inner::{self, Inner};
@@ -38,11 +38,11 @@ pub(crate) enum Later {
     /// A packet cannot be sent on, and its sender is told.
     Trouble { task: u8, session: SessionId, trouble: Trouble },
     /// A packet goes to another user, in a network instance.
-    ToUser { task: u8, instance: InstanceId },
+    ToUser { task: u8, instance: InstanceId, session: SessionId, charge: Charge },
     /// A copy of a packet's last octets goes elsewhere.
     Copy { task: u8, length: u32, exit: Exit, outer: Outer },
     /// A packet is sent in pieces of so many octets.
-    Pieces { task: u8, out: Out, room: u32 },
+    Pieces { task: u8, out: Out, room: u32, session: SessionId, charge: Charge },
     /// Linux does not know a neighbour yet.
     Resolve(IpAddr),
 }
@@ -109,11 +109,12 @@ impl<R: Routes> Parts<R> {
             Later::Trouble { session, trouble, .. } => {
                 self.tell(tables, task, session, trouble, packet, turn)
             }
-            Later::ToUser { instance, .. } => {
-                self.send_to_user(tables, task, instance, packet, turn)
+            Later::ToUser { instance, session, ref charge, .. } => {
+                let world = World { tables, turn, now: turn.now() };
+                self.send_to_user(task, instance, (session, charge), packet, world)
             }
-            Later::Pieces { ref out, room, .. } => {
-                self.send_pieces(tables, task, out, room, packet, turn)
+            Later::Pieces { ref out, room, session, ref charge, .. } => {
+                self.send_pieces(tables, task, (out, room), (session, charge), packet, turn)
             }
             Later::Copy { length, exit, outer, .. } => {
                 let start = packet.len().saturating_sub(length as usize);
@@ -245,6 +246,7 @@ impl<R: Routes> Parts<R> {
         let is_sent = error.is_some_and(|error| {
             let world = World { tables, turn, now };
             let out = match task.tunnel {
+                // Nobody offered it: it is not charged.
                 Some(_) => self.way_back(world, session, error),
                 None => self.way_to_network(world, task, error),
             };
@@ -267,7 +269,8 @@ impl<R: Routes> Parts<R> {
         let mut out = Err(Cause::UnknownUser);
         for place in 0..self.instances.len() {
             let instance = self.instances.get(place).copied();
-            out = self.way_to_session(World { tables, turn, now }, session, instance, error);
+            let way = self.way_to_session(World { tables, turn, now }, session, instance, error);
+            out = way.map(|((exit, outer), _)| Out::Tunnel(exit, outer));
             if out.is_ok() {
                 break;
             }
@@ -275,14 +278,14 @@ impl<R: Routes> Parts<R> {
         out
     }
 
-    /// The way of a packet of ours to the user of a session, by its rules.
+    /// The way of a packet to the user of a session, by its rules, and what it costs.
     fn way_to_session(
         &mut self,
         world: World<'_>,
         session: SessionId,
         instance: Option<InstanceId>,
         bytes: &[u8],
-    ) -> Result<Out, Cause> {
+    ) -> Result<((Exit, Outer), Charge), Cause> {
         let World { tables, turn, now } = world;
         let rules = tables.rules(turn, session).ok_or(Cause::UnknownUser)?;
         let inner = inner::read(bytes).ok_or(Cause::Malformed)?;
@@ -302,7 +305,7 @@ impl<R: Routes> Parts<R> {
         if outer.length() + bytes.len() > exit.hop.mtu as usize {
             return Err(Cause::TooLong);
         }
-        Ok(Out::Tunnel(exit, outer))
+        Ok(((exit, outer), decision.charge))
     }
 
     /// The way of a packet of ours into the network that a packet came from.
@@ -321,16 +324,17 @@ impl<R: Routes> Parts<R> {
     }
 
     /// A packet from one user to another in the same network instance. Where there are several
-    /// lanes it goes to that of the other user first.
+    /// lanes it goes to that of the other user first. Of one that does not reach the other user
+    /// neither is charged, as far as this lane knows.
     fn send_to_user(
         &mut self,
-        tables: &Tables,
         task: &Task,
         instance: InstanceId,
+        (from, charge): (SessionId, &Charge),
         packet: &mut Packet,
-        turn: &Turn,
+        world: World<'_>,
     ) -> Outcome {
-        let world = World { tables, turn, now: turn.now() };
+        let World { tables, turn, .. } = world;
         let Some(inner) = inner::read(task.inner(packet.bytes())) else {
             return Outcome::Drop(Cause::Malformed);
         };
@@ -339,20 +343,32 @@ impl<R: Routes> Parts<R> {
             return Outcome::Drop(Cause::UnknownUser);
         };
         if let Some(port) = self.sides.hairpin {
+            if let Err(outcome) = self.charge(task, from, charge, packet, world) {
+                return outcome;
+            }
             return pass_on(packet, task, &inner, instance, port);
         }
         if self.lanes > 1 {
             return Outcome::Drop(Cause::NoHairpin);
         }
         let bytes = task.inner(packet.bytes()).get(..inner.length as usize).unwrap_or_default();
-        let out = match self.way_to_session(world, session, Some(instance), bytes) {
-            Ok(Out::Tunnel(exit, outer)) => (exit, outer),
-            Ok(Out::Plain(_)) => return Outcome::Drop(Cause::NoRoute),
+        let way = self.way_to_session(world, session, Some(instance), bytes);
+        let ((exit, outer), other) = match way {
+            Ok(way) => way,
             Err(cause) => return Outcome::Drop(cause),
         };
-        let (exit, outer) = out;
-        route::take_hop(inner_mut(packet, task));
         let (at, length) = (usize::from(task.at), inner.length as usize);
+        if !encapsulate::has_room(packet, at, length, outer.length()) {
+            return Outcome::Drop(Cause::NoFrame);
+        }
+        let charged = self
+            .may_pass(task, from, charge, world)
+            .and_then(|()| self.charge_other(task, session, &other, world))
+            .and_then(|()| self.charge(task, from, charge, packet, world));
+        if let Err(outcome) = charged {
+            return outcome;
+        }
+        route::take_hop(inner_mut(packet, task));
         if !encapsulate::encapsulate(packet, at, length, &outer, &exit.hop) {
             return Outcome::Drop(Cause::NoFrame);
         }

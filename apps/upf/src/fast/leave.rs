@@ -108,7 +108,7 @@ impl<R: Routes> Parts<R> {
                 answer = self.routes.way(world.turn, table, to, flow);
             }
             let outcome = match answer {
-                Answer::Forward(hop) => self.leave_to(task, &plain, &hop, A::IS_V6, packet),
+                Answer::Forward(hop) => self.leave_to(task, &plain, &hop, A::IS_V6, packet, world),
                 Answer::Ask(reason) => {
                     self.leave_or_ask(task, &plain, leaving.to[at], reason, packet, world)
                 }
@@ -126,6 +126,7 @@ impl<R: Routes> Parts<R> {
         hop: &NextHop,
         is_v6: bool,
         packet: &mut Packet,
+        world: World<'_>,
     ) -> Outcome {
         // By another interface it would get into networks that are none of the users' business.
         if self.sides.exit(hop.port, plain.instance, |role| role == Role::N6).is_none() {
@@ -133,6 +134,9 @@ impl<R: Routes> Parts<R> {
         }
         if plain.length > hop.mtu {
             return self.too_long(task, plain, hop, packet);
+        }
+        if let Err(outcome) = self.charge(task, plain.session, &plain.charge, packet, world) {
+            return outcome;
         }
         let inner = inner_mut(packet, task);
         if task.tunnel.is_some() {
@@ -152,7 +156,8 @@ impl<R: Routes> Parts<R> {
         let Some(inner) = inner::read(task.inner(packet.bytes())) else {
             return Outcome::Drop(Cause::TooLong);
         };
-        let case = Case { task, number: plain.task, inner: &inner, session: plain.session };
+        let Plain { task: number, session, charge, .. } = *plain;
+        let case = Case { task, number, inner: &inner, session, charge };
         if !inner.dont_fragment {
             let room = hop.mtu.max(Ipv4::LENGTH as u32 + 8);
             return self.cut_up(&case, Out::Plain(*hop), room);
@@ -177,7 +182,8 @@ impl<R: Routes> Parts<R> {
             && let Some(instance) = instance
             && world.tables.owner(world.turn, &to.to().key(instance), to.to()).is_some()
         {
-            self.later.push(Later::ToUser { task: plain.task, instance });
+            let Plain { task, session, charge, .. } = *plain;
+            self.later.push(Later::ToUser { task, instance, session, charge });
             return Outcome::Later;
         }
         if reason != Reason::NoNeighbour {
@@ -188,6 +194,9 @@ impl<R: Routes> Parts<R> {
             self.later.push(Later::Resolve(to.into()));
             return Outcome::Drop(Cause::NoNeighbour);
         };
+        if let Err(outcome) = self.charge(task, plain.session, &plain.charge, packet, world) {
+            return outcome;
+        }
         let addresses = [entrance.mac, [2, 0, 0, 0, 0, 0]];
         let (at, length) = (usize::from(task.at), plain.length as usize);
         match route::send_between(packet, at, length, A::IS_V6, addresses) {

@@ -4,13 +4,15 @@
 use fastlane::wire::{Ipv4, checksum, header, header_mut};
 use fastlane::{Packet, Turn};
 
-use super::Parts;
 use super::batch::Task;
+use super::decide::Charge;
 use super::inner;
 use super::judge::{Case, Outcome, sent};
 use super::later::{Later, Out, emit};
 use super::tables::Tables;
 use super::ways::Routes;
+use super::{Parts, World};
+use crate::model::SessionId;
 use crate::shared::cause::Cause;
 use crate::shared::rules::Direction;
 
@@ -24,7 +26,8 @@ impl<R: Routes> Parts<R> {
     /// Cuts a packet up, later.
     #[cold]
     pub(super) fn cut_up(&mut self, case: &Case<'_>, out: Out, room: u32) -> Outcome {
-        self.later.push(Later::Pieces { task: case.number, out, room });
+        let (task, session, charge) = (case.number, case.session, case.charge);
+        self.later.push(Later::Pieces { task, out, room, session, charge });
         Outcome::Later
     }
 
@@ -33,8 +36,8 @@ impl<R: Routes> Parts<R> {
         &mut self,
         tables: &Tables,
         task: &Task,
-        out: &Out,
-        room: u32,
+        (out, room): (&Out, u32),
+        (session, charge): (SessionId, &Charge),
         packet: &Packet,
         turn: &mut Turn,
     ) -> Outcome {
@@ -50,6 +53,10 @@ impl<R: Routes> Parts<R> {
         let pieces = data.chunks(each);
         if pieces.len() > turn.new_packets_left() {
             return Outcome::Drop(Cause::NoFrame);
+        }
+        let world = World { tables, turn, now: turn.now() };
+        if let Err(outcome) = self.charge(task, session, charge, packet, world) {
+            return outcome;
         }
         let hop = u8::from(!task.is_hairpin);
         let first = ip.flags_fragment_offset.get();

@@ -91,7 +91,8 @@ impl Settings {
     /// The routing tables of Linux that packets leave by. The first one is that of interfaces which
     /// name none: main.
     fn route_tables(&self) -> Vec<u32> {
-        let mut named: Vec<u32> = self.interfaces.values().filter_map(|it| it.route_table).collect();
+        let mut named: Vec<u32> =
+            self.interfaces.values().filter_map(|it| it.route_table).collect();
         named.retain(|table| *table != MAIN);
         named.sort_unstable();
         named.dedup();

@@ -5,6 +5,7 @@ mod frames;
 mod fuzz;
 mod support;
 
+mod charging;
 mod compiled;
 mod control;
 mod downlink;

@@ -5,7 +5,7 @@ use fastlane::table::{EntryId, LaneState};
 use super::account::{self, Line, Look};
 use super::meter::Price;
 use super::redirect;
-use super::{Decision, Fate, Hold, Path};
+use super::{CHARGE, Charge, Decision, Fate, Hold, LOOK, Path};
 use crate::model::SessionId;
 use crate::shared::cause::Cause;
 use crate::shared::rules::{Block, Count, Direction, Meter, NONE, OuterPath, Rule, flag};
@@ -39,11 +39,23 @@ struct Raised {
 }
 
 impl<'t> Applied<'t, '_> {
+    /// What becomes of a packet of so many octets.
     pub(super) fn decide(&self, length: u32) -> Decision<'t> {
+        self.apply::<LOOK>(length, None)
+    }
+
+    /// Charges one that was to go by this path, if that is still so.
+    pub(super) fn charge<const MODE: u8>(&self, length: u32, path: u8) -> Decision<'t> {
+        self.apply::<MODE>(length, Some(path))
+    }
+
+    fn apply<const MODE: u8>(&self, length: u32, wanted: Option<u8>) -> Decision<'t> {
         let mut raised = Raised::default();
+        let mut charge = Charge { version: self.version, length, ..Charge::default() };
+        charge.is_up = self.direction == Direction::Up;
         let (fate, copies) = match self.blocked() {
             Some(cause) => (self.dropped(cause, length, &mut raised), false),
-            None => self.fate(length, &mut raised),
+            None => self.fate::<MODE>(length, wanted, &mut charge.path, &mut raised),
         };
         if matches!(fate, Fate::Drop(_)) && self.direction == Direction::Down {
             for (_, count) in self.counts().filter(|(_, it)| it.flags & flag::DROPPED != 0) {
@@ -53,7 +65,7 @@ impl<'t> Applied<'t, '_> {
         let Raised { events, line } = raised;
         let copies = if copies { self.copies() } else { &[] };
         let (pdr, direction) = (self.rule.pdr, self.direction);
-        Decision { fate, pdr, direction, events, line, copies }
+        Decision { fate, pdr, direction, events, line, copies, charge }
     }
 
     /// Why a packet is dropped whatever URRs say.
@@ -65,13 +77,19 @@ impl<'t> Applied<'t, '_> {
         }
     }
 
-    fn fate(&self, length: u32, raised: &mut Raised) -> (Fate<'t>, bool) {
+    fn fate<const MODE: u8>(
+        &self,
+        length: u32,
+        wanted: Option<u8>,
+        chosen: &mut u8,
+        raised: &mut Raised,
+    ) -> (Fate<'t>, bool) {
         let flags = self.rule.flags;
         let is_held = flags & flag::HOLD != 0;
         if !is_held && !self.conforms(length) {
             return (self.dropped(Cause::RateExceeded, length, raised), false);
         }
-        let looks = self.look(length, raised);
+        let looks = self.look::<MODE>(length, raised);
         let is_stopped = looks.stopped != 0;
         let path = match looks.exhausted {
             _ if !is_stopped && is_held => return (self.hold(raised), false),
@@ -79,12 +97,25 @@ impl<'t> Applied<'t, '_> {
             Some(path) => path,
             None => return (Fate::Drop(Cause::QuotaExhausted), false),
         };
+        if wanted.is_some_and(|wanted| wanted != path) {
+            // Packets before it have used the quota up since its way was chosen.
+            return (Fate::Drop(Cause::QuotaExhausted), false);
+        }
+        *chosen = path;
         if is_held && !self.conforms(length) {
             return (self.dropped(Cause::RateExceeded, length, raised), false);
         }
         let Some(path) = self.path(path) else {
             return (self.dropped(Cause::ActionDrop, length, raised), false);
         };
+        if MODE == CHARGE {
+            self.charge_all(length, &looks, raised);
+        }
+        (Fate::Forward(path), !is_stopped && flags & flag::DUPLICATE != 0)
+    }
+
+    /// Charges meters and URRs.
+    fn charge_all(&self, length: u32, looks: &Looks, raised: &mut Raised) {
         let word = account::meter(self.direction);
         for (meter, price) in self.meters() {
             let line = self.line(meter.line);
@@ -98,7 +129,6 @@ impl<'t> Applied<'t, '_> {
                 self.count(count, length, raised);
             }
         }
-        (Fate::Forward(path), !is_stopped && flags & flag::DUPLICATE != 0)
     }
 
     fn hold(&self, raised: &mut Raised) -> Fate<'t> {
@@ -128,11 +158,14 @@ impl<'t> Applied<'t, '_> {
         self.raise(count.line, events | account::starts(count.flags), raised);
     }
 
-    fn look(&self, length: u32, raised: &mut Raised) -> Looks {
+    fn look<const MODE: u8>(&self, length: u32, raised: &mut Raised) -> Looks {
         let mut looks = Looks::default();
         let mut drops = false;
         for (place, count) in self.counts() {
-            let look = self.look_of(count, length);
+            // Where a quota says another way, that is the way that is looked for.
+            let is_held = self.rule.flags & flag::HOLD != 0;
+            let is_early = MODE == LOOK && count.exhausted == NONE && !is_held;
+            let look = self.look_of(count, if is_early { 0 } else { length });
             if look.is_stopped {
                 let path = Some(count.exhausted).filter(|it| *it != NONE);
                 drops |= path.is_none();

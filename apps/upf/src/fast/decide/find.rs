@@ -5,7 +5,7 @@ use fastlane::table::LaneState;
 use super::apply::Applied;
 use super::blocks::Blocks;
 use super::subject::{Ports, Subject};
-use super::{Decision, Fate};
+use super::{Charge, Decision, Fate};
 use crate::model::{Destination, SessionId};
 use crate::shared::cause::Cause;
 use crate::shared::rules::{Block, CHAIN, Direction, Match, NONE, Rule, Rules, flag, wants, way};
@@ -22,20 +22,20 @@ enum Meant {
     Unknown,
 }
 
-/// The blocks of a session, for as long as they are of one version.
+/// The blocks of a session with 1 + their places, for as long as they are of one version.
 fn chain<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
     session: SessionId,
-) -> impl Iterator<Item = &'t Block> {
+) -> impl Iterator<Item = (u32, &'t Block)> {
     let mut next = rules.cold.block;
     let version = rules.version();
     std::iter::from_fn(move || {
-        let place = next.checked_sub(1)?;
-        let block = blocks.block(place as usize)?;
+        let place = next;
+        let block = blocks.block(place.checked_sub(1)? as usize)?;
         let is_sound = block.version == version && block.session == session.0;
         next = if is_sound { block.next } else { 0 };
-        is_sound.then_some(block)
+        is_sound.then_some((place, block))
     })
     .take(CHAIN)
 }
@@ -51,15 +51,19 @@ pub(super) fn decide<'t>(
 ) -> Decision<'t> {
     let mut cause = Cause::NoRule;
     let mut direction = if subject.tunnel.is_some() { Direction::Up } else { Direction::Down };
-    for block in chain(rules, blocks, session) {
+    for (place, block) in chain(rules, blocks, session) {
         let users = Users::of(block, subject);
-        for rule in block.rules().iter().filter(|rule| is_by(rule, subject)) {
+        let all = block.rules().iter().enumerate();
+        for (number, rule) in all.filter(|(_, rule)| is_by(rule, subject)) {
             direction = way_of(rule);
             match users.meant(block, rule, subject) {
                 Meant::Yes => {
                     let version = rules.version();
                     let applied = Applied { block, rule, direction, session, version, state, now };
-                    return applied.decide(subject.length);
+                    let mut decision = applied.decide(subject.length);
+                    decision.charge.block = place;
+                    decision.charge.rule = number as u16;
+                    return decision;
                 }
                 Meant::No => {}
                 Meant::ForeignSource => cause = Cause::ForeignSource,
@@ -70,6 +74,27 @@ pub(super) fn decide<'t>(
         }
     }
     Decision { fate: Fate::Drop(cause), ..Decision::drop(cause, 0, direction) }
+}
+
+/// Charges a packet that a rule of a block has let pass, if it still does.
+#[inline(never)]
+pub(super) fn charge<'t, const MODE: u8>(
+    blocks: &impl Blocks<'t>,
+    charge: &Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> Decision<'t> {
+    let (version, direction) = (charge.version, charge.direction());
+    let is_sound = |block: &&Block| block.version == version && block.session == session.0;
+    let block = charge.block.checked_sub(1).and_then(|place| blocks.block(place as usize));
+    let found = block.filter(is_sound).and_then(|block| {
+        let rule = block.rules().get(usize::from(charge.rule))?;
+        Some((block, rule))
+    });
+    let Some((block, rule)) = found else { return Decision::drop(Cause::NoRule, 0, direction) };
+    let applied = Applied { block, rule, direction, session, version, state, now };
+    applied.charge::<MODE>(charge.length, charge.path)
 }
 
 pub(super) fn has_tunnel<'t>(rules: &'t Rules, blocks: &impl Blocks<'t>, teid: u32) -> bool {

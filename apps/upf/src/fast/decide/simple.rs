@@ -5,7 +5,7 @@ use fastlane::table::{EntryId, LaneState};
 use super::account::{self, Line, Look};
 use super::meter::Price;
 use super::subject::Subject;
-use super::{Decision, Fate, Hold, Path};
+use super::{CHARGE, Charge, Decision, Fate, Hold, LOOK, Path};
 use crate::model::{Destination, SessionId};
 use crate::shared::cause::Cause;
 use crate::shared::rules::{Direction, Limit, NEVER, Rules, Side, flag, limit, way};
@@ -63,13 +63,26 @@ pub(super) fn decide<'t>(
     let line = state.at(EntryId(session.0));
     let length = subject.length;
     let case = Case { rules, side, peer6, direction, line, length, now, session };
-    if side.flags & RARE != 0 {
-        return case.rare();
-    }
-    if side.flags & flag::COUNT != 0 && (case.is_near(attention) || case.is_exhausted()) {
-        return case.rare();
-    }
-    case.usual()
+    case.decide::<LOOK>(attention)
+}
+
+/// Charges a packet that the line has let pass, if it still does.
+#[inline]
+pub(super) fn charge<'t, const MODE: u8>(
+    rules: &'t Rules,
+    charge: &Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> Decision<'t> {
+    let direction = charge.direction();
+    let (side, attention, peer6) = match direction {
+        Direction::Up => (&rules.up.side, rules.up.attention, NO_PEER),
+        Direction::Down => (&rules.down.side, rules.down.attention, &rules.down.peer6),
+    };
+    let (line, length) = (state.at(EntryId(session.0)), charge.length);
+    let case = Case { rules, side, peer6, direction, line, length, now, session };
+    case.decide::<MODE>(attention)
 }
 
 const fn direction_of(subject: &Subject) -> Direction {
@@ -102,6 +115,16 @@ fn is_users(rules: &Rules, subject: &Subject) -> bool {
 }
 
 impl<'t> Case<'t, '_> {
+    /// What becomes of it; if it passes, it is charged where that is wanted.
+    #[inline(always)]
+    fn decide<const MODE: u8>(self, attention: u64) -> Decision<'t> {
+        let flags = self.side.flags;
+        let is_rare = flags & RARE != 0
+            || flags & flag::COUNT != 0
+                && (MODE != LOOK && self.is_near(attention) || self.is_exhausted());
+        if is_rare { self.rare::<MODE>() } else { self.usual::<MODE>() }
+    }
+
     /// Whether a limit may be reached by this packet.
     #[inline(always)]
     fn is_near(&self, attention: u64) -> bool {
@@ -130,11 +153,11 @@ impl<'t> Case<'t, '_> {
 
     /// Nothing but a meter can be in the way.
     #[inline(always)]
-    fn usual(self) -> Decision<'t> {
+    fn usual<const MODE: u8>(self) -> Decision<'t> {
         let Some(word) = self.metered() else {
             return self.drop(Cause::RateExceeded, 0);
         };
-        self.pass(word, 0)
+        self.pass::<MODE>(word, 0)
     }
 
     /// The meter's word after this packet.
@@ -149,9 +172,14 @@ impl<'t> Case<'t, '_> {
         price.charge(word, self.length, self.now).map(Some)
     }
 
-    /// Charges it and sends it on.
+    /// Sends it on, and charges it.
     #[inline(always)]
-    fn pass(self, word: Option<u64>, events: u64) -> Decision<'t> {
+    fn pass<const MODE: u8>(self, word: Option<u64>, events: u64) -> Decision<'t> {
+        let path = Path { way: &self.side.way, peer6: self.peer6, redirect: None };
+        let fate = Fate::Forward(path);
+        if MODE != CHARGE {
+            return self.end(fate, 0);
+        }
         if let Some(word) = word {
             self.line.set(account::meter(self.direction), word);
         }
@@ -160,8 +188,7 @@ impl<'t> Case<'t, '_> {
         } else {
             self.line.set(LAST, self.now);
         }
-        let path = Path { way: &self.side.way, peer6: self.peer6, redirect: None };
-        self.end(Fate::Forward(path), events)
+        self.end(fate, events)
     }
 
     #[inline(always)]
@@ -169,7 +196,10 @@ impl<'t> Case<'t, '_> {
         let is_new = events != 0 && account::raise(self.line, self.side.version, events);
         let events = if is_new { events } else { 0 };
         let (pdr, direction, line) = (self.side.pdr, self.direction, self.session.0);
-        Decision { fate, pdr, direction, events, line, copies: &[] }
+        let (version, length) = (self.side.version, self.length);
+        let is_up = direction == Direction::Up;
+        let charge = Charge { version, length, is_up, ..Charge::default() };
+        Decision { fate, pdr, direction, events, line, copies: &[], charge }
     }
 
     fn drop(&self, cause: Cause, events: u64) -> Decision<'t> {
@@ -181,7 +211,7 @@ impl<'t> Case<'t, '_> {
 
     /// Everything else.
     #[cold]
-    fn rare(self) -> Decision<'t> {
+    fn rare<const MODE: u8>(self) -> Decision<'t> {
         let flags = self.side.flags;
         if let Some(cause) = self.blocked() {
             return self.dropped(cause);
@@ -190,11 +220,14 @@ impl<'t> Case<'t, '_> {
         let Some(word) = self.metered().or(is_held.then_some(None)) else {
             return self.dropped(Cause::RateExceeded);
         };
-        let look = self.look();
+        let look = self.look(if MODE == LOOK && !is_held { 0 } else { self.length });
         if look.is_stopped {
             return self.drop(Cause::QuotaExhausted, look.events);
         }
-        if is_held { self.hold() } else { self.pass(word, look.events | account::starts(flags)) }
+        if is_held {
+            return self.hold();
+        }
+        self.pass::<MODE>(word, look.events | account::starts(flags))
     }
 
     /// Drops a packet that a URR with MBQE counts all the same.
@@ -203,7 +236,7 @@ impl<'t> Case<'t, '_> {
         if flags & (flag::COUNT | flag::BEFORE) != flag::COUNT | flag::BEFORE {
             return self.drop(cause, 0);
         }
-        let look = self.look();
+        let look = self.look(self.length);
         if look.is_stopped {
             return self.drop(cause, look.events);
         }
@@ -225,8 +258,8 @@ impl<'t> Case<'t, '_> {
         self.end(Fate::Hold(hold), if notify { event::HELD } else { 0 })
     }
 
-    /// What the URR says.
-    fn look(&self) -> Look {
+    /// What the URR says of so many octets.
+    fn look(&self, length: u32) -> Look {
         if self.side.flags & flag::COUNT == 0 {
             return Look::default();
         }
@@ -249,7 +282,7 @@ impl<'t> Case<'t, '_> {
             limit(if is_timed { cold.stop_at } else { NEVER }, limit::TIME | limit::QUOTA),
         ];
         let version = self.side.version;
-        account::look(self.line, version, &limits, self.direction, self.length, self.now)
+        account::look(self.line, version, &limits, self.direction, length, self.now)
     }
 
     /// Whether the limit of octets is one of this direction too.

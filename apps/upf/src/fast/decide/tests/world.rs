@@ -170,8 +170,23 @@ impl World {
     }
 
     pub(super) fn decide(&self, subject: &Subject, now: u64) -> Decision<'_> {
-        let blocks: &[Block] = &self.blocks;
-        decide(&self.rules, &blocks, subject, self.session.id, &self.state, now)
+        let (blocks, id): (&[Block], _) = (&self.blocks, self.session.id);
+        let before = self.words(id.0);
+        let looked = decide(&self.rules, &blocks, subject, id, &self.state, now);
+        if !matches!(looked.fate, Fate::Forward(_)) {
+            return looked;
+        }
+        assert_eq!(self.words(id.0)[..7], before[..7], "it has not left yet");
+        let may = passes(&self.rules, &blocks, &looked.charge, id, &self.state, now);
+        if !matches!(may.fate, Fate::Forward(_)) {
+            return may;
+        }
+        assert_eq!((may.fate, self.words(id.0)[..7].to_vec()), (looked.fate, before[..7].to_vec()));
+        let charged = charge(&self.rules, &blocks, &looked.charge, id, &self.state, now);
+        assert_eq!(charged.fate, looked.fate);
+        let events = looked.events | may.events | charged.events;
+        let line = [charged, may, looked].iter().find(|it| it.events != 0).map_or(0, |it| it.line);
+        Decision { events, line, ..looked }
     }
 
     /// Whether a packet can find the session: in the simple form nothing looks at an address again

@@ -1,0 +1,125 @@
+//! What is charged: what leaves, and nothing else.
+
+use fastlane::kernel::mirror::{Answer, Reason};
+use fastlane::mirror::ReversePath;
+use fastlane_table::EntryId;
+use upf::shared::cause::Cause;
+use upf::shared::rules::{Rules, flag};
+use upf::shared::state::{EVENTS, event};
+
+use crate::frames::{ethernet, fill, from_gnb, g_pdu, user4};
+use crate::support::*;
+
+fn up(inner: &[u8]) -> Vec<u8> {
+    from_gnb(&g_pdu(teid(SESSION), 1, 9, inner))
+}
+
+fn unfragmented(mut packet: Vec<u8>) -> Vec<u8> {
+    packet[6] = 0x40;
+    fill(&mut packet);
+    packet
+}
+
+/// Both directions have a limit of octets together.
+fn limited(version: u64, quota: u64) -> Rules {
+    let mut rules = simple(version);
+    rules.cold.quota = quota;
+    (rules.up.attention, rules.down.attention) = (quota - 1, quota - 1);
+    rules
+}
+
+fn events(world: &World) -> u64 {
+    world.halves.state.read(EntryId(SESSION.0))[EVENTS] & event::ALL
+}
+
+/// A world in which every way leads to trouble, and what becomes of packets there.
+fn troubled() -> (World, Vec<(u16, Vec<u8>, Cause)>) {
+    let mut known = Known::new();
+    known.reverse_path = ReversePath::Strict;
+    known.set("192.0.2.8", Answer::Ask(Reason::NoNeighbour));
+    known.set("192.0.2.9", Answer::Ask(Reason::Local));
+    known.set("192.0.2.10", out_of(N3, 1500)); // into the access network
+    let mut congested = up(&user4(USER, SERVER, 64, 100));
+    congested[15] |= 3;
+    let checksum =
+        fastlane_wire::checksum::checksum(&[&congested[14..24], &congested[26..34]].concat());
+    congested[24..26].copy_from_slice(&checksum.to_be_bytes());
+    let cases = vec![
+        (N3, up(&user4(USER, [198, 51, 100, 1], 64, 100)), Cause::NoRoute),
+        (N3, up(&user4(USER, [192, 0, 2, 8], 64, 100)), Cause::NoNeighbour),
+        (N3, up(&user4(USER, [192, 0, 2, 9], 64, 100)), Cause::Loop),
+        (N3, up(&user4(USER, [192, 0, 2, 10], 64, 100)), Cause::NoRoute),
+        (N3, up(&user4(USER, [10, 45, 7, 7], 64, 100)), Cause::UnknownUser),
+        (N3, up(&unfragmented(user4(USER, SERVER, 64, 1500))), Cause::TooLong),
+        (N3, up(&user4(USER, SERVER, 1, 100)), Cause::TimeToLive),
+        (N3, congested, Cause::Congested),
+        (N6, ethernet(N6, &unfragmented(user4(SERVER, USER, 64, 1450))), Cause::TooLong),
+        (N6, ethernet(N6, &user4(SERVER, USER, 1, 100)), Cause::TimeToLive),
+    ];
+    (World::new(known, settings()), cases)
+}
+
+#[test]
+fn case_81_what_does_not_leave_is_not_charged() {
+    let (mut world, cases) = troubled();
+    let mut rules = limited(1, 10_000_000);
+    rules.up.side.flags |= flag::START;
+    world.publish(&rules);
+    for (port, frame, cause) in cases {
+        let before = world.count(cause);
+        world.show(port, &[frame]);
+        assert_eq!(world.count(cause), before + 1, "{:?}", world.causes());
+        assert_eq!((world.usage(), events(&world)), ([0; 4], 0), "{cause:?}");
+    }
+    // The base station cannot be reached, or is said to be us.
+    for (peer, cause) in [([10, 3, 0, 77], Cause::NoRoute), (OUR, Cause::Loop)] {
+        let mut rules = simple(2);
+        rules.down.side.way.peer = peer;
+        world.publish(&rules);
+        let before = world.count(cause);
+        world.show(N6, &[ethernet(N6, &user4(SERVER, USER, 64, 100))]);
+        assert_eq!((world.count(cause), world.usage()), (before + 1, [0; 4]));
+    }
+    world.publish(&simple(3));
+    let sound = user4(USER, SERVER, 64, 100);
+    world.show(N3, &[up(&sound)]);
+    assert_eq!(world.usage(), [sound.len() as u64, 1, 0, 0]);
+    world.check();
+}
+
+#[test]
+fn case_81_a_quota_is_used_up_by_what_leaves_to_the_octet() {
+    let (mut world, cases) = troubled();
+    let sound = up(&user4(USER, SERVER, 64, 100));
+    let octets = 128;
+    world.publish(&limited(1, 5 * octets));
+    // In one burst, so that all are judged before the first one leaves.
+    let bad = cases.iter().filter(|(port, ..)| *port == N3).map(|(_, frame, _)| frame.clone());
+    let burst: Vec<Vec<u8>> = bad.flat_map(|bad| [bad, sound.clone()]).collect();
+    world.show(N3, &burst);
+    assert_eq!(world.usage(), [5 * octets, 5, 0, 0], "{:?}", world.causes());
+    assert_eq!(world.count(Cause::ForwardedUplink), 5);
+    assert_eq!(world.count(Cause::QuotaExhausted), 3, "the other sound ones");
+    assert_eq!(events(&world) & event::QUOTA, event::QUOTA);
+    let told: Vec<u32> = world.heard().iter().map(|(kind, _)| *kind).collect();
+    let event = upf::shared::message::kind::EVENT;
+    assert_eq!(told.iter().filter(|kind| **kind == event).count(), 1, "{told:?}");
+    world.check();
+}
+
+#[test]
+fn a_meter_lets_a_burst_pass_and_charges_no_more_than_that() {
+    let mut world = World::with_user();
+    let mut rules = simple(2);
+    rules.up.side.flags |= flag::METER;
+    // One octet in a millisecond, of which the word may be 100 ms ahead.
+    (rules.up.side.cost, rules.up.side.way.shift, rules.up.side.burst) = (64_000_000, 0, 100);
+    world.publish(&rules);
+    let sound = up(&user4(USER, SERVER, 64, 12));
+    world.show(N3, &vec![sound; 32]);
+    let [octets, packets, ..] = world.usage();
+    assert_eq!(octets, packets * 40);
+    assert!((3..=4).contains(&packets), "100 ms are 2.5 packets, and one beyond: {packets}");
+    assert_eq!(world.count(Cause::RateExceeded), 32 - packets);
+    world.check();
+}
