@@ -303,12 +303,18 @@ impl Published {
     /// Takes a session out of the tables: `session` is what was published of it last. Its counters
     /// can be read for as long as no other session is given its lines.
     pub fn withdraw(&mut self, session: &Session) {
+        self.take_down(session);
+        self.release(session);
+    }
+
+    /// The same, but the lines stay the session's, which may be published again, until
+    /// [`release`](Self::release).
+    pub fn take_down(&mut self, session: &Session) {
         let old = self.chain(session.id);
         step();
         self.tables.rules.clear(session.id.0 as usize);
         self.remove_keys(session.id, keys(session, &self.context));
         self.give_up_blocks(old);
-        self.give_up_lines(session, None);
     }
 
     /// What is published of a session.

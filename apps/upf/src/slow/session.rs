@@ -145,10 +145,17 @@ impl Sessions {
         self.places.by_shard()
     }
 
-    /// The answer that a request had, if it may still be asked for.
+    /// The answer that a request had, if it may still be asked for: it was given since the
+    /// association of its session had `begun`.
     #[must_use]
-    pub fn answer(&self, now: Now, key: &RequestKey) -> Option<Vec<u8>> {
-        self.store.answer(key, now.monotonic.saturating_sub(self.life))
+    pub fn answer(
+        &self,
+        now: Now,
+        key: &RequestKey,
+        begun: &dyn Fn(u16) -> u64,
+    ) -> Option<Vec<u8>> {
+        let since = now.monotonic.saturating_sub(self.life);
+        self.store.answer(key, since, begun)
     }
 
     /// Keeps what was found of a session's usage, or changed in it otherwise than by a request, and

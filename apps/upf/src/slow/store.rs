@@ -225,11 +225,19 @@ impl Store {
         Ok(())
     }
 
-    /// The answer that a request had, if it had one at or after `since`: nanoseconds of
-    /// `CLOCK_MONOTONIC`.
+    /// The answer that a request had, if it had one at or after `since`, and since the association
+    /// of its session had `begun`: nanoseconds of `CLOCK_MONOTONIC`.
     #[must_use]
-    pub fn answer(&self, key: &RequestKey, since: u64) -> Option<Vec<u8>> {
-        self.answers.find(key, since, &self.parts)
+    pub fn answer(
+        &self,
+        key: &RequestKey,
+        since: u64,
+        begun: &dyn Fn(u16) -> u64,
+    ) -> Option<Vec<u8>> {
+        self.answers.find(key, &self.parts, |answer| {
+            let peer = self.sessions.get(answer.session).map(|record| record.peer);
+            answer.at >= since.max(peer.map_or(0, begun))
+        })
     }
 }
 

@@ -5,10 +5,13 @@ pub mod requests;
 
 use std::net::{IpAddr, SocketAddr};
 
+use fastlane_pfcp::Message;
+
 use super::{Now, Peer};
 
 /// What tells one request of a peer from another: a second one with the same key is a
-/// retransmission and gets the same answer.
+/// retransmission and gets the same answer. A retransmission has the same content; a peer that has
+/// started again may use a sequence number again for something else, which is another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestKey {
     /// Where it came from.
@@ -17,6 +20,30 @@ pub struct RequestKey {
     pub sequence: u32,
     /// Its message type.
     pub message_type: u8,
+    /// A digest of its content. It keeps apart what honest peers send, no more.
+    pub digest: u32,
+}
+
+impl RequestKey {
+    /// Of a request from there.
+    #[must_use]
+    pub fn of(peer: SocketAddr, message: &Message<'_>) -> Self {
+        let header = message.header;
+        let digest = digest(header.seid.unwrap_or(0), message.body);
+        Self { peer, sequence: header.sequence, message_type: header.message_type.0, digest }
+    }
+}
+
+/// The same in each process, for answers outlive one.
+fn digest(seid: u64, body: &[u8]) -> u32 {
+    const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+    let begin = seid.wrapping_mul(ODD) ^ body.len() as u64;
+    let hash = body.chunks(8).fold(begin, |hash, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        (hash ^ u64::from_le_bytes(word)).wrapping_mul(ODD).rotate_left(29)
+    });
+    (hash ^ hash >> 32) as u32
 }
 
 /// What a request is handled in.

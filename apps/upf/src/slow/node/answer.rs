@@ -94,6 +94,11 @@ pub(super) fn cause_of(message: &Message<'_>) -> u8 {
     message.group().find::<Cause>().ok().flatten().map_or(0, |cause| cause.0)
 }
 
+/// The cause in an answer of ours; 0 if it has none.
+pub(super) fn cause(bytes: &[u8]) -> u8 {
+    Message::parse(bytes).map_or(0, |(message, _)| cause_of(&message))
+}
+
 /// The Node ID in a message, if it is there and is one.
 pub(super) fn node_id(message: &Message<'_>) -> Option<NodeName> {
     let found = message.group().find::<fastlane_pfcp::ie::NodeId<'_>>();

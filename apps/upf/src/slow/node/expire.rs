@@ -35,10 +35,21 @@ impl Node {
     /// of the last setup says that it has started again since, and knows nothing of its sessions
     /// (TS 23.527 clause 4.3).
     fn heard(&mut self, now: Now, address: IpAddr, recovery: u32, out: &mut Outbox) {
-        let places: Vec<u16> = self.peers.at(address).map(|it| it.peer.place).collect();
-        for place in places {
+        for place in self.meant(address, recovery) {
             self.heard_of(now, place, recovery, out);
         }
+    }
+
+    /// The associations at an address that a time stamp is of. Functions that share an address
+    /// have one each: one that none of them has said does not tell which of them has started again.
+    fn meant(&self, address: IpAddr, recovery: u32) -> Vec<u16> {
+        let all = self.peers.at(address).map(|it| (it.peer.place, it.peer.recovery));
+        let mut all: Vec<(u16, u32)> = all.collect();
+        let is_one = all.windows(2).all(|pair| pair[0].1 == pair[1].1);
+        if !is_one {
+            all.retain(|(_, known)| *known == recovery);
+        }
+        all.into_iter().map(|(place, _)| place).collect()
     }
 
     fn heard_of(&mut self, now: Now, place: u16, recovery: u32, out: &mut Outbox) {
@@ -47,7 +58,7 @@ impl Node {
         if is_newer(recovery, known) {
             tracing::info!("{} has started again: its sessions are removed", found.peer.node_id);
             self.remove_if(now, place, &|_| true, out);
-            let changed = self.peers.set_recovery(place, recovery);
+            let changed = self.peers.set_recovery(place, now, recovery);
             self.check(changed);
             self.statistics.restorations += 1;
         }
@@ -80,7 +91,12 @@ impl Node {
     ) {
         self.heartbeats.is_over(place);
         match message.group().need() {
-            Ok(RecoveryTimeStamp(recovery)) => self.heard_of(now, place, recovery, out),
+            Ok(RecoveryTimeStamp(recovery)) => {
+                let Some(found) = self.peers.get(place) else { return };
+                let (address, known) = (found.peer.address.ip(), found.peer.recovery);
+                let is_its = self.meant(address, recovery).contains(&place);
+                self.heard_of(now, place, if is_its { recovery } else { known }, out);
+            }
             Err(_) => self.statistics.discard(Discarded::MissingIe),
         }
     }

@@ -1,5 +1,7 @@
 //! What follows from changes of sessions: reports of usage, paths, who has how many.
 
+use std::net::IpAddr;
+
 use fastlane_pfcp::ie::FSeid;
 use fastlane_pfcp::{Message, MessageType};
 
@@ -28,6 +30,10 @@ impl Node {
         context: &Context<'_>,
     ) -> (Vec<u8>, Followed) {
         let seid = message.header.seid.unwrap_or(0);
+        let is_new = message.header.message_type == MessageType::SESSION_ESTABLISHMENT_REQUEST;
+        if !is_new && self.is_of_another(seid, context.key.peer.ip()) {
+            return (Sessions::unknown(message), Followed { before: None, after: None });
+        }
         match message.header.message_type {
             MessageType::SESSION_ESTABLISHMENT_REQUEST => {
                 let bytes = self.sessions.establish(message, context);
@@ -47,6 +53,15 @@ impl Node {
                 (bytes, Followed { before, after })
             }
         }
+    }
+
+    /// Whether a session is not the one's who asks from this address: neither the control plane's
+    /// end of the session nor that of its association is there. Whoever guesses a SEID is told that
+    /// there is no such session.
+    fn is_of_another(&self, seid: u64, from: IpAddr) -> bool {
+        let Some(session) = self.sessions.find(seid) else { return false };
+        let association = self.peers.get(session.peer).map(|found| found.peer.address.ip());
+        session.control.address != from && association != Some(from)
     }
 
     /// A session was this and is that now.

@@ -138,7 +138,8 @@ impl Node {
         let local = Some(way.local);
         let setup = Setup { node_id, recovery, address: way.from, local, features };
         let place = self.place(now, &setup.node_id)?;
-        if self.peers.get(place).is_some() {
+        // One that it has set up itself in between has the same time stamp, and its sessions stay.
+        if self.peers.get(place).is_some_and(|found| found.peer.recovery != recovery) {
             self.remove_if(now, place, &|_| true, out);
         }
         self.begin(now, place, &setup, None)

@@ -88,8 +88,7 @@ impl Node {
     fn request(&mut self, now: Now, way: Way, message: &Message<'_>, out: &mut Outbox) {
         let Way { from, local } = way;
         let message_type = message.header.message_type;
-        let sequence = message.header.sequence;
-        let key = RequestKey { peer: from, sequence, message_type: message_type.0 };
+        let key = RequestKey::of(from, message);
         if let Some(bytes) = self.given(now, &key) {
             self.statistics.repeated += 1;
             return out.send(Some(local), from, bytes);
@@ -111,7 +110,9 @@ impl Node {
             return Some(bytes.to_owned());
         }
         if MessageType(key.message_type).is_session() {
-            self.sessions.answer(now, key)
+            // What a peer was told before it started again is not what it asks for now.
+            let begun = |place| self.peers.get(place).map_or(0, |found| found.begun);
+            self.sessions.answer(now, key, &begun)
         } else {
             self.peers.answer(key, now, self.life).map(<[u8]>::to_owned)
         }
@@ -139,6 +140,10 @@ impl Node {
         let (local, peer, answer_life) = (way.local, peer.as_ref(), self.life);
         let context = Context { now, key, local, peer, answer_life };
         let (bytes, followed) = self.carry_out(message, &context);
+        if answer::cause(&bytes) != Cause::REQUEST_ACCEPTED.0 {
+            // Nothing has changed, so it is in no record; asked again it is refused again.
+            self.answers.keep(now, key, bytes.clone());
+        }
         self.changed(now, &followed, out);
         bytes
     }

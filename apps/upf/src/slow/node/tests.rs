@@ -4,6 +4,7 @@ mod associations;
 mod hostile;
 mod ours;
 mod sessions;
+mod strangers;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

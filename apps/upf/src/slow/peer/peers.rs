@@ -20,6 +20,9 @@ pub struct Association {
     pub since: u64,
     /// When it went down: nanoseconds of `CLOCK_MONOTONIC`.
     pub down: Option<u64>,
+    /// When the peer, as it is since it started, was first heard: nanoseconds of
+    /// `CLOCK_MONOTONIC`. Answers that it was given before are not what it asks for.
+    pub begun: u64,
     /// Whether its sessions are being removed.
     pub is_ending: bool,
 }
@@ -158,8 +161,13 @@ impl Peers {
     ) -> Result<(), PeersError> {
         let index = usize::from(place);
         let mut record = PeerRecord::new(&setup.node_id);
+        record.begun = now.monotonic;
         if let Some(before) = self.table.get(index) {
             record.answers = before.answers;
+            let is_same = before.state != state::RELEASED
+                && before.recovery == setup.recovery
+                && before.node_id().as_ref() == Some(&setup.node_id);
+            record.begun = if is_same { before.begun } else { now.monotonic };
         }
         record.features = setup.features;
         record.since = now.real;
@@ -234,8 +242,10 @@ impl Peers {
     ///
     /// # Errors
     /// As [`update`](Self::update).
-    pub fn set_recovery(&mut self, place: u16, recovery: u32) -> Result<(), PeersError> {
-        self.change(place, |record| record.recovery = recovery)
+    pub fn set_recovery(&mut self, place: u16, now: Now, recovery: u32) -> Result<(), PeersError> {
+        self.change(place, |record| {
+            (record.recovery, record.begun) = (recovery, now.monotonic);
+        })
     }
 
     /// The peer is heard again (none), or has not been heard since this moment.
@@ -281,6 +291,7 @@ impl Peers {
         let mut kept = records.filter(|answer| {
             answer.sequence == key.sequence
                 && answer.message_type == u16::from(key.message_type)
+                && answer.digest == key.digest
                 && answer.peer == peer
                 && lives(answer, now, life)
         });
@@ -319,7 +330,7 @@ fn association(place: u16, record: &PeerRecord) -> Option<Association> {
         features: record.features,
         is_up,
     };
-    Some(Association { peer, since: record.since, down, is_ending })
+    Some(Association { peer, since: record.since, down, begun: record.begun, is_ending })
 }
 
 /// Puts an answer in front of the others. One that is too long is not kept: it is made anew when
@@ -332,7 +343,7 @@ fn keep(record: &mut PeerRecord, answer: Option<Given<'_>>, now: Now) {
     let mut kept = StoredAnswer::new_zeroed();
     kept.at = now.monotonic.max(1);
     kept.peer = Endpoint::of(key.peer);
-    kept.sequence = key.sequence;
+    (kept.sequence, kept.digest) = (key.sequence, key.digest);
     kept.message_type = key.message_type.into();
     kept.length = bytes.len() as u16;
     kept.bytes[..bytes.len()].copy_from_slice(bytes);

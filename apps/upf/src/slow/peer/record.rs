@@ -11,7 +11,7 @@ const NAME: usize = 256;
 /// Answers that are kept with an association.
 pub const ANSWERS: usize = 3;
 /// Octets of an answer that are kept.
-pub const ANSWER: usize = 344;
+pub const ANSWER: usize = 336;
 
 /// An association, and the last answers to requests that changed it. A place without one has no
 /// value.
@@ -24,6 +24,9 @@ pub struct PeerRecord {
     pub since: u64,
     /// When it went down: nanoseconds of `CLOCK_MONOTONIC`; 0 while it is up.
     pub down: u64,
+    /// When the peer, as it is since it started, was first heard: nanoseconds of
+    /// `CLOCK_MONOTONIC`.
+    pub begun: u64,
     /// One of [`state`].
     pub state: u32,
     /// Recovery time stamp of the peer.
@@ -82,6 +85,10 @@ pub struct StoredAnswer {
     pub message_type: u16,
     /// Length of the answer.
     pub length: u16,
+    /// The digest of the request.
+    pub digest: u32,
+    /// Zero.
+    pub reserved: u32,
     /// The answer.
     pub bytes: [u8; ANSWER],
 }

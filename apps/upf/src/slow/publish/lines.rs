@@ -119,6 +119,21 @@ impl Published {
         Ok(line)
     }
 
+    /// Takes back what [`assign`](Self::assign) gave to a session that then was not published.
+    pub fn unassign(&mut self, before: Option<&Session>, session: &Session) {
+        let kept = before.map(further).unwrap_or_default();
+        for line in further(session) {
+            if !kept.contains(&line) {
+                self.lines.untake(line);
+            }
+        }
+    }
+
+    /// Gives up the lines of a session that is gone and was [taken down](Self::take_down).
+    pub fn release(&mut self, session: &Session) {
+        self.give_up_lines(session, None);
+    }
+
     /// Gives up the lines that a session has no longer.
     pub(super) fn give_up_lines(&mut self, before: &Session, now: Option<&Session>) {
         let kept = now.map(further).unwrap_or_default();

@@ -78,8 +78,12 @@ impl Sessions {
             Ok(bytes)
         });
         if outcome.is_err() {
-            let was_committed = self.store.record(id).is_some_and(|it| it.version >= version);
-            if was_committed { self.places.give_back(id) } else { self.places.untake(id) }
+            match self.store.record(id) {
+                // It could not be undone: it is there.
+                Some(record) if record.version >= version && record.is_live() => {}
+                Some(record) if record.version >= version => self.places.give_back(id),
+                _ => self.places.untake(id),
+            }
         }
         outcome
     }
@@ -246,6 +250,7 @@ impl Sessions {
         };
         if let Err(error) = self.store.commit(session, Some((&context.key, bytes)), now.monotonic) {
             give_back(&mut self.addresses);
+            self.published.unassign(before, session);
             return Err(refusal_of(&error));
         }
         let Err(error) = self.published.publish(before, session) else {
@@ -263,7 +268,10 @@ impl Sessions {
         let refused = answer.refused(&refusal);
         let undone_at = self.store.commit(&undone, Some((&context.key, &refused)), now.monotonic);
         match undone_at {
-            Ok(()) => give_back(&mut self.addresses),
+            Ok(()) => {
+                give_back(&mut self.addresses);
+                self.published.unassign(before, session);
+            }
             Err(error) => tracing::error!("session {}: {error}", session.id.0),
         }
         Err(refusal)

@@ -2,12 +2,21 @@
 
 use std::net::IpAddr;
 
+use fastlane_pfcp::{Message, MessageType};
+
 use super::Sessions;
 use crate::model::{InstanceId, Session, SessionId};
 use crate::shared::key::UserKey;
 use crate::slow::store::subscriber;
 
 impl Sessions {
+    /// The answer to a request about a session that is not there, or not the one's who asks.
+    #[must_use]
+    pub fn unknown(message: &Message<'_>) -> Vec<u8> {
+        let answer = MessageType(message.header.message_type.0.wrapping_add(1));
+        super::request::unknown_session(message, answer)
+    }
+
     /// The session in a place.
     #[must_use]
     pub fn get(&self, id: SessionId) -> Option<Session> {

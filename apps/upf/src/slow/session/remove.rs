@@ -77,7 +77,7 @@ impl Sessions {
     /// Removes a session without a report of its usage; false when that could not be kept, and so
     /// it is still there.
     pub fn remove(&mut self, session: &Session, now: Now) -> bool {
-        self.published.withdraw(session);
+        self.published.take_down(session);
         let done = self.bury(session, None, now);
         if let Err(error) = &done {
             tracing::error!("session {} cannot be removed: {error}", session.id.0);
@@ -88,7 +88,7 @@ impl Sessions {
     /// Takes a session from the lanes, and waits until none of them counts for it any more, if it
     /// has traffic.
     pub(super) fn end_traffic(&mut self, session: &Session, now: Now) {
-        self.published.withdraw(session);
+        self.published.take_down(session);
         let last = session.urrs.iter().map(|urr| self.published.last(urr.progress.line)).max();
         if last.is_none_or(|last| last.saturating_add(QUIET) < now.monotonic) {
             return;
@@ -110,12 +110,18 @@ impl Sessions {
     ) -> Result<(), StoreError> {
         let version = self.store.next_version();
         let gone = Session { is_deleted: true, version, ..session.clone() };
-        if let Err(error) = self.store.commit(&gone, answer, now.monotonic) {
+        let mut done = self.store.commit(&gone, answer, now.monotonic);
+        if matches!(done, Err(StoreError::NoPart { .. })) {
+            // Where there is no room for the answer, the session goes all the more.
+            done = self.store.commit(&gone, None, now.monotonic);
+        }
+        if let Err(error) = done {
             if let Err(error) = self.published.publish(None, session) {
                 tracing::error!("session {}: {error}", session.id.0);
             }
             return Err(error);
         }
+        self.published.release(session);
         self.exchange_addresses(Some(session), None);
         self.places.give_back(session.id);
         Ok(())

@@ -102,9 +102,9 @@ impl World {
     pub(super) fn handle(&mut self, request: &[u8]) -> Vec<u8> {
         let (message, _) = Message::parse(request).unwrap();
         let peer = SocketAddr::from(([10, 9, 0, 1], 8805));
-        let (sequence, kind) = (message.header.sequence, message.header.message_type);
-        let key = RequestKey { peer, sequence, message_type: kind.0 };
-        if let Some(answer) = self.sessions.answer(self.now, &key) {
+        let kind = message.header.message_type;
+        let key = RequestKey::of(peer, &message);
+        if let Some(answer) = self.sessions.answer(self.now, &key, &|_| 0) {
             return answer;
         }
         let peer = self.peer.clone();

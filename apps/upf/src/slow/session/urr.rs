@@ -54,8 +54,13 @@ pub(super) fn apply(urr: &mut Urr, group: &Group<'_>) -> Result<Given, Refusal> 
     let monitoring = group.find::<ie::MonitoringTime>()?.map(|it| it.0);
     given.monitoring = replace(&mut urr.monitoring_time, monitoring);
     replace(&mut urr.inactivity_s, group.find::<ie::InactivityDetectionTime>()?.map(|it| it.0));
-    let linked = group.all::<ie::LinkedUrrId>().map(|it| it.map(|it| it.0));
-    let linked = linked.collect::<Result<Vec<_>, _>>()?;
+    let mut linked = Vec::new();
+    for it in group.all::<ie::LinkedUrrId>() {
+        let id = it?.0;
+        if !linked.contains(&id) {
+            linked.push(id);
+        }
+    }
     if !linked.is_empty() {
         urr.linked = linked;
     }

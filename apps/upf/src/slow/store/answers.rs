@@ -89,6 +89,7 @@ impl Answers {
         let (peer, port) = address_of(fresh.key);
         (record.peer, record.port) = (peer, port);
         (record.sequence, record.message_type) = (fresh.key.sequence, fresh.key.message_type);
+        record.digest = fresh.key.digest;
         (record.at, record.version, record.session) = (fresh.at, fresh.version, fresh.session);
         (record.part, record.length) = (part, fresh.bytes.len() as u32);
         record.bytes[..begin.len()].copy_from_slice(begin);
@@ -111,15 +112,20 @@ impl Answers {
         parts.give_up(part);
     }
 
-    /// The answer to a request, if it was made since.
-    pub(super) fn find(&self, key: &RequestKey, since: u64, parts: &Parts) -> Option<Vec<u8>> {
+    /// The newest answer to a request, if it still counts.
+    pub(super) fn find(
+        &self,
+        key: &RequestKey,
+        parts: &Parts,
+        counts: impl FnOnce(&AnswerRecord) -> bool,
+    ) -> Option<Vec<u8>> {
         let (peer, port) = address_of(key);
         let mut place = self.heads[self.bucket(&peer, port, key.sequence, key.message_type)];
         while let Some(record) = self.table.get(place) {
-            let is_it = (record.peer, record.port) == (peer, port)
+            let is_it = (record.peer, record.port, record.digest) == (peer, port, key.digest)
                 && (record.sequence, record.message_type) == (key.sequence, key.message_type);
             if is_it {
-                return Some(record).filter(|it| it.at >= since).and_then(|it| bytes(it, parts));
+                return Some(record).filter(|it| counts(it)).and_then(|it| bytes(it, parts));
             }
             place = self.chain[place as usize];
         }

@@ -10,7 +10,7 @@ pub const BODY: usize = 208;
 /// Bytes of what did not fit elsewhere, in one part.
 pub const PART: usize = 232;
 /// Bytes of an answer that its record has room for.
-pub const ANSWER: usize = 132;
+pub const ANSWER: usize = 128;
 
 /// `Array<SessionRecord>` by place. What is in it now is what is true.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -78,6 +78,8 @@ pub struct AnswerRecord {
     pub message_type: u8,
     /// Zero.
     pub reserved: u8,
+    /// The digest of the request.
+    pub digest: u32,
     /// The answer, or how it begins.
     pub bytes: [u8; ANSWER],
 }

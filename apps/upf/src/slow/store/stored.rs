@@ -6,6 +6,8 @@ use super::bits::{BitReader, BitWriter};
 
 /// The most elements of a list: beyond that it was not written by this program.
 const MOST: u64 = 1 << 14;
+/// The most bytes of a text: no session is longer.
+const TEXT: u64 = 1 << 17;
 
 /// What can be written to a session's record, and read again from any bytes.
 pub(super) trait Stored: Sized {
@@ -124,7 +126,7 @@ impl Stored for String {
 
     fn get(from: &mut BitReader<'_>) -> Option<Self> {
         let digits = bool::get(from)?;
-        let count = from.number().filter(|count| *count <= MOST)?;
+        let count = from.number().filter(|count| *count <= TEXT)?;
         let mut bytes = Vec::new();
         for _ in 0..count {
             bytes.push(match digits {

@@ -37,7 +37,12 @@ fn cells<V: Value>(memory: &Arc<SharedMemory>) -> Cells<V> {
 }
 
 fn key(sequence: u32) -> RequestKey {
-    RequestKey { peer: SocketAddr::from(([10, 0, 0, 1], 8805)), sequence, message_type: 50 }
+    RequestKey {
+        peer: SocketAddr::from(([10, 0, 0, 1], 8805)),
+        sequence,
+        message_type: 50,
+        digest: 1,
+    }
 }
 
 /// The session with so many times its first PDR.
@@ -65,10 +70,10 @@ fn what_is_committed_is_there_for_the_next_process() {
     drop(store);
     let mut store = memory.open();
     assert_eq!((store.get(session.id), store.free_parts()), (Some(session.clone()), free));
-    assert_eq!(store.answer(&key(1), 500), Some(long));
-    assert_eq!(store.answer(&key(2), 500).as_deref(), Some(&b"associated"[..]));
-    assert_eq!(store.answer(&key(1), 501), None, "it is asked for too late");
-    assert_eq!(store.answer(&key(3), 0), None);
+    assert_eq!(store.answer(&key(1), 500, &|_| 0), Some(long));
+    assert_eq!(store.answer(&key(2), 500, &|_| 0).as_deref(), Some(&b"associated"[..]));
+    assert_eq!(store.answer(&key(1), 501, &|_| 0), None, "it is asked for too late");
+    assert_eq!(store.answer(&key(3), 0, &|_| 0), None);
     assert!(store.next_version() > session.version);
 }
 
@@ -82,7 +87,7 @@ fn one_that_is_gone_says_when_and_leaves_its_numbers() {
     assert_eq!(store.get(SessionId(3)), None);
     let record = store.record(SessionId(3)).unwrap();
     assert_eq!((record.gone_at(), record.generation), (Some(20), typical(3).generation));
-    assert_eq!(store.answer(&key(9), 0).as_deref(), Some(&b"bye"[..]));
+    assert_eq!(store.answer(&key(9), 0, &|_| 0).as_deref(), Some(&b"bye"[..]));
     assert_eq!(store.free_parts(), PARTS as u32);
 }
 
@@ -97,7 +102,7 @@ fn the_oldest_answers_make_room() {
             store = memory.open();
         }
     }
-    let found = (0..55).filter(|number| store.answer(&key(*number), 0).is_some());
+    let found = (0..55).filter(|number| store.answer(&key(*number), 0, &|_| 0).is_some());
     assert_eq!(found.collect::<Vec<_>>(), (35..55).collect::<Vec<_>>());
     assert_eq!(store.answers.capacity(), ANSWERS);
     assert_eq!(store.free_parts() as usize, PARTS - ANSWERS * (600 - record::ANSWER).div_ceil(232));
@@ -109,8 +114,8 @@ fn the_newer_of_two_equal_requests_is_answered() {
     let mut store = memory.open();
     store.remember(&key(1), b"then", 1).unwrap();
     store.remember(&key(1), b"now", 2).unwrap();
-    assert_eq!(store.answer(&key(1), 0).as_deref(), Some(&b"now"[..]));
-    assert_eq!(memory.open().answer(&key(1), 0).as_deref(), Some(&b"now"[..]));
+    assert_eq!(store.answer(&key(1), 0, &|_| 0).as_deref(), Some(&b"now"[..]));
+    assert_eq!(memory.open().answer(&key(1), 0, &|_| 0).as_deref(), Some(&b"now"[..]));
 }
 
 #[test]
@@ -127,7 +132,7 @@ fn what_finds_no_room_changes_nothing() {
     }
     let error = store.commit(&with_pdrs(2, 4000, 3), None, 1).unwrap_err().to_string();
     assert!(error.contains("too long"), "{error}");
-    assert_eq!((store.free_parts(), store.answer(&key(1), 0)), (free, None));
+    assert_eq!((store.free_parts(), store.answer(&key(1), 0, &|_| 0)), (free, None));
     assert_eq!(memory.open().get(SessionId(1)), Some(before));
 }
 
@@ -184,7 +189,7 @@ fn a_kill_at_any_operation_leaves_the_session_before_or_after_and_the_answer_wit
                 stop_after(repairs, || memory.open());
             }
             let mut store = memory.open();
-            let answer = store.answer(&key(stopped as u32), 0);
+            let answer = store.answer(&key(stopped as u32), 0, &|_| 0);
             let committed = store.record(steps[stopped].0.id).map(|it| it.version)
                 == Some(steps[stopped].0.version);
             assert_eq!(seen(&store), expected[stopped + usize::from(committed)]);
@@ -194,12 +199,15 @@ fn a_kill_at_any_operation_leaves_the_session_before_or_after_and_the_answer_wit
                 run(&mut store, stopped, &steps[stopped]);
             }
             for number in stopped..steps.len() {
-                let repeated = store.answer(&key(number as u32), 0);
+                let repeated = store.answer(&key(number as u32), 0, &|_| 0);
                 if repeated.is_none() {
                     run(&mut store, number, &steps[number]);
                 }
                 let length = steps[number].1;
-                assert_eq!(store.answer(&key(number as u32), 0), Some(answer_of(number, length)));
+                assert_eq!(
+                    store.answer(&key(number as u32), 0, &|_| 0),
+                    Some(answer_of(number, length))
+                );
                 assert_eq!(seen(&store), expected[number + 1], "{stopped} {operations} {number}");
             }
             stops += 1;

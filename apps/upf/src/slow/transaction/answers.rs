@@ -57,7 +57,8 @@ mod tests {
     use super::*;
 
     fn key(sequence: u32) -> RequestKey {
-        RequestKey { peer: (Ipv4Addr::LOCALHOST, 8805).into(), sequence, message_type: 5 }
+        let peer = (Ipv4Addr::LOCALHOST, 8805).into();
+        RequestKey { peer, sequence, message_type: 5, digest: 0 }
     }
 
     fn at(monotonic: u64) -> Now {

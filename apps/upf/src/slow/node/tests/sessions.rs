@@ -14,7 +14,7 @@ const SET: FqCsid<'static> =
 const GNB: Ipv4Addr = Ipv4Addr::new(10, 3, 0, 7);
 
 /// An establishment: uplink by a tunnel that we choose, downlink to a user's address.
-fn establishment(sequence: u32, name: &[u8], control: FSeid, user: u8) -> Vec<u8> {
+pub(super) fn establishment(sequence: u32, name: &[u8], control: FSeid, user: u8) -> Vec<u8> {
     let mut bytes = Vec::new();
     let header = Header::session(MessageType::SESSION_ESTABLISHMENT_REQUEST, 0, sequence);
     let address = Ipv4Addr::new(10, 45, 0, user);
@@ -63,16 +63,16 @@ fn establishment(sequence: u32, name: &[u8], control: FSeid, user: u8) -> Vec<u8
     bytes
 }
 
-fn control(seid: u64, last: u8) -> FSeid {
+pub(super) fn control(seid: u64, last: u8) -> FSeid {
     FSeid { seid, v4: Some(Ipv4Addr::new(192, 0, 2, last)), v6: None }
 }
 
-fn seid_of(answer: &[u8]) -> u64 {
+pub(super) fn seid_of(answer: &[u8]) -> u64 {
     assert_eq!(cause(answer), 1, "{:?}", offending(answer));
     parse(answer).group().need::<FSeid>().unwrap().seid
 }
 
-fn deletion(sequence: u32, seid: u64) -> Vec<u8> {
+pub(super) fn deletion(sequence: u32, seid: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     let header = Header::session(MessageType::SESSION_DELETION_REQUEST, seid, sequence);
     Writer::new(&mut bytes).message(header, |_| {});
