@@ -375,12 +375,7 @@ impl<R: Routes> Parts<R> {
         let mut count = 0;
         let view = &*turn;
         self.held.look(
-            |held| match tables.rules(view, held.session) {
-                None => Look::Discard,
-                Some(rules) if rules.version() != held.version => Look::Resume,
-                Some(_) if held.until <= now => Look::Discard,
-                Some(_) => Look::Hold,
-            },
+            |held| held.look(tables.rules(view, held.session), now),
             |key, look| {
                 if let Some(place) = told.get_mut(count) {
                     *place = Some((key, look));
@@ -389,16 +384,22 @@ impl<R: Routes> Parts<R> {
             },
         );
         for (key, look) in told.into_iter().flatten() {
-            match look {
-                Look::Resume => {
-                    turn.resume(key);
-                }
-                Look::Discard => {
-                    let discarded = turn.discard(key);
-                    tables.count(Cause::HoldDiscarded, discarded as u64, 0);
-                }
-                Look::Hold => {}
-            }
+            end_hold(tables, key, look, turn);
         }
+    }
+}
+
+/// Shows what is held again, or gives it up.
+#[cold]
+fn end_hold(tables: &Tables, key: fastlane::HoldKey, look: Look, turn: &mut Turn) {
+    match look {
+        Look::Resume => {
+            turn.resume(key);
+        }
+        Look::Discard => {
+            let discarded = turn.discard(key);
+            tables.count(Cause::HoldDiscarded, discarded as u64, 0);
+        }
+        Look::Hold => {}
     }
 }

@@ -160,10 +160,10 @@ impl<R: Routes> Parts<R> {
     fn look_at(&mut self, tables: &Tables, session: SessionId, turn: &mut Turn) {
         let Some(rules) = tables.rules(turn, session).copied() else { return };
         let held = self.held.get(session).filter(|held| held.version != rules.version());
-        if held.is_some() {
+        if let Some(look) = held.map(|held| held.look(Some(&rules), turn.now())) {
             self.held.remove(session);
             if let Some(key) = fastlane::HoldKey::new(session.0) {
-                turn.resume(key);
+                super::end_hold(tables, key, look, turn);
             }
         }
         // All lanes are told; the one that sent packets by the old tunnel knows which was the last.

@@ -4,6 +4,7 @@
 use fastlane::HoldKey;
 
 use crate::model::SessionId;
+use crate::shared::rules::Rules;
 
 /// How many are looked at in a turn.
 const LOOKS: usize = 16;
@@ -32,6 +33,20 @@ pub(crate) enum Look {
     Resume,
     /// Give it up.
     Discard,
+}
+
+impl HeldSession {
+    /// What becomes of what is held, by the rules as they are now: those of another version are
+    /// asked again, unless they give it up.
+    pub(crate) fn look(&self, rules: Option<&Rules>, now: u64) -> Look {
+        match rules {
+            None => Look::Discard,
+            Some(rules) if rules.gives_up(self.version) => Look::Discard,
+            Some(rules) if rules.version() != self.version => Look::Resume,
+            Some(_) if self.until <= now => Look::Discard,
+            Some(_) => Look::Hold,
+        }
+    }
 }
 
 /// All of a lane.

@@ -186,13 +186,18 @@ impl<R: Routes> Parts<R> {
         (!is_n3 || container.pdu_type == PduSession::UPLINK).then_some(Some(container.qfi))
     }
 
-    /// What is held for a session goes before this packet, if its rules are others now.
+    /// What is held for a session goes before this packet, or is given up, if its rules are others
+    /// now.
     #[cold]
     fn resume_before(&mut self, case: &Case<'_>, rules: &Rules) {
         let Some(held) = self.held.get(case.session) else { return };
         if held.version != rules.version() {
-            self.held.remove(case.session);
-            self.later.push(Later::Resume(case.session));
+            let look = held.look(Some(rules), u64::MAX);
+            // What was labelled just now is not held yet: it is looked at in the next turn.
+            if !self.fresh.contains(&case.session.0) {
+                self.held.remove(case.session);
+            }
+            self.later.push(Later::EndHold(case.session, look));
         }
     }
 

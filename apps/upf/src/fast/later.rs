@@ -11,6 +11,7 @@ use super::answer::{self, Message};
 use super::batch::{Batch, Task};
 use super::decide::{self, Charge, Decision, Fate, Path};
 use super::encapsulate::{self, Outer};
+use super::held::Look;
 use super::icmp::{self, Trouble};
 use super::inner::{self, Inner};
 use super::judge::{Outcome, inner_mut, sent};
@@ -33,8 +34,8 @@ pub(crate) enum Later {
     Notification { task: u8 },
     /// Something happened to a session.
     Event(SessionEvent),
-    /// What is held for a session is shown again, before what was labelled now.
-    Resume(SessionId),
+    /// What is held for a session is shown again, before what was labelled now, or given up.
+    EndHold(SessionId, Look),
     /// A packet cannot be sent on, and its sender is told.
     Trouble { task: u8, session: SessionId, trouble: Trouble },
     /// A packet goes to another user, in a network instance.
@@ -72,9 +73,9 @@ impl<R: Routes> Parts<R> {
                 Later::Event(event) => {
                     turn.send_value(kind::EVENT, &event);
                 }
-                Later::Resume(session) => {
+                Later::EndHold(session, look) => {
                     if let Some(key) = HoldKey::new(session.0) {
-                        turn.resume(key);
+                        super::end_hold(tables, key, look, turn);
                     }
                 }
                 Later::Resolve(peer) => self.ask_linux(peer, turn),
@@ -125,7 +126,7 @@ impl<R: Routes> Parts<R> {
                 };
                 return tables.count(cause, 1, u64::from(length));
             }
-            Later::Event(_) | Later::Resume(_) | Later::Resolve(_) => return,
+            Later::Event(_) | Later::EndHold(..) | Later::Resolve(_) => return,
         };
         self.settle(tables, packet, outcome, octets);
         if outcome == Outcome::Drop(Cause::UnknownTunnel) && self.reflects {

@@ -134,6 +134,14 @@ impl Rules {
         self.down.side.version
     }
 
+    /// Whether packets that were held under a version, by its lower bits, are given up (DROBU).
+    #[inline]
+    #[must_use]
+    pub const fn gives_up(&self, held: u32) -> bool {
+        let discarded = self.cold.discarded;
+        discarded != 0 && (held.wrapping_sub(discarded) as i32) < 0
+    }
+
     /// Whether all is decided by blocks.
     #[inline]
     #[must_use]

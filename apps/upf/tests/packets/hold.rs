@@ -4,6 +4,7 @@ use fastlane_table::EntryId;
 use upf::shared::cause::Cause;
 use upf::shared::rules::{Rules, flag};
 use upf::shared::state::{EVENTS, event};
+use zerocopy::IntoBytes;
 
 use crate::frames::{ethernet, from_gnb, g_pdu, opened, user4};
 use crate::support::*;
@@ -80,6 +81,45 @@ fn held_packets_are_given_up_when_their_time_is_over() {
     world.show(N6, &[]);
     assert_eq!(world.count(Cause::HoldDiscarded), 3);
     world.check();
+}
+
+#[test]
+fn case_77_what_the_control_plane_gives_up_is_not_sent() {
+    // Found by the lane itself, by a word of the slow half, and by the next packet.
+    for step in 0..3 {
+        let mut world = World::with_user();
+        world.publish(&holding(2, 20));
+        world.show(N6, &numbered(0..3));
+        // A change that gives nothing up: they stay, now under another version.
+        let mut rules = holding(3, 20);
+        rules.cold.discarded = 2;
+        world.publish(&rules);
+        world.show(N6, &[]);
+        assert_eq!(world.count(Cause::HoldDiscarded), 0);
+        let mut rules = simple(4);
+        rules.cold.discarded = 4;
+        world.publish(&rules);
+        let told = upf::shared::message::SessionEvent::about(SESSION, 0);
+        match step {
+            0 => world.show(N6, &[]),
+            1 => world.tell(upf::shared::message::kind::RULES, told.as_bytes()),
+            _ => {}
+        }
+        world.show(N6, &numbered(9..10));
+        let left = world.left(N3);
+        assert_eq!((left.len(), world.count(Cause::HoldDiscarded)), (1, 3), "{step}");
+        assert_eq!(opened(&left[0]).2.len() - 28, 9);
+        assert_eq!(world.usage()[3], 1);
+        // What comes later is held and sent as ever.
+        let mut rules = holding(5, 20);
+        rules.cold.discarded = 4;
+        world.publish(&rules);
+        world.show(N6, &numbered(0..2));
+        world.publish(&simple(6));
+        world.show(N6, &[]);
+        assert_eq!(world.left(N3).len(), 2);
+        assert_eq!(world.lane.close(), 0);
+    }
 }
 
 #[test]
