@@ -78,7 +78,10 @@ impl Node {
         let recovery = RecoveryTimeStamp(self.identity.recovery);
         let bytes = answer::message(header, |to| to.put(&recovery));
         let request = Request { bytes, sequence, to, local, tag: Tag::Heartbeat(place) };
-        self.send(now, request, out);
+        if !self.send(now, request, out) {
+            // It has its turn again.
+            self.heartbeats.is_over(place);
+        }
     }
 
     /// A peer has answered a heartbeat of ours.

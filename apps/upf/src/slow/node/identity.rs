@@ -107,11 +107,13 @@ fn features(settings: &Settings) -> UpFunctionFeatures {
         | Up::ADPDP
         | Up::MNOP
         | Up::BUNDL
-        | Up::VTIME
-        | Up::IP6PL;
+        | Up::VTIME;
     let with = |features: Up, wanted: bool, more| if wanted { features | more } else { features };
     let chosen = with(always, settings.teid == TeidChoice::Upf, Up::FTUP);
-    with(chosen, settings.pools.iter().any(|pool| pool.allocate), Up::UEIP)
+    let mut pools = settings.pools.iter().filter(|pool| pool.allocate);
+    let chosen = with(chosen, pools.clone().next().is_some(), Up::UEIP);
+    // Of pools each user gets a /64; prefixes of other lengths are the control plane's.
+    with(chosen, !pools.any(|pool| pool.prefix.contains(':')), Up::IP6PL)
 }
 
 impl Resource {

@@ -132,14 +132,19 @@ impl Pdi {
     }
 }
 
+/// The length of a user's IPv6 prefix: 64 unless something else is said.
+pub(super) const fn prefix_length(address: &ie::UeIpAddress) -> Result<u8, Refusal> {
+    match (address.prefix_length, address.prefix_delegation_bits) {
+        (Some(length @ 1..=128), _) => Ok(length),
+        (None, Some(bits @ 0..=63)) => Ok(64 - bits),
+        (None, None) => Ok(64),
+        _ => Err(Refusal::incorrect(IeType::UE_IP_ADDRESS)),
+    }
+}
+
 /// The addresses of a user that the control plane chose; those that are to be chosen are absent.
 pub(super) fn user_address(address: &ie::UeIpAddress) -> Result<UserAddress, Refusal> {
-    let length = match (address.prefix_length, address.prefix_delegation_bits) {
-        (Some(length @ 1..=128), _) => length,
-        (None, Some(bits @ 0..=63)) => 64 - bits,
-        (None, None) => 64,
-        _ => return Err(Refusal::incorrect(IeType::UE_IP_ADDRESS)),
-    };
+    let length = prefix_length(address)?;
     let network = |address: std::net::Ipv6Addr| {
         let kept = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
         (std::net::Ipv6Addr::from_bits(address.to_bits() & kept), length)

@@ -7,6 +7,7 @@ mod kill;
 mod modify;
 mod properties;
 mod remove;
+mod room;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

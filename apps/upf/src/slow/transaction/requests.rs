@@ -6,8 +6,11 @@ use std::net::{IpAddr, SocketAddr};
 use crate::model::SessionId;
 use crate::slow::{Now, Outbox};
 
-/// The most requests that wait for an answer at a time.
+/// The most requests about sessions that wait for an answer at a time.
 pub const WINDOW: usize = 4096;
+/// The most requests of all kinds: there is room for those about the node when a peer that answers
+/// nothing has taken the rest.
+const ALL: usize = WINDOW + 2048;
 /// Sequence numbers have 24 bits (clause 7.2.2.2).
 pub const SEQUENCES: u32 = 1 << 24;
 
@@ -91,7 +94,7 @@ impl Requests {
         self.next
     }
 
-    /// How many requests may be sent now.
+    /// How many requests about sessions may be sent now.
     #[must_use]
     pub fn room(&self) -> usize {
         WINDOW.saturating_sub(self.waiting.len())
@@ -115,7 +118,8 @@ impl Requests {
     /// When too many wait, or one with this number; nothing is sent then, and it is to be tried
     /// again later.
     pub fn send(&mut self, now: Now, request: Request, out: &mut Outbox) -> Result<(), Busy> {
-        if self.room() == 0 || self.waiting.contains_key(&request.sequence) {
+        let most = if matches!(request.tag, Tag::Report(_)) { WINDOW } else { ALL };
+        if self.waiting.len() >= most || self.waiting.contains_key(&request.sequence) {
             return Err(Busy);
         }
         out.send(request.local, request.to, request.bytes.clone());

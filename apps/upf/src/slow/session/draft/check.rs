@@ -9,6 +9,9 @@ use crate::settings::Settings;
 use crate::slow::session::pdr::is_reference;
 use crate::slow::session::refusal::Refusal;
 
+/// The most networks behind the user of a PDR: each one costs what those that it holds do.
+const NETWORKS: usize = 64;
+
 impl Draft<'_> {
     /// Follows references to filters, and checks what the rules say of each other. A FAR that is
     /// removed while a PDR has it is refused, since that PDR could not say what becomes of its
@@ -48,6 +51,9 @@ fn pdrs(session: &Session, settings: &Settings) -> Result<(), Refusal> {
         }
         if pdr.filters.len() > settings.limits.filters {
             return Err(Refusal::rule_by(failed, IeType::SDF_FILTER));
+        }
+        if pdr.framed.len() > NETWORKS {
+            return Err(Refusal::rule_by(failed, IeType::FRAMED_ROUTE));
         }
         if pdr.predefined.iter().any(|name| !settings.predefined.contains_key(name)) {
             let (cause, offending) =

@@ -103,6 +103,9 @@ impl Draft<'_> {
     /// The addresses of the user (clause 5.21): one of IPv4 and a prefix of IPv6 for the session.
     fn user(&mut self, wish: &ie::UeIpAddress, wanted: Wanted) -> Result<UserAddress, Refusal> {
         let mut user = pdr::user_address(wish)?;
+        if wish.choose_v6 && pdr::prefix_length(wish)? != 64 {
+            return Err(Refusal::unsupported(IeType::UE_IP_ADDRESS));
+        }
         let known = self.session.pdrs.iter().filter_map(|pdr| pdr.user).filter(|it| it.is_ours);
         let known: Vec<UserAddress> = known.collect();
         if wish.choose_v4 {

@@ -1,0 +1,85 @@
+//! When there is no room for something: what was taken for it is free again.
+
+use super::*;
+use crate::settings::Settings;
+
+/// A session with four URRs, which its record alone has no room for.
+fn four(w: &mut Writer<'_>) {
+    usual(w, &address(Ipv4Addr::new(11, 0, 0, 4)));
+    (2..5).for_each(|id| urr(w, id));
+}
+
+/// A session with a name so long, for its room only.
+fn filler(world: &mut World, number: u32, length: usize) -> Answered {
+    let user = Ipv4Addr::from_bits(0x0C00_0000 + number);
+    let name = "n".repeat(length);
+    world.ask(&establishment(number, 77, &|w| {
+        usual(w, &address(user));
+        w.put(&ie::ApnDnn(name.as_bytes()));
+    }))
+}
+
+/// Takes all parts.
+fn fill(world: &mut World) -> Vec<u64> {
+    let mut number = 1000;
+    let mut seids = Vec::new();
+    for length in [20_000, 2_000, 200] {
+        loop {
+            number += 1;
+            let answered = filler(world, number, length);
+            let Some(up) = answered.up else {
+                assert_eq!(answered.why(), (75, None, None));
+                break;
+            };
+            seids.push(up.seid);
+        }
+    }
+    seids
+}
+
+fn world(parts: usize) -> (World, usize) {
+    let settings: Settings = settings(serde_json::json!({}));
+    let lines = settings.sessions as usize + 8;
+    let world = World::of(settings, |most| (most.parts, most.lines) = (parts, lines));
+    (world, lines)
+}
+
+#[test]
+fn a_long_name_can_be_read_again() {
+    let (mut world, _) = world(200);
+    let seid = filler(&mut world, 1, 20_000).up.unwrap().seid;
+    world.restart();
+    let session = world.sessions.find(seid).unwrap();
+    assert_eq!(session.network.map(|name| name.len()), Some(20_000));
+    assert_eq!(world.ask(&deletion(2, seid)).cause, 1);
+}
+
+#[test]
+fn what_cannot_be_kept_has_taken_no_lines() {
+    let (mut world, lines) = world(200);
+    let seids = fill(&mut world);
+    for number in 0..lines as u32 {
+        assert_eq!(world.ask(&establishment(number, 77, &four)).why(), (75, None, None));
+    }
+    // A modification takes none either.
+    let more: Body<'_> = &|w| (2..6).for_each(|id| urr(w, id));
+    for number in 0..lines as u32 {
+        let refused = world.ask(&modification(5000 + number, seids[0], more));
+        assert_eq!(refused.why(), (75, None, None));
+    }
+    assert_eq!(world.ask(&deletion(900, seids[0])).cause, 1);
+    world.now = world.now.after(12 * SECOND);
+    assert_eq!(world.ask(&establishment(901, 77, &four)).cause, 1);
+    let small = *seids.last().unwrap();
+    assert_eq!(world.ask(&modification(902, small, more)).cause, 1);
+}
+
+#[test]
+fn a_session_can_be_ended_when_there_is_no_room_for_the_answer() {
+    let (mut world, _) = world(200);
+    let seid = world.ask(&establishment(1, 77, &four)).up.unwrap().seid;
+    fill(&mut world);
+    let ended = world.ask(&deletion(2, seid));
+    assert_eq!((ended.cause, ended.usage.len()), (1, 4));
+    assert!(world.sessions.find(seid).is_none());
+}
