@@ -27,7 +27,7 @@ pub use self::refusal::Refusal;
 pub use self::remove::is_in;
 use super::allocate::{Addresses, Places};
 use super::publish::{PublishError, Published};
-use super::store::{Store, StoreError};
+use super::store::{Given, Store, StoreError};
 use super::time::{MILLISECOND, SECOND};
 use super::{NodeName, Now, RequestKey};
 use crate::model::{Prefix, Session, SessionId};
@@ -108,12 +108,18 @@ impl Sessions {
         let ids: Vec<SessionId> = self.ids().collect();
         for id in ids {
             match self.store.get(id) {
-                Some(session) => self.exchange_addresses(None, Some(&session)),
+                Some(session) => {
+                    self.exchange_addresses(None, Some(&session));
+                    self.addresses.resume(&Given::to(&session));
+                }
                 None => {
                     tracing::error!("session {} cannot be read; end it and set it up anew", id.0)
                 }
             }
         }
+        let Self { store, addresses, .. } = self;
+        let gone = store.places(0).filter_map(|(_, record)| record.had());
+        gone.for_each(|given| addresses.resume(&given));
     }
 
     /// How many sessions there are.

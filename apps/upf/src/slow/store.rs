@@ -23,6 +23,7 @@ mod encoding;
 pub(crate) mod fuse;
 mod parts;
 pub mod record;
+mod remains;
 mod stored;
 
 use fastlane::table::TableError;
@@ -31,9 +32,10 @@ use zerocopy::FromZeros;
 use self::answers::{Answers, Fresh, NOBODY};
 use self::cells::Array;
 pub use self::cells::Cells;
-use self::encoding::{DELETED, FORMAT, decode, encode};
+use self::encoding::{FORMAT, decode, encode};
 use self::parts::Parts;
 use self::record::{AnswerRecord, BODY, SessionPart, SessionRecord};
+pub use self::remains::Given;
 use super::RequestKey;
 use crate::model::{Session, SessionId};
 
@@ -134,7 +136,7 @@ impl Store {
     /// The session in a place, unless it is gone, or what is there cannot be read.
     #[must_use]
     pub fn get(&self, id: SessionId) -> Option<Session> {
-        let record = self.record(id).filter(|record| record.flags & DELETED == 0)?;
+        let record = self.record(id).filter(|record| record.is_live())?;
         let length = record.length as usize;
         if length <= BODY {
             return decode(id, record, &record.body[..length]);
@@ -195,9 +197,7 @@ impl Store {
         record.peer = session.peer;
         record.format = FORMAT;
         if session.is_deleted {
-            record.flags = DELETED;
-            record.length = 8;
-            record.body[..8].copy_from_slice(&at.to_le_bytes());
+            record.bury(session, at);
             return Ok(0);
         }
         record.subscriber = session.supi.as_deref().map_or(0, subscriber);
@@ -238,21 +238,6 @@ impl Store {
             let peer = self.sessions.get(answer.session).map(|record| record.peer);
             answer.at >= since.max(peer.map_or(0, begun))
         })
-    }
-}
-
-impl SessionRecord {
-    /// Whether a session is there.
-    #[must_use]
-    pub const fn is_live(&self) -> bool {
-        self.flags & DELETED == 0
-    }
-
-    /// When the session went, if it is gone: nanoseconds of `CLOCK_MONOTONIC`.
-    #[must_use]
-    pub fn gone_at(&self) -> Option<u64> {
-        let [a, b, c, d, e, f, g, h, ..] = self.body;
-        (!self.is_live()).then(|| u64::from_le_bytes([a, b, c, d, e, f, g, h]))
     }
 }
 

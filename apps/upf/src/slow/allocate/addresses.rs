@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::model::{InstanceId, Prefix};
 use crate::shared::key::UserKey;
+use crate::slow::store::Given;
 
 /// The most addresses of a pool.
 const MOST: u64 = 1 << 24;
@@ -39,6 +40,8 @@ struct Pool {
     count: u32,
     free: u32,
     next: u32,
+    /// When the address before `next` was given out, as far as a restart has found.
+    latest: u64,
 }
 
 impl Addresses {
@@ -61,7 +64,17 @@ impl Addresses {
         let words = if allocates { count.div_ceil(64) } else { 0 };
         let count = count as u32;
         let used = vec![0; words as usize];
-        let pool = Pool { instance, family, allocates, first, used, count, free: count, next: 0 };
+        let pool = Pool {
+            instance,
+            family,
+            allocates,
+            first,
+            used,
+            count,
+            free: count,
+            next: 0,
+            latest: 0,
+        };
         self.pools.push(pool);
     }
 
@@ -111,6 +124,24 @@ impl Addresses {
         for pool in self.pools.iter_mut().filter(|pool| pool.is(key.instance, family)) {
             if let Some(place) = pool.place(address) {
                 pool.mark(place, is_used);
+            }
+        }
+    }
+
+    /// After a restart: what a session was given, whether or not it is gone. The search goes on after
+    /// what was given out last, so that what was given back just before is not the next.
+    pub fn resume(&mut self, given: &Given) {
+        let v4 = given.v4.map(|it| (Family::V4, u64::from(it.to_bits())));
+        let v6 = given.v6.map(|it| (Family::V6, (it.to_bits() >> 64) as u64));
+        for (family, address) in v4.into_iter().chain(v6) {
+            let is_there = |of: &Pool| given.instance.is_none_or(|it| it == of.instance);
+            let pools = self.pools.iter_mut().filter(|pool| pool.family == family);
+            for pool in pools.filter(|pool| is_there(pool)) {
+                let place = pool.place(address).filter(|_| given.established >= pool.latest);
+                if let Some(place) = place {
+                    pool.next = place + 1;
+                    pool.latest = given.established;
+                }
             }
         }
     }

@@ -87,6 +87,7 @@ fn one_that_is_gone_says_when_and_leaves_its_numbers() {
     assert_eq!(store.get(SessionId(3)), None);
     let record = store.record(SessionId(3)).unwrap();
     assert_eq!((record.gone_at(), record.generation), (Some(20), typical(3).generation));
+    assert_eq!(record.had(), Some(Given::to(&gone(3, 2))));
     assert_eq!(store.answer(&key(9), 0, &|_| 0).as_deref(), Some(&b"bye"[..]));
     assert_eq!(store.free_parts(), PARTS as u32);
 }

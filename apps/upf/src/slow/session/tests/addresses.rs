@@ -140,6 +140,30 @@ fn with_user(sequence: u32, instance: &'static [u8], user: UeIpAddress) -> Vec<u
     })
 }
 
+/// What was given back just before a restart is not given out just after it: packets for it are
+/// still on their way.
+#[test]
+fn case_79_addresses_come_again_in_their_order_whoever_is_killed() {
+    let mut world = World::with(serde_json::json!({
+        "pools": [{"network-instance": "internet", "prefix": "10.45.0.0/28"}],
+    }));
+    let mut live = std::collections::VecDeque::new();
+    for number in 1..=60 {
+        let answered = world.ask(&with_user(2 * number, b"internet", dynamic(true, false)));
+        let address = answered.user(2).v4.unwrap().octets()[3];
+        assert_eq!(u32::from(address), (number - 1) % 14 + 1);
+        live.push_back(answered.up.unwrap().seid);
+        if live.len() > 3 || number % 7 == 0 {
+            let seid = live.pop_front().unwrap();
+            assert_eq!(world.ask(&deletion(2 * number + 1, seid)).cause, 1);
+        }
+        if number % 3 == 0 {
+            world.restart();
+        }
+        world.now = world.now.after(SECOND);
+    }
+}
+
 #[test]
 fn case_42_addresses_are_chosen_until_there_is_none() {
     let mut world = World::new();
