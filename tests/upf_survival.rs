@@ -402,7 +402,7 @@ fn no_packet_sees_half_of_a_modification() {
     let dropped = place.dropped(&upf);
     eprintln!("{changes} versions, {} of them seen, {dropped:?}", seen_versions.len());
     assert!(changes > 40 && seen_versions.len() > 10, "{changes} {}", seen_versions.len());
-    assert!(dropped.get("gate_closed").is_some_and(|count| *count > 0), "{dropped:?}");
+    assert!(dropped.keys().eq(["gate_closed"]), "{dropped:?}");
     assert_eq!(gained(&place, &upf, &before), lost(traffic.offered, &came));
     upf.stop();
 }

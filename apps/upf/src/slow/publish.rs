@@ -195,7 +195,9 @@ impl Published {
     fn put_blocks(&mut self, blocks: Vec<Block>, added: &mut Added) -> Result<u32, PublishError> {
         let mut next = 0;
         for mut block in blocks.into_iter().rev() {
-            let place = self.blocks.take(&self.tables.readers);
+            let mut freed = Vec::new();
+            let place = self.blocks.take_and(&self.tables.readers, &mut freed);
+            self.clear_blocks(freed);
             let place = place.ok_or(PublishError::None("block of rules"))?;
             added.blocks.push(place);
             block.next = next;
@@ -292,11 +294,21 @@ impl Published {
         places
     }
 
+    /// Gives up blocks that nothing refers to any more. A lane may have read the rules that did, and
+    /// find the blocks only now: they stay until all lanes have passed a turn.
     fn give_up_blocks(&mut self, places: Vec<u32>) {
+        for place in places {
+            self.blocks.retire(place);
+        }
+        let mut freed = Vec::new();
+        self.blocks.reclaim(&self.tables.readers, &mut freed);
+        self.clear_blocks(freed);
+    }
+
+    fn clear_blocks(&mut self, places: Vec<u32>) {
         for place in places {
             step();
             self.tables.blocks.clear(place as usize);
-            self.blocks.retire(place);
         }
     }
 

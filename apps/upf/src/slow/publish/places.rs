@@ -96,9 +96,14 @@ impl Places {
     /// Takes a number that no lane uses; none when all are in use, or a lane has not passed a turn
     /// for a second.
     pub(super) fn take(&mut self, readers: &Readers) -> Option<u32> {
+        self.take_and(readers, &mut Vec::new())
+    }
+
+    /// The same; says which have become free meanwhile, as [`reclaim`](Self::reclaim).
+    pub(super) fn take_and(&mut self, readers: &Readers, freed: &mut Vec<u32>) -> Option<u32> {
         let mut begun = None;
         while self.left > 0 {
-            self.reclaim(readers);
+            self.reclaim(readers, freed);
             if self.start.is_none()
                 && let Some(number) = self.next()
             {
@@ -113,7 +118,9 @@ impl Places {
         None
     }
 
-    fn reclaim(&mut self, readers: &Readers) {
+    /// Adds the numbers to `freed` that no lane uses any more, of those that were given up. Until
+    /// then what they name must stay as it is: a lane may have begun to read it.
+    pub(super) fn reclaim(&mut self, readers: &Readers, freed: &mut Vec<u32>) {
         if self.start.as_mut().is_some_and(|start| readers.passed(start)) {
             self.start = None;
         }
@@ -126,6 +133,7 @@ impl Places {
                 for number in std::mem::take(&mut self.waiting) {
                     if let Some((word, bit)) = self.bit(number) {
                         self.used[word] &= !bit;
+                        freed.push(number);
                     }
                 }
             }

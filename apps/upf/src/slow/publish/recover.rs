@@ -106,11 +106,12 @@ impl Published {
             self.tables.tunnels.remove(key);
         }
         let blocks = self.tables.blocks.iter().map(|(place, _)| place);
-        let blocks = blocks.filter(|place| !self.blocks.is_used(*place as u32));
-        for place in blocks.collect::<Vec<_>>() {
-            step();
-            self.tables.blocks.clear(place);
+        let blocks = blocks.map(|place| place as u32);
+        let blocks: Vec<u32> = blocks.filter(|place| !self.blocks.is_used(*place)).collect();
+        for place in &blocks {
+            self.blocks.mark(*place);
         }
+        self.give_up_blocks(blocks);
         users.len() + tunnels.len()
     }
 }

@@ -386,3 +386,28 @@ fn a_place_is_used_again_only_after_every_lane_has_passed() {
     assert_eq!(places.left(), 1);
     assert_eq!(places.take(&readers), None, "the lane is stuck: for a second, then it is said");
 }
+
+#[test]
+fn a_lane_that_has_read_the_rules_finds_their_blocks_until_its_turn_ends() {
+    use fastlane::counters::{Counters, FENCE_TURNS, LaneCounter};
+    use fastlane::table::Readers;
+    let counters = Counters::create(1, 0).unwrap();
+    let turn = |number| counters.lane(0).publish(LaneCounter::Turn, number);
+    let mut tables = Tables::private(&Private::new(CAPACITIES)).unwrap();
+    tables.readers = Readers::lanes(&counters).into();
+    let mut published = Published::open(tables, context());
+    turn(FENCE_TURNS);
+    let versions = [1, 2, 3].map(|version| session(0, version, 3));
+    published.publish(None, &versions[0]).unwrap();
+    let read = published.chain(SessionId(0));
+    assert!(!read.is_empty());
+    let is_there = |published: &Published| {
+        read.iter().filter(|place| published.tables.blocks.get(**place as usize).is_some()).count()
+    };
+    published.publish(Some(&versions[0]), &versions[1]).unwrap();
+    assert_ne!(published.chain(SessionId(0)), read);
+    assert_eq!(is_there(&published), read.len(), "the lane has not passed a turn");
+    turn(2 * FENCE_TURNS);
+    published.publish(Some(&versions[1]), &versions[2]).unwrap();
+    assert_eq!(published.tables.blocks.iter().count(), 2 * read.len(), "those of two versions");
+}
