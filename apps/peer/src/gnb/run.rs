@@ -88,18 +88,18 @@ impl Gnb {
                 Err(error) => return Err(GnbError::Wait(error.into())),
             }
             let said = waiting.get(2).is_some_and(|it| !it.revents().is_empty());
-            if let Some(from) = control.as_mut().filter(|_| said) {
-                if !self.listen(from, &mut packet)? {
-                    control = None;
-                }
+            if let Some(from) = control.as_mut().filter(|_| said)
+                && !self.listen(from, &mut packet)?
+            {
+                control = None;
             }
-            self.from_users(&mut packet, &mut message);
-            self.to_users(&mut packet);
+            self.take_uplink(&mut packet, &mut message);
+            self.give_downlink(&mut packet);
         }
         Ok(self.tunnels.counts)
     }
 
-    fn from_users(&mut self, packet: &mut [u8], message: &mut Vec<u8>) {
+    fn take_uplink(&mut self, packet: &mut [u8], message: &mut Vec<u8>) {
         for _ in 0..BURST {
             let Ok(length) = rustix::io::read(&self.tun, &mut *packet) else { return };
             let to = self.tunnels.uplink(&packet[..length], message);
@@ -108,7 +108,7 @@ impl Gnb {
         }
     }
 
-    fn to_users(&mut self, datagram: &mut [u8]) {
+    fn give_downlink(&mut self, datagram: &mut [u8]) {
         for _ in 0..BURST {
             let Ok((length, from)) = self.socket.recv_from(datagram) else { return };
             match self.tunnels.downlink(&datagram[..length], self.local.ip()) {

@@ -8,6 +8,7 @@
 //! Nothing of a session is in the heap but its place among those in use (4 bytes) and a bit for its
 //! address.
 
+mod ahead;
 mod answer;
 mod change;
 mod draft;

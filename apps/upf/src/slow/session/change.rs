@@ -210,6 +210,9 @@ impl Sessions {
             let meter = meter_of(&self.published, 0, urr);
             usage::begin(urr, &meter, now);
         }
+        if !removed.is_empty() {
+            self.end_counting(&session, &removed, now);
+        }
         let mut reports = Vec::new();
         if let Some(before) = before.filter(|_| !removed.is_empty() || !is_asked.is_empty()) {
             let gone: Vec<UrrId> = removed.iter().map(|urr| urr.id).collect();
@@ -251,6 +254,9 @@ impl Sessions {
         if let Err(error) = self.store.commit(session, Some((&context.key, bytes)), now.monotonic) {
             give_back(&mut self.addresses);
             self.published.unassign(before, session);
+            if let Some(before) = before {
+                self.fall_back(session, before);
+            }
             return Err(refusal_of(&error));
         }
         let Err(error) = self.published.publish(before, session) else {
@@ -271,6 +277,9 @@ impl Sessions {
             Ok(()) => {
                 give_back(&mut self.addresses);
                 self.published.unassign(before, session);
+                if before.is_some() {
+                    self.fall_back(session, &undone);
+                }
             }
             Err(error) => tracing::error!("session {}: {error}", session.id.0),
         }

@@ -8,7 +8,7 @@ use fastlane_pfcp::ie::FqCsid;
 
 use super::Sessions;
 use crate::compile::keys;
-use crate::model::{InstanceId, Pdr, Session, SessionId, Source};
+use crate::model::{InstanceId, Pdr, Session, SessionId, Source, Urr};
 use crate::shared::key::UserKey;
 use crate::slow::allocate::Family;
 use crate::slow::store::StoreError;
@@ -89,10 +89,19 @@ impl Sessions {
     /// has traffic.
     pub(super) fn end_traffic(&mut self, session: &Session, now: Now) {
         self.published.take_down(session);
-        let last = session.urrs.iter().map(|urr| self.published.last(urr.progress.line)).max();
-        if last.is_none_or(|last| last.saturating_add(QUIET) < now.monotonic) {
-            return;
+        if self.has_traffic(&session.urrs, now) {
+            self.wait_for_lanes();
         }
+    }
+
+    /// Whether packets were counted by these URRs so lately that others may be on their way.
+    pub(super) fn has_traffic(&self, urrs: &[Urr], now: Now) -> bool {
+        let last = urrs.iter().map(|urr| self.published.last(urr.progress.line)).max();
+        last.is_some_and(|last| last.saturating_add(QUIET) >= now.monotonic)
+    }
+
+    /// Waits until each lane has begun another turn, but not for long.
+    pub(super) fn wait_for_lanes(&self) {
         let readers = &self.published.tables().readers;
         let mut since = readers.snapshot();
         let begun = Instant::now();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::settings::Settings;
+use crate::shared::key::UserKey;
 
 /// A session with four URRs, which its record alone has no room for.
 fn four(w: &mut Writer<'_>) {
@@ -82,4 +83,43 @@ fn a_session_can_be_ended_when_there_is_no_room_for_the_answer() {
     let ended = world.ask(&deletion(2, seid));
     assert_eq!((ended.cause, ended.usage.len()), (1, 4));
     assert!(world.sessions.find(seid).is_none());
+}
+
+#[test]
+fn lanes_have_what_is_kept_after_a_change_that_was_not() {
+    let (mut world, _) = world(200);
+    let seid = world.ask(&establishment(1, 77, &four)).up.unwrap().seid;
+    let before = world.only();
+    let lines: Vec<u32> = before.urrs.iter().map(|urr| urr.progress.line).collect();
+    fill(&mut world);
+    world.count(lines[3], 100);
+    // It has traffic, so lanes work by the new rules when its last report is made; but the answer
+    // and the other rules have no room.
+    let name = "n".repeat(30_000);
+    let change: Body<'_> = &|w| {
+        w.group(IeType::REMOVE_URR, |w| w.put(&ie::UrrId(4)));
+        let user = address(Ipv4Addr::new(11, 0, 0, 5));
+        pdr(w, 7, 2, &|w| core(w, b"internet", &user), &|_| {});
+        w.group(IeType::CREATE_FAR, |w| {
+            w.put(&ie::FarId(7));
+            w.put(&ie::ApplyAction::FORW);
+            w.group(IeType::FORWARDING_PARAMETERS, |w| {
+                w.put(&ie::DestinationInterface::CORE);
+                let address = name.as_bytes();
+                let address_type = ie::RedirectAddress::Url;
+                w.put(&ie::RedirectInformation { address_type, address, other: b"" });
+            });
+        });
+    };
+    assert_eq!(world.ask(&modification(2, seid, change)).why(), (75, None, None));
+    assert_eq!(world.sessions.find(seid), Some(before.clone()));
+    let published = world.sessions.published();
+    let rules = published.rules(before.id).unwrap();
+    assert_eq!(rules.version(), before.version as u32);
+    let instance = world.settings.instance("internet").unwrap();
+    let user = |last| UserKey::v4(instance, Ipv4Addr::new(11, 0, 0, last));
+    assert_eq!(published.user(user(4)), Some(before.id));
+    assert_eq!(published.user(user(5)), None);
+    let ended = world.ask(&deletion(3, seid));
+    assert_eq!((ended.cause, ended.usage.iter().map(|it| it.3).max()), (1, Some(Some(100))));
 }
