@@ -7,6 +7,8 @@
 
 pub mod allocate;
 pub mod heartbeat;
+pub mod marker;
+pub mod neighbour;
 pub mod node;
 pub mod overload;
 pub mod path;

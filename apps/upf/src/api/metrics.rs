@@ -125,6 +125,7 @@ impl Collector {
             ("upf_sessions_removed", "Sessions removed with their peer.", it.sessions_removed),
             ("upf_gtp_paths_failed", "GTP-U paths that failed.", it.paths_failed),
             ("upf_gtp_paths_recovered", "GTP-U paths that came back.", it.paths_recovered),
+            ("upf_end_markers_given_up", "End markers not sent in time.", it.end_markers_given_up),
             ("upf_table_failed", "Changes that tables did not take.", it.table_failed),
         ];
         for (name, help, count) in all {

@@ -25,6 +25,8 @@ pub use side::{Direction, Outer, PeerAddress, Side, Way, flag, way};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+use super::state::event;
+
 /// No limit of octets, no deadline.
 pub const NEVER: u64 = u64::MAX;
 
@@ -109,6 +111,20 @@ pub struct Marker {
     pub instance: u16,
     /// Lower bits of the version in which it became due.
     pub version: u32,
+}
+
+impl Marker {
+    /// How the word of events says that this one was sent: a bit, and 15 of its version.
+    #[must_use]
+    pub fn word(&self) -> u64 {
+        (u64::from(self.version) << event::MARKER_SHIFT | 1 << 31) & event::MARKER
+    }
+
+    /// Whether a word of events says so.
+    #[must_use]
+    pub fn is_sent(&self, word: u64) -> bool {
+        word & event::MARKER == self.word()
+    }
 }
 
 impl Rules {

@@ -26,6 +26,7 @@ pub use self::parts::{Parts, PartsError};
 use self::record::NodeRecord;
 use self::statistics::Statistics;
 use super::heartbeat::Heartbeats;
+use super::marker::Markers;
 use super::overload::{Limiter, Overload};
 use super::path::{PathEvent, Paths};
 use super::peer::peers::{Association, Peers};
@@ -65,6 +66,7 @@ pub struct Node {
     heartbeats: Heartbeats,
     initiations: Initiations,
     paths: Paths,
+    markers: Markers,
     overload: Option<Overload>,
     versions: Limiter,
     sessions: Sessions,
@@ -107,6 +109,7 @@ impl Node {
             heartbeats: Heartbeats::new(n4.heartbeat_s.saturating_mul(SECOND)),
             initiations: Initiations::new(&n4.peers, now),
             paths: Paths::new(settings),
+            markers: Markers::default(),
             overload: n4.establishments_per_s.map(Overload::new),
             versions: Limiter::new(VERSION_ANSWERS, VERSION_ANSWERS),
             sessions,
@@ -123,6 +126,7 @@ impl Node {
             let session = node.sessions.get(id);
             node.paths.changed(None, session.as_ref());
             node.count(None, session.as_ref());
+            node.markers.changed(node.sessions.published(), id, now);
         }
         Ok(node)
     }
@@ -185,6 +189,12 @@ impl Node {
         &self.paths
     }
 
+    /// End markers that no lane has sent yet.
+    #[must_use]
+    pub const fn markers(&self) -> &Markers {
+        &self.markers
+    }
+
     /// How many requests of ours wait for an answer.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -199,6 +209,7 @@ impl Node {
             self.heartbeats.deadline(),
             self.initiations.deadline(),
             self.paths.deadline(now),
+            self.markers.deadline(now),
             self.expiry(),
             Some(self.usage_at),
         ];
@@ -218,6 +229,8 @@ impl Node {
         while let Some(event) = self.paths.tick(now, out) {
             self.path_event(now, &event, out);
         }
+        let given_up = self.markers.tick(self.sessions.published(), now, out);
+        self.statistics.end_markers_given_up += given_up;
         self.usage_at = self.usage(now, out, |usage, on| usage.tick(on));
         self.keep_sequences();
         self.deadline(now)

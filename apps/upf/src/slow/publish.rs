@@ -375,6 +375,12 @@ impl Published {
         self.tables.state.read(EntryId(line))[state::EVENTS] & !marker
     }
 
+    /// Which end marker of a session was sent last: bits [`state::event::MARKER`].
+    #[must_use]
+    pub fn marker(&self, id: SessionId) -> u64 {
+        self.tables.state.read(EntryId(id.0))[state::EVENTS] & state::event::MARKER
+    }
+
     /// The tables, for reading what else is in them.
     #[must_use]
     pub const fn tables(&self) -> &Tables {

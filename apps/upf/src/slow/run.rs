@@ -8,6 +8,7 @@ use fastlane::slow::{Messages, Slow, SlowError, attach_wait};
 use fastlane::table::TableError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::neighbour::Neighbours;
 use super::node::{Keep, Parts, PartsError};
 use super::socket::{SocketError, Sockets};
 use super::time::{MILLISECOND, SECOND};
@@ -89,7 +90,7 @@ pub fn run(
         // Whoever can write the tables is alone, so the addresses are free, or soon will be.
         let sockets = match &mut sockets {
             Some(sockets) => sockets,
-            none => none.insert(Sockets::bind(&settings.n4)?),
+            none => none.insert(Sockets::bind(&settings.n4, Neighbours::new(settings))?),
         };
         match with(settings, &slow, sockets, &mut keep, stop, beside) {
             Err(error) if slow.is_alive() => return Err(error),
@@ -219,9 +220,18 @@ fn hear(
 }
 
 /// Sends what is to be sent.
-fn flush(node: &mut Node, sockets: &Sockets, messages: &mut Messages, out: &mut Outbox, now: Now) {
+fn flush(
+    node: &mut Node,
+    sockets: &mut Sockets,
+    messages: &mut Messages,
+    out: &mut Outbox,
+    now: Now,
+) {
     let failed = out.datagrams.drain(..).filter(|datagram| !sockets.send(datagram)).count();
     node.count_unsent(failed as u64);
+    for peer in out.neighbours.drain(..) {
+        sockets.neighbours.find_out(peer, now);
+    }
     for message in out.lanes.drain(..) {
         match message {
             // A lane looks at its sessions in any case; this makes it soon.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::net::sockopt;
 
 use super::Outgoing;
+use super::neighbour::Neighbours;
 use crate::settings::N4;
 
 /// Octets that the kernel keeps for a socket, if it may: some thousand requests.
@@ -23,6 +24,8 @@ const STEP: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Sockets {
     all: Vec<Socket>,
+    /// Neighbours that Linux is to find out.
+    pub(super) neighbours: Neighbours,
     buffer: Vec<u8>,
 }
 
@@ -51,7 +54,7 @@ impl Sockets {
     ///
     /// # Errors
     /// When an address is not there, or somebody else has it and keeps it for five seconds.
-    pub fn bind(n4: &N4) -> Result<Self, SocketError> {
+    pub fn bind(n4: &N4, neighbours: Neighbours) -> Result<Self, SocketError> {
         let end = Instant::now() + PATIENCE;
         let bind = |address: &IpAddr| {
             let wanted = SocketAddr::new(*address, n4.port);
@@ -60,7 +63,7 @@ impl Sockets {
             Ok(Socket { address: *address, socket })
         };
         let all = n4.addresses.iter().map(bind).collect::<Result<_, _>>()?;
-        Ok(Self { all, buffer: vec![0; 1 << 16] })
+        Ok(Self { all, neighbours, buffer: vec![0; 1 << 16] })
     }
 
     /// How many there are.
@@ -158,7 +161,8 @@ mod tests {
 
     #[test]
     fn an_answer_leaves_from_the_address_that_the_request_went_to() {
-        let mut sockets = Sockets::bind(&n4(&["127.0.0.1", "127.0.0.2"], free_port())).unwrap();
+        let n4 = n4(&["127.0.0.1", "127.0.0.2"], free_port());
+        let mut sockets = Sockets::bind(&n4, Neighbours::default()).unwrap();
         let port = sockets.all[0].socket.local_addr().unwrap().port();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         for (place, address) in ["127.0.0.1", "127.0.0.2"].into_iter().enumerate() {
@@ -177,11 +181,15 @@ mod tests {
     fn a_taken_address_is_had_when_it_becomes_free_and_named_when_it_does_not() {
         let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
-        let waiting = std::thread::spawn(move || Sockets::bind(&n4(&["127.0.0.1"], port)));
+        let waiting = std::thread::spawn(move || {
+            Sockets::bind(&n4(&["127.0.0.1"], port), Neighbours::default())
+        });
         std::thread::sleep(Duration::from_millis(100));
         drop(taken);
         assert_eq!(waiting.join().unwrap().unwrap().len(), 1);
-        let error = Sockets::bind(&n4(&["192.0.2.77"], port)).unwrap_err().to_string();
+        let error = Sockets::bind(&n4(&["192.0.2.77"], port), Neighbours::default())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("192.0.2.77") && error.contains("app.n4.addresses"), "{error}");
     }
 }

@@ -124,16 +124,11 @@ pub(super) const fn starts(flags: u32) -> u64 {
 pub fn marker_due(rules: &Rules, session: SessionId, state: &LaneState<WORDS>) -> Option<Marker> {
     let marker = rules.marker()?;
     let word = state.at(EntryId(session.0)).get(EVENTS);
-    (word & event::MARKER != sent(marker)).then_some(marker)
+    (!marker.is_sent(word)).then_some(marker)
 }
 
 /// The end marker was sent: it is not due again.
 pub fn marker_sent(marker: Marker, session: SessionId, state: &LaneState<WORDS>) {
     let words = state.at(EntryId(session.0));
-    words.publish(EVENTS, words.get(EVENTS) & !event::MARKER | sent(marker));
-}
-
-/// How the word of events says that this one was sent: a bit, and 15 of its version.
-fn sent(marker: Marker) -> u64 {
-    (u64::from(marker.version) << event::MARKER_SHIFT | 1 << 31) & event::MARKER
+    words.publish(EVENTS, words.get(EVENTS) & !event::MARKER | marker.word());
 }

@@ -74,6 +74,7 @@ impl Node {
         self.count(before, after);
         if let Some(after) = after {
             out.rules_changed(after.id);
+            self.markers.changed(self.sessions.published(), after.id, now);
         }
         self.usage(now, out, |usage, on| usage.changed(on, before, after));
     }

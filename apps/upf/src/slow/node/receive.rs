@@ -7,6 +7,7 @@ use fastlane_pfcp::{Cause, Fault, HeaderError, Message, MessageType};
 use super::statistics::Discarded;
 use super::{Node, answer};
 use crate::shared::message::{PathMessage, SessionEvent, kind};
+use crate::slow::peer::record::unmapped;
 use crate::slow::{Context, Now, Outbox, RequestKey};
 
 /// The most messages of a datagram that are looked at: more than one only when they are bundled
@@ -205,6 +206,11 @@ impl Node {
                 let event = path().and_then(|message| self.paths.answered(&message));
                 if let Some(event) = event {
                     self.path_event(now, &event, out);
+                }
+            }
+            kind::NEIGHBOUR => {
+                if let Some(message) = path() {
+                    out.find_out(unmapped(message.peer));
                 }
             }
             _ => {}

@@ -35,6 +35,8 @@ pub struct Statistics {
     pub paths_failed: u64,
     /// GTP-U paths that came back.
     pub paths_recovered: u64,
+    /// End markers that lanes could not send in time.
+    pub end_markers_given_up: u64,
     /// Messages of lanes by kind.
     pub lane_messages: BTreeMap<u32, u64>,
     /// Datagrams that could not be sent.

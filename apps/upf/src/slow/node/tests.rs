@@ -2,6 +2,7 @@
 
 mod associations;
 mod hostile;
+mod markers;
 mod ours;
 mod sessions;
 mod strangers;

@@ -32,6 +32,8 @@ pub struct Outbox {
     pub datagrams: Vec<Outgoing>,
     /// Messages to lanes.
     pub lanes: Vec<LaneMessage>,
+    /// Peers whose neighbours Linux is to find out.
+    pub neighbours: Vec<IpAddr>,
 }
 
 impl Outbox {
@@ -51,9 +53,15 @@ impl Outbox {
         self.lanes.push(LaneMessage::Rules(session));
     }
 
+    /// Has Linux find out the Ethernet address of a peer, or of the router before it.
+    pub fn find_out(&mut self, peer: IpAddr) {
+        self.neighbours.push(peer);
+    }
+
     /// Forgets all.
     pub fn clear(&mut self) {
         self.datagrams.clear();
         self.lanes.clear();
+        self.neighbours.clear();
     }
 }
