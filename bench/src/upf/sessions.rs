@@ -82,7 +82,8 @@ impl Sessions {
         let instance = |name| settings.instance(name).ok_or("no such network instance");
         let (access, core) = (instance("access")?, instance("internet")?);
         for id in 0..count {
-            let session = session(SessionId(id), shape, teids, (access, core));
+            let mut session = session(SessionId(id), shape, teids, (access, core));
+            published.assign(None, &mut session)?;
             published.publish(None, &session)?;
         }
         Ok(Self { shape, count, teids, settings, memory, _published: published })
