@@ -22,11 +22,13 @@ pub enum Count {
     Hash,
     /// IPv4 addresses, 32 at once.
     Lpm4,
+    /// The user plane in one direction, with what it takes to write each frame anew.
+    Upf(&'static str),
 }
 
 impl Count {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Memory(32),
         Self::Memory(8),
         Self::Memory(1),
@@ -34,6 +36,8 @@ impl Count {
         Self::Dpdk,
         Self::Hash,
         Self::Lpm4,
+        Self::Upf("uplink"),
+        Self::Upf("downlink"),
     ];
 
     /// Packets of the shorter run.
@@ -51,6 +55,7 @@ impl Count {
             Self::Dpdk => "dpdk-net-ring-burst-32".to_owned(),
             Self::Hash => "hash-get-many-32".to_owned(),
             Self::Lpm4 => "lpm4-lookup-many-32".to_owned(),
+            Self::Upf(direction) => format!("upf-{direction}-burst-32"),
         }
     }
 }

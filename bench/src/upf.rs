@@ -5,6 +5,7 @@
 //! from a list that is gone through in order and names sessions by lot: a packet that comes round
 //! again is as one that arrives.
 
+pub mod counted;
 mod frames;
 mod sessions;
 
@@ -19,7 +20,7 @@ use fastlane::{PortId, Turn};
 use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
 use fastlane_table::{EntryId, Readers, State};
-use upf::fast::{CAUSE_WORDS, Routes, Upf};
+use upf::fast::{CAUSE_WORDS, Routes};
 use upf::shared::cause::{CAUSES, Cause};
 
 pub use frames::Direction;
@@ -166,6 +167,3 @@ fn all_forwarded(causes: &State<CAUSE_WORDS>) -> Result<()> {
     }
     Ok(())
 }
-
-/// A user plane of a lane.
-type UserPlane = Upf<Asked>;

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         [] => measure(),
         ["memory", packets, burst] => turn(packets, burst),
         [name @ ("hash" | "lpm4"), lookups] => look_up(name, lookups),
+        ["upf", direction, packets] => forward(direction, packets),
         [application::LOOP, _] => return ExitCode::from(application::run(arguments)),
         _ => Err("usage: instructions".into()),
     };
@@ -38,6 +39,12 @@ fn main() -> ExitCode {
 
 fn turn(packets: &str, burst: &str) -> Result<()> {
     let moved = MemoryLane::new(macswap, burst.parse()?, 60)?.turns(packets.parse()?);
+    println!("{moved} packets");
+    Ok(())
+}
+
+fn forward(direction: &str, packets: &str) -> Result<()> {
+    let moved = fastlane_bench::upf::counted::forward(direction, packets.parse()?)?;
     println!("{moved} packets");
     Ok(())
 }
@@ -81,6 +88,7 @@ fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
         Count::Memory(burst) => command.args(["memory", &number, &burst.to_string()]),
         Count::Hash => command.args(["hash", &number]),
         Count::Lpm4 => command.args(["lpm4", &number]),
+        Count::Upf(direction) => command.args(["upf", direction, &number]),
         Count::Memif | Count::Dpdk => {
             let path = folder.join("configuration.json");
             std::fs::write(&path, configuration(count, packets, folder).to_string())?;

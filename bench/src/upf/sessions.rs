@@ -8,7 +8,7 @@ use fastlane_table::{
     ArrayReader, HashReader, Lpm4Reader, Lpm6Reader, Pending, SharedMemory, Spec, State,
 };
 use upf::compile::Context;
-use upf::fast::{CAUSE_WORDS, Tables, Upf};
+use upf::fast::{CAUSE_WORDS, Routes, Tables, Upf};
 use upf::model::{
     Actions, CpSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
     Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportTriggers, Reporting, Session, SessionId,
@@ -20,7 +20,6 @@ use upf::shared::table;
 use upf::slow::publish::Published;
 use upf::slow::tables::{Private, Tables as Written};
 
-use super::{Asked, UserPlane};
 use crate::Result;
 
 /// Rules of a session in which packets differ by their far end's port.
@@ -105,7 +104,7 @@ impl Sessions {
     }
 
     /// A user plane on these tables.
-    pub(super) fn user_plane(&self, routes: Asked) -> Result<UserPlane> {
+    pub(super) fn user_plane<R: Routes>(&self, routes: R) -> Result<Upf<R>> {
         let made = |_| Spec::record::<u64>("not reached: the table is made");
         let tables = Tables {
             rules: ArrayReader::attach(&self.part(table::RULES, made)?)?,
