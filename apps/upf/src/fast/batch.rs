@@ -131,7 +131,7 @@ impl Batch {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, task: Task) {
         if let Some(place) = self.tasks.get_mut(self.count) {
             *place = task;

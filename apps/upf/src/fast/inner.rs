@@ -63,7 +63,11 @@ fn four(bytes: &[u8]) -> Option<Inner> {
         (0, true) => Fragment::First,
         _ => Fragment::Later,
     };
-    let mut inner = Inner {
+    let (ports, spi) = match fragment {
+        Fragment::Later => ([0; 2], None),
+        _ => transport_of(&bytes[..length], transport, ip.protocol)?,
+    };
+    Some(Inner {
         source: widened(ip.source),
         destination: widened(ip.destination),
         is_v6: false,
@@ -73,15 +77,29 @@ fn four(bytes: &[u8]) -> Option<Inner> {
         fragment,
         dont_fragment: ip.dont_fragment(),
         identification: u32::from(ip.identification.get()),
-        ports: [0; 2],
-        spi: None,
+        ports,
+        spi,
         flow_label: 0,
         is_complete: false,
         length: length as u32,
         transport: transport as u16,
-    };
-    inner.read_transport(&bytes[..length])?;
-    Some(inner)
+    })
+}
+
+/// The ports, and the security parameter index of IPsec, of a header at `at`. `None` when what has
+/// them is cut off: nobody may send the rest in a later fragment (RFC 1858).
+#[inline(always)]
+fn transport_of(bytes: &[u8], at: usize, protocol: u8) -> Option<([u16; 2], Option<u32>)> {
+    let spi = |at| header::<[u8; 4]>(bytes, at).map(|spi| u32::from_be_bytes(*spi));
+    Some(match protocol {
+        IpProtocol::TCP | IpProtocol::UDP | IpProtocol::SCTP => {
+            let [a, b, c, d] = *header::<[u8; 4]>(bytes, at)?;
+            ([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])], None)
+        }
+        IpProtocol::ESP => ([0; 2], Some(spi(at)?)),
+        IpProtocol::AUTHENTICATION => ([0; 2], Some(spi(at + 4)?)),
+        _ => ([0; 2], None),
+    })
 }
 
 #[inline(always)]
@@ -119,7 +137,9 @@ fn six(bytes: &[u8]) -> Option<Inner> {
         IpProtocol::TCP | IpProtocol::UDP | IpProtocol::ICMPV6 => {}
         _ => inner.walk(bytes)?,
     }
-    inner.read_transport(bytes)?;
+    if inner.fragment != Fragment::Later {
+        (inner.ports, inner.spi) = transport_of(bytes, inner.transport.into(), inner.protocol)?;
+    }
     Some(inner)
 }
 
@@ -144,30 +164,6 @@ impl Inner {
                 at += length;
             }
             self.identification = header::<Ipv6Fragment>(bytes, at)?.identification.get();
-        }
-        Some(())
-    }
-
-    /// The ports, or the security parameter index. `None` when the header that has them is cut off:
-    /// nobody may send the rest in a later fragment (RFC 1858).
-    #[inline(always)]
-    fn read_transport(&mut self, bytes: &[u8]) -> Option<()> {
-        if self.fragment == Fragment::Later {
-            return Some(());
-        }
-        let at = usize::from(self.transport);
-        match self.protocol {
-            IpProtocol::TCP | IpProtocol::UDP | IpProtocol::SCTP => {
-                let [a, b, c, d] = *header::<[u8; 4]>(bytes, at)?;
-                self.ports = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
-            }
-            IpProtocol::ESP => {
-                self.spi = Some(u32::from_be_bytes(*header::<[u8; 4]>(bytes, at)?));
-            }
-            IpProtocol::AUTHENTICATION => {
-                self.spi = Some(u32::from_be_bytes(*header::<[u8; 4]>(bytes, at + 4)?));
-            }
-            _ => {}
         }
         Some(())
     }

@@ -102,7 +102,7 @@ impl<R: Routes> Parts<R> {
     ) -> Outcome {
         let World { tables, turn, now } = world;
         let bytes = task.inner(packet.bytes());
-        let read = inner::read(bytes);
+        let mut read = inner::read(bytes);
         let found = match &task.tunnel {
             Some(tunnel) => {
                 let found = tables.by_tunnel(turn, self.shape, tunnel.message.teid);
@@ -122,16 +122,16 @@ impl<R: Routes> Parts<R> {
             },
         };
         let Some((session, rules)) = found else { return Outcome::Drop(Cause::UnknownUser) };
-        let Some(mut inner) = read else { return Outcome::Drop(Cause::Malformed) };
+        let Some(inner) = &mut read else { return Outcome::Drop(Cause::Malformed) };
         let Some(qfi) = self.flow_of(task) else { return Outcome::Drop(Cause::Malformed) };
         if inner.fragment != Fragment::None && rules.has_blocks() {
-            self.fragments.complete(session.0, &mut inner, now);
+            self.fragments.complete(session.0, inner, now);
         }
         let teid = task.tunnel.map(|tunnel| tunnel.message.teid);
         let subject = inner.subject(teid, task.instance, qfi);
         let blocks = tables.blocks(turn);
         let decision = decide::decide(rules, &blocks, &subject, session, &tables.state, now);
-        let case = Case { task, number, inner: &inner, session, charge: decision.charge };
+        let case = Case { task, number, inner, session, charge: decision.charge };
         if decision.events != 0 {
             self.raise(task, inner.tos >> 2, session, rules, &decision, world);
         }

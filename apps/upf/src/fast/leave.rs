@@ -97,20 +97,22 @@ impl<R: Routes> Parts<R> {
         let table = self.sides.route_table(first, is_n6);
         A::ways(&self.routes, world.turn, table, leaving);
         for at in 0..leaving.count {
-            let plain = leaving.packets[at];
+            let plain = &leaving.packets[at];
             let Some(task) = tasks.get(usize::from(plain.task)) else { continue };
             let Some(packet) = packets.get_mut(usize::from(task.place)) else { continue };
             let octets = packet.len() as u64;
-            let mut answer = leaving.answers[at];
+            let other;
+            let mut answer = &leaving.answers[at];
             if plain.instance != first {
                 let table = self.sides.route_table(plain.instance, is_n6);
                 let (to, flow) = (leaving.to[at].into(), leaving.flows[at]);
-                answer = self.routes.way(world.turn, table, to, flow);
+                other = self.routes.way(world.turn, table, to, flow);
+                answer = &other;
             }
             let outcome = match answer {
-                Answer::Forward(hop) => self.leave_to(task, &plain, &hop, A::IS_V6, packet, world),
+                Answer::Forward(hop) => self.leave_to(task, plain, hop, A::IS_V6, packet, world),
                 Answer::Ask(reason) => {
-                    self.leave_or_ask(task, &plain, leaving.to[at], reason, packet, world)
+                    self.leave_or_ask(task, plain, leaving.to[at], *reason, packet, world)
                 }
             };
             self.settle(world.tables, packet, outcome, octets);

@@ -58,10 +58,27 @@ impl GtpMessage {
             pdu_session: None,
             not_understood: None,
         };
-        if gtpu.has_optional() {
+        if gtpu.has_optional() && !message.read_usual(gtpu.flags, bytes) {
             message.read_optional(gtpu.flags, bytes)?;
         }
         Ok(message)
+    }
+
+    /// Reads what most messages of users have: a PDU session container of 4 octets, and nothing
+    /// else. False when it is something else.
+    #[inline(always)]
+    fn read_usual(&mut self, flags: u8, bytes: &[u8]) -> bool {
+        const CONTAINER: u8 = GtpExtensionType::PDU_SESSION_CONTAINER;
+        if flags & (GtpU::EXTENSION | GtpU::SEQUENCE | GtpU::N_PDU) == GtpU::EXTENSION
+            && let Some(optional) = header::<[u8; 8]>(bytes, GtpU::LENGTH)
+            && let [_, _, _, CONTAINER, 1, first, second, GtpExtensionType::NONE] = *optional
+        {
+            self.extensions = 1;
+            self.pdu_session = Some(PduSession::read([first, second]));
+            self.header_length = (GtpU::LENGTH + 8) as u16;
+            return true;
+        }
+        false
     }
 
     fn read_optional(&mut self, flags: u8, bytes: &[u8]) -> Result<(), ParseError> {
