@@ -294,8 +294,8 @@ impl Published {
         places
     }
 
-    /// Gives up blocks that nothing refers to any more. A lane may have read the rules that did, and
-    /// find the blocks only now: they stay until all lanes have passed a turn.
+    /// Gives up blocks that nothing refers to any more. A lane may have read the rules that did,
+    /// and look for the blocks only now: they stay until all lanes have passed a turn.
     fn give_up_blocks(&mut self, places: Vec<u32>) {
         for place in places {
             self.blocks.retire(place);

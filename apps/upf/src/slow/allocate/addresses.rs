@@ -128,8 +128,8 @@ impl Addresses {
         }
     }
 
-    /// After a restart: what a session was given, whether or not it is gone. The search goes on after
-    /// what was given out last, so that what was given back just before is not the next.
+    /// After a restart: what a session was given, whether or not it is gone. The search goes on
+    /// after what was given out last, so that what was given back just before is not the next.
     pub fn resume(&mut self, given: &Given) {
         let v4 = given.v4.map(|it| (Family::V4, u64::from(it.to_bits())));
         let v6 = given.v6.map(|it| (Family::V6, (it.to_bits() >> 64) as u64));
