@@ -262,8 +262,7 @@ impl<R: Routes> Parts<R> {
             Ok(outer) => outer,
             Err(cause) => return self.no_way(path, cause),
         };
-        let (exit, outer) = outer;
-        self.put_into_tunnel(case, path, &exit, &outer, packet, direction, world)
+        self.put_into_tunnel(case, path, &outer, packet, direction, world)
     }
 
     /// The outer header that a packet gets, and its way.
@@ -300,8 +299,7 @@ impl<R: Routes> Parts<R> {
         &mut self,
         case: &Case<'_>,
         path: &Path<'_>,
-        exit: &Exit,
-        outer: &Outer,
+        (exit, outer): &(Exit, Outer),
         packet: &mut Packet,
         direction: Direction,
         world: World<'_>,
