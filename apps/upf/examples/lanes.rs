@@ -1,6 +1,6 @@
-//! What the user plane costs for each packet: `lanes up|down|none SESSIONS PACKETS` shows it packets
-//! of random sessions on a memory port, or with `none` only makes them. Under cachegrind the
-//! difference of two runs is its instructions; without, it prints the time.
+//! What the user plane costs for each packet: `lanes up|down|none SESSIONS PACKETS` shows it
+//! packets of random sessions on a memory port, or with `none` only makes them. Under cachegrind
+//! the difference of two runs is its instructions; without, it prints the time.
 //!
 //! ```sh
 //! cargo build --release -p upf --example lanes
@@ -53,7 +53,7 @@ impl Shown {
         };
         assert!(moved && fits, "a frame has room");
         self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let session = (u64::from(self.random) * u64::from(self.sessions) >> 32) as u32;
+        let session = ((u64::from(self.random) * u64::from(self.sessions)) >> 32) as u32;
         let bytes = packet.bytes_mut();
         bytes.copy_from_slice(&self.frame);
         let number = (self.number)(session);

@@ -111,9 +111,9 @@ impl Turn {
         self.now.get()
     }
 
-    /// Whether packets of a shard are shown to this lane ([`App::shard`](crate::App::shard)), as far
-    /// as is known now: while a shard moves, another may get them soon. A lane that is alone owns
-    /// all.
+    /// Whether packets of a shard are shown to this lane ([`App::shard`](crate::App::shard)), as
+    /// far as is known now: while a shard moves, another may get them soon. A lane that is alone
+    /// owns all.
     #[must_use]
     pub fn owns(&self, shard: u8) -> bool {
         self.shards.as_ref().is_none_or(|(shards, lane)| shards.owner(shard) == *lane)

@@ -364,9 +364,9 @@ impl Slow {
         Ok(PendingEvents::new(Pending::attach(&part)?, Arc::clone(&self.attachment)))
     }
 
-    /// The lanes that must have passed a turn before what a slow path has taken out of its tables is
-    /// used for something else, beyond what the writers themselves see to: numbers of its own that
-    /// values contain, for example.
+    /// The lanes that must have passed a turn before what a slow path has taken out of its tables
+    /// is used for something else, beyond what the writers themselves see to: numbers of its own
+    /// that values contain, for example.
     #[must_use]
     pub fn readers(&self) -> Arc<Readers> {
         self.attachment.readers()

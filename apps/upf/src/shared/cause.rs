@@ -115,7 +115,8 @@ causes! {
     IcmpSuppressed = "icmp_suppressed",
     /// GTP-U to an address of ours by an interface that does not have it.
     WrongInterface = "wrong_interface",
-    /// The outer header says that it met congestion, and the inner one cannot (RFC 6040 clause 4.2).
+    /// The outer header says that it met congestion, and the inner one cannot (RFC 6040 clause
+    /// 4.2).
     Congested = "congested",
     /// From user to user, between lanes, and there is no port for that.
     NoHairpin = "no_hairpin",

@@ -12,8 +12,8 @@ pub mod kind {
     pub const ERROR_INDICATION: u32 = 2;
     /// A [`PathMessage`](super::PathMessage): the answer to a probe.
     pub const ECHO_RESPONSE: u32 = 3;
-    /// A [`PathMessage`](super::PathMessage): Linux does not know the Ethernet address of this peer,
-    /// or of the router before it. It finds out when any program sends the peer something.
+    /// A [`PathMessage`](super::PathMessage): Linux does not know the Ethernet address of this
+    /// peer, or of the router before it. It finds out when any program sends the peer something.
     pub const NEIGHBOUR: u32 = 4;
     /// A [`SessionEvent`](super::SessionEvent): look at the rules of this session now.
     pub const RULES: u32 = 16;

@@ -44,8 +44,8 @@
 //! to report it. Each report has a number, one more each time (clause 8.2.71).
 //!
 //! # Time (clauses 5.2.2.2, 8.2.18, 8.2.68)
-//! Use begins with the first packet, or at once with ISTM. With an inactivity detection time it ends
-//! so long after a packet, and that wait counts as used (as TS 32.299 has it for the quota
+//! Use begins with the first packet, or at once with ISTM. With an inactivity detection time it
+//! ends so long after a packet, and that wait counts as used (as TS 32.299 has it for the quota
 //! consumption time); it begins again with the next packet. INAM suspends measuring.
 //!
 //! # Monitoring time (clauses 5.2.2.2, 8.2.15, 8.2.67)

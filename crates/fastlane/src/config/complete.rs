@@ -121,7 +121,8 @@ mod tests {
         let message = said(&format!("{{ {ports} }}"));
         assert!(message.contains("app: missing field `users`"), "{message}");
         let message = said(&format!(
-            "{{ {ports}, \"app\": {{ \"users\": 5 }},\n\"tables\": {{ \"users\": {{ \"capacity\": 1 }} }} }}"
+            "{{ {ports}, \"app\": {{ \"users\": 5 }},\n\
+             \"tables\": {{ \"users\": {{ \"capacity\": 1 }} }} }}"
         ));
         assert!(message.starts_with("x.json:2:"), "{message}");
         assert!(message.ends_with("tables.users: it follows"), "{message}");

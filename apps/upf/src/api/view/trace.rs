@@ -72,7 +72,8 @@ impl Trace {
         Self { who: who.to_string(), sessions: sessions.iter().map(traced).collect() }
     }
 
-    /// Adds the routes of Linux, by its main table: for the network namespace of the calling thread.
+    /// Adds the routes of Linux, by its main table: for the network namespace of the calling
+    /// thread.
     pub(in crate::api) fn add_routes(&mut self) {
         for way in self.sessions.iter_mut().flat_map(|session| &mut session.ways) {
             let toward = way.toward.as_ref().and_then(|toward| toward.parse().ok());

@@ -50,7 +50,8 @@ fn note_first(urr: &mut Urr, meter: &Meter, now: Now) {
     progress.first = told.or(alone.map(|at| now.real_of(at))).unwrap_or(0);
 }
 
-/// The first packet since use of time ended: what a lane's message says, else the last one there was.
+/// The first packet since use of time ended: what a lane's message says, else the last one there
+/// was.
 fn first_packet(urr: &Urr, meter: &Meter) -> u64 {
     let is_of_now = |at: &u64| *at > urr.progress.idle_after && *at <= meter.last;
     meter.first.filter(is_of_now).unwrap_or(meter.last)

@@ -191,8 +191,8 @@ pub struct Tap {
     pub addresses: Vec<String>,
 }
 
-/// An ordinary UDP socket. Its datagrams are shown with Ethernet, IP and UDP headers; only datagrams
-/// from its own address can be sent.
+/// An ordinary UDP socket. Its datagrams are shown with Ethernet, IP and UDP headers; only
+/// datagrams from its own address can be sent.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct UdpSocket {

@@ -7,19 +7,40 @@ use super::*;
 
 /// What a session of a smartphone is: one tunnel, one address, one of each but two PDRs and FARs.
 pub(crate) fn typical(place: u32) -> Session {
+    Session {
+        id: SessionId(place),
+        seid: 77 << 32 | u64::from(place),
+        control: CpSeid { seid: u64::from(place) + 1, address: IpAddr::from([10, 0, 0, 1]) },
+        peer: 3,
+        version: 900_000,
+        generation: 78,
+        discarded: 0,
+        is_deleted: false,
+        established: 1_790_000_000_123_456_789,
+        pdn_type: 1,
+        supi: Some("001010000000001".to_owned()),
+        network: Some("internet".to_owned()),
+        inactivity_s: None,
+        sets: Vec::new(),
+        pdrs: typical_pdrs(place),
+        fars: typical_fars(place),
+        qers: vec![typical_qer()],
+        urrs: vec![typical_urr(place)],
+        bars: Vec::new(),
+        reporting: Reporting::default(),
+    }
+}
+
+fn typical_pdrs(place: u32) -> Vec<Pdr> {
     let user = UserAddress { v4: Some(Ipv4Addr::from_bits(0x0A2D_0000 + place)), ..<_>::default() };
-    let n3 = Ipv4Addr::new(192, 168, 100, 10);
+    let v4 = Some(Ipv4Addr::new(192, 168, 100, 10));
+    let tunnel = LocalTunnel { teid: 0xABC0_0000 | place, v4, v6: None, is_ours: true };
     let uplink = Pdr {
         id: 1,
         precedence: 255,
         source: Source::Access,
         instance: Some(0),
-        tunnel: Some(LocalTunnel {
-            teid: 0xABC0_0000 | place,
-            v4: Some(n3),
-            v6: None,
-            is_ours: true,
-        }),
+        tunnel: Some(tunnel),
         user: Some(user),
         framed: Vec::new(),
         filters: Vec::new(),
@@ -39,6 +60,10 @@ pub(crate) fn typical(place: u32) -> Session {
         far: 2,
         ..uplink.clone()
     };
+    vec![uplink, downlink]
+}
+
+fn typical_fars(place: u32) -> Vec<Far> {
     let forwarding = |destination, outer| Forwarding {
         destination,
         instance: Some(1),
@@ -60,7 +85,14 @@ pub(crate) fn typical(place: u32) -> Session {
         bar: None,
         end_marker: None,
     };
-    let qer = Qer {
+    vec![
+        far(1, forwarding(Destination::Core, None)),
+        far(2, forwarding(Destination::Access, Some(gnb))),
+    ]
+}
+
+fn typical_qer() -> Qer {
+    Qer {
         id: 1,
         correlation: None,
         uplink: Gate::Open,
@@ -72,8 +104,11 @@ pub(crate) fn typical(place: u32) -> Session {
         paging_policy: None,
         window_ms: None,
         line: 0,
-    };
-    let urr = Urr {
+    }
+}
+
+fn typical_urr(place: u32) -> Urr {
+    Urr {
         id: 1,
         measure: Measure { volume: true, ..Measure::default() },
         triggers: ReportTriggers(2),
@@ -97,31 +132,6 @@ pub(crate) fn typical(place: u32) -> Session {
             reported: [18_253_611_008, 14_000_000, 180_000_000_000, 150_000_000],
             ..Progress::default()
         },
-    };
-    Session {
-        id: SessionId(place),
-        seid: 77 << 32 | u64::from(place),
-        control: CpSeid { seid: u64::from(place) + 1, address: IpAddr::from([10, 0, 0, 1]) },
-        peer: 3,
-        version: 900_000,
-        generation: 78,
-        discarded: 0,
-        is_deleted: false,
-        established: 1_790_000_000_123_456_789,
-        pdn_type: 1,
-        supi: Some("001010000000001".to_owned()),
-        network: Some("internet".to_owned()),
-        inactivity_s: None,
-        sets: Vec::new(),
-        pdrs: vec![uplink, downlink],
-        fars: vec![
-            far(1, forwarding(Destination::Core, None)),
-            far(2, forwarding(Destination::Access, Some(gnb))),
-        ],
-        qers: vec![qer],
-        urrs: vec![urr],
-        bars: Vec::new(),
-        reporting: Reporting::default(),
     }
 }
 
