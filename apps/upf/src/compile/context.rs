@@ -59,6 +59,16 @@ impl Context {
         })
     }
 
+    /// A number of what it says: with another one sessions are compiled anew.
+    #[must_use]
+    pub fn fingerprint(&self) -> u32 {
+        // FNV-1a; what is written is the same wherever this program runs.
+        let text = format!("{self:?}");
+        let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+        (hash ^ hash >> 32) as u32
+    }
+
     /// How many packets of a session are held, and for how long in ms, by a BAR.
     pub(super) fn hold(&self, session: &Session, bar: Option<u8>) -> (u16, u32) {
         let bar = bar.and_then(|id| session.bars.iter().find(|bar| bar.id == id));

@@ -11,7 +11,7 @@ use fastlane::{Error, LaneInfo, Shape, Turn};
 use super::decide::{self, InTurn};
 use crate::model::{InstanceId, SessionId};
 use crate::shared::cause::Cause;
-use crate::shared::framed::Framed;
+use crate::shared::framed::{self, Framed};
 use crate::shared::identifier::TeidShape;
 use crate::shared::key::{SessionRef, TunnelKey, UserKey};
 use crate::shared::rules::{Block, Rules};
@@ -115,6 +115,7 @@ impl Tables {
 
     /// The user behind whom a network is.
     pub(crate) fn behind(&self, turn: &Turn, instance: InstanceId, to: To) -> Option<SessionId> {
+        self.framed.get(turn, framed::ANY)?;
         let place = match to {
             To::Four(address) => self.framed4.lookup(turn, address)?,
             To::Six(address) => self.framed6.lookup(turn, address)?,

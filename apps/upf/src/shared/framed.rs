@@ -11,6 +11,10 @@ use crate::model::{InstanceId, SessionId};
 /// The most network instances that have a prefix, or one that holds it.
 pub const INSTANCES: usize = 7;
 
+/// The place in the table of owners that is taken while there is any network, and by none of them:
+/// as long as it is empty lanes need not look at the tables of prefixes, whose roots are large.
+pub const ANY: usize = 0;
+
 /// Whose a prefix is, by network instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -93,8 +93,8 @@ impl Node {
         now: Now,
         out: &mut Outbox,
     ) -> Result<Self, TableError> {
-        let Parts { mut record, peers, mut sessions } = parts;
-        let this = begin(&mut record, keep, now)?;
+        let Parts { mut record, peers, mut sessions, context } = parts;
+        let this = begin(&mut record, keep, now, context)?;
         let n4 = &settings.n4;
         let t1 = n4.t1_ms.saturating_mul(MILLISECOND);
         let mut requests = Requests::new(t1, n4.n1, this.sequences);
@@ -277,7 +277,12 @@ impl Node {
 }
 
 /// What is kept of this node, as it is from now on; of sequence numbers those that it begins with.
-fn begin(record: &mut Cell<NodeRecord>, keep: &Keep, now: Now) -> Result<NodeRecord, TableError> {
+fn begin(
+    record: &mut Cell<NodeRecord>,
+    keep: &Keep,
+    now: Now,
+    context: u32,
+) -> Result<NodeRecord, TableError> {
     // With empty tables it is later than with those before, whatever the clock says.
     let is_later = keep.recovery == 0 || expire::is_newer(now.ntp(), keep.recovery);
     let recovery = if is_later { now.ntp() } else { keep.recovery.wrapping_add(1) };
@@ -285,6 +290,8 @@ fn begin(record: &mut Cell<NodeRecord>, keep: &Keep, now: Now) -> Result<NodeRec
     let mut this = kept.unwrap_or(NodeRecord { recovery, ..Default::default() });
     let first = this.sequences;
     this.starts = this.starts.wrapping_add(1);
+    // Sessions have been published with it.
+    this.context = context;
     this.sequences = (first + BLOCK) % SEQUENCES;
     record.set(&this)?;
     Ok(NodeRecord { sequences: first, ..this })

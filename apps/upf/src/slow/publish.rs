@@ -82,6 +82,8 @@ pub struct Published {
     blocks: Places,
     lines: Places,
     networks: Networks,
+    /// Whether what is published of a version is what the context makes of it.
+    is_trusted: bool,
 }
 
 /// Before each change of a table: tests stop there.
@@ -108,7 +110,13 @@ impl Published {
         let lines = Places::new(sessions, tables.state.capacity(), &tables.readers);
         let blocks = Places::new(0, tables.blocks.capacity(), &tables.readers);
         let networks = Networks::new(&tables);
-        Self { tables, context, blocks, lines, networks }
+        Self { tables, context, blocks, lines, networks, is_trusted: true }
+    }
+
+    /// What is published was made with another context: [`recover`](Self::recover) publishes
+    /// everything anew.
+    pub fn distrust(&mut self) {
+        self.is_trusted = false;
     }
 
     /// Whether a session can be published, as far as can be known before. To be asked before it is
@@ -122,6 +130,25 @@ impl Published {
         let room = self.blocks.left() as usize;
         if compiled.blocks.len() > room {
             return Err(PublishError::None("block of rules"));
+        }
+        self.has_room(session.id, &compiled)
+    }
+
+    /// Whether the keys that a session does not have yet can be added: what it has goes only after
+    /// that.
+    fn has_room(&self, id: SessionId, compiled: &Compiled) -> Result<(), PublishError> {
+        let Tables { users, tunnels, .. } = &self.tables;
+        let new = compiled.users.iter().filter(|key| self.user(**key) != Some(id)).count();
+        if users.len() + new > users.capacity() {
+            return Err(PublishError::None("place for a user's address"));
+        }
+        let is_new = |key: &&TunnelKey| self.tunnel(key.teid) != Some(id);
+        let new = compiled.tunnels.iter().filter(is_new).count();
+        if tunnels.len() + new > tunnels.capacity() {
+            return Err(PublishError::None("place for a tunnel"));
+        }
+        if !self.networks.has_room(&self.tables, &compiled.framed, id) {
+            return Err(PublishError::None("place for a network"));
         }
         Ok(())
     }

@@ -24,6 +24,8 @@ pub struct Parts {
     pub peers: Cells<PeerRecord>,
     /// Sessions.
     pub sessions: Sessions,
+    /// What they are published with.
+    pub context: u32,
 }
 
 /// Why there is no node.
@@ -61,11 +63,15 @@ impl Parts {
             Box::new(slow.array_writer(table::SESSION_PARTS)?),
             Box::new(slow.array_writer(table::ANSWERS)?),
         );
-        let published = Published::open(Tables::attach(slow)?, context(settings)?);
+        let record: Cell<NodeRecord> = Box::new(slow.record_writer(table::NODE)?);
+        let context = context(settings)?;
+        let fingerprint = context.fingerprint();
+        let published = published(Tables::attach(slow)?, context, &record);
         Ok(Self {
-            record: Box::new(slow.record_writer(table::NODE)?),
+            record,
             peers: Box::new(slow.array_writer(table::PEERS)?),
             sessions: sessions(settings, store, published),
+            context: fingerprint,
         })
     }
 
@@ -79,19 +85,33 @@ impl Parts {
             memory.array(table::SESSION_PARTS)?,
             memory.array(table::ANSWERS)?,
         );
-        let published = Published::open(Tables::private(memory)?, context(settings)?);
         let record = memory.memory(table::NODE, |_| Spec::record::<NodeRecord>(table::NODE))?;
         let record = RecordWriter::attach(&record, memory.readers())?;
+        let record: Cell<NodeRecord> = Box::new(Box::new(record));
+        let context = context(settings)?;
+        let fingerprint = context.fingerprint();
+        let published = published(Tables::private(memory)?, context, &record);
         Ok(Self {
-            record: Box::new(Box::new(record)),
+            record,
             peers: memory.array(table::PEERS)?,
             sessions: sessions(settings, store, published),
+            context: fingerprint,
         })
     }
 }
 
 fn context(settings: &Settings) -> Result<Context, PartsError> {
     Context::new(settings).map_err(|(rule, source)| PartsError::Predefined { rule, source })
+}
+
+/// What is published, as far as it was made with the same context.
+fn published(tables: Tables, context: Context, record: &Cell<NodeRecord>) -> Published {
+    let fingerprint = context.fingerprint();
+    let mut published = Published::open(tables, context);
+    if record.get().is_some_and(|record| record.context != fingerprint) {
+        published.distrust();
+    }
+    published
 }
 
 fn sessions(settings: &Settings, store: Store, published: Published) -> Sessions {

@@ -14,6 +14,6 @@ pub struct NodeRecord {
     pub starts: u32,
     /// Sequence numbers of requests of ours below this one may have been used.
     pub sequences: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// What sessions are published with ([`Context::fingerprint`](crate::compile::Context)).
+    pub context: u32,
 }

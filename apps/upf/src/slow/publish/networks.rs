@@ -13,7 +13,7 @@ use super::places::Places;
 use super::step;
 use crate::compile::FramedRoute;
 use crate::model::{InstanceId, SessionId};
-use crate::shared::framed::{Framed, INSTANCES};
+use crate::shared::framed::{ANY, Framed, INSTANCES};
 use crate::slow::tables::Tables;
 
 /// A prefix: family, bits with the first one in the most significant one, length. They are sorted
@@ -72,9 +72,18 @@ fn v6((_, bits, length): Place) -> Option<Prefix<Ipv6Addr>> {
     Prefix::new(Ipv6Addr::from_bits(bits), length)
 }
 
+/// Says that there may be a network: lanes look for it from now on.
+fn announce(tables: &mut Tables) -> Result<(), TableError> {
+    if tables.framed.get(ANY).is_none() {
+        step();
+        tables.framed.set(ANY, &Framed::of(&[]))?;
+    }
+    Ok(())
+}
+
 impl Networks {
     pub(super) fn new(tables: &Tables) -> Self {
-        let entries = Places::new(0, tables.framed.capacity(), &tables.readers);
+        let entries = Places::new(ANY + 1, tables.framed.capacity(), &tables.readers);
         Self { by_place: BTreeMap::new(), entries }
     }
 
@@ -97,6 +106,7 @@ impl Networks {
             None => {}
         }
         let at = place(route);
+        announce(tables)?;
         self.by_place.entry(at).or_default().owners.push((route.instance, session));
         let done = self.paint(tables, at);
         if done.is_err() {
@@ -126,6 +136,57 @@ impl Networks {
         }
         // What was there before fits.
         let _ = self.paint(tables, at);
+        self.recall(tables);
+    }
+
+    /// Says that there is none, if that is so.
+    fn recall(&self, tables: &mut Tables) {
+        if self.by_place.is_empty() && tables.framed.get(ANY).is_some() {
+            step();
+            tables.framed.clear(ANY);
+        }
+    }
+
+    /// Whether a session's networks can be added, as far as can be known before.
+    pub(super) fn has_room(
+        &self,
+        tables: &Tables,
+        routes: &[FramedRoute],
+        session: SessionId,
+    ) -> bool {
+        let new = || routes.iter().filter(|route| self.owner(route) != Some(session));
+        let is_known = |at: &Place| self.by_place.contains_key(at);
+        let mut places: Vec<Place> = new().map(place).filter(|at| !is_known(at)).collect();
+        places.sort_unstable();
+        places.dedup();
+        let count = |family| places.iter().filter(|at| at.0 == family).count();
+        tables.framed4.len() + count(4) <= tables.framed4.capacity()
+            && tables.framed6.len() + count(6) <= tables.framed6.capacity()
+            && places.len() <= self.entries.left() as usize
+            && new().all(|route| self.has_room_for(routes, route))
+    }
+
+    /// Whether what a network and those within it lead to can say whose it is, too.
+    fn has_room_for(&self, routes: &[FramedRoute], route: &FramedRoute) -> bool {
+        let at = place(route);
+        let within =
+            |other: &Place| other.0 == at.0 && other.2 >= at.2 && masked(other.1, at.2) == at.1;
+        let own = routes.iter().map(place).filter(within);
+        let (family, bits, length) = at;
+        let last = (family, bits | !masked(u128::MAX, length), u8::MAX);
+        let known = self.by_place.range(at..=last).map(|(place, _)| *place);
+        own.chain(known).all(|other| {
+            let mut instances: Vec<InstanceId> =
+                self.owners(other).into_iter().map(|(instance, _)| instance).collect();
+            let holds = |it: &&FramedRoute| {
+                let (family, bits, length) = place(it);
+                family == other.0 && length <= other.2 && masked(other.1, length) == bits
+            };
+            instances.extend(routes.iter().filter(holds).map(|it| it.instance));
+            instances.sort_unstable();
+            instances.dedup();
+            instances.len() <= INSTANCES
+        })
     }
 
     /// Writes what a prefix and all within it lead to.
@@ -203,6 +264,9 @@ impl Networks {
                 network.owners.push((route.instance, session));
             }
         }
+        if !self.by_place.is_empty() && announce(tables).is_err() {
+            return self.by_place.len();
+        }
         let all4: Vec<_> = tables.framed4.iter().collect();
         for (prefix, entry) in all4 {
             let bits = u128::from(prefix.address().to_bits()) << 96;
@@ -218,11 +282,12 @@ impl Networks {
         }
         let entries: Vec<usize> = tables.framed.iter().map(|(entry, _)| entry).collect();
         for entry in entries {
-            if !self.entries.is_used(entry as u32) {
+            if entry != ANY && !self.entries.is_used(entry as u32) {
                 step();
                 tables.framed.clear(entry);
             }
         }
+        self.recall(tables);
         let places: Vec<Place> = self.by_place.keys().copied().collect();
         places.into_iter().filter(|place| self.write(tables, *place).is_err()).count()
     }

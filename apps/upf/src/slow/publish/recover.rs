@@ -76,7 +76,8 @@ impl Published {
         let tunnels = keys.tunnels.iter();
         known.tunnels.extend(tunnels.filter_map(|key| self.tunnel_entry(key, session.id)));
         known.framed.extend(keys.framed.iter().map(|route| (*route, session.id)));
-        self.rules(session.id).is_none_or(|rules| rules.version() != session.version as u32)
+        let rules = self.rules(session.id).filter(|_| self.is_trusted);
+        rules.is_none_or(|rules| rules.version() != session.version as u32)
     }
 
     fn user_entry(&self, key: &UserKey, id: SessionId) -> Option<u32> {

@@ -411,3 +411,75 @@ fn a_lane_that_has_read_the_rules_finds_their_blocks_until_its_turn_ends() {
     published.publish(Some(&versions[1]), &versions[2]).unwrap();
     assert_eq!(published.tables.blocks.iter().count(), 2 * read.len(), "those of two versions");
 }
+
+#[test]
+fn what_was_published_with_another_context_is_published_anew() {
+    let memory = Private::new(CAPACITIES);
+    let mut published = open(&memory);
+    let sessions = [session(3, 7, 0), session(4, 8, 2)];
+    for session in &sessions {
+        published.publish(None, session).unwrap();
+    }
+    let other = Context { core: vec![0, 1, 2], ..context() };
+    assert_ne!(other.fingerprint(), context().fingerprint());
+    let mut next = Published::open(published.tables, other);
+    next.distrust();
+    assert_eq!(recover(&mut next, &sessions).published, 2);
+    let user = sessions[0].pdrs[1].user.unwrap().v4.unwrap();
+    assert_eq!(next.user(UserKey::v4(2, user)), Some(SessionId(3)));
+    let mut last = Published::open(next.tables, context());
+    last.distrust();
+    recover(&mut last, &sessions);
+    assert_eq!(seen(&last), fresh(&sessions));
+}
+
+/// What is checked can be published, until there is no room; then nothing of it is there.
+#[test]
+fn what_has_room_is_published_and_what_has_not_is_known_before() {
+    for (what, small) in [
+        ("user", Capacities { users: 10, ..CAPACITIES }),
+        ("tunnel", Capacities { tunnels: 5, ..CAPACITIES }),
+        ("network", Capacities { framed: 6, ..CAPACITIES }),
+        ("block", Capacities { blocks: 4, ..CAPACITIES }),
+    ] {
+        let memory = Private::new(small);
+        let mut published = open(&memory);
+        let mut refused = Vec::new();
+        for place in 0..16 {
+            let session = session(place, 1, 1 + place % 3);
+            let before = seen(&published);
+            match published.check(&session) {
+                Ok(()) => published.publish(None, &session).expect("it has been checked"),
+                Err(PublishError::None(why)) => {
+                    refused.push(why);
+                    assert_eq!(seen(&published), before);
+                }
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(refused.iter().any(|why| why.contains(what)), "{what}: {refused:?}");
+        assert!(refused.len() < 16, "{what}");
+    }
+}
+
+#[test]
+fn lanes_look_for_networks_only_while_there_are_some() {
+    use crate::shared::framed::ANY;
+    let memory = Private::new(CAPACITIES);
+    let mut published = open(&memory);
+    let has = |published: &Published| published.tables.framed.get(ANY).is_some();
+    let (none, some) = (session(3, 1, 0), session(4, 1, 1));
+    published.publish(None, &none).unwrap();
+    assert!(!has(&published));
+    published.publish(None, &some).unwrap();
+    assert!(has(&published));
+    let mut published = next(published);
+    recover(&mut published, &[none.clone(), some.clone()]);
+    assert!(has(&published));
+    published.withdraw(&some);
+    assert!(!has(&published));
+    published.publish(None, &some).unwrap();
+    let mut published = next(published);
+    recover(&mut published, std::slice::from_ref(&none));
+    assert!(!has(&published));
+}
