@@ -36,6 +36,8 @@ pub(crate) const BEYOND: [[u8; 6]; 2] = [[2, 0, 0, 0, 3, 9], [2, 0, 0, 0, 6, 9]]
 /// Places of ports.
 pub(crate) const N3: u16 = 0;
 pub(crate) const N6: u16 = 1;
+/// The port from lane to lane, if the settings name it.
+pub(crate) const HAIRPIN: u16 = 2;
 /// Network instances, by name.
 pub(crate) const ACCESS: InstanceId = 0;
 pub(crate) const INTERNET: InstanceId = 1;
@@ -164,8 +166,8 @@ pub(crate) struct Halves {
 pub(crate) struct World {
     pub(crate) halves: Halves,
     pub(crate) lane: Lane<Upf<Known>>,
-    arriving: [Frames; 2],
-    leaving: [Frames; 2],
+    arriving: [Frames; 3],
+    leaving: [Frames; 3],
     linux: Frames,
     slow: Channel,
     shown: u64,
@@ -248,9 +250,10 @@ impl World {
     pub(crate) fn new(known: Known, settings: serde_json::Value) -> Self {
         let settings: Settings = serde_json::from_value(settings).expect("settings");
         let (tables, halves) = tables();
-        let upf = Upf::new(&settings, 2, tables, known, |name| match name {
+        let upf = Upf::new(&settings, 3, tables, known, |name| match name {
             "n3" => Ok(PortId(N3)),
             "n6" => Ok(PortId(N6)),
+            "user-to-user" => Ok(PortId(HAIRPIN)),
             other => Err(Error::Value {
                 path: "ports".to_owned(),
                 what: format!("there is no {other}"),
@@ -258,9 +261,9 @@ impl World {
             }),
         });
         let upf = upf.expect("the settings are right");
-        let [arriving, leaving]: [[Frames; 2]; 2] = Default::default();
+        let [arriving, leaving]: [[Frames; 3]; 2] = Default::default();
         let [nothing, linux]: [Frames; 2] = Default::default();
-        let counters = Counters::create(1, 2).expect("memory");
+        let counters = Counters::create(1, 3).expect("memory");
         let lists = |port: u16, from: &Frames, to: &Frames| -> Box<dyn Queue> {
             Box::new(Lists { port: PortId(port), from: Arc::clone(from), to: Arc::clone(to) })
         };
@@ -276,7 +279,7 @@ impl World {
         };
         let memory = SharedMemory::create("upf-test", 512 * 4096).expect("memory");
         let pool = Pool::new(memory, 4096, 192).expect("the frame size is allowed");
-        let parts = LaneParts::new(pool, vec![port(N3), port(N6)], counters.lane(0));
+        let parts = LaneParts::new(pool, vec![port(N3), port(N6), port(HAIRPIN)], counters.lane(0));
         let hold = HoldLimits { packets: 64, per_key: 32 };
         let parts = LaneParts { kernel_budget: 256, hold, ..parts };
         let (messages, slow) = messages();

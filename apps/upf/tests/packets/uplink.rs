@@ -181,6 +181,48 @@ fn case_74_users_reach_each_other() {
     world.check();
 }
 
+/// Two lanes: what one sends by the port between them the other receives there.
+#[test]
+fn case_74_users_of_two_lanes_reach_each_other_once() {
+    let mut settings = settings();
+    settings["hairpin"] = "user-to-user".into();
+    let [mut one, mut two] = [0, 1].map(|_| World::new(Known::new(), settings.clone()));
+    let other = [10, 45, 0, 6];
+    let far = upf::model::SessionId(300);
+    for world in [&mut one, &mut two] {
+        world.publish(&simple(1));
+        let mut rules = simple(1);
+        rules.up.user4 = u32::from_be_bytes(other);
+        rules.down.side.way.teid = 0x77;
+        world.halves.rules.set(far.0 as usize, &rules).expect("there is room");
+        let key = upf::shared::key::UserKey::v4(INTERNET, v4(other));
+        let found = upf::shared::key::SessionRef::to(far);
+        world.halves.users.insert(&key, &found).expect("there is room");
+    }
+    let packet = user4(USER, other, 64, 30);
+    let octets = packet.len() as u64;
+    one.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &packet))]);
+    let between = one.left(HAIRPIN);
+    assert_eq!((between.len(), one.left(N3).len()), (1, 0), "{:?}", one.causes());
+    assert_eq!(one.usage(), [octets, 1, 0, 0], "the sender is charged by its lane");
+    two.show(HAIRPIN, &between);
+    let [frame] = &two.left(N3)[..] else { panic!("{:?}", two.causes()) };
+    let (tunnel, _, mut inner) = crate::frames::opened(frame);
+    inner[8] += 1;
+    fill(&mut inner);
+    assert_eq!((tunnel, inner), (0x77, packet), "one hop, by both lanes together");
+    let [a, b, c, d, ..] = two.halves.state.read(fastlane_table::EntryId(far.0));
+    assert_eq!([a, b, c, d], [0, 0, octets, 1], "the other user by its own");
+    assert!(two.left(HAIRPIN).is_empty() && two.left(N6).is_empty());
+    // One that has gone in the meantime: the second lane drops it.
+    two.halves.rules.clear(far.0 as usize);
+    two.show(HAIRPIN, &between);
+    assert_eq!(two.count(Cause::UnknownUser), 1, "{:?}", two.causes());
+    assert!(two.linux().is_empty() && one.linux().is_empty());
+    one.check();
+    two.check();
+}
+
 #[test]
 fn case_75_between_tunnels_the_message_stays_as_it_is() {
     let mut world = World::with_user();
