@@ -63,7 +63,7 @@ fn a_good_configuration_gets_what_follows() {
     assert_eq!(defaults["ports"]["core"]["lane-by"], "application");
     assert_eq!(defaults["ports"]["user-to-user"]["lane-by"], "application");
     assert_eq!(defaults["app"]["hairpin"], "user-to-user");
-    assert_eq!(defaults["mirror"]["tables"], json!([7, 254]));
+    assert_eq!(defaults["mirror"]["tables"], json!([254, 7]));
 }
 
 #[test]
