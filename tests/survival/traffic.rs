@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use fastlane_testing::Peer;
 use fastlane_testing::namespace::Wire;
-use fastlane_tests::{Host, mac};
+use fastlane_tests::{Host, eventually, mac};
 
 use crate::frames::{self, Seen, Stamp};
 use crate::smf::Session;
@@ -97,6 +97,18 @@ impl Traffic {
         let stamp = self.stamp(session);
         let frame = frames::downlink(self.macs[1], session.user, &stamp);
         self.offered[1] += u64::from(self.wires[1].send(&frame));
+    }
+
+    /// A packet to a user, which is waited for: what was sent to users before has been dealt with.
+    #[track_caller]
+    pub(crate) fn fence(&mut self, session: &Session) {
+        self.down(session);
+        let number = self.number;
+        let arrivals = &self.listeners[0].arrivals;
+        eventually("a packet to a user arrives", || {
+            let arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+            arrivals.iter().rev().any(|(_, seen)| seen.stamp.number == number)
+        });
     }
 
     /// So many packets in each direction, in turn of the sessions, so many in a second and
