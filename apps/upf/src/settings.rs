@@ -96,6 +96,10 @@ pub struct Interface {
     /// Linux's routing table for packets that leave by it. Default: the main table.
     #[serde(default)]
     pub route_table: Option<u32>,
+    /// The Ethernet address that everything goes to which leaves by it, as `02:00:00:00:00:02`:
+    /// for ports that Linux's routes do not lead out of. Default: as Linux routes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_hop: Option<String>,
 }
 
 /// What a side of the user plane is.
@@ -224,6 +228,14 @@ pub struct Predefined {
     /// The QoS flow identifier that downlink packets are marked with.
     #[serde(default)]
     pub qfi: Option<u8>,
+}
+
+impl Interface {
+    /// The Ethernet address of the one next hop, if there is one; of a checked configuration.
+    #[must_use]
+    pub fn fixed_hop(&self) -> Option<[u8; 6]> {
+        self.next_hop.as_deref().and_then(|text| addresses::ethernet(text).ok())
+    }
 }
 
 impl Pool {

@@ -313,12 +313,12 @@ impl<R: Routes> Parts<R> {
     fn way_to_network(&self, world: World<'_>, task: &Task, bytes: &[u8]) -> Result<Out, Cause> {
         let inner = inner::read(bytes).ok_or(Cause::Malformed)?;
         let instance = Some(task.instance);
-        let table = self.sides.route_table(instance, |role| role == Role::N6);
+        let leading = self.sides.leading(instance, |role| role == Role::N6);
         let to = match inner.to() {
             To::Four(to) => IpAddr::V4(to),
             To::Six(to) => IpAddr::V6(to),
         };
-        match self.routes.way(world.turn, table, to, inner.flow_hash()) {
+        match leading.way(&self.routes, world.turn, to, inner.flow_hash()) {
             Answer::Forward(hop) => Ok(Out::Plain(hop)),
             Answer::Ask(reason) => Err(cause_of(reason)),
         }

@@ -13,6 +13,7 @@ use super::inner;
 use super::judge::{Case, Outcome, inner_mut};
 use super::later::{Later, Out};
 use super::route;
+use super::sides::Leading;
 use super::tables::To;
 use super::ways::{Routes, cause_of};
 use super::{Parts, World};
@@ -92,10 +93,12 @@ impl<R: Routes> Parts<R> {
         packets: &mut [Packet],
         world: World<'_>,
     ) {
-        let is_n6 = |role| role == Role::N6;
         let first = leaving.packets[0].instance;
-        let table = self.sides.route_table(first, is_n6);
-        A::ways(&self.routes, world.turn, table, leaving);
+        let mut is_fixed = true;
+        if let Leading::Table(table) = self.sides.leading(first, |role| role == Role::N6) {
+            is_fixed = false;
+            A::ways(&self.routes, world.turn, table, leaving);
+        }
         for at in 0..leaving.count {
             let plain = &leaving.packets[at];
             let Some(task) = tasks.get(usize::from(plain.task)) else { continue };
@@ -103,10 +106,8 @@ impl<R: Routes> Parts<R> {
             let octets = packet.len() as u64;
             let other;
             let mut answer = &leaving.answers[at];
-            if plain.instance != first {
-                let table = self.sides.route_table(plain.instance, is_n6);
-                let (to, flow) = (leaving.to[at].into(), leaving.flows[at]);
-                other = self.routes.way(world.turn, table, to, flow);
+            if plain.instance != first || is_fixed {
+                other = self.way_of_one(plain, leaving.to[at], leaving.flows[at], world);
                 answer = &other;
             }
             let outcome = match answer {
@@ -116,6 +117,21 @@ impl<R: Routes> Parts<R> {
                 }
             };
             self.settle(world.tables, packet, outcome, octets);
+        }
+    }
+
+    /// The way of a packet in another network instance than most, or where all go to one next hop,
+    /// but those to users: Linux's routes, in which users are nowhere, do not say which they are.
+    #[inline(never)]
+    fn way_of_one<A: Family>(&self, plain: &Plain, to: A, flow: u32, world: World<'_>) -> Answer {
+        let leading = self.sides.leading(plain.instance, |role| role == Role::N6);
+        let is_users = |instance| {
+            world.tables.owner(world.turn, &to.to().key(instance), to.to()).is_some()
+        };
+        let instance = plain.instance.or(self.only_instance);
+        match leading {
+            Leading::Fixed(_) if instance.is_some_and(is_users) => Answer::Ask(Reason::Blackhole),
+            _ => leading.way(&self.routes, world.turn, to.into(), flow),
         }
     }
 

@@ -2,10 +2,17 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::{Error, PortId};
+use fastlane::kernel::mirror::{Answer, NextHop};
+use fastlane::{Error, PortId, Turn};
 
+use super::ways::Routes;
 use crate::model::InstanceId;
 use crate::settings::{Role, Settings};
+
+/// The Ethernet address that packets come from where Linux has no interface.
+const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// The longest IP packet for a next hop that Linux does not know.
+const FIXED_MTU: u32 = 1500;
 
 /// What comes in by a port.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +68,8 @@ pub(crate) struct Interface {
     pub(crate) v6: Option<Ipv6Addr>,
     /// Linux's routing table for what leaves by it.
     pub(crate) route_table: Option<u32>,
+    /// The next hop of all that leaves by it, whatever Linux routes.
+    pub(crate) fixed: Option<NextHop>,
 }
 
 /// All interfaces of the user plane, in the order of their names.
@@ -118,6 +127,7 @@ impl Sides {
                     IpAddr::V4(_) => None,
                 }),
                 route_table: interface.route_table,
+                fixed: interface.fixed_hop().map(|address| fixed(id, address)),
             });
         }
         for (number, side) in sides.iter_mut().enumerate() {
@@ -171,18 +181,21 @@ impl Sides {
         })
     }
 
-    /// Linux's routing table for what leaves by interfaces of a role, in a network instance if
-    /// there is one named.
-    pub(crate) fn route_table(
+    /// What decides about what leaves by interfaces of a role, in a network instance if there is
+    /// one named: Linux's routing table, or one next hop.
+    pub(crate) fn leading(
         &self,
         instance: Option<InstanceId>,
         accepts: impl Fn(Role) -> bool,
-    ) -> Option<u32> {
+    ) -> Leading {
         let is_it = |interface: &&Interface| {
             accepts(interface.role)
                 && instance.is_none_or(|instance| instance == interface.instance)
         };
-        self.interfaces.iter().find(is_it).and_then(|interface| interface.route_table)
+        match self.interfaces.iter().find(is_it) {
+            Some(Interface { fixed: Some(hop), .. }) => Leading::Fixed(*hop),
+            found => Leading::Table(found.and_then(|interface| interface.route_table)),
+        }
     }
 
     /// An address of ours that errors about users' packets come from: of N6 if there is one.
@@ -195,6 +208,31 @@ impl Sides {
             self.interfaces.iter().partition(|interface| interface.role == Role::N6);
         n6.into_iter().chain(others).find_map(of)
     }
+}
+
+/// What decides where packets leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leading {
+    /// Linux's routing table of this number; without one, the first that is mirrored.
+    Table(Option<u32>),
+    /// All go there.
+    Fixed(NextHop),
+}
+
+impl Leading {
+    /// The way of a packet, of which the flow hash chooses where there are several.
+    #[inline]
+    pub(crate) fn way<R: Routes>(self, routes: &R, turn: &Turn, to: IpAddr, flow: u32) -> Answer {
+        match self {
+            Self::Table(table) => routes.way(turn, table, to, flow),
+            Self::Fixed(hop) => Answer::Forward(hop),
+        }
+    }
+}
+
+/// A next hop that Linux does not know.
+const fn fixed(port: PortId, destination: [u8; 6]) -> NextHop {
+    NextHop { port, source: OWN, destination, mtu: FIXED_MTU, link: 0, route: 0 }
 }
 
 fn wrong(interface: &str, what: String) -> Error {

@@ -179,8 +179,7 @@ fn find<R: Routes>(
         return Err(Cause::Loop);
     }
     let is_gtpu = |role| role != Role::N6;
-    let table = sides.route_table(instance, is_gtpu);
-    let hop = match routes.way(turn, table, to, hash) {
+    let hop = match sides.leading(instance, is_gtpu).way(routes, turn, to, hash) {
         Answer::Forward(hop) => hop,
         Answer::Ask(reason) => return Err(cause_of(reason)),
     };

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use fastlane::kernel::blackhole;
 
 use crate::model::Prefix;
-use crate::settings::Settings;
+use crate::settings::{Role, Settings};
 
 /// Linux's main routing table.
 const MAIN: u32 = 254;
@@ -20,7 +20,8 @@ pub struct Nowhere {
     pub table: u32,
 }
 
-/// The pools, each in the main table and in the tables of its network instance.
+/// The pools, each in the main table and in the tables of its network instance. Not those whose
+/// packets Linux itself brings to the UPF: where all that leaves by N6 goes to one next hop.
 #[must_use]
 pub fn nowhere(settings: &Settings) -> Vec<Nowhere> {
     let mut them = Vec::new();
@@ -28,6 +29,9 @@ pub fn nowhere(settings: &Settings) -> Vec<Nowhere> {
         let Some(prefix) = pool.parsed() else { continue };
         let same = settings.interfaces.values();
         let same = same.filter(|it| it.network_instance == pool.network_instance);
+        if same.clone().any(|it| it.role == Role::N6 && it.next_hop.is_some()) {
+            continue;
+        }
         let tables = same.filter_map(|it| it.route_table).chain([MAIN]);
         them.extend(tables.map(|table| Nowhere { prefix, table }));
     }

@@ -20,6 +20,22 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
     Ok(Prefix { address, length })
 }
 
+/// Reads `02:00:00:00:00:02`, the Ethernet address of one host. The error is what to write.
+pub(super) fn ethernet(text: &str) -> Result<[u8; 6], String> {
+    let form =
+        || format!("`{text}` is no Ethernet address of one host; write one as 02:00:00:00:00:02");
+    let mut octets = [0; 6];
+    let mut parts = text.split(':');
+    for octet in &mut octets {
+        let is_hex = |part: &&str| part.len() == 2 && part.bytes().all(|it| it.is_ascii_hexdigit());
+        let part = parts.next().filter(is_hex).ok_or_else(form)?;
+        *octet = u8::from_str_radix(part, 16).map_err(|_| form())?;
+    }
+    // The lowest bit of the first octet says that it is a group (IEEE 802, clause 8.2).
+    let is_host = parts.next().is_none() && octets[0] & 1 == 0 && octets != [0; 6];
+    is_host.then_some(octets).ok_or_else(form)
+}
+
 /// Whether a prefix has addresses of another.
 pub(super) fn overlap(one: Prefix, other: Prefix) -> bool {
     let length = one.length.min(other.length);
@@ -76,6 +92,25 @@ mod tests {
         }
         let error = prefix("10.45.1.0/16").unwrap_err();
         assert!(error.ends_with("write 10.45.0.0/16"), "{error}");
+    }
+
+    #[test]
+    fn an_ethernet_address_is_of_one_host() {
+        assert_eq!(ethernet("02:00:00:00:00:fE"), Ok([2, 0, 0, 0, 0, 0xfe]));
+        for wrong in [
+            "",
+            "02:00:00:00:00",
+            "02:00:00:00:00:02:03",
+            "2:0:0:0:0:2",
+            "02-00-00-00-00-02",
+            "01:00:5e:00:00:01",
+            "ff:ff:ff:ff:ff:ff",
+            "00:00:00:00:00:00",
+            "02:00:00:00:00:+2",
+            "02:00:00:00:00:g2",
+        ] {
+            assert!(ethernet(wrong).unwrap_err().contains("is no Ethernet address"), "{wrong}");
+        }
     }
 
     #[test]

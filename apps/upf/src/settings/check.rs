@@ -8,7 +8,8 @@ use fastlane::Error;
 use fastlane::config::{nearest, written::Configuration};
 
 use super::addresses::unfit;
-use super::{N4, Settings};
+use super::{N4, Predefined, Settings};
+use crate::model::FlowDescription;
 
 mod places;
 
@@ -53,10 +54,7 @@ impl Settings {
         within("app.sessions", self.sessions, 1, MAX_SESSIONS)?;
         self.check_limits()?;
         for (name, rule) in &self.predefined {
-            if rule.qfi.is_some_and(|qfi| qfi > 63) {
-                let path = format!("app.predefined.{name}.qfi");
-                return Err(refuse(path, "a QoS flow identifier has 6 bits; write 0 to 63"));
-            }
+            check_predefined(name, rule)?;
         }
         Ok(())
     }
@@ -105,6 +103,20 @@ fn check_node_id(id: &str) -> Result<(), Error> {
     }
     let what = format!("`{id}` is neither an IP address nor a domain name; write one of them");
     Err(refuse("app.node-id", what))
+}
+
+/// A rule that the control plane activates by name.
+fn check_predefined(name: &str, rule: &Predefined) -> Result<(), Error> {
+    let at = |key: &str| format!("app.predefined.{name}.{key}");
+    if rule.qfi.is_some_and(|qfi| qfi > 63) {
+        return Err(refuse(at("qfi"), "a QoS flow identifier has 6 bits; write 0 to 63"));
+    }
+    for (place, flow) in rule.flows.iter().enumerate() {
+        FlowDescription::parse(flow).map_err(|error| {
+            refuse(format!("{}.{place}", at("flows")), format!("`{flow}`: {error}"))
+        })?;
+    }
+    Ok(())
 }
 
 fn check_n4(n4: &N4) -> Result<(), Error> {

@@ -9,6 +9,7 @@ mod charging;
 mod compiled;
 mod control;
 mod downlink;
+mod fixed;
 mod golden;
 mod hold;
 mod messages;

@@ -8,7 +8,7 @@ use fastlane::config::written::Configuration;
 
 use super::{MAX_PLACES, check_addresses, refuse, unknown};
 use crate::model::Prefix;
-use crate::settings::addresses::{contains, overlap, prefix};
+use crate::settings::addresses::{contains, ethernet, overlap, prefix};
 use crate::settings::{Interface, Pool, Role, Settings};
 
 /// The longest prefix of IPv6 of which users get a /64 each.
@@ -35,6 +35,7 @@ impl Settings {
                 return Err(refuse(at("network-instance"), what));
             }
             check_tunnels(interface, &at("addresses"))?;
+            check_next_hop(interface, &at("next-hop"))?;
             for address in &interface.addresses {
                 if let Some(owner) = owners.insert(*address, name) {
                     let what = format!(
@@ -107,6 +108,18 @@ impl Settings {
         }
         Ok(prefix)
     }
+}
+
+/// Either Linux routes, or there is one next hop.
+fn check_next_hop(interface: &Interface, path: &str) -> Result<(), Error> {
+    let Some(text) = &interface.next_hop else { return Ok(()) };
+    ethernet(text).map_err(|what| refuse(path, what))?;
+    if interface.route_table.is_some() {
+        let what = "everything goes to this address, and no routing table is asked; leave out \
+                    one of `next-hop` and `route-table`";
+        return Err(refuse(path, what));
+    }
+    Ok(())
 }
 
 /// Tunnels end on N3 and N9, and nowhere else.

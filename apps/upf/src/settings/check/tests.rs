@@ -101,12 +101,27 @@ fn each_mistake_names_its_place_the_reason_and_the_remedy() {
             "app.interfaces.other.port",
             "`n6` is N6 on port `core`, too",
         ),
+        ("/app/interfaces/n6/next-hop", json!("x"), "app.interfaces.n6.next-hop", "02:00:00"),
+        (
+            "/app/interfaces/n6",
+            json!({ "port": "core", "role": "n6", "network-instance": "internet",
+                    "route-table": 7, "next-hop": "02:00:00:00:00:02" }),
+            "app.interfaces.n6.next-hop",
+            "leave out one",
+        ),
         ("/app/pools/1/prefix", json!("10.45.3.0/24"), "app.pools.1.prefix", "overlaps"),
         ("/app/pools/1/prefix", json!("2001:db8::/65"), "app.pools.1.prefix", "no room"),
         ("/app/pools/0/prefix", json!("10.45.0.1/16"), "app.pools.0.prefix", "10.45.0.0/16"),
         ("/app/sessions", json!(0), "app.sessions", "write 1 to 4194304"),
         ("/app/limits", json!({ "pdrs": 1 }), "app.limits.pdrs", "write 2 to 256"),
         ("/app/limits", json!({ "held-packets": 5000 }), "app.limits.held-packets", "at most that"),
+        (
+            "/app/predefined",
+            json!({ "web": { "precedence": 1,
+                             "flows": ["permit out 6 from any 80 to assigned", "permit in ip"] } }),
+            "app.predefined.web.flows.1",
+            "`permit in ip`: ",
+        ),
         ("/tables", json!({ "rules": { "capacity": 1 } }), "tables.rules", "leave it out"),
     ];
     for (pointer, value, at, part) in cases {
