@@ -1,0 +1,98 @@
+//! A user's pings and downloads cross a real base station and the real UPF, as the examples in
+//! `apps/upf/config` configure it: what differs between them is the driver.
+
+use fastlane_tests::{Page, Process, eventually, serve};
+
+#[path = "upf_lab/site.rs"]
+mod site;
+
+use site::Site;
+
+/// Octets that a user downloads: the short form.
+const OCTETS: usize = 1 << 20;
+const USERS: usize = 3;
+
+/// Users' addresses and the lines about them that a base station reads.
+fn sessions(site: &Site) -> (Process, Vec<String>) {
+    let smf = site.smf(USERS);
+    eventually("all sessions are set up", || smf.stdout().lines().count() == USERS);
+    let lines = smf.stdout().lines().map(str::to_owned).collect();
+    (smf, lines)
+}
+
+/// What the UPF has counted under a cause.
+fn count(metrics: &str, cause: &str) -> u64 {
+    let name = format!("upf_packets_total{{cause=\"{cause}\"}} ");
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    line.expect("the cause is in the metrics").parse().expect("a number")
+}
+
+/// Sets users up, pings from one, downloads to another, and looks at what was counted.
+fn crosses(example: &str) {
+    let Some(site) = Site::new(example) else { return };
+    let upf = site.start();
+    let (smf, lines) = sessions(&site);
+    let gnb = site.gnb(&lines);
+    let users: Vec<&str> = lines.iter().filter_map(|line| line.split(' ').nth(1)).collect();
+    let access = site.access();
+    // The first packets have Linux find the neighbours out.
+    eventually("the data network answers", || {
+        access.attempt(&["ping", "-c", "1", "-W", "1", "-I", users[0], site::SERVER]).status.success()
+    });
+    let words = ["ping", "-q", "-c", "50", "-i", "0.01", "-W", "5", "-I", users[0], site::SERVER];
+    let said = access.run(&words);
+    assert!(said.contains("50 packets transmitted, 50 received"), "{example}: {said}");
+
+    let page = Page::new(OCTETS);
+    let (url, server) = serve(site.network(), site::SERVER, page.0.clone());
+    let fetched = site.file("fetched");
+    let to = fetched.to_str().expect("a path in ASCII");
+    let words = ["--silent", "--show-error", "--max-time", "60", "--interface", users[1]];
+    access.run(&[&["curl"], &words[..], &["--output", to, &url]].concat());
+    server.join().expect("it does not panic").expect("the page is sent");
+    assert!(std::fs::read(fetched).expect("the page") == page.0, "{example}: the page is intact");
+
+    let metrics = site.ask("/metrics");
+    assert!(count(&metrics, "forwarded_uplink") >= 51, "{metrics}");
+    // So many packets the page has at least.
+    assert!(count(&metrics, "forwarded_downlink") >= 51 + OCTETS as u64 / 1400, "{metrics}");
+    for cause in ["no_rule", "no_route", "unknown_user", "unknown_tunnel", "malformed"] {
+        assert_eq!(count(&metrics, cause), 0, "{example}: {cause}");
+    }
+    let ended = smf.stop();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    let ended = gnb.stop();
+    assert!(ended.status.success(), "{}", ended.stderr);
+    upf.stop();
+    site.end();
+}
+
+#[test]
+fn on_af_xdp() {
+    crosses("af-xdp");
+}
+
+#[test]
+fn on_af_packet() {
+    crosses("af-packet");
+}
+
+#[test]
+fn on_taps_behind_a_bridge() {
+    crosses("tap");
+}
+
+#[test]
+fn on_memif() {
+    crosses("memif");
+}
+
+#[test]
+fn on_dpdk() {
+    crosses("dpdk");
+}
+
+#[test]
+fn on_a_socket_and_a_tap() {
+    crosses("socket");
+}

@@ -1,0 +1,203 @@
+//! An access network, a UPF and a data network, each a host of its own, and the wires between them.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use fastlane_tests::{Application, Host, Lab, Process, binary};
+use serde_json::{Value, json};
+
+/// The server in the data network.
+pub(crate) const SERVER: &str = "10.9.0.2";
+
+/// The hosts, and what stands between the UPF and wires where Linux has no such port.
+pub(crate) struct Site {
+    /// The UPF is its left host, the access network its right one.
+    lab: Lab,
+    data: Host,
+    relay: Option<(Host, Application)>,
+    example: &'static str,
+}
+
+impl Site {
+    /// Makes the namespaces and wires for an example; `None`, after a skip, where that is not
+    /// allowed.
+    pub(crate) fn new(example: &'static str) -> Option<Self> {
+        let lab = Lab::new("upf-lab", 1)?;
+        let data = lab.another()?;
+        let mut site = Self { lab, data, relay: None, example };
+        let upf = &site.lab.left;
+        join(upf, &site.lab.right, "n4");
+        addresses(upf, "n4", "192.0.2.1/24");
+        addresses(&site.lab.right, "n4", "192.0.2.2/24");
+        if ["memif", "dpdk"].contains(&example) {
+            let host = site.lab.another()?;
+            site.wires(&host);
+            let relay = site.start_relay(&host);
+            site.relay = Some((host, relay));
+        } else {
+            site.wires(upf);
+        }
+        addresses(&site.lab.right, "eth1", "10.3.0.2/24");
+        addresses(&site.data, "eth2", "10.6.0.2/24");
+        addresses(&site.data, "lo", &format!("{SERVER}/32"));
+        // The users are behind the UPF; with a TAP for N6 the UPF's Linux is a router before it.
+        let gateway = if example == "socket" { "10.16.0.1" } else { "10.6.0.1" };
+        if example == "socket" {
+            addresses(upf, "eth2", "10.16.0.1/24");
+            addresses(&site.data, "eth2", "10.16.0.2/24");
+        }
+        site.data.run(&["ip", "route", "add", "10.45.0.0/16", "via", gateway]);
+        if ["af-xdp", "af-packet", "socket"].contains(&example) {
+            addresses(upf, "eth1", "10.3.0.1/24");
+        }
+        if ["af-xdp", "af-packet"].contains(&example) {
+            addresses(upf, "eth2", "10.6.0.1/24");
+        }
+        Some(site)
+    }
+
+    /// The wires to the access and the data network begin at a host.
+    fn wires(&self, host: &Host) {
+        join(host, &self.lab.right, "eth1");
+        join(host, &self.data, "eth2");
+    }
+
+    /// Both wires on one side, a memif server for each on the other.
+    fn start_relay(&self, host: &Host) -> Application {
+        let wire = |name: &str| json!({"driver": {"af-packet": {"interface": name}}, "kernel": "none"});
+        let server = |name: &str| {
+            json!({"driver": {"memif": {"socket": self.socket(name), "role": "server"}}})
+        };
+        let ports = json!({
+            "n3": wire("eth1"), "n3-far": server("n3"), "n6": wire("eth2"), "n6-far": server("n6"),
+        });
+        Application::start(&self.lab, host, &binary("relay"), json!({ "ports": ports }))
+    }
+
+    fn socket(&self, name: &str) -> PathBuf {
+        self.lab.file(&format!("{name}.memif"))
+    }
+
+    /// The example, with what differs on this machine.
+    fn configuration(&self) -> Value {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../apps/upf/config");
+        let path = folder.join(format!("{}.json", self.example));
+        let text = std::fs::read_to_string(path).expect("the example");
+        let mut example: Value = serde_json::from_str(&text).expect("JSON");
+        example["app"]["sessions"] = json!(1000); // many stories run at a time
+        for (number, name) in ["n3", "n6"].into_iter().enumerate() {
+            let driver = &mut example["ports"][name]["driver"];
+            let socket = self.socket(name);
+            match self.example {
+                "memif" => driver["memif"]["socket"] = json!(socket),
+                "dpdk" => {
+                    let vdev = format!("net_memif{number},role=client,socket-abstract=no");
+                    let vdev = format!("{vdev},socket={}", socket.display());
+                    *driver = json!({ "dpdk": { "vdev": vdev } });
+                    example["dpdk"] = json!({ "huge-pages": "none" });
+                    example["lanes"] = json!({ "frames": 16_384 });
+                }
+                _ => {}
+            }
+        }
+        example
+    }
+
+    /// Starts the UPF, both halves, and does what the README says that its Linux needs.
+    pub(crate) fn start(&self) -> Application {
+        let upf = &self.lab.left;
+        let started =
+            Application::start(&self.lab, upf, &binary("upf"), self.configuration());
+        match self.example {
+            "tap" => {
+                for (wire, tap) in [("eth1", "n3wire"), ("eth2", "n6wire")] {
+                    let bridge = format!("{tap}br");
+                    upf.run(&["ip", "link", "add", &bridge, "type", "bridge"]);
+                    for member in [wire, tap] {
+                        upf.run(&["ip", "link", "set", member, "master", &bridge]);
+                    }
+                    for member in [wire, tap, &bridge] {
+                        upf.run(&["ip", "link", "set", member, "up"]);
+                    }
+                }
+            }
+            "socket" => {
+                upf.run(&["ip", "link", "set", "n6", "arp", "off"]);
+                upf.run(&["ip", "route", "add", "10.45.0.0/16", "dev", "n6"]);
+                upf.run(&["sysctl", "-qw", "net.ipv4.ip_forward=1"]);
+                upf.run(&["ip", "route", "add", SERVER, "via", "10.16.0.2"]);
+                return started;
+            }
+            _ => {}
+        }
+        upf.run(&["ip", "route", "add", SERVER, "via", "10.6.0.2"]);
+        started
+    }
+
+    /// Starts an SMF that sets up so many sessions and then holds them.
+    pub(crate) fn smf(&self, sessions: usize) -> Process {
+        let (program, sessions) = (binary("smf"), sessions.to_string());
+        let program = program.to_str().expect("a path in ASCII");
+        let ends = ["--local", "192.0.2.2", "--upf", "192.0.2.1", "--gnb", "10.3.0.2"];
+        let words = [&[program, "hold"], &ends[..], &["--sessions", &sessions]].concat();
+        self.lab.right.start(&words)
+    }
+
+    /// Starts the base station with these tunnels, and leads its host's packets to users' device.
+    pub(crate) fn gnb(&self, lines: &[String]) -> Process {
+        let path = self.lab.file("tunnels");
+        std::fs::write(&path, lines.join("\n") + "\n").expect("the lines are written");
+        let program = binary("gnb");
+        let mut command = self.lab.right.command(&[]);
+        command.arg(program).args(["--listen", "10.3.0.2"]);
+        command.stdin(File::open(path).expect("the lines"));
+        let gnb = Process::start(command);
+        gnb.wait_for("running; ");
+        self.lab.right.run(&["ip", "route", "add", SERVER, "dev", "ue0"]);
+        gnb
+    }
+
+    /// Where the users are.
+    pub(crate) fn access(&self) -> &Host {
+        &self.lab.right
+    }
+
+    /// Where the server is.
+    pub(crate) fn network(&self) -> &Host {
+        &self.data
+    }
+
+    /// A file of this site.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.lab.file(name)
+    }
+
+    /// What the UPF's API says.
+    pub(crate) fn ask(&self, path: &str) -> String {
+        let url = format!("http://127.0.0.1:8805{path}");
+        self.lab.left.run(&["curl", "--silent", "--show-error", "--fail", &url])
+    }
+
+    /// Ends what carries, after the UPF.
+    pub(crate) fn end(self) {
+        if let Some((_, relay)) = self.relay {
+            relay.stop();
+        }
+    }
+}
+
+fn join(near: &Host, far: &Host, name: &str) {
+    let path = far.path();
+    let words = ["ip", "link", "add", name, "type", "veth", "peer", "name", name, "netns", &path];
+    near.run(&words);
+    for host in [near, far] {
+        host.run(&["ip", "link", "set", name, "addrgenmode", "none", "up"]);
+        // What crosses a wire is a packet at a time, with its checksum.
+        let off = ["tx", "off", "tso", "off", "gso", "off", "gro", "off"];
+        host.run(&[&["ethtool", "-K", name], &off[..]].concat());
+    }
+}
+
+fn addresses(host: &Host, name: &str, address: &str) {
+    host.run(&["ip", "address", "add", address, "dev", name]);
+}
