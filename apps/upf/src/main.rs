@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -82,6 +82,37 @@ struct Asked {
     json: bool,
 }
 
+/// A packet between a user and somebody.
+#[derive(Debug, Args)]
+struct Packet {
+    /// The other end's address.
+    #[arg(long, value_name = "ADDRESS")]
+    to: Option<IpAddr>,
+
+    /// tcp, udp, sctp, icmp, icmpv6 or a number; udp if it is not said.
+    #[arg(long, requires = "to")]
+    protocol: Option<String>,
+
+    /// The other end's port.
+    #[arg(long, requires = "to")]
+    port: Option<u16>,
+
+    /// The user's port.
+    #[arg(long, requires = "to")]
+    user_port: Option<u16>,
+
+    /// The QoS flow that the base station marks it with.
+    #[arg(long, requires = "to")]
+    qfi: Option<u8>,
+}
+
+impl Packet {
+    fn asked(self) -> Option<ask::Packet> {
+        let Self { to, protocol, port, user_port, qfi } = self;
+        to.map(|to| ask::Packet { to, protocol, port, user_port, qfi })
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run the fast half only: the lanes and the tables.
@@ -109,10 +140,13 @@ enum Command {
         #[command(flatten)]
         asked: Asked,
     },
-    /// Say why packets of a subscriber, an address or a tunnel go where they go.
+    /// Say why packets of a subscriber, an address or a tunnel go where they go; with --to, what
+    /// would become of a packet now, both ways. It is not counted and uses nothing up.
     Trace {
         /// A SUPI (imsi-001010000000001), an address of a user, or a TEID (0x1234).
         who: Who,
+        #[command(flatten)]
+        packet: Packet,
         #[command(flatten)]
         asked: Asked,
     },
@@ -132,7 +166,7 @@ fn main() -> ExitCode {
         Command::Associations(asked) => tell(&asked, &Ask::Associations),
         Command::Sessions { seid: Some(seid), asked, .. } => tell(&asked, &Ask::Session(seid)),
         Command::Sessions { seid: None, most, asked } => tell(&asked, &Ask::Sessions(most)),
-        Command::Trace { who, asked } => tell(&asked, &Ask::Trace(who)),
+        Command::Trace { who, packet, asked } => tell(&asked, &Ask::Trace(who, packet.asked())),
     }
 }
 

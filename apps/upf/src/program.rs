@@ -22,6 +22,7 @@ use self::desk::Desk;
 pub mod ask;
 pub mod check;
 mod desk;
+mod peek;
 pub mod pools;
 pub mod supervise;
 
@@ -81,7 +82,7 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
     for problem in pools::close(&settings) {
         tracing::warn!("{problem}");
     }
-    let session = session.to_string_lossy().into_owned();
+    let session = as_path(&session);
     let keeper = Keeper::start(&session, KEPT);
     if let Err(error) = &keeper {
         tracing::warn!("a fast half that dies leaves nothing to its successor: {error}");
@@ -89,6 +90,12 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
     let mut desk = Desk::open(&settings).map_err(Error::application)?;
     tracing::info!("running; waiting for the fast half at {session}");
     run(&settings, &session, &stop, &mut desk).map_err(Error::application)
+}
+
+/// The path of a session as a path: without a slash it would be the name of an application.
+fn as_path(session: &Path) -> String {
+    let text = session.to_string_lossy();
+    if text.contains('/') { text.into_owned() } else { format!("./{text}") }
 }
 
 /// Logs go to standard error, as those of the fast half.

@@ -2,7 +2,8 @@
 
 use super::metrics::Numbers;
 use super::query::{Answer, Question, Who};
-use super::view::{AssociationView, Page, SessionRow, SessionView, Trace};
+use super::view::{AssociationView, Judged, Page, SessionRow, SessionView, Trace};
+use crate::fast::decide::Subject;
 use crate::model::{InstanceId, Session, SessionId};
 use crate::slow::peer::peers::Association;
 
@@ -15,6 +16,8 @@ const MOST_TRACED: usize = 16;
 pub trait Facts {
     /// Its associations.
     fn associations(&self) -> Vec<&Association>;
+    /// How many sessions the association in a place has.
+    fn sessions_of(&self, peer: u16) -> usize;
     /// How many sessions there are.
     fn sessions(&self) -> usize;
     /// At most so many sessions beyond a place, in the order of their places.
@@ -27,6 +30,11 @@ pub trait Facts {
     fn counted(&self, line: u32) -> [u64; 4];
     /// The name of a network instance.
     fn instance(&self, instance: InstanceId) -> Option<&str>;
+    /// The network instance that packets from users arrive in, or those to them, where a PDR names
+    /// none.
+    fn arrival(&self, is_uplink: bool) -> Option<InstanceId>;
+    /// What the rules that are published say of a packet of a session. Nothing is charged.
+    fn judge(&self, session: &Session, subject: &Subject) -> Option<Judged>;
     /// All that is counted.
     fn numbers(&self) -> Numbers;
 }
@@ -36,7 +44,7 @@ pub fn answer(question: &Question, facts: &dyn Facts) -> Answer {
     match question {
         Question::Associations => {
             let all = facts.associations().into_iter().take(MOST);
-            Answer::Associations(all.map(AssociationView::of).collect())
+            Answer::Associations(all.map(|it| AssociationView::of(it, facts)).collect())
         }
         Question::Sessions { after, limit } => {
             let limit = (*limit).clamp(1, MOST);
@@ -50,9 +58,9 @@ pub fn answer(question: &Question, facts: &dyn Facts) -> Answer {
             let found = facts.session(*seid);
             Answer::Session(found.map(|it| Box::new(SessionView::of(&it, facts))))
         }
-        Question::Trace(who) => {
+        Question::Trace(who, sample) => {
             let found = facts.find(who, MOST_TRACED);
-            Answer::Trace(Box::new(Trace::of(who, &found, facts)))
+            Answer::Trace(Box::new(Trace::of(who, sample.as_ref(), &found, facts)))
         }
         Question::Numbers => Answer::Numbers(Box::new(facts.numbers())),
     }

@@ -8,6 +8,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::shared::cause::Cause;
 use crate::slow::node::statistics::Statistics;
+use crate::slow::usage::UsageStatistics;
 
 /// All that is counted, at one moment.
 #[derive(Clone, Debug, Default)]
@@ -18,6 +19,12 @@ pub struct Numbers {
     pub sessions: usize,
     /// The most sessions.
     pub capacity: usize,
+    /// Associations by Node ID, with how many sessions each has.
+    pub by_association: Vec<(String, usize)>,
+    /// PDRs, FARs, QERs, URRs and BARs of all sessions.
+    pub rules: [u64; 5],
+    /// What was counted of session reports.
+    pub reports: UsageStatistics,
     /// Tables with their entries and capacity.
     pub tables: Vec<(&'static str, usize, usize)>,
     /// What became of packets: packets and octets, over all lanes.
@@ -53,6 +60,7 @@ impl prometheus_client::collector::Collector for Collector {
         self.state(&mut page)?;
         self.packets(&mut page)?;
         self.messages(&mut page)?;
+        self.reports(&mut page)?;
         self.node(&mut page)
     }
 }
@@ -65,6 +73,12 @@ impl Collector {
         page.gauges("upf_associations", "Associations with control plane functions.", states)?;
         page.gauges::<0>("upf_sessions", "PFCP sessions.", [([], it.sessions as u64)])?;
         page.gauges::<0>("upf_sessions_most", "The most sessions.", [([], it.capacity as u64)])?;
+        let of = it.by_association.iter();
+        let of = of.map(|(node, count)| ([("node_id", node.clone())], *count as u64));
+        page.gauges("upf_association_sessions", "PFCP sessions, by association.", of)?;
+        let kinds = ["pdr", "far", "qer", "urr", "bar"].into_iter().zip(it.rules);
+        let kinds = kinds.map(|(kind, count)| ([("kind", kind.to_owned())], count));
+        page.gauges("upf_rules", "Rules of all sessions, by kind.", kinds)?;
         let alive = u64::from(it.is_fast_alive);
         page.gauges::<0>("upf_fast_half_up", "Whether the lanes run.", [([], alive)])?;
         let [up, down] = it.paths.map(|count| count as u64);
@@ -111,6 +125,26 @@ impl Collector {
         let lanes = it.lane_messages.iter();
         let lanes = lanes.map(|(kind, count)| ([("kind", kind.to_string())], *count));
         page.counters("upf_lane_messages", "Messages of lanes, by kind.", lanes)
+    }
+
+    fn reports(&self, page: &mut Page<'_>) -> std::fmt::Result {
+        let it = &self.0.reports;
+        let kinds = [
+            ("usage", it.usage_reports),
+            ("downlink_data", it.downlink_reports),
+            ("inactivity", it.inactivity_reports),
+            ("error_indication", it.error_reports),
+        ];
+        let kinds = kinds.map(|(kind, count)| ([("kind", kind.to_owned())], count));
+        page.counters("upf_reports", "Reports to the control plane, by kind.", kinds)?;
+        let outcomes = [
+            ("unanswered", it.unanswered),
+            ("refused", it.refused),
+            ("unknown_session", it.unknown_there),
+            ("not_kept", it.not_kept),
+        ];
+        let outcomes = outcomes.map(|(outcome, count)| ([("outcome", outcome.to_owned())], count));
+        page.counters("upf_reports_failed", "Reports that met with a problem.", outcomes)
     }
 
     fn node(&self, page: &mut Page<'_>) -> std::fmt::Result {

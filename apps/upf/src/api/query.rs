@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::oneshot;
 
 use super::metrics::Numbers;
-use super::view::{AssociationView, Page, SessionView, Trace};
+use super::view::{AssociationView, Page, Sample, SessionView, Trace};
 use crate::model::SessionId;
 
 /// Questions that wait for the slow half.
@@ -31,8 +31,8 @@ pub enum Question {
     },
     /// The session of this SEID of ours.
     Session(u64),
-    /// Why packets of whom go where they go.
-    Trace(Who),
+    /// Why packets of whom go where they go, and what would become of this one.
+    Trace(Who, Option<Sample>),
     /// What is counted.
     Numbers,
 }

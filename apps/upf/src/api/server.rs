@@ -16,12 +16,17 @@ use utoipa::{IntoParams, ToSchema};
 use super::bounded::Bounded;
 use super::facts::MOST;
 use super::query::{Answer, Inbox, Outbox, Question, Unanswered, Who, pair};
-use super::view::{AssociationView, Page, SessionView, Trace};
+use super::view::{AssociationView, Page, Sample, SessionView, Trace, protocol};
 use super::{metrics, openapi};
 use crate::model::SessionId;
 
 /// The type of what `/metrics` gives (OpenMetrics 1.0, section 4.1).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// The user's port of a packet that is asked about, unless something else is said: the first that
+/// no service has (RFC 6335 section 6).
+const USER_PORT: u16 = 49_152;
+/// Its octets, likewise.
+const LENGTH: u16 = 100;
 /// Sessions of a page, unless something else is asked for.
 const PAGE: usize = 100;
 
@@ -210,6 +215,36 @@ pub(super) async fn session(
 pub(super) struct Traced {
     /// A SUPI (`imsi-` and digits), an address of a user, or a TEID (`0x` and hex digits).
     who: String,
+    /// What would become of a packet between the user and this address, both ways. The others say
+    /// more of it.
+    to: Option<std::net::IpAddr>,
+    /// Its protocol: tcp, udp, sctp, icmp, icmpv6 or a number; udp if it is not said.
+    protocol: Option<String>,
+    /// The other end's port.
+    port: Option<u16>,
+    /// The user's port.
+    user_port: Option<u16>,
+    /// The QoS flow that the base station marks it with: 0 to 63.
+    qfi: Option<u8>,
+    /// Octets of the IP packet: 100 if it is not said.
+    length: Option<u16>,
+}
+
+impl Traced {
+    /// The packet that is asked about, if one is.
+    fn sample(&self) -> Result<Option<Sample>, String> {
+        let Some(to) = self.to else { return Ok(None) };
+        if self.qfi.is_some_and(|qfi| qfi > 63) {
+            return Err("qfi: a QoS flow identifier has 6 bits; write 0 to 63".to_owned());
+        }
+        Ok(Some(Sample {
+            to,
+            protocol: protocol(self.protocol.as_deref().unwrap_or("udp"))?,
+            ports: [self.port.unwrap_or(0), self.user_port.unwrap_or(USER_PORT)],
+            qfi: self.qfi,
+            length: self.length.unwrap_or(LENGTH).into(),
+        }))
+    }
 }
 
 /// Why packets of somebody go where they go.
@@ -222,7 +257,8 @@ pub(super) async fn trace(
 ) -> Result<Json<Trace>, Refusal> {
     let who: Who =
         traced.who.parse().map_err(|what: String| refuse(StatusCode::BAD_REQUEST, what))?;
-    match outbox.ask(Question::Trace(who)).await? {
+    let sample = traced.sample().map_err(|what| refuse(StatusCode::BAD_REQUEST, what))?;
+    match outbox.ask(Question::Trace(who, sample)).await? {
         Answer::Trace(trace) if trace.sessions.is_empty() => {
             Err(refuse(StatusCode::NOT_FOUND, trace.summary()))
         }

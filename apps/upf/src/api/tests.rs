@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::metrics::Numbers;
 use super::query::Who;
+use super::view::Judged;
 use super::{Facts, Inbox, answer, serve};
+use crate::fast::decide::Subject;
 use crate::model::{CpSeid, InstanceId, Session, SessionId};
 use crate::program::ask::{Ask, ask};
 use crate::slow::peer::peers::Association;
@@ -16,6 +18,10 @@ struct Known(Vec<Session>);
 impl Facts for Known {
     fn associations(&self) -> Vec<&Association> {
         vec![]
+    }
+
+    fn sessions_of(&self, _: u16) -> usize {
+        0
     }
 
     fn sessions(&self) -> usize {
@@ -44,9 +50,25 @@ impl Facts for Known {
         None
     }
 
+    fn arrival(&self, _: bool) -> Option<InstanceId> {
+        Some(0)
+    }
+
+    fn judge(&self, _: &Session, _: &Subject) -> Option<Judged> {
+        None
+    }
+
     fn numbers(&self) -> Numbers {
         let causes = vec![(crate::shared::cause::Cause::GateClosed, [7, 700])];
-        Numbers { sessions: self.0.len(), causes, is_fast_alive: true, ..Numbers::default() }
+        Numbers {
+            sessions: self.0.len(),
+            causes,
+            is_fast_alive: true,
+            rules: [4, 3, 2, 1, 0],
+            by_association: vec![("smf \"1\"\n".to_owned(), 3)],
+            tables: vec![("users", 5, 70)],
+            ..Numbers::default()
+        }
     }
 }
 
@@ -128,9 +150,9 @@ fn what_is_not_there_and_what_is_no_question_is_said() {
         assert!(detail.contains("\"place\": 0"), "{detail}");
         let error = ask(address, &Ask::Session("0x5".to_owned()), true).unwrap_err().to_string();
         assert!(error.contains("no session has the SEID 0x5"), "{error}");
-        let found = ask(address, &Ask::Trace("imsi-001010000000000".parse().unwrap()), false);
+        let found = ask(address, &Ask::Trace("imsi-001010000000000".parse().unwrap(), None), false);
         assert!(found.unwrap().starts_with("session 0x100000000 of imsi-001010000000000"));
-        let error = ask(address, &Ask::Trace("0x5".parse().unwrap()), true).unwrap_err();
+        let error = ask(address, &Ask::Trace("0x5".parse().unwrap(), None), true).unwrap_err();
         assert!(error.to_string().contains("dropped as unknown_tunnel"), "{error}");
         for wrong in ["/sessions?limit=0", "/sessions?limit=1001", "/sessions?x=1", "/trace?who=x"]
         {
@@ -152,7 +174,36 @@ fn the_description_names_all_that_is_served() {
             ["/associations", "/healthz", "/metrics", "/sessions", "/sessions/{seid}", "/trace"];
         assert_eq!(paths, all);
         assert!(document["components"]["schemas"]["SessionView"].is_object());
+        // What is described is served, and nothing that is referred to is missing.
+        for path in paths {
+            let path = path.replace("{seid}", "0x5");
+            assert!(!get(address, &path).starts_with("HTTP/1.0 405"), "{path}");
+            let is_served = !get(address, &path).ends_with("\r\n\r\n");
+            assert!(is_served, "{path} answers with something");
+        }
+        let mut references = vec![];
+        gather_references(&document, &mut references);
+        assert!(references.len() > 10, "{references:?}");
+        for reference in references {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
     });
+}
+
+/// All values of `$ref` in a document.
+fn gather_references(value: &serde_json::Value, into: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(members) => {
+            let own = members.get("$ref").and_then(serde_json::Value::as_str);
+            into.extend(own.map(str::to_owned));
+            members.values().for_each(|value| gather_references(value, into));
+        }
+        serde_json::Value::Array(values) => {
+            values.iter().for_each(|value| gather_references(value, into));
+        }
+        _ => {}
+    }
 }
 
 #[test]
@@ -165,10 +216,51 @@ fn metrics_are_those_of_the_moment() {
             "upf_packets_total{cause=\"gate_closed\"} 7",
             "upf_octets_total{cause=\"gate_closed\"} 700",
             "upf_slow_half_cpu_seconds_total 0.0",
+            "upf_rules{kind=\"pdr\"} 4",
+            "upf_rules{kind=\"bar\"} 0",
+            "upf_association_sessions{node_id=\"smf \\\"1\\\"\\n\"} 3",
+            "upf_table_entries{table=\"users\"} 5",
+            "upf_table_entries_most{table=\"users\"} 70",
+            "upf_reports_total{kind=\"usage\"} 0",
             "# EOF",
         ] {
             assert!(text.lines().any(|it| it == line), "{line}:\n{text}");
         }
+    });
+}
+
+/// The text is what a collector reads (OpenMetrics 1.0, section 4): each family is described once,
+/// before its samples, which have its name; the end is marked.
+#[test]
+fn metrics_are_in_the_form_that_collectors_read() {
+    with(1, |address| {
+        let text = get(address, "/metrics");
+        let (head, page) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+        assert!(page.ends_with("\n# EOF\n"), "{page}");
+        let (mut types, mut samples) = (std::collections::BTreeMap::new(), 0);
+        let mut family = "";
+        for line in page.lines().filter(|line| *line != "# EOF") {
+            if let Some(described) = line.strip_prefix("# ") {
+                let words: Vec<&str> = described.splitn(3, ' ').collect();
+                assert!(words.len() == 3 && words[1].starts_with("upf_"), "{line}");
+                family = words[1];
+                if words[0] == "TYPE" {
+                    assert_eq!(types.insert(words[1], words[2]), None, "{line}: once");
+                }
+                continue;
+            }
+            let (name, value) = line.rsplit_once(' ').unwrap();
+            let name = name.split('{').next().unwrap();
+            let expected = match types[family] {
+                "counter" => format!("{family}_total"),
+                _ => family.to_owned(),
+            };
+            assert_eq!(name, expected, "{line}");
+            assert!(value.parse::<f64>().is_ok(), "{line}");
+            samples += 1;
+        }
+        assert!(types.len() > 20 && samples > 20, "{page}");
     });
 }
 

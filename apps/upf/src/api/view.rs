@@ -10,9 +10,11 @@ use super::facts::Facts;
 use crate::model::{Session, UserAddress};
 use crate::slow::peer::peers::Association;
 
+mod packet;
 mod rules;
 mod trace;
 
+pub use packet::{Judged, PacketView, Sample, protocol};
 pub use rules::{FarView, ForwardingView, PdrView, QerView, RateView, UrrView};
 pub use trace::{Trace, TracedSession, WayView};
 
@@ -34,6 +36,8 @@ pub struct AssociationView {
     pub is_up: bool,
     /// When it was set up: seconds since 1970.
     pub since_unix_s: u64,
+    /// How many sessions it has.
+    pub sessions: usize,
 }
 
 /// Seconds from 1900, from which PFCP counts (clause 8.2.3), to 1970.
@@ -41,7 +45,7 @@ const FROM_1900: i64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 
 impl AssociationView {
-    pub(super) fn of(it: &Association) -> Self {
+    pub(super) fn of(it: &Association, facts: &dyn Facts) -> Self {
         Self {
             node_id: it.peer.node_id.to_string(),
             address: it.peer.address.to_string(),
@@ -50,6 +54,7 @@ impl AssociationView {
             features: format!("{:#x}", it.peer.features),
             is_up: it.peer.is_up,
             since_unix_s: it.since / SECOND,
+            sessions: facts.sessions_of(it.peer.place),
         }
     }
 }
@@ -111,7 +116,7 @@ impl SessionRow {
             network: it.network.clone(),
             addresses,
             tunnels,
-            rules: [it.pdrs.len(), it.fars.len(), it.qers.len(), it.urrs.len(), it.bars.len()],
+            rules: it.rules(),
             counted: facts.counted(it.id.0),
             since_unix_s: it.established / SECOND,
         }

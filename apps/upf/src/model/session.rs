@@ -63,3 +63,12 @@ pub struct Session {
     /// What the control plane has been told, and has not yet said that it knows.
     pub reporting: Reporting,
 }
+
+impl Session {
+    /// How many PDRs, FARs, QERs, URRs and BARs it has.
+    #[must_use]
+    pub const fn rules(&self) -> [usize; 5] {
+        let Self { pdrs, fars, qers, urrs, bars, .. } = self;
+        [pdrs.len(), fars.len(), qers.len(), urrs.len(), bars.len()]
+    }
+}

@@ -52,8 +52,42 @@ pub enum Ask {
     Sessions(usize),
     /// The session with this SEID, and all its rules.
     Session(String),
-    /// Why packets of whom go where they go.
-    Trace(Who),
+    /// Why packets of whom go where they go, and what would become of one.
+    Trace(Who, Option<Packet>),
+}
+
+/// A packet between a user and somebody.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    /// The other end.
+    pub to: IpAddr,
+    /// tcp, udp, sctp, icmp, icmpv6 or a number.
+    pub protocol: Option<String>,
+    /// The other end's port.
+    pub port: Option<u16>,
+    /// The user's port.
+    pub user_port: Option<u16>,
+    /// The QoS flow that the base station marks it with.
+    pub qfi: Option<u8>,
+}
+
+impl Packet {
+    fn query(&self) -> String {
+        let Self { to, protocol, port, user_port, qfi } = self;
+        let mut text = format!("&to={}", escaped(&to.to_string()));
+        let of = |value: &Option<u16>| value.map(|value| value.to_string());
+        let all = [
+            ("protocol", protocol.as_deref().map(escaped)),
+            ("port", of(port)),
+            ("user_port", of(user_port)),
+            ("qfi", qfi.map(|value| value.to_string())),
+        ];
+        for (key, value) in all {
+            let Some(value) = value else { continue };
+            text += &format!("&{key}={value}");
+        }
+        text
+    }
 }
 
 /// Asks, and returns the answer for people, or as JSON.
@@ -75,9 +109,10 @@ pub fn ask(address: SocketAddr, ask: &Ask, json: bool) -> Result<String, AskErro
             // A session is a tree: JSON is what shows it best.
             Ok(pretty(&session))
         }
-        Ask::Trace(who) => {
-            let trace: Trace =
-                fetch(address, &format!("/trace?who={}", escaped(&who.to_string())))?;
+        Ask::Trace(who, packet) => {
+            let packet = packet.as_ref().map(Packet::query).unwrap_or_default();
+            let who = escaped(&who.to_string());
+            let trace: Trace = fetch(address, &format!("/trace?who={who}{packet}"))?;
             Ok(if json { pretty(&trace) } else { text::trace(&trace) })
         }
     }

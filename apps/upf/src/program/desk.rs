@@ -6,10 +6,13 @@ use fastlane::slow::{Slow, SlowError};
 use fastlane::table::{EntryId, State};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::peek;
+use crate::api::view::Judged;
 use crate::api::{self, Api, ApiError, Facts, Inbox, Numbers, Who, answer};
 use crate::fast::CAUSE_WORDS;
+use crate::fast::decide::Subject;
 use crate::model::{InstanceId, Session, SessionId};
-use crate::settings::Settings;
+use crate::settings::{Role, Settings};
 use crate::shared::{cause::CAUSES, table};
 use crate::slow::peer::peers::Association;
 use crate::slow::run::Beside;
@@ -22,6 +25,8 @@ const QUESTIONS: usize = 4;
 pub(super) struct Desk {
     api: Option<(Api, Inbox)>,
     instances: Vec<String>,
+    /// The network instances of N3 and of N6, the first of each.
+    arrivals: [Option<InstanceId>; 2],
     capacity: usize,
     /// What the lanes of the fast half that is there count.
     fast: Option<(Slow, State<CAUSE_WORDS>)>,
@@ -35,7 +40,11 @@ impl Desk {
             tracing::info!("the API is at http://{}", api.address());
         }
         let instances = settings.instances().into_iter().map(str::to_owned).collect();
-        Ok(Self { api, instances, capacity: settings.sessions as usize, fast: None })
+        let arrivals = [Role::N3, Role::N6].map(|role| {
+            let first = settings.interfaces.values().find(|it| it.role == role);
+            first.and_then(|it| settings.instance(&it.network_instance))
+        });
+        Ok(Self { api, instances, arrivals, capacity: settings.sessions as usize, fast: None })
     }
 }
 
@@ -69,9 +78,21 @@ struct Known<'a> {
     node: &'a Node,
 }
 
+impl Known<'_> {
+    /// The Node IDs of associations with how many sessions each has.
+    fn by_association(&self) -> Vec<(String, usize)> {
+        let all = self.node.associations();
+        all.map(|it| (it.peer.node_id.to_string(), self.sessions_of(it.peer.place))).collect()
+    }
+}
+
 impl Facts for Known<'_> {
     fn associations(&self) -> Vec<&Association> {
         self.node.associations().collect()
+    }
+
+    fn sessions_of(&self, peer: u16) -> usize {
+        self.node.sessions_of(peer)
     }
 
     fn sessions(&self) -> usize {
@@ -109,6 +130,14 @@ impl Facts for Known<'_> {
         self.desk.instances.get(usize::from(instance)).map(String::as_str)
     }
 
+    fn arrival(&self, is_uplink: bool) -> Option<InstanceId> {
+        self.desk.arrivals[usize::from(!is_uplink)]
+    }
+
+    fn judge(&self, session: &Session, subject: &Subject) -> Option<Judged> {
+        peek::judge(self.node.sessions().published(), session, subject)
+    }
+
     fn numbers(&self) -> Numbers {
         let up = self.node.associations().filter(|it| it.peer.is_up).count();
         let down = self.node.associations().count() - up;
@@ -122,7 +151,10 @@ impl Facts for Known<'_> {
             associations: [up, down],
             sessions: self.sessions(),
             capacity: self.desk.capacity,
-            tables: vec![],
+            by_association: self.by_association(),
+            rules: self.node.rules(),
+            reports: *self.node.reports(),
+            tables: self.node.sessions().published().entries(),
             causes: fast.map(cause).unwrap_or_default(),
             statistics: self.node.statistics().clone(),
             paths: [answering, self.node.paths().len() - answering],

@@ -75,6 +75,8 @@ pub struct Node {
     usage_at: u64,
     /// How many sessions each association has.
     by_peer: BTreeMap<u16, usize>,
+    /// How many PDRs, FARs, QERs, URRs and BARs all sessions have.
+    rules: [u64; 5],
     statistics: Statistics,
     /// N1 times T1, in nanoseconds.
     life: u64,
@@ -116,6 +118,7 @@ impl Node {
             usage,
             usage_at: now.monotonic,
             by_peer: BTreeMap::new(),
+            rules: [0; 5],
             statistics: std::mem::take(&mut keep.statistics),
             life: t1.saturating_mul(n4.n1.into()),
             settings: settings.clone(),
@@ -176,6 +179,12 @@ impl Node {
     #[must_use]
     pub fn sessions_of(&self, peer: u16) -> usize {
         self.by_peer.get(&peer).copied().unwrap_or(0)
+    }
+
+    /// How many PDRs, FARs, QERs, URRs and BARs all sessions have.
+    #[must_use]
+    pub const fn rules(&self) -> [u64; 5] {
+        self.rules
     }
 
     /// The associations.

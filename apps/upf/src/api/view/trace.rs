@@ -6,11 +6,13 @@ use fastlane::kernel::{Interface, blackhole};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::packet::{PacketView, Sample};
 use super::SessionRow;
 use super::rules::{actions, by_precedence, destination, outer, source};
 use crate::api::{Facts, Who};
 use crate::model::{Far, Gate, Pdr, Session, Source, UsageTriggers};
 use crate::shared::cause::Cause;
+use crate::shared::rules::Direction;
 
 /// What was found of somebody.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -31,6 +33,8 @@ pub struct TracedSession {
     pub row: SessionRow,
     /// What becomes of packets, rule by rule, in the order in which the rules are looked at.
     pub ways: Vec<WayView>,
+    /// What would become of the packet that was asked about, from the user and to the user.
+    pub packets: Vec<PacketView>,
 }
 
 /// What becomes of the packets that match a PDR.
@@ -64,10 +68,25 @@ pub struct WayView {
 }
 
 impl Trace {
-    pub(in crate::api) fn of(who: &Who, sessions: &[Session], facts: &dyn Facts) -> Self {
+    pub(in crate::api) fn of(
+        who: &Who,
+        sample: Option<&Sample>,
+        sessions: &[Session],
+        facts: &dyn Facts,
+    ) -> Self {
+        let user = match who {
+            Who::Address(address) => Some(*address),
+            Who::Supi(_) | Who::Teid(_) => None,
+        };
+        let packets = |it: &Session| {
+            let both = [Direction::Up, Direction::Down].into_iter();
+            let of = |direction| PacketView::of(it, user, sample?, direction, facts);
+            both.filter_map(of).collect()
+        };
         let traced = |it: &Session| TracedSession {
             row: SessionRow::of(it, facts),
             ways: by_precedence(it).map(|pdr| WayView::of(it, pdr)).collect(),
+            packets: packets(it),
         };
         Self { who: who.to_string(), sessions: sessions.iter().map(traced).collect() }
     }
@@ -75,7 +94,11 @@ impl Trace {
     /// Adds the routes of Linux, by its main table: for the network namespace of the calling
     /// thread.
     pub(in crate::api) fn add_routes(&mut self) {
-        for way in self.sessions.iter_mut().flat_map(|session| &mut session.ways) {
+        let ways = self.sessions.iter_mut().flat_map(|session| {
+            let packets = session.packets.iter_mut().filter_map(|packet| packet.way.as_mut());
+            session.ways.iter_mut().chain(packets)
+        });
+        for way in ways {
             let toward = way.toward.as_ref().and_then(|toward| toward.parse().ok());
             way.next_hop = toward.map(route);
         }
@@ -98,7 +121,7 @@ impl Trace {
 }
 
 impl WayView {
-    fn of(session: &Session, pdr: &Pdr) -> Self {
+    pub(super) fn of(session: &Session, pdr: &Pdr) -> Self {
         let far = session.fars.iter().find(|far| far.id == pdr.far);
         let (fate, cause) = fate(session, pdr, far);
         let forwarding = far.and_then(|far| far.forwarding.as_ref());

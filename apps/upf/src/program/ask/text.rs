@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use crate::api::view::{AssociationView, Page, Trace, WayView};
+use crate::api::view::{AssociationView, PacketView, Page, Trace, WayView};
 
 pub(super) fn associations(all: &[AssociationView]) -> String {
-    let mut text = row(&["node id", "address", "up", "features"]);
+    let mut text = row(&["node id", "address", "up", "features", "sessions"]);
     for it in all {
         let up = if it.is_up { "yes" } else { "no" };
-        text += &row(&[&it.node_id, &it.address, up, &it.features]);
+        text += &row(&[&it.node_id, &it.address, up, &it.features, &it.sessions.to_string()]);
     }
     text
 }
@@ -46,8 +46,24 @@ pub(super) fn trace(trace: &Trace) -> String {
             "  counted: {up_packets} packets, {up} octets up; {down_packets} packets, {down} \
              octets down"
         );
-        for way in &session.ways {
-            text += &self::way(way);
+        if session.packets.is_empty() {
+            text.extend(session.ways.iter().map(way));
+        }
+        text.extend(session.packets.iter().map(packet));
+    }
+    text
+}
+
+/// What would become of a packet.
+fn packet(it: &PacketView) -> String {
+    let mut text = format!("{}: {}\n", it.direction, it.packet);
+    if let Some(tunnel) = &it.tunnel {
+        let _ = writeln!(text, "  arrives by {tunnel}");
+    }
+    match &it.way {
+        Some(way) => text += &self::way(&WayView { cause: it.cause.clone(), ..way.clone() }),
+        None => {
+            let _ = writeln!(text, "  {}: {}", it.fate, it.cause.as_deref().unwrap_or("no rule"));
         }
     }
     text

@@ -79,8 +79,13 @@ impl Node {
         self.usage(now, out, |usage, on| usage.changed(on, before, after));
     }
 
-    /// Notes whose a session was and is.
+    /// Notes whose a session was and is, and how many rules it had and has.
     pub(super) fn count(&mut self, before: Option<&Session>, after: Option<&Session>) {
+        let of = |session: Option<&Session>| session.map_or([0; 5], Session::rules);
+        let (old, new) = (of(before), of(after));
+        for ((sum, old), new) in self.rules.iter_mut().zip(old).zip(new) {
+            *sum = (*sum + new as u64).saturating_sub(old as u64);
+        }
         if let Some(after) = after {
             *self.by_peer.entry(after.peer).or_default() += 1;
         }

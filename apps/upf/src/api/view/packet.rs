@@ -1,0 +1,177 @@
+//! What would become of a packet, by the rules that are published.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::rules::{by_precedence, tunnel};
+use super::trace::WayView;
+use crate::api::Facts;
+use crate::fast::decide::{Ports, Subject};
+use crate::model::{InstanceId, LocalTunnel, Pdr, PdrId, Session, Source};
+use crate::shared::cause::Cause;
+use crate::shared::rules::Direction;
+
+/// Protocols with ports, and their names (IANA protocol numbers).
+const NAMES: [(&str, u8); 5] =
+    [("tcp", 6), ("udp", 17), ("sctp", 132), ("icmp", 1), ("icmpv6", 58)];
+
+/// A packet between a user and somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The other end.
+    pub to: IpAddr,
+    /// The protocol's number.
+    pub protocol: u8,
+    /// The other end's port and the user's, of a protocol that has them.
+    pub ports: [u16; 2],
+    /// The QoS flow that the base station marks it with.
+    pub qfi: Option<u8>,
+    /// Octets of the IP packet.
+    pub length: u32,
+}
+
+/// What the rules say of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// The PDR that matches; 0: none.
+    pub pdr: PdrId,
+    /// `forward`, `hold` or `drop`.
+    pub fate: &'static str,
+    /// Why it is dropped.
+    pub cause: Option<Cause>,
+}
+
+/// A packet, and what would become of it now. It is not counted and uses nothing up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct PacketView {
+    /// `uplink` or `downlink`.
+    pub direction: String,
+    /// The packet.
+    pub packet: String,
+    /// The tunnel that it arrives by.
+    pub tunnel: Option<String>,
+    /// What becomes of it: `forward`, `hold` or `drop`.
+    pub fate: String,
+    /// Why it is dropped: the name under which it is counted.
+    pub cause: Option<String>,
+    /// The rules that it meets; none when no PDR matches.
+    pub way: Option<WayView>,
+}
+
+/// The number of a protocol that is written as a name or a number.
+///
+/// # Errors
+/// What to write.
+pub fn protocol(text: &str) -> Result<u8, String> {
+    let named = NAMES.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
+    named.or_else(|| text.parse().ok()).ok_or_else(|| {
+        format!("`{text}` is no protocol; write tcp, udp, sctp, icmp, icmpv6 or a number up to 255")
+    })
+}
+
+impl Sample {
+    const fn has_ports(&self) -> bool {
+        matches!(self.protocol, 6 | 17 | 132)
+    }
+
+    /// The packet as rules see it.
+    fn subject(&self, user: IpAddr, direction: Direction, from: &Arrives) -> Subject {
+        let (family, theirs) = Subject::address(self.to);
+        let (_, own) = Subject::address(user);
+        let [there, here] = self.ports;
+        let ((source, destination), (first, second)) = match direction {
+            Direction::Up => ((own, theirs), (here, there)),
+            Direction::Down => ((theirs, own), (there, here)),
+        };
+        let ports = if self.has_ports() { Ports::Known(first, second) } else { Ports::None };
+        Subject {
+            tunnel: from.tunnel.map(|tunnel| tunnel.teid),
+            instance: from.instance,
+            qfi: self.qfi.filter(|_| direction == Direction::Up),
+            family,
+            source,
+            destination,
+            protocol: self.protocol,
+            tos: 0,
+            ports,
+            spi: None,
+            flow_label: 0,
+            length: self.length,
+        }
+    }
+
+    fn text(&self, user: IpAddr, direction: Direction) -> String {
+        let name = NAMES.iter().find(|(_, number)| *number == self.protocol);
+        let name = name.map_or_else(|| self.protocol.to_string(), |(name, _)| (*name).to_owned());
+        let end = |address: IpAddr, port: u16| match self.has_ports() {
+            true => std::net::SocketAddr::new(address, port).to_string(),
+            false => address.to_string(),
+        };
+        let (there, here) = (end(self.to, self.ports[0]), end(user, self.ports[1]));
+        let (from, to) =
+            if direction == Direction::Up { (here, there) } else { (there, here) };
+        format!("{name} from {from} to {to}, {} octets", self.length)
+    }
+}
+
+/// How a packet arrives.
+struct Arrives {
+    tunnel: Option<LocalTunnel>,
+    instance: InstanceId,
+}
+
+impl PacketView {
+    /// What becomes of a packet in a direction; `user` is the user's address that it has.
+    pub(super) fn of(
+        session: &Session,
+        user: Option<IpAddr>,
+        sample: &Sample,
+        direction: Direction,
+        facts: &dyn Facts,
+    ) -> Option<Self> {
+        let is_same = |address: &IpAddr| address.is_ipv4() == sample.to.is_ipv4();
+        let user = user.filter(is_same).or_else(|| address_of(session, sample.to.is_ipv4()))?;
+        let from = arrives(session, direction, facts)?;
+        let subject = sample.subject(user, direction, &from);
+        let judged = facts.judge(session, &subject)?;
+        let pdr = session.pdrs.iter().find(|pdr| pdr.id == judged.pdr);
+        let way = pdr.map(|pdr| {
+            let mut way = WayView::of(session, pdr);
+            (way.fate, way.cause) = (judged.fate.to_owned(), None);
+            let goes = judged.fate == "forward";
+            way.to = way.to.filter(|_| goes);
+            // Without an outer header its own destination is what is routed.
+            way.toward = way.toward.or_else(|| Some(sample.to.to_string())).filter(|_| goes);
+            way
+        });
+        Some(Self {
+            direction: if direction == Direction::Up { "uplink" } else { "downlink" }.to_owned(),
+            packet: sample.text(user, direction),
+            tunnel: from.tunnel.as_ref().map(tunnel),
+            fate: judged.fate.to_owned(),
+            cause: judged.cause.map(|cause| cause.name().to_owned()),
+            way,
+        })
+    }
+}
+
+/// An address of the session's user.
+fn address_of(session: &Session, is_v4: bool) -> Option<IpAddr> {
+    let mut users = session.pdrs.iter().filter_map(|pdr| pdr.user);
+    users.find_map(|user| match is_v4 {
+        true => user.v4.map(IpAddr::V4),
+        false => user.v6.map(|(prefix, _)| IpAddr::V6(prefix)),
+    })
+}
+
+/// How packets of a direction arrive: as the first PDR of that direction says.
+fn arrives(session: &Session, direction: Direction, facts: &dyn Facts) -> Option<Arrives> {
+    let is_up = direction == Direction::Up;
+    let is_it = |pdr: &&Pdr| (pdr.source == Source::Access) == is_up && (!is_up || pdr.tunnel.is_some());
+    let pdr = by_precedence(session).find(is_it)?;
+    let instance = pdr.instance.or_else(|| facts.arrival(is_up))?;
+    Some(Arrives { tunnel: pdr.tunnel, instance })
+}

@@ -1,0 +1,35 @@
+//! What the published rules say of a packet, without charging it.
+
+use fastlane::table::{EntryId, Spec, State};
+
+use crate::api::view::Judged;
+use crate::fast::decide::{Fate, Subject, decide};
+use crate::model::Session;
+use crate::shared::state::WORDS;
+use crate::slow::Now;
+use crate::slow::publish::Published;
+
+/// Decides about a packet as a lane would, on a copy of what lanes know of the session. None when it
+/// is not published, or there is no memory.
+pub(super) fn judge(published: &Published, session: &Session, subject: &Subject) -> Option<Judged> {
+    let rules = published.rules(session.id)?;
+    let tables = published.tables();
+    // Only the pages of the session's lines are ever touched.
+    let memory = Spec::state::<WORDS>("peek", tables.state.capacity(), 0).create().ok()?;
+    let state = State::<WORDS>::attach(&memory).ok()?.lane(0);
+    let lines = session.urrs.iter().map(|urr| urr.progress.line);
+    let lines = lines.chain(session.qers.iter().map(|qer| qer.line)).chain([session.id.0]);
+    for line in lines.map(EntryId) {
+        for (word, value) in tables.state.read(line).into_iter().enumerate() {
+            state.at(line).set(word, value);
+        }
+    }
+    let (blocks, now) = (&*tables.blocks, Now::read().monotonic);
+    let decision = decide(rules, &blocks, subject, session.id, &state, now);
+    let (fate, cause) = match decision.fate {
+        Fate::Forward(_) => ("forward", None),
+        Fate::Hold(_) => ("hold", None),
+        Fate::Drop(cause) => ("drop", Some(cause)),
+    };
+    Some(Judged { pdr: decision.pdr, fate, cause })
+}
