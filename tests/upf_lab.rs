@@ -37,7 +37,10 @@ fn crosses(example: &str) {
     let access = site.access();
     // The first packets have Linux find the neighbours out.
     eventually("the data network answers", || {
-        access.attempt(&["ping", "-c", "1", "-W", "1", "-I", users[0], site::SERVER]).status.success()
+        access
+            .attempt(&["ping", "-c", "1", "-W", "1", "-I", users[0], site::SERVER])
+            .status
+            .success()
     });
     let words = ["ping", "-q", "-c", "50", "-i", "0.01", "-W", "5", "-I", users[0], site::SERVER];
     let said = access.run(&words);

@@ -64,10 +64,9 @@ impl Site {
 
     /// Both wires on one side, a memif server for each on the other.
     fn start_relay(&self, host: &Host) -> Application {
-        let wire = |name: &str| json!({"driver": {"af-packet": {"interface": name}}, "kernel": "none"});
-        let server = |name: &str| {
-            json!({"driver": {"memif": {"socket": self.socket(name), "role": "server"}}})
-        };
+        let wire =
+            |name: &str| json!({"driver": {"af-packet": {"interface": name}}, "kernel": "none"});
+        let server = |name: &str| json!({"driver": {"memif": {"socket": self.socket(name), "role": "server"}}});
         let ports = json!({
             "n3": wire("eth1"), "n3-far": server("n3"), "n6": wire("eth2"), "n6-far": server("n6"),
         });
@@ -106,8 +105,7 @@ impl Site {
     /// Starts the UPF, both halves, and does what the README says that its Linux needs.
     pub(crate) fn start(&self) -> Application {
         let upf = &self.lab.left;
-        let started =
-            Application::start(&self.lab, upf, &binary("upf"), self.configuration());
+        let started = Application::start(&self.lab, upf, &binary("upf"), self.configuration());
         match self.example {
             "tap" => {
                 for (wire, tap) in [("eth1", "n3wire"), ("eth2", "n6wire")] {

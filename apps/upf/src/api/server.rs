@@ -1,7 +1,7 @@
 //! The thread that speaks HTTP.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::thread::JoinHandle;
 
 use axum::Router;
@@ -217,7 +217,8 @@ pub(super) struct Traced {
     who: String,
     /// What would become of a packet between the user and this address, both ways. The others say
     /// more of it.
-    to: Option<std::net::IpAddr>,
+    #[param(value_type = Option<String>)]
+    to: Option<IpAddr>,
     /// Its protocol: tcp, udp, sctp, icmp, icmpv6 or a number; udp if it is not said.
     protocol: Option<String>,
     /// The other end's port.

@@ -236,7 +236,10 @@ fn metrics_are_in_the_form_that_collectors_read() {
     with(1, |address| {
         let text = get(address, "/metrics");
         let (head, page) = text.split_once("\r\n\r\n").unwrap();
-        assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+        assert!(
+            head.contains("content-type: application/openmetrics-text; version=1.0.0"),
+            "{head}"
+        );
         assert!(page.ends_with("\n# EOF\n"), "{page}");
         let (mut types, mut samples) = (std::collections::BTreeMap::new(), 0);
         let mut family = "";

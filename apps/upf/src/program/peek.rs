@@ -1,10 +1,11 @@
 //! What the published rules say of a packet, without charging it.
 
-use fastlane::table::{EntryId, Spec, State};
+use fastlane::table::{ArrayWriter, EntryId, Spec, State};
 
 use crate::api::view::Judged;
 use crate::fast::decide::{Fate, Subject, decide};
 use crate::model::Session;
+use crate::shared::rules::Block;
 use crate::shared::state::WORDS;
 use crate::slow::Now;
 use crate::slow::publish::Published;
@@ -24,7 +25,8 @@ pub(super) fn judge(published: &Published, session: &Session, subject: &Subject)
             state.at(line).set(word, value);
         }
     }
-    let (blocks, now) = (&*tables.blocks, Now::read().monotonic);
+    let blocks: &ArrayWriter<Block> = &tables.blocks;
+    let now = Now::read().monotonic;
     let decision = decide(rules, &blocks, subject, session.id, &state, now);
     let (fate, cause) = match decision.fate {
         Fate::Forward(_) => ("forward", None),

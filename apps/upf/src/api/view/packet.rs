@@ -111,8 +111,7 @@ impl Sample {
             false => address.to_string(),
         };
         let (there, here) = (end(self.to, self.ports[0]), end(user, self.ports[1]));
-        let (from, to) =
-            if direction == Direction::Up { (here, there) } else { (there, here) };
+        let (from, to) = if direction == Direction::Up { (here, there) } else { (there, here) };
         format!("{name} from {from} to {to}, {} octets", self.length)
     }
 }
@@ -170,7 +169,8 @@ fn address_of(session: &Session, is_v4: bool) -> Option<IpAddr> {
 /// How packets of a direction arrive: as the first PDR of that direction says.
 fn arrives(session: &Session, direction: Direction, facts: &dyn Facts) -> Option<Arrives> {
     let is_up = direction == Direction::Up;
-    let is_it = |pdr: &&Pdr| (pdr.source == Source::Access) == is_up && (!is_up || pdr.tunnel.is_some());
+    let is_it =
+        |pdr: &&Pdr| (pdr.source == Source::Access) == is_up && (!is_up || pdr.tunnel.is_some());
     let pdr = by_precedence(session).find(is_it)?;
     let instance = pdr.instance.or_else(|| facts.arrival(is_up))?;
     Some(Arrives { tunnel: pdr.tunnel, instance })

@@ -6,8 +6,8 @@ use fastlane::kernel::{Interface, blackhole};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::packet::{PacketView, Sample};
 use super::SessionRow;
+use super::packet::{PacketView, Sample};
 use super::rules::{actions, by_precedence, destination, outer, source};
 use crate::api::{Facts, Who};
 use crate::model::{Far, Gate, Pdr, Session, Source, UsageTriggers};
