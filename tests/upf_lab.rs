@@ -28,7 +28,7 @@ fn count(metrics: &str, cause: &str) -> u64 {
 }
 
 /// Sets users up, pings from one, downloads to another, and looks at what was counted.
-fn crosses(example: &str) {
+fn crosses(example: &'static str) {
     let Some(site) = Site::new(example) else { return };
     let upf = site.start();
     let (smf, lines) = sessions(&site);

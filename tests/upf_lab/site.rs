@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use fastlane_tests::{Application, Host, Lab, Process, binary};
+use fastlane_tests::{Application, Host, Lab, Process, binary, eventually};
 use serde_json::{Value, json};
 
 /// The server in the data network.
@@ -106,6 +106,10 @@ impl Site {
     pub(crate) fn start(&self) -> Application {
         let upf = &self.lab.left;
         let started = Application::start(&self.lab, upf, &binary("upf"), self.configuration());
+        eventually("both halves run", || {
+            let words = ["curl", "--silent", "--fail", "http://127.0.0.1:8805/healthz"];
+            upf.attempt(&words).status.success()
+        });
         match self.example {
             "tap" => {
                 for (wire, tap) in [("eth1", "n3wire"), ("eth2", "n6wire")] {

@@ -9,12 +9,15 @@ use fastlane_kernel::tun::Tun;
 use fastlane_wire::GtpU;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::sockopt;
 
 use super::{Counts, Taken, Tunnels};
 use crate::tunnel::Line;
 
 /// Packets of one side that are dealt with before the other side's turn.
 const BURST: usize = 64;
+/// Octets that the kernel keeps for the socket.
+const BUFFER: usize = 8 << 20;
 /// The longest packet, and message.
 const LONGEST: usize = 65535;
 /// The longest line; what is longer is no line of ours.
@@ -61,6 +64,10 @@ impl Gnb {
         let local = SocketAddr::new(address, GtpU::PORT);
         let socket = UdpSocket::bind(local).map_err(listen)?;
         socket.set_nonblocking(true).map_err(listen)?;
+        // A burst must not be lost here. Beyond the limit of this host only who may set limits.
+        if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
+            let _ = sockopt::set_socket_recv_buffer_size(&socket, BUFFER);
+        }
         let (tunnels, line) = (Tunnels::default(), Vec::new());
         Ok(Self { socket, local, tun: Tun::open(name, mtu)?, tunnels, line })
     }

@@ -26,7 +26,7 @@ pub struct Sample {
     pub protocol: u8,
     /// The other end's port and the user's, of a protocol that has them.
     pub ports: [u16; 2],
-    /// The QoS flow that the base station marks it with.
+    /// The QoS flow that the base station marks it with; that of the first PDR if it is not said.
     pub qfi: Option<u8>,
     /// Octets of the IP packet.
     pub length: u32,
@@ -90,7 +90,7 @@ impl Sample {
         Subject {
             tunnel: from.tunnel.map(|tunnel| tunnel.teid),
             instance: from.instance,
-            qfi: self.qfi.filter(|_| direction == Direction::Up),
+            qfi: self.qfi.filter(|_| direction == Direction::Up).or(from.qfi),
             family,
             source,
             destination,
@@ -120,6 +120,8 @@ impl Sample {
 struct Arrives {
     tunnel: Option<LocalTunnel>,
     instance: InstanceId,
+    /// The QoS flow, unless another was asked about.
+    qfi: Option<u8>,
 }
 
 impl PacketView {
@@ -173,5 +175,5 @@ fn arrives(session: &Session, direction: Direction, facts: &dyn Facts) -> Option
         |pdr: &&Pdr| (pdr.source == Source::Access) == is_up && (!is_up || pdr.tunnel.is_some());
     let pdr = by_precedence(session).find(is_it)?;
     let instance = pdr.instance.or_else(|| facts.arrival(is_up))?;
-    Some(Arrives { tunnel: pdr.tunnel, instance })
+    Some(Arrives { tunnel: pdr.tunnel, instance, qfi: pdr.qfis.first().copied() })
 }
