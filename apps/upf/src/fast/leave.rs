@@ -125,9 +125,8 @@ impl<R: Routes> Parts<R> {
     #[inline(never)]
     fn way_of_one<A: Family>(&self, plain: &Plain, to: A, flow: u32, world: World<'_>) -> Answer {
         let leading = self.sides.leading(plain.instance, |role| role == Role::N6);
-        let is_users = |instance| {
-            world.tables.owner(world.turn, &to.to().key(instance), to.to()).is_some()
-        };
+        let is_users =
+            |instance| world.tables.owner(world.turn, &to.to().key(instance), to.to()).is_some();
         let instance = plain.instance.or(self.only_instance);
         match leading {
             Leading::Fixed(_) if instance.is_some_and(is_users) => Answer::Ask(Reason::Blackhole),

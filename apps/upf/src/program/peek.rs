@@ -3,7 +3,7 @@
 use fastlane::table::{ArrayWriter, EntryId, Spec, State};
 
 use crate::api::view::Judged;
-use crate::fast::decide::{Fate, Subject, decide};
+use crate::fast::decide::{Fate, Subject, decide, passes};
 use crate::model::Session;
 use crate::shared::rules::Block;
 use crate::shared::state::WORDS;
@@ -28,7 +28,12 @@ pub(super) fn judge(published: &Published, session: &Session, subject: &Subject)
     let blocks: &ArrayWriter<Block> = &tables.blocks;
     let now = Now::read().monotonic;
     let decision = decide(rules, &blocks, subject, session.id, &state, now);
-    let (fate, cause) = match decision.fate {
+    // What would leave must get past meters and quotas, too.
+    let fate = match decision.fate {
+        Fate::Forward(_) => passes(rules, &blocks, &decision.charge, session.id, &state, now).fate,
+        fate => fate,
+    };
+    let (fate, cause) = match fate {
         Fate::Forward(_) => ("forward", None),
         Fate::Hold(_) => ("hold", None),
         Fate::Drop(cause) => ("drop", Some(cause)),

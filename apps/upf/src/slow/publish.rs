@@ -12,6 +12,7 @@
 //! not zeroed when it changes hands: the new URR starts from what its counters are, for they only
 //! ever grow.
 
+mod entries;
 mod lines;
 mod networks;
 mod places;
@@ -28,7 +29,7 @@ use crate::compile::{CompileError, Compiled, Context, FramedRoute, Keys, compile
 use crate::model::{Session, SessionId};
 use crate::shared::key::{SessionRef, TunnelKey, UserKey};
 use crate::shared::rules::{Block, CHAIN, Rules};
-use crate::shared::{state, table};
+use crate::shared::state;
 
 pub use recover::Recovered;
 
@@ -406,23 +407,6 @@ impl Published {
     #[must_use]
     pub fn marker(&self, id: SessionId) -> u64 {
         self.tables.state.read(EntryId(id.0))[state::EVENTS] & state::event::MARKER
-    }
-
-    /// The tables by name, with how many entries each has and may have.
-    #[must_use]
-    pub fn entries(&self) -> Vec<(&'static str, usize, usize)> {
-        let it = &self.tables;
-        let used = |places: &Places, capacity: usize| capacity - places.left() as usize;
-        let (blocks, lines) = (it.blocks.capacity(), it.state.capacity());
-        vec![
-            (table::TUNNELS, it.tunnels.len(), it.tunnels.capacity()),
-            (table::USERS, it.users.len(), it.users.capacity()),
-            (table::FRAMED4, it.framed4.len(), it.framed4.capacity()),
-            (table::FRAMED6, it.framed6.len(), it.framed6.capacity()),
-            (table::BLOCKS, used(&self.blocks, blocks), blocks),
-            // Of state those beyond the line that each session has.
-            (table::STATE, used(&self.lines, lines - it.rules.capacity()), lines),
-        ]
     }
 
     /// The tables, for reading what else is in them.
