@@ -30,7 +30,8 @@ BUILT = $${CARGO_TARGET_DIR:-target}
 help: ## Lists the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 	@echo "APP=upf (or macswap) says what make run runs,"
-	@echo "IO=af-xdp (or af-xdp-native, af-xdp-generic, af-packet) says what make run runs on."
+	@echo "IO=af-xdp (or af-xdp-native, af-xdp-generic, af-packet, of the UPF also socket)"
+	@echo "says what make run runs on."
 
 run: install-packages ## Runs the UPF between a gNB and a data network and shows it live: make run IO=af-packet
 	@lab/packages $(RUN_PACKAGES)

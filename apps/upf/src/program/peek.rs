@@ -10,8 +10,8 @@ use crate::shared::state::WORDS;
 use crate::slow::Now;
 use crate::slow::publish::Published;
 
-/// Decides about a packet as a lane would, on a copy of what lanes know of the session. None when it
-/// is not published, or there is no memory.
+/// Decides about a packet as a lane would, on a copy of what lanes know of the session. None when
+/// it is not published, or there is no memory.
 pub(super) fn judge(published: &Published, session: &Session, subject: &Subject) -> Option<Judged> {
     let rules = published.rules(session.id)?;
     let tables = published.tables();
