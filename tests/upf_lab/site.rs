@@ -66,7 +66,10 @@ impl Site {
     fn start_relay(&self, host: &Host) -> Application {
         let wire =
             |name: &str| json!({"driver": {"af-packet": {"interface": name}}, "kernel": "none"});
-        let server = |name: &str| json!({"driver": {"memif": {"socket": self.socket(name), "role": "server"}}});
+        let server = |name: &str| {
+            let memif = json!({"socket": self.socket(name), "role": "server"});
+            json!({"driver": {"memif": memif}})
+        };
         let ports = json!({
             "n3": wire("eth1"), "n3-far": server("n3"), "n6": wire("eth2"), "n6-far": server("n6"),
         });
