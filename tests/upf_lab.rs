@@ -56,6 +56,16 @@ fn crosses(example: &'static str) {
     assert!(std::fs::read(fetched).expect("the page") == page.0, "{example}: the page is intact");
 
     let metrics = site.ask("/metrics");
+    for line in ["upf_table_entries{table=\"users\"} 3", "upf_rules{kind=\"pdr\"} 6"] {
+        assert!(metrics.lines().any(|it| it == line), "{example}: no {line} in {metrics}");
+    }
+    let said = site.trace(&[users[2], "--to", site::SERVER, "--protocol", "tcp", "--port", "80"]);
+    for part in ["uplink: tcp from ", "PDR 1 ", "forward to core", "PDR 2 ", "forward to access"] {
+        assert!(said.contains(part), "{example}: no {part} in {said}");
+    }
+    let said = site.trace(&[users[2], "--to", site::SERVER, "--qfi", "63"]);
+    assert!(said.contains("drop: no_rule"), "{example}: {said}");
+    assert_eq!(site.ask("/metrics").matches("{cause=\"no_rule\"} 0").count(), 2, "nothing counts");
     assert!(count(&metrics, "forwarded_uplink") >= 51, "{metrics}");
     // So many packets the page has at least.
     assert!(count(&metrics, "forwarded_downlink") >= 51 + OCTETS as u64 / 1400, "{metrics}");

@@ -183,6 +183,13 @@ impl Site {
         self.lab.left.run(&["curl", "--silent", "--show-error", "--fail", &url])
     }
 
+    /// What `upf trace` says.
+    pub(crate) fn trace(&self, words: &[&str]) -> String {
+        let program = binary("upf");
+        let program = program.to_str().expect("a path in ASCII");
+        self.lab.left.run(&[&[program, "trace"], words].concat())
+    }
+
     /// Ends what carries, after the UPF.
     pub(crate) fn end(self) {
         if let Some((_, relay)) = self.relay {
