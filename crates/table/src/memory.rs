@@ -70,6 +70,10 @@ impl SharedMemory {
         let file = rustix::fs::memfd_create(name, flags)?;
         rustix::fs::ftruncate(&file, length as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        if flags.contains(MemfdFlags::HUGETLB) {
+            // The kernel lets them begin where they can. It often has none: see `Area::map`.
+            return Self::map_anywhere(file, length, true);
+        }
         Self::map(file, length, true)
     }
 
@@ -146,22 +150,28 @@ impl SharedMemory {
     }
 
     fn map(file: OwnedFd, length: usize, writable: bool) -> io::Result<Self> {
-        let protection =
-            if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // SAFETY: a new mapping at an address of the kernel's choice, or in an area that this
-        // process has set aside for it, aliases nothing of this process.
-        let start = unsafe {
-            if length < HUGE_PAGE {
-                let hint = std::ptr::null_mut();
-                rustix::mm::mmap(hint, length, protection, MapFlags::SHARED, &file, 0)?
-            } else {
-                let area = Area::reserve(length)?;
-                let flags = MapFlags::SHARED | MapFlags::FIXED;
-                let start = rustix::mm::mmap(area.inside, length, protection, flags, &file, 0)?;
-                area.keep(length);
-                start
-            }
-        };
+        if length < HUGE_PAGE {
+            return Self::map_anywhere(file, length, writable);
+        }
+        let start = Area::reserve(length)?.map(&file, length, protection(writable))?;
+        Self::mapped(file, start, length, writable)
+    }
+
+    fn map_anywhere(file: OwnedFd, length: usize, writable: bool) -> io::Result<Self> {
+        let (hint, flags) = (std::ptr::null_mut(), MapFlags::SHARED);
+        // SAFETY: a new mapping at an address of the kernel's choice aliases nothing of this
+        // process.
+        let start =
+            unsafe { rustix::mm::mmap(hint, length, protection(writable), flags, &file, 0)? };
+        Self::mapped(file, start, length, writable)
+    }
+
+    fn mapped(
+        file: OwnedFd,
+        start: *mut c_void,
+        length: usize,
+        writable: bool,
+    ) -> io::Result<Self> {
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { file, start, length, writable })
     }
@@ -208,21 +218,29 @@ impl Area {
         Ok(Self { start, length, inside: start.wrapping_byte_add(before) })
     }
 
+    /// Maps a file there, and gives the rest back.
+    fn map(self, file: &OwnedFd, length: usize, protection: ProtFlags) -> io::Result<*mut c_void> {
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: in an area that this process has set aside for it, it aliases nothing.
+        let start = unsafe { rustix::mm::mmap(self.inside, length, protection, flags, file, 0) };
+        // When that fails, the kernel may have given the addresses back already, and another thread
+        // may have got them: they are left alone.
+        self.keep(length);
+        Ok(start?)
+    }
+
     /// Gives back all but `length` bytes from `inside` on, which are another's now.
     fn keep(self, length: usize) {
-        let area = std::mem::ManuallyDrop::new(self);
-        let before = area.inside.addr() - area.start.addr();
+        let before = self.inside.addr() - self.start.addr();
         // A mapping ends with a whole page.
         let kept = length.next_multiple_of(page_size());
-        unmap(area.start, before);
-        unmap(area.inside.wrapping_byte_add(kept), area.length.saturating_sub(before + kept));
+        unmap(self.start, before);
+        unmap(self.inside.wrapping_byte_add(kept), self.length.saturating_sub(before + kept));
     }
 }
 
-impl Drop for Area {
-    fn drop(&mut self) {
-        unmap(self.start, self.length);
-    }
+fn protection(writable: bool) -> ProtFlags {
+    if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ }
 }
 
 /// Bytes of a page of the usual size.
