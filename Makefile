@@ -59,6 +59,7 @@ bench: install-packages ## The figures: cost of the framework, rivals, idle poli
 	$(CARGO) build --release --workspace
 	crates/dpdk/plugin/build $(BUILT)/release
 	$(AS_ROOT) $(BUILT)/release/fastlane-bench
+	$(AS_ROOT) bench/upf-control --programs $(BUILT)/release --results bench/results
 
 soak: install-packages ## The long forms: ten million frames without loss, fuzzing
 	$(CARGO) build --profile soak --workspace --bins
