@@ -10,6 +10,10 @@ use crate::shared::{cause::CAUSES, table};
 
 /// So many sessions may all have complex rules; of those beyond, a quarter.
 const ALL_COMPLEX: u32 = 65_536;
+/// Answers to requests about sessions that are kept: more a second than one thread gives.
+const ANSWERS_PER_MS: usize = 45;
+/// Room for answers that there is at least.
+const FEWEST_ANSWERS: usize = 4096;
 /// Associations (TS 29.244 clause 6.2.6).
 const PEERS: usize = 1024;
 /// Linux's main routing table.
@@ -62,8 +66,14 @@ impl Settings {
             users: 2 * sessions + 64,
             framed: sessions / 16 + 1024,
             parts: 4 * complex + 256,
-            answers: sessions.clamp(4096, 1 << 18),
+            answers: (4 * sessions).clamp(FEWEST_ANSWERS, self.most_answers()),
         }
+    }
+
+    /// As many answers as are given in N1 times T1: those that can be asked for again.
+    fn most_answers(&self) -> usize {
+        let life_ms = self.n4.t1_ms.saturating_mul(self.n4.n1.into()).min(60_000) as usize;
+        (ANSWERS_PER_MS * life_ms).clamp(FEWEST_ANSWERS, 1 << 20)
     }
 
     /// The tables by name.

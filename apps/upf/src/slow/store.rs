@@ -12,8 +12,8 @@
 //! has given out, and since when it is free.
 //!
 //! Memory for 2^20 typical sessions: records 4 + 288 MiB (an eighth more slots than places, which
-//! the exchange of values needs), 2^18 answers 1 + 54 MiB, no parts; in the heap 2 MiB to find
-//! answers by, and a bit for each part.
+//! the exchange of values needs), 405,000 answers 2 + 83 MiB (those of N1 times T1), no parts; in the
+//! heap 4 MiB to find answers by, and a bit for each part.
 
 mod answers;
 mod bits;
@@ -223,6 +223,13 @@ impl Store {
         let place = self.answers.write(fresh, &mut self.parts)?;
         self.answers.link(place);
         Ok(())
+    }
+
+    /// Whether there is no room for another answer but in the place of one that was made at or
+    /// after `since`: nanoseconds of `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn is_full_of_answers(&self, since: u64) -> bool {
+        self.answers.is_full(since)
     }
 
     /// The answer that a request had, if it had one at or after `since`, and since the association

@@ -48,6 +48,7 @@ impl Sessions {
         answer: Answer<'_>,
     ) -> Result<Vec<u8>, Refusal> {
         check(message)?;
+        self.check_room(context.now)?;
         let peer = context.peer.ok_or(Refusal::because(Cause::NO_ESTABLISHED_PFCP_ASSOCIATION))?;
         let group = message.group();
         let mut session = new_session(&group, peer.place, context.now)?;
@@ -108,6 +109,7 @@ impl Sessions {
         answer: Answer<'_>,
     ) -> Result<Vec<u8>, Refusal> {
         check(message)?;
+        self.check_room(context.now)?;
         let group = message.group();
         let mut session = before.clone();
         session.version = self.store.next_version();
@@ -137,7 +139,7 @@ impl Sessions {
         };
         let sequence = message.header.sequence;
         let answer = Answer { message_type, seid: session.control.seid, sequence, node: None };
-        if let Err(refusal) = check(message) {
+        if let Err(refusal) = check(message).and_then(|()| self.check_room(context.now)) {
             return answer.refused(&refusal);
         }
         // Lanes end first: what they count after the reports are made would not be reported.
@@ -155,6 +157,14 @@ impl Sessions {
             }
             Err(error) => answer.refused(&refusal_of(&error)),
         }
+    }
+
+    /// An answer that may still be asked for again gives way to no other: who asks faster than
+    /// there is room for answers is told so.
+    fn check_room(&self, now: Now) -> Result<(), Refusal> {
+        let is_full = self.store.is_full_of_answers(now.monotonic.saturating_sub(self.life).max(1));
+        let congestion = Refusal::because(Cause::PFCP_ENTITY_IN_CONGESTION);
+        if is_full { Err(congestion) } else { Ok(()) }
     }
 
     /// The session as the request makes it, sound and with everything that it needs. When it is

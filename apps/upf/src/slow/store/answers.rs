@@ -80,6 +80,11 @@ impl Answers {
         self.table.capacity()
     }
 
+    /// Whether the oldest answer, in whose place the next one goes, was made at or after `since`.
+    pub(super) fn is_full(&self, since: u64) -> bool {
+        self.table.get(self.next).is_some_and(|record| record.at >= since)
+    }
+
     /// Writes one in the place of the oldest; gives its place. It is not found before it is
     /// [linked](Self::link).
     pub(super) fn write(&mut self, fresh: Fresh<'_>, parts: &mut Parts) -> Result<u32, StoreError> {

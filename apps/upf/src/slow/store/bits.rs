@@ -60,40 +60,44 @@ impl BitWriter {
 #[derive(Debug)]
 pub(super) struct BitReader<'a> {
     bytes: &'a [u8],
-    rest: u128,
-    count: u32,
+    /// How many bits were read.
+    at: usize,
 }
 
 impl<'a> BitReader<'a> {
     pub(super) const fn of(bytes: &'a [u8]) -> Self {
-        Self { bytes, rest: 0, count: 0 }
+        Self { bytes, at: 0 }
     }
 
     /// So many bits, at most 64; `None` when there are fewer.
+    #[inline]
     pub(super) fn get(&mut self, bits: u32) -> Option<u64> {
         debug_assert!(bits <= 64);
-        if self.count < bits {
-            self.fill();
-            if self.count < bits {
-                return None;
-            }
-        }
-        let value = (self.rest as u64) & u64::MAX.checked_shr(64 - bits).unwrap_or(0);
-        self.rest >>= bits;
-        self.count -= bits;
-        Some(value)
+        let (first, skip) = (self.at / 8, self.at as u32 % 8);
+        // A whole session is read at each start: most fields lie within one word.
+        let word = match self.bytes.get(first..).and_then(|rest| rest.first_chunk()) {
+            Some(word) if skip + bits <= 64 => u64::from_le_bytes(*word) >> skip,
+            _ => self.word(first, skip, bits)?,
+        };
+        self.at += bits as usize;
+        Some(word & u64::MAX.checked_shr(64 - bits).unwrap_or(0))
     }
 
-    fn fill(&mut self) {
-        let (now, later) = self.bytes.split_at(self.bytes.len().min(8));
-        let mut word = [0; 8];
-        word[..now.len()].copy_from_slice(now);
-        self.rest |= u128::from(u64::from_le_bytes(word)) << self.count;
-        self.count += 8 * now.len() as u32;
-        self.bytes = later;
+    /// A word that begins in a byte and at a bit of it, near the end or in nine bytes.
+    #[cold]
+    fn word(&self, first: usize, skip: u32, bits: u32) -> Option<u64> {
+        let rest = self.bytes.get(first..)?;
+        if (skip + bits) as usize > 8 * rest.len() {
+            return None;
+        }
+        let mut bytes = [0; 16];
+        let length = rest.len().min(16);
+        bytes[..length].copy_from_slice(&rest[..length]);
+        Some((u128::from_le_bytes(bytes) >> skip) as u64)
     }
 
     /// What [`BitWriter::number`] wrote.
+    #[inline]
     pub(super) fn number(&mut self) -> Option<u64> {
         match self.get(6)? as u32 {
             0 => Some(0),

@@ -84,6 +84,8 @@ impl<T: Stored> Stored for Vec<T> {
         let mut items = Self::new();
         if bool::get(from)? {
             let count = from.number().filter(|count| *count <= MOST)?;
+            // What was damaged must not make it ask for much.
+            items.reserve_exact(count.min(8) as usize);
             for _ in 0..count {
                 items.push(T::get(from)?);
             }
