@@ -12,10 +12,12 @@ mod initiate;
 mod parts;
 mod receive;
 pub mod record;
+mod removal;
 mod report;
 pub mod statistics;
+mod wake;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::DerefMut;
 
 use fastlane::table::{RecordWriter, TableError};
@@ -24,7 +26,9 @@ pub use self::identity::Identity;
 use self::initiate::Initiations;
 pub use self::parts::{Parts, PartsError};
 use self::record::NodeRecord;
+use self::removal::Removal;
 use self::statistics::Statistics;
+use self::wake::Unfollowed;
 use super::heartbeat::Heartbeats;
 use super::marker::Markers;
 use super::overload::{Limiter, Overload};
@@ -34,7 +38,7 @@ use super::session::Sessions;
 use super::time::{MILLISECOND, SECOND};
 use super::transaction::answers::Answers;
 use super::transaction::requests::SEQUENCES;
-use super::usage::{On, Usage, UsageStatistics};
+use super::usage::{Usage, UsageStatistics};
 use super::{Now, Outbox, Requests};
 use crate::settings::Settings;
 
@@ -77,6 +81,10 @@ pub struct Node {
     by_peer: BTreeMap<u16, usize>,
     /// How many PDRs, FARs, QERs, URRs and BARs all sessions have.
     rules: [u64; 5],
+    /// Sessions of the process before that are not followed yet.
+    unfollowed: Unfollowed,
+    /// Sessions that are going, of each association at most once.
+    removals: VecDeque<Removal>,
     statistics: Statistics,
     /// N1 times T1, in nanoseconds.
     life: u64,
@@ -95,13 +103,13 @@ impl Node {
         now: Now,
         out: &mut Outbox,
     ) -> Result<Self, TableError> {
-        let Parts { mut record, peers, mut sessions, context } = parts;
+        let Parts { mut record, peers, sessions, context } = parts;
         let this = begin(&mut record, keep, now, context)?;
         let n4 = &settings.n4;
         let t1 = n4.t1_ms.saturating_mul(MILLISECOND);
-        let mut requests = Requests::new(t1, n4.n1, this.sequences);
-        let on = &mut On { ground: &mut sessions, requests: &mut requests, out, now };
-        let usage = Usage::open(on);
+        let requests = Requests::new(t1, n4.n1, this.sequences);
+        let usage = Usage::begin(&sessions);
+        let unfollowed = Unfollowed::new(sessions.capacity());
         let mut node = Self {
             identity: Identity::new(settings, this.recovery),
             record,
@@ -119,18 +127,15 @@ impl Node {
             usage_at: now.monotonic,
             by_peer: BTreeMap::new(),
             rules: [0; 5],
+            unfollowed,
+            removals: VecDeque::new(),
             statistics: std::mem::take(&mut keep.statistics),
             life: t1.saturating_mul(n4.n1.into()),
             settings: settings.clone(),
         };
         let places: Vec<u16> = node.peers.iter().map(|found| found.peer.place).collect();
         places.into_iter().for_each(|place| node.heartbeats.begin(now, place));
-        for id in node.sessions.ids().collect::<Vec<_>>() {
-            let session = node.sessions.get(id);
-            node.paths.changed(None, session.as_ref());
-            node.count(None, session.as_ref());
-            node.markers.changed(node.sessions.published(), id, now);
-        }
+        node.wake(now, out);
         Ok(node)
     }
 
@@ -221,6 +226,7 @@ impl Node {
             self.markers.deadline(now),
             self.expiry(),
             Some(self.usage_at),
+            (!self.removals.is_empty() || !self.unfollowed.is_empty()).then_some(now.monotonic),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -231,6 +237,8 @@ impl Node {
             self.given_up(now, tag, sequence, out);
         }
         self.expire(now, out);
+        self.wake(now, out);
+        self.go_on_removing(now, out);
         while let Some(place) = self.heartbeats.next(now) {
             self.ask_whether_there(now, place, out);
         }

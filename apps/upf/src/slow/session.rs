@@ -26,8 +26,10 @@ mod urr;
 pub use self::network::Network;
 pub use self::refusal::Refusal;
 pub use self::remove::is_in;
+use self::remove::users_of;
 use super::allocate::{Addresses, Places};
 use super::publish::{PublishError, Published};
+use super::store::record::SessionRecord;
 use super::store::{Given, Store, StoreError};
 use super::time::{MILLISECOND, SECOND};
 use super::{NodeName, Now, RequestKey};
@@ -101,24 +103,23 @@ impl Sessions {
     }
 
     fn recover(&mut self) {
-        let Self { store, published, .. } = self;
-        let recovered = published.recover(|id| store.get(id));
+        let Self { store, published, network, addresses, .. } = self;
+        let read = |id: SessionId| {
+            let session = store.get(id);
+            if session.is_none() && store.record(id).is_some_and(SessionRecord::is_live) {
+                tracing::error!("session {} cannot be read; end it and set it up anew", id.0);
+            }
+            session
+        };
+        // All are read once: this process answers nobody before.
+        let recovered = published.recover_with(read, |session, keys| {
+            let users = users_of(session, keys.users, network, addresses);
+            users.iter().for_each(|key| addresses.claim(key));
+            addresses.resume(&Given::to(session));
+        });
         for (id, error) in &recovered.failed {
             tracing::error!("session {} is kept and not published: {error}", id.0);
         }
-        let ids: Vec<SessionId> = self.ids().collect();
-        for id in ids {
-            match self.store.get(id) {
-                Some(session) => {
-                    self.exchange_addresses(None, Some(&session));
-                    self.addresses.resume(&Given::to(&session));
-                }
-                None => {
-                    tracing::error!("session {} cannot be read; end it and set it up anew", id.0)
-                }
-            }
-        }
-        let Self { store, addresses, .. } = self;
         let gone = store.places(0).filter_map(|(_, record)| record.had());
         gone.for_each(|given| addresses.resume(&given));
     }

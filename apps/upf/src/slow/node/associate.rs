@@ -1,18 +1,15 @@
 //! Associations as control plane functions ask for them (TS 29.244 clauses 6.2.6 to 6.2.8), and
 //! sets of sessions.
 
-use std::net::IpAddr;
-
 use fastlane_pfcp::ie::{
     CpFunctionFeatures, CpPfcpEntityIpAddress, FqCsid, NodeId, PfcpasrspFlags, RecoveryTimeStamp,
 };
-use fastlane_pfcp::{Cause, Fault, Header, IeType, Message, Writer};
+use fastlane_pfcp::{Cause, Fault, Header, Ie, IeType, Message, Writer};
 
-use super::receive::{NO_ASSOCIATION, Way};
+use super::receive::NO_ASSOCIATION;
+use super::removal::{Asked, Removal, Retained, Then, Which};
 use super::{Node, answer};
-use crate::model::Session;
 use crate::slow::peer::peers::{Given, PeersError, Setup};
-use crate::slow::session::is_in;
 use crate::slow::{NodeName, Now, Outbox, RequestKey};
 
 impl Node {
@@ -21,30 +18,24 @@ impl Node {
     pub(super) fn set_up(
         &mut self,
         now: Now,
-        way: Way,
-        key: RequestKey,
+        asked: Asked,
         message: &Message<'_>,
         out: &mut Outbox,
-    ) -> Result<Vec<u8>, Fault> {
-        let group = message.group();
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let (group, way) = (message.group(), asked.way);
         let node_id = NodeName::from(group.need::<NodeId<'_>>()?);
         let RecoveryTimeStamp(recovery) = group.need()?;
         let features = group.find::<CpFunctionFeatures>()?.unwrap_or_default().0;
         let address = (way.from.ip(), self.settings.n4.port).into();
         let setup = Setup { node_id, recovery, address, local: Some(way.local), features };
         let place = self.place(now, &setup.node_id)?;
-        let retained = Retained::of(message)?;
+        let retained = retained(message)?;
         let is_there = self.peers.get(place).is_some();
         let are_kept = is_there && retained.is_some();
-        if is_there {
-            let is_retained = |session: &Session| {
-                retained.as_ref().is_some_and(|retained| retained.has(session.control.address))
-            };
-            self.remove_if(now, place, &|session| !is_retained(session), out);
-        }
-        let bytes = self.accept_setup(message.header, are_kept);
-        self.begin(now, place, &setup, Some(Given { key, bytes: &bytes }))?;
-        Ok(bytes)
+        let which = retained.map_or(Which::All, Which::Unless);
+        let (then, from) = (Then::Begin(setup, are_kept), if is_there { 0 } else { u32::MAX });
+        let removal = Removal { place, which, then, asked: Some(asked), from };
+        self.begin_removal(now, removal, out)
     }
 
     pub(super) fn place(&self, now: Now, node_id: &NodeName) -> Result<u16, Fault> {
@@ -52,7 +43,7 @@ impl Node {
         place.map_err(|_| Fault { cause: Cause::NO_RESOURCES_AVAILABLE, offending: None })
     }
 
-    fn accept_setup(&self, request: Header, are_kept: bool) -> Vec<u8> {
+    pub(super) fn accept_setup(&self, request: Header, are_kept: bool) -> Vec<u8> {
         answer::answer(request, &self.identity, Cause::REQUEST_ACCEPTED, |to| {
             self.introduce(to);
             if are_kept {
@@ -113,17 +104,19 @@ impl Node {
     pub(super) fn release(
         &mut self,
         now: Now,
-        key: RequestKey,
+        asked: Asked,
         message: &Message<'_>,
         out: &mut Outbox,
-    ) -> Result<Vec<u8>, Fault> {
+    ) -> Result<Option<Vec<u8>>, Fault> {
         let place = self.known(&NodeName::from(message.group().need::<NodeId<'_>>()?))?;
-        let accepted = Cause::REQUEST_ACCEPTED;
-        let bytes = answer::answer(message.header, &self.identity, accepted, |_| {});
-        self.end(now, place, Some(Given { key, bytes: &bytes }), out)
-            .map_err(|error| self.system_failure(&error))?;
-        self.statistics.associations_released += 1;
-        Ok(bytes)
+        if !self.is_removing(place) {
+            return self.end(now, place, Some(asked), out);
+        }
+        // It ends already, for another reason.
+        let bytes = self.accept(asked);
+        let kept = self.peers.update(place, now, None, Given { key: asked.key, bytes: &bytes });
+        kept.map_err(|error| self.system_failure(&error))?;
+        Ok(Some(bytes))
     }
 
     /// Ends an association, and its sessions before: a process that is killed between goes on.
@@ -131,17 +124,31 @@ impl Node {
         &mut self,
         now: Now,
         place: u16,
-        given: Option<Given<'_>>,
+        asked: Option<Asked>,
         out: &mut Outbox,
-    ) -> Result<(), PeersError> {
-        self.peers.begin_end(place)?;
-        self.remove_if(now, place, &|_| true, out);
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let bytes = asked.map(|asked| (asked.key, self.accept(asked)));
+        let given = bytes.as_ref().map(|(key, bytes)| Given { key: *key, bytes });
+        self.peers.begin_end(place, now, given).map_err(|error| self.system_failure(&error))?;
+        let removal = Removal { place, which: Which::All, then: Then::End, asked, from: 0 };
+        self.begin_removal(now, removal, out)
+    }
+
+    /// The sessions of an association have gone, and now it does.
+    pub(super) fn ended(&mut self, now: Now, place: u16, is_asked: bool) -> Result<(), PeersError> {
         if let Some(found) = self.peers.get(place) {
             tracing::info!("association with {} has ended", found.peer.node_id);
             self.initiations.ended(now, found.peer.address.ip());
         }
         self.cancel(place);
-        self.peers.release(place, now, given)
+        self.peers.release(place)?;
+        self.statistics.associations_released += u64::from(is_asked);
+        Ok(())
+    }
+
+    /// That what was asked is done.
+    pub(super) fn accept(&self, asked: Asked) -> Vec<u8> {
+        answer::answer(asked.header, &self.identity, Cause::REQUEST_ACCEPTED, |_| {})
     }
 
     /// Nothing more is asked of an association.
@@ -155,22 +162,21 @@ impl Node {
     pub(super) fn remove_set(
         &mut self,
         now: Now,
-        key: RequestKey,
+        asked: Asked,
         message: &Message<'_>,
         out: &mut Outbox,
-    ) -> Result<Vec<u8>, Fault> {
+    ) -> Result<Option<Vec<u8>>, Fault> {
         let group = message.group();
         let place = self.known(&NodeName::from(group.need::<NodeId<'_>>()?))?;
         // All are read before anything is removed.
-        let all = group.all::<FqCsid<'_>>();
-        let sets = all.take(SETS).collect::<Result<Vec<_>, Fault>>()?;
-        let is_meant = |session: &Session| sets.iter().any(|set| is_in(session, set));
-        self.remove_if(now, place, &is_meant, out);
-        let accepted = Cause::REQUEST_ACCEPTED;
-        let bytes = answer::answer(message.header, &self.identity, accepted, |_| {});
-        let kept = self.peers.update(place, now, None, Given { key, bytes: &bytes });
-        kept.map_err(|error| self.system_failure(&error))?;
-        Ok(bytes)
+        let all = group.all::<FqCsid<'_>>().take(SETS).map(|set| {
+            let mut octets = Vec::new();
+            set?.encode(&mut octets);
+            Ok(octets)
+        });
+        let which = Which::Of(all.collect::<Result<_, Fault>>()?);
+        let removal = Removal { place, which, then: Then::Answer, asked: Some(asked), from: 0 };
+        self.begin_removal(now, removal, out)
     }
 
     /// The place of the association of a Node ID.
@@ -178,7 +184,7 @@ impl Node {
         self.peers.find(node_id).map(|found| found.peer.place).ok_or(NO_ASSOCIATION)
     }
 
-    fn system_failure(&mut self, error: &PeersError) -> Fault {
+    pub(super) fn system_failure(&mut self, error: &PeersError) -> Fault {
         self.statistics.table_failed += 1;
         tracing::error!("{error}");
         Fault { cause: Cause::SYSTEM_FAILURE, offending: None }
@@ -190,25 +196,10 @@ const SETS: usize = 16;
 /// The most addresses whose sessions are to stay.
 const ADDRESSES: usize = 64;
 
-/// Sessions that stay when an association is set up again (table 7.4.4.1-2).
-struct Retained {
-    /// Those of these control plane addresses; all if there is none.
-    of: Vec<CpPfcpEntityIpAddress>,
-}
-
-impl Retained {
-    fn of(message: &Message<'_>) -> Result<Option<Self>, Fault> {
-        let ie_type = IeType::PFCP_SESSION_RETENTION_INFORMATION;
-        let Some(group) = message.group().group(ie_type) else { return Ok(None) };
-        let all = group.all::<CpPfcpEntityIpAddress>().take(ADDRESSES);
-        Ok(Some(Self { of: all.collect::<Result<_, Fault>>()? }))
-    }
-
-    fn has(&self, address: IpAddr) -> bool {
-        let is = |it: &CpPfcpEntityIpAddress| match address {
-            IpAddr::V4(address) => it.v4 == Some(address),
-            IpAddr::V6(address) => it.v6 == Some(address),
-        };
-        self.of.is_empty() || self.of.iter().any(is)
-    }
+/// Which sessions stay when an association is set up again (table 7.4.4.1-2), if any.
+fn retained(message: &Message<'_>) -> Result<Option<Retained>, Fault> {
+    let ie_type = IeType::PFCP_SESSION_RETENTION_INFORMATION;
+    let Some(group) = message.group().group(ie_type) else { return Ok(None) };
+    let all = group.all::<CpPfcpEntityIpAddress>().take(ADDRESSES);
+    Ok(Some(Retained { of: all.collect::<Result<_, Fault>>()? }))
 }

@@ -7,6 +7,7 @@ use fastlane_pfcp::ie::RecoveryTimeStamp;
 use fastlane_pfcp::{Header, Message, MessageType};
 
 use super::receive::Way;
+use super::removal::{Removal, Then, Which};
 use super::statistics::Discarded;
 use super::{Node, answer};
 use crate::slow::time::SECOND;
@@ -55,12 +56,12 @@ impl Node {
     fn heard_of(&mut self, now: Now, place: u16, recovery: u32, out: &mut Outbox) {
         let Some(found) = self.peers.get(place).filter(|found| !found.is_ending) else { return };
         let (known, is_up) = (found.peer.recovery, found.peer.is_up);
-        if is_newer(recovery, known) {
+        if is_newer(recovery, known) && !self.is_removing(place) {
             tracing::info!("{} has started again: its sessions are removed", found.peer.node_id);
-            self.remove_if(now, place, &|_| true, out);
-            let changed = self.peers.set_recovery(place, now, recovery);
-            self.check(changed);
-            self.statistics.restorations += 1;
+            let (which, then) = (Which::All, Then::Restored(recovery));
+            let removal = Removal { place, which, then, asked: None, from: 0 };
+            let begun = self.begin_removal(now, removal, out);
+            self.check(begun);
         }
         if !is_up {
             let changed = self.peers.set_down(place, None);
@@ -107,7 +108,9 @@ impl Node {
     /// A peer has not answered N1 heartbeats.
     pub(super) fn is_not_there(&mut self, now: Now, place: u16, out: &mut Outbox) {
         self.heartbeats.is_over(place);
-        let Some(found) = self.peers.get(place).filter(|found| found.peer.is_up) else { return };
+        let is_removing = self.is_removing(place);
+        let found = self.peers.get(place).filter(|found| found.peer.is_up && !is_removing);
+        let Some(found) = found else { return };
         let keep_s = self.settings.n4.keep_sessions_s;
         tracing::warn!("{} does not answer: its sessions stay for {keep_s} s", found.peer.node_id);
         self.statistics.associations_lost += 1;
@@ -132,7 +135,7 @@ impl Node {
 
     fn check_end(&mut self, now: Now, place: u16, out: &mut Outbox) -> Option<()> {
         let ended = self.end(now, place, None, out);
-        self.check(ended)
+        self.check(ended).map(|_| ())
     }
 
     /// When the next association ends, if it is not heard.
@@ -142,7 +145,8 @@ impl Node {
 
     fn next_end(&self) -> Option<(u64, u16)> {
         let keep = self.settings.n4.keep_sessions_s.saturating_mul(SECOND);
-        let ends = self.peers.troubled().filter_map(|found| match found.down {
+        let troubled = self.peers.troubled().filter(|found| !self.is_removing(found.peer.place));
+        let ends = troubled.filter_map(|found| match found.down {
             _ if found.is_ending => Some((0, found.peer.place)),
             Some(down) => Some((down.saturating_add(keep), found.peer.place)),
             None => None,

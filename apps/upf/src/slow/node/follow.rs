@@ -70,6 +70,7 @@ impl Node {
         if before.map(|it| it.version) == after.map(|it| it.version) {
             return;
         }
+        self.wake_for(before, after);
         self.paths.changed(before, after);
         self.count(before, after);
         if let Some(after) = after {
@@ -94,24 +95,8 @@ impl Node {
         }
     }
 
-    /// Removes the sessions of an association that are meant, without reports.
-    pub(super) fn remove_if(
-        &mut self,
-        now: Now,
-        peer: u16,
-        is_meant: &dyn Fn(&Session) -> bool,
-        out: &mut Outbox,
-    ) {
-        let mut from = 0;
-        while let Some(id) = self.sessions.next_of_peer(from, peer) {
-            from = id.0.saturating_add(1);
-            if let Some(session) = self.sessions.get(id).filter(is_meant) {
-                self.remove(now, session, out);
-            }
-        }
-    }
-
-    fn remove(&mut self, now: Now, session: Session, out: &mut Outbox) {
+    /// Removes a session without a report.
+    pub(super) fn remove(&mut self, now: Now, session: Session, out: &mut Outbox) {
         if self.sessions.remove(&session, now) {
             self.statistics.sessions_removed += 1;
             self.changed(now, &Followed { before: Some(session), after: None }, out);

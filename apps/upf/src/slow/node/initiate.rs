@@ -7,6 +7,7 @@ use fastlane_pfcp::ie::{CpFunctionFeatures, NodeId, RecoveryTimeStamp};
 use fastlane_pfcp::{Cause, Fault, Header, Message, MessageType};
 
 use super::receive::Way;
+use super::removal::{Removal, Then, Which};
 use super::{Node, answer};
 use crate::slow::peer::peers::Setup;
 use crate::slow::time::SECOND;
@@ -138,11 +139,16 @@ impl Node {
         let local = Some(way.local);
         let setup = Setup { node_id, recovery, address: way.from, local, features };
         let place = self.place(now, &setup.node_id)?;
-        // One that it has set up itself in between has the same time stamp, and its sessions stay.
-        if self.peers.get(place).is_some_and(|found| found.peer.recovery != recovery) {
-            self.remove_if(now, place, &|_| true, out);
+        if self.is_removing(place) {
+            let cause = Cause::REQUEST_REJECTED;
+            return Err(Fault { cause, offending: None });
         }
-        self.begin(now, place, &setup, None)
+        // One that it has set up itself in between has the same time stamp, and its sessions stay.
+        let is_old = self.peers.get(place).is_some_and(|found| found.peer.recovery != recovery);
+        let from = if is_old { 0 } else { u32::MAX };
+        let then = Then::Begin(setup, false);
+        let removal = Removal { place, which: Which::All, then, asked: None, from };
+        self.begin_removal(now, removal, out).map(|_| ())
     }
 
     /// Nobody has answered a setup of ours.

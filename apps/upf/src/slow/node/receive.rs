@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use fastlane_pfcp::{Cause, Fault, HeaderError, Message, MessageType};
 
+use super::removal::{Asked, Removal, Then};
 use super::statistics::Discarded;
 use super::{Node, answer};
 use crate::shared::message::{PathMessage, SessionEvent, kind};
@@ -94,15 +95,16 @@ impl Node {
             self.statistics.repeated += 1;
             return out.send(Some(local), from, bytes);
         }
-        let bytes = if message_type.is_session() {
+        let done = if message_type.is_session() {
             self.session_request(now, way, key, message, out)
         } else {
-            let bytes = self.node_request(now, way, key, message, out);
-            self.answers.keep(now, key, bytes.clone());
-            bytes
+            let done = self.node_request(now, way, key, message, out);
+            done.inspect(|bytes| self.answers.keep(now, key, bytes.clone()))
         };
-        self.count_answer_of(&bytes);
-        out.send(Some(local), from, bytes);
+        if let Some(bytes) = done {
+            self.count_answer_of(&bytes);
+            out.send(Some(local), from, bytes);
+        }
     }
 
     /// The answer that a request was given before.
@@ -126,7 +128,7 @@ impl Node {
         key: RequestKey,
         message: &Message<'_>,
         out: &mut Outbox,
-    ) -> Vec<u8> {
+    ) -> Option<Vec<u8>> {
         let is_new = message.header.message_type == MessageType::SESSION_ESTABLISHMENT_REQUEST;
         if let Some(overload) = self.overload.as_mut().filter(|_| is_new)
             && let Err(told) = overload.admit(now)
@@ -134,9 +136,14 @@ impl Node {
             // It is kept, so that whoever asks again is not let in by chance.
             let bytes = answer::congestion(message, &self.identity, &told);
             self.answers.keep(now, key, bytes.clone());
-            return bytes;
+            return Some(bytes);
         }
         let found = answer::node_id(message).and_then(|name| self.peers.find(&name));
+        let place = found.map(|found| found.peer.place);
+        if self.is_removing_session(place, message.header.seid.unwrap_or(0)) {
+            self.statistics.discard(Discarded::Busy);
+            return None;
+        }
         let peer = found.filter(|found| !found.is_ending).map(|found| found.peer.clone());
         let (local, peer, answer_life) = (way.local, peer.as_ref(), self.life);
         let context = Context { now, key, local, peer, answer_life };
@@ -146,9 +153,10 @@ impl Node {
             self.answers.keep(now, key, bytes.clone());
         }
         self.changed(now, &followed, out);
-        bytes
+        Some(bytes)
     }
 
+    /// The answer, unless it comes later, or the association has to ask again.
     fn node_request(
         &mut self,
         now: Now,
@@ -156,19 +164,44 @@ impl Node {
         key: RequestKey,
         message: &Message<'_>,
         out: &mut Outbox,
-    ) -> Vec<u8> {
+    ) -> Option<Vec<u8>> {
         let header = message.header;
         if let Err(fault) = message.check() {
-            return answer::refuse(header, &self.identity, fault);
+            return Some(answer::refuse(header, &self.identity, fault));
+        }
+        let asked = Asked { key, header, way };
+        if self.waits(asked, message) {
+            return None;
         }
         let carried_out = match header.message_type {
-            MessageType::ASSOCIATION_SETUP_REQUEST => self.set_up(now, way, key, message, out),
-            MessageType::ASSOCIATION_UPDATE_REQUEST => self.update(now, key, message),
-            MessageType::ASSOCIATION_RELEASE_REQUEST => self.release(now, key, message, out),
-            MessageType::SESSION_SET_DELETION_REQUEST => self.remove_set(now, key, message, out),
-            _ => Ok(answer::refuse_pfds(header)),
+            MessageType::ASSOCIATION_SETUP_REQUEST => self.set_up(now, asked, message, out),
+            MessageType::ASSOCIATION_UPDATE_REQUEST => self.update(now, key, message).map(Some),
+            MessageType::ASSOCIATION_RELEASE_REQUEST => self.release(now, asked, message, out),
+            MessageType::SESSION_SET_DELETION_REQUEST => self.remove_set(now, asked, message, out),
+            _ => Ok(Some(answer::refuse_pfds(header))),
         };
-        carried_out.unwrap_or_else(|fault| answer::refuse(header, &self.identity, fault))
+        carried_out.unwrap_or_else(|fault| Some(answer::refuse(header, &self.identity, fault)))
+    }
+
+    /// Whether a request about an association has to wait, for sessions of it are going.
+    fn waits(&mut self, asked: Asked, message: &Message<'_>) -> bool {
+        if self.removals.is_empty() {
+            return false;
+        }
+        let found = answer::node_id(message).and_then(|name| self.peers.find(&name));
+        let place = found.map(|found| found.peer.place);
+        let same = |removal: &&Removal| Some(removal.place) == place;
+        let Some(removal) = self.removals.iter().find(same) else { return false };
+        let is_release = asked.header.message_type == MessageType::ASSOCIATION_RELEASE_REQUEST;
+        if is_release && matches!(removal.then, Then::End) {
+            return false;
+        }
+        if removal.asked.is_some_and(|it| it.key == asked.key) {
+            self.statistics.repeated += 1;
+        } else {
+            self.statistics.discard(Discarded::Busy);
+        }
+        true
     }
 
     /// An answer to a request of ours.

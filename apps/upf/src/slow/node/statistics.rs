@@ -62,11 +62,13 @@ pub enum Discarded {
     MissingIe,
     /// More messages in a datagram than are taken.
     Bundle,
+    /// Sessions of the association are going; it asks again.
+    Busy,
 }
 
 impl Discarded {
     /// All reasons.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Malformed,
         Self::Version,
         Self::MessageType,
@@ -74,6 +76,7 @@ impl Discarded {
         Self::Unsolicited,
         Self::MissingIe,
         Self::Bundle,
+        Self::Busy,
     ];
 
     /// Its name in metrics.
@@ -87,6 +90,7 @@ impl Discarded {
             Self::Unsolicited => "unsolicited",
             Self::MissingIe => "missing_ie",
             Self::Bundle => "bundle",
+            Self::Busy => "busy",
         }
     }
 }

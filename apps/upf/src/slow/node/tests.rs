@@ -4,6 +4,7 @@ mod associations;
 mod hostile;
 mod markers;
 mod ours;
+mod removals;
 mod sessions;
 mod strangers;
 

@@ -259,28 +259,29 @@ impl Peers {
         })
     }
 
-    /// The association is to end: what is killed now goes on with removing its sessions.
+    /// The association is to end: what is killed now goes on with removing its sessions, and has
+    /// the answer to who asked for it.
     ///
     /// # Errors
     /// As [`update`](Self::update).
-    pub fn begin_end(&mut self, place: u16) -> Result<(), PeersError> {
-        self.change(place, |record| record.state = state::ENDING)
-    }
-
-    /// The association is no more. The answer is kept for as long as it can be asked for.
-    ///
-    /// # Errors
-    /// As [`update`](Self::update).
-    pub fn release(
+    pub fn begin_end(
         &mut self,
         place: u16,
         now: Now,
         answer: Option<Given<'_>>,
     ) -> Result<(), PeersError> {
         self.change(place, |record| {
-            record.state = state::RELEASED;
+            record.state = state::ENDING;
             keep(record, answer, now);
         })
+    }
+
+    /// The association is no more. Answers are kept for as long as they can be asked for.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub fn release(&mut self, place: u16) -> Result<(), PeersError> {
+        self.change(place, |record| record.state = state::RELEASED)
     }
 
     /// The answer that was given to a request not longer ago than `life` nanoseconds.

@@ -1,10 +1,8 @@
 //! After another process: what it left is put in order.
 
-use std::collections::HashSet;
-
 use super::lines::further;
 use super::{PublishError, Published, step};
-use crate::compile::{FramedRoute, keys};
+use crate::compile::{FramedRoute, Keys, keys};
 use crate::model::{Session, SessionId};
 use crate::shared::key::{TunnelKey, UserKey};
 
@@ -29,7 +27,16 @@ impl Published {
     ///
     /// A session whose published version is that of its record is published whole: only keys that
     /// it had before can be left over.
-    pub fn recover(&mut self, mut session: impl FnMut(SessionId) -> Option<Session>) -> Recovered {
+    pub fn recover(&mut self, session: impl FnMut(SessionId) -> Option<Session>) -> Recovered {
+        self.recover_with(session, |_, _| {})
+    }
+
+    /// The same, and `seen` is called with each session and its keys, once.
+    pub fn recover_with(
+        &mut self,
+        mut session: impl FnMut(SessionId) -> Option<Session>,
+        mut seen: impl FnMut(&Session, Keys),
+    ) -> Recovered {
         let mut recovered = Recovered::default();
         let mut late = Vec::new();
         let mut known = Known::default();
@@ -38,9 +45,11 @@ impl Published {
             match session(id) {
                 Some(session) => {
                     recovered.sessions += 1;
-                    if self.take_over(&session, &mut known) {
+                    let keys = keys(&session, &self.context);
+                    if self.take_over(&session, &keys, &mut known) {
                         late.push(id);
                     }
+                    seen(&session, keys);
                 }
                 None if self.rules(id).is_some() => {
                     step();
@@ -63,7 +72,7 @@ impl Published {
     }
 
     /// Notes what a session has. True when it is not published as it is.
-    fn take_over(&mut self, session: &Session, known: &mut Known) -> bool {
+    fn take_over(&mut self, session: &Session, keys: &Keys, known: &mut Known) -> bool {
         for line in further(session) {
             self.lines.mark(line);
         }
@@ -71,10 +80,10 @@ impl Published {
         for place in &places {
             self.blocks.mark(*place);
         }
-        let keys = keys(session, &self.context);
-        known.users.extend(keys.users.iter().filter_map(|key| self.user_entry(key, session.id)));
-        let tunnels = keys.tunnels.iter();
-        known.tunnels.extend(tunnels.filter_map(|key| self.tunnel_entry(key, session.id)));
+        let users = keys.users.iter().filter_map(|key| self.user_entry(key, session.id));
+        users.for_each(|entry| known.users.add(entry));
+        let tunnels = keys.tunnels.iter().filter_map(|key| self.tunnel_entry(key, session.id));
+        tunnels.for_each(|entry| known.tunnels.add(entry));
         known.framed.extend(keys.framed.iter().map(|route| (*route, session.id)));
         let rules = self.rules(session.id).filter(|_| self.is_trusted);
         rules.is_none_or(|rules| rules.version() != session.version as u32)
@@ -93,14 +102,14 @@ impl Published {
     /// Removes keys that are nobody's, and blocks that nothing refers to.
     fn sweep(&mut self, known: &Known) -> usize {
         let users = self.tables.users.iter();
-        let users = users.filter(|(_, found)| !known.users.contains(&found.entry.0));
+        let users = users.filter(|(_, found)| !known.users.has(found.entry.0));
         let users: Vec<UserKey> = users.map(|(key, _)| key).collect();
         for key in &users {
             step();
             self.tables.users.remove(key);
         }
         let tunnels = self.tables.tunnels.iter();
-        let tunnels = tunnels.filter(|(_, found)| !known.tunnels.contains(&found.entry.0));
+        let tunnels = tunnels.filter(|(_, found)| !known.tunnels.has(found.entry.0));
         let tunnels: Vec<TunnelKey> = tunnels.map(|(key, _)| key).collect();
         for key in &tunnels {
             step();
@@ -120,7 +129,25 @@ impl Published {
 /// What sessions have, by the numbers of their keys.
 #[derive(Debug, Default)]
 struct Known {
-    users: HashSet<u32>,
-    tunnels: HashSet<u32>,
+    users: Entries,
+    tunnels: Entries,
     framed: Vec<(FramedRoute, SessionId)>,
+}
+
+/// Numbers of entries: a bit each.
+#[derive(Debug, Default)]
+struct Entries(Vec<u64>);
+
+impl Entries {
+    fn add(&mut self, entry: u32) {
+        let word = entry as usize / 64;
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (entry % 64);
+    }
+
+    fn has(&self, entry: u32) -> bool {
+        self.0.get(entry as usize / 64).is_some_and(|word| word >> (entry % 64) & 1 == 1)
+    }
 }

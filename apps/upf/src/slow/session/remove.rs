@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use fastlane_pfcp::Ie;
 use fastlane_pfcp::ie::FqCsid;
 
-use super::Sessions;
+use super::{Network, Sessions};
 use crate::compile::keys;
-use crate::model::{InstanceId, Pdr, Session, SessionId, Source, Urr};
+use crate::model::{Pdr, Session, SessionId, Source, Urr};
 use crate::shared::key::UserKey;
-use crate::slow::allocate::Family;
+use crate::slow::allocate::{Addresses, Family};
 use crate::slow::store::StoreError;
 use crate::slow::time::MILLISECOND;
 use crate::slow::{Now, RequestKey};
@@ -67,11 +67,27 @@ impl Sessions {
         removed
     }
 
-    /// The first session of an association in a place from `from` on.
+    /// The first session of an association in the places from `from` until before `end`, and where
+    /// the search for the next one goes on.
     #[must_use]
-    pub fn next_of_peer(&self, from: u32, peer: u16) -> Option<SessionId> {
-        let mut places = self.store.places(from);
-        places.find(|(_, it)| it.is_live() && it.peer == peer).map(|(id, _)| id)
+    pub fn next_of_peer(&self, from: u32, end: u32, peer: u16) -> (Option<SessionId>, u32) {
+        let end = end.min(self.capacity());
+        let mut places = self.store.places(from).take_while(|(id, _)| id.0 < end);
+        let found = places.find(|(_, it)| it.is_live() && it.peer == peer).map(|(id, _)| id);
+        (found, found.map_or(end.max(from), |id| id.0 + 1))
+    }
+
+    /// The place of the association of the session with one of our SEIDs.
+    #[must_use]
+    pub fn peer_of(&self, seid: u64) -> Option<u16> {
+        let record = self.store.record(SessionId(seid as u32))?;
+        (record.seid == seid && record.is_live()).then_some(record.peer)
+    }
+
+    /// How many sessions there can be.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.store.capacity()
     }
 
     /// Removes a session without a report of its usage; false when that could not be kept, and so
@@ -145,35 +161,33 @@ impl Sessions {
         gone.for_each(|key| self.addresses.give_back(key));
     }
 
-    /// The addresses of a session: those that packets find it by, and those from pools that none
-    /// does yet.
     fn users_of(&self, session: &Session) -> Vec<UserKey> {
-        let mut users = keys(session, self.published.context()).users;
-        for pdr in &session.pdrs {
-            let Some(user) = pdr.user.filter(|user| user.is_ours) else { continue };
-            let asked = pdr.instance;
-            if let Some(v4) = user.v4 {
-                users
-                    .extend(self.pool_of(session, asked, Family::V4).map(|it| UserKey::v4(it, v4)));
-            }
-            if let Some((v6, 64)) = user.v6 {
-                users
-                    .extend(self.pool_of(session, asked, Family::V6).map(|it| UserKey::v6(it, v6)));
-            }
-        }
-        users
+        let users = keys(session, self.published.context()).users;
+        users_of(session, users, &self.network, &self.addresses)
     }
+}
 
-    fn pool_of(
-        &self,
-        session: &Session,
-        asked: Option<InstanceId>,
-        family: Family,
-    ) -> Option<InstanceId> {
-        let is_from_there = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
-        let of_others = session.pdrs.iter().filter(is_from_there).find_map(|pdr| pdr.instance);
-        self.network.pool(asked, of_others, &self.addresses, family)
+/// The addresses of a session: those that packets find it by, `users`, and those from pools that
+/// none does yet.
+pub(super) fn users_of(
+    session: &Session,
+    mut users: Vec<UserKey>,
+    network: &Network,
+    addresses: &Addresses,
+) -> Vec<UserKey> {
+    let is_from_there = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
+    let of_others = session.pdrs.iter().filter(is_from_there).find_map(|pdr| pdr.instance);
+    for pdr in &session.pdrs {
+        let Some(user) = pdr.user.filter(|user| user.is_ours) else { continue };
+        let pool = |family| network.pool(pdr.instance, of_others, addresses, family);
+        if let Some(v4) = user.v4 {
+            users.extend(pool(Family::V4).map(|it| UserKey::v4(it, v4)));
+        }
+        if let Some((v6, 64)) = user.v6 {
+            users.extend(pool(Family::V6).map(|it| UserKey::v6(it, v6)));
+        }
     }
+    users
 }
 
 /// Whether a session is in a set (FQ-CSID).

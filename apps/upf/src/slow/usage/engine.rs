@@ -82,8 +82,19 @@ impl Usage {
     /// Begins, or goes on after whoever was here before: looks at each session once, sends again
     /// what was not answered, and arms the timers.
     pub fn open<G: Ground>(on: &mut On<'_, G>) -> Self {
-        let mut usage = Self {
-            timers: Timers::new(on.ground.capacity()),
+        let mut usage = Self::begin(on.ground);
+        for place in 0..on.ground.capacity() {
+            if let Some(session) = on.ground.session(SessionId(place)) {
+                usage.found(on, session);
+            }
+        }
+        usage
+    }
+
+    /// Begins without a look at what is there: [`found`](Self::found) is called with each session.
+    pub fn begin<G: Ground>(ground: &G) -> Self {
+        Self {
+            timers: Timers::new(ground.capacity()),
             remotes: Remotes::default(),
             flying: HashMap::new(),
             errors: HashMap::new(),
@@ -91,14 +102,18 @@ impl Usage {
             statistics: UsageStatistics::default(),
             scanned: 0,
             scan_at: 0,
-        };
-        for place in 0..on.ground.capacity() {
-            if let Some(session) = on.ground.session(SessionId(place)) {
-                usage.remotes.change(None, Some(&session));
-                usage.look_at(on, &session, session.clone(), None);
-            }
         }
-        usage
+    }
+
+    /// A session of whoever was here before, as its record says now.
+    pub fn found<G: Ground>(&mut self, on: &mut On<'_, G>, session: Session) {
+        self.follow(Some(&session));
+        self.look_at(on, &session.clone(), session, None);
+    }
+
+    /// Its tunnels are known from now on, as long as [`changed`](Self::changed) tells of it.
+    pub fn follow(&mut self, session: Option<&Session>) {
+        self.remotes.change(None, session);
     }
 
     /// A session was established, modified or removed: `before` and `after` as they were committed.

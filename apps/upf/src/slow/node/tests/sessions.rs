@@ -92,7 +92,7 @@ impl World {
     }
 
     /// How many sessions there are, in all ways that they are counted.
-    fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         let sessions = self.node.sessions().len() as usize;
         let of_peers = self.node.associations().map(|it| self.node.sessions_of(it.peer.place));
         assert_eq!(sessions, of_peers.sum::<usize>());
