@@ -323,6 +323,25 @@ mod tests {
         }
     }
 
+    /// That there are no huge pages is found out by a mapping that fails.
+    #[test]
+    fn threads_that_make_tables_leave_each_others_mappings_alone() {
+        let make = || {
+            for round in 0..300_u32 {
+                let length = HUGE_PAGE << (round % 3);
+                let memory = SharedMemory::create_for_tables("threads", length).unwrap();
+                let other = SharedMemory::create("threads", 8192).unwrap();
+                for at in [memory.start(), other.start()] {
+                    // SAFETY: inside the mapping, which nobody else uses.
+                    unsafe { at.cast::<u32>().write_volatile(round) };
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..8).for_each(|_| drop(scope.spawn(make)));
+        });
+    }
+
     #[test]
     fn sealed_memory_cannot_shrink() {
         let memory = SharedMemory::create("sealed", 8192).unwrap();
