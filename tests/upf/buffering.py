@@ -65,8 +65,7 @@ def fragments(lab):
     lab.goes(session)
 
 
-@case(77, "buffering: one notification, order, limits, DROBU", GROUP,
-      missing="what is held is flushed in spite of DROBU: lanes do not look at the flag yet; all else holds")
+@case(77, "buffering: one notification, order, limits, DROBU", GROUP)
 def buffering(lab):
     """TS 29.244 5.2.4: one Downlink Data Report for the first packet; order is kept; not more packets
     than the BAR suggests; DROBU throws them away; memory is bounded."""

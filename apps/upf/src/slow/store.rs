@@ -12,8 +12,8 @@
 //! has given out, and since when it is free.
 //!
 //! Memory for 2^20 typical sessions: records 4 + 288 MiB (an eighth more slots than places, which
-//! the exchange of values needs), 405,000 answers 2 + 83 MiB (those of N1 times T1), no parts; in the
-//! heap 4 MiB to find answers by, and a bit for each part.
+//! the exchange of values needs), 405,000 answers 2 + 83 MiB (those of N1 times T1), no parts; in
+//! the heap 4 MiB to find answers by, and a bit for each part.
 
 mod answers;
 mod bits;
