@@ -112,6 +112,8 @@ class Wire:
                 continue  # our own, and what is not IP
             if frame[12:14] == b"\x86\xdd" and (frame[22] == 0xFE or not any(frame[22:38])):
                 continue  # Linux looks for neighbours
+            if frame[12:14] == b"\x86\xdd" and frame[20:22] == b"\x3a\xff" and 133 <= frame[54] <= 137:
+                continue  # or tells them where it is
             self.capture.add(frame)
             return trimmed(frame[14:])
 
