@@ -127,10 +127,9 @@ mod tests {
 
     fn addresses() -> impl Strategy<Value = (SocketAddr, SocketAddr)> {
         let ports = (any::<u16>(), any::<u16>());
-        let four =
-            (any::<[u8; 4]>(), any::<[u8; 4]>(), ports.clone()).prop_map(|(one, other, at)| {
-                (SocketAddr::new(one.into(), at.0), SocketAddr::new(other.into(), at.1))
-            });
+        let four = (any::<[u8; 4]>(), any::<[u8; 4]>(), ports).prop_map(|(one, other, at)| {
+            (SocketAddr::new(one.into(), at.0), SocketAddr::new(other.into(), at.1))
+        });
         let six = (any::<[u8; 16]>(), any::<[u8; 16]>(), ports)
             .prop_filter("not mapped", |(one, ..)| Ipv6Addr::from(*one).to_ipv4_mapped().is_none())
             .prop_map(|(one, other, at)| {
