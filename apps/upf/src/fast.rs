@@ -91,8 +91,6 @@ struct Parts<R> {
     only_instance: Option<InstanceId>,
     /// The network instances of N6.
     instances: Vec<InstanceId>,
-    /// How many lanes there are.
-    lanes: usize,
     /// What was sent in this batch.
     sent: SentOn,
     /// Whether the packet at hand goes back as it is now.
@@ -164,14 +162,11 @@ pub fn upf(lane: &LaneInfo<'_>) -> Result<Upf, Error> {
     let settings: Settings = lane.settings()?;
     let ports = lane.port_names().count();
     let routes = lane.mirror()?;
-    let mut upf =
-        Upf::new(&settings, ports, Tables::of(lane)?, routes, |name| lane.require_port(name))?;
-    upf.parts.lanes = lane.count();
-    Ok(upf)
+    Upf::new(&settings, ports, Tables::of(lane)?, routes, |name| lane.require_port(name))
 }
 
 impl<R: Routes> Upf<R> {
-    /// The user plane of a lane that is alone, with so many ports; `port` finds them by name.
+    /// The user plane of a lane with so many ports; `port` finds them by name.
     ///
     /// # Errors
     /// What `port` says; what of the settings cannot be.
@@ -215,7 +210,6 @@ impl<R: Routes> Upf<R> {
             speakers,
             only_instance: instances.first().copied().filter(|_| instances.len() == 1),
             instances,
-            lanes: 1,
             sent: SentOn::default(),
             reflects: false,
         };

@@ -24,8 +24,8 @@ pub struct Settings {
     pub n4: N4,
     /// The sides of the user plane by name: N3, N9, N6.
     pub interfaces: BTreeMap<String, Interface>,
-    /// The port by which packets from user to user change lanes: of the driver `memory`, with
-    /// `lane-by` `application`. One lane alone needs none.
+    /// The port by which packets from user to user go to the lane of the other user: of the driver
+    /// `memory`, with `lane-by` `application` where there are several lanes. Default: there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hairpin: Option<String>,
     /// Addresses for users, when this UPF is asked to choose them.

@@ -165,6 +165,7 @@ impl<A: App> Lane<A> {
         });
         let messages = self.turn.messages.as_ref().map(|messages| Some(messages.interrupt()));
         let passages = self.exits.exchange.as_ref().map(|exchange| exchange.interrupt());
+        let queues = queues.filter(|queue| !queue.is_loop());
         queues.map(Queue::interrupt).chain(messages).chain(passages).collect()
     }
 

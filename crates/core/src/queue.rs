@@ -89,6 +89,13 @@ pub trait Queue: Send {
     /// look.
     fn interrupt(&self) -> Option<BorrowedFd<'_>>;
 
+    /// Whether nothing arrives but what the same lane has sent by it: then the lane waits without
+    /// an [`interrupt`](Self::interrupt) of it, as [`arm`](Self::arm) says whether something is
+    /// there. The answer never changes.
+    fn is_loop(&self) -> bool {
+        false
+    }
+
     /// The losses so far. It may cost a system call; a lane asks about ten times a second.
     fn statistics(&mut self) -> Statistics;
 

@@ -142,8 +142,16 @@ impl Queue for Memory {
         false
     }
 
+    fn arm(&mut self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
         None
+    }
+
+    fn is_loop(&self) -> bool {
+        self.source == 0
     }
 
     fn statistics(&mut self) -> Statistics {
@@ -162,8 +170,9 @@ impl Queue for Memory {
 
 #[cfg(test)]
 mod tests {
-    use fastlane_core::{Partial, Verdict};
+    use fastlane_core::{Lane, LaneParts, Partial, Port, Verdict};
     use fastlane_table::SharedMemory;
+    use fastlane_table::counters::Counters;
 
     use super::*;
 
@@ -240,6 +249,30 @@ mod tests {
         assert_eq!(burst.len(), 2);
         burst.clear(&mut pool);
         assert_eq!(pool.free(), 4);
+    }
+
+    #[test]
+    fn a_lane_that_has_a_loop_can_wait_for_interrupts_unless_something_is_in_it() {
+        let (mut pool, mut burst) = (pool(8), Burst::new(4));
+        let mut memory = Memory::new(PORT, 8);
+        assert!(memory.is_loop() && !memory.arm());
+        memory.transmit(&mut [packet(&mut pool, &[1; 14])], &mut pool);
+        assert!(memory.arm(), "it waits to be received");
+        memory.receive(&mut burst, &mut pool);
+        assert!(!memory.arm());
+        burst.clear(&mut pool);
+        for (source, waits) in [(0, true), (1, false)] {
+            let counters = Counters::create(1, 1).unwrap();
+            let mut pool = self::pool(8);
+            let queue = Memory::filled(PORT, &mut pool, source, &[0; 60]).unwrap();
+            let counted = counters.port(0, 0);
+            let queues: Vec<Box<dyn Queue>> = vec![Box::new(queue)];
+            let port = Port { queues, kernel: None, filter: None, counters: counted };
+            let parts = LaneParts::new(pool, vec![port], counters.lane(0));
+            let mut lane = Lane::new(|_: &mut Packet| Verdict::Drop, parts);
+            assert_eq!(lane.interrupts().is_some(), waits);
+            assert_eq!(lane.close(), 0);
+        }
     }
 
     #[test]

@@ -76,49 +76,6 @@ impl<R: Routes> Parts<R> {
         outcome(&decision)
     }
 
-    /// Whether [`charge`](Self::charge) would let a packet pass, as far as is known now.
-    pub(super) fn may_pass(
-        &mut self,
-        task: &Task,
-        session: SessionId,
-        charge: &Charge,
-        world: World<'_>,
-    ) -> Result<(), Outcome> {
-        let World { tables, turn, now } = world;
-        match tables.rules(turn, session) {
-            Some(rules) if rules.version() == charge.version => {
-                let blocks = tables.blocks(turn);
-                let state = &tables.state;
-                let decision = decide::passes(rules, &blocks, charge, session, state, now);
-                if decision.events != 0 {
-                    self.raise(task, 0, session, rules, &decision, world);
-                }
-                outcome(&decision)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Charges the session that a packet from another one goes to.
-    pub(super) fn charge_other(
-        &mut self,
-        task: &Task,
-        session: SessionId,
-        charge: &Charge,
-        world: World<'_>,
-    ) -> Result<(), Outcome> {
-        let World { tables, turn, now } = world;
-        let rules = tables.rules(turn, session);
-        let rules = rules.filter(|rules| rules.version() == charge.version);
-        let rules = rules.ok_or(Outcome::Drop(Cause::UnknownUser))?;
-        let blocks = tables.blocks(turn);
-        let decision = decide::charge(rules, &blocks, charge, session, &tables.state, now);
-        if decision.events != 0 {
-            self.raise(task, 0, session, rules, &decision, world);
-        }
-        outcome(&decision)
-    }
-
     /// Raises the session's pending event, and says so by a message later.
     #[cold]
     pub(super) fn raise(

@@ -14,7 +14,7 @@ use super::encapsulate::{self, Outer};
 use super::held::Look;
 use super::icmp::{self, Trouble};
 use super::inner::{self, Inner};
-use super::judge::{Outcome, inner_mut, sent};
+use super::judge::{Outcome, inner_mut};
 use super::route;
 use super::tables::{Tables, To};
 use super::ways::{Exit, Routes, cause_of};
@@ -23,7 +23,6 @@ use crate::model::{InstanceId, SessionId};
 use crate::settings::Role;
 use crate::shared::cause::Cause;
 use crate::shared::message::{SessionEvent, kind};
-use crate::shared::rules::Direction;
 
 /// Something to be done later.
 #[derive(Clone, Copy, Debug)]
@@ -271,7 +270,7 @@ impl<R: Routes> Parts<R> {
         for place in 0..self.instances.len() {
             let instance = self.instances.get(place).copied();
             let way = self.way_to_session(World { tables, turn, now }, session, instance, error);
-            out = way.map(|((exit, outer), _)| Out::Tunnel(exit, outer));
+            out = way.map(|(exit, outer)| Out::Tunnel(exit, outer));
             if out.is_ok() {
                 break;
             }
@@ -279,14 +278,14 @@ impl<R: Routes> Parts<R> {
         out
     }
 
-    /// The way of a packet to the user of a session, by its rules, and what it costs.
+    /// The way of a packet of ours to the user of a session, by its rules.
     fn way_to_session(
         &mut self,
         world: World<'_>,
         session: SessionId,
         instance: Option<InstanceId>,
         bytes: &[u8],
-    ) -> Result<((Exit, Outer), Charge), Cause> {
+    ) -> Result<(Exit, Outer), Cause> {
         let World { tables, turn, now } = world;
         let rules = tables.rules(turn, session).ok_or(Cause::UnknownUser)?;
         let inner = inner::read(bytes).ok_or(Cause::Malformed)?;
@@ -306,7 +305,7 @@ impl<R: Routes> Parts<R> {
         if outer.length() + bytes.len() > exit.hop.mtu as usize {
             return Err(Cause::TooLong);
         }
-        Ok(((exit, outer), decision.charge))
+        Ok((exit, outer))
     }
 
     /// The way of a packet of ours into the network that a packet came from.
@@ -324,9 +323,9 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// A packet from one user to another in the same network instance. Where there are several
-    /// lanes it goes to that of the other user first. Of one that does not reach the other user
-    /// neither is charged, as far as this lane knows.
+    /// A packet from one user to another in the same network instance. This half of its way ends
+    /// here, and is charged: the packet goes to the lane of the other user, even if that is this
+    /// one, and is there like any other packet from the data network.
     fn send_to_user(
         &mut self,
         task: &Task,
@@ -335,46 +334,23 @@ impl<R: Routes> Parts<R> {
         packet: &mut Packet,
         world: World<'_>,
     ) -> Outcome {
-        let World { tables, turn, .. } = world;
+        if task.is_hairpin {
+            // The rules of the user that it goes to send it to users again.
+            return Outcome::Drop(Cause::Loop);
+        }
+        let Some(port) = self.sides.hairpin else { return Outcome::Drop(Cause::NoHairpin) };
         let Some(inner) = inner::read(task.inner(packet.bytes())) else {
             return Outcome::Drop(Cause::Malformed);
         };
         let to = inner.to();
-        let Some(session) = tables.owner(turn, &to.key(instance), to) else {
+        if world.tables.owner(world.turn, &to.key(instance), to).is_none() {
             return Outcome::Drop(Cause::UnknownUser);
-        };
-        if let Some(port) = self.sides.hairpin {
-            if let Err(outcome) = self.charge(task, from, charge, packet, world) {
-                return outcome;
-            }
-            return pass_on(packet, task, &inner, instance, port);
         }
-        if self.lanes > 1 {
-            return Outcome::Drop(Cause::NoHairpin);
-        }
-        let bytes = task.inner(packet.bytes()).get(..inner.length as usize).unwrap_or_default();
-        let way = self.way_to_session(world, session, Some(instance), bytes);
-        let ((exit, outer), other) = match way {
-            Ok(way) => way,
-            Err(cause) => return Outcome::Drop(cause),
-        };
-        let (at, length) = (usize::from(task.at), inner.length as usize);
-        if !encapsulate::has_room(packet, at, length, outer.length()) {
-            return Outcome::Drop(Cause::NoFrame);
-        }
-        let charged = self
-            .may_pass(task, from, charge, world)
-            .and_then(|()| self.charge_other(task, session, &other, world))
-            .and_then(|()| self.charge(task, from, charge, packet, world));
-        if let Err(outcome) = charged {
+        if let Err(outcome) = self.charge(task, from, charge, packet, world) {
             return outcome;
         }
-        route::take_hop(inner_mut(packet, task));
-        if !encapsulate::encapsulate(packet, at, length, &outer, &exit.hop) {
-            return Outcome::Drop(Cause::NoFrame);
-        }
-        tables.count(Cause::UserToUser, 1, u64::from(inner.length));
-        Outcome::Leaves(exit.hop.port, sent(Direction::Down))
+        world.tables.count(Cause::UserToUser, 1, u64::from(inner.length));
+        pass_on(packet, task, &inner, instance, port)
     }
 
     /// Has the slow half make Linux find a neighbour out.

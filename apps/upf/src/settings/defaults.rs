@@ -18,7 +18,7 @@ const FEWEST_ANSWERS: usize = 4096;
 const PEERS: usize = 1024;
 /// Linux's main routing table.
 const MAIN: u32 = 254;
-/// The port by which packets from user to user change lanes, unless one is named.
+/// The port by which packets go from user to user, unless one is named.
 const HAIRPIN: &str = "user-to-user";
 /// The most routing tables of the mirror.
 const ROUTE_TABLES: usize = 16;
@@ -140,17 +140,22 @@ pub fn defaults(settings: &Settings, written: &Configuration) -> Result<Value, E
         "mirror": { "tables": routes },
         "lanes": { "hold": hold },
     });
-    if written.lanes.cpus.as_ref().is_some_and(|cpus| cpus.len() > 1) {
+    let mut ports = Map::new();
+    let is_alone = written.lanes.cpus.as_ref().is_none_or(|cpus| cpus.len() < 2);
+    if !is_alone {
         // A session has one lane, whichever port its packets come by.
         let of = |port: &String| (port.clone(), json!({ "lane-by": "application" }));
-        let mut ports: Map<String, Value> =
-            settings.interfaces.values().map(|it| of(&it.port)).collect();
-        // From user to user a packet may change lanes.
-        if settings.hairpin.is_none() {
-            let between = json!({ "driver": { "memory": {} }, "lane-by": "application" });
-            ports.insert(HAIRPIN.to_owned(), between);
-            defaults["app"] = json!({ "hairpin": HAIRPIN });
+        ports.extend(settings.interfaces.values().map(|it| of(&it.port)));
+    }
+    if settings.hairpin.is_none() {
+        let mut between = json!({ "driver": { "memory": {} } });
+        if !is_alone {
+            between["lane-by"] = json!("application");
         }
+        ports.insert(HAIRPIN.to_owned(), between);
+        defaults["app"] = json!({ "hairpin": HAIRPIN });
+    }
+    if !ports.is_empty() {
         defaults["ports"] = Value::Object(ports);
     }
     Ok(defaults)

@@ -89,7 +89,8 @@ causes! {
     NoRoute = "no_route",
     /// Linux does not know the neighbour yet, and what waits for it is too much.
     NoNeighbour = "no_neighbour",
-    /// A tunnel's far end in our own network, or another way that leads back to us.
+    /// A tunnel's far end in our own network, or another way that leads back to us: also from user
+    /// to user by rules that send it to users again.
     Loop = "loop",
     /// Echo requests answered.
     EchoAnswered = "echo_answered",
@@ -118,7 +119,7 @@ causes! {
     /// The outer header says that it met congestion, and the inner one cannot (RFC 6040 clause
     /// 4.2).
     Congested = "congested",
-    /// From user to user, between lanes, and there is no port for that.
+    /// From user to user, and there is no port for that.
     NoHairpin = "no_hairpin",
     /// Sent somewhere else by the control plane (redirect), which is not done here.
     Redirected = "redirected",

@@ -45,7 +45,7 @@ fn users_reach_each_other_and_our_tunnels_stay_ours() {
     packets.push(user4(USER, SERVER, 64, 1600)); // longer than the link to the next hop
     let frames = packets.iter().map(|it| from_gnb(&g_pdu(teid(SESSION), 1, 1, it)));
     world.show(N3, &frames.collect::<Vec<_>>());
-    assert_eq!(world.count(Cause::UserToUser), 1, "{:?}", world.causes());
+    assert_eq!((world.count(Cause::UserToUser), world.pass()), (1, 1), "{:?}", world.causes());
     let left = world.left(N6);
     assert!(left.iter().all(|frame| frame.len() <= 1514), "{left:?}");
     world.check();

@@ -15,6 +15,7 @@ mod hold;
 mod messages;
 mod properties;
 mod uplink;
+mod users;
 
 /// The most sessions of a test.
 const SESSIONS: usize = 1024;

@@ -36,7 +36,7 @@ pub(crate) const BEYOND: [[u8; 6]; 2] = [[2, 0, 0, 0, 3, 9], [2, 0, 0, 0, 6, 9]]
 /// Places of ports.
 pub(crate) const N3: u16 = 0;
 pub(crate) const N6: u16 = 1;
-/// The port from lane to lane, if the settings name it.
+/// The port from user to user.
 pub(crate) const HAIRPIN: u16 = 2;
 /// Network instances, by name.
 pub(crate) const ACCESS: InstanceId = 0;
@@ -248,7 +248,8 @@ pub(crate) fn settings() -> serde_json::Value {
 impl World {
     /// With these routes and settings.
     pub(crate) fn new(known: Known, settings: serde_json::Value) -> Self {
-        let settings: Settings = serde_json::from_value(settings).expect("settings");
+        let mut settings: Settings = serde_json::from_value(settings).expect("settings");
+        settings.hairpin = Some("user-to-user".to_owned());
         let (tables, halves) = tables();
         let upf = Upf::new(&settings, 3, tables, known, |name| match name {
             "n3" => Ok(PortId(N3)),
@@ -305,6 +306,20 @@ impl World {
         }
     }
 
+    /// Gives an address to a session with these rules.
+    pub(crate) fn publish_other(&mut self, session: SessionId, address: [u8; 4], rules: &Rules) {
+        self.halves.rules.set(session.0 as usize, rules).expect("there is room");
+        let key = UserKey::v4(INTERNET, v4(address));
+        self.halves.users.insert(&key, &SessionRef::to(session)).expect("there is room");
+    }
+
+    /// Shows what was sent from user to user to the lane itself; how many packets.
+    pub(crate) fn pass(&mut self) -> usize {
+        let between = self.left(HAIRPIN);
+        self.show(HAIRPIN, &between);
+        between.len()
+    }
+
     /// Shows frames that arrive at a port.
     pub(crate) fn show(&mut self, port: u16, frames: &[Vec<u8>]) {
         self.shown += frames.len() as u64;
@@ -339,7 +354,12 @@ impl World {
 
     /// The four counters of the session: octets up, packets up, octets down, packets down.
     pub(crate) fn usage(&self) -> [u64; 4] {
-        let [a, b, c, d, ..] = self.halves.state.read(EntryId(SESSION.0));
+        self.usage_of(SESSION)
+    }
+
+    /// Those of another session.
+    pub(crate) fn usage_of(&self, session: SessionId) -> [u64; 4] {
+        let [a, b, c, d, ..] = self.halves.state.read(EntryId(session.0));
         [a, b, c, d]
     }
 

@@ -82,6 +82,10 @@ impl Queue for Record {
         self.queue.interrupt()
     }
 
+    fn is_loop(&self) -> bool {
+        self.queue.is_loop()
+    }
+
     fn statistics(&mut self) -> Statistics {
         self.queue.statistics()
     }

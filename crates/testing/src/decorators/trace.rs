@@ -124,6 +124,10 @@ impl Queue for Trace {
         self.queue.interrupt()
     }
 
+    fn is_loop(&self) -> bool {
+        self.queue.is_loop()
+    }
+
     fn statistics(&mut self) -> Statistics {
         self.queue.statistics()
     }
