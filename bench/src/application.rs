@@ -115,6 +115,8 @@ pub enum Which {
         /// Bytes in each.
         length: usize,
     },
+    /// The fast half of `upf`, as it is shipped.
+    Upf,
     /// Another program that takes a configuration.
     Other(PathBuf),
 }
@@ -137,18 +139,30 @@ impl Application {
     /// # Errors
     /// When it does not start.
     pub fn start(which: &Which, driver: &Value, lanes: &Value) -> Result<Self> {
+        let app = match which {
+            Which::Filled { packets, length } => json!({ "packets": packets, "length": length }),
+            _ => Value::Null,
+        };
+        Self::configured(which, &json!({ "wire": { "driver": driver } }), lanes, &app)
+    }
+
+    /// Starts it with these ports, more settings of its lane, and settings of its own.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn configured(which: &Which, ports: &Value, lanes: &Value, app: &Value) -> Result<Self> {
         let files = Files::new();
         let mut configuration = json!({
             "name": files.name,
             "session": files.session,
             "lanes": { "cpus": [crate::eal::CPU], "idle": "busy" },
-            "ports": { "wire": { "driver": driver } },
+            "ports": ports,
         });
         if let Some(lanes) = lanes.as_object() {
             lanes.iter().for_each(|(key, value)| configuration["lanes"][key] = value.clone());
         }
-        if let Which::Filled { packets, length } = which {
-            configuration["app"] = json!({ "packets": packets, "length": length });
+        if !app.is_null() {
+            configuration["app"] = app.clone();
         }
         std::fs::write(&files.configuration, configuration.to_string())?;
         let own = std::env::current_exe()?;
@@ -158,6 +172,9 @@ impl Application {
             Which::Filled { .. } => {
                 Program::start("macswap that fills", &own, [LOOP.as_ref(), path])?
             }
+            Which::Upf => {
+                Program::start("upf fast", beside(&own, "upf")?, ["fast".as_ref(), path])?
+            }
             Which::Other(program) => Program::start("the application", program, [path])?,
         };
         let client = program.wait_for("its session", |_| session::connect(&files.session).ok())?;
@@ -165,6 +182,12 @@ impl Application {
             Some(client.counters.lane(0).load(LaneCounter::Thread)).filter(|&thread| thread > 0)
         })?;
         Ok(Self { program, thread, client, files })
+    }
+
+    /// The path of its session.
+    #[must_use]
+    pub fn session(&self) -> &Path {
+        &self.files.session
     }
 
     /// Waits until it moves packets, then stops it until its first slice.

@@ -76,13 +76,15 @@ enum What {
     Router,
     /// What the user plane costs over macswap, by sessions and their rules
     Upf,
+    /// CPU time per packet of the programs `upf` and `macswap` over memif.
+    UpfMemif,
     /// Everything.
     All,
 }
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(What, Measure); 18] = [
+const MEASUREMENTS: [(What, Measure); 19] = [
     (What::Memory, runs::memory),
     (What::InC, runs::in_c),
     (What::Dpdk, runs::dpdk),
@@ -101,6 +103,7 @@ const MEASUREMENTS: [(What, Measure); 18] = [
     (What::Subscriber, runs::subscriber),
     (What::Router, runs::router),
     (What::Upf, runs::upf),
+    (What::UpfMemif, runs::upf_memif),
 ];
 
 /// Rounds of what is not measured in pairs.

@@ -63,6 +63,7 @@ fn row(text: &mut String, comparison: &Comparison) -> fmt::Result {
     let (result, goal) = match comparison.kind {
         Kind::Ratio => ("x", "at most "),
         Kind::Difference => (" ns more", "at most +"),
+        Kind::Cost => (" ns", "at most "),
     };
     let goal = match (comparison.bound, comparison.verdict) {
         (Some(bound), Some(verdict)) => format!("{goal}{bound}: **{verdict}**"),

@@ -7,10 +7,11 @@ mod messages;
 mod rings;
 mod traffic;
 
-pub use rings::{BUFFER, LOG2_PLACES};
+pub use rings::{BUFFER, Frames, LOG2_PLACES};
 pub use traffic::{Client, Trips};
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -68,7 +69,7 @@ pub struct Device {
     program: Program,
     thread: u64,
     _eal: Eal,
-    _socket: Socket,
+    _sockets: Vec<Socket>,
 }
 
 impl Device {
@@ -99,12 +100,24 @@ impl Device {
             Who::Testpmd => Testpmd::start(&vdev, 32, 0)?.process(),
             Who::ByHand => ByHand::start(compiled, &vdev, 32, 0)?.process()?,
         };
-        Self::attach((program, thread, eal), socket, length)
+        Self::attach((program, thread, eal), vec![socket], Frames::alike(length))
     }
 
-    fn attach(process: (Program, u64, Eal), socket: Socket, length: usize) -> Result<Self> {
-        let (mut program, thread, _eal) = process;
-        let connect = |_: &mut Program| Client::connect(&socket.0, length).ok();
+    /// The device that a program is, of which `thread` moves the packets: from the first of its
+    /// sockets to the last.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub(crate) fn attach(
+        (mut program, thread, eal): (Program, u64, Eal),
+        sockets: Vec<Socket>,
+        frames: Frames,
+    ) -> Result<Self> {
+        let (Some(first), Some(last)) = (sockets.first(), sockets.last()) else {
+            return Err("a device without sockets".into());
+        };
+        let frames = Arc::new(frames);
+        let connect = |_: &mut Program| Client::through([&first.0, &last.0], &frames).ok();
         let mut client = program.wait_for("its memif socket", connect)?;
         // DPDK answers a client before its link is up; what comes earlier is not read.
         let mut trip = || pinned(CPU, || client.trip(Duration::from_millis(100)));
@@ -112,7 +125,7 @@ impl Device {
         program.stop()?;
         // As the client; without the right to it the result is noisier, but not wrong.
         let _ = crate::ffi::set_real_time_of(thread, true);
-        Ok(Self { client, program, thread, _eal, _socket: socket })
+        Ok(Self { client, program, thread, _eal: eal, _sockets: sockets })
     }
 
     /// Runs `measure` while the device runs; returns its result and the CPU time of the device.
@@ -194,10 +207,11 @@ pub fn compare(
 }
 
 /// The path of a socket that is removed in the end.
-struct Socket(PathBuf);
+pub(crate) struct Socket(pub(crate) PathBuf);
 
 impl Socket {
-    fn new() -> Self {
+    /// A path that nobody else has.
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("fl-bench-{}-{number}.memif", std::process::id());

@@ -64,6 +64,7 @@ fn pair(text: &mut String, comparison: &Comparison, y: f64, scale: f64) -> fmt::
     let what = match comparison.kind {
         Kind::Ratio => "ratio ",
         Kind::Difference => "difference ",
+        Kind::Cost => "cost ",
     };
     let result = format!("{what}{:.2} [{:.2}, {:.2}]", estimate.value, estimate.low, estimate.high);
     label(text, RIGHT + 12.0, y + BAR, "start", &result)?;

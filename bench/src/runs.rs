@@ -8,6 +8,7 @@ mod router;
 mod subscriber;
 mod tables;
 mod upf;
+mod upf_memif;
 mod veth;
 
 pub use figures::{cpu_by_load, mechanisms, sizes};
@@ -18,6 +19,7 @@ pub use router::router;
 pub use subscriber::subscriber;
 pub use tables::{hash, prefixes};
 pub use upf::upf;
+pub use upf_memif::upf_memif;
 pub use veth::{af_packet, af_xdp, idle, round_trips};
 
 use crate::slices::Effort;

@@ -1,11 +1,13 @@
 //! The memory of a memif client with a ring in each direction, written without our driver: it
 //! measures what others cost, so it does as little as it can. Nothing is copied; a frame is a
-//! number that is written into a buffer and read out of another.
+//! number, and what makes it differ from others, that is written into a buffer, and a number that
+//! is read out of another.
 #![allow(unsafe_code, reason = "memory that another process reads and writes")]
 
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 
 use fastlane_table::SharedMemory;
 
@@ -30,19 +32,67 @@ const OFFSET: usize = 8;
 const COOKIE: u32 = 0x03e3_1f20;
 /// In `flags` of a ring: who takes from it wants no interrupts.
 const NO_INTERRUPTS: u16 = 1;
-/// Where the number of a frame stands in it: after the Ethernet header, where it is aligned.
-const NUMBER: usize = 16;
+/// Bytes of a word: what is read and written at once.
+const WORD: usize = 4;
 /// The number of a frame that did not come back as it was.
 pub(super) const DAMAGED: u64 = u64::MAX;
 /// The rings by their place in memory.
 const TO_SERVER: usize = 0;
 const TO_CLIENT: usize = 1;
 
+/// What frames are like. Places in them are multiples of 4 bytes.
+#[derive(Clone, Debug)]
+pub struct Frames {
+    /// A frame as it is sent, but for what differs.
+    pub sent: Vec<u8>,
+    /// How long it is when it comes back.
+    pub back: usize,
+    /// Where its number of 8 bytes is when it is sent, and when it comes back.
+    pub number: [usize; 2],
+    /// Where frames differ.
+    pub place: usize,
+    /// How many words of each frame do.
+    pub words: usize,
+    /// These words, frame after frame, of a power of two of frames: they are sent over and over
+    /// again.
+    pub list: Vec<u32>,
+}
+
+impl Frames {
+    /// Frames of so many bytes that differ by nothing but their numbers and come back as long.
+    #[must_use]
+    pub fn alike(length: usize) -> Self {
+        // After the Ethernet header.
+        let (place, list) = (16, Vec::new());
+        let sent = crate::memory::frame(length);
+        Self { sent, back: length, number: [place; 2], place, words: 0, list }
+    }
+
+    /// How many there are.
+    fn count(&self) -> usize {
+        self.list.len().checked_div(self.words).unwrap_or(1)
+    }
+
+    /// Whether all of it lies inside frames.
+    fn fits(&self) -> bool {
+        let sizes = [self.sent.len(), self.back];
+        let fits = |(number, size): (usize, usize)| {
+            number.is_multiple_of(WORD) && number + 8 <= size && size <= BUFFER
+        };
+        self.number.into_iter().zip(sizes).all(fits)
+            && self.place.is_multiple_of(WORD)
+            && self.place + self.words * WORD <= self.sent.len()
+            && self.count().is_power_of_two()
+    }
+}
+
 /// Both rings, and the connection. Places are counted round, as memif does.
 pub(super) struct Rings {
     memory: SharedMemory,
     connection: Connection,
-    length: u32,
+    frames: Arc<Frames>,
+    /// The last of the frames that differ.
+    last: usize,
     written: u16,
     /// How far the server had read and returned when it was looked at last.
     read: u16,
@@ -51,24 +101,26 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    /// Connects to the server at `path`, for frames of `length` bytes.
+    /// Connects to the server at `path`.
     ///
     /// # Errors
-    /// When there is no server, or it refuses.
-    pub(super) fn connect(path: &Path, length: usize) -> Result<Self> {
-        assert!((NUMBER + 8..=BUFFER).contains(&length));
+    /// When there is no server, or it refuses; when the frames are not possible.
+    pub(super) fn connect(path: &Path, frames: &Arc<Frames>) -> Result<Self> {
+        if !frames.fits() {
+            return Err("the frames' places are not multiples of 4 inside them".into());
+        }
         let memory = SharedMemory::create("bench-memif", buffer(TO_CLIENT + 1, 0))?;
-        for (ring, bytes) in [(TO_SERVER, length), (TO_CLIENT, BUFFER)] {
+        for (ring, bytes) in [(TO_SERVER, frames.sent.len()), (TO_CLIENT, BUFFER)] {
             word(&memory, start(ring)).store(COOKIE, Ordering::Relaxed);
             for place in 0..PLACES {
                 let (at, buffer) = (descriptor(ring, place), buffer(ring, place));
                 word(&memory, at + LENGTH).store(bytes as u32, Ordering::Relaxed);
                 word(&memory, at + OFFSET).store(buffer as u32, Ordering::Relaxed);
-                // The addresses and the type of a frame, as its first four words.
-                let header = crate::memory::frame(NUMBER);
-                for (number, bytes) in header.chunks_exact(4).enumerate() {
-                    let value = u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-                    word(&memory, buffer + 4 * number).store(value, Ordering::Relaxed);
+                for (number, bytes) in frames.sent.chunks(WORD).enumerate() {
+                    let mut value = [0; WORD];
+                    value[..bytes.len()].copy_from_slice(bytes);
+                    let value = u32::from_ne_bytes(value);
+                    word(&memory, buffer + WORD * number).store(value, Ordering::Relaxed);
                 }
             }
         }
@@ -81,7 +133,8 @@ impl Rings {
         Ok(Self {
             memory,
             connection,
-            length: length as u32,
+            frames: Arc::clone(frames),
+            last: frames.count() - 1,
             written: 0,
             read: 0,
             returned: 0,
@@ -98,8 +151,17 @@ impl Rings {
                 return false;
             }
         }
-        let place = self.written % PLACES;
-        long(&self.memory, buffer(TO_SERVER, place) + NUMBER).store(number, Ordering::Relaxed);
+        let buffer = buffer(TO_SERVER, self.written % PLACES);
+        let Frames { words, list, place, number: [at, _], .. } = &*self.frames;
+        if *words > 0 {
+            let first = (number as usize & self.last) * words;
+            for (value, offset) in list[first..first + words].iter().zip((*place..).step_by(WORD)) {
+                word(&self.memory, buffer + offset).store(*value, Ordering::Relaxed);
+            }
+        }
+        word(&self.memory, buffer + at).store(number as u32, Ordering::Relaxed);
+        let upper = (number >> 32) as u32;
+        word(&self.memory, buffer + at + WORD).store(upper, Ordering::Relaxed);
         self.written = self.written.wrapping_add(1);
         true
     }
@@ -128,12 +190,23 @@ impl Rings {
             }
         }
         let place = self.taken % PLACES;
-        let number = long(&self.memory, buffer(TO_CLIENT, place) + NUMBER).load(Ordering::Relaxed);
+        let at = buffer(TO_CLIENT, place) + self.frames.number[1];
+        let half = |at| u64::from(word(&self.memory, at).load(Ordering::Relaxed));
+        let number = half(at) | half(at + WORD) << 32;
         let length = word(&self.memory, descriptor(TO_CLIENT, place) + LENGTH);
-        let whole = length.load(Ordering::Relaxed) == self.length;
+        let whole = length.load(Ordering::Relaxed) as usize == self.frames.back;
         length.store(BUFFER as u32, Ordering::Relaxed);
         self.taken = self.taken.wrapping_add(1);
         Some(if whole { number } else { DAMAGED })
+    }
+
+    /// The bytes of the frame that was taken last.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let start = buffer(TO_CLIENT, self.taken.wrapping_sub(1) % PLACES);
+        let words = (start..start + self.frames.back).step_by(WORD);
+        let bytes =
+            words.flat_map(|at| word(&self.memory, at).load(Ordering::Relaxed).to_ne_bytes());
+        bytes.take(self.frames.back).collect()
     }
 
     /// Lets the server have the buffers of what was taken.
@@ -167,11 +240,6 @@ fn short(memory: &SharedMemory, offset: usize) -> &AtomicU16 {
 fn word(memory: &SharedMemory, offset: usize) -> &AtomicU32 {
     // SAFETY: see `at`.
     unsafe { AtomicU32::from_ptr(at(memory, offset, 4).cast()) }
-}
-
-fn long(memory: &SharedMemory, offset: usize) -> &AtomicU64 {
-    // SAFETY: see `at`.
-    unsafe { AtomicU64::from_ptr(at(memory, offset, 8).cast()) }
 }
 
 /// A field of `size` bytes, inside the memory and aligned to its size. It lives as long as the

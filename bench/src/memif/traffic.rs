@@ -1,9 +1,10 @@
 //! What the instrument sends: as much as comes back, or so many frames a second.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::rings::{DAMAGED, Rings};
+use super::rings::{DAMAGED, Frames, Rings};
 use crate::Result;
 
 /// Frames written before they are handed over, when as many as possible are sent.
@@ -20,6 +21,8 @@ const CLOCK: u32 = 16;
 /// A client that sends numbered frames and knows what has come back.
 pub struct Client {
     rings: Rings,
+    /// Where frames come back, if not where they are sent.
+    back: Option<Rings>,
     start: Instant,
     sent: u64,
     received: u64,
@@ -47,32 +50,54 @@ impl Trips {
 }
 
 impl Client {
-    /// Connects to a server, for frames of `length` bytes.
+    /// Connects to a server, which sends back frames of the same `length`.
     ///
     /// # Errors
     /// When there is none, or it refuses.
     pub fn connect(path: &Path, length: usize) -> Result<Self> {
-        let rings = Rings::connect(path, length)?;
-        Ok(Self { rings, start: Instant::now(), sent: 0, received: 0 })
+        Self::through([path; 2], &Arc::new(Frames::alike(length)))
     }
 
-    /// Sends one frame, and waits for it; `None` when it does not come within `patience`.
+    /// Connects to a server of which frames come back by another socket than they are sent to, or
+    /// by the same.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn through([to, from]: [&Path; 2], frames: &Arc<Frames>) -> Result<Self> {
+        let rings = Rings::connect(to, frames)?;
+        let back = (to != from).then(|| Rings::connect(from, frames)).transpose()?;
+        Ok(Self { rings, back, start: Instant::now(), sent: 0, received: 0 })
+    }
+
+    fn back(&mut self) -> &mut Rings {
+        self.back.as_mut().unwrap_or(&mut self.rings)
+    }
+
+    /// Sends one frame and waits for it; `None` when it does not come within `patience`. Those that
+    /// were lost before are forgiven: the device may not have been ready.
     pub fn trip(&mut self, patience: Duration) -> Option<Duration> {
         let start = Instant::now();
+        self.look(patience).map(|_| start.elapsed())
+    }
+
+    /// As [`trip`](Self::trip), and gives the frame's number and bytes as it came back.
+    pub fn look(&mut self, patience: Duration) -> Option<(u64, Vec<u8>)> {
+        let end = Instant::now() + patience;
         if self.rings.write(self.sent) {
             self.sent += 1;
             self.rings.send();
         }
-        while start.elapsed() < patience {
-            while self.rings.take().is_some() {
-                self.received += 1;
+        let mut found = None;
+        while self.received < self.sent && Instant::now() < end {
+            while let Some(number) = self.back().take() {
+                if number < self.sent {
+                    self.received = number + 1;
+                    found = Some((number, self.back().bytes()));
+                }
             }
-            self.rings.give_back();
-            if self.received == self.sent {
-                return Some(start.elapsed());
-            }
+            self.back().give_back();
         }
-        None
+        found.filter(|_| self.received == self.sent)
     }
 
     /// Keeps `window` frames on their way for `length`, then waits until all are back; returns how
@@ -141,21 +166,21 @@ impl Client {
 
     fn take_numbered(&mut self) -> Result<()> {
         let before = self.received;
-        while let Some(number) = self.rings.take() {
+        while let Some(number) = self.back().take() {
             if number != self.received {
                 return Err(format!("frame {number} came back instead of {}", self.received).into());
             }
             self.received += 1;
         }
         if self.received > before {
-            self.rings.give_back();
+            self.back().give_back();
         }
         Ok(())
     }
 
     fn take_timed(&mut self, times: &mut Vec<u32>) -> Result<()> {
         let before = self.received;
-        while let Some(sent) = self.rings.take() {
+        while let Some(sent) = self.back().take() {
             if sent == DAMAGED {
                 return Err("a frame of another length came back".into());
             }
@@ -164,7 +189,7 @@ impl Client {
             self.received += 1;
         }
         if self.received > before {
-            self.rings.give_back();
+            self.back().give_back();
         }
         Ok(())
     }

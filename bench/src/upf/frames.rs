@@ -1,12 +1,14 @@
 //! Frames of users by lot.
 
 use std::net::Ipv4Addr;
+use std::ops::Range;
 
 use fastlane_core::Packet;
 use fastlane_wire::checksum::checksum;
 
 use super::STATION;
-use super::sessions::{FIRST_PORT, Sessions, Shape, user};
+use super::sessions::{FIRST_PORT, Sessions, Shape, Users, far_teid, user};
+use crate::Result;
 use crate::lookup::workload::Random;
 
 /// How many frames the list has.
@@ -15,6 +17,7 @@ const LIST: usize = 1 << 20;
 const INNER: usize = 64;
 /// IP and UDP headers of the user's packet, which differ from frame to frame.
 const HEADERS: usize = 28;
+const ETHERNET: usize = 14;
 /// GTP-U with its optional part and a PDU session container of 4 octets.
 const GTPU: usize = 8 + 4 + 4;
 
@@ -41,6 +44,7 @@ impl Direction {
 /// What differs from frame to frame.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
+    session: u32,
     teid: u32,
     headers: [u8; HEADERS],
 }
@@ -57,25 +61,71 @@ pub(super) struct Template {
 impl Template {
     /// Frames of users of these sessions, in an order by lot.
     pub(super) fn new(sessions: &Sessions, direction: Direction) -> Self {
+        Self::of(sessions.users(), direction, LIST, |_| true)
+    }
+
+    /// So many frames of those users that `is_wanted`.
+    pub(super) fn of(
+        users: Users,
+        direction: Direction,
+        count: usize,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Self {
         let mut random = Random::new(0x0075_7066);
         let entry = |_| {
-            let session = random.below(u64::from(sessions.count)) as u32;
-            let port = FIRST_PORT + random.below(u64::from(sessions.shape.ports())) as u16;
+            let mut session = random.below(u64::from(users.count)) as u32;
+            while !is_wanted(session) {
+                session = random.below(u64::from(users.count)) as u32;
+            }
+            let port = FIRST_PORT + random.below(u64::from(users.shape.ports())) as u16;
             let far = Ipv4Addr::from_bits(0xc612_0000 | random.next() as u32 & 0x1_ffff);
             let headers = match direction {
                 Direction::Uplink => headers(user(session), far, (40_000, port)),
                 Direction::Downlink => headers(far, user(session), (port, 40_000)),
             };
-            Entry { teid: sessions.teid(session), headers }
+            Entry { session, teid: users.teid(session), headers }
         };
-        let list = (0..LIST).map(entry).collect();
-        let (outside, teid) = outside(direction, sessions.shape);
+        let list = (0..count).map(entry).collect();
+        let (outside, teid) = outside(direction, users.shape);
         Self { outside, teid, list }
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.list.len()
+    }
+
+    /// Bytes in a frame, and before the user's packet.
+    pub(super) fn shape(&self) -> (usize, usize) {
+        (self.length(), self.outside.len())
+    }
+
+    /// Where frames differ.
+    pub(super) fn differing(&self) -> Range<usize> {
+        let inner = self.outside.len();
+        self.teid.unwrap_or(inner)..inner + HEADERS
+    }
+
+    /// Whether the user plane has made of one of these frames what it should.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(super) fn check(&self, direction: Direction, number: usize, bytes: &[u8]) -> Result<()> {
+        let Entry { session, headers, .. } = &self.list[number % self.list.len()];
+        let (outer, inner) =
+            bytes.split_at_checked(bytes.len() - INNER).ok_or("a frame is short")?;
+        // A router has forwarded it: the hop limit, and the checksum over it, are others.
+        let same = |range: Range<usize>| inner.get(range.clone()) == headers.get(range);
+        if !(same(0..8) && same(12..HEADERS) && inner[8] + 1 == headers[8]) {
+            return Err(format!("the user's packet is not what it was: {inner:02x?}").into());
+        }
+        // The number of the tunnel is before a word for other parts and the container.
+        let teid = outer.len().checked_sub(12).and_then(|at| outer.get(at..at + 4));
+        let is_right = match direction {
+            Direction::Uplink => outer.len() == ETHERNET,
+            Direction::Downlink => teid == Some(&far_teid(*session).to_be_bytes()),
+        };
+        if is_right { Ok(()) } else { Err(format!("it left with {outer:02x?} before it").into()) }
     }
 
     /// Bytes in a frame.
@@ -92,8 +142,13 @@ impl Template {
             None => packet.trim_front(packet.len() - length),
         };
         debug_assert!(fits, "there is head room, and the frame is longer");
+        self.fill(packet.bytes_mut(), number);
+    }
+
+    /// Writes one of these frames, as far as there is room.
+    #[inline]
+    pub(super) fn fill(&self, bytes: &mut [u8], number: usize) {
         let entry = &self.list[number];
-        let bytes = packet.bytes_mut();
         let Some((outside, inner)) = bytes.split_at_mut_checked(self.outside.len()) else { return };
         outside.copy_from_slice(&self.outside);
         if let Some(at) = self.teid

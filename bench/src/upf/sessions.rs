@@ -7,6 +7,7 @@ use fastlane::PortId;
 use fastlane_table::{
     ArrayReader, HashReader, Lpm4Reader, Lpm6Reader, Pending, SharedMemory, Spec, State,
 };
+use serde_json::{Value, json};
 use upf::compile::Context;
 use upf::fast::{CAUSE_WORDS, Routes, Tables, Upf};
 use upf::model::{
@@ -55,6 +56,41 @@ impl Shape {
     }
 }
 
+/// Whose packets come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Users {
+    /// What their sessions are like.
+    pub(super) shape: Shape,
+    /// How many they are.
+    pub(super) count: u32,
+    teids: TeidShape,
+}
+
+impl Users {
+    pub(super) fn new(shape: Shape, count: u32) -> Self {
+        Self { shape, count, teids: TeidShape::of(count as usize) }
+    }
+
+    /// The tunnel of a session.
+    pub(super) fn teid(self, session: u32) -> u32 {
+        self.teids.teid(SessionId(session), 1)
+    }
+
+    /// Publishes their sessions, as the slow half does.
+    pub(super) fn publish(self, tables: Written, settings: &Settings) -> Result<Published> {
+        let context = Context::new(settings).map_err(|(rule, error)| format!("{rule}: {error}"))?;
+        let mut published = Published::open(tables, context);
+        let instance = |name| settings.instance(name).ok_or("no such network instance");
+        let (access, core) = (instance("access")?, instance("internet")?);
+        for id in 0..self.count {
+            let mut session = session(SessionId(id), self.shape, self.teids, (access, core));
+            published.assign(None, &mut session)?;
+            published.publish(None, &session)?;
+        }
+        Ok(published)
+    }
+}
+
 /// So many sessions, in the tables.
 pub struct Sessions {
     pub(super) shape: Shape,
@@ -72,25 +108,16 @@ impl Sessions {
     /// # Errors
     /// When there is no memory.
     pub fn new(count: u32, shape: Shape) -> Result<Self> {
-        let settings = settings(count, shape)?;
+        let users = Users::new(shape, count);
+        let settings: Settings = serde_json::from_value(settings(users, ["wire"; 2]))?;
         let memory = Private::new(settings.capacities());
-        let context =
-            Context::new(&settings).map_err(|(rule, error)| format!("{rule}: {error}"))?;
-        let mut published = Published::open(Written::private(&memory)?, context);
-        let teids = TeidShape::of(count as usize);
-        let instance = |name| settings.instance(name).ok_or("no such network instance");
-        let (access, core) = (instance("access")?, instance("internet")?);
-        for id in 0..count {
-            let mut session = session(SessionId(id), shape, teids, (access, core));
-            published.assign(None, &mut session)?;
-            published.publish(None, &session)?;
-        }
-        Ok(Self { shape, count, teids, settings, memory, _published: published })
+        let published = users.publish(Written::private(&memory)?, &settings)?;
+        Ok(Self { shape, count, teids: users.teids, settings, memory, _published: published })
     }
 
-    /// The tunnel of a session.
-    pub(super) fn teid(&self, session: u32) -> u32 {
-        self.teids.teid(SessionId(session), 1)
+    /// Whose they are.
+    pub(super) fn users(&self) -> Users {
+        Users { shape: self.shape, count: self.count, teids: self.teids }
     }
 
     fn part(&self, name: &str, spec: impl FnOnce(usize) -> Spec) -> Result<Arc<SharedMemory>> {
@@ -122,25 +149,31 @@ impl Sessions {
     }
 }
 
+/// The base station's tunnel of a session.
+pub(super) fn far_teid(session: u32) -> u32 {
+    0x1000_0000 + session
+}
+
 /// The user's address of a session.
 pub(super) fn user(session: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0b00_0000 + 1 + session)
 }
 
-fn settings(count: u32, shape: Shape) -> Result<Settings> {
-    let complex = if shape == Shape::Rich { count } else { 1 };
-    Ok(serde_json::from_value(serde_json::json!({
+/// The object `app` of a configuration, with the ports of N3 and of N6.
+pub(super) fn settings(users: Users, [access, core]: [&str; 2]) -> Value {
+    let complex = if users.shape == Shape::Rich { users.count } else { 1 };
+    json!({
         "node-id": "10.255.0.1",
         "n4": { "addresses": ["10.255.0.1"] },
         "interfaces": {
-            "n3": { "port": "wire", "role": "n3", "network-instance": "access",
+            "n3": { "port": access, "role": "n3", "network-instance": "access",
                     "addresses": ["10.255.0.1", "fd00::1"] },
-            "n6": { "port": "wire", "role": "n6", "network-instance": "internet" }
+            "n6": { "port": core, "role": "n6", "network-instance": "internet" }
         },
         "pools": [{ "network-instance": "internet", "prefix": "11.0.0.0/8" }],
-        "sessions": count,
+        "sessions": users.count,
         "limits": { "complex-sessions": complex }
-    }))?)
+    })
 }
 
 fn session(id: SessionId, shape: Shape, teids: TeidShape, (access, core): (u16, u16)) -> Session {
@@ -211,7 +244,7 @@ fn filters(flow: u16) -> Vec<Filter> {
 fn outer(id: SessionId, six: bool) -> OuterHeader {
     let v4 = (!six).then_some(Ipv4Addr::new(10, 255, 0, 3));
     let v6 = six.then(|| "fd00::3".parse().ok()).flatten();
-    OuterHeader { teid: Some(0x1000_0000 + id.0), v4, v6, port: None }
+    OuterHeader { teid: Some(far_teid(id.0)), v4, v6, port: None }
 }
 
 fn far(id: u32, instance: u16, outer: Option<OuterHeader>) -> Far {

@@ -1,0 +1,44 @@
+//! What the user plane costs over memif.
+
+use super::Options;
+use crate::Result;
+use crate::figure::{Figure, Style};
+use crate::report::{Comparison, Kind, Report};
+use crate::upf::Direction;
+use crate::upf::memif::{Ports, compare};
+
+/// The most nanoseconds of CPU time for a packet: 8 million packets in a second of it.
+const BOUND: f64 = 125.0;
+/// Sessions, of which packets come by lot.
+const SESSIONS: (u32, &str) = (10_000, "10k");
+
+/// The programs `upf` and `macswap` over memif, each direction alone, 64 bytes of the user's.
+///
+/// # Errors
+/// When a program does not run, or loses a frame.
+pub fn upf_memif(report: &mut Report, options: &Options) -> Result<()> {
+    let title = "Million packets in a second of CPU time over memif, 64 B of the user's";
+    let mut rates = Figure::new("upf-memif", title, "Program", Style::Bars);
+    let (count, name) = SESSIONS;
+    for ports in [Ports::One, Ports::Two] {
+        for direction in [Direction::Uplink, Direction::Downlink] {
+            let what = format!("upf over memif, {}, {}", direction.name(), ports.name());
+            let progress = |number| options.tell(&what, number);
+            let pairs = compare(count, direction, ports, options.effort, progress)?;
+            let work = format!(
+                "{} over memif, {}, 64 B, burst 32, {name} sessions",
+                direction.name(),
+                ports.name()
+            );
+            let both = [("upf", &pairs.ours), ("macswap", &pairs.rival)];
+            for (who, costs) in both {
+                let series = format!("{who}, {}", ports.name());
+                costs.iter().for_each(|ns| rates.add(&series, direction.name(), 1000.0 / ns));
+            }
+            let names = [work, "upf".to_owned(), "macswap".to_owned()];
+            report.comparisons.push(Comparison::new(names, pairs, Kind::Cost, Some(BOUND)));
+        }
+    }
+    report.figures.push(rates);
+    Ok(())
+}
