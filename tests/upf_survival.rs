@@ -19,6 +19,8 @@ mod smf;
 mod story;
 #[path = "survival/traffic.rs"]
 mod traffic;
+#[path = "survival/users.rs"]
+mod users;
 
 use fastlane_pfcp::{Cause, Message};
 use fastlane_tests::eventually;

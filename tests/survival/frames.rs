@@ -77,6 +77,11 @@ fn ethernet(destination: [u8; 6], packet: &[u8]) -> Vec<u8> {
     [&destination[..], &[2, 0, 0, 0, 0, 0x99, 8, 0], packet].concat()
 }
 
+/// Octets of the IP packet of this number.
+pub(crate) fn octets(number: u64) -> u64 {
+    (IP + UDP + STAMP) as u64 + number % 61
+}
+
 /// Of another length each time, so that octets are not packets times something.
 fn payload(stamp: &Stamp) -> Vec<u8> {
     let mut payload = MAGIC.to_vec();
@@ -88,8 +93,8 @@ fn payload(stamp: &Stamp) -> Vec<u8> {
 }
 
 /// A packet of a user as its base station sends it.
-pub(crate) fn uplink(mac: [u8; 6], session: &Session, stamp: &Stamp) -> Vec<u8> {
-    let inner = ip(session.user, DATA, &udp([4000, 9], &payload(stamp)));
+pub(crate) fn uplink(mac: [u8; 6], session: &Session, to: Ipv4Addr, stamp: &Stamp) -> Vec<u8> {
+    let inner = ip(session.user, to, &udp([4000, 9], &payload(stamp)));
     let mut message = vec![0x34, GtpMessageType::G_PDU];
     message.extend((inner.len() as u16 + 8).to_be_bytes());
     message.extend(session.uplink.to_be_bytes());

@@ -6,7 +6,7 @@ use fastlane_pfcp::ie::{
     ApplyAction, DestinationInterface, FSeid, FTeid, FarId, Gate, GateStatus, MeasurementMethod,
     NetworkInstance, NodeId, OuterHeaderCreation, OuterHeaderRemoval, PdrId, Precedence, QerId,
     Qfi, RecoveryTimeStamp, ReportingTriggers, SdfFilter, SourceInterface, TransportLevelMarking,
-    UeIpAddress, UrrId, VolumeThreshold, Volumes,
+    UeIpAddress, UrrId, VolumeQuota, VolumeThreshold, Volumes,
 };
 use fastlane_pfcp::{Header, IeType, MessageType, Writer};
 
@@ -154,6 +154,19 @@ pub(crate) fn change(sequence: u32, up_seid: u64, version: &Version) -> Vec<u8> 
             far(w, version, IeType::UPDATE_FORWARDING_PARAMETERS);
         });
         w.group(IeType::UPDATE_QER, |w| qer(w, version));
+    })
+}
+
+/// The URR lets so many octets pass from now on.
+pub(crate) fn limit(sequence: u32, up_seid: u64, quota: u64) -> Vec<u8> {
+    let header = Header::session(MessageType::SESSION_MODIFICATION_REQUEST, up_seid, sequence);
+    message(header, |w| {
+        w.group(IeType::UPDATE_URR, |w| {
+            w.put(&UrrId(1));
+            w.put(&MeasurementMethod::VOLUM);
+            w.put(&ReportingTriggers::VOLQU);
+            w.put(&VolumeQuota(Volumes { total: Some(quota), ..Volumes::default() }));
+        });
     })
 }
 

@@ -202,6 +202,15 @@ impl Place {
         answer.unwrap_or_default()
     }
 
+    /// How many packets have this cause.
+    #[track_caller]
+    pub(crate) fn count(&self, cause: &str) -> u64 {
+        let start = format!("upf_packets_total{{cause=\"{cause}\"}} ");
+        let metrics = self.ask("/metrics");
+        let count = metrics.lines().find_map(|line| line.strip_prefix(&start));
+        count.and_then(|it| it.parse().ok()).expect("the metrics have it")
+    }
+
     /// Packets that are not forwarded, by the name of the cause or of the counter.
     #[track_caller]
     pub(crate) fn dropped(&self, upf: &Upf) -> BTreeMap<String, u64> {
@@ -209,7 +218,7 @@ impl Place {
         for line in self.ask("/metrics").lines() {
             let Some(rest) = line.strip_prefix("upf_packets_total{cause=\"") else { continue };
             let (cause, count) = rest.split_once("\"} ").expect("a count");
-            if !cause.starts_with("forwarded") && cause != "held" {
+            if !cause.starts_with("forwarded") && !["held", "user_to_user"].contains(&cause) {
                 dropped.insert(cause.to_owned(), count.parse().expect("a number"));
             }
         }
@@ -259,6 +268,12 @@ impl Upf {
         for (half, number) in before {
             eventually("it is started again", || self.half(half) != number);
         }
+    }
+
+    /// The counters of the fast half, when it was started by hand.
+    #[track_caller]
+    pub(crate) fn totals(&self) -> fastlane_tests::Totals {
+        self.application.totals()
     }
 
     /// Waits until these words are said.

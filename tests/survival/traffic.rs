@@ -1,5 +1,6 @@
 //! Packets of users, each of which is told from all others, at a pace.
 
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -87,9 +88,20 @@ impl Traffic {
 
     /// A packet of a user.
     pub(crate) fn up(&mut self, session: &Session) {
+        self.offered[0] += u64::from(self.send_up(session, frames::DATA));
+    }
+
+    /// A packet of a user to another one, where it comes as all that comes to users; its octets.
+    pub(crate) fn across(&mut self, from: &Session, to: &Session) -> u64 {
+        assert!(self.send_up(from, to.user), "the wire takes it");
+        self.offered[1] += 1;
+        frames::octets(self.number)
+    }
+
+    fn send_up(&mut self, session: &Session, to: Ipv4Addr) -> bool {
         let stamp = self.stamp(session);
-        let frame = frames::uplink(self.macs[0], session, &stamp);
-        self.offered[0] += u64::from(self.wires[0].send(&frame));
+        let frame = frames::uplink(self.macs[0], session, to, &stamp);
+        self.wires[0].send(&frame)
     }
 
     /// A packet to a user.

@@ -67,6 +67,7 @@ fn shards_move(shape: Shape) {
 #[test]
 fn shards_move_between_lanes_that_have_all() {
     shards_move(TOGETHER);
+    shards_move(Shape { lanes: 2, ported: 2, by_application: true, ..TOGETHER });
 }
 
 /// One queue, and several lanes that have the application: it sends for all of them.

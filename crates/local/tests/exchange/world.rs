@@ -194,10 +194,11 @@ impl Queue for Feed {
 pub(crate) struct Stateful {
     world: Arc<World>,
     lane: usize,
+    by_application: bool,
 }
 
 impl App for Stateful {
-    fn process(&mut self, packets: &mut [Packet], _: &mut Turn) {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
         let port = packets[0].port();
         while self.world.stuck.load(Ordering::Relaxed) == self.lane
             && !self.world.quiet.load(Ordering::Relaxed)
@@ -208,6 +209,8 @@ impl App for Stateful {
             assert_eq!(packet.port(), port, "packets of one port together");
             assert_eq!(packet.bytes()[20] & 0x20, 0, "a fragment is Linux's");
             let tag = Tag::read(packet.bytes());
+            let is_own = !self.by_application || turn.owns(tag.flow as u8);
+            assert!(is_own, "lane {} is shown {tag:?}", self.lane);
             let before = self.world.owner[tag.flow].swap(self.lane, Ordering::Relaxed);
             self.world.changes.fetch_add(u64::from(before != self.lane), Ordering::Relaxed);
             assert!(!self.world.busy[tag.flow].swap(true, Ordering::Acquire), "two at {tag:?}");
@@ -313,7 +316,11 @@ pub(crate) fn build(shape: Shape) -> Built {
         });
         let parts = LaneParts::new(pool(4096), ports.collect(), counters.lane(number));
         let parts = LaneParts { idle: Idle::Adaptive, ..parts };
-        let app = Stateful { world: Arc::clone(&world), lane: number };
+        let app = Stateful {
+            world: Arc::clone(&world),
+            lane: number,
+            by_application: shape.by_application,
+        };
         let lane_by = |_| match shape.by_application {
             true => LaneBy::Application,
             false => LaneBy::Key(Box::new(ByFlow)),
