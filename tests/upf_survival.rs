@@ -281,10 +281,16 @@ fn no_packet_sees_half_of_a_modification() {
     in_force.store(1, Ordering::SeqCst);
     let before = place.dropped(&upf);
     let each = if is_soak() { 60_000 } else { 4500 };
-    let over = AtomicBool::new(false);
+    let (over, is_enough) = (AtomicBool::new(false), AtomicBool::new(false));
     let changes = thread::scope(|scope| {
         let pace = scope.spawn(|| {
-            traffic.pace(&sessions, each, RATE, || true);
+            // On a machine with other work the rules change slowly.
+            let mut sent = 0;
+            let goes_on = || {
+                sent += 1;
+                sent <= each || !is_enough.load(Ordering::SeqCst)
+            };
+            traffic.pace(&sessions, 50 * each, RATE, goes_on);
             over.store(true, Ordering::SeqCst);
         });
         let mut number = 1;
@@ -300,6 +306,7 @@ fn no_packet_sees_half_of_a_modification() {
                 accepted(&answer);
             }
             in_force.store(number, Ordering::SeqCst);
+            is_enough.store(number > 80, Ordering::SeqCst);
         }
         pace.join().expect("it does not panic");
         number

@@ -36,7 +36,7 @@ fn open(settings: &Settings, memory: &Private, now: Now) -> Node {
 impl World {
     fn new() -> Self {
         let settings: Settings = serde_json::from_str(SETTINGS).expect("settings");
-        let memory = Private::new(settings.capacities());
+        let memory = Private::new(settings.capacities().with_answers(4096));
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
         let node = open(&settings, &memory, now);
         Self { settings, memory, node, now }

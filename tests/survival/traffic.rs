@@ -130,7 +130,7 @@ impl Traffic {
         sessions: &[Session],
         each: u64,
         rate: u32,
-        goes_on: impl Fn() -> bool,
+        mut goes_on: impl FnMut() -> bool,
     ) {
         let begin = Instant::now();
         let interval = Duration::from_secs(1) / rate;

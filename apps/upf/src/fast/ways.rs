@@ -196,6 +196,7 @@ pub(crate) const fn cause_of(reason: Reason) -> Cause {
     match reason {
         Reason::NoNeighbour => Cause::NoNeighbour,
         Reason::Local => Cause::Loop,
+        Reason::LinkDown => Cause::LinkDown,
         _ => Cause::NoRoute,
     }
 }

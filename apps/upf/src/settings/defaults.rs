@@ -10,8 +10,11 @@ use crate::shared::{cause::CAUSES, table};
 
 /// So many sessions may all have complex rules; of those beyond, a quarter.
 const ALL_COMPLEX: u32 = 65_536;
-/// Answers to requests about sessions that are kept: more a second than one thread gives.
+/// Answers to requests about sessions that are kept: more a second than one thread gives. However
+/// few sessions there are, one peer that waits for each answer may ask as often as that.
 const ANSWERS_PER_MS: usize = 45;
+/// One in so many of them may be so long that it needs a part.
+const LONG_ANSWERS: usize = 4;
 /// Room for answers that there is at least.
 const FEWEST_ANSWERS: usize = 4096;
 /// Associations (TS 29.244 clause 6.2.6).
@@ -46,6 +49,15 @@ pub struct Capacities {
     pub answers: usize,
 }
 
+impl Capacities {
+    /// The same with room for so many answers: for tests, which begin with new tables all the time.
+    #[must_use]
+    pub const fn with_answers(self, answers: usize) -> Self {
+        let parts = self.parts - self.answers / LONG_ANSWERS + answers / LONG_ANSWERS;
+        Self { answers, parts, ..self }
+    }
+}
+
 impl Settings {
     /// What the tables must hold.
     #[must_use]
@@ -66,12 +78,13 @@ impl Settings {
             users: 2 * sessions + 64,
             framed: sessions / 16 + 1024,
             parts: 4 * complex + 256,
-            answers: (4 * sessions).clamp(FEWEST_ANSWERS, self.most_answers()),
+            answers: 0,
         }
+        .with_answers(self.answers())
     }
 
     /// As many answers as are given in N1 times T1: those that can be asked for again.
-    fn most_answers(&self) -> usize {
+    fn answers(&self) -> usize {
         let life_ms = self.n4.t1_ms.saturating_mul(self.n4.n1.into()).min(60_000) as usize;
         (ANSWERS_PER_MS * life_ms).clamp(FEWEST_ANSWERS, 1 << 20)
     }

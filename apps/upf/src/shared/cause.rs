@@ -87,6 +87,8 @@ causes! {
     OuterFragment = "outer_fragment",
     /// Linux has no route to there.
     NoRoute = "no_route",
+    /// The interface by which Linux would send it is down, or has no carrier.
+    LinkDown = "link_down",
     /// Linux does not know the neighbour yet, and what waits for it is too much.
     NoNeighbour = "no_neighbour",
     /// A tunnel's far end in our own network, or another way that leads back to us: also from user

@@ -13,7 +13,8 @@
 //!
 //! Memory for 2^20 typical sessions: records 4 + 288 MiB (an eighth more slots than places, which
 //! the exchange of values needs), 405,000 answers 2 + 83 MiB (those of N1 times T1), no parts; in
-//! the heap 4 MiB to find answers by, and a bit for each part.
+//! the heap 6 MiB to find answers by, and a bit for each part. Of answers and parts, which are many
+//! whatever the number of sessions, only as much is touched as is needed at a time.
 
 mod answers;
 mod bits;
@@ -225,11 +226,11 @@ impl Store {
         Ok(())
     }
 
-    /// Whether there is no room for another answer but in the place of one that was made at or
-    /// after `since`: nanoseconds of `CLOCK_MONOTONIC`.
-    #[must_use]
-    pub fn is_full_of_answers(&self, since: u64) -> bool {
-        self.answers.is_full(since)
+    /// Whether there is room for another answer, besides all those that were made at or after
+    /// `since`: nanoseconds of `CLOCK_MONOTONIC`. Older ones make room.
+    pub fn make_room(&mut self, since: u64) -> bool {
+        self.answers.expire(since, &mut self.parts);
+        !self.answers.is_full()
     }
 
     /// The answer that a request had, if it had one at or after `since`, and since the association

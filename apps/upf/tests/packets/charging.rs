@@ -39,6 +39,7 @@ fn troubled() -> (World, Vec<(u16, Vec<u8>, Cause)>) {
     known.set("192.0.2.8", Answer::Ask(Reason::NoNeighbour));
     known.set("192.0.2.9", Answer::Ask(Reason::Local));
     known.set("192.0.2.10", out_of(N3, 1500)); // into the access network
+    known.set("192.0.2.11", Answer::Ask(Reason::LinkDown));
     let mut congested = up(&user4(USER, SERVER, 64, 100));
     congested[15] |= 3;
     let checksum =
@@ -49,6 +50,7 @@ fn troubled() -> (World, Vec<(u16, Vec<u8>, Cause)>) {
         (N3, up(&user4(USER, [192, 0, 2, 8], 64, 100)), Cause::NoNeighbour),
         (N3, up(&user4(USER, [192, 0, 2, 9], 64, 100)), Cause::Loop),
         (N3, up(&user4(USER, [192, 0, 2, 10], 64, 100)), Cause::NoRoute),
+        (N3, up(&user4(USER, [192, 0, 2, 11], 64, 100)), Cause::LinkDown),
         (N3, up(&user4(USER, [10, 45, 7, 7], 64, 100)), Cause::UnknownUser),
         (N3, up(&unfragmented(user4(USER, SERVER, 64, 1500))), Cause::TooLong),
         (N3, up(&user4(USER, SERVER, 1, 100)), Cause::TimeToLive),
@@ -99,7 +101,7 @@ fn case_81_a_quota_is_used_up_by_what_leaves_to_the_octet() {
     world.show(N3, &burst);
     assert_eq!(world.usage(), [5 * octets, 5, 0, 0], "{:?}", world.causes());
     assert_eq!(world.count(Cause::ForwardedUplink), 5);
-    assert_eq!(world.count(Cause::QuotaExhausted), 3, "the other sound ones");
+    assert_eq!(world.count(Cause::QuotaExhausted), 4, "the other sound ones");
     assert_eq!(events(&world) & event::QUOTA, event::QUOTA);
     let told: Vec<u32> = world.heard().iter().map(|(kind, _)| *kind).collect();
     let event = upf::shared::message::kind::EVENT;

@@ -57,7 +57,7 @@ struct World {
 impl World {
     fn new(more: serde_json::Value) -> Self {
         let settings = settings(more);
-        let memory = Private::new(settings.capacities());
+        let memory = Private::new(settings.capacities().with_answers(4096));
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
         let node = open(&settings, &memory, now, &mut Outbox::new());
         Self { memory, settings, node, now }

@@ -160,11 +160,11 @@ impl Sessions {
     }
 
     /// An answer that may still be asked for again gives way to no other: who asks faster than
-    /// there is room for answers is told so.
-    fn check_room(&self, now: Now) -> Result<(), Refusal> {
-        let is_full = self.store.is_full_of_answers(now.monotonic.saturating_sub(self.life).max(1));
+    /// there is room for answers is told so. There is room for more of them than this thread gives.
+    fn check_room(&mut self, now: Now) -> Result<(), Refusal> {
+        let has_room = self.store.make_room(now.monotonic.saturating_sub(self.life).max(1));
         let congestion = Refusal::because(Cause::PFCP_ENTITY_IN_CONGESTION);
-        if is_full { Err(congestion) } else { Ok(()) }
+        if has_room { Ok(()) } else { Err(congestion) }
     }
 
     /// The session as the request makes it, sound and with everything that it needs. When it is

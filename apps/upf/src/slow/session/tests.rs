@@ -87,9 +87,13 @@ impl World {
     }
 
     pub(super) fn of(settings: Settings, change: impl FnOnce(&mut Capacities)) -> Self {
-        let mut capacities = settings.capacities();
+        let mut capacities = settings.capacities().with_answers(4096);
         change(&mut capacities);
-        let memory = Private::new(capacities);
+        Self::on(Private::new(capacities), settings)
+    }
+
+    /// In these tables.
+    pub(super) fn on(memory: Private, settings: Settings) -> Self {
         let sessions = open(&memory, &settings);
         let now = Now { monotonic: 1_000 * SECOND, real: 1_790_000_000 * SECOND };
         Self { memory, settings, sessions, now, peer: Some(peer(3)) }

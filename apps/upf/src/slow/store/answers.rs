@@ -1,7 +1,9 @@
-//! Answers that may have to be repeated: a ring, and an index of it by request.
+//! Answers that may have to be repeated, oldest first, and an index of them by request.
 //!
-//! The index is two numbers for each place of the ring: chains of places whose requests hash to
-//! the same. What is compared is the record itself.
+//! The index is two numbers for each place: chains of places whose requests hash to the same. What
+//! is compared is the record itself. A third number says which answer came next. A place whose
+//! answer has had its time is used before one that never was, so no more memory is touched than the
+//! answers of N1 times T1 need.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
@@ -17,14 +19,22 @@ use crate::slow::RequestKey;
 /// An answer that belongs to no session.
 pub(super) const NOBODY: u32 = u32::MAX;
 const NONE: u32 = u32::MAX;
+/// The most answers that are forgotten at a time: more than are written.
+const EXPIRED: usize = 4;
 
 pub(super) struct Answers {
     table: Array<AnswerRecord>,
-    /// The place that is written next.
-    next: u32,
+    /// Places that were used and are not.
+    free: Vec<u32>,
+    /// No place from here on was used.
+    end: u32,
+    /// The places of the oldest and the newest answer that counts, or [`NONE`].
+    ends: [u32; 2],
+    /// By place: the next newer one.
+    newer: Vec<u32>,
     /// By hash: the newest place, or [`NONE`].
     heads: Vec<u32>,
-    /// By place: the next older one.
+    /// By place: the next older one whose request hashes to the same.
     chain: Vec<u32>,
     hasher: RandomState,
 }
@@ -49,9 +59,16 @@ impl Answers {
     ) -> Self {
         let table = Array(cells);
         let capacity = table.capacity();
-        let heads = vec![NONE; capacity.next_power_of_two()];
-        let chain = vec![NONE; capacity];
-        let mut this = Self { table, next: 0, heads, chain, hasher: RandomState::new() };
+        let mut this = Self {
+            table,
+            free: Vec::new(),
+            end: 0,
+            ends: [NONE; 2],
+            newer: vec![NONE; capacity],
+            heads: vec![NONE; capacity.next_power_of_two()],
+            chain: vec![NONE; capacity],
+            hasher: RandomState::new(),
+        };
         let mut kept = Vec::new();
         for place in 0..capacity as u32 {
             let Some(record) = this.table.get(place) else { continue };
@@ -63,8 +80,9 @@ impl Answers {
                 this.table.clear(place);
             }
         }
+        this.end = kept.iter().map(|(.., place)| place + 1).max().unwrap_or(0);
+        this.free = (0..this.end).filter(|place| this.table.get(*place).is_none()).collect();
         kept.sort_unstable();
-        this.next = kept.last().map_or(0, |(.., place)| (place + 1) % capacity as u32);
         kept.iter().for_each(|(.., place)| this.link(*place));
         this
     }
@@ -80,13 +98,45 @@ impl Answers {
         self.table.capacity()
     }
 
-    /// Whether the oldest answer, in whose place the next one goes, was made at or after `since`.
-    pub(super) fn is_full(&self, since: u64) -> bool {
-        self.table.get(self.next).is_some_and(|record| record.at >= since)
+    /// Whether another one can be written only in the place of one that counts.
+    pub(super) fn is_full(&self) -> bool {
+        self.free.is_empty() && self.end as usize == self.table.capacity()
     }
 
-    /// Writes one in the place of the oldest; gives its place. It is not found before it is
-    /// [linked](Self::link).
+    /// Forgets answers that were made before `since`, the oldest first, some of them at a time.
+    pub(super) fn expire(&mut self, since: u64, parts: &mut Parts) {
+        for _ in 0..EXPIRED {
+            let oldest = self.ends[0];
+            if self.table.get(oldest).is_none_or(|record| record.at >= since) {
+                return;
+            }
+            self.forget(oldest, parts);
+            self.free.push(oldest);
+        }
+    }
+
+    /// Takes the oldest one out. Its place is nobody's then.
+    fn forget(&mut self, oldest: u32, parts: &mut Parts) {
+        self.unlink(oldest);
+        self.take_out(oldest, parts);
+    }
+
+    /// A place to write in: if need be, that of the oldest.
+    fn place(&mut self, parts: &mut Parts) -> u32 {
+        if let Some(place) = self.free.pop() {
+            return place;
+        }
+        if (self.end as usize) < self.table.capacity() {
+            self.end += 1;
+            return self.end - 1;
+        }
+        let oldest = self.ends[0];
+        self.forget(oldest, parts);
+        oldest
+    }
+
+    /// Writes one, if there is no room in the place of the oldest; gives its place. It is not found
+    /// before it is [linked](Self::link).
     pub(super) fn write(&mut self, fresh: Fresh<'_>, parts: &mut Parts) -> Result<u32, StoreError> {
         let (begin, rest) = fresh.bytes.split_at(fresh.bytes.len().min(ANSWER));
         let part = parts.write(rest, fresh.version)?;
@@ -98,20 +148,22 @@ impl Answers {
         (record.at, record.version, record.session) = (fresh.at, fresh.version, fresh.session);
         (record.part, record.length) = (part, fresh.bytes.len() as u32);
         record.bytes[..begin.len()].copy_from_slice(begin);
-        let place = self.next;
-        self.unlink(place);
-        let before = self.table.get(place).map_or(0, |record| record.part);
+        let place = self.place(parts);
         if let Err(error) = self.table.set(place, &record) {
             parts.give_up(part);
+            self.free.push(place);
             return Err(error.into());
         }
-        parts.give_up(before);
-        self.next = (place + 1) % self.table.capacity() as u32;
         Ok(place)
     }
 
     /// Takes one back that was written and never came to count.
     pub(super) fn take_back(&mut self, place: u32, parts: &mut Parts) {
+        self.take_out(place, parts);
+        self.free.push(place);
+    }
+
+    fn take_out(&mut self, place: u32, parts: &mut Parts) {
         let part = self.table.get(place).map_or(0, |record| record.part);
         self.table.clear(place);
         parts.give_up(part);
@@ -137,24 +189,34 @@ impl Answers {
         None
     }
 
-    /// Says that an answer counts.
+    /// Says that an answer counts: it is the newest.
     pub(super) fn link(&mut self, place: u32) {
-        if let Some(bucket) = self.bucket_of(place) {
-            self.chain[place as usize] = self.heads[bucket];
-            self.heads[bucket] = place;
+        let Some(bucket) = self.bucket_of(place) else { return };
+        self.chain[place as usize] = self.heads[bucket];
+        self.heads[bucket] = place;
+        self.newer[place as usize] = NONE;
+        match self.newer.get_mut(self.ends[1] as usize) {
+            Some(newer) => *newer = place,
+            None => self.ends[0] = place,
         }
+        self.ends[1] = place;
     }
 
-    fn unlink(&mut self, place: u32) {
-        let Some(bucket) = self.bucket_of(place) else { return };
-        let after = self.chain[place as usize];
+    /// Takes the oldest out of the index.
+    fn unlink(&mut self, oldest: u32) {
+        let Some(bucket) = self.bucket_of(oldest) else { return };
+        self.ends[0] = self.newer[oldest as usize];
+        if self.ends[0] == NONE {
+            self.ends[1] = NONE;
+        }
+        let after = self.chain[oldest as usize];
         let mut at = self.heads[bucket];
-        if at == place {
+        if at == oldest {
             self.heads[bucket] = after;
             return;
         }
         while let Some(next) = self.chain.get(at as usize).copied() {
-            if next == place {
+            if next == oldest {
                 self.chain[at as usize] = after;
                 return;
             }

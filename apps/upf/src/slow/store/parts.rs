@@ -11,7 +11,7 @@ pub(super) struct Parts {
     table: Array<SessionPart>,
     used: Vec<u64>,
     free: u32,
-    /// Where the search for a free one goes on.
+    /// No part in a word before that of this one is free.
     next: u32,
 }
 
@@ -113,6 +113,7 @@ impl Parts {
             if let Some(word) = self.used.get_mut(number as usize / 64) {
                 *word &= !(1 << (number % 64));
                 self.free += 1;
+                self.next = self.next.min(number);
             }
         }
     }
@@ -124,7 +125,8 @@ impl Parts {
         }
     }
 
-    /// A free one. There must be one.
+    /// A free one, one of the first, so that no more memory is touched than is needed. There must be
+    /// one.
     fn find(&mut self) -> u32 {
         let words = self.used.len() as u32;
         let start = self.next / 64;

@@ -1,5 +1,11 @@
 //! When there is no room for something: what was taken for it is free again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fastlane::counters::{Counters, FENCE_TURNS, LaneCounter};
+use fastlane::table::Readers;
+
 use super::*;
 use crate::settings::Settings;
 use crate::shared::key::UserKey;
@@ -122,4 +128,96 @@ fn lanes_have_what_is_kept_after_a_change_that_was_not() {
     assert_eq!(published.user(user(5)), None);
     let ended = world.ask(&deletion(3, seid));
     assert_eq!((ended.cause, ended.usage.iter().map(|it| it.3).max()), (1, Some(Some(100))));
+}
+
+/// The next version of the usual session.
+fn next(world: &mut World, sequence: u32, seid: u64) -> Answered {
+    let change: Body<'_> = &|w| {
+        w.group(IeType::UPDATE_FAR, |w| {
+            w.put(&ie::FarId(2));
+            w.group(IeType::UPDATE_FORWARDING_PARAMETERS, |w| {
+                w.put(&ie::OuterHeaderCreation::gtp_u_v4(0x100 + sequence, GNB));
+            });
+        });
+        w.put(&ie::PfcpsmreqFlags::QAURR);
+    };
+    world.ask(&modification(sequence, seid, change))
+}
+
+#[test]
+fn whoever_waits_for_each_answer_is_never_told_to_ask_less() {
+    // 15,000 in a second, and as many sessions as a laboratory has.
+    let settings = settings(serde_json::json!({ "sessions": 8 }));
+    let memory = Private::new(settings.capacities());
+    let mut world = World::on(memory, settings);
+    let user = address(Ipv4Addr::new(11, 0, 0, 4));
+    let seid = world.ask(&establishment(1, 77, &|w| usual(w, &user))).up.unwrap().seid;
+    let first = next(&mut world, 2, seid);
+    for sequence in 3..6000 {
+        assert_eq!(next(&mut world, sequence, seid).cause, 1, "{sequence}");
+        world.now = world.now.after(SECOND / 15_000);
+    }
+    let version = world.only().version;
+    assert_eq!(next(&mut world, 2, seid).bytes, first.bytes, "it can still be asked for");
+    assert_eq!(world.only().version, version);
+}
+
+#[test]
+fn who_asks_faster_than_answers_can_be_kept_is_told_so_and_nothing_is_forgotten() {
+    let mut world = World::of(settings(serde_json::json!({})), |most| most.answers = 50);
+    let user = address(Ipv4Addr::new(11, 0, 0, 4));
+    let seid = world.ask(&establishment(1, 77, &|w| usual(w, &user))).up.unwrap().seid;
+    let given: Vec<_> = (2..51).map(|sequence| next(&mut world, sequence, seid)).collect();
+    assert!(given.iter().all(|answer| answer.cause == 1));
+    for round in 0..3 {
+        assert_eq!(next(&mut world, 51, seid).why(), (74, None, None));
+        for (sequence, answer) in (2..).zip(&given) {
+            assert_eq!(next(&mut world, sequence, seid).bytes, answer.bytes, "{round}");
+        }
+        world.restart();
+    }
+    // 9 s later they cannot be asked for any more.
+    world.now = world.now.after(9 * SECOND + 1);
+    for sequence in 51..101 {
+        assert_eq!(next(&mut world, sequence, seid).cause, 1, "{sequence}");
+    }
+    assert_eq!(next(&mut world, 101, seid).cause, 74);
+}
+
+#[test]
+fn a_lane_that_does_not_turn_for_a_while_delays_answers_and_refuses_nobody() {
+    let settings = settings(serde_json::json!({ "sessions": 8 }));
+    let counters = Counters::create(1, 0).unwrap();
+    let readers = Readers::lanes(&counters).into();
+    let memory = Private::with_readers(settings.capacities().with_answers(4096), readers);
+    let mut world = World::on(memory, settings);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // As one that others leave no processor to.
+        scope.spawn(|| {
+            for turns in 1.. {
+                std::thread::sleep(Duration::from_millis(40));
+                counters.lane(0).publish(LaneCounter::Turn, turns * FENCE_TURNS);
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let user = address(Ipv4Addr::new(11, 0, 0, 4));
+        let rules: Body<'_> = &|w| {
+            usual(w, &user);
+            let flow = Some(&b"permit out 17 from any 4000-4999 to assigned"[..]);
+            let filter = ie::SdfFilter { flow_description: flow, ..ie::SdfFilter::default() };
+            let inside: Body<'_> = &|w| {
+                core(w, b"internet", &user);
+                w.put(&filter);
+            };
+            pdr(w, 3, 2, inside, &|_| {});
+        };
+        let seid = world.ask(&establishment(1, 77, rules)).up.unwrap().seid;
+        let causes = (2..40).map(|sequence| next(&mut world, sequence, seid).cause);
+        let refused = causes.filter(|cause| *cause != 1).count();
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(refused, 0);
+    });
 }
