@@ -352,7 +352,7 @@ fn no_packet_of_a_session_that_is_gone_reaches_another_user() {
     for number in 1..=count {
         let mut wish = wish(number);
         wish.version.is_held = number.is_multiple_of(4);
-        let session = establish_when_there_is_room(&mut smf, &wish);
+        let session = smf.establish_when_there_is_room(&wish);
         assert!(live.iter().all(|other| other.user != session.user), "two users, one address");
         assert!(live.iter().all(|other| other.uplink != session.uplink), "two users, one tunnel");
         live.push(session);
@@ -393,16 +393,4 @@ fn no_packet_of_a_session_that_is_gone_reaches_another_user() {
     // None has counted a packet of another.
     exact(&smf, &all, &came);
     upf.stop();
-}
-
-/// Places rest before they are used again: until then there is no room.
-fn establish_when_there_is_room(smf: &mut Smf, wish: &Wish) -> Session {
-    let mut answer = Vec::new();
-    eventually("there is room for a session", || {
-        let datagram = messages::establish(smf.next(), wish);
-        answer = smf.exchange(&datagram);
-        let group = Message::parse(&answer).expect("PFCP").0.group();
-        group.need::<Cause>() != Ok(Cause::NO_RESOURCES_AVAILABLE)
-    });
-    smf.established(wish, &answer)
 }

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 
-use fastlane_tests::{Application, Host, Lab, Process, binary, eventually};
+use fastlane_tests::{Application, Host, Lab, Process, Totals, binary, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -164,13 +164,19 @@ impl Place {
         }
     }
 
-    /// The sides of the UPF, once it runs.
-    pub(crate) fn traffic(&self) -> Traffic {
-        let macs = ["n3", "n6"].map(|name| {
+    /// The hardware addresses of the UPF on N3 and N6.
+    #[track_caller]
+    pub(crate) fn macs(&self) -> [String; 2] {
+        ["n3", "n6"].map(|name| {
             let text = self.lab.left.run(&["ip", "-j", "link", "show", "dev", name]);
             let links: Value = serde_json::from_str(&text).expect("JSON from ip");
             links[0]["address"].as_str().expect("a hardware address").to_owned()
-        });
+        })
+    }
+
+    /// The sides of the UPF, once it runs.
+    pub(crate) fn traffic(&self) -> Traffic {
+        let macs = self.macs();
         let (host, names): (&Host, _) = match self.carrier {
             Carrier::Tap => (&self.lab.left, ["n3wire", "n6wire"]),
             _ => (&self.lab.right, ["n3", "n6"]),
@@ -223,7 +229,7 @@ impl Place {
             }
         }
         assert!(dropped.contains_key("gate_closed"), "no causes in the metrics");
-        let totals = upf.application.totals();
+        let totals = upf.totals();
         for kind in ["ports", "lanes"] {
             for one in totals.0[kind].as_array().into_iter().flatten() {
                 for (name, count) in one["counters"].as_object().into_iter().flatten() {
@@ -241,7 +247,7 @@ impl Place {
 impl Upf {
     /// The process of a half that the supervisor has started last.
     #[track_caller]
-    fn half(&self, half: &str) -> u32 {
+    pub(crate) fn half(&self, half: &str) -> u32 {
         let said = self.application.process.stderr();
         let words = format!("upf: the {half} half is process ");
         let last = said.rsplit(&words).next().and_then(|it| it.split_whitespace().next());
@@ -280,6 +286,12 @@ impl Upf {
     #[track_caller]
     pub(crate) fn wait_for(&self, words: &str) {
         self.application.process.wait_for(words);
+    }
+
+    /// Its counters now.
+    #[track_caller]
+    pub(crate) fn totals(&self) -> Totals {
+        self.application.totals()
     }
 
     /// What was said so far.

@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use fastlane_pfcp::ie::{
-    FSeid, FTeid, OffendingIe, RecoveryTimeStamp, UeIpAddress, UrSeqn, VolumeMeasurement,
+    FSeid, FTeid, NodeId, OffendingIe, RecoveryTimeStamp, UeIpAddress, UrSeqn, VolumeMeasurement,
 };
 use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType};
-use fastlane_tests::{Host, PATIENCE};
+use fastlane_tests::{Host, PATIENCE, eventually};
 
 use crate::messages::{self, SMF, Wish, message};
 
@@ -109,12 +109,17 @@ impl Smf {
             MessageType::SESSION_REPORT_REQUEST => {
                 self.used(ours.expect("a session"), group, IeType::USAGE_REPORT_IN_REPORT);
             }
+            // A path has failed.
+            MessageType::NODE_REPORT_REQUEST => {}
             other => panic!("the UPF asks for {other}"),
         }
         let header = Header { message_type: answer, seid: theirs, ..request.header };
         let datagram = message(header, |w| match answer {
             MessageType::HEARTBEAT_RESPONSE => w.put(&RecoveryTimeStamp(STARTED)),
-            _ => w.put(&Cause::REQUEST_ACCEPTED),
+            _ => {
+                w.maybe((answer == MessageType::NODE_REPORT_RESPONSE).then_some(&NodeId::V4(SMF)));
+                w.put(&Cause::REQUEST_ACCEPTED);
+            }
         });
         self.send(&datagram);
     }
@@ -173,6 +178,19 @@ impl Smf {
     pub(crate) fn establish(&mut self, wish: &Wish) -> Session {
         let sequence = self.next();
         let answer = self.exchange(&messages::establish(sequence, wish));
+        self.established(wish, &answer)
+    }
+
+    /// Sets a session up when there is room: places rest before they are used again.
+    #[track_caller]
+    pub(crate) fn establish_when_there_is_room(&mut self, wish: &Wish) -> Session {
+        let mut answer = Vec::new();
+        eventually("there is room for a session", || {
+            let sequence = self.next();
+            answer = self.exchange(&messages::establish(sequence, wish));
+            let group = Message::parse(&answer).expect("PFCP").0.group();
+            group.need::<Cause>() != Ok(Cause::NO_RESOURCES_AVAILABLE)
+        });
         self.established(wish, &answer)
     }
 

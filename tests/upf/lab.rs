@@ -256,7 +256,7 @@ impl Setup {
             "sessions": group.sessions(), "establishments-per-s": group.establishments_per_s(),
             "errors-per-s": 100, "echoes-per-s": 1000, "filters": 16, "quiet-s": group.quiet_s(),
             "grace": if self.carrier.is_linuxs() { 0.05 } else { 0.15 }, "soak": soak,
-            "mutants": if soak { 10_000_000 } else { 20_000 },
+            "mutants": if soak { 200_000 } else { 20_000 },
         });
         let path = self.lab.file("lab.json");
         std::fs::write(&path, facts.to_string()).expect("the lab's file is written");

@@ -82,8 +82,8 @@ def pfcp(chance, seed, number):
 
 @case(56, "random mutation soak", GROUP)
 def soak(lab):
-    """Own: no crash; sessions, memory and frames return. 20,000 inputs in `make test`, ten million in
-    `make soak`; half of them PFCP. Frames are counted by the program itself when it ends."""
+    """Own: no crash; sessions, memory and frames return. 20,000 inputs, in `make soak` 200,000 (ten million are sent
+    by tests/upf_mutants.rs); half of them PFCP. Frames are counted by the program itself when it ends."""
     count = lab["mutants"]
     before = lab.processes()
     hammer(lab, 4000, 1)
