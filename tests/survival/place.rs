@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 
-use fastlane_tests::{Application, Host, Lab, Process, Totals, binary, eventually};
+use fastlane_tests::{Application, Host, Lab, Process, binary, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -286,12 +286,6 @@ impl Upf {
     #[track_caller]
     pub(crate) fn wait_for(&self, words: &str) {
         self.application.process.wait_for(words);
-    }
-
-    /// Its counters now.
-    #[track_caller]
-    pub(crate) fn totals(&self) -> Totals {
-        self.application.totals()
     }
 
     /// What was said so far.
