@@ -140,7 +140,8 @@ pub struct Rate {
 pub struct Qer {
     /// Its number.
     pub id: QerId,
-    /// QERs of one correlation number share their meter; stored.
+    /// For a meter that sessions share, which EPC has and N4 has not (table 7.5.2.5-1): it is shown
+    /// and not applied.
     pub correlation: Option<u32>,
     /// The gate for uplink packets.
     pub uplink: Gate,

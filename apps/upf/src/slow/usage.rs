@@ -33,7 +33,7 @@
 //! | QUHTI | no packet for the holding time, since the last one or the quota | packets stop |
 //! | START | the first packet, and the first after a stop | an event: no usage in it |
 //! | STOPT | no packet for the inactivity detection time (10 s if there is none) | an event |
-//! | DROTH | a lane has dropped packets to the user | |
+//! | DROTH | a lane has dropped a packet to the user | counts anew |
 //! | LIUSA | a URR that it is linked to reports usage, also by way of others | |
 //! | MONIT | usage before the monitoring time, in the report that comes next | see below |
 //! | IMMER | Query URR, QAURR | in the answer, with the Query URR Reference |
@@ -63,8 +63,10 @@
 //! * A monitoring time that is already past has passed: nothing is split.
 //! * Start Time and End Time follow each other without a gap; events have an Event Time Stamp.
 //! * Time of First Packet is said when it is known: by a lane's message, or of a lone packet.
-//! * DROTH reports the first drop: the lane does not count octets that it drops by URR. EVETH,
-//!   EVEQU, ENVCL and what belongs to Ethernet and multicast make no report.
+//! * DROTH reports the first drop: the lane does not count by URR what it drops, so a threshold
+//!   beyond one packet is refused (cause 76). So are thresholds and quotas of events: which events
+//!   of an application count is nowhere said. ENVCL and what belongs to Ethernet and multicast make
+//!   no report; their features are not advertised.
 //! * A report that nobody answers N1 times T1 is sent again after 30 seconds, the same octets.
 //! * An answer with cause 72, 74 or 77 is as no answer; any other takes the report as received.
 //!

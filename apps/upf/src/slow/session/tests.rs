@@ -4,6 +4,7 @@ mod addresses;
 mod cost;
 mod establish;
 mod kill;
+mod limits;
 mod modify;
 mod properties;
 mod remove;

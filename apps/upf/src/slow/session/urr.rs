@@ -36,6 +36,7 @@ pub(super) fn create(group: &Group<'_>) -> Result<Urr, Refusal> {
 
 /// Update URR: what is not there stays. Says what was there.
 pub(super) fn apply(urr: &mut Urr, group: &Group<'_>) -> Result<Given, Refusal> {
+    refuse(group)?;
     if let Some(method) = group.find::<ie::MeasurementMethod>()? {
         urr.measure = measure(method)?;
     }
@@ -66,6 +67,33 @@ pub(super) fn apply(urr: &mut Urr, group: &Group<'_>) -> Result<Given, Refusal> 
     }
     replace(&mut urr.exhausted_far, group.find::<ie::FarId>()?.map(|it| it.0));
     Ok(given)
+}
+
+/// Limits that would never be reached: events of applications, which are not recognised here, and
+/// so much dropped traffic that it had to be counted by URR. A quota that stops nothing, or a report
+/// that never comes, is worse than a rule that is refused.
+fn refuse(group: &Group<'_>) -> Result<(), Refusal> {
+    let events = [
+        IeType::EVENT_THRESHOLD,
+        IeType::EVENT_QUOTA,
+        IeType::SUBSEQUENT_EVENT_THRESHOLD,
+        IeType::SUBSEQUENT_EVENT_QUOTA,
+    ];
+    if let Some(ie) = events.into_iter().find(|ie| group.has(*ie)) {
+        return Err(Refusal::unsupported(ie));
+    }
+    if let Some(triggers) = group.find::<ie::ReportingTriggers>()?
+        && triggers.has_any(ie::ReportingTriggers::EVETH | ie::ReportingTriggers::EVEQU)
+    {
+        return Err(Refusal::unsupported(IeType::REPORTING_TRIGGERS));
+    }
+    match group.find::<ie::DroppedDlTrafficThreshold>()? {
+        // The first packet that is dropped reaches one of them.
+        Some(it) if [it.packets, it.octets].into_iter().flatten().all(|limit| limit > 1) => {
+            Err(Refusal::unsupported(IeType::DROPPED_DL_TRAFFIC_THRESHOLD))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Octets, time, or events that are the start and stop of traffic; not what an application does.

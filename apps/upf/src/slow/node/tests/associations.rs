@@ -41,9 +41,22 @@ fn case_3_setup_says_who_we_are_and_what_works() {
     let ours = RecoveryTimeStamp(world.node.identity().recovery);
     assert_eq!(message.group().need(), Ok(ours));
     let features: UpFunctionFeatures = message.group().need().unwrap();
-    assert!(features.has(UpFunctionFeatures::FTUP | UpFunctionFeatures::EMPU));
-    assert!(!features.has_any(UpFunctionFeatures::PFDM | UpFunctionFeatures::SSET));
-    assert!(!features.has_any(UpFunctionFeatures::UEIP), "there is no pool");
+    type Up = UpFunctionFeatures;
+    let works = [
+        Up::DDND,
+        Up::DLBD,
+        Up::FTUP,
+        Up::EMPU,
+        Up::QUOAC,
+        Up::FRRT,
+        Up::ADPDP,
+        Up::MNOP,
+        Up::BUNDL,
+        Up::VTIME,
+        Up::IP6PL,
+    ];
+    let all = works.into_iter().reduce(|all, one| all | one);
+    assert_eq!(Some(features), all, "what works; there is no pool, so no UEIP");
     assert!(!message.group().has(IeType::PFCPASRSP_FLAGS));
 }
 

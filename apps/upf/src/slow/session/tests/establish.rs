@@ -3,7 +3,10 @@ use super::*;
 const UE: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 7);
 
 /// An establishment with a PDR for packets from the core and a FAR, changed.
-fn refused(world: &mut World, body: Body<'_>) -> (u8, Option<u16>, Option<FailedRuleId>) {
+pub(super) fn refused(
+    world: &mut World,
+    body: Body<'_>,
+) -> (u8, Option<u16>, Option<FailedRuleId>) {
     let sequence = world.now.monotonic as u32 & 0xFF_FFFF;
     world.now = world.now.after(1);
     let answered = world.ask(&establishment(sequence, 77, body));
@@ -12,7 +15,7 @@ fn refused(world: &mut World, body: Body<'_>) -> (u8, Option<u16>, Option<Failed
     answered.why()
 }
 
-fn down(w: &mut Writer<'_>) {
+pub(super) fn down(w: &mut Writer<'_>) {
     pdr(w, 2, 2, &|w| core(w, b"internet", &address(UE)), &|_| {});
 }
 
