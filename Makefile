@@ -16,7 +16,7 @@ RUN_PACKAGES = iperf3=iperf3
 CHECK_PACKAGES = clang=clang llvm-strip=llvm /usr/include/bpf/bpf_helpers.h=libbpf-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench soak dpdk-plugin install-packages clean-lab
+.PHONY: help run test check bench bless-instructions soak dpdk-plugin install-packages clean-lab
 
 # What make run builds and runs: the UPF, or with APP=macswap that between two hosts.
 RUN_upf = -p upf -p peer -p fastlane-cli
@@ -60,6 +60,9 @@ bench: install-packages ## The figures: cost of the framework, rivals, idle poli
 	crates/dpdk/plugin/build $(BUILT)/release
 	$(AS_ROOT) $(BUILT)/release/fastlane-bench
 	$(AS_ROOT) bench/upf-control --programs $(BUILT)/release --results bench/results
+
+bless-instructions: install-packages ## Commits to the instructions per packet as they are now: make bless-instructions ROWS=burst-32
+	$(CARGO) run --quiet --release -p fastlane-bench --bin instructions -- bless bench/instructions.json $(ROWS)
 
 soak: install-packages ## The long forms: ten million frames without loss, fuzzing
 	$(CARGO) build --profile soak --workspace --bins

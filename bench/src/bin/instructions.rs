@@ -4,6 +4,9 @@
 //! It runs itself under cachegrind, for two numbers of packets, and takes the difference, so that
 //! the start cancels out. It prints what `bench/instructions.json` holds. What this machine cannot
 //! run is said on standard error and left out.
+//!
+//! `instructions only ROW...` counts some, `instructions bless FILE [ROW...]` writes what it counts
+//! into the committed file.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -11,7 +14,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use fastlane_bench::instructions::{Committed, Count, PACKETS};
+use fastlane_bench::instructions::{Committed, Count};
 use fastlane_bench::lookup::counted;
 use fastlane_bench::memory::{MemoryLane, macswap};
 use fastlane_bench::{Result, application};
@@ -21,12 +24,14 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<&str> = arguments.iter().filter_map(|word| word.to_str()).collect();
     let result = match words[..] {
-        [] => measure(),
+        [] => print(&[]),
+        ["only", ref rows @ ..] => print(rows),
+        ["bless", file, ref rows @ ..] => bless(Path::new(file), rows),
         ["memory", packets, burst] => turn(packets, burst),
         [name @ ("hash" | "lpm4"), lookups] => look_up(name, lookups),
         ["upf", direction, packets] => forward(direction, packets),
         [application::LOOP, _] => return ExitCode::from(application::run(arguments)),
-        _ => Err("usage: instructions".into()),
+        _ => Err("usage: instructions [only ROW...|bless FILE [ROW...]]".into()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,10 +61,35 @@ fn look_up(name: &str, lookups: &str) -> Result<()> {
     Ok(())
 }
 
-fn measure() -> Result<()> {
+fn print(rows: &[&str]) -> Result<()> {
+    let measured = Committed { instructions_per_packet: measure(rows)?, ..Committed::default() };
+    println!("{}", serde_json::to_string_pretty(&measured)?);
+    Ok(())
+}
+
+/// Replaces rows of the committed file, or all that can be counted here.
+fn bless(file: &Path, rows: &[&str]) -> Result<()> {
+    let mut committed: Committed = serde_json::from_str(&std::fs::read_to_string(file)?)?;
+    for (row, count) in measure(rows)? {
+        let before = committed.instructions_per_packet.insert(row.clone(), count);
+        let before = before.map_or("none".to_owned(), |before| before.to_string());
+        eprintln!("{row}: {count}, was {before}");
+    }
+    Ok(std::fs::write(file, serde_json::to_string_pretty(&committed)? + "\n")?)
+}
+
+/// Counts these, or all.
+fn measure(rows: &[&str]) -> Result<BTreeMap<String, f64>> {
+    let names = Count::ALL.map(Count::name);
+    if let Some(row) = rows.iter().find(|row| names.iter().all(|name| name != *row)) {
+        return Err(format!("no row `{row}`; there are {}", names.join(", ")).into());
+    }
     let mut counts = BTreeMap::new();
     let folder = Folder::new()?;
     for count in Count::ALL {
+        if !rows.is_empty() && !rows.contains(&count.name().as_str()) {
+            continue;
+        }
         let packets = count.packets();
         let difference = instructions(count, packets, &folder.0)
             .and_then(|few| Ok(instructions(count, 2 * packets, &folder.0)?.saturating_sub(few)));
@@ -71,10 +101,7 @@ fn measure() -> Result<()> {
             Err(error) => eprintln!("{}: not counted: {error}", count.name()),
         }
     }
-    let measured =
-        Committed { packets: PACKETS, instructions_per_packet: counts, ..Committed::default() };
-    println!("{}", serde_json::to_string_pretty(&measured)?);
-    Ok(())
+    Ok(counts)
 }
 
 /// Instructions executed by a whole run.
