@@ -18,7 +18,7 @@ use fastlane_bench::{Result, application, lookup, markdown};
 /// packet with its 95 % interval. An interval wider than 4 % resolves nothing, and is no pass.
 /// Traffic stays in memory, or in a network namespace that ends with the program, which needs
 /// CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF for all but `memory`, `in-c`, `dpdk`, the `memif` ones
-/// and `lanes`. `lanes` needs nothing but CPUs.
+/// and `lanes`. `lanes` and `upf-lanes` need nothing but CPUs.
 #[derive(Parser)]
 struct Arguments {
     /// What to measure.
@@ -30,7 +30,7 @@ struct Arguments {
     /// Few and short slices: to see that everything works, not for figures.
     #[arg(long)]
     quick: bool,
-    /// How many lanes run at once, in `lanes`.
+    /// How many lanes run at once, in `lanes` and `upf-lanes`.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     lanes: Vec<usize>,
     /// Where the results go; each run adds files of its own.
@@ -78,13 +78,15 @@ enum What {
     Upf,
     /// CPU time per packet of the programs `upf` and `macswap` over memif.
     UpfMemif,
+    /// What the user plane costs a lane by number of lanes.
+    UpfLanes,
     /// Everything.
     All,
 }
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(What, Measure); 19] = [
+const MEASUREMENTS: [(What, Measure); 20] = [
     (What::Memory, runs::memory),
     (What::InC, runs::in_c),
     (What::Dpdk, runs::dpdk),
@@ -104,6 +106,7 @@ const MEASUREMENTS: [(What, Measure); 19] = [
     (What::Router, runs::router),
     (What::Upf, runs::upf),
     (What::UpfMemif, runs::upf_memif),
+    (What::UpfLanes, runs::upf_lanes),
 ];
 
 /// Rounds of what is not measured in pairs.

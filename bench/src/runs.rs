@@ -8,6 +8,7 @@ mod router;
 mod subscriber;
 mod tables;
 mod upf;
+mod upf_lanes;
 mod upf_memif;
 mod veth;
 
@@ -19,6 +20,7 @@ pub use router::router;
 pub use subscriber::subscriber;
 pub use tables::{hash, prefixes};
 pub use upf::upf;
+pub use upf_lanes::upf_lanes;
 pub use upf_memif::upf_memif;
 pub use veth::{af_packet, af_xdp, idle, round_trips};
 

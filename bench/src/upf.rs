@@ -7,6 +7,7 @@
 
 pub mod counted;
 mod frames;
+pub mod lanes;
 pub mod memif;
 mod sessions;
 

@@ -13,7 +13,7 @@ use crate::Result;
 use crate::memory::{MemoryLane, macswap};
 
 /// Everything goes one way.
-struct OneWay;
+pub(super) struct OneWay;
 
 impl Routes for OneWay {
     fn entrance(&self, _: &Turn, _: PortId) -> Option<Entrance> {

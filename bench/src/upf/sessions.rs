@@ -63,12 +63,15 @@ pub(super) struct Users {
     pub(super) shape: Shape,
     /// How many they are.
     pub(super) count: u32,
+    /// After how many octets their URRs report.
+    pub(super) threshold: u64,
     teids: TeidShape,
 }
 
 impl Users {
+    /// Their URRs never report.
     pub(super) fn new(shape: Shape, count: u32) -> Self {
-        Self { shape, count, teids: TeidShape::of(count as usize) }
+        Self { shape, count, threshold: 1 << 60, teids: TeidShape::of(count as usize) }
     }
 
     /// The tunnel of a session.
@@ -84,6 +87,8 @@ impl Users {
         let (access, core) = (instance("access")?, instance("internet")?);
         for id in 0..self.count {
             let mut session = session(SessionId(id), self.shape, self.teids, (access, core));
+            let threshold = Volume { total: Some(self.threshold), ..Volume::default() };
+            session.urrs.iter_mut().for_each(|urr| urr.volume_threshold = Some(threshold));
             published.assign(None, &mut session)?;
             published.publish(None, &session)?;
         }
@@ -95,6 +100,7 @@ impl Users {
 pub struct Sessions {
     pub(super) shape: Shape,
     pub(super) count: u32,
+    threshold: u64,
     teids: TeidShape,
     settings: Settings,
     memory: Private,
@@ -108,20 +114,31 @@ impl Sessions {
     /// # Errors
     /// When there is no memory.
     pub fn new(count: u32, shape: Shape) -> Result<Self> {
-        let users = Users::new(shape, count);
+        Self::of(Users::new(shape, count), 1)
+    }
+
+    /// Publishes those of these users, for so many lanes.
+    pub(super) fn of(users: Users, lanes: usize) -> Result<Self> {
         let settings: Settings = serde_json::from_value(settings(users, ["wire"; 2]))?;
         let memory = Private::new(settings.capacities());
-        let published = users.publish(Written::private(&memory)?, &settings)?;
-        Ok(Self { shape, count, teids: users.teids, settings, memory, _published: published })
+        // As an application makes them: each lane has a copy.
+        memory.memory(table::CAUSES, |most| Spec::state::<CAUSE_WORDS>("causes", most, lanes))?;
+        memory.memory(table::EVENTS, |most| Spec::pending("events", most, lanes))?;
+        let _published = users.publish(Written::private(&memory)?, &settings)?;
+        let Users { shape, count, threshold, teids } = users;
+        Ok(Self { shape, count, threshold, teids, settings, memory, _published })
     }
 
     /// Whose they are.
     pub(super) fn users(&self) -> Users {
-        Users { shape: self.shape, count: self.count, teids: self.teids }
+        let Self { shape, count, threshold, teids, .. } = *self;
+        Users { shape, count, threshold, teids }
     }
 
-    fn part(&self, name: &str, spec: impl FnOnce(usize) -> Spec) -> Result<Arc<SharedMemory>> {
-        Ok(self.memory.memory(name, spec)?)
+    /// The memory of a table that is there.
+    pub(super) fn table(&self, name: &str) -> Result<Arc<SharedMemory>> {
+        let made = |_| Spec::record::<u64>("not reached: the table is made");
+        Ok(self.memory.memory(name, made)?)
     }
 
     /// What lanes have counted.
@@ -132,18 +149,22 @@ impl Sessions {
 
     /// A user plane on these tables.
     pub(super) fn user_plane<R: Routes>(&self, routes: R) -> Result<Upf<R>> {
-        let made = |_| Spec::record::<u64>("not reached: the table is made");
+        self.user_plane_of(0, routes)
+    }
+
+    /// The user plane of a lane.
+    pub(super) fn user_plane_of<R: Routes>(&self, lane: usize, routes: R) -> Result<Upf<R>> {
         let tables = Tables {
-            rules: ArrayReader::attach(&self.part(table::RULES, made)?)?,
-            blocks: ArrayReader::attach(&self.part(table::BLOCKS, made)?)?,
-            tunnels: HashReader::attach(&self.part(table::TUNNELS, made)?)?,
-            users: HashReader::attach(&self.part(table::USERS, made)?)?,
-            framed4: Lpm4Reader::attach(&self.part(table::FRAMED4, made)?)?,
-            framed6: Lpm6Reader::attach(&self.part(table::FRAMED6, made)?)?,
-            framed: ArrayReader::attach(&self.part(table::FRAMED, made)?)?,
-            state: State::attach(&self.part(table::STATE, made)?)?.lane(0),
-            events: Pending::attach(&self.part(table::EVENTS, made)?)?.lane(0),
-            causes: self.causes()?.lane(0),
+            rules: ArrayReader::attach(&self.table(table::RULES)?)?,
+            blocks: ArrayReader::attach(&self.table(table::BLOCKS)?)?,
+            tunnels: HashReader::attach(&self.table(table::TUNNELS)?)?,
+            users: HashReader::attach(&self.table(table::USERS)?)?,
+            framed4: Lpm4Reader::attach(&self.table(table::FRAMED4)?)?,
+            framed6: Lpm6Reader::attach(&self.table(table::FRAMED6)?)?,
+            framed: ArrayReader::attach(&self.table(table::FRAMED)?)?,
+            state: State::attach(&self.table(table::STATE)?)?.lane(lane),
+            events: Pending::attach(&self.table(table::EVENTS)?)?.lane(lane),
+            causes: self.causes()?.lane(lane),
         };
         Ok(Upf::new(&self.settings, 1, tables, routes, |_| Ok(PortId(0)))?)
     }
@@ -277,7 +298,6 @@ fn urr(id: u32) -> Urr {
         id,
         measure: Measure { volume: true, ..Measure::default() },
         triggers: ReportTriggers::VOLTH,
-        volume_threshold: Some(Volume { total: Some(1 << 60), ..Volume::default() }),
         ..Urr::default()
     }
 }
