@@ -1,17 +1,21 @@
-//! Lanes write no cache line in common: not in their counters, and not where small things of both
-//! happen to lie side by side in the heap.
+//! Lanes write no cache line in common: not in their counters, not in the tables that they share,
+//! and not where small things of both happen to lie side by side in the heap.
 #![allow(unsafe_code, reason = "an allocator that notes whose memory is where")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use fastlane_bench::application::Filled;
 use fastlane_bench::lanes::Built;
-use fastlane_core::{Lane, LaneParts};
+use fastlane_bench::upf::Direction;
+use fastlane_bench::upf::lanes::Shared;
+use fastlane_core::{App, Lane, LaneParts, Messages};
+use fastlane_table::messages::{Bells, Channel, size};
+use fastlane_table::{Bell, SharedMemory};
 
 const LINE: usize = 64;
 /// Memory that is noted at most; more is an error of the test.
@@ -22,7 +26,7 @@ static NOTED: [[AtomicUsize; 3]; NOTES] = [const { [const { AtomicUsize::new(0) 
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// For whom this thread allocates: 1 and 2 are lanes, 0 is nobody.
+    /// For whom this thread allocates: each lane of each test has a number, 0 is nobody.
     static OWNER: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -58,14 +62,15 @@ unsafe impl GlobalAlloc for Notes {
     }
 }
 
-/// Lines of the heap in which something of each lane lies, with what they hold.
-fn shared_lines() -> BTreeMap<usize, [u8; LINE]> {
+/// Lines of the heap in which something of each of two owners lies, with what they hold.
+fn shared_lines(owners: [usize; 2]) -> BTreeMap<usize, [u8; LINE]> {
     assert!(NEXT.load(Ordering::Relaxed) < NOTES, "more memory than can be noted");
     let mut lines = [BTreeSet::new(), BTreeSet::new()];
     for note in &NOTED {
         let [start, size, owner] = [0, 1, 2].map(|field| note[field].load(Ordering::Acquire));
-        if start > 0 && size > 0 {
-            lines[owner - 1].extend(start / LINE..=(start + size - 1) / LINE);
+        let place = owners.iter().position(|one| *one == owner);
+        if let (Some(place), true) = (place, start > 0 && size > 0) {
+            lines[place].extend(start / LINE..=(start + size - 1) / LINE);
         }
     }
     let shared = lines[0].intersection(&lines[1]);
@@ -82,7 +87,7 @@ struct Turning {
 }
 
 impl Turning {
-    fn start(owner: usize, (parts, app): (LaneParts, Filled)) -> Self {
+    fn start<A: App + Send + 'static>(owner: usize, (parts, app): (LaneParts, A)) -> Self {
         let (orders, inbox) = channel();
         let (outbox, done) = channel();
         std::thread::spawn(move || {
@@ -104,6 +109,54 @@ impl Turning {
     }
 }
 
+/// What a memory holds that several lanes share.
+fn content(memory: &SharedMemory) -> Vec<u8> {
+    let descriptor = memory.as_fd().as_raw_fd();
+    std::fs::read(format!("/proc/self/fd/{descriptor}")).unwrap()
+}
+
+/// What each of two lanes writes when it turns: by memory, the lines that are others afterwards.
+type Written = BTreeMap<&'static str, BTreeSet<usize>>;
+
+/// Lets one lane turn after the other; neither may write where the other has memory in the heap,
+/// nor, in the shared memories, a line that the other writes.
+fn written(
+    lanes: &[(usize, Turning); 2],
+    memories: &BTreeMap<&'static str, Arc<SharedMemory>>,
+) -> [Written; 2] {
+    let owners = [lanes[0].0, lanes[1].0];
+    // The first turns may do things that are done once.
+    for (_, lane) in lanes {
+        assert!(lane.turn(100) > 0);
+    }
+    let written = [0, 1].map(|number| {
+        let heap = shared_lines(owners);
+        let before: Vec<_> = memories.values().map(|memory| content(memory)).collect();
+        assert!(lanes[number].1.turn(10_000) > 0, "lane {number} has nothing to do");
+        let heap_now = shared_lines(owners);
+        let changed: Vec<_> =
+            heap.iter().filter(|(at, was)| heap_now.get(at) != Some(was)).collect();
+        assert!(
+            changed.is_empty(),
+            "lane {number} writes where the other has memory: {changed:x?}"
+        );
+        let changed = |((name, memory), before): ((&&'static str, &Arc<SharedMemory>), Vec<u8>)| {
+            let now = content(memory);
+            if before == now {
+                return (*name, BTreeSet::new());
+            }
+            let lines = before.chunks(LINE).zip(now.chunks(LINE)).enumerate();
+            (*name, lines.filter(|(_, (was, is))| was != is).map(|(line, _)| line).collect())
+        };
+        memories.iter().zip(before).map(changed).collect::<Written>()
+    });
+    for (name, lines) in &written[0] {
+        let both: Vec<_> = lines.intersection(&written[1][name]).collect();
+        assert!(both.is_empty(), "lines of {name} that both lanes write: {both:?}");
+    }
+    written
+}
+
 #[test]
 fn lanes_write_no_line_in_common() {
     let mut built = Built::begin(2).unwrap();
@@ -112,36 +165,71 @@ fn lanes_write_no_line_in_common() {
         built.memory().unwrap();
         OWNER.set(0);
     }
-    let counters = built.counters.memory().as_fd().as_raw_fd();
-    let counters = || std::fs::read(format!("/proc/self/fd/{counters}")).unwrap();
-    let lanes: Vec<Turning> = built
+    let counters = built.counters.memory().as_fd().try_clone_to_owned().unwrap();
+    let counters = Arc::new(SharedMemory::attach_read_only(counters).unwrap());
+    let mut owner = 0;
+    let lanes: Vec<_> = built
         .lanes
         .drain(..)
-        .enumerate()
-        .map(|(number, lane)| Turning::start(number + 1, lane))
+        .map(|lane| {
+            owner += 1;
+            (owner, Turning::start(owner, lane))
+        })
         .collect();
-    // The first turns may do things that are done once.
-    for lane in &lanes {
-        assert!(lane.turn(100) > 0);
+    let lanes = lanes.try_into().unwrap_or_else(|_| panic!("two lanes"));
+    for written in written(&lanes, &BTreeMap::from([("counters", counters)])) {
+        assert!(!written["counters"].is_empty(), "a lane counts nothing");
     }
+}
 
-    let mut written = Vec::new();
-    for (number, lane) in lanes.iter().enumerate() {
-        let (heap, words) = (shared_lines(), counters());
-        assert!(lane.turn(10_000) > 0, "lane {number} has nothing to do");
-        let (heap_now, words_now) = (shared_lines(), counters());
-        let changed: Vec<_> =
-            heap.iter().filter(|(at, was)| heap_now.get(at) != Some(was)).collect();
-        assert!(
-            changed.is_empty(),
-            "lane {number} writes where the other has memory: {changed:x?}"
-        );
-        let lines = words.chunks(LINE).zip(words_now.chunks(LINE)).enumerate();
-        let changed: BTreeSet<usize> =
-            lines.filter(|(_, (was, is))| was != is).map(|(line, _)| line).collect();
-        assert!(!changed.is_empty(), "lane {number} counts nothing");
-        written.push(changed);
+/// Octets after which a session's URR reports: its lane raises an event and says so.
+const THRESHOLD: u64 = 10_000;
+/// Sessions of each lane.
+const SESSIONS: u32 = 256;
+/// Bytes of messages in each direction.
+const RING: usize = 1 << 18;
+
+fn user_planes_write_no_line_in_common(direction: Direction, first_owner: usize) {
+    let shared = Shared::new(2, SESSIONS, THRESHOLD).unwrap();
+    let rings = Arc::new(SharedMemory::create("cache-lines", size(2, RING)).unwrap());
+    let slow = Bell::create().unwrap();
+    let lanes = [0, 1].map(|number| {
+        let packets = Box::leak(Box::new(shared.packets(number, direction)));
+        let owner = first_owner + number;
+        OWNER.set(owner);
+        let (mut parts, app) = shared.forwarding(packets).unwrap();
+        let bells = Bells { lane: Bell::create().unwrap(), slow: slow.try_clone().unwrap() };
+        let channel = Channel::create(&rings, number, RING, bells).unwrap();
+        parts.messages = Some(Messages::new(channel, number as u16));
+        OWNER.set(0);
+        (owner, Turning::start(owner, (parts, app)))
+    });
+    let mut memories = shared.memories().unwrap();
+    let counters = shared.counters().memory().as_fd().try_clone_to_owned().unwrap();
+    memories.insert("counters", Arc::new(SharedMemory::attach_read_only(counters).unwrap()));
+    memories.insert("messages", rings);
+
+    for (number, written) in written(&lanes, &memories).iter().enumerate() {
+        // Tables are the slow half's; what a lane says is said.
+        for (name, lines) in written {
+            let is_lanes = ["counters", "state", "events", "causes", "messages"].contains(name);
+            assert_eq!(!lines.is_empty(), is_lanes, "lane {number}: {lines:?} of {name}");
+        }
+        // Behind the page of the header: a line for each session, which its lane alone writes.
+        let sessions = written["state"].iter().map(|line| (line - 4096 / LINE) as u32);
+        let sessions: Vec<u32> = sessions.collect();
+        assert_eq!(sessions.len(), SESSIONS as usize, "lane {number}");
+        assert!(sessions.iter().all(|session| shared.owner(*session) == number), "{sessions:?}");
     }
-    let both: Vec<_> = written[0].intersection(&written[1]).collect();
-    assert!(both.is_empty(), "lines of the counters that both lanes write: {both:?}");
+    shared.all_forwarded().unwrap();
+}
+
+#[test]
+fn user_planes_write_no_line_in_common_from_users() {
+    user_planes_write_no_line_in_common(Direction::Uplink, 3);
+}
+
+#[test]
+fn user_planes_write_no_line_in_common_to_users() {
+    user_planes_write_no_line_in_common(Direction::Downlink, 5);
 }
