@@ -24,12 +24,12 @@ mod users;
 
 use fastlane_pfcp::{Cause, Message};
 use fastlane_tests::eventually;
-use messages::Wish;
+use messages::{Version, Wish};
 use place::{Carrier, Place, Upf};
 use serde_json::json;
 use smf::{Session, Smf, accepted};
 use story::{RATE, TUNNELS, exact, gained, is_soak, lost, sessions, under_traffic, version, wish};
-use traffic::{Arrival, gap};
+use traffic::{Arrival, Traffic, gap};
 
 /// The slow half is killed in every other part of the traffic.
 fn slow_half_killed(place: &Place, mut upf: Upf, kills: usize) {
@@ -235,6 +235,44 @@ fn a_fast_half_elsewhere_is_away_for_a_while_and_its_sessions_are_there() {
         assert!(lost <= most, "{lost} lost in {} ms", outage.as_millis());
         upf.stop();
     }
+}
+
+#[test]
+fn what_a_killed_fast_half_held_is_counted_as_lost() {
+    let Some(place) = Place::new("survival-held", Carrier::AfXdp) else { return };
+    let upf = place.supervised(place.configuration(64, &[]));
+    let mut smf = place.smf();
+    smf.associate();
+    let held = |number: u32| Version { is_open: true, is_held: true, ..version(number) };
+    let sessions =
+        [1, 2, 3].map(|number| smf.establish(&Wish { version: held(number), ..wish(number) }));
+    let mut traffic = place.traffic();
+    upf.wait_for("keeping ");
+    let send = |traffic: &mut Traffic, each: usize| {
+        for session in sessions.iter().cycle().take(3 * each) {
+            traffic.down(session);
+        }
+    };
+    send(&mut traffic, 7);
+    eventually("all are held", || place.count("held") == 21);
+    assert_eq!(place.count("hold_lost"), 0);
+    upf.kill_half("fast");
+    eventually("they are counted as lost", || {
+        place.ask("/metrics").contains("upf_packets_total{cause=\"hold_lost\"} 21\n")
+    });
+    assert_eq!(traffic.take().map(|came| came.len()), [0, 0]);
+    // What is held from now on is not lost.
+    send(&mut traffic, 3);
+    eventually("these are held, too", || place.count("held") == 30);
+    for (number, session) in (1..).zip(&sessions) {
+        let open = Version { is_open: true, ..version(number) };
+        let datagram = messages::change(smf.next(), session.up_seid, &open);
+        accepted(&smf.exchange(&datagram));
+    }
+    assert_eq!(traffic.take().map(|came| came.len()), [0, 9], "{:?}", place.dropped(&upf));
+    assert_eq!(place.count("hold_lost"), 21);
+    sessions.iter().for_each(|session| smf.delete(session));
+    upf.stop();
 }
 
 #[test]

@@ -78,6 +78,8 @@ struct Parts<R> {
     /// Sessions of packets that were held since the application was called: the lane does not count
     /// them yet.
     fresh: Vec<u32>,
+    /// How many packets the lane has said that it holds.
+    held_packets: usize,
     later: Put,
     errors: Limit,
     echoes: Limit,
@@ -201,6 +203,7 @@ impl<R: Routes> Upf<R> {
             fragments: Fragments::new(),
             held: Held::new(sessions),
             fresh: Vec::with_capacity(1024),
+            held_packets: 0,
             later: Put(Vec::with_capacity(LATER)),
             errors: Limit::new(gtp.errors_per_s),
             echoes: Limit::new(gtp.echoes_per_s),
@@ -213,6 +216,7 @@ impl<R: Routes> Upf<R> {
             sent: SentOn::default(),
             reflects: false,
         };
+        tables.count_lost();
         Ok(Self { tables, parts, batch: Box::new(Batch::new()) })
     }
 
@@ -243,6 +247,7 @@ impl<R: Routes> App for Upf<R> {
                 self.batch(packets, turn);
             }
         }
+        self.parts.say_held(&self.tables, turn);
     }
 
     fn shard(&mut self, packet: &Packet, turn: &Turn) -> u8 {
@@ -253,9 +258,11 @@ impl<R: Routes> App for Upf<R> {
     fn turn(&mut self, turn: &mut Turn) {
         let Self { tables, parts, .. } = self;
         parts.listen(tables, turn);
+        parts.fresh.clear();
         if !parts.held.is_empty() {
             parts.look_at_held(tables, turn);
         }
+        parts.say_held(tables, turn);
     }
 }
 
@@ -358,6 +365,16 @@ impl<R: Routes> Parts<R> {
         let ethernet = header::<Ethernet>(packet.bytes(), 0);
         let [.., high, low] = ethernet.map_or([0; 6], |ethernet| ethernet.destination.0);
         InstanceId::from_be_bytes([high, low])
+    }
+
+    /// Says how many packets are held, those included that were labelled just now.
+    #[inline]
+    fn say_held(&mut self, tables: &Tables, turn: &Turn) {
+        let now = turn.held_packets() + self.fresh.len();
+        if now != self.held_packets {
+            self.held_packets = now;
+            tables.holds(now as u64);
+        }
     }
 
     /// Looks at some of the sessions for which packets are held.

@@ -10,7 +10,7 @@ use fastlane::{Error, LaneInfo, Shape, Turn};
 
 use super::decide::{self, InTurn};
 use crate::model::{InstanceId, SessionId};
-use crate::shared::cause::Cause;
+use crate::shared::cause::{Cause, HOLDING};
 use crate::shared::framed::{self, Framed};
 use crate::shared::identifier::TeidShape;
 use crate::shared::key::{SessionRef, TunnelKey, UserKey};
@@ -19,6 +19,9 @@ use crate::shared::{state, table};
 
 /// Words of an entry of the causes: packets, octets.
 pub const CAUSE_WORDS: usize = 2;
+/// Words of the entry [`HOLDING`].
+const HELD_NOW: usize = 0;
+const LOST_THEN: usize = 1;
 
 /// All tables of a lane.
 #[derive(Clone, Debug)]
@@ -71,6 +74,25 @@ impl Tables {
         let words = self.causes.at(EntryId(cause as u32));
         words.add(0, packets);
         words.add(1, octets);
+    }
+
+    /// Says how many packets the lane holds now: one that is killed leaves it behind.
+    #[inline]
+    pub(crate) fn holds(&self, packets: u64) {
+        self.causes.at(EntryId(HOLDING)).set(HELD_NOW, packets);
+    }
+
+    /// Counts what a lane before this one held when it ended. It may be killed at any store here,
+    /// and counts them once: the sum is known before they are forgotten.
+    pub(crate) fn count_lost(&self) {
+        let (holding, lost) = (EntryId(HOLDING), EntryId(Cause::HoldLost as u32));
+        let (holding, lost) = (self.causes.at(holding), self.causes.at(lost));
+        let held = holding.get(HELD_NOW);
+        if held > 0 {
+            holding.set(LOST_THEN, lost.get(0) + held);
+            holding.set(HELD_NOW, 0);
+        }
+        lost.set(0, holding.get(LOST_THEN));
     }
 
     /// The blocks of rules in a turn.

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::check::refuse;
 use super::{Settings, TeidChoice};
-use crate::shared::{cause::CAUSES, table};
+use crate::shared::{cause, table};
 
 /// So many sessions may all have complex rules; of those beyond, a quarter.
 const ALL_COMPLEX: u32 = 65_536;
@@ -102,7 +102,7 @@ impl Settings {
             (table::FRAMED, them.framed),
             (table::STATE, them.lines),
             (table::EVENTS, them.sessions),
-            (table::CAUSES, CAUSES.len()),
+            (table::CAUSES, cause::ENTRIES),
             (table::SESSIONS, them.sessions),
             (table::SESSION_PARTS, them.parts),
             (table::ANSWERS, them.answers),

@@ -28,6 +28,7 @@ macro_rules! causes {
                         | Self::UserToUser
                         | Self::Fragmented
                         | Self::HoldDiscarded
+                        | Self::HoldLost
                 )
             }
 
@@ -39,6 +40,12 @@ macro_rules! causes {
         }
     };
 }
+
+/// The entry of the causes after all of them: how many packets a lane holds now, and how many will
+/// have been lost with lanes that held them.
+pub const HOLDING: u32 = CAUSES.len() as u32;
+/// Entries of the table of causes.
+pub const ENTRIES: usize = CAUSES.len() + 1;
 
 causes! {
     /// From the user, on its way.
@@ -77,6 +84,8 @@ causes! {
     HoldLimit = "hold_limit",
     /// What was held was given up, as the control plane said.
     HoldDiscarded = "hold_discarded",
+    /// What was held by a fast half that has ended: the one after it says so.
+    HoldLost = "hold_lost",
     /// The time to live has run out.
     TimeToLive = "time_to_live",
     /// Too long for the way, and must not be fragmented.

@@ -132,3 +132,27 @@ fn case_79_packets_of_a_session_that_is_gone_are_dropped() {
     assert!(world.linux().is_empty());
     world.check();
 }
+
+#[test]
+fn what_a_lane_held_that_was_killed_is_counted_once_by_the_next() {
+    let (tables, halves) = tables();
+    let mut world = World::on(Known::new(), settings(), (tables.clone(), halves));
+    let mut lost = 0;
+    for (round, held) in [7, 0, 3].into_iter().enumerate() {
+        let version = 10 * round as u64;
+        world.publish(&holding(version + 1, 20));
+        world.show(N6, &numbered(0..5));
+        world.publish(&simple(version + 2));
+        world.show(N6, &[]);
+        assert_eq!(world.left(N3).len(), 5);
+        world.publish(&holding(version + 3, 20));
+        world.show(N6, &numbered(0..held));
+        assert_eq!(world.count(Cause::HoldLost), lost);
+        // It ends without a word; the next one, too, before it has held anything.
+        lost += held as u64;
+        for _ in 0..2 {
+            world = World::on(Known::new(), settings(), (tables.clone(), world.halves));
+            assert_eq!(world.count(Cause::HoldLost), lost, "{round}");
+        }
+    }
+}

@@ -22,7 +22,7 @@ use serde_json::json;
 use upf::fast::{Routes, Tables, Upf};
 use upf::model::{InstanceId, SessionId};
 use upf::settings::Settings;
-use upf::shared::cause::{CAUSES, Cause};
+use upf::shared::cause::{CAUSES, Cause, ENTRIES};
 use upf::shared::identifier::TeidShape;
 use upf::shared::key::{SessionRef, TunnelKey, UserKey};
 use upf::shared::rules::{Block, Rules, flag, way};
@@ -186,7 +186,7 @@ pub(crate) fn tables() -> (Tables, Halves) {
     let framed = make(Spec::array::<upf::shared::framed::Framed>(table::FRAMED, 64));
     let state = make(Spec::state::<8>(table::STATE, 2 * SESSIONS, 0));
     let events = make(Spec::pending(table::EVENTS, SESSIONS, 1));
-    let causes = make(Spec::state::<2>(table::CAUSES, CAUSES.len(), 1));
+    let causes = make(Spec::state::<2>(table::CAUSES, ENTRIES, 1));
     let state_of = |memory| State::<8>::attach(memory).expect("state");
     let causes_of = |memory| State::<2>::attach(memory).expect("state");
     let tables = Tables {
@@ -248,9 +248,17 @@ pub(crate) fn settings() -> serde_json::Value {
 impl World {
     /// With these routes and settings.
     pub(crate) fn new(known: Known, settings: serde_json::Value) -> Self {
+        Self::on(known, settings, tables())
+    }
+
+    /// With these tables, too.
+    pub(crate) fn on(
+        known: Known,
+        settings: serde_json::Value,
+        (tables, halves): (Tables, Halves),
+    ) -> Self {
         let mut settings: Settings = serde_json::from_value(settings).expect("settings");
         settings.hairpin = Some("user-to-user".to_owned());
-        let (tables, halves) = tables();
         let upf = Upf::new(&settings, 3, tables, known, |name| match name {
             "n3" => Ok(PortId(N3)),
             "n6" => Ok(PortId(N6)),

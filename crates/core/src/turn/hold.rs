@@ -35,4 +35,11 @@ impl Turn {
     pub fn held(&self, key: HoldKey) -> usize {
         self.hold.count(key.number())
     }
+
+    /// How many packets are held under all keys; as with [`held`](Self::held).
+    #[inline]
+    #[must_use]
+    pub fn held_packets(&self) -> usize {
+        self.hold.len()
+    }
 }
