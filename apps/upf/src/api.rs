@@ -17,7 +17,7 @@ mod query;
 mod server;
 pub mod view;
 
-pub use facts::{Facts, answer};
+pub use facts::{Facts, Leading, answer};
 pub use metrics::Numbers;
 pub use query::{Answer, Inbox, Query, Question, Who};
 pub use server::{Api, ApiError, serve};

@@ -259,6 +259,16 @@ impl Settings {
         names
     }
 
+    /// The interface that decides where packets leave by: of N6, or with tunnels; the first of this
+    /// network instance, if one is named.
+    #[must_use]
+    pub fn leading(&self, instance: Option<InstanceId>, is_n6: bool) -> Option<&Interface> {
+        self.interfaces.values().find(|it| {
+            let same = |instance| self.instance(&it.network_instance) == Some(instance);
+            (it.role == Role::N6) == is_n6 && instance.is_none_or(same)
+        })
+    }
+
     /// The network instance of a name.
     #[must_use]
     pub fn instance(&self, name: &str) -> Option<InstanceId> {

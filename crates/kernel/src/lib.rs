@@ -6,6 +6,7 @@
 //! * [`inherited`]: the descriptors that a service manager gives to this process.
 //! * [`mirror`]: its routes and neighbours, in tables that lanes read.
 //! * [`reentry`]: the way back into an interface for frames that were taken from it.
+//! * [`route`]: where Linux sends packets, asked once.
 //! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not
 //!   have.
 //! * [`udp`]: an ordinary UDP socket as queues.
@@ -24,6 +25,7 @@ mod link;
 pub mod mirror;
 mod netlink;
 pub mod reentry;
+pub mod route;
 pub mod tap;
 pub mod tun;
 pub mod udp;

@@ -75,10 +75,20 @@ pub(crate) fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
 /// # Errors
 /// The kernel's answer.
 pub(crate) fn ask(request: Request) -> io::Result<Vec<Vec<u8>>> {
+    let mut bodies = Vec::new();
+    each(request, |body| bodies.push(body.to_vec()))?;
+    Ok(bodies)
+}
+
+/// As [`ask`], without keeping the answers.
+///
+/// # Errors
+/// The kernel's answer.
+pub(crate) fn each(request: Request, take: impl FnMut(&[u8])) -> io::Result<()> {
     let socket = socket()?;
     // A socket that was not connected talks to the kernel.
     rustix::net::send(&socket, &request.finish(), SendFlags::empty())?;
-    answers(&socket)
+    answers(&socket, take)
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -87,8 +97,7 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(family, SocketType::RAW, flags, None)?)
 }
 
-fn answers(socket: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
-    let mut bodies = Vec::new();
+fn answers(socket: &OwnedFd, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     let mut buffer = vec![0; BUFFER];
     loop {
         let (_, length) = match rustix::net::recv(socket, &mut buffer[..], RecvFlags::TRUNC) {
@@ -102,14 +111,14 @@ fn answers(socket: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
         while let Some((kind, body, after)) = next_message(rest) {
             rest = after;
             match i32::from(kind) {
-                libc::NLMSG_DONE => return Ok(bodies),
+                libc::NLMSG_DONE => return Ok(()),
                 libc::NLMSG_ERROR => {
                     return match body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code)) {
-                        0 => Ok(bodies),
+                        0 => Ok(()),
                         code => Err(io::Error::from_raw_os_error(-code)),
                     };
                 }
-                _ => bodies.push(body.to_vec()),
+                _ => take(body),
             }
         }
     }

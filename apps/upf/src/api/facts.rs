@@ -33,10 +33,22 @@ pub trait Facts {
     /// The network instance that packets from users arrive in, or those to them, where a PDR names
     /// none.
     fn arrival(&self, is_uplink: bool) -> Option<InstanceId>;
+    /// What decides where packets leave by N6, or by a tunnel, in a network instance if one is
+    /// named.
+    fn leading(&self, instance: Option<InstanceId>, is_n6: bool) -> Leading;
     /// What the rules that are published say of a packet of a session. Nothing is charged.
     fn judge(&self, session: &Session, subject: &Subject) -> Option<Judged>;
     /// All that is counted.
     fn numbers(&self) -> Numbers;
+}
+
+/// What decides where packets leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leading {
+    /// Linux's routing table of this number; without one, main.
+    Table(Option<u32>),
+    /// All go to this Ethernet address, by this port.
+    Fixed(String, String),
 }
 
 /// The answer to a question.

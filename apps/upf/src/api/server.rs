@@ -8,7 +8,7 @@ use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
@@ -93,16 +93,22 @@ pub fn serve(address: SocketAddr) -> Result<(Api, Inbox), ApiError> {
     Ok((Api { address, stop: Some(stop), thread }, inbox))
 }
 
+/// All that is served.
+pub(super) fn routes() -> [(&'static str, MethodRouter<Outbox>); 7] {
+    [
+        ("/associations", get(associations)),
+        ("/sessions", get(sessions)),
+        ("/sessions/{seid}", get(session)),
+        ("/trace", get(trace)),
+        ("/healthz", get(healthz)),
+        ("/metrics", get(metrics)),
+        ("/openapi.json", get(|| async { Json(openapi::document()) })),
+    ]
+}
+
 fn router(outbox: Outbox) -> Router {
-    Router::new()
-        .route("/associations", get(associations))
-        .route("/sessions", get(sessions))
-        .route("/sessions/{seid}", get(session))
-        .route("/trace", get(trace))
-        .route("/healthz", get(healthz))
-        .route("/metrics", get(metrics))
-        .route("/openapi.json", get(|| async { Json(openapi::document()) }))
-        .with_state(outbox)
+    let all = routes().into_iter();
+    all.fold(Router::new(), |router, (path, method)| router.route(path, method)).with_state(outbox)
 }
 
 /// Why a request was refused.

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -6,11 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::metrics::Numbers;
 use super::query::Who;
 use super::view::Judged;
-use super::{Facts, Inbox, answer, serve};
+use super::{Facts, Inbox, Leading, answer, serve};
 use crate::fast::decide::Subject;
 use crate::model::{CpSeid, InstanceId, Session, SessionId};
 use crate::program::ask::{Ask, ask};
 use crate::slow::peer::peers::Association;
+
+mod trace;
 
 /// A slow half with nothing but sessions.
 struct Known(Vec<Session>);
@@ -52,6 +55,13 @@ impl Facts for Known {
 
     fn arrival(&self, _: bool) -> Option<InstanceId> {
         Some(0)
+    }
+
+    fn leading(&self, instance: Option<InstanceId>, is_n6: bool) -> Leading {
+        match (instance, is_n6) {
+            (_, true) => Leading::Fixed("02:00:00:00:00:02".to_owned(), "n6".to_owned()),
+            (instance, false) => Leading::Table(instance.map(u32::from)),
+        }
     }
 
     fn judge(&self, _: &Session, _: &Subject) -> Option<Judged> {
@@ -123,8 +133,12 @@ fn serve_one(inbox: &Inbox, known: &Known) {
 }
 
 fn get(address: SocketAddr, path: &str) -> String {
+    exchange(address, &format!("GET {path} HTTP/1.0\r\n\r\n"))
+}
+
+fn exchange(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     text
@@ -164,22 +178,29 @@ fn what_is_not_there_and_what_is_no_question_is_said() {
 }
 
 #[test]
-fn the_description_names_all_that_is_served() {
+fn what_is_described_is_what_is_served() {
     with(0, |address| {
         let text = get(address, "/openapi.json");
         let document: serde_json::Value =
             serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
-        let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
-        let all =
-            ["/associations", "/healthz", "/metrics", "/sessions", "/sessions/{seid}", "/trace"];
-        assert_eq!(paths, all);
+        let described = document["paths"].as_object().unwrap();
+        // Neither a path too many nor one too few, but for the description itself.
+        let served = super::server::routes().into_iter().map(|(path, _)| path);
+        let served: BTreeSet<&str> = served.filter(|path| *path != "/openapi.json").collect();
+        assert_eq!(described.keys().map(String::as_str).collect::<BTreeSet<_>>(), served);
         assert!(document["components"]["schemas"]["SessionView"].is_object());
-        // What is described is served, and nothing that is referred to is missing.
-        for path in paths {
+        for (path, methods) in described {
+            let of: Vec<&String> = methods.as_object().unwrap().keys().collect();
+            assert_eq!(of, ["get"], "{path}: read only");
             let path = path.replace("{seid}", "0x5");
-            assert!(!get(address, &path).starts_with("HTTP/1.0 405"), "{path}");
-            let is_served = !get(address, &path).ends_with("\r\n\r\n");
-            assert!(is_served, "{path} answers with something");
+            let text = get(address, &path);
+            let (head, body) = text.split_once("\r\n\r\n").unwrap();
+            assert!(!body.is_empty(), "{path} answers with something: {head}");
+            // What it answers with is among what it is said to answer with.
+            let status = head.split_whitespace().nth(1).unwrap();
+            assert!(methods["get"]["responses"].get(status).is_some(), "{path}: {status}");
+            let refused = exchange(address, &format!("POST {path} HTTP/1.0\r\n\r\n"));
+            assert!(refused.starts_with("HTTP/1.0 405"), "{path}: {refused}");
         }
         let mut references = vec![];
         gather_references(&document, &mut references);

@@ -8,7 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::peek;
 use crate::api::view::Judged;
-use crate::api::{self, Api, ApiError, Facts, Inbox, Numbers, Who, answer};
+use crate::api::{self, Api, ApiError, Facts, Inbox, Leading, Numbers, Who, answer};
 use crate::fast::CAUSE_WORDS;
 use crate::fast::decide::Subject;
 use crate::model::{InstanceId, Session, SessionId};
@@ -27,7 +27,7 @@ pub(super) struct Desk {
     instances: Vec<String>,
     /// The network instances of N3 and of N6, the first of each.
     arrivals: [Option<InstanceId>; 2],
-    capacity: usize,
+    settings: Settings,
     /// What the lanes of the fast half that is there count.
     fast: Option<(Slow, State<CAUSE_WORDS>)>,
 }
@@ -44,7 +44,7 @@ impl Desk {
             let first = settings.interfaces.values().find(|it| it.role == role);
             first.and_then(|it| settings.instance(&it.network_instance))
         });
-        Ok(Self { api, instances, arrivals, capacity: settings.sessions as usize, fast: None })
+        Ok(Self { api, instances, arrivals, settings: settings.clone(), fast: None })
     }
 }
 
@@ -134,6 +134,14 @@ impl Facts for Known<'_> {
         self.desk.arrivals[usize::from(!is_uplink)]
     }
 
+    fn leading(&self, instance: Option<InstanceId>, is_n6: bool) -> Leading {
+        let interface = self.desk.settings.leading(instance, is_n6);
+        match interface.and_then(|it| Some((it.next_hop.clone()?, it.port.clone()))) {
+            Some((hop, port)) => Leading::Fixed(hop, port),
+            None => Leading::Table(interface.and_then(|it| it.route_table)),
+        }
+    }
+
     fn judge(&self, session: &Session, subject: &Subject) -> Option<Judged> {
         peek::judge(self.node.sessions().published(), session, subject)
     }
@@ -150,7 +158,7 @@ impl Facts for Known<'_> {
         Numbers {
             associations: [up, down],
             sessions: self.sessions(),
-            capacity: self.desk.capacity,
+            capacity: self.desk.settings.sessions as usize,
             by_association: self.by_association(),
             rules: self.node.rules(),
             reports: *self.node.reports(),

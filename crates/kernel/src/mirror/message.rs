@@ -26,6 +26,7 @@ pub use neighbour::{Neighbour, Reachability};
 pub use netconf::Netconf;
 pub use nexthop::{Member, NextHop, NextHopKind};
 pub(super) use request::{Dump, probe};
+pub(crate) use route::read as route;
 pub use route::{Hop, Route, RouteKind};
 pub use rule::Rule;
 

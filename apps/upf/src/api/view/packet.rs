@@ -140,12 +140,13 @@ impl PacketView {
         let judged = facts.judge(session, &subject)?;
         let pdr = session.pdrs.iter().find(|pdr| pdr.id == judged.pdr);
         let way = pdr.map(|pdr| {
-            let mut way = WayView::of(session, pdr);
+            let mut way = WayView::of(session, pdr, facts);
             (way.fate, way.cause) = (judged.fate.to_owned(), None);
             let goes = judged.fate == "forward";
             way.to = way.to.filter(|_| goes);
             // Without an outer header its own destination is what is routed.
             way.toward = way.toward.or_else(|| Some(sample.to.to_string())).filter(|_| goes);
+            way.next_hop = way.next_hop.filter(|_| goes);
             way
         });
         Some(Self {

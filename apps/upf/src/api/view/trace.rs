@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
-use fastlane::kernel::{Interface, blackhole};
+use fastlane::kernel::{Interface, route};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::SessionRow;
 use super::packet::{PacketView, Sample};
 use super::rules::{actions, by_precedence, destination, outer, source};
-use crate::api::{Facts, Who};
-use crate::model::{Far, Gate, Pdr, Session, Source, UsageTriggers};
+use crate::api::{Facts, Leading, Who};
+use crate::model::{Destination, Far, Gate, Pdr, Session, Source, UsageTriggers};
 use crate::shared::cause::Cause;
 use crate::shared::rules::Direction;
 
@@ -63,7 +63,9 @@ pub struct WayView {
     pub to: Option<String>,
     /// The address whose route decides; none where it is the packet's own destination.
     pub toward: Option<String>,
-    /// The route of Linux to there.
+    /// Linux's routing table that decides; none: main.
+    pub table: Option<u32>,
+    /// The route of Linux to there, or the next hop that is configured for all.
     pub next_hop: Option<String>,
 }
 
@@ -85,22 +87,22 @@ impl Trace {
         };
         let traced = |it: &Session| TracedSession {
             row: SessionRow::of(it, facts),
-            ways: by_precedence(it).map(|pdr| WayView::of(it, pdr)).collect(),
+            ways: by_precedence(it).map(|pdr| WayView::of(it, pdr, facts)).collect(),
             packets: packets(it),
         };
         Self { who: who.to_string(), sessions: sessions.iter().map(traced).collect() }
     }
 
-    /// Adds the routes of Linux, by its main table: for the network namespace of the calling
-    /// thread.
+    /// Adds the routes of Linux, by the tables that lanes look at: for the network namespace of the
+    /// calling thread.
     pub(in crate::api) fn add_routes(&mut self) {
         let ways = self.sessions.iter_mut().flat_map(|session| {
             let packets = session.packets.iter_mut().filter_map(|packet| packet.way.as_mut());
             session.ways.iter_mut().chain(packets)
         });
-        for way in ways {
+        for way in ways.filter(|way| way.next_hop.is_none()) {
             let toward = way.toward.as_ref().and_then(|toward| toward.parse().ok());
-            way.next_hop = toward.map(route);
+            way.next_hop = toward.map(|toward| next_hop(toward, way.table));
         }
     }
 
@@ -121,7 +123,7 @@ impl Trace {
 }
 
 impl WayView {
-    pub(super) fn of(session: &Session, pdr: &Pdr) -> Self {
+    pub(super) fn of(session: &Session, pdr: &Pdr, facts: &dyn Facts) -> Self {
         let far = session.fars.iter().find(|far| far.id == pdr.far);
         let (fate, cause) = fate(session, pdr, far);
         let forwarding = far.and_then(|far| far.forwarding.as_ref());
@@ -131,6 +133,15 @@ impl WayView {
             let side = destination(it.destination);
             header.map_or_else(|| side.to_owned(), |it| format!("{side} by {}", outer(it)))
         });
+        let leading = forwarding.map(|it| {
+            let instance = it.instance.filter(|_| it.destination != Destination::Control);
+            facts.leading(instance, header.is_none())
+        });
+        let (table, next_hop) = match leading {
+            Some(Leading::Table(table)) => (table, None),
+            Some(Leading::Fixed(hop, port)) => (None, Some(format!("to {hop} by port {port}"))),
+            None => (None, None),
+        };
         Self {
             pdr: pdr.id,
             precedence: pdr.precedence,
@@ -150,22 +161,24 @@ impl WayView {
             toward: header
                 .and_then(|it| it.v4.map(IpAddr::from).or(it.v6.map(IpAddr::from)))
                 .map(|it| it.to_string()),
-            next_hop: None,
+            table,
+            next_hop,
         }
     }
 }
 
 /// The route to there, in words.
-fn route(toward: IpAddr) -> String {
-    match blackhole::way(toward) {
+fn next_hop(toward: IpAddr, table: Option<u32>) -> String {
+    let of = table.map_or_else(String::new, |table| format!(" in table {table}"));
+    match table.map_or_else(|| route::way(toward), |table| route::way_in(table, toward)) {
         Ok(way) => {
             let all = Interface::all().unwrap_or_default();
             let found = all.into_iter().find(|it| it.index == way.interface);
             let name = found.map_or_else(|| way.interface.to_string(), |it| it.name);
             let hop = way.gateway.map_or_else(String::new, |gateway| format!("via {gateway} "));
-            format!("{hop}on {name}")
+            format!("{hop}on {name}{of}")
         }
-        Err(error) => format!("no route ({error})"),
+        Err(error) => format!("no route{of} ({error})"),
     }
 }
 

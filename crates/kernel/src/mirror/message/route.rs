@@ -114,7 +114,7 @@ pub struct Route {
 }
 
 /// Reads a route; `None` for other families than those of IP, and for what is no route.
-pub(super) fn read(body: &[u8]) -> Result<Option<Route>, Malformed> {
+pub(crate) fn read(body: &[u8]) -> Result<Option<Route>, Malformed> {
     let wrong = malformed("a route");
     let (header, rest) = body.split_first_chunk::<12>().ok_or(wrong)?;
     let [family, length, source_length, service, table, protocol, scope, kind, ..] = *header;
