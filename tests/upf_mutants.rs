@@ -93,18 +93,18 @@ fn start(place: &Place, sessions: u32) -> Upf {
                "addresses": ["10.30.0.1", "fd30::1"]},
         "n6": {"port": "n6", "role": "n6", "network-instance": "internet"},
     });
-    let pool = |prefix: &str, is_ours: bool| json!({"network-instance": "internet", "prefix": prefix, "allocate": is_ours});
-    let pools = [
-        pool("10.45.0.0/16", true),
-        pool("fd45::/44", true),
-        pool("10.47.0.0/16", false),
-        pool("fd47::/32", false),
-    ];
+    let ours = ["10.45.0.0/16", "fd45::/44"];
+    let theirs = ["10.47.0.0/16", "fd47::/32"];
+    let pool = |prefix: &&str| {
+        let is_ours = ours.contains(prefix);
+        json!({"network-instance": "internet", "prefix": prefix, "allocate": is_ours})
+    };
+    let users = [ours, theirs].concat();
+    let pools: Vec<_> = users.iter().map(pool).collect();
     let gtp = json!({"probe-s": 1, "errors-per-s": 1000, "icmp-per-s": 1000, "quiet-s": 0,
                      "echoes-per-s": 1_000_000});
     let changes = [("n4", n4), ("interfaces", interfaces), ("pools", json!(pools)), ("gtp", gtp)];
     let mut configuration = place.configuration(sessions, &changes);
-    let users = ["10.45.0.0/16", "fd45::/44", "10.47.0.0/16", "fd47::/32"];
     let steer: Vec<_> = users.iter().map(|it| json!({"destination": it})).collect();
     configuration["ports"]["n6"]["steer"] = json!(steer);
     let upf = place.supervised(configuration);

@@ -1,5 +1,5 @@
-//! What the fuzzer of the PFCP node does with its input, here so that the tests replay the corpus the
-//! same way. Each step of an input is two octets (what, how long) and so many pairs of octets.
+//! What the fuzzer of the PFCP node does with its input, here so that the tests replay the corpus
+//! the same way. Each step of an input is two octets (what, how long) and so many pairs of octets.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

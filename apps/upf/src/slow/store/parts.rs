@@ -125,8 +125,8 @@ impl Parts {
         }
     }
 
-    /// A free one, one of the first, so that no more memory is touched than is needed. There must be
-    /// one.
+    /// A free one, one of the first, so that no more memory is touched than is needed. There must
+    /// be one.
     fn find(&mut self) -> u32 {
         let words = self.used.len() as u32;
         let start = self.next / 64;
