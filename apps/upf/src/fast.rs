@@ -303,7 +303,7 @@ impl<R: Routes> Parts<R> {
         };
         let station = self.routes.entrance(turn, port).map(|entrance| entrance.mac);
         let station = station.filter(|_| !side.is_hairpin);
-        let mut has_control = false;
+        let mut control = 0_u32; // a bit for each place, of which a batch has no more
         for (place, packet) in packets.iter_mut().enumerate() {
             let (verdict, cause) = match outer::read(packet.bytes(), side, station) {
                 Arrival::Tunnel(tunnel) if later::is_user_data(tunnel.message.message_type) => {
@@ -314,8 +314,8 @@ impl<R: Routes> Parts<R> {
                 }
                 Arrival::Tunnel(_) => {
                     // Until all others are read nothing is written.
-                    has_control = true;
-                    packet.set_verdict(Verdict::Reflect);
+                    control |= 1 << place;
+                    packet.set_verdict(Verdict::Drop);
                     continue;
                 }
                 Arrival::Plain { is_v6 } => {
@@ -331,8 +331,8 @@ impl<R: Routes> Parts<R> {
             packet.set_verdict(verdict);
             tables.count(cause, 1, packet.len() as u64);
         }
-        if has_control {
-            self.read_control(tables, packets, station, turn);
+        if control != 0 {
+            self.read_control(tables, packets, control, station, turn);
         }
     }
 
@@ -342,15 +342,16 @@ impl<R: Routes> Parts<R> {
         &mut self,
         tables: &Tables,
         packets: &mut [Packet],
+        mut places: u32,
         station: Option<[u8; 6]>,
         turn: &mut Turn,
     ) {
-        for packet in packets {
+        while places != 0 {
+            let place = places.trailing_zeros();
+            places &= places - 1;
+            let Some(packet) = packets.get_mut(place as usize) else { return };
             let Some(side) = self.sides.of(packet.port()) else { return };
-            let Arrival::Tunnel(tunnel) = outer::read(packet.bytes(), side, station) else {
-                continue;
-            };
-            if !later::is_user_data(tunnel.message.message_type) {
+            if let Arrival::Tunnel(tunnel) = outer::read(packet.bytes(), side, station) {
                 self.control(tables, &tunnel, packet, turn);
             }
         }

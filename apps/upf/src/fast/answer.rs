@@ -28,40 +28,49 @@ pub(crate) struct Message {
 
 impl Message {
     /// A header with a sequence number and perhaps an extension header.
+    #[inline(always)]
     fn new(message_type: u8, teid: u32, sequence: u16, extension: Option<[u8; 5]>) -> Self {
         let mut message = Self { bytes: [0; 64], length: 0 };
         let flag = if extension.is_some() { GtpU::EXTENSION } else { 0 };
-        message.push(&[GtpU::VERSION_1 | GtpU::SEQUENCE | flag, message_type, 0, 0]);
-        message.push(&teid.to_be_bytes());
-        message.push(&sequence.to_be_bytes());
-        message.push(&[0]);
+        message.push([GtpU::VERSION_1 | GtpU::SEQUENCE | flag, message_type, 0, 0]);
+        message.push(teid.to_be_bytes());
+        message.push(sequence.to_be_bytes());
+        message.push([0]);
         match extension {
-            Some(extension) => message.push(&extension),
-            None => message.push(&[GtpExtensionType::NONE]),
+            Some(extension) => message.push(extension),
+            None => message.push([GtpExtensionType::NONE]),
         }
         message
     }
 
-    fn push(&mut self, bytes: &[u8]) {
-        let end = self.length + bytes.len();
-        if let Some(place) = self.bytes.get_mut(self.length..end) {
-            place.copy_from_slice(bytes);
-            self.length = end;
+    /// Of known length, so that where it goes is known when this is compiled.
+    #[inline(always)]
+    fn push<const N: usize>(&mut self, bytes: [u8; N]) {
+        let place = self.bytes.get_mut(self.length..).and_then(|rest| rest.first_chunk_mut());
+        if let Some(place) = place {
+            *place = bytes;
+            self.length += N;
         }
+    }
+
+    /// Says how long it is.
+    #[inline(always)]
+    fn finish(mut self) -> Self {
         let carried = (self.length.saturating_sub(GtpU::LENGTH)) as u16;
-        self.bytes[2..4].copy_from_slice(&carried.to_be_bytes());
+        [self.bytes[2], self.bytes[3]] = carried.to_be_bytes();
+        self
     }
 
     /// Is the peer alive? (clause 7.2.1)
     pub(crate) fn echo_request(sequence: u16) -> Self {
-        Self::new(GtpMessageType::ECHO_REQUEST, 0, sequence, None)
+        Self::new(GtpMessageType::ECHO_REQUEST, 0, sequence, None).finish()
     }
 
     /// It is (clause 7.2.2). The restart counter is always 0 (clause 8.2).
     pub(crate) fn echo_response(sequence: u16) -> Self {
         let mut message = Self::new(GtpMessageType::ECHO_RESPONSE, 0, sequence, None);
-        message.push(&[RECOVERY, 0]);
-        message
+        message.push([RECOVERY, 0]);
+        message.finish()
     }
 
     /// There is no such tunnel here (clause 7.3.1): which one, at which address of ours, and the
@@ -70,19 +79,19 @@ impl Message {
         let [high, low] = source_port.to_be_bytes();
         let extension = [GtpExtensionType::UDP_PORT, 1, high, low, GtpExtensionType::NONE];
         let mut message = Self::new(GtpMessageType::ERROR_INDICATION, 0, 0, Some(extension));
-        message.push(&[TEID_DATA_I]);
-        message.push(&teid.to_be_bytes());
+        message.push([TEID_DATA_I]);
+        message.push(teid.to_be_bytes());
         match local {
             IpAddr::V4(address) => {
-                message.push(&[PEER_ADDRESS, 0, 4]);
-                message.push(&address.octets());
+                message.push([PEER_ADDRESS, 0, 4]);
+                message.push(address.octets());
             }
             IpAddr::V6(address) => {
-                message.push(&[PEER_ADDRESS, 0, 16]);
-                message.push(&address.octets());
+                message.push([PEER_ADDRESS, 0, 16]);
+                message.push(address.octets());
             }
         }
-        message
+        message.finish()
     }
 
     /// The extension headers that are known here (clause 7.2.3).
@@ -95,17 +104,17 @@ impl Message {
             GtpExtensionType::PDU_SESSION_CONTAINER,
             GtpExtensionType::PDCP_PDU_NUMBER,
         ];
-        message.push(&[EXTENSION_HEADER_TYPES, known.len() as u8]);
-        message.push(&known);
-        message
+        message.push([EXTENSION_HEADER_TYPES, known.len() as u8]);
+        message.push(known);
+        message.finish()
     }
 
     /// Nothing more comes by this tunnel (clause 7.3.2).
     pub(crate) fn end_marker(teid: u32) -> Self {
         let mut message = Self { bytes: [0; 64], length: 0 };
-        message.push(&[GtpU::VERSION_1, GtpMessageType::END_MARKER, 0, 0]);
-        message.push(&teid.to_be_bytes());
-        message
+        message.push([GtpU::VERSION_1, GtpMessageType::END_MARKER, 0, 0]);
+        message.push(teid.to_be_bytes());
+        message.finish()
     }
 
     /// Its octets.

@@ -172,17 +172,17 @@ impl<R: Routes> Parts<R> {
     ) -> Outcome {
         let Some(tunnel) = task.tunnel else { return Outcome::Drop(Cause::UnknownTunnel) };
         let now = turn.now();
-        let back = answer::back(packet, &tunnel).map(|(ends, _)| match ends {
-            encapsulate::Ends::Four(local, _) => IpAddr::V4(local),
-            encapsulate::Ends::Six(local, _) => IpAddr::V6(local),
-        });
         let octets = packet.len() as u64;
         let is_told = now >= self.quiet_until
             && self.errors.take(now)
-            && back.is_some_and(|local| {
+            && answer::back(packet, &tunnel).is_some_and(|(ends, hop)| {
+                let local = match ends {
+                    encapsulate::Ends::Four(local, _) => IpAddr::V4(local),
+                    encapsulate::Ends::Six(local, _) => IpAddr::V6(local),
+                };
                 let teid = tunnel.message.teid;
                 let message = Message::error_indication(teid, local, tunnel.source_port);
-                answer::answer(packet, &tunnel, GtpU::PORT, &message)
+                answer::write(packet, ends, &hop, GtpU::PORT, &message)
             });
         let cause = match is_told {
             true => Cause::ErrorIndicationSent,
