@@ -80,13 +80,15 @@ enum What {
     UpfMemif,
     /// What the user plane costs a lane by number of lanes.
     UpfLanes,
+    /// The user plane's established traffic under a flood: loss, p99, answers, cost of junk.
+    UpfFlood,
     /// Everything.
     All,
 }
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(What, Measure); 20] = [
+const MEASUREMENTS: [(What, Measure); 21] = [
     (What::Memory, runs::memory),
     (What::InC, runs::in_c),
     (What::Dpdk, runs::dpdk),
@@ -107,6 +109,7 @@ const MEASUREMENTS: [(What, Measure); 20] = [
     (What::Upf, runs::upf),
     (What::UpfMemif, runs::upf_memif),
     (What::UpfLanes, runs::upf_lanes),
+    (What::UpfFlood, runs::upf_flood),
 ];
 
 /// Rounds of what is not measured in pairs.

@@ -3,10 +3,12 @@
 //! The devices are processes on CPU 1, each a memif server; the one instrument that measures all of
 //! them is a memif client in this process, on CPU 0. Only one device runs at a time.
 
+mod listed;
 mod messages;
 mod rings;
 mod traffic;
 
+pub use listed::{Came, Listed};
 pub use rings::{BUFFER, Frames, LOG2_PLACES};
 pub use traffic::{Client, Trips};
 

@@ -1,6 +1,7 @@
 //! What the program can measure: each adds its results to a report.
 
 mod figures;
+mod flood;
 mod lanes;
 mod loops;
 mod memif;
@@ -13,6 +14,7 @@ mod upf_memif;
 mod veth;
 
 pub use figures::{cpu_by_load, mechanisms, sizes};
+pub use flood::upf_flood;
 pub use lanes::lanes;
 pub use loops::{dpdk, in_c, memory};
 pub use memif::{memif, memif_round_trips};

@@ -6,6 +6,7 @@
 //! again is as one that arrives.
 
 pub mod counted;
+pub mod flood;
 mod frames;
 pub mod lanes;
 pub mod memif;

@@ -24,21 +24,21 @@ pub const BUFFER: usize = 2048;
 const DESCRIPTORS: usize = 128;
 const DESCRIPTOR: usize = 16;
 /// Where things are in a ring (`memif_ring_t`) and in a descriptor (`memif_desc_t`).
-const FLAGS: usize = 4;
-const HEAD: usize = 6;
-const TAIL: usize = 64;
-const LENGTH: usize = 4;
-const OFFSET: usize = 8;
-const COOKIE: u32 = 0x03e3_1f20;
+pub(super) const FLAGS: usize = 4;
+pub(super) const HEAD: usize = 6;
+pub(super) const TAIL: usize = 64;
+pub(super) const LENGTH: usize = 4;
+pub(super) const OFFSET: usize = 8;
+pub(super) const COOKIE: u32 = 0x03e3_1f20;
 /// In `flags` of a ring: who takes from it wants no interrupts.
-const NO_INTERRUPTS: u16 = 1;
+pub(super) const NO_INTERRUPTS: u16 = 1;
 /// Bytes of a word: what is read and written at once.
 const WORD: usize = 4;
 /// The number of a frame that did not come back as it was.
 pub(super) const DAMAGED: u64 = u64::MAX;
 /// The rings by their place in memory.
-const TO_SERVER: usize = 0;
-const TO_CLIENT: usize = 1;
+pub(super) const TO_SERVER: usize = 0;
+pub(super) const TO_CLIENT: usize = 1;
 
 /// What frames are like. Places in them are multiples of 4 bytes.
 #[derive(Clone, Debug)]
@@ -218,11 +218,12 @@ impl Rings {
 }
 
 /// Where a ring begins.
-const fn start(ring: usize) -> usize {
+pub(super) const fn start(ring: usize) -> usize {
     ring * (DESCRIPTORS + PLACES as usize * DESCRIPTOR)
 }
 
-const fn descriptor(ring: usize, place: u16) -> usize {
+/// Where a descriptor begins.
+pub(super) const fn descriptor(ring: usize, place: u16) -> usize {
     start(ring) + DESCRIPTORS + place as usize * DESCRIPTOR
 }
 
@@ -232,12 +233,14 @@ const fn buffer(ring: usize, place: u16) -> usize {
     rings + (ring * PLACES as usize + place as usize) * BUFFER
 }
 
-fn short(memory: &SharedMemory, offset: usize) -> &AtomicU16 {
+/// Two octets of the memory, at an even place.
+pub(super) fn short(memory: &SharedMemory, offset: usize) -> &AtomicU16 {
     // SAFETY: see `at`; 2 bytes are aligned, for all offsets of such fields are even.
     unsafe { AtomicU16::from_ptr(at(memory, offset, 2).cast()) }
 }
 
-fn word(memory: &SharedMemory, offset: usize) -> &AtomicU32 {
+/// Four octets of the memory, at a multiple of four.
+pub(super) fn word(memory: &SharedMemory, offset: usize) -> &AtomicU32 {
     // SAFETY: see `at`.
     unsafe { AtomicU32::from_ptr(at(memory, offset, 4).cast()) }
 }

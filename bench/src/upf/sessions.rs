@@ -15,7 +15,7 @@ use upf::model::{
     Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportTriggers, Reporting, Session, SessionId,
     Source, Urr, UserAddress, Volume,
 };
-use upf::settings::Settings;
+use upf::settings::{Gtp, Settings};
 use upf::shared::identifier::TeidShape;
 use upf::shared::table;
 use upf::slow::publish::Published;
@@ -133,6 +133,16 @@ impl Sessions {
     pub(super) fn users(&self) -> Users {
         let Self { shape, count, threshold, teids, .. } = *self;
         Users { shape, count, threshold, teids }
+    }
+
+    /// A tunnel that this session had in another generation than it has.
+    pub(super) fn stale_teid(&self, session: u32, generation: u32) -> u32 {
+        self.teids.teid(SessionId(session), generation)
+    }
+
+    /// What user planes made from now on answer, and how often.
+    pub fn answer(&mut self, gtp: Gtp) {
+        self.settings.gtp = gtp;
     }
 
     /// The memory of a table that is there.
