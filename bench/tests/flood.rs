@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use fastlane_bench::slices::Effort;
-use fastlane_bench::upf::flood::{Flooded, Junk, Load, answers, compare_junk};
+use fastlane_bench::upf::flood::{Flooded, Junk, Load, answers, check_junk};
 use fastlane_bench::upf::{Sessions, Shape, Ways};
 use fastlane_bench::veth::{Veth, in_namespace};
 use fastlane_testing::skip;
@@ -61,11 +60,9 @@ fn what_is_sent_comes_or_is_counted() {
 #[test]
 fn junk_becomes_what_it_is_measured_as() {
     with_sessions(|ways, sessions| {
-        let effort = Effort { pairs: 1, slice: Duration::from_millis(20) };
         for junk in Junk::ALL {
-            // Fails when something else becomes of the packets.
-            let pairs = compare_junk(ways, sessions, junk, effort)?;
-            assert!(pairs.ours[0] > 1.0 && pairs.rival[0] > 1.0, "{junk:?}: {pairs:?}");
+            // Fails when something else becomes of the packets, or more is answered than may be.
+            check_junk(ways, sessions, junk, 20_000)?;
         }
         Ok(())
     });

@@ -25,7 +25,7 @@ use upf::fast::CAUSE_WORDS;
 use upf::settings::Gtp;
 
 pub use accounts::Account;
-pub use junk::{Junk, compare_junk};
+pub use junk::{Junk, check_junk, compare_junk};
 pub use sender::Load;
 pub use station::Turned;
 

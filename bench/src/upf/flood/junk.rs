@@ -67,6 +67,14 @@ impl Junk {
         }
     }
 
+    /// What is answered while such packets come.
+    fn answered(self) -> Gtp {
+        match self.is_answered() {
+            true => Gtp { errors_per_s: ALL, echoes_per_s: ALL, ..answers() },
+            false => answers(),
+        }
+    }
+
     const fn is_answered(self) -> bool {
         matches!(self, Self::EchoAnswered | Self::UnknownAnswered)
     }
@@ -159,29 +167,48 @@ pub fn compare_junk(
     junk: Junk,
     effort: Effort,
 ) -> Result<Pairs> {
-    let configured = answers();
-    sessions.answer(match junk.is_answered() {
-        true => Gtp { errors_per_s: ALL, echoes_per_s: ALL, ..configured },
-        false => configured,
-    });
+    sessions.answer(junk.answered());
     let traffic = Traffic::new(sessions);
-    let length = traffic.frames[0].len();
     let mut pairs = Pairs::default();
     for _ in 0..effort.pairs {
-        let lane = |kinds| {
-            let app = Shown::new(sessions.user_plane(lane(ways)?)?, &traffic, kinds);
-            MemoryLane::new(app, BURST, length)
-        };
-        let (mut ours, mut rival) = (lane(junk.kinds())?, lane(&[Kind::Good])?);
-        let causes = sessions.causes()?;
+        let mut ours = shown(ways, sessions, &traffic, junk.kinds())?;
+        let mut rival = shown(ways, sessions, &traffic, &[Kind::Good])?;
         let warm_up = effort.slice / 5;
-        let (before, start) = (Totals::of(&causes, junk), Instant::now());
-        let moved = ours.run(warm_up)?.packets;
-        Totals::of(&causes, junk).check(&before, moved, start.elapsed(), junk)?;
+        check(sessions, junk, || Ok(ours.run(warm_up)?.packets))?;
         rival.run(warm_up)?;
         pair(&mut pairs, effort.slice, &mut ours, &mut rival)?;
     }
     Ok(pairs)
+}
+
+/// Shows the user plane about so many junk packets, and looks what becomes of them.
+///
+/// # Errors
+/// When there is no memory, or something else becomes of them.
+pub fn check_junk(ways: &Ways, sessions: &mut Sessions, junk: Junk, packets: u64) -> Result<()> {
+    sessions.answer(junk.answered());
+    let traffic = Traffic::new(sessions);
+    let mut lane = shown(ways, sessions, &traffic, junk.kinds())?;
+    check(sessions, junk, || Ok(lane.turns(packets)))
+}
+
+/// A lane to which such packets come.
+fn shown(
+    ways: &Ways,
+    sessions: &Sessions,
+    traffic: &Traffic,
+    kinds: &[Kind],
+) -> Result<MemoryLane<Shown<impl App>>> {
+    let app = Shown::new(sessions.user_plane(lane(ways)?)?, traffic, kinds);
+    MemoryLane::new(app, BURST, traffic.frames[0].len())
+}
+
+/// Looks what becomes of the packets that `run` moves.
+fn check(sessions: &Sessions, junk: Junk, run: impl FnOnce() -> Result<u64>) -> Result<()> {
+    let causes = sessions.causes()?;
+    let (before, start) = (Totals::of(&causes, junk), Instant::now());
+    let moved = run()?;
+    Totals::of(&causes, junk).check(&before, moved, start.elapsed(), junk)
 }
 
 /// What has become of packets so far: as was expected, and answered.
