@@ -5,12 +5,19 @@ use crate::Result;
 use crate::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::upf::Direction;
-use crate::upf::memif::{Ports, compare};
+use crate::upf::memif::{Ports, Setting, compare};
 
 /// The most nanoseconds of CPU time for a packet: 8 million packets in a second of it.
 const BOUND: f64 = 125.0;
 /// Sessions, of which packets come by lot.
 const SESSIONS: (u32, &str) = (10_000, "10k");
+
+/// What is measured: without steering, and as in the example of a configuration.
+const SETTINGS: [Setting; 3] = [
+    Setting { ports: Ports::One, steers: false },
+    Setting { ports: Ports::Two, steers: false },
+    Setting { ports: Ports::Two, steers: true },
+];
 
 /// The programs `upf` and `macswap` over memif, each direction alone, 64 bytes of the user's.
 ///
@@ -20,19 +27,18 @@ pub fn upf_memif(report: &mut Report, options: &Options) -> Result<()> {
     let title = "Million packets in a second of CPU time over memif, 64 B of the user's";
     let mut rates = Figure::new("upf-memif", title, "Program", Style::Bars);
     let (count, name) = SESSIONS;
-    for ports in [Ports::One, Ports::Two] {
+    for setting in SETTINGS {
         for direction in [Direction::Uplink, Direction::Downlink] {
-            let what = format!("upf over memif, {}, {}", direction.name(), ports.name());
+            let what = format!("upf over memif, {}, {setting}", direction.name());
             let progress = |number| options.tell(&what, number);
-            let pairs = compare(count, direction, ports, options.effort, progress)?;
+            let pairs = compare(count, direction, setting, options.effort, progress)?;
             let work = format!(
-                "{} over memif, {}, 64 B, burst 32, {name} sessions",
-                direction.name(),
-                ports.name()
+                "{} over memif, {setting}, 64 B, burst 32, {name} sessions",
+                direction.name()
             );
-            let both = [("upf", &pairs.ours), ("macswap", &pairs.rival)];
+            let both = [("upf", &pairs.ours), ("macswap beside upf", &pairs.rival)];
             for (who, costs) in both {
-                let series = format!("{who}, {}", ports.name());
+                let series = format!("{who}, {setting}");
                 costs.iter().for_each(|ns| rates.add(&series, direction.name(), 1000.0 / ns));
             }
             let names = [work, "upf".to_owned(), "macswap".to_owned()];

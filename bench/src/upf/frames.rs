@@ -112,8 +112,8 @@ impl Template {
     /// What is wrong.
     pub(super) fn check(&self, direction: Direction, number: usize, bytes: &[u8]) -> Result<()> {
         let Entry { session, headers, .. } = &self.list[number % self.list.len()];
-        let (outer, inner) =
-            bytes.split_at_checked(bytes.len() - INNER).ok_or("a frame is short")?;
+        let split = bytes.len().checked_sub(INNER).and_then(|at| bytes.split_at_checked(at));
+        let (outer, inner) = split.ok_or("a frame is short")?;
         // A router has forwarded it: the hop limit, and the checksum over it, are others.
         let same = |range: Range<usize>| inner.get(range.clone()) == headers.get(range);
         if !(same(0..8) && same(12..HEADERS) && inner[8] + 1 == headers[8]) {

@@ -262,3 +262,23 @@ fn cost<A: App>(lane: &mut Lane<A>, length: Duration, sent: impl Fn() -> u64) ->
     let slice = timed(length, turns)?;
     Ok(slice.cpu as f64 / slice.packets.max(1) as f64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_move_in_every_lane() {
+        let shared = Shared::new(2, 100, 1 << 60).unwrap();
+        for direction in [Direction::Uplink, Direction::Downlink] {
+            let packets = [0, 1].map(|lane| shared.packets(lane, direction));
+            for work in [Work::Forward(direction), Work::Macswap(direction)] {
+                for some in [vec![&packets[1]], packets.iter().collect()] {
+                    let costs = shared.round(work, &some, None, Duration::from_millis(20)).unwrap();
+                    assert_eq!(costs.len(), some.len());
+                    assert!(costs.iter().all(|cost| *cost > 0.5), "{work}: {costs:?}");
+                }
+            }
+        }
+    }
+}

@@ -66,15 +66,32 @@ impl Ports {
     }
 }
 
-/// CPU time per packet of the user plane in one direction with 10,000 sessions or another number,
-/// and of macswap over one port on the same frames.
+/// How a user plane is configured.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its ports.
+    pub ports: Ports,
+    /// Whether they steer, as in its example of a configuration: the lane asks the rules before the
+    /// user plane sees a packet. Else it sees all, and labels what is not its own.
+    pub steers: bool,
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let steering = if self.steers { ", steering" } else { "" };
+        write!(formatter, "{}{steering}", self.ports.name())
+    }
+}
+
+/// CPU time per packet of the user plane in one direction with so many sessions, and of macswap
+/// over one port on the same frames.
 ///
 /// # Errors
 /// When a program does not start, ends, or loses a frame; when a packet leaves as it should not.
 pub fn compare(
     sessions: u32,
     direction: Direction,
-    ports: Ports,
+    setting: Setting,
     effort: Effort,
     progress: impl Fn(usize) + Sync,
 ) -> Result<Pairs> {
@@ -87,7 +104,7 @@ pub fn compare(
             // The first to start may get the better memory: it is not always the same.
             let swapped = done / RESTART % 2 == 1;
             let early = swapped.then(|| macswap(users, direction)).transpose()?;
-            let mut ours = user_plane(users, direction, ports)?;
+            let mut ours = user_plane(users, direction, setting)?;
             let mut rival = early.map_or_else(|| macswap(users, direction), Ok)?;
             ours.run(effort.slice / 10)?;
             rival.run(effort.slice / 10)?;
@@ -170,7 +187,8 @@ impl Contender for UserPlane {
 }
 
 /// The program `upf`, in the network namespace of the calling thread, with these sessions.
-fn user_plane(users: Users, direction: Direction, ports: Ports) -> Result<UserPlane> {
+fn user_plane(users: Users, direction: Direction, setting: Setting) -> Result<UserPlane> {
+    let Setting { ports, steers } = setting;
     let names = ports.names();
     let app = settings(users, names);
     let mut sockets = vec![Socket::new()];
@@ -180,7 +198,7 @@ fn user_plane(users: Users, direction: Direction, ports: Ports) -> Result<UserPl
     // Linux sends nothing of its own accord: what comes back are the frames that were sent.
     std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
-    let configured = configured(names, &sockets);
+    let configured = configured(names, &sockets, steers);
     let application = Application::configured(&Which::Upf, &configured, &Value::Null, &app)?;
     ways(names)?;
     let settings: Settings = serde_json::from_value(app)?;
@@ -210,7 +228,7 @@ fn user_plane(users: Users, direction: Direction, ports: Ports) -> Result<UserPl
 }
 
 /// The ports of a configuration, as in `apps/upf/config/memif.json`.
-fn configured([access, core]: [&str; 2], sockets: &[Socket]) -> Value {
+fn configured([access, core]: [&str; 2], sockets: &[Socket], steers: bool) -> Value {
     let mut ports = json!({});
     for (place, (name, socket)) in [access, core].into_iter().zip(sockets).enumerate() {
         let [n3, n6] = [json!({ "udp-port": 2152 }), json!({ "destination": "11.0.0.0/8" })];
@@ -223,9 +241,11 @@ fn configured([access, core]: [&str; 2], sockets: &[Socket]) -> Value {
         let addresses = if place == 0 { "10.255.0.1/24" } else { "10.254.0.1/24" };
         ports[name] = json!({
             "driver": { "memif": { "socket": socket.0, "role": "server" } },
-            "steer": steer,
             "kernel": { "tap": { "name": name, "mac": mac, "addresses": [addresses] } },
         });
+        if steers {
+            ports[name]["steer"] = steer;
+        }
     }
     ports
 }
@@ -238,4 +258,27 @@ fn ways([access, core]: [&str; 2]) -> Result<()> {
          neigh replace {hop} lladdr {HOP} dev {core} nud permanent\n\
          route replace default via {hop} dev {core}\n"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_a_frame_of_the_list() {
+        for (direction, back) in [(Direction::Uplink, 78), (Direction::Downlink, 122)] {
+            let (template, frames) = frames(Users::new(Shape::Simple, 100), direction, false);
+            assert_eq!(frames.back, back);
+            for number in [0, 1, 77, LIST - 1] {
+                let mut sent = frames.sent.clone();
+                let words = &frames.list[number * frames.words..][..frames.words];
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                sent[frames.place..][..bytes.len()].copy_from_slice(&bytes);
+                let mut expected = vec![0; sent.len()];
+                template.fill(&mut expected, number);
+                assert_eq!(sent, expected, "{direction:?}, frame {number}");
+                assert!(template.check(direction, number, &sent).is_err(), "it was not forwarded");
+            }
+        }
+    }
 }
