@@ -5,7 +5,14 @@ use std::ptr::NonNull;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{Frame, Home, RawVerdict, Verdict};
+use crate::{Home, RawVerdict, Verdict};
+
+mod custody;
+mod origin;
+mod partial;
+
+pub use custody::Custody;
+pub use partial::Partial;
 
 /// Bytes at the start of every frame that hold a packet's rarer metadata. They lie immediately
 /// before the head room, so they stay where they are when an application prepends or trims headers.
@@ -15,17 +22,6 @@ pub const METADATA_LENGTH: usize = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct PortId(pub u16);
-
-/// A checksum that is not complete: the field holds the sum over the pseudo header only, and
-/// whoever puts the packet on a wire adds the rest (`VIRTIO_NET_HDR_F_NEEDS_CSUM`, virtio 1.2
-/// section 5.1.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Partial {
-    /// Where the sum begins, in bytes from the start of the packet.
-    pub start: u16,
-    /// Where the checksum field is, in bytes from `start`.
-    pub offset: u16,
-}
 
 /// A packet: which bytes of which frame, where it came from, what shall become of it.
 ///
@@ -235,117 +231,6 @@ impl Packet {
         self.verdict = verdict;
     }
 
-    /// Whether the lane may handle both alike: same verdict, same port, same flags. The three lie
-    /// side by side, so that this is one comparison of eight bytes.
-    #[inline]
-    pub(crate) fn goes_with(&self, other: &Self) -> bool {
-        self.way() == other.way()
-    }
-
-    /// Whether all [go](Self::goes_with) together: three instructions for each.
-    #[inline]
-    pub(crate) fn all_go_together(packets: &[Self]) -> bool {
-        let Some(first) = packets.first().map(Self::way) else { return true };
-        let (fours, rest) = packets.as_chunks::<4>();
-        let differs = |packets: &[Self]| {
-            packets.iter().fold(0, |differs, packet| differs | (packet.way() ^ first))
-        };
-        fours.iter().fold(differs(rest), |differs_before, four| differs_before | differs(four)) == 0
-    }
-
-    #[inline]
-    fn way(&self) -> u64 {
-        let port_and_flags = u64::from(self.port.0) | u64::from(self.flags) << 16;
-        port_and_flags | u64::from(self.verdict.0) << 32
-    }
-
-    /// Whether Linux sent the packet (it came through the kernel peer of its port).
-    #[inline]
-    #[must_use]
-    pub fn is_from_kernel(&self) -> bool {
-        self.flags & FROM_KERNEL != 0
-    }
-
-    #[inline]
-    pub(crate) fn set_from_kernel(&mut self) {
-        self.flags |= FROM_KERNEL;
-    }
-
-    /// Whether steering has claimed the packet, on a port where the lane looks after that.
-    #[inline]
-    pub(crate) fn is_steered(&self) -> bool {
-        self.flags & STEERED != 0
-    }
-
-    #[inline]
-    pub(crate) fn set_steered(&mut self) {
-        self.flags |= STEERED;
-    }
-
-    #[inline]
-    pub(crate) fn set_unsteered(&mut self) {
-        self.flags &= !STEERED;
-    }
-
-    /// What of the flags says how the packet came, for one that is put away.
-    pub(crate) fn origin(&self) -> u16 {
-        self.flags & (FROM_KERNEL | STEERED)
-    }
-
-    /// Says how a packet came that was put away.
-    pub(crate) fn set_origin(&mut self, origin: u16) {
-        self.flags |= origin & (FROM_KERNEL | STEERED);
-    }
-
-    /// The partial checksum, if the packet has one that still lies inside it.
-    #[inline]
-    #[must_use]
-    pub fn partial_checksum(&self) -> Option<Partial> {
-        if self.flags & PARTIAL == 0 {
-            return None;
-        }
-        let metadata = self.metadata();
-        let start = metadata.checksum_start.checked_sub(self.headroom)?;
-        Some(Partial { start, offset: metadata.checksum_offset })
-    }
-
-    /// Whether the packet has a partial checksum that no longer lies inside it, so that nobody can
-    /// complete it.
-    #[inline]
-    pub(crate) fn is_beyond_completion(&self) -> bool {
-        self.flags & PARTIAL != 0 && self.partial_checksum().is_none()
-    }
-
-    /// Says that a checksum is partial, or with `None` that all are complete.
-    #[inline]
-    pub fn set_partial_checksum(&mut self, partial: Option<Partial>) {
-        self.flags &= !PARTIAL;
-        let Some(partial) = partial.filter(|_| self.has_frame()) else {
-            return;
-        };
-        let Some(start) = partial.start.checked_add(self.headroom) else {
-            return;
-        };
-        let metadata = self.metadata_mut();
-        metadata.checksum_start = start;
-        metadata.checksum_offset = partial.offset;
-        self.flags |= PARTIAL;
-    }
-
-    /// Completes a partial checksum in place, for a port that cannot leave it to its device.
-    /// False when the packet said it had one where none can be: then it is not to be sent.
-    #[inline]
-    pub fn complete_checksum(&mut self) -> bool {
-        if self.flags & PARTIAL == 0 {
-            return true;
-        }
-        let Some(Partial { start, offset }) = self.partial_checksum() else {
-            return false;
-        };
-        self.flags &= !PARTIAL;
-        fastlane_wire::checksum::complete_partial(self.bytes_mut(), start, offset).is_ok()
-    }
-
     fn metadata(&self) -> &Metadata {
         // SAFETY: `new` was promised METADATA_LENGTH initialised bytes before the head room,
         // aligned to two. Every caller has made sure that the packet still has its frame: one that
@@ -356,30 +241,6 @@ impl Packet {
     fn metadata_mut(&mut self) -> &mut Metadata {
         // SAFETY: as in `metadata`; `&mut self` makes the access exclusive.
         unsafe { self.data.sub(self.headroom() + METADATA_LENGTH).cast().as_mut() }
-    }
-
-    /// As [`Custody::take`], as a packet that arrives at `port`. One store for each field of the
-    /// new place: to change fields first and to move the packet then costs 3 ns, because processors
-    /// do not forward narrow stores to a wider load.
-    #[inline]
-    pub(crate) fn take_as_arrived(&mut self, port: PortId) -> Self {
-        if self.flags & (FROM_KERNEL | STEERED | LABELLED) != 0 {
-            // Rare: every store counts here.
-            self.flags &= !(FROM_KERNEL | STEERED | LABELLED);
-        }
-        Self { port, verdict: RawVerdict::from(Verdict::Kernel), ..self.take() }
-    }
-
-    /// Takes over the content, the port and the labels of a packet of the same length, or of one
-    /// that nobody can send if this one is empty.
-    pub(crate) fn be_copy_of(&mut self, original: &Self) {
-        if self.length == original.length {
-            self.bytes_mut().copy_from_slice(original.bytes());
-        }
-        self.flags = original.flags & !PARTIAL;
-        self.set_partial_checksum(original.partial_checksum());
-        self.port = original.port;
-        self.verdict = original.verdict;
     }
 
     /// Whose memory the packet's frame is.
@@ -405,71 +266,6 @@ impl Packet {
     #[must_use]
     pub fn has_frame(&self) -> bool {
         self.token != NO_FRAME
-    }
-}
-
-/// What only a driver may do with a packet: the facade does not pass this trait on, so that an
-/// application can neither keep nor lose a frame.
-pub trait Custody: Sized {
-    /// Takes the frame out, to hand it to a device or back to the pool. What is left is empty, and
-    /// a second call finds nothing.
-    fn take_frame(&mut self) -> Option<Frame>;
-
-    /// Takes the whole packet out of a burst. What is left is empty.
-    #[must_use]
-    fn take(&mut self) -> Self;
-
-    /// Says from which port the packet comes from now on.
-    fn set_port(&mut self, port: PortId);
-
-    /// Whether the application has seen the packet in another lane, so that this one is to carry
-    /// its verdict out and nothing else.
-    fn is_labelled(&self) -> bool;
-
-    /// Says so.
-    fn set_labelled(&mut self, labelled: bool);
-}
-
-impl Custody for Packet {
-    #[inline]
-    fn take_frame(&mut self) -> Option<Frame> {
-        let token = std::mem::replace(&mut self.token, NO_FRAME);
-        self.length = 0;
-        self.headroom = 0;
-        self.tailroom = 0;
-        self.flags = 0;
-        (token != NO_FRAME).then(|| Frame::from_token(token))
-    }
-
-    #[inline]
-    fn take(&mut self) -> Self {
-        let taken = Self { ..*self };
-        *self = Self {
-            data: taken.data,
-            token: NO_FRAME,
-            length: 0,
-            headroom: 0,
-            tailroom: 0,
-            port: PortId(0),
-            flags: 0,
-            verdict: RawVerdict(0),
-        };
-        taken
-    }
-
-    #[inline]
-    fn set_port(&mut self, port: PortId) {
-        self.port = port;
-    }
-
-    #[inline]
-    fn is_labelled(&self) -> bool {
-        self.flags & LABELLED != 0
-    }
-
-    #[inline]
-    fn set_labelled(&mut self, labelled: bool) {
-        self.flags = self.flags & !LABELLED | if labelled { LABELLED } else { 0 };
     }
 }
 

@@ -24,6 +24,7 @@ mod interface;
 mod link;
 pub mod mirror;
 mod netlink;
+mod one_by_one;
 pub mod reentry;
 pub mod route;
 pub mod tap;

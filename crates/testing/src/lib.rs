@@ -3,6 +3,7 @@
 //! * [`conformance`]: the suite that every driver passes; a driver implements [`Rig`] and writes
 //!   one line, [`conformance!`].
 //! * [`decorators`]: queues around queues that lose, note or keep what passes.
+//! * [`lists`]: ports that are lists of frames.
 //! * [`namespace`]: network namespaces, veth pairs, raw sockets as peers.
 //! * [`skip`]: a test that this machine cannot run says so, by name, and fails unless that is
 //!   allowed.
@@ -12,6 +13,7 @@
 pub mod conformance;
 pub mod decorators;
 mod frame;
+pub mod lists;
 pub mod namespace;
 mod rig;
 mod skip;

@@ -1,18 +1,15 @@
 //! A lane with a router, two ports and a way into Linux, all of them lists of frames.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
 
 use fastlane::kernel::mirror::{Answer, NextHop, Reason};
 use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::{PortId, Turn};
-use fastlane_core::{
-    Burst, KernelPath, Lane, LaneParts, Packet, Pool, Port, Queue, Sent, Statistics,
-};
+use fastlane_core::{KernelPath, Lane, LaneParts, Pool, Port};
 use fastlane_table::counters::Counters;
 use fastlane_table::{EntryId, SharedMemory, Spec, State};
+use fastlane_testing::lists::{Frames, lists};
 use router::counts::Counts;
 use router::{Cause, FlowHash, Router, Routes};
 
@@ -88,53 +85,6 @@ impl Routes for Known {
     }
 }
 
-type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
-
-/// What comes from one list and goes to another.
-struct Lists {
-    port: PortId,
-    from: Frames,
-    to: Frames,
-}
-
-impl Queue for Lists {
-    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        let mut from = self.from.lock().expect("not poisoned");
-        while burst.room() > 0 && !from.is_empty() {
-            let Some(frame) = pool.take() else { return };
-            let bytes = from.pop_front().expect("not empty");
-            let packet = pool.packet(frame, pool.data_offset(), bytes.len(), self.port);
-            let mut packet = packet.expect("it fits");
-            packet.bytes_mut().copy_from_slice(&bytes);
-            burst.push(packet).expect("there is room");
-        }
-    }
-
-    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        let (taken, mut bytes) = (packets.len(), 0);
-        for packet in packets {
-            bytes += packet.len() as u64;
-            self.to.lock().expect("not poisoned").push_back(packet.bytes().to_vec());
-            pool.release(packet);
-        }
-        Sent { taken, packets: taken, bytes }
-    }
-
-    fn flush(&mut self, _: &mut Pool) -> bool {
-        false
-    }
-
-    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn statistics(&mut self) -> Statistics {
-        Statistics::default()
-    }
-
-    fn close(&mut self, _: &mut Pool) {}
-}
-
 /// What has become of frames: those that left by each port, those that Linux got, and how many fell
 /// under each cause that is not nothing.
 #[derive(Debug, Default)]
@@ -153,14 +103,14 @@ pub(crate) fn route(
 ) -> Became {
     let [arriving, nothing, linux]: [Frames; 3] = Default::default();
     let sent: [Frames; 2] = Default::default();
-    arriving.lock().expect("not poisoned").extend(frames.iter().cloned());
+    arriving.extend(frames);
     let counters = Counters::create(1, 2).expect("memory");
-    let lists = |port, from: &Frames, to: &Frames| -> Box<dyn Queue> {
-        Box::new(Lists { port: PortId(port), from: Arc::clone(from), to: Arc::clone(to) })
-    };
     let port = |number: u16, from: &Frames| Port {
-        queues: vec![lists(number, from, &sent[usize::from(number)])],
-        kernel: Some(KernelPath { queue: lists(number, &nothing, &linux), receives: false }),
+        queues: vec![lists(PortId(number), from, &sent[usize::from(number)])],
+        kernel: Some(KernelPath {
+            queue: lists(PortId(number), &nothing, &linux),
+            receives: false,
+        }),
         filter: None,
         counters: counters.port(0, usize::from(number)),
     };
@@ -174,12 +124,11 @@ pub(crate) fn route(
     let mut lane = Lane::new(router, LaneParts { kernel_budget: 256, ..parts });
     while lane.turn() > 0 {}
     assert_eq!(lane.close(), 0, "all frames come back");
-    let all = |frames: &Frames| frames.lock().expect("not poisoned").drain(..).collect();
     let count = |(number, name)| (name, causes.read(EntryId(number))[0]);
     let used = |number| (number, routes.read(EntryId(number)));
     Became {
-        sent: [all(&sent[0]), all(&sent[1])],
-        linux: all(&linux),
+        sent: [sent[0].take(), sent[1].take()],
+        linux: linux.take(),
         causes: router::names().map(count).filter(|(_, count)| *count > 0).collect(),
         routes: (0..64).map(used).filter(|(_, words)| words[0] > 0).collect(),
     }

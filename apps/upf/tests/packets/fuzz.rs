@@ -21,6 +21,8 @@ pub(crate) fn show(world: &mut World, mut input: &[u8]) {
         }
         input = behind;
     }
+    // From user to user, and no further.
+    assert!(world.pass() == 0 || world.pass() == 0, "a packet goes round: {:?}", world.causes());
     for port in [0, 1] {
         let left = world.left(port);
         for frame in left {

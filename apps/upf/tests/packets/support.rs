@@ -1,23 +1,20 @@
 //! A lane with a user plane, and ports that are lists of frames.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use fastlane::kernel::mirror::{Answer, NextHop, Reason};
 use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::{Error, PortId, Turn};
-use fastlane_core::{
-    Burst, HoldLimits, KernelPath, Lane, LaneParts, Messages, Packet, Pool, Port, Queue, Sent,
-    Statistics,
-};
+use fastlane_core::{HoldLimits, KernelPath, Lane, LaneParts, Messages, Pool, Port};
 use fastlane_table::counters::Counters;
 use fastlane_table::messages::{Bells, Channel, size};
 use fastlane_table::{
     ArrayReader, ArrayWriter, Bell, EntryId, HashReader, HashWriter, Lpm4Reader, Lpm6Reader,
     Pending, Readers, SharedMemory, Spec, State,
 };
+use fastlane_testing::lists::{Frames, lists};
 use serde_json::json;
 use upf::fast::{Routes, Tables, Upf};
 use upf::model::{InstanceId, SessionId};
@@ -102,53 +99,6 @@ impl Routes for Known {
     fn way(&self, _: &Turn, _: Option<u32>, to: IpAddr, _: u32) -> Answer {
         self.answers.get(&to).copied().unwrap_or(Answer::Ask(Reason::NoRoute))
     }
-}
-
-type Frames = Arc<Mutex<VecDeque<Vec<u8>>>>;
-
-/// What comes from one list and goes to another.
-struct Lists {
-    port: PortId,
-    from: Frames,
-    to: Frames,
-}
-
-impl Queue for Lists {
-    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        let mut from = self.from.lock().expect("not poisoned");
-        while burst.room() > 0 && !from.is_empty() {
-            let Some(frame) = pool.take() else { return };
-            let bytes = from.pop_front().expect("not empty");
-            let packet = pool.packet(frame, pool.data_offset(), bytes.len(), self.port);
-            let mut packet = packet.expect("it fits");
-            packet.bytes_mut().copy_from_slice(&bytes);
-            burst.push(packet).expect("there is room");
-        }
-    }
-
-    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        let (taken, mut bytes) = (packets.len(), 0);
-        for packet in packets {
-            bytes += packet.len() as u64;
-            self.to.lock().expect("not poisoned").push_back(packet.bytes().to_vec());
-            pool.release(packet);
-        }
-        Sent { taken, packets: taken, bytes }
-    }
-
-    fn flush(&mut self, _: &mut Pool) -> bool {
-        false
-    }
-
-    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn statistics(&mut self) -> Statistics {
-        Statistics::default()
-    }
-
-    fn close(&mut self, _: &mut Pool) {}
 }
 
 /// The writers of the tables, and what the lane has written.
@@ -273,16 +223,16 @@ impl World {
         let [arriving, leaving]: [[Frames; 3]; 2] = Default::default();
         let [nothing, linux]: [Frames; 2] = Default::default();
         let counters = Counters::create(1, 3).expect("memory");
-        let lists = |port: u16, from: &Frames, to: &Frames| -> Box<dyn Queue> {
-            Box::new(Lists { port: PortId(port), from: Arc::clone(from), to: Arc::clone(to) })
-        };
         let port = |number: u16| Port {
             queues: vec![lists(
-                number,
+                PortId(number),
                 &arriving[usize::from(number)],
                 &leaving[usize::from(number)],
             )],
-            kernel: Some(KernelPath { queue: lists(number, &nothing, &linux), receives: false }),
+            kernel: Some(KernelPath {
+                queue: lists(PortId(number), &nothing, &linux),
+                receives: false,
+            }),
             filter: None,
             counters: counters.port(0, usize::from(number)),
         };
@@ -331,9 +281,7 @@ impl World {
     /// Shows frames that arrive at a port.
     pub(crate) fn show(&mut self, port: u16, frames: &[Vec<u8>]) {
         self.shown += frames.len() as u64;
-        let mut arriving = self.arriving[usize::from(port)].lock().expect("not poisoned");
-        arriving.extend(frames.iter().cloned());
-        drop(arriving);
+        self.arriving[usize::from(port)].extend(frames);
         for _ in 0..4 + frames.len() / 16 {
             self.lane.turn();
         }
@@ -341,12 +289,12 @@ impl World {
 
     /// What has left by a port.
     pub(crate) fn left(&mut self, port: u16) -> Vec<Vec<u8>> {
-        self.leaving[usize::from(port)].lock().expect("not poisoned").drain(..).collect()
+        self.leaving[usize::from(port)].take()
     }
 
     /// What Linux has got.
     pub(crate) fn linux(&mut self) -> Vec<Vec<u8>> {
-        self.linux.lock().expect("not poisoned").drain(..).collect()
+        self.linux.take()
     }
 
     /// How many packets were counted under a cause.

@@ -9,6 +9,7 @@ use fastlane_steer::Program;
 use rustix::io::Errno;
 
 use super::losses::Losses;
+use crate::one_by_one::{self, Step};
 use crate::virtio;
 
 /// One queue of a TAP device: what Linux sends on the interface is received, what is transmitted
@@ -61,14 +62,7 @@ impl TapQueue {
     fn receive_one(&mut self, pool: &mut Pool) -> Step {
         let Some(file) = &self.file else { return Step::Nothing };
         // Without a frame the packet stays in the device, which counts those that it cannot keep.
-        let Some(frame) = pool.take() else { return Step::Nothing };
-        let mut packet = match pool.packet(frame, pool.data_offset(), pool.room(), self.port) {
-            Ok(packet) => packet,
-            Err(frame) => {
-                pool.give(frame);
-                return Step::Nothing;
-            }
-        };
+        let Some(mut packet) = pool.blank(pool.room(), self.port) else { return Step::Nothing };
         let (mut header, mut beyond) = ([0; virtio::LENGTH], [0]);
         let mut parts = [
             IoSliceMut::new(&mut header),
@@ -110,27 +104,9 @@ impl Carrier {
     }
 }
 
-/// What came of one attempt to receive.
-enum Step {
-    Packet(Packet),
-    Again,
-    Nothing,
-}
-
 impl Queue for TapQueue {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        // Bounded also when all that arrives is lost.
-        for _ in 0..burst.room() {
-            match self.receive_one(pool) {
-                Step::Packet(packet) => {
-                    if let Err(mut packet) = burst.push(packet) {
-                        return pool.release(&mut packet); // not reached: there was room
-                    }
-                }
-                Step::Again => {}
-                Step::Nothing => return,
-            }
-        }
+        one_by_one::receive(burst, pool, |pool| self.receive_one(pool));
     }
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {

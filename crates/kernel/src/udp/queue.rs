@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto, sockopt};
 
 use super::frame;
+use crate::one_by_one::{self, Step};
 
 /// One socket of a port. Each datagram is one system call and one copy.
 #[derive(Debug)]
@@ -18,13 +19,6 @@ pub struct UdpQueue {
     /// The type of service of what was sent last.
     class: u8,
     statistics: Statistics,
-}
-
-/// What came of one attempt to receive.
-enum Step {
-    Packet(Packet),
-    Again,
-    Nothing,
 }
 
 impl UdpQueue {
@@ -48,14 +42,7 @@ impl UdpQueue {
     fn receive_one(&mut self, pool: &mut Pool) -> Step {
         let Some(socket) = &self.socket else { return Step::Nothing };
         // Without a frame the datagram stays with the kernel.
-        let Some(frame) = pool.take() else { return Step::Nothing };
-        let mut packet = match pool.packet(frame, pool.data_offset(), pool.room(), self.port) {
-            Ok(packet) => packet,
-            Err(frame) => {
-                pool.give(frame);
-                return Step::Nothing;
-            }
-        };
+        let Some(mut packet) = pool.blank(pool.room(), self.port) else { return Step::Nothing };
         let headers = frame::headers(&self.local);
         let Some(payload) = packet.bytes_mut().get_mut(headers..) else {
             pool.release(&mut packet);
@@ -116,18 +103,7 @@ impl UdpQueue {
 
 impl Queue for UdpQueue {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        // Bounded also when all that arrives is lost.
-        for _ in 0..burst.room() {
-            match self.receive_one(pool) {
-                Step::Packet(packet) => {
-                    if let Err(mut packet) = burst.push(packet) {
-                        return pool.release(&mut packet); // not reached: there was room
-                    }
-                }
-                Step::Again => {}
-                Step::Nothing => return,
-            }
-        }
+        one_by_one::receive(burst, pool, |pool| self.receive_one(pool));
     }
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
