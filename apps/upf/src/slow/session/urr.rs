@@ -70,8 +70,8 @@ pub(super) fn apply(urr: &mut Urr, group: &Group<'_>) -> Result<Given, Refusal> 
 }
 
 /// Limits that would never be reached: events of applications, which are not recognised here, and
-/// so much dropped traffic that it had to be counted by URR. A quota that stops nothing, or a report
-/// that never comes, is worse than a rule that is refused.
+/// so much dropped traffic that it had to be counted by URR. A rule that is refused is better than
+/// a quota that stops nothing or a report that never comes.
 fn refuse(group: &Group<'_>) -> Result<(), Refusal> {
     let events = [
         IeType::EVENT_THRESHOLD,
