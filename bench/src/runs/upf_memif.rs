@@ -36,10 +36,9 @@ pub fn upf_memif(report: &mut Report, options: &Options) -> Result<()> {
                 "{} over memif, {setting}, 64 B, burst 32, {name} sessions",
                 direction.name()
             );
-            let both = [("upf", &pairs.ours), ("macswap beside upf", &pairs.rival)];
+            let both = [(format!("upf, {setting}"), &pairs.ours), ("macswap".into(), &pairs.rival)];
             for (who, costs) in both {
-                let series = format!("{who}, {setting}");
-                costs.iter().for_each(|ns| rates.add(&series, direction.name(), 1000.0 / ns));
+                costs.iter().for_each(|ns| rates.add(&who, direction.name(), 1000.0 / ns));
             }
             let names = [work, "upf".to_owned(), "macswap".to_owned()];
             report.comparisons.push(Comparison::new(names, pairs, Kind::Cost, Some(BOUND)));

@@ -53,7 +53,7 @@ impl Ports {
     pub const fn name(self) -> &'static str {
         match self {
             Self::One => "one port",
-            Self::Two => "a port each for N3 and N6",
+            Self::Two => "two ports",
         }
     }
 
