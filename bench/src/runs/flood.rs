@@ -1,6 +1,6 @@
 //! Established traffic in the user plane under a flood.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Options;
 use crate::Result;
@@ -214,10 +214,9 @@ impl Found {
     fn answers(&mut self, flooded: &mut Flooded) -> Result<()> {
         let capacity = median(&self.capacities);
         let load = Load { good: GOOD * capacity, junk: LOADS[1].0 * capacity };
-        flooded.flood(load, EMPTY)?;
-        let start = Instant::now();
-        let account = flooded.flood(load, COUNT)?.account;
-        let seconds = start.elapsed().as_secs_f64();
+        let start = flooded.flood(load, EMPTY)?.until;
+        let Passed { account, until, .. } = flooded.flood(load, COUNT)?;
+        let seconds = (until - start).as_secs_f64();
         let configured = answers();
         for (name, count, limit) in [
             ("echo responses", account.echoes, configured.echoes_per_s),

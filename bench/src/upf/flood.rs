@@ -6,8 +6,8 @@
 //! CPU. (A memory port in the lane's own thread would take the lane's time to make frames, and
 //! knows no full ring.) Each user's packet says when it was sent, so the time that it takes is that
 //! of one way through the lane: both ends are one thread. A frame that is due while the lane's ring
-//! has no place is lost, and counted by who sends, as a device counts what it drops; 64 frames may
-//! be late by the sender's own fault, more are not sent.
+//! has no place is lost, and counted by who sends, as a device counts what it drops; 16 frames, or
+//! those of 3 µs, may be late by the sender's own fault, more are not sent.
 //!
 //! All contenders and loads run in turns of a tenth of a slice. Nothing of a turn is left when the
 //! next begins, and the accounts of each must add up: [`Account`].
@@ -60,6 +60,8 @@ pub struct Passed {
     pub times: Vec<u32>,
     /// For how long frames were due.
     pub time: Duration,
+    /// When the last was sent.
+    pub until: Instant,
     /// What the lane did.
     pub turned: Turned,
 }
@@ -116,10 +118,11 @@ impl Flooded {
         let (causes, start) = (causes.as_ref(), *start);
         let before = Counted::now(station, causes);
         let mut tally = Tally::default();
-        let (result, turned) = station.during(|station| {
+        let ((result, until), turned) = station.during(|station| {
             station.turns(1)?;
             let (client, tally) = (&mut station.client, &mut tally);
             let result = send(&mut Sender { client, traffic, order, tally, start })?;
+            let until = Instant::now();
             // If something does not come, the account says what.
             let _ = wait("the last frames", || {
                 let client = &mut station.client;
@@ -129,12 +132,12 @@ impl Flooded {
                     before.is_over(station, tally)
                 })
             });
-            Ok(result)
+            Ok((result, until))
         })?;
         let after = Counted::now(station, causes);
         let account = Account::of(&tally, &before, &after)?;
         let (times, time) = (tally.times, Duration::from_nanos(tally.time));
-        Ok((result, Passed { account, times, time, turned }))
+        Ok((result, Passed { account, times, time, until, turned }))
     }
 
     /// Ends the lane.
@@ -146,7 +149,8 @@ impl Flooded {
     }
 }
 
-/// No more is answered than is configured, besides a tenth of a second's worth that may be saved up.
+/// No more is answered than is configured, besides a tenth of a second's worth that may be saved
+/// up.
 fn within(account: &Account, time: Duration) -> Result<()> {
     let configured = answers();
     let most = |rate: u32| f64::from(rate) * (time.as_secs_f64() + 0.1) + 1.0;

@@ -6,8 +6,10 @@ use super::traffic::{Kind, Seen, Traffic};
 use crate::Result;
 use crate::memif::Listed;
 
-/// Frames that may be sent late: more are not sent in a rush when this thread did not run.
-const LATE: u64 = 64;
+/// Frames that may be sent late, or those of so many seconds: more are not sent in a rush when this
+/// thread did not run, for what comes in a rush waits in the lane.
+const LATE: u64 = 16;
+const LATE_SECONDS: f64 = 3e-6;
 /// Frames taken before others are sent.
 const TAKEN: usize = 64;
 /// Kinds of frames that come.
@@ -112,6 +114,7 @@ impl Sender<'_> {
     /// how long they took.
     pub(super) fn paced(&mut self, load: Load, settle: Duration, length: Duration) -> Result<()> {
         let rate = load.good + load.junk;
+        let late = LATE.max((rate * LATE_SECONDS) as u64);
         self.order.share = load.good / rate;
         let (begin, mut sent, mut skipped) = (self.now(), 0, 0);
         let end = begin + length.as_nanos() as u64;
@@ -123,7 +126,7 @@ impl Sender<'_> {
                 return Ok(());
             }
             let due = ((now - begin) as f64 * rate / 1e9) as u64 - skipped;
-            let waiting = (due - sent).min(LATE);
+            let waiting = (due - sent).min(late);
             skipped += due - sent - waiting;
             for _ in 0..waiting {
                 self.offer(now as u32);
