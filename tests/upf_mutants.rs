@@ -174,7 +174,7 @@ fn check(place: &Place, upf: &Upf, senders: &Senders, before: &State, settled: u
     let sent = senders.wires.sent + senders.control.offered;
     let all: u64 = received.iter().sum();
     assert!((sent..=sent + senders.wires.strays).contains(&all), "{received:?} of {sent}");
-    let again = state.packets["held"] + state.packets["no_frame"];
+    let again = state.packets["held"];
     let fates = state.fates();
     assert!((all..=all + again).contains(&fates), "{fates} fates of {all}, {:?}", state.packets);
     let took = senders.nodes.accepted();

@@ -6,7 +6,7 @@ use std::fs;
 use crate::place::{Place, Upf};
 
 /// Causes that are counted besides what became of a packet.
-const BESIDES: [&str; 10] = [
+const BESIDES: [&str; 11] = [
     "error_indication_sent",
     "error_indication_suppressed",
     "end_marker_sent",
@@ -14,6 +14,7 @@ const BESIDES: [&str; 10] = [
     "icmp_sent",
     "icmp_suppressed",
     "duplicated",
+    "not_duplicated",
     "user_to_user",
     "fragmented",
     "hold_discarded",

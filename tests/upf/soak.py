@@ -117,9 +117,11 @@ def hammer(lab, count, seed):
 
 
 def memory_after(lab):
-    """Memory when associations of made-up nodes have ended and answers are forgotten."""
-    lab.smf.associate(started=lab.smf.started + 1)
+    """Memory when all associations have ended, those of made-up nodes too, and answers are forgotten."""
+    # Made-up nodes have the SMF's address: heartbeats that are answered would keep them there.
+    lab.smf.is_silent = True
     time.sleep(lab["heartbeat-s"] + lab["n1"] * lab["t1-ms"] / 1000 * 3 + 1)
+    lab.smf.is_silent = False
     return lab.memory()
 
 

@@ -121,7 +121,7 @@ impl<R: Routes> Parts<R> {
                 let bytes = packet.bytes().get(start..).unwrap_or_default();
                 let cause = match emit(turn, bytes, &Out::Tunnel(exit, outer)) {
                     true => Cause::Duplicated,
-                    false => Cause::NoFrame,
+                    false => Cause::NotDuplicated,
                 };
                 return tables.count(cause, 1, u64::from(length));
             }
@@ -144,19 +144,19 @@ impl<R: Routes> Parts<R> {
     ) {
         for copy in decision.copies {
             let path = Path { way: &copy.way, peer6: &copy.peer6, redirect: None };
-            let direction = decision.direction;
+            let (direction, length) = (decision.direction, case.inner.length);
             let outer = path
                 .outer()
-                .ok_or(Cause::NoRoute)
-                .and_then(|put| self.outer(case.inner.tos, &path, put, direction, world.turn));
-            match outer {
-                Ok((exit, outer)) => self.later.push(Later::Copy {
-                    task: case.number,
-                    length: case.inner.length,
-                    exit,
-                    outer,
-                }),
-                Err(cause) => world.tables.count(cause, 1, u64::from(case.inner.length)),
+                .and_then(|put| self.outer(case.inner.tos, &path, put, direction, world.turn).ok());
+            // A copy is not cut up, and nobody is told that it does not fit.
+            let fits = |(exit, outer): &(Exit, Outer)| {
+                outer.length() + length as usize <= exit.hop.mtu as usize
+            };
+            match outer.filter(fits) {
+                Some((exit, outer)) => {
+                    self.later.push(Later::Copy { task: case.number, length, exit, outer });
+                }
+                None => world.tables.count(Cause::NotDuplicated, 1, u64::from(length)),
             }
         }
     }

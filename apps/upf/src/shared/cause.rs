@@ -25,6 +25,7 @@ macro_rules! causes {
                         | Self::IcmpSent
                         | Self::IcmpSuppressed
                         | Self::Duplicated
+                        | Self::NotDuplicated
                         | Self::UserToUser
                         | Self::Fragmented
                         | Self::HoldDiscarded
@@ -146,4 +147,6 @@ causes! {
     Duplicated = "duplicated",
     /// Packets from user to user.
     UserToUser = "user_to_user",
+    /// Copies for DUPL that were due and not made: no way, no frame, or too long for the way.
+    NotDuplicated = "not_duplicated",
 }

@@ -181,3 +181,18 @@ fn copies_go_elsewhere_too() {
     assert_eq!(world.count(Cause::Duplicated), 1);
     world.check();
 }
+
+#[test]
+fn a_copy_that_does_not_fit_its_way_is_counted_and_the_packet_goes_on() {
+    let mut session = session();
+    session.fars[0].actions.duplicate = true;
+    session.fars[0].duplicating = vec![to_gnb(0xd0d0)];
+    let mut world = world(&session);
+    // By itself it fits the network, with an outer header it does not.
+    let dns = user4(USER, SERVER, 64, 1470);
+    assert!(dns.len() > 1500 - 36 && dns.len() <= 1500, "{}", dns.len());
+    world.show(N3, &[up(&dns)]);
+    assert_eq!((world.left(N3).len(), world.left(N6).len()), (0, 1), "{:?}", world.causes());
+    assert_eq!([Cause::Duplicated, Cause::NotDuplicated].map(|it| world.count(it)), [0, 1]);
+    world.check();
+}
