@@ -181,7 +181,8 @@ impl Smf {
         self.established(wish, &answer)
     }
 
-    /// Sets a session up when there is room: places rest before they are used again.
+    /// Sets a session up when there is room: places and users' addresses rest before
+    /// they are used again.
     #[track_caller]
     pub(crate) fn establish_when_there_is_room(&mut self, wish: &Wish) -> Session {
         let mut answer = Vec::new();
@@ -189,7 +190,9 @@ impl Smf {
             let sequence = self.next();
             answer = self.exchange(&messages::establish(sequence, wish));
             let group = Message::parse(&answer).expect("PFCP").0.group();
-            group.need::<Cause>() != Ok(Cause::NO_RESOURCES_AVAILABLE)
+            let cause = group.need::<Cause>().expect("a cause");
+            let none = [Cause::NO_RESOURCES_AVAILABLE, Cause::ALL_DYNAMIC_ADDRESSES_ARE_OCCUPIED];
+            !none.contains(&cause)
         });
         self.established(wish, &answer)
     }

@@ -37,8 +37,8 @@ use crate::model::{Prefix, Session, SessionId};
 use crate::settings::Settings;
 use crate::shared::identifier::TeidShape;
 
-/// How long a place rests beyond the time in which a request can be repeated: longer than packets
-/// are on their way.
+/// How long a place and a user's address rest beyond the time in which a request can be repeated:
+/// longer than packets are on their way.
 const GRACE: u64 = 2 * SECOND;
 
 /// What a request has changed: the session as it was and as it is.
@@ -86,12 +86,13 @@ impl Sessions {
         published: Published,
     ) -> Self {
         let t1 = settings.n4.t1_ms.saturating_mul(MILLISECOND);
+        let life = t1.saturating_mul(settings.n4.n1.into());
         let mut this = Self {
             network: Network::of(settings),
             shape: TeidShape::of(settings.sessions as usize),
             places: Places::open(&store),
-            addresses: pools(settings),
-            life: t1.saturating_mul(settings.n4.n1.into()),
+            addresses: pools(settings, life.saturating_add(GRACE)),
+            life,
             settings: settings.clone(),
             node_id,
             store,
@@ -115,13 +116,19 @@ impl Sessions {
         let recovered = published.recover_with(read, |session, keys| {
             let users = users_of(session, keys.users, network, addresses);
             users.iter().for_each(|key| addresses.claim(key));
-            addresses.resume(&Given::to(session));
+            addresses.resume(&Given::to(session), None);
         });
         for (id, error) in &recovered.failed {
             tracing::error!("session {} is kept and not published: {error}", id.0);
         }
-        let gone = store.places(0).filter_map(|(_, record)| record.had());
-        gone.for_each(|given| addresses.resume(&given));
+        // When it is now is not known, but not before the last one went.
+        let gone = || store.places(0).filter_map(|(_, record)| Some((record, record.gone_at()?)));
+        let last = gone().map(|(_, at)| at).max().unwrap_or(0);
+        let rest = self.life.saturating_add(GRACE);
+        for (record, at) in gone() {
+            let Some(given) = record.had() else { continue };
+            addresses.resume(&given, Some(at).filter(|at| at.saturating_add(rest) >= last));
+        }
     }
 
     /// How many sessions there are.
@@ -185,8 +192,8 @@ impl Sessions {
 }
 
 /// The pools of the settings, which have been checked.
-fn pools(settings: &Settings) -> Addresses {
-    let mut addresses = Addresses::default();
+fn pools(settings: &Settings, rest: u64) -> Addresses {
+    let mut addresses = Addresses::resting(rest);
     for pool in &settings.pools {
         let Some(instance) = settings.instance(&pool.network_instance) else { continue };
         let Some((address, length)) = pool.prefix.split_once('/') else { continue };

@@ -270,7 +270,7 @@ impl Sessions {
             return Err(refusal_of(&error));
         }
         let Err(error) = self.published.publish(before, session) else {
-            self.exchange_addresses(before, Some(session));
+            self.exchange_addresses(before, Some(session), now);
             let (before, after) = (before.cloned(), Some(session.clone()));
             self.change = Some(Change { before, after });
             return Ok(());

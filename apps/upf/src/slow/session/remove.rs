@@ -147,18 +147,23 @@ impl Sessions {
             return Err(error);
         }
         self.published.release(session);
-        self.exchange_addresses(Some(session), None);
+        self.exchange_addresses(Some(session), None, now);
         self.places.give_back(session.id);
         Ok(())
     }
 
     /// Notes which addresses users have: those of a session before and after a change.
-    pub(super) fn exchange_addresses(&mut self, before: Option<&Session>, after: Option<&Session>) {
+    pub(super) fn exchange_addresses(
+        &mut self,
+        before: Option<&Session>,
+        after: Option<&Session>,
+        now: Now,
+    ) {
         let had = before.map(|session| self.users_of(session)).unwrap_or_default();
         let has = after.map(|session| self.users_of(session)).unwrap_or_default();
         has.iter().for_each(|key| self.addresses.claim(key));
         let gone = had.iter().filter(|key| !has.contains(key));
-        gone.for_each(|key| self.addresses.give_back(key));
+        gone.for_each(|key| self.addresses.put_to_rest(key, now.monotonic));
     }
 
     fn users_of(&self, session: &Session) -> Vec<UserKey> {

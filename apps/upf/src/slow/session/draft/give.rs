@@ -103,6 +103,7 @@ impl Draft<'_> {
     /// The addresses of the user (clause 5.21): one of IPv4 and a prefix of IPv6 for the session.
     fn user(&mut self, wish: &ie::UeIpAddress, wanted: Wanted) -> Result<UserAddress, Refusal> {
         let mut user = pdr::user_address(wish)?;
+        let now = self.around.now.monotonic;
         if wish.choose_v6 && pdr::prefix_length(wish)? != 64 {
             return Err(Refusal::unsupported(IeType::UE_IP_ADDRESS));
         }
@@ -113,7 +114,7 @@ impl Draft<'_> {
                 Some(known) => Some(known),
                 None => {
                     let instance = self.pool(Family::V4, wanted)?;
-                    let taken = self.around.addresses.take_v4(instance).ok_or(occupied())?;
+                    let taken = self.around.addresses.take_v4(instance, now).ok_or(occupied())?;
                     self.taken.push(UserKey::v4(instance, taken));
                     Some(taken)
                 }
@@ -124,7 +125,7 @@ impl Draft<'_> {
                 Some(known) => Some(known),
                 None => {
                     let instance = self.pool(Family::V6, wanted)?;
-                    let taken = self.around.addresses.take_v6(instance).ok_or(occupied())?;
+                    let taken = self.around.addresses.take_v6(instance, now).ok_or(occupied())?;
                     self.taken.push(UserKey::v6(instance, taken));
                     Some((taken, 64))
                 }

@@ -145,13 +145,13 @@ fn with_user(sequence: u32, instance: &'static [u8], user: UeIpAddress) -> Vec<u
 #[test]
 fn case_79_addresses_come_again_in_their_order_whoever_is_killed() {
     let mut world = World::with(serde_json::json!({
-        "pools": [{"network-instance": "internet", "prefix": "10.45.0.0/28"}],
+        "pools": [{"network-instance": "internet", "prefix": "10.45.0.0/27"}],
     }));
     let mut live = std::collections::VecDeque::new();
-    for number in 1..=60 {
+    for number in 1..=90 {
         let answered = world.ask(&with_user(2 * number, b"internet", dynamic(true, false)));
         let address = answered.user(2).v4.unwrap().octets()[3];
-        assert_eq!(u32::from(address), (number - 1) % 14 + 1);
+        assert_eq!(u32::from(address), (number - 1) % 30 + 1);
         live.push_back(answered.up.unwrap().seid);
         if live.len() > 3 || number % 7 == 0 {
             let seid = live.pop_front().unwrap();
@@ -185,6 +185,14 @@ fn case_42_addresses_are_chosen_until_there_is_none() {
     let id = world.sessions.find_user(instance, given[3].into()).unwrap();
     let seid = world.sessions.get(id).unwrap().seid;
     assert_eq!(world.ask(&deletion(9, seid)).cause, 1);
+    // Packets to it may be on their way, for N1 times T1 and 2 s, whoever is killed.
+    for sequence in 20..24 {
+        let refused = world.ask(&with_user(sequence, b"internet", dynamic(true, false)));
+        assert_eq!(refused.why(), occupied);
+        world.now = world.now.after(11 * SECOND / 4);
+        world.restart();
+    }
+    world.now = world.now.after(SECOND / 10);
     let answered = world.ask(&with_user(10, b"internet", dynamic(true, false)));
     assert_eq!(answered.user(2).v4, Some(given[3]));
     // Another instance has a pool of its own, and the same addresses.
