@@ -93,6 +93,7 @@ mod ground;
 mod look;
 mod meter;
 mod next;
+mod parked;
 mod provision;
 mod remotes;
 mod settle;

@@ -6,7 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use crate::model::SessionId;
 use crate::slow::{Now, Outbox};
 
-/// The most requests about sessions that wait for an answer at a time.
+/// The most requests about sessions that wait for an answer at a time. Nobody has more of them than
+/// are left: one peer that does not answer has half, and what another sends does not wait for it.
 pub const WINDOW: usize = 4096;
 /// The most requests of all kinds: there is room for those about the node when a peer that answers
 /// nothing has taken the rest.
@@ -52,6 +53,8 @@ pub struct Requests {
     n1: u32,
     next: u32,
     waiting: HashMap<u32, Waiting>,
+    /// Those about sessions, by where they went.
+    reports: HashMap<SocketAddr, usize>,
     /// When each is looked at again, soonest first, for T1 is the same for all.
     deadlines: VecDeque<(u64, u32)>,
 }
@@ -64,7 +67,7 @@ struct Waiting {
     deadline: u64,
 }
 
-/// There are [`WINDOW`] requests already, or one with this sequence number.
+/// There are too many requests already, or one with this sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
@@ -73,8 +76,8 @@ impl Requests {
     /// last N1 times T1.
     #[must_use]
     pub fn new(t1: u64, n1: u32, first: u32) -> Self {
-        let (waiting, deadlines) = (HashMap::new(), VecDeque::new());
-        Self { t1: t1.max(1), n1: n1.max(1), next: first % SEQUENCES, waiting, deadlines }
+        let (waiting, reports, deadlines) = (HashMap::new(), HashMap::new(), VecDeque::new());
+        Self { t1: t1.max(1), n1: n1.max(1), next: first % SEQUENCES, waiting, reports, deadlines }
     }
 
     /// The sequence number for a new request.
@@ -100,6 +103,12 @@ impl Requests {
         WINDOW.saturating_sub(self.waiting.len())
     }
 
+    /// How many of them may be sent to one peer now.
+    #[must_use]
+    pub fn room_for(&self, to: SocketAddr) -> usize {
+        self.room().saturating_sub(self.reports.get(&to).copied().unwrap_or(0))
+    }
+
     /// How many wait for an answer.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -118,9 +127,16 @@ impl Requests {
     /// When too many wait, or one with this number; nothing is sent then, and it is to be tried
     /// again later.
     pub fn send(&mut self, now: Now, request: Request, out: &mut Outbox) -> Result<(), Busy> {
-        let most = if matches!(request.tag, Tag::Report(_)) { WINDOW } else { ALL };
-        if self.waiting.len() >= most || self.waiting.contains_key(&request.sequence) {
+        let is_report = matches!(request.tag, Tag::Report(_));
+        let has_room = match is_report {
+            true => self.room_for(request.to) > 0,
+            false => self.waiting.len() < ALL,
+        };
+        if !has_room || self.waiting.contains_key(&request.sequence) {
             return Err(Busy);
+        }
+        if is_report {
+            *self.reports.entry(request.to).or_default() += 1;
         }
         out.send(request.local, request.to, request.bytes.clone());
         let deadline = now.monotonic.saturating_add(self.t1);
@@ -136,12 +152,24 @@ impl Requests {
         if waiting.request.to != from || !answers(asked, answer_type) {
             return None;
         }
-        Some(self.waiting.remove(&sequence)?.request.tag)
+        Some(self.remove(sequence)?.request.tag)
+    }
+
+    fn remove(&mut self, sequence: u32) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&sequence)?;
+        let to = waiting.request.to;
+        if let (Tag::Report(_), Some(count)) = (waiting.request.tag, self.reports.get_mut(&to)) {
+            *count -= 1;
+            if *count == 0 {
+                self.reports.remove(&to);
+            }
+        }
+        Some(waiting)
     }
 
     /// Gives a request up, if it waits.
     pub fn cancel(&mut self, sequence: u32) {
-        self.waiting.remove(&sequence);
+        self.remove(sequence);
     }
 
     /// Gives up all requests of the node to the association in this place.
@@ -166,7 +194,7 @@ impl Requests {
                 continue;
             }
             if waiting.sent >= self.n1 {
-                let waiting = self.waiting.remove(&sequence)?;
+                let waiting = self.remove(sequence)?;
                 return Some((waiting.request.tag, sequence));
             }
             waiting.sent += 1;

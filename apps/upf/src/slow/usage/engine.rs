@@ -1,9 +1,11 @@
 //! Session reports: when they are made, and what becomes of their answers.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::ground::Ground;
+use super::look::MOST_REQUESTS;
+use super::parked::Parked;
 use super::remotes::{Remotes, tunnels};
 use super::timers::Timers;
 use super::write::error_request;
@@ -61,6 +63,10 @@ pub struct Usage {
     pub(super) errors: HashMap<SessionId, u32>,
     /// Held packets of which the control plane is told later (BAR), and when.
     pub(super) delayed: HashMap<SessionId, (DownlinkData, u64)>,
+    /// Sessions whose reports have no room yet.
+    pub(super) parked: Parked,
+    /// The peer that had its turn last of those for which sessions wait.
+    turn: Option<SocketAddr>,
     pub(super) statistics: UsageStatistics,
     scanned: u32,
     scan_at: u64,
@@ -99,6 +105,8 @@ impl Usage {
             flying: HashMap::new(),
             errors: HashMap::new(),
             delayed: HashMap::new(),
+            parked: Parked::new(ground.capacity()),
+            turn: None,
             statistics: UsageStatistics::default(),
             scanned: 0,
             scan_at: 0,
@@ -171,12 +179,20 @@ impl Usage {
         }
         for _ in 0..LOOKS {
             if on.requests.room() == 0 {
-                break;
+                return self.scan_at;
             }
-            let Some(id) = self.timers.take(on.now.monotonic) else { break };
+            let parked = self.unpark(on.requests);
+            let Some(id) = parked.or_else(|| self.timers.take(on.now.monotonic)) else { break };
             self.look(on, id, None);
         }
         self.timers.next().map_or(self.scan_at, |at| at.min(self.scan_at))
+    }
+
+    /// A session that has waited for room at its peer, where there is some. Peers take turns.
+    fn unpark(&mut self, requests: &Requests) -> Option<SessionId> {
+        let has_room = |peer| requests.room_for(peer) >= MOST_REQUESTS;
+        self.turn = self.parked.next(self.turn, has_room);
+        self.parked.take(self.turn?)
     }
 
     /// Looks for pending events in the next places.
@@ -208,7 +224,8 @@ impl Usage {
     }
 
     fn error<G: Ground>(&mut self, on: &mut On<'_, G>, session: &Session, peer: IpAddr, teid: u32) {
-        if self.errors.contains_key(&session.id) || on.requests.room() == 0 {
+        let room = on.requests.room_for(on.ground.way(session).0);
+        if self.errors.contains_key(&session.id) || room == 0 {
             self.statistics.errors_repeated += 1;
             return;
         }

@@ -84,7 +84,15 @@ impl Usage {
     ) {
         let is_inactive = inactivity(on, session, meters, own);
         let is_waiting = session.reporting.unacknowledged.iter().any(|it| it.downlink.is_none());
-        if is_waiting || on.requests.room() < MOST_REQUESTS {
+        if is_waiting {
+            return;
+        }
+        let peer = on.ground.way(session).0;
+        if on.requests.room_for(peer) < MOST_REQUESTS {
+            // What others send does not wait for a peer that does not answer.
+            if is_inactive || session.urrs.iter().any(|urr| !urr.progress.due.is_empty()) {
+                self.parked.add(peer, session.id);
+            }
             return;
         }
         let mut usage = take_all(&mut session.urrs, meters, on.now, |_| UsageTriggers::NONE);
@@ -128,7 +136,7 @@ impl Usage {
             self.delayed.insert(session.id, (data, at));
             return;
         }
-        if on.requests.room() == 0 {
+        if on.requests.room_for(on.ground.way(session).0) == 0 {
             self.delayed.insert(session.id, (data, on.now.monotonic.saturating_add(SECOND)));
             return;
         }
@@ -162,7 +170,8 @@ impl Usage {
         // What is due but waits for an answer is looked at when that comes.
         let is_waiting = !session.reporting.unacknowledged.is_empty();
         let is_due = session.urrs.iter().any(|urr| !urr.progress.due.is_empty());
-        let busy = (is_due && !is_waiting).then(|| now.saturating_add(SECOND));
+        let is_parked = self.parked.has(session.id);
+        let busy = (is_due && !is_waiting && !is_parked).then(|| now.saturating_add(SECOND));
         let delayed = self.delayed.get(&session.id).map(|(_, at)| *at);
         let quiet = session.inactivity_s.filter(|seconds| *seconds != 0).map(|seconds| {
             let at = later(awaited(on.now, session, meters, own), seconds);
@@ -175,7 +184,7 @@ impl Usage {
 }
 
 /// Requests that one look makes at most.
-const MOST_REQUESTS: usize = 32;
+pub(super) const MOST_REQUESTS: usize = 32;
 
 /// The last packet of a session.
 fn last(meters: &[Meter], own: &Meter) -> u64 {

@@ -68,9 +68,39 @@ fn numbers_wrap_and_pass_over_those_that_wait() {
 }
 
 #[test]
+fn whoever_does_not_answer_leaves_room_for_others() {
+    let (mut requests, mut out) = (Requests::new(SECOND, 3, 0), Outbox::new());
+    let to = |host: u8| SocketAddr::from(([10, 0, 7, host], 8805));
+    let mut fill = |requests: &mut Requests, host| {
+        let mut sent = Vec::new();
+        loop {
+            let sequence = requests.sequence();
+            let request =
+                Request { to: to(host), tag: Tag::Report(SessionId(1)), ..request(sequence) };
+            match requests.send(at(0), request, &mut out) {
+                Ok(()) => sent.push(sequence),
+                Err(Busy) => return sent,
+            }
+        }
+    };
+    let first = fill(&mut requests, 1);
+    assert_eq!(first.len(), WINDOW / 2);
+    assert_eq!(fill(&mut requests, 2).len(), WINDOW / 4);
+    assert_eq!(requests.room_for(to(3)), WINDOW / 4);
+    // What comes free is for all.
+    first.iter().for_each(|sequence| requests.cancel(*sequence));
+    assert_eq!(requests.room_for(to(1)), WINDOW * 3 / 4);
+    assert_eq!(fill(&mut requests, 3).len(), WINDOW * 3 / 8);
+    for second in 1..=3 {
+        while requests.tick(at(second * SECOND), &mut Outbox::new()).is_some() {}
+    }
+    assert_eq!((requests.len(), requests.room_for(to(2))), (0, WINDOW));
+}
+
+#[test]
 fn the_window_is_bounded() {
     let (mut requests, mut out) = (Requests::new(SECOND, 3, 0), Outbox::new());
-    for _ in 0..WINDOW {
+    for _ in 0..WINDOW / 2 {
         let sequence = requests.sequence();
         requests.send(at(0), request(sequence), &mut out).unwrap();
     }

@@ -298,3 +298,47 @@ fn a_report_that_nobody_answers_is_sent_again_later_and_says_the_same() {
     assert_eq!(world.smf.sum(2, 1).0[0], world.counted(1)[0]);
     assert_eq!(world.smf.requests[0].0, USAR);
 }
+
+#[test]
+fn a_peer_that_does_not_answer_keeps_nobody_elses_reports_waiting() {
+    use crate::slow::{Request, Tag};
+    let mut world = World::new();
+    let dead = Ipv4Addr::new(192, 0, 2, 99);
+    world.establish(1, |session| by_volume(session, 10));
+    world.establish(2, |session| {
+        by_volume(session, 10);
+        session.control.address = dead.into();
+    });
+    // What it was sent before, and has not answered.
+    let to = (dead, fastlane_pfcp::PORT).into();
+    let mut before = Vec::new();
+    let requests = &mut world.process.requests;
+    while requests.room_for(to) > 0 {
+        let sequence = requests.sequence();
+        let bytes = vec![0x20, 56, 0, 4];
+        let tag = Tag::Report(SessionId(3));
+        let request = Request { bytes, sequence, to, local: None, tag };
+        requests.send(world.now, request, &mut world.process.out).unwrap();
+        before.push(sequence);
+    }
+    world.sent();
+    assert!(world.packet(1, true, 10) && world.packet(2, true, 10));
+    let mut sent = 0;
+    for _ in 0..200 {
+        world.wait(10);
+        world.tick();
+        for datagram in world.sent() {
+            sent += usize::from(datagram.len() > 4);
+            world.exchange(&datagram, Cause::REQUEST_ACCEPTED, |_| ());
+        }
+    }
+    assert_eq!((sent, world.smf.sum(2, 1)), (1, ([10, 0], 1)));
+    let looks = world.process.store.record(SessionId(2)).unwrap().version;
+    // It answers: what waited is sent, once.
+    before.iter().for_each(|sequence| world.process.requests.cancel(*sequence));
+    world.wait(10);
+    world.tick();
+    assert_eq!(world.sent().len(), 1);
+    assert!(world.process.store.record(SessionId(2)).unwrap().version > looks);
+    assert_eq!(world.session(2).reporting.unacknowledged.len(), 1);
+}
