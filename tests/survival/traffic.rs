@@ -111,6 +111,12 @@ impl Traffic {
         self.offered[1] += u64::from(self.wires[1].send(&frame));
     }
 
+    /// How many packets to users have come since [`take`](Self::take).
+    pub(crate) fn arrived(&self) -> u64 {
+        let arrivals = &self.listeners[0].arrivals;
+        arrivals.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
+    }
+
     /// A packet to a user, which is waited for: what was sent to users before has been dealt with.
     #[track_caller]
     pub(crate) fn fence(&mut self, session: &Session) {

@@ -1,10 +1,10 @@
 //! Two users reach each other through the UPF in two lanes of one process, whether their sessions
 //! are on the same lane or not: each packet once, in order, counted for both.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
-use fastlane_tests::eventually;
+use fastlane_tests::{PATIENCE, eventually};
 use serde_json::{Value, json};
 
 use crate::place::{Carrier, Place, Upf};
@@ -74,9 +74,15 @@ impl Story {
         [of(0).next(), of(0).nth(1), of(1).next()].map(|user| *user.expect("two on each"))
     }
 
-    /// So many packets from one to the other of each pair; what came. The SMF answers meanwhile.
+    /// So many packets from one to the other of each pair; what came once all is `done`, which is
+    /// told how many have come. The SMF answers meanwhile.
     #[track_caller]
-    fn talk(&mut self, pairs: &[(Session, Session)], each: u64) -> Vec<Arrival> {
+    fn talk(
+        &mut self,
+        pairs: &[(Session, Session)],
+        each: u64,
+        done: impl Fn(&Place, u64) -> bool,
+    ) -> Vec<Arrival> {
         for (from, to) in (0..each).flat_map(|_| pairs) {
             let octets = self.traffic.across(from, to);
             *self.sent.entry(from.cp_seid).or_default() += octets;
@@ -84,6 +90,11 @@ impl Story {
             if self.traffic.offered[1].is_multiple_of(16) {
                 self.smf.turn();
             }
+        }
+        // However slow the machine is; what is missing then is missing.
+        let end = Instant::now() + PATIENCE;
+        while !done(&self.place, self.traffic.arrived()) && Instant::now() < end {
+            self.smf.turn();
         }
         self.smf.heartbeat(); // what was reported is answered
         let came = self.traffic.take();
@@ -143,9 +154,12 @@ fn all_with_all(name: &str, carrier: Carrier, lanes: Lanes) {
     let all = users.iter().flat_map(|from| users.iter().map(move |to| (*from, *to)));
     let pairs: Vec<_> = all.filter(|(from, to)| from != to).collect();
     let each = if is_soak() { 5000 } else { 100 };
-    let came = story.talk(&pairs, each);
-    let (offered, dropped) = (each * pairs.len() as u64, story.dropped());
-    assert!(came.len() as u64 == offered && dropped.is_empty(), "{} {dropped:?}", came.len());
+    let offered = each * pairs.len() as u64;
+    let came = story.talk(&pairs, each, |_, arrived| arrived == offered);
+    let dropped = story.dropped();
+    let numbers: BTreeSet<u64> = came.iter().map(|it| it.1.stamp.number).collect();
+    let missing: Vec<u64> = (1..=offered).filter(|number| !numbers.contains(number)).collect();
+    assert!(missing.is_empty() && dropped.is_empty(), "{missing:?} {dropped:?}");
     let totals = story.upf.totals();
     let between = |counter| totals.port("user-to-user", counter);
     assert_eq!(between("received_packets"), offered, "each packet once");
@@ -178,12 +192,13 @@ fn packets_of_users_wait_for_another_user() {
     let mut rules = version(1);
     rules.is_held = true;
     story.change(|sequence| messages::change(sequence, to.up_seid, &rules));
-    assert_eq!(story.talk(&[(near, to), (far, to)], 20).len(), 0, "{:?}", story.dropped());
+    let came = story.talk(&[(near, to), (far, to)], 20, |place, _| place.count("held") == 40);
+    assert_eq!(came.len(), 0, "{:?}", story.dropped());
     story.traffic.down(&to);
     eventually("all wait", || story.place.count("held") == 41);
     (rules.is_held, rules.is_open) = (false, true);
     story.change(|sequence| messages::change(sequence, to.up_seid, &rules));
-    let came = story.talk(&[(far, to), (near, to)], 10);
+    let came = story.talk(&[(far, to), (near, to)], 10, |_, arrived| arrived == 61);
     let dropped = story.dropped();
     assert!(came.len() == 61 && dropped.is_empty(), "{} {dropped:?}", came.len());
     assert!(came.iter().all(|(_, seen)| seen.user == to.user));
@@ -202,7 +217,9 @@ fn a_quota_of_either_user_ends_its_half() {
         let (quota, sent) = (3000, story.sent.get(&limited.cp_seid).copied().unwrap_or(0));
         story.change(|sequence| messages::limit(sequence, limited.up_seid, quota));
         let before = story.traffic.offered[1];
-        let came = story.talk(&[pair], 60);
+        let came = story.talk(&[pair], 60, |place, arrived| {
+            arrived + place.count("quota_exhausted") - refused == 60
+        });
         let first = came.first().expect("some come").1.stamp.number;
         let mut sum = 0;
         let fits = (first..).take_while(|number| {
