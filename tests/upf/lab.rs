@@ -187,6 +187,8 @@ impl Setup {
         eventually("the UPF's interface is up", || {
             String::from_utf8_lossy(&upf.attempt(&show).stdout).contains("LOWER_UP")
         });
+        // A memif has room for more than the wires behind the relay.
+        upf.run(&["ip", "link", "set", "dev", place.name, "mtu", "1500"]);
         let far = mac(self.far(place), place.name);
         for hop in place.hop {
             let words = ["ip", "neigh", "replace", hop, "lladdr", &far, "dev", place.name];
