@@ -170,7 +170,7 @@ pub(crate) fn far(chance: &mut Chance, ie_type: T, id: u8, is_up: bool) -> Eleme
 }
 
 /// What makes a report, with the bit of it (clause 8.2.19) and the element that it needs.
-const TRIGGERS: [(u32, T); 10] = [
+const TRIGGERS: [(u32, T); 8] = [
     (1 << 16, T::MEASUREMENT_PERIOD),
     (2 << 16, T::VOLUME_THRESHOLD),
     (4 << 16, T::TIME_THRESHOLD),
@@ -178,8 +178,6 @@ const TRIGGERS: [(u32, T); 10] = [
     (0x40 << 16, T::DROPPED_DL_TRAFFIC_THRESHOLD),
     (1 << 8, T::VOLUME_QUOTA),
     (2 << 8, T::TIME_QUOTA),
-    (0x10 << 8, T::EVENT_THRESHOLD),
-    (0x20 << 8, T::EVENT_QUOTA),
     (1, T::QUOTA_VALIDITY_TIME),
 ];
 
@@ -195,7 +193,7 @@ pub(crate) fn urr(chance: &mut Chance, ie_type: T, id: u8) -> Element {
         triggers |= bit;
         all.push(match ie_type {
             T::VOLUME_THRESHOLD | T::VOLUME_QUOTA => volume(chance, ie_type),
-            T::DROPPED_DL_TRAFFIC_THRESHOLD => raw(ie_type, &[1, 0, 0, 0, 0, 0, 0, 0, 3]),
+            T::DROPPED_DL_TRAFFIC_THRESHOLD => raw(ie_type, &[1, 0, 0, 0, 0, 0, 0, 0, 1]),
             _ => u32(ie_type, 1 + chance.below(3) as u32),
         });
     }
@@ -212,6 +210,8 @@ pub(crate) fn urr(chance: &mut Chance, ie_type: T, id: u8) -> Element {
     ] {
         sometimes(chance, 6, &mut all, |chance| u32(ie_type, 1 + chance.below(3) as u32));
     }
+    // What the UPF refuses.
+    sometimes(chance, 100, &mut all, |chance| u32(T::EVENT_QUOTA, 1 + chance.below(3) as u32));
     sometimes(chance, 8, &mut all, |chance| volume(chance, T::SUBSEQUENT_VOLUME_THRESHOLD));
     sometimes(chance, 8, &mut all, |chance| volume(chance, T::SUBSEQUENT_VOLUME_QUOTA));
     sometimes(chance, 8, &mut all, |chance| u32(T::FAR_ID, number(chance).into()));
