@@ -226,10 +226,10 @@ impl<R: Routes> Upf<R> {
         batch.clear();
         parts.read(tables, batch, packets, turn);
         if batch.count > 0 {
-            batch.find(tables, turn);
             let world = World { tables, turn, now: turn.now() };
-            parts.judge(batch, packets, world);
-            parts.leave(batch, packets, world);
+            let mut found = batch.find(tables, turn);
+            parts.judge(batch, &mut found, packets, world);
+            parts.leave(batch, &found, packets, world);
             if !parts.later.is_empty() {
                 parts.catch_up(tables, batch, packets, turn);
             }
@@ -272,9 +272,9 @@ impl<R: Routes> Upf<R> {
         let side = self.parts.sides.of(packet.port())?;
         let frame = packet.bytes();
         match outer::read(frame, side, None) {
-            Arrival::Tunnel(tunnel) => {
-                let teid = tunnel.message.teid;
-                self.tables.by_tunnel(turn, self.parts.shape, teid).map(|(session, _)| session)
+            Arrival::Data(tunnel) | Arrival::Control(tunnel) => {
+                let found = self.tables.by_tunnel(turn, self.parts.shape, tunnel.teid);
+                found.map(|(session, _)| session)
             }
             Arrival::Plain { is_v6 } => {
                 let to = To::of(frame, is_v6)?;
@@ -306,13 +306,13 @@ impl<R: Routes> Parts<R> {
         let mut control = 0_u32; // a bit for each place, of which a batch has no more
         for (place, packet) in packets.iter_mut().enumerate() {
             let (verdict, cause) = match outer::read(packet.bytes(), side, station) {
-                Arrival::Tunnel(tunnel) if later::is_user_data(tunnel.message.message_type) => {
+                Arrival::Data(tunnel) => {
                     let interface = self.sides.interfaces.get(usize::from(tunnel.interface));
                     let instance = interface.map_or(0, |interface| interface.instance);
                     batch.push_tunnel(place, tunnel, instance, self.shape, tables);
                     continue;
                 }
-                Arrival::Tunnel(_) => {
+                Arrival::Control(_) => {
                     // Until all others are read nothing is written.
                     control |= 1 << place;
                     packet.set_verdict(Verdict::Drop);
@@ -351,7 +351,7 @@ impl<R: Routes> Parts<R> {
             places &= places - 1;
             let Some(packet) = packets.get_mut(place as usize) else { return };
             let Some(side) = self.sides.of(packet.port()) else { return };
-            if let Arrival::Tunnel(tunnel) = outer::read(packet.bytes(), side, station) {
+            if let Arrival::Control(tunnel) = outer::read(packet.bytes(), side, station) {
                 self.control(tables, &tunnel, packet, turn);
             }
         }

@@ -61,6 +61,18 @@ impl<V: Value> ArrayReader<V> {
         self.slots.at(turn.as_ref(), place).map(|slot| slot.value)
     }
 
+    /// As [`get`](Self::get), for who looks at the value later in the turn: the cache line with its
+    /// byte `part` is asked for.
+    #[inline]
+    pub fn fetch<'t, G>(&'t self, turn: &'t G, index: usize, part: usize) -> Option<&'t V>
+    where
+        G: AsRef<Guard> + ?Sized,
+    {
+        let value = self.get(turn, index)?;
+        simd::prefetch(std::ptr::from_ref(value).cast::<u8>().wrapping_add(part));
+        Some(value)
+    }
+
     /// A copy of the value with a number, for whoever is no lane and so has no guard. One that
     /// changes all the time may be missed: a copy is tried so many times and no more.
     #[must_use]

@@ -14,6 +14,7 @@
 //! [`HashWriter::with_state`]: crate::HashWriter::with_state
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::header::{Header, PAGE};
 use crate::{EntryId, SharedMemory, Spec, TableError, Words};
@@ -162,8 +163,9 @@ impl<const W: usize> LaneState<W> {
     #[inline]
     #[must_use]
     pub fn at(&self, entry: EntryId) -> StateWords<'_, W> {
-        let first = self.state.first(entry).map(|first| self.first + first);
-        StateWords { words: &self.state.words, first }
+        let Self { state, first } = self;
+        let words = state.first(entry).and_then(|entry| state.words.array(first + entry));
+        StateWords { words, is_writable: state.words.is_writable() }
     }
 
     /// Asks for the cache line that an entry's words begin in, for an [`at`](Self::at) soon.
@@ -178,48 +180,50 @@ impl<const W: usize> LaneState<W> {
 /// The words of an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct StateWords<'a, const W: usize> {
-    words: &'a Words,
-    first: Option<usize>,
+    words: Option<&'a [AtomicU64; W]>,
+    is_writable: bool,
 }
 
 impl<const W: usize> StateWords<'_, W> {
-    #[inline]
-    fn word(self, word: usize) -> Option<usize> {
+    /// A word that may be written.
+    #[inline(always)]
+    fn own(&self, word: usize) -> Option<&AtomicU64> {
         assert!(word < W, "word {word} of {W}");
-        self.first.map(|first| first + word)
+        self.words.filter(|_| self.is_writable).map(|words| &words[word])
     }
 
     /// Reads a word.
     ///
     /// # Panics
     /// When there is no such word; so do the others.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn get(self, word: usize) -> u64 {
-        self.word(word).map_or(0, |at| self.words.load(at))
+        assert!(word < W, "word {word} of {W}");
+        self.words.map_or(0, |words| words[word].load(Ordering::Relaxed))
     }
 
     /// Adds to a word.
-    #[inline]
+    #[inline(always)]
     pub fn add(self, word: usize, amount: u64) {
-        if let Some(at) = self.word(word) {
-            self.words.add(at, amount);
+        if let Some(own) = self.own(word) {
+            own.store(own.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
         }
     }
 
     /// Overwrites a word.
-    #[inline]
+    #[inline(always)]
     pub fn set(self, word: usize, value: u64) {
-        if let Some(at) = self.word(word) {
-            self.words.store(at, value);
+        if let Some(own) = self.own(word) {
+            own.store(value, Ordering::Relaxed);
         }
     }
 
     /// Overwrites a word; who reads it sees what was written to the others before.
-    #[inline]
+    #[inline(always)]
     pub fn publish(self, word: usize, value: u64) {
-        if let Some(at) = self.word(word) {
-            self.words.store_release(at, value);
+        if let Some(own) = self.own(word) {
+            own.store(value, Ordering::Release);
         }
     }
 }

@@ -70,6 +70,23 @@ impl Words {
         (index < self.writable).then(|| unsafe { self.words.add(index).as_ref() })
     }
 
+    /// As many words as the caller's array has, from `first` on; `None` when they are not all
+    /// inside. Whoever writes them must be their only writer, and may if
+    /// [`is_writable`](Self::is_writable) says so.
+    #[inline]
+    pub(crate) fn array<const W: usize>(&self, first: usize) -> Option<&[AtomicU64; W]> {
+        // One look, not one for each word.
+        let is_inside = first.checked_add(W).is_some_and(|end| end <= self.count);
+        // SAFETY: as in `word`: they are inside the mapping, aligned, and accessed as atomics only.
+        is_inside.then(|| unsafe { self.words.add(first).cast().as_ref() })
+    }
+
+    /// Whether words may be written: memory that is mapped for reading only is left as it is.
+    #[inline]
+    pub(crate) fn is_writable(&self) -> bool {
+        self.writable != 0
+    }
+
     /// All of them, for runs of words.
     #[inline]
     fn words(&self) -> &[AtomicU64] {

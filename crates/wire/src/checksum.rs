@@ -88,6 +88,16 @@ impl Sum {
         Self(sum)
     }
 
+    /// With the words of a header added, of which it has a number that is known.
+    #[inline(always)]
+    #[must_use]
+    pub fn add_header<const N: usize>(self, header: &[u8; N]) -> Self {
+        // Less than 2^32 of them cannot overflow, and only the first sum may be great.
+        let (words, rest) = header.as_chunks::<4>();
+        let sum = words.iter().fold(0, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
+        Self(add_carry(self.0, sum)).add_bytes(rest)
+    }
+
     /// With a 16-bit field added.
     #[inline]
     #[must_use]

@@ -15,6 +15,8 @@ pub(super) fn rules(session: &Session, entries: &[Entry<'_>]) -> Option<Rules> {
     let mut rules = Rules::empty(session.version);
     let watch = watch(session, [up, down])?;
     if let Some(entry) = up {
+        // A packet that comes by no tunnel is to the user: nothing else of its rules is looked at.
+        entry.pdr.tunnel.as_ref()?;
         rules.up.side = side(session, entry, watch.as_ref())?;
         if entry.path.way.what & way::V6 != 0 {
             return None;

@@ -1,5 +1,6 @@
 //! Packets of a burst that are looked up together, so that their cache misses overlap.
 
+use std::mem::offset_of;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastlane::kernel::mirror::{Answer, Reason};
@@ -14,6 +15,7 @@ use super::ways::BATCH;
 use crate::model::{InstanceId, SessionId};
 use crate::shared::identifier::TeidShape;
 use crate::shared::key::UserKey;
+use crate::shared::rules::Rules;
 
 /// A packet of a user, as it came.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +80,7 @@ impl Batch {
     }
 
     /// Takes in a packet that came by a tunnel, and asks for where its rules are.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_tunnel(
         &mut self,
         place: usize,
@@ -87,15 +89,14 @@ impl Batch {
         shape: TeidShape,
         tables: &Tables,
     ) {
-        let session = shape.session(tunnel.message.teid);
+        let session = shape.session(tunnel.teid);
         tables.rules.prefetch_place(session.0 as usize);
-        let range = tunnel.payload();
         self.push(Task {
             place: place as u8,
             instance,
             session: Some(session),
-            at: range.start as u16,
-            end: range.end as u32,
+            at: tunnel.payload,
+            end: tunnel.end,
             tunnel: Some(tunnel),
             is_hairpin: false,
         });
@@ -140,9 +141,9 @@ impl Batch {
     }
 
     /// Finds the users of packets that came through no tunnel, and asks for the rules and the state
-    /// of all.
+    /// of all: what is found are the rules by task.
     #[inline]
-    pub(crate) fn find(&mut self, tables: &Tables, turn: &Turn) {
+    pub(crate) fn find<'t>(&mut self, tables: &'t Tables, turn: &'t Turn) -> Found<'t> {
         if self.plain > 0 {
             let mut found = [None; BATCH];
             let (keys, found) = (&self.keys[..self.plain], &mut found[..self.plain]);
@@ -157,13 +158,24 @@ impl Batch {
                 }
             }
         }
-        for task in self.tasks.iter().take(self.count) {
+        let mut rules = [None; BATCH];
+        for (task, rules) in self.tasks.iter().zip(&mut rules).take(self.count) {
             let Some(session) = task.session else { continue };
-            tables.rules.prefetch(session.0 as usize);
+            // A packet by a tunnel is most often from the user: one line says what becomes of it.
+            let line = if task.tunnel.is_some() { UP } else { DOWN };
+            *rules = tables.rules.fetch(turn, session.0 as usize, line);
             tables.state.prefetch(EntryId(session.0));
         }
+        rules
     }
 }
+
+/// The rules of a batch's tasks, as far as they are found.
+pub(crate) type Found<'t> = [Option<&'t Rules>; BATCH];
+
+/// Where in rules the lines of the directions are.
+const UP: usize = offset_of!(Rules, up);
+const DOWN: usize = offset_of!(Rules, down);
 
 /// A packet that leaves without a tunnel.
 #[derive(Clone, Copy, Debug)]

@@ -4,24 +4,73 @@ use fastlane::Packet;
 use fastlane::table::EntryId;
 
 use super::batch::Task;
-use super::decide::{self, Charge, Decision, Fate};
+use super::decide::{self, Charge, Charged, Fate};
 use super::inner;
-use super::judge::{Case, Outcome};
+use super::judge::Outcome;
 use super::later::Later;
 use super::ways::Routes;
-use super::{Parts, World};
+use super::{Parts, Put, World};
 use crate::model::SessionId;
 use crate::shared::cause::Cause;
 use crate::shared::message::SessionEvent;
 use crate::shared::rules::Rules;
 
-impl<R: Routes> Parts<R> {
-    /// Charges a packet that is about to leave, and is still as it came.
+impl Put {
+    /// Charges a packet that is about to leave, in the turn in which it was decided by these rules.
     ///
     /// # Errors
     /// What becomes of it instead: packets before it have used up what it was to use.
-    #[inline]
+    #[inline(always)]
     pub(super) fn charge(
+        &mut self,
+        task: &Task,
+        (session, rules): (SessionId, &Rules),
+        charge: &Charge,
+        world: World<'_>,
+    ) -> Result<(), Outcome> {
+        let World { tables, turn, now } = world;
+        let blocks = tables.blocks(turn);
+        let charged = decide::charge(rules, &blocks, charge, session, &tables.state, now);
+        if charged.events != 0 {
+            self.raise(task, 0, session, rules, &charged, world);
+        }
+        outcome(&charged)
+    }
+
+    /// Raises the session's pending event, and says so by a message later.
+    #[cold]
+    pub(super) fn raise(
+        &mut self,
+        task: &Task,
+        dscp: u8,
+        session: SessionId,
+        rules: &Rules,
+        raised: &Charged,
+        world: World<'_>,
+    ) {
+        world.tables.events.raise(EntryId(session.0));
+        let container = task.tunnel.and_then(|tunnel| tunnel.pdu_session);
+        self.push(Later::Event(SessionEvent {
+            session: session.0,
+            line: raised.line,
+            events: raised.events,
+            version: u64::from(rules.version()),
+            at: world.now,
+            pdr: raised.pdr,
+            qfi: container.map_or(0, |it| it.qfi),
+            dscp,
+            reserved: 0,
+        }));
+    }
+}
+
+impl<R: Routes> Parts<R> {
+    /// Charges a packet that is about to leave, and is still as it came, when all of its batch are
+    /// labelled.
+    ///
+    /// # Errors
+    /// As of [`Put::charge`].
+    pub(super) fn charge_later(
         &mut self,
         task: &Task,
         session: SessionId,
@@ -29,17 +78,11 @@ impl<R: Routes> Parts<R> {
         packet: &Packet,
         world: World<'_>,
     ) -> Result<(), Outcome> {
-        let World { tables, turn, now } = world;
-        let rules = tables.rules(turn, session);
-        let Some(rules) = rules.filter(|rules| rules.version() == charge.version) else {
-            return self.charge_anew(task, session, packet, world);
-        };
-        let blocks = tables.blocks(turn);
-        let decision = decide::charge(rules, &blocks, charge, session, &tables.state, now);
-        if decision.events != 0 {
-            self.raise(task, 0, session, rules, &decision, world);
+        let rules = world.tables.rules(world.turn, session);
+        match rules.filter(|rules| rules.version() == charge.version) {
+            Some(rules) => self.later.charge(task, (session, rules), charge, world),
+            None => self.charge_anew(task, session, packet, world),
         }
-        outcome(&decision)
     }
 
     /// The rules were exchanged since they said that it may leave: those of now say whether, and
@@ -57,57 +100,51 @@ impl<R: Routes> Parts<R> {
         let malformed = Outcome::Drop(Cause::Malformed);
         let inner = inner::read(task.inner(packet.bytes())).ok_or(malformed)?;
         let qfi = self.flow_of(task).ok_or(malformed)?;
-        let teid = task.tunnel.map(|tunnel| tunnel.message.teid);
+        let teid = task.tunnel.map(|tunnel| tunnel.teid);
         let subject = inner.subject(teid, task.instance, qfi);
         let (blocks, state) = (tables.blocks(turn), &tables.state);
-        let mut decision = decide::decide(rules, &blocks, &subject, session, state, now);
-        if let Fate::Hold(hold) = decision.fate {
-            let charge = decision.charge;
-            let case = Case { task, number: 0, inner: &inner, session, charge };
-            return Err(self.hold(&case, rules, hold, world));
+        let decision = decide::decide(rules, &blocks, &subject, session, state, now);
+        let charged = match decision.fate {
+            Fate::Hold(hold) => return Err(self.hold(session, rules, hold, world)),
+            Fate::Drop(_) => decision.into(),
+            Fate::Forward(_) => {
+                decide::charge(rules, &blocks, &decision.charge, session, state, now)
+            }
+        };
+        if charged.events != 0 {
+            self.later.raise(task, inner.tos >> 2, session, rules, &charged, world);
         }
-        if matches!(decision.fate, Fate::Forward(_)) {
-            let charge = decision.charge;
-            decision = decide::charge(rules, &blocks, &charge, session, state, now);
-        }
-        if decision.events != 0 {
-            self.raise(task, inner.tos >> 2, session, rules, &decision, world);
-        }
-        outcome(&decision)
+        outcome(&charged)
     }
 
-    /// Raises the session's pending event, and says so by a message later.
-    #[cold]
-    pub(super) fn raise(
+    /// Whether [`charge_later`](Self::charge_later) would let a packet pass, as far as is known now.
+    pub(super) fn may_pass(
         &mut self,
         task: &Task,
-        dscp: u8,
         session: SessionId,
-        rules: &Rules,
-        decision: &Decision<'_>,
+        charge: &Charge,
         world: World<'_>,
-    ) {
-        world.tables.events.raise(EntryId(session.0));
-        let message = task.tunnel.and_then(|tunnel| tunnel.message.pdu_session);
-        self.later.push(Later::Event(SessionEvent {
-            session: session.0,
-            line: decision.line,
-            events: decision.events,
-            version: u64::from(rules.version()),
-            at: world.now,
-            pdr: decision.pdr,
-            qfi: message.map_or(0, |it| it.qfi),
-            dscp,
-            reserved: 0,
-        }));
+    ) -> Result<(), Outcome> {
+        let World { tables, turn, now } = world;
+        match tables.rules(turn, session) {
+            Some(rules) if rules.version() == charge.version => {
+                let blocks = tables.blocks(turn);
+                let state = &tables.state;
+                let charged = decide::passes(rules, &blocks, charge, session, state, now);
+                if charged.events != 0 {
+                    self.later.raise(task, 0, session, rules, &charged, world);
+                }
+                outcome(&charged)
+            }
+            _ => Ok(()),
+        }
     }
 }
 
-fn outcome(decision: &Decision<'_>) -> Result<(), Outcome> {
-    match decision.fate {
-        Fate::Forward(_) => Ok(()),
-        Fate::Drop(cause) => Err(Outcome::Drop(cause)),
-        // Not what may be charged.
-        Fate::Hold(_) => Err(Outcome::Drop(Cause::HoldLimit)),
+#[inline(always)]
+fn outcome(charged: &Charged) -> Result<(), Outcome> {
+    match charged.refused {
+        None => Ok(()),
+        Some(cause) => Err(Outcome::Drop(cause)),
     }
 }

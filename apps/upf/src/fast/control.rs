@@ -8,11 +8,11 @@ use zerocopy::FromBytes;
 
 use super::answer::{self, Message};
 use super::decide::{self, Path};
-use super::encapsulate::{self, Ends};
+use super::encapsulate::{self, Ends, Exit};
 use super::judge::Outcome;
 use super::outer::Tunnel;
 use super::tables::Tables;
-use super::ways::{Exit, Routes};
+use super::ways::Routes;
 use super::{Parts, World};
 use crate::model::SessionId;
 use crate::shared::cause::Cause;
@@ -37,7 +37,7 @@ impl<R: Routes> Parts<R> {
         turn: &mut Turn,
     ) {
         let octets = packet.len() as u64;
-        let outcome = match tunnel.message.message_type {
+        let outcome = match tunnel.message_type {
             GtpMessageType::ECHO_REQUEST => self.echo(tables, tunnel, packet, turn),
             GtpMessageType::ECHO_RESPONSE => self.echo_response(tunnel, packet, turn),
             GtpMessageType::ERROR_INDICATION => self.error_indication(tunnel, packet, turn),
@@ -58,7 +58,7 @@ impl<R: Routes> Parts<R> {
         packet: &mut Packet,
         turn: &Turn,
     ) -> Outcome {
-        let sequence = tunnel.message.sequence_number.unwrap_or(0);
+        let sequence = tunnel.sequence;
         let octets = packet.len() as u64;
         let is_answered = self.echoes.take(turn.now())
             && answer::answer(
@@ -80,7 +80,7 @@ impl<R: Routes> Parts<R> {
         let now = turn.now();
         if let Some((ends, _)) = answer::back(packet, tunnel).filter(|_| self.reports.take(now)) {
             let (local, peer) = addresses(ends);
-            let sequence = tunnel.message.sequence_number.unwrap_or(0);
+            let sequence = tunnel.sequence;
             let message = path(peer, Some(local), 0, sequence, tunnel.interface.into(), now);
             turn.send_value(kind::ECHO_RESPONSE, &message);
         }
@@ -91,7 +91,7 @@ impl<R: Routes> Parts<R> {
     /// that packets went to is the one that this comes from (TS 29.281 clause 7.3.1). Whether there
     /// is such a tunnel the slow half knows.
     fn error_indication(&mut self, tunnel: &Tunnel, packet: &Packet, turn: &mut Turn) -> Outcome {
-        let elements = packet.bytes().get(tunnel.payload()).unwrap_or_default();
+        let elements = packet.bytes().get(tunnel.range()).unwrap_or_default();
         let read = answer::read_error_indication(elements);
         let (Some(indication), Some((ends, _))) = (read, answer::back(packet, tunnel)) else {
             return Outcome::Drop(Cause::Malformed);
@@ -118,7 +118,7 @@ impl<R: Routes> Parts<R> {
         turn: &Turn,
     ) -> Outcome {
         let done = Outcome::Drop(Cause::EndMarkerReceived);
-        let teid = tunnel.message.teid;
+        let teid = tunnel.teid;
         let found = tables.by_tunnel(turn, self.shape, teid);
         let Some((_, rules)) = found else { return Outcome::Drop(Cause::UnknownTunnel) };
         let world = World { tables, turn, now: turn.now() };
@@ -126,8 +126,8 @@ impl<R: Routes> Parts<R> {
         let Some(put @ Put::Gtpu(..)) = path.outer() else { return done };
         let direction = crate::shared::rules::Direction::Down;
         let Ok((exit, outer)) = self.outer(0, &path, put, direction, turn) else { return done };
-        let (at, length) = (usize::from(tunnel.gtp), tunnel.message.end as usize);
-        match encapsulate::relay(packet, at, length, &outer, &exit.hop) {
+        let (at, length) = (usize::from(tunnel.gtp), tunnel.length());
+        match encapsulate::relay(packet, at, length, &exit, &outer) {
             true => Outcome::Leaves(exit.hop.port, Cause::EndMarkerReceived),
             false => done,
         }
@@ -173,11 +173,15 @@ impl<R: Routes> Parts<R> {
         let instance = (marker.instance != way::NO_INSTANCE).then_some(marker.instance);
         let exit = self.ways.to(&self.routes, &self.sides, turn, instance, peer);
         let message = Message::end_marker(marker.teid);
-        if exit.is_ok_and(|exit| send(turn, &exit, &message)) {
-            decide::marker_sent(marker, session, &tables.state);
-            tables.count(Cause::EndMarkerSent, 1, message.bytes().len() as u64);
-        } else if exit == Err(Cause::NoNeighbour) {
-            self.ask_linux(peer, turn);
+        match exit {
+            Ok(exit) => {
+                if send(turn, exit, &message) {
+                    decide::marker_sent(marker, session, &tables.state);
+                    tables.count(Cause::EndMarkerSent, 1, message.bytes().len() as u64);
+                }
+            }
+            Err(Cause::NoNeighbour) => self.ask_linux(peer, turn),
+            Err(_) => {}
         }
     }
 
@@ -188,7 +192,7 @@ impl<R: Routes> Parts<R> {
         let instance = interface.map(|interface| interface.instance);
         match self.ways.to(&self.routes, &self.sides, turn, instance, peer) {
             Ok(exit) => {
-                if !send(turn, &exit, &Message::echo_request(probe.sequence)) {
+                if !send(turn, exit, &Message::echo_request(probe.sequence)) {
                     tables.count(Cause::NoFrame, 1, 0);
                 }
             }

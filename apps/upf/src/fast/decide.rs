@@ -7,8 +7,8 @@
 //! again when it is released.
 //!
 //! One that may be sent on is not charged either: whether there is a way for it, and a frame, is
-//! not known yet. When it is, [`charge`] looks at quotas and meters again, for packets before it
-//! may have used them up, and charges. So URRs count the octets of inner IP packets that leave;
+//! not known yet. When it is, [`charge`] looks at quotas and meters, which packets before it may
+//! have used up, and charges. (Of the simple form [`decide`] leaves them to it altogether.) So URRs count the octets of inner IP packets that leave;
 //! those with MBQE (clause 8.2.68) also what QoS enforcement or the FAR drops.
 //!
 //! An event is raised once per line of state and version of the rules. The caller raises the
@@ -29,7 +29,7 @@ use fastlane::table::LaneState;
 
 use crate::model::{PdrId, SessionId};
 use crate::shared::cause::Cause;
-use crate::shared::rules::{Block, Direction, Outer, OuterPath, Rules, Way};
+use crate::shared::rules::{Block, Direction, Outer, OuterPath, Rules, Way, flag};
 use crate::shared::state::WORDS;
 
 pub use account::{marker_due, marker_sent};
@@ -54,6 +54,19 @@ pub struct Decision<'t> {
     pub copies: &'t [OuterPath],
     /// What is charged when it leaves.
     pub charge: Charge,
+}
+
+/// What came of charging a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charged {
+    /// Why it does not leave; nothing: it does.
+    pub refused: Option<Cause>,
+    /// As in [`Decision`].
+    pub pdr: PdrId,
+    /// As in [`Decision`].
+    pub events: u64,
+    /// As in [`Decision`].
+    pub line: u32,
 }
 
 /// What is charged for a packet when it leaves: by which rule it was decided.
@@ -126,7 +139,7 @@ impl Path<'_> {
 ///
 /// `rules` are those of `session`, read once for this packet; `now` is `CLOCK_MONOTONIC` in ns. The
 /// session's own line of `state` is touched, and those of its further URRs and QERs.
-#[inline]
+#[inline(always)]
 pub fn decide<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
@@ -135,18 +148,26 @@ pub fn decide<'t>(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Decision<'t> {
-    if rules.has_blocks() {
-        find::decide(rules, blocks, subject, session, state, now)
+    if has_blocks(rules, subject.tunnel) {
+        let subject = *subject; // a copy: what only the line decides by stays in registers
+        find::decide(rules, blocks, &subject, session, state, now)
     } else {
         simple::decide(rules, subject, session, state, now)
     }
 }
 
-/// Charges a packet that is about to leave, if meters and quotas still let it pass: the fate is
-/// `Forward` then, and nothing may keep the packet from leaving any more.
+/// Whether all is decided by blocks, as the line says that the packet's direction most often has.
+#[inline(always)]
+const fn has_blocks(rules: &Rules, tunnel: Option<u32>) -> bool {
+    let side = if tunnel.is_some() { &rules.up.side } else { &rules.down.side };
+    side.flags & flag::BLOCKS != 0
+}
+
+/// Charges a packet that is about to leave, if meters and quotas let it pass: nothing may keep it
+/// from leaving any more then.
 ///
 /// `rules` are of the version that `charge` names.
-#[inline]
+#[inline(always)]
 pub fn charge<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
@@ -154,11 +175,11 @@ pub fn charge<'t>(
     session: SessionId,
     state: &LaneState<WORDS>,
     now: u64,
-) -> Decision<'t> {
+) -> Charged {
     if charge.block == 0 {
         simple::charge::<CHARGE>(rules, charge, session, state, now)
     } else {
-        find::charge::<CHARGE>(blocks, charge, session, state, now)
+        find::charge::<CHARGE>(blocks, charge, session, state, now).into()
     }
 }
 
@@ -170,11 +191,11 @@ pub fn passes<'t>(
     session: SessionId,
     state: &LaneState<WORDS>,
     now: u64,
-) -> Decision<'t> {
+) -> Charged {
     if charge.block == 0 {
         simple::charge::<CHECK>(rules, charge, session, state, now)
     } else {
-        find::charge::<CHECK>(blocks, charge, session, state, now)
+        find::charge::<CHECK>(blocks, charge, session, state, now).into()
     }
 }
 
@@ -183,16 +204,28 @@ pub fn passes<'t>(
 #[inline]
 #[must_use]
 pub fn has_tunnel<'t>(rules: &'t Rules, blocks: &impl Blocks<'t>, teid: u32) -> bool {
-    if rules.has_blocks() {
+    if has_blocks(rules, Some(teid)) {
         return find::has_tunnel(rules, blocks, teid);
     }
-    [&rules.up.side, &rules.down.side].iter().any(|side| side.is_by(Some(teid)))
+    rules.up.side.is_by(Some(teid)) || rules.down.side.is_by(Some(teid))
 }
 
 impl<'t> Decision<'t> {
     fn drop(cause: Cause, pdr: PdrId, direction: Direction) -> Self {
         let charge = Charge::default();
         Self { fate: Fate::Drop(cause), pdr, direction, events: 0, line: 0, copies: &[], charge }
+    }
+}
+
+impl From<Decision<'_>> for Charged {
+    fn from(decision: Decision<'_>) -> Self {
+        let Decision { fate, pdr, events, line, .. } = decision;
+        let refused = match fate {
+            Fate::Forward(_) => None,
+            Fate::Drop(cause) => Some(cause),
+            Fate::Hold(_) => Some(Cause::HoldLimit), // not what may be charged
+        };
+        Self { refused, pdr, events, line }
     }
 }
 

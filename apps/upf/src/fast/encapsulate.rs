@@ -73,18 +73,21 @@ impl Container {
         Self { bytes: [0, 0, 0, next, units, a, b, c, d, e, f, 0], length }
     }
 
-    /// Its octets.
-    #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes[..usize::from(self.length)]
+    /// Writes it before octet `end`.
+    #[inline(always)]
+    fn write(&self, bytes: &mut [u8], end: usize) {
+        let Some(place) = bytes.get_mut(end - usize::from(self.length)..end) else { return };
+        match place.first_chunk_mut() {
+            // All have this much, if there is one: no call is made for so little.
+            Some(first) if self.length == 8 => *first = self.bytes.as_chunks::<8>().0[0],
+            _ => place.copy_from_slice(&self.bytes[..usize::from(self.length)]),
+        }
     }
 }
 
-/// What is put on.
+/// What is put on, besides what a way has for all packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outer {
-    /// Both ends.
-    pub(crate) ends: Ends,
     /// Type of service or traffic class.
     pub(crate) tos: u8,
     /// The tunnel at the far end.
@@ -94,14 +97,14 @@ pub(crate) struct Outer {
 }
 
 impl Outer {
-    /// Octets of IP, UDP and GTP-U.
+    /// Octets of IP, UDP and GTP-U between these ends.
     #[inline]
-    pub(crate) const fn length(&self) -> usize {
-        self.ends.ip_length() + Udp::LENGTH + GtpU::LENGTH + self.container.length as usize
+    pub(crate) const fn length(&self, ends: Ends) -> usize {
+        ends.ip_length() + Udp::LENGTH + GtpU::LENGTH + self.container.length as usize
     }
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct Headers<I: Header> {
     ethernet: Ethernet,
@@ -109,6 +112,47 @@ struct Headers<I: Header> {
     udp: Udp,
     gtpu: GtpU,
 }
+
+/// The way to the far end of a tunnel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exit {
+    /// Our address and the far end's.
+    pub(crate) ends: Ends,
+    /// The next hop.
+    pub(crate) hop: NextHop,
+    /// Over IPv4: the headers of a packet that carries nothing, and the sum of its IP header.
+    four: Headers<Ipv4>,
+    sum: Sum,
+}
+
+impl Exit {
+    /// By a next hop, between these ends.
+    pub(crate) fn new(ends: Ends, hop: NextHop) -> Self {
+        let (local, remote) = match ends {
+            Ends::Four(local, remote) => (local, remote),
+            Ends::Six(..) => (Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED),
+        };
+        let mut ip = ipv4(local, remote, 0, 0, IpProtocol::UDP);
+        (ip.total_length, ip.header_checksum) = (U16::new(0), U16::new(0));
+        let four = Headers { ethernet: ethernet(&hop, EtherType::IPV4), ip, udp: UDP, gtpu: GTPU };
+        Self { ends, hop, four, sum: Sum::new().add_bytes(ip.as_bytes()) }
+    }
+}
+
+/// Nothing, between the ports of GTP-U. Without a checksum.
+const UDP: Udp = Udp {
+    source_port: U16::new(GtpU::PORT),
+    destination_port: U16::new(GtpU::PORT),
+    length: U16::new(0),
+    checksum: U16::new(0),
+};
+/// User data of no tunnel, without an optional part.
+const GTPU: GtpU = GtpU {
+    flags: GtpU::VERSION_1,
+    message_type: GtpMessageType::G_PDU,
+    length: U16::new(0),
+    teid: U32::new(0),
+};
 
 /// Puts an outer header in front of the `length` octets that begin `at` octets into a packet; what
 /// was before and behind them is gone. False when there is no room: nothing but the window has
@@ -118,32 +162,24 @@ pub(crate) fn encapsulate(
     packet: &mut Packet,
     at: usize,
     length: usize,
+    exit: &Exit,
     outer: &Outer,
-    hop: &NextHop,
 ) -> bool {
-    let container = outer.container.bytes();
-    let carried = length + container.len();
-    let front = Ethernet::LENGTH + outer.length();
+    let carried = length + usize::from(outer.container.length);
+    let front = Ethernet::LENGTH + outer.length(exit.ends);
     if !cut(packet, at, length, front) {
         return false;
     }
+    let extension = if outer.container.length == 0 { 0 } else { GtpU::EXTENSION };
     let gtpu = GtpU {
-        flags: if container.is_empty() {
-            GtpU::VERSION_1
-        } else {
-            GtpU::VERSION_1 | GtpU::EXTENSION
-        },
-        message_type: GtpMessageType::G_PDU,
+        flags: GtpU::VERSION_1 | extension,
         length: U16::new(carried as u16),
         teid: U32::new(outer.teid),
+        ..GTPU
     };
     let bytes = packet.bytes_mut();
-    if !container.is_empty()
-        && let Some(place) = bytes.get_mut(front - container.len()..front)
-    {
-        place.copy_from_slice(container);
-    }
-    write(bytes, outer, hop, gtpu, carried)
+    outer.container.write(bytes, front);
+    write(bytes, exit, outer.tos, gtpu, carried)
 }
 
 /// Sends a message of GTP-U on to another tunnel as it is, but for its tunnel identifier: header,
@@ -153,17 +189,17 @@ pub(crate) fn relay(
     packet: &mut Packet,
     at: usize,
     length: usize,
+    exit: &Exit,
     outer: &Outer,
-    hop: &NextHop,
 ) -> bool {
-    let front = Ethernet::LENGTH + outer.ends.ip_length() + Udp::LENGTH;
+    let front = Ethernet::LENGTH + exit.ends.ip_length() + Udp::LENGTH;
     if length < GtpU::LENGTH || !cut(packet, at, length, front) {
         return false;
     }
     let bytes = packet.bytes_mut();
     let Some(gtpu) = wire::header::<GtpU>(bytes, front).copied() else { return false };
     let gtpu = GtpU { teid: U32::new(outer.teid), ..gtpu };
-    write(bytes, outer, hop, gtpu, length - GtpU::LENGTH)
+    write(bytes, exit, outer.tos, gtpu, length - GtpU::LENGTH)
 }
 
 /// Whether a header of so many octets of IP and what follows can be put in front of the `length`
@@ -196,33 +232,34 @@ fn settle(packet: &mut Packet, is_outside: bool) {
     }
 }
 
-#[inline]
-fn write(bytes: &mut [u8], outer: &Outer, hop: &NextHop, gtpu: GtpU, carried: usize) -> bool {
+#[inline(always)]
+fn write(bytes: &mut [u8], exit: &Exit, tos: u8, gtpu: GtpU, carried: usize) -> bool {
     let datagram = Udp::LENGTH + GtpU::LENGTH + carried;
     if Ipv6::LENGTH + datagram > usize::from(u16::MAX) {
         return false;
     }
-    let udp = Udp {
-        source_port: U16::new(GtpU::PORT),
-        destination_port: U16::new(GtpU::PORT),
-        length: U16::new(datagram as u16),
-        checksum: U16::new(0),
-    };
-    match outer.ends {
-        Ends::Four(local, remote) => {
-            let ip = ipv4(local, remote, outer.tos, datagram, IpProtocol::UDP);
-            let ethernet = ethernet(hop, EtherType::IPV4);
-            let Some(place) = header_mut::<Headers<Ipv4>>(bytes, 0) else { return false };
-            *place = Headers { ethernet, ip, udp, gtpu };
-        }
-        Ends::Six(local, remote) => {
-            let ip = ipv6(local, remote, outer.tos, datagram, IpProtocol::UDP);
-            let ethernet = ethernet(hop, EtherType::IPV6);
-            let Some(place) = header_mut::<Headers<Ipv6>>(bytes, 0) else { return false };
-            *place = Headers { ethernet, ip, udp, gtpu };
-            fill_udp6(bytes, local, remote);
-        }
-    }
+    let Ends::Four(..) = exit.ends else { return write6(bytes, exit, tos, gtpu, datagram) };
+    let Some(place) = header_mut::<Headers<Ipv4>>(bytes, 0) else { return false };
+    // First all that is the same for all packets, then over it what is not.
+    *place = exit.four;
+    let length = (Ipv4::LENGTH + datagram) as u16;
+    place.ip.type_of_service = tos;
+    place.ip.total_length.set(length);
+    let sum = exit.sum.add_u16(length).add_u16(tos.into());
+    place.ip.header_checksum.set(sum.checksum());
+    place.udp.length.set(datagram as u16);
+    place.gtpu = gtpu;
+    true
+}
+
+#[inline(never)]
+fn write6(bytes: &mut [u8], exit: &Exit, tos: u8, gtpu: GtpU, datagram: usize) -> bool {
+    let Ends::Six(local, remote) = exit.ends else { return false };
+    let Some(place) = header_mut::<Headers<Ipv6>>(bytes, 0) else { return false };
+    let ip = ipv6(local, remote, tos, datagram, IpProtocol::UDP);
+    let udp = Udp { length: U16::new(datagram as u16), ..UDP };
+    *place = Headers { ethernet: ethernet(&exit.hop, EtherType::IPV6), ip, udp, gtpu };
+    fill_udp6(bytes, local, remote);
     true
 }
 

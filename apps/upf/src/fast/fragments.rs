@@ -15,8 +15,8 @@ const PATIENCE: u64 = 30_000_000_000;
 /// What a first fragment has shown.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
-    source: [u8; 16],
-    destination: [u8; 16],
+    source: u128,
+    destination: u128,
     session: u32,
     identification: u32,
     protocol: u8,
@@ -38,8 +38,8 @@ impl Fragments {
     /// None.
     pub(crate) fn new() -> Self {
         let nothing = Seen {
-            source: [0; 16],
-            destination: [0; 16],
+            source: 0,
+            destination: 0,
             session: 0,
             identification: 0,
             protocol: 0,
@@ -51,10 +51,14 @@ impl Fragments {
         Self { seen: vec![nothing; PLACES] }
     }
 
-    /// Remembers what a first fragment shows, and gives it to a later one; false when that is not
-    /// known.
+    /// Remembers what a first fragment shows, and gives it to a later one, if it is known.
     #[cold]
-    pub(crate) fn complete(&mut self, session: u32, inner: &mut Inner, now: u64) -> bool {
+    pub(crate) fn completed(&mut self, session: u32, mut inner: Inner, now: u64) -> Inner {
+        self.complete(session, &mut inner, now);
+        inner
+    }
+
+    fn complete(&mut self, session: u32, inner: &mut Inner, now: u64) -> bool {
         let place = place(session, inner);
         let Some(seen) = self.seen.get_mut(place) else { return false };
         if inner.fragment == Fragment::First {
@@ -88,14 +92,10 @@ impl Fragments {
 }
 
 fn place(session: u32, inner: &Inner) -> usize {
-    let word = |at: usize| {
-        let (source, destination) = (&inner.source, &inner.destination);
-        let both = [source[at], source[at + 1], destination[at], destination[at + 1]];
-        u64::from(u32::from_ne_bytes(both))
-    };
+    let both = inner.source ^ inner.destination.rotate_left(64 + 16);
     let mixed = (u64::from(session) << 32 | u64::from(inner.identification))
-        ^ word(2).rotate_left(17)
-        ^ word(14).rotate_left(41);
+        ^ (both as u64).rotate_left(17)
+        ^ ((both >> 64) as u64).rotate_left(41);
     (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % PLACES
 }
 

@@ -32,17 +32,18 @@ pub(crate) fn may_tell(inner: &Inner, bytes: &[u8], trouble: Trouble) -> bool {
     }
     let kind = || bytes.get(usize::from(inner.transport)).copied();
     if inner.is_v6 {
-        let source = inner.source;
-        let is_one = source[0] != 0xff && source != [0; 16];
+        let is_group = |address: u128| address >> 120 == 0xff;
+        let is_one = !is_group(inner.source) && inner.source != 0;
         // A sender to a group is told of its path (RFC 4443 clause 2.4 e.3).
-        let asks = inner.destination[0] != 0xff || matches!(trouble, Trouble::TooLong(_));
+        let asks = !is_group(inner.destination) || matches!(trouble, Trouble::TooLong(_));
         let is_error = inner.protocol == IpProtocol::ICMPV6 && kind().is_none_or(|it| it < 128);
         is_one && asks && !is_error
     } else {
-        let is_one = !matches!(inner.source[0], 0 | 127 | 224..);
+        let first = |address: u128| (address >> 120) as u8;
+        let is_one = !matches!(first(inner.source), 0 | 127 | 224..);
         let is_error = inner.protocol == IpProtocol::ICMP
             && !matches!(kind(), Some(Icmp::ECHO_REPLY | Icmp::ECHO_REQUEST | 13..=18));
-        is_one && inner.destination[0] < 224 && !is_error
+        is_one && first(inner.destination) < 224 && !is_error
     }
 }
 
@@ -72,8 +73,8 @@ fn four(
     let quoted = bytes.get(..bytes.len().min(QUOTED4))?;
     let carried = Icmp::LENGTH + quoted.len();
     let to = to.get_mut(..Ipv4::LENGTH + carried)?;
-    let [a, b, c, d, ..] = inner.source;
-    *header_mut::<Ipv4>(to, 0)? = ipv4(own, [a, b, c, d].into(), 0xc0, carried, IpProtocol::ICMP);
+    let source = Ipv4Addr::from_bits((inner.source >> 96) as u32);
+    *header_mut::<Ipv4>(to, 0)? = ipv4(own, source, 0xc0, carried, IpProtocol::ICMP);
     let (message_type, code, rest) = match trouble {
         Trouble::TimeExceeded => (Icmp::TIME_EXCEEDED, 0, 0),
         Trouble::TooLong(mtu) => {
@@ -99,7 +100,7 @@ fn six(
     let quoted = bytes.get(..bytes.len().min(QUOTED6))?;
     let carried = Icmp::LENGTH + quoted.len();
     let to = to.get_mut(..Ipv6::LENGTH + carried)?;
-    let source = Ipv6Addr::from(inner.source);
+    let source = Ipv6Addr::from_bits(inner.source);
     *header_mut::<Ipv6>(to, 0)? = ipv6(own, source, 0, carried, IpProtocol::ICMPV6);
     let (message_type, rest) = match trouble {
         Trouble::TimeExceeded => (Icmpv6::TIME_EXCEEDED, 0),
@@ -109,7 +110,7 @@ fn six(
     let (checksum, rest) = (U16::new(0), U32::new(rest));
     *header_mut::<Icmp>(icmp, 0)? = Icmp { message_type, code: 0, checksum, rest };
     icmp.get_mut(Icmp::LENGTH..)?.copy_from_slice(quoted);
-    let sum = Sum::pseudo_ipv6(&own.octets(), &inner.source, IpProtocol::ICMPV6, carried as u32);
+    let sum = Sum::pseudo_ipv6(&own.octets(), &source.octets(), IpProtocol::ICMPV6, carried as u32);
     let sum = sum.add_bytes(icmp).checksum();
     header_mut::<Icmp>(icmp, 0)?.checksum.set(sum);
     Some(to.len())

@@ -1,5 +1,7 @@
 //! Reads the packets of users.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use super::decide::{Ports, Subject};
 use super::tables::To;
 use crate::model::InstanceId;
@@ -8,10 +10,10 @@ use fastlane::wire::{EtherType, Fragment, IpProtocol, Ipv4, Ipv6, Ipv6Fragment, 
 /// What is to be known of a user's packet. Places are in octets from its own start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inner {
-    /// The source; of IPv4 the first four octets.
-    pub(crate) source: [u8; 16],
+    /// The source: the first bit in the most significant one, an IPv4 address in the upper 32.
+    pub(crate) source: u128,
     /// The destination, likewise.
-    pub(crate) destination: [u8; 16],
+    pub(crate) destination: u128,
     /// Whether it is IPv6.
     pub(crate) is_v6: bool,
     /// What it carries, behind extension headers.
@@ -103,9 +105,8 @@ fn transport_of(bytes: &[u8], at: usize, protocol: u8) -> Option<([u16; 2], Opti
 }
 
 #[inline(always)]
-fn widened(address: [u8; 4]) -> [u8; 16] {
-    let [a, b, c, d] = address;
-    [a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+fn widened(address: [u8; 4]) -> u128 {
+    u128::from(u32::from_be_bytes(address)) << 96
 }
 
 #[inline(always)]
@@ -115,9 +116,9 @@ fn six(bytes: &[u8]) -> Option<Inner> {
     if length > bytes.len() {
         return None;
     }
-    let mut inner = Inner {
-        source: ip.source,
-        destination: ip.destination,
+    let inner = Inner {
+        source: u128::from_be_bytes(ip.source),
+        destination: u128::from_be_bytes(ip.destination),
         is_v6: true,
         protocol: ip.next_header,
         tos: ip.traffic_class(),
@@ -133,20 +134,21 @@ fn six(bytes: &[u8]) -> Option<Inner> {
         transport: Ipv6::LENGTH as u16,
     };
     let bytes = &bytes[..length];
-    match ip.next_header {
-        IpProtocol::TCP | IpProtocol::UDP | IpProtocol::ICMPV6 => {}
-        _ => inner.walk(bytes)?,
+    let inner = match ip.next_header {
+        IpProtocol::TCP | IpProtocol::UDP | IpProtocol::ICMPV6 => inner,
+        _ => inner.walked(bytes)?,
+    };
+    if inner.fragment == Fragment::Later {
+        return Some(inner);
     }
-    if inner.fragment != Fragment::Later {
-        (inner.ports, inner.spi) = transport_of(bytes, inner.transport.into(), inner.protocol)?;
-    }
-    Some(inner)
+    let (ports, spi) = transport_of(bytes, inner.transport.into(), inner.protocol)?;
+    Some(Inner { ports, spi, ..inner })
 }
 
 impl Inner {
     /// Behind the extension headers, of which no more than eight are walked over.
     #[inline(never)]
-    fn walk(&mut self, bytes: &[u8]) -> Option<()> {
+    fn walked(mut self, bytes: &[u8]) -> Option<Self> {
         let layers = Layers::parse_network(bytes, 0, EtherType::IPV6).ok()?;
         (self.protocol, self.transport) = (layers.protocol, layers.transport);
         self.fragment = layers.fragment;
@@ -165,21 +167,20 @@ impl Inner {
             }
             self.identification = header::<Ipv6Fragment>(bytes, at)?.identification.get();
         }
-        Some(())
+        Some(self)
     }
 
     /// Where it goes.
     #[inline]
     pub(crate) fn to(&self) -> To {
-        if self.is_v6 {
-            return To::Six(self.destination.into());
+        match self.is_v6 {
+            false => To::Four(Ipv4Addr::from_bits((self.destination >> 96) as u32)),
+            true => To::Six(Ipv6Addr::from_bits(self.destination)),
         }
-        let [a, b, c, d, ..] = self.destination;
-        To::Four([a, b, c, d].into())
     }
 
     /// What of it decides, with how it came.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn subject(
         &self,
         tunnel: Option<u32>,
@@ -198,8 +199,8 @@ impl Inner {
             instance,
             qfi,
             family: if self.is_v6 { 6 } else { 4 },
-            source: u128::from_be_bytes(self.source),
-            destination: u128::from_be_bytes(self.destination),
+            source: self.source,
+            destination: self.destination,
             protocol: self.protocol,
             tos: self.tos,
             ports,
@@ -212,15 +213,12 @@ impl Inner {
     /// What its flow has in common, for choosing among equal ways; the same in all fragments.
     #[inline]
     pub(crate) fn flow_hash(&self) -> u32 {
-        let word = |bytes: &[u8; 16], at: usize| {
-            let word = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
-            u64::from(u32::from_ne_bytes(word))
-        };
-        let mut mixed = word(&self.source, 0) << 32 | word(&self.destination, 0);
+        let upper = |address: u128| (address >> 64) as u64;
+        let mut mixed = upper(self.source) | upper(self.destination) >> 32;
         if self.is_v6 {
-            for at in [4, 8, 12] {
-                mixed = mixed.rotate_left(23)
-                    ^ (word(&self.source, at) << 32 | word(&self.destination, at));
+            mixed = upper(self.source) ^ upper(self.destination).rotate_left(32);
+            for (address, turn) in [(self.source, 23), (self.destination, 46)] {
+                mixed ^= (address as u64).rotate_left(turn);
             }
         }
         if self.fragment == Fragment::None {

@@ -1,23 +1,25 @@
 //! What becomes of each packet of a batch. Whatever needs more than the packet itself (new packets,
 //! messages) is put off until all of them are labelled: see [`later`](super::later).
 
+use std::net::{Ipv4Addr, Ipv6Addr};
+
 use fastlane::table::EntryId;
 use fastlane::wire::{Fragment, PduSession};
 use fastlane::{HoldKey, Packet, PortId, Turn, Verdict};
 
-use super::batch::{Batch, Plain, Task};
+use super::batch::{Batch, Found, Leaving, Plain, Task};
 use super::control::peer_of;
-use super::decide::{self, Charge, Fate, Path};
-use super::encapsulate::{self, Container, Outer};
+use super::decide::{self, Charge, Decision, Fate, Path};
+use super::encapsulate::{self, Container, Exit, Outer};
 use super::held::HeldSession;
 use super::icmp::Trouble;
 use super::inner::{self, Inner};
 use super::later::{Later, Out};
 use super::route;
 use super::tables::{Tables, To};
-use super::ways::{Exit, Routes};
+use super::ways::Routes;
 use super::{Parts, World};
-use crate::model::{Destination, SessionId};
+use crate::model::{Destination, InstanceId, SessionId};
 use crate::settings::Role;
 use crate::shared::cause::Cause;
 use crate::shared::rules::{Direction, Outer as Put, Rules};
@@ -43,24 +45,34 @@ pub(crate) enum Outcome {
 }
 
 /// A packet that is being judged.
+#[derive(Clone, Copy)]
 pub(crate) struct Case<'a> {
     /// Which task, and its number.
     pub(crate) task: &'a Task,
     pub(crate) number: u8,
-    pub(crate) inner: &'a Inner,
+    /// Its session, and what that says of it.
     pub(crate) session: SessionId,
+    pub(crate) rules: &'a Rules,
+    pub(crate) direction: Direction,
     /// What is charged when it leaves.
     pub(crate) charge: Charge,
 }
 
 impl<R: Routes> Parts<R> {
     /// Judges all packets of a batch.
-    pub(super) fn judge(&mut self, batch: &mut Batch, packets: &mut [Packet], world: World<'_>) {
-        for number in 0..batch.count {
-            let task = batch.tasks[number];
+    pub(super) fn judge<'t>(
+        &mut self,
+        batch: &mut Batch,
+        found: &mut Found<'t>,
+        packets: &mut [Packet],
+        world: World<'t>,
+    ) {
+        let Batch { count, tasks, four, six, .. } = batch;
+        for (number, (task, rules)) in tasks.iter_mut().zip(found).take(*count).enumerate() {
             let Some(packet) = packets.get_mut(usize::from(task.place)) else { continue };
             let octets = packet.len() as u64;
-            let outcome = self.outcome(number as u8, &task, packet, batch, world);
+            let number = number as u8;
+            let outcome = self.outcome(number, task, rules, packet, (four, six), world);
             self.settle(world.tables, packet, outcome, octets);
         }
     }
@@ -91,81 +103,108 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    #[inline]
-    fn outcome(
+    #[inline(always)]
+    fn outcome<'t>(
         &mut self,
         number: u8,
-        task: &Task,
+        task: &mut Task,
+        found: &mut Option<&'t Rules>,
         packet: &mut Packet,
-        batch: &mut Batch,
-        world: World<'_>,
+        leaving: (&mut Leaving<Ipv4Addr>, &mut Leaving<Ipv6Addr>),
+        world: World<'t>,
     ) -> Outcome {
         let World { tables, turn, now } = world;
-        let bytes = task.inner(packet.bytes());
-        let mut read = inner::read(bytes);
-        let found = match &task.tunnel {
-            Some(tunnel) => {
-                let found = tables.by_tunnel(turn, self.shape, tunnel.message.teid);
-                if found.is_none() {
-                    self.later.push(Later::ErrorIndication { task: number });
-                    return Outcome::Later;
-                }
-                if tunnel.message.not_understood.is_some() {
-                    self.later.push(Later::Notification { task: number });
-                    return Outcome::Later;
-                }
-                found
-            }
-            None => match self.by_address(task, read.as_ref(), world) {
-                Ok(session) => tables.rules(turn, session).map(|rules| (session, rules)),
-                Err(outcome) => return outcome,
-            },
+        if let Err(outcome) = self.whose(number, task, found, packet, world) {
+            return outcome;
+        }
+        let task = &*task;
+        let (Some(session), Some(rules)) = (task.session, *found) else {
+            return Outcome::Drop(Cause::UnknownUser);
         };
-        let Some((session, rules)) = found else { return Outcome::Drop(Cause::UnknownUser) };
-        let Some(inner) = &mut read else { return Outcome::Drop(Cause::Malformed) };
+        let Some(mut inner) = inner::read(task.inner(packet.bytes())) else {
+            return Outcome::Drop(Cause::Malformed);
+        };
         let Some(qfi) = self.flow_of(task) else { return Outcome::Drop(Cause::Malformed) };
         if inner.fragment != Fragment::None && rules.has_blocks() {
-            self.fragments.complete(session.0, inner, now);
+            inner = self.fragments.completed(session.0, inner, now);
         }
-        let teid = task.tunnel.map(|tunnel| tunnel.message.teid);
+        let teid = task.tunnel.map(|tunnel| tunnel.teid);
         let subject = inner.subject(teid, task.instance, qfi);
         let blocks = tables.blocks(turn);
         let decision = decide::decide(rules, &blocks, &subject, session, &tables.state, now);
-        let case = Case { task, number, inner, session, charge: decision.charge };
+        let Decision { direction, charge, .. } = decision;
         if decision.events != 0 {
-            self.raise(task, inner.tos >> 2, session, rules, &decision, world);
+            self.later.raise(task, inner.tos >> 2, session, rules, &decision.into(), world);
         }
         if !self.held.is_empty() {
-            self.resume_before(&case, rules);
+            self.resume_before(session, rules);
         }
-        match decision.fate {
-            Fate::Forward(path) => {
-                if inner.time_to_live <= 1 && !task.is_hairpin && takes_hop(task, &path) {
-                    return self.trouble(&case, Trouble::TimeExceeded);
-                }
-                let direction = decision.direction;
-                let outcome = self.forward(&case, &path, direction, packet, batch, world);
-                if !decision.copies.is_empty() && !matches!(outcome, Outcome::Drop(_)) {
-                    self.copy_later(&case, &decision, world);
-                }
-                outcome
-            }
-            Fate::Drop(cause) => Outcome::Drop(cause),
-            Fate::Hold(hold) => self.hold(&case, rules, hold, world),
+        let path = match decision.fate {
+            Fate::Forward(path) => path,
+            Fate::Drop(cause) => return Outcome::Drop(cause),
+            Fate::Hold(hold) => return self.hold(session, rules, hold, world),
+        };
+        let case = Case { task, number, session, rules, direction, charge };
+        if inner.time_to_live <= 1 && !task.is_hairpin && takes_hop(task, &path) {
+            return self.trouble(case, Trouble::TimeExceeded, world);
         }
+        let outcome = self.forward(case, &inner, &path, packet, leaving, world);
+        if !decision.copies.is_empty() && !matches!(outcome, Outcome::Drop(_)) {
+            self.copy_later(number, (inner.tos, inner.length), &decision, world);
+        }
+        outcome
     }
 
-    /// Whose a packet is that came through no tunnel, or what becomes of it.
+    /// Finds whose a packet is, if that is not known yet.
+    ///
+    /// # Errors
+    /// What becomes of a packet that is nobody's.
+    #[inline(always)]
+    fn whose<'t>(
+        &mut self,
+        number: u8,
+        task: &mut Task,
+        found: &mut Option<&'t Rules>,
+        packet: &Packet,
+        world: World<'t>,
+    ) -> Result<(), Outcome> {
+        let World { tables, turn, .. } = world;
+        match &task.tunnel {
+            Some(tunnel) => {
+                let blocks = tables.blocks(turn);
+                let is_its = |rules: &Rules| decide::has_tunnel(rules, &blocks, tunnel.teid);
+                if !found.is_some_and(is_its) {
+                    let by = tables.by_other_tunnel(turn, tunnel.teid);
+                    (task.session, *found) = by.unzip();
+                }
+                if found.is_none() {
+                    self.later.push(Later::ErrorIndication { task: number });
+                    return Err(Outcome::Later);
+                }
+                if !tunnel.is_understood {
+                    self.later.push(Later::Notification { task: number });
+                    return Err(Outcome::Later);
+                }
+            }
+            None if task.session.is_none() => {
+                let session = self.by_address(task, packet, world)?;
+                (task.session, *found) = (Some(session), tables.rules(turn, session));
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Whose a packet is that came through no tunnel to nobody's address, or what becomes of it.
+    #[inline(never)]
     fn by_address(
         &self,
         task: &Task,
-        inner: Option<&Inner>,
+        packet: &Packet,
         world: World<'_>,
     ) -> Result<SessionId, Outcome> {
-        if let Some(session) = task.session {
-            return Ok(session);
-        }
-        let Some(to) = inner.map(Inner::to) else { return Err(Outcome::Linux) };
+        let inner = inner::read(task.inner(packet.bytes()));
+        let Some(to) = inner.as_ref().map(Inner::to) else { return Err(Outcome::Linux) };
         if let Some(session) = world.tables.behind(world.turn, task.instance, to) {
             return Ok(session);
         }
@@ -180,7 +219,7 @@ impl<R: Routes> Parts<R> {
     #[inline]
     pub(super) fn flow_of(&self, task: &Task) -> Option<Option<u8>> {
         let Some(tunnel) = &task.tunnel else { return Some(None) };
-        let Some(container) = tunnel.message.pdu_session else { return Some(None) };
+        let Some(container) = tunnel.pdu_session else { return Some(None) };
         let interface = self.sides.interfaces.get(usize::from(tunnel.interface));
         let is_n3 = interface.is_some_and(|interface| interface.role == Role::N3);
         (!is_n3 || container.pdu_type == PduSession::UPLINK).then_some(Some(container.qfi))
@@ -189,15 +228,15 @@ impl<R: Routes> Parts<R> {
     /// What is held for a session goes before this packet, or is given up, if its rules are others
     /// now.
     #[cold]
-    fn resume_before(&mut self, case: &Case<'_>, rules: &Rules) {
-        let Some(held) = self.held.get(case.session) else { return };
+    fn resume_before(&mut self, session: SessionId, rules: &Rules) {
+        let Some(held) = self.held.get(session) else { return };
         if held.version != rules.version() {
             let look = held.look(Some(rules), u64::MAX);
             // What was labelled just now is not held yet: it is looked at in the next turn.
-            if !self.fresh.contains(&case.session.0) {
-                self.held.remove(case.session);
+            if !self.fresh.contains(&session.0) {
+                self.held.remove(session);
             }
-            self.later.push(Later::EndHold(case.session, look));
+            self.later.push(Later::EndHold(session, look));
         }
     }
 
@@ -205,12 +244,12 @@ impl<R: Routes> Parts<R> {
     #[cold]
     pub(super) fn hold(
         &mut self,
-        case: &Case<'_>,
+        session: SessionId,
         rules: &Rules,
         hold: decide::Hold,
         world: World<'_>,
     ) -> Outcome {
-        let (session, now) = (case.session, world.now);
+        let now = world.now;
         let Some(key) = HoldKey::new(session.0) else { return Outcome::Drop(Cause::HoldLimit) };
         let fresh = self.fresh.iter().filter(|held| **held == session.0).count();
         let most = usize::from(hold.packets);
@@ -229,22 +268,31 @@ impl<R: Routes> Parts<R> {
         Outcome::Held(key)
     }
 
-    /// Tells the sender, later, what is wrong.
+    /// Tells the sender, later, what is wrong with a packet that would leave otherwise.
     #[cold]
-    pub(super) fn trouble(&mut self, case: &Case<'_>, trouble: Trouble) -> Outcome {
-        self.later.push(Later::Trouble { task: case.number, session: case.session, trouble });
+    pub(super) fn trouble(
+        &mut self,
+        case: Case<'_>,
+        trouble: Trouble,
+        world: World<'_>,
+    ) -> Outcome {
+        let Case { task, number, session, charge, .. } = case;
+        if let Err(outcome) = self.may_pass(task, session, &charge, world) {
+            return outcome;
+        }
+        self.later.push(Later::Trouble { task: number, session, trouble });
         Outcome::Later
     }
 
     /// Sends a packet on.
-    #[inline]
-    pub(super) fn forward(
+    #[inline(always)]
+    fn forward(
         &mut self,
-        case: &Case<'_>,
+        case: Case<'_>,
+        inner: &Inner,
         path: &Path<'_>,
-        direction: Direction,
         packet: &mut Packet,
-        batch: &mut Batch,
+        (four, six): (&mut Leaving<Ipv4Addr>, &mut Leaving<Ipv6Addr>),
         world: World<'_>,
     ) -> Outcome {
         if path.redirect.is_some() {
@@ -257,16 +305,14 @@ impl<R: Routes> Parts<R> {
         {
             return Outcome::Drop(Cause::Congested);
         }
-        let Some(put) = path.outer() else { return self.put_aside(case, path, batch) };
-        let outer = match self.outer(case.inner.tos, path, put, direction, world.turn) {
-            Ok(outer) => outer,
-            Err(cause) => return self.no_way(path, cause),
-        };
-        self.put_into_tunnel(case, path, &outer, packet, direction, world)
+        match path.outer() {
+            Some(put) => self.put_into_tunnel(case, inner, path, put, packet, world),
+            None => self.put_aside(case, inner, path, four, six),
+        }
     }
 
     /// The outer header that a packet gets, and its way.
-    #[inline]
+    #[cold]
     pub(super) fn outer(
         &mut self,
         tos: u8,
@@ -276,64 +322,60 @@ impl<R: Routes> Parts<R> {
         turn: &Turn,
     ) -> Result<(Exit, Outer), Cause> {
         let Put::Gtpu(_, teid) = put else { return Err(Cause::NoRoute) };
-        let to = peer_of(put);
-        let way = path.way;
-        let instance = match way.destination() {
-            Destination::Control => None,
-            _ => way.instance(),
-        };
+        let (to, instance) = (peer_of(put), instance_of(path));
         let exit = self.ways.to(&self.routes, &self.sides, turn, instance, to)?;
-        let container = match (way.qfi(), direction) {
-            (None, _) => Container::NONE,
-            (Some(qfi), Direction::Down) => {
-                Container::downlink(qfi, way.is_reflective(), way.paging_policy())
-            }
-            (Some(qfi), Direction::Up) => Container::uplink(qfi),
-        };
-        let tos = way.marked(tos);
-        Ok((exit, Outer { ends: exit.ends, tos, teid, container }))
+        Ok((*exit, outer(tos, path, teid, direction)))
     }
 
-    #[inline]
+    /// Puts an outer header on, and sends it on to its far end.
+    #[inline(always)]
     fn put_into_tunnel(
         &mut self,
-        case: &Case<'_>,
+        case: Case<'_>,
+        inner: &Inner,
         path: &Path<'_>,
-        (exit, outer): &(Exit, Outer),
+        put: Put,
         packet: &mut Packet,
-        direction: Direction,
         world: World<'_>,
     ) -> Outcome {
-        let (task, inner) = (case.task, case.inner);
+        let Case { task, session, rules, direction, charge, .. } = case;
+        let Put::Gtpu(_, teid) = put else { return Outcome::Drop(Cause::NoRoute) };
+        let (to, instance) = (peer_of(put), instance_of(path));
+        let exit = match self.ways.to(&self.routes, &self.sides, world.turn, instance, to) {
+            Ok(exit) => exit,
+            Err(cause) => return self.no_way(path, cause),
+        };
+        let outer = outer(inner.tos, path, teid, direction);
         let is_relayed = is_relayed(task, path);
         let (at, length) = match &task.tunnel {
-            Some(tunnel) if is_relayed => (usize::from(tunnel.gtp), tunnel.message.end as usize),
+            Some(tunnel) if is_relayed => (usize::from(tunnel.gtp), tunnel.length()),
             _ => (usize::from(task.at), inner.length as usize),
         };
         let front = match is_relayed {
-            true => outer.ends.ip_length() + fastlane::wire::Udp::LENGTH,
-            false => outer.length(),
+            true => exit.ends.ip_length() + fastlane::wire::Udp::LENGTH,
+            false => outer.length(exit.ends),
         };
         if front + length > exit.hop.mtu as usize {
             let overhead = (front + length) as u32 - inner.length;
             let room = exit.hop.mtu.saturating_sub(overhead);
             if !inner.dont_fragment && !is_relayed {
-                return self.cut_up(case, Out::Tunnel(*exit, *outer), room);
+                let out = Out::Tunnel(*exit, outer);
+                return self.cut_up(case.number, (session, charge), out, room);
             }
-            return self.trouble(case, Trouble::TooLong(room));
+            return self.trouble(case, Trouble::TooLong(room), world);
         }
         if !encapsulate::has_room(packet, at, length, front) {
             return Outcome::Drop(Cause::NoFrame);
         }
-        if let Err(outcome) = self.charge(task, case.session, &case.charge, packet, world) {
+        if let Err(outcome) = self.later.charge(task, (session, rules), &charge, world) {
             return outcome;
         }
         if takes_hop(task, path) && !task.is_hairpin {
             route::take_hop(inner_mut(packet, task));
         }
         let fits = match is_relayed {
-            true => encapsulate::relay(packet, at, length, outer, &exit.hop),
-            false => encapsulate::encapsulate(packet, at, length, outer, &exit.hop),
+            true => encapsulate::relay(packet, at, length, exit, &outer),
+            false => encapsulate::encapsulate(packet, at, length, exit, &outer),
         };
         match fits {
             true => Outcome::Leaves(exit.hop.port, sent(direction)),
@@ -343,24 +385,31 @@ impl<R: Routes> Parts<R> {
 
     /// Sends a packet on without a tunnel: to another user, or by a way that is looked up with
     /// those of others.
-    #[inline]
-    fn put_aside(&mut self, case: &Case<'_>, path: &Path<'_>, batch: &mut Batch) -> Outcome {
-        let (way, inner) = (path.way, case.inner);
+    #[inline(always)]
+    fn put_aside(
+        &mut self,
+        case: Case<'_>,
+        inner: &Inner,
+        path: &Path<'_>,
+        four: &mut Leaving<Ipv4Addr>,
+        six: &mut Leaving<Ipv6Addr>,
+    ) -> Outcome {
+        let (way, task) = (path.way, case.number);
         if !matches!(way.destination(), Destination::Core | Destination::SgiLan) {
             return Outcome::Drop(Cause::NoRoute);
         }
         let to = inner.to();
+        let Case { session, charge, .. } = case;
         if let Some(instance) = way.instance().or(self.only_instance)
             && self.pools.has(instance, to)
         {
-            let (task, session, charge) = (case.number, case.session, case.charge);
             self.later.push(Later::ToUser { task, instance, session, charge });
             return Outcome::Later;
         }
         let plain = Plain {
-            task: case.number,
-            session: case.session,
-            charge: case.charge,
+            task,
+            session,
+            charge,
             instance: way.instance(),
             marking: way.marking,
             mask: way.mask,
@@ -368,8 +417,8 @@ impl<R: Routes> Parts<R> {
         };
         let flow = inner.flow_hash();
         match to {
-            To::Four(to) => batch.four.push(plain, to, flow),
-            To::Six(to) => batch.six.push(plain, to, flow),
+            To::Four(to) => four.push(plain, to, flow),
+            To::Six(to) => six.push(plain, to, flow),
         }
         Outcome::Waits
     }
@@ -381,6 +430,29 @@ impl<R: Routes> Parts<R> {
             self.later.push(Later::Resolve(peer_of(put)));
         }
         Outcome::Drop(cause)
+    }
+}
+
+/// What is put on a packet for a tunnel, besides what its way has for all.
+#[inline(always)]
+fn outer(tos: u8, path: &Path<'_>, teid: u32, direction: Direction) -> Outer {
+    let way = path.way;
+    let container = match (way.qfi(), direction) {
+        (None, _) => Container::NONE,
+        (Some(qfi), Direction::Down) => {
+            Container::downlink(qfi, way.is_reflective(), way.paging_policy())
+        }
+        (Some(qfi), Direction::Up) => Container::uplink(qfi),
+    };
+    Outer { tos: way.marked(tos), teid, container }
+}
+
+/// The network instance that a tunnel's packets leave in, if one was named.
+#[inline(always)]
+fn instance_of(path: &Path<'_>) -> Option<InstanceId> {
+    match path.way.destination() {
+        Destination::Control => None,
+        _ => path.way.instance(),
     }
 }
 

@@ -4,20 +4,20 @@
 use std::net::IpAddr;
 
 use fastlane::kernel::mirror::Answer;
-use fastlane::wire::{GtpMessageType, GtpU};
+use fastlane::wire::GtpU;
 use fastlane::{HoldKey, Packet, PortId, Turn, Verdict};
 
 use super::answer::{self, Message};
 use super::batch::{Batch, Task};
 use super::decide::{self, Charge, Decision, Fate, Path};
-use super::encapsulate::{self, Outer};
+use super::encapsulate::{self, Exit, Outer};
 use super::held::Look;
 use super::icmp::{self, Trouble};
 use super::inner::{self, Inner};
 use super::judge::{Outcome, inner_mut};
 use super::route;
 use super::tables::{Tables, To};
-use super::ways::{Exit, Routes, cause_of};
+use super::ways::{Routes, cause_of};
 use super::{Parts, World};
 use crate::model::{InstanceId, SessionId};
 use crate::settings::Role;
@@ -138,24 +138,23 @@ impl<R: Routes> Parts<R> {
     #[cold]
     pub(super) fn copy_later(
         &mut self,
-        case: &super::judge::Case<'_>,
+        task: u8,
+        (tos, length): (u8, u32),
         decision: &Decision<'_>,
         world: World<'_>,
     ) {
         for copy in decision.copies {
             let path = Path { way: &copy.way, peer6: &copy.peer6, redirect: None };
-            let (direction, length) = (decision.direction, case.inner.length);
+            let direction = decision.direction;
             let outer = path
                 .outer()
-                .and_then(|put| self.outer(case.inner.tos, &path, put, direction, world.turn).ok());
+                .and_then(|put| self.outer(tos, &path, put, direction, world.turn).ok());
             // A copy is not cut up, and nobody is told that it does not fit.
             let fits = |(exit, outer): &(Exit, Outer)| {
-                outer.length() + length as usize <= exit.hop.mtu as usize
+                outer.length(exit.ends) + length as usize <= exit.hop.mtu as usize
             };
             match outer.filter(fits) {
-                Some((exit, outer)) => {
-                    self.later.push(Later::Copy { task: case.number, length, exit, outer });
-                }
+                Some((exit, outer)) => self.later.push(Later::Copy { task, length, exit, outer }),
                 None => world.tables.count(Cause::NotDuplicated, 1, u64::from(length)),
             }
         }
@@ -180,7 +179,7 @@ impl<R: Routes> Parts<R> {
                     encapsulate::Ends::Four(local, _) => IpAddr::V4(local),
                     encapsulate::Ends::Six(local, _) => IpAddr::V6(local),
                 };
-                let teid = tunnel.message.teid;
+                let teid = tunnel.teid;
                 let message = Message::error_indication(teid, local, tunnel.source_port);
                 answer::write(packet, ends, &hop, GtpU::PORT, &message)
             });
@@ -302,7 +301,7 @@ impl<R: Routes> Parts<R> {
         };
         let put = path.outer().ok_or(Cause::NoRoute)?;
         let (exit, outer) = self.outer(inner.tos, &path, put, decision.direction, turn)?;
-        if outer.length() + bytes.len() > exit.hop.mtu as usize {
+        if outer.length(exit.ends) + bytes.len() > exit.hop.mtu as usize {
             return Err(Cause::TooLong);
         }
         Ok((exit, outer))
@@ -346,7 +345,7 @@ impl<R: Routes> Parts<R> {
         if world.tables.owner(world.turn, &to.key(instance), to).is_none() {
             return Outcome::Drop(Cause::UnknownUser);
         }
-        if let Err(outcome) = self.charge(task, from, charge, packet, world) {
+        if let Err(outcome) = self.charge_later(task, from, charge, packet, world) {
             return outcome;
         }
         world.tables.count(Cause::UserToUser, 1, u64::from(inner.length));
@@ -392,7 +391,7 @@ pub(super) fn emit(turn: &mut Turn, bytes: &[u8], out: &Out) -> bool {
     let is_written = packet.append(bytes.len()).map(|place| place.copy_from_slice(bytes)).is_some()
         && match out {
             Out::Tunnel(exit, outer) => {
-                encapsulate::encapsulate(packet, 0, bytes.len(), outer, &exit.hop)
+                encapsulate::encapsulate(packet, 0, bytes.len(), exit, outer)
             }
             Out::Plain(hop) => {
                 let is_v6 = bytes.first().is_some_and(|first| first >> 4 == 6);
@@ -403,9 +402,4 @@ pub(super) fn emit(turn: &mut Turn, bytes: &[u8], out: &Out) -> bool {
         packet.set_verdict(Verdict::Drop);
     }
     is_written
-}
-
-/// Whether a message is user data.
-pub(crate) const fn is_user_data(message_type: u8) -> bool {
-    message_type == GtpMessageType::G_PDU
 }

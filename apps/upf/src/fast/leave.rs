@@ -7,7 +7,7 @@ use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::wire::Ipv4;
 use fastlane::{Packet, Turn};
 
-use super::batch::{Batch, Leaving, Plain, Task};
+use super::batch::{Batch, Found, Leaving, Plain, Task};
 use super::icmp::Trouble;
 use super::inner;
 use super::judge::{Case, Outcome, inner_mut};
@@ -19,6 +19,7 @@ use super::ways::{Routes, cause_of};
 use super::{Parts, World};
 use crate::settings::Role;
 use crate::shared::cause::Cause;
+use crate::shared::rules::{Direction, Rules};
 
 /// The addresses of a version of IP.
 pub(crate) trait Family: Copy + Into<IpAddr> {
@@ -75,20 +76,25 @@ impl Family for Ipv6Addr {
 impl<R: Routes> Parts<R> {
     /// Sends on all that leave without a tunnel.
     #[inline]
-    pub(super) fn leave(&mut self, batch: &mut Batch, packets: &mut [Packet], world: World<'_>) {
+    pub(super) fn leave(
+        &mut self,
+        batch: &mut Batch,
+        found: &Found<'_>,
+        packets: &mut [Packet],
+        world: World<'_>,
+    ) {
         let Batch { tasks, four, six, .. } = batch;
         if four.count > 0 {
-            self.leave_by(tasks, four, packets, world);
+            self.leave_by((tasks, found), four, packets, world);
         }
         if six.count > 0 {
-            self.leave_by(tasks, six, packets, world);
+            self.leave_by((tasks, found), six, packets, world);
         }
     }
 
-    #[inline]
     fn leave_by<A: Family>(
         &mut self,
-        tasks: &[Task],
+        (tasks, found): (&[Task], &Found<'_>),
         leaving: &mut Leaving<A>,
         packets: &mut [Packet],
         world: World<'_>,
@@ -102,6 +108,9 @@ impl<R: Routes> Parts<R> {
         for at in 0..leaving.count {
             let plain = &leaving.packets[at];
             let Some(task) = tasks.get(usize::from(plain.task)) else { continue };
+            let Some(rules) = found.get(usize::from(plain.task)).copied().flatten() else {
+                continue;
+            };
             let Some(packet) = packets.get_mut(usize::from(task.place)) else { continue };
             let octets = packet.len() as u64;
             let other;
@@ -111,7 +120,7 @@ impl<R: Routes> Parts<R> {
                 answer = &other;
             }
             let outcome = match answer {
-                Answer::Forward(hop) => self.leave_to(task, plain, hop, A::IS_V6, packet, world),
+                Answer::Forward(hop) => self.leave_to::<A>(task, plain, rules, hop, packet, world),
                 Answer::Ask(reason) => {
                     self.leave_or_ask(task, plain, leaving.to[at], *reason, packet, world)
                 }
@@ -135,13 +144,13 @@ impl<R: Routes> Parts<R> {
     }
 
     /// Sends a packet to a next hop.
-    #[inline]
-    fn leave_to(
+    #[inline(always)]
+    fn leave_to<A: Family>(
         &mut self,
         task: &Task,
         plain: &Plain,
+        rules: &Rules,
         hop: &NextHop,
-        is_v6: bool,
         packet: &mut Packet,
         world: World<'_>,
     ) -> Outcome {
@@ -150,9 +159,10 @@ impl<R: Routes> Parts<R> {
             return Outcome::Drop(Cause::NoRoute);
         }
         if plain.length > hop.mtu {
-            return self.too_long(task, plain, hop, packet);
+            return self.too_long(task, plain, rules, hop, packet, world);
         }
-        if let Err(outcome) = self.charge(task, plain.session, &plain.charge, packet, world) {
+        let session = (plain.session, rules);
+        if let Err(outcome) = self.later.charge(task, session, &plain.charge, world) {
             return outcome;
         }
         let inner = inner_mut(packet, task);
@@ -162,24 +172,32 @@ impl<R: Routes> Parts<R> {
         if plain.mask != 0 {
             route::mark(inner, plain.marking, plain.mask);
         }
-        match route::send(packet, usize::from(task.at), plain.length as usize, is_v6, hop) {
+        match route::send(packet, usize::from(task.at), plain.length as usize, A::IS_V6, hop) {
             true => Outcome::Leaves(hop.port, Cause::ForwardedUplink),
             false => Outcome::Drop(Cause::NoFrame),
         }
     }
 
     #[cold]
-    fn too_long(&mut self, task: &Task, plain: &Plain, hop: &NextHop, packet: &Packet) -> Outcome {
+    fn too_long(
+        &mut self,
+        task: &Task,
+        plain: &Plain,
+        rules: &Rules,
+        hop: &NextHop,
+        packet: &Packet,
+        world: World<'_>,
+    ) -> Outcome {
         let Some(inner) = inner::read(task.inner(packet.bytes())) else {
             return Outcome::Drop(Cause::TooLong);
         };
         let Plain { task: number, session, charge, .. } = *plain;
-        let case = Case { task, number, inner: &inner, session, charge };
         if !inner.dont_fragment {
             let room = hop.mtu.max(Ipv4::LENGTH as u32 + 8);
-            return self.cut_up(&case, Out::Plain(*hop), room);
+            return self.cut_up(number, (session, charge), Out::Plain(*hop), room);
         }
-        self.trouble(&case, Trouble::TooLong(hop.mtu))
+        let case = Case { task, number, session, rules, direction: Direction::Up, charge };
+        self.trouble(case, Trouble::TooLong(hop.mtu), world)
     }
 
     /// A packet that the mirror knows no way for: it may be another user's, or Linux may find out
@@ -211,7 +229,8 @@ impl<R: Routes> Parts<R> {
             self.later.push(Later::Resolve(to.into()));
             return Outcome::Drop(Cause::NoNeighbour);
         };
-        if let Err(outcome) = self.charge(task, plain.session, &plain.charge, packet, world) {
+        let charged = self.charge_later(task, plain.session, &plain.charge, packet, world);
+        if let Err(outcome) = charged {
             return outcome;
         }
         let addresses = [entrance.mac, [2, 0, 0, 0, 0, 0]];

@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastlane::wire::{
-    EtherType, Ethernet, GtpMessage, GtpU, IpProtocol, Ipv4, Ipv6, Layers, ParseError, Udp,
-    checksum, header,
+    EtherType, Ethernet, GtpMessage, GtpMessageType, GtpU, IpProtocol, Ipv4, Ipv6, Layers,
+    ParseError, PduSession, Udp, checksum, header,
 };
 
 use super::sides::Side;
@@ -17,8 +17,10 @@ pub(crate) enum Arrival {
     Linux,
     /// Nobody's.
     Drop(Cause),
-    /// A message of GTP-U to one of our addresses.
-    Tunnel(Tunnel),
+    /// User data in GTP-U to one of our addresses.
+    Data(Tunnel),
+    /// Another message of GTP-U to one of them.
+    Control(Tunnel),
     /// IP that did not come through a tunnel, behind the Ethernet header.
     Plain {
         /// Whether it is IPv6.
@@ -29,12 +31,24 @@ pub(crate) enum Arrival {
 /// A message of GTP-U. Places are in octets from the start of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tunnel {
-    /// What it says.
-    pub(crate) message: GtpMessage,
+    /// The tunnel endpoint identifier.
+    pub(crate) teid: u32,
+    /// Where the message ends.
+    pub(crate) end: u32,
     /// Where the GTP-U header is.
     pub(crate) gtp: u16,
+    /// Where the inner packet, or what else the message carries, begins.
+    pub(crate) payload: u16,
     /// Where it came from.
     pub(crate) source_port: u16,
+    /// Its sequence number; 0: it has none.
+    pub(crate) sequence: u16,
+    /// Its type.
+    pub(crate) message_type: u8,
+    /// What its PDU session container says.
+    pub(crate) pdu_session: Option<PduSession>,
+    /// Whether all extension headers that must be understood are.
+    pub(crate) is_understood: bool,
     /// Whether the outer header is IPv6.
     pub(crate) is_v6: bool,
     /// The outer header's explicit congestion notification (RFC 3168).
@@ -45,9 +59,14 @@ pub(crate) struct Tunnel {
 
 impl Tunnel {
     /// Where the inner packet, or what else the message carries, begins and ends.
-    pub(crate) fn payload(&self) -> std::ops::Range<usize> {
-        let gtp = usize::from(self.gtp);
-        gtp + usize::from(self.message.header_length)..gtp + self.message.end as usize
+    pub(crate) fn range(&self) -> std::ops::Range<usize> {
+        usize::from(self.payload)..self.end as usize
+    }
+
+    /// Octets of the message.
+    #[inline]
+    pub(crate) fn length(&self) -> usize {
+        (self.end as usize).saturating_sub(self.gtp.into())
     }
 }
 
@@ -87,10 +106,11 @@ fn four(frame: &[u8], side: &Side) -> Arrival {
     if ip.more_fragments() {
         return Arrival::Drop(Cause::OuterFragment);
     }
-    let Some(options) = frame.get(Ethernet::LENGTH..behind) else {
-        return Arrival::Drop(Cause::Malformed);
-    };
-    if checksum::Sum::new().add_bytes(options).fold() != 0xffff {
+    let mut sum = checksum::Sum::new().add_header::<{ Ipv4::LENGTH }>(zerocopy::transmute_ref!(ip));
+    if ip.has_options() {
+        sum = sum.add_bytes(frame.get(Ethernet::LENGTH + Ipv4::LENGTH..behind).unwrap_or_default());
+    }
+    if sum.fold() != 0xffff {
         return Arrival::Drop(Cause::Malformed);
     }
     let outer = Outer { is_v6: false, ecn: ip.type_of_service & 3, interface };
@@ -142,14 +162,26 @@ fn gtpu(frame: &[u8], at: usize, end: usize, udp: &Udp, outer: Outer) -> Arrival
         return Arrival::Drop(Cause::Malformed);
     };
     match GtpMessage::parse(bytes) {
-        Ok(message) => Arrival::Tunnel(Tunnel {
-            message,
-            gtp: gtp as u16,
-            source_port: udp.source_port.get(),
-            is_v6: outer.is_v6,
-            ecn: outer.ecn,
-            interface: outer.interface,
-        }),
+        Ok(message) => {
+            let tunnel = Tunnel {
+                teid: message.teid,
+                end: gtp as u32 + message.end,
+                gtp: gtp as u16,
+                payload: (gtp as u16).saturating_add(message.header_length),
+                source_port: udp.source_port.get(),
+                sequence: message.sequence_number.unwrap_or(0),
+                message_type: message.message_type,
+                pdu_session: message.pdu_session,
+                is_understood: message.not_understood.is_none(),
+                is_v6: outer.is_v6,
+                ecn: outer.ecn,
+                interface: outer.interface,
+            };
+            match message.message_type {
+                GtpMessageType::G_PDU => Arrival::Data(tunnel),
+                _ => Arrival::Control(tunnel),
+            }
+        }
         Err(ParseError::Version(_)) => Arrival::Drop(Cause::GtpVersion),
         Err(_) => Arrival::Drop(Cause::Malformed),
     }

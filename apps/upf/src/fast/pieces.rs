@@ -7,7 +7,7 @@ use fastlane::{Packet, Turn};
 use super::batch::Task;
 use super::decide::Charge;
 use super::inner;
-use super::judge::{Case, Outcome, sent};
+use super::judge::{Outcome, sent};
 use super::later::{Later, Out, emit};
 use super::tables::Tables;
 use super::ways::Routes;
@@ -25,8 +25,13 @@ const OFFSET: u16 = 0x1fff;
 impl<R: Routes> Parts<R> {
     /// Cuts a packet up, later.
     #[cold]
-    pub(super) fn cut_up(&mut self, case: &Case<'_>, out: Out, room: u32) -> Outcome {
-        let (task, session, charge) = (case.number, case.session, case.charge);
+    pub(super) fn cut_up(
+        &mut self,
+        task: u8,
+        (session, charge): (SessionId, Charge),
+        out: Out,
+        room: u32,
+    ) -> Outcome {
         self.later.push(Later::Pieces { task, out, room, session, charge });
         Outcome::Later
     }
@@ -55,7 +60,7 @@ impl<R: Routes> Parts<R> {
             return Outcome::Drop(Cause::NoFrame);
         }
         let world = World { tables, turn, now: turn.now() };
-        if let Err(outcome) = self.charge(task, session, charge, packet, world) {
+        if let Err(outcome) = self.charge_later(task, session, charge, packet, world) {
             return outcome;
         }
         let hop = u8::from(!task.is_hairpin);

@@ -121,6 +121,16 @@ impl Tables {
         {
             return Some((session, rules));
         }
+        self.by_other_tunnel(turn, teid)
+    }
+
+    /// Whose a tunnel is whose number does not say so.
+    #[inline(never)]
+    pub(crate) fn by_other_tunnel<'t>(
+        &'t self,
+        turn: &'t Turn,
+        teid: u32,
+    ) -> Option<(SessionId, &'t Rules)> {
         let found = self.tunnels.get(turn, &TunnelKey { teid })?;
         let session = found.value.session();
         let rules = self.rules(turn, session)?;

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::kernel::mirror::{Answer, NextHop, Reason, TableId};
+use fastlane::kernel::mirror::{Answer, Reason, TableId};
 use fastlane::mirror::{Entrance, Mirror};
 use fastlane::{PortId, Turn};
 
-use super::encapsulate::Ends;
+use super::encapsulate::{Ends, Exit};
 use super::sides::Sides;
 use crate::model::InstanceId;
 use crate::settings::Role;
@@ -107,15 +107,6 @@ impl Routes for Mirror {
     }
 }
 
-/// The way to the far end of a tunnel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exit {
-    /// Our address and the far end's.
-    pub(crate) ends: Ends,
-    /// The next hop.
-    pub(crate) hop: NextHop,
-}
-
 /// The way to a far end, as it was in a turn.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
@@ -148,7 +139,7 @@ impl Ways {
         turn: &Turn,
         instance: Option<InstanceId>,
         to: IpAddr,
-    ) -> Result<Exit, Cause> {
+    ) -> Result<&Exit, Cause> {
         let hash = match to {
             IpAddr::V4(to) => to.to_bits(),
             IpAddr::V6(to) => {
@@ -162,7 +153,7 @@ impl Ways {
             let exit = find(routes, sides, turn, instance, to, hash);
             *place = Remembered { turn: turn.number(), instance, to, exit };
         }
-        place.exit
+        place.exit.as_ref().map_err(|cause| *cause)
     }
 }
 
@@ -188,7 +179,7 @@ fn find<R: Routes>(
         IpAddr::V4(to) => Ends::Four(interface.v4.ok_or(Cause::NoRoute)?, to),
         IpAddr::V6(to) => Ends::Six(interface.v6.ok_or(Cause::NoRoute)?, to),
     };
-    Ok(Exit { ends, hop })
+    Ok(Exit::new(ends, hop))
 }
 
 /// Why a packet does not leave, when Linux is not to have it.

@@ -47,7 +47,7 @@ impl GtpMessage {
         }
         let end = GtpU::LENGTH + usize::from(gtpu.length.get());
         let bytes = bytes.get(..end).ok_or(ParseError::Short(HeaderName::GtpU))?;
-        let mut message = Self {
+        let message = Self {
             teid: gtpu.teid.get(),
             end: end as u32,
             header_length: GtpU::LENGTH as u16,
@@ -58,30 +58,35 @@ impl GtpMessage {
             pdu_session: None,
             not_understood: None,
         };
-        if gtpu.has_optional() && !message.read_usual(gtpu.flags, bytes) {
-            message.read_optional(gtpu.flags, bytes)?;
+        if !gtpu.has_optional() {
+            return Ok(message);
         }
-        Ok(message)
+        // By value, so that what is usual stays in registers.
+        match message.with_container(gtpu.flags, bytes) {
+            Some(message) => Ok(message),
+            None => message.with_optional(gtpu.flags, bytes),
+        }
     }
 
-    /// Reads what most messages of users have: a PDU session container of 4 octets, and nothing
-    /// else. False when it is something else.
+    /// With what most messages of users have: a PDU session container of 4 octets, and nothing
+    /// else. `None` when it is something else.
     #[inline(always)]
-    fn read_usual(&mut self, flags: u8, bytes: &[u8]) -> bool {
+    fn with_container(self, flags: u8, bytes: &[u8]) -> Option<Self> {
         const CONTAINER: u8 = GtpExtensionType::PDU_SESSION_CONTAINER;
         if flags & (GtpU::EXTENSION | GtpU::SEQUENCE | GtpU::N_PDU) == GtpU::EXTENSION
             && let Some(optional) = header::<[u8; 8]>(bytes, GtpU::LENGTH)
             && let [_, _, _, CONTAINER, 1, first, second, GtpExtensionType::NONE] = *optional
         {
-            self.extensions = 1;
-            self.pdu_session = Some(PduSession::read([first, second]));
-            self.header_length = (GtpU::LENGTH + 8) as u16;
-            return true;
+            let pdu_session = Some(PduSession::read([first, second]));
+            let header_length = (GtpU::LENGTH + 8) as u16;
+            return Some(Self { extensions: 1, pdu_session, header_length, ..self });
         }
-        false
+        None
     }
 
-    fn read_optional(&mut self, flags: u8, bytes: &[u8]) -> Result<(), ParseError> {
+    /// With any optional part and extension headers.
+    #[inline(never)]
+    fn with_optional(mut self, flags: u8, bytes: &[u8]) -> Result<Self, ParseError> {
         let optional: &GtpUOptional =
             header(bytes, GtpU::LENGTH).ok_or(ParseError::Length(HeaderName::GtpU))?;
         if flags & GtpU::SEQUENCE != 0 {
@@ -104,7 +109,7 @@ impl GtpMessage {
         }
         // Eight extension headers of at most 1020 bytes: far below 65536.
         self.header_length = offset as u16;
-        Ok(())
+        Ok(self)
     }
 
     fn note(&mut self, extension_type: u8, content: [u8; 2]) {

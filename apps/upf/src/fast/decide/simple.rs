@@ -5,7 +5,7 @@ use fastlane::table::{EntryId, LaneState};
 use super::account::{self, Line, Look};
 use super::meter::Price;
 use super::subject::Subject;
-use super::{CHARGE, Charge, Decision, Fate, Hold, LOOK, Path};
+use super::{CHARGE, Charge, Charged, Decision, Fate, Hold, LOOK, Path};
 use crate::model::{Destination, SessionId};
 use crate::shared::cause::Cause;
 use crate::shared::rules::{Direction, Limit, NEVER, Rules, Side, flag, limit, way};
@@ -26,6 +26,7 @@ struct Case<'t, 'a> {
     rules: &'t Rules,
     side: &'t Side,
     peer6: &'t [u8; 16],
+    attention: u64,
     direction: Direction,
     line: Line<'a>,
     length: u32,
@@ -35,7 +36,7 @@ struct Case<'t, 'a> {
 
 const NO_PEER: &[u8; 16] = &[0; 16];
 
-#[inline]
+#[inline(always)]
 pub(super) fn decide<'t>(
     rules: &'t Rules,
     subject: &Subject,
@@ -43,13 +44,15 @@ pub(super) fn decide<'t>(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Decision<'t> {
-    let (side, direction, attention, peer6) = if rules.up.side.is_by(subject.tunnel) {
-        (&rules.up.side, Direction::Up, rules.up.attention, NO_PEER)
+    // A packet that comes by no tunnel is not from the user: that line is not even looked at.
+    let direction = if subject.tunnel.is_some() && rules.up.side.is_by(subject.tunnel) {
+        Direction::Up
     } else if rules.down.side.is_by(subject.tunnel) {
-        (&rules.down.side, Direction::Down, rules.down.attention, &rules.down.peer6)
+        Direction::Down
     } else {
         return Decision::drop(Cause::NoRule, 0, direction_of(subject));
     };
+    let (side, attention, peer6) = half(rules, direction);
     if direction == Direction::Down && !is_in(rules, subject) {
         return Decision::drop(Cause::NoRule, 0, direction);
     }
@@ -60,29 +63,53 @@ pub(super) fn decide<'t>(
     if direction == Direction::Up && !is_users(rules, subject) {
         return Decision::drop(Cause::ForeignSource, side.pdr, direction);
     }
-    let line = state.at(EntryId(session.0));
     let length = subject.length;
-    let case = Case { rules, side, peer6, direction, line, length, now, session };
-    case.decide::<LOOK>(attention)
+    if side.flags & RARE != 0 {
+        let line = state.at(EntryId(session.0));
+        let case = Case { rules, side, peer6, attention, direction, line, length, now, session };
+        return case.rare::<LOOK>();
+    }
+    let path = Path { way: &side.way, peer6, redirect: None };
+    let (fate, is_up) = (Fate::Forward(path), direction == Direction::Up);
+    let charge = Charge { version: side.version, length, is_up, ..Charge::default() };
+    let (pdr, line) = (side.pdr, session.0);
+    Decision { fate, pdr, direction, events: 0, line, copies: &[], charge }
+}
+
+/// What there is for a direction.
+#[inline(always)]
+const fn half(rules: &Rules, direction: Direction) -> (&Side, u64, &[u8; 16]) {
+    match direction {
+        Direction::Up => (&rules.up.side, rules.up.attention, NO_PEER),
+        Direction::Down => (&rules.down.side, rules.down.attention, &rules.down.peer6),
+    }
 }
 
 /// Charges a packet that the line has let pass, if it still does.
-#[inline]
-pub(super) fn charge<'t, const MODE: u8>(
-    rules: &'t Rules,
+#[inline(always)]
+pub(super) fn charge<const MODE: u8>(
+    rules: &Rules,
     charge: &Charge,
     session: SessionId,
     state: &LaneState<WORDS>,
     now: u64,
-) -> Decision<'t> {
+) -> Charged {
     let direction = charge.direction();
-    let (side, attention, peer6) = match direction {
-        Direction::Up => (&rules.up.side, rules.up.attention, NO_PEER),
-        Direction::Down => (&rules.down.side, rules.down.attention, &rules.down.peer6),
-    };
+    let (side, attention, peer6) = half(rules, direction);
     let (line, length) = (state.at(EntryId(session.0)), charge.length);
-    let case = Case { rules, side, peer6, direction, line, length, now, session };
-    case.decide::<MODE>(attention)
+    let case = Case { rules, side, peer6, attention, direction, line, length, now, session };
+    if case.is_rare() {
+        return case.rare::<MODE>().into();
+    }
+    let pdr = side.pdr;
+    let Some(word) = case.metered() else {
+        let refused = Some(Cause::RateExceeded);
+        return Charged { refused, pdr, events: 0, line: session.0 };
+    };
+    if MODE == CHARGE {
+        case.count(word);
+    }
+    Charged { refused: None, pdr, events: 0, line: session.0 }
 }
 
 const fn direction_of(subject: &Subject) -> Direction {
@@ -115,14 +142,12 @@ fn is_users(rules: &Rules, subject: &Subject) -> bool {
 }
 
 impl<'t> Case<'t, '_> {
-    /// What becomes of it; if it passes, it is charged where that is wanted.
+    /// Whether anything but a meter can be in the way.
     #[inline(always)]
-    fn decide<const MODE: u8>(self, attention: u64) -> Decision<'t> {
+    fn is_rare(&self) -> bool {
         let flags = self.side.flags;
-        let is_rare = flags & RARE != 0
-            || flags & flag::COUNT != 0
-                && (MODE != LOOK && self.is_near(attention) || self.is_exhausted());
-        if is_rare { self.rare::<MODE>() } else { self.usual::<MODE>() }
+        flags & RARE != 0
+            || flags & flag::COUNT != 0 && (self.is_near(self.attention) || self.is_exhausted())
     }
 
     /// Whether a limit may be reached by this packet.
@@ -151,15 +176,6 @@ impl<'t> Case<'t, '_> {
         own.saturating_add(self.line.get(other))
     }
 
-    /// Nothing but a meter can be in the way.
-    #[inline(always)]
-    fn usual<const MODE: u8>(self) -> Decision<'t> {
-        let Some(word) = self.metered() else {
-            return self.drop(Cause::RateExceeded, 0);
-        };
-        self.pass::<MODE>(word, 0)
-    }
-
     /// The meter's word after this packet.
     #[inline(always)]
     fn metered(&self) -> Option<Option<u64>> {
@@ -173,13 +189,19 @@ impl<'t> Case<'t, '_> {
     }
 
     /// Sends it on, and charges it.
-    #[inline(always)]
     fn pass<const MODE: u8>(self, word: Option<u64>, events: u64) -> Decision<'t> {
         let path = Path { way: &self.side.way, peer6: self.peer6, redirect: None };
         let fate = Fate::Forward(path);
         if MODE != CHARGE {
             return self.end(fate, 0);
         }
+        self.count(word);
+        self.end(fate, events)
+    }
+
+    /// Charges its meter and its URR.
+    #[inline(always)]
+    fn count(&self, word: Option<u64>) {
         if let Some(word) = word {
             self.line.set(account::meter(self.direction), word);
         }
@@ -188,10 +210,8 @@ impl<'t> Case<'t, '_> {
         } else {
             self.line.set(LAST, self.now);
         }
-        self.end(fate, events)
     }
 
-    #[inline(always)]
     fn end(&self, fate: Fate<'t>, events: u64) -> Decision<'t> {
         let is_new = events != 0 && account::raise(self.line, self.side.version, events);
         let events = if is_new { events } else { 0 };
@@ -211,6 +231,7 @@ impl<'t> Case<'t, '_> {
 
     /// Everything else.
     #[cold]
+    #[inline(never)]
     fn rare<const MODE: u8>(self) -> Decision<'t> {
         let flags = self.side.flags;
         if let Some(cause) = self.blocked() {

@@ -178,14 +178,16 @@ impl World {
         }
         assert_eq!(self.words(id.0)[..7], before[..7], "it has not left yet");
         let may = passes(&self.rules, &blocks, &looked.charge, id, &self.state, now);
-        if !matches!(may.fate, Fate::Forward(_)) {
-            return may;
+        if let Some(cause) = may.refused {
+            let Charged { pdr, events, line, .. } = may;
+            return Decision { fate: Fate::Drop(cause), pdr, events, line, ..looked };
         }
-        assert_eq!((may.fate, self.words(id.0)[..7].to_vec()), (looked.fate, before[..7].to_vec()));
+        assert_eq!(self.words(id.0)[..7], before[..7], "nor has it been charged");
         let charged = charge(&self.rules, &blocks, &looked.charge, id, &self.state, now);
-        assert_eq!(charged.fate, looked.fate);
-        let events = looked.events | may.events | charged.events;
-        let line = [charged, may, looked].iter().find(|it| it.events != 0).map_or(0, |it| it.line);
+        assert_eq!(charged.refused, None);
+        let all = [charged, may, looked.into()];
+        let events = all.iter().fold(0, |events, it| events | it.events);
+        let line = all.iter().find(|it| it.events != 0).map_or(0, |it| it.line);
         Decision { events, line, ..looked }
     }
 
