@@ -28,6 +28,20 @@ impl Put {
         charge: &Charge,
         world: World<'_>,
     ) -> Result<(), Outcome> {
+        match decide::charge_at_once(rules, charge, session, &world.tables.state, world.now) {
+            true => Ok(()),
+            false => self.charge_closely(task, (session, rules), charge, world),
+        }
+    }
+
+    #[inline(never)]
+    fn charge_closely(
+        &mut self,
+        task: &Task,
+        (session, rules): (SessionId, &Rules),
+        charge: &Charge,
+        world: World<'_>,
+    ) -> Result<(), Outcome> {
         let World { tables, turn, now } = world;
         let blocks = tables.blocks(turn);
         let charged = decide::charge(rules, &blocks, charge, session, &tables.state, now);
@@ -141,7 +155,6 @@ impl<R: Routes> Parts<R> {
     }
 }
 
-#[inline(always)]
 fn outcome(charged: &Charged) -> Result<(), Outcome> {
     match charged.refused {
         None => Ok(()),

@@ -69,6 +69,17 @@ pub struct Charged {
     pub line: u32,
 }
 
+/// A packet that may be sent on, as its line alone says.
+#[derive(Clone, Copy, Debug)]
+pub struct Passing<'t> {
+    /// Where.
+    pub path: Path<'t>,
+    /// From or to the user.
+    pub direction: Direction,
+    /// What is charged when it leaves.
+    pub charge: Charge,
+}
+
 /// What is charged for a packet when it leaves: by which rule it was decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
@@ -139,7 +150,7 @@ impl Path<'_> {
 ///
 /// `rules` are those of `session`, read once for this packet; `now` is `CLOCK_MONOTONIC` in ns. The
 /// session's own line of `state` is touched, and those of its further URRs and QERs.
-#[inline(always)]
+#[inline]
 pub fn decide<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
@@ -149,11 +160,29 @@ pub fn decide<'t>(
     now: u64,
 ) -> Decision<'t> {
     if has_blocks(rules, subject.tunnel) {
-        let subject = *subject; // a copy: what only the line decides by stays in registers
-        find::decide(rules, blocks, &subject, session, state, now)
+        find::decide(rules, blocks, subject, session, state, now)
     } else {
         simple::decide(rules, subject, session, state, now)
     }
+}
+
+/// What [`decide`] says of most packets, with nothing else to be done: nothing of it goes through
+/// memory. `None`: [`decide`] says.
+#[inline(always)]
+pub fn decide_at_once<'t>(rules: &'t Rules, subject: &Subject) -> Option<Passing<'t>> {
+    if has_blocks(rules, subject.tunnel) { None } else { simple::decide_at_once(rules, subject) }
+}
+
+/// What [`charge`] does with most packets. False, and nothing was done: [`charge`] says.
+#[inline(always)]
+pub fn charge_at_once(
+    rules: &Rules,
+    charge: &Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> bool {
+    charge.block == 0 && simple::charge_at_once(rules, charge, session, state, now)
 }
 
 /// Whether all is decided by blocks, as the line says that the packet's direction most often has.
@@ -167,7 +196,7 @@ const fn has_blocks(rules: &Rules, tunnel: Option<u32>) -> bool {
 /// from leaving any more then.
 ///
 /// `rules` are of the version that `charge` names.
-#[inline(always)]
+#[inline]
 pub fn charge<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,

@@ -41,13 +41,16 @@ impl Ends {
 /// The optional part of GTP-U with a PDU session container, or nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Container {
-    bytes: [u8; 12],
+    /// Octets 0 to 7, the first in the most significant one: made in a register, stored at once.
+    first: u64,
+    /// Octets 8 to 11, likewise.
+    rest: u32,
     length: u8,
 }
 
 impl Container {
     /// No container, and no optional part.
-    pub(crate) const NONE: Self = Self { bytes: [0; 12], length: 0 };
+    pub(crate) const NONE: Self = Self { first: 0, rest: 0, length: 0 };
 
     /// One of PDU type 0, to the user (TS 38.415 clause 5.5.2.1): QoS flow, reflective QoS
     /// indication, paging policy indicator.
@@ -56,31 +59,41 @@ impl Container {
         let flow = qfi & 0x3f | if reflective { 0x40 } else { 0 };
         let kind = PduSession::DOWNLINK << 4;
         match paging_policy {
-            None => Self::new(1, [kind, flow, 0, 0, 0, 0], 8),
-            Some(policy) => Self::new(2, [kind, flow | 0x80, policy << 5, 0, 0, 0], 12),
+            None => Self { first: Self::first(1, kind, flow), rest: 0, length: 8 },
+            Some(policy) => {
+                let first = Self::first(2, kind, flow | 0x80) | u64::from(policy << 5);
+                Self { first, rest: 0, length: 12 }
+            }
         }
     }
 
     /// One of PDU type 1, from the user (clause 5.5.2.2).
     #[inline]
     pub(crate) fn uplink(qfi: u8) -> Self {
-        Self::new(1, [PduSession::UPLINK << 4, qfi & 0x3f, 0, 0, 0, 0], 8)
+        let first = Self::first(1, PduSession::UPLINK << 4, qfi & 0x3f);
+        Self { first, rest: 0, length: 8 }
     }
 
+    /// The type of the extension header behind sequence and N-PDU number, its length in units of
+    /// four octets, its first two octets.
     #[inline]
-    fn new(units: u8, [a, b, c, d, e, f]: [u8; 6], length: u8) -> Self {
+    fn first(units: u8, kind: u8, flow: u8) -> u64 {
         let next = GtpExtensionType::PDU_SESSION_CONTAINER;
-        Self { bytes: [0, 0, 0, next, units, a, b, c, d, e, f, 0], length }
+        u64::from(next) << 32
+            | u64::from(units) << 24
+            | u64::from(kind) << 16
+            | u64::from(flow) << 8
     }
 
     /// Writes it before octet `end`.
     #[inline(always)]
     fn write(&self, bytes: &mut [u8], end: usize) {
         let Some(place) = bytes.get_mut(end - usize::from(self.length)..end) else { return };
-        match place.first_chunk_mut() {
-            // All have this much, if there is one: no call is made for so little.
-            Some(first) if self.length == 8 => *first = self.bytes.as_chunks::<8>().0[0],
-            _ => place.copy_from_slice(&self.bytes[..usize::from(self.length)]),
+        if let Some((first, rest)) = place.split_first_chunk_mut() {
+            *first = self.first.to_be_bytes();
+            if let Some(rest) = rest.first_chunk_mut() {
+                *rest = self.rest.to_be_bytes();
+            }
         }
     }
 }

@@ -51,14 +51,10 @@ impl Fragments {
         Self { seen: vec![nothing; PLACES] }
     }
 
-    /// Remembers what a first fragment shows, and gives it to a later one, if it is known.
+    /// Remembers what a first fragment shows, and gives it to a later one; false when that is not
+    /// known.
     #[cold]
-    pub(crate) fn completed(&mut self, session: u32, mut inner: Inner, now: u64) -> Inner {
-        self.complete(session, &mut inner, now);
-        inner
-    }
-
-    fn complete(&mut self, session: u32, inner: &mut Inner, now: u64) -> bool {
+    pub(crate) fn complete(&mut self, session: u32, inner: &mut Inner, now: u64) -> bool {
         let place = place(session, inner);
         let Some(seen) = self.seen.get_mut(place) else { return false };
         if inner.fragment == Fragment::First {

@@ -9,7 +9,7 @@ use fastlane::{HoldKey, Packet, PortId, Turn, Verdict};
 
 use super::batch::{Batch, Found, Leaving, Plain, Task};
 use super::control::peer_of;
-use super::decide::{self, Charge, Decision, Fate, Path};
+use super::decide::{self, Charge, Decision, Fate, Passing, Path};
 use super::encapsulate::{self, Container, Exit, Outer};
 use super::held::HeldSession;
 use super::icmp::Trouble;
@@ -113,7 +113,6 @@ impl<R: Routes> Parts<R> {
         leaving: (&mut Leaving<Ipv4Addr>, &mut Leaving<Ipv6Addr>),
         world: World<'t>,
     ) -> Outcome {
-        let World { tables, turn, now } = world;
         if let Err(outcome) = self.whose(number, task, found, packet, world) {
             return outcome;
         }
@@ -121,12 +120,41 @@ impl<R: Routes> Parts<R> {
         let (Some(session), Some(rules)) = (task.session, *found) else {
             return Outcome::Drop(Cause::UnknownUser);
         };
-        let Some(mut inner) = inner::read(task.inner(packet.bytes())) else {
+        let Some(inner) = inner::read(task.inner(packet.bytes())) else {
             return Outcome::Drop(Cause::Malformed);
         };
         let Some(qfi) = self.flow_of(task) else { return Outcome::Drop(Cause::Malformed) };
+        let teid = task.tunnel.map(|tunnel| tunnel.teid);
+        let subject = inner.subject(teid, task.instance, qfi);
+        if let Some(Passing { path, direction, charge }) = decide::decide_at_once(rules, &subject)
+            && self.held.is_empty()
+            && inner.time_to_live > 1
+        {
+            let case = Case { task, number, session, rules, direction, charge };
+            return self.forward(case, &inner, &path, packet, leaving, world);
+        }
+        self.judge_closely(number, task, (session, rules), qfi, packet, leaving, world)
+    }
+
+    /// What becomes of a packet that is not one of most.
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "what is known of the packet by now")]
+    fn judge_closely(
+        &mut self,
+        number: u8,
+        task: &Task,
+        (session, rules): (SessionId, &Rules),
+        qfi: Option<u8>,
+        packet: &mut Packet,
+        leaving: (&mut Leaving<Ipv4Addr>, &mut Leaving<Ipv6Addr>),
+        world: World<'_>,
+    ) -> Outcome {
+        let World { tables, turn, now } = world;
+        let Some(mut inner) = inner::read(task.inner(packet.bytes())) else {
+            return Outcome::Drop(Cause::Malformed);
+        };
         if inner.fragment != Fragment::None && rules.has_blocks() {
-            inner = self.fragments.completed(session.0, inner, now);
+            self.fragments.complete(session.0, &mut inner, now);
         }
         let teid = task.tunnel.map(|tunnel| tunnel.teid);
         let subject = inner.subject(teid, task.instance, qfi);

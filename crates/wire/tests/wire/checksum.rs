@@ -25,6 +25,14 @@ const PARTIAL: [(&[u8], Partial); 4] = [
 ];
 
 #[test]
+fn a_header_is_added_as_bytes_are() {
+    let bytes: [u8; 22] = std::array::from_fn(|at| (at * 37 + 200) as u8);
+    let start = Sum::new().add_u32(0xffff_fffe);
+    assert_eq!(start.add_header(&bytes).fold(), start.add_bytes(&bytes).fold());
+    assert_eq!(Sum::new().add_header(&[0xff; 20]).fold(), 0xffff);
+}
+
+#[test]
 fn the_example_of_rfc_1071() {
     let data = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
     assert_eq!(Sum::new().add_bytes(&data).fold(), 0xddf2);

@@ -5,7 +5,7 @@ use fastlane::table::{EntryId, LaneState};
 use super::account::{self, Line, Look};
 use super::meter::Price;
 use super::subject::Subject;
-use super::{CHARGE, Charge, Charged, Decision, Fate, Hold, LOOK, Path};
+use super::{CHARGE, Charge, Charged, Decision, Fate, Hold, LOOK, Passing, Path};
 use crate::model::{Destination, SessionId};
 use crate::shared::cause::Cause;
 use crate::shared::rules::{Direction, Limit, NEVER, Rules, Side, flag, limit, way};
@@ -37,6 +37,18 @@ struct Case<'t, 'a> {
 const NO_PEER: &[u8; 16] = &[0; 16];
 
 #[inline(always)]
+pub(super) fn decide_at_once<'t>(rules: &'t Rules, subject: &Subject) -> Option<Passing<'t>> {
+    let direction = direction(rules, subject)?;
+    let (side, _, peer6) = half(rules, direction);
+    if side.flags & RARE != 0 || is_refused(rules, side, direction, subject).is_some() {
+        return None;
+    }
+    let path = Path { way: &side.way, peer6, redirect: None };
+    let (version, length, is_up) = (side.version, subject.length, direction == Direction::Up);
+    let charge = Charge { version, length, is_up, ..Charge::default() };
+    Some(Passing { path, direction, charge })
+}
+
 pub(super) fn decide<'t>(
     rules: &'t Rules,
     subject: &Subject,
@@ -44,36 +56,45 @@ pub(super) fn decide<'t>(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Decision<'t> {
-    // A packet that comes by no tunnel is not from the user: that line is not even looked at.
-    let direction = if subject.tunnel.is_some() && rules.up.side.is_by(subject.tunnel) {
-        Direction::Up
-    } else if rules.down.side.is_by(subject.tunnel) {
-        Direction::Down
-    } else {
+    let Some(direction) = direction(rules, subject) else {
         return Decision::drop(Cause::NoRule, 0, direction_of(subject));
     };
     let (side, attention, peer6) = half(rules, direction);
-    if direction == Direction::Down && !is_in(rules, subject) {
-        return Decision::drop(Cause::NoRule, 0, direction);
+    if let Some(cause) = is_refused(rules, side, direction, subject) {
+        let pdr = if cause == Cause::NoRule { 0 } else { side.pdr };
+        return Decision::drop(cause, pdr, direction);
     }
+    let (line, length) = (state.at(EntryId(session.0)), subject.length);
+    let case = Case { rules, side, peer6, attention, direction, line, length, now, session };
+    if side.flags & RARE != 0 { case.rare::<LOOK>() } else { case.pass::<LOOK>(None, 0) }
+}
+
+/// Which side's PDR is for packets that come this way.
+#[inline(always)]
+const fn direction(rules: &Rules, subject: &Subject) -> Option<Direction> {
+    // A packet that comes by no tunnel is not from the user: that line is not even looked at.
+    if subject.tunnel.is_some() && rules.up.side.is_by(subject.tunnel) {
+        return Some(Direction::Up);
+    }
+    if rules.down.side.is_by(subject.tunnel) { Some(Direction::Down) } else { None }
+}
+
+/// Why the PDR of a side is not this packet's, or it may not come.
+#[inline(always)]
+fn is_refused(
+    rules: &Rules,
+    side: &Side,
+    direction: Direction,
+    subject: &Subject,
+) -> Option<Cause> {
     let wanted = (side.flags >> flag::QFI) as u8;
-    if wanted != 0 && subject.qfi != Some(wanted - 1) {
-        return Decision::drop(Cause::NoRule, 0, direction);
+    if direction == Direction::Down && !is_in(rules, subject)
+        || wanted != 0 && subject.qfi != Some(wanted - 1)
+    {
+        return Some(Cause::NoRule);
     }
-    if direction == Direction::Up && !is_users(rules, subject) {
-        return Decision::drop(Cause::ForeignSource, side.pdr, direction);
-    }
-    let length = subject.length;
-    if side.flags & RARE != 0 {
-        let line = state.at(EntryId(session.0));
-        let case = Case { rules, side, peer6, attention, direction, line, length, now, session };
-        return case.rare::<LOOK>();
-    }
-    let path = Path { way: &side.way, peer6, redirect: None };
-    let (fate, is_up) = (Fate::Forward(path), direction == Direction::Up);
-    let charge = Charge { version: side.version, length, is_up, ..Charge::default() };
-    let (pdr, line) = (side.pdr, session.0);
-    Decision { fate, pdr, direction, events: 0, line, copies: &[], charge }
+    let is_foreign = direction == Direction::Up && !is_users(rules, subject);
+    is_foreign.then_some(Cause::ForeignSource)
 }
 
 /// What there is for a direction.
@@ -85,8 +106,25 @@ const fn half(rules: &Rules, direction: Direction) -> (&Side, u64, &[u8; 16]) {
     }
 }
 
-/// Charges a packet that the line has let pass, if it still does.
+/// Charges a packet that the line has let pass, if nothing has to be looked at more closely.
 #[inline(always)]
+pub(super) fn charge_at_once(
+    rules: &Rules,
+    charge: &Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> bool {
+    let case = Case::of(rules, charge, session, state, now);
+    if case.is_rare() {
+        return false;
+    }
+    let Some(word) = case.metered() else { return false };
+    case.count(word);
+    true
+}
+
+/// Charges a packet that the line has let pass, if it still does.
 pub(super) fn charge<const MODE: u8>(
     rules: &Rules,
     charge: &Charge,
@@ -94,22 +132,14 @@ pub(super) fn charge<const MODE: u8>(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Charged {
-    let direction = charge.direction();
-    let (side, attention, peer6) = half(rules, direction);
-    let (line, length) = (state.at(EntryId(session.0)), charge.length);
-    let case = Case { rules, side, peer6, attention, direction, line, length, now, session };
+    let case = Case::of(rules, charge, session, state, now);
     if case.is_rare() {
         return case.rare::<MODE>().into();
     }
-    let pdr = side.pdr;
-    let Some(word) = case.metered() else {
-        let refused = Some(Cause::RateExceeded);
-        return Charged { refused, pdr, events: 0, line: session.0 };
-    };
-    if MODE == CHARGE {
-        case.count(word);
+    match case.metered() {
+        Some(word) => case.pass::<MODE>(word, 0).into(),
+        None => case.drop(Cause::RateExceeded, 0).into(),
     }
-    Charged { refused: None, pdr, events: 0, line: session.0 }
 }
 
 const fn direction_of(subject: &Subject) -> Direction {
@@ -141,7 +171,22 @@ fn is_users(rules: &Rules, subject: &Subject) -> bool {
     }
 }
 
-impl<'t> Case<'t, '_> {
+impl<'t, 'a> Case<'t, 'a> {
+    /// Of a packet that is charged.
+    #[inline(always)]
+    fn of(
+        rules: &'t Rules,
+        charge: &Charge,
+        session: SessionId,
+        state: &'a LaneState<WORDS>,
+        now: u64,
+    ) -> Self {
+        let direction = charge.direction();
+        let (side, attention, peer6) = half(rules, direction);
+        let (line, length) = (state.at(EntryId(session.0)), charge.length);
+        Self { rules, side, peer6, attention, direction, line, length, now, session }
+    }
+
     /// Whether anything but a meter can be in the way.
     #[inline(always)]
     fn is_rare(&self) -> bool {
