@@ -95,6 +95,14 @@ impl<V: Value> ArrayReader<V> {
         }
     }
 
+    /// Asks for all cache lines of a value, for who looks at many of them.
+    #[inline]
+    pub fn prefetch_whole(&self, index: usize) {
+        if let Some(place) = self.places.get(index) {
+            self.slots.prefetch_whole(place.load(Ordering::Relaxed).wrapping_sub(1));
+        }
+    }
+
     /// Asks for the cache line that says where the value is, for a [`prefetch`](Self::prefetch).
     #[inline]
     pub fn prefetch_place(&self, index: usize) {

@@ -72,7 +72,8 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 impl Bucket {
     #[inline(always)]
     fn matching(&self, tag: u16) -> u32 {
-        simd::matching(self.tags.each_ref().map(|word| word.load(Ordering::Relaxed)), tag)
+        let [first, second] = &self.tags;
+        simd::matching([first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)], tag)
     }
 
     #[inline(always)]

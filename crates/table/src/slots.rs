@@ -84,6 +84,15 @@ impl<K: Key, V: Value> Slots<K, V> {
         }
     }
 
+    /// Asks for all lines of a slot; any number may be given.
+    #[inline]
+    pub(crate) fn prefetch_whole(&self, slot: u32) {
+        let start = self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
+        for line in (0..Self::STRIDE).step_by(LINE) {
+            simd::prefetch(start.wrapping_add(line));
+        }
+    }
+
     /// What is in slot `place - 1`, where `place` was read from the index during the guard's turn.
     /// `None` when there is no such slot.
     #[inline(always)]

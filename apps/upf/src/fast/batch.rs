@@ -15,7 +15,7 @@ use super::ways::BATCH;
 use crate::model::{InstanceId, SessionId};
 use crate::shared::identifier::TeidShape;
 use crate::shared::key::UserKey;
-use crate::shared::rules::Rules;
+use crate::shared::rules::{Direction, Rules};
 
 /// A packet of a user, as it came.
 #[derive(Clone, Copy, Debug)]
@@ -166,8 +166,24 @@ impl Batch {
             *rules = tables.rules.fetch(turn, session.0 as usize, line);
             tables.state.prefetch(EntryId(session.0));
         }
+        let tasks = self.tasks.iter().zip(&rules).take(self.count);
+        if tasks.fold(false, |any, (task, rules)| {
+            let way = if task.tunnel.is_some() { Direction::Up } else { Direction::Down };
+            any | rules.is_some_and(|rules| rules.has_blocks_for(way))
+        }) {
+            ask_for_blocks(tables, &rules[..self.count]);
+        }
         rules
     }
+}
+
+/// Asks for the first blocks of sessions that have some: else each of their lines would be waited
+/// for.
+#[inline(never)]
+fn ask_for_blocks(tables: &Tables, rules: &[Option<&Rules>]) {
+    let places = || rules.iter().flatten().filter_map(|rules| rules.cold.block.checked_sub(1));
+    places().for_each(|place| tables.blocks.prefetch_place(place as usize));
+    places().for_each(|place| tables.blocks.prefetch_whole(place as usize));
 }
 
 /// The rules of a batch's tasks, as far as they are found.

@@ -29,7 +29,7 @@ use fastlane::table::LaneState;
 
 use crate::model::{PdrId, SessionId};
 use crate::shared::cause::Cause;
-use crate::shared::rules::{Block, Direction, Outer, OuterPath, Rules, Way, flag};
+use crate::shared::rules::{Block, Direction, Outer, OuterPath, Rules, Way};
 use crate::shared::state::WORDS;
 
 pub use account::{marker_due, marker_sent};
@@ -188,8 +188,7 @@ pub fn charge_at_once(
 /// Whether all is decided by blocks, as the line says that the packet's direction most often has.
 #[inline(always)]
 const fn has_blocks(rules: &Rules, tunnel: Option<u32>) -> bool {
-    let side = if tunnel.is_some() { &rules.up.side } else { &rules.down.side };
-    side.flags & flag::BLOCKS != 0
+    rules.has_blocks_for(if tunnel.is_some() { Direction::Up } else { Direction::Down })
 }
 
 /// Charges a packet that is about to leave, if meters and quotas let it pass: nothing may keep it

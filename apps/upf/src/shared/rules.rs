@@ -165,6 +165,17 @@ impl Rules {
         self.down.side.flags & flag::BLOCKS != 0
     }
 
+    /// As [`has_blocks`](Self::has_blocks), by the line of a direction.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_blocks_for(&self, direction: Direction) -> bool {
+        let side = match direction {
+            Direction::Up => &self.up.side,
+            Direction::Down => &self.down.side,
+        };
+        side.flags & flag::BLOCKS != 0
+    }
+
     /// The end marker that is due, if there is one. That it was sent is known by
     /// [`state::marker`](super::state).
     #[must_use]
