@@ -43,9 +43,9 @@ use self::fragments::Fragments;
 use self::held::{Held, Look};
 use self::later::Later;
 use self::limit::Limit;
-use self::outer::Arrival;
+use self::outer::{Arrival, Tunnel};
 use self::pools::Pools;
-use self::sides::Sides;
+use self::sides::{Side, Sides};
 use self::tables::To;
 use self::ways::{BATCH, Ways};
 use crate::model::{InstanceId, SessionId};
@@ -305,35 +305,84 @@ impl<R: Routes> Parts<R> {
         let station = station.filter(|_| !side.is_hairpin);
         let mut control = 0_u32; // a bit for each place, of which a batch has no more
         for (place, packet) in packets.iter_mut().enumerate() {
-            let (verdict, cause) = match outer::read(packet.bytes(), side, station) {
-                Arrival::Data(tunnel) => {
-                    let interface = self.sides.interfaces.get(usize::from(tunnel.interface));
-                    let instance = interface.map_or(0, |interface| interface.instance);
-                    batch.push_tunnel(place, tunnel, instance, self.shape, tables);
-                    continue;
+            let is_taken = match outer::read_usual(packet.bytes(), side, station) {
+                Some(Arrival::Data(tunnel)) => self.take_tunnelled(tables, batch, place, tunnel),
+                Some(Arrival::Plain { is_v6 }) => {
+                    self.take_plain(batch, place, packet, side, is_v6)
                 }
-                Arrival::Control(_) => {
-                    // Until all others are read nothing is written.
-                    control |= 1 << place;
-                    packet.set_verdict(Verdict::Drop);
-                    continue;
-                }
-                Arrival::Plain { is_v6 } => {
-                    let instance = self.instance_of(packet, side.is_hairpin, side.plain());
-                    if batch.push_plain(place, packet, is_v6, instance, side.is_hairpin) {
-                        continue;
-                    }
-                    (Verdict::Kernel, Cause::NotOurs)
-                }
-                Arrival::Linux => (Verdict::Kernel, Cause::NotOurs),
-                Arrival::Drop(cause) => (Verdict::Drop, cause),
+                _ => false,
             };
-            packet.set_verdict(verdict);
-            tables.count(cause, 1, packet.len() as u64);
+            if !is_taken && self.read_closely(tables, batch, (place, packet), station) {
+                control |= 1 << place;
+            }
         }
         if control != 0 {
             self.read_control(tables, packets, control, station, turn);
         }
+    }
+
+    /// Reads a frame that is not what most are. True: it is a message of GTP-U that is no user
+    /// data.
+    #[inline(never)]
+    fn read_closely(
+        &self,
+        tables: &Tables,
+        batch: &mut Batch,
+        (place, packet): (usize, &mut Packet),
+        station: Option<[u8; 6]>,
+    ) -> bool {
+        let Some(side) = self.sides.of(packet.port()) else { return false };
+        let (verdict, cause) = match outer::read(packet.bytes(), side, station) {
+            Arrival::Data(tunnel) => {
+                self.take_tunnelled(tables, batch, place, tunnel);
+                return false;
+            }
+            Arrival::Control(_) => {
+                // Until all others are read nothing is written.
+                packet.set_verdict(Verdict::Drop);
+                return true;
+            }
+            Arrival::Plain { is_v6 } => {
+                if self.take_plain(batch, place, packet, side, is_v6) {
+                    return false;
+                }
+                (Verdict::Kernel, Cause::NotOurs)
+            }
+            Arrival::Linux => (Verdict::Kernel, Cause::NotOurs),
+            Arrival::Drop(cause) => (Verdict::Drop, cause),
+        };
+        packet.set_verdict(verdict);
+        tables.count(cause, 1, packet.len() as u64);
+        false
+    }
+
+    /// Takes user data that came through a tunnel into the batch.
+    #[inline(always)]
+    fn take_tunnelled(
+        &self,
+        tables: &Tables,
+        batch: &mut Batch,
+        place: usize,
+        tunnel: Tunnel,
+    ) -> bool {
+        let interface = self.sides.interfaces.get(usize::from(tunnel.interface));
+        let instance = interface.map_or(0, |interface| interface.instance);
+        batch.push_tunnel(place, tunnel, instance, self.shape, tables);
+        true
+    }
+
+    /// Takes IP that came through no tunnel into the batch; false when it has no destination.
+    #[inline(always)]
+    fn take_plain(
+        &self,
+        batch: &mut Batch,
+        place: usize,
+        packet: &Packet,
+        side: &Side,
+        is_v6: bool,
+    ) -> bool {
+        let instance = self.instance_of(packet, side.is_hairpin, side.plain());
+        batch.push_plain(place, packet, is_v6, instance, side.is_hairpin)
     }
 
     /// Does what messages of GTP-U ask for that are no user data.

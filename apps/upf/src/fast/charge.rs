@@ -25,7 +25,7 @@ impl Put {
         &mut self,
         task: &Task,
         (session, rules): (SessionId, &Rules),
-        charge: &Charge,
+        charge: Charge,
         world: World<'_>,
     ) -> Result<(), Outcome> {
         match decide::charge_at_once(rules, charge, session, &world.tables.state, world.now) {
@@ -39,7 +39,7 @@ impl Put {
         &mut self,
         task: &Task,
         (session, rules): (SessionId, &Rules),
-        charge: &Charge,
+        charge: Charge,
         world: World<'_>,
     ) -> Result<(), Outcome> {
         let World { tables, turn, now } = world;
@@ -88,7 +88,7 @@ impl<R: Routes> Parts<R> {
         &mut self,
         task: &Task,
         session: SessionId,
-        charge: &Charge,
+        charge: Charge,
         packet: &Packet,
         world: World<'_>,
     ) -> Result<(), Outcome> {
@@ -122,7 +122,7 @@ impl<R: Routes> Parts<R> {
             Fate::Hold(hold) => return Err(self.hold(session, rules, hold, world)),
             Fate::Drop(_) => decision.into(),
             Fate::Forward(_) => {
-                decide::charge(rules, &blocks, &decision.charge, session, state, now)
+                decide::charge(rules, &blocks, decision.charge, session, state, now)
             }
         };
         if charged.events != 0 {
@@ -136,7 +136,7 @@ impl<R: Routes> Parts<R> {
         &mut self,
         task: &Task,
         session: SessionId,
-        charge: &Charge,
+        charge: Charge,
         world: World<'_>,
     ) -> Result<(), Outcome> {
         let World { tables, turn, now } = world;

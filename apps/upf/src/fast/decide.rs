@@ -177,7 +177,7 @@ pub fn decide_at_once<'t>(rules: &'t Rules, subject: &Subject) -> Option<Passing
 #[inline(always)]
 pub fn charge_at_once(
     rules: &Rules,
-    charge: &Charge,
+    charge: Charge,
     session: SessionId,
     state: &LaneState<WORDS>,
     now: u64,
@@ -199,7 +199,7 @@ const fn has_blocks(rules: &Rules, tunnel: Option<u32>) -> bool {
 pub fn charge<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
-    charge: &Charge,
+    charge: Charge,
     session: SessionId,
     state: &LaneState<WORDS>,
     now: u64,
@@ -215,7 +215,7 @@ pub fn charge<'t>(
 pub fn passes<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
-    charge: &Charge,
+    charge: Charge,
     session: SessionId,
     state: &LaneState<WORDS>,
     now: u64,

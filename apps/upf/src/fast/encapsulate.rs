@@ -170,7 +170,7 @@ const GTPU: GtpU = GtpU {
 /// Puts an outer header in front of the `length` octets that begin `at` octets into a packet; what
 /// was before and behind them is gone. False when there is no room: nothing but the window has
 /// changed then.
-#[inline]
+#[inline(always)]
 pub(crate) fn encapsulate(
     packet: &mut Packet,
     at: usize,

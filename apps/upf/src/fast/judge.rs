@@ -1,7 +1,7 @@
 //! What becomes of each packet of a batch. Whatever needs more than the packet itself (new packets,
 //! messages) is put off until all of them are labelled: see [`later`](super::later).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane::table::EntryId;
 use fastlane::wire::{Fragment, PduSession};
@@ -305,7 +305,7 @@ impl<R: Routes> Parts<R> {
         world: World<'_>,
     ) -> Outcome {
         let Case { task, number, session, charge, .. } = case;
-        if let Err(outcome) = self.may_pass(task, session, &charge, world) {
+        if let Err(outcome) = self.may_pass(task, session, charge, world) {
             return outcome;
         }
         self.later.push(Later::Trouble { task: number, session, trouble });
@@ -371,7 +371,7 @@ impl<R: Routes> Parts<R> {
         let (to, instance) = (peer_of(put), instance_of(path));
         let exit = match self.ways.to(&self.routes, &self.sides, world.turn, instance, to) {
             Ok(exit) => exit,
-            Err(cause) => return self.no_way(path, cause),
+            Err(cause) => return self.no_way(to, cause),
         };
         let outer = outer(inner.tos, path, teid, direction);
         let is_relayed = is_relayed(task, path);
@@ -395,7 +395,7 @@ impl<R: Routes> Parts<R> {
         if !encapsulate::has_room(packet, at, length, front) {
             return Outcome::Drop(Cause::NoFrame);
         }
-        if let Err(outcome) = self.later.charge(task, (session, rules), &charge, world) {
+        if let Err(outcome) = self.later.charge(task, (session, rules), charge, world) {
             return outcome;
         }
         if takes_hop(task, path) && !task.is_hairpin {
@@ -453,9 +453,9 @@ impl<R: Routes> Parts<R> {
 
     /// A packet for a tunnel whose far end cannot be reached now.
     #[cold]
-    fn no_way(&mut self, path: &Path<'_>, cause: Cause) -> Outcome {
-        if let Some(put) = path.outer().filter(|_| cause == Cause::NoNeighbour) {
-            self.later.push(Later::Resolve(peer_of(put)));
+    fn no_way(&mut self, to: IpAddr, cause: Cause) -> Outcome {
+        if cause == Cause::NoNeighbour {
+            self.later.push(Later::Resolve(to));
         }
         Outcome::Drop(cause)
     }

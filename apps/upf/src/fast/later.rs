@@ -109,11 +109,11 @@ impl<R: Routes> Parts<R> {
             Later::Trouble { session, trouble, .. } => {
                 self.tell(tables, task, session, trouble, packet, turn)
             }
-            Later::ToUser { instance, session, ref charge, .. } => {
+            Later::ToUser { instance, session, charge, .. } => {
                 let world = World { tables, turn, now: turn.now() };
                 self.send_to_user(task, instance, (session, charge), packet, world)
             }
-            Later::Pieces { ref out, room, session, ref charge, .. } => {
+            Later::Pieces { ref out, room, session, charge, .. } => {
                 self.send_pieces(tables, task, (out, room), (session, charge), packet, turn)
             }
             Later::Copy { length, exit, outer, .. } => {
@@ -329,7 +329,7 @@ impl<R: Routes> Parts<R> {
         &mut self,
         task: &Task,
         instance: InstanceId,
-        (from, charge): (SessionId, &Charge),
+        (from, charge): (SessionId, Charge),
         packet: &mut Packet,
         world: World<'_>,
     ) -> Outcome {

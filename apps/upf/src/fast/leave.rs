@@ -162,7 +162,7 @@ impl<R: Routes> Parts<R> {
             return self.too_long(task, plain, rules, hop, packet, world);
         }
         let session = (plain.session, rules);
-        if let Err(outcome) = self.later.charge(task, session, &plain.charge, world) {
+        if let Err(outcome) = self.later.charge(task, session, plain.charge, world) {
             return outcome;
         }
         let inner = inner_mut(packet, task);
@@ -229,7 +229,7 @@ impl<R: Routes> Parts<R> {
             self.later.push(Later::Resolve(to.into()));
             return Outcome::Drop(Cause::NoNeighbour);
         };
-        let charged = self.charge_later(task, plain.session, &plain.charge, packet, world);
+        let charged = self.charge_later(task, plain.session, plain.charge, packet, world);
         if let Err(outcome) = charged {
             return outcome;
         }

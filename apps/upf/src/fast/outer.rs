@@ -71,21 +71,38 @@ impl Tunnel {
 }
 
 /// Reads a frame that came by a side of the user plane.
-#[inline(always)]
+#[inline(never)]
 pub(crate) fn read(frame: &[u8], side: &Side, station: Option<[u8; 6]>) -> Arrival {
-    let Some(ethernet) = header::<Ethernet>(frame, 0) else { return Arrival::Linux };
-    if station.is_some_and(|station| ethernet.destination.0 != station) {
-        return Arrival::Linux;
-    }
-    match ethernet.ethertype.get() {
-        EtherType::IPV4 => four(frame, side),
+    match kind(frame, station) {
+        EtherType::IPV4 => four(frame, side, gtpu),
         EtherType::IPV6 => six(frame, side),
         _ => Arrival::Linux,
     }
 }
 
+/// As [`read`], of what most frames are: user data in the usual form over IPv4, and IPv4 without a
+/// tunnel. Nothing of it goes through memory. `None`: [`read`] says.
 #[inline(always)]
-fn four(frame: &[u8], side: &Side) -> Arrival {
+pub(crate) fn read_usual(frame: &[u8], side: &Side, station: Option<[u8; 6]>) -> Option<Arrival> {
+    if kind(frame, station) != EtherType::IPV4 {
+        return None;
+    }
+    match four(frame, side, gtpu_usual) {
+        usual @ (Arrival::Data(_) | Arrival::Plain { .. }) => Some(usual),
+        _ => None,
+    }
+}
+
+/// The type of a frame for this station; 0: it is for another.
+#[inline(always)]
+fn kind(frame: &[u8], station: Option<[u8; 6]>) -> u16 {
+    let Some(ethernet) = header::<Ethernet>(frame, 0) else { return 0 };
+    let is_other = station.is_some_and(|station| ethernet.destination.0 != station);
+    if is_other { 0 } else { ethernet.ethertype.get() }
+}
+
+#[inline(always)]
+fn four(frame: &[u8], side: &Side, gtpu: impl Fn(&[u8], &Udp, Place, Outer) -> Arrival) -> Arrival {
     let Some(ip) = header::<Ipv4>(frame, Ethernet::LENGTH) else { return Arrival::Linux };
     let plain = if side.is_plain() { Arrival::Plain { is_v6: false } } else { Arrival::Linux };
     if ip.protocol != IpProtocol::UDP {
@@ -114,7 +131,7 @@ fn four(frame: &[u8], side: &Side) -> Arrival {
         return Arrival::Drop(Cause::Malformed);
     }
     let outer = Outer { is_v6: false, ecn: ip.type_of_service & 3, interface };
-    gtpu(frame, behind, end, udp, outer)
+    gtpu(frame, udp, Place { udp: behind, end }, outer)
 }
 
 #[inline(always)]
@@ -143,7 +160,7 @@ fn six(frame: &[u8], side: &Side) -> Arrival {
         return Arrival::Drop(Cause::Malformed);
     }
     let outer = Outer { is_v6: true, ecn: ip.traffic_class() & 3, interface };
-    gtpu(frame, layers.transport.into(), layers.end as usize, udp, outer)
+    gtpu(frame, udp, Place { udp: layers.transport.into(), end: layers.end as usize }, outer)
 }
 
 /// What of the outer header is needed later.
@@ -153,36 +170,60 @@ struct Outer {
     interface: u8,
 }
 
-#[inline(always)]
-fn gtpu(frame: &[u8], at: usize, end: usize, udp: &Udp, outer: Outer) -> Arrival {
-    let length = usize::from(udp.length.get());
-    let gtp = at + Udp::LENGTH;
-    // A place beyond octet 65535 cannot be: only a packet of that length has room for it.
-    let Some(bytes) = frame.get(gtp..(at + length).min(end)).filter(|_| at + length <= end) else {
-        return Arrival::Drop(Cause::Malformed);
-    };
+/// Where the UDP header is, and where IP ends.
+struct Place {
+    udp: usize,
+    end: usize,
+}
+
+fn gtpu(frame: &[u8], udp: &Udp, place: Place, outer: Outer) -> Arrival {
+    let Some(bytes) = payload(frame, udp, &place) else { return Arrival::Drop(Cause::Malformed) };
     match GtpMessage::parse(bytes) {
-        Ok(message) => {
-            let tunnel = Tunnel {
-                teid: message.teid,
-                end: gtp as u32 + message.end,
-                gtp: gtp as u16,
-                payload: (gtp as u16).saturating_add(message.header_length),
-                source_port: udp.source_port.get(),
-                sequence: message.sequence_number.unwrap_or(0),
-                message_type: message.message_type,
-                pdu_session: message.pdu_session,
-                is_understood: message.not_understood.is_none(),
-                is_v6: outer.is_v6,
-                ecn: outer.ecn,
-                interface: outer.interface,
-            };
-            match message.message_type {
-                GtpMessageType::G_PDU => Arrival::Data(tunnel),
-                _ => Arrival::Control(tunnel),
-            }
-        }
+        Ok(message) => message_at(&message, udp, &place, &outer),
         Err(ParseError::Version(_)) => Arrival::Drop(Cause::GtpVersion),
         Err(_) => Arrival::Drop(Cause::Malformed),
+    }
+}
+
+/// What is not usual is not told apart.
+#[inline(always)]
+fn gtpu_usual(frame: &[u8], udp: &Udp, place: Place, outer: Outer) -> Arrival {
+    match payload(frame, udp, &place).and_then(GtpMessage::parse_usual) {
+        Some(message) => message_at(&message, udp, &place, &outer),
+        None => Arrival::Linux,
+    }
+}
+
+/// What UDP carries, if all of it is there.
+#[inline(always)]
+fn payload<'a>(frame: &'a [u8], udp: &Udp, place: &Place) -> Option<&'a [u8]> {
+    let end = place.udp + usize::from(udp.length.get());
+    if end > place.end {
+        return None;
+    }
+    frame.get(place.udp + Udp::LENGTH..end)
+}
+
+#[inline(always)]
+fn message_at(message: &GtpMessage, udp: &Udp, place: &Place, outer: &Outer) -> Arrival {
+    // A place beyond octet 65535 cannot be: only a packet of that length has room for it.
+    let gtp = (place.udp + Udp::LENGTH) as u16;
+    let tunnel = Tunnel {
+        teid: message.teid,
+        end: u32::from(gtp) + message.end,
+        gtp,
+        payload: gtp.saturating_add(message.header_length),
+        source_port: udp.source_port.get(),
+        sequence: message.sequence_number.unwrap_or(0),
+        message_type: message.message_type,
+        pdu_session: message.pdu_session,
+        is_understood: message.not_understood.is_none(),
+        is_v6: outer.is_v6,
+        ecn: outer.ecn,
+        interface: outer.interface,
+    };
+    match message.message_type {
+        GtpMessageType::G_PDU => Arrival::Data(tunnel),
+        _ => Arrival::Control(tunnel),
     }
 }

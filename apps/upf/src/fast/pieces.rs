@@ -42,7 +42,7 @@ impl<R: Routes> Parts<R> {
         tables: &Tables,
         task: &Task,
         (out, room): (&Out, u32),
-        (session, charge): (SessionId, &Charge),
+        (session, charge): (SessionId, Charge),
         packet: &Packet,
         turn: &mut Turn,
     ) -> Outcome {

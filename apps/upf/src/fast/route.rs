@@ -4,7 +4,7 @@ use fastlane::Packet;
 use fastlane::kernel::mirror::NextHop;
 use fastlane::wire::{EtherType, Ethernet, Ipv4, Ipv6, U16, checksum, header_mut};
 
-use super::encapsulate::{cut, ethernet};
+use super::encapsulate::cut;
 
 /// Takes a hop from an inner packet's life, which has one left; its checksum follows (RFC 1624).
 #[inline]
@@ -96,7 +96,10 @@ pub(crate) fn send(
     }
     let ethertype = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
     let Some(place) = packet.header::<Ethernet>() else { return false };
-    *place = ethernet(hop, ethertype);
+    // Field by field: put together first, they would be read back before they are stored.
+    place.destination.0 = hop.destination;
+    place.source.0 = hop.source;
+    place.ethertype.set(ethertype);
     true
 }
 

@@ -30,7 +30,7 @@ pub(super) fn judge(published: &Published, session: &Session, subject: &Subject)
     let decision = decide(rules, &blocks, subject, session.id, &state, now);
     // What would leave must get past meters and quotas, too.
     let fate = match decision.fate {
-        Fate::Forward(_) => passes(rules, &blocks, &decision.charge, session.id, &state, now)
+        Fate::Forward(_) => passes(rules, &blocks, decision.charge, session.id, &state, now)
             .refused
             .map_or(decision.fate, Fate::Drop),
         fate => fate,

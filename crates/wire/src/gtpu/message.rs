@@ -41,6 +41,26 @@ impl GtpMessage {
     /// wrong version.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
+        let (message, flags, bytes) = Self::begin(bytes)?;
+        match message.with_usual(flags, bytes) {
+            Some(message) => Ok(message),
+            None => message.with_optional(flags, bytes),
+        }
+    }
+
+    /// As [`parse`](Self::parse), of what most messages of users are: without an optional part, or
+    /// with nothing in it but a PDU session container of 4 octets. Nothing of it goes through
+    /// memory. `None`: [`parse`](Self::parse) says.
+    #[inline(always)]
+    #[must_use]
+    pub fn parse_usual(bytes: &[u8]) -> Option<Self> {
+        let (message, flags, bytes) = Self::begin(bytes).ok()?;
+        message.with_usual(flags, bytes)
+    }
+
+    /// The mandatory part, its flags, the whole message.
+    #[inline(always)]
+    fn begin(bytes: &[u8]) -> Result<(Self, u8, &[u8]), ParseError> {
         let gtpu: &GtpU = header(bytes, 0).ok_or(ParseError::Short(HeaderName::GtpU))?;
         if gtpu.version() != 1 || !gtpu.is_gtp() {
             return Err(ParseError::Version(HeaderName::GtpU));
@@ -58,22 +78,19 @@ impl GtpMessage {
             pdu_session: None,
             not_understood: None,
         };
-        if !gtpu.has_optional() {
-            return Ok(message);
-        }
-        // By value, so that what is usual stays in registers.
-        match message.with_container(gtpu.flags, bytes) {
-            Some(message) => Ok(message),
-            None => message.with_optional(gtpu.flags, bytes),
-        }
+        Ok((message, gtpu.flags, bytes))
     }
 
-    /// With what most messages of users have: a PDU session container of 4 octets, and nothing
-    /// else. `None` when it is something else.
+    /// With what most messages of users have: no optional part, or a PDU session container of 4
+    /// octets and nothing else. `None` when it is something else.
     #[inline(always)]
-    fn with_container(self, flags: u8, bytes: &[u8]) -> Option<Self> {
+    fn with_usual(self, flags: u8, bytes: &[u8]) -> Option<Self> {
         const CONTAINER: u8 = GtpExtensionType::PDU_SESSION_CONTAINER;
-        if flags & (GtpU::EXTENSION | GtpU::SEQUENCE | GtpU::N_PDU) == GtpU::EXTENSION
+        let parts = flags & (GtpU::EXTENSION | GtpU::SEQUENCE | GtpU::N_PDU);
+        if parts == 0 {
+            return Some(self);
+        }
+        if parts == GtpU::EXTENSION
             && let Some(optional) = header::<[u8; 8]>(bytes, GtpU::LENGTH)
             && let [_, _, _, CONTAINER, 1, first, second, GtpExtensionType::NONE] = *optional
         {

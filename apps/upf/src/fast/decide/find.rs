@@ -80,7 +80,7 @@ pub(super) fn decide<'t>(
 #[inline(never)]
 pub(super) fn charge<'t, const MODE: u8>(
     blocks: &impl Blocks<'t>,
-    charge: &Charge,
+    charge: Charge,
     session: SessionId,
     state: &LaneState<WORDS>,
     now: u64,

@@ -110,7 +110,7 @@ const fn half(rules: &Rules, direction: Direction) -> (&Side, u64, &[u8; 16]) {
 #[inline(always)]
 pub(super) fn charge_at_once(
     rules: &Rules,
-    charge: &Charge,
+    charge: Charge,
     session: SessionId,
     state: &LaneState<WORDS>,
     now: u64,
@@ -127,7 +127,7 @@ pub(super) fn charge_at_once(
 /// Charges a packet that the line has let pass, if it still does.
 pub(super) fn charge<const MODE: u8>(
     rules: &Rules,
-    charge: &Charge,
+    charge: Charge,
     session: SessionId,
     state: &LaneState<WORDS>,
     now: u64,
@@ -176,7 +176,7 @@ impl<'t, 'a> Case<'t, 'a> {
     #[inline(always)]
     fn of(
         rules: &'t Rules,
-        charge: &Charge,
+        charge: Charge,
         session: SessionId,
         state: &'a LaneState<WORDS>,
         now: u64,

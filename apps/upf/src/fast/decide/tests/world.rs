@@ -177,13 +177,13 @@ impl World {
             return looked;
         }
         assert_eq!(self.words(id.0)[..7], before[..7], "it has not left yet");
-        let may = passes(&self.rules, &blocks, &looked.charge, id, &self.state, now);
+        let may = passes(&self.rules, &blocks, looked.charge, id, &self.state, now);
         if let Some(cause) = may.refused {
             let Charged { pdr, events, line, .. } = may;
             return Decision { fate: Fate::Drop(cause), pdr, events, line, ..looked };
         }
         assert_eq!(self.words(id.0)[..7], before[..7], "nor has it been charged");
-        let charged = charge(&self.rules, &blocks, &looked.charge, id, &self.state, now);
+        let charged = charge(&self.rules, &blocks, looked.charge, id, &self.state, now);
         assert_eq!(charged.refused, None);
         let all = [charged, may, looked.into()];
         let events = all.iter().fold(0, |events, it| events | it.events);
