@@ -2,7 +2,7 @@
 //!
 //! A burst goes through in steps, so that what each packet needs from memory is there when it is
 //! looked at: [`outer`] reads frames, [`batch`] finds sessions and asks for their rules and state,
-//! [`judge`] applies the rules ([`decide`]) and sends packets on ([`encapsulate`], [`route`]),
+//! [`judge`] applies the rules ([`decide`]), [`forward`] sends packets on ([`encapsulate`], [`route`]),
 //! [`leave`] looks up the ways of those that go to the data network, [`later`] does what is rare.
 //! What leaves is charged when nothing can keep it here any more ([`charge`]).
 //! [`control`] are the messages of GTP-U that carry no user data.
@@ -13,6 +13,7 @@ mod charge;
 mod control;
 pub mod decide;
 mod encapsulate;
+mod forward;
 mod fragments;
 mod held;
 mod icmp;
@@ -141,7 +142,7 @@ impl SentOn {
             [Direction::Up, Direction::Down].into_iter().zip(self.0)
         {
             if packets > 0 {
-                tables.count(judge::sent(direction), packets, octets);
+                tables.count(forward::sent(direction), packets, octets);
             }
         }
         *self = Self::default();

@@ -131,7 +131,7 @@ impl<R: Routes> Parts<R> {
         outcome(&charged)
     }
 
-    /// Whether [`charge_later`](Self::charge_later) would let a packet pass, as far as is known now.
+    /// Whether [`charge_later`](Self::charge_later) would let a packet pass, as far as is known.
     pub(super) fn may_pass(
         &mut self,
         task: &Task,

@@ -8,8 +8,9 @@
 //!
 //! One that may be sent on is not charged either: whether there is a way for it, and a frame, is
 //! not known yet. When it is, [`charge`] looks at quotas and meters, which packets before it may
-//! have used up, and charges. (Of the simple form [`decide`] leaves them to it altogether.) So URRs count the octets of inner IP packets that leave;
-//! those with MBQE (clause 8.2.68) also what QoS enforcement or the FAR drops.
+//! have used up, and charges. (Of the simple form [`decide`] leaves them to it altogether.) So URRs
+//! count the octets of inner IP packets that leave; those with MBQE (clause 8.2.68) also what QoS
+//! enforcement or the FAR drops.
 //!
 //! An event is raised once per line of state and version of the rules. The caller raises the
 //! session's pending event when [`Decision::events`] says that there is a new one.

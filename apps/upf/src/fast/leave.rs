@@ -8,9 +8,10 @@ use fastlane::wire::Ipv4;
 use fastlane::{Packet, Turn};
 
 use super::batch::{Batch, Found, Leaving, Plain, Task};
+use super::forward::inner_mut;
 use super::icmp::Trouble;
 use super::inner;
-use super::judge::{Case, Outcome, inner_mut};
+use super::judge::{Case, Outcome};
 use super::later::{Later, Out};
 use super::route;
 use super::sides::Leading;

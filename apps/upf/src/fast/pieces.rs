@@ -6,8 +6,9 @@ use fastlane::{Packet, Turn};
 
 use super::batch::Task;
 use super::decide::Charge;
+use super::forward::sent;
 use super::inner;
-use super::judge::{Outcome, sent};
+use super::judge::Outcome;
 use super::later::{Later, Out, emit};
 use super::tables::Tables;
 use super::ways::Routes;
