@@ -93,7 +93,7 @@ impl<R: Routes> Parts<R> {
         world: World<'_>,
     ) -> Result<(), Outcome> {
         let rules = world.tables.rules(world.turn, session);
-        match rules.filter(|rules| rules.version() == charge.version) {
+        match rules.filter(|rules| rules.version() == charge.version()) {
             Some(rules) => self.later.charge(task, (session, rules), charge, world),
             None => self.charge_anew(task, session, packet, world),
         }
@@ -141,7 +141,7 @@ impl<R: Routes> Parts<R> {
     ) -> Result<(), Outcome> {
         let World { tables, turn, now } = world;
         match tables.rules(turn, session) {
-            Some(rules) if rules.version() == charge.version => {
+            Some(rules) if rules.version() == charge.version() => {
                 let blocks = tables.blocks(turn);
                 let state = &tables.state;
                 let charged = decide::passes(rules, &blocks, charge, session, state, now);

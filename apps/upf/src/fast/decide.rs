@@ -18,6 +18,7 @@
 mod account;
 mod apply;
 mod blocks;
+mod charge;
 mod find;
 mod meter;
 mod redirect;
@@ -35,6 +36,7 @@ use crate::shared::state::WORDS;
 
 pub use account::{marker_due, marker_sent};
 pub use blocks::{Blocks, InTurn};
+pub use charge::Charge;
 pub use subject::{Ports, Subject};
 
 /// What becomes of a packet.
@@ -79,23 +81,6 @@ pub struct Passing<'t> {
     pub direction: Direction,
     /// What is charged when it leaves.
     pub charge: Charge,
-}
-
-/// What is charged for a packet when it leaves: by which rule it was decided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Charge {
-    /// Lower bits of the version of the rules.
-    pub version: u32,
-    /// Octets of the inner packet.
-    pub length: u32,
-    /// 1 + the place of the block; 0: the session's line decides.
-    block: u32,
-    /// The rule's place in the block.
-    rule: u16,
-    /// The place of the path there.
-    path: u8,
-    /// From the user.
-    is_up: bool,
 }
 
 /// What becomes of a packet.
@@ -183,7 +168,7 @@ pub fn charge_at_once(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> bool {
-    charge.block == 0 && simple::charge_at_once(rules, charge, session, state, now)
+    charge.is_by_line() && simple::charge_at_once(rules, charge, session, state, now)
 }
 
 /// Whether all is decided by blocks, as the line says that the packet's direction most often has.
@@ -205,7 +190,7 @@ pub fn charge<'t>(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Charged {
-    if charge.block == 0 {
+    if charge.is_by_line() {
         simple::charge::<CHARGE>(rules, charge, session, state, now)
     } else {
         find::charge::<CHARGE>(blocks, charge, session, state, now).into()
@@ -221,7 +206,7 @@ pub fn passes<'t>(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Charged {
-    if charge.block == 0 {
+    if charge.is_by_line() {
         simple::charge::<CHECK>(rules, charge, session, state, now)
     } else {
         find::charge::<CHECK>(blocks, charge, session, state, now).into()
@@ -265,13 +250,6 @@ const LOOK: u8 = 0;
 const CHECK: u8 = 1;
 /// One is charged that leaves if it may.
 const CHARGE: u8 = 2;
-
-impl Charge {
-    #[inline(always)]
-    const fn direction(&self) -> Direction {
-        if self.is_up { Direction::Up } else { Direction::Down }
-    }
-}
 
 /// Blocks in memory of one's own, by place: for tests and tools.
 impl<'t> Blocks<'t> for &'t [Block] {

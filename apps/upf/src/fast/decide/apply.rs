@@ -51,11 +51,10 @@ impl<'t> Applied<'t, '_> {
 
     fn apply<const MODE: u8>(&self, length: u32, wanted: Option<u8>) -> Decision<'t> {
         let mut raised = Raised::default();
-        let mut charge = Charge { version: self.version, length, ..Charge::default() };
-        charge.is_up = self.direction == Direction::Up;
+        let mut path = 0;
         let (fate, copies) = match self.blocked() {
             Some(cause) => (self.dropped(cause, length, &mut raised), false),
-            None => self.fate::<MODE>(length, wanted, &mut charge.path, &mut raised),
+            None => self.fate::<MODE>(length, wanted, &mut path, &mut raised),
         };
         if matches!(fate, Fate::Drop(_)) && self.direction == Direction::Down {
             for (_, count) in self.counts().filter(|(_, it)| it.flags & flag::DROPPED != 0) {
@@ -64,6 +63,7 @@ impl<'t> Applied<'t, '_> {
         }
         let Raised { events, line } = raised;
         let copies = if copies { self.copies() } else { &[] };
+        let charge = Charge::new(self.version, length, self.direction).by_path(path);
         let (pdr, direction) = (self.rule.pdr, self.direction);
         Decision { fate, pdr, direction, events, line, copies, charge }
     }

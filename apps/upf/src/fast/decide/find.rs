@@ -61,8 +61,7 @@ pub(super) fn decide<'t>(
                     let version = rules.version();
                     let applied = Applied { block, rule, direction, session, version, state, now };
                     let mut decision = applied.decide(subject.length);
-                    decision.charge.block = place;
-                    decision.charge.rule = number as u16;
+                    decision.charge = decision.charge.by_rule(place, number as u16);
                     return decision;
                 }
                 Meant::No => {}
@@ -85,16 +84,16 @@ pub(super) fn charge<'t, const MODE: u8>(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Decision<'t> {
-    let (version, direction) = (charge.version, charge.direction());
+    let (version, direction) = (charge.version(), charge.direction());
     let is_sound = |block: &&Block| block.version == version && block.session == session.0;
-    let block = charge.block.checked_sub(1).and_then(|place| blocks.block(place as usize));
+    let block = charge.block().and_then(|place| blocks.block(place));
     let found = block.filter(is_sound).and_then(|block| {
-        let rule = block.rules().get(usize::from(charge.rule))?;
+        let rule = block.rules().get(charge.rule())?;
         Some((block, rule))
     });
     let Some((block, rule)) = found else { return Decision::drop(Cause::NoRule, 0, direction) };
     let applied = Applied { block, rule, direction, session, version, state, now };
-    applied.charge::<MODE>(charge.length, charge.path)
+    applied.charge::<MODE>(charge.length(), charge.path())
 }
 
 pub(super) fn has_tunnel<'t>(rules: &'t Rules, blocks: &impl Blocks<'t>, teid: u32) -> bool {

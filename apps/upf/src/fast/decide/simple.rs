@@ -44,8 +44,7 @@ pub(super) fn decide_at_once<'t>(rules: &'t Rules, subject: &Subject) -> Option<
         return None;
     }
     let path = Path { way: &side.way, peer6, redirect: None };
-    let (version, length, is_up) = (side.version, subject.length, direction == Direction::Up);
-    let charge = Charge { version, length, is_up, ..Charge::default() };
+    let charge = Charge::new(side.version, subject.length, direction);
     Some(Passing { path, direction, charge })
 }
 
@@ -183,7 +182,7 @@ impl<'t, 'a> Case<'t, 'a> {
     ) -> Self {
         let direction = charge.direction();
         let (side, attention, peer6) = half(rules, direction);
-        let (line, length) = (state.at(EntryId(session.0)), charge.length);
+        let (line, length) = (state.at(EntryId(session.0)), charge.length());
         Self { rules, side, peer6, attention, direction, line, length, now, session }
     }
 
@@ -261,9 +260,7 @@ impl<'t, 'a> Case<'t, 'a> {
         let is_new = events != 0 && account::raise(self.line, self.side.version, events);
         let events = if is_new { events } else { 0 };
         let (pdr, direction, line) = (self.side.pdr, self.direction, self.session.0);
-        let (version, length) = (self.side.version, self.length);
-        let is_up = direction == Direction::Up;
-        let charge = Charge { version, length, is_up, ..Charge::default() };
+        let charge = Charge::new(self.side.version, self.length, direction);
         Decision { fate, pdr, direction, events, line, copies: &[], charge }
     }
 
