@@ -3,8 +3,8 @@
 //! A burst goes through in steps, so that what each packet needs from memory is there when it is
 //! looked at: [`outer`] reads frames, [`batch`] finds sessions and asks for their rules and state,
 //! [`judge`] applies the rules ([`decide`]), [`forward`] sends packets on ([`encapsulate`],
-//! [`route`]), [`leave`] looks up the ways of those that go to the data network, [`later`] does what
-//! is rare. What leaves is charged when nothing can keep it here any more ([`charge`]).
+//! [`route`]), [`leave`] looks up the ways of those that go to the data network, [`later`] does
+//! what is rare. What leaves is charged when nothing can keep it here any more ([`charge`]).
 //! [`control`] are the messages of GTP-U that carry no user data.
 
 mod answer;
