@@ -57,7 +57,7 @@ use crate::shared::rules::Direction;
 
 /// Messages to the slow half about paths and neighbours, in a second.
 const REPORTS: u32 = 1000;
-/// The most that is put off in a batch: of each packet an event, what is held, itself, copies.
+/// The most that is put off in a batch: of each packet two events, what is held, itself, copies.
 const LATER: usize = 8 * BATCH;
 
 /// A lane's user plane; one for each lane.
@@ -82,6 +82,8 @@ struct Parts<R> {
     /// How many packets the lane has said that it holds.
     held_packets: usize,
     later: Put,
+    /// Room for what is put off while that is done.
+    spare: Put,
     errors: Limit,
     echoes: Limit,
     icmp: Limit,
@@ -110,6 +112,12 @@ impl Put {
         if self.0.len() < self.0.capacity() {
             self.0.push(later);
         }
+    }
+
+    /// Whether there is room besides what packets may need: of each two events, what is held,
+    /// itself. Of copies rules may ask for any number.
+    fn has_room_for_copies(&self) -> bool {
+        self.0.len() < LATER - 4 * BATCH
     }
 
     fn iter(&self) -> impl Iterator<Item = &Later> {
@@ -206,6 +214,7 @@ impl<R: Routes> Upf<R> {
             fresh: Vec::with_capacity(1024),
             held_packets: 0,
             later: Put(Vec::with_capacity(LATER)),
+            spare: Put(Vec::with_capacity(LATER)),
             errors: Limit::new(gtp.errors_per_s),
             echoes: Limit::new(gtp.echoes_per_s),
             icmp: Limit::new(gtp.icmp_per_s),

@@ -130,29 +130,16 @@ impl<R: Routes> Parts<R> {
         }
         outcome(&charged)
     }
+}
 
-    /// Whether [`charge_later`](Self::charge_later) would let a packet pass, as far as is known.
-    pub(super) fn may_pass(
-        &mut self,
-        task: &Task,
-        session: SessionId,
-        charge: Charge,
-        world: World<'_>,
-    ) -> Result<(), Outcome> {
-        let World { tables, turn, now } = world;
-        match tables.rules(turn, session) {
-            Some(rules) if rules.version() == charge.version() => {
-                let blocks = tables.blocks(turn);
-                let state = &tables.state;
-                let charged = decide::passes(rules, &blocks, charge, session, state, now);
-                if charged.events != 0 {
-                    self.later.raise(task, 0, session, rules, &charged, world);
-                }
-                outcome(&charged)
-            }
-            _ => Ok(()),
-        }
-    }
+/// Whether quotas or meters stop a packet that will not leave, as far as is known.
+pub(super) fn is_stopped(
+    (session, rules): (SessionId, &Rules),
+    charge: Charge,
+    world: World<'_>,
+) -> Option<Cause> {
+    let World { tables, turn, now } = world;
+    decide::is_stopped(rules, &tables.blocks(turn), charge, session, &tables.state, now)
 }
 
 fn outcome(charged: &Charged) -> Result<(), Outcome> {

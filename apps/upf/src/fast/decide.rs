@@ -8,9 +8,9 @@
 //!
 //! One that may be sent on is not charged either: whether there is a way for it, and a frame, is
 //! not known yet. When it is, [`charge`] looks at quotas and meters, which packets before it may
-//! have used up, and charges. (Of the simple form [`decide`] leaves them to it altogether.) So URRs
-//! count the octets of inner IP packets that leave; those with MBQE (clause 8.2.68) also what QoS
-//! enforcement or the FAR drops.
+//! have used up, and charges. ([`decide_at_once`] leaves them to it altogether.) So URRs count the
+//! octets of inner IP packets that leave; those with MBQE (clause 8.2.68) also what QoS enforcement
+//! or the FAR drops.
 //!
 //! An event is raised once per line of state and version of the rules. The caller raises the
 //! session's pending event when [`Decision::events`] says that there is a new one.
@@ -34,7 +34,7 @@ use crate::shared::cause::Cause;
 use crate::shared::rules::{Block, Direction, Outer, OuterPath, Rules, Way};
 use crate::shared::state::WORDS;
 
-pub use account::{marker_due, marker_sent};
+pub use account::{is_later, marker_due, marker_sent};
 pub use blocks::{Blocks, InTurn};
 pub use charge::Charge;
 pub use subject::{Ports, Subject};
@@ -197,7 +197,7 @@ pub fn charge<'t>(
     }
 }
 
-/// Whether [`charge`] would let a packet pass.
+/// Whether [`charge`] would let a packet pass. If a quota stops it, that is an event.
 pub fn passes<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
@@ -206,10 +206,34 @@ pub fn passes<'t>(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Charged {
+    look::<CHECK>(rules, blocks, charge, session, state, now)
+}
+
+/// Whether a packet would pass that is not going to: whoever it stops for was stopped before. Of
+/// one that would use a quota up, the quota is left as it is.
+pub fn is_stopped<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    charge: Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> Option<Cause> {
+    look::<LOOK>(rules, blocks, charge, session, state, now).refused
+}
+
+fn look<'t, const MODE: u8>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    charge: Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> Charged {
     if charge.is_by_line() {
-        simple::charge::<CHECK>(rules, charge, session, state, now)
+        simple::charge::<MODE>(rules, charge, session, state, now)
     } else {
-        find::charge::<CHECK>(blocks, charge, session, state, now).into()
+        find::charge::<MODE>(blocks, charge, session, state, now).into()
     }
 }
 

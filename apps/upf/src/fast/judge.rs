@@ -8,6 +8,7 @@ use fastlane::wire::{Fragment, PduSession};
 use fastlane::{HoldKey, Packet, PortId, Verdict};
 
 use super::batch::{Batch, Found, Leaving, Task};
+use super::charge;
 use super::decide::{self, Charge, Decision, Fate, Passing};
 use super::forward::takes_hop;
 use super::held::HeldSession;
@@ -172,10 +173,16 @@ impl<R: Routes> Parts<R> {
         };
         let case = Case { task, number, session, rules, direction, charge };
         if inner.time_to_live <= 1 && !task.is_hairpin && takes_hop(task, &path) {
-            return self.trouble(case, Trouble::TimeExceeded, world);
+            let (task, session, trouble) = (number, session, Trouble::TimeExceeded);
+            self.later.push(Later::Trouble { task, session, trouble });
+            return Outcome::Later;
         }
         let outcome = self.forward(case, &inner, &path, packet, leaving, world);
         if !decision.copies.is_empty() && !matches!(outcome, Outcome::Drop(_)) {
+            if matches!(outcome, Outcome::Waits | Outcome::Later) {
+                // What is behind the inner packet is no part of copies, which are made of the end.
+                let _ = packet.truncate(usize::from(task.at) + inner.length as usize);
+            }
             self.copy_later(number, (inner.tos, inner.length), &decision, world);
         }
         outcome
@@ -302,11 +309,11 @@ impl<R: Routes> Parts<R> {
         trouble: Trouble,
         world: World<'_>,
     ) -> Outcome {
-        let Case { task, number, session, charge, .. } = case;
-        if let Err(outcome) = self.may_pass(task, session, charge, world) {
-            return outcome;
+        let Case { number: task, session, rules, charge, .. } = case;
+        if let Some(cause) = charge::is_stopped((session, rules), charge, world) {
+            return Outcome::Drop(cause);
         }
-        self.later.push(Later::Trouble { task: number, session, trouble });
+        self.later.push(Later::Trouble { task, session, trouble });
         Outcome::Later
     }
 }
@@ -317,7 +324,7 @@ fn overflow(tables: &Tables, session: SessionId, rules: &Rules) {
     let words = tables.state.at(EntryId(session.0));
     let (word, version) = (words.get(EVENTS), u64::from(rules.version()));
     let before = if word >> 32 == version { word & event::ALL } else { 0 };
-    if before & event::OVERFLOW == 0 {
+    if before & event::OVERFLOW == 0 && !decide::is_later(word, rules.version()) {
         let new = before | event::OVERFLOW | word & event::MARKER;
         words.publish(EVENTS, version << 32 | new);
         tables.events.raise(EntryId(session.0));

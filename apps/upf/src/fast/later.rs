@@ -67,7 +67,8 @@ impl<R: Routes> Parts<R> {
         packets: &mut [Packet],
         turn: &mut Turn,
     ) {
-        let all = std::mem::take(&mut self.later);
+        let spare = std::mem::take(&mut self.spare);
+        let mut all = std::mem::replace(&mut self.later, spare);
         for later in all.iter() {
             match *later {
                 Later::Event(event) => {
@@ -91,7 +92,14 @@ impl<R: Routes> Parts<R> {
                 }
             }
         }
-        self.later = all;
+        all.clear();
+        self.spare = all;
+        // What is charged only now may be an event.
+        for later in self.later.iter() {
+            if let Later::Event(event) = later {
+                turn.send_value(kind::EVENT, event);
+            }
+        }
         self.later.clear();
     }
 
@@ -154,7 +162,7 @@ impl<R: Routes> Parts<R> {
             let fits = |(exit, outer): &(Exit, Outer)| {
                 outer.length(exit.ends) + length as usize <= exit.hop.mtu as usize
             };
-            match outer.filter(fits) {
+            match outer.filter(|to| fits(to) && self.later.has_room_for_copies()) {
                 Some((exit, outer)) => self.later.push(Later::Copy { task, length, exit, outer }),
                 None => world.tables.count(Cause::NotDuplicated, 1, u64::from(length)),
             }

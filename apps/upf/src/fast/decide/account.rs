@@ -39,12 +39,21 @@ pub(super) fn events(line: Line<'_>, version: u32) -> u64 {
 /// Sets events; true when one of them is new.
 pub(super) fn raise(line: Line<'_>, version: u32, new: u64) -> bool {
     let before = events(line, version);
-    if before | new == before {
+    if before | new == before || is_later(line.get(EVENTS), version) {
         return false;
     }
     let marker = line.get(EVENTS) & event::MARKER;
     line.publish(EVENTS, events_of(version) | marker | before | new);
     true
+}
+
+/// Whether a word of events is of a version shortly after this one: of a batch, some packets may
+/// have found rules that were published after those of others. Words of long ago are none of these,
+/// however versions went round.
+#[must_use]
+pub fn is_later(word: u64, version: u32) -> bool {
+    let ahead = ((word >> 32) as u32).wrapping_sub(version);
+    ahead != 0 && ahead < 1 << 16
 }
 
 /// Counts a packet that passes.

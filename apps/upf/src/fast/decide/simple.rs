@@ -65,7 +65,13 @@ pub(super) fn decide<'t>(
     }
     let (line, length) = (state.at(EntryId(session.0)), subject.length);
     let case = Case { rules, side, peer6, attention, direction, line, length, now, session };
-    if side.flags & RARE != 0 { case.rare::<LOOK>() } else { case.pass::<LOOK>(None, 0) }
+    if side.flags & RARE != 0 || side.flags & flag::COUNT != 0 && case.is_exhausted() {
+        return case.rare::<LOOK>();
+    }
+    match case.metered() {
+        Some(word) => case.pass::<LOOK>(word, 0),
+        None => case.drop(Cause::RateExceeded, 0),
+    }
 }
 
 /// Which side's PDR is for packets that come this way.
