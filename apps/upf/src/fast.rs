@@ -1,13 +1,14 @@
 //! The application on the lanes.
 //!
 //! A burst goes through in steps, so that what each packet needs from memory is there when it is
-//! looked at: [`outer`] reads frames, [`batch`] finds sessions and asks for their rules and state,
-//! [`judge`] applies the rules ([`decide`]), [`forward`] sends packets on ([`encapsulate`],
-//! [`route`]), [`leave`] looks up the ways of those that go to the data network, [`later`] does
-//! what is rare. What leaves is charged when nothing can keep it here any more ([`charge`]).
-//! [`control`] are the messages of GTP-U that carry no user data.
+//! looked at: [`arrive`] reads frames ([`outer`]), [`batch`] finds sessions and asks for their
+//! rules and state, [`judge`] applies the rules ([`decide`]), [`forward`] sends packets on
+//! ([`encapsulate`], [`route`]), [`leave`] looks up the ways of those that go to the data network,
+//! [`later`] does what is rare. What leaves is charged when nothing can keep it here any more
+//! ([`charge`]). [`control`] are the messages of GTP-U that carry no user data.
 
 mod answer;
+mod arrive;
 mod batch;
 mod charge;
 mod control;
@@ -33,8 +34,7 @@ mod ways;
 use std::net::IpAddr;
 
 use fastlane::mirror::Mirror;
-use fastlane::wire::{Ethernet, header};
-use fastlane::{App, Error, LaneInfo, Packet, PortId, Turn, Verdict};
+use fastlane::{App, Error, LaneInfo, Packet, PortId, Turn};
 
 pub use tables::{CAUSE_WORDS, Tables};
 pub use ways::Routes;
@@ -44,9 +44,9 @@ use self::fragments::Fragments;
 use self::held::{Held, Look};
 use self::later::Later;
 use self::limit::Limit;
-use self::outer::{Arrival, Tunnel};
+use self::outer::Arrival;
 use self::pools::Pools;
-use self::sides::{Side, Sides};
+use self::sides::Sides;
 use self::tables::To;
 use self::ways::{BATCH, Ways};
 use crate::model::{InstanceId, SessionId};
@@ -297,136 +297,6 @@ impl<R: Routes> Upf<R> {
 }
 
 impl<R: Routes> Parts<R> {
-    /// Reads frames: users' packets go into the batch, all others are done with.
-    fn read(
-        &mut self,
-        tables: &Tables,
-        batch: &mut Batch,
-        packets: &mut [Packet],
-        turn: &mut Turn,
-    ) {
-        let Some(port) = packets.first().map(Packet::port) else { return };
-        let Some(side) = self.sides.of(port) else {
-            let octets = packets.iter().map(|packet| packet.len() as u64).sum();
-            packets.iter_mut().for_each(|packet| packet.set_verdict(Verdict::Kernel));
-            return tables.count(Cause::NotOurs, packets.len() as u64, octets);
-        };
-        let station = self.routes.entrance(turn, port).map(|entrance| entrance.mac);
-        let station = station.filter(|_| !side.is_hairpin);
-        let mut control = 0_u32; // a bit for each place, of which a batch has no more
-        for (place, packet) in packets.iter_mut().enumerate() {
-            let is_taken = match outer::read_usual(packet.bytes(), side, station) {
-                Some(Arrival::Data(tunnel)) => self.take_tunnelled(tables, batch, place, tunnel),
-                Some(Arrival::Plain { is_v6 }) => {
-                    self.take_plain(batch, place, packet, side, is_v6)
-                }
-                _ => false,
-            };
-            if !is_taken && self.read_closely(tables, batch, (place, packet), station) {
-                control |= 1 << place;
-            }
-        }
-        if control != 0 {
-            self.read_control(tables, packets, control, station, turn);
-        }
-    }
-
-    /// Reads a frame that is not what most are. True: it is a message of GTP-U that is no user
-    /// data.
-    #[inline(never)]
-    fn read_closely(
-        &self,
-        tables: &Tables,
-        batch: &mut Batch,
-        (place, packet): (usize, &mut Packet),
-        station: Option<[u8; 6]>,
-    ) -> bool {
-        let Some(side) = self.sides.of(packet.port()) else { return false };
-        let (verdict, cause) = match outer::read(packet.bytes(), side, station) {
-            Arrival::Data(tunnel) => {
-                self.take_tunnelled(tables, batch, place, tunnel);
-                return false;
-            }
-            Arrival::Control(_) => {
-                // Until all others are read nothing is written.
-                packet.set_verdict(Verdict::Drop);
-                return true;
-            }
-            Arrival::Plain { is_v6 } => {
-                if self.take_plain(batch, place, packet, side, is_v6) {
-                    return false;
-                }
-                (Verdict::Kernel, Cause::NotOurs)
-            }
-            Arrival::Linux => (Verdict::Kernel, Cause::NotOurs),
-            Arrival::Drop(cause) => (Verdict::Drop, cause),
-        };
-        packet.set_verdict(verdict);
-        tables.count(cause, 1, packet.len() as u64);
-        false
-    }
-
-    /// Takes user data that came through a tunnel into the batch.
-    #[inline(always)]
-    fn take_tunnelled(
-        &self,
-        tables: &Tables,
-        batch: &mut Batch,
-        place: usize,
-        tunnel: Tunnel,
-    ) -> bool {
-        let interface = self.sides.interfaces.get(usize::from(tunnel.interface));
-        let instance = interface.map_or(0, |interface| interface.instance);
-        batch.push_tunnel(place, tunnel, instance, self.shape, tables);
-        true
-    }
-
-    /// Takes IP that came through no tunnel into the batch; false when it has no destination.
-    #[inline(always)]
-    fn take_plain(
-        &self,
-        batch: &mut Batch,
-        place: usize,
-        packet: &Packet,
-        side: &Side,
-        is_v6: bool,
-    ) -> bool {
-        let instance = self.instance_of(packet, side.is_hairpin, side.plain());
-        batch.push_plain(place, packet, is_v6, instance, side.is_hairpin)
-    }
-
-    /// Does what messages of GTP-U ask for that are no user data.
-    #[cold]
-    fn read_control(
-        &mut self,
-        tables: &Tables,
-        packets: &mut [Packet],
-        mut places: u32,
-        station: Option<[u8; 6]>,
-        turn: &mut Turn,
-    ) {
-        while places != 0 {
-            let place = places.trailing_zeros();
-            places &= places - 1;
-            let Some(packet) = packets.get_mut(place as usize) else { return };
-            let Some(side) = self.sides.of(packet.port()) else { return };
-            if let Arrival::Control(tunnel) = outer::read(packet.bytes(), side, station) {
-                self.control(tables, &tunnel, packet, turn);
-            }
-        }
-    }
-
-    /// The network instance of a packet that came through no tunnel.
-    #[inline]
-    fn instance_of(&self, packet: &Packet, is_hairpin: bool, plain: InstanceId) -> InstanceId {
-        if !is_hairpin {
-            return plain;
-        }
-        let ethernet = header::<Ethernet>(packet.bytes(), 0);
-        let [.., high, low] = ethernet.map_or([0; 6], |ethernet| ethernet.destination.0);
-        InstanceId::from_be_bytes([high, low])
-    }
-
     /// Says how many packets are held, those included that were labelled just now.
     #[inline]
     fn say_held(&mut self, tables: &Tables, turn: &Turn) {

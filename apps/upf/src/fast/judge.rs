@@ -211,8 +211,7 @@ impl<R: Routes> Parts<R> {
                     (task.session, *found) = by.unzip();
                 }
                 if found.is_none() {
-                    self.later.push(Later::ErrorIndication { task: number });
-                    return Err(Outcome::Later);
+                    return Err(self.no_tunnel_for(number, packet, world));
                 }
                 if !tunnel.is_understood {
                     self.later.push(Later::Notification { task: number });
@@ -226,6 +225,18 @@ impl<R: Routes> Parts<R> {
             None => {}
         }
         Ok(())
+    }
+
+    /// A packet for a tunnel that there is not. Most of a flood are dropped at once.
+    #[inline(never)]
+    fn no_tunnel_for(&mut self, number: u8, packet: &Packet, world: World<'_>) -> Outcome {
+        let World { tables, now, .. } = world;
+        if now >= self.quiet_until && self.errors.has(now) {
+            self.later.push(Later::ErrorIndication { task: number });
+            return Outcome::Later;
+        }
+        tables.count(Cause::ErrorIndicationSuppressed, 1, packet.len() as u64);
+        Outcome::Drop(Cause::UnknownTunnel)
     }
 
     /// Whose a packet is that came through no tunnel to nobody's address, or what becomes of it.

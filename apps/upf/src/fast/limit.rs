@@ -21,15 +21,20 @@ impl Limit {
         Self { interval, burst: (SECOND / 10).max(interval), paid: 0 }
     }
 
+    /// Whether there is one to take.
+    #[inline]
+    pub(crate) fn has(&self, now: u64) -> bool {
+        self.interval != 0 && self.paid.max(now) - now + self.interval <= self.burst
+    }
+
     /// Takes one if there is one.
     #[inline]
     pub(crate) fn take(&mut self, now: u64) -> bool {
-        let paid = self.paid.max(now);
-        if self.interval == 0 || paid - now + self.interval > self.burst {
-            return false;
+        let has = self.has(now);
+        if has {
+            self.paid = self.paid.max(now) + self.interval;
         }
-        self.paid = paid + self.interval;
-        true
+        has
     }
 }
 

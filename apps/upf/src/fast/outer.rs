@@ -81,14 +81,15 @@ pub(crate) fn read(frame: &[u8], side: &Side, station: Option<[u8; 6]>) -> Arriv
 }
 
 /// As [`read`], of what most frames are: user data in the usual form over IPv4, and IPv4 without a
-/// tunnel. Nothing of it goes through memory. `None`: [`read`] says.
+/// tunnel. Nothing of it goes through memory. Of other messages of GTP-U only the header is read.
+/// `None`: [`read`] says.
 #[inline(always)]
 pub(crate) fn read_usual(frame: &[u8], side: &Side, station: Option<[u8; 6]>) -> Option<Arrival> {
     if kind(frame, station) != EtherType::IPV4 {
         return None;
     }
     match four(frame, side, gtpu_usual) {
-        usual @ (Arrival::Data(_) | Arrival::Plain { .. }) => Some(usual),
+        usual @ (Arrival::Data(_) | Arrival::Control(_) | Arrival::Plain { .. }) => Some(usual),
         _ => None,
     }
 }
@@ -188,9 +189,15 @@ fn gtpu(frame: &[u8], udp: &Udp, place: Place, outer: Outer) -> Arrival {
 /// What is not usual is not told apart.
 #[inline(always)]
 fn gtpu_usual(frame: &[u8], udp: &Udp, place: Place, outer: Outer) -> Arrival {
-    match payload(frame, udp, &place).and_then(GtpMessage::parse_usual) {
-        Some(message) => message_at(&message, udp, &place, &outer),
-        None => Arrival::Linux,
+    let Some(bytes) = payload(frame, udp, &place) else { return Arrival::Linux };
+    if let Some(message) = GtpMessage::parse_usual(bytes) {
+        return message_at(&message, udp, &place, &outer);
+    }
+    match GtpMessage::parse_header(bytes) {
+        Ok(message) if message.message_type != GtpMessageType::G_PDU => {
+            message_at(&message, udp, &place, &outer)
+        }
+        _ => Arrival::Linux,
     }
 }
 

@@ -58,6 +58,15 @@ impl GtpMessage {
         message.with_usual(flags, bytes)
     }
 
+    /// As [`parse`](Self::parse), of the mandatory part: what follows is taken for the payload.
+    ///
+    /// # Errors
+    /// As of [`parse`](Self::parse).
+    #[inline(always)]
+    pub fn parse_header(bytes: &[u8]) -> Result<Self, ParseError> {
+        Self::begin(bytes).map(|(message, ..)| message)
+    }
+
     /// The mandatory part, its flags, the whole message.
     #[inline(always)]
     fn begin(bytes: &[u8]) -> Result<(Self, u8, &[u8]), ParseError> {
