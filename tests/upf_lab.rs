@@ -28,9 +28,9 @@ fn count(metrics: &str, cause: &str) -> u64 {
 }
 
 /// Sets users up, pings from one, downloads to another, and looks at what was counted.
-fn crosses(example: &'static str) {
+fn crosses(example: &'static str, wrapper: &[&str]) {
     let Some(site) = Site::new(example) else { return };
-    let upf = site.start();
+    let upf = site.start(wrapper);
     let (smf, lines) = sessions(&site);
     let gnb = site.gnb(&lines);
     let users: Vec<&str> = lines.iter().filter_map(|line| line.split(' ').nth(1)).collect();
@@ -88,30 +88,37 @@ fn crosses(example: &'static str) {
 
 #[test]
 fn on_af_xdp() {
-    crosses("af-xdp");
+    crosses("af-xdp", &[]);
+}
+
+/// No limit has to be raised for BPF: whoever may not do that is not refused.
+#[test]
+fn on_af_xdp_without_the_right_to_raise_limits() {
+    let lost = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"];
+    crosses("af-xdp", &lost);
 }
 
 #[test]
 fn on_af_packet() {
-    crosses("af-packet");
+    crosses("af-packet", &[]);
 }
 
 #[test]
 fn on_taps_behind_a_bridge() {
-    crosses("tap");
+    crosses("tap", &[]);
 }
 
 #[test]
 fn on_memif() {
-    crosses("memif");
+    crosses("memif", &[]);
 }
 
 #[test]
 fn on_dpdk() {
-    crosses("dpdk");
+    crosses("dpdk", &[]);
 }
 
 #[test]
 fn on_a_socket_and_a_tap() {
-    crosses("socket");
+    crosses("socket", &[]);
 }

@@ -48,8 +48,22 @@ impl Application {
     #[track_caller]
     #[must_use]
     pub fn start(lab: &Lab, host: &Host, program: &Path, configuration: Value) -> Self {
+        Self::start_behind(lab, host, &[], program, configuration)
+    }
+
+    /// As [`start`](Self::start), after `wrapper` (a program and its arguments that end by running
+    /// another).
+    #[track_caller]
+    #[must_use]
+    pub fn start_behind(
+        lab: &Lab,
+        host: &Host,
+        wrapper: &[&str],
+        program: &Path,
+        configuration: Value,
+    ) -> Self {
         let (path, session) = Self::configure(lab, configuration);
-        let mut command = host.command(&[]);
+        let mut command = host.command(wrapper);
         command.arg(program).arg(path);
         Self::run(command, session)
     }

@@ -105,10 +105,10 @@ impl Site {
         example
     }
 
-    /// Starts the UPF, both halves, and does what the README says that its Linux needs.
-    pub(crate) fn start(&self) -> Application {
-        let upf = &self.lab.left;
-        let started = Application::start(&self.lab, upf, &binary("upf"), self.configuration());
+    /// Starts the UPF, both halves, after `wrapper`, and does what the README says that its Linux needs.
+    pub(crate) fn start(&self, wrapper: &[&str]) -> Application {
+        let (lab, upf, program) = (&self.lab, &self.lab.left, binary("upf"));
+        let started = Application::start_behind(lab, upf, wrapper, &program, self.configuration());
         eventually("both halves run", || {
             let words = ["curl", "--silent", "--fail", "http://127.0.0.1:8805/healthz"];
             upf.attempt(&words).status.success()

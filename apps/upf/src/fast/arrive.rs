@@ -37,10 +37,11 @@ impl<R: Routes> Parts<R> {
                 Some(Arrival::Plain { is_v6 }) => {
                     self.take_plain(batch, place, packet, side, is_v6)
                 }
-                // Until all others are read nothing is written.
                 Some(Arrival::Control(tunnel)) => {
+                    // Until all others are read nothing is written; this label is a safe one.
+                    packet.set_verdict(Verdict::Drop);
                     match self.is_too_much(&tunnel, now) {
-                        true => drop_echo(tables, packet),
+                        true => tables.count(Cause::EchoSuppressed, 1, packet.len() as u64),
                         false => control |= 1 << place,
                     }
                     true
@@ -171,10 +172,4 @@ impl<R: Routes> Parts<R> {
         let [.., high, low] = ethernet.map_or([0; 6], |ethernet| ethernet.destination.0);
         InstanceId::from_be_bytes([high, low])
     }
-}
-
-/// Drops an echo request that is not answered.
-fn drop_echo(tables: &Tables, packet: &mut Packet) {
-    packet.set_verdict(Verdict::Drop);
-    tables.count(Cause::EchoSuppressed, 1, packet.len() as u64);
 }

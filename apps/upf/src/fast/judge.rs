@@ -102,6 +102,7 @@ impl<R: Routes> Parts<R> {
         }
     }
 
+    /// What becomes of a packet: of most, at once.
     #[inline(always)]
     fn outcome<'t>(
         &mut self,
