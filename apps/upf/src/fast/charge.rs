@@ -28,6 +28,10 @@ impl Put {
         charge: Charge,
         world: World<'_>,
     ) -> Result<(), Outcome> {
+        // Of a session that is gone since, the last counts may have been read already.
+        if world.tables.rules(world.turn, session).is_none() {
+            return Err(Outcome::Drop(Cause::UnknownUser));
+        }
         match decide::charge_at_once(rules, charge, session, &world.tables.state, world.now) {
             true => Ok(()),
             false => self.charge_closely(task, (session, rules), charge, world),
