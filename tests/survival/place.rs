@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fastlane_tests::{Application, Host, Lab, Process, binary, eventually};
 use rustix::process::{Pid, Signal, kill_process};
@@ -56,7 +57,12 @@ impl Carrier {
 pub(crate) struct Place {
     pub(crate) lab: Lab,
     carrier: Carrier,
+    /// One at a time: a story kills, and judges what comes within times that a machine keeps only
+    /// if it does nothing else.
+    _turn: MutexGuard<'static, ()>,
 }
+
+static TURN: Mutex<()> = Mutex::new(());
 
 /// A UPF that runs.
 #[derive(Debug)]
@@ -71,6 +77,8 @@ pub(crate) struct Upf {
 impl Place {
     /// Makes them; `None`, after a skip, where that is not allowed.
     pub(crate) fn new(story: &str, carrier: Carrier) -> Option<Self> {
+        // One that failed has cleaned up all the same.
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let lab = Lab::new(story, 1)?;
         lab.wire("n4");
         lab.left.run(&["ip", "address", "add", "10.40.0.1/24", "dev", "n4"]);
@@ -81,7 +89,7 @@ impl Place {
                 lab.left.run(&["ip", "address", "add", address, "dev", name]);
             }
         }
-        Some(Self { lab, carrier })
+        Some(Self { lab, carrier, _turn: turn })
     }
 
     /// The configuration of a UPF for so many sessions, with these changes of `app`.
