@@ -105,7 +105,8 @@ impl Site {
         example
     }
 
-    /// Starts the UPF, both halves, after `wrapper`, and does what the README says that its Linux needs.
+    /// Starts the UPF, both halves, after `wrapper`, and does what the README says that its Linux
+    /// needs.
     pub(crate) fn start(&self, wrapper: &[&str]) -> Application {
         let (lab, upf, program) = (&self.lab, &self.lab.left, binary("upf"));
         let started = Application::start_behind(lab, upf, wrapper, &program, self.configuration());
