@@ -91,7 +91,11 @@ impl Smf {
         if let Some(before) = before {
             self.heard.repeated += 1;
             let is_heartbeat = message.header.message_type == MessageType::HEARTBEAT_RESPONSE;
-            assert!(is_heartbeat || before == room[..length], "another answer to the same request");
+            assert!(
+                is_heartbeat || before == room[..length],
+                "another answer to the same request: {before:x?}, then {:x?}",
+                &room[..length]
+            );
         }
     }
 
