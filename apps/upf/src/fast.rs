@@ -76,9 +76,11 @@ struct Parts<R> {
     ways: Ways,
     fragments: Fragments,
     held: Held,
-    /// Sessions of packets that were held since the application was called: the lane does not count
-    /// them yet.
+    /// Sessions of packets of the burst at hand that are to be held: the lane does not count them
+    /// yet.
     fresh: Vec<u32>,
+    /// The number of that burst.
+    burst: u64,
     /// How many packets the lane has said that it holds.
     held_packets: usize,
     later: Put,
@@ -212,6 +214,7 @@ impl<R: Routes> Upf<R> {
             fragments: Fragments::new(),
             held: Held::new(sessions),
             fresh: Vec::with_capacity(1024),
+            burst: 0,
             held_packets: 0,
             later: Put(Vec::with_capacity(LATER)),
             spare: Put(Vec::with_capacity(LATER)),
@@ -250,7 +253,10 @@ impl<R: Routes> Upf<R> {
 
 impl<R: Routes> App for Upf<R> {
     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
-        self.parts.fresh.clear();
+        if self.parts.burst != turn.burst() {
+            self.parts.burst = turn.burst();
+            self.parts.fresh.clear();
+        }
         // Most often they come by one port; from another lane they may come by several.
         for packets in packets.chunk_by_mut(|one, other| one.port() == other.port()) {
             for packets in packets.chunks_mut(BATCH) {

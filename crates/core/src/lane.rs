@@ -215,6 +215,7 @@ impl<A: App> Lane<A> {
     /// Shows the burst to the application, or of one that is sorted what is the application's.
     #[inline]
     fn label(&mut self, sorted: bool) {
+        self.turn.begin_burst();
         let packets = self.burst.packets();
         if !sorted {
             return self.app.process(packets, &mut self.turn);

@@ -40,6 +40,7 @@ pub struct Turn {
     /// 0 until it is read.
     now: Cell<u64>,
     number: u64,
+    burst: u64,
     awake: bool,
     ended: bool,
 }
@@ -70,6 +71,7 @@ impl Turn {
             guard,
             now: Cell::new(0),
             number: 0,
+            burst: 0,
             awake: false,
             ended: false,
         }
@@ -81,6 +83,12 @@ impl Turn {
         self.number += 1;
         self.awake = false;
         self.pool.set_mixed(false);
+    }
+
+    /// Another burst is about to be shown.
+    #[inline]
+    pub(crate) fn begin_burst(&mut self) {
+        self.burst += 1;
     }
 
     /// Publishes what the turn has sent and what is held.
@@ -124,6 +132,15 @@ impl Turn {
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The number of the burst that packets were last shown of. One burst may be shown in several
+    /// parts, each by a call of [`App::process`](crate::App::process) of its own; the labels of all
+    /// are carried out together, after the last one.
+    #[inline]
+    #[must_use]
+    pub fn burst(&self) -> u64 {
+        self.burst
     }
 
     /// A new, empty packet, already labelled `Forward(port)`; it leaves in this turn. `None`, which

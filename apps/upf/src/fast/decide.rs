@@ -190,11 +190,7 @@ pub fn charge<'t>(
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Charged {
-    if charge.is_by_line() {
-        simple::charge::<CHARGE>(rules, charge, session, state, now)
-    } else {
-        find::charge::<CHARGE>(blocks, charge, session, state, now).into()
-    }
+    look::<CHARGE>(rules, blocks, charge, session, state, now)
 }
 
 /// Whether [`charge`] would let a packet pass. If a quota stops it, that is an event.
@@ -222,6 +218,7 @@ pub fn is_stopped<'t>(
     look::<LOOK>(rules, blocks, charge, session, state, now).refused
 }
 
+#[inline]
 fn look<'t, const MODE: u8>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,

@@ -54,6 +54,19 @@ fn case_46_and_77_held_packets_leave_in_order_before_later_ones() {
 }
 
 #[test]
+fn limits_hold_for_a_burst_that_is_shown_in_parts() {
+    let mut world = World::with_user();
+    world.publish(&holding(2, 5));
+    let mut other = numbered(0..1).remove(0);
+    other[12..14].copy_from_slice(&OTHERS);
+    let burst: Vec<_> = numbered(0..10).into_iter().flat_map(|it| [it, other.clone()]).collect();
+    world.show(N6, &burst);
+    assert_eq!((world.count(Cause::Held), world.count(Cause::HoldLimit)), (5, 5));
+    assert_eq!(world.linux().len(), 10);
+    assert_eq!(world.lane.close(), 0);
+}
+
+#[test]
 fn held_packets_follow_new_rules_without_being_asked() {
     let mut world = World::with_user();
     world.publish(&holding(2, 20));

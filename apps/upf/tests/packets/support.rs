@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastlane::kernel::mirror::{Answer, NextHop, Reason};
 use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::{Error, PortId, Turn};
-use fastlane_core::{HoldLimits, KernelPath, Lane, LaneParts, Messages, Pool, Port};
+use fastlane_core::{Filter, HoldLimits, KernelPath, Lane, LaneParts, Messages, Pool, Port};
 use fastlane_table::counters::Counters;
 use fastlane_table::messages::{Bells, Channel, size};
 use fastlane_table::{
@@ -195,6 +195,18 @@ pub(crate) fn settings() -> serde_json::Value {
     })
 }
 
+/// The EtherType of frames that steering leaves to Linux (IEEE 802, local experimental).
+pub(crate) const OTHERS: [u8; 2] = [0x88, 0xB5];
+
+/// Claims all frames but [`OTHERS`].
+struct ButOthers;
+
+impl Filter for ButOthers {
+    fn claims(&mut self, frame: &[u8]) -> bool {
+        frame.get(12..14) != Some(&OTHERS)
+    }
+}
+
 impl World {
     /// With these routes and settings.
     pub(crate) fn new(known: Known, settings: serde_json::Value) -> Self {
@@ -233,7 +245,7 @@ impl World {
                 queue: lists(PortId(number), &nothing, &linux),
                 receives: false,
             }),
-            filter: None,
+            filter: Some(Box::new(ButOthers)),
             counters: counters.port(0, usize::from(number)),
         };
         let memory = SharedMemory::create("upf-test", 512 * 4096).expect("memory");

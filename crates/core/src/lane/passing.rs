@@ -92,6 +92,7 @@ impl<A: App> Lane<A> {
         let alike = |one: &Packet, other: &Packet| {
             one.port() == other.port() && one.is_labelled() == other.is_labelled()
         };
+        self.turn.begin_burst();
         for run in self.burst.packets().chunk_by_mut(alike) {
             if run[0].is_labelled() {
                 continue;

@@ -37,6 +37,7 @@ impl<A: App> Lane<A> {
                     shown += self.resumed.len();
                     let count = self.resumed.len() as u64;
                     self.turn.counters.add(LaneCounter::ResumedPackets, count);
+                    self.turn.begin_burst();
                     self.app.process(self.resumed.packets(), &mut self.turn);
                     let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
                     self.exits.dispatch(queue, &mut self.resumed, pool, hold);

@@ -363,3 +363,29 @@ fn what_a_filter_leaves_goes_to_linux_unseen() {
     assert_eq!(bench.count(0, PortCounter::VerdictKernel), 3);
     assert_eq!(lane.close(), 0);
 }
+
+/// Notes the number of the burst at each call.
+#[derive(Default)]
+struct Numbers(Vec<(u64, usize)>);
+
+impl App for Numbers {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        self.0.push((turn.burst(), packets.len()));
+        packets.iter_mut().for_each(|packet| packet.set_verdict(Verdict::Drop));
+    }
+}
+
+#[test]
+fn what_is_shown_in_parts_is_one_burst() {
+    let arrivals = [vec![60, 70, 60, 60, 70, 60], vec![60; 32]].concat();
+    let (mut lane, _) = lane(Numbers::default(), &arrivals, 1000);
+    lane.exits.ports[0].filter = Some(Box::new(Sixty));
+    while lane.turn() > 0 {}
+    let calls = std::mem::take(&mut lane.app().0);
+    let first = calls[0].0;
+    let of_first = calls.iter().take_while(|(number, _)| *number == first).count();
+    assert!(of_first > 2, "{calls:?}");
+    assert_eq!(calls.iter().map(|(_, packets)| packets).sum::<usize>(), 36);
+    assert!(calls[of_first..].iter().all(|(number, _)| *number > first), "{calls:?}");
+    assert_eq!(lane.close(), 0);
+}
