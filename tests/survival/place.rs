@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fastlane_tests::{Application, Host, Lab, Process, binary, eventually};
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,6 +20,8 @@ pub(crate) const N4: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
 /// T1 in ms and N1: answers are kept for 15 s, longer than any half is away.
 const T1_MS: u64 = 3000;
 const N1: u32 = 5;
+/// So long is an answer kept.
+pub(crate) const ANSWERS_KEPT: Duration = Duration::from_millis(T1_MS * N1 as u64);
 /// Frames that wait in a ring while nobody runs.
 pub(crate) const RING: u64 = 8192;
 /// What a fast half has in its hands at most: a burst of each port, received and not yet sent.

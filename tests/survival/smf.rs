@@ -48,6 +48,8 @@ pub(crate) struct Smf {
     socket: UdpSocket,
     sequence: u32,
     seids: BTreeMap<u64, u64>,
+    /// When each request was first sent, by sequence number.
+    first: BTreeMap<u32, Instant>,
     pub(crate) heard: Heard,
 }
 
@@ -60,7 +62,8 @@ impl Smf {
             socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a time limit");
             socket
         });
-        Self { socket, sequence: 0, seids: BTreeMap::new(), heard: Heard::default() }
+        let (seids, first) = (BTreeMap::new(), BTreeMap::new());
+        Self { socket, sequence: 0, seids, first, heard: Heard::default() }
     }
 
     pub(crate) fn next(&mut self) -> u32 {
@@ -69,7 +72,11 @@ impl Smf {
     }
 
     /// Sends a datagram, which may be lost.
-    pub(crate) fn send(&self, datagram: &[u8]) {
+    pub(crate) fn send(&mut self, datagram: &[u8]) {
+        let (message, _) = Message::parse(datagram).expect("PFCP");
+        if message.header.message_type.answer().is_some() {
+            self.first.entry(message.header.sequence).or_insert_with(Instant::now);
+        }
         let upf = SocketAddr::from((crate::place::N4, fastlane_pfcp::PORT));
         // An answer of Linux to what was sent before (nobody listens) may be told here.
         let _ = self.socket.send_to(datagram, upf);
@@ -91,8 +98,11 @@ impl Smf {
         if let Some(before) = before {
             self.heard.repeated += 1;
             let is_heartbeat = message.header.message_type == MessageType::HEARTBEAT_RESPONSE;
+            // One that is asked for later than N1 times T1 is forgotten: the machine stood still.
+            let asked = self.first.get(&message.header.sequence).map(Instant::elapsed);
+            let is_late = asked.is_none_or(|asked| asked >= crate::place::ANSWERS_KEPT);
             assert!(
-                is_heartbeat || before == room[..length],
+                is_heartbeat || is_late || before == room[..length],
                 "another answer to the same request: {before:x?}, then {:x?}",
                 &room[..length]
             );

@@ -125,12 +125,29 @@ fn with(
     let mut messages = slow.messages()?;
     let mut out = Outbox::new();
     let parts = Parts::attach(settings, slow)?;
+    if parts.record.get().is_none() {
+        next_second(stop);
+    }
     let mut node = Node::open(settings, parts, keep, Now::read(), &mut out)?;
     beside.attached(slow)?;
     let ended = serve(&mut node, slow, sockets, &mut messages, &mut out, stop, beside);
     beside.detached();
     *keep = node.keep();
     ended
+}
+
+/// A node that begins with nothing has a recovery time stamp in seconds. It waits for the next
+/// second, so that it is told from one of before, whenever that one ended.
+fn next_second(stop: &AtomicBool) {
+    let begun = Now::read();
+    let end = begun.monotonic + begun.left_of_second();
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_sub(Now::read().monotonic);
+        if left == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_nanos(left.min(WAIT)));
+    }
 }
 
 fn serve(

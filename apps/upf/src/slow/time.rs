@@ -33,6 +33,12 @@ impl Now {
         ntp(self.real)
     }
 
+    /// How many nanoseconds of the wall clock's second are left: never 0.
+    #[must_use]
+    pub const fn left_of_second(self) -> u64 {
+        SECOND - self.real % SECOND
+    }
+
     /// The moment of so many nanoseconds later.
     #[must_use]
     pub const fn after(self, nanoseconds: u64) -> Self {
@@ -88,5 +94,6 @@ mod tests {
         let (before, after) = (Now::read(), Now::read());
         assert!(before.monotonic <= after.monotonic && before.real > 1_700_000_000 * SECOND);
         assert_eq!(before.after(5).monotonic, before.monotonic + 5);
+        assert_eq!(before.after(before.left_of_second()).ntp(), before.ntp() + 1);
     }
 }
