@@ -13,8 +13,8 @@ const OCTETS: usize = 1 << 20;
 const USERS: usize = 3;
 
 /// Users' addresses and the lines about them that a base station reads.
-fn sessions(site: &Site) -> (Process, Vec<String>) {
-    let smf = site.smf(USERS);
+fn sessions(site: &Site, more: &[&str]) -> (Process, Vec<String>) {
+    let smf = site.smf(USERS, more);
     eventually("all sessions are set up", || smf.stdout().lines().count() == USERS);
     let lines = smf.stdout().lines().map(str::to_owned).collect();
     (smf, lines)
@@ -31,7 +31,7 @@ fn count(metrics: &str, cause: &str) -> u64 {
 fn crosses(example: &'static str, wrapper: &[&str]) {
     let Some(site) = Site::new(example) else { return };
     let upf = site.start(wrapper);
-    let (smf, lines) = sessions(&site);
+    let (smf, lines) = sessions(&site, &[]);
     let gnb = site.gnb(&lines);
     let users: Vec<&str> = lines.iter().filter_map(|line| line.split(' ').nth(1)).collect();
     let access = site.access();
@@ -82,6 +82,45 @@ fn crosses(example: &'static str, wrapper: &[&str]) {
     assert!(ended.status.success(), "{}", ended.stderr);
     let ended = gnb.stop();
     assert!(ended.status.success(), "{}", ended.stderr);
+    upf.stop();
+    site.end();
+}
+
+/// Nobody listens where a user's client goes: the UPF itself tells it to go elsewhere, also when
+/// many go at a time.
+#[test]
+fn a_client_of_the_web_is_redirected() {
+    const TO: &str = "http://top-up.example/?why=quota";
+    let Some(site) = Site::new("af-packet") else { return };
+    let upf = site.start(&[]);
+    let (smf, lines) = sessions(&site, &["--redirect", TO]);
+    let gnb = site.gnb(&lines);
+    let users = lines.iter().filter_map(|line| line.split(' ').nth(1));
+    let url = format!("http://{}/[1-20]", site::SERVER);
+    for user in users {
+        let words = ["curl", "--silent", "--show-error", "--max-time", "20", "--interface", user];
+        let ways = ["--write-out", "%{http_code} %{redirect_url}\\n", "--parallel", &url];
+        let mut said = String::new();
+        // The first packets have Linux find the neighbours out.
+        eventually("all are answered", || {
+            let done = site.access().attempt(&[&words[..], &ways].concat());
+            said = String::from_utf8_lossy(&done.stdout).into_owned();
+            done.status.success()
+        });
+        assert_eq!(said, format!("302 {TO}\n").repeat(20), "{user}");
+    }
+    let user = lines[0].split(' ').nth(1).expect("an address");
+    let said = site.trace(&[user, "--to", site::SERVER, "--protocol", "tcp", "--port", "80"]);
+    assert!(said.contains("drop: redirected"), "{said}");
+    let metrics = site.ask("/metrics");
+    // Of each request: SYN, the request, FIN.
+    assert!(count(&metrics, "redirect_sent") >= 3 * 3 * 20, "{metrics}");
+    assert!(count(&metrics, "redirected") >= count(&metrics, "redirect_sent"), "{metrics}");
+    for cause in ["redirect_suppressed", "forwarded_uplink", "forwarded_downlink"] {
+        assert_eq!(count(&metrics, cause), 0, "{cause}");
+    }
+    assert!(smf.stop().status.success());
+    assert!(gnb.stop().status.success());
     upf.stop();
     site.end();
 }

@@ -6,7 +6,7 @@ use std::fs;
 use crate::place::{Place, Upf};
 
 /// Causes that are counted besides what became of a packet.
-const BESIDES: [&str; 11] = [
+const BESIDES: [&str; 13] = [
     "error_indication_sent",
     "error_indication_suppressed",
     "end_marker_sent",
@@ -18,6 +18,8 @@ const BESIDES: [&str; 11] = [
     "user_to_user",
     "fragmented",
     "hold_discarded",
+    "redirect_sent",
+    "redirect_suppressed",
 ];
 
 /// At one moment.

@@ -140,12 +140,12 @@ impl Site {
         started
     }
 
-    /// Starts an SMF that sets up so many sessions and then holds them.
-    pub(crate) fn smf(&self, sessions: usize) -> Process {
+    /// Starts an SMF that sets up so many sessions and then holds them, with options of `smf`.
+    pub(crate) fn smf(&self, sessions: usize, more: &[&str]) -> Process {
         let (program, sessions) = (binary("smf"), sessions.to_string());
         let program = program.to_str().expect("a path in ASCII");
         let ends = ["--local", "192.0.2.2", "--upf", "192.0.2.1", "--gnb", "10.3.0.2"];
-        let words = [&[program, "hold"], &ends[..], &["--sessions", &sessions]].concat();
+        let words = [&[program, "hold"], &ends[..], &["--sessions", &sessions], more].concat();
         self.lab.right.start(&words)
     }
 

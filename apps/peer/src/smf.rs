@@ -40,6 +40,8 @@ pub struct Sessions {
     pub rate: u64,
     /// After so many octets the UPF reports usage.
     pub threshold: u64,
+    /// Where web requests of users are redirected to: a URL.
+    pub redirect: Option<String>,
 }
 
 /// Why an SMF cannot go on.

@@ -30,6 +30,7 @@ mod route;
 mod sides;
 mod tables;
 mod ways;
+mod web;
 
 use std::net::IpAddr;
 
@@ -57,6 +58,8 @@ use crate::shared::rules::Direction;
 
 /// Messages to the slow half about paths and neighbours, in a second.
 const REPORTS: u32 = 1000;
+/// Answers to clients of the web that are redirected, in a second.
+const REDIRECTS: u32 = 10_000;
 /// The most that is put off in a batch: of each packet two events, what is held, itself, copies.
 const LATER: usize = 8 * BATCH;
 
@@ -89,6 +92,7 @@ struct Parts<R> {
     errors: Limit,
     echoes: Limit,
     icmp: Limit,
+    redirects: Limit,
     reports: Limit,
     /// No error indications before: nanoseconds of `CLOCK_MONOTONIC`.
     quiet_until: u64,
@@ -221,6 +225,7 @@ impl<R: Routes> Upf<R> {
             errors: Limit::new(gtp.errors_per_s),
             echoes: Limit::new(gtp.echoes_per_s),
             icmp: Limit::new(gtp.icmp_per_s),
+            redirects: Limit::new(REDIRECTS),
             reports: Limit::new(REPORTS),
             quiet_until: fastlane::now().saturating_add(gtp.quiet_s.saturating_mul(1_000_000_000)),
             speakers,

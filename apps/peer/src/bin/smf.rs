@@ -84,6 +84,10 @@ struct Common {
     /// The UPF reports usage after so many octets.
     #[arg(long, default_value_t = 1 << 30)]
     threshold: u64,
+
+    /// Web requests of users are redirected to this URL, and nothing else of them is forwarded.
+    #[arg(long)]
+    redirect: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -149,6 +153,7 @@ fn associate(common: &Common, watched: Option<CpuTime>) -> Result<Smf, SmfError>
         qfi: common.qfi,
         rate: common.rate,
         threshold: common.threshold,
+        redirect: common.redirect.clone(),
     };
     Smf::associate(
         local,

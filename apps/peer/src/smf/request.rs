@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use fastlane_pfcp::ie::{
     ApplyAction, CpFunctionFeatures, DestinationInterface, FSeid, FTeid, FarId, Gate, GateStatus,
     Mbr, MeasurementMethod, NetworkInstance, NodeId, OuterHeaderCreation, OuterHeaderRemoval,
-    PdnType, PdrId, Precedence, QerId, Qfi, RecoveryTimeStamp, ReportingTriggers, SourceInterface,
-    UeIpAddress, UrrId, VolumeThreshold, Volumes,
+    PdnType, PdrId, Precedence, QerId, Qfi, RecoveryTimeStamp, RedirectAddress,
+    RedirectInformation, ReportingTriggers, SourceInterface, UeIpAddress, UrrId, VolumeThreshold,
+    Volumes,
 };
 use fastlane_pfcp::{Group, Header, IeType, MessageType, Writer};
 
@@ -72,6 +73,7 @@ pub(super) fn establish(sequence: u32, local: IpAddr, sessions: &Sessions, index
             w.group(IeType::FORWARDING_PARAMETERS, |w| {
                 w.put(&DestinationInterface::CORE);
                 w.put(&NetworkInstance(sessions.core.as_bytes()));
+                w.maybe(sessions.redirect.as_deref().map(redirection).as_ref());
             });
         });
         w.group(IeType::CREATE_FAR, |w| {
@@ -98,6 +100,11 @@ pub(super) fn establish(sequence: u32, local: IpAddr, sessions: &Sessions, index
             _ => PdnType::IPV4,
         });
     })
+}
+
+fn redirection(url: &str) -> RedirectInformation<'_> {
+    let (address_type, address) = (RedirectAddress::Url, url.as_bytes());
+    RedirectInformation { address_type, address, other: b"" }
 }
 
 fn f_seid(local: IpAddr, index: u32) -> FSeid {

@@ -24,6 +24,7 @@ fn sessions(count: u32) -> Sessions {
         qfi: 9,
         rate: 1000,
         threshold: 1 << 20,
+        redirect: None,
     }
 }
 

@@ -130,6 +130,20 @@ impl Path<'_> {
     pub fn outer(&self) -> Option<Outer> {
         self.way.outer(self.peer6)
     }
+
+    /// Whether a packet to there (as in [`Subject`]) goes elsewhere instead: not if it goes there
+    /// already.
+    #[inline]
+    #[must_use]
+    pub fn redirects(&self, is_v6: bool, destination: u128) -> bool {
+        self.redirect.is_some_and(|redirect| match (redirect, is_v6) {
+            (Redirect::To(IpAddr::V4(to), _), false) => {
+                destination != u128::from(to.to_bits()) << 96
+            }
+            (Redirect::To(IpAddr::V6(to), _), true) => destination != to.to_bits(),
+            _ => true,
+        })
+    }
 }
 
 /// Says what becomes of a packet. One that may be sent on is not charged yet.

@@ -38,6 +38,8 @@ pub(crate) enum Later {
     EndHold(SessionId, Look),
     /// A packet cannot be sent on, and its sender is told.
     Trouble { task: u8, session: SessionId, trouble: Trouble },
+    /// A client of the web is redirected.
+    Redirect { task: u8, session: SessionId },
     /// A packet goes to another user, in a network instance.
     ToUser { task: u8, instance: InstanceId, session: SessionId, charge: Charge },
     /// A copy of a packet's last octets goes elsewhere.
@@ -83,6 +85,7 @@ impl<R: Routes> Parts<R> {
                 Later::ErrorIndication { task }
                 | Later::Notification { task }
                 | Later::Trouble { task, .. }
+                | Later::Redirect { task, .. }
                 | Later::ToUser { task, .. }
                 | Later::Pieces { task, .. }
                 | Later::Copy { task, .. } => {
@@ -117,6 +120,9 @@ impl<R: Routes> Parts<R> {
             Later::Notification { .. } => self.notify(tables, task, packet, turn),
             Later::Trouble { session, trouble, .. } => {
                 self.tell(tables, task, session, trouble, packet, turn)
+            }
+            Later::Redirect { session, .. } => {
+                self.send_elsewhere(tables, task, session, packet, turn)
             }
             Later::ToUser { instance, session, charge, .. } => {
                 let world = World { tables, turn, now: turn.now() };
@@ -265,9 +271,9 @@ impl<R: Routes> Parts<R> {
         Outcome::Drop(cause)
     }
 
-    /// The way of an error back to the user: by the rules of the first network instance of N6 that
-    /// has a way for it, since which one the packet went to is not known here.
-    fn way_back(
+    /// The way of a packet of ours back to the user: by the rules of the first network instance of
+    /// N6 that has a way for it, since which one the packet went to is not known here.
+    pub(super) fn way_back(
         &mut self,
         world: World<'_>,
         session: SessionId,

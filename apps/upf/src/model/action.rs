@@ -92,13 +92,13 @@ pub struct OuterHeader {
 /// Redirect information (clause 8.2.20).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Redirect {
-    /// Packets go to this address instead.
+    /// Web requests are answered with this address; packets to it go on.
     Address(std::net::IpAddr),
     /// Web requests are answered with this address (RFC 9110 clause 15.4.3).
     Url(String),
     /// A SIP URI: stored, not acted on.
     Sip(String),
-    /// Where packets go instead, with a port.
+    /// As an address, with a port.
     Socket(SocketAddr),
 }
 

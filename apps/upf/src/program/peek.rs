@@ -5,6 +5,7 @@ use fastlane::table::{ArrayWriter, EntryId, Spec, State};
 use crate::api::view::Judged;
 use crate::fast::decide::{Fate, Subject, decide, passes};
 use crate::model::Session;
+use crate::shared::cause::Cause;
 use crate::shared::rules::Block;
 use crate::shared::state::WORDS;
 use crate::slow::Now;
@@ -30,6 +31,9 @@ pub(super) fn judge(published: &Published, session: &Session, subject: &Subject)
     let decision = decide(rules, &blocks, subject, session.id, &state, now);
     // What would leave must get past meters and quotas, too.
     let fate = match decision.fate {
+        Fate::Forward(path) if path.redirects(subject.family == 6, subject.destination) => {
+            Fate::Drop(Cause::Redirected)
+        }
         Fate::Forward(_) => passes(rules, &blocks, decision.charge, session.id, &state, now)
             .refused
             .map_or(decision.fate, Fate::Drop),

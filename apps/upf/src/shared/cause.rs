@@ -30,6 +30,8 @@ macro_rules! causes {
                         | Self::Fragmented
                         | Self::HoldDiscarded
                         | Self::HoldLost
+                        | Self::RedirectSent
+                        | Self::RedirectSuppressed
                 )
             }
 
@@ -133,7 +135,8 @@ causes! {
     Congested = "congested",
     /// From user to user, and there is no port for that.
     NoHairpin = "no_hairpin",
-    /// Sent somewhere else by the control plane (redirect), which is not done here.
+    /// Sent somewhere else by the control plane (redirect): dropped, and answered if it is of a
+    /// client of the web.
     Redirected = "redirected",
     /// From the user, on its way by Linux, which finds out where the neighbour is.
     ForwardedByLinux = "forwarded_by_linux",
@@ -149,4 +152,8 @@ causes! {
     UserToUser = "user_to_user",
     /// Copies for DUPL that were due and not made: no way, no frame, or too long for the way.
     NotDuplicated = "not_duplicated",
+    /// Answers to clients of the web that are redirected.
+    RedirectSent = "redirect_sent",
+    /// Those that were due and not sent: too many, or no way to the user.
+    RedirectSuppressed = "redirect_suppressed",
 }

@@ -136,6 +136,42 @@ fn case_69_filters_decide_and_case_41_the_control_planes_tunnels_are_found() {
     world.check();
 }
 
+/// A SYN of the user to port 80.
+fn syn() -> Vec<u8> {
+    let mut packet = user4(USER, SERVER, 64, 12);
+    packet[9] = 6;
+    packet[20..24].copy_from_slice(&[0x9c, 0x40, 0, 80]);
+    packet[24..32].copy_from_slice(&[0, 0, 0, 9, 0, 0, 0, 0]);
+    packet[32..40].copy_from_slice(&[0x50, 2, 0x40, 0, 0, 0, 0, 0]);
+    fill(&mut packet);
+    packet
+}
+
+#[test]
+fn clients_of_the_web_are_told_where_to_go_and_may_go_there() {
+    let mut session = session();
+    let there = [203, 0, 113, 7];
+    let redirect =
+        |to| Forwarding { redirect: Some(to), ..forwarding(Destination::Core, INTERNET) };
+    session.fars[2] = far(3, redirect(Redirect::Address(there.into())));
+    let mut world = world(&session);
+    let mut other = syn();
+    other[23] = 81;
+    let mut known = user4(USER, there, 64, 9);
+    known[23] = 80;
+    world.show(N3, &[up(&syn()), up(&other), up(&known), up(&user4(USER, SERVER, 64, 9))]);
+    let answers = world.left(N3);
+    let (teid, _, inner) = opened(&answers[0]);
+    assert_eq!((answers.len(), teid), (1, GNB_TEID), "{:?}", world.causes());
+    assert_eq!((&inner[12..16], &inner[16..20]), (&SERVER[..], &USER[..]));
+    assert_eq!((&inner[20..24], inner[33]), (&[0, 80, 0x9c, 0x40][..], 0x12));
+    assert_eq!(inner[28..32], [0, 0, 0, 10]);
+    // DNS, and what goes to where all are sent.
+    assert_eq!(world.left(N6).len(), 2, "{:?}", world.causes());
+    assert_eq!((world.count(Cause::Redirected), world.count(Cause::RedirectSent)), (2, 1));
+    world.check();
+}
+
 #[test]
 fn case_76_later_fragments_go_the_way_of_the_first() {
     let mut world = world(&session());

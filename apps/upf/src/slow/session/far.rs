@@ -190,6 +190,10 @@ fn redirect(information: &ie::RedirectInformation<'_>) -> Result<Redirect, Refus
         RedirectAddress::V4 | RedirectAddress::V6 | RedirectAddress::V4V6 => {
             Ok(Redirect::Address(address(information.address)?))
         }
+        // It goes into the header of an answer as it is (RFC 3986: no blanks, no controls).
+        RedirectAddress::Url if !information.address.iter().all(u8::is_ascii_graphic) => {
+            Err(Refusal::incorrect(IeType::REDIRECT_INFORMATION))
+        }
         RedirectAddress::Url => Ok(Redirect::Url(text(information.address)?)),
         RedirectAddress::SipUri => Ok(Redirect::Sip(text(information.address)?)),
     }

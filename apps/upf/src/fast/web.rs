@@ -1,0 +1,308 @@
+//! Web requests that the control plane redirects (TS 29.244 clause 8.2.20) are answered with where
+//! to go instead (302, RFC 9110 clause 15.4.3).
+//!
+//! No connection is remembered: the answer to a segment of TCP follows from the segment alone (RFC
+//! 9293). A SYN gets a SYN, the begin of a request the answer and a FIN, other octets and a FIN
+//! their acknowledgement. What comes again is answered again; what a client with ordinary TCP does
+//! is complete. Answers are not counted as usage: nobody offered them.
+
+use std::fmt::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use fastlane::wire::checksum::Sum;
+use fastlane::wire::{Fragment, IpProtocol, Ipv4, Ipv6, Tcp, U16, U32, header, header_mut};
+use fastlane::{Packet, Turn};
+
+use super::batch::Task;
+use super::decide::{self, Fate, Redirect};
+use super::encapsulate::{ipv4, ipv6};
+use super::inner::{self, Inner};
+use super::judge::Outcome;
+use super::later::emit;
+use super::tables::Tables;
+use super::ways::Routes;
+use super::{Parts, World};
+use crate::model::SessionId;
+use crate::shared::cause::Cause;
+
+/// The port of web requests (RFC 9110 clause 4.2.1).
+const WEB: u16 = 80;
+/// The longest answer: of IPv6 a packet that every link carries.
+const LONGEST: usize = 1280;
+/// The longest segment that is asked for: it fits a tunnel over Ethernet.
+const SEGMENT: u16 = 1360;
+/// How much a client may send before it is answered: the begin of a request, and more.
+const WINDOW: u16 = 16_384;
+/// Option of TCP: the maximum segment size, and its length.
+const MAXIMUM_SEGMENT_SIZE: [u8; 2] = [2, 4];
+/// What requests begin with.
+const METHODS: [&[u8]; 7] =
+    [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS "];
+
+/// Whether a packet may be answered: it is of a client of the web, and whole.
+pub(super) fn is_web(inner: &Inner) -> bool {
+    let is_whole = inner.fragment == Fragment::None;
+    is_whole && inner.protocol == IpProtocol::TCP && inner.ports[1] == WEB
+}
+
+impl<R: Routes> Parts<R> {
+    /// Tells a client of the web where to go. Its packet is dropped.
+    pub(super) fn send_elsewhere(
+        &mut self,
+        tables: &Tables,
+        task: &Task,
+        session: SessionId,
+        packet: &Packet,
+        turn: &mut Turn,
+    ) -> Outcome {
+        let done = Outcome::Drop(Cause::Redirected);
+        let bytes = task.inner(packet.bytes());
+        let Some(inner) = inner::read(bytes) else { return done };
+        let now = turn.now();
+        let mut scratch = [0; LONGEST];
+        let answer = self
+            .redirection(World { tables, turn, now }, task, session, &inner)
+            .and_then(|to| write(&mut scratch, &inner, bytes.get(..inner.length as usize)?, to));
+        let Some(answer) = answer.and_then(|length| scratch.get(..length)) else { return done };
+        let is_sent = self.redirects.take(now)
+            && self
+                .way_back(World { tables, turn, now }, session, answer)
+                .is_ok_and(|out| emit(turn, answer, &out));
+        let told = if is_sent { Cause::RedirectSent } else { Cause::RedirectSuppressed };
+        tables.count(told, 1, answer.len() as u64);
+        done
+    }
+
+    /// Where a packet is redirected to, which was decided a moment ago, perhaps by other rules.
+    fn redirection<'t>(
+        &self,
+        world: World<'t>,
+        task: &Task,
+        session: SessionId,
+        inner: &Inner,
+    ) -> Option<Redirect<'t>> {
+        let World { tables, turn, now } = world;
+        let rules = tables.rules(turn, session)?;
+        let teid = task.tunnel.map(|tunnel| tunnel.teid);
+        let subject = inner.subject(teid, task.instance, self.flow_of(task)?);
+        let blocks = tables.blocks(turn);
+        let decision = decide::decide(rules, &blocks, &subject, session, &tables.state, now);
+        match decision.fate {
+            Fate::Forward(path) => path.redirect,
+            Fate::Drop(_) | Fate::Hold(_) => None,
+        }
+    }
+}
+
+/// Writes the answer to a segment, if it gets one; returns its length.
+fn write(to: &mut [u8], inner: &Inner, bytes: &[u8], target: Redirect<'_>) -> Option<usize> {
+    let at = usize::from(inner.transport);
+    let tcp: &Tcp = header(bytes, at)?;
+    let data = bytes.get(at + tcp.header_length().max(Tcp::LENGTH)..)?;
+    let control = tcp.control();
+    let has = |bits| control & bits != 0;
+    let begin = if inner.is_v6 { Ipv6::LENGTH } else { Ipv4::LENGTH };
+    let mut page = Page { to: to.get_mut(begin + Tcp::LENGTH..)?, length: 0 };
+    let next = tcp.sequence_number.get().wrapping_add(data.len() as u32);
+    let (control, sequence, next) = match (has(Tcp::SYN), has(Tcp::ACK)) {
+        _ if has(Tcp::RST) => return None,
+        (true, false) => {
+            page.put(&MAXIMUM_SEGMENT_SIZE)?;
+            page.put(&SEGMENT.to_be_bytes())?;
+            // Data with a SYN is sent again: it is not acknowledged.
+            let next = tcp.sequence_number.get().wrapping_add(1);
+            (Tcp::SYN | Tcp::ACK, inner.flow_hash(), next)
+        }
+        (false, true) if METHODS.iter().any(|method| data.starts_with(method)) => {
+            write_page(&mut page, target).ok()?;
+            let next = next.wrapping_add(u32::from(has(Tcp::FIN)));
+            (Tcp::ACK | Tcp::PSH | Tcp::FIN, tcp.acknowledgment_number.get(), next)
+        }
+        (false, true) if !data.is_empty() || has(Tcp::FIN) => {
+            let next = next.wrapping_add(u32::from(has(Tcp::FIN)));
+            (Tcp::ACK, tcp.acknowledgment_number.get(), next)
+        }
+        _ => return None,
+    };
+    let options = if control & Tcp::SYN != 0 { MAXIMUM_SEGMENT_SIZE.len() + 2 } else { 0 };
+    let carried = Tcp::LENGTH + page.length;
+    let reply = Tcp {
+        source_port: tcp.destination_port,
+        destination_port: tcp.source_port,
+        sequence_number: U32::new(sequence),
+        acknowledgment_number: U32::new(next),
+        data_offset_control: U16::new(
+            ((Tcp::LENGTH + options) as u16 / 4) << 12 | u16::from(control),
+        ),
+        window: U16::new(WINDOW),
+        checksum: U16::new(0),
+        urgent_pointer: U16::new(0),
+    };
+    let to = to.get_mut(..begin + carried)?;
+    *header_mut::<Tcp>(to, begin)? = reply;
+    let sum = if inner.is_v6 {
+        let (own, user) = (Ipv6Addr::from_bits(inner.destination), inner.source.into());
+        *header_mut::<Ipv6>(to, 0)? = ipv6(own, user, 0, carried, IpProtocol::TCP);
+        let (own, user) = (own.octets(), user.octets());
+        Sum::pseudo_ipv6(&own, &user, IpProtocol::TCP, carried as u32)
+    } else {
+        let address = |address: u128| Ipv4Addr::from_bits((address >> 96) as u32);
+        let (own, user) = (address(inner.destination), address(inner.source));
+        *header_mut::<Ipv4>(to, 0)? = ipv4(own, user, 0, carried, IpProtocol::TCP);
+        Sum::pseudo_ipv4(own.octets(), user.octets(), IpProtocol::TCP, carried as u16)
+    };
+    let sum = sum.add_bytes(to.get(begin..)?).checksum();
+    header_mut::<Tcp>(to, begin)?.checksum.set(sum);
+    Some(to.len())
+}
+
+/// The answer to a request.
+fn write_page(page: &mut Page<'_>, target: Redirect<'_>) -> fmt::Result {
+    page.write_str("HTTP/1.1 302 Found\r\nLocation: ")?;
+    match target {
+        Redirect::Url(url) => page.put(url).ok_or(fmt::Error)?,
+        Redirect::To(IpAddr::V4(to), None) => write!(page, "http://{to}/")?,
+        Redirect::To(IpAddr::V6(to), None) => write!(page, "http://[{to}]/")?,
+        Redirect::To(IpAddr::V4(to), Some(port)) => write!(page, "http://{to}:{port}/")?,
+        Redirect::To(IpAddr::V6(to), Some(port)) => write!(page, "http://[{to}]:{port}/")?,
+    }
+    page.write_str("\r\nContent-Length: 0\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n")
+}
+
+/// Room that is written from the front.
+struct Page<'a> {
+    to: &'a mut [u8],
+    length: usize,
+}
+
+impl Page<'_> {
+    fn put(&mut self, bytes: &[u8]) -> Option<()> {
+        let end = self.length.checked_add(bytes.len())?;
+        self.to.get_mut(self.length..end)?.copy_from_slice(bytes);
+        self.length = end;
+        Some(())
+    }
+}
+
+impl Write for Page<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.put(text.as_bytes()).ok_or(fmt::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fastlane::wire::{EtherType, Layers, checksum};
+
+    use super::*;
+
+    const CLIENT: u32 = 0xffff_fff0;
+
+    /// A segment of a client to port 80.
+    fn segment(is_v6: bool, control: u8, acknowledged: u32, data: &[u8]) -> Vec<u8> {
+        let carried = Tcp::LENGTH + data.len();
+        let begin = if is_v6 { Ipv6::LENGTH } else { Ipv4::LENGTH };
+        let mut bytes = vec![0; begin + Tcp::LENGTH];
+        if is_v6 {
+            let [user, server] = ["2001:db8:45::5", "2001:db8::80"].map(|it| it.parse().unwrap());
+            *header_mut::<Ipv6>(&mut bytes, 0).unwrap() =
+                ipv6(user, server, 0, carried, IpProtocol::TCP);
+        } else {
+            let [user, server] = [[10, 45, 0, 5], [192, 0, 2, 80]].map(Ipv4Addr::from);
+            *header_mut::<Ipv4>(&mut bytes, 0).unwrap() =
+                ipv4(user, server, 0, carried, IpProtocol::TCP);
+        }
+        *header_mut::<Tcp>(&mut bytes, begin).unwrap() = Tcp {
+            source_port: U16::new(40_000),
+            destination_port: U16::new(WEB),
+            sequence_number: U32::new(CLIENT),
+            acknowledgment_number: U32::new(acknowledged),
+            data_offset_control: U16::new(5 << 12 | u16::from(control)),
+            ..Tcp::default()
+        };
+        bytes.extend(data);
+        bytes
+    }
+
+    /// The answer to it: control bits, sequence and acknowledgement number, data.
+    fn answered(bytes: &[u8], target: Redirect<'_>) -> Option<(u8, u32, u32, Vec<u8>)> {
+        let inner = inner::read(bytes).unwrap();
+        assert!(is_web(&inner));
+        let mut to = [0; LONGEST];
+        let length = write(&mut to, &inner, bytes, target)?;
+        let answer = &to[..length];
+        let back = inner::read(answer).unwrap();
+        assert_eq!((back.source, back.destination), (inner.destination, inner.source));
+        assert_eq!(back.ports, [inner.ports[1], inner.ports[0]]);
+        let ethertype = if inner.is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
+        let layers = Layers::parse_network(answer, 0, ethertype).unwrap();
+        assert_eq!(checksum::verify_transport(answer, &layers), Ok(true));
+        let tcp: &Tcp = header(answer, usize::from(back.transport)).unwrap();
+        let data = answer[usize::from(back.transport) + tcp.header_length()..].to_vec();
+        let numbers = [tcp.sequence_number, tcp.acknowledgment_number].map(|it| it.get());
+        Some((tcp.control(), numbers[0], numbers[1], data))
+    }
+
+    const URL: Redirect<'_> = Redirect::Url(b"https://top-up.example/?from=upf");
+
+    #[test]
+    fn a_connection_is_set_up_answered_and_ended() {
+        for is_v6 in [false, true] {
+            let ask = |control, acknowledged, data: &[u8]| {
+                answered(&segment(is_v6, control, acknowledged, data), URL)
+            };
+            let (control, begin, next, data) = ask(Tcp::SYN, 0, b"").unwrap();
+            assert_eq!((control, next), (Tcp::SYN | Tcp::ACK, CLIENT.wrapping_add(1)));
+            assert!(data.is_empty());
+            assert_eq!(ask(Tcp::ACK, begin + 1, b""), None, "there is nothing to say");
+            let request = b"GET /index.html HTTP/1.1\r\nHost: somewhere.example\r\n\r\n";
+            let found = ask(Tcp::ACK | Tcp::PSH, begin.wrapping_add(1), request).unwrap();
+            let (control, sequence, next, page) = found;
+            assert_eq!(control, Tcp::ACK | Tcp::PSH | Tcp::FIN);
+            assert_eq!(sequence, begin.wrapping_add(1));
+            assert_eq!(next, CLIENT.wrapping_add(request.len() as u32));
+            let page = String::from_utf8(page).unwrap();
+            let (status, rest) = page.split_once("\r\n").unwrap();
+            assert_eq!(status, "HTTP/1.1 302 Found");
+            assert!(rest.starts_with("Location: https://top-up.example/?from=upf\r\n"), "{rest}");
+            assert!(rest.ends_with("\r\n\r\n"));
+            // More of the request, and the end.
+            let (control, sequence, next, data) = ask(Tcp::ACK, 77, b"more").unwrap();
+            assert_eq!((control, sequence, next), (Tcp::ACK, 77, CLIENT.wrapping_add(4)));
+            assert!(data.is_empty());
+            let (control, sequence, next, _) = ask(Tcp::FIN | Tcp::ACK, 78, b"").unwrap();
+            assert_eq!((control, sequence, next), (Tcp::ACK, 78, CLIENT.wrapping_add(1)));
+            for quiet in [Tcp::RST, Tcp::RST | Tcp::ACK, Tcp::SYN | Tcp::ACK, 0] {
+                assert_eq!(ask(quiet, 0, b"GET / HTTP/1.0\r\n\r\n"), None);
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_are_written_as_a_url_has_them() {
+        let to = |target| {
+            let (.., page) = answered(&segment(false, Tcp::ACK, 1, b"HEAD / "), target).unwrap();
+            let page = String::from_utf8(page).unwrap();
+            page.lines().nth(1).unwrap().to_owned()
+        };
+        let (four, six) = ([192, 0, 2, 9].into(), "2001:db8::9".parse().unwrap());
+        assert_eq!(to(Redirect::To(four, None)), "Location: http://192.0.2.9/");
+        assert_eq!(to(Redirect::To(four, Some(8080))), "Location: http://192.0.2.9:8080/");
+        assert_eq!(to(Redirect::To(six, None)), "Location: http://[2001:db8::9]/");
+        assert_eq!(to(Redirect::To(six, Some(81))), "Location: http://[2001:db8::9]:81/");
+    }
+
+    #[test]
+    fn what_does_not_fit_or_is_cut_short_gets_no_answer() {
+        let whole = segment(true, Tcp::ACK, 1, b"GET / ");
+        let inner = inner::read(&whole).unwrap();
+        for length in 0..Ipv6::LENGTH + Tcp::LENGTH {
+            assert_eq!(write(&mut [0; LONGEST], &inner, &whole[..length], URL), None);
+        }
+        for room in 0..200 {
+            assert!(write(&mut vec![0; room], &inner, &whole, URL).is_none_or(|it| it <= room));
+        }
+        let long = [b'u'; LONGEST];
+        assert_eq!(write(&mut [0; LONGEST], &inner, &whole, Redirect::Url(&long)), None);
+    }
+}
