@@ -22,9 +22,11 @@ const LOADS: [(f64, &str); 3] =
     [(0.0, "no flood"), (0.5, "flood at 50 %"), (3.0, "flood at 300 %")];
 /// Who is flooded.
 const WHO: [&str; 2] = ["upf", "macswap"];
-/// Turns of a round, for each contender at each load; and for the capacity.
+/// Turns of a round, for each contender at each load.
 const PARTS: u32 = 10;
-const CAPACITIES: u32 = 5;
+/// A lane that can forward less than this part of what it could before has lost its pace: another
+/// machine has its CPU, or shares it.
+const STEADY: f64 = 0.9;
 /// Where who sends runs.
 const CPU: usize = 0;
 /// How long a flood takes to use up what may be answered at once, and how long answers are counted.
@@ -70,8 +72,9 @@ pub fn upf_flood(report: &mut Report, options: &Options) -> Result<()> {
 /// What all rounds have shown.
 struct Found {
     comparisons: Vec<Comparison>,
-    /// The capacity in each round.
+    /// The capacity, whenever it was measured.
     capacities: Vec<f64>,
+    rounds: u32,
     rates: Figure,
     bursts: Figure,
     times: Figure,
@@ -81,8 +84,9 @@ struct Found {
     saturated: Pairs,
     /// By load and contender: 99 of 100 packets of a round took no longer.
     p99: [[Vec<f64>; 2]; LOADS.len()],
-    /// By load and contender, of all rounds.
+    /// By load and contender, of all rounds; and of the turns in which the lane kept its pace.
     accounts: [[Account; 2]; LOADS.len()],
+    steady: [[Account; 2]; LOADS.len()],
 }
 
 /// A round's results of a contender at a load.
@@ -122,6 +126,7 @@ impl Found {
         Self {
             comparisons: Vec::new(),
             capacities: Vec::new(),
+            rounds: 0,
             rates: figure("upf-flood-rates", "Flood over memif, million frames a second", "Frames"),
             bursts: figure("upf-flood-bursts", "Frames in a turn of a flooded lane", "Load"),
             times: figure("upf-flood-times", "One way through a flooded lane, µs", "Load"),
@@ -130,36 +135,45 @@ impl Found {
             saturated: Pairs::default(),
             p99: Default::default(),
             accounts: Default::default(),
+            steady: Default::default(),
         }
     }
 
-    /// The capacity, then all loads for both contenders in turn.
+    /// All loads for both contenders in turn. Before and after each the capacity is measured: a
+    /// load is a part of what the lane can forward just then.
     fn round(&mut self, flooded: &mut [Flooded; 2], slice: Duration) -> Result<()> {
         let turn = slice / PARTS;
         let (mut rates, mut full) = (Vec::new(), Lot::default());
-        for _ in 0..CAPACITIES {
-            let (rate, passed) = undisturbed(|| flooded[0].capacity(turn))?;
+        let mut measure = |flooded: &mut [Flooded; 2]| -> Result<f64> {
+            let (rate, passed) = undisturbed(|| flooded[0].capacity(turn / 2))?;
             rates.push(rate);
             full.add(passed);
-        }
-        self.capacities.push(median(&rates));
-        self.rates.add("upf", "users' packets at capacity", median(&rates) / 1e6);
-        self.bursts.add("upf", "users' packets at capacity", full.burst());
-        self.saturated.rival.push(full.cost());
-        // What disturbs one round does not change the load much.
-        let capacity = median(&self.capacities);
+            Ok(rate)
+        };
         let mut lots: [[Lot; 2]; LOADS.len()] = Default::default();
-        let round = self.capacities.len() as u32;
-        for part in round..round + PARTS {
-            for ((junk, _), lots) in LOADS.iter().zip(&mut lots) {
+        let mut capacity = measure(flooded)?;
+        self.rounds += 1;
+        for part in self.rounds..self.rounds + PARTS {
+            for (place, (junk, _)) in LOADS.iter().enumerate() {
                 let load = Load { good: GOOD * capacity, junk: junk * capacity };
+                let mut accounts: [Account; 2] = Default::default();
                 for second in [false, true] {
                     let who = usize::from(part.is_multiple_of(2) == second);
                     let passed = undisturbed(|| flooded[who].flood(load, turn))?;
-                    lots[who].add(passed);
+                    accounts[who].add(&passed.account);
+                    lots[place][who].add(passed);
+                }
+                let before = std::mem::replace(&mut capacity, measure(flooded)?);
+                if capacity >= STEADY * before {
+                    let sums = self.steady[place].iter_mut().zip(&accounts);
+                    sums.for_each(|(sum, account)| sum.add(account));
                 }
             }
         }
+        self.rates.add("upf", "users' packets at capacity", median(&rates) / 1e6);
+        self.bursts.add("upf", "users' packets at capacity", full.burst());
+        self.saturated.rival.push(full.cost());
+        self.capacities.append(&mut rates);
         for (load, lots) in lots.into_iter().enumerate() {
             for (who, lot) in lots.into_iter().enumerate() {
                 self.add(load, who, lot)?;
@@ -249,10 +263,13 @@ impl Found {
 
         let title = "Users' packets of all rounds";
         let mut sums = Figure::new("upf-flood-packets", title, "Load", Style::Bars);
-        for ((_, name), accounts) in LOADS.iter().zip(&self.accounts) {
-            for (who, account) in WHO.iter().zip(accounts) {
-                sums.add(&format!("{who}, due"), name, account.good as f64);
-                sums.add(&format!("{who}, lost"), name, account.lost() as f64);
+        for (accounts, kept) in [(&self.accounts, ""), (&self.steady, " while the lane kept pace")]
+        {
+            for ((_, name), accounts) in LOADS.iter().zip(accounts) {
+                for (who, account) in WHO.iter().zip(accounts) {
+                    sums.add(&format!("{who}, due{kept}"), name, account.good as f64);
+                    sums.add(&format!("{who}, lost{kept}"), name, account.lost() as f64);
+                }
             }
         }
         report.figures.extend([self.rates, self.bursts, self.times, sums, self.loss, self.answers]);
