@@ -23,10 +23,12 @@ const LOADS: [(f64, &str); 3] =
 /// Who is flooded.
 const WHO: [&str; 2] = ["upf", "macswap"];
 /// Turns of a round, for each contender at each load.
-const PARTS: u32 = 10;
+const PARTS: u32 = 5;
 /// A lane that can forward less than this part of what it could before has lost its pace: another
-/// machine has its CPU, or shares it.
+/// machine shares its CPU; or one that had the CPU for less than this part of the time: another has
+/// it.
 const STEADY: f64 = 0.9;
+const PRESENT: f64 = 0.98;
 /// Where who sends runs.
 const CPU: usize = 0;
 /// How long a flood takes to use up what may be answered at once, and how long answers are counted.
@@ -157,14 +159,17 @@ impl Found {
             for (place, (junk, _)) in LOADS.iter().enumerate() {
                 let load = Load { good: GOOD * capacity, junk: junk * capacity };
                 let mut accounts: [Account; 2] = Default::default();
+                let mut is_present = true;
                 for second in [false, true] {
                     let who = usize::from(part.is_multiple_of(2) == second);
                     let passed = undisturbed(|| flooded[who].flood(load, turn))?;
                     accounts[who].add(&passed.account);
+                    let Turned { cpu, time, .. } = passed.turned;
+                    is_present &= cpu as f64 >= PRESENT * time as f64;
                     lots[place][who].add(passed);
                 }
                 let before = std::mem::replace(&mut capacity, measure(flooded)?);
-                if capacity >= STEADY * before {
+                if is_present && capacity >= STEADY * before {
                     let sums = self.steady[place].iter_mut().zip(&accounts);
                     sums.for_each(|(sum, account)| sum.add(account));
                 }

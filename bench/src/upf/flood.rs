@@ -9,7 +9,7 @@
 //! has no place is lost, and counted by who sends, as a device counts what it drops; 16 frames, or
 //! those of 3 µs, may be late by the sender's own fault, more are not sent.
 //!
-//! All contenders and loads run in turns of a tenth of a slice. Nothing of a turn is left when the
+//! All contenders and loads run in turns of a fifth of a slice. Nothing of a turn is left when the
 //! next begins, and the accounts of each must add up: [`Account`].
 
 mod accounts;
@@ -37,10 +37,10 @@ use sender::{Order, Sender, Tally};
 use station::{Station, wait};
 use traffic::Traffic;
 
-/// Of a turn, in which nobody looks how long frames take: caches fill.
-const SETTLE: Duration = Duration::from_millis(5);
+/// Of a turn, in which the load grows and nobody looks how long frames take: caches fill.
+const SETTLE: Duration = Duration::from_millis(20);
 /// Rest before a turn. Linux takes the CPU from who has it for more than 95 % of the time.
-const REST: Duration = Duration::from_millis(5);
+const REST: Duration = Duration::from_millis(15);
 
 /// A lane that is flooded.
 pub struct Flooded {

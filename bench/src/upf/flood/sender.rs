@@ -110,22 +110,27 @@ pub(super) struct Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// Sends at this load for `length`; of the frames that come in the first `settle` nobody looks
-    /// how long they took.
+    /// Sends at this load for `length`. In the first `settle` the load grows to that from nothing,
+    /// evenly, and nobody looks how long frames take.
     pub(super) fn paced(&mut self, load: Load, settle: Duration, length: Duration) -> Result<()> {
         let rate = load.good + load.junk;
         let late = LATE.max((rate * LATE_SECONDS) as u64);
         self.order.share = load.good / rate;
         let (begin, mut sent, mut skipped) = (self.now(), 0, 0);
         let end = begin + length.as_nanos() as u64;
-        let timed = begin + settle.as_nanos() as u64;
+        let settle = settle.as_nanos() as u64;
+        let timed = begin + settle;
         loop {
             let now = self.now();
             if now >= end {
-                self.tally.time += now - begin;
+                self.tally.time += now - timed + settle / 2;
                 return Ok(());
             }
-            let due = ((now - begin) as f64 * rate / 1e9) as u64 - skipped;
+            let grown = match (now - begin).checked_sub(settle) {
+                Some(since) => since as f64 + settle as f64 / 2.0,
+                None => ((now - begin) as f64).powi(2) / (2.0 * settle as f64),
+            };
+            let due = (grown * rate / 1e9) as u64 - skipped;
             let waiting = (due - sent).min(late);
             skipped += due - sent - waiting;
             for _ in 0..waiting {

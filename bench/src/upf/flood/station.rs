@@ -33,6 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Turned {
     /// CPU time, in nanoseconds.
     pub cpu: u64,
+    /// The time that passed meanwhile, in nanoseconds.
+    pub time: u64,
     /// Turns.
     pub turns: u64,
     /// Turns that found something.
@@ -163,9 +165,10 @@ fn serve<A: App>(
     pin(CPU);
     let mut lane = Lane::new(app, parts);
     for () in orders {
-        let before = thread_cpu();
+        let (begun, before) = (Instant::now(), thread_cpu());
         let mut turned = undisturbed(|| turn(&mut lane, active));
         turned.cpu = thread_cpu() - before;
+        turned.time = begun.elapsed().as_nanos() as u64;
         if done.send(turned).is_err() {
             break;
         }
