@@ -12,7 +12,7 @@ use crate::shared::{cause, table};
 const ALL_COMPLEX: u32 = 65_536;
 /// Answers to requests about sessions that are kept: more a second than one thread gives. However
 /// few sessions there are, one peer that waits for each answer may ask as often as that.
-const ANSWERS_PER_MS: usize = 45;
+const ANSWERS_PER_MS: usize = 80;
 /// One in so many of them may be so long that it needs a part.
 const LONG_ANSWERS: usize = 4;
 /// Room for answers that there is at least.
