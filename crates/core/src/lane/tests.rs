@@ -389,3 +389,27 @@ fn what_is_shown_in_parts_is_one_burst() {
     assert!(calls[of_first..].iter().all(|(number, _)| *number > first), "{calls:?}");
     assert_eq!(lane.close(), 0);
 }
+
+#[test]
+fn linux_is_looked_at_at_once_without_work_and_now_and_then_with_it() {
+    let lane = |arrivals: &[usize]| {
+        let (mut lane, bench) = lane(|_: &mut Packet| Verdict::Drop, arrivals, 1000);
+        let peer = Wire {
+            arrivals: VecDeque::from([60; 3]),
+            port: PortId(0),
+            space: 0,
+            held: Vec::new(),
+            sent: Arc::default(),
+        };
+        lane.exits.ports[0].kernel = Some(KernelPath { queue: Box::new(peer), receives: true });
+        (lane, bench)
+    };
+    let relayed = |bench: &Bench| bench.count(0, PortCounter::FromKernelPackets);
+    let (mut idle, bench) = lane(&[]);
+    idle.turn();
+    assert_eq!((relayed(&bench), idle.close()), (3, 0));
+    let (mut busy, bench) = lane(&[60; 100_000]);
+    let seen: Vec<u64> = (1..=KERNEL_TURNS).map(|_| (busy.turn(), relayed(&bench)).1).collect();
+    assert_eq!(seen[..seen.len() - 1], vec![0; seen.len() - 1]);
+    assert_eq!((seen.last(), busy.close()), (Some(&3), 0));
+}
