@@ -15,7 +15,7 @@ use super::later::{Later, Out};
 use super::route;
 use super::tables::To;
 use super::ways::Routes;
-use super::{Parts, World, web};
+use super::{Parts, World};
 use crate::model::{Destination, InstanceId};
 use crate::shared::cause::Cause;
 use crate::shared::rules::{Direction, Outer as Put};
@@ -32,9 +32,6 @@ impl<R: Routes> Parts<R> {
         (four, six): (&mut Leaving<Ipv4Addr>, &mut Leaving<Ipv6Addr>),
         world: World<'_>,
     ) -> Outcome {
-        if path.redirects(inner.is_v6, inner.destination) {
-            return self.redirect(case, inner);
-        }
         let task = case.task;
         if let Some(tunnel) = &task.tunnel
             && tunnel.ecn == 3
@@ -46,17 +43,6 @@ impl<R: Routes> Parts<R> {
             Some(put) => self.put_into_tunnel(case, inner, path, put, packet, world),
             None => self.put_aside(case, inner, path, four, six),
         }
-    }
-
-    /// A packet that the control plane sends elsewhere: a client of the web is told.
-    #[cold]
-    fn redirect(&mut self, case: Case<'_>, inner: &Inner) -> Outcome {
-        let Case { number: task, session, direction, .. } = case;
-        if direction == Direction::Down || !web::is_web(inner) {
-            return Outcome::Drop(Cause::Redirected);
-        }
-        self.later.push(Later::Redirect { task, session });
-        Outcome::Later
     }
 
     /// The outer header that a packet gets, and its way.

@@ -173,6 +173,9 @@ impl<R: Routes> Parts<R> {
             Fate::Hold(hold) => return self.hold(session, rules, hold, world),
         };
         let case = Case { task, number, session, rules, direction, charge };
+        if path.redirects(inner.is_v6, inner.destination) {
+            return self.redirect(case, &inner);
+        }
         if inner.time_to_live <= 1 && !task.is_hairpin && takes_hop(task, &path) {
             let (task, session, trouble) = (number, session, Trouble::TimeExceeded);
             self.later.push(Later::Trouble { task, session, trouble });

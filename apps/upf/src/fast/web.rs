@@ -17,13 +17,14 @@ use super::batch::Task;
 use super::decide::{self, Fate, Redirect};
 use super::encapsulate::{ipv4, ipv6};
 use super::inner::{self, Inner};
-use super::judge::Outcome;
-use super::later::emit;
+use super::judge::{Case, Outcome};
+use super::later::{Later, emit};
 use super::tables::Tables;
 use super::ways::Routes;
 use super::{Parts, World};
 use crate::model::SessionId;
 use crate::shared::cause::Cause;
+use crate::shared::rules::Direction;
 
 /// The port of web requests (RFC 9110 clause 4.2.1).
 const WEB: u16 = 80;
@@ -40,12 +41,23 @@ const METHODS: [&[u8]; 7] =
     [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS "];
 
 /// Whether a packet may be answered: it is of a client of the web, and whole.
-pub(super) fn is_web(inner: &Inner) -> bool {
+fn is_web(inner: &Inner) -> bool {
     let is_whole = inner.fragment == Fragment::None;
     is_whole && inner.protocol == IpProtocol::TCP && inner.ports[1] == WEB
 }
 
 impl<R: Routes> Parts<R> {
+    /// A packet that the control plane sends elsewhere: a client of the web is told, later.
+    #[cold]
+    pub(super) fn redirect(&mut self, case: Case<'_>, inner: &Inner) -> Outcome {
+        let Case { number: task, session, direction, .. } = case;
+        if direction == Direction::Down || !is_web(inner) {
+            return Outcome::Drop(Cause::Redirected);
+        }
+        self.later.push(Later::Redirect { task, session });
+        Outcome::Later
+    }
+
     /// Tells a client of the web where to go. Its packet is dropped.
     pub(super) fn send_elsewhere(
         &mut self,

@@ -13,9 +13,9 @@
 //!
 //! Memory for 2^20 typical sessions: records 4 + 288 MiB (an eighth more slots than places, which
 //! the exchange of values needs), 720,000 answers 3 + 147 MiB (those of N1 times T1 at 80,000 a
-//! second), no parts; in the heap 10 MiB to find answers by, and a bit for each part. Of answers and
-//! parts, which are many whatever the number of sessions, only as much is touched as is needed at a
-//! time: at the pace of one thread 214 octets for each establishment of the last N1 times T1.
+//! second), no parts; in the heap 10 MiB to find answers by, and a bit for each part. Of answers
+//! and parts, which are many whatever the number of sessions, only as much is touched as is needed
+//! at a time: at the pace of one thread 214 octets for each request of the last N1 times T1.
 
 mod answers;
 mod bits;
