@@ -4,8 +4,9 @@
 //! looked at: [`arrive`] reads frames ([`outer`]), [`batch`] finds sessions and asks for their
 //! rules and state, [`judge`] applies the rules ([`decide`]), [`forward`] sends packets on
 //! ([`encapsulate`], [`route`]), [`leave`] looks up the ways of those that go to the data network,
-//! [`later`] does what is rare. What leaves is charged when nothing can keep it here any more
-//! ([`charge`]). [`control`] are the messages of GTP-U that carry no user data.
+//! [`later`] does what is rare, [`web`] answers clients that are redirected. What leaves is charged
+//! when nothing can keep it here any more ([`charge`]). [`control`] are the messages of GTP-U that
+//! carry no user data.
 
 mod answer;
 mod arrive;

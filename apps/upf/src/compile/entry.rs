@@ -190,7 +190,9 @@ fn path(far: &Far, pdr: &Pdr, qers: &[&Qer]) -> Result<Option<Paths>, CompileErr
     let path = way::path(far.id, forwarding)?;
     let path = way::marked(way::removing(path, pdr.removal), qers, None);
     let redirect = forwarding.redirect.as_ref();
-    let redirect = redirect.map(|it| way::redirection(far.id, it)).transpose()?.flatten();
+    let is_tunnelled = forwarding.outer.is_some();
+    let redirect = redirect.map(|it| way::redirection(far.id, it, is_tunnelled));
+    let redirect = redirect.transpose()?.flatten();
     Ok(Some((path, redirect)))
 }
 

@@ -1,6 +1,6 @@
 //! Where packets go, as lanes have it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use zerocopy::IntoBytes;
 
@@ -67,16 +67,21 @@ pub(super) fn marked(mut path: OuterPath, qers: &[&Qer], qfi: Option<u8>) -> Out
     path
 }
 
-/// A redirection as bytes; none for one that is not acted on.
+/// A redirection as bytes; none for one that is not acted on. Its place is where an outer header's
+/// would be: with one (`is_tunnelled`), packets cannot go on to an address, which so becomes a URL.
 pub(super) fn redirection(
     far: FarId,
     redirect: &Redirect,
+    is_tunnelled: bool,
 ) -> Result<Option<Vec<u8>>, CompileError> {
     let address = |address: &IpAddr| match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
     };
+    let url = |to: SocketAddr| format!("http://{to}/").into_bytes();
     let (kind, port, bytes) = match redirect {
+        Redirect::Address(to) if is_tunnelled => (redirect::URL, 0, url((*to, 80).into())),
+        Redirect::Socket(to) if is_tunnelled => (redirect::URL, 0, url(*to)),
         Redirect::Address(to) => (redirect::ADDRESS, 0, address(to)),
         Redirect::Socket(to) => (redirect::SOCKET, to.port(), address(&to.ip())),
         Redirect::Url(url) if url.len() > URL => return Err(CompileError::Redirect { far }),

@@ -125,6 +125,9 @@ impl<R: Routes> Parts<R> {
         let charged = match decision.fate {
             Fate::Hold(hold) => return Err(self.hold(session, rules, hold, world)),
             Fate::Drop(_) => decision.into(),
+            Fate::Forward(path) if path.redirects(decision.direction, &subject) => {
+                return Err(Outcome::Drop(Cause::Redirected));
+            }
             Fate::Forward(_) => {
                 decide::charge(rules, &blocks, decision.charge, session, state, now)
             }

@@ -31,7 +31,7 @@ use fastlane::table::LaneState;
 
 use crate::model::{PdrId, SessionId};
 use crate::shared::cause::Cause;
-use crate::shared::rules::{Block, Direction, Outer, OuterPath, Rules, Way};
+use crate::shared::rules::{Block, Direction, Outer, OuterPath, Rules, Way, flag};
 use crate::shared::state::WORDS;
 
 pub use account::{is_later, marker_due, marker_sent};
@@ -131,17 +131,19 @@ impl Path<'_> {
         self.way.outer(self.peer6)
     }
 
-    /// Whether a packet to there (as in [`Subject`]) goes elsewhere instead: not if it goes there
-    /// already.
+    /// Whether a packet goes elsewhere instead: not if it is between the user and there already.
     #[inline]
     #[must_use]
-    pub fn redirects(&self, is_v6: bool, destination: u128) -> bool {
-        self.redirect.is_some_and(|redirect| match (redirect, is_v6) {
-            (Redirect::To(IpAddr::V4(to), _), false) => {
-                destination != u128::from(to.to_bits()) << 96
+    pub fn redirects(&self, direction: Direction, subject: &Subject) -> bool {
+        self.redirect.is_some_and(|redirect| {
+            let other = match direction {
+                Direction::Up => subject.destination,
+                Direction::Down => subject.source,
+            };
+            match redirect {
+                Redirect::To(to, _) => Subject::address(to) != (subject.family, other),
+                Redirect::Url(_) => true,
             }
-            (Redirect::To(IpAddr::V6(to), _), true) => destination != to.to_bits(),
-            _ => true,
         })
     }
 }
@@ -248,6 +250,21 @@ fn look<'t, const MODE: u8>(
     }
 }
 
+/// Where the rule that matches sends packets, whatever URRs and meters say: for packets of our own,
+/// which nobody offered. `None`: it does not forward, or redirects.
+pub fn own_path<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    subject: &Subject,
+    session: SessionId,
+) -> Option<Path<'t>> {
+    if has_blocks(rules, subject.tunnel) {
+        find::own_path(rules, blocks, subject, session)
+    } else {
+        simple::own_path(rules, subject)
+    }
+}
+
 /// Whether a tunnel is one of the session's: false for a packet that comes too late, after the
 /// place was given to another.
 #[inline]
@@ -277,6 +294,9 @@ impl From<Decision<'_>> for Charged {
         Self { refused, pdr, events, line }
     }
 }
+
+/// A rule with one of these flags forwards nothing now.
+const SHUT: u32 = flag::DROP | flag::HOLD | flag::CLOSED;
 
 /// A packet is judged whose way is not known: of limits of octets only those stop it that have been
 /// reached before.

@@ -57,8 +57,15 @@ impl<R: Routes> Parts<R> {
     ) -> Result<(Exit, Outer), Cause> {
         let Put::Gtpu(_, teid) = put else { return Err(Cause::NoRoute) };
         let (to, instance) = (peer_of(put), instance_of(path));
-        let exit = self.ways.to(&self.routes, &self.sides, turn, instance, to)?;
-        Ok((*exit, outer(tos, path, teid, direction)))
+        match self.ways.to(&self.routes, &self.sides, turn, instance, to) {
+            Ok(exit) => Ok((*exit, outer(tos, path, teid, direction))),
+            Err(cause) => {
+                if cause == Cause::NoNeighbour {
+                    self.later.push(Later::Resolve(to));
+                }
+                Err(cause)
+            }
+        }
     }
 
     /// Puts an outer header on, and sends it on to its far end.

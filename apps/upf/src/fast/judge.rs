@@ -173,9 +173,19 @@ impl<R: Routes> Parts<R> {
             Fate::Hold(hold) => return self.hold(session, rules, hold, world),
         };
         let case = Case { task, number, session, rules, direction, charge };
-        if path.redirects(inner.is_v6, inner.destination) {
-            return self.redirect(case, &inner);
+        if path.redirects(direction, &subject) {
+            return self.redirect(case, &inner, world);
         }
+        let path = match path.redirect {
+            // From where users are sent: as if they were not.
+            Some(_) if direction == Direction::Down => {
+                match decide::own_path(rules, &blocks, &subject, session) {
+                    Some(path) => path,
+                    None => return Outcome::Drop(Cause::Redirected),
+                }
+            }
+            _ => path,
+        };
         if inner.time_to_live <= 1 && !task.is_hairpin && takes_hop(task, &path) {
             let (task, session, trouble) = (number, session, Trouble::TimeExceeded);
             self.later.push(Later::Trouble { task, session, trouble });

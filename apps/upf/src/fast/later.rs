@@ -9,7 +9,7 @@ use fastlane::{HoldKey, Packet, PortId, Turn, Verdict};
 
 use super::answer::{self, Message};
 use super::batch::{Batch, Task};
-use super::decide::{self, Charge, Decision, Fate, Path};
+use super::decide::{self, Charge, Decision, Path};
 use super::encapsulate::{self, Exit, Outer};
 use super::forward::inner_mut;
 use super::held::Look;
@@ -24,6 +24,7 @@ use crate::model::{InstanceId, SessionId};
 use crate::settings::Role;
 use crate::shared::cause::Cause;
 use crate::shared::message::{SessionEvent, kind};
+use crate::shared::rules::Direction;
 
 /// Something to be done later.
 #[derive(Clone, Copy, Debug)]
@@ -96,14 +97,19 @@ impl<R: Routes> Parts<R> {
             }
         }
         all.clear();
-        self.spare = all;
-        // What is charged only now may be an event.
-        for later in self.later.iter() {
-            if let Later::Event(event) = later {
-                turn.send_value(kind::EVENT, event);
+        // What is charged only now may be an event; a packet of ours may need a neighbour.
+        std::mem::swap(&mut self.later, &mut all);
+        for later in all.iter() {
+            match *later {
+                Later::Event(event) => {
+                    turn.send_value(kind::EVENT, &event);
+                }
+                Later::Resolve(peer) => self.ask_linux(peer, turn),
+                _ => {}
             }
         }
-        self.later.clear();
+        all.clear();
+        self.spare = all;
     }
 
     fn catch_up_packet(
@@ -292,7 +298,8 @@ impl<R: Routes> Parts<R> {
         out
     }
 
-    /// The way of a packet of ours to the user of a session, by its rules.
+    /// The way of a packet of ours to the user of a session, by its rules: not by what URRs and
+    /// meters say, for nobody has offered it.
     fn way_to_session(
         &mut self,
         world: World<'_>,
@@ -300,22 +307,14 @@ impl<R: Routes> Parts<R> {
         instance: Option<InstanceId>,
         bytes: &[u8],
     ) -> Result<(Exit, Outer), Cause> {
-        let World { tables, turn, now } = world;
+        let World { tables, turn, .. } = world;
         let rules = tables.rules(turn, session).ok_or(Cause::UnknownUser)?;
         let inner = inner::read(bytes).ok_or(Cause::Malformed)?;
         let subject = inner.subject(None, instance.unwrap_or_default(), None);
-        let blocks = tables.blocks(turn);
-        let decision = decide::decide(rules, &blocks, &subject, session, &tables.state, now);
-        if decision.events != 0 {
-            tables.events.raise(fastlane::table::EntryId(session.0));
-        }
-        let path = match decision.fate {
-            Fate::Forward(path) => path,
-            Fate::Drop(cause) => return Err(cause),
-            Fate::Hold(_) => return Err(Cause::HoldLimit),
-        };
+        let path = decide::own_path(rules, &tables.blocks(turn), &subject, session);
+        let path = path.ok_or(Cause::NoRule)?;
         let put = path.outer().ok_or(Cause::NoRoute)?;
-        let (exit, outer) = self.outer(inner.tos, &path, put, decision.direction, turn)?;
+        let (exit, outer) = self.outer(inner.tos, &path, put, Direction::Down, turn)?;
         if outer.length(exit.ends) + bytes.len() > exit.hop.mtu as usize {
             return Err(Cause::TooLong);
         }

@@ -2,13 +2,18 @@
 //! to go instead (302, RFC 9110 clause 15.4.3).
 //!
 //! No connection is remembered: the answer to a segment of TCP follows from the segment alone (RFC
-//! 9293). A SYN gets a SYN, the begin of a request the answer and a FIN, other octets and a FIN
-//! their acknowledgement. What comes again is answered again; what a client with ordinary TCP does
-//! is complete. Answers are not counted as usage: nobody offered them.
+//! 9293). A SYN gets a SYN, the first octets of a request the answer and a FIN, what comes when the
+//! client has that its acknowledgement. Which of these a segment is, it says itself: our initial
+//! sequence number holds part of the client's, and eleven zeros, and comes back as what the client
+//! acknowledges. So what is behind a gap gets no answer, and the client sends the gap again; and
+//! connections from before, which are none of ours, are reset.
+//!
+//! Answers are not counted as usage: nobody offered them.
 
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use fastlane::table::EntryId;
 use fastlane::wire::checksum::Sum;
 use fastlane::wire::{Fragment, IpProtocol, Ipv4, Ipv6, Tcp, U16, U32, header, header_mut};
 use fastlane::{Packet, Turn};
@@ -16,11 +21,12 @@ use fastlane::{Packet, Turn};
 use super::batch::Task;
 use super::decide::{self, Fate, Redirect};
 use super::encapsulate::{ipv4, ipv6};
+use super::icmp::{self, Trouble};
 use super::inner::{self, Inner};
 use super::judge::{Case, Outcome};
 use super::later::{Later, emit};
 use super::tables::Tables;
-use super::ways::Routes;
+use super::ways::{BATCH, Routes};
 use super::{Parts, World};
 use crate::model::SessionId;
 use crate::shared::cause::Cause;
@@ -36,9 +42,9 @@ const SEGMENT: u16 = 1360;
 const WINDOW: u16 = 16_384;
 /// Option of TCP: the maximum segment size, and its length.
 const MAXIMUM_SEGMENT_SIZE: [u8; 2] = [2, 4];
-/// What requests begin with.
-const METHODS: [&[u8]; 7] =
-    [b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS "];
+/// Lower bits of our initial sequence number that are zeros: those of all that we send count in
+/// them.
+const ZEROS: u32 = 11;
 
 /// Whether a packet may be answered: it is of a client of the web, and whole.
 fn is_web(inner: &Inner) -> bool {
@@ -49,9 +55,13 @@ fn is_web(inner: &Inner) -> bool {
 impl<R: Routes> Parts<R> {
     /// A packet that the control plane sends elsewhere: a client of the web is told, later.
     #[cold]
-    pub(super) fn redirect(&mut self, case: Case<'_>, inner: &Inner) -> Outcome {
+    pub(super) fn redirect(&mut self, case: Case<'_>, inner: &Inner, world: World<'_>) -> Outcome {
         let Case { number: task, session, direction, .. } = case;
         if direction == Direction::Down || !is_web(inner) {
+            return Outcome::Drop(Cause::Redirected);
+        }
+        if !self.redirects.has(world.now) {
+            world.tables.count(Cause::RedirectSuppressed, 1, u64::from(inner.length));
             return Outcome::Drop(Cause::Redirected);
         }
         self.later.push(Later::Redirect { task, session });
@@ -70,13 +80,19 @@ impl<R: Routes> Parts<R> {
         let done = Outcome::Drop(Cause::Redirected);
         let bytes = task.inner(packet.bytes());
         let Some(inner) = inner::read(bytes) else { return done };
+        let bytes = bytes.get(..inner.length as usize).unwrap_or_default();
+        if !icmp::may_tell(&inner, bytes, Trouble::TimeExceeded) {
+            return done;
+        }
         let now = turn.now();
         let mut scratch = [0; LONGEST];
         let answer = self
             .redirection(World { tables, turn, now }, task, session, &inner)
-            .and_then(|to| write(&mut scratch, &inner, bytes.get(..inner.length as usize)?, to));
+            .and_then(|to| write(&mut scratch, &inner, bytes, to));
         let Some(answer) = answer.and_then(|length| scratch.get(..length)) else { return done };
-        let is_sent = self.redirects.take(now)
+        // Half of a turn's own packets are for others.
+        let is_sent = turn.new_packets_left() > BATCH / 2
+            && self.redirects.take(now)
             && self
                 .way_back(World { tables, turn, now }, session, answer)
                 .is_ok_and(|out| emit(turn, answer, &out));
@@ -99,6 +115,9 @@ impl<R: Routes> Parts<R> {
         let subject = inner.subject(teid, task.instance, self.flow_of(task)?);
         let blocks = tables.blocks(turn);
         let decision = decide::decide(rules, &blocks, &subject, session, &tables.state, now);
+        if decision.events != 0 {
+            tables.events.raise(EntryId(session.0));
+        }
         match decision.fate {
             Fate::Forward(path) => path.redirect,
             Fate::Drop(_) | Fate::Hold(_) => None,
@@ -111,31 +130,9 @@ fn write(to: &mut [u8], inner: &Inner, bytes: &[u8], target: Redirect<'_>) -> Op
     let at = usize::from(inner.transport);
     let tcp: &Tcp = header(bytes, at)?;
     let data = bytes.get(at + tcp.header_length().max(Tcp::LENGTH)..)?;
-    let control = tcp.control();
-    let has = |bits| control & bits != 0;
     let begin = if inner.is_v6 { Ipv6::LENGTH } else { Ipv4::LENGTH };
     let mut page = Page { to: to.get_mut(begin + Tcp::LENGTH..)?, length: 0 };
-    let next = tcp.sequence_number.get().wrapping_add(data.len() as u32);
-    let (control, sequence, next) = match (has(Tcp::SYN), has(Tcp::ACK)) {
-        _ if has(Tcp::RST) => return None,
-        (true, false) => {
-            page.put(&MAXIMUM_SEGMENT_SIZE)?;
-            page.put(&SEGMENT.to_be_bytes())?;
-            // Data with a SYN is sent again: it is not acknowledged.
-            let next = tcp.sequence_number.get().wrapping_add(1);
-            (Tcp::SYN | Tcp::ACK, inner.flow_hash(), next)
-        }
-        (false, true) if METHODS.iter().any(|method| data.starts_with(method)) => {
-            write_page(&mut page, target).ok()?;
-            let next = next.wrapping_add(u32::from(has(Tcp::FIN)));
-            (Tcp::ACK | Tcp::PSH | Tcp::FIN, tcp.acknowledgment_number.get(), next)
-        }
-        (false, true) if !data.is_empty() || has(Tcp::FIN) => {
-            let next = next.wrapping_add(u32::from(has(Tcp::FIN)));
-            (Tcp::ACK, tcp.acknowledgment_number.get(), next)
-        }
-        _ => return None,
-    };
+    let (control, sequence, next) = answer(tcp, data, inner, &mut page, target)?;
     let options = if control & Tcp::SYN != 0 { MAXIMUM_SEGMENT_SIZE.len() + 2 } else { 0 };
     let carried = Tcp::LENGTH + page.length;
     let reply = Tcp {
@@ -166,6 +163,60 @@ fn write(to: &mut [u8], inner: &Inner, bytes: &[u8], target: Redirect<'_>) -> Op
     let sum = sum.add_bytes(to.get(begin..)?).checksum();
     header_mut::<Tcp>(to, begin)?.checksum.set(sum);
     Some(to.len())
+}
+
+/// What is answered to a segment with this data: control bits, sequence and acknowledgement number;
+/// options or data on the page.
+fn answer(
+    tcp: &Tcp,
+    data: &[u8],
+    inner: &Inner,
+    page: &mut Page<'_>,
+    target: Redirect<'_>,
+) -> Option<(u8, u32, u32)> {
+    let control = tcp.control();
+    let has = |bits| control & bits != 0;
+    let [received, acknowledged] =
+        [tcp.sequence_number, tcp.acknowledgment_number].map(|number| number.get());
+    let length = data.len() as u32 + u32::from(has(Tcp::FIN));
+    let next = received.wrapping_add(length);
+    // What the client has of ours besides the SYN.
+    let taken = acknowledged.wrapping_sub(1) & ((1 << ZEROS) - 1);
+    Some(match (has(Tcp::SYN), has(Tcp::ACK)) {
+        _ if has(Tcp::RST) => return None,
+        (true, false) => {
+            page.put(&MAXIMUM_SEGMENT_SIZE)?;
+            page.put(&SEGMENT.to_be_bytes())?;
+            // Data with a SYN is sent again: it is not acknowledged.
+            (Tcp::SYN | Tcp::ACK, initial(inner, received), received.wrapping_add(1))
+        }
+        (false, true) if length == 0 => return None,
+        (false, true) if taken == 0 => {
+            if initial(inner, received.wrapping_sub(1)) != acknowledged.wrapping_sub(1) {
+                return None; // behind a gap
+            }
+            if !data.is_empty() {
+                write_page(page, target).ok()?;
+            }
+            (Tcp::ACK | Tcp::PSH | Tcp::FIN, acknowledged, next)
+        }
+        (false, true) => {
+            write_page(page, target).ok()?;
+            let all = page.length as u32 + 1;
+            page.length = 0;
+            match taken == all {
+                true => (Tcp::ACK, acknowledged, next),
+                // A connection from before, with somebody else: the client begins a new one.
+                false => (Tcp::RST, acknowledged, 0),
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// Our initial sequence number for the client's.
+fn initial(inner: &Inner, client: u32) -> u32 {
+    client.wrapping_add(inner.flow_hash()) << ZEROS
 }
 
 /// The answer to a request.
@@ -210,8 +261,13 @@ mod tests {
 
     const CLIENT: u32 = 0xffff_fff0;
 
-    /// A segment of a client to port 80.
-    fn segment(is_v6: bool, control: u8, acknowledged: u32, data: &[u8]) -> Vec<u8> {
+    /// A segment of a client to port 80, so many octets after its SYN.
+    fn segment(
+        is_v6: bool,
+        control: u8,
+        (after, acknowledged): (u32, u32),
+        data: &[u8],
+    ) -> Vec<u8> {
         let carried = Tcp::LENGTH + data.len();
         let begin = if is_v6 { Ipv6::LENGTH } else { Ipv4::LENGTH };
         let mut bytes = vec![0; begin + Tcp::LENGTH];
@@ -227,7 +283,7 @@ mod tests {
         *header_mut::<Tcp>(&mut bytes, begin).unwrap() = Tcp {
             source_port: U16::new(40_000),
             destination_port: U16::new(WEB),
-            sequence_number: U32::new(CLIENT),
+            sequence_number: U32::new(CLIENT.wrapping_add(after)),
             acknowledgment_number: U32::new(acknowledged),
             data_offset_control: U16::new(5 << 12 | u16::from(control)),
             ..Tcp::default()
@@ -259,41 +315,52 @@ mod tests {
 
     #[test]
     fn a_connection_is_set_up_answered_and_ended() {
+        const FIN: u8 = Tcp::FIN | Tcp::ACK;
         for is_v6 in [false, true] {
-            let ask = |control, acknowledged, data: &[u8]| {
-                answered(&segment(is_v6, control, acknowledged, data), URL)
+            let ask = |control, numbers, data: &[u8]| {
+                answered(&segment(is_v6, control, numbers, data), URL)
             };
-            let (control, begin, next, data) = ask(Tcp::SYN, 0, b"").unwrap();
-            assert_eq!((control, next), (Tcp::SYN | Tcp::ACK, CLIENT.wrapping_add(1)));
+            let at = |after| CLIENT.wrapping_add(after);
+            let (control, begin, next, data) = ask(Tcp::SYN, (0, 0), b"").unwrap();
+            assert_eq!((control, next), (Tcp::SYN | Tcp::ACK, at(1)));
             assert!(data.is_empty());
-            assert_eq!(ask(Tcp::ACK, begin + 1, b""), None, "there is nothing to say");
+            let first = begin.wrapping_add(1);
+            assert_eq!(ask(Tcp::ACK, (1, first), b""), None, "there is nothing to say");
+            assert_eq!(ask(FIN, (1, first), b""), Some((FIN | Tcp::PSH, first, at(2), vec![])));
             let request = b"GET /index.html HTTP/1.1\r\nHost: somewhere.example\r\n\r\n";
-            let found = ask(Tcp::ACK | Tcp::PSH, begin.wrapping_add(1), request).unwrap();
-            let (control, sequence, next, page) = found;
-            assert_eq!(control, Tcp::ACK | Tcp::PSH | Tcp::FIN);
-            assert_eq!(sequence, begin.wrapping_add(1));
-            assert_eq!(next, CLIENT.wrapping_add(request.len() as u32));
+            let end = 1 + request.len() as u32;
+            let (control, sequence, next, page) = ask(Tcp::ACK, (1, first), request).unwrap();
+            assert_eq!((control, sequence, next), (FIN | Tcp::PSH, first, at(end)));
+            let taken = sequence.wrapping_add(page.len() as u32 + 1);
             let page = String::from_utf8(page).unwrap();
             let (status, rest) = page.split_once("\r\n").unwrap();
             assert_eq!(status, "HTTP/1.1 302 Found");
             assert!(rest.starts_with("Location: https://top-up.example/?from=upf\r\n"), "{rest}");
             assert!(rest.ends_with("\r\n\r\n"));
+            // What is behind a gap, or came before the answer did, is sent again.
+            for after in [2, 7, end, 2048, 1 << 20] {
+                assert_eq!(ask(Tcp::ACK, (after, first), b"more"), None, "{after}");
+                assert_eq!(ask(FIN, (after, first), b""), None, "{after}");
+            }
             // More of the request, and the end.
-            let (control, sequence, next, data) = ask(Tcp::ACK, 77, b"more").unwrap();
-            assert_eq!((control, sequence, next), (Tcp::ACK, 77, CLIENT.wrapping_add(4)));
-            assert!(data.is_empty());
-            let (control, sequence, next, _) = ask(Tcp::FIN | Tcp::ACK, 78, b"").unwrap();
-            assert_eq!((control, sequence, next), (Tcp::ACK, 78, CLIENT.wrapping_add(1)));
+            let more = ask(Tcp::ACK, (end, taken), b"more");
+            assert_eq!(more, Some((Tcp::ACK, taken, at(end + 4), vec![])));
+            let last = ask(FIN, (end + 4, taken), b"");
+            assert_eq!(last, Some((Tcp::ACK, taken, at(end + 5), vec![])));
+            let before = ask(Tcp::ACK, (end, taken + 1), request);
+            assert_eq!(before, Some((Tcp::RST, taken + 1, 0, vec![])), "with somebody else");
             for quiet in [Tcp::RST, Tcp::RST | Tcp::ACK, Tcp::SYN | Tcp::ACK, 0] {
-                assert_eq!(ask(quiet, 0, b"GET / HTTP/1.0\r\n\r\n"), None);
+                assert_eq!(ask(quiet, (1, first), request), None);
             }
         }
     }
 
     #[test]
     fn addresses_are_written_as_a_url_has_them() {
+        let (_, begin, ..) = answered(&segment(false, Tcp::SYN, (0, 0), b""), URL).unwrap();
         let to = |target| {
-            let (.., page) = answered(&segment(false, Tcp::ACK, 1, b"HEAD / "), target).unwrap();
+            let request = segment(false, Tcp::ACK, (1, begin.wrapping_add(1)), b"HEAD / ");
+            let (.., page) = answered(&request, target).unwrap();
             let page = String::from_utf8(page).unwrap();
             page.lines().nth(1).unwrap().to_owned()
         };
@@ -306,8 +373,10 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_or_is_cut_short_gets_no_answer() {
-        let whole = segment(true, Tcp::ACK, 1, b"GET / ");
+        let (_, begin, ..) = answered(&segment(true, Tcp::SYN, (0, 0), b""), URL).unwrap();
+        let whole = segment(true, Tcp::ACK, (1, begin.wrapping_add(1)), b"GET / ");
         let inner = inner::read(&whole).unwrap();
+        assert!(write(&mut [0; LONGEST], &inner, &whole, URL).is_some());
         for length in 0..Ipv6::LENGTH + Tcp::LENGTH {
             assert_eq!(write(&mut [0; LONGEST], &inner, &whole[..length], URL), None);
         }

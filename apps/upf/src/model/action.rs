@@ -92,7 +92,8 @@ pub struct OuterHeader {
 /// Redirect information (clause 8.2.20).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Redirect {
-    /// Web requests are answered with this address; packets to it go on.
+    /// Web requests are answered with this address; packets to and from it go on. Of an IPv4 and an
+    /// IPv6 address it is the first.
     Address(std::net::IpAddr),
     /// Web requests are answered with this address (RFC 9110 clause 15.4.3).
     Url(String),

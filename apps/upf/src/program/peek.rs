@@ -31,7 +31,7 @@ pub(super) fn judge(published: &Published, session: &Session, subject: &Subject)
     let decision = decide(rules, &blocks, subject, session.id, &state, now);
     // What would leave must get past meters and quotas, too.
     let fate = match decision.fate {
-        Fate::Forward(path) if path.redirects(subject.family == 6, subject.destination) => {
+        Fate::Forward(path) if path.redirects(decision.direction, subject) => {
             Fate::Drop(Cause::Redirected)
         }
         Fate::Forward(_) => passes(rules, &blocks, decision.charge, session.id, &state, now)

@@ -59,6 +59,14 @@ pub struct Keep {
     statistics: Statistics,
 }
 
+impl Keep {
+    /// Whether there was no fast half before.
+    #[must_use]
+    pub const fn is_new(&self) -> bool {
+        self.recovery == 0
+    }
+}
+
 /// A PFCP node.
 pub struct Node {
     settings: Settings,

@@ -125,7 +125,7 @@ fn with(
     let mut messages = slow.messages()?;
     let mut out = Outbox::new();
     let parts = Parts::attach(settings, slow)?;
-    if parts.record.get().is_none() {
+    if parts.record.get().is_none() && keep.is_new() {
         next_second(stop);
     }
     let mut node = Node::open(settings, parts, keep, Now::read(), &mut out)?;
@@ -140,13 +140,10 @@ fn with(
 /// second, so that it is told from one of before, whenever that one ended.
 fn next_second(stop: &AtomicBool) {
     let begun = Now::read();
-    let end = begun.monotonic + begun.left_of_second();
-    while !stop.load(Ordering::Relaxed) {
-        let left = end.saturating_sub(Now::read().monotonic);
-        if left == 0 {
-            return;
-        }
-        std::thread::sleep(Duration::from_nanos(left.min(WAIT)));
+    let mut now = begun;
+    while now.ntp() == begun.ntp() && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_nanos(now.left_of_second().min(WAIT)));
+        now = Now::read();
     }
 }
 

@@ -172,6 +172,54 @@ fn clients_of_the_web_are_told_where_to_go_and_may_go_there() {
     world.check();
 }
 
+/// A URR whose quota is used up: packets go as a FAR says.
+fn exhausted(far: u32) -> Urr {
+    let none = Volume { total: Some(0), ..Volume::default() };
+    Urr {
+        id: 1,
+        measure: Measure { volume: true, ..Measure::default() },
+        triggers: ReportTriggers::VOLQU,
+        quota: Quota { volume: Some(none), ..Quota::default() },
+        exhausted_far: Some(far),
+        progress: Progress { line: 7, ..Progress::default() },
+        ..Urr::default()
+    }
+}
+
+/// The usual case: the FAR of a quota redirects, and the URR counts both directions.
+#[test]
+fn who_has_used_a_quota_up_is_told_where_to_go_and_may_go_there() {
+    let mut session = session();
+    let there = [203, 0, 113, 7];
+    let to = Forwarding {
+        redirect: Some(Redirect::Address(there.into())),
+        ..forwarding(Destination::Core, INTERNET)
+    };
+    session.fars[2] = far(3, to);
+    session.urrs = vec![exhausted(3)];
+    session.pdrs.truncate(3);
+    session.pdrs.remove(0);
+    for (pdr, far) in session.pdrs.iter_mut().zip([1, 2]) {
+        (pdr.far, pdr.urrs) = (far, vec![1]);
+    }
+    let mut world = world(&session);
+    world.show(N3, &[up(&syn()), up(&user4(USER, there, 64, 9))]);
+    world.show(N6, &[ethernet(N6, &user4(there, USER, 64, 9))]);
+    world.show(N6, &[ethernet(N6, &user4(SERVER, USER, 64, 9))]);
+    let left = world.left(N3);
+    assert_eq!(left.len(), 2, "{:?}", world.causes());
+    let inner = |at: usize| {
+        let (teid, _, inner) = opened(&left[at]);
+        assert_eq!(teid, GNB_TEID);
+        inner.to_vec()
+    };
+    assert_eq!((inner(0)[33], &inner(0)[12..16]), (0x12, &SERVER[..]));
+    assert_eq!(inner(1)[12..16], there);
+    assert_eq!(world.left(N6).len(), 1, "{:?}", world.causes());
+    assert_eq!((world.count(Cause::Redirected), world.count(Cause::RedirectSent)), (2, 1));
+    world.check();
+}
+
 #[test]
 fn case_76_later_fragments_go_the_way_of_the_first() {
     let mut world = world(&session());

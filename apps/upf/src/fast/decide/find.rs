@@ -5,7 +5,7 @@ use fastlane::table::LaneState;
 use super::apply::Applied;
 use super::blocks::Blocks;
 use super::subject::{Ports, Subject};
-use super::{Charge, Decision, Fate};
+use super::{Charge, Decision, Fate, Path, SHUT};
 use crate::model::{Destination, SessionId};
 use crate::shared::cause::Cause;
 use crate::shared::rules::{Block, CHAIN, Direction, Match, NONE, Rule, Rules, flag, wants, way};
@@ -73,6 +73,30 @@ pub(super) fn decide<'t>(
         }
     }
     Decision { fate: Fate::Drop(cause), ..Decision::drop(cause, 0, direction) }
+}
+
+pub(super) fn own_path<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    subject: &Subject,
+    session: SessionId,
+) -> Option<Path<'t>> {
+    for (_, block) in chain(rules, blocks, session) {
+        let users = Users::of(block, subject);
+        for rule in block.rules().iter().filter(|rule| is_by(rule, subject)) {
+            match users.meant(block, rule, subject) {
+                Meant::Yes => {
+                    let path = block.paths().get(usize::from(rule.path))?;
+                    let goes = rule.flags & SHUT == 0 && path.way.what & way::REDIRECT == 0;
+                    let path = Path { way: &path.way, peer6: &path.peer6, redirect: None };
+                    return goes.then_some(path);
+                }
+                Meant::No | Meant::ForeignSource => {}
+                Meant::Unknown => return None,
+            }
+        }
+    }
+    None
 }
 
 /// Charges a packet that a rule of a block has let pass, if it still does.

@@ -5,7 +5,7 @@ use fastlane::table::{EntryId, LaneState};
 use super::account::{self, Line, Look};
 use super::meter::Price;
 use super::subject::Subject;
-use super::{CHARGE, Charge, Charged, Decision, Fate, Hold, LOOK, Passing, Path};
+use super::{CHARGE, Charge, Charged, Decision, Fate, Hold, LOOK, Passing, Path, SHUT};
 use crate::model::{Destination, SessionId};
 use crate::shared::cause::Cause;
 use crate::shared::rules::{Direction, Limit, NEVER, Rules, Side, flag, limit, way};
@@ -46,6 +46,14 @@ pub(super) fn decide_at_once<'t>(rules: &'t Rules, subject: &Subject) -> Option<
     let path = Path { way: &side.way, peer6, redirect: None };
     let charge = Charge::new(side.version, subject.length, direction);
     Some(Passing { path, direction, charge })
+}
+
+pub(super) fn own_path<'t>(rules: &'t Rules, subject: &Subject) -> Option<Path<'t>> {
+    let direction = direction(rules, subject)?;
+    let (side, _, peer6) = half(rules, direction);
+    let is_stopped = side.flags & SHUT != 0;
+    let is_it = !is_stopped && is_refused(rules, side, direction, subject).is_none();
+    is_it.then_some(Path { way: &side.way, peer6, redirect: None })
 }
 
 pub(super) fn decide<'t>(
