@@ -14,6 +14,8 @@ from wire import Inside
 
 PORT = 8805
 PATIENCE = 10.0
+# Sequence numbers below this are for messages that a case makes up; an SMF counts from here.
+MADE_UP = 1 << 23
 
 
 class Smf:
@@ -23,7 +25,7 @@ class Smf:
         self.lab, self.address, self.name = lab, address, name or address
         self.upf = (upf or lab["n4"], PORT)
         self.started = int(time.time()) + 2_208_988_800
-        self.sequences = itertools.count(random.randrange(1, 1 << 20))
+        self.sequences = itertools.count(MADE_UP + random.randrange(1 << 20))
         self.seids = itertools.count(1)
         self.answers, self.requests = {}, queue.Queue()
         self.arrived = threading.Condition()

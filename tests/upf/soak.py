@@ -8,6 +8,7 @@ import ie
 import packets
 from lab import DN, GNB
 from rules import bar, far, fresh_tunnel, pdi_downlink, pdr, qer, to_tunnel, urr
+from smf import MADE_UP
 from suite import case, equal
 
 GROUP = "soak"
@@ -72,11 +73,15 @@ def mutated(chance, seed):
 
 
 def pfcp(chance, seed, number):
-    """A mutated message, mostly with a length that is right and a number of its own."""
+    """A mutated message, mostly with a length that is right and a number of its own. Never with one
+    of the SMF's: the answer would be taken for the one that the SMF waits for."""
     data = mutated(chance, seed)
+    at = 12 if data and data[0] & 1 else 4
     if len(data) >= 16 and chance.random() < 0.95:
         struct.pack_into("!H", data, 2, len(data) - 4)
-        struct.pack_into("!I", data, 12 if data[0] & 1 else 4, (number & 0xFF_FFFF) << 8)
+        struct.pack_into("!I", data, at, number % MADE_UP << 8)
+    if len(data) > at:
+        data[at] &= MADE_UP - 1 >> 16
     return bytes(data)
 
 
