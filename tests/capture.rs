@@ -166,9 +166,9 @@ fn what_is_not_captured_is_counted_and_the_application_loses_nothing() {
     let file = lab.file("out.pcapng");
     let capture = start(&lab, &macswap, &file, &["--buffer", "1", "--seconds", "0.5"]);
     // A reader that is not there for a while.
-    capture.signal(Signal::STOP);
+    capture.pause();
     std::thread::sleep(Duration::from_millis(200));
-    capture.signal(Signal::CONT);
+    capture.resume();
     let (captured, lost) = summary(&capture.wait());
     assert!(captured > 1000 && lost > 0, "{captured} captured, {lost} not");
     let packets = fields(&file, &["frame.time_epoch", "frame.comment"]);

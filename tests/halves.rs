@@ -152,14 +152,14 @@ fn events_that_must_not_be_lost_survive_a_full_ring_and_a_stopped_slow_path() {
     let changes = [("app", json!({"events": true})), ("messages", json!({"ring-kib": 4}))];
     let fast = fast(&lab, &changes);
     let slow_half = slow_half(fast.session());
-    slow_half.signal(rustix::process::Signal::STOP);
+    slow_half.pause();
     let report = traffic(&lab, 5000);
     let slow = attached(&fast);
     let lane = slow.counters().lane(0);
     let [sent, lost] = [counter("messages_sent"), counter("messages_lost")].map(|it| lane.load(it));
     assert!(lost > 0, "{sent} messages found room in 4 KiB");
     assert_eq!(sent + lost, report.received(), "each packet has a message");
-    slow_half.signal(rustix::process::Signal::CONT);
+    slow_half.resume();
     let all = format!("{} events", report.received());
     eventually("all events are dealt with", || slow_half.stdout().contains(&all));
     std::thread::sleep(Duration::from_millis(300));

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::eventually;
+
 /// How long anything may take that is waited for: only a machine that hangs needs longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -130,6 +132,34 @@ impl Process {
     pub fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.id()).ok().and_then(Pid::from_raw).expect("a process id");
         kill_process(id, signal).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+    }
+
+    /// Stops it, and waits until all its threads stand still.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[track_caller]
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.id());
+        // Behind the name in parentheses: the state (proc_pid_stat(5)).
+        let is_stopped =
+            |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+        eventually("all threads stand still", || {
+            let tasks = std::fs::read_dir(&tasks).expect("it has not ended");
+            tasks.flatten().all(|task| {
+                std::fs::read_to_string(task.path().join("stat")).is_ok_and(is_stopped)
+            })
+        });
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Panics
+    /// When it has ended.
+    #[track_caller]
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// Whether it still runs.
