@@ -22,13 +22,15 @@ pub enum Count {
     Hash,
     /// IPv4 addresses, 32 at once.
     Lpm4,
+    /// Steering in software: one of two rules for each frame, as those of `apps/upf`.
+    Steering,
     /// The user plane in one direction, with what it takes to write each frame anew.
     Upf(&'static str),
 }
 
 impl Count {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Memory(32),
         Self::Memory(8),
         Self::Memory(1),
@@ -36,6 +38,7 @@ impl Count {
         Self::Dpdk,
         Self::Hash,
         Self::Lpm4,
+        Self::Steering,
         Self::Upf("uplink"),
         Self::Upf("downlink"),
     ];
@@ -55,6 +58,7 @@ impl Count {
             Self::Dpdk => "dpdk-net-ring-burst-32".to_owned(),
             Self::Hash => "hash-get-many-32".to_owned(),
             Self::Lpm4 => "lpm4-lookup-many-32".to_owned(),
+            Self::Steering => "steering".to_owned(),
             Self::Upf(direction) => format!("upf-{direction}-burst-32"),
         }
     }

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         ["only", ref rows @ ..] => print(rows),
         ["bless", file, ref rows @ ..] => bless(Path::new(file), rows),
         ["memory", packets, burst] => turn(packets, burst),
-        [name @ ("hash" | "lpm4"), lookups] => look_up(name, lookups),
+        [name @ ("hash" | "lpm4" | "steering"), lookups] => look_up(name, lookups),
         ["upf", direction, packets] => forward(direction, packets),
         [application::LOOP, _] => return ExitCode::from(application::run(arguments)),
         _ => Err("usage: instructions [only ROW...|bless FILE [ROW...]]".into()),
@@ -56,7 +56,11 @@ fn forward(direction: &str, packets: &str) -> Result<()> {
 
 fn look_up(name: &str, lookups: &str) -> Result<()> {
     let lookups = lookups.parse()?;
-    let sum = if name == "hash" { counted::hash(lookups)? } else { counted::lpm4(lookups)? };
+    let sum = match name {
+        "hash" => counted::hash(lookups)?,
+        "lpm4" => counted::lpm4(lookups)?,
+        _ => counted::steering(lookups)?,
+    };
     println!("{lookups} lookups, the sum of what was found is {sum}");
     Ok(())
 }
@@ -115,6 +119,7 @@ fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
         Count::Memory(burst) => command.args(["memory", &number, &burst.to_string()]),
         Count::Hash => command.args(["hash", &number]),
         Count::Lpm4 => command.args(["lpm4", &number]),
+        Count::Steering => command.args(["steering", &number]),
         Count::Upf(direction) => command.args(["upf", direction, &number]),
         Count::Memif | Count::Dpdk => {
             let path = folder.join("configuration.json");

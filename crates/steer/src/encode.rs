@@ -5,7 +5,7 @@
 
 use crate::{
     program::Settings,
-    rule::{MAX_RULES, PortRange, Prefix, Rule, Rules},
+    rule::{MAX_RULES, Rule, Rules},
 };
 
 /// Words of `struct rule`.
@@ -16,15 +16,6 @@ const HEAD_WORDS: usize = 4;
 /// `struct steering` as words.
 pub(crate) type Steering = [u32; HEAD_WORDS + MAX_RULES * RULE_WORDS];
 
-/// What must be known of a frame before a rule can hold: the `KNOWS_*` bits of `bpf/steer.bpf.c`.
-mod knows {
-    pub(super) const IPV4: u32 = 1;
-    pub(super) const IPV6: u32 = 1 << 1;
-    pub(super) const PROTOCOL: u32 = 1 << 2;
-    pub(super) const UDP: u32 = 1 << 3;
-    pub(super) const TCP: u32 = 1 << 4;
-    pub(super) const GTP_U: u32 = 1 << 5;
-}
 /// A rule with a prefix says so, the others skip the comparison: `HAS_PREFIX`.
 const HAS_PREFIX: u32 = 1 << 16;
 /// Not an IP protocol: any will do.
@@ -46,8 +37,8 @@ pub(crate) fn steering(rules: &Rules, settings: &Settings) -> Steering {
 
 fn rule_words(rule: &Rule) -> [u32; RULE_WORDS] {
     let mut words = [0; RULE_WORDS];
-    let ports = rule.udp_port.or(rule.tcp_port).unwrap_or(PortRange { first: 0, last: u16::MAX });
-    words[0] = needs(rule);
+    let ports = rule.ports();
+    words[0] = rule.needs() | if rule.has_prefix() { HAS_PREFIX } else { 0 };
     // No EtherType is 0, so 0 means any.
     words[1] = rule.ethertype.map_or(0, u32::from);
     words[2] = rule.protocol.map_or(ANY_PROTOCOL, u32::from);
@@ -59,19 +50,6 @@ fn rule_words(rule: &Rule) -> [u32; RULE_WORDS] {
         copy_octets(&mut words[place + 4..place + 8], prefix.mask());
     }
     words
-}
-
-fn needs(rule: &Rule) -> u32 {
-    let ip = |prefix: Prefix| {
-        HAS_PREFIX | if prefix.address.is_ipv4() { knows::IPV4 } else { knows::IPV6 }
-    };
-    let bit = |given: bool, bit: u32| if given { bit } else { 0 };
-    rule.source.map_or(0, ip)
-        | rule.destination.map_or(0, ip)
-        | bit(rule.protocol.is_some(), knows::PROTOCOL)
-        | bit(rule.udp_port.is_some(), knows::UDP)
-        | bit(rule.tcp_port.is_some(), knows::TCP)
-        | bit(rule.gtp_u, knows::GTP_U)
 }
 
 fn copy_octets(words: &mut [u32], octets: [u8; 16]) {

@@ -3,7 +3,7 @@
 //! The eBPF programs mirror this file (`read_key` and `rule_matches` in `bpf/steer.bpf.c`). A
 //! change here is a change there.
 
-use crate::rule::{GTP_U_PORT, IPV4, IPV6, Prefix, Rule, Rules, TCP, UDP, VLAN};
+use crate::rule::{GTP_U_PORT, IPV4, IPV6, PortRange, Prefix, Rule, Rules, TCP, UDP, VLAN};
 
 /// VLAN tags that are stepped over; a frame with more has a tag as its EtherType.
 const MAX_TAGS: usize = 2;
@@ -14,24 +14,51 @@ const EXTENSIONS: [u8; 3] = [0, 43, 60];
 /// IPv6 next header: fragment (RFC 8200 4.5).
 const FRAGMENT: u8 = 44;
 
-/// What could be read from a frame. A field is `None` when the frame ends before it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Key {
-    ethertype: Option<u16>,
-    addresses: Option<Addresses>,
-    protocol: Option<u8>,
-    udp_port: Option<u16>,
-    tcp_port: Option<u16>,
-    gtp_u: bool,
-    fragment: bool,
+/// What can be known of a frame: the `KNOWS_*` bits of `bpf/steer.bpf.c`.
+mod knows {
+    pub(super) const IPV4: u32 = 1;
+    pub(super) const IPV6: u32 = 1 << 1;
+    pub(super) const PROTOCOL: u32 = 1 << 2;
+    pub(super) const UDP: u32 = 1 << 3;
+    pub(super) const TCP: u32 = 1 << 4;
+    pub(super) const GTP_U: u32 = 1 << 5;
 }
 
-/// IP addresses in network byte order; IPv4 uses the first four octets.
-#[derive(Clone, Copy, Debug)]
-struct Addresses {
-    version: u8,
-    source: [u8; 16],
-    destination: [u8; 16],
+/// What could be read from a frame before it ended; `knows` says which fields that are.
+#[derive(Clone, Copy, Debug, Default)]
+struct Key {
+    knows: u32,
+    fragment: bool,
+    protocol: u8,
+    /// 0, which is none, when it is not known.
+    ethertype: u16,
+    /// UDP or TCP destination port.
+    port: u16,
+    source: Address,
+    destination: Address,
+}
+
+/// An IP address or its mask, in network byte order; IPv4 is the first four octets.
+type Address = [u64; 2];
+
+/// A rule as it is asked of each frame. A field that the rule does not name holds for all frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Test {
+    /// What must be known of the frame.
+    needs: u32,
+    has_prefix: bool,
+    protocol: Option<u8>,
+    ethertype: Option<u16>,
+    ports: PortRange,
+    source: Network,
+    destination: Network,
+}
+
+/// A prefix: an address and which of its bits count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Network {
+    address: Address,
+    mask: Address,
 }
 
 impl Rules {
@@ -52,36 +79,66 @@ impl Rules {
             return true;
         }
         let key = Key::read(frame);
-        !key.fragment && self.as_slice().iter().any(|rule| rule.holds(&key))
+        !key.fragment && self.tests.iter().any(|test| test.holds(&key))
     }
 }
 
 impl Rule {
-    fn holds(&self, key: &Key) -> bool {
-        let addresses = key.addresses.as_ref();
-        self.ethertype.is_none_or(|wanted| key.ethertype == Some(wanted))
-            && self.protocol.is_none_or(|wanted| key.protocol == Some(wanted))
-            && self.source.is_none_or(|prefix| {
-                addresses.is_some_and(|is| prefix.holds(is.version, &is.source))
-            })
-            && self.destination.is_none_or(|prefix| {
-                addresses.is_some_and(|is| prefix.holds(is.version, &is.destination))
-            })
-            && self.udp_port.is_none_or(|range| key.udp_port.is_some_and(|is| range.contains(is)))
-            && self.tcp_port.is_none_or(|range| key.tcp_port.is_some_and(|is| range.contains(is)))
-            && (!self.gtp_u || key.gtp_u)
+    /// What must be known of a frame before the rule can hold.
+    pub(crate) fn needs(&self) -> u32 {
+        let prefixes = [self.source, self.destination];
+        let has = |v4| prefixes.iter().flatten().any(|prefix| prefix.address.is_ipv4() == v4);
+        let bits = [
+            (has(true), knows::IPV4),
+            (has(false), knows::IPV6),
+            (self.protocol.is_some(), knows::PROTOCOL),
+            (self.udp_port.is_some(), knows::UDP),
+            (self.tcp_port.is_some(), knows::TCP),
+            (self.gtp_u, knows::GTP_U),
+        ];
+        bits.into_iter().filter(|(is_needed, _)| *is_needed).map(|(_, bit)| bit).sum()
     }
 }
 
-impl Prefix {
-    fn holds(self, version: u8, address: &[u8; 16]) -> bool {
-        let same_version = self.address.is_ipv4() == (version == 4);
-        let mut difference = 0;
-        for ((is, wanted), mask) in address.iter().zip(self.octets()).zip(self.mask()) {
-            difference |= (is ^ wanted) & mask;
+impl Test {
+    pub(crate) fn of(rule: &Rule) -> Test {
+        Test {
+            needs: rule.needs(),
+            has_prefix: rule.has_prefix(),
+            protocol: rule.protocol,
+            ethertype: rule.ethertype,
+            ports: rule.ports(),
+            source: rule.source.map_or_else(Network::default, Network::of),
+            destination: rule.destination.map_or_else(Network::default, Network::of),
         }
-        same_version && difference == 0
     }
+
+    #[inline]
+    fn holds(&self, key: &Key) -> bool {
+        key.knows & self.needs == self.needs
+            && self.ethertype.is_none_or(|wanted| key.ethertype == wanted)
+            && self.protocol.is_none_or(|wanted| key.protocol == wanted)
+            && self.ports.contains(key.port)
+            && (!self.has_prefix
+                || self.source.holds(key.source) && self.destination.holds(key.destination))
+    }
+}
+
+impl Network {
+    fn of(prefix: Prefix) -> Network {
+        Network { address: words(prefix.octets()), mask: words(prefix.mask()) }
+    }
+
+    #[inline]
+    fn holds(&self, [high, low]: Address) -> bool {
+        let differ = |at: usize, is: u64| (is ^ self.address[at]) & self.mask[at];
+        differ(0, high) | differ(1, low) == 0
+    }
+}
+
+fn words(octets: [u8; 16]) -> Address {
+    let (halves, _) = octets.as_chunks();
+    [u64::from_ne_bytes(halves[0]), u64::from_ne_bytes(halves[1])]
 }
 
 impl Key {
@@ -102,7 +159,7 @@ impl Key {
             offset += 4;
             ethertype = u16::from_be_bytes(bytes(frame, offset)?);
         }
-        self.ethertype = Some(ethertype);
+        self.ethertype = ethertype;
         match ethertype {
             IPV4 => self.read_ipv4(frame, offset + 2),
             IPV6 => self.read_ipv6(frame, offset + 2),
@@ -111,21 +168,25 @@ impl Key {
     }
 
     /// RFC 791 3.1.
+    #[inline]
     fn read_ipv4(&mut self, frame: &[u8], offset: usize) -> Option<()> {
         let header: [u8; 20] = bytes(frame, offset)?;
         let header_length = usize::from(header[0] & 0x0f) * 4;
         if header[0] >> 4 != 4 || header_length < header.len() {
             return None;
         }
-        let mut addresses = Addresses { version: 4, source: [0; 16], destination: [0; 16] };
-        addresses.source[..4].copy_from_slice(&header[12..16]);
-        addresses.destination[..4].copy_from_slice(&header[16..20]);
-        self.addresses = Some(addresses);
+        let address = |at: usize| {
+            let octets = [header[at], header[at + 1], header[at + 2], header[at + 3], 0, 0, 0, 0];
+            [u64::from_ne_bytes(octets), 0]
+        };
+        self.source = address(12);
+        self.destination = address(16);
         // More-fragments flag or an offset; the don't-fragment flag and the reserved bit do not
         // count.
         self.fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
-        self.protocol = Some(header[9]);
-        self.read_transport(frame, offset + header_length, header[9])
+        self.protocol = header[9];
+        self.knows |= knows::IPV4 | knows::PROTOCOL;
+        self.read_transport(frame, offset + header_length)
     }
 
     /// RFC 8200 3 and 4.
@@ -134,11 +195,9 @@ impl Key {
         if header[0] >> 4 != 6 {
             return None;
         }
-        self.addresses = Some(Addresses {
-            version: 6,
-            source: bytes(&header, 8)?,
-            destination: bytes(&header, 24)?,
-        });
+        self.source = words(bytes(&header, 8)?);
+        self.destination = words(bytes(&header, 24)?);
+        self.knows |= knows::IPV6;
         let (mut next, mut offset) = (header[6], offset + header.len());
         for _ in 0..MAX_EXTENSIONS {
             if !EXTENSIONS.contains(&next) {
@@ -152,26 +211,31 @@ impl Key {
             return None;
         }
         self.fragment = next == FRAGMENT;
-        self.protocol = Some(next);
-        self.read_transport(frame, offset, next)
+        self.protocol = next;
+        self.knows |= knows::PROTOCOL;
+        self.read_transport(frame, offset)
     }
 
     /// RFC 768, RFC 9293 3.1, 3GPP TS 29.281 5.1.
-    fn read_transport(&mut self, frame: &[u8], offset: usize, protocol: u8) -> Option<()> {
-        match protocol {
+    #[inline]
+    fn read_transport(&mut self, frame: &[u8], offset: usize) -> Option<()> {
+        match self.protocol {
             UDP => {
                 let header: [u8; 8] = bytes(frame, offset)?;
-                let port = u16::from_be_bytes([header[2], header[3]]);
-                self.udp_port = Some(port);
-                if port == GTP_U_PORT {
+                self.port = u16::from_be_bytes([header[2], header[3]]);
+                self.knows |= knows::UDP;
+                if self.port == GTP_U_PORT {
                     let gtp: [u8; 8] = bytes(frame, offset + header.len())?;
                     // Version 1 in the upper three bits, protocol type GTP in the fourth.
-                    self.gtp_u = gtp[0] >> 4 == 0b0011;
+                    if gtp[0] >> 4 == 0b0011 {
+                        self.knows |= knows::GTP_U;
+                    }
                 }
             }
             TCP => {
                 let header: [u8; 20] = bytes(frame, offset)?;
-                self.tcp_port = Some(u16::from_be_bytes([header[2], header[3]]));
+                self.port = u16::from_be_bytes([header[2], header[3]]);
+                self.knows |= knows::TCP;
             }
             _ => {}
         }

@@ -4,6 +4,8 @@ use std::{fmt, net::IpAddr};
 
 use thiserror::Error;
 
+use crate::matcher::Test;
+
 /// Most rules in one list: the size of the table that the eBPF programs walk for each frame.
 pub const MAX_RULES: usize = 64;
 
@@ -71,7 +73,11 @@ pub struct PortRange {
 
 /// A checked list of at most [`MAX_RULES`] rules. Any match wins; the empty list takes everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules(Vec<Rule>);
+pub struct Rules {
+    rules: Vec<Rule>,
+    /// The same, as they are asked of each frame.
+    pub(crate) tests: Vec<Test>,
+}
 
 /// Why a list of rules was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -172,21 +178,32 @@ impl Rules {
         for (index, rule) in rules.iter().enumerate() {
             rule.check().map_err(|fault| RuleError::Rule { index, fault })?;
         }
-        Ok(Rules(rules))
+        let tests = rules.iter().map(Test::of).collect();
+        Ok(Rules { rules, tests })
     }
 
     /// The rules in the order given.
     pub fn as_slice(&self) -> &[Rule] {
-        &self.0
+        &self.rules
     }
 
     /// True when there are none, so that every frame is fast.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.rules.is_empty()
     }
 }
 
 impl Rule {
+    pub(crate) fn has_prefix(&self) -> bool {
+        self.source.is_some() || self.destination.is_some()
+    }
+
+    /// The UDP or TCP ports; without either all that there are.
+    pub(crate) fn ports(&self) -> PortRange {
+        let all = PortRange { first: 0, last: u16::MAX };
+        self.udp_port.or(self.tcp_port).unwrap_or(all)
+    }
+
     fn check(&self) -> Result<(), RuleFault> {
         if *self == Rule::default() {
             return Err(RuleFault::Empty);
