@@ -147,9 +147,9 @@ impl Process {
             |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
         eventually("all threads stand still", || {
             let tasks = std::fs::read_dir(&tasks).expect("it has not ended");
-            tasks.flatten().all(|task| {
-                std::fs::read_to_string(task.path().join("stat")).is_ok_and(is_stopped)
-            })
+            tasks
+                .flatten()
+                .all(|task| std::fs::read_to_string(task.path().join("stat")).is_ok_and(is_stopped))
         });
     }
 

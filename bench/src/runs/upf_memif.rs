@@ -12,6 +12,9 @@ const BOUND: f64 = 125.0;
 /// Sessions, of which packets come by lot.
 const SESSIONS: (u32, &str) = (10_000, "10k");
 
+/// The least pairs that say something.
+const ENOUGH: usize = 31;
+
 /// What is measured: without steering, and as in the example of a configuration.
 const SETTINGS: [Setting; 3] = [
     Setting { ports: Ports::One, steers: false },
@@ -40,8 +43,15 @@ pub fn upf_memif(report: &mut Report, options: &Options) -> Result<()> {
             for (who, costs) in both {
                 costs.iter().for_each(|ns| rates.add(&who, direction.name(), 1000.0 / ns));
             }
-            let names = [work, "upf".to_owned(), "macswap".to_owned()];
-            report.comparisons.push(Comparison::new(names, pairs, Kind::Cost, Some(BOUND)));
+            let at_pace = pairs.at_pace();
+            let mut compared = vec![(work.clone(), pairs)];
+            if at_pace.rival.len() >= ENOUGH {
+                compared.push((format!("{work}, macswap at its pace"), at_pace));
+            }
+            report.comparisons.extend(compared.into_iter().map(|(work, pairs)| {
+                let names = [work, "upf".to_owned(), "macswap".to_owned()];
+                Comparison::new(names, pairs, Kind::Cost, Some(BOUND))
+            }));
         }
     }
     report.figures.push(rates);
