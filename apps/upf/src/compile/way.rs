@@ -69,27 +69,31 @@ pub(super) fn marked(mut path: OuterPath, qers: &[&Qer], qfi: Option<u8>) -> Out
 
 /// A redirection as bytes; none for one that is not acted on. Its place is where an outer header's
 /// would be: with one (`is_tunnelled`), packets cannot go on to an address, which so becomes a URL.
+/// Two addresses are two entries, of which the packet's family chooses.
 pub(super) fn redirection(
     far: FarId,
     redirect: &Redirect,
     is_tunnelled: bool,
 ) -> Result<Option<Vec<u8>>, CompileError> {
-    let address = |address: &IpAddr| match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
+    let entry = |kind, port, bytes: &[u8]| {
+        let length = u16::try_from(bytes.len()).map_err(|_| CompileError::Redirect { far })?;
+        Ok([RedirectEntry { kind, port, length }.as_bytes(), bytes].concat())
     };
-    let url = |to: SocketAddr| format!("http://{to}/").into_bytes();
-    let (kind, port, bytes) = match redirect {
-        Redirect::Address(to) if is_tunnelled => (redirect::URL, 0, url((*to, 80).into())),
-        Redirect::Socket(to) if is_tunnelled => (redirect::URL, 0, url(*to)),
-        Redirect::Address(to) => (redirect::ADDRESS, 0, address(to)),
-        Redirect::Socket(to) => (redirect::SOCKET, to.port(), address(&to.ip())),
+    let server = |kind, port, of, to: SocketAddr| match to.ip() {
+        _ if is_tunnelled => entry(redirect::URL | of, 0, format!("http://{to}/").as_bytes()),
+        IpAddr::V4(address) => entry(kind | of, port, &address.octets()),
+        IpAddr::V6(address) => entry(kind | of, port, &address.octets()),
+    };
+    let address = |of, to: IpAddr| server(redirect::ADDRESS, 0, of, (to, 80).into());
+    let bytes = match redirect {
+        Redirect::Address(to) => address(0, *to)?,
+        Redirect::Both(v4, v6) => {
+            [address(redirect::IPV4, (*v4).into())?, address(0, (*v6).into())?].concat()
+        }
+        Redirect::Socket(to) => server(redirect::SOCKET, to.port(), 0, *to)?,
         Redirect::Url(url) if url.len() > URL => return Err(CompileError::Redirect { far }),
-        Redirect::Url(url) => (redirect::URL, 0, url.clone().into_bytes()),
+        Redirect::Url(url) => entry(redirect::URL, 0, url.as_bytes())?,
         Redirect::Sip(_) => return Ok(None),
     };
-    let length = u16::try_from(bytes.len()).map_err(|_| CompileError::Redirect { far })?;
-    let mut all = RedirectEntry { kind, port, length }.as_bytes().to_vec();
-    all.extend(bytes);
-    Ok(Some(all))
+    Ok(Some(bytes))
 }

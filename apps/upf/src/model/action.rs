@@ -1,6 +1,6 @@
 //! What becomes of packets: FARs and BARs, and what QERs allow.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::{BarId, FarId, InstanceId, QerId};
 
@@ -92,9 +92,10 @@ pub struct OuterHeader {
 /// Redirect information (clause 8.2.20).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Redirect {
-    /// Web requests are answered with this address; packets to and from it go on. Of an IPv4 and an
-    /// IPv6 address it is the first.
-    Address(std::net::IpAddr),
+    /// Web requests are answered with this address; packets to and from it go on.
+    Address(IpAddr),
+    /// As an address: packets of IPv4 have the first, those of IPv6 the second.
+    Both(Ipv4Addr, Ipv6Addr),
     /// Web requests are answered with this address (RFC 9110 clause 15.4.3).
     Url(String),
     /// A SIP URI: stored, not acted on.

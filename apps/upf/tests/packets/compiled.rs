@@ -7,7 +7,7 @@ use upf::model::*;
 use upf::shared::cause::Cause;
 use upf::shared::key::{SessionRef, TunnelKey};
 
-use crate::frames::{ethernet, fill, from_gnb, g_pdu, opened, user4};
+use crate::frames::{ethernet, fill, from_gnb, g_pdu, ipv4, ipv6, opened, udp, user4};
 use crate::support::*;
 
 /// A tunnel that the control plane has chosen.
@@ -136,15 +136,19 @@ fn case_69_filters_decide_and_case_41_the_control_planes_tunnels_are_found() {
     world.check();
 }
 
-/// A SYN of the user to port 80.
+/// A segment of the user to port 80.
+fn segment(is_v6: bool, numbers: [u32; 2], control: u8, data: &[u8]) -> Vec<u8> {
+    let numbers = numbers.map(u32::to_be_bytes).concat();
+    let rest = [0x50, control, 0x40, 0, 0, 0, 0, 0];
+    let tcp = [&[0x9c, 0x40, 0, 80][..], &numbers, &rest, data].concat();
+    match is_v6 {
+        true => ipv6(&user6().to_string(), "2001:db8:7::7", 6, 64, &tcp),
+        false => ipv4(USER, SERVER, 6, 64, &tcp),
+    }
+}
+
 fn syn() -> Vec<u8> {
-    let mut packet = user4(USER, SERVER, 64, 12);
-    packet[9] = 6;
-    packet[20..24].copy_from_slice(&[0x9c, 0x40, 0, 80]);
-    packet[24..32].copy_from_slice(&[0, 0, 0, 9, 0, 0, 0, 0]);
-    packet[32..40].copy_from_slice(&[0x50, 2, 0x40, 0, 0, 0, 0, 0]);
-    fill(&mut packet);
-    packet
+    segment(false, [9, 0], 2, b"")
 }
 
 #[test]
@@ -217,6 +221,63 @@ fn who_has_used_a_quota_up_is_told_where_to_go_and_may_go_there() {
     assert_eq!(inner(1)[12..16], there);
     assert_eq!(world.left(N6).len(), 1, "{:?}", world.causes());
     assert_eq!((world.count(Cause::Redirected), world.count(Cause::RedirectSent)), (2, 1));
+    world.check();
+}
+
+/// The address that a client of the web is told.
+fn location(world: &mut World, is_v6: bool) -> String {
+    let mut ask = |numbers, control, data: &[u8]| {
+        world.show(N3, &[up(&segment(is_v6, numbers, control, data))]);
+        let left = world.left(N3);
+        assert_eq!(left.len(), 1, "{:?}", world.causes());
+        opened(&left[0]).2.split_off(if is_v6 { 40 } else { 20 })
+    };
+    let answer = ask([9, 0], 2, b"");
+    let sequence = u32::from_be_bytes(answer[4..8].try_into().expect("four octets"));
+    let page = ask([10, sequence + 1], 0x10, b"GET / HTTP/1.1\r\n\r\n").split_off(20);
+    let page = String::from_utf8(page).expect("text");
+    page.lines().nth(1).expect("a header").to_owned()
+}
+
+#[test]
+fn of_an_ipv4_and_an_ipv6_address_the_packets_family_chooses() {
+    let (four, six) = ([203, 0, 113, 7], "2001:db8:113::7");
+    let to = Forwarding {
+        redirect: Some(Redirect::Both(four.into(), six.parse().expect("an address"))),
+        ..forwarding(Destination::Core, INTERNET)
+    };
+    let mut session = session();
+    session.urrs = vec![exhausted(3)];
+    session.pdrs.remove(0);
+    for (pdr, far) in session.pdrs.iter_mut().zip([1, 2]) {
+        let v6 = Some(("2001:db8:45:5::".parse().expect("a prefix"), 64));
+        pdr.user = Some(UserAddress { v4: Some(USER.into()), v6, ..UserAddress::default() });
+        (pdr.far, pdr.urrs) = (far, vec![1]);
+    }
+    session.fars[2] = far(3, to.clone());
+    let mut world = world(&session);
+    assert_eq!(location(&mut world, false), "Location: http://203.0.113.7/");
+    assert_eq!(location(&mut world, true), "Location: http://[2001:db8:113::7]/");
+    // They may go there, and are answered from there.
+    let user = user6().to_string();
+    let six_of = |from: &str, to: &str| ipv6(from, to, 17, 64, &udp(1, 2, b"six"));
+    let there = [user4(USER, four, 64, 9), six_of(&user, six)];
+    world.show(N3, &there.map(|packet| up(&packet)));
+    assert_eq!(world.left(N6).len(), 2, "{:?}", world.causes());
+    let back = [user4(four, USER, 64, 9), six_of(six, &user)];
+    world.show(N6, &back.map(|packet| ethernet(N6, &packet)));
+    assert_eq!(world.left(N3).len(), 2, "{:?}", world.causes());
+    assert_eq!(world.count(Cause::Redirected), 4, "the segments");
+    world.show(N6, &[ethernet(N6, &six_of("2001:db8:7::7", &user))]);
+    assert_eq!((world.left(N3).len(), world.count(Cause::Redirected)), (0, 5));
+    world.check();
+    // By a tunnel nobody comes there.
+    session.fars[2] = far(3, Forwarding { outer: to_gnb(1).outer, ..to });
+    let mut world = self::world(&session);
+    assert_eq!(location(&mut world, false), "Location: http://203.0.113.7:80/");
+    assert_eq!(location(&mut world, true), "Location: http://[2001:db8:113::7]:80/");
+    world.show(N3, &[up(&six_of(&user, six))]);
+    assert_eq!(world.count(Cause::Redirected), 5);
     world.check();
 }
 

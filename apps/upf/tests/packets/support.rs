@@ -69,7 +69,7 @@ pub(crate) fn out_of(port: u16, mtu: u32) -> Answer {
 }
 
 impl Known {
-    /// The base station and the server, by either family, and another server.
+    /// The base station, the server and another server, by either family.
     pub(crate) fn new() -> Self {
         let reverse_path = ReversePath::Any;
         let mut known = Self { answers: BTreeMap::new(), reverse_path };
@@ -78,6 +78,7 @@ impl Known {
         known.set("192.0.2.7", out_of(N6, 1500));
         known.set("2001:db8:7::7", out_of(N6, 1500));
         known.set("203.0.113.7", out_of(N6, 1500));
+        known.set("2001:db8:113::7", out_of(N6, 1500));
         known
     }
 

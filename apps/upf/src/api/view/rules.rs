@@ -107,7 +107,7 @@ pub struct ForwardingView {
     pub outer: Option<String>,
     /// Type of service of the outer header: value and mask.
     pub marking: Option<(u8, u8)>,
-    /// Where they are sent instead.
+    /// Where they are sent instead: a URL, an address, or an IPv4 and an IPv6 address.
     pub redirect: Option<String>,
 }
 
@@ -121,6 +121,7 @@ impl ForwardingView {
             marking: it.marking,
             redirect: it.redirect.as_ref().map(|redirect| match redirect {
                 Redirect::Address(address) => address.to_string(),
+                Redirect::Both(v4, v6) => format!("{v4} {v6}"),
                 Redirect::Url(url) | Redirect::Sip(url) => url.clone(),
                 Redirect::Socket(socket) => socket.to_string(),
             }),

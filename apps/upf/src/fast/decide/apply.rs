@@ -16,6 +16,8 @@ pub(super) struct Applied<'t, 'a> {
     pub(super) block: &'t Block,
     pub(super) rule: &'t Rule,
     pub(super) direction: Direction,
+    /// The packet's, 4 or 6: it chooses where the packet is redirected to.
+    pub(super) family: u8,
     pub(super) session: SessionId,
     pub(super) version: u32,
     pub(super) state: &'a LaneState<WORDS>,
@@ -215,7 +217,7 @@ impl<'t> Applied<'t, '_> {
 
     fn path(&self, place: u8) -> Option<Path<'t>> {
         let path = self.block.paths().get(usize::from(place))?;
-        let redirect = redirect::of(self.block, path);
+        let redirect = redirect::of(self.block, path, self.family);
         Some(Path { way: &path.way, peer6: &path.peer6, redirect })
     }
 

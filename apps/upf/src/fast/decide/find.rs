@@ -58,8 +58,9 @@ pub(super) fn decide<'t>(
             direction = way_of(rule);
             match users.meant(block, rule, subject) {
                 Meant::Yes => {
-                    let version = rules.version();
-                    let applied = Applied { block, rule, direction, session, version, state, now };
+                    let (version, family) = (rules.version(), subject.family);
+                    let applied =
+                        Applied { block, rule, direction, family, session, version, state, now };
                     let mut decision = applied.decide(subject.length);
                     decision.charge = decision.charge.by_rule(place, number as u16);
                     return decision;
@@ -116,7 +117,8 @@ pub(super) fn charge<'t, const MODE: u8>(
         Some((block, rule))
     });
     let Some((block, rule)) = found else { return Decision::drop(Cause::NoRule, 0, direction) };
-    let applied = Applied { block, rule, direction, session, version, state, now };
+    let family = 0; // where it is sent was decided before
+    let applied = Applied { block, rule, direction, family, session, version, state, now };
     applied.charge::<MODE>(charge.length(), charge.path())
 }
 

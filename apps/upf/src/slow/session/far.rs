@@ -187,8 +187,16 @@ fn redirect(information: &ie::RedirectInformation<'_>) -> Result<Redirect, Refus
         parsed.ok_or(Refusal::incorrect(IeType::REDIRECT_INFORMATION))
     };
     match information.address_type {
-        RedirectAddress::V4 | RedirectAddress::V6 | RedirectAddress::V4V6 => {
+        RedirectAddress::V4 | RedirectAddress::V6 => {
             Ok(Redirect::Address(address(information.address)?))
+        }
+        RedirectAddress::V4V6 => {
+            match (address(information.address)?, address(information.other)?) {
+                (IpAddr::V4(v4), IpAddr::V6(v6)) | (IpAddr::V6(v6), IpAddr::V4(v4)) => {
+                    Ok(Redirect::Both(v4, v6))
+                }
+                _ => Err(Refusal::incorrect(IeType::REDIRECT_INFORMATION)),
+            }
         }
         // It goes into the header of an answer as it is (RFC 3986: no blanks, no controls).
         RedirectAddress::Url if !information.address.iter().all(u8::is_ascii_graphic) => {

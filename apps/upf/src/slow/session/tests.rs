@@ -7,6 +7,7 @@ mod kill;
 mod limits;
 mod modify;
 mod properties;
+mod redirect;
 mod remove;
 mod room;
 

@@ -221,6 +221,8 @@ pub mod redirect {
     pub const SOCKET: u8 = 1;
     /// By an answer with a URL.
     pub const URL: u8 = 2;
+    /// With a kind: it is for packets of IPv4, and behind its bytes is the entry for those of IPv6.
+    pub const IPV4: u8 = 1 << 7;
 }
 
 /// Where web requests are sent instead. In the text, followed by `length` bytes: of `ADDRESS` and

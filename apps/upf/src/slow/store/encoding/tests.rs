@@ -219,10 +219,11 @@ fn any_far() -> impl Strategy<Value = Far> {
                 instance: teid.map(|teid| teid as u16),
                 outer: teid.map(|_| outer),
                 marking: None,
-                redirect: Some(if drop {
-                    Redirect::Url(url)
-                } else {
-                    Redirect::Socket((address, 80).into())
+                redirect: Some(match (drop, buffer) {
+                    (true, true) => Redirect::Url(url),
+                    (true, false) => Redirect::Address(address.into()),
+                    (false, true) => Redirect::Both(address, address.to_ipv6_mapped()),
+                    (false, false) => Redirect::Socket((address, 80).into()),
                 }),
             };
             Far {
