@@ -4,32 +4,14 @@ use fastlane_pfcp::ie::{self, Volumes};
 use fastlane_pfcp::{Group, IeType};
 
 use super::refusal::Refusal;
-use crate::model::{Measure, Progress, Quota, ReportTriggers, Urr, Volume};
+use crate::model::{Measure, ReportTriggers, Urr, Volume};
 use crate::slow::usage::Given;
 
 /// Create URR; it has no line yet.
 pub(super) fn create(group: &Group<'_>) -> Result<Urr, Refusal> {
     group.need::<ie::MeasurementMethod>()?;
     group.need::<ie::ReportingTriggers>()?;
-    let mut urr = Urr {
-        id: group.need::<ie::UrrId>()?.0,
-        measure: Measure::default(),
-        triggers: ReportTriggers::default(),
-        information: 0,
-        period_s: None,
-        volume_threshold: None,
-        time_threshold_s: None,
-        quota: Quota::default(),
-        inactivity_s: None,
-        quota_holding_s: None,
-        monitoring_time: None,
-        subsequent_volume_threshold: None,
-        subsequent_time_threshold_s: None,
-        subsequent_quota: Quota::default(),
-        linked: Vec::new(),
-        exhausted_far: None,
-        progress: Progress::default(),
-    };
+    let mut urr = Urr { id: group.need::<ie::UrrId>()?.0, ..Urr::default() };
     apply(&mut urr, group)?;
     Ok(urr)
 }

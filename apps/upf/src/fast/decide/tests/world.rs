@@ -6,7 +6,7 @@ use super::super::*;
 use crate::compile::{Context, compile};
 use crate::model::{
     Actions, Destination, Far, Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix,
-    Progress, Qer, Quota, Rate, Removal, ReportTriggers, Session, Source, Urr, UserAddress,
+    Progress, Qer, Rate, Removal, Session, Source, Urr, UserAddress,
 };
 use crate::shared::identifier::TeidShape;
 use crate::shared::rules::AnyAddress;
@@ -94,21 +94,8 @@ pub(super) fn urr(id: u32, line: u32) -> Urr {
     Urr {
         id,
         measure: Measure { volume: true, ..Measure::default() },
-        triggers: ReportTriggers(0),
-        information: 0,
-        period_s: None,
-        volume_threshold: None,
-        time_threshold_s: None,
-        quota: Quota::default(),
-        inactivity_s: None,
-        quota_holding_s: None,
-        monitoring_time: None,
-        subsequent_volume_threshold: None,
-        subsequent_time_threshold_s: None,
-        subsequent_quota: Quota::default(),
-        linked: Vec::new(),
-        exhausted_far: None,
         progress: Progress { line, ..Progress::default() },
+        ..Urr::default()
     }
 }
 

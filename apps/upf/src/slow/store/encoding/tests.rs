@@ -112,19 +112,7 @@ fn typical_urr(place: u32) -> Urr {
         id: 1,
         measure: Measure { volume: true, ..Measure::default() },
         triggers: ReportTriggers(2),
-        information: 0,
-        period_s: None,
         volume_threshold: Some(Volume { total: Some(1 << 30), ..Volume::default() }),
-        time_threshold_s: None,
-        quota: Quota::default(),
-        inactivity_s: None,
-        quota_holding_s: None,
-        monitoring_time: None,
-        subsequent_volume_threshold: None,
-        subsequent_time_threshold_s: None,
-        subsequent_quota: Quota::default(),
-        linked: Vec::new(),
-        exhausted_far: None,
         progress: Progress {
             line: place,
             sequence: 17,
@@ -132,6 +120,7 @@ fn typical_urr(place: u32) -> Urr {
             reported: [18_253_611_008, 14_000_000, 180_000_000_000, 150_000_000],
             ..Progress::default()
         },
+        ..Urr::default()
     }
 }
 

@@ -1,6 +1,6 @@
 //! URRs by the clause, one at a time.
 
-use crate::model::{Measure, Quota, ReportTriggers, Urr, UsageReport, UsageTriggers, Volume};
+use crate::model::{Measure, ReportTriggers, Urr, UsageReport, UsageTriggers, Volume};
 use crate::shared::state::event;
 use crate::slow::Now;
 use crate::slow::time::{SECOND, ntp};
@@ -17,25 +17,7 @@ pub(super) fn at(seconds: u64) -> Now {
 pub(super) fn urr(id: u32, triggers: &[ReportTriggers]) -> Urr {
     let triggers = ReportTriggers(triggers.iter().fold(0, |all, one| all | one.0));
     let measure = Measure { duration: true, volume: true, event: false };
-    Urr {
-        id,
-        measure,
-        triggers,
-        information: 0,
-        period_s: None,
-        volume_threshold: None,
-        time_threshold_s: None,
-        quota: Quota::default(),
-        inactivity_s: None,
-        quota_holding_s: None,
-        monitoring_time: None,
-        subsequent_volume_threshold: None,
-        subsequent_time_threshold_s: None,
-        subsequent_quota: Quota::default(),
-        linked: Vec::new(),
-        exhausted_far: None,
-        progress: crate::model::Progress::default(),
-    }
+    Urr { id, measure, triggers, ..Urr::default() }
 }
 
 pub(super) fn total(octets: u64) -> Option<Volume> {
