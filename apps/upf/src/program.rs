@@ -71,7 +71,7 @@ fn kept_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
 /// What is wrong with the configuration, or what this machine refuses.
 pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error> {
     let Told { session, settings, .. } = read(path, overrides)?;
-    log(verbose);
+    fastlane::log(verbose);
     let stop = Arc::<AtomicBool>::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // In this order the first signal ends the loop and the second the process.
@@ -96,22 +96,4 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
 fn as_path(session: &Path) -> String {
     let text = session.to_string_lossy();
     if text.contains('/') { text.into_owned() } else { format!("./{text}") }
-}
-
-/// Logs go to standard error, as those of the fast half.
-fn log(verbose: u8) {
-    let level = match verbose {
-        0 => tracing::Level::INFO,
-        1 => tracing::Level::DEBUG,
-        _ => tracing::Level::TRACE,
-    };
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_target(false)
-        .without_time()
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_writer(std::io::stderr)
-        .finish();
-    // Only fails when somebody has set one before, which is then the right one.
-    let _ = tracing::subscriber::set_global_default(subscriber);
 }

@@ -129,7 +129,7 @@ where
         say(std::io::stdout(), format_args!("{}", what.schema()));
         return Ok(());
     }
-    log(arguments.verbose);
+    crate::log(arguments.verbose);
     let plan = config::load(Source {
         path: arguments.config.clone().unwrap_or_default(),
         overrides: arguments.overrides.clone(),
@@ -175,22 +175,4 @@ fn say(mut to: impl Write, text: std::fmt::Arguments<'_>) {
 fn program_name(path: Option<&Path>) -> String {
     let name = path.and_then(|path| path.file_name()?.to_str().map(str::to_owned));
     name.unwrap_or_else(|| "fastlane-app".to_owned())
-}
-
-/// Logs go to standard error: warnings and what was chosen, more on request.
-fn log(verbose: u8) {
-    let level = match verbose {
-        0 => tracing::Level::INFO,
-        1 => tracing::Level::DEBUG,
-        _ => tracing::Level::TRACE,
-    };
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_target(false)
-        .without_time()
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .with_writer(std::io::stderr)
-        .finish();
-    // Only fails when the program has set its own, which is then the right one.
-    let _ = tracing::subscriber::set_global_default(subscriber);
 }
