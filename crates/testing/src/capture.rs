@@ -1,0 +1,19 @@
+//! Captures that tests hold against what programs do.
+
+/// The frames of a capture (libpcap's format of microseconds, little-endian), each whole.
+///
+/// # Panics
+/// When it is none.
+#[must_use]
+pub fn frames_of(capture: &[u8]) -> Vec<Vec<u8>> {
+    let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four octets"));
+    assert_eq!(word(&capture[..4]), 0xa1b2_c3d4, "the begin of a capture");
+    let mut rest = &capture[24..];
+    let mut frames = Vec::new();
+    while let Some((header, behind)) = rest.split_at_checked(16) {
+        let (frame, behind) = behind.split_at(word(&header[8..12]) as usize);
+        frames.push(frame.to_vec());
+        rest = behind;
+    }
+    frames
+}
