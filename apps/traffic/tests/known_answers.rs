@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fastlane_core::{Idle, PortId, Queue};
 use fastlane_local::memory::Memory;
-use support::{Cross, Harm, Loop, lane, port, run, run_over};
+use support::{Harm, Loop, cable, lane, port, run, run_over};
 use traffic::report::Report;
 use traffic::run::Run;
 use traffic::settings::Settings;
@@ -102,9 +102,8 @@ fn frames_that_are_not_udp_any_more_are_foreign_and_lost() {
 
 #[test]
 fn one_way_is_counted_at_the_other_port() {
-    let (there, back) = Cross::pair();
     let settings = with(r#", "mode": "one-way", "sink-port": "other""#);
-    let report = run(&settings, vec![Box::new(there), Box::new(back)]);
+    let report = run(&settings, cable([0, 1]).into());
     assert_eq!(answers(&report), [COUNT, 0, 0, 0, 0]);
 }
 
@@ -170,14 +169,14 @@ fn frames_too_long_for_the_pool_are_not_sent_and_named() {
 
 #[test]
 fn what_another_process_sent_is_received_by_its_run() {
-    let (there, back) = Cross::pair();
+    let [there, back] = cable([0, 0]);
     let send =
         r#"{"port": "wire", "mode": "send", "run": 9, "count-packets": 200, "linger-ms": 0}"#;
     let receive = r#"{"port": "wire", "mode": "receive", "run": 9, "count-packets": 200,
         "duration-ms": 10000, "linger-ms": 5}"#;
-    let sender = run(send, vec![Box::new(there)]);
+    let sender = run(send, vec![there]);
     assert_eq!(sender.sent.unwrap().packets, 200);
-    let receiver = run(receive, vec![Box::new(back.at(PortId(0)))]);
+    let receiver = run(receive, vec![back]);
     let received = receiver.received.unwrap();
     assert_eq!((received.direction.packets, received.lost_packets), (200, 0));
 }

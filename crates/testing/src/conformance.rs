@@ -6,7 +6,6 @@
 //! said to be lost. Frames are numbered, so losses, duplicates, reorderings and frames of an
 //! earlier test are told apart.
 
-mod basket;
 mod bench;
 mod labeller;
 mod receipt;

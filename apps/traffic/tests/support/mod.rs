@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
 use fastlane_core::{
     Burst, Custody, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Sent, Statistics,
@@ -11,6 +10,7 @@ use fastlane_core::{
 };
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
+use fastlane_testing::lists::{Frames, lists};
 use traffic::app::Traffic;
 use traffic::report::Report;
 use traffic::run::Run;
@@ -52,9 +52,8 @@ impl Loop {
             packet.bytes_mut()[self.harm.corrupt.1] ^= 0xff;
         }
         if hit(self.harm.duplicate) {
-            let frame = pool.take().expect("frames for the duplicates");
-            let copy = pool.packet(frame, pool.data_offset(), packet.len(), self.port);
-            let mut copy = copy.expect("it fits");
+            let copy = pool.blank(packet.len(), self.port);
+            let mut copy = copy.expect("frames for the duplicates");
             copy.bytes_mut().copy_from_slice(packet.bytes());
             self.waiting.push_back(copy);
         }
@@ -150,68 +149,9 @@ pub(crate) fn run_over(harm: Harm, settings: &str) -> Report {
     run(settings, vec![Box::new(Loop::new(PortId(0), harm))])
 }
 
-/// One end of a cable: copies what it sends to the other end, so that pools may differ.
-pub(crate) struct Cross {
-    port: PortId,
-    out: Arc<Mutex<VecDeque<Vec<u8>>>>,
-    arrivals: Arc<Mutex<VecDeque<Vec<u8>>>>,
-}
-
-impl Cross {
-    /// Both ends: of port 0 and, where there are two ports, of port 1.
-    pub(crate) fn pair() -> (Self, Self) {
-        let [there, back]: [Arc<Mutex<VecDeque<Vec<u8>>>>; 2] = Default::default();
-        let end = |port, out: &Arc<_>, arrivals: &Arc<_>| Self {
-            port: PortId(port),
-            out: Arc::clone(out),
-            arrivals: Arc::clone(arrivals),
-        };
-        (end(0, &there, &back), end(1, &back, &there))
-    }
-
-    /// The same end as another port.
-    pub(crate) fn at(self, port: PortId) -> Self {
-        Self { port, ..self }
-    }
-}
-
-impl Queue for Cross {
-    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        let mut arrivals = self.arrivals.lock().unwrap();
-        while burst.room() > 0
-            && !arrivals.is_empty()
-            && let Some(frame) = pool.take()
-            && let Some(bytes) = arrivals.pop_front()
-        {
-            let packet = pool.packet(frame, pool.data_offset(), bytes.len(), self.port);
-            let mut packet = packet.expect("it fits");
-            packet.bytes_mut().copy_from_slice(&bytes);
-            burst.push(packet).expect("there is room");
-        }
-    }
-
-    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        let taken = packets.len();
-        let mut bytes = 0;
-        for packet in packets {
-            bytes += packet.len() as u64;
-            self.out.lock().unwrap().push_back(packet.bytes().to_vec());
-            pool.release(packet);
-        }
-        Sent { taken, packets: taken, bytes }
-    }
-
-    fn flush(&mut self, _: &mut Pool) -> bool {
-        false
-    }
-
-    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn statistics(&mut self) -> Statistics {
-        Statistics::default()
-    }
-
-    fn close(&mut self, _: &mut Pool) {}
+/// Both ends of a cable, as these ports: what one sends, the other receives, of whatever pools.
+pub(crate) fn cable(ports: [u16; 2]) -> [Box<dyn Queue>; 2] {
+    let [there, back] = <[Frames; 2]>::default();
+    let [one, other] = ports.map(PortId);
+    [lists(one, &back, &there), lists(other, &there, &back)]
 }

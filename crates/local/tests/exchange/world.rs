@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use fastlane_core::exchange::{ExchangeParts, Keyed, Keys, LaneBy, Mover, Shards};
 use fastlane_core::{
-    App, Burst, Custody, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Sent,
-    Statistics, Turn, Verdict,
+    App, Burst, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Sent, Statistics, Turn,
+    Verdict,
 };
 use fastlane_local::ring;
 use fastlane_steer::LaneKey;
@@ -20,6 +20,8 @@ pub(crate) const PORTS: usize = 2;
 /// Packets of one queue that may be under way: less than a ring or a park holds.
 const WINDOW: u64 = 192;
 const FRAME: usize = 1024;
+/// Bytes of a packet.
+const LENGTH: usize = 70;
 
 /// What all lanes of a world see.
 pub(crate) struct World {
@@ -93,8 +95,8 @@ pub(crate) fn frame(
     fragment: bool,
     queue: usize,
     number: u64,
-) -> [u8; 70] {
-    let mut frame = [0; 70];
+) -> [u8; LENGTH] {
+    let mut frame = [0; LENGTH];
     frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]);
     frame[20] = if fragment { 0x20 } else { 0x40 };
     frame[23] = 17;
@@ -142,7 +144,7 @@ impl Queue for Feed {
             return;
         }
         for _ in 0..window.min(burst.room() as u64) {
-            let Some(frame) = pool.take() else { return };
+            let Some(mut packet) = pool.blank(LENGTH, self.port) else { return };
             let random = self.random();
             // Flows come in runs of different lengths.
             let flow = (random >> 8) as usize % FLOWS;
@@ -150,8 +152,6 @@ impl Queue for Feed {
             self.numbers[flow] += u64::from(!fragment);
             let content =
                 self::frame(flow, random & 64 != 0, fragment, self.queue, self.numbers[flow]);
-            let offset = pool.data_offset();
-            let mut packet = pool.packet(frame, offset, content.len(), self.port).unwrap();
             packet.bytes_mut().copy_from_slice(&content);
             burst.push(packet).unwrap();
             // Fragments do not come back.
@@ -168,9 +168,7 @@ impl Queue for Feed {
             sent.taken += 1;
             sent.packets += 1;
             sent.bytes += packet.len() as u64;
-            if let Some(frame) = packet.take_frame() {
-                pool.give(frame);
-            }
+            pool.release(packet);
         }
         sent
     }

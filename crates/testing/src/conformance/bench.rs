@@ -2,15 +2,14 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fastlane_core::{Idle, Lane, LaneParts, Port, now};
 use fastlane_table::counters::{Counters, PortCounter};
 
-use super::basket::{Basket, Contents};
 use super::labeller::{BASKET, Label, Labeller};
 use super::receipt::Receipt;
+use crate::lists::{Frames, lists};
 use crate::{LaneRig, Rig, Spec, Tag};
 
 /// Where frames go in.
@@ -22,12 +21,21 @@ pub(super) enum Entry {
     Elsewhere,
 }
 
+/// The suite's own second port, whose other end is the test itself.
+#[derive(Default)]
+struct Basket {
+    /// Frames that the lanes will receive.
+    arrivals: Frames,
+    /// Frames that the lanes have sent.
+    sent: Frames,
+}
+
 pub(super) struct Bench<R: Rig> {
     // The lanes go before the device.
     lanes: Vec<Lane<Labeller>>,
     pub(super) rig: R,
     pub(super) counters: Counters,
-    basket: Arc<Mutex<Contents>>,
+    basket: Basket,
     pub(super) spec: Spec,
     pub(super) test: u32,
     label: Label,
@@ -55,7 +63,7 @@ impl<R: Rig> Bench<R> {
             lanes: Vec::new(),
             rig,
             counters: Counters::create(spec.lanes, 3).expect("memory for counters"),
-            basket: Arc::default(),
+            basket: Basket::default(),
             spec,
             test,
             label,
@@ -88,7 +96,7 @@ impl<R: Rig> Bench<R> {
         };
         let ports = vec![
             port(0, queues, kernel),
-            port(1, vec![Box::new(Basket::new(BASKET, &self.basket))], None),
+            port(1, vec![lists(BASKET, &self.basket.arrivals, &self.basket.sent)], None),
             port(2, Vec::new(), None),
         ];
         let parts = LaneParts {
@@ -152,13 +160,12 @@ impl<R: Rig> Bench<R> {
         if from == Entry::Peer {
             return self.rig.peer().send(&frame);
         }
-        self.basket.lock().unwrap().arrivals.push_back(frame);
-        true
+        self.basket.arrivals.push(&frame)
     }
 
     /// Notes all that has come out of any end; waits at the peer for as long as `within`.
     pub(super) fn collect(&mut self, within: Duration) {
-        while let Some(frame) = self.basket.lock().unwrap().sent.pop_front() {
+        while let Some(frame) = self.basket.sent.pop() {
             self.at_basket.note(self.test, &frame);
         }
         if self.spec.kernel {

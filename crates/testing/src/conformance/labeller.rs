@@ -7,7 +7,7 @@ use fastlane_core::{App, Packet, PortId, RawVerdict, Turn, Verdict};
 use crate::frame::{is_plain, swap};
 use crate::{Addresses, Spec, Tag};
 
-/// The port of the [`Basket`](super::basket::Basket).
+/// The suite's own second port.
 pub(super) const BASKET: PortId = PortId(1);
 /// A port that no lane has a queue of.
 pub(super) const NOWHERE: PortId = PortId(2);

@@ -23,7 +23,7 @@ fn echo(queue: &mut dyn Queue, pool: &mut Pool) {
 #[test]
 fn trace_and_record_keep_what_passed_in_order() {
     let (mut pipe, mut pool) = (Pipe::default(), Spec::default().pool());
-    let trace = Trace::new(Box::new(pipe.clone()));
+    let trace = Trace::new(pipe.queue());
     let events = trace.events();
     let mut record = Record::new(Box::new(trace));
     let frames = record.frames();
@@ -42,7 +42,7 @@ fn trace_and_record_keep_what_passed_in_order() {
 /// Sends `count` frames through faults in one direction; returns what came out.
 fn through(seed: u64, received: Faults, sent: Faults, count: u32) -> (Vec<Vec<u8>>, [u64; 5]) {
     let (mut pipe, mut pool) = (Pipe::default(), Spec::default().pool());
-    let mut fault = Fault::new(Box::new(pipe.clone()), seed, received, sent);
+    let mut fault = Fault::new(pipe.queue(), seed, received, sent);
     let accounts = fault.accounts();
     let mut came = Vec::new();
     for sequence in 0..count + 100 {

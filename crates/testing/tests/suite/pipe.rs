@@ -1,81 +1,39 @@
 //! The simplest port that is right: two lists of frames.
 
-use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fastlane_core::{Burst, Packet, Pool, Queue, Sent, Statistics};
+use fastlane_core::Queue;
+use fastlane_testing::lists::{Frames, lists};
 use fastlane_testing::{LaneRig, Peer, Rig, Spec};
 
-const CAPACITY: usize = 300;
-
 /// Frames to the lane and from it.
-type List = Arc<Mutex<VecDeque<Vec<u8>>>>;
-
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Pipe {
-    pub(crate) inward: List,
-    pub(crate) outward: List,
+    inward: Frames,
+    outward: Frames,
 }
 
-impl Queue for Pipe {
-    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        let mut inward = self.inward.lock().unwrap();
-        while burst.room() > 0 && !inward.is_empty() {
-            let Some(frame) = pool.take() else { return };
-            let bytes = inward.pop_front().unwrap();
-            let packet = pool.packet(frame, pool.data_offset(), bytes.len(), Spec::PORT);
-            let mut packet = packet.unwrap();
-            packet.bytes_mut().copy_from_slice(&bytes);
-            burst.push(packet).unwrap();
-        }
+impl Default for Pipe {
+    fn default() -> Self {
+        let [inward, outward] = [300; 2].map(Frames::with_room_for);
+        Self { inward, outward }
     }
+}
 
-    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        let mut outward = self.outward.lock().unwrap();
-        let mut sent = Sent::default();
-        for packet in packets {
-            if outward.len() == CAPACITY {
-                break;
-            }
-            assert!(packet.complete_checksum());
-            outward.push_back(packet.bytes().to_vec());
-            sent.taken += 1;
-            sent.packets += 1;
-            sent.bytes += packet.len() as u64;
-            pool.release(packet);
-        }
-        sent
+impl Pipe {
+    /// The lane's end.
+    pub(crate) fn queue(&self) -> Box<dyn Queue> {
+        lists(Spec::PORT, &self.inward, &self.outward)
     }
-
-    fn flush(&mut self, _: &mut Pool) -> bool {
-        false
-    }
-
-    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn statistics(&mut self) -> Statistics {
-        Statistics::default()
-    }
-
-    fn close(&mut self, _: &mut Pool) {}
 }
 
 impl Peer for Pipe {
     fn send(&mut self, frame: &[u8]) -> bool {
-        let mut inward = self.inward.lock().unwrap();
-        let space = inward.len() < CAPACITY;
-        if space {
-            inward.push_back(frame.to_vec());
-        }
-        space
+        self.inward.push(frame)
     }
 
     fn receive(&mut self, _: Duration) -> Option<Vec<u8>> {
-        self.outward.lock().unwrap().pop_front()
+        self.outward.pop()
     }
 }
 
@@ -108,11 +66,10 @@ impl Rig for PipeRig {
 
     fn lanes(&mut self, spec: &Spec) -> Vec<LaneRig> {
         let pipes = self.0.chunks(spec.queues / spec.lanes);
-        let queue = |pipe: &Pipe| -> Box<dyn Queue> { Box::new(pipe.clone()) };
         pipes
             .map(|pipes| LaneRig {
                 pool: spec.pool(),
-                queues: pipes.iter().map(queue).collect(),
+                queues: pipes.iter().map(Pipe::queue).collect(),
                 kernel: None,
             })
             .collect()
