@@ -169,19 +169,6 @@ fn events_that_must_not_be_lost_survive_a_full_ring_and_a_stopped_slow_path() {
     fast.stop();
 }
 
-/// What keeps so many descriptors of the fast half, once it does.
-fn keeper(fast: &Application, descriptors: usize) -> Process {
-    let mut command = Command::new(binary("fastlane"));
-    command.arg("keep").arg(fast.session()).args(["--seconds", "60"]);
-    let process = Process::start(command);
-    is_kept(&process, fast, descriptors);
-    process
-}
-
-fn is_kept(keeper: &Process, fast: &Application, descriptors: usize) {
-    keeper.wait_for(&format!("process {}, {descriptors} descriptors kept", fast.process.id()));
-}
-
 /// Starts the fast half again with its configuration, in which these keys are others.
 fn again(lab: &Lab, session: &Path, changes: &[(&str, Value)]) -> Application {
     let path = session.with_extension("json");
@@ -208,7 +195,7 @@ fn tables_survive_the_fast_half() {
     let mut fast = fast(&lab, &[("app", json!({"events": true}))]);
     let session = fast.session().to_owned();
     slow_half(&session).kill();
-    let keeper = keeper(&fast, 4);
+    let keeper = fast.keeper(4);
     for round in 1..4 {
         let received = traffic(&lab, 1000).received();
         assert_eq!((received, counted(&attached(&fast))), (1000, round * 1000));
@@ -218,7 +205,7 @@ fn tables_survive_the_fast_half() {
         // Nobody writes: these are the accounts that were opened before the first end.
         let slow = attached(&fast);
         assert_eq!((totals(&slow), counted(&slow)), ([0, 0], round * 1000));
-        is_kept(&keeper, &fast, 4);
+        fast.is_kept_by(&keeper, 4);
     }
     // Another capacity is another configuration.
     let tables = json!({"accounts": {"capacity": 512}, "totals": {"capacity": 1}});
@@ -244,7 +231,7 @@ fn sockets_survive_the_fast_half() {
         let session = fast.session().to_owned();
         slow_half(&session).kill();
         // Three parts of tables; a pool, a socket, and the four of the steering program.
-        let keeper = keeper(&fast, 9);
+        let keeper = fast.keeper(9);
         assert_eq!(traffic(&lab, 1000).lost(), 0);
         for is_killed in [true, false] {
             let (report, next) = std::thread::scope(|scope| {
@@ -268,7 +255,7 @@ fn sockets_survive_the_fast_half() {
             let (lost, longest) = (report.lost(), &report.0["received"]["latency"]["maximum-ns"]);
             eprintln!("native {native}, killed {is_killed}: {lost} lost, latency to {longest} ns");
             assert_eq!(traffic(&lab, 1000).lost(), 0, "all is well again");
-            is_kept(&keeper, &fast, 9);
+            fast.is_kept_by(&keeper, 9);
         }
         // The control: nobody keeps anything.
         keeper.kill();

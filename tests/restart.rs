@@ -52,19 +52,6 @@ fn open_accounts(session: &Path) {
     }
 }
 
-/// What keeps so many descriptors of the fast half, once it does.
-fn keeper(fast: &Application, descriptors: usize) -> Process {
-    let mut command = Command::new(binary("fastlane"));
-    command.arg("keep").arg(fast.session()).args(["--seconds", "60"]);
-    let process = Process::start(command);
-    is_kept(&process, fast, descriptors);
-    process
-}
-
-fn is_kept(keeper: &Process, fast: &Application, descriptors: usize) {
-    keeper.wait_for(&format!("process {}, {descriptors} descriptors kept", fast.process.id()));
-}
-
 /// Packets that were counted under any account; none without one.
 fn counted(slow: &Slow) -> u64 {
     let totals = slow.state::<2>("totals").expect("it is there").read(EntryId(0));
@@ -131,7 +118,7 @@ fn a_tap_device_survives_the_fast_half() {
     let before = identity(&lab, TAP);
     let routes = || lab.left.run(&["ip", "route", "show", "dev", TAP]);
     let routes_before = routes();
-    let keeper = keeper(&fast, 4);
+    let keeper = fast.keeper(4);
     assert_eq!(traffic(&lab, TAP, 1000).lost(), 0);
     for is_killed in [true, false, true] {
         let (report, next) = under_traffic(&lab, TAP, &session, || {
@@ -148,7 +135,7 @@ fn a_tap_device_survives_the_fast_half() {
         say(&format!("TAP, killed {is_killed}"), &report);
         assert_eq!((identity(&lab, TAP), routes()), (before.clone(), routes_before.clone()));
         assert_eq!(traffic(&lab, TAP, 1000).lost(), 0, "all is well again");
-        is_kept(&keeper, &fast, 4);
+        fast.is_kept_by(&keeper, 4);
     }
     // The control: nobody keeps it.
     keeper.kill();
@@ -169,14 +156,14 @@ fn the_tap_that_stands_for_a_device_survives_the_fast_half() {
     let session = fast.session().to_owned();
     lab.left.run(&["ip", "address", "add", "10.88.1.1/24", "dev", TAP]);
     let before = identity(&lab, TAP);
-    let keeper = keeper(&fast, 4);
+    let keeper = fast.keeper(4);
     for _ in 0..2 {
         fast.kill();
         fast = again(&lab, &session);
         let said = fast.process.stderr();
         assert!(said.contains("the ports on TAP are taken over"), "{said}");
         assert_eq!(identity(&lab, TAP), before);
-        is_kept(&keeper, &fast, 4);
+        fast.is_kept_by(&keeper, 4);
     }
     fast.stop();
     keeper.kill();
@@ -191,7 +178,7 @@ fn a_device_that_has_gone_is_made_anew() {
         let fast = start(&lab, configuration(&driver));
         let session = fast.session().to_owned();
         open_accounts(&session);
-        let keeper = keeper(&fast, descriptors);
+        let keeper = fast.keeper(descriptors);
         assert_eq!(traffic(&lab, interface, 1000).lost(), 0);
         fast.kill();
         lab.left.run(&["ip", "link", "delete", interface]);
@@ -207,7 +194,7 @@ fn a_device_that_has_gone_is_made_anew() {
         assert!(said.contains("table `accounts`: kept from"), "{said}");
         assert_eq!(traffic(&lab, interface, 1000).lost(), 0);
         assert_eq!(counted(&attached(&session)), 2000);
-        is_kept(&keeper, &fast, descriptors);
+        fast.is_kept_by(&keeper, descriptors);
         fast.stop();
         keeper.kill();
     }
@@ -223,7 +210,7 @@ fn messages_under_way_survive_the_fast_half() {
     let session = fast.session().to_owned();
     open_accounts(&session);
     // Four parts of tables, the rings, two bells.
-    let keeper = keeper(&fast, 7);
+    let keeper = fast.keeper(7);
     for round in 0..3 {
         // Before the restart nobody listens in one round, somebody does and leaves in another.
         let slow = attached(&session);
@@ -247,7 +234,7 @@ fn messages_under_way_survive_the_fast_half() {
         assert_eq!(heard + all(), 1000, "each once");
         assert_eq!(traffic(&lab, "wire0", 500).received(), 500);
         assert_eq!(all(), 500, "those of the one that runs now");
-        is_kept(&keeper, &fast, 7);
+        fast.is_kept_by(&keeper, 7);
     }
     keeper.kill();
     fast.stop();

@@ -113,6 +113,23 @@ impl Application {
         &self.session
     }
 
+    /// Starts `fastlane keep`, and waits until it keeps so many of its descriptors.
+    #[track_caller]
+    #[must_use]
+    pub fn keeper(&self, descriptors: usize) -> Process {
+        let mut command = Command::new(binary("fastlane"));
+        command.arg("keep").arg(&self.session).args(["--seconds", "60"]);
+        let keeper = Process::start(command);
+        self.is_kept_by(&keeper, descriptors);
+        keeper
+    }
+
+    /// Waits until a keeper has so many of its descriptors.
+    #[track_caller]
+    pub fn is_kept_by(&self, keeper: &Process, descriptors: usize) {
+        keeper.wait_for(&format!("process {}, {descriptors} descriptors kept", self.process.id()));
+    }
+
     /// Its counters now. What the kernel counts is up to 100 ms older.
     ///
     /// # Panics
