@@ -4,11 +4,13 @@
 
 mod decorated;
 mod fault;
+mod noting;
 mod record;
 mod trace;
 
 pub use decorated::{Decorate, Decorated};
 pub use fault::{Account, Fault, Faults};
+pub use noting::{Note, Noting};
 pub use record::{Record, Recorded};
 pub use trace::{Event, Trace};
 

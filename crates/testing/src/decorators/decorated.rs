@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fastlane_core::Queue;
 
-use super::{Record, Trace};
+use super::{Note, Noting};
 use crate::{Addresses, LaneRig, Peer, Rig, Spec};
 
 /// A decorator that needs no settings.
@@ -15,13 +15,7 @@ pub trait Decorate {
     fn decorate(queue: Box<dyn Queue>) -> Box<dyn Queue>;
 }
 
-impl Decorate for Trace {
-    fn decorate(queue: Box<dyn Queue>) -> Box<dyn Queue> {
-        Box::new(Self::new(queue))
-    }
-}
-
-impl Decorate for Record {
+impl<N: Note> Decorate for Noting<N> {
     fn decorate(queue: Box<dyn Queue>) -> Box<dyn Queue> {
         Box::new(Self::new(queue))
     }

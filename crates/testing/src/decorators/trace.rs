@@ -1,12 +1,10 @@
 //! Says what passes.
 
 use std::fmt;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, RawVerdict, Sent, Statistics, Takes};
+use fastlane_core::{Packet, PortId, RawVerdict};
 
-use super::Direction;
+use super::{Direction, Note, Noting};
 
 /// One packet that passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +21,8 @@ pub struct Event {
     pub ethernet: [u8; 14],
 }
 
-impl Event {
-    fn new(direction: Direction, packet: &Packet) -> Self {
+impl Note for Event {
+    fn of(direction: Direction, packet: &Packet) -> Self {
         let mut ethernet = [0; 14];
         let length = packet.len().min(14);
         ethernet[..length].copy_from_slice(&packet.bytes()[..length]);
@@ -51,88 +49,5 @@ impl fmt::Display for Event {
     }
 }
 
-/// A queue that notes every packet it received or took for sending.
-pub struct Trace {
-    queue: Box<dyn Queue>,
-    events: Arc<Mutex<Vec<Event>>>,
-    prints: bool,
-}
-
-impl Trace {
-    /// Notes what passes `queue`.
-    #[must_use]
-    pub fn new(queue: Box<dyn Queue>) -> Self {
-        Self { queue, events: Arc::default(), prints: false }
-    }
-
-    /// Prints to standard error, too.
-    #[must_use]
-    pub fn printing(self) -> Self {
-        Self { prints: true, ..self }
-    }
-
-    /// What has passed so far, in order; shared with the tracer.
-    #[must_use]
-    pub fn events(&self) -> Arc<Mutex<Vec<Event>>> {
-        Arc::clone(&self.events)
-    }
-
-    fn note(&self, events: impl Iterator<Item = Event>) {
-        let mut all = self.events.lock().expect("no one panics with the lock");
-        for event in events {
-            if self.prints {
-                eprintln!("{event}");
-            }
-            all.push(event);
-        }
-    }
-}
-
-impl Queue for Trace {
-    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        let before = burst.len();
-        self.queue.receive(burst, pool);
-        let packets = burst.packets()[before..].iter();
-        self.note(packets.map(|packet| Event::new(Direction::Received, packet)));
-    }
-
-    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        let events: Vec<_> =
-            packets.iter().map(|packet| Event::new(Direction::Sent, packet)).collect();
-        let sent = self.queue.transmit(packets, pool);
-        self.note(events.into_iter().take(sent.taken));
-        sent
-    }
-
-    fn flush(&mut self, pool: &mut Pool) -> bool {
-        self.queue.flush(pool)
-    }
-
-    fn takes(&self) -> Takes {
-        self.queue.takes()
-    }
-
-    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
-        self.queue.blank(length, pool)
-    }
-
-    fn arm(&mut self) -> bool {
-        self.queue.arm()
-    }
-
-    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        self.queue.interrupt()
-    }
-
-    fn is_loop(&self) -> bool {
-        self.queue.is_loop()
-    }
-
-    fn statistics(&mut self) -> Statistics {
-        self.queue.statistics()
-    }
-
-    fn close(&mut self, pool: &mut Pool) {
-        self.queue.close(pool);
-    }
-}
+/// A queue that notes what every packet was.
+pub type Trace = Noting<Event>;

@@ -24,9 +24,9 @@ fn echo(queue: &mut dyn Queue, pool: &mut Pool) {
 fn trace_and_record_keep_what_passed_in_order() {
     let (mut pipe, mut pool) = (Pipe::default(), Spec::default().pool());
     let trace = Trace::new(pipe.queue());
-    let events = trace.events();
+    let events = trace.notes();
     let mut record = Record::new(Box::new(trace));
-    let frames = record.frames();
+    let frames = record.notes();
     (0..3).for_each(|sequence| assert!(pipe.send(&frame(sequence))));
     echo(&mut record, &mut pool);
     let events = events.lock().unwrap();

@@ -1,0 +1,105 @@
+//! Notes what passes.
+
+use std::fmt::Display;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+
+use fastlane_core::{Burst, Packet, Pool, Queue, Sent, Statistics, Takes};
+
+use super::Direction;
+
+/// What is noted of a packet.
+pub trait Note: Send + 'static {
+    /// Of this one, which passes.
+    fn of(direction: Direction, packet: &Packet) -> Self;
+}
+
+/// A queue that notes every packet that it received or took for sending. (One that it took and then
+/// could not send is among them.)
+pub struct Noting<N> {
+    queue: Box<dyn Queue>,
+    notes: Arc<Mutex<Vec<N>>>,
+    tell: Option<fn(&N)>,
+}
+
+impl<N: Note> Noting<N> {
+    /// Notes what passes `queue`.
+    #[must_use]
+    pub fn new(queue: Box<dyn Queue>) -> Self {
+        Self { queue, notes: Arc::default(), tell: None }
+    }
+
+    /// What has passed so far, in order; shared with the queue.
+    ///
+    /// Its lock is held only while a burst is noted.
+    #[must_use]
+    pub fn notes(&self) -> Arc<Mutex<Vec<N>>> {
+        Arc::clone(&self.notes)
+    }
+
+    fn note(&self, notes: impl IntoIterator<Item = N>) {
+        let mut all = self.notes.lock().expect("no one panics with the lock");
+        for note in notes {
+            if let Some(tell) = self.tell {
+                tell(&note);
+            }
+            all.push(note);
+        }
+    }
+}
+
+impl<N: Note + Display> Noting<N> {
+    /// Prints to standard error, too.
+    #[must_use]
+    pub fn printing(self) -> Self {
+        Self { tell: Some(|note| eprintln!("{note}")), ..self }
+    }
+}
+
+impl<N: Note> Queue for Noting<N> {
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        let before = burst.len();
+        self.queue.receive(burst, pool);
+        let packets = burst.packets()[before..].iter();
+        self.note(packets.map(|packet| N::of(Direction::Received, packet)));
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let notes: Vec<_> = packets.iter().map(|packet| N::of(Direction::Sent, packet)).collect();
+        let sent = self.queue.transmit(packets, pool);
+        self.note(notes.into_iter().take(sent.taken));
+        sent
+    }
+
+    fn flush(&mut self, pool: &mut Pool) -> bool {
+        self.queue.flush(pool)
+    }
+
+    fn takes(&self) -> Takes {
+        self.queue.takes()
+    }
+
+    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
+        self.queue.blank(length, pool)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.queue.arm()
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.interrupt()
+    }
+
+    fn is_loop(&self) -> bool {
+        self.queue.is_loop()
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        self.queue.statistics()
+    }
+
+    fn close(&mut self, pool: &mut Pool) {
+        self.queue.close(pool);
+    }
+}
