@@ -39,7 +39,6 @@ mod state;
 #[path = "mutants/wires.rs"]
 mod wires;
 
-use std::path::Path;
 use std::time::Instant;
 
 use chance::Chance;
@@ -117,11 +116,7 @@ fn start(place: &Place, sessions: u32) -> Upf {
 
 /// All messages of which elements are taken: those of the fuzzer.
 fn samples() -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/pfcp");
-    let entries = std::fs::read_dir(folder).expect("there is a corpus");
-    let mut paths: Vec<_> = entries.map(|entry| entry.expect("a file").path()).collect();
-    paths.sort();
-    paths.iter().map(|path| std::fs::read(path).expect("it can be read")).collect()
+    fastlane_testing::corpus::inputs("pfcp").into_iter().map(|(_, bytes)| bytes).collect()
 }
 
 fn hex(octets: &[u8]) -> String {

@@ -1,43 +1,22 @@
 //! Replays the committed corpus of this crate's fuzz targets, keeps the seeds in it up to date, and
 //! plays random scripts.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
 use fastlane_memif::fuzz;
-use fastlane_testing::Spec;
+use fastlane_testing::{Spec, corpus};
 use proptest::prelude::*;
-
-fn directory(target: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target)
-}
 
 fn rings(data: &[u8]) {
     fuzz::rings(data, &mut Spec { frames: 16, ..Spec::default() }.pool());
 }
 
-fn replay(target: &str, body: fn(&[u8])) {
-    let directory = directory(target);
-    let entries = fs::read_dir(&directory)
-        .unwrap_or_else(|error| panic!("no corpus {}: {error}", directory.display()));
-    let mut inputs = 0;
-    for entry in entries {
-        let path = entry.unwrap().path();
-        println!("{}", path.display());
-        body(&fs::read(&path).unwrap());
-        inputs += 1;
-    }
-    assert!(inputs >= 10, "{} holds {inputs} inputs only", directory.display());
-}
-
 #[test]
 fn the_corpus_of_messages_holds() {
-    replay("memif_messages", fuzz::messages);
+    corpus::replay("memif_messages", 10, fuzz::messages);
 }
 
 #[test]
 fn the_corpus_of_rings_holds() {
-    replay("memif_rings", rings);
+    corpus::replay("memif_rings", 10, rings);
 }
 
 proptest! {
@@ -111,20 +90,8 @@ fn scripts() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// With `WRITE_SEEDS=1` in the environment it writes the seeds instead of comparing them.
 #[test]
 fn the_seeds_are_committed() {
-    let write = std::env::var_os("WRITE_SEEDS").is_some();
-    for (target, seeds) in [("memif_messages", messages()), ("memif_rings", scripts())] {
-        for (name, bytes) in seeds {
-            let path = directory(target).join(name);
-            if write {
-                fs::create_dir_all(directory(target)).unwrap();
-                fs::write(&path, &bytes).unwrap();
-            }
-            let committed = fs::read(&path).ok();
-            let same = committed.as_ref() == Some(&bytes);
-            assert!(same, "{} is not what is made: use WRITE_SEEDS=1", path.display());
-        }
-    }
+    corpus::seeds("memif_messages", messages());
+    corpus::seeds("memif_rings", scripts());
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`conformance`]: the suite that every driver passes; a driver implements [`Rig`] and writes
 //!   one line, [`conformance!`].
+//! * [`corpus`]: what is committed for the fuzz targets, replayed and kept up to date.
 //! * [`decorators`]: queues around queues that lose, note or keep what passes.
 //! * [`lists`]: ports that are lists of frames.
 //! * [`namespace`]: network namespaces, veth pairs, raw sockets as peers.
@@ -13,6 +14,7 @@
 
 mod capture;
 pub mod conformance;
+pub mod corpus;
 pub mod decorators;
 mod frame;
 pub mod lists;

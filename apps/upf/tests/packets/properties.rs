@@ -1,5 +1,6 @@
 //! Whatever comes, each packet has one fate, and all frames come back.
 
+use fastlane_testing::corpus;
 use proptest::prelude::*;
 
 use crate::frames::{ethernet, from_gnb, from_gnb6, g_pdu, gtpu, ipv6, udp, user4};
@@ -55,33 +56,14 @@ proptest! {
 /// What lies in the corpus of the fuzzer goes through as it goes there.
 #[test]
 fn the_corpus_is_replayed() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/upf_packets");
-    let mut inputs: Vec<_> = std::fs::read_dir(folder)
-        .expect("there is a corpus")
-        .map(|entry| std::fs::read(entry.expect("a file").path()).expect("it can be read"))
-        .collect();
-    // The seeds are among them, and all in one.
-    let own: Vec<Vec<u8>> = seeds()
-        .into_iter()
-        .enumerate()
-        .map(|(number, frame)| crate::fuzz::input(u16::from(number > 5), &frame))
-        .collect();
-    assert!(own.iter().all(|seed| inputs.contains(seed)), "write them: {}", write(folder, &own));
-    inputs.push(own.concat());
+    let own = seeds().into_iter().enumerate();
+    let own: Vec<Vec<u8>> =
+        own.map(|(number, frame)| crate::fuzz::input(u16::from(number > 5), &frame)).collect();
+    let numbered = own.iter().cloned().enumerate();
+    corpus::seeds("upf_packets", numbered.map(|(number, seed)| (format!("seed-{number}"), seed)));
     let mut world = World::with_user();
-    for input in inputs {
-        crate::fuzz::show(&mut world, &input);
-    }
+    corpus::replay("upf_packets", 10, |input| crate::fuzz::show(&mut world, input));
+    // All of them in one.
+    crate::fuzz::show(&mut world, &own.concat());
     world.check();
-}
-
-/// Puts the seeds where they belong, if it is asked for.
-fn write(folder: &str, seeds: &[Vec<u8>]) -> &'static str {
-    if std::env::var_os("FASTLANE_WRITE_SEEDS").is_none() {
-        return "FASTLANE_WRITE_SEEDS=1 cargo test -p upf --test packets";
-    }
-    for (number, seed) in seeds.iter().enumerate() {
-        std::fs::write(format!("{folder}/seed-{number}"), seed).expect("it can be written");
-    }
-    "done"
 }

@@ -1,25 +1,19 @@
 //! Arbitrary messages through the model to the tables: what lanes find is what the model says.
 
-use std::fs;
-use std::path::Path;
-
 use fastlane_kernel::mirror::fuzz;
 use fastlane_table::Guard;
+use fastlane_testing::corpus;
 use proptest::prelude::*;
 
 fn seeds() -> Vec<Vec<u8>> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/netlink");
-    let mut paths: Vec<_> =
-        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut inputs = corpus::inputs("netlink");
     // A default route of IPv4 is sixteen million words, which takes its time without optimisation.
-    paths.retain(|path| !path.ends_with("route-via-inet6"));
-    paths.sort();
-    let read = |path: &std::path::PathBuf| {
-        let mut octets = fs::read(path).unwrap();
+    inputs.retain(|(name, _)| name != "route-via-inet6");
+    let padded = |(_, mut octets): (String, Vec<u8>)| {
         octets.resize(octets.len().next_multiple_of(4), 0);
         octets
     };
-    paths.iter().map(read).collect()
+    inputs.into_iter().map(padded).collect()
 }
 
 #[test]

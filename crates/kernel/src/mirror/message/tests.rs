@@ -1,8 +1,6 @@
 //! What the kernel sends, octet for octet, and what it means; the same are the seeds of the fuzzer.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-
+use fastlane_testing::corpus;
 use proptest::prelude::*;
 
 use super::*;
@@ -360,34 +358,14 @@ fn what_is_cut_off_is_refused() {
     assert!(error.to_string().contains("netlink"), "{error}");
 }
 
-fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/netlink")
-}
-
 #[test]
 fn the_corpus_of_netlink_holds() {
-    let mut inputs = 0;
-    for entry in fs::read_dir(directory()).unwrap() {
-        let path = entry.unwrap().path();
-        println!("{}", path.display());
-        fuzz::netlink(&fs::read(&path).unwrap());
-        inputs += 1;
-    }
-    assert!(inputs >= 20, "{inputs} inputs only");
+    corpus::replay("netlink", 20, fuzz::netlink);
 }
 
-/// With `WRITE_SEEDS=1` in the environment it writes the seeds instead of comparing them.
 #[test]
 fn the_seeds_are_committed() {
-    for (name, octets, _) in all() {
-        let path = directory().join(name);
-        if std::env::var_os("WRITE_SEEDS").is_some() {
-            fs::create_dir_all(directory()).unwrap();
-            fs::write(&path, &octets).unwrap();
-        }
-        let is = fs::read(&path).ok().as_deref() == Some(&octets);
-        assert!(is, "{} differs: run the tests with WRITE_SEEDS=1", path.display());
-    }
+    corpus::seeds("netlink", all().into_iter().map(|(name, octets, _)| (name, octets)));
 }
 
 /// Known messages, some of their octets changed.
