@@ -5,8 +5,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use fastlane::session;
+use fastlane_table::counters::PortCounter;
 use serde_json::Value;
 use traffic::plan::Plan;
 use traffic::settings::Settings;
@@ -65,10 +67,16 @@ fn a_signal_ends_a_run_and_the_report_says_so() {
     let slow = "app.rate-packets-per-second=1000";
     let child = program(folder.path(), &changes).args(["--set", slow]).spawn().unwrap();
     // The session is there once the lanes are about to start.
-    while !folder.path().join("session").exists() {
+    let path = folder.path().join("session");
+    let has_sent = || {
+        let client = session::connect(&path);
+        client.is_ok_and(|it| it.counters.port_total(0, PortCounter::SentPackets) > 0)
+    };
+    let end = Instant::now() + Duration::from_secs(60);
+    while !has_sent() {
+        assert!(Instant::now() < end, "nothing is sent");
         thread::sleep(Duration::from_millis(5));
     }
-    thread::sleep(Duration::from_millis(200));
     let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(killed.success());
     let output = child.wait_with_output().unwrap();

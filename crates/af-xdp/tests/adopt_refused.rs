@@ -13,7 +13,7 @@ use fastlane_testing::namespace::{command, ip, quieten, set_link, veth, wait_unt
 use support::keep::Keeper;
 use support::{
     count_new, datagram, device, echo, frame, in_namespace, map_as_before_linux_6_4, open, pool,
-    settings, until, wire,
+    settings, until, until_idle_for, wire,
 };
 
 const FRAMES: usize = 256;
@@ -245,7 +245,8 @@ fn an_adopted_device_counts_on_and_takes_new_rules() {
         let mut back = || {
             assert!(sender.send(&datagram(1)) && sender.send(&frame(1, 60)));
             let mut came = 0;
-            until(
+            until_idle_for(
+                Duration::from_secs(1),
                 || echo(&mut opened[0].handle, &mut burst, &mut pool),
                 || {
                     came += count_new(&mut peer);

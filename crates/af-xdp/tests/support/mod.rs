@@ -151,8 +151,17 @@ pub fn send_all(queue: &mut dyn Queue, burst: &mut Burst, pool: &mut Pool) {
     }
 }
 
-/// Turns until `done` or a second without progress; whether it was done.
-pub fn until(mut turn: impl FnMut() -> usize, mut done: impl FnMut() -> bool) -> bool {
+/// Turns until `done` or ten seconds without progress; whether it was done.
+pub fn until(turn: impl FnMut() -> usize, done: impl FnMut() -> bool) -> bool {
+    until_idle_for(Duration::from_secs(10), turn, done)
+}
+
+/// Turns until `done` or so long without progress; whether it was done.
+pub fn until_idle_for(
+    limit: Duration,
+    mut turn: impl FnMut() -> usize,
+    mut done: impl FnMut() -> bool,
+) -> bool {
     let mut idle_since = Instant::now();
     loop {
         if turn() > 0 {
@@ -161,7 +170,7 @@ pub fn until(mut turn: impl FnMut() -> usize, mut done: impl FnMut() -> bool) ->
         if done() {
             return true;
         }
-        if idle_since.elapsed() > Duration::from_secs(1) {
+        if idle_since.elapsed() > limit {
             return false;
         }
     }

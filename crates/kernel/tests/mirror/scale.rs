@@ -81,7 +81,9 @@ fn ten_thousand_routes_are_followed() {
     }
     for count_routes in [false, true] {
         let groups = if count_routes { 20_000 } else { 100 };
-        let mut rig = Rig::open(MirrorSettings { count_routes, groups, ..rig::settings() });
+        // Room for all events: the machine may let `ip` run for as long as it has something to do.
+        let settings = MirrorSettings { receive_buffer: 64 << 20, ..rig::settings() };
+        let mut rig = Rig::open(MirrorSettings { count_routes, groups, ..settings });
         for (verb, ways, router) in [
             ("add", "via 10.0.1.2", Some(ROUTERS[0])),
             ("replace", "via 10.0.2.2", Some(ROUTERS[2])),

@@ -103,10 +103,10 @@ pub fn wire(interface: &str) -> Wire {
     Wire::open(interface).expect("a raw socket on the interface")
 }
 
-/// Whether it holds within a second. What was closed may live on for a moment: a child process that
-/// another test is starting has it until it runs its program.
+/// Whether it holds within ten seconds. What was closed may live on for a moment: a child process
+/// that another test is starting has it until it runs its program.
 pub fn soon(holds: impl Fn() -> bool) -> bool {
-    let end = Instant::now() + Duration::from_secs(1);
+    let end = Instant::now() + Duration::from_secs(10);
     while !holds() {
         if Instant::now() > end {
             return false;
