@@ -51,6 +51,12 @@ impl Group {
         if self == Self::Limits { 40 } else { 0 }
     }
 
+    /// T1 in ms. Who does not answer for three of them has lost his association: a machine with
+    /// other work takes so long now and then. Where it is waited for many times, it is short.
+    pub(crate) fn t1_ms(self) -> u64 {
+        if matches!(self, Self::Node | Self::Soak) { 500 } else { 1000 }
+    }
+
     pub(crate) fn quiet_s(self) -> u64 {
         if self == Self::Survive { 4 } else { 0 }
     }

@@ -18,12 +18,22 @@ from wire import Capture, Inside, Wire
 DN = "10.60.1.2"
 DN6 = "fd60:1::2"
 GNB = "10.30.1.2"
+# Who asks for echoes behind what was sent, and nothing else.
+FENCE = "10.30.1.250"
 _marks = itertools.count(1)
 
 
 def mark(size=24):
     """A payload that no other packet has."""
     return f"<{next(_marks):08d}>".encode().ljust(size, b".")
+
+
+def fence_response(packet):
+    """The number of the fence to which this is the response, if it is one."""
+    if packet[16:20] != socket.inet_aton(FENCE):
+        return None
+    found = packets.read(packet)
+    return found.sequence if found and found.kind == 2 else None
 
 
 class Lab:
@@ -175,19 +185,21 @@ class Lab:
 
     def fence(self):
         """Until all that was sent before has been handled: an echo goes round behind it. Echoes are
-        limited: one that is not answered is asked again. Returns what came before."""
+        limited: one that is not answered is asked again. Returns what came before, without the
+        responses to fences: one that was given up may be answered late."""
         seen, numbers, end = [], set(), time.monotonic() + 10
         while time.monotonic() < end:
             number = next(_marks) & 0xFFFF
             numbers.add(number)
-            self.gnb(packets.gtpu(0, b"", 1, sequence=number), "10.30.1.250")
+            self.gnb(packets.gtpu(0, b"", 1, sequence=number), FENCE)
             until = time.monotonic() + 0.5
             while (packet := self.n3.receive(until)) is not None:
-                found = packets.read(packet)
-                if found and found.kind == 2 and found.sequence in numbers:
+                answered = fence_response(packet)
+                if answered in numbers:
                     time.sleep(self.grace)
-                    return seen + self.n3.take()
-                seen.append(packet)
+                    return seen + [it for it in self.n3.take() if fence_response(it) is None]
+                if answered is None:
+                    seen.append(packet)
         raise AssertionError("no echo response in 10 s: the UPF does not answer")
 
     def comes_of(self, send):

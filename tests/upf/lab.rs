@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use crate::group::Group;
 
-/// T1 in ms, N1, and the seconds between heartbeats: short, so that what must come to an end does.
-const T1_MS: u64 = 500;
+/// N1, and the seconds between heartbeats: short, so that what must come to an end does.
 const N1: u32 = 3;
 const HEARTBEAT_S: u64 = 2;
 
@@ -211,7 +210,8 @@ impl Setup {
         let mut app = json!({
             "node-id": "10.40.0.1",
             "n4": {
-                "addresses": ["10.40.0.1"], "t1-ms": T1_MS, "n1": N1, "heartbeat-s": HEARTBEAT_S,
+                "addresses": ["10.40.0.1"], "t1-ms": group.t1_ms(), "n1": N1,
+                "heartbeat-s": HEARTBEAT_S,
             },
             "interfaces": {
                 "n3": tunnel("n3", "access", &PLACES[1]), "n9": tunnel("n9", "n9", &PLACES[3]),
@@ -254,7 +254,8 @@ impl Setup {
         let facts = json!({
             "wires": wires.collect::<serde_json::Map<_, _>>(), "smf-namespace": self.control.path(),
             "upf-namespace": self.lab.left.path(), "n4": "10.40.0.1", "n3": "10.30.0.1",
-            "n3-v6": "fd30::1", "pid": pid, "t1-ms": T1_MS, "n1": N1, "heartbeat-s": HEARTBEAT_S,
+            "n3-v6": "fd30::1", "pid": pid, "t1-ms": group.t1_ms(), "n1": N1,
+            "heartbeat-s": HEARTBEAT_S,
             "sessions": group.sessions(), "establishments-per-s": group.establishments_per_s(),
             "errors-per-s": 100, "echoes-per-s": 1000, "filters": 16, "quiet-s": group.quiet_s(),
             "grace": if self.carrier.is_linuxs() { 0.05 } else { 0.15 }, "soak": soak,

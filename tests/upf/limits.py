@@ -71,7 +71,7 @@ def flood(lab):
     """6.2.4: above the configured rate cause 74, with overload control information; below it again
     accepted."""
     smf, causes, overload = lab.smf, [], 0
-    time.sleep(1.5)
+    places_are_free(lab)
     sent = []
     for _ in range(lab["establishments-per-s"] * 3):
         draft = lab.session(draft=True, tunnel=ie.f_teid(next(_tunnels), v4=lab.upf))
@@ -87,5 +87,11 @@ def flood(lab):
     assert causes.count(1) >= 1 and set(causes) <= {1, 74, 75}, f"causes {causes}"
     assert overload or any(ie.OVERLOAD_CONTROL == kind for kind, _ in answer.ies), "no overload information"
     smf.associate(started=smf.started + 1)
-    time.sleep(3)
+    places_are_free(lab)
     lab.goes(own(lab))
+
+
+def places_are_free(lab):
+    """Waits until the places of sessions that are gone may be used again: they rest for as long as a
+    request can be repeated."""
+    time.sleep(lab["n1"] * lab["t1-ms"] / 1000 + 3)

@@ -28,6 +28,8 @@ class Smf:
         self.sequences = itertools.count(MADE_UP + random.randrange(1 << 20))
         self.seids = itertools.count(1)
         self.answers, self.requests = {}, queue.Queue()
+        # Session reports that were taken, by sequence number.
+        self.reported = set()
         self.arrived = threading.Condition()
         self.is_silent = self.is_deaf_to_setup = False
         self.heartbeats = 0
@@ -61,6 +63,7 @@ class Smf:
                 self.lab.faults.append(f"the UPF sent {data.hex()}: {error}")
 
     def _take(self, message):
+        message.came = time.monotonic()
         if message.kind in (ie.HEARTBEAT, ie.SETUP, ie.UPDATE, ie.RELEASE, ie.NODE_REPORT, ie.REPORT):
             self.requests.put(message)
             if message.kind == ie.HEARTBEAT:
@@ -91,16 +94,17 @@ class Smf:
         self.send(ie.message(request.kind + 1, request.sequence, *parts, seid=seid))
 
     def reports(self, within=0.0, until=None):
-        """Session reports that have come, each once; `until` says of the list when it is enough."""
-        found, seen, end = [], set(), time.monotonic() + within
+        """Session reports that have come, each once, also if it is repeated later; `until` says of the
+        list when it is enough."""
+        found, end = [], time.monotonic() + within
         while True:
             left = end - time.monotonic()
             try:
                 request = self.requests.get(timeout=max(left, 0.001))
             except queue.Empty:
                 return found
-            if request.kind == ie.REPORT and request.sequence not in seen:
-                seen.add(request.sequence)
+            if request.kind == ie.REPORT and request.sequence not in self.reported:
+                self.reported.add(request.sequence)
                 found.append(request)
                 if until and until(found):
                     return found
@@ -121,6 +125,7 @@ class Smf:
         """Forgets all that has come."""
         while not self.requests.empty():
             self.requests.get_nowait()
+        self.reported.clear()
         with self.arrived:
             self.answers.clear()
 

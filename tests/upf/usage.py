@@ -66,8 +66,8 @@ def threshold(lab):
 
 def periodic(lab):
     more = [urr(1, ie.u32(ie.MEASUREMENT_PERIOD, 1), triggers=PERIO)]
-    session = lab.session(urrs=[1], more=more)
     start = time.monotonic()
+    session = lab.session(urrs=[1], more=more)
     first = next_usage(lab)[1]
     second = next_usage(lab)[1]
     equal((first[0], second[0], first[1] & 0xFF), (0, 1, PERIO), "numbers and trigger")
@@ -88,9 +88,9 @@ def start_of_traffic(lab):
 def monitoring(lab):
     """The usage before and after the moment comes in reports of their own."""
     ntp = int(time.time()) + 2_208_988_800
-    session = lab.session(urrs=[1], more=[urr(1, ie.u32(ie.MONITORING_TIME, ntp + 2))])
+    session = lab.session(urrs=[1], more=[urr(1, ie.u32(ie.MONITORING_TIME, ntp + 4))])
     size = len(lab.goes_up(session))
-    time.sleep(max(ntp + 3.5 - 2_208_988_800 - time.time(), 0))
+    time.sleep(max(ntp + 5.5 - 2_208_988_800 - time.time(), 0))
     lab.goes_up(session)
     lab.goes_up(session)
     answer = session.delete()
