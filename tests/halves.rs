@@ -95,7 +95,7 @@ fn a_slow_path_that_is_killed_costs_no_packet() {
     let slow = attached(&fast);
     slow_half(session).kill(); // the accounts stay
     let kills = if soak() { 1000 } else { 20 };
-    let mut said = Vec::new();
+    let (mut said, mut is_good) = (Vec::new(), false);
     // Other programs on the machine may cost packets in any of the runs.
     for _ in 0..3 {
         let (runs, lost) = std::thread::scope(|scope| {
@@ -107,11 +107,12 @@ fn a_slow_path_that_is_killed_costs_no_packet() {
         quiet.kill();
         assert_eq!(totals(&slow), [0, 0], "packets without an account, torn accounts");
         said.push(format!("{kills} kills in {runs} runs: {lost} lost, without: {control}"));
-        if lost <= control {
+        is_good = lost <= control;
+        if is_good {
             break;
         }
     }
-    assert!(said.len() < 3, "{said:?}");
+    assert!(is_good, "{said:?}");
     eprintln!("{said:?}");
     fast.stop();
 }

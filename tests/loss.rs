@@ -56,6 +56,9 @@ fn below_its_limit(name: &str, mechanism: Mechanism, count: u64) {
         &driver(),
         json!({
             "rate-packets-per-second": rate,
+            // A machine that stands still for long must not be what overflows a ring.
+            "outstanding-packets": 8192,
+            "answer-timeout-ms": 10_000,
             "count-packets": packets(count),
             "flows": {"count": 16},
             "linger-ms": 2000,

@@ -11,6 +11,8 @@ use fastlane_tests::{
 use serde_json::{Value, json};
 
 const PACKETS: u64 = 20_000;
+/// Packets under way at most: no ring overflows, however slow the machine is.
+const FEW: u64 = 128;
 
 /// How lanes and ports belong together, in a machine of two CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ impl Model {
 
 fn flows() -> Value {
     json!({
-        "count-packets": PACKETS, "outstanding-packets": 128,
+        "count-packets": PACKETS, "outstanding-packets": FEW,
         "flows": {"count": 64},
     })
 }
@@ -177,10 +179,12 @@ fn the_way_into_linux_is_the_ports() {
     }
 }
 
-/// Packets of one source, whose address ends in `last`: its shard.
-fn of_source(lab: &Lab, last: u8, packets: u64) -> Report {
+/// Packets of one source, whose address ends in `last`: its shard. So many are under way at most; 0
+/// is no limit.
+fn of_source(lab: &Lab, last: u8, packets: u64, outstanding: u64) -> Report {
     let app = json!({
         "count-packets": packets, "rate-packets-per-second": 20_000,
+        "outstanding-packets": outstanding, "answer-timeout-ms": 10_000,
         "flows": {"count": 4, "source-address": format!("198.18.0.{last}")},
     });
     measure(lab, &lab.right, &Mechanism::Packet.on("wire0"), app).0
@@ -191,21 +195,27 @@ fn a_lane_that_is_stuck_costs_only_its_own_keys() {
     let Some(lab) = Lab::new("threading-stuck", 1) else { return };
     let until = lab.file("go-on");
     let key = json!({"field": "source-address", "shard-at": 0});
+    // Its ring has room for all that is sent while nothing comes back: what is lost is lost between
+    // the lanes.
+    let mut driver = Mechanism::XdpNative.on("wire0");
+    driver["af-xdp"]["receive-ring"] = json!(8192);
     let mut configuration = json!({
-        "lanes": {"cpus": [0, 1]},
+        "lanes": {"cpus": [0, 1], "frames": 16_384},
         "ports": {"wire": {
-            "driver": Mechanism::XdpNative.on("wire0"), "steer": [{"udp-port": 2152}],
-            "lane-by": {"key": key},
+            "driver": driver, "steer": [{"udp-port": 2152}], "lane-by": {"key": key},
         }},
     });
     configuration["app"] = json!([1, until]);
     let stuck = Application::start(&lab, &lab.left, &binary("stuck"), configuration);
     // Even shards are of lane 0, odd ones of lane 1.
-    in_order(&of_source(&lab, 2, PACKETS));
-    assert_eq!(of_source(&lab, 3, 5000).received(), 0);
+    in_order(&of_source(&lab, 2, PACKETS, FEW));
+    assert_eq!(of_source(&lab, 3, 5000, 0).received(), 0);
+    // A wire loses some of them when the machine is slow.
+    let came = stuck.totals().wire("received_packets") - PACKETS;
+    assert!((3000..=5000).contains(&came), "{came} came");
     let lost = stuck.totals().wire("drop_pass_full");
-    assert!((3000..=5000).contains(&lost), "{lost} beyond what the ring holds");
-    in_order(&of_source(&lab, 2, PACKETS));
+    assert!((came - 2000..=came).contains(&lost), "{lost} of {came} beyond what the ring holds");
+    in_order(&of_source(&lab, 2, PACKETS, FEW));
     let client = session::connect(stuck.session()).expect("its session");
     let refused = client.shards(Some((3, 0))).unwrap_err().to_string();
     assert!(refused.contains("lane 1 has not finished a turn"), "{refused}");
@@ -215,12 +225,18 @@ fn a_lane_that_is_stuck_costs_only_its_own_keys() {
 
     std::fs::write(&until, "").expect("the file");
     eventually("what waited is sent", || stuck.totals().wire("sent_packets") > 2 * PACKETS);
-    in_order(&of_source(&lab, 3, PACKETS));
-    let shards = client.shards(Some((3, 0))).expect("it moves");
+    in_order(&of_source(&lab, 3, PACKETS, FEW));
+    // A second without a turn is too much to ask of a machine with other work.
+    let mut shards = None;
+    eventually("it moves", || {
+        shards = client.shards(Some((3, 0))).ok();
+        shards.is_some()
+    });
+    let shards = shards.expect("it has moved");
     assert_eq!(shards.lanes[3], 0);
-    assert_eq!(shards.packets[3], 5000 + PACKETS);
+    assert_eq!(shards.packets[3], came + PACKETS);
     let before = stuck.totals().wire("passed_packets");
-    in_order(&of_source(&lab, 3, PACKETS));
+    in_order(&of_source(&lab, 3, PACKETS, FEW));
     assert_eq!(stuck.totals().wire("passed_packets"), before, "now it is where it arrives");
     drop(client);
     stuck.stop();

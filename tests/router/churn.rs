@@ -149,9 +149,9 @@ fn traffic(
         let receiver = scope.spawn(|| {
             let mut hits = Vec::new();
             while !done.load(Ordering::Relaxed) {
-                hits.extend(sinks.gather(100));
+                hits.extend(sinks.gather_while(100, Duration::from_secs(1)));
             }
-            hits.extend(sinks.gather(usize::MAX));
+            hits.extend(sinks.gather_all());
             hits
         });
         change();
@@ -199,7 +199,7 @@ fn what_does_not_fit_is_under_a_counter() {
         shoot(SHOTS / 2..SHOTS / 2 + 4 * RING);
         router.process.resume();
         shoot(SHOTS / 2 + 4 * RING..SHOTS);
-        let hits = sinks.gather(usize::MAX).len() as u64;
+        let hits = sinks.gather_all().len() as u64;
         let lost = before.account(&routed, &router, gun.taken(), hits);
         println!("{mechanism:?}: {hits} of {} arrived, lost {lost:?}", gun.taken());
         assert_eq!(hits + lost.values().sum::<u64>(), gun.taken());

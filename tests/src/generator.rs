@@ -104,6 +104,8 @@ impl Generator {
     /// When it fails.
     #[track_caller]
     pub fn trial(&mut self, settings: &Value) -> Report {
+        let mut settings = settings.clone();
+        lingers(&mut settings);
         self.process.say(&settings.to_string());
         let answer = |process: &Process| process.stdout().lines().nth(self.answers).map(parsed);
         eventually("the generator has answered", || answer(&self.process).is_some());
@@ -117,6 +119,14 @@ fn parsed(line: &str) -> Option<Value> {
     serde_json::from_str(line).ok()
 }
 
+/// Unless they say otherwise the end waits for what may be with a program that has no CPU for a
+/// while.
+fn lingers(settings: &mut Value) {
+    if settings.get("linger-ms").is_none() {
+        settings["linger-ms"] = json!(2000);
+    }
+}
+
 /// Runs the generator on a host's `wire0` with these settings (its object `app`, which may have an
 /// object `lanes` of the configuration) until it ends; its report, and what it said.
 ///
@@ -127,6 +137,7 @@ pub fn measure(lab: &Lab, host: &Host, driver: &Value, mut app: Value) -> (Repor
     let report = lab.file(&format!("report-{:?}.json", std::thread::current().id()));
     app["port"] = json!("wire");
     app["report"] = json!(report);
+    lingers(&mut app);
     let flows = &mut app["flows"];
     flows["source-mac"] = json!(RIGHT_MAC);
     flows["destination-mac"] = json!(LEFT_MAC);

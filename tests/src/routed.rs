@@ -14,6 +14,10 @@ use crate::{Application, Host, LEFT_MAC, Lab, Mechanism, RIGHT_MAC, binary, mac}
 
 mod account;
 
+/// Frames that a ring of the router holds: what comes while a shared machine leaves it without a
+/// CPU.
+const RING: u32 = 8192;
+
 pub use account::Counts;
 
 /// The address of the far host on the wire between the router and it; the router's ends with 1.
@@ -146,7 +150,10 @@ impl Routed {
         let port = |wire: &str| {
             let mut driver = mechanism.on(wire);
             if let Some(packet) = driver.get_mut("af-packet") {
-                packet["ring"] = json!(8192);
+                packet["ring"] = json!(RING);
+            }
+            if let Some(xdp) = driver.get_mut("af-xdp") {
+                xdp["receive-ring"] = json!(RING);
             }
             let rules = json!([{"ethertype": "ipv4"}, {"ethertype": "ipv6"}]);
             let mut port = json!({"driver": driver, "steer": rules});
@@ -199,7 +206,8 @@ impl Lanes {
     }
 
     fn written(self) -> Value {
-        let frames = 16_384;
+        // AF_XDP lends half of them to its three rings.
+        let frames = 6 * RING;
         match self {
             Self::One => json!({"frames": frames}),
             Self::ByDevice | Self::ByFlow => json!({"frames": frames, "cpus": [0, 1]}),
@@ -399,10 +407,21 @@ impl Sinks {
         hits
     }
 
-    /// What comes until there is this much, or nothing has come for a second.
+    /// What comes until there is this much, or nothing has come for five seconds: on a machine with
+    /// other work the rest may be late.
     pub fn gather(&mut self, count: usize) -> Vec<Hit> {
+        self.gather_while(count, Duration::from_secs(5))
+    }
+
+    /// What comes until nothing has come for a second.
+    pub fn gather_all(&mut self) -> Vec<Hit> {
+        self.gather_while(usize::MAX, Duration::from_secs(1))
+    }
+
+    /// What comes until there is this much, or nothing has come for so long.
+    pub fn gather_while(&mut self, count: usize, quiet: Duration) -> Vec<Hit> {
         let (mut hits, mut last) = (self.take(), Instant::now());
-        while hits.len() < count && last.elapsed() < Duration::from_secs(1) {
+        while hits.len() < count && last.elapsed() < quiet {
             std::thread::sleep(Duration::from_millis(1));
             let more = self.take();
             if !more.is_empty() {

@@ -84,12 +84,18 @@ impl Smf {
 
     /// Takes what there is, waiting for a moment at most.
     pub(crate) fn turn(&mut self) {
+        self.take();
+    }
+
+    /// The same for one datagram; whether there was one.
+    fn take(&mut self) -> bool {
         let mut room = [0; 4096];
-        let Ok((length, _)) = self.socket.recv_from(&mut room) else { return };
+        let Ok((length, _)) = self.socket.recv_from(&mut room) else { return false };
         let (message, rest) = Message::parse(&room[..length]).expect("PFCP");
         assert!(rest.is_empty() && message.check().is_ok(), "{:?}", message.header);
         if let Some(answer) = message.header.message_type.answer() {
-            return self.asked(&message, answer);
+            self.asked(&message, answer);
+            return true;
         }
         if let Some(RecoveryTimeStamp(stamp)) = message.group().find().expect("a time stamp") {
             self.heard.stamps.insert(stamp);
@@ -107,6 +113,7 @@ impl Smf {
                 &room[..length]
             );
         }
+        true
     }
 
     /// Answers a request.
@@ -160,8 +167,8 @@ impl Smf {
         while Instant::now() < end {
             self.send(datagram);
             let again = Instant::now() + AGAIN;
-            while Instant::now() < again {
-                self.turn();
+            // All that has come is taken before it is sent again: we may have stood still.
+            while self.take() || Instant::now() < again {
                 if let Some(answer) = self.heard.answers.get(&sequence) {
                     return answer.clone();
                 }

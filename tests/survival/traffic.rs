@@ -16,6 +16,8 @@ use crate::smf::Session;
 /// Nothing has come for so long: nothing is under way any more. Twice what the UPF's slowest part
 /// takes to look again.
 const QUIET: Duration = Duration::from_millis(700);
+/// The same while not all has come that was sent: on a machine with other work it may be late.
+const LOST: Duration = Duration::from_secs(5);
 
 /// A packet that came, and when.
 pub(crate) type Arrival = (Instant, Seen);
@@ -62,6 +64,8 @@ pub(crate) struct Traffic {
     number: u64,
     /// Packets that were sent, up and down.
     pub(crate) offered: [u64; 2],
+    /// Of these, what was sent before the last [`take`](Self::take).
+    settled: [u64; 2],
     /// Written into packets: what the rules are that were last said to be in force.
     pub(crate) version: Arc<AtomicU32>,
 }
@@ -76,6 +80,7 @@ impl Traffic {
             listeners: interfaces.map(|name| Listener::new(open(name))),
             number: 0,
             offered: [0; 2],
+            settled: [0; 2],
             version: Arc::default(),
         }
     }
@@ -153,18 +158,20 @@ impl Traffic {
 
     /// Waits until nothing more comes, and takes what came: up and down, each packet once.
     #[track_caller]
-    pub(crate) fn take(&self) -> [Vec<Arrival>; 2] {
+    pub(crate) fn take(&mut self) -> [Vec<Arrival>; 2] {
         let count =
             |of: &Listener| of.arrivals.lock().unwrap_or_else(PoisonError::into_inner).len();
         let now = || self.listeners.iter().map(count).sum::<usize>();
-        let mut before = now();
-        loop {
-            std::thread::sleep(QUIET);
-            if now() == before {
-                break;
+        let sent: u64 = self.offered.iter().sum::<u64>() - self.settled.iter().sum::<u64>();
+        let (mut before, mut since) = (now(), Instant::now());
+        while since.elapsed() < if before as u64 >= sent { QUIET } else { LOST } {
+            std::thread::sleep(Duration::from_millis(20));
+            let count = now();
+            if count != before {
+                (before, since) = (count, Instant::now());
             }
-            before = now();
         }
+        self.settled = self.offered;
         // What came by N6 came up.
         [1, 0].map(|side| {
             let arrivals = &self.listeners[side].arrivals;
