@@ -2,13 +2,16 @@
 
 use std::fmt::{self, Write};
 
+use fastlane_measure::chart::{short, ticks};
 use fastlane_measure::svg::{self, label};
 
-use crate::figure::{Figure, Style, digits};
+use crate::figure::{Figure, Series, Style, digits};
 
-const WIDTH: f64 = 860.0;
-const LEFT: f64 = 310.0;
-const RIGHT: f64 = 600.0;
+/// How wide what is drawn is, and what is written at its right.
+const DRAWN: f64 = 360.0;
+const WRITTEN: f64 = 260.0;
+/// Where lines begin.
+const LEFT: f64 = 70.0;
 const TOP: f64 = 50.0;
 /// Height of the panel of lines.
 const PANEL: f64 = 220.0;
@@ -44,18 +47,22 @@ fn number(value: f64) -> String {
 fn bars(text: &mut String, figure: &Figure) -> fmt::Result {
     let rows = (figure.series.len() * figure.places.len()) as f64;
     let height = TOP + rows * ROW + figure.series.len() as f64 * GAP + 20.0;
-    svg::open(text, WIDTH, height)?;
+    let name = |series: &Series, place: &String| format!("{}, {place}", series.name);
+    let names = figure.series.iter().flat_map(|one| figure.places.iter().map(move |it| (one, it)));
+    let widest = names.map(|(series, place)| svg::width(&name(series, place)));
+    let left = 20.0 + widest.fold(0.0, f64::max);
+    svg::open(text, left + DRAWN + WRITTEN, height)?;
     label(text, 12.0, 22.0, "start", &figure.title)?;
-    let scale = (RIGHT - LEFT) / figure.most();
+    let scale = DRAWN / figure.most();
     let mut y = TOP;
     for (row, series) in figure.series.iter().enumerate() {
-        for (place, name) in figure.places.iter().enumerate() {
+        for (place, along) in figure.places.iter().enumerate() {
             if let Some(spread) = figure.spread(row, place) {
-                label(text, LEFT - 8.0, y + 11.0, "end", &format!("{}, {name}", series.name))?;
+                label(text, left - 8.0, y + 11.0, "end", &name(series, along))?;
                 let drawn = series.values[place].iter().map(|value| value.min(figure.most()));
                 let drawn: Vec<f64> = drawn.collect();
-                svg::bar(text, [LEFT, y], &drawn, scale, colour(place))?;
-                let end = LEFT + scale * spread.high.min(figure.most()) + 10.0;
+                svg::bar(text, [left, y], &drawn, scale, colour(place))?;
+                let end = left + scale * spread.high.min(figure.most()) + 10.0;
                 label(text, end, y + 11.0, "start", &number(spread.median))?;
                 y += ROW;
             }
@@ -67,24 +74,25 @@ fn bars(text: &mut String, figure: &Figure) -> fmt::Result {
 
 /// A line for each series over evenly spaced places, with a mark from quartile to quartile.
 fn lines(text: &mut String, figure: &Figure) -> fmt::Result {
-    svg::open(text, WIDTH, TOP + PANEL + 60.0)?;
+    let (right, bottom) = (LEFT + DRAWN, TOP + PANEL);
+    svg::open(text, right + WRITTEN, bottom + 60.0)?;
     label(text, 12.0, 22.0, "start", &figure.title)?;
-    let (left, bottom) = (70.0, TOP + PANEL);
-    let scale = PANEL / figure.most();
-    let step = (RIGHT - left) / (figure.places.len().max(2) - 1) as f64;
+    let ticks = ticks(figure.most());
+    let scale = PANEL / ticks.last().copied().unwrap_or(1.0);
+    let step = DRAWN / (figure.places.len().max(2) - 1) as f64;
     let (x, y) = (
-        |place: usize| left + step * place as f64,
+        |place: usize| LEFT + step * place as f64,
         |value: f64| bottom - scale * value.min(figure.most()),
     );
-    for part in 0..=4_u8 {
-        let value = figure.most() * f64::from(part) / 4.0;
-        writeln!(text, "<path d=\"M{left} {:.1}H{RIGHT}\" stroke=\"#dddddd\"/>", y(value))?;
-        label(text, left - 8.0, y(value) + 4.0, "end", &number(value))?;
+    for value in ticks {
+        let y = bottom - scale * value;
+        writeln!(text, "<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#dddddd\"/>")?;
+        label(text, LEFT - 8.0, y + 4.0, "end", &short(value))?;
     }
     for (place, name) in figure.places.iter().enumerate() {
         label(text, x(place), bottom + 18.0, "middle", name)?;
     }
-    label(text, (left + RIGHT) / 2.0, bottom + 40.0, "middle", &figure.along)?;
+    label(text, (LEFT + right) / 2.0, bottom + 40.0, "middle", &figure.along)?;
     for (row, series) in figure.series.iter().enumerate() {
         let colour = colour(row);
         let mut path = String::new();
@@ -105,10 +113,10 @@ fn lines(text: &mut String, figure: &Figure) -> fmt::Result {
         writeln!(
             text,
             "<rect x=\"{}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>",
-            RIGHT + 16.0,
+            right + 16.0,
             y - 9.0
         )?;
-        label(text, RIGHT + 32.0, y, "start", &series.name)?;
+        label(text, right + 32.0, y, "start", &series.name)?;
     }
     svg::close(text)
 }
@@ -128,5 +136,18 @@ mod tests {
             assert_eq!(text.matches(marks).count(), 3, "{text}");
             assert!(text.contains("a &lt; b") && text.ends_with("</svg>\n"));
         }
+    }
+
+    #[test]
+    fn no_name_begins_outside_of_the_picture() {
+        let mut figure = Figure::new("fig", "title", "load", Style::Bars);
+        let name = "what has no place in the ring of a lane that is flooded by others";
+        figure.add(name, "at a third of what it can", 1.0);
+        let text = svg(&figure);
+        let ends = text.lines().filter(|line| line.contains("text-anchor=\"end\""));
+        let at: Vec<f64> =
+            ends.map(|line| line.split('"').nth(1).unwrap().parse().unwrap()).collect();
+        let width = svg::width(&format!("{name}, at a third of what it can"));
+        assert!(at.len() == 1 && at[0] >= width, "{at:?}");
     }
 }

@@ -9,9 +9,8 @@ use crate::report::{Comparison, IdleLine, Kind, Report};
 /// How wide what is drawn is, and what is written at its right.
 const DRAWN: f64 = 280.0;
 const WRITTEN: f64 = 240.0;
-/// What is written at its left has at least this, and so much for a letter.
+/// What is written at its left has at least this.
 const LEFT: f64 = 240.0;
-const LETTER: f64 = 6.3;
 const OURS: &str = "#1f6f8b";
 const RIVAL: &str = "#b9c4c9";
 const COLOURS: [&str; 3] = ["#b9583b", "#8a9a3b", "#1f6f8b"];
@@ -60,9 +59,8 @@ fn groups(comparisons: &[Comparison]) -> Vec<&[Comparison]> {
 
 /// Where the bars begin: at the right of all that is written before them.
 fn left(comparisons: &[Comparison]) -> f64 {
-    let letters = comparisons.iter().flat_map(|one| [one.work.clone(), versus(one)]);
-    let most = letters.map(|words| words.chars().count()).max();
-    LEFT.max(20.0 + LETTER * most.unwrap_or(0) as f64)
+    let words = comparisons.iter().flat_map(|one| [one.work.clone(), versus(one)]);
+    words.map(|words| 20.0 + svg::width(&words)).fold(LEFT, f64::max)
 }
 
 fn versus(comparison: &Comparison) -> String {

@@ -79,10 +79,9 @@ impl Axis {
             let ticks = (low..=high).map(|power| 10_f64.powi(power)).collect();
             return Self { low: f64::from(low), high: f64::from(high), logarithmic: true, ticks };
         }
-        let step = round_step(most.max(f64::MIN_POSITIVE) / 5.0);
-        let count = (most / step).ceil().max(1.0);
-        let ticks = (0..=count as u32).map(|tick| f64::from(tick) * step).collect();
-        Self { low: 0.0, high: count * step, logarithmic: false, ticks }
+        let ticks = ticks(most);
+        let high = ticks.last().copied().unwrap_or(1.0);
+        Self { low: 0.0, high, logarithmic: false, ticks }
     }
 
     fn y(&self, value: f64) -> f64 {
@@ -90,6 +89,14 @@ impl Axis {
         let part = (place - self.low) / (self.high - self.low);
         PLOT[3] - (PLOT[3] - PLOT[2]) * part.clamp(0.0, 1.0)
     }
+}
+
+/// Round numbers from 0 to at or above `most`: six or fewer, evenly spaced.
+#[must_use]
+pub fn ticks(most: f64) -> Vec<f64> {
+    let step = round_step(most.max(f64::MIN_POSITIVE) / 5.0);
+    let count = (most / step).ceil().max(1.0);
+    (0..=count as u32).map(|tick| f64::from(tick) * step).collect()
 }
 
 /// The next number at or above it that is 1, 2 or 5 times a power of ten.

@@ -7,6 +7,15 @@ use crate::statistics::quantile;
 /// The height of a bar, in pixels.
 pub const BAR: f64 = 13.0;
 
+/// About the width of a letter, in pixels.
+const LETTER: f64 = 6.3;
+
+/// About how wide words are, in pixels.
+#[must_use]
+pub fn width(words: &str) -> f64 {
+    LETTER * words.chars().count() as f64
+}
+
 /// The start of a picture: white, as wide and high as said, in pixels. [`close`] ends it.
 ///
 /// # Errors
