@@ -83,8 +83,8 @@ fn under_traffic<T>(
     std::thread::scope(|scope| {
         let slow = attached(session);
         let before = counted(&slow);
-        // What is sent to a TAP while nobody has it is lost: it goes on for longer than a restart takes
-        // on a machine with other work. A socket's ring has room for all of the rest.
+        // What is sent to a TAP while nobody has it is lost: it goes on for longer than a restart
+        // takes on a machine with other work. A socket's ring has room for all of the rest.
         let packets = if by == TAP { 20_000 } else { 10_000 };
         let report = scope.spawn(move || traffic(lab, by, packets));
         eventually("packets flow", || counted(&slow) > before + 1000);
