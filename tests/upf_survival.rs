@@ -186,7 +186,8 @@ fn fast_half_killed(place: &Place, upf: &Upf) -> (u64, Duration) {
     let mut traffic = place.traffic();
     upf.wait_for("keeping ");
     let offered = traffic.offered;
-    let ((), came) = under_traffic(&mut smf, &mut traffic, &sessions, 3000, |_| {
+    // For longer than it is away, on a machine with other work too: else nothing comes after it.
+    let ((), came) = under_traffic(&mut smf, &mut traffic, &sessions, 9000, |_| {
         upf.kill_half("fast");
     });
     let offered = [0, 1].map(|way| traffic.offered[way] - offered[way]);
