@@ -75,24 +75,25 @@ pub(super) fn redirection(
     redirect: &Redirect,
     is_tunnelled: bool,
 ) -> Result<Option<Vec<u8>>, CompileError> {
-    let entry = |kind, port, bytes: &[u8]| {
+    let entry = |kind, bytes: &[u8]| {
         let length = u16::try_from(bytes.len()).map_err(|_| CompileError::Redirect { far })?;
-        Ok([RedirectEntry { kind, port, length }.as_bytes(), bytes].concat())
+        Ok([RedirectEntry { kind, reserved: 0, length }.as_bytes(), bytes].concat())
     };
-    let server = |kind, port, of, to: SocketAddr| match to.ip() {
-        _ if is_tunnelled => entry(redirect::URL | of, 0, format!("http://{to}/").as_bytes()),
-        IpAddr::V4(address) => entry(kind | of, port, &address.octets()),
-        IpAddr::V6(address) => entry(kind | of, port, &address.octets()),
+    let address = |of, to: IpAddr| match to {
+        _ if is_tunnelled => {
+            let url = format!("http://{}/", SocketAddr::from((to, 80)));
+            entry(redirect::URL | of, url.as_bytes())
+        }
+        IpAddr::V4(address) => entry(redirect::ADDRESS | of, &address.octets()),
+        IpAddr::V6(address) => entry(redirect::ADDRESS | of, &address.octets()),
     };
-    let address = |of, to: IpAddr| server(redirect::ADDRESS, 0, of, (to, 80).into());
     let bytes = match redirect {
         Redirect::Address(to) => address(0, *to)?,
         Redirect::Both(v4, v6) => {
             [address(redirect::IPV4, (*v4).into())?, address(0, (*v6).into())?].concat()
         }
-        Redirect::Socket(to) => server(redirect::SOCKET, to.port(), 0, *to)?,
         Redirect::Url(url) if url.len() > URL => return Err(CompileError::Redirect { far }),
-        Redirect::Url(url) => entry(redirect::URL, 0, url.as_bytes())?,
+        Redirect::Url(url) => entry(redirect::URL, url.as_bytes())?,
         Redirect::Sip(_) => return Ok(None),
     };
     Ok(Some(bytes))

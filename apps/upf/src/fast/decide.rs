@@ -117,8 +117,8 @@ pub struct Path<'t> {
 /// Where web requests are sent instead (TS 29.244 clause 8.2.20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redirect<'t> {
-    /// To this address, and port.
-    To(IpAddr, Option<u16>),
+    /// To this address.
+    To(IpAddr),
     /// They are answered with this URL.
     Url(&'t [u8]),
 }
@@ -141,7 +141,7 @@ impl Path<'_> {
                 Direction::Down => subject.source,
             };
             match redirect {
-                Redirect::To(to, _) => Subject::address(to) != (subject.family, other),
+                Redirect::To(to) => Subject::address(to) != (subject.family, other),
                 Redirect::Url(_) => true,
             }
         })

@@ -224,10 +224,8 @@ fn write_page(page: &mut Page<'_>, target: Redirect<'_>) -> fmt::Result {
     page.write_str("HTTP/1.1 302 Found\r\nLocation: ")?;
     match target {
         Redirect::Url(url) => page.put(url).ok_or(fmt::Error)?,
-        Redirect::To(IpAddr::V4(to), None) => write!(page, "http://{to}/")?,
-        Redirect::To(IpAddr::V6(to), None) => write!(page, "http://[{to}]/")?,
-        Redirect::To(IpAddr::V4(to), Some(port)) => write!(page, "http://{to}:{port}/")?,
-        Redirect::To(IpAddr::V6(to), Some(port)) => write!(page, "http://[{to}]:{port}/")?,
+        Redirect::To(IpAddr::V4(to)) => write!(page, "http://{to}/")?,
+        Redirect::To(IpAddr::V6(to)) => write!(page, "http://[{to}]/")?,
     }
     page.write_str("\r\nContent-Length: 0\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n")
 }
@@ -365,10 +363,8 @@ mod tests {
             page.lines().nth(1).unwrap().to_owned()
         };
         let (four, six) = ([192, 0, 2, 9].into(), "2001:db8::9".parse().unwrap());
-        assert_eq!(to(Redirect::To(four, None)), "Location: http://192.0.2.9/");
-        assert_eq!(to(Redirect::To(four, Some(8080))), "Location: http://192.0.2.9:8080/");
-        assert_eq!(to(Redirect::To(six, None)), "Location: http://[2001:db8::9]/");
-        assert_eq!(to(Redirect::To(six, Some(81))), "Location: http://[2001:db8::9]:81/");
+        assert_eq!(to(Redirect::To(four)), "Location: http://192.0.2.9/");
+        assert_eq!(to(Redirect::To(six)), "Location: http://[2001:db8::9]/");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What becomes of packets: FARs and BARs, and what QERs allow.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{BarId, FarId, InstanceId, QerId};
 
@@ -100,8 +100,6 @@ pub enum Redirect {
     Url(String),
     /// A SIP URI: stored, not acted on.
     Sip(String),
-    /// As an address, with a port.
-    Socket(SocketAddr),
 }
 
 /// A buffering action rule (table 7.5.2.6-1).

@@ -123,7 +123,6 @@ impl ForwardingView {
                 Redirect::Address(address) => address.to_string(),
                 Redirect::Both(v4, v6) => format!("{v4} {v6}"),
                 Redirect::Url(url) | Redirect::Sip(url) => url.clone(),
-                Redirect::Socket(socket) => socket.to_string(),
             }),
         }
     }

@@ -22,15 +22,14 @@ fn read<'t>(block: &'t Block, path: &OuterPath, family: u8) -> Option<Redirect<'
         let other = rest.get(usize::from(entry.length)..)?;
         (entry, rest) = RedirectEntry::read_from_prefix(other).ok()?;
     }
-    let RedirectEntry { kind, port, length } = entry;
+    let RedirectEntry { kind, length, .. } = entry;
     let text = rest.get(..usize::from(length))?;
     let address = || match length {
         4 => Some(IpAddr::from(<[u8; 4]>::try_from(text).ok()?)),
         _ => Some(IpAddr::from(<[u8; 16]>::try_from(text).ok()?)),
     };
     match kind & !redirect::IPV4 {
-        redirect::ADDRESS => Some(Redirect::To(address()?, None)),
-        redirect::SOCKET => Some(Redirect::To(address()?, Some(port))),
+        redirect::ADDRESS => Some(Redirect::To(address()?)),
         _ => Some(Redirect::Url(text)),
     }
 }

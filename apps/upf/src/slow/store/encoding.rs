@@ -167,14 +167,8 @@ impl Stored for Redirect {
                 kind(to, 2);
                 uri.put(to);
             }
-            Self::Socket(address) => {
-                kind(to, 3);
-                false.put(to);
-                address.put(to);
-            }
             Self::Both(v4, v6) => {
                 kind(to, 3);
-                true.put(to);
                 v4.put(to);
                 v6.put(to);
             }
@@ -186,8 +180,7 @@ impl Stored for Redirect {
             0 => Self::Address(Stored::get(from)?),
             1 => Self::Url(Stored::get(from)?),
             2 => Self::Sip(Stored::get(from)?),
-            _ if bool::get(from)? => Self::Both(Stored::get(from)?, Stored::get(from)?),
-            _ => Self::Socket(Stored::get(from)?),
+            _ => Self::Both(Stored::get(from)?, Stored::get(from)?),
         })
     }
 }

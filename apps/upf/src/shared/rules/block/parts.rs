@@ -217,23 +217,21 @@ pub struct Limit {
 pub mod redirect {
     /// To an address.
     pub const ADDRESS: u8 = 0;
-    /// To an address and a port.
-    pub const SOCKET: u8 = 1;
     /// By an answer with a URL.
-    pub const URL: u8 = 2;
+    pub const URL: u8 = 1;
     /// With a kind: it is for packets of IPv4, and behind its bytes is the entry for those of IPv6.
     pub const IPV4: u8 = 1 << 7;
 }
 
-/// Where web requests are sent instead. In the text, followed by `length` bytes: of `ADDRESS` and
-/// `SOCKET` 4 or 16, of `URL` the URL.
+/// Where web requests are sent instead. In the text, followed by `length` bytes: of `ADDRESS`
+/// 4 or 16, of `URL` the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, packed)]
 pub struct RedirectEntry {
     /// A kind of [`redirect`].
     pub kind: u8,
-    /// The port.
-    pub port: u16,
+    /// Zero.
+    pub reserved: u16,
     /// How many bytes follow.
     pub length: u16,
 }

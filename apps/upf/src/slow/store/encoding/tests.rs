@@ -212,7 +212,7 @@ fn any_far() -> impl Strategy<Value = Far> {
                     (true, true) => Redirect::Url(url),
                     (true, false) => Redirect::Address(address.into()),
                     (false, true) => Redirect::Both(address, address.to_ipv6_mapped()),
-                    (false, false) => Redirect::Socket((address, 80).into()),
+                    (false, false) => Redirect::Sip(url),
                 }),
             };
             Far {
