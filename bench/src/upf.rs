@@ -23,8 +23,8 @@ use fastlane::{PortId, Turn};
 use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
 use fastlane_table::{EntryId, Readers, State};
-use upf::fast::{CAUSE_WORDS, Routes};
-use upf::shared::cause::{CAUSES, Cause};
+use upf::datapath::{CAUSE_WORDS, Routes};
+use upf::rules::layout::cause::{CAUSES, Cause};
 
 pub use frames::Direction;
 use frames::Template;

@@ -22,10 +22,10 @@ use fastlane_local::memory::Memory;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
 use support::{INTERNET, Known, SERVER, USER, settings, simple, tables, teid};
-use upf::fast::Upf;
-use upf::model::SessionId;
-use upf::shared::key::{SessionRef, UserKey};
-use upf::shared::rules::{Rules, flag};
+use upf::datapath::Upf;
+use upf::rules::layout::key::{SessionRef, UserKey};
+use upf::rules::layout::rules::{Rules, flag};
+use upf::session::SessionId;
 
 /// Shows each packet of a burst as one that has just arrived.
 struct Shown {

@@ -9,7 +9,10 @@
 //!                               ◄── oneshot ──────
 //! ```
 
+pub(crate) mod backend;
 mod bounded;
+pub mod client;
+mod explain;
 mod facts;
 mod metrics;
 mod openapi;

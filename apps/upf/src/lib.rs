@@ -1,18 +1,22 @@
-//! A 5G User Plane Function whose fast path runs on any mechanism and whose slow path stays on
-//! Linux.
+//! A 5G User Plane Function whose user plane runs on any mechanism and whose control plane process
+//! stays on Linux.
 //!
-//! [`model`] is a PFCP session as the control plane means it; [`shared`] is what both halves share:
-//! the tables, their keys and values; [`compile`] makes the latter of the former. [`fast`] is the
-//! application on the lanes, [`slow`] the PFCP server beside it. [`settings`] is the configuration,
-//! [`api`] what operators see, [`program`] who starts what.
+//! The folders are in the order of the data: [`session`] has the rules of a PFCP session as the
+//! control plane means them, [`pfcp`] the PFCP server, [`usage`] usage reporting, [`alloc`] the
+//! allocation of SEIDs, TEIDs and UE addresses, [`store`] the sessions that outlive the process,
+//! [`rules`] what the user plane reads, [`datapath`] the application on the lanes. [`api`] is what
+//! operators see, [`config`] the configuration, [`supervisor`] the command line and the processes.
 
 #![forbid(unsafe_code)]
 
+pub mod alloc;
 pub mod api;
-pub mod compile;
-pub mod fast;
-pub mod model;
-pub mod program;
-pub mod settings;
-pub mod shared;
-pub mod slow;
+pub mod config;
+pub mod datapath;
+pub mod pfcp;
+pub mod rules;
+pub mod session;
+pub mod store;
+pub mod supervisor;
+pub mod time;
+pub mod usage;

@@ -12,9 +12,9 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Parser, Subcommand};
 use upf::api::Who;
-use upf::program::ask::{self, Ask};
-use upf::program::supervise::{Plan, end_with_supervisor, supervise};
-use upf::program::{self, check};
+use upf::api::client::{self, Ask};
+use upf::supervisor::supervise::{Plan, end_with_supervisor, supervise};
+use upf::supervisor::{self, check};
 
 /// A 5G User Plane Function whose fast path runs on any mechanism and whose slow path stays on
 /// Linux.
@@ -74,7 +74,7 @@ struct Both {
 #[derive(Debug, Args)]
 struct Asked {
     /// Where the API is: `app.api` of the configuration.
-    #[arg(long, default_value_t = ask::API)]
+    #[arg(long, default_value_t = client::API)]
     api: SocketAddr,
 
     /// Answer in JSON.
@@ -107,9 +107,9 @@ struct Packet {
 }
 
 impl Packet {
-    fn asked(self) -> Option<ask::Packet> {
+    fn asked(self) -> Option<client::Packet> {
         let Self { to, protocol, port, user_port, qfi } = self;
-        to.map(|to| ask::Packet { to, protocol, port, user_port, qfi })
+        to.map(|to| client::Packet { to, protocol, port, user_port, qfi })
     }
 }
 
@@ -160,7 +160,7 @@ fn main() -> ExitCode {
         Command::Slow(configured) => slow(&configured),
         Command::Check(configured) => examine(&configured),
         Command::Schema => {
-            say(&program::program().schema());
+            say(&supervisor::program().schema());
             ExitCode::SUCCESS
         }
         Command::Associations(asked) => tell(&asked, &Ask::Associations),
@@ -171,7 +171,7 @@ fn main() -> ExitCode {
 }
 
 fn tell(asked: &Asked, question: &Ask) -> ExitCode {
-    match ask::ask(asked.api, question, asked.json) {
+    match client::ask(asked.api, question, asked.json) {
         Ok(text) => {
             say(&text);
             ExitCode::SUCCESS
@@ -199,7 +199,7 @@ fn words(config: &Path, overrides: &[String], verbose: u8) -> Vec<OsString> {
 fn both(Both { config, overrides, verbose }: &Both) -> ExitCode {
     let Some(config) = config else { return ExitCode::from(2) };
     // What is wrong in it is said once.
-    if let Err(error) = program::read(config, overrides) {
+    if let Err(error) = supervisor::read(config, overrides) {
         eprintln!("upf: {error}");
         return ExitCode::from(error.exit_status());
     }
@@ -216,13 +216,13 @@ fn both(Both { config, overrides, verbose }: &Both) -> ExitCode {
 
 fn fast(arguments: Vec<OsString>) -> ExitCode {
     end_with_supervisor();
-    let words = [OsString::from(program::NAME)].into_iter().chain(arguments);
-    ExitCode::from(program::fast(words, &Arc::<AtomicBool>::default()))
+    let words = [OsString::from(supervisor::NAME)].into_iter().chain(arguments);
+    ExitCode::from(supervisor::fast(words, &Arc::<AtomicBool>::default()))
 }
 
 fn slow(configured: &Configured) -> ExitCode {
     end_with_supervisor();
-    match program::slow(&configured.config, &configured.overrides, configured.verbose) {
+    match supervisor::slow(&configured.config, &configured.overrides, configured.verbose) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("upf: {error}");
@@ -234,12 +234,12 @@ fn slow(configured: &Configured) -> ExitCode {
 fn examine(configured: &Configured) -> ExitCode {
     let Configured { config, overrides, verbose } = configured;
     let words = words(config, overrides, *verbose).into_iter();
-    let words = [OsString::from(program::NAME), "--check".into()].into_iter().chain(words);
-    let status = program::fast(words, &Arc::default());
+    let words = [OsString::from(supervisor::NAME), "--check".into()].into_iter().chain(words);
+    let status = supervisor::fast(words, &Arc::default());
     if status != 0 {
         return ExitCode::from(status);
     }
-    match program::read(config, overrides) {
+    match supervisor::read(config, overrides) {
         Ok(told) => {
             check::warnings(&told.settings)
                 .iter()

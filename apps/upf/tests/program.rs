@@ -267,7 +267,7 @@ fn the_examples_are_right() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
     for name in ["af-xdp", "af-packet", "memif", "dpdk", "tap"] {
         let path = folder.join(name).with_extension("json");
-        let told = upf::program::read(&path, &[]);
+        let told = upf::supervisor::read(&path, &[]);
         let told = told.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(told.settings.sessions, 100_000);
     }

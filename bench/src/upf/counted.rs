@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use fastlane::kernel::mirror::{Answer, NextHop};
 use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::{PortId, Turn};
-use upf::fast::Routes;
+use upf::datapath::Routes;
 
 use super::frames::Template;
 use super::{BURST, Direction, Renewed, STATION, Sessions, Shape, all_forwarded};

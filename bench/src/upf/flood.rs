@@ -21,8 +21,8 @@ mod traffic;
 use std::time::{Duration, Instant};
 
 use fastlane_table::State;
-use upf::fast::CAUSE_WORDS;
-use upf::settings::Gtp;
+use upf::config::Gtp;
+use upf::datapath::CAUSE_WORDS;
 
 pub use accounts::Account;
 pub use junk::{Junk, check_junk, compare_junk};

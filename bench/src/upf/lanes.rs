@@ -10,8 +10,8 @@ use fastlane_core::{App, Idle, Lane, LaneParts, Pool, Port};
 use fastlane_local::memory::Memory;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, PortCounter};
-use upf::fast::Routes;
-use upf::shared::table;
+use upf::datapath::Routes;
+use upf::rules::layout::table;
 
 use super::counted::OneWay;
 use super::frames::Template;

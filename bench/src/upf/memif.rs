@@ -7,10 +7,10 @@ use std::time::Duration;
 use fastlane::slow::attach_wait;
 use fastlane_table::State;
 use serde_json::{Value, json};
-use upf::fast::CAUSE_WORDS;
-use upf::settings::Settings;
-use upf::shared::table;
-use upf::slow::tables::Tables;
+use upf::config::Settings;
+use upf::datapath::CAUSE_WORDS;
+use upf::rules::layout::table;
+use upf::rules::tables::Tables;
 
 use super::frames::Template;
 use super::sessions::{Users, settings};

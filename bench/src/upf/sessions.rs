@@ -8,18 +8,18 @@ use fastlane_table::{
     ArrayReader, HashReader, Lpm4Reader, Lpm6Reader, Pending, SharedMemory, Spec, State,
 };
 use serde_json::{Value, json};
-use upf::compile::Context;
-use upf::fast::{CAUSE_WORDS, Routes, Tables, Upf};
-use upf::model::{
+use upf::config::{Gtp, Settings};
+use upf::datapath::{CAUSE_WORDS, Routes, Tables, Upf};
+use upf::rules::compile::Context;
+use upf::rules::layout::identifier::TeidShape;
+use upf::rules::layout::table;
+use upf::rules::publish::Published;
+use upf::rules::tables::{Private, Tables as Written};
+use upf::session::{
     Actions, CpSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
     Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportTriggers, Reporting, Session, SessionId,
     Source, Urr, UserAddress, Volume,
 };
-use upf::settings::{Gtp, Settings};
-use upf::shared::identifier::TeidShape;
-use upf::shared::table;
-use upf::slow::publish::Published;
-use upf::slow::tables::{Private, Tables as Written};
 
 use crate::Result;
 

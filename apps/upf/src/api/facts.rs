@@ -3,9 +3,9 @@
 use super::metrics::Numbers;
 use super::query::{Answer, Question, Who};
 use super::view::{AssociationView, Judged, Page, SessionRow, SessionView, Trace};
-use crate::fast::decide::Subject;
-use crate::model::{InstanceId, Session, SessionId};
-use crate::slow::peer::peers::Association;
+use crate::datapath::decide::Subject;
+use crate::pfcp::peer::peers::Association;
+use crate::session::{InstanceId, Session, SessionId};
 
 /// The most sessions of a page, and of a trace.
 pub(super) const MOST: usize = 1000;

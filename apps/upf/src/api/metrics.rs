@@ -6,9 +6,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::shared::cause::Cause;
-use crate::slow::node::statistics::Statistics;
-use crate::slow::usage::UsageStatistics;
+use crate::pfcp::node::statistics::Statistics;
+use crate::rules::layout::cause::Cause;
+use crate::usage::UsageStatistics;
 
 /// All that is counted, at one moment.
 #[derive(Clone, Debug, Default)]
@@ -117,7 +117,7 @@ impl Collector {
         page.counters("upf_pfcp_answers", "Answers to requests sent, by type and cause.", answers)?;
         let silent = it.unanswered.iter().map(|(which, count)| (kind(*which), *count));
         page.counters("upf_pfcp_unanswered", "Requests that nobody answered.", silent)?;
-        let reason = |(why, count): (&crate::slow::node::statistics::Discarded, &u64)| {
+        let reason = |(why, count): (&crate::pfcp::node::statistics::Discarded, &u64)| {
             ([("reason", why.name().to_owned())], *count)
         };
         let discarded = it.discarded.iter().map(reason);

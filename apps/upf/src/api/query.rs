@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::metrics::Numbers;
 use super::view::{AssociationView, Page, Sample, SessionView, Trace};
-use crate::model::SessionId;
+use crate::session::SessionId;
 
 /// Questions that wait for the slow half.
 const WAITING: usize = 16;

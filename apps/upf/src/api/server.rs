@@ -18,7 +18,7 @@ use super::facts::MOST;
 use super::query::{Answer, Inbox, Outbox, Question, Unanswered, Who, pair};
 use super::view::{AssociationView, Page, Sample, SessionView, Trace, protocol};
 use super::{metrics, openapi};
-use crate::model::SessionId;
+use crate::session::SessionId;
 
 /// The type of what `/metrics` gives (OpenMetrics 1.0, section 4.1).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -8,10 +8,10 @@ use super::metrics::Numbers;
 use super::query::Who;
 use super::view::Judged;
 use super::{Facts, Inbox, Leading, answer, serve};
-use crate::fast::decide::Subject;
-use crate::model::{CpSeid, InstanceId, Session, SessionId};
-use crate::program::ask::{Ask, ask};
-use crate::slow::peer::peers::Association;
+use crate::api::client::{Ask, ask};
+use crate::datapath::decide::Subject;
+use crate::pfcp::peer::peers::Association;
+use crate::session::{CpSeid, InstanceId, Session, SessionId};
 
 mod trace;
 
@@ -69,7 +69,7 @@ impl Facts for Known {
     }
 
     fn numbers(&self) -> Numbers {
-        let causes = vec![(crate::shared::cause::Cause::GateClosed, [7, 700])];
+        let causes = vec![(crate::rules::layout::cause::Cause::GateClosed, [7, 700])];
         Numbers {
             sessions: self.0.len(),
             causes,

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::facts::Facts;
-use crate::model::{Session, UserAddress};
-use crate::slow::peer::peers::Association;
+use crate::pfcp::peer::peers::Association;
+use crate::session::{Session, UserAddress};
 
 mod packet;
 mod rules;

@@ -3,10 +3,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use upf::settings::Settings;
-use upf::slow::node::{Keep, Parts};
-use upf::slow::tables::Private;
-use upf::slow::{Node, Now, Outbox};
+use upf::config::Settings;
+use upf::pfcp::node::{Keep, Parts};
+use upf::pfcp::{Node, Outbox};
+use upf::rules::tables::Private;
+use upf::time::Now;
 
 const UPF: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const SECOND: u64 = 1_000_000_000;

@@ -3,9 +3,9 @@
 use fastlane::kernel::mirror::{Answer, Reason};
 use fastlane::mirror::ReversePath;
 use fastlane_table::EntryId;
-use upf::shared::cause::Cause;
-use upf::shared::rules::{Rules, flag};
-use upf::shared::state::{EVENTS, event};
+use upf::rules::layout::cause::Cause;
+use upf::rules::layout::rules::{Rules, flag};
+use upf::rules::layout::state::{EVENTS, event};
 
 use crate::frames::{ethernet, fill, from_gnb, g_pdu, user4};
 use crate::support::*;
@@ -105,7 +105,7 @@ fn case_81_a_quota_is_used_up_by_what_leaves_to_the_octet() {
     assert_eq!(world.count(Cause::QuotaExhausted), 5, "{late}");
     assert_eq!(events(&world) & event::QUOTA, event::QUOTA);
     let told: Vec<u32> = world.heard().iter().map(|(kind, _)| *kind).collect();
-    let event = upf::shared::message::kind::EVENT;
+    let event = upf::rules::layout::message::kind::EVENT;
     assert_eq!(told.iter().filter(|kind| **kind == event).count(), 1, "{told:?}");
     world.check();
 }

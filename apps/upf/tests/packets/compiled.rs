@@ -2,10 +2,10 @@
 //! compiled.
 
 use fastlane_wire::checksum::checksum;
-use upf::compile::{Context, compile};
-use upf::model::*;
-use upf::shared::cause::Cause;
-use upf::shared::key::{SessionRef, TunnelKey};
+use upf::rules::compile::{Context, compile};
+use upf::rules::layout::cause::Cause;
+use upf::rules::layout::key::{SessionRef, TunnelKey};
+use upf::session::*;
 
 use crate::frames::{ethernet, fill, from_gnb, g_pdu, ipv4, ipv6, opened, udp, user4};
 use crate::support::*;

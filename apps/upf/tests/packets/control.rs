@@ -1,6 +1,6 @@
 //! Messages of GTP-U that are no user data.
 
-use upf::shared::cause::Cause;
+use upf::rules::layout::cause::Cause;
 
 use crate::frames::{ethernet, from_gnb, from_gnb6, g_pdu, gtpu, ipv4, udp, user4};
 use crate::support::*;

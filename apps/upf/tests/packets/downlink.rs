@@ -2,8 +2,8 @@
 
 use fastlane_wire::Layers;
 use fastlane_wire::checksum::verify_transport;
-use upf::shared::cause::Cause;
-use upf::shared::rules::{flag, way};
+use upf::rules::layout::cause::Cause;
+use upf::rules::layout::rules::{flag, way};
 
 use crate::frames::{ethernet, fill, g_pdu, gtpu, ipv6, opened, udp, user4};
 use crate::support::*;

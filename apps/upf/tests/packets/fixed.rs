@@ -2,7 +2,7 @@
 
 use fastlane::mirror::ReversePath;
 use serde_json::json;
-use upf::shared::cause::Cause;
+use upf::rules::layout::cause::Cause;
 
 use crate::frames::{ethernet, from_gnb, g_pdu, ipv6, opened, udp, user4};
 use crate::support::*;

@@ -1,9 +1,9 @@
 //! Packets that wait for the control plane, and packets of sessions that go away.
 
 use fastlane_table::EntryId;
-use upf::shared::cause::Cause;
-use upf::shared::rules::{Rules, flag};
-use upf::shared::state::{EVENTS, event};
+use upf::rules::layout::cause::Cause;
+use upf::rules::layout::rules::{Rules, flag};
+use upf::rules::layout::state::{EVENTS, event};
 use zerocopy::IntoBytes;
 
 use crate::frames::{ethernet, from_gnb, g_pdu, opened, user4};
@@ -112,10 +112,10 @@ fn case_77_what_the_control_plane_gives_up_is_not_sent() {
         let mut rules = simple(4);
         rules.cold.discarded = 4;
         world.publish(&rules);
-        let told = upf::shared::message::SessionEvent::about(SESSION, 0);
+        let told = upf::rules::layout::message::SessionEvent::about(SESSION, 0);
         match step {
             0 => world.show(N6, &[]),
-            1 => world.tell(upf::shared::message::kind::RULES, told.as_bytes()),
+            1 => world.tell(upf::rules::layout::message::kind::RULES, told.as_bytes()),
             _ => {}
         }
         world.show(N6, &numbered(9..10));

@@ -1,10 +1,10 @@
 //! What a lane and the slow half say to each other.
 
 use fastlane::kernel::mirror::{Answer, Reason};
-use upf::shared::cause::Cause;
-use upf::shared::message::{PathMessage, SessionEvent, kind};
-use upf::shared::rules::flag;
-use upf::shared::state::event;
+use upf::rules::layout::cause::Cause;
+use upf::rules::layout::message::{PathMessage, SessionEvent, kind};
+use upf::rules::layout::rules::flag;
+use upf::rules::layout::state::event;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::frames::{ethernet, from_gnb, gtpu, opened, user4};

@@ -16,14 +16,14 @@ use fastlane_table::{
 };
 use fastlane_testing::lists::{Frames, lists};
 use serde_json::json;
-use upf::fast::{Routes, Tables, Upf};
-use upf::model::{InstanceId, SessionId};
-use upf::settings::Settings;
-use upf::shared::cause::{CAUSES, Cause, ENTRIES};
-use upf::shared::identifier::TeidShape;
-use upf::shared::key::{SessionRef, TunnelKey, UserKey};
-use upf::shared::rules::{Block, Rules, flag, way};
-use upf::shared::table;
+use upf::config::Settings;
+use upf::datapath::{Routes, Tables, Upf};
+use upf::rules::layout::cause::{CAUSES, Cause, ENTRIES};
+use upf::rules::layout::identifier::TeidShape;
+use upf::rules::layout::key::{SessionRef, TunnelKey, UserKey};
+use upf::rules::layout::rules::{Block, Rules, flag, way};
+use upf::rules::layout::table;
+use upf::session::{InstanceId, SessionId};
 
 use crate::SESSIONS;
 
@@ -135,7 +135,7 @@ pub(crate) fn tables() -> (Tables, Halves) {
     let users = make(Spec::hash::<UserKey, SessionRef>(table::USERS, 2 * SESSIONS));
     let framed4 = make(Spec::lpm4(table::FRAMED4, 64));
     let framed6 = make(Spec::lpm6(table::FRAMED6, 64));
-    let framed = make(Spec::array::<upf::shared::framed::Framed>(table::FRAMED, 64));
+    let framed = make(Spec::array::<upf::rules::layout::framed::Framed>(table::FRAMED, 64));
     let state = make(Spec::state::<8>(table::STATE, 2 * SESSIONS, 0));
     let events = make(Spec::pending(table::EVENTS, SESSIONS, 1));
     let causes = make(Spec::state::<2>(table::CAUSES, ENTRIES, 1));

@@ -2,8 +2,8 @@
 
 use fastlane::kernel::mirror::{Answer, Reason};
 use fastlane::mirror::ReversePath;
-use upf::shared::cause::Cause;
-use upf::shared::rules::{flag, way};
+use upf::rules::layout::cause::Cause;
+use upf::rules::layout::rules::{flag, way};
 
 use crate::frames::{ethernet, fill, from_gnb, from_gnb6, g_pdu, gtpu, ipv6, udp, user4};
 use crate::support::*;

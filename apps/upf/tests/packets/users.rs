@@ -1,8 +1,8 @@
 //! Packets from one user to another: half of their way on the lane of each, by the port between.
 
-use upf::model::SessionId;
-use upf::shared::cause::Cause;
-use upf::shared::rules::{Rules, flag};
+use upf::rules::layout::cause::Cause;
+use upf::rules::layout::rules::{Rules, flag};
+use upf::session::SessionId;
 
 use crate::frames::{fill, from_gnb, g_pdu, opened, user4};
 use crate::support::*;

@@ -2,8 +2,8 @@
 
 use fastlane_table::counters::PortCounter;
 use fastlane_table::{EntryId, State};
-use upf::fast::CAUSE_WORDS;
-use upf::shared::cause::{CAUSES, Cause};
+use upf::datapath::CAUSE_WORDS;
+use upf::rules::layout::cause::{CAUSES, Cause};
 
 use super::sender::Tally;
 use super::station::Station;

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use fastlane::Turn;
 use fastlane_core::{App, Packet, Verdict};
 use fastlane_table::{EntryId, State};
-use upf::fast::CAUSE_WORDS;
-use upf::settings::Gtp;
-use upf::shared::cause::Cause;
+use upf::config::Gtp;
+use upf::datapath::CAUSE_WORDS;
+use upf::rules::layout::cause::Cause;
 
 use super::super::{BURST, Sessions, Ways, lane};
 use super::answers;

@@ -6,8 +6,8 @@ use serde_json::json;
 use super::super::query::{Answer, Question};
 use super::super::view::WayView;
 use super::{Known, answer, session};
-use crate::model::{Actions, Destination, Far, Forwarding, InstanceId, OuterHeader, Pdr, Source};
-use crate::settings::Settings;
+use crate::config::Settings;
+use crate::session::{Actions, Destination, Far, Forwarding, InstanceId, OuterHeader, Pdr, Source};
 
 fn pdr(id: u16, source: Source, far: u32) -> Pdr {
     Pdr {

@@ -8,10 +8,10 @@ use utoipa::ToSchema;
 use super::rules::{by_precedence, tunnel};
 use super::trace::WayView;
 use crate::api::Facts;
-use crate::fast::decide::{Ports, Subject};
-use crate::model::{InstanceId, LocalTunnel, Pdr, PdrId, Session, Source};
-use crate::shared::cause::Cause;
-use crate::shared::rules::Direction;
+use crate::datapath::decide::{Ports, Subject};
+use crate::rules::layout::cause::Cause;
+use crate::rules::layout::rules::Direction;
+use crate::session::{InstanceId, LocalTunnel, Pdr, PdrId, Session, Source};
 
 /// Protocols with ports, and their names (IANA protocol numbers).
 const NAMES: [(&str, u8); 5] =

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::texts;
 use crate::api::Facts;
-use crate::model::{
+use crate::session::{
     Actions, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel, OuterHeader,
     Pdr, Prefix, Qer, Rate, Redirect, Session, Source, Urr,
 };

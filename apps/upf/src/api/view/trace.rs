@@ -10,9 +10,9 @@ use super::SessionRow;
 use super::packet::{PacketView, Sample};
 use super::rules::{actions, by_precedence, destination, outer, source};
 use crate::api::{Facts, Leading, Who};
-use crate::model::{Destination, Far, Gate, Pdr, Session, Source, UsageTriggers};
-use crate::shared::cause::Cause;
-use crate::shared::rules::Direction;
+use crate::rules::layout::cause::Cause;
+use crate::rules::layout::rules::Direction;
+use crate::session::{Destination, Far, Gate, Pdr, Session, Source, UsageTriggers};
 
 /// What was found of somebody.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

@@ -1,0 +1,141 @@
+//! Places of sessions: the one that is free the longest, of the shard with the fewest sessions.
+//!
+//! The lower 8 bits of a place are its shard, which has one lane. A place that was given back is
+//! not used for a while: packets for its old tunnel may still be on their way, and a request about
+//! its old session may be repeated. Its record says since when it is free.
+//!
+//! Four bytes for each place, and a few for each shard.
+
+use crate::session::SessionId;
+use crate::store::Store;
+
+const SHARDS: usize = 256;
+const NONE: u32 = u32::MAX;
+
+/// The places that are free.
+#[derive(Debug)]
+pub struct Places {
+    /// By place: the one that was given back after it.
+    after: Vec<u32>,
+    shards: Vec<Shard>,
+    live: u32,
+    /// Until when no place is ripe, as far as that is known.
+    none_before: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Shard {
+    first: u32,
+    last: u32,
+    live: u32,
+}
+
+impl Places {
+    /// Of the sessions in a store.
+    #[must_use]
+    pub fn open(store: &Store) -> Self {
+        let capacity = store.capacity();
+        let shards = vec![Shard { first: NONE, last: NONE, live: 0 }; SHARDS];
+        let after = vec![NONE; capacity as usize];
+        let mut this = Self { after, shards, live: 0, none_before: 0 };
+        let mut free = Vec::with_capacity(capacity as usize);
+        for place in 0..capacity {
+            match store.record(SessionId(place)).map(|record| record.gone_at()) {
+                Some(None) => this.count(SessionId(place)),
+                Some(Some(at)) => free.push((at, place)),
+                None => free.push((0, place)),
+            }
+        }
+        free.sort_unstable();
+        free.iter().for_each(|(_, place)| this.append(*place));
+        this
+    }
+
+    /// How many sessions there are.
+    #[must_use]
+    pub const fn live(&self) -> u32 {
+        self.live
+    }
+
+    /// How many sessions each shard has.
+    pub fn by_shard(&self) -> impl Iterator<Item = u32> {
+        self.shards.iter().map(|shard| shard.live)
+    }
+
+    /// Takes a place that was given back before `until`: nanoseconds of `CLOCK_MONOTONIC`. `None`
+    /// when there is none.
+    pub fn take(&mut self, store: &Store, until: u64) -> Option<SessionId> {
+        if until <= self.none_before {
+            return None;
+        }
+        let mut is_unripe = [false; SHARDS];
+        let mut soonest = u64::MAX;
+        loop {
+            let has_some =
+                |(number, shard): &(usize, &Shard)| shard.first != NONE && !is_unripe[*number];
+            let shards = self.shards.iter().enumerate().filter(has_some);
+            let Some((number, shard)) = shards.min_by_key(|(_, shard)| shard.live) else {
+                self.none_before = if soonest == u64::MAX { 0 } else { soonest };
+                return None;
+            };
+            let place = shard.first;
+            let gone = store.record(SessionId(place)).and_then(|record| record.gone_at());
+            match gone.filter(|gone| *gone >= until) {
+                Some(gone) => {
+                    soonest = soonest.min(gone);
+                    is_unripe[number] = true;
+                }
+                None => return Some(self.remove_first(number)),
+            }
+        }
+    }
+
+    fn remove_first(&mut self, number: usize) -> SessionId {
+        let shard = &mut self.shards[number];
+        let place = shard.first;
+        shard.first = self.after[place as usize];
+        if shard.first == NONE {
+            shard.last = NONE;
+        }
+        self.count(SessionId(place));
+        SessionId(place)
+    }
+
+    fn count(&mut self, id: SessionId) {
+        self.shards[id.0 as usize % SHARDS].live += 1;
+        self.live += 1;
+    }
+
+    /// Takes back what [`take`](Self::take) gave and nobody used: it is the first again.
+    pub fn untake(&mut self, id: SessionId) {
+        self.none_before = 0;
+        let shard = &mut self.shards[id.0 as usize % SHARDS];
+        self.after[id.0 as usize] = shard.first;
+        if shard.first == NONE {
+            shard.last = id.0;
+        }
+        shard.first = id.0;
+        shard.live -= 1;
+        self.live -= 1;
+    }
+
+    /// Takes a place back whose session is gone, and whose record says so.
+    pub fn give_back(&mut self, id: SessionId) {
+        self.shards[id.0 as usize % SHARDS].live -= 1;
+        self.live -= 1;
+        self.append(id.0);
+    }
+
+    fn append(&mut self, place: u32) {
+        self.after[place as usize] = NONE;
+        let shard = &mut self.shards[place as usize % SHARDS];
+        match shard.last {
+            NONE => shard.first = place,
+            last => self.after[last as usize] = place,
+        }
+        shard.last = place;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Tunnel identifiers of a session: its place and a generation that grows.
+//!
+//! A place begins with a generation that nobody can foresee and counts from there, over all its
+//! sessions, so an identifier is used again only after all others of its place; the record keeps
+//! the count. Further tunnels of a session take further generations: they are found by the exact
+//! table, but no other session can get them.
+
+use std::hash::{BuildHasher, RandomState};
+
+use crate::rules::layout::identifier::TeidShape;
+use crate::session::SessionId;
+
+/// What a place that was never used begins with.
+#[must_use]
+pub fn first_generation(id: SessionId) -> u32 {
+    // The standard library's hasher is keyed by the kernel.
+    RandomState::new().hash_one(id.0) as u32
+}
+
+/// The next identifier of a place that is not taken, neither 0 nor all ones (TS 29.281 clause 5.1);
+/// `None` when the control plane's own identifiers take all of them.
+pub fn next(
+    shape: TeidShape,
+    id: SessionId,
+    generation: &mut u32,
+    is_taken: impl Fn(u32) -> bool,
+) -> Option<u32> {
+    let tries = shape.generations().min(1 << 16);
+    (0..tries).find_map(|_| {
+        let teid = shape.teid(id, *generation);
+        *generation = generation.wrapping_add(1);
+        Some(teid).filter(|teid| !matches!(*teid, 0 | u32::MAX) && !is_taken(*teid))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_identifiers_of_a_place_come_before_one_comes_again() {
+        let (shape, id) = (TeidShape::of(1 << 20), SessionId(0xF_FFFF));
+        let mut generation = u32::MAX - 7;
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..4095 {
+            let teid = next(shape, id, &mut generation, |_| false).unwrap();
+            assert!(seen.insert(teid) && shape.session(teid) == id && teid != u32::MAX);
+        }
+        let again = next(shape, id, &mut generation, |_| false).unwrap();
+        assert!(!seen.insert(again));
+    }
+
+    #[test]
+    fn what_is_taken_is_passed_over_and_neither_0_nor_all_ones_is_given() {
+        let shape = TeidShape::of(1 << 20);
+        let mut generation = 0;
+        assert_eq!(next(shape, SessionId(0), &mut generation, |_| false), Some(1 << 20));
+        let taken = |teid| teid < 5 << 20;
+        assert_eq!(next(shape, SessionId(0), &mut generation, taken), Some(5 << 20));
+        assert_eq!(next(shape, SessionId(0), &mut generation, |_| true), None);
+    }
+}

@@ -1,0 +1,305 @@
+//! Users' addresses: a bit for each of a pool, and where the search for a free one goes on, so an
+//! address that was given back comes again only after all others that are free.
+//!
+//! An address that a user had rests before another one gets it: packets to the one before may still
+//! be on their way, in a lane that has no processor or in the network. When all that are free rest,
+//! there is none.
+//!
+//! Pools are of a network instance; those of different instances may have the same addresses. Of
+//! a pool at most 2^24 addresses are given out, for which it takes 4 MiB; 8 octets more for each
+//! that rests.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::rules::layout::key::UserKey;
+use crate::session::{InstanceId, Prefix};
+use crate::store::Given;
+
+/// The most addresses of a pool.
+const MOST: u64 = 1 << 24;
+
+/// The most that are taken out of their rest at a time.
+const RESTED: usize = 64;
+
+/// Which addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// An IPv4 address.
+    V4,
+    /// A /64 of IPv6.
+    V6,
+}
+
+/// All pools.
+#[derive(Debug)]
+pub struct Addresses {
+    pools: Vec<Pool>,
+    /// How long one rests, in nanoseconds.
+    rest: u64,
+}
+
+#[derive(Debug)]
+struct Pool {
+    instance: InstanceId,
+    family: Family,
+    /// Whether addresses are given out, not only known.
+    allocates: bool,
+    /// The first address that may be given out: of IPv6 the upper half.
+    first: u64,
+    /// Those that nobody gets now: they are in use, or rest.
+    used: Vec<u64>,
+    /// Those of them that rest.
+    resting: Vec<u64>,
+    /// The same, with when they were given back.
+    since: VecDeque<(u32, Moment)>,
+    count: u32,
+    free: u32,
+    next: u32,
+    /// When the address before `next` was given out, as far as a restart has found.
+    latest: u64,
+}
+
+/// A time of `CLOCK_MONOTONIC` in steps of 17 ms, which come again after more than two years.
+#[derive(Clone, Copy, Debug)]
+struct Moment(u32);
+
+impl Moment {
+    /// Of nanoseconds.
+    const fn of(now: u64) -> Self {
+        Self((now >> 24) as u32)
+    }
+
+    /// Whether more than so many nanoseconds have passed since.
+    const fn is_before(self, now: u64, rest: u64) -> bool {
+        let steps = Self::of(now).0.wrapping_sub(self.0);
+        rest == 0 || steps as u64 > rest >> 24
+    }
+}
+
+impl Addresses {
+    /// Without pools yet; addresses will rest for so many nanoseconds.
+    #[must_use]
+    pub fn resting(rest: u64) -> Self {
+        Self { pools: Vec::new(), rest }
+    }
+
+    /// Adds a pool, of which no address is in use yet.
+    pub fn add(&mut self, instance: InstanceId, prefix: Prefix, allocates: bool) {
+        let (family, first, count) = match prefix.address {
+            IpAddr::V4(address) => {
+                let size = 1_u64 << (32 - u64::from(prefix.length.min(32)));
+                // Neither the network's own address nor that of all hosts in it.
+                let (skip, less) = if size > 2 { (1, 2) } else { (0, 0) };
+                (Family::V4, u64::from(address.to_bits()) + skip, size - less)
+            }
+            IpAddr::V6(address) => {
+                let bits = 64 - u32::from(prefix.length.min(64));
+                let size = 1_u64.checked_shl(bits).unwrap_or(u64::MAX);
+                (Family::V6, (address.to_bits() >> 64) as u64, size)
+            }
+        };
+        let count = count.min(MOST);
+        let words = if allocates { count.div_ceil(64) } else { 0 };
+        let count = count as u32;
+        let [used, resting] = [0, 0].map(|word| vec![word; words as usize]);
+        let pool = Pool {
+            instance,
+            family,
+            allocates,
+            first,
+            used,
+            resting,
+            since: VecDeque::new(),
+            count,
+            free: count,
+            next: 0,
+            latest: 0,
+        };
+        self.pools.push(pool);
+    }
+
+    /// Whether addresses of a network instance are given out.
+    #[must_use]
+    pub fn has(&self, instance: InstanceId, family: Family) -> bool {
+        self.pools.iter().any(|pool| pool.is(instance, family) && pool.allocates)
+    }
+
+    /// The network instance whose addresses are given out, if there is one and no other.
+    #[must_use]
+    pub fn only_instance(&self, family: Family) -> Option<InstanceId> {
+        let of_family = |pool: &&Pool| pool.family == family && pool.allocates;
+        let mut instances = self.pools.iter().filter(of_family).map(|pool| pool.instance);
+        let first = instances.next()?;
+        instances.all(|other| other == first).then_some(first)
+    }
+
+    /// Takes a free IPv4 address at a time in nanoseconds of `CLOCK_MONOTONIC`; `None` when all are
+    /// in use, or rest.
+    pub fn take_v4(&mut self, instance: InstanceId, now: u64) -> Option<Ipv4Addr> {
+        self.take(instance, Family::V4, now).map(|address| Ipv4Addr::from_bits(address as u32))
+    }
+
+    /// Takes a free /64; as [`take_v4`](Self::take_v4).
+    pub fn take_v6(&mut self, instance: InstanceId, now: u64) -> Option<Ipv6Addr> {
+        let address = self.take(instance, Family::V6, now)?;
+        Some(Ipv6Addr::from_bits(u128::from(address) << 64))
+    }
+
+    fn take(&mut self, instance: InstanceId, family: Family, now: u64) -> Option<u64> {
+        let mut pools = self.pools.iter_mut().filter(|pool| pool.is(instance, family));
+        pools.find_map(|pool| pool.take(now, self.rest))
+    }
+
+    /// Says that a user has an address, whoever chose it: it is not given out.
+    pub fn claim(&mut self, key: &UserKey) {
+        self.each(key, Pool::claim);
+    }
+
+    /// Takes an address back that was given out and that no user has had.
+    pub fn give_back(&mut self, key: &UserKey) {
+        self.each(key, |pool, place| pool.mark(place, false));
+    }
+
+    /// Takes an address back that a user had until now: nanoseconds of `CLOCK_MONOTONIC`. It rests.
+    pub fn put_to_rest(&mut self, key: &UserKey, now: u64) {
+        self.each(key, |pool, place| pool.put_to_rest(place, now));
+    }
+
+    fn each(&mut self, key: &UserKey, mut what: impl FnMut(&mut Pool, u32)) {
+        let (family, address) = of_key(key);
+        for pool in self.pools.iter_mut().filter(|pool| pool.is(key.instance, family)) {
+            if let Some(place) = pool.place(address) {
+                what(pool, place);
+            }
+        }
+    }
+
+    /// After a restart: what a session was given, and when it went, if it is gone. The search goes
+    /// on after what was given out last; what was given back lately, and nobody has again, rests.
+    pub fn resume(&mut self, given: &Given, gone: Option<u64>) {
+        let v4 = given.v4.map(|it| (Family::V4, u64::from(it.to_bits())));
+        let v6 = given.v6.map(|it| (Family::V6, (it.to_bits() >> 64) as u64));
+        for (family, address) in v4.into_iter().chain(v6) {
+            let is_there = |of: &Pool| given.instance.is_none_or(|it| it == of.instance);
+            let pools = self.pools.iter_mut().filter(|pool| pool.family == family);
+            for pool in pools.filter(|pool| is_there(pool)) {
+                let Some(place) = pool.place(address) else { continue };
+                if given.established >= pool.latest {
+                    pool.next = place + 1;
+                    pool.latest = given.established;
+                }
+                if let Some(gone) = gone.filter(|_| !pool.is_used(place)) {
+                    pool.mark(place, true);
+                    pool.put_to_rest(place, gone);
+                }
+            }
+        }
+    }
+
+    /// Each pool's network instance, family, and how many of its addresses are in use and free;
+    /// those that rest are free.
+    pub fn usage(&self) -> impl Iterator<Item = (InstanceId, Family, u32, u32)> {
+        let of = |pool: &Pool| {
+            let free = pool.free + pool.since.len() as u32;
+            (pool.instance, pool.family, pool.count - free, free)
+        };
+        self.pools.iter().filter(|pool| pool.allocates).map(of)
+    }
+}
+
+fn of_key(key: &UserKey) -> (Family, u64) {
+    let upper = u64::from_be_bytes(key.address);
+    if key.family == 6 { (Family::V6, upper) } else { (Family::V4, upper >> 32) }
+}
+
+impl Pool {
+    fn is(&self, instance: InstanceId, family: Family) -> bool {
+        self.instance == instance && self.family == family
+    }
+
+    fn place(&self, address: u64) -> Option<u32> {
+        let place = u32::try_from(address.checked_sub(self.first)?).ok()?;
+        (place < self.count && self.allocates).then_some(place)
+    }
+
+    fn mark(&mut self, place: u32, is_used: bool) {
+        let Some(word) = self.used.get_mut(place as usize / 64) else { return };
+        let bit = 1 << (place % 64);
+        match (*word & bit != 0, is_used) {
+            (false, true) => self.free -= 1,
+            (true, false) => self.free += 1,
+            _ => return,
+        }
+        *word ^= bit;
+    }
+
+    fn is_used(&self, place: u32) -> bool {
+        self.used.get(place as usize / 64).is_some_and(|word| word >> (place % 64) & 1 == 1)
+    }
+
+    fn claim(&mut self, place: u32) {
+        let Some(word) = self.resting.get_mut(place as usize / 64) else { return };
+        let bit = 1 << (place % 64);
+        if *word & bit != 0 {
+            // The control plane chose it: it knows why.
+            *word &= !bit;
+            self.since.retain(|(other, _)| *other != place);
+        }
+        self.mark(place, true);
+    }
+
+    /// One that is in use is not any more.
+    fn put_to_rest(&mut self, place: u32, now: u64) {
+        let is_used = self.is_used(place);
+        let Some(word) = self.resting.get_mut(place as usize / 64).filter(|_| is_used) else {
+            return;
+        };
+        let bit = 1 << (place % 64);
+        if *word & bit == 0 {
+            *word |= bit;
+            self.since.push_back((place, Moment::of(now)));
+        }
+    }
+
+    /// Those that have rested are free.
+    fn wake(&mut self, now: u64, rest: u64) {
+        for _ in 0..RESTED {
+            let Some((place, since)) = self.since.front().copied() else { return };
+            if !since.is_before(now, rest) {
+                return;
+            }
+            self.since.pop_front();
+            if let Some(word) = self.resting.get_mut(place as usize / 64) {
+                *word &= !(1 << (place % 64));
+            }
+            self.mark(place, false);
+        }
+    }
+
+    fn take(&mut self, now: u64, rest: u64) -> Option<u64> {
+        self.wake(now, rest);
+        if self.free == 0 || !self.allocates {
+            return None;
+        }
+        let place = self.find(self.next).or_else(|| self.find(0))?;
+        self.mark(place, true);
+        self.next = place + 1;
+        Some(self.first + u64::from(place))
+    }
+
+    /// The first free place from `from` on.
+    fn find(&self, from: u32) -> Option<u32> {
+        let start = from as usize / 64;
+        let begun = (1_u64 << (from % 64)) - 1;
+        let words = self.used.iter().enumerate().skip(start);
+        let mut free =
+            words.map(|(at, word)| (at, !(if at == start { word | begun } else { *word })));
+        let (at, word) = free.find(|(_, free)| *free != 0)?;
+        let place = at as u32 * 64 + word.trailing_zeros();
+        (place < self.count).then_some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! Where the slow half answers what the API asks.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use fastlane::slow::{Slow, SlowError};
+use fastlane::table::{EntryId, State};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::api::explain;
+use crate::api::view::Judged;
+use crate::api::{self, Api, ApiError, Facts, Inbox, Leading, Numbers, Who, answer};
+use crate::config::{Role, Settings};
+use crate::datapath::CAUSE_WORDS;
+use crate::datapath::decide::Subject;
+use crate::pfcp::Node;
+use crate::pfcp::peer::peers::Association;
+use crate::pfcp::run::Beside;
+use crate::rules::layout::cause::CAUSES;
+use crate::rules::layout::table;
+use crate::session::{InstanceId, Session, SessionId};
+use crate::time::Now;
+
+/// Questions answered before something else has its turn.
+const QUESTIONS: usize = 4;
+
+/// The API, and what it needs besides the node.
+pub(crate) struct Desk {
+    api: Option<(Api, Inbox)>,
+    instances: Vec<String>,
+    /// The network instances of N3 and of N6, the first of each.
+    arrivals: [Option<InstanceId>; 2],
+    settings: Settings,
+    /// What the lanes of the fast half that is there count.
+    fast: Option<(Slow, State<CAUSE_WORDS>)>,
+}
+
+impl Desk {
+    /// Serves the API where the settings say.
+    pub(crate) fn open(settings: &Settings) -> Result<Self, ApiError> {
+        let api = settings.api.map(api::serve).transpose()?;
+        if let Some((api, _)) = &api {
+            tracing::info!("the API is at http://{}", api.address());
+        }
+        let instances = settings.instances().into_iter().map(str::to_owned).collect();
+        let arrivals = [Role::N3, Role::N6].map(|role| {
+            let first = settings.interfaces.values().find(|it| it.role == role);
+            first.and_then(|it| settings.instance(&it.network_instance))
+        });
+        Ok(Self { api, instances, arrivals, settings: settings.clone(), fast: None })
+    }
+}
+
+impl Beside for Desk {
+    fn attached(&mut self, slow: &Slow) -> Result<(), SlowError> {
+        self.fast = Some((slow.clone(), slow.state(table::CAUSES)?));
+        Ok(())
+    }
+
+    fn detached(&mut self) {
+        self.fast = None; // its memory is not kept for our sake
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.api.as_ref().map(|(_, inbox)| inbox.as_fd())
+    }
+
+    fn serve(&mut self, node: &mut Node, _: Now) {
+        let Some((_, inbox)) = &self.api else { return };
+        for _ in 0..QUESTIONS {
+            let Some(query) = inbox.next() else { return };
+            // Who asked may have gone.
+            let _ = query.answer.send(answer(&query.question, &Known { desk: self, node }));
+        }
+    }
+}
+
+/// All that is known now.
+struct Known<'a> {
+    desk: &'a Desk,
+    node: &'a Node,
+}
+
+impl Known<'_> {
+    /// The Node IDs of associations with how many sessions each has.
+    fn by_association(&self) -> Vec<(String, usize)> {
+        let all = self.node.associations();
+        all.map(|it| (it.peer.node_id.to_string(), self.sessions_of(it.peer.place))).collect()
+    }
+}
+
+impl Facts for Known<'_> {
+    fn associations(&self) -> Vec<&Association> {
+        self.node.associations().collect()
+    }
+
+    fn sessions_of(&self, peer: u16) -> usize {
+        self.node.sessions_of(peer)
+    }
+
+    fn sessions(&self) -> usize {
+        self.node.sessions().len() as usize
+    }
+
+    fn after(&self, place: Option<SessionId>, limit: usize) -> Vec<Session> {
+        let sessions = self.node.sessions();
+        let from = place.map_or(0, |place| place.0.saturating_add(1));
+        sessions.ids_from(from).filter_map(|id| sessions.get(id)).take(limit).collect()
+    }
+
+    fn session(&self, seid: u64) -> Option<Session> {
+        self.node.sessions().find(seid)
+    }
+
+    fn find(&self, who: &Who, limit: usize) -> Vec<Session> {
+        let sessions = self.node.sessions();
+        let found: Vec<SessionId> = match who {
+            Who::Supi(supi) => return sessions.find_supi(supi).take(limit).collect(),
+            Who::Teid(teid) => sessions.find_tunnel(*teid).into_iter().collect(),
+            Who::Address(address) => {
+                let instances = 0..self.desk.instances.len() as InstanceId;
+                instances.filter_map(|it| sessions.find_user(it, *address)).collect()
+            }
+        };
+        found.into_iter().take(limit).filter_map(|id| sessions.get(id)).collect()
+    }
+
+    fn counted(&self, line: u32) -> [u64; 4] {
+        self.node.sessions().published().counters(line)
+    }
+
+    fn instance(&self, instance: InstanceId) -> Option<&str> {
+        self.desk.instances.get(usize::from(instance)).map(String::as_str)
+    }
+
+    fn arrival(&self, is_uplink: bool) -> Option<InstanceId> {
+        self.desk.arrivals[usize::from(!is_uplink)]
+    }
+
+    fn leading(&self, instance: Option<InstanceId>, is_n6: bool) -> Leading {
+        let interface = self.desk.settings.leading(instance, is_n6);
+        match interface.and_then(|it| Some((it.next_hop.clone()?, it.port.clone()))) {
+            Some((hop, port)) => Leading::Fixed(hop, port),
+            None => Leading::Table(interface.and_then(|it| it.route_table)),
+        }
+    }
+
+    fn judge(&self, session: &Session, subject: &Subject) -> Option<Judged> {
+        explain::judge(self.node.sessions().published(), session, subject)
+    }
+
+    fn numbers(&self) -> Numbers {
+        let up = self.node.associations().filter(|it| it.peer.is_up).count();
+        let down = self.node.associations().count() - up;
+        let answering = self.node.paths().iter().filter(|(_, has_failed)| !*has_failed).count();
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let fast = self.desk.fast.as_ref();
+        let cause = |(_, counts): &(Slow, State<CAUSE_WORDS>)| {
+            CAUSES.iter().map(|it| (*it, counts.read(EntryId(*it as u32)))).collect()
+        };
+        Numbers {
+            associations: [up, down],
+            sessions: self.sessions(),
+            capacity: self.desk.settings.sessions as usize,
+            by_association: self.by_association(),
+            rules: self.node.rules(),
+            reports: *self.node.reports(),
+            tables: self.node.sessions().published().entries(),
+            causes: fast.map(cause).unwrap_or_default(),
+            statistics: self.node.statistics().clone(),
+            paths: [answering, self.node.paths().len() - answering],
+            is_fast_alive: fast.is_some_and(|(slow, _)| slow.is_alive()),
+            cpu_ns: cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64,
+        }
+    }
+}

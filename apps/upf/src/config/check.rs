@@ -1,0 +1,158 @@
+//! Whether settings make sense: each mistake is named by its path, with the reason and what to
+//! write instead.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+
+use fastlane::Error;
+use fastlane::config::{nearest, written::Configuration};
+
+use super::addresses::unfit;
+use super::{N4, Predefined, Settings};
+use crate::session::FlowDescription;
+
+mod places;
+
+/// The most sessions: their places are in 22 of the 32 bits of a tunnel's number.
+const MAX_SESSIONS: u32 = 1 << 22;
+/// The most interfaces, pools and addresses: lanes look through them one by one.
+const MAX_PLACES: usize = 64;
+
+/// A value that a key may not have.
+pub(super) fn refuse(path: impl Into<String>, what: impl Into<String>) -> Error {
+    Error::Value { path: path.into(), what: what.into(), meant: None }
+}
+
+/// A name that is not among those there are.
+fn unknown<'a>(
+    path: String,
+    what: &str,
+    name: &str,
+    names: impl Iterator<Item = &'a str> + Clone,
+) -> Error {
+    let meant = nearest(name, names.clone());
+    let mut names: Vec<&str> = names.collect();
+    names.dedup();
+    let what = format!("there is no {what} `{name}`; there are {}", names.join(", "));
+    Error::Value { path, what, meant }
+}
+
+fn within<T: PartialOrd + Display>(path: &str, value: T, low: T, high: T) -> Result<(), Error> {
+    if (&low..=&high).contains(&&value) {
+        return Ok(());
+    }
+    Err(refuse(path, format!("{value} is not allowed; write {low} to {high}")))
+}
+
+impl Settings {
+    /// Checks everything.
+    pub(super) fn check(&self, written: &Configuration) -> Result<(), Error> {
+        check_node_id(&self.node_id)?;
+        check_n4(&self.n4)?;
+        self.check_interfaces(written)?;
+        self.check_pools()?;
+        within("app.sessions", self.sessions, 1, MAX_SESSIONS)?;
+        self.check_limits()?;
+        for (name, rule) in &self.predefined {
+            check_predefined(name, rule)?;
+        }
+        Ok(())
+    }
+
+    fn check_limits(&self) -> Result<(), Error> {
+        let limits = &self.limits;
+        let rules = [
+            ("pdrs", limits.pdrs, 2, 256),
+            ("fars", limits.fars, 1, 256),
+            ("qers", limits.qers, 1, 64),
+            ("urrs", limits.urrs, 1, 64),
+            ("filters", limits.filters, 1, 64),
+        ];
+        for (key, value, low, high) in rules {
+            within(&format!("app.limits.{key}"), value, low, high)?;
+        }
+        if let Some(complex) = limits.complex_sessions {
+            within("app.limits.complex-sessions", complex, 1, self.sessions)?;
+        }
+        let most = limits.held_packets_per_lane;
+        within("app.limits.held-packets-per-lane", most, 0, 1 << 20)?;
+        within("app.limits.held-ms", limits.held_ms, 1, 86_400_000)?;
+        if limits.held_packets > most {
+            let what = format!(
+                "{} is more than all sessions of a lane may hold, {most} \
+                 (held-packets-per-lane); write at most that",
+                limits.held_packets
+            );
+            return Err(refuse("app.limits.held-packets", what));
+        }
+        Ok(())
+    }
+}
+
+/// TS 29.244 clause 8.2.38: an address, or a domain name (RFC 1035 clause 2.3.1).
+fn check_node_id(id: &str) -> Result<(), Error> {
+    if id.parse::<IpAddr>().is_ok() {
+        return Ok(());
+    }
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
+    let label = |label: &str| (1..=63).contains(&label.len()) && label.chars().all(plain);
+    // Digits and dots alone are an address that went wrong.
+    let digits = id.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
+    if id.len() <= 253 && !digits && id.split('.').all(label) {
+        return Ok(());
+    }
+    let what = format!("`{id}` is neither an IP address nor a domain name; write one of them");
+    Err(refuse("app.node-id", what))
+}
+
+/// A rule that the control plane activates by name.
+fn check_predefined(name: &str, rule: &Predefined) -> Result<(), Error> {
+    let at = |key: &str| format!("app.predefined.{name}.{key}");
+    if rule.qfi.is_some_and(|qfi| qfi > 63) {
+        return Err(refuse(at("qfi"), "a QoS flow identifier has 6 bits; write 0 to 63"));
+    }
+    for (place, flow) in rule.flows.iter().enumerate() {
+        FlowDescription::parse(flow).map_err(|error| {
+            refuse(format!("{}.{place}", at("flows")), format!("`{flow}`: {error}"))
+        })?;
+    }
+    Ok(())
+}
+
+fn check_n4(n4: &N4) -> Result<(), Error> {
+    if n4.addresses.is_empty() || n4.addresses.len() > MAX_PLACES {
+        let what = format!(
+            "peers need an address to send to; there are {}; write 1 to {MAX_PLACES}",
+            n4.addresses.len()
+        );
+        return Err(refuse("app.n4.addresses", what));
+    }
+    check_addresses("app.n4.addresses", &n4.addresses)?;
+    check_addresses("app.n4.peers", &n4.peers)?;
+    if n4.port == 0 {
+        return Err(refuse("app.n4.port", "0 is no port; leave it out for 8805"));
+    }
+    within("app.n4.t1-ms", n4.t1_ms, 10, 60_000)?;
+    within("app.n4.n1", n4.n1, 1, 10)?;
+    within("app.n4.heartbeat-s", n4.heartbeat_s, 1, 3600)?;
+    if n4.establishments_per_s == Some(0) {
+        let what = "0 would refuse every session; write a number of at least 1, or leave it out";
+        return Err(refuse("app.n4.establishments-per-s", what));
+    }
+    Ok(())
+}
+
+fn check_addresses(path: &str, addresses: &[IpAddr]) -> Result<(), Error> {
+    for (place, address) in addresses.iter().enumerate() {
+        if let Some(reason) = unfit(*address) {
+            return Err(refuse(path, format!("{address} {reason}")));
+        }
+        if addresses[..place].contains(address) {
+            return Err(refuse(path, format!("{address} is named twice; name it once")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

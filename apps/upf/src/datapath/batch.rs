@@ -1,0 +1,252 @@
+//! Packets of a burst that are looked up together, so that their cache misses overlap.
+
+use std::mem::offset_of;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use fastlane::kernel::mirror::{Answer, Reason};
+use fastlane::table::EntryId;
+use fastlane::wire::Ethernet;
+use fastlane::{Packet, Turn};
+
+use super::decide::Charge;
+use super::outer::Tunnel;
+use super::tables::{Tables, To};
+use super::ways::BATCH;
+use crate::rules::layout::identifier::TeidShape;
+use crate::rules::layout::key::UserKey;
+use crate::rules::layout::rules::{Direction, Rules};
+use crate::session::{InstanceId, SessionId};
+
+/// A packet of a user, as it came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Task {
+    /// Where it is in the burst.
+    pub(crate) place: u8,
+    /// The network instance that it arrived in.
+    pub(crate) instance: InstanceId,
+    /// Whose it is, as far as is known: of a tunnel whose number says so, it may be another's.
+    pub(crate) session: Option<SessionId>,
+    /// Where the inner packet begins and ends.
+    pub(crate) at: u16,
+    pub(crate) end: u32,
+    /// The message of GTP-U that it came in.
+    pub(crate) tunnel: Option<Tunnel>,
+    /// Whether it comes from another lane, which has taken a hop from it.
+    pub(crate) is_hairpin: bool,
+}
+
+impl Task {
+    /// The inner packet in its frame.
+    #[inline]
+    pub(crate) fn inner<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
+        frame.get(usize::from(self.at)..self.end as usize).unwrap_or_default()
+    }
+}
+
+const NOTHING: Task =
+    Task { place: 0, instance: 0, session: None, at: 0, end: 0, tunnel: None, is_hairpin: false };
+
+/// The packets of a batch.
+pub(crate) struct Batch {
+    pub(crate) count: usize,
+    pub(crate) tasks: [Task; BATCH],
+    /// Those that came through no tunnel: which tasks, and whose address they go to.
+    plain: usize,
+    plain_tasks: [u8; BATCH],
+    keys: [UserKey; BATCH],
+    /// Those that leave without a tunnel.
+    pub(crate) four: Leaving<Ipv4Addr>,
+    pub(crate) six: Leaving<Ipv6Addr>,
+}
+
+impl Batch {
+    /// Empty.
+    pub(crate) fn new() -> Self {
+        Self {
+            count: 0,
+            tasks: [NOTHING; BATCH],
+            plain: 0,
+            plain_tasks: [0; BATCH],
+            keys: [UserKey::v4(0, Ipv4Addr::UNSPECIFIED); BATCH],
+            four: Leaving::new(Ipv4Addr::UNSPECIFIED),
+            six: Leaving::new(Ipv6Addr::UNSPECIFIED),
+        }
+    }
+
+    /// Makes it empty.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        (self.count, self.plain, self.four.count, self.six.count) = (0, 0, 0, 0);
+    }
+
+    /// Takes in a packet that came by a tunnel, and asks for where its rules are.
+    #[inline(always)]
+    pub(crate) fn push_tunnel(
+        &mut self,
+        place: usize,
+        tunnel: Tunnel,
+        instance: InstanceId,
+        shape: TeidShape,
+        tables: &Tables,
+    ) {
+        let session = shape.session(tunnel.teid);
+        tables.rules.prefetch_place(session.0 as usize);
+        self.push(Task {
+            place: place as u8,
+            instance,
+            session: Some(session),
+            at: tunnel.payload,
+            end: tunnel.end,
+            tunnel: Some(tunnel),
+            is_hairpin: false,
+        });
+    }
+
+    /// Takes in a packet that came through no tunnel; false when it has no destination.
+    #[inline]
+    pub(crate) fn push_plain(
+        &mut self,
+        place: usize,
+        packet: &Packet,
+        is_v6: bool,
+        instance: InstanceId,
+        is_hairpin: bool,
+    ) -> bool {
+        let frame = packet.bytes();
+        let Some(to) = To::of(frame, is_v6) else { return false };
+        if let (Some(key), Some(task)) =
+            (self.keys.get_mut(self.plain), self.plain_tasks.get_mut(self.plain))
+        {
+            (*key, *task) = (to.key(instance), self.count as u8);
+            self.plain += 1;
+        }
+        self.push(Task {
+            place: place as u8,
+            instance,
+            session: None,
+            at: Ethernet::LENGTH as u16,
+            end: frame.len() as u32,
+            tunnel: None,
+            is_hairpin,
+        });
+        true
+    }
+
+    #[inline(always)]
+    fn push(&mut self, task: Task) {
+        if let Some(place) = self.tasks.get_mut(self.count) {
+            *place = task;
+            self.count += 1;
+        }
+    }
+
+    /// Finds the users of packets that came through no tunnel, and asks for the rules and the state
+    /// of all: what is found are the rules by task.
+    #[inline]
+    pub(crate) fn find<'t>(&mut self, tables: &'t Tables, turn: &'t Turn) -> Found<'t> {
+        if self.plain > 0 {
+            let mut found = [None; BATCH];
+            let (keys, found) = (&self.keys[..self.plain], &mut found[..self.plain]);
+            tables.users.get_many(turn, keys, found);
+            for (found, task) in found.iter().zip(&self.plain_tasks) {
+                let session = found.map(|found| found.value.session());
+                if let Some(session) = session {
+                    tables.rules.prefetch_place(session.0 as usize);
+                }
+                if let Some(task) = self.tasks.get_mut(usize::from(*task)) {
+                    task.session = session;
+                }
+            }
+        }
+        let mut rules = [None; BATCH];
+        for (task, rules) in self.tasks.iter().zip(&mut rules).take(self.count) {
+            let Some(session) = task.session else { continue };
+            // A packet by a tunnel is most often from the user: one line says what becomes of it.
+            let line = if task.tunnel.is_some() { UP } else { DOWN };
+            *rules = tables.rules.fetch(turn, session.0 as usize, line);
+            tables.state.prefetch(EntryId(session.0));
+        }
+        let tasks = self.tasks.iter().zip(&rules).take(self.count);
+        if tasks.fold(false, |any, (task, rules)| {
+            let way = if task.tunnel.is_some() { Direction::Up } else { Direction::Down };
+            any | rules.is_some_and(|rules| rules.has_blocks_for(way))
+        }) {
+            ask_for_blocks(tables, &rules[..self.count]);
+        }
+        rules
+    }
+}
+
+/// Asks for the first blocks of sessions that have some: else each of their lines would be waited
+/// for.
+#[inline(never)]
+fn ask_for_blocks(tables: &Tables, rules: &[Option<&Rules>]) {
+    let places = || rules.iter().flatten().filter_map(|rules| rules.cold.block.checked_sub(1));
+    places().for_each(|place| tables.blocks.prefetch_place(place as usize));
+    places().for_each(|place| tables.blocks.prefetch_whole(place as usize));
+}
+
+/// The rules of a batch's tasks, as far as they are found.
+pub(crate) type Found<'t> = [Option<&'t Rules>; BATCH];
+
+/// Where in rules the lines of the directions are.
+const UP: usize = offset_of!(Rules, up);
+const DOWN: usize = offset_of!(Rules, down);
+
+/// A packet that leaves without a tunnel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plain {
+    /// Which task it is of.
+    pub(crate) task: u8,
+    /// Whose it is.
+    pub(crate) session: SessionId,
+    /// What is charged when it leaves.
+    pub(crate) charge: Charge,
+    /// The network instance that it leaves in, if one was named.
+    pub(crate) instance: Option<InstanceId>,
+    /// Type of service: value and mask.
+    pub(crate) marking: u8,
+    pub(crate) mask: u8,
+    /// Octets of the packet.
+    pub(crate) length: u32,
+}
+
+/// Packets of a family that leave without a tunnel: their ways are looked up together.
+pub(crate) struct Leaving<A> {
+    pub(crate) count: usize,
+    pub(crate) packets: [Plain; BATCH],
+    pub(crate) to: [A; BATCH],
+    pub(crate) flows: [u32; BATCH],
+    pub(crate) answers: [Answer; BATCH],
+}
+
+impl<A: Copy> Leaving<A> {
+    fn new(nowhere: A) -> Self {
+        let nothing = Plain {
+            task: 0,
+            session: SessionId(0),
+            charge: Charge::default(),
+            instance: None,
+            marking: 0,
+            mask: 0,
+            length: 0,
+        };
+        Self {
+            count: 0,
+            packets: [nothing; BATCH],
+            to: [nowhere; BATCH],
+            flows: [0; BATCH],
+            answers: [Answer::Ask(Reason::Incomplete); BATCH],
+        }
+    }
+
+    /// Takes in a packet.
+    #[inline]
+    pub(crate) fn push(&mut self, packet: Plain, to: A, flow: u32) {
+        let at = self.count;
+        if at < BATCH {
+            (self.packets[at], self.to[at], self.flows[at]) = (packet, to, flow);
+            self.count = at + 1;
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What URRs say before a packet passes, and what is counted when it does.
+
+use fastlane::table::{EntryId, LaneState, StateWords};
+
+use crate::rules::layout::rules::{Direction, Limit, Marker, Rules, events_of, flag, limit};
+use crate::rules::layout::state::{
+    DOWNLINK_METER, DOWNLINK_OCTETS, EVENTS, LAST, UPLINK_METER, UPLINK_OCTETS, WORDS, event,
+};
+use crate::session::SessionId;
+
+/// The words of a line.
+pub(super) type Line<'a> = StateWords<'a, WORDS>;
+
+/// The word of octets of a direction; that of packets follows.
+#[inline(always)]
+pub(super) const fn octets(direction: Direction) -> usize {
+    match direction {
+        Direction::Up => UPLINK_OCTETS,
+        Direction::Down => DOWNLINK_OCTETS,
+    }
+}
+
+/// The word of the meter of a direction.
+#[inline(always)]
+pub(super) const fn meter(direction: Direction) -> usize {
+    match direction {
+        Direction::Up => UPLINK_METER,
+        Direction::Down => DOWNLINK_METER,
+    }
+}
+
+/// The events of a version.
+#[inline(always)]
+pub(super) fn events(line: Line<'_>, version: u32) -> u64 {
+    let word = line.get(EVENTS);
+    if word >> 32 == u64::from(version) { word & event::ALL } else { 0 }
+}
+
+/// Sets events; true when one of them is new.
+pub(super) fn raise(line: Line<'_>, version: u32, new: u64) -> bool {
+    let before = events(line, version);
+    if before | new == before || is_later(line.get(EVENTS), version) {
+        return false;
+    }
+    let marker = line.get(EVENTS) & event::MARKER;
+    line.publish(EVENTS, events_of(version) | marker | before | new);
+    true
+}
+
+/// Whether a word of events is of a version shortly after this one: of a batch, some packets may
+/// have found rules that were published after those of others. Words of long ago are none of these,
+/// however versions went round.
+#[must_use]
+pub fn is_later(word: u64, version: u32) -> bool {
+    let ahead = ((word >> 32) as u32).wrapping_sub(version);
+    ahead != 0 && ahead < 1 << 16
+}
+
+/// Counts a packet that passes.
+#[inline(always)]
+pub(super) fn count(line: Line<'_>, direction: Direction, length: u32, now: u64) {
+    line.add(octets(direction), u64::from(length));
+    line.add(octets(direction) + 1, 1);
+    line.set(LAST, now);
+}
+
+/// What a URR says of a packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Look {
+    /// It must not pass: a quota is used up.
+    pub(super) is_stopped: bool,
+    /// Events, if it passes; or because it does not.
+    pub(super) events: u64,
+}
+
+/// No packet may pass, as is known.
+pub(super) const STOPPED: Look = Look { is_stopped: true, events: 0 };
+
+/// What a URR's limits say of a packet of so many octets.
+pub(super) fn look(
+    line: Line<'_>,
+    version: u32,
+    limits: &[Limit],
+    direction: Direction,
+    length: u32,
+    now: u64,
+) -> Look {
+    if events(line, version) & event::QUOTA != 0 {
+        return STOPPED;
+    }
+    let counters = [line.get(UPLINK_OCTETS), line.get(DOWNLINK_OCTETS)];
+    let mut look = Look::default();
+    for limit in limits {
+        let (before, after) = position(limit, counters, direction, length, now);
+        let is_quota = limit.what & limit::QUOTA != 0;
+        if is_quota && (after > limit.at || before >= limit.at) {
+            return Look { is_stopped: true, events: event::QUOTA };
+        }
+        if after >= limit.at {
+            look.events |= if is_quota { event::QUOTA } else { event::THRESHOLD };
+        }
+    }
+    look
+}
+
+/// Where the counter of a limit is, before and after a packet.
+fn position(
+    limit: &Limit,
+    counters: [u64; 2],
+    direction: Direction,
+    length: u32,
+    now: u64,
+) -> (u64, u64) {
+    let [up, down] = counters;
+    let (before, is_meant) = match limit.what & limit::BASIS {
+        limit::TOTAL => (up.wrapping_add(down), true),
+        limit::UP => (up, direction == Direction::Up),
+        limit::DOWN => (down, direction == Direction::Down),
+        _ => return (now, now),
+    };
+    let length = if is_meant { u64::from(length) } else { 0 };
+    (before, before.saturating_add(length))
+}
+
+/// The events that a packet is in itself, by the flags of a URR.
+#[inline(always)]
+pub(super) const fn starts(flags: u32) -> u64 {
+    if flags & flag::START != 0 { event::START } else { 0 }
+}
+
+/// The end marker of a session's rules, if it has not been sent yet.
+#[must_use]
+pub fn marker_due(rules: &Rules, session: SessionId, state: &LaneState<WORDS>) -> Option<Marker> {
+    let marker = rules.marker()?;
+    let word = state.at(EntryId(session.0)).get(EVENTS);
+    (!marker.is_sent(word)).then_some(marker)
+}
+
+/// The end marker was sent: it is not due again.
+pub fn marker_sent(marker: Marker, session: SessionId, state: &LaneState<WORDS>) {
+    let words = state.at(EntryId(session.0));
+    words.publish(EVENTS, words.get(EVENTS) & !event::MARKER | marker.word());
+}

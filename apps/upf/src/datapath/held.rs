@@ -1,0 +1,178 @@
+//! Sessions for which a lane holds packets. The lane looks itself, some of them in each turn,
+//! whether their rules have changed: then the packets are shown again. No message is needed.
+
+use fastlane::HoldKey;
+
+use crate::rules::layout::rules::Rules;
+use crate::session::SessionId;
+
+/// How many are looked at in a turn.
+const LOOKS: usize = 16;
+/// How many sessions a lane holds packets for, at most.
+pub(crate) const MOST: usize = 65_536;
+
+/// A session for which packets are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldSession {
+    /// Which.
+    pub(crate) session: SessionId,
+    /// The lower bits of the rules' version under which the last packet was held.
+    pub(crate) version: u32,
+    /// When the first packet was held: nanoseconds of `CLOCK_MONOTONIC`.
+    pub(crate) since: u64,
+    /// Until when they are held.
+    pub(crate) until: u64,
+}
+
+/// What is done with what is held for a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Go on holding.
+    Hold,
+    /// Show it again.
+    Resume,
+    /// Give it up.
+    Discard,
+}
+
+impl HeldSession {
+    /// What becomes of what is held, by the rules as they are now: those of another version are
+    /// asked again, unless they give it up.
+    pub(crate) fn look(&self, rules: Option<&Rules>, now: u64) -> Look {
+        match rules {
+            None => Look::Discard,
+            Some(rules) if rules.gives_up(self.version) => Look::Discard,
+            Some(rules) if rules.version() != self.version => Look::Resume,
+            Some(_) if self.until <= now => Look::Discard,
+            Some(_) => Look::Hold,
+        }
+    }
+}
+
+/// All of a lane.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    sessions: Vec<HeldSession>,
+    /// By session 1 + its place among them, or 0.
+    places: Vec<u32>,
+    next: usize,
+}
+
+impl Held {
+    /// For so many sessions.
+    pub(crate) fn new(sessions: usize) -> Self {
+        let most = MOST.min(sessions);
+        Self { sessions: Vec::with_capacity(most), places: vec![0; sessions], next: 0 }
+    }
+
+    /// Whether nothing is held.
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+
+    /// Where a session is among those for which packets are held.
+    #[inline]
+    fn place(&self, session: SessionId) -> Option<usize> {
+        Some(self.places.get(session.0 as usize)?.checked_sub(1)? as usize)
+    }
+
+    /// What is known of a session for which packets are held.
+    #[inline]
+    pub(crate) fn get(&self, session: SessionId) -> Option<&HeldSession> {
+        self.sessions.get(self.place(session)?)
+    }
+
+    /// A packet is held; false when there are too many sessions.
+    pub(crate) fn add(&mut self, held: HeldSession) -> bool {
+        if let Some(place) = self.place(held.session) {
+            if let Some(before) = self.sessions.get_mut(place) {
+                before.version = held.version;
+            }
+            return true;
+        }
+        let Some(place) = self.places.get_mut(held.session.0 as usize) else { return false };
+        if self.sessions.len() == self.sessions.capacity() {
+            return false;
+        }
+        self.sessions.push(held);
+        *place = self.sessions.len() as u32;
+        true
+    }
+
+    /// Forgets a session.
+    pub(crate) fn remove(&mut self, session: SessionId) {
+        if let Some(place) = self.place(session) {
+            self.forget(place);
+        }
+    }
+
+    fn forget(&mut self, place: usize) {
+        let gone = self.sessions.swap_remove(place);
+        for (session, value) in [
+            (self.sessions.get(place).map(|held| held.session), place as u32 + 1),
+            (Some(gone.session), 0),
+        ] {
+            let session = session.map_or(usize::MAX, |session| session.0 as usize);
+            if let Some(word) = self.places.get_mut(session) {
+                *word = value;
+            }
+        }
+    }
+
+    /// Looks at some of them, in turn: `look` says what becomes of each, which is then `told` with
+    /// the key. Those that are not held on are forgotten: who is held again is added again.
+    pub(crate) fn look(
+        &mut self,
+        mut look: impl FnMut(&HeldSession) -> Look,
+        mut tell: impl FnMut(HoldKey, Look),
+    ) {
+        for _ in 0..LOOKS.min(self.sessions.len()) {
+            if self.next >= self.sessions.len() {
+                self.next = 0;
+            }
+            let Some(held) = self.sessions.get(self.next).copied() else { return };
+            match look(&held) {
+                Look::Hold => self.next += 1,
+                done => {
+                    self.forget(self.next);
+                    if let Some(key) = HoldKey::new(held.session.0) {
+                        tell(key, done);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_are_looked_at_in_turn() {
+        let mut held = Held::new(1000);
+        let one =
+            |session| HeldSession { session: SessionId(session), version: 1, since: 0, until: 9 };
+        assert!((0..100).all(|session| held.add(one(session * 7))));
+        assert!(held.add(one(7)), "it is there already");
+        assert!(!held.add(one(1000)), "there is no such session");
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..7 {
+            held.look(
+                |held| {
+                    seen.insert(held.session.0);
+                    if held.session.0 == 14 { Look::Resume } else { Look::Hold }
+                },
+                |key, look| assert_eq!((key.number(), look), (14, Look::Resume)),
+            );
+        }
+        assert_eq!(seen.len(), 100);
+        let has = |held: &Held, session| held.get(SessionId(session)).is_some();
+        assert!(!has(&held, 14) && has(&held, 7) && !has(&held, 8));
+        held.remove(SessionId(7));
+        assert!(!has(&held, 7) && !held.is_empty());
+        (0..100).for_each(|session| held.remove(SessionId(session * 7)));
+        assert!(held.is_empty() && held.places.iter().all(|place| *place == 0));
+    }
+}

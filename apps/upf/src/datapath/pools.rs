@@ -1,0 +1,59 @@
+//! Addresses that are users', whether there is a session with them or not.
+
+use std::net::IpAddr;
+
+use super::tables::To;
+use crate::config::{Settings, addresses};
+use crate::session::{InstanceId, Prefix};
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pools {
+    four: Vec<(InstanceId, u32, u32)>,
+    six: Vec<(InstanceId, u128, u128)>,
+}
+
+impl Pools {
+    /// Those of these settings.
+    ///
+    /// # Errors
+    /// What is no prefix, and what to write.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, String> {
+        let mut pools = Self::default();
+        for pool in &settings.pools {
+            let instance = settings.instance(&pool.network_instance).unwrap_or_default();
+            let Prefix { address, length } = addresses::prefix(&pool.prefix)?;
+            let length = u32::from(length);
+            match address {
+                IpAddr::V4(address) => {
+                    let mask = u32::MAX.checked_shl(32 - length).unwrap_or(0);
+                    pools.four.push((instance, address.to_bits(), mask));
+                }
+                IpAddr::V6(address) => {
+                    let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
+                    pools.six.push((instance, address.to_bits(), mask));
+                }
+            }
+        }
+        Ok(pools)
+    }
+
+    /// Whether an address is one of users' in a network instance.
+    #[inline]
+    pub(crate) fn has(&self, instance: InstanceId, to: To) -> bool {
+        match to {
+            To::Four(address) => {
+                let is_in = |(of, prefix, mask): &(InstanceId, u32, u32)| {
+                    *of == instance && address.to_bits() & mask == *prefix
+                };
+                self.four.iter().any(is_in)
+            }
+            To::Six(address) => {
+                let is_in = |(of, prefix, mask): &(InstanceId, u128, u128)| {
+                    *of == instance && address.to_bits() & mask == *prefix
+                };
+                self.six.iter().any(is_in)
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Associations that this node asks for: with the control plane functions of the configuration
+//! (TS 29.244 clause 6.2.6.3).
+
+use std::net::IpAddr;
+
+use fastlane_pfcp::ie::{CpFunctionFeatures, NodeId, RecoveryTimeStamp};
+use fastlane_pfcp::{Cause, Fault, Header, Message, MessageType};
+
+use super::receive::Way;
+use super::removal::{Removal, Then, Which};
+use super::{Node, answer};
+use crate::pfcp::peer::peers::Setup;
+use crate::pfcp::{NodeName, Outbox, Request, Tag};
+use crate::time::Now;
+use crate::time::SECOND;
+
+/// How long after a failure it is tried again: twice as long after each, up to the last.
+const FIRST: u64 = SECOND;
+const LAST: u64 = 60 * SECOND;
+
+/// Whom to ask when.
+#[derive(Debug)]
+pub(super) struct Initiations {
+    all: Vec<Initiation>,
+}
+
+#[derive(Debug)]
+struct Initiation {
+    address: IpAddr,
+    due: u64,
+    pause: u64,
+    is_asked: bool,
+}
+
+impl Initiations {
+    /// All at once.
+    pub(super) fn new(addresses: &[IpAddr], now: Now) -> Self {
+        let due = now.monotonic;
+        let one =
+            |address: &IpAddr| Initiation { address: *address, due, pause: FIRST, is_asked: false };
+        Self { all: addresses.iter().map(one).collect() }
+    }
+
+    /// One that is due. It is not due again before a pause.
+    fn next(&mut self, now: Now) -> Option<(usize, IpAddr)> {
+        let is_due = |it: &&mut Initiation| !it.is_asked && it.due <= now.monotonic;
+        let (place, found) = self.all.iter_mut().enumerate().find(|(_, it)| is_due(it))?;
+        found.due = now.monotonic.saturating_add(LAST);
+        Some((place, found.address))
+    }
+
+    fn asked(&mut self, place: usize) {
+        if let Some(found) = self.all.get_mut(place) {
+            found.is_asked = true;
+        }
+    }
+
+    fn failed(&mut self, now: Now, place: usize) {
+        if let Some(found) = self.all.get_mut(place) {
+            found.is_asked = false;
+            found.due = now.monotonic.saturating_add(found.pause);
+            found.pause = (found.pause * 2).min(LAST);
+        }
+    }
+
+    fn done(&mut self, now: Now, place: usize) {
+        if let Some(found) = self.all.get_mut(place) {
+            found.is_asked = false;
+            found.pause = FIRST;
+            found.due = now.monotonic.saturating_add(LAST);
+        }
+    }
+
+    /// An association with this address has ended: after a pause it is asked for again.
+    pub(super) fn ended(&mut self, now: Now, address: IpAddr) {
+        for found in self.all.iter_mut().filter(|it| it.address == address && !it.is_asked) {
+            found.due = now.monotonic.saturating_add(found.pause);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.all.iter().filter(|it| !it.is_asked).map(|it| it.due).min()
+    }
+}
+
+impl Node {
+    /// Asks for the associations that are configured and not there.
+    pub(super) fn initiate(&mut self, now: Now, out: &mut Outbox) {
+        while let Some((place, address)) = self.initiations.next(now) {
+            if self.peers.at(address).next().is_some() {
+                continue;
+            }
+            let sequence = self.requests.sequence();
+            let header = Header::node(MessageType::ASSOCIATION_SETUP_REQUEST, sequence);
+            let bytes = answer::message(header, |to| {
+                to.put(&self.identity.node_id.ie());
+                self.introduce(to);
+            });
+            let to = (address, self.settings.n4.port).into();
+            let request = Request { bytes, sequence, to, local: None, tag: Tag::Setup(place) };
+            if self.send(now, request, out) {
+                self.initiations.asked(place);
+            }
+        }
+    }
+
+    /// A setup of ours was answered.
+    pub(super) fn initiated(
+        &mut self,
+        now: Now,
+        way: Way,
+        place: usize,
+        message: &Message<'_>,
+        out: &mut Outbox,
+    ) {
+        match self.accepted(now, way, message, out) {
+            Ok(()) => self.initiations.done(now, place),
+            Err(fault) => {
+                tracing::warn!("{} does not set an association up: {fault}", way.from.ip());
+                self.initiations.failed(now, place);
+            }
+        }
+    }
+
+    fn accepted(
+        &mut self,
+        now: Now,
+        way: Way,
+        message: &Message<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), Fault> {
+        let group = message.group();
+        let node_id = NodeName::from(group.need::<NodeId<'_>>()?);
+        let cause = group.need::<Cause>()?;
+        if !cause.is_accepted() {
+            return Err(Fault { cause, offending: None });
+        }
+        let RecoveryTimeStamp(recovery) = group.need()?;
+        let features = group.find::<CpFunctionFeatures>()?.unwrap_or_default().0;
+        let local = Some(way.local);
+        let setup = Setup { node_id, recovery, address: way.from, local, features };
+        let place = self.place(now, &setup.node_id)?;
+        if self.is_removing(place) {
+            let cause = Cause::REQUEST_REJECTED;
+            return Err(Fault { cause, offending: None });
+        }
+        // One that it has set up itself in between has the same time stamp, and its sessions stay.
+        let is_old = self.peers.get(place).is_some_and(|found| found.peer.recovery != recovery);
+        let from = if is_old { 0 } else { u32::MAX };
+        let then = Then::Begin(setup, false);
+        let removal = Removal { place, which: Which::All, then, asked: None, from };
+        self.begin_removal(now, removal, out).map(|_| ())
+    }
+
+    /// Nobody has answered a setup of ours.
+    pub(super) fn not_initiated(&mut self, now: Now, place: usize) {
+        self.initiations.failed(now, place);
+    }
+}

@@ -1,0 +1,82 @@
+//! Sessions of the process before this one: the first thing is to answer, and only then to follow
+//! them, a slice at a time: their reports, their paths, who has how many.
+
+use super::Node;
+use crate::pfcp::Outbox;
+use crate::session::{Session, SessionId};
+use crate::time::Now;
+
+/// Sessions that are followed before something else has its turn: about two milliseconds.
+const SLICE: usize = 512;
+/// Places that are looked at meanwhile.
+const LOOKED_AT: u32 = 8192;
+
+/// Which sessions are not followed yet.
+#[derive(Debug, Default)]
+pub(super) struct Unfollowed {
+    /// All in places from here on..
+    next: u32,
+    end: u32,
+    /// ..but those that have changed since the start: a bit each.
+    early: Vec<u64>,
+}
+
+impl Unfollowed {
+    /// All in so many places.
+    pub(super) fn new(places: u32) -> Self {
+        Self { next: 0, end: places, early: vec![0; places.div_ceil(64) as usize] }
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.next >= self.end
+    }
+
+    /// Whether a session is not followed yet; from now on it is.
+    fn take(&mut self, id: SessionId) -> bool {
+        let bit = 1 << (id.0 % 64);
+        let word = self.early.get_mut(id.0 as usize / 64).filter(|_| id.0 >= self.next);
+        word.is_some_and(|word| {
+            let is_new = *word & bit == 0;
+            *word |= bit;
+            is_new
+        })
+    }
+}
+
+impl Node {
+    /// Goes on with the sessions that were there at the start.
+    pub(super) fn wake(&mut self, now: Now, out: &mut Outbox) {
+        let places = self.unfollowed.next..self.unfollowed.end;
+        let mut awake = 0;
+        for place in places.take(LOOKED_AT as usize) {
+            let id = SessionId(place);
+            let found = self.sessions.get(id).filter(|_| self.unfollowed.take(id));
+            self.unfollowed.next = place + 1;
+            let Some(session) = found else { continue };
+            self.paths.changed(None, Some(&session));
+            self.count(None, Some(&session));
+            self.markers.changed(self.sessions.published(), id, now);
+            self.usage(now, out, |usage, on| usage.found(on, session));
+            awake += 1;
+            if awake >= SLICE {
+                break;
+            }
+        }
+        if self.unfollowed.is_empty() {
+            self.unfollowed = Unfollowed::default();
+        }
+    }
+
+    /// A session changes: if it was there at the start, it is followed from now on.
+    pub(super) fn wake_for(&mut self, before: Option<&Session>, after: Option<&Session>) {
+        if self.unfollowed.is_empty() {
+            return;
+        }
+        let Some(id) = before.or(after).map(|session| session.id) else { return };
+        if self.unfollowed.take(id) && before.is_some() {
+            self.paths.changed(None, before);
+            self.count(None, before);
+            self.usage.follow(before);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! All associations: in memory to be found, in the table `peers` to be found again.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+
+use fastlane::table::TableError;
+use zerocopy::FromZeros;
+
+use super::record::{ANSWER, Endpoint, PeerRecord, StoredAnswer, mapped, state};
+use super::{NodeName, Peer};
+use crate::pfcp::RequestKey;
+use crate::store::Cells;
+use crate::time::Now;
+
+/// An association, with what only the node itself needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Association {
+    /// What others see of it.
+    pub peer: Peer,
+    /// When it was set up: nanoseconds of `CLOCK_REALTIME`.
+    pub since: u64,
+    /// When it went down: nanoseconds of `CLOCK_MONOTONIC`.
+    pub down: Option<u64>,
+    /// When the peer, as it is since it started, was first heard: nanoseconds of
+    /// `CLOCK_MONOTONIC`. Answers that it was given before are not what it asks for.
+    pub begun: u64,
+    /// Whether its sessions are being removed.
+    pub is_ending: bool,
+}
+
+/// What an association is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Its Node ID.
+    pub node_id: NodeName,
+    /// Recovery time stamp of the peer.
+    pub recovery: u32,
+    /// Where requests go.
+    pub address: SocketAddr,
+    /// The address of ours that it speaks to.
+    pub local: Option<IpAddr>,
+    /// CP Function Features, octet 5 lowest.
+    pub features: u64,
+}
+
+/// An answer that goes into the record of an association, to be repeated after a restart.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// The request.
+    pub key: RequestKey,
+    /// The answer.
+    pub bytes: &'a [u8],
+}
+
+/// Why there is no association.
+#[derive(Debug, thiserror::Error)]
+pub enum PeersError {
+    /// All places are taken.
+    #[error("there are {0} associations already; give the table `peers` a greater capacity")]
+    Full(usize),
+    /// The table could not be written.
+    #[error("an association is not kept: {0}")]
+    Table(#[from] TableError),
+}
+
+/// All associations. It is the writer of the table.
+pub struct Peers {
+    table: Cells<PeerRecord>,
+    places: Vec<Option<Association>>,
+    by_name: HashMap<NodeName, u16>,
+    /// Those that are down or ending, which are few.
+    troubled: BTreeSet<u16>,
+}
+
+impl Peers {
+    /// Those of the table. What no program of this release wrote is removed.
+    pub fn open(mut table: Cells<PeerRecord>) -> Self {
+        let capacity = table.capacity().min(usize::from(u16::MAX));
+        let (mut places, mut by_name) = (vec![None; capacity], HashMap::new());
+        let mut troubled = BTreeSet::new();
+        for (index, at) in places.iter_mut().enumerate() {
+            let Some(record) = table.get(index).copied() else { continue };
+            if record.state == state::RELEASED {
+                continue;
+            }
+            match association(index as u16, &record) {
+                Some(found) if !by_name.contains_key(&found.peer.node_id) => {
+                    by_name.insert(found.peer.node_id.clone(), index as u16);
+                    if !found.peer.is_up {
+                        troubled.insert(index as u16);
+                    }
+                    *at = Some(found);
+                }
+                _ => drop(table.clear(index)),
+            }
+        }
+        Self { table, places, by_name, troubled }
+    }
+
+    /// The associations.
+    pub fn iter(&self) -> impl Iterator<Item = &Association> {
+        self.places.iter().flatten()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// The association in a place.
+    #[must_use]
+    pub fn get(&self, place: u16) -> Option<&Association> {
+        self.places.get(usize::from(place))?.as_ref()
+    }
+
+    /// The association of a Node ID.
+    #[must_use]
+    pub fn find(&self, node_id: &NodeName) -> Option<&Association> {
+        self.get(*self.by_name.get(node_id)?)
+    }
+
+    /// The associations of a peer's address: several Node IDs can have one address.
+    pub fn at(&self, address: IpAddr) -> impl Iterator<Item = &Association> {
+        self.iter().filter(move |found| found.peer.address.ip() == address)
+    }
+
+    /// The place that a Node ID has, or would be given.
+    ///
+    /// # Errors
+    /// When all places are taken.
+    pub fn place(&self, node_id: &NodeName, now: Now, life: u64) -> Result<u16, PeersError> {
+        if let Some(place) = self.by_name.get(node_id) {
+            return Ok(*place);
+        }
+        let is_free = |index: &usize| {
+            self.places[*index].is_none()
+                && self.table.get(*index).is_none_or(|record| is_over(record, now, life))
+        };
+        let free = (0..self.places.len()).find(is_free);
+        // A released association whose answers might still be asked for gives way at last.
+        let free = free.or_else(|| self.places.iter().position(Option::is_none));
+        free.map(|index| index as u16).ok_or(PeersError::Full(self.places.len()))
+    }
+
+    /// Makes an association, or replaces the one of this Node ID, with the answer that says so.
+    ///
+    /// # Errors
+    /// When all places are taken or the table cannot be written; nothing has changed then.
+    pub fn set_up(
+        &mut self,
+        place: u16,
+        setup: &Setup,
+        now: Now,
+        answer: Option<Given<'_>>,
+    ) -> Result<(), PeersError> {
+        let index = usize::from(place);
+        let mut record = PeerRecord::new(&setup.node_id);
+        record.begun = now.monotonic;
+        if let Some(before) = self.table.get(index) {
+            record.answers = before.answers;
+            let is_same = before.state != state::RELEASED
+                && before.recovery == setup.recovery
+                && before.node_id().as_ref() == Some(&setup.node_id);
+            record.begun = if is_same { before.begun } else { now.monotonic };
+        }
+        record.features = setup.features;
+        record.since = now.real;
+        record.state = state::UP;
+        record.recovery = setup.recovery;
+        record.address = Endpoint::of(setup.address);
+        record.local = setup.local.map_or([0; 16], mapped);
+        keep(&mut record, answer, now);
+        self.table.set(index, &record)?;
+        self.forget(place);
+        self.by_name.insert(setup.node_id.clone(), place);
+        self.places[index] = association(place, &record);
+        Ok(())
+    }
+
+    /// Changes what is kept of an association.
+    fn change(
+        &mut self,
+        place: u16,
+        change: impl FnOnce(&mut PeerRecord),
+    ) -> Result<(), PeersError> {
+        let index = usize::from(place);
+        let Some(mut record) = self.table.get(index).copied() else { return Ok(()) };
+        change(&mut record);
+        self.table.set(index, &record)?;
+        if record.state == state::RELEASED {
+            self.forget(place);
+            return Ok(());
+        }
+        let changed = association(place, &record);
+        if changed.as_ref().is_some_and(|changed| !changed.peer.is_up) {
+            self.troubled.insert(place);
+        } else {
+            self.troubled.remove(&place);
+        }
+        self.places[index] = changed;
+        Ok(())
+    }
+
+    /// Forgets what is in memory of a place.
+    fn forget(&mut self, place: u16) {
+        self.troubled.remove(&place);
+        let before = self.places.get_mut(usize::from(place)).and_then(Option::take);
+        if let Some(before) = before {
+            self.by_name.remove(&before.peer.node_id);
+        }
+    }
+
+    /// Those that are down or ending.
+    pub fn troubled(&self) -> impl Iterator<Item = &Association> {
+        self.troubled.iter().filter_map(|place| self.get(*place))
+    }
+
+    /// Keeps an answer, and the peer's features if they were said.
+    ///
+    /// # Errors
+    /// When the table cannot be written; nothing has changed then. So with all changes.
+    pub fn update(
+        &mut self,
+        place: u16,
+        now: Now,
+        features: Option<u64>,
+        answer: Given<'_>,
+    ) -> Result<(), PeersError> {
+        self.change(place, |record| {
+            record.features = features.unwrap_or(record.features);
+            keep(record, Some(answer), now);
+        })
+    }
+
+    /// The peer has started again, and its time stamp is this.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub fn set_recovery(&mut self, place: u16, now: Now, recovery: u32) -> Result<(), PeersError> {
+        self.change(place, |record| {
+            (record.recovery, record.begun) = (recovery, now.monotonic);
+        })
+    }
+
+    /// The peer is heard again (none), or has not been heard since this moment.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub fn set_down(&mut self, place: u16, down: Option<u64>) -> Result<(), PeersError> {
+        self.change(place, |record| {
+            record.state = if down.is_some() { state::DOWN } else { state::UP };
+            record.down = down.unwrap_or(0);
+        })
+    }
+
+    /// The association is to end: what is killed now goes on with removing its sessions, and has
+    /// the answer to who asked for it.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub fn begin_end(
+        &mut self,
+        place: u16,
+        now: Now,
+        answer: Option<Given<'_>>,
+    ) -> Result<(), PeersError> {
+        self.change(place, |record| {
+            record.state = state::ENDING;
+            keep(record, answer, now);
+        })
+    }
+
+    /// The association is no more. Answers are kept for as long as they can be asked for.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update).
+    pub fn release(&mut self, place: u16) -> Result<(), PeersError> {
+        self.change(place, |record| record.state = state::RELEASED)
+    }
+
+    /// The answer that was given to a request not longer ago than `life` nanoseconds.
+    #[must_use]
+    pub fn answer(&self, key: &RequestKey, now: Now, life: u64) -> Option<&[u8]> {
+        let peer = Endpoint::of(key.peer);
+        let records = self.table.iter().flat_map(|(_, record)| &record.answers);
+        let mut kept = records.filter(|answer| {
+            answer.sequence == key.sequence
+                && answer.message_type == u16::from(key.message_type)
+                && answer.digest == key.digest
+                && answer.peer == peer
+                && lives(answer, now, life)
+        });
+        kept.next().map(StoredAnswer::bytes)
+    }
+}
+
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_list().entries(self.places.iter().flatten()).finish()
+    }
+}
+
+fn lives(answer: &StoredAnswer, now: Now, life: u64) -> bool {
+    answer.at != 0 && now.monotonic.saturating_sub(answer.at) < life
+}
+
+/// Whether nothing of a released association is needed any more.
+fn is_over(record: &PeerRecord, now: Now, life: u64) -> bool {
+    record.state == state::RELEASED && !record.answers.iter().any(|it| lives(it, now, life))
+}
+
+fn association(place: u16, record: &PeerRecord) -> Option<Association> {
+    let (is_up, down, is_ending) = match record.state {
+        state::UP => (true, None, false),
+        state::DOWN => (false, Some(record.down), false),
+        state::ENDING => (false, None, true),
+        _ => return None,
+    };
+    let peer = Peer {
+        place,
+        node_id: record.node_id()?,
+        recovery: record.recovery,
+        address: record.address.socket(),
+        local: record.local(),
+        features: record.features,
+        is_up,
+    };
+    Some(Association { peer, since: record.since, down, begun: record.begun, is_ending })
+}
+
+/// Puts an answer in front of the others. One that is too long is not kept: it is made anew when
+/// it is asked for again.
+fn keep(record: &mut PeerRecord, answer: Option<Given<'_>>, now: Now) {
+    let Some(Given { key, bytes }) = answer else { return };
+    if bytes.len() > ANSWER {
+        return;
+    }
+    let mut kept = StoredAnswer::new_zeroed();
+    kept.at = now.monotonic.max(1);
+    kept.peer = Endpoint::of(key.peer);
+    (kept.sequence, kept.digest) = (key.sequence, key.digest);
+    kept.message_type = key.message_type.into();
+    kept.length = bytes.len() as u16;
+    kept.bytes[..bytes.len()].copy_from_slice(bytes);
+    record.answers.rotate_right(1);
+    record.answers[0] = kept;
+}

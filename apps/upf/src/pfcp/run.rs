@@ -1,0 +1,264 @@
+//! The loop of the slow half: sockets, messages of lanes, time, and those who ask.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fastlane::slow::{Messages, Slow, SlowError, attach_wait};
+use fastlane::table::TableError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::node::{Keep, Parts, PartsError};
+use super::socket::{SocketError, Sockets};
+use super::{LaneMessage, Node, Outbox};
+use crate::config::Settings;
+use crate::pfcp::neighbours::Neighbours;
+use crate::rules::layout::message::{SessionEvent, kind};
+use crate::time::Now;
+use crate::time::{MILLISECOND, SECOND};
+
+/// The most datagrams of a socket before something else has its turn.
+const DATAGRAMS: usize = 64;
+/// The most messages of lanes before something else has its turn.
+const MESSAGES: usize = 512;
+/// How long it waits at most, for the flag that stops it wakes nobody.
+const WAIT: u64 = 100 * MILLISECOND;
+
+/// Somebody who wants to know what the node does, beside N4.
+pub trait Beside {
+    /// There is a fast half from now on.
+    ///
+    /// # Errors
+    /// When it is not what this program expects.
+    fn attached(&mut self, slow: &Slow) -> Result<(), SlowError> {
+        let _ = slow;
+        Ok(())
+    }
+
+    /// It has ended.
+    fn detached(&mut self) {}
+
+    /// What to wait for, if anything: it is readable when there is a question.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+    /// Answers what was asked; bounded.
+    fn serve(&mut self, node: &mut Node, now: Now);
+}
+
+/// Nobody.
+impl Beside for () {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn serve(&mut self, _: &mut Node, _: Now) {}
+}
+
+/// Why the slow half cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The fast half is not what this program expects.
+    #[error(transparent)]
+    Slow(#[from] SlowError),
+    /// An address of N4 cannot be used.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// The tables are not what this program expects.
+    #[error(transparent)]
+    Parts(#[from] PartsError),
+    /// A table cannot be written.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// It cannot be waited.
+    #[error("cannot wait for datagrams: {0}")]
+    Wait(std::io::Error),
+}
+
+/// Runs the slow half of the application whose session is `session` until `stop` is true: beside
+/// one fast half after the other, if they are replaced. Associations stay: whoever comes next goes
+/// on with them.
+///
+/// # Errors
+/// When the fast half is not what it should be, or an address of N4 is not there.
+pub fn run(
+    settings: &Settings,
+    session: &str,
+    stop: &AtomicBool,
+    beside: &mut dyn Beside,
+) -> Result<(), RunError> {
+    let mut sockets = None;
+    let mut keep = Keep::default();
+    while let Some(slow) = attach(session, stop)? {
+        // Whoever can write the tables is alone, so the addresses are free, or soon will be.
+        let sockets = match &mut sockets {
+            Some(sockets) => sockets,
+            none => none.insert(Sockets::bind(&settings.n4, Neighbours::new(settings))?),
+        };
+        match with(settings, &slow, sockets, &mut keep, stop, beside) {
+            Err(error) if slow.is_alive() => return Err(error),
+            Ok(()) if stop.load(Ordering::Relaxed) => return Ok(()),
+            Ok(()) | Err(_) => tracing::warn!("the fast half has ended: waiting for the next one"),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for a fast half. None when it is to stop before.
+fn attach(session: &str, stop: &AtomicBool) -> Result<Option<Slow>, RunError> {
+    use fastlane::session::SessionError;
+    while !stop.load(Ordering::Relaxed) {
+        match attach_wait(session, Duration::from_nanos(WAIT)) {
+            Err(SlowError::Session(SessionError::Absent { .. } | SessionError::Silent { .. })) => {}
+            other => return Ok(Some(other?)),
+        }
+    }
+    Ok(None)
+}
+
+/// Runs beside one fast half, until it ends or `stop` is true.
+fn with(
+    settings: &Settings,
+    slow: &Slow,
+    sockets: &mut Sockets,
+    keep: &mut Keep,
+    stop: &AtomicBool,
+    beside: &mut dyn Beside,
+) -> Result<(), RunError> {
+    let mut messages = slow.messages()?;
+    let mut out = Outbox::new();
+    let parts = Parts::attach(settings, slow)?;
+    if parts.record.get().is_none() && keep.is_new() {
+        next_second(stop);
+    }
+    let mut node = Node::open(settings, parts, keep, Now::read(), &mut out)?;
+    beside.attached(slow)?;
+    let ended = serve(&mut node, slow, sockets, &mut messages, &mut out, stop, beside);
+    beside.detached();
+    *keep = node.keep();
+    ended
+}
+
+/// A node that begins with nothing has a recovery time stamp in seconds. It waits for the next
+/// second, so that it is told from one of before, whenever that one ended.
+fn next_second(stop: &AtomicBool) {
+    let begun = Now::read();
+    let mut now = begun;
+    while now.ntp() == begun.ntp() && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_nanos(now.left_of_second().min(WAIT)));
+        now = Now::read();
+    }
+}
+
+fn serve(
+    node: &mut Node,
+    slow: &Slow,
+    sockets: &mut Sockets,
+    messages: &mut Messages,
+    out: &mut Outbox,
+    stop: &AtomicBool,
+    beside: &mut dyn Beside,
+) -> Result<(), RunError> {
+    while !stop.load(Ordering::Relaxed) {
+        let now = Now::read();
+        let deadline = node.tick(now, out);
+        flush(node, sockets, messages, out, now);
+        let wait = deadline.map_or(WAIT, |at| at.saturating_sub(now.monotonic).min(WAIT));
+        let ready = sleep(slow, sockets, messages, beside, wait)?;
+        let now = Now::read();
+        for place in ready {
+            datagrams(node, sockets, place, now, out);
+            flush(node, sockets, messages, out, now);
+        }
+        if !hear(node, messages, now, out)? {
+            return Ok(());
+        }
+        flush(node, sockets, messages, out, now);
+        beside.serve(node, now);
+    }
+    Ok(())
+}
+
+/// Waits until there is something to do. The places of the sockets that are readable.
+fn sleep(
+    slow: &Slow,
+    sockets: &Sockets,
+    messages: &mut Messages,
+    beside: &dyn Beside,
+    nanoseconds: u64,
+) -> Result<Vec<usize>, RunError> {
+    let may_wait = messages.arm();
+    let mut events: Vec<PollFd<'_>> =
+        sockets.descriptors().map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)).collect();
+    events.push(PollFd::new(messages, PollFlags::IN));
+    events.push(PollFd::new(slow, PollFlags::IN | PollFlags::RDHUP));
+    events.extend(beside.descriptor().map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)));
+    let wait = if may_wait { nanoseconds } else { 0 };
+    let timeout = Timespec {
+        tv_sec: i64::try_from(wait / SECOND).unwrap_or(0),
+        tv_nsec: i64::try_from(wait % SECOND).unwrap_or(0),
+    };
+    match poll(&mut events, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(RunError::Wait(error.into())),
+    }
+    let is_ready =
+        |(place, event): (usize, &PollFd<'_>)| (!event.revents().is_empty()).then_some(place);
+    let ready = events.iter().take(sockets.len()).enumerate().filter_map(is_ready).collect();
+    drop(events);
+    messages.disarm();
+    Ok(ready)
+}
+
+/// Takes what a socket has.
+fn datagrams(node: &mut Node, sockets: &mut Sockets, place: usize, now: Now, out: &mut Outbox) {
+    for _ in 0..DATAGRAMS {
+        let Some((local, from, bytes)) = sockets.receive(place) else { return };
+        node.receive(now, local, from, bytes, out);
+    }
+}
+
+/// Takes what lanes say. False when the fast half has ended.
+fn hear(
+    node: &mut Node,
+    messages: &mut Messages,
+    now: Now,
+    out: &mut Outbox,
+) -> Result<bool, RunError> {
+    for _ in 0..MESSAGES {
+        match messages.receive(Duration::ZERO) {
+            Ok(Some(message)) => node.lane_message(now, message.kind, message.body, out),
+            Ok(None) => return Ok(true),
+            Err(SlowError::Ended) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
+}
+
+/// Sends what is to be sent.
+fn flush(
+    node: &mut Node,
+    sockets: &mut Sockets,
+    messages: &mut Messages,
+    out: &mut Outbox,
+    now: Now,
+) {
+    let failed = out.datagrams.drain(..).filter(|datagram| !sockets.send(datagram)).count();
+    node.count_unsent(failed as u64);
+    for peer in out.neighbours.drain(..) {
+        sockets.neighbours.find_out(peer, now);
+    }
+    for message in out.lanes.drain(..) {
+        match message {
+            // A lane looks at its sessions in any case; this makes it soon.
+            LaneMessage::Rules(session) => {
+                let event = SessionEvent::about(session, now.monotonic);
+                for lane in 0..messages.lanes() {
+                    messages.send_value(lane, kind::RULES, &event);
+                }
+            }
+            LaneMessage::Probe(probe) => {
+                messages.send_value(0, kind::PROBE, &probe);
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! A session as a request makes it: everything is done to a copy, which then replaces the session,
+//! or does not.
+
+mod check;
+mod give;
+
+use fastlane_pfcp::ie::{self, FailedRuleId};
+use fastlane_pfcp::{Group, IeType};
+
+use super::network::Network;
+use super::refusal::Refusal;
+use super::{far, pdr, qer, urr};
+use crate::alloc::Addresses;
+use crate::config::Settings;
+use crate::rules::layout::identifier::TeidShape;
+use crate::rules::layout::key::UserKey;
+use crate::session::{
+    Buffering, InstanceId, LocalTunnel, Pdr, PdrId, Session, SessionId, Source, Urr, UrrId,
+    UserAddress,
+};
+use crate::time::Now;
+use crate::usage::{self, Given, Meter};
+
+/// What a session is made in.
+pub(super) struct Around<'a> {
+    pub(super) network: &'a Network,
+    pub(super) settings: &'a Settings,
+    pub(super) shape: TeidShape,
+    pub(super) addresses: &'a mut Addresses,
+    /// Whose a tunnel identifier is.
+    pub(super) owner: &'a dyn Fn(u32) -> Option<SessionId>,
+    /// What was counted for a URR.
+    pub(super) meter: &'a dyn Fn(&Urr) -> Meter,
+    /// Whether the session is restored (RESTI): tunnels and addresses are as they were.
+    pub(super) restores: bool,
+    pub(super) now: Now,
+}
+
+/// What was given out for a PDR.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Created {
+    pub(super) pdr: PdrId,
+    pub(super) tunnel: Option<LocalTunnel>,
+    /// The address, and whether it is a destination (bit S/D).
+    pub(super) user: Option<(UserAddress, bool)>,
+    /// Whether the PDR was there before.
+    pub(super) is_update: bool,
+}
+
+/// A session in the making.
+pub(super) struct Draft<'a> {
+    session: Session,
+    created: Vec<Created>,
+    removed: Vec<Urr>,
+    begun: Vec<UrrId>,
+    around: Around<'a>,
+    /// Tunnels that the session had before, and those it gets.
+    tunnels: Vec<LocalTunnel>,
+    /// Tunnels of this request by CHOOSE ID.
+    chosen: Vec<(u8, LocalTunnel)>,
+    taken: Vec<UserKey>,
+}
+
+/// A draft that is sound.
+pub(super) struct Ready {
+    pub(super) session: Session,
+    pub(super) created: Vec<Created>,
+    /// URRs that are removed, as they were.
+    pub(super) removed: Vec<Urr>,
+    /// URRs that are new: they begin when they have their lines.
+    pub(super) begun: Vec<UrrId>,
+    /// Addresses from pools, to be given back if it comes to nothing.
+    pub(super) taken: Vec<UserKey>,
+}
+
+/// A Create PDR or Update PDR whose tunnel and addresses are still to be given out.
+struct Asked {
+    pdr: Pdr,
+    pdi: pdr::Pdi,
+    is_update: bool,
+}
+
+impl<'a> Draft<'a> {
+    /// Of a session as it is, or of a new one without rules.
+    pub(super) fn of(session: Session, around: Around<'a>) -> Self {
+        let tunnels = session.pdrs.iter().filter_map(|pdr| pdr.tunnel).collect();
+        let (created, removed, begun) = (Vec::new(), Vec::new(), Vec::new());
+        let (chosen, taken) = (Vec::new(), Vec::new());
+        Self { session, created, removed, begun, around, tunnels, chosen, taken }
+    }
+
+    /// What came of it.
+    pub(super) fn ready(self) -> Ready {
+        let Self { session, created, removed, begun, taken, .. } = self;
+        Ready { session, created, removed, begun, taken }
+    }
+
+    /// It comes to nothing: what it took from pools goes back.
+    pub(super) fn give_up(self) {
+        self.taken.iter().for_each(|key| self.around.addresses.give_back(key));
+    }
+
+    /// What a request says of the session itself.
+    pub(super) fn common(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
+        let session = &mut self.session;
+        if let Some(timer) = group.find::<ie::UserPlaneInactivityTimer>()? {
+            session.inactivity_s = Some(timer.0).filter(|seconds| *seconds != 0);
+            session.reporting.awaited_from = self.around.now.monotonic;
+            session.reporting.is_inactive = false;
+        }
+        let flags = group.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
+        if flags.has(ie::PfcpsmreqFlags::DROBU) {
+            session.discarded = session.version;
+        }
+        Ok(())
+    }
+
+    /// Create BAR, FAR, QER, URR and PDR.
+    pub(super) fn create(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
+        self.create_bars(group)?;
+        self.create_fars(group)?;
+        self.create_qers(group)?;
+        self.create_urrs(group)?;
+        let limit = self.around.settings.limits.pdrs;
+        let mut asked: Vec<Asked> = Vec::new();
+        for it in group.groups(IeType::CREATE_PDR) {
+            let mut pdr = pdr::create(&it)?;
+            let failed = FailedRuleId::Pdr(pdr.id);
+            let is_known = self.session.pdrs.iter().any(|known| known.id == pdr.id)
+                || asked.iter().any(|known| known.pdr.id == pdr.id);
+            if is_known || self.session.pdrs.len() + asked.len() >= limit {
+                return Err(Refusal::rule(failed));
+            }
+            let pdi = it.group(IeType::PDI);
+            let pdi = pdi.ok_or(fastlane_pfcp::Fault::of(
+                fastlane_pfcp::Cause::MANDATORY_IE_MISSING,
+                IeType::PDI,
+            ))?;
+            let pdi = pdr::detection(&pdi, self.around.network, failed)?;
+            (pdr.source, pdr.instance) = (pdi.source, pdi.instance);
+            asked.push(Asked { pdr, pdi, is_update: false });
+        }
+        self.give_out(asked)
+    }
+
+    fn create_bars(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
+        for it in group.groups(IeType::CREATE_BAR) {
+            let mut bar = Buffering { id: it.need::<ie::BarId>()?.0, ..Buffering::default() };
+            far::buffering(&mut bar, &it)?;
+            if self.session.bars.iter().any(|known| known.id == bar.id) {
+                return Err(Refusal::rule(FailedRuleId::Bar(bar.id)));
+            }
+            self.session.bars.push(bar);
+        }
+        Ok(())
+    }
+
+    fn create_fars(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
+        let limit = self.around.settings.limits.fars;
+        for it in group.groups(IeType::CREATE_FAR) {
+            let far = far::create(&it, self.around.network)?;
+            let fars = &mut self.session.fars;
+            if fars.len() >= limit || fars.iter().any(|known| known.id == far.id) {
+                return Err(Refusal::rule(FailedRuleId::Far(far.id)));
+            }
+            fars.push(far);
+        }
+        Ok(())
+    }
+
+    fn create_qers(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
+        let limit = self.around.settings.limits.qers;
+        for it in group.groups(IeType::CREATE_QER) {
+            let qer = qer::create(&it)?;
+            let qers = &mut self.session.qers;
+            if qers.len() >= limit || qers.iter().any(|known| known.id == qer.id) {
+                return Err(Refusal::rule(FailedRuleId::Qer(qer.id)));
+            }
+            qers.push(qer);
+        }
+        Ok(())
+    }
+
+    fn create_urrs(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
+        let limit = self.around.settings.limits.urrs;
+        for it in group.groups(IeType::CREATE_URR) {
+            let urr = urr::create(&it)?;
+            let urrs = &mut self.session.urrs;
+            if urrs.len() >= limit || urrs.iter().any(|known| known.id == urr.id) {
+                return Err(Refusal::rule(FailedRuleId::Urr(urr.id)));
+            }
+            self.begun.push(urr.id);
+            urrs.push(urr);
+        }
+        Ok(())
+    }
+
+    /// Remove PDR, FAR, URR, QER and BAR. A rule that is not there is refused; URRs and QERs are
+    /// taken from the PDRs that have them, a FAR must no longer be anybody's (see `check`).
+    pub(super) fn remove(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
+        let session = &mut self.session;
+        for it in group.groups(IeType::REMOVE_PDR) {
+            let id = it.need::<ie::PdrId>()?.0;
+            take(&mut session.pdrs, |it| it.id == id)
+                .ok_or(Refusal::rule(FailedRuleId::Pdr(id)))?;
+        }
+        for it in group.groups(IeType::REMOVE_FAR) {
+            let id = it.need::<ie::FarId>()?.0;
+            take(&mut session.fars, |it| it.id == id)
+                .ok_or(Refusal::rule(FailedRuleId::Far(id)))?;
+        }
+        for it in group.groups(IeType::REMOVE_URR) {
+            let id = it.need::<ie::UrrId>()?.0;
+            let urr = take(&mut session.urrs, |it| it.id == id);
+            self.removed.push(urr.ok_or(Refusal::rule(FailedRuleId::Urr(id)))?);
+            session.pdrs.iter_mut().for_each(|pdr| pdr.urrs.retain(|urr| *urr != id));
+            session.urrs.iter_mut().for_each(|urr| urr.linked.retain(|urr| *urr != id));
+        }
+        for it in group.groups(IeType::REMOVE_QER) {
+            let id = it.need::<ie::QerId>()?.0;
+            take(&mut session.qers, |it| it.id == id)
+                .ok_or(Refusal::rule(FailedRuleId::Qer(id)))?;
+            session.pdrs.iter_mut().for_each(|pdr| pdr.qers.retain(|qer| *qer != id));
+        }
+        for it in group.groups(IeType::REMOVE_BAR) {
+            let id = it.need::<ie::BarId>()?.0;
+            take(&mut session.bars, |it| it.id == id)
+                .ok_or(Refusal::rule(FailedRuleId::Bar(id)))?;
+            let fars = session.fars.iter_mut().filter(|far| far.bar == Some(id));
+            fars.for_each(|far| far.bar = None);
+        }
+        Ok(())
+    }
+
+    /// Update BAR, FAR, QER, URR and PDR.
+    pub(super) fn update(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
+        let session = &mut self.session;
+        for it in group.groups(IeType::UPDATE_BAR) {
+            let id = it.need::<ie::BarId>()?.0;
+            let bar = session.bars.iter_mut().find(|bar| bar.id == id);
+            far::buffering(bar.ok_or(Refusal::rule(FailedRuleId::Bar(id)))?, &it)?;
+        }
+        for it in group.groups(IeType::UPDATE_FAR) {
+            let id = it.need::<ie::FarId>()?.0;
+            let far = session.fars.iter_mut().find(|far| far.id == id);
+            let far = far.ok_or(Refusal::rule(FailedRuleId::Far(id)))?;
+            far::update(far, &it, self.around.network, session.version)?;
+        }
+        for it in group.groups(IeType::UPDATE_QER) {
+            let id = it.need::<ie::QerId>()?.0;
+            let qer = session.qers.iter_mut().find(|qer| qer.id == id);
+            qer::update(qer.ok_or(Refusal::rule(FailedRuleId::Qer(id)))?, &it)?;
+        }
+        for it in group.groups(IeType::UPDATE_URR) {
+            self.update_urr(&it)?;
+        }
+        self.update_pdrs(group)
+    }
+
+    fn update_urr(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
+        let id = group.need::<ie::UrrId>()?.0;
+        let place = self.session.urrs.iter().position(|urr| urr.id == id);
+        let place = place.ok_or(Refusal::rule(FailedRuleId::Urr(id)))?;
+        let meter = (self.around.meter)(&self.session.urrs[place]);
+        let mut outcome = Ok(());
+        usage::update(&mut self.session.urrs[place], &meter, self.around.now, |urr| {
+            urr::apply(urr, group).unwrap_or_else(|refusal| {
+                outcome = Err(refusal);
+                Given::default()
+            })
+        });
+        outcome
+    }
+
+    fn update_pdrs(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
+        let mut asked = Vec::new();
+        for it in group.groups(IeType::UPDATE_PDR) {
+            let id = it.need::<ie::PdrId>()?.0;
+            let failed = FailedRuleId::Pdr(id);
+            let known = self.session.pdrs.iter_mut().find(|pdr| pdr.id == id);
+            let known = known.ok_or(Refusal::rule(failed))?;
+            pdr::update(known, &it)?;
+            if let Some(pdi) = it.group(IeType::PDI) {
+                let pdi = pdr::detection(&pdi, self.around.network, failed)?;
+                (known.source, known.instance) = (pdi.source, pdi.instance);
+                asked.push(Asked { pdr: known.clone(), pdi, is_update: true });
+            }
+        }
+        self.give_out(asked)
+    }
+
+    /// The network instance of PDRs for packets from the data network.
+    fn data_network(&self, asked: &[Asked]) -> Option<InstanceId> {
+        let is_from_there = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
+        let known = self.session.pdrs.iter().chain(asked.iter().map(|asked| &asked.pdr));
+        known.filter(is_from_there).find_map(|pdr| pdr.instance)
+    }
+}
+
+/// Takes the element that is meant out of a list.
+fn take<T>(list: &mut Vec<T>, is_it: impl FnMut(&T) -> bool) -> Option<T> {
+    list.iter().position(is_it).map(|place| list.remove(place))
+}

@@ -1,0 +1,219 @@
+//! FARs and BARs as they are written (TS 29.244 tables 7.5.2.3-1 to -3, 7.5.2.6-1, 7.5.4.3-1 to
+//! -3, 7.5.4.11-1).
+
+use std::net::IpAddr;
+
+use fastlane_pfcp::ie::{self, FailedRuleId, OuterHeaderCreation, RedirectAddress};
+use fastlane_pfcp::{Cause, Group, IeType};
+
+use super::network::Network;
+use super::refusal::Refusal;
+use crate::session::{
+    Actions, Buffering, Destination, EndMarker, Far, Forwarding, OuterHeader, Redirect,
+};
+
+/// Create FAR.
+pub(super) fn create(group: &Group<'_>, network: &Network) -> Result<Far, Refusal> {
+    let id = group.need::<ie::FarId>()?.0;
+    let failed = FailedRuleId::Far(id);
+    let actions = actions(group.need::<ie::ApplyAction>()?)?;
+    let parameters = group.group(IeType::FORWARDING_PARAMETERS);
+    let forwarding = parameters.map(|it| forwarding(&it, network, failed)).transpose()?;
+    let copies = group.groups(IeType::DUPLICATING_PARAMETERS);
+    let duplicating =
+        copies.map(|it| self::forwarding(&it, network, failed)).collect::<Result<_, _>>();
+    let bar = group.find::<ie::BarId>()?.map(|bar| bar.0);
+    let far = Far { id, actions, forwarding, duplicating: duplicating?, bar, end_marker: None };
+    check(&far)?;
+    Ok(far)
+}
+
+/// What a FAR does needs what it says how.
+fn check(far: &Far) -> Result<(), Refusal> {
+    let missing = |ie| Err(Refusal::of(Cause::CONDITIONAL_IE_MISSING, ie));
+    if far.actions.forward && far.forwarding.is_none() {
+        return missing(IeType::FORWARDING_PARAMETERS);
+    }
+    if far.actions.duplicate && far.duplicating.is_empty() {
+        return missing(IeType::DUPLICATING_PARAMETERS);
+    }
+    Ok(())
+}
+
+/// Update FAR: what is not there stays. `version` is the one that the session gets.
+pub(super) fn update(
+    far: &mut Far,
+    group: &Group<'_>,
+    network: &Network,
+    version: u64,
+) -> Result<(), Refusal> {
+    let failed = FailedRuleId::Far(far.id);
+    if let Some(action) = group.find::<ie::ApplyAction>()? {
+        far.actions = actions(action)?;
+    }
+    if let Some(bar) = group.find::<ie::BarId>()? {
+        far.bar = Some(bar.0);
+    }
+    if let Some(parameters) = group.group(IeType::UPDATE_FORWARDING_PARAMETERS) {
+        let before = far.forwarding.clone();
+        match &mut far.forwarding {
+            Some(forwarding) => change(forwarding, &parameters, network, failed)?,
+            none => *none = Some(forwarding(&parameters, network, failed)?),
+        }
+        let flags = parameters.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
+        if flags.has(ie::PfcpsmreqFlags::SNDEM) {
+            far.end_marker = end_marker(before, far.forwarding.as_ref(), version);
+        }
+    }
+    let mut copies = group.groups(IeType::UPDATE_DUPLICATING_PARAMETERS).peekable();
+    if copies.peek().is_some() {
+        far.duplicating =
+            copies.map(|it| forwarding(&it, network, failed)).collect::<Result<_, _>>()?;
+    }
+    check(far)
+}
+
+/// The tunnel that packets no longer take, if they took one.
+fn end_marker(
+    before: Option<Forwarding>,
+    after: Option<&Forwarding>,
+    version: u64,
+) -> Option<EndMarker> {
+    let before = before?;
+    let to = before.outer.filter(|outer| outer.teid.is_some())?;
+    let is_other = after.and_then(|after| after.outer) != Some(to);
+    is_other.then_some(EndMarker { to, instance: before.instance, version })
+}
+
+/// Apply Action: one of drop, forward and buffer (clause 8.2.26).
+fn actions(action: ie::ApplyAction) -> Result<Actions, Refusal> {
+    use ie::ApplyAction as Flag;
+    let known = Flag::DROP | Flag::FORW | Flag::BUFF | Flag::NOCP | Flag::DUPL;
+    let two_octets = 0xFFFF;
+    if action.0 & two_octets & !known.0 != 0 {
+        return Err(Refusal::unsupported(IeType::APPLY_ACTION));
+    }
+    let actions = Actions {
+        drop: action.has(Flag::DROP),
+        forward: action.has(Flag::FORW),
+        buffer: action.has(Flag::BUFF),
+        notify: action.has(Flag::NOCP),
+        duplicate: action.has(Flag::DUPL),
+    };
+    let one = [actions.drop, actions.forward, actions.buffer];
+    let is_sound =
+        one.into_iter().filter(|flag| *flag).count() == 1 && (actions.buffer || !actions.notify);
+    if is_sound { Ok(actions) } else { Err(Refusal::incorrect(IeType::APPLY_ACTION)) }
+}
+
+/// Forwarding or duplicating parameters.
+fn forwarding(
+    group: &Group<'_>,
+    network: &Network,
+    failed: FailedRuleId,
+) -> Result<Forwarding, Refusal> {
+    let destination = destination(group.need::<ie::DestinationInterface>()?)?;
+    let mut forwarding =
+        Forwarding { destination, instance: None, outer: None, marking: None, redirect: None };
+    change(&mut forwarding, group, network, failed)?;
+    Ok(forwarding)
+}
+
+/// What is there replaces what was.
+fn change(
+    forwarding: &mut Forwarding,
+    group: &Group<'_>,
+    network: &Network,
+    failed: FailedRuleId,
+) -> Result<(), Refusal> {
+    if let Some(interface) = group.find::<ie::DestinationInterface>()? {
+        forwarding.destination = destination(interface)?;
+    }
+    if let Some(name) = group.find::<ie::NetworkInstance<'_>>()? {
+        let unknown = Refusal::rule_by(failed, IeType::NETWORK_INSTANCE);
+        forwarding.instance = Some(network.instance(name).ok_or(unknown)?);
+    }
+    if let Some(outer) = group.find::<OuterHeaderCreation>()? {
+        forwarding.outer = Some(outer_header(&outer)?);
+    }
+    if let Some(marking) = group.find::<ie::TransportLevelMarking>()? {
+        forwarding.marking = Some((marking.value, marking.mask));
+    }
+    if let Some(redirect) = group.find::<ie::RedirectInformation<'_>>()? {
+        forwarding.redirect = Some(self::redirect(&redirect)?);
+    }
+    if group.has(IeType::FORWARDING_POLICY) {
+        let cause = Cause::INVALID_FORWARDING_POLICY;
+        return Err(Refusal::of(cause, IeType::FORWARDING_POLICY));
+    }
+    if group.has(IeType::HEADER_ENRICHMENT) {
+        return Err(Refusal::unsupported(IeType::HEADER_ENRICHMENT));
+    }
+    Ok(())
+}
+
+fn destination(interface: ie::DestinationInterface) -> Result<Destination, Refusal> {
+    match interface {
+        ie::DestinationInterface::ACCESS => Ok(Destination::Access),
+        ie::DestinationInterface::CORE => Ok(Destination::Core),
+        ie::DestinationInterface::SGI_LAN => Ok(Destination::SgiLan),
+        ie::DestinationInterface::CP_FUNCTION => Ok(Destination::Control),
+        _ => Err(Refusal::unsupported(IeType::DESTINATION_INTERFACE)),
+    }
+}
+
+/// Outer Header Creation: GTP-U, UDP or IP; no VLAN tags.
+fn outer_header(outer: &OuterHeaderCreation) -> Result<OuterHeader, Refusal> {
+    const ALONE: u16 = OuterHeaderCreation::IPV4 | OuterHeaderCreation::IPV6;
+    let is_tunnel = outer.teid.is_some() || outer.port.is_some() || outer.description & ALONE != 0;
+    if !is_tunnel || outer.c_tag.is_some() || outer.s_tag.is_some() {
+        return Err(Refusal::unsupported(IeType::OUTER_HEADER_CREATION));
+    }
+    let v4 = outer.v4.filter(|address| !address.is_unspecified());
+    let v6 = outer.v6.filter(|address| !address.is_unspecified());
+    if outer.teid == Some(0) || (v4.is_none() && v6.is_none()) {
+        return Err(Refusal::incorrect(IeType::OUTER_HEADER_CREATION));
+    }
+    Ok(OuterHeader { teid: outer.teid, v4, v6, port: outer.port })
+}
+
+fn redirect(information: &ie::RedirectInformation<'_>) -> Result<Redirect, Refusal> {
+    let text = |bytes: &[u8]| {
+        let text = std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty());
+        text.map(str::to_owned).ok_or(Refusal::incorrect(IeType::REDIRECT_INFORMATION))
+    };
+    let address = |bytes: &[u8]| {
+        let parsed = std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<IpAddr>().ok());
+        parsed.ok_or(Refusal::incorrect(IeType::REDIRECT_INFORMATION))
+    };
+    match information.address_type {
+        RedirectAddress::V4 | RedirectAddress::V6 => {
+            Ok(Redirect::Address(address(information.address)?))
+        }
+        RedirectAddress::V4V6 => {
+            match (address(information.address)?, address(information.other)?) {
+                (IpAddr::V4(v4), IpAddr::V6(v6)) | (IpAddr::V6(v6), IpAddr::V4(v4)) => {
+                    Ok(Redirect::Both(v4, v6))
+                }
+                _ => Err(Refusal::incorrect(IeType::REDIRECT_INFORMATION)),
+            }
+        }
+        // It goes into the header of an answer as it is (RFC 3986: no blanks, no controls).
+        RedirectAddress::Url if !information.address.iter().all(u8::is_ascii_graphic) => {
+            Err(Refusal::incorrect(IeType::REDIRECT_INFORMATION))
+        }
+        RedirectAddress::Url => Ok(Redirect::Url(text(information.address)?)),
+        RedirectAddress::SipUri => Ok(Redirect::Sip(text(information.address)?)),
+    }
+}
+
+/// Create BAR, and Update BAR: what is not there stays.
+pub(super) fn buffering(bar: &mut Buffering, group: &Group<'_>) -> Result<(), Refusal> {
+    if let Some(delay) = group.find::<ie::DownlinkDataNotificationDelay>()? {
+        bar.notification_delay_ms = u32::from(delay.0) * 50;
+    }
+    if let Some(count) = group.find::<ie::SuggestedBufferingPacketsCount>()? {
+        bar.packets = Some(u32::from(count.0));
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! What names in requests mean here: network instances, and our addresses in them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use fastlane_pfcp::ie::NetworkInstance;
+
+use crate::alloc::{Addresses, Family};
+use crate::config::{Role, Settings};
+use crate::session::{InstanceId, Source};
+
+/// Network instances and the ends of tunnels in them, as the settings have them.
+#[derive(Clone, Debug)]
+pub struct Network {
+    names: Vec<String>,
+    interfaces: Vec<Side>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Side {
+    instance: InstanceId,
+    role: Role,
+    v4: Option<Ipv4Addr>,
+    v6: Option<Ipv6Addr>,
+}
+
+impl Network {
+    /// Of the settings.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        let names = settings.instances().into_iter().map(str::to_owned).collect();
+        let side = |it: &crate::config::Interface| {
+            let v4 = it.addresses.iter().find_map(|address| match address {
+                IpAddr::V4(address) => Some(*address),
+                IpAddr::V6(_) => None,
+            });
+            let v6 = it.addresses.iter().find_map(|address| match address {
+                IpAddr::V6(address) => Some(*address),
+                IpAddr::V4(_) => None,
+            });
+            Some(Side { instance: settings.instance(&it.network_instance)?, role: it.role, v4, v6 })
+        };
+        Self { names, interfaces: settings.interfaces.values().filter_map(side).collect() }
+    }
+
+    /// The network instance of a name, written as text or as labels.
+    #[must_use]
+    pub fn instance(&self, name: NetworkInstance<'_>) -> Option<InstanceId> {
+        let place = self.names.iter().position(|known| name.is(known))?;
+        InstanceId::try_from(place).ok()
+    }
+
+    /// Our addresses for a tunnel whose packets come from there: in the instance if one was named,
+    /// else where packets from there usually arrive.
+    #[must_use]
+    pub fn endpoint(
+        &self,
+        instance: Option<InstanceId>,
+        source: Source,
+    ) -> Option<(Option<Ipv4Addr>, Option<Ipv6Addr>)> {
+        let first = if source == Source::Access { Role::N3 } else { Role::N9 };
+        let fits = |side: &&Side| {
+            side.role != Role::N6 && instance.is_none_or(|instance| side.instance == instance)
+        };
+        let sides = self.interfaces.iter().filter(fits);
+        let side = sides.min_by_key(|side| side.role != first)?;
+        Some((side.v4, side.v6))
+    }
+
+    /// The data network that users are in unless something else is said: the first one.
+    #[must_use]
+    pub fn data_network(&self) -> InstanceId {
+        let n6 = self.interfaces.iter().find(|side| side.role == Role::N6);
+        n6.map_or(0, |side| side.instance)
+    }
+
+    /// The network instance whose pool an address comes from: the one that was asked for if it is
+    /// a data network, else that of the session's other rules, the only one with a pool, or the
+    /// usual one. `None` when that has no pool.
+    #[must_use]
+    pub fn pool(
+        &self,
+        asked: Option<InstanceId>,
+        of_others: Option<InstanceId>,
+        addresses: &Addresses,
+        family: Family,
+    ) -> Option<InstanceId> {
+        let named = asked.filter(|it| self.is_data_network(*it)).or(of_others);
+        let instance = named.or_else(|| addresses.only_instance(family));
+        let instance = instance.unwrap_or_else(|| self.data_network());
+        addresses.has(instance, family).then_some(instance)
+    }
+
+    /// Whether a data network is reached by this instance.
+    #[must_use]
+    pub fn is_data_network(&self, instance: InstanceId) -> bool {
+        self.interfaces.iter().any(|side| side.instance == instance && side.role == Role::N6)
+    }
+}

@@ -1,0 +1,106 @@
+//! Why a request about a session is refused.
+
+use fastlane_pfcp::ie::FailedRuleId;
+use fastlane_pfcp::{Cause, Fault, IeType};
+
+use crate::rules::publish::PublishError;
+use crate::session::{Pdr, Session};
+use crate::store::StoreError;
+
+/// What the answer to a request that changes nothing says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The cause.
+    pub cause: Cause,
+    /// The element that is missing or wrong.
+    pub offending: Option<IeType>,
+    /// The rule that could not be made or changed.
+    pub failed: Option<FailedRuleId>,
+}
+
+impl Refusal {
+    /// Nothing but a cause.
+    #[must_use]
+    pub const fn because(cause: Cause) -> Self {
+        Self { cause, offending: None, failed: None }
+    }
+
+    /// An element is wrong.
+    #[must_use]
+    pub const fn of(cause: Cause, offending: IeType) -> Self {
+        Self { cause, offending: Some(offending), failed: None }
+    }
+
+    /// A rule cannot be as it should (cause 73).
+    #[must_use]
+    pub const fn rule(failed: FailedRuleId) -> Self {
+        let cause = Cause::RULE_CREATION_MODIFICATION_FAILURE;
+        Self { cause, offending: None, failed: Some(failed) }
+    }
+
+    /// A rule cannot be as it should, because of an element of it.
+    #[must_use]
+    pub const fn rule_by(failed: FailedRuleId, offending: IeType) -> Self {
+        Self { offending: Some(offending), ..Self::rule(failed) }
+    }
+
+    /// What this end does not do.
+    #[must_use]
+    pub const fn unsupported(offending: IeType) -> Self {
+        Self::of(Cause::SERVICE_NOT_SUPPORTED, offending)
+    }
+
+    /// An element that means nothing here.
+    #[must_use]
+    pub const fn incorrect(offending: IeType) -> Self {
+        Self::of(Cause::MANDATORY_IE_INCORRECT, offending)
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self { cause: fault.cause, offending: fault.offending, failed: None }
+    }
+}
+
+/// Why the lanes cannot be given a session, as a control plane function is told.
+pub(super) fn refused_by(error: &PublishError, session: &Session) -> Refusal {
+    let pdr_with = |has: &dyn Fn(&Pdr) -> bool| {
+        let pdr = session.pdrs.iter().find(|pdr| has(pdr)).or(session.pdrs.first());
+        FailedRuleId::Pdr(pdr.map_or(0, |pdr| pdr.id))
+    };
+    match error {
+        PublishError::Compile(error) => match (error.pdr(), error.far()) {
+            (Some(pdr), _) => Refusal::rule(FailedRuleId::Pdr(pdr)),
+            (_, Some(far)) => Refusal::rule(FailedRuleId::Far(far)),
+            _ => Refusal::rule(pdr_with(&|_| true)),
+        },
+        PublishError::Tunnel { teid, .. } => {
+            let has = |pdr: &Pdr| pdr.tunnel.is_some_and(|tunnel| tunnel.teid == *teid);
+            Refusal::rule_by(pdr_with(&has), IeType::F_TEID)
+        }
+        PublishError::User { .. } => {
+            Refusal::rule_by(pdr_with(&|pdr| pdr.user.is_some()), IeType::UE_IP_ADDRESS)
+        }
+        PublishError::Network { route, .. } => {
+            let ie = if route.address.is_ipv4() {
+                IeType::FRAMED_ROUTE
+            } else {
+                IeType::FRAMED_IPV6_ROUTE
+            };
+            Refusal::rule_by(pdr_with(&|pdr| !pdr.framed.is_empty()), ie)
+        }
+        PublishError::Table(_) | PublishError::None(_) => {
+            Refusal::because(Cause::NO_RESOURCES_AVAILABLE)
+        }
+    }
+}
+
+/// Why a session cannot be kept, as a control plane function is told.
+pub(super) fn refusal_of(error: &StoreError) -> Refusal {
+    tracing::warn!("{error}");
+    Refusal::because(match error {
+        StoreError::NoPart { .. } | StoreError::TooLong { .. } => Cause::NO_RESOURCES_AVAILABLE,
+        StoreError::Table(_) => Cause::SYSTEM_FAILURE,
+    })
+}

@@ -1,0 +1,258 @@
+//! PDRs with all that they refer to, in the order in which they are tried.
+
+use super::{CompileError, Context, rate, way};
+use crate::rules::layout::rules::{AnyAddress, Direction, OuterPath, flag};
+use crate::session::{
+    Actions, Far, Filter, FlowDescription, Gate, Pdr, PdrId, Qer, Session, Source, Urr,
+};
+
+/// A PDR, or a predefined rule that one activates.
+#[derive(Clone, Debug)]
+pub(super) struct Entry<'s> {
+    pub(super) pdr: &'s Pdr,
+    pub(super) precedence: u32,
+    pub(super) direction: Direction,
+    /// Bits of [`flag`].
+    pub(super) flags: u32,
+    pub(super) filters: Vec<Filter>,
+    pub(super) qfis: u64,
+    pub(super) users: Vec<AnyAddress>,
+    pub(super) path: OuterPath,
+    pub(super) redirect: Option<Vec<u8>>,
+    pub(super) copies: Vec<OuterPath>,
+    /// Those with a maximum in this direction.
+    pub(super) meters: Vec<&'s Qer>,
+    pub(super) counts: Vec<Counted<'s>>,
+    pub(super) hold: (u16, u32),
+}
+
+/// A URR and where packets go when its quota is used up.
+#[derive(Clone, Debug)]
+pub(super) struct Counted<'s> {
+    pub(super) urr: &'s Urr,
+    pub(super) exhausted: Option<OuterPath>,
+    pub(super) redirect: Option<Vec<u8>>,
+}
+
+/// All of a session that packets can find, by precedence and then in the order of creation.
+pub(super) fn entries<'s>(
+    session: &'s Session,
+    context: &Context,
+) -> Result<Vec<Entry<'s>>, CompileError> {
+    let everyone = everyone(session);
+    let mut entries = Vec::with_capacity(session.pdrs.len());
+    for pdr in &session.pdrs {
+        let entry = entry(session, context, pdr, &everyone)?;
+        for name in &pdr.predefined {
+            let rule = context.predefined.get(name);
+            let rule = rule.ok_or(CompileError::NoPredefined { pdr: pdr.id })?;
+            let mut own = entry.clone();
+            own.precedence = rule.precedence;
+            own.filters = rule.flows.iter().map(of_flow).collect();
+            own.flags |= if rule.drop { flag::DROP } else { 0 };
+            if rule.qfi.is_some() {
+                own.path.way.quality &= !crate::rules::layout::rules::way::QFI;
+                own.path = way::marked(own.path, &[], rule.qfi);
+            }
+            entries.push(own);
+        }
+        entries.push(entry);
+    }
+    entries.retain(is_found);
+    entries.iter_mut().for_each(|entry| simplify(&mut entry.filters));
+    entries.sort_by_key(|entry| entry.precedence);
+    Ok(entries)
+}
+
+fn of_flow(flow: &FlowDescription) -> Filter {
+    Filter { flow: Some(flow.clone()), ..Filter::default() }
+}
+
+/// Whether packets can come to it.
+fn is_found(entry: &Entry<'_>) -> bool {
+    match entry.pdr.source {
+        Source::Access | Source::Control => entry.pdr.tunnel.is_some(),
+        Source::Core | Source::SgiLan => true,
+    }
+}
+
+/// Whether a filter looks behind the IP header, which later fragments do not have.
+fn looks_behind(filter: &Filter) -> bool {
+    let ports =
+        |flow: &FlowDescription| !flow.remote_ports.is_empty() || !flow.local_ports.is_empty();
+    filter.spi.is_some() || filter.flow.as_ref().is_some_and(ports)
+}
+
+/// A filter that every packet passes makes the others needless. Those that look behind the IP
+/// header come last: what the others know of a fragment is then known first, however the filters
+/// are divided.
+fn simplify(filters: &mut Vec<Filter>) {
+    let is_any = |filter: &Filter| {
+        let is_any_flow = filter.flow.as_ref().is_none_or(|flow| flow.is_any());
+        let tos = filter.tos.is_none_or(|(_, mask)| mask == 0);
+        is_any_flow && tos && filter.spi.is_none() && filter.flow_label.is_none()
+    };
+    if filters.iter().any(is_any) {
+        filters.clear();
+    }
+    filters.sort_by_key(looks_behind);
+}
+
+/// The addresses of a PDR's user, and the networks behind.
+fn addresses(pdr: &Pdr) -> impl Iterator<Item = AnyAddress> {
+    let user = pdr.user.unwrap_or_default();
+    let v4 = user.v4.map(|it| AnyAddress::new(it.into(), 32));
+    let v6 = user.v6.map(|(it, length)| AnyAddress::new(it.into(), length));
+    let framed = pdr.framed.iter().map(|it| AnyAddress::new(it.address, it.length));
+    v4.into_iter().chain(v6).chain(framed)
+}
+
+fn unique(all: impl Iterator<Item = AnyAddress>) -> Vec<AnyAddress> {
+    let mut unique: Vec<AnyAddress> = Vec::new();
+    for address in all {
+        if !unique.contains(&address) {
+            unique.push(address);
+        }
+    }
+    unique
+}
+
+/// All addresses of a session.
+fn everyone(session: &Session) -> Vec<AnyAddress> {
+    unique(session.pdrs.iter().flat_map(addresses))
+}
+
+/// The addresses that packets of a PDR may have at the user's end.
+fn users(
+    session: &Session,
+    pdr: &Pdr,
+    direction: Direction,
+    all: &[AnyAddress],
+) -> Vec<AnyAddress> {
+    if direction == Direction::Down {
+        return unique(addresses(pdr));
+    }
+    if pdr.user.is_none() {
+        return all.to_vec();
+    }
+    let framed = session.pdrs.iter().flat_map(|pdr| &pdr.framed);
+    let framed = framed.map(|it| AnyAddress::new(it.address, it.length));
+    unique(addresses(pdr).chain(framed))
+}
+
+fn entry<'s>(
+    session: &'s Session,
+    context: &Context,
+    pdr: &'s Pdr,
+    everyone: &[AnyAddress],
+) -> Result<Entry<'s>, CompileError> {
+    let direction = Direction::of(pdr.source);
+    let far = find_far(session, pdr.id, pdr.far)?;
+    let qers = qers(session, pdr)?;
+    let (path, redirect) = path(far, pdr, &qers)?.unwrap_or_else(|| (nowhere(), None));
+    let is_forwarded = far.forwarding.is_some();
+    let copies = far.duplicating.iter().map(|it| way::path(far.id, it));
+    let copies: Vec<OuterPath> = copies.collect::<Result<_, _>>()?;
+    let copies = if far.actions.duplicate { copies } else { Vec::new() };
+    let users = users(session, pdr, direction, everyone);
+    let mut flags = of_actions(far.actions, is_forwarded) | of_qers(&qers, direction);
+    if direction == Direction::Up {
+        flags |= flag::UP | if everyone.is_empty() { 0 } else { flag::CHECKED };
+    }
+    flags |= if pdr.tunnel.is_some() { flag::TUNNEL } else { 0 };
+    flags |= if copies.is_empty() { 0 } else { flag::DUPLICATE };
+    Ok(Entry {
+        pdr,
+        precedence: pdr.precedence,
+        direction,
+        flags,
+        filters: pdr.filters.clone(),
+        qfis: pdr.qfis.iter().fold(0, |bits, qfi| bits | 1 << (qfi & 63)),
+        users,
+        path,
+        redirect,
+        copies,
+        meters: qers.into_iter().filter(|qer| rate::cost(qer, direction).cost != 0).collect(),
+        counts: counts(session, pdr)?,
+        hold: context.hold(session, far.bar),
+    })
+}
+
+fn nowhere() -> OuterPath {
+    OuterPath { way: crate::rules::layout::rules::Way::none(), peer6: [0; 16] }
+}
+
+/// The path of a FAR and its redirection, if it forwards.
+type Paths = (OuterPath, Option<Vec<u8>>);
+
+fn path(far: &Far, pdr: &Pdr, qers: &[&Qer]) -> Result<Option<Paths>, CompileError> {
+    let Some(forwarding) = &far.forwarding else { return Ok(None) };
+    let path = way::path(far.id, forwarding)?;
+    let path = way::marked(way::removing(path, pdr.removal), qers, None);
+    let redirect = forwarding.redirect.as_ref();
+    let is_tunnelled = forwarding.outer.is_some();
+    let redirect = redirect.map(|it| way::redirection(far.id, it, is_tunnelled));
+    let redirect = redirect.transpose()?.flatten();
+    Ok(Some((path, redirect)))
+}
+
+const fn of_actions(actions: Actions, is_forwarded: bool) -> u32 {
+    let Actions { drop, forward, buffer, notify, .. } = actions;
+    if buffer && !drop {
+        return flag::PRESENT | flag::HOLD | if notify { flag::NOTIFY } else { 0 };
+    }
+    let forwards = forward && is_forwarded && !drop;
+    flag::PRESENT | if forwards { 0 } else { flag::DROP }
+}
+
+fn of_qers(qers: &[&Qer], direction: Direction) -> u32 {
+    let is_closed = |qer: &&Qer| {
+        let gate = match direction {
+            Direction::Up => qer.uplink,
+            Direction::Down => qer.downlink,
+        };
+        gate == Gate::Closed || rate::is_nothing(qer, direction)
+    };
+    if qers.iter().any(is_closed) { flag::CLOSED } else { 0 }
+}
+
+fn find_far(session: &Session, pdr: PdrId, far: u32) -> Result<&Far, CompileError> {
+    session.fars.iter().find(|it| it.id == far).ok_or(CompileError::NoFar { pdr, far })
+}
+
+fn qers<'s>(session: &'s Session, pdr: &Pdr) -> Result<Vec<&'s Qer>, CompileError> {
+    let find = |id: &u32| {
+        let found = session.qers.iter().find(|qer| qer.id == *id);
+        found.ok_or(CompileError::NoQer { pdr: pdr.id, qer: *id })
+    };
+    let mut qers = pdr.qers.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    let mut seen = Vec::new();
+    qers.retain(|qer| {
+        !seen.contains(&qer.id) && {
+            seen.push(qer.id);
+            true
+        }
+    });
+    Ok(qers)
+}
+
+fn counts<'s>(session: &'s Session, pdr: &'s Pdr) -> Result<Vec<Counted<'s>>, CompileError> {
+    let mut counts: Vec<Counted<'s>> = Vec::with_capacity(pdr.urrs.len());
+    for id in &pdr.urrs {
+        let found = session.urrs.iter().find(|urr| urr.id == *id);
+        let urr = found.ok_or(CompileError::NoUrr { pdr: pdr.id, urr: *id })?;
+        if urr.watch().is_paused || counts.iter().any(|it| it.urr.id == urr.id) {
+            continue;
+        }
+        let (exhausted, redirect) = exhausted(session, pdr, urr)?.unzip();
+        counts.push(Counted { urr, exhausted, redirect: redirect.flatten() });
+    }
+    Ok(counts)
+}
+
+/// Where packets go when a quota is used up, if that is not nowhere.
+fn exhausted(session: &Session, pdr: &Pdr, urr: &Urr) -> Result<Option<Paths>, CompileError> {
+    let Some(far) = urr.exhausted_far else { return Ok(None) };
+    let far = find_far(session, pdr.id, far)?;
+    if far.actions.forward && !far.actions.drop { path(far, pdr, &[]) } else { Ok(None) }
+}

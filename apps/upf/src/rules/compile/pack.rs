@@ -1,0 +1,265 @@
+//! Sessions that need blocks: entries are put into one after the other, in order.
+
+use super::CompileError;
+use super::entry::{Counted, Entry};
+use super::rate;
+use super::simple::{counted, reports_drops};
+use crate::rules::layout::rules::{
+    AnyAddress, Block, Builder, CHAIN, Count, Direction, Limit, Match, Meter, NONE, OuterPath,
+    Rule, Rules, flag, limit, wants, way,
+};
+use crate::session::{Filter, FlowDescription, PdrId, Ports, Prefix, Session, Urr, Volume};
+
+/// The rules of a session that is not simple, and its blocks.
+pub(super) fn blocks(
+    session: &Session,
+    entries: &[Entry<'_>],
+) -> Result<(Rules, Vec<Block>), CompileError> {
+    let mut pack = Pack { session, blocks: Vec::new(), current: Builder::default() };
+    for entry in entries {
+        pack.add(entry)?;
+    }
+    let blocks = pack.finish()?;
+    let mut rules = Rules::empty(session.version);
+    rules.up.side.flags |= flag::BLOCKS;
+    rules.down.side.flags |= flag::BLOCKS;
+    Ok((rules, blocks))
+}
+
+struct Pack<'s> {
+    session: &'s Session,
+    blocks: Vec<Block>,
+    current: Builder,
+}
+
+/// What one rule has of an entry.
+struct Part<'e> {
+    filters: &'e [Filter],
+    users: &'e [AnyAddress],
+}
+
+impl Pack<'_> {
+    fn add(&mut self, entry: &Entry<'_>) -> Result<(), CompileError> {
+        self.part(entry, &Part { filters: &entry.filters, users: &entry.users })
+    }
+
+    /// Adds a part of an entry: to this block, to the next one, or halves of it.
+    fn part(&mut self, entry: &Entry<'_>, part: &Part<'_>) -> Result<(), CompileError> {
+        if let Some(with) = with(&self.current, entry, part) {
+            self.current = with;
+            return Ok(());
+        }
+        if let Some(alone) = with(&Builder::default(), entry, part) {
+            self.close(entry.pdr.id)?;
+            self.current = alone;
+            return Ok(());
+        }
+        let Part { filters, users } = *part;
+        let halves = if filters.len() > 1 {
+            let (one, other) = filters.split_at(filters.len() / 2);
+            [Part { filters: one, users }, Part { filters: other, users }]
+        } else if users.len() > 1 {
+            let (one, other) = users.split_at(users.len() / 2);
+            [Part { filters, users: one }, Part { filters, users: other }]
+        } else {
+            return Err(CompileError::TooMuch { pdr: entry.pdr.id });
+        };
+        halves.iter().try_for_each(|half| self.part(entry, half))
+    }
+
+    fn close(&mut self, pdr: PdrId) -> Result<(), CompileError> {
+        let full = std::mem::take(&mut self.current);
+        if full.rules.is_empty() {
+            return Ok(());
+        }
+        if self.blocks.len() == CHAIN {
+            return Err(CompileError::TooLong);
+        }
+        let block = full.build(self.session.id.0, self.session.version as u32);
+        self.blocks.push(block.ok_or(CompileError::TooMuch { pdr })?);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<Block>, CompileError> {
+        self.close(0)?;
+        Ok(self.blocks)
+    }
+}
+
+/// A block with a rule more; none if that does not fit.
+fn with(block: &Builder, entry: &Entry<'_>, part: &Part<'_>) -> Option<Builder> {
+    let mut block = block.clone();
+    let rule = rule(&mut block, entry, part)?;
+    block.rules.push(rule);
+    block.fits().then_some(block)
+}
+
+fn rule(block: &mut Builder, entry: &Entry<'_>, part: &Part<'_>) -> Option<Rule> {
+    let mut users = 0;
+    for address in part.users {
+        let place = Builder::place(&mut block.addresses, *address);
+        users |= 1_u64.checked_shl(u32::try_from(place).ok()?)?;
+    }
+    let first_match = u8::try_from(block.matches.len()).ok()?;
+    for filter in part.filters {
+        let filter = filter_match(block, filter)?;
+        block.matches.push(filter);
+    }
+    let mut meters = 0;
+    for qer in &entry.meters {
+        let [up, down] = [Direction::Up, Direction::Down].map(|way| rate::cost(qer, way));
+        let meter = Meter {
+            line: qer.line,
+            cost: [up.cost, down.cost],
+            burst: [up.burst, down.burst],
+            shift: [up.shift, down.shift],
+            reserved: 0,
+        };
+        meters |= bit(Builder::place(&mut block.meters, meter))?;
+    }
+    let mut counts = 0;
+    for count in &entry.counts {
+        let count = urr(block, count)?;
+        counts |= bit(Builder::place(&mut block.counts, count))?;
+    }
+    let first_copy = u8::try_from(block.paths.len()).ok()?;
+    block.paths.extend(&entry.copies);
+    let path = path(block, entry.path, entry.redirect.as_deref())?;
+    Some(Rule {
+        qfis: entry.qfis,
+        users,
+        flags: entry.flags,
+        tunnel: entry.pdr.tunnel.map_or(0, |tunnel| tunnel.teid),
+        meters,
+        counts,
+        hold_ms: entry.hold.1,
+        instance: entry.pdr.instance.unwrap_or(way::NO_INSTANCE),
+        pdr: entry.pdr.id,
+        hold_packets: entry.hold.0,
+        first_match,
+        matches: u8::try_from(part.filters.len()).ok()?,
+        path,
+        first_copy,
+        copies: u8::try_from(entry.copies.len()).ok()?,
+        reserved: 0,
+    })
+}
+
+fn bit(place: usize) -> Option<u32> {
+    1_u32.checked_shl(u32::try_from(place).ok()?)
+}
+
+/// The place of a path, with its redirection in the text.
+fn path(block: &mut Builder, mut path: OuterPath, redirect: Option<&[u8]>) -> Option<u8> {
+    if let Some(bytes) = redirect {
+        let found = block.text.windows(bytes.len()).position(|it| it == bytes);
+        let place = found.unwrap_or_else(|| {
+            block.text.extend_from_slice(bytes);
+            block.text.len() - bytes.len()
+        });
+        path.way.what |= way::REDIRECT;
+        path.way.what &= !(way::GTPU | way::UDP | way::V6);
+        [path.peer6[0], path.peer6[1]] = u16::try_from(place).ok()?.to_ne_bytes();
+    }
+    u8::try_from(Builder::place(&mut block.paths, path)).ok().filter(|it| *it != NONE)
+}
+
+fn urr(block: &mut Builder, count: &Counted<'_>) -> Option<Count> {
+    let Counted { urr, exhausted, redirect } = count;
+    let watch = urr.watch();
+    let limits = limits(urr);
+    let first = block.limits.windows(limits.len().max(1)).position(|it| it == limits);
+    let first = first.unwrap_or_else(|| {
+        block.limits.extend(&limits);
+        block.limits.len() - limits.len()
+    });
+    let exhausted = match exhausted {
+        Some(to) => path(block, *to, redirect.as_deref())?,
+        None => NONE,
+    };
+    Some(Count {
+        line: urr.progress.line,
+        flags: counted(&watch) | if reports_drops(urr) { flag::DROPPED } else { 0 },
+        first_limit: u8::try_from(first).ok()?,
+        limits: u8::try_from(limits.len()).ok()?,
+        exhausted,
+        reserved: 0,
+    })
+}
+
+/// What a URR watches, as lanes have it.
+fn limits(urr: &Urr) -> Vec<Limit> {
+    let watch = urr.watch();
+    let mut limits = Vec::new();
+    let mut add = |at: Option<u64>, what: u8| {
+        limits.extend(at.map(|at| Limit { at, what, reserved: [0; 7] }));
+    };
+    for (Volume { total, uplink, downlink }, quota) in
+        [(watch.threshold, 0), (watch.quota, limit::QUOTA)]
+    {
+        add(total, limit::TOTAL | quota);
+        add(uplink, limit::UP | quota);
+        add(downlink, limit::DOWN | quota);
+    }
+    add(watch.deadline, limit::TIME | limit::QUOTA);
+    limits
+}
+
+fn filter_match(block: &mut Builder, filter: &Filter) -> Option<Match> {
+    let mut all = Match {
+        wants: 0,
+        protocol: 0,
+        tos: 0,
+        tos_mask: 0,
+        remote: NONE,
+        local: NONE,
+        reserved: 0,
+        remote_ports: [0; 2],
+        local_ports: [0; 2],
+        spi: filter.spi.unwrap_or(0),
+        label: filter.flow_label.unwrap_or(0) & 0xF_FFFF,
+    };
+    all.wants |= if filter.spi.is_some() { wants::SPI } else { 0 };
+    all.wants |= if filter.flow_label.is_some() { wants::LABEL } else { 0 };
+    if let Some((value, mask)) = filter.tos {
+        all.wants |= wants::TOS;
+        (all.tos, all.tos_mask) = (value, mask);
+    }
+    let Some(flow) = &filter.flow else { return Some(all) };
+    let FlowDescription { protocol, remote, remote_ports, local, local_ports } = flow;
+    if let Some(protocol) = protocol {
+        all.wants |= wants::PROTOCOL;
+        all.protocol = *protocol;
+    }
+    all.remote = prefix(block, *remote)?;
+    all.local = prefix(block, *local)?;
+    let remote = [wants::REMOTE_PORT, wants::REMOTE_PORTS];
+    let local = [wants::LOCAL_PORT, wants::LOCAL_PORTS];
+    all.remote_ports = ports(block, remote_ports, remote, &mut all.wants)?;
+    all.local_ports = ports(block, local_ports, local, &mut all.wants)?;
+    Some(all)
+}
+
+fn prefix(block: &mut Builder, prefix: Option<Prefix>) -> Option<u8> {
+    let Some(prefix) = prefix else { return Some(NONE) };
+    let address = AnyAddress::new(prefix.address, prefix.length);
+    let place = Builder::place(&mut block.addresses, address);
+    u8::try_from(place).ok().filter(|place| *place < 64)
+}
+
+/// One range as it is; several as their place among the block's and their number.
+fn ports(block: &mut Builder, ports: &Ports, bits: [u16; 2], wants: &mut u16) -> Option<[u16; 2]> {
+    match ports.as_slice() {
+        [] => Some([0; 2]),
+        [(first, last)] => {
+            *wants |= bits[0];
+            Some([*first, *last])
+        }
+        several => {
+            *wants |= bits[1];
+            let first = u16::try_from(block.ports.len()).ok()?;
+            block.ports.extend(several.iter().map(|(first, last)| [*first, *last]));
+            Some([first, u16::try_from(several.len()).ok()?])
+        }
+    }
+}

@@ -1,0 +1,100 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::rules::layout::identifier::TeidShape;
+use crate::rules::layout::rules::flag;
+use crate::session::{FlowDescription, Source};
+use crate::store::{any_session, typical};
+
+fn context() -> Context {
+    let rule = |precedence, flow, drop| PredefinedRule {
+        precedence,
+        flows: vec![FlowDescription::parse(flow).unwrap()],
+        drop,
+        qfi: Some(3),
+    };
+    Context {
+        shape: TeidShape::of(256),
+        core: vec![0],
+        predefined: BTreeMap::from([
+            ("web".to_owned(), rule(9, "permit out 6 from any 80 to assigned", false)),
+            ("none".to_owned(), rule(8, "permit out ip from 192.0.2.0/24 to assigned", true)),
+        ]),
+        held_packets: 64,
+        held_ms: 1000,
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_session_is_compiled_or_refused(session in any_session(), again in 0..4_u16) {
+        let first = compile(&session, &context());
+        // With what it refers to, most of them are whole.
+        let mut whole = session;
+        whole.pdrs.iter_mut().for_each(|pdr| {
+            pdr.far = whole.fars.first().map_or(0, |far| far.id);
+            pdr.qers = whole.qers.iter().map(|qer| qer.id).collect();
+            pdr.urrs = whole.urrs.iter().map(|urr| urr.id).collect();
+            pdr.predefined.clear();
+        });
+        for step in 0..again * 30 {
+            let pdr = whole.pdrs.first().cloned();
+            whole.pdrs.extend(pdr.map(|pdr| crate::session::Pdr { id: step, ..pdr }));
+        }
+        let second = compile(&whole, &context());
+        for compiled in first.into_iter().chain(second) {
+            prop_assert_eq!(compiled.rules.has_blocks(), !compiled.blocks.is_empty());
+            let rules: usize = compiled.blocks.iter().map(|block| block.rules().len()).sum();
+            prop_assert!(compiled.blocks.len() <= rules);
+        }
+    }
+}
+
+#[test]
+fn an_ordinary_session_needs_no_block() {
+    let mut session = typical(3);
+    session.urrs[0].progress.line = 3;
+    session.qers[0].line = 3;
+    let compiled = compile(&session, &context()).unwrap();
+    assert!(compiled.blocks.is_empty() && compiled.users.len() == 1);
+    let (up, down) = (compiled.rules.up, compiled.rules.down);
+    let both = flag::PRESENT | flag::METER | flag::COUNT;
+    assert_eq!(up.side.flags & both, both);
+    assert_eq!(down.side.flags & both, both);
+    assert_eq!(up.side.flags & flag::USER4, flag::USER4);
+}
+
+#[test]
+fn predefined_rules_are_tried_before_the_pdr_that_activates_them() {
+    let mut session = typical(3);
+    let down = session.pdrs.iter_mut().find(|pdr| pdr.source == Source::Core).unwrap();
+    down.predefined = vec!["web".to_owned(), "none".to_owned()];
+    let pdr = down.id;
+    let compiled = compile(&session, &context()).unwrap();
+    let rules: Vec<_> = compiled.blocks.iter().flat_map(|block| block.rules()).collect();
+    let found: Vec<(u16, u8, bool)> = rules
+        .iter()
+        .map(|rule| (rule.pdr, rule.matches, rule.flags & flag::DROP != 0))
+        .filter(|(id, ..)| *id == pdr)
+        .collect();
+    assert_eq!(found, [(pdr, 1, true), (pdr, 1, false), (pdr, 0, false)]);
+    session.pdrs[0].predefined = vec!["other".to_owned()];
+    let error = compile(&session, &context()).unwrap_err();
+    assert_eq!(error, CompileError::NoPredefined { pdr: session.pdrs[0].id });
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let mut session = typical(3);
+    session.fars.remove(0);
+    assert!(matches!(compile(&session, &context()), Err(CompileError::NoFar { .. })));
+    let mut session = typical(3);
+    session.pdrs[0].urrs = vec![77];
+    let error = compile(&session, &context()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "PDR 1 names URR 77, which the session has not; create it with the PDR"
+    );
+}

@@ -1,0 +1,100 @@
+//! Where packets go, as lanes have it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use zerocopy::IntoBytes;
+
+use super::CompileError;
+use crate::rules::layout::rules::{OuterPath, RedirectEntry, Way, redirect, way};
+use crate::session::{FarId, Forwarding, Qer, Redirect, Removal};
+
+/// The longest URL.
+pub(super) const URL: usize = 512;
+
+/// The path of packets by a FAR's parameters.
+pub(super) fn path(far: FarId, forwarding: &Forwarding) -> Result<OuterPath, CompileError> {
+    let mut path = OuterPath { way: Way::none(), peer6: [0; 16] };
+    path.way.instance = forwarding.instance.unwrap_or(way::NO_INSTANCE);
+    path.way.what = forwarding.destination as u8;
+    if let Some((value, mask)) = forwarding.marking {
+        (path.way.marking, path.way.mask) = (value, mask);
+    }
+    let Some(outer) = &forwarding.outer else { return Ok(path) };
+    let error = CompileError::OuterHeader { far };
+    match (outer.teid, outer.port) {
+        (Some(teid), _) => {
+            path.way.teid = teid;
+            path.way.what |= way::GTPU;
+        }
+        (None, Some(port)) => {
+            path.way.teid = port.into();
+            path.way.what |= way::UDP;
+        }
+        (None, None) => return Err(error),
+    }
+    match (outer.v4, outer.v6) {
+        (Some(v4), _) => path.way.peer = v4.octets(),
+        (None, Some(v6)) => {
+            path.peer6 = v6.octets();
+            path.way.what |= way::V6;
+        }
+        (None, None) => return Err(error),
+    }
+    Ok(path)
+}
+
+/// With what is taken off.
+pub(super) fn removing(mut path: OuterPath, removal: Option<Removal>) -> OuterPath {
+    if let Some(removal) = removal {
+        path.way.what |= way::REMOVE;
+        path.way.what |= if removal.extension { way::REMOVE_EXTENSION } else { 0 };
+    }
+    path
+}
+
+/// With the marks of QERs: the first that says something counts.
+pub(super) fn marked(mut path: OuterPath, qers: &[&Qer], qfi: Option<u8>) -> OuterPath {
+    let quality = &mut path.way.quality;
+    if let Some(qfi) = qfi.or_else(|| qers.iter().find_map(|qer| qer.qfi)) {
+        *quality |= u16::from(qfi & 63) + 1;
+    }
+    if qers.iter().any(|qer| qer.reflective) {
+        *quality |= way::REFLECTIVE;
+    }
+    if let Some(policy) = qers.iter().find_map(|qer| qer.paging_policy) {
+        *quality |= way::PAGING | u16::from(policy & 7) << way::PAGING_SHIFT;
+    }
+    path
+}
+
+/// A redirection as bytes; none for one that is not acted on. Its place is where an outer header's
+/// would be: with one (`is_tunnelled`), packets cannot go on to an address, which so becomes a URL.
+/// Two addresses are two entries, of which the packet's family chooses.
+pub(super) fn redirection(
+    far: FarId,
+    redirect: &Redirect,
+    is_tunnelled: bool,
+) -> Result<Option<Vec<u8>>, CompileError> {
+    let entry = |kind, bytes: &[u8]| {
+        let length = u16::try_from(bytes.len()).map_err(|_| CompileError::Redirect { far })?;
+        Ok([RedirectEntry { kind, reserved: 0, length }.as_bytes(), bytes].concat())
+    };
+    let address = |of, to: IpAddr| match to {
+        _ if is_tunnelled => {
+            let url = format!("http://{}/", SocketAddr::from((to, 80)));
+            entry(redirect::URL | of, url.as_bytes())
+        }
+        IpAddr::V4(address) => entry(redirect::ADDRESS | of, &address.octets()),
+        IpAddr::V6(address) => entry(redirect::ADDRESS | of, &address.octets()),
+    };
+    let bytes = match redirect {
+        Redirect::Address(to) => address(0, *to)?,
+        Redirect::Both(v4, v6) => {
+            [address(redirect::IPV4, (*v4).into())?, address(0, (*v6).into())?].concat()
+        }
+        Redirect::Url(url) if url.len() > URL => return Err(CompileError::Redirect { far }),
+        Redirect::Url(url) => entry(redirect::URL, url.as_bytes())?,
+        Redirect::Sip(_) => return Ok(None),
+    };
+    Ok(Some(bytes))
+}

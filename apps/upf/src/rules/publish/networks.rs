@@ -1,0 +1,306 @@
+//! Networks behind users, in the tables of prefixes.
+//!
+//! Those tables know no network instances. So what a prefix leads to says whose it is in each
+//! instance in which it, or a longer or shorter prefix that holds it, is somebody's: the longest
+//! one of each instance. A network that comes or goes changes what all prefixes within it lead to.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use fastlane::table::{Prefix, TableError};
+
+use super::places::Places;
+use super::step;
+use crate::rules::compile::FramedRoute;
+use crate::rules::layout::framed::{ANY, Framed, INSTANCES};
+use crate::rules::tables::Tables;
+use crate::session::{InstanceId, SessionId};
+
+/// A prefix: family, bits with the first one in the most significant one, length. They are sorted
+/// such that a prefix is right before those within it.
+type Place = (u8, u128, u8);
+
+/// What is known of a prefix.
+#[derive(Debug, Default)]
+struct Network {
+    /// Whose it is itself, by instance.
+    owners: Vec<(InstanceId, SessionId)>,
+    /// Its place in the table of owners.
+    entry: Option<u32>,
+}
+
+/// All networks behind users.
+#[derive(Debug)]
+pub(super) struct Networks {
+    by_place: BTreeMap<Place, Network>,
+    entries: Places,
+}
+
+/// Why a network cannot be published.
+#[derive(Debug)]
+pub(super) enum NetworkError {
+    /// Another session has it.
+    Taken(SessionId),
+    /// No room.
+    Full,
+    /// The table says why.
+    Table(TableError),
+}
+
+impl From<TableError> for NetworkError {
+    fn from(error: TableError) -> Self {
+        Self::Table(error)
+    }
+}
+
+fn place(route: &FramedRoute) -> Place {
+    match route.address {
+        IpAddr::V4(address) => (4, u128::from(address.to_bits()) << 96, route.length),
+        IpAddr::V6(address) => (6, address.to_bits(), route.length),
+    }
+}
+
+fn masked(bits: u128, length: u8) -> u128 {
+    bits & u128::MAX.checked_shl(128 - u32::from(length.min(128))).unwrap_or(0)
+}
+
+fn v4((_, bits, length): Place) -> Option<Prefix<Ipv4Addr>> {
+    Prefix::new(Ipv4Addr::from_bits((bits >> 96) as u32), length)
+}
+
+fn v6((_, bits, length): Place) -> Option<Prefix<Ipv6Addr>> {
+    Prefix::new(Ipv6Addr::from_bits(bits), length)
+}
+
+/// Says that there may be a network: lanes look for it from now on.
+fn announce(tables: &mut Tables) -> Result<(), TableError> {
+    if tables.framed.get(ANY).is_none() {
+        step();
+        tables.framed.set(ANY, &Framed::of(&[]))?;
+    }
+    Ok(())
+}
+
+impl Networks {
+    pub(super) fn new(tables: &Tables) -> Self {
+        let entries = Places::new(ANY + 1, tables.framed.capacity(), &tables.readers);
+        Self { by_place: BTreeMap::new(), entries }
+    }
+
+    /// Whose a network is.
+    pub(super) fn owner(&self, route: &FramedRoute) -> Option<SessionId> {
+        let owners = &self.by_place.get(&place(route))?.owners;
+        owners.iter().find(|(instance, _)| *instance == route.instance).map(|it| it.1)
+    }
+
+    /// Makes a network a session's. True when it was not before.
+    pub(super) fn add(
+        &mut self,
+        tables: &mut Tables,
+        route: &FramedRoute,
+        session: SessionId,
+    ) -> Result<bool, NetworkError> {
+        match self.owner(route) {
+            Some(owner) if owner != session => return Err(NetworkError::Taken(owner)),
+            Some(_) => return Ok(false),
+            None => {}
+        }
+        let at = place(route);
+        announce(tables)?;
+        self.by_place.entry(at).or_default().owners.push((route.instance, session));
+        let done = self.paint(tables, at);
+        if done.is_err() {
+            self.remove(tables, route, session);
+        }
+        done.map(|()| true)
+    }
+
+    /// Takes a network away from a session, if it is its.
+    pub(super) fn remove(&mut self, tables: &mut Tables, route: &FramedRoute, session: SessionId) {
+        let at = place(route);
+        let Some(network) = self.by_place.get_mut(&at) else { return };
+        network.owners.retain(|owner| *owner != (route.instance, session));
+        if network.owners.is_empty() {
+            let entry = network.entry;
+            self.by_place.remove(&at);
+            step();
+            match at.0 {
+                4 => v4(at).is_some_and(|prefix| tables.framed4.remove(prefix)),
+                _ => v6(at).is_some_and(|prefix| tables.framed6.remove(prefix)),
+            };
+            if let Some(entry) = entry {
+                step();
+                tables.framed.clear(entry as usize);
+                self.entries.retire(entry);
+            }
+        }
+        // What was there before fits.
+        let _ = self.paint(tables, at);
+        self.recall(tables);
+    }
+
+    /// Says that there is none, if that is so.
+    fn recall(&self, tables: &mut Tables) {
+        if self.by_place.is_empty() && tables.framed.get(ANY).is_some() {
+            step();
+            tables.framed.clear(ANY);
+        }
+    }
+
+    /// Whether a session's networks can be added, as far as can be known before.
+    pub(super) fn has_room(
+        &self,
+        tables: &Tables,
+        routes: &[FramedRoute],
+        session: SessionId,
+    ) -> bool {
+        let new = || routes.iter().filter(|route| self.owner(route) != Some(session));
+        let is_known = |at: &Place| self.by_place.contains_key(at);
+        let mut places: Vec<Place> = new().map(place).filter(|at| !is_known(at)).collect();
+        places.sort_unstable();
+        places.dedup();
+        let count = |family| places.iter().filter(|at| at.0 == family).count();
+        tables.framed4.len() + count(4) <= tables.framed4.capacity()
+            && tables.framed6.len() + count(6) <= tables.framed6.capacity()
+            && places.len() <= self.entries.left() as usize
+            && new().all(|route| self.has_room_for(routes, route))
+    }
+
+    /// Whether what a network and those within it lead to can say whose it is, too.
+    fn has_room_for(&self, routes: &[FramedRoute], route: &FramedRoute) -> bool {
+        let at = place(route);
+        let within =
+            |other: &Place| other.0 == at.0 && other.2 >= at.2 && masked(other.1, at.2) == at.1;
+        let own = routes.iter().map(place).filter(within);
+        let (family, bits, length) = at;
+        let last = (family, bits | !masked(u128::MAX, length), u8::MAX);
+        let known = self.by_place.range(at..=last).map(|(place, _)| *place);
+        own.chain(known).all(|other| {
+            let mut instances: Vec<InstanceId> =
+                self.owners(other).into_iter().map(|(instance, _)| instance).collect();
+            let holds = |it: &&FramedRoute| {
+                let (family, bits, length) = place(it);
+                family == other.0 && length <= other.2 && masked(other.1, length) == bits
+            };
+            instances.extend(routes.iter().filter(holds).map(|it| it.instance));
+            instances.sort_unstable();
+            instances.dedup();
+            instances.len() <= INSTANCES
+        })
+    }
+
+    /// Writes what a prefix and all within it lead to.
+    fn paint(&mut self, tables: &mut Tables, at: Place) -> Result<(), NetworkError> {
+        let (family, bits, length) = at;
+        let last = bits | !masked(u128::MAX, length);
+        let within = self.by_place.range(at..=(family, last, u8::MAX)).map(|(place, _)| *place);
+        for place in within.collect::<Vec<_>>() {
+            self.write(tables, place)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, tables: &mut Tables, at: Place) -> Result<(), NetworkError> {
+        let owners = self.owners(at);
+        if owners.len() > INSTANCES {
+            return Err(NetworkError::Full);
+        }
+        let Some(network) = self.by_place.get_mut(&at) else { return Ok(()) };
+        let entry = match network.entry {
+            Some(entry) => entry,
+            None => self.entries.take(&tables.readers).ok_or(NetworkError::Full)?,
+        };
+        network.entry = Some(entry);
+        let framed = Framed::of(&owners);
+        if tables.framed.get(entry as usize) != Some(&framed) {
+            step();
+            tables.framed.set(entry as usize, &framed)?;
+        }
+        step();
+        match at.0 {
+            4 => match v4(at) {
+                Some(prefix) if tables.framed4.get(prefix) != Some(entry) => {
+                    tables.framed4.insert(prefix, entry)?;
+                }
+                _ => {}
+            },
+            _ => match v6(at) {
+                Some(prefix) if tables.framed6.get(prefix) != Some(entry) => {
+                    tables.framed6.insert(prefix, entry)?;
+                }
+                _ => {}
+            },
+        }
+        Ok(())
+    }
+
+    /// Whose addresses of a prefix are, by instance: the longest prefix of each.
+    fn owners(&self, (family, bits, length): Place) -> Vec<(InstanceId, SessionId)> {
+        let mut owners: Vec<(InstanceId, SessionId)> = Vec::new();
+        for shorter in (0..=length).rev() {
+            let Some(network) = self.by_place.get(&(family, masked(bits, shorter), shorter)) else {
+                continue;
+            };
+            for (instance, session) in &network.owners {
+                if !owners.iter().any(|(known, _)| known == instance) {
+                    owners.push((*instance, *session));
+                }
+            }
+        }
+        owners.sort_unstable();
+        owners
+    }
+
+    /// Makes the tables what these sessions' networks are, whatever they were: nothing is known
+    /// before. Those that do not fit are left out, and counted.
+    pub(super) fn recover(
+        &mut self,
+        tables: &mut Tables,
+        routes: impl Iterator<Item = (FramedRoute, SessionId)>,
+    ) -> usize {
+        for (route, session) in routes {
+            let network = self.by_place.entry(place(&route)).or_default();
+            if !network.owners.iter().any(|(instance, _)| *instance == route.instance) {
+                network.owners.push((route.instance, session));
+            }
+        }
+        if !self.by_place.is_empty() && announce(tables).is_err() {
+            return self.by_place.len();
+        }
+        let all4: Vec<_> = tables.framed4.iter().collect();
+        for (prefix, entry) in all4 {
+            let bits = u128::from(prefix.address().to_bits()) << 96;
+            self.keep((4, bits, prefix.length()), entry, |at| {
+                let _ = v4(at).map(|prefix| tables.framed4.remove(prefix));
+            });
+        }
+        let all6: Vec<_> = tables.framed6.iter().collect();
+        for (prefix, entry) in all6 {
+            self.keep((6, prefix.address().to_bits(), prefix.length()), entry, |at| {
+                let _ = v6(at).map(|prefix| tables.framed6.remove(prefix));
+            });
+        }
+        let entries: Vec<usize> = tables.framed.iter().map(|(entry, _)| entry).collect();
+        for entry in entries {
+            if entry != ANY && !self.entries.is_used(entry as u32) {
+                step();
+                tables.framed.clear(entry);
+            }
+        }
+        self.recall(tables);
+        let places: Vec<Place> = self.by_place.keys().copied().collect();
+        places.into_iter().filter(|place| self.write(tables, *place).is_err()).count()
+    }
+
+    /// Goes on with a prefix that is in the table, or takes it out.
+    fn keep(&mut self, at: Place, entry: u32, remove: impl FnOnce(Place)) {
+        match self.by_place.get_mut(&at) {
+            Some(network) if self.entries.mark(entry) => network.entry = Some(entry),
+            Some(_) => {}
+            None => {
+                step();
+                remove(at);
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! After another process: what it left is put in order.
+
+use super::lines::further;
+use super::{PublishError, Published, step};
+use crate::rules::compile::{FramedRoute, Keys, keys};
+use crate::rules::layout::key::{TunnelKey, UserKey};
+use crate::session::{Session, SessionId};
+
+/// What was found, and put right.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// Sessions that are published.
+    pub sessions: usize,
+    /// Those of them that had to be published anew.
+    pub published: usize,
+    /// Rules of sessions that are gone.
+    pub withdrawn: usize,
+    /// Keys that were nobody's any more.
+    pub keys: usize,
+    /// Sessions that cannot be published, and why.
+    pub failed: Vec<(SessionId, PublishError)>,
+}
+
+impl Published {
+    /// Makes the tables what the records say, whatever a process before left in them. `session`
+    /// gives what the record of a place says, unless it is gone; it is asked up to two times.
+    ///
+    /// A session whose published version is that of its record is published whole: only keys that
+    /// it had before can be left over.
+    pub fn recover(&mut self, session: impl FnMut(SessionId) -> Option<Session>) -> Recovered {
+        self.recover_with(session, |_, _| {})
+    }
+
+    /// The same, and `seen` is called with each session and its keys, once.
+    pub fn recover_with(
+        &mut self,
+        mut session: impl FnMut(SessionId) -> Option<Session>,
+        mut seen: impl FnMut(&Session, Keys),
+    ) -> Recovered {
+        let mut recovered = Recovered::default();
+        let mut late = Vec::new();
+        let mut known = Known::default();
+        let capacity = u32::try_from(self.tables.rules.capacity()).unwrap_or(u32::MAX);
+        for id in (0..capacity).map(SessionId) {
+            match session(id) {
+                Some(session) => {
+                    recovered.sessions += 1;
+                    let keys = keys(&session, &self.context);
+                    if self.take_over(&session, &keys, &mut known) {
+                        late.push(id);
+                    }
+                    seen(&session, keys);
+                }
+                None if self.rules(id).is_some() => {
+                    step();
+                    self.tables.rules.clear(id.0 as usize);
+                    recovered.withdrawn += 1;
+                }
+                None => {}
+            }
+        }
+        recovered.keys = self.sweep(&known);
+        self.networks.recover(&mut self.tables, known.framed.into_iter());
+        for id in late {
+            let Some(session) = session(id) else { continue };
+            match self.publish(None, &session) {
+                Ok(()) => recovered.published += 1,
+                Err(error) => recovered.failed.push((id, error)),
+            }
+        }
+        recovered
+    }
+
+    /// Notes what a session has. True when it is not published as it is.
+    fn take_over(&mut self, session: &Session, keys: &Keys, known: &mut Known) -> bool {
+        for line in further(session) {
+            self.lines.mark(line);
+        }
+        let places = self.chain(session.id);
+        for place in &places {
+            self.blocks.mark(*place);
+        }
+        let users = keys.users.iter().filter_map(|key| self.user_entry(key, session.id));
+        users.for_each(|entry| known.users.add(entry));
+        let tunnels = keys.tunnels.iter().filter_map(|key| self.tunnel_entry(key, session.id));
+        tunnels.for_each(|entry| known.tunnels.add(entry));
+        known.framed.extend(keys.framed.iter().map(|route| (*route, session.id)));
+        let rules = self.rules(session.id).filter(|_| self.is_trusted);
+        rules.is_none_or(|rules| rules.version() != session.version as u32)
+    }
+
+    fn user_entry(&self, key: &UserKey, id: SessionId) -> Option<u32> {
+        let found = self.tables.users.get(key)?;
+        (found.value.session() == id).then_some(found.entry.0)
+    }
+
+    fn tunnel_entry(&self, key: &TunnelKey, id: SessionId) -> Option<u32> {
+        let found = self.tables.tunnels.get(key)?;
+        (found.value.session() == id).then_some(found.entry.0)
+    }
+
+    /// Removes keys that are nobody's, and blocks that nothing refers to.
+    fn sweep(&mut self, known: &Known) -> usize {
+        let users = self.tables.users.iter();
+        let users = users.filter(|(_, found)| !known.users.has(found.entry.0));
+        let users: Vec<UserKey> = users.map(|(key, _)| key).collect();
+        for key in &users {
+            step();
+            self.tables.users.remove(key);
+        }
+        let tunnels = self.tables.tunnels.iter();
+        let tunnels = tunnels.filter(|(_, found)| !known.tunnels.has(found.entry.0));
+        let tunnels: Vec<TunnelKey> = tunnels.map(|(key, _)| key).collect();
+        for key in &tunnels {
+            step();
+            self.tables.tunnels.remove(key);
+        }
+        let blocks = self.tables.blocks.iter().map(|(place, _)| place);
+        let blocks = blocks.map(|place| place as u32);
+        let blocks: Vec<u32> = blocks.filter(|place| !self.blocks.is_used(*place)).collect();
+        for place in &blocks {
+            self.blocks.mark(*place);
+        }
+        self.give_up_blocks(blocks);
+        users.len() + tunnels.len()
+    }
+}
+
+/// What sessions have, by the numbers of their keys.
+#[derive(Debug, Default)]
+struct Known {
+    users: Entries,
+    tunnels: Entries,
+    framed: Vec<(FramedRoute, SessionId)>,
+}
+
+/// Numbers of entries: a bit each.
+#[derive(Debug, Default)]
+struct Entries(Vec<u64>);
+
+impl Entries {
+    fn add(&mut self, entry: u32) {
+        let word = entry as usize / 64;
+        if word >= self.0.len() {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << (entry % 64);
+    }
+
+    fn has(&self, entry: u32) -> bool {
+        self.0.get(entry as usize / 64).is_some_and(|word| word >> (entry % 64) & 1 == 1)
+    }
+}

@@ -1,0 +1,130 @@
+//! Tables in memory of one's own.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fastlane::table::{
+    ArrayWriter, HashWriter, Key, Lpm4Writer, Lpm6Writer, Pending, Readers, SharedMemory, Spec,
+    State, TableError, Value,
+};
+
+use super::Lent;
+use crate::config::Capacities;
+use crate::rules::layout::table;
+
+/// The memory of tables, by name; it is made when it is asked for. For tests, fuzzing and
+/// benchmarks: lanes can attach readers to [`memory`](Self::memory).
+#[derive(Debug)]
+pub struct Private {
+    capacities: BTreeMap<&'static str, usize>,
+    made: Mutex<BTreeMap<String, Arc<SharedMemory>>>,
+    readers: Arc<Readers>,
+}
+
+impl Private {
+    /// For so much of everything, without lanes.
+    #[must_use]
+    pub fn new(capacities: Capacities) -> Self {
+        Self::with_readers(capacities, Arc::new(Readers::none()))
+    }
+
+    /// The same with lanes that must pass a turn before memory is used again.
+    #[must_use]
+    pub fn with_readers(most: Capacities, readers: Arc<Readers>) -> Self {
+        let capacities = BTreeMap::from([
+            (table::RULES, most.sessions),
+            (table::BLOCKS, most.blocks),
+            (table::TUNNELS, most.tunnels),
+            (table::USERS, most.users),
+            (table::FRAMED4, most.framed),
+            (table::FRAMED6, most.framed),
+            (table::FRAMED, most.framed),
+            (table::STATE, most.lines),
+            (table::EVENTS, most.sessions),
+            (table::CAUSES, crate::rules::layout::cause::ENTRIES),
+            (table::SESSIONS, most.sessions),
+            (table::SESSION_PARTS, most.parts),
+            (table::ANSWERS, most.answers),
+            (table::PEERS, 1024),
+            (table::NODE, 1),
+        ]);
+        Self { capacities, made: Mutex::default(), readers }
+    }
+
+    /// The lanes.
+    #[must_use]
+    pub fn readers(&self) -> &Arc<Readers> {
+        &self.readers
+    }
+
+    /// The memory of a table, to attach to.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn memory(
+        &self,
+        name: &str,
+        spec: impl FnOnce(usize) -> Spec,
+    ) -> Result<Arc<SharedMemory>, TableError> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(memory) = made.get(name) {
+            return Ok(Arc::clone(memory));
+        }
+        let capacity = self.capacities.get(name).copied().unwrap_or(1).max(1);
+        let memory = spec(capacity).create()?;
+        made.insert(name.to_owned(), Arc::clone(&memory));
+        Ok(memory)
+    }
+
+    /// The writer of an array.
+    ///
+    /// # Errors
+    /// When there is no memory, or it holds something else; so with all that follow.
+    pub fn array<V: Value>(&self, name: &str) -> Result<Lent<ArrayWriter<V>>, TableError> {
+        let memory = self.memory(name, |capacity| Spec::array::<V>(name, capacity))?;
+        Ok(Box::new(Box::new(ArrayWriter::attach(&memory, &self.readers)?)))
+    }
+
+    /// The writer of an exact-match table.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn hash<K: Key, V: Value>(&self, name: &str) -> Result<Lent<HashWriter<K, V>>, TableError> {
+        let memory = self.memory(name, |capacity| Spec::hash::<K, V>(name, capacity))?;
+        Ok(Box::new(Box::new(HashWriter::attach(&memory, &self.readers)?)))
+    }
+
+    /// The writer of a table of IPv4 prefixes.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn lpm4(&self, name: &str) -> Result<Lent<Lpm4Writer>, TableError> {
+        let memory = self.memory(name, |capacity| Spec::lpm4(name, capacity))?;
+        Ok(Box::new(Box::new(Lpm4Writer::attach(&memory, &self.readers)?)))
+    }
+
+    /// The writer of a table of IPv6 prefixes.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn lpm6(&self, name: &str) -> Result<Lent<Lpm6Writer>, TableError> {
+        let memory = self.memory(name, |capacity| Spec::lpm6(name, capacity))?;
+        Ok(Box::new(Box::new(Lpm6Writer::attach(&memory, &self.readers)?)))
+    }
+
+    /// Lane state.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn state<const W: usize>(&self, name: &str) -> Result<State<W>, TableError> {
+        State::attach(&self.memory(name, |capacity| Spec::state::<W>(name, capacity, 0))?)
+    }
+
+    /// Pending events.
+    ///
+    /// # Errors
+    /// As [`array`](Self::array).
+    pub fn pending(&self, name: &str) -> Result<Pending, TableError> {
+        Pending::attach(&self.memory(name, |capacity| Spec::pending(name, capacity, 0))?)
+    }
+}

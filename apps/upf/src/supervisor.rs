@@ -1,0 +1,96 @@
+//! The program around both halves: its command line, its configuration, who starts what.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use std::time::Duration;
+
+use fastlane::slow::Keeper;
+use fastlane::{Error, LaneInfo, Program, Told};
+
+use crate::config::{Settings, defaults};
+use crate::pfcp::node::record::NodeRecord;
+use crate::pfcp::peer::record::PeerRecord;
+use crate::pfcp::run::run;
+use crate::rules::layout::table;
+use crate::store::record::{AnswerRecord, SessionPart, SessionRecord};
+
+use crate::api::backend::Desk;
+
+pub mod check;
+pub mod pools;
+pub mod supervise;
+
+/// The name of the program, and of its session where the configuration has no other.
+pub const NAME: &str = "upf";
+
+/// How long the slow half keeps what a fast half left, for its successor.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// What Fastlane is told of this program.
+#[must_use]
+pub fn program() -> Program {
+    Program::with_settings(defaults)
+}
+
+/// Reads the configuration, for all that is not the fast half.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn read(path: &Path, overrides: &[String]) -> Result<Told<Settings>, Error> {
+    program().read(path, overrides, NAME)
+}
+
+/// Runs the fast half in this process, with the command line of a Fastlane application, until it
+/// is told to end or `stop` is true. Returns the exit status.
+pub fn fast(words: impl IntoIterator<Item = OsString>, stop: &Arc<AtomicBool>) -> u8 {
+    program().main_from(words, stop, |lane| {
+        kept_tables(lane)?;
+        crate::datapath::upf(lane)
+    })
+}
+
+/// The tables that lanes never read: the slow half keeps in them what its successor must know.
+fn kept_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
+    lane.array::<SessionRecord>(table::SESSIONS)?;
+    lane.array::<SessionPart>(table::SESSION_PARTS)?;
+    lane.array::<AnswerRecord>(table::ANSWERS)?;
+    lane.array::<PeerRecord>(table::PEERS)?;
+    lane.record::<NodeRecord>(table::NODE)?;
+    Ok(())
+}
+
+/// Runs the slow half in this process until it is told to end.
+///
+/// # Errors
+/// What is wrong with the configuration, or what this machine refuses.
+pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error> {
+    let Told { session, settings, .. } = read(path, overrides)?;
+    fastlane::log(verbose);
+    let stop = Arc::<AtomicBool>::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order the first signal ends the loop and the second the process.
+        signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| Error::Run(format!("cannot handle signals: {error}")))?;
+    }
+    for problem in pools::close(&settings) {
+        tracing::warn!("{problem}");
+    }
+    let session = as_path(&session);
+    let keeper = Keeper::start(&session, KEPT);
+    if let Err(error) = &keeper {
+        tracing::warn!("a fast half that dies leaves nothing to its successor: {error}");
+    }
+    let mut desk = Desk::open(&settings).map_err(Error::application)?;
+    tracing::info!("running; waiting for the fast half at {session}");
+    run(&settings, &session, &stop, &mut desk).map_err(Error::application)
+}
+
+/// The path of a session as a path: without a slash it would be the name of an application.
+fn as_path(session: &Path) -> String {
+    let text = session.to_string_lossy();
+    if text.contains('/') { text.into_owned() } else { format!("./{text}") }
+}

@@ -1,0 +1,255 @@
+//! Looks at a session: what is due is committed, then sent.
+
+use super::engine::{AGAIN, DELAYED, On, Usage};
+use super::ground::Ground;
+use super::meter::{Meter, later};
+use super::next::next;
+use super::settle::settle;
+use super::take::take_all;
+use super::write::report_request;
+use crate::rules::layout::message::SessionEvent;
+use crate::rules::layout::state::event;
+use crate::session::{
+    DownlinkData, Pdr, Session, SessionId, Source, Unacknowledged, UsageTriggers,
+};
+use crate::time::Now;
+use crate::time::{MILLISECOND, SECOND};
+
+/// Usage reports in one request: so many fit into a datagram of 1500 bytes.
+const IN_REQUEST: usize = 10;
+
+impl Usage {
+    /// Brings a session up to now, and sends what is due. `hint` is a lane's message about it.
+    pub(super) fn look<G: Ground>(
+        &mut self,
+        on: &mut On<'_, G>,
+        id: SessionId,
+        hint: Option<&SessionEvent>,
+    ) {
+        match on.ground.session(id) {
+            Some(session) => self.look_at(on, &session.clone(), session, hint),
+            None => self.timers.set(id, None),
+        }
+    }
+
+    /// `before` is what is kept, `session` what it is to be as far as that is known.
+    pub(super) fn look_at<G: Ground>(
+        &mut self,
+        on: &mut On<'_, G>,
+        before: &Session,
+        mut session: Session,
+        hint: Option<&SessionEvent>,
+    ) {
+        let meters: Vec<Meter> = session
+            .urrs
+            .iter()
+            .map(|urr| Meter::read(on.ground, urr, session.version))
+            .zip(&session.urrs)
+            .map(|(meter, urr)| meter.told(urr.progress.line, hint))
+            .collect();
+        for (urr, meter) in session.urrs.iter_mut().zip(&meters) {
+            settle(urr, meter, on.now);
+        }
+        let own = Meter::of(on.ground.line(session.id.0), session.version);
+        self.usage(on, &mut session, &meters, &own);
+        self.downlink(on, &mut session, &own, hint);
+        let is_new = session != *before || !on.ground.is_published(&session);
+        if is_new && !self.keep(on, &mut session) {
+            let again = on.now.monotonic.saturating_add(SECOND);
+            self.timers.set(session.id, Some(again));
+            return;
+        }
+        self.send_all(on, &session);
+        self.arm(on, &session, &meters, &own);
+    }
+
+    /// Commits and publishes a changed session; whether that could be done.
+    pub(super) fn keep<G: Ground>(&mut self, on: &mut On<'_, G>, session: &mut Session) -> bool {
+        session.version = on.ground.next_version();
+        match on.ground.commit(session, on.now) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!("usage of session {:#x} is not kept yet: {error}", session.seid);
+                self.statistics.not_kept += 1;
+                false
+            }
+        }
+    }
+
+    /// Usage that is due, and inactivity: as soon as what was sent before is answered.
+    fn usage<G: Ground>(
+        &mut self,
+        on: &mut On<'_, G>,
+        session: &mut Session,
+        meters: &[Meter],
+        own: &Meter,
+    ) {
+        let is_inactive = inactivity(on, session, meters, own);
+        let is_waiting = session.reporting.unacknowledged.iter().any(|it| it.downlink.is_none());
+        if is_waiting {
+            return;
+        }
+        let peer = on.ground.way(session).0;
+        if on.requests.room_for(peer) < MOST_REQUESTS {
+            // What others send does not wait for a peer that does not answer.
+            if is_inactive || session.urrs.iter().any(|urr| !urr.progress.due.is_empty()) {
+                self.parked.add(peer, session.id);
+            }
+            return;
+        }
+        let mut usage = take_all(&mut session.urrs, meters, on.now, |_| UsageTriggers::NONE);
+        if is_inactive {
+            session.reporting.is_inactive = true;
+            session.reporting.awaited_from = awaited(on.now, session, meters, own);
+        }
+        let mut is_inactivity = is_inactive;
+        while is_inactivity || !usage.is_empty() {
+            let rest = usage.split_off(usage.len().min(IN_REQUEST));
+            let message = on.requests.sequence();
+            self.statistics.usage_reports += usage.len() as u64;
+            self.statistics.inactivity_reports += u64::from(is_inactivity);
+            let report = Unacknowledged { message, is_inactivity, downlink: None, usage };
+            session.reporting.unacknowledged.push(report);
+            (usage, is_inactivity) = (rest, false);
+        }
+    }
+
+    /// The first packet of those that are held for a PDR (clause 5.2.4): told once, until they are
+    /// not held any more.
+    fn downlink<G: Ground>(
+        &mut self,
+        on: &mut On<'_, G>,
+        session: &mut Session,
+        own: &Meter,
+        hint: Option<&SessionEvent>,
+    ) {
+        let delayed = self.delayed.get(&session.id).copied();
+        let hint = hint.filter(|hint| hint.events & event::HELD != 0);
+        if !own.has(event::HELD) && hint.is_none() && delayed.is_none() {
+            return;
+        }
+        let Some((data, at)) = delayed.or_else(|| held(on, session, hint)) else { return };
+        let is_held = |pdr: &Pdr| pdr.id == data.pdr && is_held(session, pdr);
+        if !session.pdrs.iter().any(is_held) || session.reporting.notified.contains(&data.pdr) {
+            self.delayed.remove(&session.id);
+            return;
+        }
+        if at > on.now.monotonic && self.delayed.len() < DELAYED {
+            self.delayed.insert(session.id, (data, at));
+            return;
+        }
+        if on.requests.room_for(on.ground.way(session).0) == 0 {
+            self.delayed.insert(session.id, (data, on.now.monotonic.saturating_add(SECOND)));
+            return;
+        }
+        self.delayed.remove(&session.id);
+        let message = on.requests.sequence();
+        session.reporting.notified.push(data.pdr);
+        let downlink = Some(data);
+        let report = Unacknowledged { message, downlink, ..Unacknowledged::default() };
+        session.reporting.unacknowledged.push(report);
+        self.statistics.downlink_reports += 1;
+    }
+
+    /// Sends what was committed and is not on its way: new reports, those of the process before,
+    /// those that nobody answered.
+    fn send_all<G: Ground>(&mut self, on: &mut On<'_, G>, session: &Session) {
+        for report in &session.reporting.unacknowledged {
+            if self.flying.get(&report.message) != Some(&session.id) {
+                let bytes = report_request(session, report);
+                self.send(on, session, report.message, bytes);
+            }
+        }
+    }
+
+    /// When the session is to be looked at again.
+    fn arm<G: Ground>(&mut self, on: &On<'_, G>, session: &Session, meters: &[Meter], own: &Meter) {
+        let now = on.now.monotonic;
+        let urrs =
+            session.urrs.iter().zip(meters).filter_map(|(urr, meter)| next(urr, meter, on.now));
+        let unsent = |it: &&Unacknowledged| self.flying.get(&it.message) != Some(&session.id);
+        let again = session.reporting.unacknowledged.iter().find(unsent).map(|_| now + AGAIN);
+        // What is due but waits for an answer is looked at when that comes.
+        let is_waiting = !session.reporting.unacknowledged.is_empty();
+        let is_due = session.urrs.iter().any(|urr| !urr.progress.due.is_empty());
+        let is_parked = self.parked.has(session.id);
+        let busy = (is_due && !is_waiting && !is_parked).then(|| now.saturating_add(SECOND));
+        let delayed = self.delayed.get(&session.id).map(|(_, at)| *at);
+        let quiet = session.inactivity_s.filter(|seconds| *seconds != 0).map(|seconds| {
+            let at = later(awaited(on.now, session, meters, own), seconds);
+            if session.reporting.is_inactive || at <= now { later(now, seconds) } else { at }
+        });
+        let all = [again, busy, delayed, quiet];
+        let at = urrs.chain(all.into_iter().flatten()).min();
+        self.timers.set(session.id, at);
+    }
+}
+
+/// Requests that one look makes at most.
+pub(super) const MOST_REQUESTS: usize = 32;
+
+/// The last packet of a session.
+fn last(meters: &[Meter], own: &Meter) -> u64 {
+    meters.iter().map(|meter| meter.last).max().unwrap_or(0).max(own.last)
+}
+
+/// Whether no packet has come for so long that it is to be reported, and was not (clause 5.11.3).
+fn inactivity<G>(on: &On<'_, G>, session: &mut Session, meters: &[Meter], own: &Meter) -> bool {
+    let reporting = &mut session.reporting;
+    let Some(seconds) = session.inactivity_s.filter(|seconds| *seconds != 0) else {
+        (reporting.awaited_from, reporting.is_inactive) = (0, false);
+        return false;
+    };
+    if reporting.is_inactive && last(meters, own) > reporting.awaited_from {
+        reporting.is_inactive = false;
+    }
+    let at = later(awaited(on.now, session, meters, own), seconds);
+    !session.reporting.is_inactive && at <= on.now.monotonic
+}
+
+/// Since when packets are awaited: the last one, or the moment that the control plane asked.
+fn awaited(now: Now, session: &Session, meters: &[Meter], own: &Meter) -> u64 {
+    let asked = match session.reporting.awaited_from {
+        0 => now.monotonic_of(session.established),
+        asked => asked,
+    };
+    last(meters, own).max(asked)
+}
+
+/// The packet that is held, and when the control plane is to be told: what a lane's message says,
+/// or, when that was lost, the first PDR whose packets are held.
+fn held<G>(
+    on: &On<'_, G>,
+    session: &Session,
+    hint: Option<&SessionEvent>,
+) -> Option<(DownlinkData, u64)> {
+    let is_new =
+        |pdr: &&Pdr| is_held(session, pdr) && !session.reporting.notified.contains(&pdr.id);
+    let told = hint.and_then(|hint| {
+        let pdr = session.pdrs.iter().find(|pdr| pdr.id == hint.pdr).filter(is_new)?;
+        let data = DownlinkData {
+            pdr: pdr.id,
+            qfi: Some(hint.qfi).filter(|qfi| *qfi != 0),
+            dscp: Some(hint.dscp),
+        };
+        Some((pdr, data, hint.at))
+    });
+    let (pdr, data, at) = match told {
+        Some(told) => told,
+        None if hint.is_some() => return None,
+        None => {
+            let pdr = session.pdrs.iter().find(is_new)?;
+            (pdr, DownlinkData { pdr: pdr.id, qfi: None, dscp: None }, on.now.monotonic)
+        }
+    };
+    let far = session.fars.iter().find(|far| far.id == pdr.far)?;
+    let bar = session.bars.iter().find(|bar| Some(bar.id) == far.bar);
+    let delay = bar.map_or(0, |bar| u64::from(bar.notification_delay_ms) * MILLISECOND);
+    Some((data, at.min(on.now.monotonic).saturating_add(delay)))
+}
+
+/// Whether a PDR's packets are held and the control plane wants to know.
+fn is_held(session: &Session, pdr: &Pdr) -> bool {
+    let far = session.fars.iter().find(|far| far.id == pdr.far);
+    pdr.source != Source::Access && far.is_some_and(|far| far.actions.buffer && far.actions.notify)
+}

@@ -1,0 +1,91 @@
+//! Sessions whose reports have no room: as many requests wait for their peer's answers as may.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use crate::session::SessionId;
+
+/// By peer, in the order in which they came, each once.
+///
+/// Memory: a bit for each place, 4 octets for each session that waits.
+#[derive(Debug, Default)]
+pub(super) struct Parked {
+    by_peer: BTreeMap<SocketAddr, VecDeque<SessionId>>,
+    is_in: Vec<u64>,
+}
+
+impl Parked {
+    /// For so many sessions.
+    pub(super) fn new(capacity: u32) -> Self {
+        Self { by_peer: BTreeMap::new(), is_in: vec![0; capacity.div_ceil(64) as usize] }
+    }
+
+    /// Whether a session waits.
+    pub(super) fn has(&self, id: SessionId) -> bool {
+        let word = self.is_in.get(id.0 as usize / 64);
+        word.is_some_and(|word| word >> (id.0 % 64) & 1 == 1)
+    }
+
+    /// A session waits for room at a peer.
+    pub(super) fn add(&mut self, peer: SocketAddr, id: SessionId) {
+        if self.has(id) {
+            return;
+        }
+        if let Some(word) = self.is_in.get_mut(id.0 as usize / 64) {
+            *word |= 1 << (id.0 % 64);
+            self.by_peer.entry(peer).or_default().push_back(id);
+        }
+    }
+
+    /// The next peer after one, or the first, for which a session waits and `has_room`.
+    pub(super) fn next(
+        &self,
+        after: Option<SocketAddr>,
+        has_room: impl Fn(SocketAddr) -> bool,
+    ) -> Option<SocketAddr> {
+        let all = || self.by_peer.keys().copied();
+        let later = all().find(|peer| Some(*peer) > after && has_room(*peer));
+        later.or_else(|| all().find(|peer| has_room(*peer)))
+    }
+
+    /// Takes the session that has waited the longest for a peer.
+    pub(super) fn take(&mut self, peer: SocketAddr) -> Option<SessionId> {
+        let waiting = self.by_peer.get_mut(&peer)?;
+        let id = waiting.pop_front();
+        if waiting.is_empty() {
+            self.by_peer.remove(&peer);
+        }
+        let word = id.and_then(|id| self.is_in.get_mut(id.0 as usize / 64));
+        if let (Some(id), Some(word)) = (id, word) {
+            *word &= !(1 << (id.0 % 64));
+        }
+        id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_take_turns_and_each_session_is_there_once() {
+        let mut parked = Parked::new(100);
+        let peer = |host| SocketAddr::from(([10, 0, 0, host], 8805));
+        for id in [5, 7, 5, 500, 9] {
+            parked.add(peer(1), SessionId(id));
+        }
+        parked.add(peer(2), SessionId(6));
+        parked.add(peer(2), SessionId(7));
+        let mut taken = Vec::new();
+        let mut last = None;
+        while let Some(next) = parked.next(last, |_| true) {
+            taken.push(parked.take(next).unwrap().0);
+            last = Some(next);
+        }
+        assert_eq!(taken, [5, 6, 7, 9]);
+        assert!((0..100).all(|id| !parked.has(SessionId(id))));
+        parked.add(peer(1), SessionId(5));
+        assert_eq!(parked.next(None, |other| other != peer(1)), None);
+        assert_eq!(parked.take(peer(2)), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! What a control plane function gives: new URRs, and new values of those there are.
+
+use super::meter::{Meter, later};
+use super::settle::settle;
+use crate::session::{Progress, Urr, UsageTriggers};
+use crate::time::Now;
+
+/// Which elements an Update URR had (table 7.5.4.4-1). A quota that is given again is a new one,
+/// though its value be the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// Volume Quota.
+    pub volume_quota: bool,
+    /// Time Quota.
+    pub time_quota: bool,
+    /// Quota Validity Time.
+    pub validity: bool,
+    /// Quota Holding Time.
+    pub holding: bool,
+    /// Measurement Period, or Reporting Triggers.
+    pub period: bool,
+    /// Monitoring Time.
+    pub monitoring: bool,
+}
+
+/// Begins to measure: a URR that was just created, on the line in its progress.
+pub fn begin(urr: &mut Urr, meter: &Meter, now: Now) {
+    let is_at_once = urr.measure.duration
+        && urr.has_information(Urr::IMMEDIATE_START)
+        && !urr.has_information(Urr::PAUSED);
+    urr.progress = Progress {
+        line: urr.progress.line,
+        since: now.real,
+        reported: meter.counts,
+        granted: meter.counts,
+        granted_at: now.monotonic,
+        running: if is_at_once { now.monotonic } else { 0 },
+        idle_after: meter.last,
+        traffic_after: meter.last,
+        ..Progress::default()
+    };
+    urr.progress.period_at = urr.period().map_or(0, |seconds| later(now.monotonic, seconds));
+    urr.progress.is_after_monitoring = urr.monitoring_at(now).is_some_and(|at| at <= now.real);
+}
+
+/// Changes a URR: `apply` writes the new values into it and says which they are. A new quota counts
+/// from here, and what was left of the old one is forgotten; measuring and thresholds go on.
+pub fn update(urr: &mut Urr, meter: &Meter, now: Now, apply: impl FnOnce(&mut Urr) -> Given) {
+    settle(urr, meter, now);
+    let was_paused = urr.has_information(Urr::PAUSED);
+    let given = apply(urr);
+    pause(urr, meter, now, was_paused);
+    let elapsed = urr.elapsed(meter.last, now.monotonic);
+    let period_at = urr.period().map_or(0, |seconds| later(now.monotonic, seconds));
+    let progress = &mut urr.progress;
+    let mut over = UsageTriggers::NONE;
+    if given.volume_quota {
+        progress.granted = meter.counts;
+        over = over.with(UsageTriggers::VOLQU);
+    }
+    if given.time_quota {
+        progress.elapsed_granted = elapsed;
+        over = over.with(UsageTriggers::TIMQU);
+    }
+    if given.volume_quota || given.time_quota || given.validity || given.holding {
+        progress.granted_at = now.monotonic;
+        over = over.with(UsageTriggers::QUVTI).with(UsageTriggers::QUHTI);
+    }
+    progress.ended = progress.ended.without(over);
+    progress.due = progress.due.without(over);
+    if given.period {
+        progress.period_at = period_at;
+    }
+    if given.monitoring {
+        monitor(urr, now);
+    }
+}
+
+/// Another monitoring time: usage before the last one is reported first.
+fn monitor(urr: &mut Urr, now: Now) {
+    urr.progress.is_after_monitoring = false;
+    let is_past = urr.monitoring_at(now).is_some_and(|at| at <= now.real);
+    let progress = &mut urr.progress;
+    progress.is_after_monitoring = is_past;
+    if progress.split.is_some() {
+        progress.due = progress.due.with(UsageTriggers::MONIT);
+    }
+}
+
+/// Use of time stands still while measuring is paused (INAM), and goes on with the next packet.
+fn pause(urr: &mut Urr, meter: &Meter, now: Now, was_paused: bool) {
+    match (was_paused, urr.has_information(Urr::PAUSED)) {
+        (false, true) => {
+            urr.progress.elapsed = urr.elapsed(meter.last, now.monotonic);
+            urr.progress.running = 0;
+        }
+        (true, false) => {
+            urr.progress.idle_after = meter.last;
+            urr.progress.traffic_after = meter.last;
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,194 @@
+//! Which session has a tunnel at a peer: error indications name it by address and TEID.
+//!
+//! The sessions' records are what is true; this only says which of them to look at. An entry is a
+//! hash and a session, 8 bytes, and the table is at most 7/8 full: a million sessions of one tunnel
+//! take 16 MiB. Two tunnels of one hash only make one look more.
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+
+use crate::session::{Session, SessionId};
+
+/// The most records that one error indication makes us read.
+const LOOKS: usize = 16;
+
+/// Sessions by their tunnels' far ends.
+#[derive(Debug)]
+pub(super) struct Remotes {
+    /// Open addressing with linear probing; 0 is free, else `hash << 32 | session + 1`. The home of
+    /// an entry is the upper bits of its hash.
+    slots: Vec<u64>,
+    count: usize,
+    keys: RandomState,
+}
+
+impl Default for Remotes {
+    fn default() -> Self {
+        Self { slots: vec![0; 64], count: 0, keys: RandomState::new() }
+    }
+}
+
+/// The far ends of a session's tunnels: address and TEID.
+pub(super) fn tunnels(session: &Session) -> impl Iterator<Item = (IpAddr, u32)> {
+    let ways = session.fars.iter().flat_map(|far| far.forwarding.iter().chain(&far.duplicating));
+    ways.filter_map(|way| way.outer).filter_map(|outer| {
+        let address = outer.v4.map(IpAddr::V4).or(outer.v6.map(IpAddr::V6))?;
+        Some((address, outer.teid?))
+    })
+}
+
+impl Remotes {
+    /// Whose tunnel it may be; each session once.
+    #[must_use]
+    pub(super) fn find(&self, peer: IpAddr, teid: u32) -> Vec<SessionId> {
+        let hash = self.hash(peer, teid);
+        let mut found = Vec::new();
+        let mut at = self.home(hash);
+        while self.slots[at] != 0 && found.len() < LOOKS {
+            let (entry, session) = split(self.slots[at]);
+            if entry == hash && !found.contains(&session) {
+                found.push(session);
+            }
+            at = self.after(at);
+        }
+        found
+    }
+
+    /// The tunnels of a session are these, and not those of `before`.
+    pub(super) fn change(&mut self, before: Option<&Session>, after: Option<&Session>) {
+        let all = |session: Option<&Session>| -> Vec<_> {
+            session.map(|session| tunnels(session).collect()).unwrap_or_default()
+        };
+        let (old, new) = (all(before), all(after));
+        if old == new {
+            return;
+        }
+        for (session, list, is_new) in [(before, old, false), (after, new, true)] {
+            let Some(session) = session else { continue };
+            for (peer, teid) in list {
+                let entry = join(self.hash(peer, teid), session.id);
+                if is_new { self.insert(entry) } else { self.remove(entry) }
+            }
+        }
+    }
+
+    /// How many tunnels it knows.
+    #[must_use]
+    pub(super) const fn len(&self) -> usize {
+        self.count
+    }
+
+    fn insert(&mut self, entry: u64) {
+        if (self.count + 1) * 8 > self.slots.len() * 7 {
+            let grown = vec![0; self.slots.len() * 2];
+            let old = std::mem::replace(&mut self.slots, grown);
+            old.into_iter().filter(|entry| *entry != 0).for_each(|entry| self.place(entry));
+        }
+        self.place(entry);
+        self.count += 1;
+    }
+
+    fn place(&mut self, entry: u64) {
+        let mut at = self.home(split(entry).0);
+        while self.slots[at] != 0 {
+            at = self.after(at);
+        }
+        self.slots[at] = entry;
+    }
+
+    /// Removes one such entry, and closes the gap: what was pushed on by others moves back.
+    fn remove(&mut self, entry: u64) {
+        let mut at = self.home(split(entry).0);
+        while self.slots[at] != entry {
+            if self.slots[at] == 0 {
+                return;
+            }
+            at = self.after(at);
+        }
+        self.count -= 1;
+        let mask = self.slots.len() - 1;
+        let mut next = self.after(at);
+        while self.slots[next] != 0 {
+            let home = self.home(split(self.slots[next]).0);
+            if (next.wrapping_sub(home) & mask) >= (next.wrapping_sub(at) & mask) {
+                self.slots[at] = self.slots[next];
+                at = next;
+            }
+            next = self.after(next);
+        }
+        self.slots[at] = 0;
+    }
+
+    fn hash(&self, peer: IpAddr, teid: u32) -> u32 {
+        (self.keys.hash_one((peer, teid)) >> 32) as u32
+    }
+
+    const fn home(&self, hash: u32) -> usize {
+        let bits = self.slots.len().trailing_zeros();
+        (hash >> (32 - bits)) as usize
+    }
+
+    const fn after(&self, at: usize) -> usize {
+        (at + 1) & (self.slots.len() - 1)
+    }
+}
+
+const fn join(hash: u32, session: SessionId) -> u64 {
+    (hash as u64) << 32 | (session.0 as u64 + 1)
+}
+
+const fn split(entry: u64) -> (u32, SessionId) {
+    ((entry >> 32) as u32, SessionId((entry as u32).wrapping_sub(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::net::Ipv4Addr;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+    proptest! {
+        #[test]
+        fn it_finds_what_was_put_in_and_not_taken_out(
+            steps in prop::collection::vec((any::<bool>(), 0..40u32, 0..5u32), 1..400),
+        ) {
+            let (mut remotes, mut model) = (Remotes::default(), HashSet::new());
+            for (is_new, teid, session) in steps {
+                let entry = join(remotes.hash(PEER, teid), SessionId(session));
+                if is_new && model.insert((teid, session)) {
+                    remotes.insert(entry);
+                } else if !is_new && model.remove(&(teid, session)) {
+                    remotes.remove(entry);
+                }
+            }
+            prop_assert_eq!(remotes.len(), model.len());
+            for teid in 0..40 {
+                let found: HashSet<u32> =
+                    remotes.find(PEER, teid).into_iter().map(|it| it.0).collect();
+                let wanted = model.iter().filter(|it| it.0 == teid).map(|it| it.1).collect();
+                prop_assert_eq!(found, wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn a_hundred_thousand_tunnels_take_little_memory_and_go_again() {
+        let mut remotes = Remotes::default();
+        for teid in 0..100_000 {
+            let entry = join(remotes.hash(PEER, teid), SessionId(teid));
+            remotes.insert(entry);
+        }
+        assert!(remotes.slots.len() * 8 <= 2 << 20);
+        assert_eq!(remotes.find(PEER, 77_777), [SessionId(77_777)]);
+        for teid in 0..100_000 {
+            let entry = join(remotes.hash(PEER, teid), SessionId(teid));
+            remotes.remove(entry);
+        }
+        assert!(remotes.len() == 0 && remotes.slots.iter().all(|slot| *slot == 0));
+    }
+}

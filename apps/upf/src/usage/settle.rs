@@ -1,0 +1,218 @@
+//! Finds what a report is due for.
+
+use super::meter::{Meter, between, later};
+use crate::rules::layout::state::event;
+use crate::session::{Progress, ReportTriggers, Split, Urr, UsageTriggers, Volume};
+use crate::time::Now;
+use crate::time::{SECOND, from_ntp};
+
+/// Seconds without a packet that end traffic, unless the URR has an inactivity detection time.
+pub const STOP_OF_TRAFFIC_S: u32 = 10;
+
+/// Brings a URR up to now: what has come to pass since is noted in its progress, with what a report
+/// is due for. It may be called at any time and any number of times.
+pub fn settle(urr: &mut Urr, meter: &Meter, now: Now) {
+    time(urr, meter, now);
+    traffic(urr, meter, now);
+    monitoring(urr, meter, now);
+    quota(urr, meter, now);
+    thresholds(urr, meter, now);
+    period(urr, now);
+}
+
+/// Use of time begins with a packet and ends when none has come for the inactivity detection time.
+fn time(urr: &mut Urr, meter: &Meter, now: Now) {
+    note_first(urr, meter, now);
+    if !urr.measure.duration || urr.has_information(Urr::PAUSED) {
+        return;
+    }
+    if urr.progress.running == 0 && meter.last > urr.progress.idle_after {
+        urr.progress.running = first_packet(urr, meter).min(now.monotonic).max(1);
+    }
+    let end = urr.suspended_at(meter.last).filter(|end| *end <= now.monotonic);
+    if let Some(end) = end.filter(|_| urr.progress.running != 0) {
+        urr.progress.elapsed = urr.elapsed(meter.last, end);
+        urr.progress.running = 0;
+        urr.progress.idle_after = meter.last;
+    }
+}
+
+/// The first packet that is not reported yet is known if there is but one, or if a lane's message
+/// says when it was.
+fn note_first(urr: &mut Urr, meter: &Meter, now: Now) {
+    let progress = &mut urr.progress;
+    let [_, up, _, down] = between(progress.reported, meter.counts);
+    if progress.first != 0 || up + down == 0 || meter.last == 0 {
+        return;
+    }
+    let alone = (up + down == 1).then_some(meter.last);
+    let told = meter.first.map(|at| now.real_of(at)).filter(|at| *at >= progress.since);
+    progress.first = told.or(alone.map(|at| now.real_of(at))).unwrap_or(0);
+}
+
+/// The first packet since use of time ended: what a lane's message says, else the last one there
+/// was.
+fn first_packet(urr: &Urr, meter: &Meter) -> u64 {
+    let is_of_now = |at: &u64| *at > urr.progress.idle_after && *at <= meter.last;
+    meter.first.filter(is_of_now).unwrap_or(meter.last)
+}
+
+/// The start and the stop of traffic.
+fn traffic(urr: &mut Urr, meter: &Meter, now: Now) {
+    if !urr.reports_traffic() || urr.has_information(Urr::PAUSED) {
+        return;
+    }
+    let is_of_now = |at: &u64| *at > urr.progress.traffic_after && *at <= meter.last;
+    let first = meter.first.filter(is_of_now).unwrap_or(meter.last);
+    let end = urr.stop_of_traffic(meter.last);
+    let asked = |urr: &Urr, trigger| urr.triggers.has(trigger);
+    let (start, stop) = (asked(urr, ReportTriggers::START), asked(urr, ReportTriggers::STOPT));
+    let progress = &mut urr.progress;
+    if !progress.has_traffic && meter.last > progress.traffic_after {
+        progress.has_traffic = true;
+        if start {
+            progress.due = progress.due.with(UsageTriggers::START);
+            progress.started_at = now.real_of(first.max(1));
+        }
+    }
+    if progress.has_traffic && end <= now.monotonic {
+        progress.has_traffic = false;
+        progress.traffic_after = meter.last;
+        if stop {
+            progress.due = progress.due.with(UsageTriggers::STOPT);
+            progress.stopped_at = now.real_of(end);
+        }
+    }
+}
+
+/// At the monitoring time the counters are noted, and what holds after it comes into force.
+fn monitoring(urr: &mut Urr, meter: &Meter, now: Now) {
+    let Some(at) = urr.monitoring_at(now).filter(|at| *at <= now.real) else { return };
+    let elapsed = urr.elapsed(meter.last, now.monotonic_of(at));
+    let split = Split { counters: meter.counts, elapsed, at };
+    let (volume, time) = (urr.subsequent_quota.volume, urr.subsequent_quota.time_s);
+    let progress = &mut urr.progress;
+    progress.split = Some(split);
+    progress.is_after_monitoring = true;
+    if volume.is_some() {
+        progress.granted = meter.counts;
+        progress.ended = progress.ended.without(UsageTriggers::VOLQU);
+    }
+    if time.is_some() {
+        progress.elapsed_granted = elapsed;
+        progress.ended = progress.ended.without(UsageTriggers::TIMQU);
+    }
+}
+
+/// The quota ends once, for one reason or several at the same time.
+fn quota(urr: &mut Urr, meter: &Meter, now: Now) {
+    if !urr.progress.ended.is_empty() {
+        return;
+    }
+    let by_time = timed_quota(urr, meter, now);
+    let found = if by_time.is_empty() { volume_quota(urr, meter) } else { by_time };
+    let wanted = [
+        (ReportTriggers::VOLQU, UsageTriggers::VOLQU),
+        (ReportTriggers::TIMQU, UsageTriggers::TIMQU),
+        (ReportTriggers::QUHTI, UsageTriggers::QUHTI),
+        (ReportTriggers::QUVTI, UsageTriggers::QUVTI),
+    ];
+    urr.progress.ended = found;
+    for (asked, trigger) in wanted {
+        if urr.triggers.has(asked) && found.has(trigger) {
+            urr.progress.due = urr.progress.due.with(trigger);
+        }
+    }
+}
+
+/// What ends a quota at a moment: time that was used up, validity, holding time.
+fn timed_quota(urr: &Urr, meter: &Meter, now: Now) -> UsageTriggers {
+    let Progress { elapsed_granted, granted_at, .. } = urr.progress;
+    let quota = urr.quota_now();
+    let used = urr.elapsed(meter.last, now.monotonic).saturating_sub(elapsed_granted);
+    let time = quota.time_s.filter(|_| urr.measure.duration);
+    let is_time_up = time.is_some_and(|time| match time {
+        0 => meter.has(event::QUOTA),
+        time => used >= u64::from(time) * SECOND,
+    });
+    let is_passed = |from: u64, seconds: Option<u32>| {
+        seconds.is_some_and(|seconds| later(from, seconds) <= now.monotonic)
+    };
+    let all = [
+        (is_time_up, UsageTriggers::TIMQU),
+        (is_passed(granted_at, quota.validity_s), UsageTriggers::QUVTI),
+        (is_passed(granted_at.max(meter.last), urr.quota_holding_s), UsageTriggers::QUHTI),
+    ];
+    let found = all.iter().filter(|(is_found, _)| *is_found);
+    found.fold(UsageTriggers::NONE, |all, (_, one)| all.with(*one))
+}
+
+/// Whether the volume is used up: all of it, or so much that a packet did not fit. A quota of
+/// nothing is reported when there is a packet, not before.
+fn volume_quota(urr: &Urr, meter: &Meter) -> UsageTriggers {
+    let Some(quota) = urr.quota_now().volume.filter(|_| urr.measure.volume) else {
+        return UsageTriggers::NONE;
+    };
+    let is_refused = meter.has(event::QUOTA);
+    let is_up = is_refused || reaches(between(urr.progress.granted, meter.counts), quota);
+    if is_up { UsageTriggers::VOLQU } else { UsageTriggers::NONE }
+}
+
+/// Whether octets reach one of these marks, each of which is at least one octet.
+fn reaches([up, _, down, _]: [u64; 4], marks: Volume) -> bool {
+    let reaches = |octets: u64, mark: Option<u64>| mark.is_some_and(|mark| octets >= mark.max(1));
+    reaches(up.saturating_add(down), marks.total)
+        || reaches(up, marks.uplink)
+        || reaches(down, marks.downlink)
+}
+
+fn thresholds(urr: &mut Urr, meter: &Meter, now: Now) {
+    let mut found = UsageTriggers::NONE;
+    let volume = urr.volume_threshold_now().filter(|_| urr.measure.volume);
+    let octets = between(urr.threshold_base(), meter.counts);
+    if urr.triggers.has(ReportTriggers::VOLTH) && volume.is_some_and(|it| reaches(octets, it)) {
+        found = found.with(UsageTriggers::VOLTH);
+    }
+    if urr.triggers.has(ReportTriggers::TIMTH) && urr.measure.duration {
+        let used = urr.elapsed(meter.last, now.monotonic).saturating_sub(urr.time_threshold_base());
+        if urr.time_threshold_now().is_some_and(|time| used >= u64::from(time.max(1)) * SECOND) {
+            found = found.with(UsageTriggers::TIMTH);
+        }
+    }
+    if urr.triggers.has(ReportTriggers::DROTH) && meter.has(event::DROPPED) {
+        found = found.with(UsageTriggers::DROTH);
+    }
+    urr.progress.due = urr.progress.due.with(found);
+}
+
+/// Periods are counted from when the URR was given: other reports do not move them.
+fn period(urr: &mut Urr, now: Now) {
+    let Some(seconds) = urr.period() else { return };
+    let progress = &mut urr.progress;
+    if progress.period_at == 0 || progress.period_at > now.monotonic {
+        return;
+    }
+    let length = u64::from(seconds) * SECOND;
+    let passed = (now.monotonic - progress.period_at) / length;
+    progress.period_at = progress.period_at.saturating_add((passed + 1).saturating_mul(length));
+    progress.due = progress.due.with(UsageTriggers::PERIO);
+}
+
+impl Urr {
+    /// Seconds from one periodic report to the next, if there are any.
+    pub(super) fn period(&self) -> Option<u32> {
+        let is_asked = self.triggers.has(ReportTriggers::PERIO);
+        self.period_s.filter(|seconds| is_asked && *seconds != 0)
+    }
+
+    /// When traffic has stopped, if no other packet comes.
+    pub(super) fn stop_of_traffic(&self, last: u64) -> u64 {
+        later(last, self.inactivity_s.unwrap_or(STOP_OF_TRAFFIC_S))
+    }
+
+    /// The monitoring time that is still to come, on the wall clock.
+    pub(super) fn monitoring_at(&self, now: Now) -> Option<u64> {
+        let seconds = self.monitoring_time.filter(|_| !self.progress.is_after_monitoring)?;
+        Some(from_ntp(seconds, now.real))
+    }
+}

@@ -1,0 +1,171 @@
+//! Makes reports of what is due.
+
+use super::meter::{Meter, between};
+use crate::session::{ReportTriggers, Urr, UsageReport, UsageTriggers};
+use crate::time::Now;
+use crate::time::SECOND;
+
+/// Usage information (clause 8.2.67): before the monitoring time.
+const BEFORE: u8 = 1;
+/// After the monitoring time.
+const AFTER: u8 = 1 << 1;
+/// Before enforcement of QoS.
+const BEFORE_QOS: u8 = 1 << 3;
+
+/// [`UsageReport::measured`]: octets.
+pub const VOLUME: u8 = 1;
+/// Packets too.
+pub const PACKETS: u8 = 1 << 1;
+/// Seconds.
+pub const DURATION: u8 = 1 << 2;
+
+/// The most reports that one URR makes at a time: start and stop of traffic, before and after the
+/// monitoring time.
+pub const MOST: usize = 4;
+
+/// Makes the reports of a settled URR that are due, and of these `triggers` besides. What they
+/// report is then reported: the progress must be committed before they are sent.
+pub fn take(
+    urr: &mut Urr,
+    meter: &Meter,
+    now: Now,
+    triggers: UsageTriggers,
+    to: &mut Vec<UsageReport>,
+) {
+    let due = std::mem::take(&mut urr.progress.due).with(triggers);
+    traffic(urr, meter, now, due, to);
+    let due = due.without(UsageTriggers::START.with(UsageTriggers::STOPT));
+    if due.is_empty() {
+        return;
+    }
+    let is_split = urr.progress.split.is_some();
+    if let Some(split) = urr.progress.split.take() {
+        let until = Until { counters: split.counters, elapsed: split.elapsed, at: split.at };
+        let last = now.real_of(meter.last);
+        let last = if meter.last != 0 && last <= split.at { last } else { 0 };
+        let mut report = measured(urr, until, last, UsageTriggers::MONIT);
+        report.information |= BEFORE;
+        to.push(report);
+    }
+    let elapsed = urr.elapsed(meter.last, now.monotonic);
+    let until = Until { counters: meter.counts, elapsed, at: now.real };
+    let is_new = packets(urr, meter) != 0;
+    let last = if is_new && meter.last != 0 { now.real_of(meter.last) } else { 0 };
+    let mut report = measured(urr, until, last, due);
+    report.information |= if is_split { AFTER } else { 0 };
+    to.push(report);
+}
+
+/// Packets that no report has reported.
+fn packets(urr: &Urr, meter: &Meter) -> u64 {
+    let [_, up, _, down] = between(urr.progress.reported, meter.counts);
+    up.saturating_add(down)
+}
+
+/// What a report reports up to.
+struct Until {
+    counters: [u64; 4],
+    elapsed: u64,
+    at: u64,
+}
+
+/// The report from the last one up to there.
+fn measured(urr: &mut Urr, until: Until, last: u64, triggers: UsageTriggers) -> UsageReport {
+    let packets = urr.measure.volume && urr.has_information(Urr::PACKETS);
+    let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+    let progress = &mut urr.progress;
+    let first = Some(progress.first).filter(|at| *at <= until.at).unwrap_or(0);
+    let seconds = (until.elapsed / SECOND).saturating_sub(progress.elapsed_reported / SECOND);
+    let report = UsageReport {
+        urr: urr.id,
+        sequence: progress.sequence,
+        triggers,
+        information: 0,
+        measured: flag(urr.measure.volume, VOLUME)
+            | flag(packets, PACKETS)
+            | flag(urr.measure.duration, DURATION),
+        counts: between(progress.reported, until.counters),
+        seconds: u32::try_from(seconds).unwrap_or(u32::MAX),
+        since: progress.since,
+        at: until.at.max(progress.since),
+        first,
+        last,
+    };
+    if first != 0 {
+        progress.first = 0;
+    }
+    progress.sequence = progress.sequence.wrapping_add(1);
+    progress.reported = until.counters;
+    progress.elapsed_reported = until.elapsed;
+    progress.since = report.at;
+    UsageReport { information: qos(urr), ..report }
+}
+
+/// Whether usage is of before or after enforcement of QoS: said when it is before.
+const fn qos(urr: &Urr) -> u8 {
+    if urr.has_information(Urr::BEFORE_QOS) { BEFORE_QOS } else { 0 }
+}
+
+/// Reports of the start and of the stop of traffic: they measure nothing (table 7.5.8.3-1, NOTE 2).
+fn traffic(urr: &mut Urr, meter: &Meter, now: Now, due: UsageTriggers, to: &mut Vec<UsageReport>) {
+    let last = if meter.last == 0 { 0 } else { now.real_of(meter.last) };
+    let (id, progress) = (urr.id, &mut urr.progress);
+    let mut report = |triggers, at, first, last| {
+        let sequence = progress.sequence;
+        progress.sequence = sequence.wrapping_add(1);
+        to.push(UsageReport { urr: id, sequence, triggers, at, first, last, ..Default::default() });
+    };
+    let (started, stopped) = (progress.started_at, progress.stopped_at);
+    // Which came first is known by what there is now.
+    let both = UsageTriggers::START.with(UsageTriggers::STOPT);
+    let stop_first = due.has(both) && stopped < started;
+    if stop_first {
+        report(UsageTriggers::STOPT, stopped, 0, 0);
+    }
+    if due.has(UsageTriggers::START) {
+        report(UsageTriggers::START, started, started, 0);
+    }
+    if due.has(UsageTriggers::STOPT) && !stop_first {
+        report(UsageTriggers::STOPT, stopped, 0, last);
+    }
+}
+
+/// Takes what is due of all URRs of a session, with those that are linked to them (clause 5.2.2.4):
+/// a report that measures draws those URRs along that name its URR and have the trigger LIUSA.
+pub fn take_all(
+    urrs: &mut [Urr],
+    meters: &[Meter],
+    now: Now,
+    asked: impl Fn(&Urr) -> UsageTriggers,
+) -> Vec<UsageReport> {
+    let mut triggers: Vec<UsageTriggers> = urrs.iter().map(asked).collect();
+    link(urrs, &mut triggers);
+    let mut reports = Vec::new();
+    for ((urr, meter), triggers) in urrs.iter_mut().zip(meters).zip(triggers) {
+        take(urr, meter, now, triggers, &mut reports);
+    }
+    reports
+}
+
+fn link(urrs: &[Urr], triggers: &mut [UsageTriggers]) {
+    let events = UsageTriggers::START.with(UsageTriggers::STOPT);
+    let measures =
+        |urr: &Urr, asked: UsageTriggers| !urr.progress.due.with(asked).without(events).is_empty();
+    // Each round draws at least one along, or is the last.
+    for _ in 0..urrs.len() {
+        let drawn: Vec<usize> = (0..urrs.len())
+            .filter(|i| urrs[*i].triggers.has(ReportTriggers::LIUSA))
+            .filter(|i| !measures(&urrs[*i], triggers[*i]))
+            .filter(|i| {
+                let is_reported = |j: usize| measures(&urrs[j], triggers[j]);
+                (0..urrs.len()).any(|j| urrs[*i].linked.contains(&urrs[j].id) && is_reported(j))
+            })
+            .collect();
+        if drawn.is_empty() {
+            return;
+        }
+        for i in drawn {
+            triggers[i] = triggers[i].with(UsageTriggers::LIUSA);
+        }
+    }
+}
