@@ -1,14 +1,18 @@
-//! The rules of the source: who imports whom, how long things are, where `unsafe` may be.
+//! The rules of the source that a machine can enforce: import directions, where `unsafe` may be,
+//! language, layout and documents. ARCHITECTURE.md has the rules that they come from.
+
+mod documents;
+mod language;
+mod layout;
+mod modules;
+mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const FILE_LINES: usize = 400;
-const FUNCTION_LINES: usize = 70;
-const LINE_WIDTH: usize = 100;
+use source::{Source, root, sources};
 
-/// Which of our crates each of them may import, besides what everyone may in tests.
+/// Crates of the workspace that each package may import. Tests may import anything.
 const IMPORTS: [(&str, &[&str]); 20] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
@@ -31,9 +35,6 @@ const IMPORTS: [(&str, &[&str]); 20] = [
     ("upf", &["", "pfcp"]),
     ("fastlane-cli", &["", "measure"]),
 ];
-
-/// The words that stand before the `fn` of a function.
-const BEFORE: [&str; 7] = ["pub", "pub(crate)", "pub(super)", "const", "unsafe", "extern", "\"C\""];
 
 /// Packages that are no part of the product: they may import anything, and nothing imports them.
 const TOOLS: [&str; 2] = ["fastlane-bench", "fastlane-tests"];
@@ -72,38 +73,6 @@ const UNSAFE: [&str; 30] = [
     "crates/table/src/words.rs",
     "crates/testing/src/namespace/system.rs",
 ];
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
-}
-
-/// Every Rust file that is tracked or new, with its path from the root.
-fn sources() -> Vec<(String, String)> {
-    let listed = Command::new("git")
-        .args(["ls-files", "--cached", "--others", "--exclude-standard", "*.rs"])
-        .current_dir(root())
-        .output()
-        .expect("git lists the files");
-    let listed = String::from_utf8(listed.stdout).unwrap();
-    let read =
-        |path: &str| Some((path.to_owned(), std::fs::read_to_string(root().join(path)).ok()?));
-    let sources: Vec<_> = listed.lines().filter_map(read).collect();
-    assert!(sources.len() > 50, "only {} files: is this the repository?", sources.len());
-    sources
-}
-
-fn is_test(path: &str) -> bool {
-    path.contains("/tests/") || path.starts_with("tests/") || path.ends_with("/tests.rs")
-}
-
-/// The lines of a file that are code: no comments, no blank lines, nothing from `mod tests {` on.
-fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let end = text.find("#[cfg(test)]\nmod tests {").unwrap_or(text.len());
-    text[..end].lines().enumerate().filter(|(_, line)| {
-        let line = line.trim();
-        !line.is_empty() && !line.starts_with("//")
-    })
-}
 
 #[test]
 fn imports_go_one_way() {
@@ -144,15 +113,16 @@ fn imports_go_one_way() {
 #[test]
 fn core_opens_nothing_and_only_the_facade_knows_json() {
     let mut wrong = Vec::new();
-    for (path, text) in sources() {
+    for source in sources() {
+        let path = &source.path;
         let crate_of = |name: &str| path.starts_with(&format!("crates/{name}/src"));
         let library = ["core", "wire", "table", "steer", "af-xdp", "kernel", "local"];
-        if library.into_iter().any(crate_of) && text.contains("serde_json") {
+        if library.into_iter().any(crate_of) && source.text.contains("serde_json") {
             wrong.push(format!("{path} knows JSON"));
         }
         let opens = ["std::fs::", "std::net::Tcp", "socket(", "memfd_create", "epoll::create"];
-        let mut code = code(&text).map(|(_, line)| line);
-        let core = crate_of("core") && !is_test(&path);
+        let mut code = source.code().map(|(_, line)| line);
+        let core = crate_of("core") && !source.is_test();
         if core && code.any(|line| opens.iter().any(|call| line.contains(call))) {
             wrong.push(format!("{path} opens something"));
         }
@@ -161,65 +131,14 @@ fn core_opens_nothing_and_only_the_facade_knows_json() {
 }
 
 #[test]
-fn files_and_lines_are_short() {
-    let mut wrong = Vec::new();
-    for (path, text) in sources() {
-        let lines = code(&text).count();
-        if lines > FILE_LINES && !is_test(&path) {
-            wrong.push(format!("{path} has {lines} lines of code, more than {FILE_LINES}"));
-        }
-        for (number, line) in text.lines().enumerate() {
-            let width = line.chars().count();
-            if width > LINE_WIDTH && !line.contains("https://") {
-                wrong.push(format!("{path}:{} is {width} characters wide", number + 1));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn functions_are_short() {
-    let mut wrong = Vec::new();
-    for (path, text) in sources() {
-        // rustfmt has laid the code out: a function ends at the brace that is indented like it.
-        let mut open: Option<(usize, String, usize)> = None;
-        for (number, line) in text.lines().enumerate() {
-            let indent = line.len() - line.trim_start().len();
-            match &open {
-                Some((start, name, depth)) if *depth == indent && line.trim() == "}" => {
-                    let length = number - start + 1;
-                    if length > FUNCTION_LINES {
-                        wrong.push(format!("{path}:{} {name} has {length} lines", start + 1));
-                    }
-                    open = None;
-                }
-                Some(_) => {}
-                None => {
-                    let words =
-                        |before: &str| before.split_whitespace().all(|w| BEFORE.contains(&w));
-                    let declared = line.split_once("fn ").filter(|(before, _)| words(before));
-                    let ends_here = line.trim_end().ends_with([';', '}']);
-                    let Some((_, rest)) = declared.filter(|_| !ends_here) else {
-                        continue;
-                    };
-                    let name = rest.split(['(', '<']).next().unwrap_or("").to_owned();
-                    open = Some((number, name, indent));
-                }
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
 fn unsafe_stays_where_it_may_be() {
-    let allows = |text: &str| code(text).any(|(_, line)| line.contains("allow(unsafe_code"));
+    let allows =
+        |source: &Source| source.code().any(|(_, line)| line.contains("allow(unsafe_code"));
     let sources = sources();
     let found: BTreeSet<&str> = sources
         .iter()
-        .filter(|(path, text)| !is_test(path) && allows(text))
-        .map(|(path, _)| path.as_str())
+        .filter(|source| !source.is_test() && allows(source))
+        .map(|source| source.path.as_str())
         .collect();
     assert_eq!(found, BTreeSet::from(UNSAFE), "who allows it, and who may");
     // Where nothing is allowed, nobody can begin to.
@@ -235,8 +154,9 @@ fn unsafe_stays_where_it_may_be() {
 #[test]
 fn a_macswap_is_sixteen_lines_of_code_and_thirty_in_c() {
     for (path, most) in [("macswap/src/main.rs", 16), ("macswap-c/macswap.c", 30)] {
-        let text = std::fs::read_to_string(root().join("apps").join(path)).unwrap();
-        let lines = code(&text).count();
+        let path = format!("apps/{path}");
+        let text = std::fs::read_to_string(root().join(&path)).unwrap();
+        let lines = Source { path: path.clone(), text }.code().count();
         assert!(lines <= most, "{path} has {lines} lines");
     }
 }
