@@ -16,7 +16,11 @@ RUN_PACKAGES = iperf3=iperf3
 CHECK_PACKAGES = clang=clang llvm-strip=llvm /usr/include/bpf/bpf_helpers.h=libbpf-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench bless-instructions soak dpdk-plugin install-packages clean-lab
+.PHONY: help run test check bench bless-instructions soak fresh dpdk-plugin install-packages \
+	clean-lab
+
+# Tests are built as the user and run as root.
+TESTS = CARGO="$(CARGO)" AS_ROOT="$(AS_ROOT)" lab/run-tests
 
 # What make run builds and runs: the UPF, or with APP=macswap that between two hosts.
 RUN_upf = -p upf -p peer -p fastlane-cli
@@ -42,7 +46,7 @@ test: install-packages ## Everything: unit tests, properties, stories in network
 	$(CARGO) build --workspace
 	crates/dpdk/plugin/build $(BUILT)/debug
 	crates/dpdk/plugin/build $(BUILT)/release
-	$(call tests)
+	$(TESTS)
 
 check: install-packages ## Format, lints, generated files, licences, the other architecture
 	@lab/packages $(CHECK_PACKAGES)
@@ -68,8 +72,12 @@ soak: install-packages ## The long forms: ten million frames without loss, fuzzi
 	$(CARGO) build --profile soak --workspace --bins
 	crates/dpdk/plugin/build $(BUILT)/soak
 	crates/dpdk/plugin/build $(BUILT)/release
-	FASTLANE_SOAK=1 $(call tests,--profile soak)
+	FASTLANE_SOAK=1 $(TESTS) --profile soak
 	for target in $$(ls fuzz/corpus); do fuzz/run $$target $(SOAK_SECONDS) || exit 1; done
+	$(MAKE) fresh PART=short
+
+fresh: ## Runs and tests a clone of HEAD on a minimal Debian in a chroot (PART=short: a few stories)
+	$(AS_ROOT) env TOOLCHAIN="$$(rustc --print sysroot)" lab/fresh $(PART)
 
 dpdk-plugin: ## Builds what the driver dpdk needs, for releases (PREFIX=/usr/local installs it)
 	@lab/packages cc=gcc pkg-config=pkg-config /usr/include/dpdk/rte_ethdev.h=libdpdk-dev
@@ -80,8 +88,3 @@ install-packages: ## Installs the Debian packages that are missing
 
 clean-lab: ## Removes what an interrupted run has left
 	$(AS_ROOT) lab/clean
-
-# Tests are built as the user and run as root.
-host = $(shell rustc -vV | sed -n 's/^host: //p' | tr a-z- A-Z_)
-tests = $(if $(AS_ROOT),CARGO_TARGET_$(host)_RUNNER="$(AS_ROOT)") \
-	$(CARGO) test --workspace --no-fail-fast $(1)
