@@ -9,26 +9,27 @@
 #![forbid(unsafe_code)]
 
 mod application;
-mod capture;
 mod echo;
 mod generator;
 mod host;
 mod http;
 mod lab;
 mod mechanism;
+mod pcap;
 mod process;
 mod programs;
 pub mod routed;
 mod totals;
+pub mod upf;
 
 pub use application::Application;
-pub use capture::capture;
 pub use echo::{Echo, mac};
 pub use generator::{Generator, Report, measure};
 pub use host::Host;
 pub use http::{Page, serve};
 pub use lab::{LEFT, LEFT_MAC, Lab, RIGHT, RIGHT_MAC};
 pub use mechanism::{Mechanism, eventually};
+pub use pcap::capture;
 pub use process::{Ended, PATIENCE, Process};
 pub use programs::binary;
 pub use totals::Totals;

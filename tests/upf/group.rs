@@ -10,7 +10,7 @@ use std::time::Duration;
 use fastlane_tests::PATIENCE;
 use serde_json::Value;
 
-use crate::lab::{Carrier, Setup, is_soak};
+use crate::topology::{Carrier, Setup, is_soak};
 
 /// A group of cases, by the configuration that they need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

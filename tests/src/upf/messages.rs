@@ -1,4 +1,4 @@
-//! What the SMF of these stories writes: one rule of each kind and two PDRs.
+//! PFCP requests of the SMF: sessions with two or three PDRs and one FAR, URR and QER each.
 
 use std::net::Ipv4Addr;
 
@@ -10,62 +10,74 @@ use fastlane_pfcp::ie::{
 };
 use fastlane_pfcp::{Header, IeType, MessageType, Writer};
 
-/// The SMF's address.
-pub(crate) const SMF: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 2);
+/// Address of the SMF.
+pub const SMF: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 2);
 
-/// What of a session's rules the stories change: a version of them is all of it.
+/// The rules of a session that a modification replaces as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Version {
-    /// The base station and the tunnel there.
-    pub(crate) peer: Ipv4Addr,
-    pub(crate) teid: u32,
-    /// The marking of the outer header: the type of service.
-    pub(crate) marking: u8,
-    pub(crate) qfi: u8,
-    /// The gate to the user.
-    pub(crate) is_open: bool,
-    /// Packets to the user are held.
-    pub(crate) is_held: bool,
+pub struct RuleVersion {
+    /// Address of the gNB.
+    pub peer: Ipv4Addr,
+    /// TEID at the gNB.
+    pub teid: u32,
+    /// Transport level marking: type of service of the outer header.
+    pub tos: u8,
+    /// QoS flow identifier of downlink packets.
+    pub qfi: u8,
+    /// The downlink gate is open.
+    pub is_open: bool,
+    /// The downlink FAR buffers packets.
+    pub is_buffering: bool,
 }
 
-/// A session as it is asked for.
+/// Parameters of a session establishment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wish {
-    pub(crate) cp_seid: u64,
-    pub(crate) version: Version,
-    /// The URR reports after so many octets.
-    pub(crate) threshold: u64,
-    /// Its downlink rules have a filter and a second PDR: they do not fit a line.
-    pub(crate) is_complex: bool,
+pub struct SessionRequest {
+    /// SEID of the control plane.
+    pub cp_seid: u64,
+    /// Initial rules.
+    pub version: RuleVersion,
+    /// Volume threshold of the URR in octets.
+    pub threshold: u64,
+    /// The downlink has a second PDR with an SDF filter, so that its rules do not fit the form of
+    /// one cache line.
+    pub is_complex: bool,
 }
 
-pub(crate) fn message(header: Header, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+/// Writes a message.
+pub fn message(header: Header, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut datagram = Vec::with_capacity(512);
     Writer::new(&mut datagram).message(header, body);
     datagram
 }
 
-pub(crate) fn associate(sequence: u32, started: u32) -> Vec<u8> {
+/// Writes an Association Setup Request of an SMF that started at `started`.
+#[must_use]
+pub fn associate(sequence: u32, started: u32) -> Vec<u8> {
     message(Header::node(MessageType::ASSOCIATION_SETUP_REQUEST, sequence), |w| {
         w.put(&NodeId::V4(SMF));
         w.put(&RecoveryTimeStamp(started));
     })
 }
 
-pub(crate) fn heartbeat(sequence: u32, started: u32) -> Vec<u8> {
+/// Writes a Heartbeat Request.
+#[must_use]
+pub fn heartbeat(sequence: u32, started: u32) -> Vec<u8> {
     message(Header::node(MessageType::HEARTBEAT_REQUEST, sequence), |w| {
         w.put(&RecoveryTimeStamp(started));
     })
 }
 
-pub(crate) fn establish(sequence: u32, wish: &Wish) -> Vec<u8> {
+/// Writes a Session Establishment Request.
+#[must_use]
+pub fn establish(sequence: u32, request: &SessionRequest) -> Vec<u8> {
     let header = Header::session(MessageType::SESSION_ESTABLISHMENT_REQUEST, 0, sequence);
     message(header, |w| {
         w.put(&NodeId::V4(SMF));
-        w.put(&FSeid { seid: wish.cp_seid, v4: Some(SMF), v6: None });
+        w.put(&FSeid { seid: request.cp_seid, v4: Some(SMF), v6: None });
         w.group(IeType::CREATE_PDR, uplink_pdr);
         w.group(IeType::CREATE_PDR, |w| downlink_pdr(w, 2, None));
-        if wish.is_complex {
+        if request.is_complex {
             let flow = b"permit out 17 from any 4000-4999 to assigned";
             w.group(IeType::CREATE_PDR, |w| downlink_pdr(w, 3, Some(flow)));
         }
@@ -78,16 +90,16 @@ pub(crate) fn establish(sequence: u32, wish: &Wish) -> Vec<u8> {
             });
         });
         w.group(IeType::CREATE_FAR, |w| {
-            far(w, &wish.version, IeType::FORWARDING_PARAMETERS);
+            far(w, &request.version, IeType::FORWARDING_PARAMETERS);
         });
         w.group(IeType::CREATE_URR, |w| {
             w.put(&UrrId(1));
             w.put(&MeasurementMethod::VOLUM);
             w.put(&ReportingTriggers::VOLTH);
-            let total = Some(wish.threshold);
+            let total = Some(request.threshold);
             w.put(&VolumeThreshold(Volumes { total, ..Volumes::default() }));
         });
-        w.group(IeType::CREATE_QER, |w| qer(w, &wish.version));
+        w.group(IeType::CREATE_QER, |w| qer(w, &request.version));
     })
 }
 
@@ -112,8 +124,8 @@ fn downlink_pdr(w: &mut Writer<'_>, number: u16, flow: Option<&[u8]>) {
     w.group(IeType::PDI, |w| {
         w.put(&SourceInterface::CORE);
         w.put(&NetworkInstance(b"internet"));
-        let user = UeIpAddress { is_destination: true, choose_v4: true, ..UeIpAddress::default() };
-        w.put(&user);
+        let ue = UeIpAddress { is_destination: true, choose_v4: true, ..UeIpAddress::default() };
+        w.put(&ue);
         w.maybe(
             flow.map(|flow| SdfFilter { flow_description: Some(flow), ..SdfFilter::default() })
                 .as_ref(),
@@ -124,9 +136,9 @@ fn downlink_pdr(w: &mut Writer<'_>, number: u16, flow: Option<&[u8]>) {
     w.put(&QerId(1));
 }
 
-fn far(w: &mut Writer<'_>, version: &Version, parameters: IeType) {
+fn far(w: &mut Writer<'_>, version: &RuleVersion, parameters: IeType) {
     w.put(&FarId(2));
-    if version.is_held {
+    if version.is_buffering {
         w.put(&ApplyAction::BUFF);
         return;
     }
@@ -135,19 +147,20 @@ fn far(w: &mut Writer<'_>, version: &Version, parameters: IeType) {
         w.put(&DestinationInterface::ACCESS);
         w.put(&NetworkInstance(b"access"));
         w.put(&OuterHeaderCreation::gtp_u_v4(version.teid, version.peer));
-        w.put(&TransportLevelMarking { value: version.marking, mask: 0xfc });
+        w.put(&TransportLevelMarking { value: version.tos, mask: 0xfc });
     });
 }
 
-fn qer(w: &mut Writer<'_>, version: &Version) {
+fn qer(w: &mut Writer<'_>, version: &RuleVersion) {
     let downlink = if version.is_open { Gate::Open } else { Gate::Closed };
     w.put(&QerId(1));
     w.put(&GateStatus { uplink: Gate::Open, downlink });
     w.put(&Qfi(version.qfi));
 }
 
-/// All of a version, in one modification.
-pub(crate) fn change(sequence: u32, up_seid: u64, version: &Version) -> Vec<u8> {
+/// Writes a Session Modification Request that replaces FAR and QER.
+#[must_use]
+pub fn modify(sequence: u32, up_seid: u64, version: &RuleVersion) -> Vec<u8> {
     let header = Header::session(MessageType::SESSION_MODIFICATION_REQUEST, up_seid, sequence);
     message(header, |w| {
         w.group(IeType::UPDATE_FAR, |w| {
@@ -157,8 +170,9 @@ pub(crate) fn change(sequence: u32, up_seid: u64, version: &Version) -> Vec<u8> 
     })
 }
 
-/// The URR lets so many octets pass from now on.
-pub(crate) fn limit(sequence: u32, up_seid: u64, quota: u64) -> Vec<u8> {
+/// Writes a Session Modification Request that grants a volume quota of `quota` octets.
+#[must_use]
+pub fn set_quota(sequence: u32, up_seid: u64, quota: u64) -> Vec<u8> {
     let header = Header::session(MessageType::SESSION_MODIFICATION_REQUEST, up_seid, sequence);
     message(header, |w| {
         w.group(IeType::UPDATE_URR, |w| {
@@ -170,12 +184,15 @@ pub(crate) fn limit(sequence: u32, up_seid: u64, quota: u64) -> Vec<u8> {
     })
 }
 
-/// What has the URR counted?
-pub(crate) fn query(sequence: u32, up_seid: u64) -> Vec<u8> {
+/// Writes a Session Modification Request that queries the URR.
+#[must_use]
+pub fn query(sequence: u32, up_seid: u64) -> Vec<u8> {
     let header = Header::session(MessageType::SESSION_MODIFICATION_REQUEST, up_seid, sequence);
     message(header, |w| w.group(IeType::QUERY_URR, |w| w.put(&UrrId(1))))
 }
 
-pub(crate) fn delete(sequence: u32, up_seid: u64) -> Vec<u8> {
+/// Writes a Session Deletion Request.
+#[must_use]
+pub fn delete(sequence: u32, up_seid: u64) -> Vec<u8> {
     message(Header::session(MessageType::SESSION_DELETION_REQUEST, up_seid, sequence), |_| {})
 }

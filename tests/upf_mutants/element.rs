@@ -1,10 +1,10 @@
-//! A PFCP message as a tree of elements, which can be changed where a message means something.
+//! PFCP messages as trees of IEs, so that mutations keep the structure of a message.
 
 use fastlane_pfcp::{Ie, IeType};
 
-use crate::chance::Chance;
+use crate::random::Random;
 
-/// An element: a value, or elements.
+/// An IE.
 #[derive(Clone, Debug)]
 pub(crate) struct Element {
     ie_type: IeType,
@@ -17,24 +17,24 @@ enum Value {
     Group(Vec<Element>),
 }
 
-/// An element with this value as it is.
+/// Returns an IE with a raw value.
 pub(crate) fn raw(ie_type: IeType, value: &[u8]) -> Element {
     Element { ie_type, value: Value::Octets(value.to_vec()) }
 }
 
-/// An element.
+/// Returns an IE with an encoded value.
 pub(crate) fn leaf<'a, T: Ie<'a>>(ie: &T) -> Element {
     let mut value = Vec::new();
     ie.encode(&mut value);
     Element { ie_type: T::TYPE, value: Value::Octets(value) }
 }
 
-/// A grouped element.
+/// Returns a grouped IE.
 pub(crate) fn group(ie_type: IeType, elements: Vec<Element>) -> Element {
     Element { ie_type, value: Value::Group(elements) }
 }
 
-/// Writes elements one after the other. Lengths are right as long as they fit their field.
+/// Appends IEs to `to`. A length that does not fit its field is truncated.
 pub(crate) fn write(elements: &[Element], to: &mut Vec<u8>) {
     for element in elements {
         to.extend(element.ie_type.0.to_be_bytes());
@@ -49,39 +49,39 @@ pub(crate) fn write(elements: &[Element], to: &mut Vec<u8>) {
     }
 }
 
-/// Changes one thing about the elements, at any depth. `others` are of other messages.
-pub(crate) fn change(chance: &mut Chance, elements: &mut Vec<Element>, others: &[Element]) {
-    let at = chance.below(elements.len());
+/// Mutates one IE at any depth. `others` are IEs of other messages, which may be inserted.
+pub(crate) fn change(random: &mut Random, elements: &mut Vec<Element>, others: &[Element]) {
+    let at = random.below(elements.len());
     if let Some(Element { value: Value::Group(inside), .. }) = elements.get_mut(at)
-        && !chance.is_one_in(4)
+        && !random.is_one_in(4)
     {
-        return change(chance, inside, others);
+        return change(random, inside, others);
     }
     if elements.is_empty() {
-        return elements.extend((!others.is_empty()).then(|| chance.pick(others).clone()));
+        return elements.extend((!others.is_empty()).then(|| random.pick(others).clone()));
     }
-    match chance.below(10) {
+    match random.below(10) {
         0 => elements.insert(at, elements[at].clone()),
         1 => drop(elements.remove(at)),
         2 => {
-            let other = chance.below(elements.len());
+            let other = random.below(elements.len());
             elements.swap(at, other);
         }
-        3 if !others.is_empty() => elements.insert(at, chance.pick(others).clone()),
+        3 if !others.is_empty() => elements.insert(at, random.pick(others).clone()),
         4 => {
-            // Into another one, or itself.
+            // Nest an IE into another one or into a new group.
             let one = elements.remove(at);
-            let into = chance.below(elements.len());
+            let into = random.below(elements.len());
             match elements.get_mut(into).map(|it| &mut it.value) {
                 Some(Value::Group(inside)) => inside.push(one),
                 _ => elements.push(group(one.ie_type, vec![one])),
             }
         }
-        5 => elements[at].ie_type = IeType(chance.below(330) as u16),
-        6 => elements[at].value = Value::Octets(chance.octets(40)),
+        5 => elements[at].ie_type = IeType(random.below(330) as u16),
+        6 => elements[at].value = Value::Octets(random.octets(40)),
         _ => match &mut elements[at].value {
-            Value::Octets(octets) => chance.change(octets),
-            Value::Group(inside) => inside.truncate(chance.below(inside.len())),
+            Value::Octets(octets) => random.mutate(octets),
+            Value::Group(inside) => inside.truncate(random.below(inside.len())),
         },
     }
 }

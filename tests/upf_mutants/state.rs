@@ -1,12 +1,12 @@
-//! What the UPF says of itself: how much of everything there is.
+//! Snapshot of the UPF's resources from its metrics.
 
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::place::{Place, Upf};
+use fastlane_tests::upf::{Upf, UpfLab};
 
-/// Causes that are counted besides what became of a packet.
-const BESIDES: [&str; 13] = [
+/// Counters of `upf_packets_total` that are not outcomes of a packet.
+const NOT_OUTCOMES: [&str; 13] = [
     "error_indication_sent",
     "error_indication_suppressed",
     "end_marker_sent",
@@ -22,27 +22,27 @@ const BESIDES: [&str; 13] = [
     "redirect_suppressed",
 ];
 
-/// At one moment.
+/// Resources of the UPF at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// The processes of the halves.
-    pub(crate) halves: [u32; 2],
+    /// Process IDs of fast and slow path.
+    pub(crate) processes: [u32; 2],
     pub(crate) sessions: u64,
-    /// Associations, whether they are up or not.
+    /// Associations in any state.
     pub(crate) associations: u64,
-    /// Entries of tables.
+    /// Entries by table.
     pub(crate) tables: BTreeMap<String, u64>,
-    /// Packets, by what became of them.
+    /// Packets by outcome and other counters.
     pub(crate) packets: BTreeMap<String, u64>,
 }
 
 impl State {
-    /// Asks the UPF.
+    /// Reads the UPF's metrics.
     #[track_caller]
-    pub(crate) fn of(place: &Place, upf: &Upf) -> Self {
-        let halves = ["fast", "slow"].map(|half| upf.half(half));
-        let mut state = Self { halves, ..Self::default() };
-        for line in place.ask("/metrics").lines() {
+    pub(crate) fn of(lab: &UpfLab, upf: &Upf) -> Self {
+        let processes = ["fast", "slow"].map(|path| upf.process_id(path));
+        let mut state = Self { processes, ..Self::default() };
+        for line in lab.get("/metrics").lines() {
             let Some((name, value)) = line.rsplit_once(' ') else { continue };
             let Ok(value) = value.parse::<u64>() else { continue };
             let (name, label) = name.split_once('{').unwrap_or((name, ""));
@@ -59,16 +59,16 @@ impl State {
         state
     }
 
-    /// Packets of which it is counted what became of them.
-    pub(crate) fn fates(&self) -> u64 {
-        let all = self.packets.iter().filter(|(name, _)| !BESIDES.contains(&name.as_str()));
+    /// Returns the number of packets with a counted outcome.
+    pub(crate) fn outcomes(&self) -> u64 {
+        let all = self.packets.iter().filter(|(name, _)| !NOT_OUTCOMES.contains(&name.as_str()));
         all.map(|(_, count)| count).sum()
     }
 
-    /// Resident memory of both halves in KiB that is neither of files nor shared.
+    /// Returns the anonymous resident memory of both processes in KiB.
     #[track_caller]
     pub(crate) fn memory(&self) -> u64 {
-        self.halves.iter().map(|half| anonymous(*half)).sum()
+        self.processes.iter().map(|process| anonymous(*process)).sum()
     }
 }
 
@@ -79,11 +79,11 @@ fn anonymous(process: u32) -> u64 {
     line.split_whitespace().next().and_then(|it| it.parse().ok()).expect("KiB")
 }
 
-/// What Linux has counted of UDP in the UPF's namespace: datagrams that were received, and those
-/// that were lost because a buffer was full.
+/// Returns Linux's UDP counters in the UPF's namespace: datagrams received, and datagrams lost to a
+/// full receive buffer.
 #[track_caller]
-pub(crate) fn datagrams(place: &Place) -> [u64; 2] {
-    let text = place.lab.left.run(&["cat", "/proc/net/snmp"]);
+pub(crate) fn datagrams(lab: &UpfLab) -> [u64; 2] {
+    let text = lab.hosts.left.run(&["cat", "/proc/net/snmp"]);
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
     let all: BTreeMap<&str, &str> = names.split(' ').zip(values.split(' ')).collect();

@@ -1,10 +1,10 @@
-//! What is changed in octets, and by how much: all of it follows from a seed.
+//! Pseudo-random numbers from a seed, and mutation of octets.
 
-/// Numbers that look random and are the same in each run (splitmix64).
+/// Pseudo-random number generator (splitmix64).
 #[derive(Debug)]
-pub(crate) struct Chance(u64);
+pub(crate) struct Random(u64);
 
-impl Chance {
+impl Random {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -16,12 +16,12 @@ impl Chance {
         mixed ^ (mixed >> 31)
     }
 
-    /// Less than `end`; 0 when that is 0.
+    /// Returns a number less than `end`, or 0 if that is 0.
     pub(crate) fn below(&mut self, end: usize) -> usize {
         usize::try_from(self.next() >> 1).unwrap_or(0).checked_rem(end).unwrap_or(0)
     }
 
-    /// Whether this is one of so many.
+    /// Returns true with a probability of one in `count`.
     pub(crate) fn is_one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
@@ -30,17 +30,17 @@ impl Chance {
         self.next().to_be_bytes()[0]
     }
 
-    /// Fewer than `end` octets.
+    /// Returns fewer than `end` octets.
     pub(crate) fn octets(&mut self, end: usize) -> Vec<u8> {
         (0..self.below(end)).map(|_| self.octet()).collect()
     }
 
-    /// One of them.
+    /// Returns one element of `all`.
     pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }
 
-    /// An octet at which parsers turn.
+    /// Returns an octet that is likely to be a boundary of a parser.
     fn extreme(&mut self) -> u8 {
         match self.below(8) {
             0 => self.octet(),
@@ -49,8 +49,8 @@ impl Chance {
         }
     }
 
-    /// Changes octets in one of several ways.
-    pub(crate) fn change(&mut self, octets: &mut Vec<u8>) {
+    /// Mutates octets in one of eight ways.
+    pub(crate) fn mutate(&mut self, octets: &mut Vec<u8>) {
         let at = self.below(octets.len() + 1);
         let is_inside = at < octets.len();
         match self.below(8) {
@@ -59,7 +59,7 @@ impl Chance {
             3 => octets.truncate(at),
             4 => drop(octets.splice(at..at, self.octets(9))),
             5 => {
-                // A part of it again.
+                // Duplicate a part.
                 let end = (at + self.below(40)).min(octets.len());
                 let again = octets[at..end].to_vec();
                 octets.splice(at..at, again);
@@ -69,7 +69,7 @@ impl Chance {
                 octets.drain(at..end);
             }
             _ => {
-                // A number of two, four or eight octets.
+                // Replace a number of two, four or eight octets.
                 let end = (at + (2 << self.below(3))).min(octets.len());
                 let with = self.extreme();
                 octets[at..end].fill(with);

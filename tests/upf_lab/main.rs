@@ -3,7 +3,6 @@
 
 use fastlane_tests::{Page, Process, eventually, serve};
 
-#[path = "upf_lab/site.rs"]
 mod site;
 
 use site::Site;

@@ -1,16 +1,17 @@
-//! Frames of users, written and read octet by octet: what they are is nobody's opinion but ours.
+//! Frames of UEs, built and parsed octet by octet, independent of the UPF's own code.
 
 use std::net::Ipv4Addr;
 
 use fastlane_wire::{GtpMessage, GtpMessageType, checksum};
 
-use crate::smf::Session;
+use super::smf::Session;
 
-/// The base station that uplink packets come from, and the data network's host.
-pub(crate) const GNB: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 2);
-pub(crate) const DATA: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 2);
+/// The gNB that sends uplink packets.
+pub const GNB: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 2);
+/// The host in the data network.
+pub const DATA_NETWORK: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 2);
 /// The UPF's address on N3.
-pub(crate) const N3: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 1);
+pub const N3: Ipv4Addr = Ipv4Addr::new(10, 30, 0, 1);
 
 const MAGIC: &[u8; 8] = b"survival";
 const ETHERNET: usize = 14;
@@ -18,37 +19,46 @@ const IP: usize = 20;
 const UDP: usize = 8;
 /// Magic, session, number, version.
 const STAMP: usize = 8 + 8 + 8 + 4;
-/// Everything in a tunnel has this QoS flow on its way up.
+/// QoS flow identifier of all uplink packets.
 const UPLINK_QFI: u8 = 1;
 
-/// Says which packet it is: of which session, which one, and what the rules were when it was sent.
+/// Identification of a packet, carried in its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Stamp {
-    /// Our number of the session.
-    pub(crate) session: u64,
-    pub(crate) number: u64,
-    pub(crate) version: u32,
+pub struct Stamp {
+    /// CP-SEID of the packet's session.
+    pub session: u64,
+    /// Sequence number over all packets.
+    pub number: u64,
+    /// Version of the rules that was in force when the packet was sent.
+    pub version: u32,
 }
 
-/// The tunnel that a packet to a user came by.
+/// Outer headers of a downlink packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Outer {
-    pub(crate) mac: [u8; 6],
-    pub(crate) peer: Ipv4Addr,
-    pub(crate) teid: u32,
-    pub(crate) marking: u8,
-    pub(crate) qfi: Option<u8>,
+pub struct Outer {
+    /// Destination MAC address.
+    pub mac: [u8; 6],
+    /// Destination IP address.
+    pub peer: Ipv4Addr,
+    /// TEID at the gNB.
+    pub teid: u32,
+    /// Type of service of the outer IP header.
+    pub tos: u8,
+    /// QFI of the PDU session container.
+    pub qfi: Option<u8>,
 }
 
-/// A packet of ours that came out of the UPF.
+/// A stamped packet that the UPF has sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    /// None: from the user, by N6.
-    pub(crate) outer: Option<Outer>,
-    pub(crate) user: Ipv4Addr,
-    pub(crate) stamp: Stamp,
-    /// Octets of the user's IP packet.
-    pub(crate) octets: u64,
+pub struct ReceivedPacket {
+    /// Outer headers of a downlink packet; `None` on N6.
+    pub outer: Option<Outer>,
+    /// Address of the UE.
+    pub ue: Ipv4Addr,
+    /// Identification of the packet.
+    pub stamp: Stamp,
+    /// Length of the inner IP packet in octets.
+    pub octets: u64,
 }
 
 fn ip(source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
@@ -66,7 +76,7 @@ fn ip(source: Ipv4Addr, destination: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
 
 fn udp(ports: [u16; 2], payload: &[u8]) -> Vec<u8> {
     let length = (UDP + payload.len()) as u16;
-    // No checksum: RFC 768 allows that over IPv4.
+    // RFC 768 allows UDP over IPv4 without a checksum.
     let words = [ports[0], ports[1], length, 0];
     let mut datagram: Vec<u8> = words.into_iter().flat_map(u16::to_be_bytes).collect();
     datagram.extend_from_slice(payload);
@@ -77,12 +87,14 @@ fn ethernet(destination: [u8; 6], packet: &[u8]) -> Vec<u8> {
     [&destination[..], &[2, 0, 0, 0, 0, 0x99, 8, 0], packet].concat()
 }
 
-/// Octets of the IP packet of this number.
-pub(crate) fn octets(number: u64) -> u64 {
+/// Returns the length of the inner IP packet with this number, in octets.
+#[must_use]
+pub fn ip_length(number: u64) -> u64 {
     (IP + UDP + STAMP) as u64 + number % 61
 }
 
-/// Of another length each time, so that octets are not packets times something.
+/// Returns the payload of a packet. Its length varies with the number, so that octets are not a
+/// multiple of packets.
 fn payload(stamp: &Stamp) -> Vec<u8> {
     let mut payload = MAGIC.to_vec();
     payload.extend(stamp.session.to_be_bytes());
@@ -92,29 +104,35 @@ fn payload(stamp: &Stamp) -> Vec<u8> {
     payload
 }
 
-/// A packet of a user as its base station sends it.
-pub(crate) fn uplink(mac: [u8; 6], session: &Session, to: Ipv4Addr, stamp: &Stamp) -> Vec<u8> {
-    let inner = ip(session.user, to, &udp([4000, 9], &payload(stamp)));
+/// Builds an uplink packet as the gNB sends it to the UPF's MAC address `mac`.
+#[must_use]
+pub fn uplink(mac: [u8; 6], session: &Session, to: Ipv4Addr, stamp: &Stamp) -> Vec<u8> {
+    let inner = ip(session.ue, to, &udp([4000, 9], &payload(stamp)));
     let mut message = vec![0x34, GtpMessageType::G_PDU];
     message.extend((inner.len() as u16 + 8).to_be_bytes());
-    message.extend(session.uplink.to_be_bytes());
+    message.extend(session.uplink_teid.to_be_bytes());
     message.extend([0, 0, 0, 0x85, 1, 0x10, UPLINK_QFI, 0]);
     message.extend(inner);
     ethernet(mac, &ip(GNB, N3, &udp([2152, 2152], &message)))
 }
 
-/// A packet to a user as the data network sends it; of another port each time.
-pub(crate) fn downlink(mac: [u8; 6], user: Ipv4Addr, stamp: &Stamp) -> Vec<u8> {
+/// Builds a downlink packet as the data network sends it. The source port alternates between one
+/// inside and one outside of the range of [`SessionRequest::is_complex`].
+///
+/// [`SessionRequest::is_complex`]: super::messages::SessionRequest::is_complex
+#[must_use]
+pub fn downlink(mac: [u8; 6], ue: Ipv4Addr, stamp: &Stamp) -> Vec<u8> {
     let port = if stamp.number.is_multiple_of(2) { 4500 } else { 5500 };
-    ethernet(mac, &ip(DATA, user, &udp([port, 9], &payload(stamp))))
+    ethernet(mac, &ip(DATA_NETWORK, ue, &udp([port, 9], &payload(stamp))))
 }
 
-/// Reads a frame that came out of the UPF; `None` when it is no packet of ours.
-pub(crate) fn read(frame: &[u8]) -> Option<Seen> {
+/// Parses a frame that the UPF has sent. Returns `None` if it holds no stamped packet.
+#[must_use]
+pub fn parse(frame: &[u8]) -> Option<ReceivedPacket> {
     let packet = udp_over_ip(frame.get(ETHERNET..)?)?;
     let datagram = &packet[IP + UDP..];
     if datagram.starts_with(MAGIC) {
-        return seen(packet, None);
+        return parse_inner(packet, None);
     }
     let message = GtpMessage::parse(datagram).ok()?;
     let inner = message.payload(datagram).filter(|_| message.message_type == 255)?;
@@ -122,23 +140,23 @@ pub(crate) fn read(frame: &[u8]) -> Option<Seen> {
         mac: *frame.first_chunk()?,
         peer: address(packet, 16)?,
         teid: message.teid,
-        marking: packet[1],
+        tos: packet[1],
         qfi: message.pdu_session.map(|it| it.qfi),
     };
-    seen(udp_over_ip(inner)?, Some(outer))
+    parse_inner(udp_over_ip(inner)?, Some(outer))
 }
 
-fn seen(packet: &[u8], outer: Option<Outer>) -> Option<Seen> {
+fn parse_inner(packet: &[u8], outer: Option<Outer>) -> Option<ReceivedPacket> {
     let payload = packet.get(IP + UDP..)?.strip_prefix(MAGIC)?;
     let number = |at: usize| Some(u64::from_be_bytes(*payload.get(at..)?.first_chunk()?));
     let version = u32::from_be_bytes(*payload.get(16..)?.first_chunk()?);
     let stamp = Stamp { session: number(0)?, number: number(8)?, version };
-    assert_eq!(packet[IP + UDP..], self::payload(&stamp), "{stamp:?} has changed on its way");
-    let user = address(packet, if outer.is_some() { 16 } else { 12 })?;
-    Some(Seen { outer, user, stamp, octets: packet.len() as u64 })
+    assert_eq!(packet[IP + UDP..], self::payload(&stamp), "{stamp:?}: the payload has changed");
+    let ue = address(packet, if outer.is_some() { 16 } else { 12 })?;
+    Some(ReceivedPacket { outer, ue, stamp, octets: packet.len() as u64 })
 }
 
-/// The IP packet that `bytes` begin with, if it is one of UDP.
+/// Returns the IPv4 packet at the start of `bytes` if it carries UDP.
 fn udp_over_ip(bytes: &[u8]) -> Option<&[u8]> {
     let is_udp = *bytes.first()? == 0x45 && *bytes.get(9)? == 17;
     let length = usize::from(u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?));

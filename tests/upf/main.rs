@@ -7,13 +7,11 @@ use std::collections::BTreeSet;
 use fastlane_tests::{Application, Lab, Mechanism, binary, measure};
 use serde_json::{Value, json};
 
-#[path = "upf/group.rs"]
 mod group;
-#[path = "upf/lab.rs"]
-mod lab;
+mod topology;
 
 use group::{Group, ask, outcome, run};
-use lab::{Carrier, is_soak};
+use topology::{Carrier, is_soak};
 
 /// Of each clause one or two: what a mechanism that is tested in short must pass.
 const SHORT: [(Group, &[u32]); 3] = [

@@ -12,11 +12,8 @@ use fastlane_tests::routed::{
 use fastlane_tests::{Application, Host, LEFT_MAC, Mechanism, RIGHT_MAC, binary, eventually, mac};
 use serde_json::{Value, json};
 
-#[path = "router/churn.rs"]
 mod churn;
-#[path = "router/lanes.rs"]
 mod lanes;
-#[path = "router/numbers.rs"]
 mod numbers;
 
 const NEAR: [u8; 4] = [10, 77, 0, 2];
