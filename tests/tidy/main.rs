@@ -44,9 +44,9 @@ const TOOLS: [&str; 2] = ["fastlane-bench", "fastlane-tests"];
 const UNSAFE: [&str; 30] = [
     "bench/src/ffi.rs",
     "bench/src/memif/rings.rs",
-    "crates/af-xdp/src/lent.rs",
-    "crates/af-xdp/src/link.rs",
-    "crates/af-xdp/src/mapping.rs",
+    "crates/af-xdp/src/in_flight.rs",
+    "crates/af-xdp/src/mtu.rs",
+    "crates/af-xdp/src/ring/mapped.rs",
     "crates/af-xdp/src/socket.rs",
     "crates/capi/src/application.rs",
     "crates/capi/src/entry.rs",

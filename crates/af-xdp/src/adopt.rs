@@ -1,9 +1,9 @@
-//! Taking over the queues of a process that has ended.
+//! Adoption: taking over the queues of a process that has ended (hot restart).
 //!
-//! The kernel goes on as long as somebody has the descriptors: the steering program claims frames,
-//! and the sockets receive them until the fill rings are empty. The successor maps the rings again
-//! and reads from them which frames the kernel has; all others are free, whatever the predecessor
-//! had been doing with them.
+//! The kernel continues as long as any process holds the descriptors: the steering program claims
+//! frames, and the sockets receive them until the fill rings are empty. The successor maps the rings
+//! again and reads from them which frames are in flight. All other frames are free, whatever the
+//! predecessor was doing with them.
 
 use std::os::fd::OwnedFd;
 
@@ -11,126 +11,126 @@ use fastlane_core::{Pool, PortId};
 use fastlane_steer::{Kept, Program, XdpMode};
 use fastlane_table::SharedMemory;
 
-use crate::active::{Active, Share};
-use crate::census::{Census, Frames};
-use crate::link::Link;
-use crate::socket::{Rings, Socket, Unmapped};
+use crate::in_flight::{FrameQuota, FrameSet};
+use crate::mtu::MtuQuery;
+use crate::queue::{BoundSocket, OpenQueue};
+use crate::ring_scan::RingScan;
+use crate::socket::{MapError, Socket};
 use crate::{
-    Device, DeviceDescription, Error, Obtained, Opened, QueueDescription, Settings, XskQueue,
+    BoundMode, Device, DeviceDescription, Error, OpenedQueue, QueueDescription, Settings, XskQueue,
 };
 
-/// The queues of one device that a lane shall take over.
+/// Queues of one device to be taken over by a lane.
 #[derive(Debug)]
-pub struct Inheritance<'a> {
+pub struct AdoptRequest<'a> {
     /// The device, [adopted](Device::adopt).
     pub device: &'a mut Device,
-    /// The port that its packets are said to come from.
+    /// Port number of the packets that the queues receive.
     pub port: PortId,
-    /// The queues, with their sockets.
+    /// The queues, each with the socket of the predecessor.
     pub queues: Vec<(QueueDescription, OwnedFd)>,
 }
 
-/// Takes over all AF_XDP queues of one lane, with the memory of its pool. It is the lane's part of
-/// a hot restart: the predecessor may have been killed at any instruction, and has ended.
+/// Takes over all AF_XDP queues of one lane, with the memory of its pool: the lane's part of a hot
+/// restart. The predecessor has ended; it may have been killed at any instruction.
 ///
-/// What waits in the receive rings is received by the successor, what waits to be sent is sent. In
-/// copy mode only: of a driver without copies nobody can tell which frames it has. It takes less
-/// than a millisecond for each queue, unless frames are on their way: for these it waits half a
-/// second. Statistics count from when the predecessor opened the queue.
+/// Frames in the receive rings are received by the successor, frames in the transmit rings are
+/// sent. This works in the copy modes only, because a zero-copy driver keeps frames where nobody
+/// can see them. It takes less than a millisecond per queue. If frames are in flight, it waits up
+/// to half a second for them. Statistics count from the time when the predecessor opened the queue.
 ///
 /// # Errors
-/// Says for the first queue that cannot be taken over why. Then all descriptors given here are
-/// closed; once the others of the same sockets and links are closed too, everything can be opened
-/// anew. [`Error::AdoptionTooOld`] is that of Linux before 6.4, [`Error::NotAdoptable`] any other.
+/// Returns the error of the first queue that cannot be taken over. All descriptors passed in are
+/// closed. When the other duplicates of the sockets and links are closed too, the device can be
+/// opened anew. [`Error::AdoptionTooOld`] means Linux before 6.4, [`Error::NotAdoptable`] any other
+/// reason.
 pub fn adopt_lane(
     memory: SharedMemory,
     frame_size: usize,
     headroom: usize,
-    lane: Vec<Inheritance<'_>>,
-) -> Result<(Pool, Vec<Opened>), Error> {
+    lane: Vec<AdoptRequest<'_>>,
+) -> Result<(Pool, Vec<OpenedQueue>), Error> {
     let most = rustix::param::page_size();
     if !frame_size.is_power_of_two() || !(2048..=most).contains(&frame_size) {
         return Err(Error::FrameSize { size: frame_size, most });
     }
     let frames = u32::try_from(memory.len() / frame_size).unwrap_or(0);
-    let none = Frames::none(frames, frame_size);
+    let none = FrameSet::empty(frames, frame_size);
     let queues = lane.iter().map(|inheritance| inheritance.queues.len()).sum();
-    let (mut lent, mut found) = (none.clone(), Vec::with_capacity(queues));
-    for Inheritance { device, port, queues } in lane {
+    let (mut in_flight, mut found) = (none.clone(), Vec::with_capacity(queues));
+    for AdoptRequest { device, port, queues } in lane {
         for (description, socket) in queues {
             let device = &mut *device;
-            let queue = Inherited::examine(device, port, (description, socket), &none)?;
-            if !lent.add(&queue.census.frames) {
+            let queue = Candidate::examine(device, port, description, socket, &none)?;
+            if !in_flight.add(&queue.scan.frames) {
                 let reason = "it has frames that another queue has too".to_owned();
                 return Err(refused(&device.settings, &description, reason));
             }
-            device.insert(description.queue, &queue.socket)?;
+            device.insert(description.queue, &queue.bound.socket)?;
             found.push((queue, device.settings.clone()));
         }
     }
-    let pool = Pool::adopt(memory, frame_size, headroom, &|index| lent.contains(index));
+    let pool = Pool::adopt(memory, frame_size, headroom, &|index| in_flight.contains(index));
     let mut pool = pool.ok_or(Error::FrameSize { size: frame_size, most })?;
-    let share = Share::new(&pool, queues);
+    let quota = FrameQuota::new(&pool, queues);
     let mut opened = Vec::with_capacity(queues);
     for (queue, settings) in found {
-        opened.push(queue.open(&mut pool, &settings, share));
+        opened.push(queue.open(&mut pool, &settings, quota));
     }
     Ok((pool, opened))
 }
 
-/// A queue whose rings are mapped and read.
-struct Inherited {
-    description: QueueDescription,
-    port: PortId,
-    socket: Socket,
-    rings: Rings,
-    link: Link,
-    census: Census,
+/// A queue of the predecessor, with its rings mapped and scanned.
+struct Candidate {
+    bound: BoundSocket,
+    scan: RingScan,
 }
 
-impl Inherited {
+impl Candidate {
+    /// Maps and scans the rings of a queue. `none` is the empty set of the pool's frames.
     fn examine(
         device: &Device,
         port: PortId,
-        (description, socket): (QueueDescription, OwnedFd),
-        none: &Frames,
+        description: QueueDescription,
+        socket: OwnedFd,
+        none: &FrameSet,
     ) -> Result<Self, Error> {
         let settings = &device.settings;
         let unfit = |reason| refused(settings, &description, reason);
         check(device, &description, none).map_err(unfit)?;
         let socket = Socket::adopt(socket);
-        if socket.is_zero_copy() != (description.mode == Obtained::ZeroCopy) {
+        if socket.is_zero_copy() != (description.mode == BoundMode::ZeroCopy) {
             return Err(unfit("its socket is not in the mode that was written down".to_owned()));
         }
         let (receive, transmit) = (description.receive_ring, description.transmit_ring);
         let rings = socket.map_bound(receive, transmit);
         let mut rings = rings.map_err(|refusal| match refusal {
-            Unmapped::TooOld => Error::AdoptionTooOld { interface: settings.interface.clone() },
-            Unmapped::NoSocket => unfit("its descriptor is no AF_XDP socket".to_owned()),
-            Unmapped::Unbound => unfit("its interface is gone".to_owned()),
-            Unmapped::Size => unfit("its rings do not have the sizes written down".to_owned()),
-            Unmapped::Refused(error) => unfit(format!("mapping its rings: {error}")),
+            MapError::TooOld => Error::AdoptionTooOld { interface: settings.interface.clone() },
+            MapError::NoSocket => unfit("its descriptor is no AF_XDP socket".to_owned()),
+            MapError::Unbound => unfit("its interface is gone".to_owned()),
+            MapError::Size => unfit("its rings do not have the sizes written down".to_owned()),
+            MapError::Refused(error) => unfit(format!("mapping its rings: {error}")),
         })?;
-        let census = Census::take(&socket, &mut rings, none).map_err(unfit)?;
-        let link = Link::new(settings.index).map_err(|error| unfit(error.to_string()))?;
-        Ok(Self { description, port, socket, rings, link, census })
+        let scan = RingScan::new(&socket, &mut rings, none).map_err(unfit)?;
+        let mtu = MtuQuery::new(settings.index).map_err(|error| unfit(error.to_string()))?;
+        Ok(Self { bound: BoundSocket { socket, rings, mtu, port, description }, scan })
     }
 
-    fn open(self, pool: &mut Pool, settings: &Settings, share: Share) -> Opened {
-        let Self { description, port, socket, rings, link, census } = self;
-        let notes = settings.busy_poll.map(|wanted| socket.set_busy_poll(wanted));
-        let mut active =
-            Active::new((socket, rings, link), pool, (port, description), settings, share);
-        active.inherit(pool, &census);
-        active.refill(pool);
-        let (queue, mode) = (description.queue, description.mode);
-        let handle = XskQueue::new(active);
-        Opened { port, queue, handle, mode, notes: notes.unwrap_or_default() }
+    /// Gives the queue its frames in flight, and refills its fill ring.
+    fn open(self, pool: &mut Pool, settings: &Settings, quota: FrameQuota) -> OpenedQueue {
+        let Self { bound, scan } = self;
+        let notes = settings.busy_poll.map(|wanted| bound.socket.set_busy_poll(wanted));
+        let BoundSocket { port, description: QueueDescription { queue, mode, .. }, .. } = bound;
+        let mut open = OpenQueue::new(bound, pool, settings, quota);
+        open.inherit(pool, &scan);
+        open.refill(pool);
+        let handle = XskQueue::new(open);
+        OpenedQueue { port, queue, handle, mode, notes: notes.unwrap_or_default() }
     }
 }
 
-/// What the configuration and the memory say must be what was written down.
-fn check(device: &Device, is: &QueueDescription, none: &Frames) -> Result<(), String> {
+/// Checks that the configuration and the pool are those that the predecessor wrote down.
+fn check(device: &Device, is: &QueueDescription, none: &FrameSet) -> Result<(), String> {
     let Settings { index, receive_ring, transmit_ring, need_wakeup, .. } = device.settings;
     let numbers = [
         ("its interface", is.interface, index),
@@ -138,7 +138,7 @@ fn check(device: &Device, is: &QueueDescription, none: &Frames) -> Result<(), St
         ("the size of its transmit ring", is.transmit_ring, transmit_ring),
         ("the use of wake-up flags", is.need_wakeup.into(), need_wakeup.into()),
         ("the size of frames", is.frame_size, none.frame_size() as u32),
-        ("the number of frames", is.frames, none.all()),
+        ("the number of frames", is.frames, none.pool_frames()),
     ];
     for (what, before, now) in numbers {
         if before != now {
@@ -148,15 +148,16 @@ fn check(device: &Device, is: &QueueDescription, none: &Frames) -> Result<(), St
     Ok(())
 }
 
-pub(crate) fn refused(settings: &Settings, queue: &QueueDescription, reason: String) -> Error {
+fn refused(settings: &Settings, queue: &QueueDescription, reason: String) -> Error {
     let interface = settings.interface.clone();
     Error::NotAdoptable { interface, queue: queue.queue, reason }
 }
 
 impl Device {
-    /// What must be kept of the device for a successor to take it over, besides the queues.
+    /// Returns what a successor needs to take over the device, besides the queues: its description
+    /// and the descriptors of its steering program. `None` if the program is attached nowhere.
     #[must_use]
-    pub fn kept(&self) -> Option<(DeviceDescription, Kept<std::os::fd::BorrowedFd<'_>>)> {
+    pub fn handover(&self) -> Option<(DeviceDescription, Kept<std::os::fd::BorrowedFd<'_>>)> {
         let description = DeviceDescription {
             interface: self.settings.index,
             is_native: self.is_native(),
@@ -166,12 +167,12 @@ impl Device {
         Some((description, self.program.kept()?))
     }
 
-    /// Takes over a device with its steering program, which has run on since its process ended. The
-    /// rules are those of the predecessor until they are [replaced](Self::replace_rules).
+    /// Takes over a device with its steering program, which has kept running since its process
+    /// ended. The rules of the predecessor apply until they are [replaced](Self::replace_rules).
     ///
     /// # Errors
-    /// [`Error::Program`] when the descriptors are not those of a program on this interface, or
-    /// the interface is another one now.
+    /// Returns [`Error::Program`] if the descriptors are not those of a program on this interface,
+    /// for example because the interface was deleted and created again.
     pub fn adopt(
         settings: Settings,
         description: &DeviceDescription,

@@ -1,39 +1,39 @@
-//! What a successor must know of open queues: plain numbers, to be written down by whoever keeps
-//! their descriptors.
+//! Descriptions of open queues and devices for a successor, as plain numbers that the holder of
+//! their descriptors stores.
 
-use crate::Obtained;
+use crate::BoundMode;
 
-/// An open queue, besides its socket.
+/// Description of an open queue. Its socket is passed separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueDescription {
-    /// The index of its interface.
+    /// Index of the interface.
     pub interface: u32,
-    /// Its number on the interface.
+    /// Queue number on the interface.
     pub queue: u32,
-    /// Bytes in a frame of the pool.
+    /// Frame size of the pool in bytes.
     pub frame_size: u32,
-    /// Frames in the pool.
+    /// Number of frames in the pool.
     pub frames: u32,
-    /// Places in its fill and in its receive ring.
+    /// Slots in the fill and in the receive ring.
     pub receive_ring: u32,
-    /// Places in its transmit and in its completion ring.
+    /// Slots in the transmit and in the completion ring.
     pub transmit_ring: u32,
-    /// How frames come from the driver.
-    pub mode: Obtained,
-    /// Whether the rings say when the kernel must be woken.
+    /// Mode in which the queue is bound.
+    pub mode: BoundMode,
+    /// True if the rings have wake-up flags.
     pub need_wakeup: bool,
-    /// Which of the lane's UMEMs it uses, from 0 on.
+    /// Index of its UMEM in the lane, from 0 on.
     pub umem: u32,
-    /// Whether its socket has registered that UMEM. The others hold the UMEM too: it outlives this
+    /// True if its socket registered that UMEM. The others hold the UMEM too: it outlives this
     /// socket, and each socket has rings of its own.
     pub is_first: bool,
 }
 
 impl QueueDescription {
-    /// How many numbers describe it.
+    /// Number of words of the encoding.
     pub const WORDS: usize = 10;
 
-    /// As numbers, in the order of the fields.
+    /// Encodes the description, in the order of the fields.
     #[must_use]
     pub fn to_words(&self) -> [u32; Self::WORDS] {
         [
@@ -50,7 +50,7 @@ impl QueueDescription {
         ]
     }
 
-    /// From such numbers; `None` when they describe nothing.
+    /// Decodes a description; returns `None` if a word is invalid.
     #[must_use]
     pub fn from_words(words: &[u32; Self::WORDS]) -> Option<Self> {
         let &[interface, queue, frame_size, frames, receive_ring, transmit_ring, ..] = words;
@@ -62,46 +62,46 @@ impl QueueDescription {
             frames,
             receive_ring,
             transmit_ring,
-            mode: Obtained::from_number(mode)?,
-            need_wakeup: truth(need_wakeup)?,
+            mode: BoundMode::from_number(mode)?,
+            need_wakeup: flag(need_wakeup)?,
             umem,
-            is_first: truth(is_first)?,
+            is_first: flag(is_first)?,
         })
     }
 }
 
-/// An open device, besides its steering program.
+/// Description of an open device. The descriptors of its steering program are passed separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceDescription {
-    /// The index of the interface.
+    /// Index of the interface.
     pub interface: u32,
-    /// Whether the driver runs the steering program, not the network stack.
+    /// True if the driver runs the steering program, false if the network stack does.
     pub is_native: bool,
-    /// Whether zero-copy was refused on a queue.
+    /// True if zero-copy was refused on a queue.
     pub copies: bool,
-    /// The longest frame that is claimed, in bytes from the Ethernet header on.
+    /// Maximum length of a claimed frame, in bytes from the Ethernet header on.
     pub max_length: u32,
 }
 
 impl DeviceDescription {
-    /// How many numbers describe it.
+    /// Number of words of the encoding.
     pub const WORDS: usize = 4;
 
-    /// As numbers, in the order of the fields.
+    /// Encodes the description, in the order of the fields.
     #[must_use]
     pub fn to_words(&self) -> [u32; Self::WORDS] {
         [self.interface, self.is_native.into(), self.copies.into(), self.max_length]
     }
 
-    /// From such numbers; `None` when they describe nothing.
+    /// Decodes a description; returns `None` if a word is invalid.
     #[must_use]
     pub fn from_words(&[interface, native, copies, max_length]: &[u32; 4]) -> Option<Self> {
-        let (is_native, copies) = (truth(native)?, truth(copies)?);
+        let (is_native, copies) = (flag(native)?, flag(copies)?);
         Some(Self { interface, is_native, copies, max_length })
     }
 }
 
-fn truth(word: u32) -> Option<bool> {
+fn flag(word: u32) -> Option<bool> {
     match word {
         0 => Some(false),
         1 => Some(true),
@@ -122,7 +122,7 @@ mod tests {
             frames: 4096,
             receive_ring: 1024,
             transmit_ring: 512,
-            mode: Obtained::GenericCopy,
+            mode: BoundMode::GenericCopy,
             need_wakeup: true,
             umem: 1,
             is_first: false,
@@ -130,10 +130,10 @@ mod tests {
         let mut words = queue.to_words();
         assert_eq!(words, [7, 3, 2048, 4096, 1024, 512, 2, 1, 1, 0]);
         assert_eq!(QueueDescription::from_words(&words), Some(queue));
-        for (place, nonsense) in [(6, 3), (7, 2), (9, 2)] {
-            let before = std::mem::replace(&mut words[place], nonsense);
+        for (index, nonsense) in [(6, 3), (7, 2), (9, 2)] {
+            let before = std::mem::replace(&mut words[index], nonsense);
             assert_eq!(QueueDescription::from_words(&words), None);
-            words[place] = before;
+            words[index] = before;
         }
         let device =
             DeviceDescription { interface: 7, is_native: true, copies: false, max_length: 1792 };

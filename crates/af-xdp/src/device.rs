@@ -1,4 +1,4 @@
-//! An interface with the steering program on it.
+//! Interfaces with an attached steering program.
 
 use std::os::fd::AsFd;
 
@@ -7,29 +7,30 @@ use fastlane_steer::{Counts, Program, ProgramError, Rules, XdpMode};
 use crate::socket::Socket;
 use crate::{Error, Mode, Settings};
 
-/// The device of one port: an interface with the steering program attached.
+/// Device of one port: an interface with the steering program attached.
 ///
-/// The program is held by a BPF link, so it goes when this value is dropped, and also when the
-/// process is killed, unless somebody else [keeps](Self::kept) it for a successor. To be used in
-/// the network namespace that it was opened in; not by lanes.
+/// A BPF link holds the program, so it is detached when this value is dropped or the process is
+/// killed, unless another process holds the [descriptors](Self::handover) for a successor. The
+/// value must be used in the network namespace in which it was opened, and not by lanes.
 #[derive(Debug)]
 pub struct Device {
     pub(crate) settings: Settings,
     pub(crate) program: Program,
     pub(crate) attached: XdpMode,
-    /// Zero-copy was refused on a queue: it is not tried again.
+    /// True if zero-copy was refused on a queue; it is not tried again.
     pub(crate) copies: bool,
     pub(crate) max_length: u32,
 }
 
 impl Device {
-    /// Loads the steering program with these rules and attaches it: in the driver, or where the
-    /// mode allows it and the driver does not, in the network stack. No frame is claimed before a
-    /// queue is opened. `max_length` is the longest frame that may be claimed, see
-    /// [`longest_frame`](crate::longest_frame); a longer one stays in Linux.
+    /// Loads the steering program with these rules and attaches it in the driver. If the driver
+    /// does not support XDP and the mode allows it, attaches it in the network stack. No frame is
+    /// claimed before a queue is opened. `max_length` is the maximum length of a claimed frame, see
+    /// [`longest_frame`](crate::longest_frame); longer frames stay in Linux.
     ///
     /// # Errors
-    /// Those of the steering program, [`Error::ModeUnavailable`] and [`Error::RingSize`].
+    /// Returns the errors of the steering program, [`Error::ModeUnavailable`] and
+    /// [`Error::RingSize`].
     pub fn open(settings: Settings, rules: &Rules, max_length: usize) -> Result<Self, Error> {
         for (ring, size) in
             [("receive-ring", settings.receive_ring), ("transmit-ring", settings.transmit_ring)]
@@ -45,41 +46,41 @@ impl Device {
         Ok(Self { settings, program, attached, copies: false, max_length })
     }
 
-    /// Replaces the rules while frames arrive: each frame is judged by the old list or by the new
-    /// one, see [`Program::replace_rules`]. Frames that were claimed before stay claimed.
+    /// Replaces the rules while frames arrive. Each frame is matched against either the old or the
+    /// new list, see [`Program::replace_rules`]. Frames that were claimed before stay claimed.
     ///
     /// # Errors
-    /// When the kernel refuses; then the old rules stay in force.
+    /// Returns an error if the kernel refuses; the old rules stay in force.
     pub fn replace_rules(&mut self, rules: &Rules) -> Result<(), Error> {
         Ok(self.program.replace_rules(rules)?)
     }
 
-    /// Lets the steering program send the queue's frames to a socket.
+    /// Lets the steering program redirect the queue's frames to a socket.
     pub(crate) fn insert(&mut self, queue: u32, socket: &Socket) -> Result<(), Error> {
         Ok(self.program.insert_socket(queue, socket.as_fd())?)
     }
 
-    /// What the steering program has counted, on all queues.
+    /// Returns the counters of the steering program, summed over all queues.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses to read the map.
     pub fn counts(&self) -> Result<Counts, Error> {
         Ok(self.program.counts()?)
     }
 
-    /// Who runs the steering program.
+    /// Returns where the steering program runs: in the driver or in the network stack.
     #[must_use]
     pub fn attached(&self) -> XdpMode {
         self.attached
     }
 
-    /// Whether the driver runs the steering program, not the network stack.
+    /// Returns true if the driver runs the steering program, false if the network stack does.
     #[must_use]
     pub fn is_native(&self) -> bool {
         self.attached == XdpMode::Native
     }
 
-    /// The settings that it was opened with.
+    /// Returns the settings with which the device was opened.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
@@ -96,7 +97,9 @@ fn attach(program: &mut Program, settings: &Settings) -> Result<XdpMode, Error> 
                 return Err(Error::ModeUnavailable {
                     interface: interface.clone(),
                     mode: settings.mode,
-                    reason: format!("the driver does not run XDP in the present setting: {source}"),
+                    reason: format!(
+                        "the driver does not run XDP as it is configured now: {source}"
+                    ),
                 });
             }
             Err(other) => return Err(other.into()),

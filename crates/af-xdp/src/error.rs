@@ -1,4 +1,4 @@
-//! Why an AF_XDP port could not be opened, in words that say what to do.
+//! Errors of opening an AF_XDP port. Each text names the remedy.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use thiserror::Error;
 
 use crate::Mode;
 
-/// Why a device or its queues could not be opened.
+/// Error of opening a device or its queues.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The steering program could not be loaded or attached.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The thread may not make AF_XDP sockets.
+    /// The thread has no permission to create AF_XDP sockets.
     #[error(
         "CAP_NET_RAW missing for AF_XDP on `{interface}`: run as root, or give the program its \
          capabilities with `setcap cap_bpf,cap_net_admin,cap_net_raw+ep PROGRAM`"
     )]
     NoPrivilege {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
     },
     /// The kernel was built without AF_XDP.
@@ -28,48 +28,50 @@ pub enum Error {
          `{interface}`"
     )]
     NoAfXdp {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
     },
-    /// The mode that the configuration insists on is not to be had.
+    /// The configured mode is not available.
     #[error("{mode} is not available on `{interface}` ({reason}); use \"mode\": \"auto\"")]
     ModeUnavailable {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
-        /// The mode asked for.
+        /// Configured mode.
         mode: Mode,
-        /// Who refuses, and how.
+        /// Refusal of the driver or the kernel.
         reason: String,
     },
-    /// Another socket is on the queue.
+    /// Another socket is bound to the queue.
     #[error(
         "queue {queue} of `{interface}` is busy: another AF_XDP socket holds it; `ss --xdp -p` \
-         shows whose it is"
+         shows its process"
     )]
     QueueBusy {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
-        /// The queue asked for.
+        /// Queue number.
         queue: u32,
     },
-    /// There is no such queue, or not in both directions.
+    /// The queue does not exist, or not in both directions.
     #[error(
         "`{interface}` has no queue {queue} for both receiving and sending: `ethtool -l \
-         {interface}` shows those that are, `ethtool -L {interface}` changes their number"
+         {interface}` shows the existing ones, `ethtool -L {interface}` changes their number"
     )]
     NoQueue {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
-        /// The queue asked for.
+        /// Queue number.
         queue: u32,
     },
-    /// The interface is not in the network namespace of the thread.
-    #[error("no interface `{interface}` in this network namespace: `ip link` lists those that are")]
+    /// The interface does not exist in the network namespace of the thread.
+    #[error(
+        "no interface `{interface}` in this network namespace: `ip link` lists the existing ones"
+    )]
     NoInterface {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
     },
-    /// The kernel does not lock as much memory for this user.
+    /// The limit of locked memory of this user is too low.
     #[error(
         "out of locked memory: `ulimit -l` is {limit} KiB for all lanes together, the pool of one \
          needs {needed} KiB; raise the limit (systemd: LimitMEMLOCK=), give the program \
@@ -78,60 +80,60 @@ pub enum Error {
     LockedMemory {
         /// RLIMIT_MEMLOCK in KiB.
         limit: u64,
-        /// What the pool takes, in KiB.
+        /// Size of the pool in KiB.
         needed: u64,
     },
-    /// AF_XDP cannot use frames of this size.
+    /// The frame size cannot be used with AF_XDP.
     #[error(
         "frames of {size} bytes cannot be used with AF_XDP: \"frame-size\" must be a power of two \
          from 2048 to {most} (the page size)"
     )]
     FrameSize {
-        /// The pool's frame size in bytes.
+        /// Frame size of the pool in bytes.
         size: usize,
-        /// The page size in bytes.
+        /// Page size in bytes, the maximum.
         most: usize,
     },
     /// A queue of a process that has ended cannot be taken over.
     #[error(
-        "queue {queue} of `{interface}` cannot be taken over: {reason}; close what was kept of it \
+        "queue {queue} of `{interface}` cannot be taken over: {reason}; close its descriptors \
          and open it anew"
     )]
     NotAdoptable {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
-        /// The queue asked for.
+        /// Queue number.
         queue: u32,
-        /// Why not.
+        /// Reason of the refusal.
         reason: String,
     },
-    /// The kernel does not let another process map all rings of a bound socket.
+    /// The kernel does not map all rings of a bound socket for another process.
     #[error(
-        "the queues of `{interface}` cannot be taken over: that needs Linux 6.4; close what was \
-         kept of them and open them anew"
+        "the queues of `{interface}` cannot be taken over: that needs Linux 6.4; close their \
+         descriptors and open them anew"
     )]
     AdoptionTooOld {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
     },
-    /// A ring cannot have this size.
-    #[error("`{interface}`: {ring} of {size} places: it must be a power of two from 64 to 32768")]
+    /// The ring size is invalid.
+    #[error("`{interface}`: {ring} of {size} slots: it must be a power of two from 64 to 32768")]
     RingSize {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
-        /// Which ring, as the configuration calls it.
+        /// Configuration key of the ring.
         ring: &'static str,
-        /// The places asked for.
+        /// Configured number of slots.
         size: u32,
     },
-    /// The kernel refused for another reason.
+    /// A system call failed for another reason.
     #[error("`{interface}`: {action}: {source}")]
     Kernel {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
-        /// What was being done.
+        /// Action that failed.
         action: String,
-        /// The kernel's answer.
+        /// Error of the system call.
         source: io::Error,
     },
 }

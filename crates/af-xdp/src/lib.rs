@@ -1,35 +1,37 @@
 //! AF_XDP ports: frames between a network interface and a lane's pool, past the network stack.
 //!
-//! A [`Device`] is the interface with the steering program on it, one for each port. [`open_lane`]
-//! opens the queues of one lane: the lane's pool is their UMEM, so a frame received on one queue
-//! leaves by any other without being copied. Each queue has its own four rings and one thread.
+//! A [`Device`] is an interface with the steering program attached, one for each port.
+//! [`open_lane`] opens the queues of one lane: the lane's pool is their UMEM, so a frame received on
+//! one queue leaves by any other without a copy. Each queue has its own four rings and one thread.
 //!
-//! A process that keeps the descriptors of another ([`Device::kept`], [`XskQueue::kept`], and the
-//! pool's memory) keeps its device and queues open: a successor takes them over by
-//! [`Device::adopt`] and [`adopt_lane`], and in between the kernel loses a frame only for want of
-//! space.
+//! A packet's way through the driver: [`queue`] reads and writes descriptors, [`ring`] has the two
+//! ends of a ring, [`in_flight`] accounts for the frames that the kernel has, and [`socket`] makes
+//! the wake-up calls.
 //!
-//! Kernel document: Documentation/networking/af_xdp.rst. Linux 6.1 is the oldest supported.
+//! Hot restart: a process that holds duplicates of another's descriptors ([`Device::handover`],
+//! [`XskQueue::handover`], and the pool's memory) keeps its device and queues open. A successor
+//! takes them over by [`Device::adopt`] and [`adopt_lane`]. In between, the kernel drops a frame
+//! only when a ring has no space.
+//!
+//! Kernel document: Documentation/networking/af_xdp.rst. Linux 6.1 is the minimum.
 
-mod active;
 mod adopt;
-mod census;
+mod bind;
 mod description;
 mod device;
 mod error;
-mod ladder;
-mod lent;
-mod link;
-mod mapping;
+mod in_flight;
+mod mtu;
 mod queue;
 mod ring;
+mod ring_scan;
 mod settings;
 mod socket;
 
-pub use adopt::{Inheritance, adopt_lane};
+pub use adopt::{AdoptRequest, adopt_lane};
+pub use bind::{OpenRequest, OpenedQueue, open_lane};
 pub use description::{DeviceDescription, QueueDescription};
 pub use device::Device;
 pub use error::Error;
-pub use ladder::{Opened, Request, open_lane};
 pub use queue::XskQueue;
-pub use settings::{BusyPoll, Mode, Obtained, Settings, longest_frame};
+pub use settings::{BoundMode, BusyPoll, Mode, Settings, longest_frame};

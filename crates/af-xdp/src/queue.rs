@@ -1,79 +1,98 @@
-//! A queue of a device, as a lane drives it.
+//! A queue of a device: receives into, and transmits from, the frames of its lane's pool.
+//!
+//! [`XskQueue`] is the handle that a lane drives; [`OpenQueue`] is the socket with its rings and the
+//! account of its frames, until the queue is closed.
+
+mod lifecycle;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use fastlane_core::{Burst, Packet, Pool, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Custody, Packet, Partial, Pool, PortId, Queue, Sent, Statistics, now};
 use fastlane_steer::{Program, ProgramError};
+use fastlane_wire::checksum;
 
 use crate::QueueDescription;
-use crate::active::Active;
+use crate::in_flight::InFlight;
+use crate::mtu::MtuQuery;
+use crate::ring::Descriptor;
+use crate::socket::{Rings, Socket, TxWakeup};
+
+/// Maximum number of wake-ups in one flush: enough for 2048 frames at 32 per call.
+const MAX_WAKEUPS: usize = 64;
+/// Time without transmit wake-ups after the kernel reported that the link is down, in nanoseconds.
+const DOWN_PAUSE: u64 = 1_000_000;
+/// XDP_PKT_CONTD: the frame continues in the next descriptor. Multi-buffer mode is not enabled, so
+/// a descriptor with this flag is invalid.
+const CONTINUED: u32 = 1;
+/// Length of an Ethernet header in bytes, the minimum that is transmitted.
+const MIN_LENGTH: usize = 14;
 
 /// One queue of a device with its four rings, owned by one lane.
 ///
-/// A frame of the lane's pool costs no copy here: it is received into where it lies and sent from
-/// there. In the copy modes the kernel copies it once each way. Packets of other memory are copied
-/// into a frame of the pool.
+/// Frames of the lane's pool are not copied by this driver: the pool is the UMEM. In the copy modes
+/// the kernel copies each frame once per direction. Packets of other memory are copied into a frame
+/// of the pool.
 ///
-/// A call with another pool than the one it was opened with does nothing.
+/// Calls with another pool than the one that the queue was opened with have no effect.
 #[derive(Debug)]
 pub struct XskQueue {
-    /// `None` once it is closed.
-    active: Option<Active>,
+    /// `None` once the queue is closed.
+    open: Option<OpenQueue>,
     losses: Statistics,
 }
 
 impl XskQueue {
-    pub(crate) fn new(active: Active) -> Self {
-        Self { active: Some(active), losses: Statistics::default() }
+    pub(crate) fn new(open: OpenQueue) -> Self {
+        Self { open: Some(open), losses: Statistics::default() }
     }
 
-    /// What must be kept of an open queue for a successor to take it over: its description, and a
-    /// duplicate of its socket. `None` once it is closed.
+    /// Returns what a successor needs to take over the queue: its description and its socket.
+    /// `None` once the queue is closed.
     #[must_use]
-    pub fn kept(&self) -> Option<(QueueDescription, BorrowedFd<'_>)> {
-        self.active.as_ref().map(|active| (active.description, active.socket.as_fd()))
+    pub fn handover(&self) -> Option<(QueueDescription, BorrowedFd<'_>)> {
+        self.open.as_ref().map(|open| (open.description, open.socket.as_fd()))
     }
 
-    /// Lends the first frames, then lets the steering program send frames here.
+    /// Fills the fill ring, then lets the steering program redirect frames to the socket.
     pub(crate) fn start(
         &mut self,
         program: &mut Program,
         queue: u32,
         pool: &mut Pool,
     ) -> Result<(), ProgramError> {
-        let Some(active) = self.with(pool) else { return Ok(()) };
-        active.refill(pool);
-        program.insert_socket(queue, active.socket.as_fd())
+        let Some(open) = self.with(pool) else { return Ok(()) };
+        open.refill(pool);
+        program.insert_socket(queue, open.socket.as_fd())
     }
 
     #[inline]
-    fn with(&mut self, pool: &Pool) -> Option<&mut Active> {
-        self.active.as_mut().filter(|active| active.lent.is_of(pool))
+    fn with(&mut self, pool: &Pool) -> Option<&mut OpenQueue> {
+        self.open.as_mut().filter(|open| open.in_flight.is_of(pool))
     }
 }
 
 impl Queue for XskQueue {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        if let Some(active) = self.with(pool) {
-            active.receive(burst, pool);
+        if let Some(open) = self.with(pool) {
+            open.receive(burst, pool);
         }
     }
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        self.with(pool).map_or(Sent::default(), |active| active.transmit(packets, pool))
+        self.with(pool).map_or(Sent::default(), |open| open.transmit(packets, pool))
     }
 
     fn flush(&mut self, pool: &mut Pool) -> bool {
-        self.with(pool).is_some_and(|active| active.flush(pool))
+        self.with(pool).is_some_and(|open| open.flush(pool))
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        self.active.as_ref().map(|active| active.socket.as_fd())
+        self.open.as_ref().map(|open| open.socket.as_fd())
     }
 
     fn statistics(&mut self) -> Statistics {
-        if let Some(active) = &mut self.active {
-            self.losses = active.statistics();
+        if let Some(open) = &mut self.open {
+            self.losses = open.statistics();
         }
         self.losses
     }
@@ -82,10 +101,284 @@ impl Queue for XskQueue {
         if self.with(pool).is_none() {
             return;
         }
-        let Some(mut active) = self.active.take() else { return };
-        active.drain(pool);
-        active.give_up();
-        self.losses = active.statistics();
-        active.close(pool);
+        let Some(mut open) = self.open.take() else { return };
+        open.drain(pool);
+        open.count_abandoned();
+        self.losses = open.statistics();
+        open.close(pool);
+    }
+}
+
+/// A bound socket with its rings, its identity and the MTU of its interface.
+#[derive(Debug)]
+pub(crate) struct BoundSocket {
+    pub(crate) socket: Socket,
+    pub(crate) rings: Rings,
+    pub(crate) mtu: MtuQuery,
+    pub(crate) port: PortId,
+    pub(crate) description: QueueDescription,
+}
+
+/// A bound socket with its rings and the account of its frames.
+#[derive(Debug)]
+pub(crate) struct OpenQueue {
+    socket: Socket,
+    in_flight: InFlight,
+    rings: Rings,
+    mtu: MtuQuery,
+    port: PortId,
+    description: QueueDescription,
+    /// Maximum number of frames in flight for receiving. It is at most the size of the fill and of
+    /// the receive ring, so neither of them is ever full.
+    receive_quota: usize,
+    /// Frames in flight for receiving: in the fill ring, in the device, in the receive ring.
+    receiving: usize,
+    /// Maximum number of frames in flight for transmitting: a link that is down must not hold all
+    /// frames of the lane.
+    transmit_quota: usize,
+    max_length: usize,
+    busy_polls: bool,
+    need_wakeup: bool,
+    zero_copy: bool,
+    virtual_device: bool,
+    /// Time of the next transmit wake-up while the link is down, otherwise 0.
+    down_until: u64,
+    /// Frames that the device refused.
+    refused: u64,
+    /// Frames in the receive ring when the queue was closed.
+    unread: u64,
+    /// Descriptors and completions that the kernel should not have written.
+    invalid_descriptors: u64,
+    losses: Statistics,
+}
+
+/// Result of preparing one packet for the transmit ring.
+enum TxOutcome {
+    Descriptor(Descriptor),
+    /// The packet can never be sent.
+    Never,
+    /// The pool has no free frame to copy the packet into.
+    NotNow,
+}
+
+impl OpenQueue {
+    #[inline]
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        let room = u32::try_from(burst.room()).unwrap_or(u32::MAX);
+        let count = self.rings.receive.available(room).min(room);
+        for _ in 0..count {
+            let Some(descriptor) = self.rings.receive.pop() else { break };
+            match self.packet(descriptor, pool) {
+                Some(packet) => {
+                    if let Err(mut packet) = burst.push(packet) {
+                        pool.release(&mut packet);
+                    }
+                }
+                None => self.invalid_descriptors += 1,
+            }
+        }
+        if count > 0 {
+            self.rings.receive.release();
+        }
+        self.refill(pool);
+        let starved = self.rings.fill.needs_wakeup() && self.rings.fill.pending() > 0;
+        if starved || (self.busy_polls && count == 0) {
+            self.socket.wake_rx();
+        }
+    }
+
+    /// Returns the packet of a receive descriptor, or `None` if the descriptor is invalid.
+    #[inline]
+    fn packet(&mut self, descriptor: Descriptor, pool: &mut Pool) -> Option<Packet> {
+        let frame = self.in_flight.reclaim(pool, descriptor.address)?;
+        self.receiving = self.receiving.saturating_sub(1);
+        if descriptor.options & CONTINUED != 0 {
+            pool.give(frame);
+            return None;
+        }
+        let offset = descriptor.address as usize & (pool.frame_size() - 1);
+        match pool.packet(frame, offset, descriptor.length as usize, self.port) {
+            Ok(mut packet) => {
+                if self.virtual_device
+                    && let Some(checksum::Partial { start, offset }) =
+                        checksum::find_partial(packet.bytes())
+                {
+                    packet.set_partial_checksum(Some(Partial { start, offset }));
+                }
+                Some(packet)
+            }
+            Err(frame) => {
+                pool.give(frame);
+                None
+            }
+        }
+    }
+
+    /// Puts free frames of the pool into the fill ring, up to the quota.
+    #[inline]
+    pub(crate) fn refill(&mut self, pool: &mut Pool) {
+        let fill = &mut self.rings.fill;
+        let wanted = self.receive_quota.saturating_sub(self.receiving);
+        let wanted = wanted.min(fill.free(wanted as u32) as usize);
+        let mut lent = 0;
+        while lent < wanted {
+            let Some(frame) = pool.take() else { break };
+            let Some(address) = self.in_flight.lend(pool, frame) else { break };
+            fill.push(address);
+            lent += 1;
+        }
+        if lent > 0 {
+            self.receiving += lent;
+            fill.submit();
+        }
+    }
+
+    #[inline]
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let mut sent = Sent::default();
+        let wanted = packets.len().min(self.transmit_quota.saturating_sub(self.sending()));
+        let mut free = self.rings.transmit.free(wanted as u32).min(wanted as u32);
+        for packet in packets {
+            if free == 0 {
+                break;
+            }
+            match self.lend_packet(packet, pool) {
+                TxOutcome::Descriptor(descriptor) => {
+                    self.rings.transmit.push(descriptor);
+                    free -= 1;
+                    sent.packets += 1;
+                    sent.bytes += u64::from(descriptor.length);
+                }
+                TxOutcome::Never => pool.release(packet),
+                TxOutcome::NotNow => break,
+            }
+            sent.taken += 1;
+        }
+        if sent.packets > 0 {
+            self.rings.transmit.submit();
+        }
+        sent
+    }
+
+    /// Moves a packet's frame to the frames in flight, and returns its transmit descriptor.
+    #[inline]
+    fn lend_packet(&mut self, packet: &mut Packet, pool: &mut Pool) -> TxOutcome {
+        let length = packet.len();
+        if length < MIN_LENGTH || length > self.max_length || !packet.complete_checksum() {
+            return TxOutcome::Never;
+        }
+        let (address, frame) = match pool.offset_of(packet) {
+            Some(address) => (address, packet.take_frame()),
+            None if length > pool.room() => return TxOutcome::Never,
+            None => {
+                let Some(mut copy) = copy(packet, pool) else { return TxOutcome::NotNow };
+                pool.release(packet);
+                let Some(address) = pool.offset_of(&copy) else { return TxOutcome::Never };
+                (address, copy.take_frame())
+            }
+        };
+        match frame.and_then(|frame| self.in_flight.lend(pool, frame)) {
+            Some(_) => {
+                TxOutcome::Descriptor(Descriptor { address, length: length as u32, options: 0 })
+            }
+            None => TxOutcome::Never,
+        }
+    }
+
+    /// Wakes the kernel if the transmit ring is not empty, and returns sent frames to the pool.
+    /// Returns true if another flush is needed soon.
+    #[inline]
+    fn flush(&mut self, pool: &mut Pool) -> bool {
+        if self.sending() == 0 {
+            return false;
+        }
+        self.reap(pool);
+        let mut pending = self.rings.transmit.pending();
+        if pending > 0 {
+            if self.is_down() {
+                return false;
+            }
+            self.down_until = 0;
+            pending = self.wake_tx(pending, pool);
+        }
+        // A zero-copy driver may complete frames only when it is woken.
+        if pending == 0 && self.zero_copy && self.rings.transmit.needs_wakeup() {
+            self.socket.wake_tx();
+            self.reap(pool);
+        }
+        // While the link is down, another flush achieves nothing. Frames in flight are only missed
+        // when too few are left for receiving.
+        self.down_until == 0
+            && (pending > 0 || (self.receiving < self.receive_quota && self.sending() > 0))
+    }
+
+    /// Makes the kernel send the frames of the transmit ring; returns how many are left there.
+    fn wake_tx(&mut self, mut pending: u32, pool: &mut Pool) -> u32 {
+        for _ in 0..MAX_WAKEUPS {
+            if self.need_wakeup && !self.rings.transmit.needs_wakeup() {
+                break;
+            }
+            let result = self.socket.wake_tx();
+            let before = pending;
+            pending = self.rings.transmit.pending();
+            self.reap(pool);
+            match result {
+                TxWakeup::Down => {
+                    self.down_until = now() + DOWN_PAUSE;
+                    break;
+                }
+                // NET_XMIT_DROP in __xsk_generic_xmit of the kernel's net/xdp/xsk.c.
+                TxWakeup::Busy if pending < before && !self.zero_copy => self.refused += 1,
+                TxWakeup::Done | TxWakeup::Again | TxWakeup::Busy => {}
+            }
+            // Without progress a resource of the kernel is exhausted; a later flush tries again.
+            if pending == 0 || pending == before {
+                break;
+            }
+        }
+        pending
+    }
+
+    /// Returns the frames of the completion ring to the pool.
+    #[inline]
+    fn reap(&mut self, pool: &mut Pool) {
+        let mut any = false;
+        while let Some(address) = self.rings.completion.pop() {
+            any = true;
+            match self.in_flight.reclaim(pool, address) {
+                Some(frame) => pool.give(frame),
+                None => self.invalid_descriptors += 1,
+            }
+        }
+        if any {
+            self.rings.completion.release();
+        }
+    }
+
+    /// Returns the number of frames in flight for transmitting.
+    #[inline]
+    fn sending(&self) -> usize {
+        self.in_flight.count().saturating_sub(self.receiving)
+    }
+
+    /// Returns true if the kernel reported within [`DOWN_PAUSE`] that the link is down.
+    #[inline]
+    fn is_down(&self) -> bool {
+        self.down_until != 0 && now() < self.down_until
+    }
+}
+
+/// Copies a packet into a new frame of `pool`; returns `None` if no frame is free.
+fn copy(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
+    let frame = pool.take()?;
+    match pool.packet(frame, pool.data_offset(), packet.len(), packet.port()) {
+        Ok(mut copy) => {
+            copy.bytes_mut().copy_from_slice(packet.bytes());
+            Some(copy)
+        }
+        Err(frame) => {
+            pool.give(frame);
+            None
+        }
     }
 }

@@ -1,42 +1,43 @@
-//! The two ends of a ring shared with the kernel.
+//! The two ends of a ring shared with the kernel: [`Producer`] and [`Consumer`].
 //!
-//! Each ring has one producer and one consumer. Both count places from 0 on without bound, modulo
-//! 2^32; a place lies at its number modulo the ring's size. The producer publishes its count with
-//! release order after it has written the entries, the consumer after it has read them.
+//! Each ring has one producer and one consumer. Both indices count from 0 on, modulo 2^32; an
+//! entry's slot is its index modulo the ring's size. The producer publishes its index with release
+//! order after it has written the entries, the consumer after it has read them.
 //!
-//! What the other side wrote is not trusted: a count that would mean more entries than the ring has
-//! is taken for none, and entries are read only at places inside.
+//! The indices of the other side are not trusted. One that implies more entries than the ring has
+//! counts as no entries, and slots are always reduced modulo the size, so nothing outside of the
+//! ring is read.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The kernel asks to be called (XDP_RING_NEED_WAKEUP).
+/// Flag with which the kernel asks for a wake-up call (XDP_RING_NEED_WAKEUP).
 const NEED_WAKEUP: u32 = 1;
 
-/// The memory of a ring.
+/// Memory of a ring. A trait, so that the tests run without a kernel.
 pub(crate) trait Memory {
-    /// What lies in the places.
+    /// Type of an entry.
     type Entry: Copy;
-    /// Places, a power of two.
+    /// Returns the number of slots, a power of two.
     fn size(&self) -> u32;
-    /// The producer's count.
+    /// Returns the producer's index.
     fn producer(&self) -> &AtomicU32;
-    /// The consumer's count.
+    /// Returns the consumer's index.
     fn consumer(&self) -> &AtomicU32;
-    /// The kernel's flags.
+    /// Returns the kernel's flags.
     fn flags(&self) -> &AtomicU32;
-    /// The entry at a place, modulo the size.
-    fn read(&self, place: u32) -> Self::Entry;
-    /// Overwrites the entry at a place, modulo the size.
-    fn write(&mut self, place: u32, entry: Self::Entry);
+    /// Reads the entry of an index, modulo the size.
+    fn read(&self, index: u32) -> Self::Entry;
+    /// Overwrites the entry of an index, modulo the size.
+    fn write(&mut self, index: u32, entry: Self::Entry);
 }
 
-/// The end that writes.
+/// Writing end of a ring.
 #[derive(Debug)]
 pub(crate) struct Producer<M> {
     memory: M,
-    /// Our count; the one in memory lags behind until [`submit`](Self::submit).
+    /// Our index. The one in memory lags behind until [`submit`](Self::submit).
     head: u32,
-    /// The consumer's count when it was last read.
+    /// The consumer's index when it was last read.
     tail: u32,
 }
 
@@ -47,7 +48,8 @@ impl<M: Memory> Producer<M> {
         Self { memory, head, tail }
     }
 
-    /// Places that are free, at least `wanted` of them if there are as many.
+    /// Returns the number of free slots. Reads the consumer's index if fewer than `wanted` are
+    /// known to be free.
     #[inline]
     pub(crate) fn free(&mut self, wanted: u32) -> u32 {
         let size = self.memory.size();
@@ -57,7 +59,7 @@ impl<M: Memory> Producer<M> {
         size - self.head.wrapping_sub(self.tail).min(size)
     }
 
-    /// Writes an entry; false, and nothing written, when the ring is full.
+    /// Writes an entry. Returns false, and writes nothing, if the ring is full.
     #[inline]
     pub(crate) fn push(&mut self, entry: M::Entry) -> bool {
         if self.free(1) == 0 {
@@ -68,47 +70,48 @@ impl<M: Memory> Producer<M> {
         true
     }
 
-    /// Shows the consumer all entries written.
+    /// Publishes all entries written so far.
     #[inline]
     pub(crate) fn submit(&mut self) {
         self.memory.producer().store(self.head, Ordering::Release);
     }
 
-    /// Entries that the consumer has not yet taken.
+    /// Returns the number of entries that the consumer has not taken.
     #[inline]
     pub(crate) fn pending(&mut self) -> u32 {
         self.tail = self.memory.consumer().load(Ordering::Acquire);
         self.head.wrapping_sub(self.tail).min(self.memory.size())
     }
 
-    /// How many entries the consumer has taken since the ring was made, modulo 2^32.
+    /// Returns the number of entries that the consumer has taken since the ring was created, modulo
+    /// 2^32.
     pub(crate) fn consumed(&self) -> u32 {
         self.memory.consumer().load(Ordering::Acquire)
     }
 
-    /// For a successor: all entries that the consumer has not yet taken; `None` when there cannot
-    /// be as many. The consumer may take some meanwhile.
+    /// Returns all entries that the consumer has not taken, or `None` if the indices contradict the
+    /// size. For a successor; the consumer may take some meanwhile.
     pub(crate) fn waiting(&mut self) -> Option<Vec<M::Entry>> {
         self.tail = self.memory.consumer().load(Ordering::Acquire);
         let count = self.head.wrapping_sub(self.tail);
-        let entry = |place| self.memory.read(self.tail.wrapping_add(place));
+        let entry = |index| self.memory.read(self.tail.wrapping_add(index));
         (count <= self.memory.size()).then(|| (0..count).map(entry).collect())
     }
 
-    /// Whether the kernel sleeps until it is called.
+    /// Returns true if the kernel waits for a wake-up call.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.memory.flags().load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
 }
 
-/// The end that reads.
+/// Reading end of a ring.
 #[derive(Debug)]
 pub(crate) struct Consumer<M> {
     memory: M,
-    /// Our count; the one in memory lags behind until [`release`](Self::release).
+    /// Our index. The one in memory lags behind until [`release`](Self::release).
     tail: u32,
-    /// The producer's count when it was last read.
+    /// The producer's index when it was last read.
     head: u32,
 }
 
@@ -118,7 +121,8 @@ impl<M: Memory> Consumer<M> {
         Self { memory, tail, head: tail }
     }
 
-    /// Entries to be read, at least `wanted` if there are as many.
+    /// Returns the number of entries to be read. Reads the producer's index if fewer than `wanted`
+    /// are known.
     #[inline]
     pub(crate) fn available(&mut self, wanted: u32) -> u32 {
         if self.head.wrapping_sub(self.tail) < wanted {
@@ -130,7 +134,7 @@ impl<M: Memory> Consumer<M> {
         self.head.wrapping_sub(self.tail)
     }
 
-    /// Reads the next entry.
+    /// Removes and returns the next entry.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<M::Entry> {
         if self.available(1) == 0 {
@@ -141,22 +145,23 @@ impl<M: Memory> Consumer<M> {
         Some(entry)
     }
 
-    /// How many entries the producer has shown since the ring was made, modulo 2^32.
+    /// Returns the number of entries that the producer has published since the ring was created,
+    /// modulo 2^32.
     pub(crate) fn produced(&self) -> u32 {
         self.memory.producer().load(Ordering::Acquire)
     }
 
-    /// For a successor: all entries that wait to be read, and will be; `None` when there cannot be
-    /// as many.
+    /// Returns all entries that are to be read, without removing them, or `None` if the indices
+    /// contradict the size. For a successor.
     pub(crate) fn waiting(&mut self) -> Option<Vec<M::Entry>> {
         self.head = self.produced();
         let count = self.head.wrapping_sub(self.tail);
-        let entry = |place| self.memory.read(self.tail.wrapping_add(place));
+        let entry = |index| self.memory.read(self.tail.wrapping_add(index));
         (count <= self.memory.size()).then(|| (0..count).map(entry).collect())
     }
 
-    /// For a successor: steps over all that wait to be read; returns what was
-    /// [`produced`](Self::produced) then, or `None` when there cannot be as many.
+    /// Removes all entries. Returns the number [`produced`](Self::produced) at that time, or `None`
+    /// if the indices contradict the size. For a successor.
     pub(crate) fn skip(&mut self) -> Option<u32> {
         self.head = self.produced();
         if self.head.wrapping_sub(self.tail) > self.memory.size() {
@@ -167,12 +172,15 @@ impl<M: Memory> Consumer<M> {
         Some(self.tail)
     }
 
-    /// Gives the producer back the places of all entries read.
+    /// Returns the slots of all entries read to the producer.
     #[inline]
     pub(crate) fn release(&mut self) {
         self.memory.consumer().store(self.tail, Ordering::Release);
     }
 }
 
+mod mapped;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use mapped::{Descriptor, Mapped};

@@ -1,29 +1,30 @@
-//! What is asked of a device, and what was got.
+//! Settings of a device, and the mode in which the kernel bound it.
 
 use std::fmt;
 
-/// Bytes that the kernel keeps free before a received frame (XDP_PACKET_HEADROOM in linux/bpf.h):
-/// `bpf_xdp_adjust_head` may use them, and they hold this framework's metadata and head room.
+/// Number of bytes that the kernel reserves before a received frame (XDP_PACKET_HEADROOM in
+/// linux/bpf.h). `bpf_xdp_adjust_head` may use them, and they hold the framework's metadata and
+/// headroom.
 pub(crate) const KERNEL_HEADROOM: usize = 256;
 
-/// The longest frame, in bytes from the Ethernet header on, that a pool frame of `frame_size` bytes
-/// receives.
+/// Returns the maximum length of a frame, in bytes from the Ethernet header on, that a pool frame
+/// of `frame_size` bytes receives.
 #[must_use]
 pub fn longest_frame(frame_size: usize) -> usize {
     frame_size.saturating_sub(KERNEL_HEADROOM)
 }
 
-/// How frames shall come from the driver.
+/// Configured mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// The best that there is: zero-copy, else native copy, else generic copy.
+    /// The best available mode: zero-copy, else native copy, else generic copy.
     #[default]
     Auto,
     /// The device itself reads and writes the pool's frames.
     ZeroCopy,
     /// The program runs in the driver, the kernel copies the frames.
     NativeCopy,
-    /// The program runs in the network stack, on socket buffers: works with every driver.
+    /// The program runs in the network stack, on socket buffers. Works with every driver.
     GenericCopy,
 }
 
@@ -38,9 +39,9 @@ impl fmt::Display for Mode {
     }
 }
 
-/// How the frames of a queue come from the driver.
+/// Mode in which a queue is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obtained {
+pub enum BoundMode {
     /// The device itself reads and writes the pool's frames.
     ZeroCopy,
     /// The program runs in the driver, the kernel copies the frames.
@@ -49,23 +50,23 @@ pub enum Obtained {
     GenericCopy,
 }
 
-impl Obtained {
+impl BoundMode {
     const ALL: [Self; 3] = [Self::ZeroCopy, Self::NativeCopy, Self::GenericCopy];
 
-    /// Its place in the order above, from 0 on.
+    /// Returns the number of the mode in the order of the variants, from 0 on.
     #[must_use]
     pub fn number(self) -> u32 {
         self as u32
     }
 
-    /// The one at this place.
+    /// Returns the mode with this number, or `None` if there is none.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         Self::ALL.get(usize::try_from(number).ok()?).copied()
     }
 }
 
-impl fmt::Display for Obtained {
+impl fmt::Display for BoundMode {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             Self::ZeroCopy => "zero-copy",
@@ -79,36 +80,38 @@ impl fmt::Display for Obtained {
 /// SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET in af_xdp.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// How long a call may poll, in microseconds.
+    /// Maximum time of one poll, in microseconds.
     pub microseconds: u32,
-    /// The most frames in one call.
+    /// Maximum number of frames per poll.
     pub budget: u32,
 }
 
-/// What is asked of a device.
+/// Settings of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The interface's name.
+    /// Name of the interface.
     pub interface: String,
-    /// Its index, in the network namespace of the thread that opens it.
+    /// Index of the interface in the network namespace of the thread that opens it.
     pub index: u32,
-    /// How frames shall come from the driver.
+    /// Configured mode.
     pub mode: Mode,
-    /// Places in the fill and in the receive ring of each queue; a power of two.
+    /// Slots in the fill and in the receive ring of each queue; a power of two from 64 to 32768.
     pub receive_ring: u32,
-    /// Places in the transmit and in the completion ring of each queue; a power of two.
+    /// Slots in the transmit and in the completion ring of each queue; a power of two from 64 to
+    /// 32768.
     pub transmit_ring: u32,
-    /// Whether the driver may sleep until it is woken, which it says in a flag: saves system calls.
+    /// True if the driver may sleep until it is woken; it sets a flag then. Saves system calls
+    /// (XDP_USE_NEED_WAKEUP).
     pub need_wakeup: bool,
-    /// Busy polling, if wanted.
+    /// Busy polling, or `None` for interrupts.
     pub busy_poll: Option<BusyPoll>,
-    /// A device of this machine (veth, TAP): its frames may carry partial checksums, and no
-    /// descriptor says so; they are looked for, at about 5 ns a frame.
+    /// True for a virtual device (veth, TAP). Its frames may carry partial checksums without a mark
+    /// in the descriptor, so the driver looks for them, at about 5 ns per frame.
     pub virtual_device: bool,
 }
 
 impl Settings {
-    /// The default settings for an interface.
+    /// Returns the default settings of an interface.
     #[must_use]
     pub fn new(interface: &str, index: u32) -> Self {
         Self {

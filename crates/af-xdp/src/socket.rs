@@ -1,4 +1,4 @@
-//! An AF_XDP socket: the system calls.
+//! System calls of an AF_XDP socket.
 #![allow(unsafe_code, reason = "socket options without a safe form")]
 
 use std::io;
@@ -16,72 +16,72 @@ use rustix::net::xdp::{
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 use crate::BusyPoll;
-use crate::mapping::{Descriptor, Mapped};
-use crate::ring::{Consumer, Producer};
+use crate::ring::{Consumer, Descriptor, Mapped, Producer};
 
-/// XDP_MAX_TX_SKB_BUDGET: frames that one call sends in copy mode, 32 unless set (Linux 6.17).
+/// XDP_MAX_TX_SKB_BUDGET: maximum number of frames that one call sends in copy mode; 32 unless set
+/// (Linux 6.17).
 const MAX_TX_SKB_BUDGET: i32 = 9;
 /// SO_PREFER_BUSY_POLL and SO_BUSY_POLL_BUDGET of asm-generic/socket.h.
 const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
-/// How long another socket on the queue is waited for, in milliseconds: the kernel lets go of a
-/// queue a little after its socket was closed.
+/// Waits for a queue to become free, in milliseconds, about three seconds in total. The kernel
+/// releases a queue a little after its socket was closed.
 const BUSY_WAITS: [u64; 35] = {
     let mut waits = [100; 35];
     (waits[0], waits[1], waits[2], waits[3], waits[4]) = (5, 10, 20, 40, 80);
     waits
 };
 
-/// How long a driver may take to let go of a queue when that cannot be seen.
+/// Time that a driver may take to release a queue, used when that cannot be observed.
 const RELEASE: Duration = Duration::from_millis(50);
 
 /// The four rings of a socket.
 #[derive(Debug)]
 pub(crate) struct Rings {
-    /// Frames for the kernel to receive into.
+    /// Free frames for the kernel to receive into.
     pub(crate) fill: Producer<Mapped<u64>>,
-    /// Frames sent.
+    /// Frames that were sent.
     pub(crate) completion: Consumer<Mapped<u64>>,
-    /// Frames received.
+    /// Frames that were received.
     pub(crate) receive: Consumer<Mapped<Descriptor>>,
     /// Frames to be sent.
     pub(crate) transmit: Producer<Mapped<Descriptor>>,
 }
 
-/// What became of a call to send.
+/// Result of a transmit wake-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kick {
-    /// The kernel went through the ring.
+pub(crate) enum TxWakeup {
+    /// The kernel processed the ring.
     Done,
-    /// There was more than it sends at once, or something it needs was short.
+    /// The ring has more frames than one call sends, or the kernel was short of a resource.
     Again,
-    /// In copy mode: the device refused one frame, which is taken from the ring and lost (no
-    /// carrier, queue of the device full). Otherwise as `Again`.
+    /// In copy mode: the device refused one frame, which is removed from the ring and lost (no
+    /// carrier, or its queue is full). Otherwise like `Again`.
     Busy,
-    /// The link is down or the interface gone.
+    /// The link is down or the interface was deleted.
     Down,
 }
 
-/// How a socket is bound.
+/// Role of a socket in its UMEM when it is bound.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Binding<'a> {
-    /// As the first of a UMEM.
+    /// The first socket of a UMEM, which sets its properties.
     First { zero_copy: bool, need_wakeup: bool },
-    /// On the UMEM of a bound socket, which settles everything else.
+    /// Sharing the UMEM, and its properties, of a bound socket.
     Sharing(BorrowedFd<'a>),
 }
 
-/// Why the rings of a bound socket could not be mapped.
+/// Error of mapping the rings of a bound socket.
 #[derive(Debug)]
-pub(crate) enum Unmapped {
-    /// It is no AF_XDP socket.
+pub(crate) enum MapError {
+    /// The descriptor is not an AF_XDP socket.
     NoSocket,
-    /// It is not bound any more.
+    /// The socket is no longer bound.
     Unbound,
     /// The rings have other sizes.
     Size,
-    /// The kernel is too old.
+    /// Linux before 6.4.
     TooOld,
     /// The kernel refused for another reason.
     Refused(io::Error),
@@ -103,7 +103,7 @@ impl Socket {
             addr: pool.memory().start().as_ptr().addr() as u64,
             len: (pool.frames() * pool.frame_size()) as u64,
             chunk_size: pool.frame_size() as u32,
-            // The kernel leaves KERNEL_HEADROOM of its own.
+            // The kernel reserves KERNEL_HEADROOM in addition.
             headroom: 0,
             flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
@@ -111,19 +111,19 @@ impl Socket {
         sockopt::set_xdp_umem_reg(&self.0, registration)
     }
 
-    /// Makes and maps the rings.
+    /// Creates and maps the rings.
     pub(crate) fn rings(&self, receive: u32, transmit: u32) -> io::Result<Rings> {
         sockopt::set_xdp_umem_fill_ring_size(&self.0, receive)?;
         sockopt::set_xdp_umem_completion_ring_size(&self.0, transmit)?;
         sockopt::set_xdp_rx_ring_size(&self.0, receive)?;
         sockopt::set_xdp_tx_ring_size(&self.0, transmit)?;
         let rings = self.map(receive, transmit)?;
-        // Refused by older kernels, which then send 32 frames a call: flushing calls again.
+        // Older kernels refuse the option and send 32 frames per call; `flush` calls again.
         let _ = self.set(libc::SOL_XDP, MAX_TX_SKB_BUDGET, transmit);
         Ok(rings)
     }
 
-    /// Maps the rings, each with its ends where they stand.
+    /// Maps the rings. Their ends start at the present indices.
     fn map(&self, receive: u32, transmit: u32) -> io::Result<Rings> {
         let offsets = sockopt::xdp_mmap_offsets(&self.0)?;
         let socket = self.0.as_fd();
@@ -140,37 +140,38 @@ impl Socket {
         })
     }
 
-    /// One that another process has bound.
+    /// Wraps a socket that another process has bound.
     pub(crate) fn adopt(socket: OwnedFd) -> Self {
         Self(socket)
     }
 
-    /// Maps the rings of a socket that another process has bound. Their sizes cannot be asked for,
-    /// but the kernel maps no more pages than there are: exactly those must go.
-    pub(crate) fn map_bound(&self, receive: u32, transmit: u32) -> Result<Rings, Unmapped> {
-        let offsets = sockopt::xdp_mmap_offsets(&self.0).map_err(|_| Unmapped::NoSocket)?;
+    /// Maps the rings of a socket that another process has bound. The kernel does not report their
+    /// sizes, but maps no more pages than a ring has: exactly the pages of the given sizes must be
+    /// mappable.
+    pub(crate) fn map_bound(&self, receive: u32, transmit: u32) -> Result<Rings, MapError> {
+        let offsets = sockopt::xdp_mmap_offsets(&self.0).map_err(|_| MapError::NoSocket)?;
         let socket = self.0.as_fd();
         for (page, ring, size) in
             [(XDP_PGOFF_RX_RING, &offsets.rx, receive), (XDP_PGOFF_TX_RING, &offsets.tx, transmit)]
         {
             match Mapped::<Descriptor>::new(socket, page, ring, size) {
-                // The interface is gone, and the socket no longer bound.
+                // The interface was deleted, which unbound the socket.
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                    return Err(Unmapped::Unbound);
+                    return Err(MapError::Unbound);
                 }
                 Ok(mapped) if !mapped.is_part(socket, page) => {}
-                _ => return Err(Unmapped::Size),
+                _ => return Err(MapError::Size),
             }
         }
-        // Those of the socket could be mapped, so what is in the way is that these are the pool's
-        // once it is bound: Linux finds them there since 6.4.
+        // The rings of the socket could be mapped, so the failing ones are the fill and the
+        // completion ring. After bind they belong to the UMEM, where Linux finds them since 6.4.
         self.map(receive, transmit).map_err(|error| match error.raw_os_error() {
-            Some(libc::EINVAL) => Unmapped::TooOld,
-            _ => Unmapped::Refused(error),
+            Some(libc::EINVAL) => MapError::TooOld,
+            _ => MapError::Refused(error),
         })
     }
 
-    /// Binds to a queue of an interface.
+    /// Binds the socket to a queue of an interface.
     pub(crate) fn bind(&self, index: u32, queue: u32, binding: Binding<'_>) -> Result<(), Errno> {
         match binding {
             Binding::First { zero_copy, need_wakeup } => {
@@ -190,7 +191,8 @@ impl Socket {
         }
     }
 
-    /// Binds as soon as no other socket is on the queue, or fails after about three seconds.
+    /// Binds the socket as soon as no other socket is on the queue. Fails after about three
+    /// seconds.
     pub(crate) fn bind_when_free(
         &self,
         index: u32,
@@ -206,9 +208,8 @@ impl Socket {
         Err(Errno::BUSY)
     }
 
-    /// Waits until the driver has let go of a queue whose socket was closed. Until then a device
-    /// that reads and writes the frames itself may still do so. The queue can be bound again
-    /// afterwards.
+    /// Waits until the driver has released a queue whose socket was closed. Until then a zero-copy
+    /// device may still read and write the frames. The queue can be bound again afterwards.
     pub(crate) fn await_release(pool: &Pool, index: u32, queue: u32) {
         let binding = Binding::First { zero_copy: false, need_wakeup: false };
         let free = Self::new().map_err(io::Error::from).and_then(|socket| {
@@ -217,41 +218,42 @@ impl Socket {
             Ok(socket.bind_when_free(index, queue, binding)?)
         });
         if free.is_err() {
-            // Not allowed to look, or gone: the driver ends within some milliseconds.
+            // No permission to bind, or the interface was deleted: the driver releases within
+            // milliseconds.
             thread::sleep(RELEASE);
         }
     }
 
-    /// Whether the kernel says that the device itself reads and writes the frames.
+    /// Returns true if the kernel reports zero-copy mode.
     pub(crate) fn is_zero_copy(&self) -> bool {
         sockopt::xdp_options(&self.0)
             .is_ok_and(|flags| flags.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
-    /// Has the kernel look at the transmit ring.
+    /// Makes the kernel process the transmit ring.
     #[inline]
-    pub(crate) fn kick(&self) -> Kick {
+    pub(crate) fn wake_tx(&self) -> TxWakeup {
         match rustix::net::send(&self.0, &[], SendFlags::DONTWAIT) {
-            Ok(_) => Kick::Done,
-            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => Kick::Again,
-            Err(Errno::BUSY) => Kick::Busy,
-            Err(_) => Kick::Down,
+            Ok(_) => TxWakeup::Done,
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => TxWakeup::Again,
+            Err(Errno::BUSY) => TxWakeup::Busy,
+            Err(_) => TxWakeup::Down,
         }
     }
 
-    /// Has the kernel look at the fill ring, and with busy polling, for arrivals.
+    /// Makes the kernel process the fill ring and, with busy polling, poll the device.
     #[inline]
-    pub(crate) fn poke(&self) {
-        // There is nothing to be read: an answer other than "called" changes nothing.
+    pub(crate) fn wake_rx(&self) {
+        // The call reads nothing; its result has no meaning.
         let _ = rustix::net::recv(&self.0, &mut [0_u8; 0], RecvFlags::DONTWAIT);
     }
 
-    /// The kernel's counts of losses.
+    /// Returns the kernel's drop counters.
     pub(crate) fn statistics(&self) -> Option<XdpStatistics> {
         sockopt::xdp_statistics(&self.0).ok()
     }
 
-    /// Sets the busy-poll options that are not as wanted already; returns what the kernel refused.
+    /// Sets the busy-poll options that differ; returns one text for each that the kernel refused.
     pub(crate) fn set_busy_poll(&self, wanted: BusyPoll) -> Vec<String> {
         let options = [
             ("SO_PREFER_BUSY_POLL", SO_PREFER_BUSY_POLL, 1),
@@ -259,7 +261,7 @@ impl Socket {
             ("SO_BUSY_POLL_BUDGET", SO_BUSY_POLL_BUDGET, wanted.budget),
         ];
         let refused = options.into_iter().filter_map(|(name, option, value)| {
-            // Read first: raising a value needs CAP_NET_ADMIN, leaving it does not.
+            // Setting a value needs CAP_NET_ADMIN even if it does not change, so read first.
             if self.read(libc::SOL_SOCKET, option).is_ok_and(|present| present == value) {
                 return None;
             }
@@ -271,7 +273,7 @@ impl Socket {
 
     fn set(&self, level: i32, option: i32, value: u32) -> io::Result<()> {
         let length = size_of::<u32>() as u32;
-        // SAFETY: the pointer and the length describe `value`, which lives through the call.
+        // SAFETY: the pointer and the length describe `value`, which outlives the call.
         let result = unsafe {
             let value = (&raw const value).cast();
             libc::setsockopt(self.0.as_raw_fd(), level, option, value, length)
@@ -281,7 +283,7 @@ impl Socket {
 
     fn read(&self, level: i32, option: i32) -> io::Result<u32> {
         let (mut value, mut length) = (0_u32, size_of::<u32>() as u32);
-        // SAFETY: the pointers and the length describe `value`, which lives through the call.
+        // SAFETY: the pointers and the length describe `value`, which outlives the call.
         let result = unsafe {
             let value = (&raw mut value).cast();
             libc::getsockopt(self.0.as_raw_fd(), level, option, value, &raw mut length)

@@ -1,16 +1,16 @@
-//! What cannot be taken over is refused by name, and can then be opened anew.
+//! Adoption that must fail: each refusal names its reason, and the queues can be opened anew.
 
 mod support;
 
 use std::time::{Duration, Instant};
 
-use fastlane_af_xdp::{Error, Mode, Obtained, QueueDescription, Settings};
+use fastlane_af_xdp::{BoundMode, Error, Mode, QueueDescription, Settings};
 use fastlane_core::{Burst, PortId, Queue};
 use fastlane_steer::{Rule, Rules};
 use fastlane_table::SharedMemory;
 use fastlane_testing::Peer;
 use fastlane_testing::namespace::{command, ip, quieten, set_link, veth, wait_until_up};
-use support::keep::Keeper;
+use support::handover::Handover;
 use support::{
     count_new, datagram, device, echo, frame, in_namespace, map_as_before_linux_6_4, open, pool,
     settings, until, until_idle_for, wire,
@@ -22,15 +22,15 @@ fn ours() -> Settings {
     Settings { receive_ring: 1024, transmit_ring: 1024, ..settings("ours", Mode::Auto) }
 }
 
-/// A lane on `ours` whose process is gone.
-fn kept() -> Keeper {
+/// Returns the handover of a lane on `ours` whose process is gone.
+fn kept() -> Handover {
     let mut device = device(ours());
     let mut pool = pool(FRAMES);
     let opened = open(&mut pool, &mut device, vec![0]);
-    Keeper::after(pool, device, opened)
+    Handover::after(pool, device, opened)
 }
 
-fn refusal(kept: &Keeper, settings: Settings) -> Error {
+fn refusal(kept: &Handover, settings: Settings) -> Error {
     kept.adopt(settings).map(drop).expect_err("it cannot be taken over")
 }
 
@@ -40,7 +40,7 @@ fn other_sizes_are_refused() {
         veth("ours", "peer", 1);
         let mut kept = kept();
         let is = kept.queues[0];
-        assert_eq!((is.mode, is.umem, is.is_first), (Obtained::NativeCopy, 0, true));
+        assert_eq!((is.mode, is.umem, is.is_first), (BoundMode::NativeCopy, 0, true));
         let mut says = |queue: QueueDescription, settings: Settings, words: &str| {
             kept.queues[0] = queue;
             let error = refusal(&kept, settings);
@@ -48,14 +48,14 @@ fn other_sizes_are_refused() {
             let beginning = format!("queue 0 of `ours` cannot be taken over: {words}");
             assert!(error.to_string().starts_with(&beginning), "{error}");
         };
-        // What was written down is not what is asked for.
+        // The description contradicts the configuration.
         says(is, Settings { receive_ring: 512, ..ours() }, "the size of its receive ring was 1024");
         let fewer = Settings { transmit_ring: 512, ..ours() };
         says(is, fewer, "the size of its transmit ring was 1024 and is 512");
         says(is, Settings { need_wakeup: false, ..ours() }, "the use of wake-up flags was 1");
         says(QueueDescription { frames: 255, ..is }, ours(), "the number of frames was 255");
         says(QueueDescription { frame_size: 4096, ..is }, ours(), "the size of frames was 4096");
-        // What was written down is not so.
+        // The description contradicts the socket.
         let rings = "its rings do not have the sizes written down";
         for size in [64, 512, 2048, 32768] {
             let (receive, transmit) = (
@@ -66,7 +66,7 @@ fn other_sizes_are_refused() {
             says(QueueDescription { transmit_ring: size, ..is }, transmit, rings);
         }
         let mode = "its socket is not in the mode that was written down";
-        says(QueueDescription { mode: Obtained::ZeroCopy, ..is }, ours(), mode);
+        says(QueueDescription { mode: BoundMode::ZeroCopy, ..is }, ours(), mode);
         kept.queues[0] = is;
         let memory = |bytes| SharedMemory::create("too-small", bytes).expect("memory");
         let half = kept.adopt_with(ours(), memory(FRAMES * 1024), 2048).map(drop);
@@ -76,7 +76,7 @@ fn other_sizes_are_refused() {
             let error = kept.adopt_with(ours(), memory(FRAMES * 2048), size).map(drop);
             assert!(matches!(error, Err(Error::FrameSize { .. })), "{error:?}");
         }
-        // As it was, it goes.
+        // The true description is accepted.
         let (_device, mut pool, mut opened) = kept.adopt(ours()).expect("it is as it was");
         opened[0].handle.close(&mut pool);
         assert_eq!(pool.missing(), 0);
@@ -96,7 +96,7 @@ fn descriptors_of_something_else_are_refused() {
         veth("other", "opeer", 1);
         let error = refusal(&kept, settings("other", Mode::Auto)).to_string();
         assert!(error.contains("its BPF link is on interface"), "{error}");
-        // Another kernel object of the right kind, for the wrong thing.
+        // Two maps exchanged: kernel objects of the right kind with the wrong contents.
         kept.descriptors.swap(2, 3);
         let error = refusal(&kept, ours()).to_string();
         assert!(error.contains("its tables are not those of this version"), "{error}");
@@ -118,8 +118,8 @@ fn before_linux_6_4_the_caller_opens_anew() {
         assert!(matches!(error, Error::AdoptionTooOld { .. }), "{error:?}");
         assert_eq!(
             error.to_string(),
-            "the queues of `ours` cannot be taken over: that needs Linux 6.4; close what was kept \
-             of them and open them anew"
+            "the queues of `ours` cannot be taken over: that needs Linux 6.4; close their \
+             descriptors and open them anew"
         );
     });
     in_namespace("after_a_refusal_the_caller_opens_anew", || {
@@ -135,12 +135,12 @@ fn before_linux_6_4_the_caller_opens_anew() {
 }
 
 #[test]
-fn frames_on_their_way_are_waited_for() {
+fn frames_in_flight_are_waited_for() {
     const SENT: usize = 40;
-    in_namespace("frames_on_their_way_are_waited_for", || {
+    in_namespace("frames_in_flight_are_waited_for", || {
         veth("ours", "peer", 1);
-        // What comes to the peer leaves by `hold` at 20 frames a second, and belongs to the sender
-        // until then.
+        // Frames that reach the peer leave by `hold` at 20 frames per second, and stay in flight of
+        // the sender until then.
         veth("hold", "held", 1);
         ip("link add between type bridge");
         quieten("between");
@@ -162,10 +162,10 @@ fn frames_on_their_way_are_waited_for() {
             assert_eq!(sent.packets, 1);
             opened[0].handle.flush(&mut pool);
         }
-        let kept = Keeper::after(pool, device, opened);
+        let kept = Handover::after(pool, device, opened);
         let start = Instant::now();
         let error = refusal(&kept, ours()).to_string();
-        assert!(error.contains("frames are on their way and do not come back"), "{error}");
+        assert!(error.contains("frames are in flight and do not come back"), "{error}");
         assert!(start.elapsed() > Duration::from_millis(490), "it was not waited");
         let mut came = 0;
         let all = until(
@@ -191,7 +191,7 @@ fn what_waits_in_the_rings_is_received_and_sent() {
         let mut device = device(ours());
         let mut pool = pool(FRAMES);
         let mut opened = open(&mut pool, &mut device, vec![0]);
-        // Taken for sending, and never sent, as the link is down.
+        // Put into the transmit ring and never sent, because the link is down.
         set_link("ours", false);
         for number in 0..20 {
             let mut packet = pool.blank(80, PortId(0)).expect("a frame");
@@ -199,7 +199,7 @@ fn what_waits_in_the_rings_is_received_and_sent() {
             opened[0].handle.transmit(std::slice::from_mut(&mut packet), &mut pool);
             opened[0].handle.flush(&mut pool);
         }
-        let kept = Keeper::after(pool, device, opened);
+        let kept = Handover::after(pool, device, opened);
         let (_, pool, opened) = kept.adopt(ours()).expect("a link that is down is no hindrance");
         assert_eq!(pool.free(), FRAMES / 2 - 20);
         drop((pool, opened));
@@ -241,7 +241,8 @@ fn an_adopted_device_counts_on_and_takes_new_rules() {
         let (mut device, mut pool, mut opened) = kept.adopt(ours()).expect("it is as it was");
         drop(kept);
         let mut burst = Burst::new(8);
-        // A datagram and something else leave; how many come back until nothing happens any more.
+        // Sends a datagram and another frame; returns how many come back before a second without
+        // traffic.
         let mut back = || {
             assert!(sender.send(&datagram(1)) && sender.send(&frame(1, 60)));
             let mut came = 0;
@@ -261,9 +262,9 @@ fn an_adopted_device_counts_on_and_takes_new_rules() {
         assert_eq!(back(), 1, "the datagram is fast, the other Linux's");
         let counts = device.counts().expect("counts");
         assert_eq!((counts.claimed, counts.passed), (3, 1));
-        assert!(device.kept().is_some(), "and can be kept again");
+        assert!(device.handover().is_some(), "and can be kept again");
         opened[0].handle.close(&mut pool);
-        assert!(opened[0].handle.kept().is_none());
+        assert!(opened[0].handle.handover().is_none());
         assert_eq!(pool.missing(), 0);
     });
 }

@@ -1,17 +1,17 @@
-//! The conformance suite on veth, in both copy modes, and with queues that were taken over.
+//! Conformance suite on veth, in both copy modes, with opened and with adopted queues.
 
 mod support;
 
 use std::net::UdpSocket;
 
-use fastlane_af_xdp::{Device, Mode, Obtained, Opened, Request, Settings, open_lane};
+use fastlane_af_xdp::{BoundMode, Device, Mode, OpenRequest, OpenedQueue, Settings, open_lane};
 use fastlane_core::{METADATA_LENGTH, Pool, Queue};
 use fastlane_testing::namespace::{self, Wire};
 use fastlane_testing::{Addresses, LaneRig, Peer, Rig, Spec, conformance};
-use support::keep::Keeper;
+use support::handover::{FrameLayout, Handover};
 use support::{device, index_of, wire};
 
-/// A veth pair in a network namespace of the test's own; the device under test has no address.
+/// A veth pair in a private network namespace. The device under test has no address.
 struct Veth<const NATIVE: bool, const ADOPTED: bool> {
     device: Option<Device>,
     peer: Wire,
@@ -35,8 +35,8 @@ impl<const NATIVE: bool, const ADOPTED: bool> Rig for Veth<NATIVE, ADOPTED> {
     fn lanes(&mut self, spec: &Spec) -> Vec<LaneRig> {
         self.device = None;
         let (mode, expected) = match NATIVE {
-            true => (Mode::NativeCopy, Obtained::NativeCopy),
-            false => (Mode::GenericCopy, Obtained::GenericCopy),
+            true => (Mode::NativeCopy, BoundMode::NativeCopy),
+            false => (Mode::GenericCopy, BoundMode::GenericCopy),
         };
         let settings =
             Settings { mode, virtual_device: true, ..Settings::new("ours", index_of("ours")) };
@@ -45,16 +45,16 @@ impl<const NATIVE: bool, const ADOPTED: bool> Rig for Veth<NATIVE, ADOPTED> {
             let mut pool = spec.pool();
             let queues = (lane..spec.queues).step_by(spec.lanes).map(|queue| queue as u32);
             let queues = queues.collect();
-            let requests = &mut [Request { device: &mut device, port: Spec::PORT, queues }];
+            let requests = &mut [OpenRequest { device: &mut device, port: Spec::PORT, queues }];
             let opened = open_lane(&mut pool, requests).expect("the queues are free");
             (pool, opened)
         };
         let mut lanes: Vec<_> = (0..spec.lanes).map(lane).collect();
         if ADOPTED {
-            (device, lanes) = taken_over(settings, device, lanes);
+            (device, lanes) = adopted(settings, device, lanes);
         }
         self.device = Some(device);
-        let rig = |(pool, opened): (Pool, Vec<Opened>)| {
+        let rig = |(pool, opened): (Pool, Vec<OpenedQueue>)| {
             assert!(opened.iter().all(|queue| queue.mode == expected));
             let queues = opened.into_iter().map(|one| Box::new(one.handle) as Box<dyn Queue>);
             let queues = queues.collect();
@@ -84,28 +84,29 @@ impl<const NATIVE: bool, const ADOPTED: bool> Rig for Veth<NATIVE, ADOPTED> {
     }
 }
 
-/// The same device and lanes, as if their process had been killed. Its own descriptors close.
-fn taken_over(
+/// Returns the device and the lanes after a simulated kill and adoption. Closes the old
+/// descriptors.
+fn adopted(
     settings: Settings,
     device: Device,
-    lanes: Vec<(Pool, Vec<Opened>)>,
-) -> (Device, Vec<(Pool, Vec<Opened>)>) {
+    lanes: Vec<(Pool, Vec<OpenedQueue>)>,
+) -> (Device, Vec<(Pool, Vec<OpenedQueue>)>) {
     let port = Spec::PORT;
-    let keep = |(pool, opened): &(Pool, Vec<Opened>)| {
+    let keep = |(pool, opened): &(Pool, Vec<OpenedQueue>)| {
         let headroom = pool.data_offset() - METADATA_LENGTH;
-        (Keeper::of(pool, &device, opened), pool.frame_size(), headroom)
+        (Handover::of(pool, &device, opened), FrameLayout { size: pool.frame_size(), headroom })
     };
     let kept: Vec<_> = lanes.iter().map(keep).collect();
     drop((device, lanes));
     let mut device = kept[0].0.device(settings).expect("the device runs on");
-    let adopt = |(kept, frame_size, headroom): &(Keeper, usize, usize)| {
-        kept.lane(&mut device, port, kept.memory(), (*frame_size, *headroom)).expect("the lane")
+    let adopt = |(kept, layout): (Handover, FrameLayout)| {
+        kept.lane(&mut device, port, kept.memory(), layout).expect("the lane")
     };
-    let lanes = kept.iter().map(adopt).collect();
+    let lanes = kept.into_iter().map(adopt).collect();
     (device, lanes)
 }
 
 conformance!(native_copy, Veth<true, false>);
 conformance!(generic_copy, Veth<false, false>);
-conformance!(native_copy_taken_over, Veth<true, true>);
-conformance!(generic_copy_taken_over, Veth<false, true>);
+conformance!(native_copy_adopted, Veth<true, true>);
+conformance!(generic_copy_adopted, Veth<false, true>);

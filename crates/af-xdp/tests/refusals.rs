@@ -1,4 +1,4 @@
-//! What cannot be opened is refused by name, with the remedy, and leaves nothing behind.
+//! Opening that must fail: each error names its reason and the remedy, and nothing stays behind.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fastlane_af_xdp::{
-    BusyPoll, Device, Error, Mode, Obtained, Request, Settings, longest_frame, open_lane,
+    BoundMode, BusyPoll, Device, Error, Mode, OpenRequest, Settings, longest_frame, open_lane,
 };
 use fastlane_core::{Pool, PortId, Queue};
 use fastlane_steer::Rules;
@@ -19,14 +19,14 @@ use support::{device, in_namespace, open, pool, settings};
 
 fn refusal(pool: &mut Pool, device: &mut Device, queues: Vec<u32>) -> Error {
     let free = pool.free();
-    let requests = &mut [Request { device, port: PortId(0), queues }];
+    let requests = &mut [OpenRequest { device, port: PortId(0), queues }];
     let error = open_lane(pool, requests).expect_err("it is refused");
     assert_eq!(pool.free(), free, "a refusal gives all frames back");
     error
 }
 
 #[test]
-fn zero_copy_on_veth_is_refused_and_auto_goes_down_the_ladder() {
+fn zero_copy_on_veth_is_refused_and_auto_falls_back_to_copy() {
     in_namespace("zero_copy_on_veth_is_refused", || {
         veth("ours", "peer", 1);
         let mut pool = pool(256);
@@ -41,7 +41,7 @@ fn zero_copy_on_veth_is_refused_and_auto_goes_down_the_ladder() {
         drop(zero_copy);
         let mut auto = device(settings("ours", Mode::Auto));
         let mut opened = open(&mut pool, &mut auto, vec![0]);
-        assert_eq!((opened[0].mode, auto.is_native()), (Obtained::NativeCopy, true));
+        assert_eq!((opened[0].mode, auto.is_native()), (BoundMode::NativeCopy, true));
         assert_eq!(opened[0].mode.to_string(), "native copy");
         opened[0].handle.close(&mut pool);
 
@@ -52,7 +52,7 @@ fn zero_copy_on_veth_is_refused_and_auto_goes_down_the_ladder() {
         assert!(error.to_string().starts_with("native copy is not available on `lo`"), "{error}");
         let mut auto = device(settings("lo", Mode::Auto));
         let mut opened = open(&mut pool, &mut auto, vec![0]);
-        assert_eq!((opened[0].mode, auto.is_native()), (Obtained::GenericCopy, false));
+        assert_eq!((opened[0].mode, auto.is_native()), (BoundMode::GenericCopy, false));
         opened[0].handle.close(&mut pool);
         assert_eq!(pool.free(), 256);
     });
@@ -93,7 +93,7 @@ fn sizes_that_af_xdp_does_not_have_are_refused() {
         let error = Device::open(odd, &Rules::default(), 1792).expect_err("no power of two");
         assert_eq!(
             error.to_string(),
-            "`ours`: receive-ring of 1000 places: it must be a power of two from 64 to 32768"
+            "`ours`: receive-ring of 1000 slots: it must be a power of two from 64 to 32768"
         );
         let memory = SharedMemory::create("small-frames", 64 * 1024).expect("memory");
         let mut small = Pool::new(memory, 1024, 192).expect("a pool");
@@ -115,7 +115,8 @@ fn busy_polling_that_is_refused_is_a_note() {
                 without(CapabilitySet::NET_ADMIN);
             }
             let mut pool = pool(256);
-            let requests = &mut [Request { device: &mut device, port: PortId(0), queues: vec![0] }];
+            let requests =
+                &mut [OpenRequest { device: &mut device, port: PortId(0), queues: vec![0] }];
             let mut opened = open_lane(&mut pool, requests).expect("it opens all the same");
             assert_eq!(opened[0].notes.is_empty(), privileged, "{:?}", opened[0].notes);
             opened[0].handle.close(&mut pool);
@@ -123,7 +124,7 @@ fn busy_polling_that_is_refused_is_a_note() {
     });
 }
 
-/// Takes capabilities from this thread.
+/// Removes capabilities from this thread.
 fn without(taken: CapabilitySet) {
     let now = rustix::thread::capabilities(None).expect("capabilities");
     let effective = now.effective.difference(taken);
@@ -139,7 +140,7 @@ fn a_missing_capability_is_named() {
         let mut pool = pool(64);
         let error = refusal(&mut pool, &mut ours, vec![0]);
         assert!(error.to_string().starts_with("CAP_NET_RAW missing"), "{error}");
-        // CAP_SYS_ADMIN would do as well.
+        // CAP_SYS_ADMIN includes CAP_NET_ADMIN for BPF.
         without(CapabilitySet::NET_ADMIN | CapabilitySet::SYS_ADMIN);
         let error = Device::open(settings("peer", Mode::Auto), &Rules::default(), 1792);
         let error = error.expect_err("no privilege").to_string();

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fastlane_af_xdp::{Mode, Obtained, Request, Settings, XskQueue, open_lane};
+use fastlane_af_xdp::{BoundMode, Mode, OpenRequest, Settings, XskQueue, open_lane};
 use fastlane_core::{Burst, Pool, PortId, Queue, Statistics};
 use fastlane_testing::Peer;
 use fastlane_testing::namespace::{ip, veth};
@@ -15,8 +15,8 @@ use support::{
     wire,
 };
 
-const COPIES: [(Mode, Obtained); 2] =
-    [(Mode::NativeCopy, Obtained::NativeCopy), (Mode::GenericCopy, Obtained::GenericCopy)];
+const COPIES: [(Mode, BoundMode); 2] =
+    [(Mode::NativeCopy, BoundMode::NativeCopy), (Mode::GenericCopy, BoundMode::GenericCopy)];
 
 #[test]
 fn the_tail_comes_back() {
@@ -53,7 +53,8 @@ fn the_tail_comes_back() {
     });
 }
 
-/// One turn of a bridge: what comes in on one side leaves on the other.
+/// Runs one turn of a bridge: forwards frames between the two queues. Returns the amount of work
+/// done.
 fn cross(queues: &mut [XskQueue], burst: &mut Burst, pool: &mut Pool) -> usize {
     let mut work = 0;
     for (from, to) in [(0, 1), (1, 0)] {
@@ -80,8 +81,8 @@ fn devices_that_share_a_pool_forward_both_ways() {
                 let mut right =
                     device(Settings { need_wakeup: right_wakeup, ..settings("right", right) });
                 let requests = &mut [
-                    Request { device: &mut left, port: PortId(0), queues: vec![0] },
-                    Request { device: &mut right, port: PortId(1), queues: vec![0] },
+                    OpenRequest { device: &mut left, port: PortId(0), queues: vec![0] },
+                    OpenRequest { device: &mut right, port: PortId(1), queues: vec![0] },
                 ];
                 let opened = open_lane(&mut pool, requests).expect("both open");
                 let mut queues: Vec<_> = opened.into_iter().map(|one| one.handle).collect();
@@ -165,7 +166,7 @@ fn lanes_on_threads_share_a_device() {
     });
 }
 
-/// Frames that arrived and were lost.
+/// Returns the number of frames that arrived and were lost.
 fn lost(losses: Statistics) -> u64 {
     losses.no_frame + losses.receive_length + losses.device_full + losses.device_invalid
 }
@@ -319,8 +320,8 @@ fn a_link_that_is_down_leaves_frames_to_the_others() {
         let mut left = device(settings("left", Mode::Auto));
         let mut right = device(settings("right", Mode::Auto));
         let requests = &mut [
-            Request { device: &mut left, port: PortId(0), queues: vec![0] },
-            Request { device: &mut right, port: PortId(1), queues: vec![0] },
+            OpenRequest { device: &mut left, port: PortId(0), queues: vec![0] },
+            OpenRequest { device: &mut right, port: PortId(1), queues: vec![0] },
         ];
         let opened = open_lane(&mut pool, requests).expect("both open");
         let mut queues: Vec<_> = opened.into_iter().map(|one| one.handle).collect();

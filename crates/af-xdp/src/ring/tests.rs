@@ -15,7 +15,7 @@ struct State {
 }
 
 impl Plain {
-    /// Both counts begin at `count`.
+    /// Creates a ring whose indices both begin at `count`.
     fn new(size: usize, count: u32) -> Self {
         Self(Rc::new(State {
             producer: AtomicU32::new(count),
@@ -40,12 +40,12 @@ impl Memory for Plain {
     fn flags(&self) -> &AtomicU32 {
         &self.0.flags
     }
-    fn read(&self, place: u32) -> u64 {
-        self.0.entries.borrow()[(place & (self.size() - 1)) as usize]
+    fn read(&self, index: u32) -> u64 {
+        self.0.entries.borrow()[(index & (self.size() - 1)) as usize]
     }
-    fn write(&mut self, place: u32, entry: u64) {
-        let index = (place & (self.size() - 1)) as usize;
-        self.0.entries.borrow_mut()[index] = entry;
+    fn write(&mut self, index: u32, entry: u64) {
+        let slot = (index & (self.size() - 1)) as usize;
+        self.0.entries.borrow_mut()[slot] = entry;
     }
 }
 
@@ -85,7 +85,7 @@ fn a_full_ring_takes_no_more_until_entries_are_released() {
     assert_eq!(producer.free(1), 0);
     producer.submit();
     assert_eq!(consumer.pop(), Some(0));
-    assert!(!producer.push(4), "read, but its place not given back");
+    assert!(!producer.push(4), "read, but its slot not released");
     consumer.release();
     assert!(producer.push(4));
     assert!(!producer.push(5));

@@ -1,4 +1,4 @@
-//! What the tests share: private network namespaces, veth pairs, a peer that sends and counts.
+//! Shared test support: private network namespaces, veth pairs, a peer that sends and counts.
 #![allow(unsafe_code, reason = "system calls without a safe form")]
 #![allow(
     unreachable_pub,
@@ -6,19 +6,19 @@
     reason = "each test file is a crate of its own and uses a part"
 )]
 
-pub mod keep;
-pub mod pass;
+pub mod fd_passing;
+pub mod handover;
 
 use std::time::{Duration, Instant};
 
-use fastlane_af_xdp::{Device, Mode, Opened, Request, Settings, longest_frame, open_lane};
+use fastlane_af_xdp::{Device, Mode, OpenRequest, OpenedQueue, Settings, longest_frame, open_lane};
 use fastlane_core::{Burst, Pool, PortId, Queue};
 use fastlane_steer::Rules;
 use fastlane_table::SharedMemory;
 use fastlane_testing::Peer;
 use fastlane_testing::namespace::{self, Wire};
 
-/// Runs `body` on a thread in a network namespace of its own, which ends with it. Threads that it
+/// Runs `body` on a thread in a new network namespace, which ends with the thread. Threads that it
 /// spawns are in the same namespace.
 pub fn in_namespace(test: &str, body: impl FnOnce() + Send + 'static) {
     let name = format!("af-xdp/{test}");
@@ -32,8 +32,8 @@ pub fn in_namespace(test: &str, body: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Makes the calling thread's kernel one before 6.4, which does not map the fill and the completion
-/// ring of a bound socket: mmap(2) with their offsets answers EINVAL from now on (seccomp(2)).
+/// Makes mmap(2) of the fill and the completion ring fail with EINVAL in this thread, as Linux
+/// before 6.4 does for a bound socket (seccomp(2)).
 pub fn map_as_before_linux_6_4() {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = |offset: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset);
@@ -41,20 +41,20 @@ pub fn map_as_before_linux_6_4() {
         let code = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
         libc::sock_filter { code, jt: 0, jf, k }
     };
-    let answer = |what: u32| statement(libc::BPF_RET | libc::BPF_K, what);
-    // struct seccomp_data: the call's number at 0, the upper half of the last argument at 60 (of a
-    // little-endian machine): 1 for both rings (linux/if_xdp.h).
+    let action = |value: u32| statement(libc::BPF_RET | libc::BPF_K, value);
+    // struct seccomp_data has the number of the system call at 0 and, on a little-endian machine,
+    // the upper half of its last argument at 60. That half is 1 for both rings (linux/if_xdp.h).
     let mut filter = [
         load(0),
         unless(libc::SYS_mmap as u32, 3),
         load(60),
         unless(1, 1),
-        answer(libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
-        answer(libc::SECCOMP_RET_ALLOW),
+        action(libc::SECCOMP_RET_ERRNO | libc::EINVAL as u32),
+        action(libc::SECCOMP_RET_ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program and its statements live through the call, which only this thread's system
-    // calls feel.
+    // SAFETY: the program and its statements outlive the call, and the filter applies to this
+    // thread only.
     let result = unsafe {
         let (set, filter) = (libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER);
         libc::prctl(set, filter, &raw const program)
@@ -62,10 +62,10 @@ pub fn map_as_before_linux_6_4() {
     assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// The index of an interface in this thread's network namespace.
+/// Returns the index of an interface in this thread's network namespace.
 pub fn index_of(interface: &str) -> u32 {
     let name = std::ffi::CString::new(interface).expect("a name");
-    // SAFETY: the name is a string that ends with NUL and lives through the call.
+    // SAFETY: the name is a C string that outlives the call.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     assert!(index > 0, "no interface {interface}");
     index
@@ -80,22 +80,22 @@ pub fn pool(frames: usize) -> Pool {
     Pool::new(memory, 2048, 192).expect("a pool")
 }
 
-/// A device on which every frame is fast.
+/// Opens a device that claims every frame.
 pub fn device(settings: Settings) -> Device {
     Device::open(settings, &Rules::default(), longest_frame(2048)).expect("a device")
 }
 
-/// All these queues of a device.
-pub fn open(pool: &mut Pool, device: &mut Device, queues: Vec<u32>) -> Vec<Opened> {
-    open_lane(pool, &mut [Request { device, port: PortId(0), queues }]).expect("queues")
+/// Opens these queues of a device.
+pub fn open(pool: &mut Pool, device: &mut Device, queues: Vec<u32>) -> Vec<OpenedQueue> {
+    open_lane(pool, &mut [OpenRequest { device, port: PortId(0), queues }]).expect("queues")
 }
 
-/// The far end of a veth pair.
+/// Opens the peer end of a veth pair.
 pub fn wire(interface: &str) -> Wire {
     Wire::open(interface).expect("a raw socket on the interface")
 }
 
-/// A frame of the local experimental ethertype that carries its number.
+/// Returns a frame of the local experimental EtherType (0x88b5) that carries its number.
 pub fn frame(number: u32, length: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
@@ -103,7 +103,7 @@ pub fn frame(number: u32, length: usize) -> Vec<u8> {
     frame
 }
 
-/// An IPv4 UDP frame of 60 bytes whose source port is `port`, without checksums.
+/// Returns an IPv4 UDP frame of 60 bytes whose source port is `port`, without checksums.
 pub fn datagram(port: u16) -> Vec<u8> {
     let mut frame = frame(0, 60);
     frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
@@ -114,12 +114,12 @@ pub fn datagram(port: u16) -> Vec<u8> {
     frame
 }
 
-/// How many frames have come to a peer since it was last asked.
+/// Returns the number of frames that the peer received since the last call.
 pub fn count_new(peer: &mut Wire) -> usize {
     std::iter::from_fn(|| peer.receive(Duration::ZERO)).count()
 }
 
-/// The number in a frame that [`frame`] made.
+/// Returns the number in a frame made by [`frame`].
 pub fn number(frame: &[u8]) -> Option<u32> {
     if frame.get(12..14)? != [0x88, 0xb5] {
         return None;
@@ -127,7 +127,7 @@ pub fn number(frame: &[u8]) -> Option<u32> {
     frame.get(14..18)?.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// One turn of an echo: what has come goes back. Returns how much there was to do.
+/// Runs one turn of an echo: sends all received frames back. Returns the amount of work done.
 pub fn echo(queue: &mut dyn Queue, burst: &mut Burst, pool: &mut Pool) -> usize {
     queue.receive(burst, pool);
     let count = burst.len();
@@ -135,7 +135,8 @@ pub fn echo(queue: &mut dyn Queue, burst: &mut Burst, pool: &mut Pool) -> usize 
     count + usize::from(queue.flush(pool))
 }
 
-/// Sends a burst whole: when the queue has lent its share of the pool, its frames soon come back.
+/// Sends a whole burst. If the queue has used its quota of frames, waits for sent ones to come
+/// back.
 pub fn send_all(queue: &mut dyn Queue, burst: &mut Burst, pool: &mut Pool) {
     let start = Instant::now();
     let mut taken = 0;
@@ -151,12 +152,13 @@ pub fn send_all(queue: &mut dyn Queue, burst: &mut Burst, pool: &mut Pool) {
     }
 }
 
-/// Turns until `done` or ten seconds without progress; whether it was done.
+/// Calls `turn` until `done` returns true or ten seconds pass without progress; returns true if
+/// done.
 pub fn until(turn: impl FnMut() -> usize, done: impl FnMut() -> bool) -> bool {
     until_idle_for(Duration::from_secs(10), turn, done)
 }
 
-/// Turns until `done` or so long without progress; whether it was done.
+/// Calls `turn` until `done` returns true or `limit` passes without progress; returns true if done.
 pub fn until_idle_for(
     limit: Duration,
     mut turn: impl FnMut() -> usize,

@@ -96,7 +96,7 @@ impl Keeping {
     }
 
     pub(super) fn add_device(&mut self, port: usize, of: &af_xdp::Device) -> std::io::Result<()> {
-        let Some((description, kept)) = of.kept() else { return Ok(()) };
+        let Some((description, kept)) = of.handover() else { return Ok(()) };
         let descriptor = self.add(kept.link)?;
         self.add(kept.steering)?;
         self.add(kept.sockets)?;
@@ -111,7 +111,7 @@ impl Keeping {
         port: PortId,
         queue: &af_xdp::XskQueue,
     ) -> std::io::Result<()> {
-        let Some((description, socket)) = queue.kept() else { return Ok(()) };
+        let Some((description, socket)) = queue.handover() else { return Ok(()) };
         let descriptor = self.add(socket)?;
         let (port, words) = (usize::from(port.0), description.to_words());
         self.facts.queues.push(QueueFacts { lane, port, words, descriptor });
@@ -219,7 +219,7 @@ impl Inherited {
 
 impl Opening<'_> {
     /// Remembers the pool and the AF_XDP queues of a lane.
-    pub(super) fn keep_pool(&mut self, lane: usize, opened: &[af_xdp::Opened]) {
+    pub(super) fn keep_pool(&mut self, lane: usize, opened: &[af_xdp::OpenedQueue]) {
         // Memory of DPDK's own is in the pool, too, and cannot be kept.
         if opened.is_empty() || self.dpdk.is_some() {
             return;
@@ -261,7 +261,7 @@ impl Opening<'_> {
         &mut self,
         lane: usize,
         inherited: &mut Inherited,
-    ) -> Result<Vec<af_xdp::Opened>, Error> {
+    ) -> Result<Vec<af_xdp::OpenedQueue>, Error> {
         let refuse = |reason: String| Error::Lane { lane, reason };
         let mut parts = Vec::new();
         for ((number, device), count) in self.devices.af_xdp.iter_mut().zip(&self.xdp_queues) {
@@ -272,7 +272,7 @@ impl Opening<'_> {
                 return Err(refuse(format!("port `{}` has other queues", port.name)));
             }
             if !queues.is_empty() {
-                parts.push(af_xdp::Inheritance { device, port: port.id, queues });
+                parts.push(af_xdp::AdoptRequest { device, port: port.id, queues });
             }
         }
         if parts.is_empty() {

@@ -95,14 +95,14 @@ impl Opening<'_> {
     }
 
     /// Opens the sockets of a lane.
-    fn open_lane(&mut self, lane: usize) -> Result<Vec<af_xdp::Opened>, Error> {
+    fn open_lane(&mut self, lane: usize) -> Result<Vec<af_xdp::OpenedQueue>, Error> {
         let mut requests = Vec::new();
         for ((number, device), queues) in self.devices.af_xdp.iter_mut().zip(&self.xdp_queues) {
             let port = &self.plan.ports[*number];
             let mine = (0..*queues).filter(|queue| Plan::lane_of(port, *queue as usize) == lane);
             let queues: Vec<u32> = mine.collect();
             if !queues.is_empty() {
-                requests.push(af_xdp::Request { device, port: port.id, queues });
+                requests.push(af_xdp::OpenRequest { device, port: port.id, queues });
             }
         }
         if requests.is_empty() {

@@ -1,4 +1,4 @@
-//! Descriptors and numbers between a process and whoever keeps them.
+//! Passing descriptors and octets over a Unix socket (SCM_RIGHTS).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,10 +9,10 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-/// Descriptors in a message at most.
+/// Maximum number of descriptors in a message.
 const MOST: usize = 16;
 
-/// Two ends; each message comes whole.
+/// Creates a pair of connected sockets that preserve message boundaries.
 pub fn pair() -> (OwnedFd, OwnedFd) {
     let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
     rustix::net::socketpair(family, SocketType::SEQPACKET, flags, None).expect("a pair of sockets")
@@ -29,7 +29,7 @@ pub fn send(socket: impl AsFd, octets: &[u8], descriptors: &[BorrowedFd<'_>]) {
     rustix::net::sendmsg(socket, &parts, &mut control, SendFlags::NOSIGNAL).expect("a message");
 }
 
-/// The next message; empty when the other end is closed.
+/// Receives the next message; returns no octets if the other end is closed.
 pub fn receive(socket: impl AsFd) -> (Vec<u8>, Vec<OwnedFd>) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

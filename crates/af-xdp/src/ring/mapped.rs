@@ -1,4 +1,4 @@
-//! Rings in memory that the kernel gave.
+//! Rings in memory that the kernel provides and writes.
 #![allow(unsafe_code, reason = "rings shared with the kernel")]
 
 use std::io;
@@ -10,32 +10,32 @@ use std::sync::atomic::AtomicU32;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::xdp::XdpRingOffset;
 
-use crate::ring::Memory;
+use super::Memory;
 
-/// What an entry of an AF_XDP ring may be: plain words, of which every bit pattern is a value.
+/// Entry of an AF_XDP ring: plain integers.
 ///
 /// # Safety
-/// Every bit pattern must be a value of the type.
+/// Every bit pattern must be a valid value of the type.
 pub(crate) unsafe trait Entry: Copy {}
 
-// SAFETY: every bit pattern is an integer.
+// SAFETY: every bit pattern is a valid integer.
 unsafe impl Entry for u64 {}
-// SAFETY: the descriptor is made of integers only, without padding.
+// SAFETY: the descriptor consists of integers only, without padding.
 unsafe impl Entry for Descriptor {}
 
-/// A place in a receive or transmit ring: `struct xdp_desc` in linux/if_xdp.h.
+/// Entry of a receive or transmit ring: `struct xdp_desc` in linux/if_xdp.h.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Descriptor {
-    /// Where the first byte is, from the start of the UMEM.
+    /// Offset of the first byte in the UMEM.
     pub(crate) address: u64,
-    /// Bytes.
+    /// Length of the frame in bytes.
     pub(crate) length: u32,
-    /// XDP_PKT_CONTD and others; 0 for a frame in one piece.
+    /// Flags such as XDP_PKT_CONTD; 0 for a frame in one piece.
     pub(crate) options: u32,
 }
 
-/// A ring of a socket, mapped.
+/// Mapped ring of a socket.
 #[derive(Debug)]
 pub(crate) struct Mapped<T> {
     start: NonNull<u8>,
@@ -52,8 +52,8 @@ pub(crate) struct Mapped<T> {
 unsafe impl<T: Entry> Send for Mapped<T> {}
 
 impl<T: Entry> Mapped<T> {
-    /// Maps the ring of `socket` that `page` (an XDP_PGOFF constant) names, which was made with
-    /// `size` places. The offsets are those that the kernel told for it.
+    /// Maps the ring of `socket` that `page` (an XDP_PGOFF constant) names. `size` is its number of
+    /// slots, and `offsets` are the ones that the kernel reported for it.
     pub(crate) fn new(
         socket: BorrowedFd<'_>,
         page: u64,
@@ -96,7 +96,7 @@ impl<T: Entry> Mapped<T> {
 }
 
 impl<T> Mapped<T> {
-    /// Whether the ring goes on behind this mapping of it, for a page or more.
+    /// Returns true if the ring extends at least one page beyond this mapping.
     pub(crate) fn is_part(&self, socket: BorrowedFd<'_>, page: u64) -> bool {
         let length = self.length.next_multiple_of(rustix::param::page_size()) + 1;
         // SAFETY: as in `new`.
@@ -104,7 +104,7 @@ impl<T> Mapped<T> {
             let (protection, flags) = (ProtFlags::READ, MapFlags::SHARED);
             rustix::mm::mmap(ptr::null_mut(), length, protection, flags, socket, page)
         };
-        // SAFETY: the mapping was just made, and nobody has its address.
+        // SAFETY: the mapping was just created, and nothing else has its address.
         longer.is_ok_and(|start| unsafe { rustix::mm::munmap(start, length) }.is_ok())
     }
 }
@@ -119,7 +119,8 @@ impl<T: Entry> Memory for Mapped<T> {
 
     #[inline]
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: inside the mapping and aligned, checked in `new`; access to it is atomic.
+        // SAFETY: the index is inside the mapping and aligned (checked in `new`), and it is only
+        // accessed atomically.
         unsafe { self.producer.as_ref() }
     }
 
@@ -136,25 +137,26 @@ impl<T: Entry> Memory for Mapped<T> {
     }
 
     #[inline]
-    fn read(&self, place: u32) -> T {
-        let index = (place & (self.size - 1)) as usize;
-        // SAFETY: the index is below the size, so the entry is inside the mapping and aligned
-        // (checked in `new`). Volatile, because the kernel may write at any time: whatever is read
-        // is a value.
-        unsafe { self.entries.add(index).read_volatile() }
+    fn read(&self, index: u32) -> T {
+        let slot = (index & (self.size - 1)) as usize;
+        // SAFETY: the slot is below the size, so the entry is inside the mapping and aligned
+        // (checked in `new`). The read is volatile because the kernel may write at any time; any
+        // value is valid.
+        unsafe { self.entries.add(slot).read_volatile() }
     }
 
     #[inline]
-    fn write(&mut self, place: u32, entry: T) {
-        let index = (place & (self.size - 1)) as usize;
+    fn write(&mut self, index: u32, entry: T) {
+        let slot = (index & (self.size - 1)) as usize;
         // SAFETY: as in `read`; only the kernel reads what is written here.
-        unsafe { self.entries.add(index).write_volatile(entry) };
+        unsafe { self.entries.add(slot).write_volatile(entry) };
     }
 }
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // SAFETY: start and length are those of the mapping made in `new`, unmapped only here.
+        // SAFETY: start and length are those of the mapping created in `new`, which is unmapped
+        // only here.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }

@@ -1,42 +1,50 @@
-//! What is kept of a lane with one device, and how it is taken over.
+//! Handover of a lane with one device: what outlives a process, and its adoption.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use fastlane_af_xdp::{
-    Device, DeviceDescription, Error, Inheritance, Opened, QueueDescription, Settings, adopt_lane,
+    AdoptRequest, Device, DeviceDescription, Error, OpenedQueue, QueueDescription, Settings,
+    adopt_lane,
 };
 use fastlane_core::{Pool, PortId};
 use fastlane_steer::Kept;
 use fastlane_table::SharedMemory;
 
-/// All that must outlive a process: the memory, the device, the queues.
-pub struct Keeper {
+/// Descriptions and descriptors that must outlive a process: of the memory, the device, the queues.
+pub struct Handover {
     pub device: DeviceDescription,
     pub queues: Vec<QueueDescription>,
-    /// Memory, link, steering, sockets, counts, then the queues' sockets.
+    /// Descriptors of the memory, the BPF link, the program, the socket map and the counter map,
+    /// then of the queues' sockets.
     pub descriptors: Vec<OwnedFd>,
+}
+
+/// Division of the memory into frames.
+pub struct FrameLayout {
+    pub size: usize,
+    pub headroom: usize,
 }
 
 fn own(descriptor: BorrowedFd<'_>) -> OwnedFd {
     descriptor.try_clone_to_owned().expect("a descriptor")
 }
 
-impl Keeper {
-    pub fn of(pool: &Pool, device: &Device, opened: &[Opened]) -> Self {
-        let (description, kept) = device.kept().expect("it is attached");
+impl Handover {
+    pub fn of(pool: &Pool, device: &Device, opened: &[OpenedQueue]) -> Self {
+        let (description, kept) = device.handover().expect("it is attached");
         let Kept { link, steering, sockets, counts } = kept;
         let of_device = [pool.memory().as_fd(), link, steering, sockets, counts];
         let mut descriptors: Vec<OwnedFd> = of_device.into_iter().map(own).collect();
         let mut queues = Vec::new();
         for one in opened {
-            let (description, socket) = one.handle.kept().expect("it is open");
+            let (description, socket) = one.handle.handover().expect("it is open");
             queues.push(description);
             descriptors.push(own(socket));
         }
         Self { device: description, queues, descriptors }
     }
 
-    /// The numbers as octets.
+    /// Encodes the descriptions as octets.
     pub fn octets(&self) -> Vec<u8> {
         let queues = self.queues.iter().flat_map(QueueDescription::to_words);
         let words = self.device.to_words().into_iter().chain(queues);
@@ -57,13 +65,13 @@ impl Keeper {
         self.descriptors.iter().map(OwnedFd::as_fd).collect()
     }
 
-    /// Lets go of everything without a word, as a process does that is killed.
-    pub fn after(pool: Pool, device: Device, opened: Vec<Opened>) -> Self {
+    /// Takes the handover and drops the lane without closing its queues, as a killed process does.
+    pub fn after(pool: Pool, device: Device, opened: Vec<OpenedQueue>) -> Self {
         Self::of(&pool, &device, &opened)
     }
 
-    /// Takes over, with duplicates.
-    pub fn adopt(&self, settings: Settings) -> Result<(Device, Pool, Vec<Opened>), Error> {
+    /// Adopts the lane with duplicates of the descriptors.
+    pub fn adopt(&self, settings: Settings) -> Result<(Device, Pool, Vec<OpenedQueue>), Error> {
         self.adopt_with(settings, self.memory(), 2048)
     }
 
@@ -72,9 +80,14 @@ impl Keeper {
         settings: Settings,
         memory: SharedMemory,
         frame_size: usize,
-    ) -> Result<(Device, Pool, Vec<Opened>), Error> {
+    ) -> Result<(Device, Pool, Vec<OpenedQueue>), Error> {
         let mut device = self.device(settings)?;
-        let (pool, opened) = self.lane(&mut device, PortId(0), memory, (frame_size, 192))?;
+        let (pool, opened) = self.lane(
+            &mut device,
+            PortId(0),
+            memory,
+            FrameLayout { size: frame_size, headroom: 192 },
+        )?;
         Ok((device, pool, opened))
     }
 
@@ -93,11 +106,11 @@ impl Keeper {
         device: &mut Device,
         port: PortId,
         memory: SharedMemory,
-        (frame_size, headroom): (usize, usize),
-    ) -> Result<(Pool, Vec<Opened>), Error> {
+        layout: FrameLayout,
+    ) -> Result<(Pool, Vec<OpenedQueue>), Error> {
         let sockets = self.descriptors[5..].iter().map(|descriptor| own(descriptor.as_fd()));
         let queues = self.queues.iter().copied().zip(sockets).collect();
-        let lane = vec![Inheritance { device, port, queues }];
-        adopt_lane(memory, frame_size, headroom, lane)
+        let lane = vec![AdoptRequest { device, port, queues }];
+        adopt_lane(memory, layout.size, layout.headroom, lane)
     }
 }

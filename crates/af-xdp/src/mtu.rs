@@ -1,4 +1,4 @@
-//! What a running queue needs to know of its interface.
+//! The MTU of an interface, which limits the frames that a queue may transmit.
 #![allow(unsafe_code, reason = "an ioctl without a safe form")]
 
 use std::io;
@@ -6,29 +6,30 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// An Ethernet header and one VLAN tag: what a frame may be longer than the MTU
-/// (`is_skb_forwardable` in the kernel's net/core/dev.c).
+/// Length of an Ethernet header and one VLAN tag: the excess of a frame over the MTU that the
+/// kernel accepts (`is_skb_forwardable` in net/core/dev.c).
 const BEYOND_MTU: usize = 14 + 4;
 
-/// An interface, asked by its index in the network namespace of the thread that made this.
+/// Query for the MTU of an interface, in the network namespace of the thread that created it.
 #[derive(Debug)]
-pub(crate) struct Link {
-    /// Any socket will do; AF_XDP ones take no such requests.
+pub(crate) struct MtuQuery {
+    /// A Unix socket: AF_XDP sockets do not accept interface requests.
     socket: OwnedFd,
     index: u32,
 }
 
-impl Link {
+impl MtuQuery {
     pub(crate) fn new(index: u32) -> io::Result<Self> {
         let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
         let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
         Ok(Self { socket, index })
     }
 
-    /// The longest frame that the interface sends, or `None` when the kernel does not tell. The
-    /// kernel loses a longer one without a word to the socket. Two system calls (netdevice(7)).
-    pub(crate) fn longest_sent(&self) -> Option<usize> {
-        // SAFETY: ifreq is made of integers and unions of them, for which zero is a value.
+    /// Returns the maximum length of a frame that the interface transmits, or `None` if the kernel
+    /// refuses the request. The kernel drops a longer frame without an error on the socket. Makes
+    /// two system calls (netdevice(7)).
+    pub(crate) fn max_frame_length(&self) -> Option<usize> {
+        // SAFETY: ifreq consists of integers and unions of integers, for which zero is valid.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         request.ifr_ifru.ifru_ifindex = i32::try_from(self.index).ok()?;
         for action in [libc::SIOCGIFNAME, libc::SIOCGIFMTU] {
@@ -39,7 +40,7 @@ impl Link {
                 return None;
             }
         }
-        // SAFETY: SIOCGIFMTU has written this member; every bit pattern of it is an integer.
+        // SAFETY: SIOCGIFMTU has written this member, and every bit pattern is a valid integer.
         let mtu = unsafe { request.ifr_ifru.ifru_mtu };
         usize::try_from(mtu).ok().map(|mtu| mtu + BEYOND_MTU)
     }

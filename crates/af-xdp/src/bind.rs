@@ -1,0 +1,270 @@
+//! Opening the queues of a lane: each socket is bound in the best mode that its device and the
+//! configuration allow.
+//!
+//! Zero-copy or copy, and the use of wake-up flags, are properties of a UMEM: its first socket sets
+//! them and the others share them (af_xdp.rst, XDP_SHARED_UMEM). Queues that differ get a UMEM each,
+//! over the same memory, so a frame may still leave by any of them.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use fastlane_core::{Pool, PortId, Queue};
+use rustix::io::Errno;
+
+use crate::in_flight::FrameQuota;
+use crate::mtu::MtuQuery;
+use crate::queue::{BoundSocket, OpenQueue};
+use crate::socket::{Binding, Rings, Socket};
+use crate::{BoundMode, Device, Error, Mode, QueueDescription, Settings, XskQueue};
+
+/// Queues of one device to be opened for a lane.
+#[derive(Debug)]
+pub struct OpenRequest<'a> {
+    /// The device.
+    pub device: &'a mut Device,
+    /// Port number of the packets that the queues receive.
+    pub port: PortId,
+    /// Queue numbers on the device.
+    pub queues: Vec<u32>,
+}
+
+/// An open queue.
+#[derive(Debug)]
+pub struct OpenedQueue {
+    /// Port of the request.
+    pub port: PortId,
+    /// Queue number on the device.
+    pub queue: u32,
+    /// The queue, to be moved to the lane.
+    pub handle: XskQueue,
+    /// Mode in which the kernel bound the queue.
+    pub mode: BoundMode,
+    /// Optional settings that the kernel refused, one text each.
+    pub notes: Vec<String>,
+}
+
+/// Opens all AF_XDP queues of one lane with its pool as their UMEM, and starts reception.
+///
+/// The queues are for one thread, that of the lane. Together they have at most half of the pool's
+/// frames in flight for receiving and a quarter for transmitting, in equal shares. So a queue that
+/// cannot send, or that nobody reads, leaves frames to the lane's other ports.
+///
+/// # Errors
+/// Returns the error of the first queue that failed to open. The queues opened before it are closed
+/// and their frames are back in the pool.
+pub fn open_lane(
+    pool: &mut Pool,
+    requests: &mut [OpenRequest<'_>],
+) -> Result<Vec<OpenedQueue>, Error> {
+    let page = rustix::param::page_size();
+    if !(2048..=page).contains(&pool.frame_size()) {
+        return Err(Error::FrameSize { size: pool.frame_size(), most: page });
+    }
+    let queues: usize = requests.iter().map(|request| request.queues.len()).sum();
+    let mut binder = Binder { umems: Vec::new(), quota: FrameQuota::new(pool, queues) };
+    let mut opened = Vec::with_capacity(queues);
+    for OpenRequest { device, port, queues } in requests {
+        for &queue in queues.iter() {
+            let result = binder.open(device, *port, queue, pool).and_then(|one| {
+                opened.push(one);
+                let handle = &mut opened.last_mut().expect("just pushed").handle;
+                Ok(handle.start(&mut device.program, queue, pool)?)
+            });
+            if let Err(error) = result {
+                // The binder has duplicates of the first sockets: while one is open, closing a
+                // queue does not unbind its socket.
+                drop(binder);
+                opened.iter_mut().for_each(|one: &mut OpenedQueue| one.handle.close(pool));
+                return Err(error);
+            }
+        }
+    }
+    Ok(opened)
+}
+
+/// Properties that the first socket of a UMEM sets for all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct UmemMode {
+    zero_copy: bool,
+    need_wakeup: bool,
+}
+
+impl UmemMode {
+    fn as_first(self) -> Binding<'static> {
+        Binding::First { zero_copy: self.zero_copy, need_wakeup: self.need_wakeup }
+    }
+}
+
+/// A mode to try, and the one to fall back to if the kernel refuses it.
+#[derive(Clone, Copy, Debug)]
+struct ModeChoice {
+    mode: UmemMode,
+    fallback: Option<UmemMode>,
+}
+
+/// The pool, registered as a UMEM.
+struct Umem {
+    mode: UmemMode,
+    /// Duplicate of the socket that registered it.
+    first: OwnedFd,
+}
+
+/// A bound socket with its UMEM.
+struct Bound {
+    socket: Socket,
+    rings: Rings,
+    /// Index of the UMEM in the lane.
+    umem: u32,
+    /// True if this socket registered the UMEM.
+    is_first: bool,
+}
+
+/// The UMEMs of a lane while its queues are opened.
+struct Binder {
+    umems: Vec<Umem>,
+    quota: FrameQuota,
+}
+
+impl Binder {
+    fn open(
+        &mut self,
+        device: &mut Device,
+        port: PortId,
+        queue: u32,
+        pool: &Pool,
+    ) -> Result<OpenedQueue, Error> {
+        let bound = self.bind_best(device, queue, pool)?;
+        device.copies |= !bound.socket.is_zero_copy();
+        let settings = &device.settings;
+        let notes = settings.busy_poll.map(|wanted| bound.socket.set_busy_poll(wanted));
+        let mode = match (bound.socket.is_zero_copy(), device.is_native()) {
+            (true, _) => BoundMode::ZeroCopy,
+            (false, true) => BoundMode::NativeCopy,
+            (false, false) => BoundMode::GenericCopy,
+        };
+        let mtu = MtuQuery::new(settings.index)
+            .map_err(|source| kernel(&settings.interface, "asking for its MTU", source))?;
+        let Bound { socket, rings, umem, is_first } = bound;
+        let description = QueueDescription {
+            interface: settings.index,
+            queue,
+            frame_size: pool.frame_size() as u32,
+            frames: pool.frames() as u32,
+            receive_ring: settings.receive_ring,
+            transmit_ring: settings.transmit_ring,
+            mode,
+            need_wakeup: settings.need_wakeup,
+            umem,
+            is_first,
+        };
+        let bound = BoundSocket { socket, rings, mtu, port, description };
+        let handle = XskQueue::new(OpenQueue::new(bound, pool, settings, self.quota));
+        Ok(OpenedQueue { port, queue, handle, mode, notes: notes.unwrap_or_default() })
+    }
+
+    /// Binds a socket in zero-copy mode if the settings and the device allow it, otherwise in copy
+    /// mode.
+    fn bind_best(&mut self, device: &Device, queue: u32, pool: &Pool) -> Result<Bound, Error> {
+        let settings = &device.settings;
+        let only_copies = matches!(settings.mode, Mode::NativeCopy | Mode::GenericCopy);
+        let copy = UmemMode { zero_copy: false, need_wakeup: settings.need_wakeup };
+        let copying = ModeChoice { mode: copy, fallback: None };
+        if only_copies || device.copies || !device.is_native() {
+            return self.bind(settings, queue, copying, pool);
+        }
+        let auto = settings.mode == Mode::Auto;
+        let zero_copy = UmemMode { zero_copy: true, ..copy };
+        let choice = ModeChoice { mode: zero_copy, fallback: auto.then_some(copy) };
+        match self.bind(settings, queue, choice, pool) {
+            Err(Error::ModeUnavailable { .. } | Error::LockedMemory { .. }) if auto => {
+                self.bind(settings, queue, copying, pool)
+            }
+            result => result,
+        }
+    }
+
+    /// Binds a socket to the queue on the UMEM of the chosen mode, which is registered if there is
+    /// none yet. The fallback is used only for a first socket, while no UMEM of that mode exists.
+    fn bind(
+        &mut self,
+        settings: &Settings,
+        queue: u32,
+        choice: ModeChoice,
+        pool: &Pool,
+    ) -> Result<Bound, Error> {
+        let ModeChoice { mut mode, fallback } = choice;
+        let interface = &settings.interface;
+        let socket = Socket::new().map_err(|errno| no_socket(interface, errno))?;
+        let number = self.umems.iter().position(|umem| umem.mode == mode);
+        let umem = number.map(|number| &self.umems[number]);
+        if umem.is_none() {
+            socket.register(pool).map_err(|errno| not_registered(interface, pool, errno))?;
+        }
+        let rings = socket
+            .rings(settings.receive_ring, settings.transmit_ring)
+            .map_err(|source| kernel(interface, "creating the rings", source))?;
+        let first = umem.map(|umem| umem.first.as_fd());
+        let binding = first.map_or(mode.as_first(), Binding::Sharing);
+        let mut bound = socket.bind_when_free(settings.index, queue, binding);
+        // The fallback reuses the socket: the memory of a closed one counts as locked for a while.
+        let fallback = fallback.filter(|mode| self.umems.iter().all(|umem| umem.mode != *mode));
+        let refused = bound.is_err_and(|errno| !matches!(errno, Errno::BUSY | Errno::NODEV));
+        if let (true, true, Some(fallback)) = (refused, first.is_none(), fallback) {
+            mode = fallback;
+            bound = socket.bind_when_free(settings.index, queue, mode.as_first());
+        }
+        bound.map_err(|errno| not_bound(settings, queue, mode, errno))?;
+        let is_first = first.is_none();
+        let umem = number.unwrap_or(self.umems.len()) as u32;
+        if is_first {
+            let first = socket
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(|source| kernel(interface, "duplicating the socket", source))?;
+            self.umems.push(Umem { mode, first });
+        }
+        Ok(Bound { socket, rings, umem, is_first })
+    }
+}
+
+fn no_socket(interface: &str, errno: Errno) -> Error {
+    let interface = interface.to_owned();
+    match errno {
+        Errno::PERM | Errno::ACCESS => Error::NoPrivilege { interface },
+        Errno::AFNOSUPPORT => Error::NoAfXdp { interface },
+        _ => kernel(&interface, "creating an AF_XDP socket", errno.into()),
+    }
+}
+
+fn not_registered(interface: &str, pool: &Pool, errno: Errno) -> Error {
+    match errno {
+        Errno::NOBUFS => {
+            let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
+            Error::LockedMemory {
+                limit: limit.current.unwrap_or(u64::MAX) / 1024,
+                needed: (pool.frames() * pool.frame_size() / 1024) as u64,
+            }
+        }
+        _ => kernel(interface, "registering the pool as UMEM", errno.into()),
+    }
+}
+
+fn not_bound(settings: &Settings, queue: u32, mode: UmemMode, errno: Errno) -> Error {
+    let interface = settings.interface.clone();
+    match errno {
+        Errno::BUSY => Error::QueueBusy { interface, queue },
+        Errno::NODEV | Errno::NXIO => Error::NoInterface { interface },
+        Errno::PERM | Errno::ACCESS => Error::NoPrivilege { interface },
+        // Drivers report in different ways that they cannot do zero-copy, or not as configured.
+        _ if mode.zero_copy => Error::ModeUnavailable {
+            interface,
+            mode: Mode::ZeroCopy,
+            reason: format!("the driver refuses: {errno}"),
+        },
+        Errno::INVAL => Error::NoQueue { interface, queue },
+        _ => kernel(&interface, &format!("binding to queue {queue}"), errno.into()),
+    }
+}
+
+fn kernel(interface: &str, action: &str, source: std::io::Error) -> Error {
+    Error::Kernel { interface: interface.to_owned(), action: action.to_owned(), source }
+}

@@ -1,0 +1,110 @@
+//! The life of a queue outside of the packet path: start, adoption, statistics and shutdown.
+
+use std::thread;
+use std::time::Duration;
+
+use fastlane_core::{Pool, Statistics};
+
+use super::{BoundSocket, OpenQueue};
+use crate::in_flight::{FrameQuota, InFlight};
+use crate::ring_scan::RingScan;
+use crate::socket::Socket;
+use crate::{BoundMode, QueueDescription, Settings};
+
+/// Number of flushes of a closing queue that still has frames to transmit.
+const DRAIN_STEPS: usize = 200;
+/// Time between two of these flushes.
+const DRAIN_STEP: Duration = Duration::from_micros(100);
+
+impl OpenQueue {
+    pub(crate) fn new(
+        bound: BoundSocket,
+        pool: &Pool,
+        settings: &Settings,
+        quota: FrameQuota,
+    ) -> Self {
+        let BoundSocket { socket, rings, mtu, port, description } = bound;
+        Self {
+            socket,
+            in_flight: InFlight::new(pool),
+            rings,
+            max_length: mtu.max_frame_length().unwrap_or(usize::MAX),
+            mtu,
+            port,
+            description,
+            receive_quota: quota.receive.min(settings.receive_ring as usize),
+            receiving: 0,
+            transmit_quota: quota.transmit,
+            busy_polls: settings.busy_poll.is_some(),
+            need_wakeup: settings.need_wakeup,
+            zero_copy: description.mode == BoundMode::ZeroCopy,
+            virtual_device: settings.virtual_device,
+            down_until: 0,
+            refused: 0,
+            unread: 0,
+            invalid_descriptors: 0,
+            losses: Statistics::default(),
+        }
+    }
+
+    /// Takes over the frames in flight of a predecessor. Must precede every other call.
+    pub(crate) fn inherit(&mut self, pool: &Pool, scan: &RingScan) {
+        debug_assert!(self.in_flight.is_of(pool) && self.in_flight.count() == 0);
+        self.in_flight.inherit(&scan.frames);
+        self.receiving = scan.receiving;
+    }
+
+    /// Reads the kernel's counters, and the MTU: both are read here because system calls are too
+    /// slow for the packet path.
+    pub(super) fn statistics(&mut self) -> Statistics {
+        if let Some(max_length) = self.mtu.max_frame_length() {
+            self.max_length = max_length;
+        }
+        let Some(kernel) = self.socket.statistics() else { return self.losses };
+        let no_frames = kernel.rx_fill_ring_empty_descs.unwrap_or(0);
+        // In copy mode the kernel loses the frame, and counts it in `rx_dropped` too.
+        let no_frame = if self.zero_copy { 0 } else { no_frames };
+        let invalid = kernel.rx_dropped.saturating_sub(no_frame) + kernel.rx_invalid_descs;
+        self.losses = Statistics {
+            no_frame,
+            receive_length: 0,
+            device_full: kernel.rx_ring_full.unwrap_or(0) + self.unread,
+            device_invalid: invalid + self.invalid_descriptors,
+            transmit_error: kernel.tx_invalid_descs + self.refused,
+            device_no_frames: no_frames,
+        };
+        self.losses
+    }
+
+    /// Waits up to [`DRAIN_STEPS`] steps for frames in flight to be sent. The kernel may still read
+    /// them, so they should leave before their memory is used again.
+    pub(super) fn drain(&mut self, pool: &mut Pool) {
+        for _ in 0..DRAIN_STEPS {
+            self.flush(pool);
+            if self.sending() == 0 || self.is_down() {
+                return;
+            }
+            thread::sleep(DRAIN_STEP);
+        }
+    }
+
+    /// Counts the frames that are still in the transmit and in the receive ring: closing the socket
+    /// loses them.
+    pub(super) fn count_abandoned(&mut self) {
+        self.refused += u64::from(self.rings.transmit.pending());
+        self.unread = u64::from(self.rings.receive.available(u32::MAX));
+    }
+
+    /// Closes the socket, which also removes it from the steering program's map, and returns all
+    /// frames to the pool. The kernel uses none of them afterwards.
+    pub(super) fn close(self, pool: &mut Pool) {
+        let Self { socket, rings, mut in_flight, zero_copy, description, .. } = self;
+        let QueueDescription { interface, queue, .. } = description;
+        drop(socket);
+        drop(rings);
+        if zero_copy {
+            Socket::await_release(pool, interface, queue);
+        }
+        in_flight.reclaim_all(pool);
+    }
+}
