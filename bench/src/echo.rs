@@ -160,7 +160,8 @@ fn open(
             };
             let longest = af_xdp::longest_frame(FRAME_SIZE);
             let mut device = af_xdp::Device::open(settings, &rules, longest)?;
-            let request = af_xdp::OpenRequest { device: &mut device, port: PortId(0), queues: vec![0] };
+            let request =
+                af_xdp::OpenRequest { device: &mut device, port: PortId(0), queues: vec![0] };
             let queue = af_xdp::open_lane(pool, &mut [request])?.pop().ok_or("no queue")?;
             Ok((Box::new(queue.handle), Device::AfXdp { _device: device }))
         }
