@@ -14,8 +14,8 @@ use fastlane_bench::lanes::Built;
 use fastlane_bench::upf::Direction;
 use fastlane_bench::upf::lanes::Shared;
 use fastlane_core::{App, Lane, LaneParts, Messages};
-use fastlane_table::messages::{Bells, Channel, size};
-use fastlane_table::{Bell, SharedMemory};
+use fastlane_table::messages::{Channel, Doorbells, size};
+use fastlane_table::{Doorbell, SharedMemory};
 
 const LINE: usize = 64;
 /// Memory that is noted at most; more is an error of the test.
@@ -192,13 +192,14 @@ const RING: usize = 1 << 18;
 fn user_planes_write_no_line_in_common(direction: Direction, first_owner: usize) {
     let shared = Shared::new(2, SESSIONS, THRESHOLD).unwrap();
     let rings = Arc::new(SharedMemory::create("cache-lines", size(2, RING)).unwrap());
-    let slow = Bell::create().unwrap();
+    let slow = Doorbell::create().unwrap();
     let lanes = [0, 1].map(|number| {
         let packets = Box::leak(Box::new(shared.packets(number, direction)));
         let owner = first_owner + number;
         OWNER.set(owner);
         let (mut parts, app) = shared.forwarding(packets).unwrap();
-        let bells = Bells { lane: Bell::create().unwrap(), slow: slow.try_clone().unwrap() };
+        let bells =
+            Doorbells { lane: Doorbell::create().unwrap(), slow: slow.try_clone().unwrap() };
         let channel = Channel::create(&rings, number, RING, bells).unwrap();
         parts.messages = Some(Messages::new(channel, number as u16));
         OWNER.set(0);

@@ -67,10 +67,10 @@ const UNSAFE: [&str; 30] = [
     "crates/steer/src/link.rs",
     "crates/table/src/guard.rs",
     "crates/table/src/memory.rs",
-    "crates/table/src/raw.rs",
+    "crates/table/src/shared_slice.rs",
     "crates/table/src/simd.rs",
     "crates/table/src/slots.rs",
-    "crates/table/src/words.rs",
+    "crates/table/src/shared_words.rs",
     "crates/testing/src/namespace/system.rs",
 ];
 

@@ -28,7 +28,7 @@ impl Messages {
     /// The messages of the lane with this number.
     #[must_use]
     pub fn new(channel: Channel, lane: u16) -> Self {
-        let punted = channel.sender.longest() - Punted::HEADER;
+        let punted = channel.sender.max_body() - Punted::HEADER;
         Self { channel, lane, punted, turn: 0, left: 0 }
     }
 
@@ -40,7 +40,7 @@ impl Messages {
 
     /// What becomes readable when the slow path has sent something to a lane that waits.
     pub(crate) fn interrupt(&self) -> BorrowedFd<'_> {
-        self.channel.receiver.bell().as_fd()
+        self.channel.receiver.doorbell().as_fd()
     }
 
     /// The lane is about to wait for the interrupt; false when a message came before.
@@ -70,7 +70,7 @@ impl Messages {
             partial_checksum: partial.map(|partial| (partial.start, partial.offset)),
             bytes,
         };
-        self.channel.sender.send_behind(PUNT, &punted.header(), bytes)
+        self.channel.sender.send_with_header(PUNT, &punted.header(), bytes)
     }
 
     /// The next message, in the turn of this number; `None` also when the turn has had its share.

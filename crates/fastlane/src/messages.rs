@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use fastlane_core::{LaneParts, Messages};
-use fastlane_table::messages::{Bells, Channel, size};
-use fastlane_table::{Bell, SharedMemory};
+use fastlane_table::messages::{Channel, Doorbells, size};
+use fastlane_table::{Doorbell, SharedMemory};
 
 use crate::Error;
 
@@ -60,11 +60,13 @@ impl Rings {
             return Err("those that were kept have another size".to_owned());
         }
         let memory = Arc::new(memory);
-        let bell = |of: &OwnedFd| Bell::attach(share(of)?).map_err(failed);
+        let bell = |of: &OwnedFd| Doorbell::attach(share(of)?).map_err(failed);
         let channels = bells.iter().enumerate().map(|(number, lane)| {
-            let bells = Bells { lane: bell(lane)?, slow: bell(slow)? };
+            let bells = Doorbells { lane: bell(lane)?, slow: bell(slow)? };
             let channel = Channel::attach_lane(&memory, number, bells);
-            channel.ok_or_else(|| format!("those of lane {number} that were kept are damaged"))
+            channel.map_err(|error| {
+                format!("those of lane {number} that were kept are damaged: {error}")
+            })
         });
         let channels: Vec<Channel> = channels.collect::<Result<_, _>>()?;
         for (number, (parts, channel)) in lanes.iter_mut().zip(channels).enumerate() {
@@ -79,18 +81,19 @@ impl Rings {
             let reason = format!("messages: no memory ({error}); make `messages.ring-kib` smaller");
             Error::Service { what: "messages", reason }
         };
-        let unfit = || failed(io::ErrorKind::InvalidInput.into());
+        let unfit = |error| failed(io::Error::other(error));
         let bytes = size(lanes.len(), kib << 10);
         let memory = Arc::new(SharedMemory::create("fastlane-messages", bytes).map_err(failed)?);
-        let slow = Bell::create().map_err(failed)?;
-        let share = |bell: &Bell| bell.as_fd().try_clone_to_owned().map(Arc::new).map_err(failed);
+        let slow = Doorbell::create().map_err(failed)?;
+        let share =
+            |bell: &Doorbell| bell.as_fd().try_clone_to_owned().map(Arc::new).map_err(failed);
         let rings = memory.as_fd().try_clone_to_owned().map_err(failed)?;
         let mut descriptors = vec![Arc::new(rings), share(&slow)?];
         for (number, parts) in lanes.iter_mut().enumerate() {
-            let lane = Bell::create().map_err(failed)?;
+            let lane = Doorbell::create().map_err(failed)?;
             descriptors.push(share(&lane)?);
-            let bells = Bells { lane, slow: slow.try_clone().map_err(failed)? };
-            let channel = Channel::create(&memory, number, kib << 10, bells).ok_or_else(unfit)?;
+            let bells = Doorbells { lane, slow: slow.try_clone().map_err(failed)? };
+            let channel = Channel::create(&memory, number, kib << 10, bells).map_err(unfit)?;
             parts.messages = Some(Messages::new(channel, number as u16));
         }
         Ok(Self { lanes: lanes.len(), descriptors, is_kept: false })

@@ -5,26 +5,26 @@
 //! index    a word u32 for each number: 0 or 1 + number of a slot
 //! data     slots: number u32, version u32, value
 //! ```
-//! A value is written to a fresh slot, and the store of its place is the operation. A record is an
+//! A value is written to a fresh slot, and the store of its slot_ref is the operation. A record is an
 //! array of one: several things that change together are one value, so a packet that reads it once
 //! sees all of a change or nothing of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::free_list::FreeList;
 use crate::header::Header;
-use crate::pool::Pool;
-use crate::raw::Run;
+use crate::shared_slice::SharedSlice;
 use crate::slots::{SlotWriter, Slots};
 use crate::{Guard, Readers, SharedMemory, Spec, TableError, Value, simd};
 
 /// How often a copy is tried that the writer came between.
-const TRIES: usize = 100;
+const MAX_TRIES: usize = 100;
 
 /// Looks values up by number.
 #[derive(Clone, Debug)]
 pub struct ArrayReader<V> {
-    places: Run<AtomicU32>,
+    index: SharedSlice<AtomicU32>,
     slots: Slots<[u8; 0], V>,
     header: Arc<Header>,
 }
@@ -40,15 +40,15 @@ impl<V: Value> ArrayReader<V> {
 
     fn new(header: Header) -> Result<Self, TableError> {
         let (layout, memory) = (header.layout, &header.memory);
-        let places = header.part(Run::new(memory, layout.index, header.spec.capacity))?;
+        let index = header.part(SharedSlice::new(memory, layout.index, header.spec.capacity))?;
         let slots = header.part(Slots::new(memory, layout.data, layout.slots))?;
-        Ok(Self { places, slots, header: Arc::new(header) })
+        Ok(Self { index, slots, header: Arc::new(header) })
     }
 
     /// One more than the greatest number.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.places.len()
+        self.index.len()
     }
 
     /// The value with a number, if it has one.
@@ -57,8 +57,8 @@ impl<V: Value> ArrayReader<V> {
     where
         G: AsRef<Guard> + ?Sized,
     {
-        let place = self.places.get(index)?.load(Ordering::Relaxed);
-        self.slots.at(turn.as_ref(), place).map(|slot| slot.value)
+        let slot_ref = self.index.get(index)?.load(Ordering::Relaxed);
+        self.slots.at(turn.as_ref(), slot_ref).map(|slot| slot.value)
     }
 
     /// As [`get`](Self::get), for who looks at the value later in the turn: the cache line with its
@@ -77,36 +77,37 @@ impl<V: Value> ArrayReader<V> {
     /// changes all the time may be missed: a copy is tried so many times and no more.
     #[must_use]
     pub fn copy(&self, index: usize) -> Option<V> {
-        let word = self.places.get(index)?;
-        let tries = (0..TRIES).map(|_| {
-            let place = word.load(Ordering::Relaxed);
-            let copy = self.slots.copy(place).filter(|_| word.load(Ordering::Relaxed) == place);
-            (place, copy)
+        let word = self.index.get(index)?;
+        let tries = (0..MAX_TRIES).map(|_| {
+            let slot_ref = word.load(Ordering::Relaxed);
+            let copy =
+                self.slots.copy(slot_ref).filter(|_| word.load(Ordering::Relaxed) == slot_ref);
+            (slot_ref, copy)
         });
-        let mut ended = tries.filter(|(place, copy)| *place == 0 || copy.is_some());
+        let mut ended = tries.filter(|(slot_ref, copy)| *slot_ref == 0 || copy.is_some());
         Some(ended.next()?.1?.2)
     }
 
     /// Asks for the value's cache line, for a [`get`](Self::get) soon.
     #[inline]
     pub fn prefetch(&self, index: usize) {
-        if let Some(place) = self.places.get(index) {
-            self.slots.prefetch(place.load(Ordering::Relaxed).wrapping_sub(1));
+        if let Some(slot_ref) = self.index.get(index) {
+            self.slots.prefetch(slot_ref.load(Ordering::Relaxed).wrapping_sub(1));
         }
     }
 
     /// Asks for all cache lines of a value, for who looks at many of them.
     #[inline]
     pub fn prefetch_whole(&self, index: usize) {
-        if let Some(place) = self.places.get(index) {
-            self.slots.prefetch_whole(place.load(Ordering::Relaxed).wrapping_sub(1));
+        if let Some(slot_ref) = self.index.get(index) {
+            self.slots.prefetch_whole(slot_ref.load(Ordering::Relaxed).wrapping_sub(1));
         }
     }
 
     /// Asks for the cache line that says where the value is, for a [`prefetch`](Self::prefetch).
     #[inline]
-    pub fn prefetch_place(&self, index: usize) {
-        simd::prefetch(self.places.as_ptr().wrapping_add(index));
+    pub fn prefetch_index(&self, index: usize) {
+        simd::prefetch(self.index.as_ptr().wrapping_add(index));
     }
 }
 
@@ -115,7 +116,7 @@ impl<V: Value> ArrayReader<V> {
 pub struct ArrayWriter<V> {
     reader: ArrayReader<V>,
     slots: SlotWriter<[u8; 0], V>,
-    free: Pool,
+    free: FreeList,
     readers: Arc<Readers>,
 }
 
@@ -130,17 +131,17 @@ impl<V: Value> ArrayWriter<V> {
         let reader = ArrayReader::new(header)?;
         let slots = SlotWriter::new(reader.slots.clone());
         let mut used = vec![false; reader.slots.count() as usize];
-        for (index, word) in reader.places.iter().enumerate() {
-            let place = word.load(Ordering::Relaxed);
-            let slot = (place as usize).wrapping_sub(1);
+        for (index, word) in reader.index.iter().enumerate() {
+            let slot_ref = word.load(Ordering::Relaxed);
+            let slot = (slot_ref as usize).wrapping_sub(1);
             let sound = |at: &u32| slots.at(*at).is_some_and(|slot| slot.entry as usize == index);
-            match used.get_mut(slot).filter(|used| !**used && sound(&place)) {
+            match used.get_mut(slot).filter(|used| !**used && sound(&slot_ref)) {
                 Some(used) => *used = true,
-                None if place != 0 => word.store(0, Ordering::Release),
+                None if slot_ref != 0 => word.store(0, Ordering::Release),
                 None => {}
             }
         }
-        let free = Pool::attach("slot", &used, fresh);
+        let free = FreeList::attach("slot", &used, fresh);
         Ok(Self { reader, slots, free, readers: Arc::clone(readers) })
     }
 
@@ -173,7 +174,7 @@ impl<V: Value> ArrayWriter<V> {
     /// When there is no such number, or a lane holds back what was given up before; nothing has
     /// changed then.
     pub fn set(&mut self, index: usize, value: &V) -> Result<(), TableError> {
-        let Some(word) = self.reader.places.get(index) else {
+        let Some(word) = self.reader.index.get(index) else {
             let (table, capacity) = (self.name().to_owned(), self.capacity());
             return Err(TableError::OutOfRange { table, index, capacity });
         };
@@ -189,7 +190,7 @@ impl<V: Value> ArrayWriter<V> {
 
     /// Takes a number's value away; false when it has none.
     pub fn clear(&mut self, index: usize) -> bool {
-        let Some(word) = self.reader.places.get(index) else { return false };
+        let Some(word) = self.reader.index.get(index) else { return false };
         let before = word.load(Ordering::Relaxed);
         if before != 0 {
             word.store(0, Ordering::Release);

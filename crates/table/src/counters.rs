@@ -19,14 +19,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::{SharedMemory, Words};
+use crate::{SharedMemory, SharedWords};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fastlane");
 const VERSION: u64 = 2;
 const HEADER_WORDS: usize = 16;
 const NAME_WORDS: usize = 6;
 /// Words of a cache line: no two writers share one.
-const LINE: usize = 8;
+const CACHE_LINE_WORDS: usize = 8;
 /// After each turn number that is a multiple of this, a lane fences before it reads on:
 /// [`Readers`](crate::Readers) says why. A fence costs some 8 ns, so not every turn pays for one.
 pub const FENCE_TURNS: u64 = 16;
@@ -36,7 +36,7 @@ pub use names::{LaneCounter, PortCounter};
 
 /// Where everything is, computed from the numbers in the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layout {
+struct CounterLayout {
     lanes: usize,
     ports: usize,
     lane_words: usize,
@@ -45,12 +45,12 @@ struct Layout {
     blocks: usize,
 }
 
-impl Layout {
+impl CounterLayout {
     fn of(lanes: usize, ports: usize) -> Self {
-        let lane_words = LaneCounter::ALL.len().next_multiple_of(LINE);
-        let port_words = PortCounter::ALL.len().next_multiple_of(LINE);
+        let lane_words = LaneCounter::ALL.len().next_multiple_of(CACHE_LINE_WORDS);
+        let port_words = PortCounter::ALL.len().next_multiple_of(CACHE_LINE_WORDS);
         let names = LaneCounter::ALL.len() + PortCounter::ALL.len();
-        let blocks = (HEADER_WORDS + names * NAME_WORDS).next_multiple_of(LINE);
+        let blocks = (HEADER_WORDS + names * NAME_WORDS).next_multiple_of(CACHE_LINE_WORDS);
         Self { lanes, ports, lane_words, port_words, names: HEADER_WORDS, blocks }
     }
 
@@ -77,7 +77,7 @@ impl Layout {
 #[derive(Clone, Debug)]
 pub struct Counters {
     memory: Arc<SharedMemory>,
-    layout: Layout,
+    layout: CounterLayout,
 }
 
 impl Counters {
@@ -86,11 +86,11 @@ impl Counters {
     /// # Errors
     /// When the kernel refuses the memory.
     pub fn create(lanes: usize, ports: usize) -> io::Result<Self> {
-        let layout = Layout::of(lanes, ports);
+        let layout = CounterLayout::of(lanes, ports);
         let memory = SharedMemory::create("fastlane-counters", layout.words() * 8)?;
         memory.forbid_other_writers()?;
         let memory = Arc::new(memory);
-        let header = Words::new(&memory, 0, layout.blocks).ok_or(io::ErrorKind::InvalidInput)?;
+        let header = SharedWords::new(&memory, 0, layout.blocks).map_err(io::Error::other)?;
         let fields = [VERSION, lanes as u64, ports as u64, 0, layout.lane_words as u64];
         for (index, field) in fields.into_iter().enumerate() {
             header.store(index + 1, field);
@@ -120,7 +120,7 @@ impl Counters {
         let memory = Arc::new(memory);
         let bad =
             |what: &str| io::Error::other(format!("not the counters of this version: {what}"));
-        let header = Words::new(&memory, 0, HEADER_WORDS).ok_or_else(|| bad("too small"))?;
+        let header = SharedWords::new(&memory, 0, HEADER_WORDS).map_err(|_| bad("too small"))?;
         if header.load_acquire(0) != MAGIC {
             return Err(bad("wrong magic"));
         }
@@ -131,7 +131,7 @@ impl Counters {
         let (Some(lanes), Some(ports)) = (bounded(2), bounded(3)) else {
             return Err(bad("more than 4096 lanes or ports"));
         };
-        let layout = Layout::of(lanes, ports);
+        let layout = CounterLayout::of(lanes, ports);
         let written = [layout.lane_words, layout.port_words, layout.names, layout.blocks];
         if (0..4).any(|index| header.load(index + 5) != written[index] as u64) {
             return Err(bad("another set of counters"));
@@ -160,8 +160,9 @@ impl Counters {
         self.layout.ports
     }
 
-    fn block(&self, first: usize, words: usize) -> Words {
-        Words::new(&self.memory, first, words).expect("the layout was checked against the memory")
+    fn block(&self, first: usize, words: usize) -> SharedWords {
+        SharedWords::new(&self.memory, first, words)
+            .expect("the layout was checked against the memory")
     }
 
     /// The block of a lane, written by that lane only.
@@ -205,7 +206,7 @@ impl Counters {
 
 /// The counters of one lane.
 #[derive(Clone, Debug)]
-pub struct LaneCounters(Words);
+pub struct LaneCounters(SharedWords);
 
 impl LaneCounters {
     /// Adds to a counter; only the lane itself may.
@@ -234,7 +235,7 @@ impl LaneCounters {
 
 /// The counters of one port in one lane.
 #[derive(Clone, Debug)]
-pub struct PortCounters(Words);
+pub struct PortCounters(SharedWords);
 
 impl PortCounters {
     /// Adds to a counter; only its one writer may.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::header::Header;
-use crate::raw::Run;
+use crate::shared_slice::SharedSlice;
 use crate::{Kind, SharedMemory, TableError};
 
 /// Words of a bucket, and where its places are among them.
-const BUCKET: usize = 16;
-const PLACES: std::ops::Range<usize> = 4..12;
+const BUCKET_WORDS: usize = 16;
+const SLOT_REFS: std::ops::Range<usize> = 4..12;
 
 /// How many entries a table has, of whatever types: for people, since it looks at all places, and
 /// what is written meanwhile may count or not. Lane state and pending events have none.
@@ -27,14 +27,18 @@ pub fn entries(memory: &Arc<SharedMemory>) -> Result<usize, TableError> {
 fn count(header: &Header) -> Result<usize, TableError> {
     let layout = header.layout;
     let run = |words| {
-        header.part(Run::<AtomicU32>::new(&header.memory, header.base + layout.index, words))
+        header.part(SharedSlice::<AtomicU32>::new(
+            &header.memory,
+            header.base + layout.index,
+            words,
+        ))
     };
-    let is_used = |place: &&AtomicU32| place.load(Ordering::Relaxed) != 0;
+    let is_used = |slot_ref: &&AtomicU32| slot_ref.load(Ordering::Relaxed) != 0;
     match header.spec.kind {
         Kind::Hash => {
-            let words = run((layout.buckets + layout.overflow) * BUCKET)?;
-            let buckets = words.chunks_exact(BUCKET);
-            Ok(buckets.map(|bucket| bucket[PLACES].iter().filter(is_used).count()).sum())
+            let words = run((layout.buckets + layout.overflow) * BUCKET_WORDS)?;
+            let buckets = words.chunks_exact(BUCKET_WORDS);
+            Ok(buckets.map(|bucket| bucket[SLOT_REFS].iter().filter(is_used).count()).sum())
         }
         Kind::Array => Ok(run(header.spec.capacity)?.iter().filter(is_used).count()),
         _ => Ok(0),

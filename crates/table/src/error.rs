@@ -2,6 +2,35 @@
 
 use std::io;
 
+/// An access to words that are not all inside a shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{count} words from word {first} on do not fit into {length} bytes of shared memory")]
+pub struct OutsideMemory {
+    /// Number of the first word.
+    pub first: usize,
+    /// Number of words.
+    pub count: usize,
+    /// Size of the memory, in bytes.
+    pub length: usize,
+}
+
+/// Why a message or record ring could not be created or attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RingError {
+    /// Capacity that is not supported.
+    #[error("a ring of {0} bytes: give it a power of two from 4 KiB to 1 GiB")]
+    Capacity(usize),
+    /// Memory that is too small for the ring.
+    #[error("{0}; create the memory with the size that the ring's module computes")]
+    NoRoom(#[from] OutsideMemory),
+    /// Memory that holds no ring with this number.
+    #[error(
+        "there is no ring number {0}, or its header is damaged; its creator must set it up first"
+    )]
+    NoRing(usize),
+}
+
 /// Why a table could not be made, attached or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -5,7 +5,7 @@
 //! index      buckets of 64 bytes: first those that keys hash to, then the overflow buckets
 //! data       slots: entry id u32, version u32, key, value
 //!
-//! bucket     0 8 tags u16    16 8 places u32: 0 or 1 + number of a slot
+//! bucket     0 8 tags u16    16 8 slot_refs u32: 0 or 1 + number of a slot
 //!           48 next u32: 0 or 1 + number of an overflow bucket    52 zeros
 //! ```
 //! A key is found by its hash: `hash & (buckets - 1)` is the bucket, `max(hash >> 48, 1)` the tag.
@@ -18,9 +18,9 @@
 //! ```
 //! The seeds are random: whoever chooses the keys cannot make them meet in one bucket.
 //!
-//! A key never moves. An insertion fills a slot and a tag, then stores the place: that store is the
+//! A key never moves. An insertion fills a slot and a tag, then stores the slot_ref: that store is the
 //! operation, so a writer that is killed leaves the old state or the new. An update stores the
-//! place of a fresh slot, a removal stores 0. An overflow bucket is filled before it is linked, and
+//! slot_ref of a fresh slot, a removal stores 0. An overflow bucket is filled before it is linked, and
 //! unlinked once it is empty. Slots, buckets and entry ids are used again after a grace period.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -28,14 +28,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::simd;
 
 mod copy;
+mod hash_attach;
+mod hash_reader;
+mod hash_writer;
 mod key;
-mod reader;
-mod repair;
 mod resize;
-mod writer;
 
-pub use reader::{Found, HashReader};
-pub use writer::HashWriter;
+pub use hash_reader::{HashEntry, HashReader};
+pub use hash_writer::HashWriter;
 
 /// Places of a bucket.
 const WAYS: usize = 8;
@@ -56,13 +56,13 @@ impl EntryId {
     }
 }
 
-/// Eight places and what is behind them: a cache line.
+/// Eight slot_refs and what is behind them: a cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Bucket {
     /// Four tags in each.
     tags: [AtomicU64; 2],
-    places: [AtomicU32; WAYS],
+    slot_refs: [AtomicU32; WAYS],
     next: AtomicU32,
     reserved: [AtomicU32; 3],
 }
@@ -77,8 +77,8 @@ impl Bucket {
     }
 
     #[inline(always)]
-    fn place(&self, way: usize) -> u32 {
-        self.places[way % WAYS].load(Ordering::Relaxed)
+    fn slot_ref(&self, way: usize) -> u32 {
+        self.slot_refs[way % WAYS].load(Ordering::Relaxed)
     }
 
     #[inline(always)]
@@ -98,8 +98,8 @@ impl Bucket {
         word.store(others | u64::from(tag) << shift, Ordering::Release);
     }
 
-    fn set_place(&self, way: usize, place: u32) {
-        self.places[way].store(place, Ordering::Release);
+    fn set_slot_ref(&self, way: usize, slot_ref: u32) {
+        self.slot_refs[way].store(slot_ref, Ordering::Release);
     }
 
     fn set_next(&self, next: u32) {
@@ -107,11 +107,11 @@ impl Bucket {
     }
 
     fn empty_way(&self) -> Option<usize> {
-        (0..WAYS).find(|way| self.place(*way) == 0)
+        (0..WAYS).find(|way| self.slot_ref(*way) == 0)
     }
 
     fn is_empty(&self) -> bool {
-        (0..WAYS).all(|way| self.place(way) == 0)
+        (0..WAYS).all(|way| self.slot_ref(way) == 0)
     }
 }
 

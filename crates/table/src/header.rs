@@ -19,11 +19,10 @@
 
 use std::sync::Arc;
 
-use crate::layout::Layout;
-use crate::{Kind, SharedMemory, Spec, TableError, Words};
+use crate::layout::{Layout, PAGE};
+use crate::spec::{Kind, Spec};
+use crate::{SharedMemory, SharedWords, TableError};
 
-/// Bytes of the header.
-pub(crate) const PAGE: usize = 4096;
 const MAGIC: u64 = u64::from_le_bytes(*b"FLtable1");
 const VERSION: u64 = 1;
 /// The first word of the layout.
@@ -44,7 +43,7 @@ pub(crate) struct Header {
     pub(crate) base: usize,
     /// No writer was here before: nobody has ever read anything.
     pub(crate) fresh: bool,
-    words: Words,
+    words: SharedWords,
 }
 
 fn fields(spec: &Spec) -> [u64; 12] {
@@ -72,8 +71,8 @@ impl Header {
         spec: &Spec,
         layout: &Layout,
     ) -> Result<(), TableError> {
-        let words = Words::new(memory, base / 8, PAGE / 8)
-            .ok_or_else(|| TableError::NotATable("it has no room for a header".into()))?;
+        let words = SharedWords::new(memory, base / 8, PAGE / 8)
+            .map_err(|_| TableError::NotATable("it has no room for a header".into()))?;
         let fields = [VERSION].into_iter().chain(fields(spec));
         for (index, field) in fields.enumerate() {
             words.store(1 + index, field);
@@ -94,7 +93,7 @@ impl Header {
     pub(crate) fn read(memory: &Arc<SharedMemory>, base: usize) -> Result<Self, TableError> {
         let bad = |reason: &str| TableError::NotATable(reason.to_owned());
         let words =
-            Words::new(memory, base / 8, PAGE / 8).ok_or_else(|| bad("it has no header"))?;
+            SharedWords::new(memory, base / 8, PAGE / 8).map_err(|_| bad("it has no header"))?;
         if words.load_acquire(0) != MAGIC {
             return Err(bad("wrong magic"));
         }

@@ -28,7 +28,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use crate::{SharedMemory, Words};
+use crate::{RingError, SharedMemory, SharedWords};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FLrecrd1");
 /// Words before the data.
@@ -50,20 +50,25 @@ pub const fn size(capacity: usize) -> usize {
     8 * HEADER + capacity
 }
 
-fn parts(memory: &Arc<SharedMemory>, number: usize, words: usize) -> Option<(Words, Words)> {
+/// Returns the header and the data of ring `number` with `words` words of data each.
+fn parts(
+    memory: &Arc<SharedMemory>,
+    number: usize,
+    words: usize,
+) -> Result<(SharedWords, SharedWords), RingError> {
     if !words.is_power_of_two() || !CAPACITIES.contains(&words) {
-        return None;
+        return Err(RingError::Capacity(words.saturating_mul(8)));
     }
-    let first = number.checked_mul(HEADER + words)?;
-    let data = Words::new(memory, first.checked_add(HEADER)?, words)?;
-    Some((Words::new(memory, first, HEADER)?, data))
+    let first = number.saturating_mul(HEADER + words);
+    let data = SharedWords::new(memory, first.saturating_add(HEADER), words)?;
+    Ok((SharedWords::new(memory, first, HEADER)?, data))
 }
 
 /// The writer's side. It can be shared, since what moves is in the [`Cursor`].
 #[derive(Debug)]
 pub struct JournalWriter {
-    header: Words,
-    data: Words,
+    header: SharedWords,
+    data: SharedWords,
 }
 
 /// How far a writer has written. A copy that was kept undoes what was reserved since.
@@ -78,31 +83,36 @@ pub struct Cursor {
 
 /// Where a record lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(usize);
+pub struct RecordOffset(usize);
 
 impl JournalWriter {
     /// Makes ring `number` of several equal ones in zeroed memory, each with room for `capacity`
-    /// bytes: a power of two from 4 KiB to 1 GiB. `None` when it is not, or does not fit.
-    #[must_use]
-    pub fn create(memory: &Arc<SharedMemory>, number: usize, capacity: usize) -> Option<Self> {
+    /// bytes: a power of two from 4 KiB to 1 GiB.
+    ///
+    /// # Errors
+    /// Returns an error if the capacity is another, or the ring does not fit into the memory.
+    pub fn create(
+        memory: &Arc<SharedMemory>,
+        number: usize,
+        capacity: usize,
+    ) -> Result<Self, RingError> {
         let (header, data) = parts(memory, number, capacity / 8)?;
         header.store(CAPACITY, data.len() as u64);
         header.store_release(0, MAGIC);
-        Some(Self { header, data })
+        Ok(Self { header, data })
     }
 
     /// Takes ring `number` of several equal ones over from a writer that has gone, to go on where
     /// that one published last; `None` when there is none. There must be one writer at a time.
-    #[must_use]
-    pub fn attach(memory: &Arc<SharedMemory>, number: usize) -> Option<(Self, Cursor)> {
+    pub fn attach(memory: &Arc<SharedMemory>, number: usize) -> Result<(Self, Cursor), RingError> {
         let (header, data) = attach(memory, number)?;
         let (head, tail) = (header.load_acquire(HEAD), header.load_acquire(TAIL));
-        Some((Self { header, data }, Cursor { head, tail, rung: 0 }))
+        Ok((Self { header, data }, Cursor { head, tail, rung: 0 }))
     }
 
     /// The longest record, in words, that finds room in any ring that is empty, wherever it begins.
     #[must_use]
-    pub fn longest(&self) -> usize {
+    pub fn max_record_words(&self) -> usize {
         self.data.len() / 2 - 1
     }
 
@@ -117,13 +127,13 @@ impl JournalWriter {
     }
 
     /// Counts a record for which there was no room.
-    pub fn lose(&self) {
+    pub fn count_lost(&self) {
         self.header.add(LOST, 1);
     }
 
     /// Makes room for a record of `words` words; `None` when the reader has left too little.
     #[inline]
-    pub fn reserve(&self, cursor: &mut Cursor, words: usize) -> Option<Place> {
+    pub fn reserve(&self, cursor: &mut Cursor, words: usize) -> Option<RecordOffset> {
         let capacity = self.data.len();
         let at = (cursor.head as usize) & (capacity - 1);
         let words = words + 1;
@@ -141,7 +151,7 @@ impl JournalWriter {
         let at = if skip > 0 { 0 } else { at };
         self.data.store(at, words as u64);
         cursor.head = cursor.head.wrapping_add((skip + words) as u64);
-        Some(Place(at))
+        Some(RecordOffset(at))
     }
 
     #[inline]
@@ -154,19 +164,19 @@ impl JournalWriter {
 
     /// Writes a word of a record.
     #[inline]
-    pub fn word(&self, Place(at): Place, index: usize, value: u64) {
+    pub fn write_word(&self, RecordOffset(at): RecordOffset, index: usize, value: u64) {
         self.data.store(at + 1 + index, value);
     }
 
     /// Writes bytes into a record, from a word on.
     #[inline]
-    pub fn bytes(&self, Place(at): Place, index: usize, bytes: &[u8]) {
+    pub fn write_bytes(&self, RecordOffset(at): RecordOffset, index: usize, bytes: &[u8]) {
         self.data.store_bytes(at + 1 + index, bytes);
     }
 
     /// Says that a record is complete: one that is not is passed over.
     #[inline]
-    pub fn seal(&self, Place(at): Place) {
+    pub fn seal(&self, RecordOffset(at): RecordOffset) {
         self.data.store(at, self.data.load(at) & (SEALED - 1) | SEALED);
     }
 
@@ -192,24 +202,28 @@ impl JournalWriter {
 }
 
 /// The header and the data of a ring that somebody has created.
-fn attach(memory: &Arc<SharedMemory>, number: usize) -> Option<(Words, Words)> {
-    let first = Words::new(memory, 0, HEADER)?;
-    let words = usize::try_from(first.load(CAPACITY)).ok()?;
-    let (header, data) = parts(memory, number, words)?;
+fn attach(
+    memory: &Arc<SharedMemory>,
+    number: usize,
+) -> Result<(SharedWords, SharedWords), RingError> {
+    let missing = RingError::NoRing(number);
+    let first = SharedWords::new(memory, 0, HEADER)?;
+    let words = usize::try_from(first.load(CAPACITY)).map_err(|_| missing)?;
+    let (header, data) = parts(memory, number, words).map_err(|_| missing)?;
     let valid = header.load_acquire(0) == MAGIC && header.load(CAPACITY) == words as u64;
-    valid.then_some((header, data))
+    if valid { Ok((header, data)) } else { Err(missing) }
 }
 
 /// The reader's side.
 #[derive(Debug)]
 pub struct JournalReader {
-    header: Words,
-    data: Words,
+    header: SharedWords,
+    data: SharedWords,
     /// As the writer last said.
     head: u64,
     tail: u64,
     /// The head when the reader last looked whether there is more.
-    seen: u64,
+    last_head: u64,
 }
 
 /// The ring does not hold what a writer writes.
@@ -219,13 +233,12 @@ pub struct Inconsistent;
 impl JournalReader {
     /// Attaches to ring `number` of several equal ones, to go on where the last reader released;
     /// `None` when there is none. There must be one reader at a time.
-    #[must_use]
-    pub fn attach(memory: &Arc<SharedMemory>, number: usize) -> Option<Self> {
+    pub fn attach(memory: &Arc<SharedMemory>, number: usize) -> Result<Self, RingError> {
         let (header, data) = attach(memory, number)?;
         let tail = header.load_acquire(TAIL);
-        let reader = Self { header, data, head: tail, tail, seen: tail };
+        let reader = Self { header, data, head: tail, tail, last_head: tail };
         reader.end_wait(); // the last one may have died in its sleep
-        Some(reader)
+        Ok(reader)
     }
 
     /// Whether the writer has begun.
@@ -253,13 +266,17 @@ impl JournalReader {
     ///
     /// # Errors
     /// When the ring holds what no writer writes, or a longer record; it stays so.
-    pub fn next_within(&mut self, most: usize, into: &mut Vec<u8>) -> Result<bool, Inconsistent> {
+    pub fn next_within(
+        &mut self,
+        max_words: usize,
+        into: &mut Vec<u8>,
+    ) -> Result<bool, Inconsistent> {
         let mut looked = false;
         loop {
             // Once: a writer that goes on and on without a record must not keep the reader here.
             if self.head == self.tail && !looked {
                 self.head = self.header.load_acquire(HEAD);
-                self.seen = self.head;
+                self.last_head = self.head;
                 looked = true;
             }
             let capacity = self.data.len();
@@ -276,7 +293,7 @@ impl JournalReader {
             }
             let is_record = first & SEALED != 0;
             let words_within = words as usize - 1;
-            if is_record && words_within > most {
+            if is_record && words_within > max_words {
                 return Err(Inconsistent);
             }
             self.tail = self.tail.wrapping_add(words);
@@ -301,9 +318,9 @@ impl JournalReader {
         self.set_waiting(true);
         fence(Ordering::SeqCst);
         let head = self.header.load_acquire(HEAD);
-        let may_wait = head == self.seen;
+        let may_wait = head == self.last_head;
         if !may_wait {
-            self.seen = head;
+            self.last_head = head;
             self.end_wait();
         }
         may_wait

@@ -1,14 +1,17 @@
 //! Where the parts of a table are, computed from what it is made of.
 
-use crate::header::PAGE;
-use crate::{Kind, Spec, TableError};
+use crate::TableError;
+use crate::spec::{Kind, Spec};
+
+/// Size of a table's header, in bytes: one page.
+pub(crate) const PAGE: usize = 4096;
 
 /// Words of a group of a prefix table.
 pub(crate) const GROUP: usize = 256;
 /// Bytes of a cache line.
-pub(crate) const LINE: usize = 64;
+pub(crate) const CACHE_LINE: usize = 64;
 /// The most entries, groups or slots of anything: they are numbered by 32-bit words.
-const MOST: usize = 1 << 30;
+const MAX_ENTRIES: usize = 1 << 30;
 
 /// Sizes in bytes, places as offsets from the table's first byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,8 +38,8 @@ pub(crate) struct Layout {
 /// Bytes from slot to slot. Usable as a constant of the types.
 pub(crate) const fn stride(key: usize, value: usize, align: usize) -> usize {
     let end = value_offset(key, align) + value;
-    let unit = if end >= LINE || align > LINE / 2 {
-        LINE
+    let unit = if end >= CACHE_LINE || align > CACHE_LINE / 2 {
+        CACHE_LINE
     } else if align > 8 {
         align
     } else {
@@ -60,12 +63,13 @@ impl Layout {
         let fail = |reason: &str| {
             Err(TableError::Spec { table: spec.name.clone(), reason: reason.to_owned() })
         };
-        if !(1..=MOST).contains(&spec.capacity) || spec.groups > 1 << 22 || spec.lanes > 4096 {
+        if !(1..=MAX_ENTRIES).contains(&spec.capacity) || spec.groups > 1 << 22 || spec.lanes > 4096
+        {
             return fail("capacities go from 1 to 2^30, groups to 2^22, lanes to 4096");
         }
         if spec.key > 64
             || spec.value > 1 << 20
-            || spec.align > LINE
+            || spec.align > CACHE_LINE
             || !spec.align.is_power_of_two()
         {
             return fail("keys have at most 64 bytes, values 2^20, aligned to 64 or less");
@@ -90,12 +94,12 @@ impl Layout {
     fn hash(spec: &Spec) -> Self {
         let buckets = (spec.capacity / 4).next_power_of_two();
         let overflow = spec.capacity / 8 + 1;
-        let data = (PAGE + (buckets + overflow) * LINE).next_multiple_of(2 * LINE);
+        let data = (PAGE + (buckets + overflow) * CACHE_LINE).next_multiple_of(2 * CACHE_LINE);
         Self { buckets, overflow, index: PAGE, data, ..Self::default() }.with_slots(spec)
     }
 
     fn array(spec: &Spec) -> Self {
-        let data = PAGE + (spec.capacity * 4).next_multiple_of(2 * LINE);
+        let data = PAGE + (spec.capacity * 4).next_multiple_of(2 * CACHE_LINE);
         Self { index: PAGE, data, ..Self::default() }.with_slots(spec)
     }
 
@@ -111,13 +115,13 @@ impl Layout {
     fn state(spec: &Spec) -> Self {
         let words = spec.value / 8;
         let stride = 8 * if spec.lanes == 0 { words.next_multiple_of(8) } else { words };
-        let copy = (spec.capacity * stride).next_multiple_of(LINE);
+        let copy = (spec.capacity * stride).next_multiple_of(CACHE_LINE);
         let length = PAGE + copy * spec.lanes.max(1);
         Self { stride, index: PAGE, data: copy, length, ..Self::default() }
     }
 
     fn pending(spec: &Spec) -> Self {
-        let copy = (spec.capacity * 8).next_multiple_of(LINE);
+        let copy = (spec.capacity * 8).next_multiple_of(CACHE_LINE);
         let data = PAGE + copy * spec.lanes.max(1);
         Self { stride: copy, index: PAGE, data, length: data + copy, ..Self::default() }
     }
@@ -134,19 +138,10 @@ impl Layout {
             ("size of a slot", self.stride as u64),
             ("number of buckets", self.buckets as u64),
             ("number of overflow buckets", self.overflow as u64),
-            ("place of the index", self.index as u64),
-            ("place of the data", self.data as u64),
-            ("place of the routes", self.rib as u64),
+            ("offset of the index", self.index as u64),
+            ("offset of the data", self.data as u64),
+            ("offset of the routes", self.rib as u64),
             ("length", self.length as u64),
         ]
-    }
-}
-
-impl Spec {
-    /// The table of the routes of a prefix table: prefix to value.
-    pub(crate) fn rib(&self) -> Self {
-        let key = if self.kind == Kind::Lpm4 { 8 } else { 24 };
-        let (value, align, groups) = (4, 4, 0);
-        Self { kind: Kind::Hash, key, value, align, groups, ..self.clone() }
     }
 }

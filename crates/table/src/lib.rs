@@ -16,41 +16,42 @@
 //! `header.rs`, that of each kind at the top of its module; `tests/golden` keeps them as they are.
 
 mod array;
-mod bell;
 pub mod counters;
+mod create;
+mod doorbell;
 mod entries;
 mod error;
+mod free_list;
 mod guard;
 mod hash;
 mod header;
+mod huge_pages;
 pub mod journal;
 mod layout;
 mod lpm;
 mod memory;
 pub mod messages;
-mod pages;
 mod pending;
-mod pool;
-mod raw;
 mod readers;
+mod shared_slice;
+mod shared_words;
 mod simd;
 mod slots;
 mod spec;
 mod state;
-mod words;
 
 pub use array::{ArrayReader, ArrayWriter, RecordReader, RecordWriter};
-pub use bell::Bell;
+pub use doorbell::Doorbell;
 pub use entries::entries;
-pub use error::TableError;
+pub use error::{OutsideMemory, RingError, TableError};
 pub use guard::Guard;
-pub use hash::{EntryId, Found, HashReader, HashWriter};
+pub use hash::{EntryId, HashEntry, HashReader, HashWriter};
 pub use lpm::{
     Address, Lpm4Reader, Lpm4Writer, Lpm6Reader, Lpm6Writer, LpmReader, LpmWriter, Prefix,
 };
 pub use memory::SharedMemory;
 pub use pending::{LanePending, Pending};
 pub use readers::{Readers, Snapshot};
+pub use shared_words::SharedWords;
 pub use spec::{Key, Kind, Spec, Value};
 pub use state::{AnyState, LaneState, Reset, State, StateWords};
-pub use words::Words;

@@ -21,14 +21,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::{Key, Kind};
 
-mod reader;
-mod repair;
+mod lpm_attach;
+mod lpm_reader;
+mod lpm_writer;
 mod trie;
 mod word;
-mod writer;
 
-pub use reader::LpmReader;
-pub use writer::LpmWriter;
+pub use lpm_reader::LpmReader;
+pub use lpm_writer::LpmWriter;
 
 /// Looks up IPv4 addresses.
 pub type Lpm4Reader = LpmReader<Ipv4Addr>;

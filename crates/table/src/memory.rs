@@ -27,7 +27,7 @@ pub struct SharedMemory {
 }
 
 // SAFETY: the mapping belongs to the process, not to a thread; access to its bytes is either atomic
-// (`Words`) or through pointers whose users make their own promises (core's pool).
+// (`SharedWords`) or through pointers whose users make their own promises (core's pool).
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above; `SharedMemory` itself never reads or writes the bytes.
 unsafe impl Sync for SharedMemory {}
@@ -96,7 +96,7 @@ impl SharedMemory {
     /// Makes one huge page of small ones, whatever the machine's settings say of huge pages (Linux
     /// 6.1; elsewhere nothing happens). All who have the memory mapped get it with their next
     /// access.
-    pub(crate) fn join(&self, page: usize) {
+    pub(crate) fn make_huge_page(&self, page: usize) {
         /// `MADV_COLLAPSE` of madvise(2).
         const COLLAPSE: libc::c_int = 25;
         let Some(start) = self.huge_page(page) else { return };

@@ -21,28 +21,28 @@
 //!
 //! # Waking
 //! Whoever waits says so in its ring ([`Receiver::begin_wait`]); whoever publishes rings the other
-//! side's [`Bell`] only then, once for each wait.
+//! side's [`Doorbell`] only then, once for each wait.
 
 use std::sync::Arc;
 
 use zerocopy::TryFromBytes;
 
 use crate::journal::{self, Cursor, Inconsistent, JournalReader, JournalWriter};
-use crate::{Bell, SharedMemory};
+use crate::{Doorbell, RingError, SharedMemory};
 
 mod punted;
 pub use punted::Punted;
 
 /// The most bytes in the body of a message; a ring of less than 128 KiB and 32 bytes takes less
 /// than half of its capacity.
-pub const LONGEST: usize = 1 << 16;
+pub const MAX_BODY: usize = 1 << 16;
 /// The kind of a packet that a lane shows to the slow path; applications use the others.
 pub const PUNT: u32 = u32::MAX;
 
 /// Words of a message before its body.
 const HEADER: usize = 1;
 /// The most words of a message.
-const WORDS: usize = HEADER + LONGEST / 8;
+const MAX_WORDS: usize = HEADER + MAX_BODY / 8;
 
 /// Bytes of memory for the messages of so many lanes, each with room for `capacity` bytes in either
 /// direction: a power of two from 4 KiB to 1 GiB.
@@ -53,11 +53,11 @@ pub const fn size(lanes: usize, capacity: usize) -> usize {
 
 /// What wakes the two sides. All lanes may share the slow path's bell; each lane has its own.
 #[derive(Debug)]
-pub struct Bells {
+pub struct Doorbells {
     /// Rung by the slow path.
-    pub lane: Bell,
+    pub lane: Doorbell,
     /// Rung by the lane.
-    pub slow: Bell,
+    pub slow: Doorbell,
 }
 
 /// One side of the messages between a lane and the slow path.
@@ -71,42 +71,56 @@ pub struct Channel {
 
 impl Channel {
     /// Makes the rings of a lane in zeroed memory of [`size`] bytes, and is the lane's side of
-    /// them. `None` when the capacity is none that [`size`] allows, or they do not fit.
-    #[must_use]
+    /// them.
+    ///
+    /// # Errors
+    /// Returns an error if [`size`] does not allow the capacity, or the rings do not fit.
     pub fn create(
         memory: &Arc<SharedMemory>,
         lane: usize,
         capacity: usize,
-        bells: Bells,
-    ) -> Option<Self> {
+        bells: Doorbells,
+    ) -> Result<Self, RingError> {
         let (out, into) = rings(lane)?;
         let ring = JournalWriter::create(memory, out, capacity)?;
         JournalWriter::create(memory, into, capacity)?;
         let sender = Sender::new(ring, Cursor::default(), bells.slow);
-        Some(Self { sender, receiver: Receiver::new(memory, into, bells.lane)? })
+        Ok(Self { sender, receiver: Receiver::new(memory, into, bells.lane)? })
     }
 
-    /// The lane's side of rings that a lane before it has made; `None` when there are none.
-    #[must_use]
-    pub fn attach_lane(memory: &Arc<SharedMemory>, lane: usize, bells: Bells) -> Option<Self> {
+    /// Attaches the lane's side of rings that an earlier lane created.
+    ///
+    /// # Errors
+    /// Returns an error if there are no rings of this lane.
+    pub fn attach_lane(
+        memory: &Arc<SharedMemory>,
+        lane: usize,
+        bells: Doorbells,
+    ) -> Result<Self, RingError> {
         let (out, into) = rings(lane)?;
         let sender = Sender::attach(memory, out, bells.slow)?;
-        Some(Self { sender, receiver: Receiver::new(memory, into, bells.lane)? })
+        Ok(Self { sender, receiver: Receiver::new(memory, into, bells.lane)? })
     }
 
-    /// The slow path's side; `None` when there are no rings of this lane.
-    #[must_use]
-    pub fn attach_slow(memory: &Arc<SharedMemory>, lane: usize, bells: Bells) -> Option<Self> {
+    /// Attaches the slow path's side of a lane's rings.
+    ///
+    /// # Errors
+    /// Returns an error if there are no rings of this lane.
+    pub fn attach_slow(
+        memory: &Arc<SharedMemory>,
+        lane: usize,
+        bells: Doorbells,
+    ) -> Result<Self, RingError> {
         let (out, into) = rings(lane)?;
         let sender = Sender::attach(memory, into, bells.lane)?;
-        Some(Self { sender, receiver: Receiver::new(memory, out, bells.slow)? })
+        Ok(Self { sender, receiver: Receiver::new(memory, out, bells.slow)? })
     }
 }
 
 /// The numbers of a lane's rings.
-fn rings(lane: usize) -> Option<(usize, usize)> {
-    let out = lane.checked_mul(2)?;
-    Some((out, out.checked_add(1)?))
+fn rings(lane: usize) -> Result<(usize, usize), RingError> {
+    let out = lane.checked_mul(2).ok_or(RingError::NoRing(lane))?;
+    Ok((out, out + 1))
 }
 
 /// The writing end of one direction.
@@ -114,26 +128,30 @@ fn rings(lane: usize) -> Option<(usize, usize)> {
 pub struct Sender {
     ring: JournalWriter,
     cursor: Cursor,
-    bell: Bell,
+    bell: Doorbell,
     unpublished: bool,
 }
 
 impl Sender {
-    fn new(ring: JournalWriter, cursor: Cursor, bell: Bell) -> Self {
+    fn new(ring: JournalWriter, cursor: Cursor, bell: Doorbell) -> Self {
         ring.start();
         Self { ring, cursor, bell, unpublished: false }
     }
 
-    fn attach(memory: &Arc<SharedMemory>, number: usize, bell: Bell) -> Option<Self> {
+    fn attach(
+        memory: &Arc<SharedMemory>,
+        number: usize,
+        bell: Doorbell,
+    ) -> Result<Self, RingError> {
         let (ring, cursor) = JournalWriter::attach(memory, number)?;
         bell.ring(); // the one before may have died between publishing and ringing
-        Some(Self::new(ring, cursor, bell))
+        Ok(Self::new(ring, cursor, bell))
     }
 
     /// The most bytes in the body of a message here.
     #[must_use]
-    pub fn longest(&self) -> usize {
-        LONGEST.min(8 * (self.ring.longest() - HEADER))
+    pub fn max_body(&self) -> usize {
+        MAX_BODY.min(8 * (self.ring.max_record_words() - HEADER))
     }
 
     /// Writes a message, for the other side to see after the next [`publish`](Self::publish).
@@ -141,32 +159,32 @@ impl Sender {
     #[inline]
     #[must_use]
     pub fn send(&mut self, kind: u32, body: &[u8]) -> bool {
-        self.send_behind(kind, &[], body)
+        self.send_with_header(kind, &[], body)
     }
 
     /// As [`send`](Self::send), of a body that begins with `words`.
     #[must_use]
-    pub fn send_behind(&mut self, kind: u32, words: &[u64], bytes: &[u8]) -> bool {
+    pub fn send_with_header(&mut self, kind: u32, words: &[u64], bytes: &[u8]) -> bool {
         let length = 8 * words.len() + bytes.len();
-        let place = match length <= self.longest() {
+        let record = match length <= self.max_body() {
             true => self.ring.reserve(&mut self.cursor, HEADER + length.div_ceil(8)),
             false => None,
         };
-        let Some(place) = place else {
-            self.ring.lose();
+        let Some(record) = record else {
+            self.ring.count_lost();
             return false;
         };
-        self.ring.word(place, 0, u64::from(kind) | (length as u64) << 32);
+        self.ring.write_word(record, 0, u64::from(kind) | (length as u64) << 32);
         for (index, word) in words.iter().enumerate() {
-            self.ring.word(place, HEADER + index, *word);
+            self.ring.write_word(record, HEADER + index, *word);
         }
-        self.ring.bytes(place, HEADER + words.len(), bytes);
-        self.ring.seal(place);
+        self.ring.write_bytes(record, HEADER + words.len(), bytes);
+        self.ring.seal(record);
         self.unpublished = true;
         true
     }
 
-    /// Shows the other side all that was sent, by one store, and wakes it if it waits.
+    /// Shows the other side all that was sent, by one store, and wakes it if it is_waiting.
     #[inline]
     pub fn publish(&mut self) {
         if self.unpublished {
@@ -204,17 +222,17 @@ impl Message<'_> {
 #[derive(Debug)]
 pub struct Receiver {
     ring: JournalReader,
-    bell: Bell,
+    bell: Doorbell,
     record: Vec<u8>,
-    has_ended: bool,
-    waits: bool,
+    is_broken: bool,
+    is_waiting: bool,
 }
 
 impl Receiver {
-    fn new(memory: &Arc<SharedMemory>, number: usize, bell: Bell) -> Option<Self> {
+    fn new(memory: &Arc<SharedMemory>, number: usize, bell: Doorbell) -> Result<Self, RingError> {
         let ring = JournalReader::attach(memory, number)?;
-        let record = Vec::with_capacity(8 * WORDS);
-        Some(Self { ring, bell, record, has_ended: false, waits: false })
+        let record = Vec::with_capacity(8 * MAX_WORDS);
+        Ok(Self { ring, bell, record, is_broken: false, is_waiting: false })
     }
 
     /// How many messages found no room, as the other side says.
@@ -230,45 +248,45 @@ impl Receiver {
     /// left alone from then on, as if nothing came.
     #[inline]
     pub fn receive(&mut self) -> Result<Option<Message<'_>>, Inconsistent> {
-        if self.has_ended {
+        if self.is_broken {
             return Ok(None);
         }
-        match self.take() {
+        match self.next_record() {
             Ok(false) => Ok(None),
             Ok(true) => match message(&self.record) {
                 Some(message) => Ok(Some(message)),
                 None => {
-                    self.has_ended = true;
+                    self.is_broken = true;
                     Err(Inconsistent)
                 }
             },
             Err(error) => {
-                self.has_ended = true;
+                self.is_broken = true;
                 Err(error)
             }
         }
     }
 
-    fn take(&mut self) -> Result<bool, Inconsistent> {
-        let found = self.ring.next_within(WORDS, &mut self.record)?;
+    fn next_record(&mut self) -> Result<bool, Inconsistent> {
+        let found = self.ring.next_within(MAX_WORDS, &mut self.record)?;
         if found {
             self.ring.release();
         }
         Ok(found)
     }
 
-    /// Says that this side is about to wait for its [`bell`](Self::bell). False when something was
+    /// Says that this side is about to wait for its [`doorbell`](Self::doorbell). False when something was
     /// published since it last looked: then nobody rings, and it must not wait. Messages that it
     /// has seen and left are no reason.
     #[must_use]
     pub fn begin_wait(&mut self) -> bool {
-        self.waits = !self.has_ended && self.ring.begin_wait();
-        self.waits || self.has_ended
+        self.is_waiting = !self.is_broken && self.ring.begin_wait();
+        self.is_waiting || self.is_broken
     }
 
-    /// Says that it no longer waits, and drains the bell. Nothing is done when it did not wait.
+    /// Says that it no longer is_waiting, and drains the bell. Nothing is done when it did not wait.
     pub fn end_wait(&mut self) {
-        if std::mem::take(&mut self.waits) {
+        if std::mem::take(&mut self.is_waiting) {
             self.ring.end_wait();
             self.bell.drain();
         }
@@ -276,7 +294,7 @@ impl Receiver {
 
     /// What becomes readable when something was published while this side waited.
     #[must_use]
-    pub fn bell(&self) -> &Bell {
+    pub fn doorbell(&self) -> &Doorbell {
         &self.bell
     }
 }

@@ -12,13 +12,14 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::header::{Header, PAGE};
-use crate::{EntryId, Reset, SharedMemory, Spec, TableError, Words};
+use crate::header::Header;
+use crate::layout::PAGE;
+use crate::{EntryId, Reset, SharedMemory, SharedWords, Spec, TableError};
 
 /// The slow path's side.
 #[derive(Clone, Debug)]
 pub struct Pending {
-    words: Words,
+    words: SharedWords,
     capacity: usize,
     /// Words from copy to copy; the last one is the slow path's.
     copy: usize,
@@ -32,10 +33,10 @@ impl Pending {
     /// When the memory holds none.
     pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
         let header = Header::expect(memory, 0, &Spec::pending("", 1, 0))?;
-        let words = Words::new(memory, PAGE / 8, (header.layout.length - PAGE) / 8);
+        let words = SharedWords::new(memory, PAGE / 8, (header.layout.length - PAGE) / 8);
         let (copy, capacity) = (header.layout.stride / 8, header.spec.capacity);
         let lanes = header.spec.lanes.max(1);
-        Ok(Self { words: header.part(words)?, capacity, copy, lanes })
+        Ok(Self { words: header.part(words.ok())?, capacity, copy, lanes })
     }
 
     /// How many entries there is room for.
@@ -101,7 +102,7 @@ impl Reset for Pending {
 /// A lane's side.
 #[derive(Clone, Debug)]
 pub struct LanePending {
-    words: Words,
+    words: SharedWords,
     capacity: usize,
     first: usize,
 }

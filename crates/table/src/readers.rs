@@ -19,7 +19,7 @@ use crate::counters::{Counters, FENCE_TURNS, LaneCounter, LaneCounters};
 /// The lanes that read a writer's tables. One is shared by all writers of a process.
 pub struct Readers {
     lanes: Mutex<Lanes>,
-    runs: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+    is_running: Option<Box<dyn Fn() -> bool + Send + Sync>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ impl Readers {
     /// Nobody reads while the writer writes.
     #[must_use]
     pub fn none() -> Self {
-        Self { lanes: Mutex::default(), runs: None }
+        Self { lanes: Mutex::default(), is_running: None }
     }
 
     /// All lanes of an application.
@@ -53,13 +53,13 @@ impl Readers {
 
     /// All lanes of an application, while it `runs`. Afterwards nobody has passed anything: its
     /// successor may have lanes that read the same tables, and their turns are counted elsewhere.
-    /// It is asked each time that memory is about to be used again.
+    /// It is flag each time that memory is about to be used again.
     #[must_use]
     pub fn lanes_while(
         counters: &Counters,
-        runs: impl Fn() -> bool + Send + Sync + 'static,
+        is_running: impl Fn() -> bool + Send + Sync + 'static,
     ) -> Self {
-        Self { runs: Some(Box::new(runs)), ..Self::lanes(counters) }
+        Self { is_running: Some(Box::new(is_running)), ..Self::lanes(counters) }
     }
 
     /// The application was replaced by another, or there is one now. To be called before the new
@@ -71,7 +71,7 @@ impl Readers {
     }
 
     /// The application is dead: its lanes read nothing any more.
-    pub fn gone(&self) {
+    pub fn remove_all(&self) {
         let mut lanes = self.lock();
         lanes.epoch += 1;
         lanes.lanes.clear();
@@ -95,7 +95,7 @@ impl Readers {
         if since.epoch != lanes.epoch {
             *since = lanes.snapshot();
         }
-        if self.runs.as_ref().is_some_and(|runs| !runs()) {
+        if self.is_running.as_ref().is_some_and(|is_running| !is_running()) {
             return Some(0);
         }
         // What the lane says from here on, it says after what the writer wrote.
@@ -130,7 +130,7 @@ impl Lanes {
 mod tests {
     use super::*;
 
-    const LATER: u64 = FENCE_TURNS;
+    const PASSED: u64 = FENCE_TURNS;
 
     #[test]
     fn a_lane_passes_by_a_turn_by_sleep_or_by_its_end() {
@@ -138,15 +138,15 @@ mod tests {
         let readers = Readers::lanes(&counters);
         let mut since = readers.snapshot();
         assert_eq!(readers.laggard(&mut since), Some(0));
-        counters.lane(0).publish(LaneCounter::Turn, LATER - 1);
+        counters.lane(0).publish(LaneCounter::Turn, PASSED - 1);
         assert_eq!(readers.laggard(&mut since), Some(0), "it has not fenced yet");
-        counters.lane(0).publish(LaneCounter::Turn, LATER);
+        counters.lane(0).publish(LaneCounter::Turn, PASSED);
         assert_eq!(readers.laggard(&mut since), Some(1));
         counters.lane(1).publish(LaneCounter::Asleep, 1);
         assert_eq!(readers.laggard(&mut since), Some(2));
         counters.lane(1).publish(LaneCounter::Asleep, 0);
         assert_eq!(readers.laggard(&mut since), Some(1), "it was not looked at while it slept");
-        counters.lane(1).publish(LaneCounter::Turn, LATER);
+        counters.lane(1).publish(LaneCounter::Turn, PASSED);
         counters.lane(2).publish(LaneCounter::Ended, 1);
         assert!(readers.passed(&mut since));
         assert!(!readers.passed(&mut readers.snapshot()));
@@ -157,13 +157,14 @@ mod tests {
         use std::sync::Arc;
         use std::sync::atomic::AtomicBool;
 
-        let (counters, runs) = (Counters::create(1, 0).unwrap(), Arc::new(AtomicBool::new(true)));
-        let asked = Arc::clone(&runs);
-        let readers = Readers::lanes_while(&counters, move || asked.load(Ordering::Relaxed));
+        let (counters, is_running) =
+            (Counters::create(1, 0).unwrap(), Arc::new(AtomicBool::new(true)));
+        let flag = Arc::clone(&is_running);
+        let readers = Readers::lanes_while(&counters, move || flag.load(Ordering::Relaxed));
         let mut since = readers.snapshot();
         counters.lane(0).publish(LaneCounter::Ended, 1);
         assert!(readers.passed(&mut since));
-        runs.store(false, Ordering::Relaxed);
+        is_running.store(false, Ordering::Relaxed);
         assert!(!readers.passed(&mut since), "its successor's lanes are not known");
     }
 
@@ -172,14 +173,14 @@ mod tests {
         let (first, second) = (Counters::create(1, 0).unwrap(), Counters::create(2, 0).unwrap());
         let readers = Readers::lanes(&first);
         let mut since = readers.snapshot();
-        (0..2).for_each(|lane| second.lane(lane).publish(LaneCounter::Turn, 10 * LATER));
+        (0..2).for_each(|lane| second.lane(lane).publish(LaneCounter::Turn, 10 * PASSED));
         readers.replace(&second);
         assert!(!readers.passed(&mut since), "the new lanes have passed nothing since");
-        (0..2).for_each(|lane| second.lane(lane).publish(LaneCounter::Turn, 11 * LATER));
+        (0..2).for_each(|lane| second.lane(lane).publish(LaneCounter::Turn, 11 * PASSED));
         assert!(readers.passed(&mut since));
         let mut since = readers.snapshot();
         assert!(!readers.passed(&mut since));
-        readers.gone();
+        readers.remove_all();
         assert!(readers.passed(&mut since));
         assert!(Readers::none().passed(&mut Snapshot::default()));
     }

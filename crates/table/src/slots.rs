@@ -16,8 +16,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::layout::{LINE, stride, value_offset};
-use crate::pages::Growth;
+use crate::huge_pages::HugePages;
+use crate::layout::{CACHE_LINE, stride, value_offset};
 use crate::{Guard, Key, SharedMemory, Value, simd};
 
 /// The slots of a table, for reading.
@@ -77,9 +77,9 @@ impl<K: Key, V: Value> Slots<K, V> {
     pub(crate) fn prefetch(&self, slot: u32) {
         let start = self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
         simd::prefetch(start);
-        if Self::VALUE + size_of::<V>() > LINE {
-            simd::prefetch(start.wrapping_add(LINE));
-        } else if !LINE.is_multiple_of(Self::STRIDE) {
+        if Self::VALUE + size_of::<V>() > CACHE_LINE {
+            simd::prefetch(start.wrapping_add(CACHE_LINE));
+        } else if !CACHE_LINE.is_multiple_of(Self::STRIDE) {
             simd::prefetch(start.wrapping_add(Self::STRIDE - 1));
         }
     }
@@ -88,25 +88,25 @@ impl<K: Key, V: Value> Slots<K, V> {
     #[inline]
     pub(crate) fn prefetch_whole(&self, slot: u32) {
         let start = self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
-        for line in (0..Self::STRIDE).step_by(LINE) {
+        for line in (0..Self::STRIDE).step_by(CACHE_LINE) {
             simd::prefetch(start.wrapping_add(line));
         }
     }
 
-    /// What is in slot `place - 1`, where `place` was read from the index during the guard's turn.
+    /// What is in slot `slot_ref - 1`, where `slot_ref` was read from the index during the guard's turn.
     /// `None` when there is no such slot.
     #[inline(always)]
-    pub(crate) fn at<'t>(&'t self, _guard: &'t Guard, place: u32) -> Option<Slot<'t, K, V>> {
-        let slot = place.wrapping_sub(1);
+    pub(crate) fn at<'t>(&'t self, _guard: &'t Guard, slot_ref: u32) -> Option<Slot<'t, K, V>> {
+        let slot = slot_ref.wrapping_sub(1);
         if slot >= self.count {
             return None;
         }
-        // What the writer wrote before it published the place. Not an acquiring load of the place:
+        // What the writer wrote before it published the slot_ref. Not an acquiring load of the slot_ref:
         // of memory that is mapped for reading only, none but relaxed ones are allowed.
         fence(Ordering::Acquire);
         // SAFETY: the slot is inside the mapping (`new`), `VALUE` is aligned for V within it and
         // the slots are on 64 bytes, STRIDE a multiple of the alignment. Any bytes are a V. It was
-        // published before the caller read its place, so it is not written until the lane has
+        // published before the caller read its slot_ref, so it is not written until the lane has
         // passed a turn, which the guard's borrow rules out for 't; `self` keeps it mapped.
         unsafe {
             let start = self.start.add(slot as usize * Self::STRIDE);
@@ -116,10 +116,10 @@ impl<K: Key, V: Value> Slots<K, V> {
         }
     }
 
-    /// A copy of the entry number, key and value in slot `place - 1`, for who is no lane. `None`
+    /// A copy of the entry number, key and value in slot `slot_ref - 1`, for who is no lane. `None`
     /// when there is no such slot, or it was written meanwhile.
-    pub(crate) fn copy(&self, place: u32) -> Option<(u32, K, V)> {
-        let slot = Some(place.wrapping_sub(1)).filter(|slot| *slot < self.count)?;
+    pub(crate) fn copy(&self, slot_ref: u32) -> Option<(u32, K, V)> {
+        let slot = Some(slot_ref.wrapping_sub(1)).filter(|slot| *slot < self.count)?;
         let words = self.words(slot);
         let before = words[0].load(Ordering::Relaxed);
         fence(Ordering::Acquire);
@@ -155,7 +155,7 @@ impl<K, V> Clone for Slots<K, V> {
 #[derive(Debug)]
 pub(crate) struct SlotWriter<K, V> {
     slots: Slots<K, V>,
-    growth: Growth,
+    huge_pages: HugePages,
     guard: Guard,
 }
 
@@ -164,8 +164,8 @@ impl<K: Key, V: Value> SlotWriter<K, V> {
         // SAFETY: the guard is lent out by `guard` only, with `self`, and slots are written only
         // through a `&mut self`: the writer does not write while it is borrowed.
         let guard = unsafe { Guard::new() };
-        let growth = Growth::new(&slots.memory);
-        Self { slots, growth, guard }
+        let huge_pages = HugePages::new(&slots.memory);
+        Self { slots, huge_pages, guard }
     }
 
     /// For reading by the writer itself.
@@ -173,8 +173,8 @@ impl<K: Key, V: Value> SlotWriter<K, V> {
         &self.guard
     }
 
-    pub(crate) fn at(&self, place: u32) -> Option<Slot<'_, K, V>> {
-        self.slots.at(&self.guard, place)
+    pub(crate) fn at(&self, slot_ref: u32) -> Option<Slot<'_, K, V>> {
+        self.slots.at(&self.guard, slot_ref)
     }
 
     /// Writes a slot to which nothing refers, and to which nothing has referred in any turn that a
@@ -182,7 +182,7 @@ impl<K: Key, V: Value> SlotWriter<K, V> {
     pub(crate) fn write(&mut self, slot: u32, entry: u32, key: &[u8], value: &V) {
         assert!(key.len() == size_of::<K>(), "a key of {} bytes", key.len());
         let words = self.slots.words(slot);
-        self.growth.reach(words);
+        self.huge_pages.prepare(words);
         let writing = words[0].load(Ordering::Relaxed) >> 32 | 1;
         words[0].store(u64::from(entry) | writing << 32, Ordering::Relaxed);
         // Whoever sees a word of what follows sees that the slot is written.

@@ -16,8 +16,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::header::{Header, PAGE};
-use crate::{EntryId, SharedMemory, Spec, TableError, Words};
+use crate::header::Header;
+use crate::layout::PAGE;
+use crate::{EntryId, SharedMemory, SharedWords, Spec, TableError};
 
 /// What is zeroed before an entry id is given out again.
 pub trait Reset {
@@ -34,7 +35,7 @@ impl<T: Reset + ?Sized> Reset for Box<T> {
 /// `W` words for each entry: the memory of all lanes.
 #[derive(Clone, Debug)]
 pub struct State<const W: usize> {
-    words: Words,
+    words: SharedWords,
     capacity: usize,
     /// Words from entry to entry.
     stride: usize,
@@ -50,15 +51,15 @@ impl<const W: usize> State<W> {
     /// # Errors
     /// When the memory holds none, or one with another number of words.
     pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
-        Self::of(Header::expect(memory, 0, &Spec::state::<W>("", 1, 0))?)
+        Self::new(Header::expect(memory, 0, &Spec::state::<W>("", 1, 0))?)
     }
 
-    fn of(header: Header) -> Result<Self, TableError> {
+    fn new(header: Header) -> Result<Self, TableError> {
         let memory = &header.memory;
         let (layout, spec) = (header.layout, &header.spec);
-        let words = Words::new(memory, PAGE / 8, (layout.length - PAGE) / 8);
+        let words = SharedWords::new(memory, PAGE / 8, (layout.length - PAGE) / 8);
         Ok(Self {
-            words: header.part(words)?,
+            words: header.part(words.ok())?,
             capacity: spec.capacity,
             stride: layout.stride / 8,
             copy: layout.data / 8,
@@ -67,7 +68,7 @@ impl<const W: usize> State<W> {
     }
 
     /// Zeroes this many words of an entry in all copies.
-    fn forget(&self, entry: EntryId, count: usize) {
+    fn zero(&self, entry: EntryId, count: usize) {
         let Some(first) = self.first(entry) else { return };
         for copy in 0..self.lanes.max(1) {
             (0..count).for_each(|word| self.words.store(copy * self.copy + first + word, 0));
@@ -118,7 +119,7 @@ impl<const W: usize> State<W> {
 
 impl<const W: usize> Reset for State<W> {
     fn reset(&self, entry: EntryId) {
-        self.forget(entry, W);
+        self.zero(entry, W);
     }
 }
 
@@ -139,14 +140,14 @@ impl AnyState {
         let header = Header::read(memory, 0)?;
         let (name, value) = (&header.spec.name, header.spec.value);
         let expected = Spec { value, ..Spec::state::<1>(name, 1, 0) };
-        let state = State::of(Header::expect(memory, 0, &expected)?)?;
+        let state = State::new(Header::expect(memory, 0, &expected)?)?;
         Ok(Self { state, count: value / 8 })
     }
 }
 
 impl Reset for AnyState {
     fn reset(&self, entry: EntryId) {
-        self.state.forget(entry, self.count);
+        self.state.zero(entry, self.count);
     }
 }
 
@@ -187,7 +188,7 @@ pub struct StateWords<'a, const W: usize> {
 impl<const W: usize> StateWords<'_, W> {
     /// A word that may be written.
     #[inline(always)]
-    fn own(&self, word: usize) -> Option<&AtomicU64> {
+    fn writable_word(&self, word: usize) -> Option<&AtomicU64> {
         assert!(word < W, "word {word} of {W}");
         self.words.filter(|_| self.is_writable).map(|words| &words[word])
     }
@@ -206,24 +207,24 @@ impl<const W: usize> StateWords<'_, W> {
     /// Adds to a word.
     #[inline(always)]
     pub fn add(self, word: usize, amount: u64) {
-        if let Some(own) = self.own(word) {
-            own.store(own.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+        if let Some(cell) = self.writable_word(word) {
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
         }
     }
 
     /// Overwrites a word.
     #[inline(always)]
     pub fn set(self, word: usize, value: u64) {
-        if let Some(own) = self.own(word) {
-            own.store(value, Ordering::Relaxed);
+        if let Some(cell) = self.writable_word(word) {
+            cell.store(value, Ordering::Relaxed);
         }
     }
 
     /// Overwrites a word; who reads it sees what was written to the others before.
     #[inline(always)]
     pub fn publish(self, word: usize, value: u64) {
-        if let Some(own) = self.own(word) {
-            own.store(value, Ordering::Release);
+        if let Some(cell) = self.writable_word(word) {
+            cell.store(value, Ordering::Release);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fastlane_table::{
     ArrayWriter, EntryId, HashWriter, Lpm4Writer, Lpm6Writer, Pending, Prefix, Readers,
-    SharedMemory, Spec, State, Words,
+    SharedMemory, SharedWords, Spec, State,
 };
 
 /// The word that holds the writer's process: another each time.
@@ -17,7 +17,7 @@ const WRITER: usize = 25;
 
 /// The words that are not zero, four to a line, in the order of memory.
 fn dump(memory: &Arc<SharedMemory>) -> String {
-    let words = Words::new(memory, 0, memory.len() / 8).unwrap();
+    let words = SharedWords::new(memory, 0, memory.len() / 8).unwrap();
     let mut text = String::new();
     let mut before = None;
     for line in 0..words.len() / 4 {

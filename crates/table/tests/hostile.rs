@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fastlane_table::{
     ArrayReader, ArrayWriter, EntryId, Guard, HashReader, HashWriter, Lpm6Reader, Lpm6Writer,
-    Pending, Prefix, Readers, Reset, SharedMemory, Spec, State, Words,
+    Pending, Prefix, Readers, Reset, SharedMemory, SharedWords, Spec, State,
 };
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn damage() -> impl Strategy<Value = Vec<(f64, u64)>> {
 /// Writes into the parts after the header, or everywhere.
 fn apply(memory: &Arc<SharedMemory>, damage: &[(f64, u64)], header: bool) {
     let first = if header { 0 } else { 4096 / 8 };
-    let words = Words::new(memory, first, memory.len() / 8 - first).unwrap();
+    let words = SharedWords::new(memory, first, memory.len() / 8 - first).unwrap();
     for (place, word) in damage {
         words.store((place * words.len() as f64) as usize, *word);
     }

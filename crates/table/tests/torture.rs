@@ -11,8 +11,8 @@
 mod lanes;
 #[path = "torture/tables.rs"]
 mod tables;
-#[path = "torture/writer.rs"]
-mod writer;
+#[path = "torture/writer_process.rs"]
+mod writer_process;
 
 use std::io;
 use std::os::fd::AsFd;
@@ -39,8 +39,8 @@ impl Writer {
         });
         let child = Command::new(std::env::current_exe()?)
             .args(["--ignored", "--exact", "writer_process", "--nocapture"])
-            .env(writer::DESCRIPTORS, numbers.join(" "))
-            .env(writer::SEED, seed.to_string())
+            .env(writer_process::DESCRIPTORS, numbers.join(" "))
+            .env(writer_process::SEED, seed.to_string())
             .stdout(std::process::Stdio::null())
             .spawn()?;
         Ok(Self(child))
@@ -48,9 +48,9 @@ impl Writer {
 
     /// Lets it work for a while, in most cases, or not even attach, and kills it.
     fn kill(mut self, tables: &Tables, random: &mut Random) {
-        let enough = tables.log.load(writer::ALIVE) + random.below(60);
+        let enough = tables.log.load(writer_process::ALIVE) + random.below(60);
         let patience = Instant::now() + Duration::from_secs(60);
-        while random.below(100) > 0 && tables.log.load_acquire(writer::ALIVE) < enough {
+        while random.below(100) > 0 && tables.log.load_acquire(writer_process::ALIVE) < enough {
             let ended = self.0.try_wait().unwrap();
             assert!(ended.is_none(), "the writer ended by itself: {ended:?}");
             assert!(Instant::now() < patience, "the writer does nothing");
@@ -84,7 +84,7 @@ fn a_killed_writer_leaves_all_or_nothing_of_each_change() {
     let soak = std::env::var_os("FASTLANE_SOAK").is_some_and(|value| value == "1");
     let kills = if soak { 10_000 } else { 200 };
     let tables = Tables::create();
-    writer::fill(&tables);
+    writer_process::fill(&tables);
     let (stop, looks) = (AtomicBool::new(false), AtomicU64::new(0));
     let mut random = Random(0x5EED);
     std::thread::scope(|scope| {
@@ -103,11 +103,11 @@ fn a_killed_writer_leaves_all_or_nothing_of_each_change() {
         for number in 0..kills {
             assert!(!stop.load(Ordering::Relaxed), "a lane has failed");
             Writer::start(&tables, number + 1).unwrap().kill(&tables, &mut random);
-            writer::check_after_a_kill(&tables);
+            writer_process::check_after_a_kill(&tables);
         }
         drop(stop_them);
     });
-    let (steps, looks) = (tables.log.load(writer::ALIVE), looks.into_inner());
+    let (steps, looks) = (tables.log.load(writer_process::ALIVE), looks.into_inner());
     println!("{kills} kills, {steps} changes, {looks} turns of lanes");
     assert!(steps > kills && looks > kills, "{steps} changes, {looks} turns");
 }
@@ -115,5 +115,5 @@ fn a_killed_writer_leaves_all_or_nothing_of_each_change() {
 #[test]
 #[ignore = "the writer's process: the test above starts it"]
 fn writer_process() {
-    writer::run();
+    writer_process::run();
 }

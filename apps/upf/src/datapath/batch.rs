@@ -90,7 +90,7 @@ impl Batch {
         tables: &Tables,
     ) {
         let session = shape.session(tunnel.teid);
-        tables.rules.prefetch_place(session.0 as usize);
+        tables.rules.prefetch_index(session.0 as usize);
         self.push(Task {
             place: place as u8,
             instance,
@@ -151,7 +151,7 @@ impl Batch {
             for (found, task) in found.iter().zip(&self.plain_tasks) {
                 let session = found.map(|found| found.value.session());
                 if let Some(session) = session {
-                    tables.rules.prefetch_place(session.0 as usize);
+                    tables.rules.prefetch_index(session.0 as usize);
                 }
                 if let Some(task) = self.tasks.get_mut(usize::from(*task)) {
                     task.session = session;
@@ -182,7 +182,7 @@ impl Batch {
 #[inline(never)]
 fn ask_for_blocks(tables: &Tables, rules: &[Option<&Rules>]) {
     let places = || rules.iter().flatten().filter_map(|rules| rules.cold.block.checked_sub(1));
-    places().for_each(|place| tables.blocks.prefetch_place(place as usize));
+    places().for_each(|place| tables.blocks.prefetch_index(place as usize));
     places().for_each(|place| tables.blocks.prefetch_whole(place as usize));
 }
 

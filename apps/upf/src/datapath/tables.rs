@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastlane::table::{
-    ArrayReader, EntryId, Found, HashReader, LanePending, LaneState, Lpm4Reader, Lpm6Reader,
+    ArrayReader, EntryId, HashEntry, HashReader, LanePending, LaneState, Lpm4Reader, Lpm6Reader,
 };
 use fastlane::wire::{Ethernet, Ipv4, Ipv6, header};
 use fastlane::{Error, LaneInfo, Shape, Turn};
@@ -141,7 +141,7 @@ impl Tables {
     pub(crate) fn owner(&self, turn: &Turn, key: &UserKey, to: To) -> Option<SessionId> {
         let found = self.users.get(turn, key);
         found
-            .map(|found: Found<'_, SessionRef>| found.value.session())
+            .map(|found: HashEntry<'_, SessionRef>| found.value.session())
             .or_else(|| self.behind(turn, key.instance, to))
     }
 

@@ -9,9 +9,9 @@ use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::{Error, PortId, Turn};
 use fastlane_core::{Filter, HoldLimits, KernelPath, Lane, LaneParts, Messages, Pool, Port};
 use fastlane_table::counters::Counters;
-use fastlane_table::messages::{Bells, Channel, size};
+use fastlane_table::messages::{Channel, Doorbells, size};
 use fastlane_table::{
-    ArrayReader, ArrayWriter, Bell, EntryId, HashReader, HashWriter, Lpm4Reader, Lpm6Reader,
+    ArrayReader, ArrayWriter, Doorbell, EntryId, HashReader, HashWriter, Lpm4Reader, Lpm6Reader,
     Pending, Readers, SharedMemory, Spec, State,
 };
 use fastlane_testing::lists::{Frames, lists};
@@ -167,9 +167,9 @@ pub(crate) fn tables() -> (Tables, Halves) {
 
 fn messages() -> (Messages, Channel) {
     let memory = Arc::new(SharedMemory::create("upf-messages", size(1, 65_536)).expect("memory"));
-    let bell = || Bell::create().expect("an eventfd");
+    let bell = || Doorbell::create().expect("an eventfd");
     let (lane, slow) = (bell(), bell());
-    let bells = || Bells {
+    let bells = || Doorbells {
         lane: lane.try_clone().expect("a descriptor"),
         slow: slow.try_clone().expect("a descriptor"),
     };

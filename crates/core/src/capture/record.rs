@@ -8,7 +8,7 @@
 //! ```
 //! In the byte order of the machine.
 
-use fastlane_table::journal::{JournalWriter, Place};
+use fastlane_table::journal::{JournalWriter, RecordOffset};
 
 use crate::{Packet, PortId, RawVerdict};
 
@@ -117,14 +117,14 @@ pub(super) fn words(captured: usize) -> usize {
 #[inline]
 pub(super) fn copy(
     ring: &JournalWriter,
-    place: Place,
+    place: RecordOffset,
     packet: &Packet,
     captured: usize,
     time: u64,
 ) {
-    ring.word(place, 0, time);
-    ring.word(place, 2, packet.len() as u64 | (captured as u64) << 32);
-    ring.bytes(place, HEADER, &packet.bytes()[..captured]);
+    ring.write_word(place, 0, time);
+    ring.write_word(place, 2, packet.len() as u64 | (captured as u64) << 32);
+    ring.write_bytes(place, HEADER, &packet.bytes()[..captured]);
 }
 
 /// The flags of a packet as it stands.
@@ -139,7 +139,7 @@ pub(super) fn flags(packet: &Packet) -> u8 {
 #[inline]
 pub(super) fn complete(
     ring: &JournalWriter,
-    place: Place,
+    place: RecordOffset,
     label: Option<RawVerdict>,
     port: PortId,
     event: Event,
@@ -151,6 +151,6 @@ pub(super) fn complete(
         | u64::from(port.0) << 32
         | (event as u64) << 48
         | u64::from(flags) << 56;
-    ring.word(place, 1, facts);
+    ring.write_word(place, 1, facts);
     ring.seal(place);
 }

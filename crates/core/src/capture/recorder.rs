@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastlane_table::journal::{Cursor, Place};
+use fastlane_table::journal::{Cursor, RecordOffset};
 
 use super::record::{self, Event};
 use super::{Capture, CaptureMailbox, Labels, Selection};
@@ -32,7 +32,7 @@ struct Pending {
     /// Its frame.
     token: u64,
     /// Its record; `None` when there was no room.
-    place: Option<Place>,
+    place: Option<RecordOffset>,
     /// How far the ring was written when its record was.
     after: Cursor,
     /// When it was copied.
@@ -160,7 +160,7 @@ impl Recorder {
         }
         self.pass_over = selection.sample.saturating_sub(1);
         if self.pending.len() == self.most {
-            return ring.lose(); // not reached: no run is longer than the burst
+            return ring.count_lost(); // not reached: no run is longer than the burst
         }
         if self.time == 0 {
             self.time = now();
@@ -185,7 +185,7 @@ impl Recorder {
                 continue;
             }
             let Some(place) = pending.place else {
-                ring.lose();
+                ring.count_lost();
                 continue;
             };
             record::complete(ring, place, label, self.port, event, pending.flags);

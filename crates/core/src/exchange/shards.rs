@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fastlane_table::{SharedMemory, Words};
+use fastlane_table::{SharedMemory, SharedWords};
 
 /// Words of a cache line: no two writers share one.
 const LINE: usize = 8;
@@ -21,15 +21,15 @@ const LEFT: u64 = u64::MAX - 1;
 /// acknowledged, and a word for each shard with the packets that were given their lane there.
 #[derive(Clone, Debug)]
 pub struct Shards {
-    epoch: Words,
-    table: Words,
+    epoch: SharedWords,
+    table: SharedWords,
     lanes: Vec<LaneWords>,
 }
 
 #[derive(Clone, Debug)]
 struct LaneWords {
-    seen: Words,
-    counts: Words,
+    seen: SharedWords,
+    counts: SharedWords,
 }
 
 impl Shards {
@@ -46,11 +46,11 @@ impl Shards {
         let own = LINE + SHARDS;
         let lane = |lane: usize| {
             let first = own * (1 + lane);
-            let seen = Words::new(memory, first, LINE)?;
-            Some(LaneWords { seen, counts: Words::new(memory, first + LINE, SHARDS)? })
+            let seen = SharedWords::new(memory, first, LINE).ok()?;
+            Some(LaneWords { seen, counts: SharedWords::new(memory, first + LINE, SHARDS).ok()? })
         };
-        let epoch = Words::new(memory, 0, LINE)?;
-        let table = Words::new(memory, LINE, SHARDS)?;
+        let epoch = SharedWords::new(memory, 0, LINE).ok()?;
+        let table = SharedWords::new(memory, LINE, SHARDS).ok()?;
         let lanes = (0..lanes).map(lane).collect::<Option<_>>()?;
         let shards = Self { epoch, table, lanes };
         if owners.is_empty() || owners.iter().any(|owner| *owner >= shards.lanes.len()) {

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastlane_table::counters::{Counters, LaneCounter};
-use fastlane_table::messages::{Bells, Receiver, Sender, size};
-use fastlane_table::{Bell, SharedMemory, Words};
+use fastlane_table::messages::{Doorbells, Receiver, Sender, size};
+use fastlane_table::{Doorbell, SharedMemory, SharedWords};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::*;
@@ -28,8 +28,8 @@ fn rig<A: App>(app: A) -> Rig<A> {
 
 fn parts() -> (LaneParts, Counters, Arc<SharedMemory>, Channel) {
     let memory = Arc::new(SharedMemory::create("messages", size(2, CAPACITY)).unwrap());
-    let (lane, slow) = (Bell::create().unwrap(), Bell::create().unwrap());
-    let bells = || Bells { lane: lane.try_clone().unwrap(), slow: slow.try_clone().unwrap() };
+    let (lane, slow) = (Doorbell::create().unwrap(), Doorbell::create().unwrap());
+    let bells = || Doorbells { lane: lane.try_clone().unwrap(), slow: slow.try_clone().unwrap() };
     let number = usize::from(NUMBER);
     Channel::create(&memory, 0, CAPACITY, bells()).unwrap();
     let channel = Channel::create(&memory, number, CAPACITY, bells()).unwrap();
@@ -82,7 +82,7 @@ fn what_a_turn_sends_is_seen_when_it_has_ended_and_rung_for_once() {
     }));
     assert!(rig.slow.receiver.begin_wait());
     assert!(rig.lane.turn() == 0, "who sends may sleep");
-    let bell = rustix::io::dup(rig.slow.receiver.bell().as_fd()).unwrap();
+    let bell = rustix::io::dup(rig.slow.receiver.doorbell().as_fd()).unwrap();
     let mut rung = [0; 8];
     rustix::io::read(&bell, &mut rung).unwrap();
     assert_eq!(u64::from_ne_bytes(rung), 1, "once a turn");
@@ -190,7 +190,7 @@ fn a_lane_reads_and_does_not_sleep_before_it_has_read_all() {
     assert_eq!(kinds(&mut rig.slow.receiver), [0, 1, 2]);
 
     // What no slow path writes: the ring is left alone.
-    let into = Words::new(&rig.memory, 3 * (64 + 512), 64).unwrap();
+    let into = SharedWords::new(&rig.memory, 3 * (64 + 512), 64).unwrap();
     into.store(16, u64::MAX);
     (0..3).for_each(|_| assert_eq!(rig.lane.turn(), 0));
     assert_eq!(rig.count(LaneCounter::MessagesRefused), 1);
@@ -249,7 +249,7 @@ fn a_message_wakes_a_lane_that_waits_for_interrupts() {
                     break message.kind;
                 }
                 if slow.receiver.begin_wait() {
-                    let bell = slow.receiver.bell();
+                    let bell = slow.receiver.doorbell();
                     let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
                     let polled = poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout));
                     if polled != Ok(1) {

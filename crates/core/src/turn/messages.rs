@@ -10,7 +10,7 @@ use crate::{Packet, Turn};
 impl Turn {
     /// Sends a message to the slow path; it leaves with this turn. False, which is counted, when
     /// there is no room for it, when it is longer than
-    /// [`LONGEST`](fastlane_table::messages::LONGEST), or when nobody listens at all. What must
+    /// [`MAX_BODY`](fastlane_table::messages::MAX_BODY), or when nobody listens at all. What must
     /// not be lost belongs into lane state.
     pub fn send(&mut self, kind: u32, body: &[u8]) -> bool {
         let sent = self.messages.as_mut().is_some_and(|messages| messages.send(kind, body));

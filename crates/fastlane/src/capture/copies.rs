@@ -64,7 +64,7 @@ impl Copies {
         let memory = Arc::new(memory);
         let rings = lanes.iter().enumerate().map(|(number, lane)| {
             let ring = JournalReader::attach(&memory, number);
-            let ring = ring.ok_or_else(|| format!("lane {lane} has no ring"))?;
+            let ring = ring.map_err(|error| format!("lane {lane}: {error}"))?;
             Ok(LaneCopies { lane: *lane, ring })
         });
         let lanes = rings.collect::<Result<_, String>>()?;

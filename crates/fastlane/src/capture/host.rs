@@ -65,7 +65,7 @@ impl Captures {
         let descriptor = memory.as_fd().try_clone_to_owned().map_err(no_memory)?;
         let captures = (0..lanes.len()).map(|number| {
             let ring = JournalWriter::create(&memory, number, request.ring_bytes);
-            let ring = ring.ok_or("the rings do not fit their memory")?;
+            let ring = ring.map_err(|error| error.to_string())?;
             ring.populate();
             Ok(Arc::new(Capture { selection: selection.clone(), ring }))
         });

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fastlane_table::messages::{Bells, Channel, PUNT, Punted};
-use fastlane_table::{Bell, SharedMemory};
+use fastlane_table::messages::{Channel, Doorbells, PUNT, Punted};
+use fastlane_table::{Doorbell, SharedMemory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -19,7 +19,7 @@ use crate::session::{Kind, MessageRings};
 pub struct Messages {
     channels: Vec<Channel>,
     /// Rung by any lane.
-    bell: Bell,
+    bell: Doorbell,
     /// The lane to be asked next.
     next: usize,
     body: Vec<u8>,
@@ -31,9 +31,9 @@ pub struct Messages {
 pub(super) struct Rings {
     memory: Arc<SharedMemory>,
     /// The slow path's bell.
-    slow: Bell,
+    slow: Doorbell,
     /// The lanes' bells.
-    lanes: Vec<Bell>,
+    lanes: Vec<Doorbell>,
     /// Whether there are [`Messages`].
     is_used: bool,
 }
@@ -74,11 +74,11 @@ impl Messages {
         if granted.is_used {
             return Err(SlowError::Listening);
         }
-        let share = |bell: &Bell| bell.try_clone().map_err(failed);
+        let share = |bell: &Doorbell| bell.try_clone().map_err(failed);
         let channels = granted.lanes.iter().enumerate().map(|(number, lane)| {
-            let bells = Bells { lane: share(lane)?, slow: share(&granted.slow)? };
+            let bells = Doorbells { lane: share(lane)?, slow: share(&granted.slow)? };
             let channel = Channel::attach_slow(&granted.memory, number, bells);
-            channel.ok_or(SlowError::Damaged { lane: number })
+            channel.map_err(|_| SlowError::Damaged { lane: number })
         });
         let channels = channels.collect::<Result<_, SlowError>>()?;
         let bell = share(&granted.slow)?;
@@ -207,9 +207,9 @@ impl Rings {
             Some(process) => SlowError::StillWritten { what: WHAT.to_owned(), process },
             None => failed(source),
         })?;
-        let slow = Bell::attach(next()?).map_err(failed)?;
+        let slow = Doorbell::attach(next()?).map_err(failed)?;
         let lanes = rings.lanes.min(attachment.client.application.lanes.len());
-        let lanes = (0..lanes).map(|_| Bell::attach(next()?).map_err(failed));
+        let lanes = (0..lanes).map(|_| Doorbell::attach(next()?).map_err(failed));
         let lanes = lanes.collect::<Result<_, SlowError>>()?;
         Ok(Self { memory: Arc::new(memory), slow, lanes, is_used: false })
     }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use fastlane_core::{LaneParts, Pool};
 use fastlane_table::counters::LaneCounter;
-use fastlane_table::messages::{Bells, Channel};
-use fastlane_table::{Bell, EntryId, SharedMemory, Spec};
+use fastlane_table::messages::{Channel, Doorbells};
+use fastlane_table::{Doorbell, EntryId, SharedMemory, Spec};
 use rustix::event::{Timespec, epoll};
 
 use super::*;
@@ -67,8 +67,8 @@ impl Fast {
     fn channel(&self) -> Channel {
         let share = |place: usize| self.descriptors[place].try_clone().unwrap();
         let memory = Arc::new(SharedMemory::attach_writable(share(0)).unwrap());
-        let bell = |place| Bell::attach(share(place)).unwrap();
-        Channel::attach_lane(&memory, 0, Bells { lane: bell(2), slow: bell(1) }).unwrap()
+        let bell = |place| Doorbell::attach(share(place)).unwrap();
+        Channel::attach_lane(&memory, 0, Doorbells { lane: bell(2), slow: bell(1) }).unwrap()
     }
 
     /// What a lane writes for an entry.

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane_core::PortId;
-use fastlane_table::{ArrayReader, Found, Guard, HashReader, Lpm4Reader, Lpm6Reader, TableError};
+use fastlane_table::{
+    ArrayReader, Guard, HashEntry, HashReader, Lpm4Reader, Lpm6Reader, TableError,
+};
 
 use super::records::{
     AddressKey, GroupRecord, HopRecord, LinkRecord, NeighbourKey, NeighbourRecord, ON_LINK, SEND,
@@ -259,7 +261,7 @@ impl Mirror {
         ipv6: bool,
         answers: &mut [Answer],
     ) {
-        let mut found: [Option<Found<'_, NeighbourRecord>>; BATCH] = [None; BATCH];
+        let mut found: [Option<HashEntry<'_, NeighbourRecord>>; BATCH] = [None; BATCH];
         self.neighbours.get_many(guard, &on_link.keys[..on_link.count], &mut found);
         for (place, neighbour) in on_link.places[..on_link.count].iter().zip(found) {
             let place = usize::from(*place);

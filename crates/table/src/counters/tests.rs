@@ -44,8 +44,8 @@ fn foreign_memory_is_refused() {
 
     // A header that promises more than there is must not be believed.
     let memory = Arc::new(SharedMemory::create("liar", 4096).unwrap());
-    let header = Words::new(&memory, 0, HEADER_WORDS).unwrap();
-    let layout = Layout::of(4096, 4096);
+    let header = SharedWords::new(&memory, 0, HEADER_WORDS).unwrap();
+    let layout = CounterLayout::of(4096, 4096);
     let fields = [MAGIC, VERSION, 4096, 4096, 0];
     let sizes = [layout.lane_words, layout.port_words, layout.names, layout.blocks];
     for (index, field) in fields.into_iter().chain(sizes.map(|n| n as u64)).enumerate() {

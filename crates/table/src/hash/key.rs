@@ -2,7 +2,7 @@
 
 use crate::Key;
 
-const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
+const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
 
 #[inline(always)]
 fn fold(x: u64, y: u64) -> u64 {
@@ -29,7 +29,7 @@ pub(super) fn hash<K: Key>(seed: [u64; 2], key: &K) -> u64 {
         bytes[..rest.len()].copy_from_slice(rest);
         hash = pair(hash, seed[1], &bytes);
     }
-    fold(hash ^ seed[1], ODD)
+    fold(hash ^ seed[1], GOLDEN_RATIO)
 }
 
 /// What a bucket keeps of a hash; never 0.

@@ -50,7 +50,7 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         let memory = Spec { capacity, ..old.spec.clone() }.create()?;
         let mut new = Self::attach(&memory, &self.readers)?;
         for (key, found) in self.iter() {
-            new.insert_as(&key, found.value, found.entry)?;
+            new.insert_with_id(&key, found.value, found.entry)?;
         }
         new.take_over_entries();
         Ok((new, memory))

@@ -6,7 +6,7 @@ const CAPACITY_BYTES: usize = 4096;
 
 fn ring() -> (Arc<SharedMemory>, JournalWriter, JournalReader) {
     let memory = Arc::new(SharedMemory::create("records", 2 * size(CAPACITY_BYTES)).unwrap());
-    assert!(JournalWriter::create(&memory, 0, CAPACITY_BYTES).is_some());
+    assert!(JournalWriter::create(&memory, 0, CAPACITY_BYTES).is_ok());
     let writer = JournalWriter::create(&memory, 1, CAPACITY_BYTES).unwrap();
     let reader = JournalReader::attach(&memory, 1).unwrap();
     (memory, writer, reader)
@@ -15,13 +15,13 @@ fn ring() -> (Arc<SharedMemory>, JournalWriter, JournalReader) {
 #[test]
 fn rings_stay_inside_their_memory() {
     let (memory, ..) = ring();
-    assert!(JournalWriter::create(&memory, 2, CAPACITY_BYTES).is_none());
-    assert!(JournalReader::attach(&memory, 2).is_none());
+    assert!(JournalWriter::create(&memory, 2, CAPACITY_BYTES).is_err());
+    assert!(JournalReader::attach(&memory, 2).is_err());
     for capacity in [0, 8, 5000, 8192, 1 << 40, usize::MAX] {
-        assert!(JournalWriter::create(&memory, 1, capacity).is_none(), "{capacity}");
+        assert!(JournalWriter::create(&memory, 1, capacity).is_err(), "{capacity}");
     }
     let empty = Arc::new(SharedMemory::create("records", size(CAPACITY_BYTES)).unwrap());
-    assert!(JournalReader::attach(&empty, 0).is_none());
+    assert!(JournalReader::attach(&empty, 0).is_err());
 }
 
 #[test]
@@ -36,14 +36,14 @@ fn a_record_longer_than_the_ring_finds_no_room() {
 #[test]
 fn a_tail_that_lies_loses_records_and_no_more() {
     let (memory, writer, mut reader) = ring();
-    let tail = Words::new(&memory, HEADER + CAPACITY_BYTES / 8 + TAIL, 1).unwrap();
+    let tail = SharedWords::new(&memory, HEADER + CAPACITY_BYTES / 8 + TAIL, 1).unwrap();
     let mut cursor = Cursor::default();
     for lie in [0, 1, 511, 512, 513, u64::MAX, u64::MAX / 2, 1 << 32] {
         tail.store(0, lie);
         for _ in 0..1000 {
-            if let Some(place) = writer.reserve(&mut cursor, 9) {
-                writer.bytes(place, 1, &[7; 64]);
-                writer.seal(place);
+            if let Some(record) = writer.reserve(&mut cursor, 9) {
+                writer.write_bytes(record, 1, &[7; 64]);
+                writer.seal(record);
             }
         }
         writer.publish(&cursor);
@@ -59,12 +59,12 @@ fn whatever_the_ring_holds_the_reader_ends() {
     proptest!(|(words in proptest::collection::vec(any::<u64>(), 512), head in any::<u64>())| {
         let (memory, _, mut reader) = ring();
         let base = HEADER + CAPACITY_BYTES / 8;
-        let data = Words::new(&memory, base + HEADER, 512).unwrap();
+        let data = SharedWords::new(&memory, base + HEADER, 512).unwrap();
         for (index, word) in words.iter().enumerate() {
             // Small lengths often, so that it goes on for a while.
             data.store(index, if word % 3 == 0 { *word } else { (word % 9) | (word & SEALED) });
         }
-        let header = Words::new(&memory, base, HEADER).unwrap();
+        let header = SharedWords::new(&memory, base, HEADER).unwrap();
         header.store(HEAD, head);
         let mut record = vec![];
         while reader.next(&mut record) == Ok(true) {
@@ -103,15 +103,15 @@ proptest! {
             match step {
                 Step::Write { bytes, seal } => {
                     match writer.reserve(&mut cursor, bytes.len().div_ceil(8)) {
-                        Some(place) => {
-                            writer.bytes(place, 0, &bytes);
+                        Some(record) => {
+                            writer.write_bytes(record, 0, &bytes);
                             if seal {
-                                writer.seal(place);
+                                writer.seal(record);
                                 expected.push_back(bytes);
                             }
                         }
                         None => {
-                            writer.lose();
+                            writer.count_lost();
                             lost += 1;
                         }
                     }
@@ -119,9 +119,9 @@ proptest! {
                 }
                 Step::Undo(bytes) => {
                     let before = cursor;
-                    if let Some(place) = writer.reserve(&mut cursor, bytes.len().div_ceil(8)) {
-                        writer.bytes(place, 0, &bytes);
-                        writer.seal(place);
+                    if let Some(record) = writer.reserve(&mut cursor, bytes.len().div_ceil(8)) {
+                        writer.write_bytes(record, 0, &bytes);
+                        writer.seal(record);
                     }
                     cursor = before;
                 }
@@ -157,12 +157,12 @@ fn two_threads_lose_nothing_uncounted() {
         let (mut cursor, mut lost) = (Cursor::default(), 0);
         for number in 0..COUNT {
             let words = 1 + number as usize % 40;
-            if let Some(place) = writer.reserve(&mut cursor, words) {
-                (0..words).for_each(|index| writer.word(place, index, number));
-                writer.seal(place);
+            if let Some(record) = writer.reserve(&mut cursor, words) {
+                (0..words).for_each(|index| writer.write_word(record, index, number));
+                writer.seal(record);
                 writer.publish(&cursor);
             } else {
-                writer.lose();
+                writer.count_lost();
                 lost += 1;
             }
         }

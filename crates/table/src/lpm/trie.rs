@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::reader::LpmReader;
+use super::lpm_reader::LpmReader;
 use super::word::Word;
 use super::{Address, Prefix};
+use crate::free_list::FreeList;
+use crate::huge_pages::HugePages;
 use crate::layout::GROUP;
-use crate::pages::Growth;
-use crate::pool::Pool;
 use crate::{Readers, TableError};
 
 /// The root or a group, and which bits of an address it decides.
@@ -55,9 +55,9 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Trie<A> {
     pub(super) reader: LpmReader<A>,
-    pub(super) free: Pool,
+    pub(super) free: FreeList,
     pub(super) readers: Arc<Readers>,
-    pub(super) growth: Growth,
+    pub(super) huge_pages: HugePages,
 }
 
 /// Which words a change is for.
@@ -95,7 +95,7 @@ impl<A: Address> Trie<A> {
     }
 
     /// How many groups must be made for a prefix.
-    pub(super) fn missing(&self, prefix: Prefix<A>) -> usize {
+    pub(super) fn missing_groups(&self, prefix: Prefix<A>) -> usize {
         let mut node = Node::root::<A>();
         while prefix.length > node.to {
             match self.load(node, node.index(prefix.address.to_bits())).group() {
@@ -108,7 +108,7 @@ impl<A: Address> Trie<A> {
 
     /// Gives the words that a prefix covers a new content. When a group is to be made and cannot,
     /// nothing has changed.
-    pub(super) fn paint(
+    pub(super) fn assign(
         &mut self,
         node: Node,
         prefix: Prefix<A>,
@@ -123,21 +123,21 @@ impl<A: Address> Trie<A> {
         let index = node.index(bits);
         let word = self.load(node, index);
         if let Some(group) = word.group() {
-            return self.paint(node.below(group), prefix, new, change);
+            return self.assign(node.below(group), prefix, new, change);
         }
         if matches!(change, Change::Remove) {
             return Ok(()); // no longer prefix was here
         }
         let group = self.free.take(&self.readers, self.reader.header.name())?;
-        self.growth.reach(&self.reader.groups[group as usize * GROUP..][..GROUP]);
+        self.huge_pages.prepare(&self.reader.groups[group as usize * GROUP..][..GROUP]);
         let below = node.below(group);
         (0..GROUP).for_each(|index| self.store(below, index, word));
-        let painted = self.paint(below, prefix, new, change);
-        match &painted {
+        let assigned = self.assign(below, prefix, new, change);
+        match &assigned {
             Ok(()) => self.store(node, index, Word::link(group)),
-            Err(_) => self.free.untake(group),
+            Err(_) => self.free.put_back(group),
         }
-        painted
+        assigned
     }
 
     fn fill(&self, node: Node, range: Range<usize>, length: u8, new: Word, change: Change) {

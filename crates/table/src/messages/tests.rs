@@ -4,26 +4,26 @@ use proptest::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
-use crate::Words;
+use crate::SharedWords;
 
 const CAPACITY: usize = 4096;
 
 struct Ends {
     memory: Arc<SharedMemory>,
-    bells: Bells,
+    bells: Doorbells,
     lane: Channel,
     slow: Channel,
 }
 
-fn clone(bells: &Bells) -> Bells {
-    Bells { lane: bells.lane.try_clone().unwrap(), slow: bells.slow.try_clone().unwrap() }
+fn clone(bells: &Doorbells) -> Doorbells {
+    Doorbells { lane: bells.lane.try_clone().unwrap(), slow: bells.slow.try_clone().unwrap() }
 }
 
 /// Lane 1 of two.
 fn ends(capacity: usize) -> Ends {
     let memory = Arc::new(SharedMemory::create("messages-test", size(2, capacity)).unwrap());
-    let bells = Bells { lane: Bell::create().unwrap(), slow: Bell::create().unwrap() };
-    assert!(Channel::create(&memory, 0, capacity, clone(&bells)).is_some());
+    let bells = Doorbells { lane: Doorbell::create().unwrap(), slow: Doorbell::create().unwrap() };
+    assert!(Channel::create(&memory, 0, capacity, clone(&bells)).is_ok());
     let lane = Channel::create(&memory, 1, capacity, clone(&bells)).unwrap();
     let slow = Channel::attach_slow(&memory, 1, clone(&bells)).unwrap();
     bells.lane.drain();
@@ -38,7 +38,7 @@ fn all(receiver: &mut Receiver) -> Vec<(u32, Vec<u8>)> {
     messages
 }
 
-fn rings_within(bell: &Bell, seconds: i64) -> bool {
+fn rings_within(bell: &Doorbell, seconds: i64) -> bool {
     let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
     poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout)).unwrap() == 1
 }
@@ -79,10 +79,10 @@ fn a_message_lies_in_memory_as_the_documentation_says() {
         bytes: &bytes,
     };
     assert!(lane.sender.send(5, b"abcdefghij"));
-    assert!(lane.sender.send_behind(PUNT, &punted.header(), &bytes));
+    assert!(lane.sender.send_with_header(PUNT, &punted.header(), &bytes));
     lane.sender.publish();
     // Ring 2 of four: each has 64 words before 512 of data.
-    let ring = Words::new(&memory, 2 * (64 + 512), 64 + 512).unwrap();
+    let ring = SharedWords::new(&memory, 2 * (64 + 512), 64 + 512).unwrap();
     let native = u64::from_ne_bytes;
     let expected = [
         4 | 1 << 32,
@@ -135,7 +135,7 @@ proptest! {
 #[test]
 fn what_is_too_long_or_finds_no_room_is_lost_and_counted() {
     let Ends { mut lane, mut slow, .. } = ends(CAPACITY);
-    let longest = lane.sender.longest();
+    let longest = lane.sender.max_body();
     assert_eq!(longest, 2032);
     assert!(!lane.sender.send(1, &vec![0; longest + 1]));
     // One as long as that always fits into a ring that is empty, wherever it begins.
@@ -147,7 +147,7 @@ fn what_is_too_long_or_finds_no_room_is_lost_and_counted() {
     }
     assert_eq!(slow.receiver.lost(), 301);
     let Ends { lane, .. } = ends(1 << 20);
-    assert_eq!(lane.sender.longest(), LONGEST);
+    assert_eq!(lane.sender.max_body(), MAX_BODY);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn a_sleeper_is_rung_for_once_and_nobody_else() {
 #[test]
 fn a_ring_that_holds_no_messages_is_left_alone() {
     let Ends { memory, mut lane, mut slow, .. } = ends(1 << 20);
-    let into = Words::new(&memory, 3 * (64 + (1 << 17)), 64 + (1 << 17)).unwrap();
+    let into = SharedWords::new(&memory, 3 * (64 + (1 << 17)), 64 + (1 << 17)).unwrap();
     assert!(slow.sender.send(1, b"good"));
     slow.sender.publish();
     assert_eq!(lane.receiver.receive().unwrap().unwrap().kind, 1);
@@ -234,12 +234,12 @@ fn a_ring_that_holds_no_messages_is_left_alone() {
     assert_eq!(lane.receiver.receive(), Err(Inconsistent));
     assert_eq!(lane.receiver.receive(), Ok(None));
     assert!(lane.receiver.begin_wait(), "nothing comes from there any more");
-    assert!(lane.receiver.record.capacity() <= 8 * WORDS, "it has allocated nothing");
+    assert!(lane.receiver.record.capacity() <= 8 * MAX_WORDS, "it has allocated nothing");
 
     // A body longer than its record, and a record without a message in it.
     for words in [[2 | 1 << 32, 9 << 32], [1 | 1 << 32, 0]] {
         let Ends { memory, mut slow, .. } = ends(CAPACITY);
-        let out = Words::new(&memory, 2 * (64 + 512), 64 + 512).unwrap();
+        let out = SharedWords::new(&memory, 2 * (64 + 512), 64 + 512).unwrap();
         (0..2).for_each(|word| out.store(64 + word, words[word]));
         out.store(16, words[0] & 0xff);
         assert_eq!(slow.receiver.receive(), Err(Inconsistent));
@@ -270,7 +270,7 @@ fn no_wake_up_is_lost() {
                 None => {
                     if channel.receiver.begin_wait() {
                         slept += 1;
-                        if !rings_within(channel.receiver.bell(), 20) {
+                        if !rings_within(channel.receiver.doorbell(), 20) {
                             failed.store(true, Ordering::Relaxed);
                         }
                     }

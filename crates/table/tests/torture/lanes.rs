@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use fastlane_table::counters::LaneCounter;
-use fastlane_table::{Found, Guard, HashReader, LaneState, Lpm6Reader, RecordReader, State};
+use fastlane_table::{Guard, HashEntry, HashReader, LaneState, Lpm6Reader, RecordReader, State};
 
 use super::tables::{FIXED, KEYS, PREFIXES, Random, Rules, Tables, Value, address, prefix};
 
@@ -76,7 +76,7 @@ impl Lane {
         assert!(held[0][0] >= rules[0][0], "the record went back");
     }
 
-    fn check(&self, key: u64, found: Option<Found<'_, Value>>) {
+    fn check(&self, key: u64, found: Option<HashEntry<'_, Value>>) {
         let Some(found) = found else {
             assert!(key >= FIXED, "key {key} is always there and was not found");
             return;

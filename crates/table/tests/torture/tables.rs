@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use fastlane_table::counters::Counters;
-use fastlane_table::{Prefix, SharedMemory, Spec, Words};
+use fastlane_table::{Prefix, SharedMemory, SharedWords, Spec};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Keys; the first ones are always there.
@@ -50,7 +50,7 @@ pub(crate) struct Tables {
     pub(crate) memories: [Arc<SharedMemory>; 6],
     pub(crate) counters: Counters,
     /// What the writer is about to do and has done.
-    pub(crate) log: Words,
+    pub(crate) log: SharedWords,
 }
 
 impl Tables {
@@ -66,7 +66,7 @@ impl Tables {
             Arc::new(SharedMemory::create("torture log", 1 << 16).unwrap()),
             Arc::new(SharedMemory::attach_read_only(file).unwrap()),
         ];
-        let log = Words::new(&memories[4], 0, 1 << 13).unwrap();
+        let log = SharedWords::new(&memories[4], 0, 1 << 13).unwrap();
         Self { memories, counters, log }
     }
 
@@ -83,7 +83,7 @@ impl Tables {
         });
         let file = rustix::io::dup(&*memories[5]).unwrap();
         let counters = Counters::attach(SharedMemory::attach_read_only(file).unwrap()).unwrap();
-        let log = Words::new(&memories[4], 0, 1 << 13).unwrap();
+        let log = SharedWords::new(&memories[4], 0, 1 << 13).unwrap();
         Self { memories, counters, log }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::{Bucket, CHAIN, EntryId, bits, key};
 use crate::header::Header;
-use crate::raw::Run;
+use crate::shared_slice::SharedSlice;
 use crate::slots::Slots;
 use crate::{Guard, Key, SharedMemory, Spec, TableError, Value, simd};
 
@@ -15,27 +15,27 @@ const BATCH: usize = 32;
 
 /// What a key was found with.
 #[derive(Debug)]
-pub struct Found<'t, V> {
+pub struct HashEntry<'t, V> {
     /// The key's number: lane state is found by it.
     pub entry: EntryId,
     /// The value, lent for the rest of the turn.
     pub value: &'t V,
 }
 
-impl<V> Clone for Found<'_, V> {
+impl<V> Clone for HashEntry<'_, V> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<V> Copy for Found<'_, V> {}
+impl<V> Copy for HashEntry<'_, V> {}
 
 /// Looks keys up. Lanes do, each with a reader of its own or all with one; nothing here allocates,
 /// waits or retries, whatever the writer does or has left behind.
 #[derive(Clone, Debug)]
 pub struct HashReader<K, V> {
     /// Those that keys hash to, then the others.
-    pub(super) buckets: Run<Bucket>,
+    pub(super) buckets: SharedSlice<Bucket>,
     /// Number of buckets that keys hash to, less 1.
     pub(super) mask: u64,
     pub(super) slots: Slots<K, V>,
@@ -57,7 +57,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
     pub(super) fn new(header: Header) -> Result<Self, TableError> {
         let (layout, memory) = (header.layout, &header.memory);
         let count = layout.buckets + layout.overflow;
-        let buckets = header.part(Run::new(memory, header.base + layout.index, count))?;
+        let buckets = header.part(SharedSlice::new(memory, header.base + layout.index, count))?;
         let slots = Slots::new(memory, header.base + layout.data, layout.slots);
         Ok(Self {
             buckets,
@@ -91,7 +91,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
 
     /// The value of a key and its number.
     #[inline]
-    pub fn get<'t, G>(&'t self, turn: &'t G, key: &K) -> Option<Found<'t, V>>
+    pub fn get<'t, G>(&'t self, turn: &'t G, key: &K) -> Option<HashEntry<'t, V>>
     where
         G: AsRef<Guard> + ?Sized,
     {
@@ -105,7 +105,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
         &'t self,
         turn: &'t G,
         keys: &[K],
-        found: &mut [Option<Found<'t, V>>],
+        found: &mut [Option<HashEntry<'t, V>>],
     ) -> usize
     where
         G: AsRef<Guard> + ?Sized,
@@ -118,30 +118,32 @@ impl<K: Key, V: Value> HashReader<K, V> {
         &'t self,
         guard: &'t Guard,
         keys: &[K],
-        found: &mut [Option<Found<'t, V>>],
+        found: &mut [Option<HashEntry<'t, V>>],
     ) -> usize {
         let mut hashes = [0; BATCH];
         for (hash, key) in hashes.iter_mut().zip(keys) {
             *hash = self.hash(key);
             simd::prefetch(self.buckets.as_ptr().wrapping_add((*hash & self.mask) as usize));
         }
-        // The place of the first key with the tag; 0: there is none, but a next bucket.
-        let mut places = [NOWHERE; BATCH];
-        for ((place, hash), _) in places.iter_mut().zip(&hashes).zip(keys) {
+        // The slot_ref of the first key with the tag; 0: there is none, but a next bucket.
+        let mut slot_refs = [ABSENT; BATCH];
+        for ((slot_ref, hash), _) in slot_refs.iter_mut().zip(&hashes).zip(keys) {
             let Some(bucket) = self.bucket(*hash) else { continue };
             let ways = bucket.matching(key::tag(*hash));
             if ways != 0 {
-                *place = bucket.place(ways.trailing_zeros() as usize);
-                self.slots.prefetch(place.wrapping_sub(1));
+                *slot_ref = bucket.slot_ref(ways.trailing_zeros() as usize);
+                self.slots.prefetch(slot_ref.wrapping_sub(1));
             } else if bucket.next() != 0 {
-                *place = 0;
+                *slot_ref = 0;
             }
         }
         let mut hits = 0;
-        for (((found, key), place), hash) in found.iter_mut().zip(keys).zip(places).zip(hashes) {
+        for (((found, key), slot_ref), hash) in
+            found.iter_mut().zip(keys).zip(slot_refs).zip(hashes)
+        {
             *found = None;
-            if place != NOWHERE {
-                *found = self.check(guard, place, key).or_else(|| self.find(guard, hash, key));
+            if slot_ref != ABSENT {
+                *found = self.check(guard, slot_ref, key).or_else(|| self.find(guard, hash, key));
             }
             hits += usize::from(found.is_some());
         }
@@ -160,7 +162,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
 
     /// The bucket that a `next` word leads to.
     #[inline(always)]
-    pub(super) fn behind(&self, next: u32) -> Option<&Bucket> {
+    pub(super) fn linked(&self, next: u32) -> Option<&Bucket> {
         if next == 0 {
             return None;
         }
@@ -170,26 +172,26 @@ impl<K: Key, V: Value> HashReader<K, V> {
     }
 
     #[inline]
-    fn find<'t>(&'t self, guard: &'t Guard, hash: u64, key: &K) -> Option<Found<'t, V>> {
+    fn find<'t>(&'t self, guard: &'t Guard, hash: u64, key: &K) -> Option<HashEntry<'t, V>> {
         let mut bucket = self.bucket(hash)?;
         for _ in 0..=CHAIN {
             for way in bits(bucket.matching(key::tag(hash))) {
-                if let Some(found) = self.check(guard, bucket.place(way), key) {
+                if let Some(found) = self.check(guard, bucket.slot_ref(way), key) {
                     return Some(found);
                 }
             }
-            bucket = self.behind(bucket.next())?;
+            bucket = self.linked(bucket.next())?;
         }
         None
     }
 
     #[inline(always)]
-    fn check<'t>(&'t self, guard: &'t Guard, place: u32, key: &K) -> Option<Found<'t, V>> {
-        let slot = self.slots.at(guard, place)?;
+    fn check<'t>(&'t self, guard: &'t Guard, slot_ref: u32, key: &K) -> Option<HashEntry<'t, V>> {
+        let slot = self.slots.at(guard, slot_ref)?;
         let is_it = slot.key == key.as_bytes() && slot.entry < self.capacity;
-        is_it.then_some(Found { entry: EntryId(slot.entry), value: slot.value })
+        is_it.then_some(HashEntry { entry: EntryId(slot.entry), value: slot.value })
     }
 }
 
-/// No place: there is no such key.
-const NOWHERE: u32 = u32::MAX;
+/// No slot_ref: there is no such key.
+const ABSENT: u32 = u32::MAX;

@@ -8,7 +8,7 @@ use super::Address;
 use super::word::Word;
 use crate::header::Header;
 use crate::layout::GROUP;
-use crate::raw::Run;
+use crate::shared_slice::SharedSlice;
 use crate::{Guard, Kind, SharedMemory, Spec, TableError, simd};
 
 /// How many addresses are looked up together.
@@ -17,8 +17,8 @@ const BATCH: usize = 32;
 /// Finds the value of the longest prefix of an address.
 #[derive(Clone, Debug)]
 pub struct LpmReader<A> {
-    pub(super) root: Run<AtomicU32>,
-    pub(super) groups: Run<AtomicU32>,
+    pub(super) root: SharedSlice<AtomicU32>,
+    pub(super) groups: SharedSlice<AtomicU32>,
     pub(super) header: Arc<Header>,
     address: PhantomData<fn(A)>,
 }
@@ -39,8 +39,8 @@ impl<A: Address> LpmReader<A> {
 
     pub(super) fn new(header: Header) -> Result<Self, TableError> {
         let (layout, memory) = (header.layout, &header.memory);
-        let root = header.part(Run::new(memory, layout.index, 1 << A::ROOT))?;
-        let groups = Run::new(memory, layout.data, header.spec.groups * GROUP);
+        let root = header.part(SharedSlice::new(memory, layout.index, 1 << A::ROOT))?;
+        let groups = SharedSlice::new(memory, layout.data, header.spec.groups * GROUP);
         let groups = header.part(groups)?;
         Ok(Self { root, groups, header: Arc::new(header), address: PhantomData })
     }
@@ -53,10 +53,10 @@ impl<A: Address> LpmReader<A> {
         G: AsRef<Guard> + ?Sized,
     {
         let _ = turn.as_ref();
-        let mut word = self.first(address);
+        let mut word = self.root_word(address);
         for level in 0..A::LEVELS {
             let Some(group) = word.group() else { break };
-            word = self.below(group, address.step(level));
+            word = self.group_word(group, address.step(level));
         }
         fence(Ordering::Acquire); // what else the writer wrote before
         word.value()
@@ -82,7 +82,7 @@ impl<A: Address> LpmReader<A> {
         let mut words = [Word::NONE; BATCH];
         let mut groups = false;
         for (word, address) in words.iter_mut().zip(addresses) {
-            *word = self.first(*address);
+            *word = self.root_word(*address);
             groups |= self.prefetch(*word, address.step(0));
         }
         for level in 0..A::LEVELS {
@@ -93,7 +93,7 @@ impl<A: Address> LpmReader<A> {
             fence(Ordering::Acquire); // as in `below`, once for all of them
             for (word, address) in words.iter_mut().zip(addresses) {
                 if let Some(group) = word.group() {
-                    *word = self.linked(group, address.step(level));
+                    *word = self.group_word_unfenced(group, address.step(level));
                     if level + 1 < A::LEVELS {
                         groups |= self.prefetch(*word, address.step(level + 1));
                     }
@@ -116,21 +116,21 @@ impl<A: Address> LpmReader<A> {
     }
 
     #[inline(always)]
-    fn first(&self, address: A) -> Word {
+    fn root_word(&self, address: A) -> Word {
         self.root.get(address.root()).map_or(Word::NONE, |word| Word(word.load(Ordering::Relaxed)))
     }
 
     /// A word of a group; nothing, if there is no such group.
     #[inline(always)]
-    fn below(&self, group: u32, step: usize) -> Word {
-        // What the writer wrote into the group before it linked it.
+    fn group_word(&self, group: u32, step: usize) -> Word {
+        // What the writer wrote into the group before it group_word_unfenced it.
         fence(Ordering::Acquire);
-        self.linked(group, step)
+        self.group_word_unfenced(group, step)
     }
 
     /// The same, after such a fence.
     #[inline(always)]
-    fn linked(&self, group: u32, step: usize) -> Word {
+    fn group_word_unfenced(&self, group: u32, step: usize) -> Word {
         let word = self.groups.get(group as usize * GROUP + step);
         word.map_or(Word::NONE, |word| Word(word.load(Ordering::Relaxed)))
     }

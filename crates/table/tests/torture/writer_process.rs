@@ -4,7 +4,9 @@ use std::net::Ipv6Addr;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use fastlane_table::{HashWriter, Lpm6Writer, Readers, RecordWriter, State, TableError, Words};
+use fastlane_table::{
+    HashWriter, Lpm6Writer, Readers, RecordWriter, SharedWords, State, TableError,
+};
 
 use super::tables::{FIXED, KEYS, PREFIXES, Random, Rules, Tables, Value, address, prefix, rules};
 
@@ -26,7 +28,7 @@ struct Writers {
     hash: HashWriter<u64, Value>,
     record: RecordWriter<Rules>,
     routes: Lpm6Writer,
-    log: Words,
+    log: SharedWords,
 }
 
 impl Writers {

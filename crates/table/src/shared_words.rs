@@ -5,14 +5,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::SharedMemory;
+use crate::{OutsideMemory, SharedMemory};
 
 /// Consecutive 64-bit words of a [`SharedMemory`], each with exactly one writer.
 ///
 /// Because no word has two writers, adding is a plain load and store, not a locked instruction: it
 /// costs what an addition to ordinary memory costs.
 #[derive(Clone, Debug)]
-pub struct Words {
+pub struct SharedWords {
     /// Keeps the words mapped.
     memory: Arc<SharedMemory>,
     words: NonNull<AtomicU64>,
@@ -24,22 +24,28 @@ pub struct Words {
 
 // SAFETY: the pointer is into the mapping, which any thread may use and `memory` keeps; the words
 // are accessed as atomics only.
-unsafe impl Send for Words {}
+unsafe impl Send for SharedWords {}
 // SAFETY: as above.
-unsafe impl Sync for Words {}
+unsafe impl Sync for SharedWords {}
 
-impl Words {
-    /// The `count` words from word number `first` on, or `None` when they are not all inside.
-    #[must_use]
-    pub fn new(memory: &Arc<SharedMemory>, first: usize, count: usize) -> Option<Self> {
-        let end = first.checked_add(count)?.checked_mul(8)?;
-        if end > memory.len() {
-            return None;
+impl SharedWords {
+    /// Returns a view of `count` words, starting at word number `first` of the memory.
+    ///
+    /// # Errors
+    /// Returns an error if the words are not all inside the memory.
+    pub fn new(
+        memory: &Arc<SharedMemory>,
+        first: usize,
+        count: usize,
+    ) -> Result<Self, OutsideMemory> {
+        let end = first.checked_add(count).and_then(|end| end.checked_mul(8));
+        if end.is_none_or(|end| end > memory.len()) {
+            return Err(OutsideMemory { first, count, length: memory.len() });
         }
         // SAFETY: the words are inside the mapping, as was just found.
         let words = unsafe { memory.start().cast::<AtomicU64>().add(first) };
         let writable = if memory.is_writable() { count } else { 0 };
-        Some(Self { memory: Arc::clone(memory), words, count, writable })
+        Ok(Self { memory: Arc::clone(memory), words, count, writable })
     }
 
     /// How many words there are.
@@ -64,7 +70,7 @@ impl Words {
 
     /// A word that may be written; `None` when it is not there or cannot.
     #[inline]
-    fn own(&self, index: usize) -> Option<&AtomicU64> {
+    fn writable_word(&self, index: usize) -> Option<&AtomicU64> {
         // SAFETY: as in `word`: `writable` is not more than `count`. One look, not two: a lane adds
         // to half a dozen words in each turn.
         (index < self.writable).then(|| unsafe { self.words.add(index).as_ref() })
@@ -153,7 +159,7 @@ impl Words {
     /// Adds to a word of which the caller is the only writer. Read-only memory is left as it is.
     #[inline]
     pub fn add(&self, index: usize, amount: u64) {
-        if let Some(word) = self.own(index) {
+        if let Some(word) = self.writable_word(index) {
             word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
         }
     }
@@ -161,7 +167,7 @@ impl Words {
     /// Overwrites a word of which the caller is the only writer.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
-        if let Some(word) = self.own(index) {
+        if let Some(word) = self.writable_word(index) {
             word.store(value, Ordering::Relaxed);
         }
     }
@@ -169,7 +175,7 @@ impl Words {
     /// Overwrites a word and publishes everything written before it.
     #[inline]
     pub fn store_release(&self, index: usize, value: u64) {
-        if let Some(word) = self.own(index) {
+        if let Some(word) = self.writable_word(index) {
             word.store(value, Ordering::Release);
         }
     }
@@ -182,9 +188,10 @@ mod tests {
     #[test]
     fn words_stay_inside() {
         let memory = Arc::new(SharedMemory::create("words", 4096).unwrap());
-        assert!(Words::new(&memory, 0, 513).is_none());
-        assert!(Words::new(&memory, usize::MAX, 2).is_none());
-        let words = Words::new(&memory, 510, 2).unwrap();
+        let error = SharedWords::new(&memory, 0, 513).unwrap_err();
+        assert_eq!(error, OutsideMemory { first: 0, count: 513, length: 4096 });
+        assert!(SharedWords::new(&memory, usize::MAX, 2).is_err());
+        let words = SharedWords::new(&memory, 510, 2).unwrap();
         words.add(1, 7);
         words.add(1, 5);
         assert_eq!((words.load(0), words.load_acquire(1)), (0, 12));
@@ -193,7 +200,7 @@ mod tests {
     #[test]
     fn bytes_are_stored_in_whole_words_and_only_inside() {
         let memory = Arc::new(SharedMemory::create("words", 4096).unwrap());
-        let words = Words::new(&memory, 8, 4).unwrap();
+        let words = SharedWords::new(&memory, 8, 4).unwrap();
         (0..4).for_each(|index| words.store(index, u64::MAX));
         assert!(words.store_bytes(1, b"ABCDEFGHIJ"));
         let mut bytes = b"<".to_vec();
@@ -210,6 +217,6 @@ mod tests {
     #[should_panic(expected = "word 2 of 2")]
     fn a_word_outside_is_refused() {
         let memory = Arc::new(SharedMemory::create("words", 4096).unwrap());
-        let _ = Words::new(&memory, 0, 2).unwrap().load(2);
+        let _ = SharedWords::new(&memory, 0, 2).unwrap().load(2);
     }
 }

@@ -14,7 +14,7 @@ use crate::SharedMemory;
 use crate::memory::HUGE_PAGE;
 
 /// Small pages of a huge one that must be there for the others to be added.
-const MOST: usize = 384;
+const MIN_RESIDENT: usize = 384;
 
 impl SharedMemory {
     /// Makes huge pages of all parts of which at least three quarters are in memory. For writers
@@ -22,46 +22,47 @@ impl SharedMemory {
     /// them meanwhile wait as long. Where they are huge already nothing happens.
     pub fn collapse(&self) {
         let pages = 0..self.len() / HUGE_PAGE;
-        let full = pages.filter(|page| self.resident(*page).is_some_and(|count| count >= MOST));
-        full.for_each(|page| self.join(page));
+        let full =
+            pages.filter(|page| self.resident(*page).is_some_and(|count| count >= MIN_RESIDENT));
+        full.for_each(|page| self.make_huge_page(page));
     }
 
     /// Makes huge pages of what holds a range of bytes, whether it is in memory or not.
-    pub(crate) fn join_all(&self, start: usize, end: usize) {
-        (start / HUGE_PAGE..end.div_ceil(HUGE_PAGE)).for_each(|page| self.join(page));
+    pub(crate) fn make_huge_range(&self, start: usize, end: usize) {
+        (start / HUGE_PAGE..end.div_ceil(HUGE_PAGE)).for_each(|page| self.make_huge_page(page));
     }
 }
 
 /// Which huge pages of a memory a writer has come to.
 #[derive(Debug)]
-pub(crate) struct Growth {
+pub(crate) struct HugePages {
     memory: Arc<SharedMemory>,
-    known: Vec<bool>,
+    visited: Vec<bool>,
 }
 
-impl Growth {
+impl HugePages {
     pub(crate) fn new(memory: &Arc<SharedMemory>) -> Self {
-        Self { memory: Arc::clone(memory), known: vec![false; memory.len() / HUGE_PAGE] }
+        Self { memory: Arc::clone(memory), visited: vec![false; memory.len() / HUGE_PAGE] }
     }
 
     /// Some of the memory is about to be written that no lane reads: where it is the first in its
     /// huge page, by whatever writer, the page is made.
     #[inline]
-    pub(crate) fn reach<T>(&mut self, part: &[T]) {
+    pub(crate) fn prepare<T>(&mut self, part: &[T]) {
         let start = part.as_ptr().addr().wrapping_sub(self.memory.start().addr().get());
         let last = start.wrapping_add(size_of_val(part)).wrapping_sub(1);
         for page in [start / HUGE_PAGE, last / HUGE_PAGE] {
-            if self.known.get(page) == Some(&false) {
-                self.make(page);
+            if self.visited.get(page) == Some(&false) {
+                self.make_huge(page);
             }
         }
     }
 
     #[cold]
-    fn make(&mut self, page: usize) {
-        self.known[page] = true;
+    fn make_huge(&mut self, page: usize) {
+        self.visited[page] = true;
         if self.memory.resident(page) == Some(0) {
-            self.memory.join(page);
+            self.memory.make_huge_page(page);
         }
     }
 }
@@ -71,13 +72,13 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::raw::Run;
+    use crate::shared_slice::SharedSlice;
 
     const WORDS: usize = HUGE_PAGE / 8;
 
-    fn memory() -> (Arc<SharedMemory>, Run<AtomicU64>) {
+    fn memory() -> (Arc<SharedMemory>, SharedSlice<AtomicU64>) {
         let memory = Arc::new(SharedMemory::create("pages", 4 * HUGE_PAGE + 4096).unwrap());
-        let words = Run::new(&memory, 0, memory.len() / 8).unwrap();
+        let words = SharedSlice::new(&memory, 0, memory.len() / 8).unwrap();
         (memory, words)
     }
 
@@ -85,12 +86,12 @@ mod tests {
     fn what_nobody_has_touched_is_joined_and_the_rest_is_left() {
         let (memory, words) = memory();
         words[WORDS + 7].store(1, Ordering::Relaxed); // the second is in use
-        let mut growth = Growth::new(&memory);
-        growth.reach(&words[10..20]);
-        growth.reach(&words[WORDS + 10..WORDS + 20]);
-        growth.reach(&words[3 * WORDS - 5..3 * WORDS + 5]);
-        growth.reach(&words[4 * WORDS + 10..][..10]);
-        assert_eq!(growth.known, [true; 4]);
+        let mut huge_pages = HugePages::new(&memory);
+        huge_pages.prepare(&words[10..20]);
+        huge_pages.prepare(&words[WORDS + 10..WORDS + 20]);
+        huge_pages.prepare(&words[3 * WORDS - 5..3 * WORDS + 5]);
+        huge_pages.prepare(&words[4 * WORDS + 10..][..10]);
+        assert_eq!(huge_pages.visited, [true; 4]);
         let resident: Vec<_> = (0..5).map(|page| memory.resident(page)).collect();
         // A kernel without MADV_COLLAPSE adds none to the one that is asked for.
         assert!([1, 512].contains(&resident[0].unwrap()), "{resident:?}");
@@ -101,17 +102,17 @@ mod tests {
     #[test]
     fn what_is_mostly_there_is_collapsed_and_keeps_what_is_in_it() {
         let (memory, words) = memory();
-        for (page, count) in [(0, MOST), (1, MOST - 1)] {
+        for (page, count) in [(0, MIN_RESIDENT), (1, MIN_RESIDENT - 1)] {
             for small in 0..count {
                 words[page * WORDS + small * 512].store(small as u64 + 1, Ordering::Relaxed);
             }
         }
         memory.collapse();
-        assert!([MOST, 512].contains(&memory.resident(0).unwrap()));
-        assert_eq!(memory.resident(1), Some(MOST - 1));
+        assert!([MIN_RESIDENT, 512].contains(&memory.resident(0).unwrap()));
+        assert_eq!(memory.resident(1), Some(MIN_RESIDENT - 1));
         assert_eq!(memory.resident(2), Some(0));
         for small in 0..512 {
-            let expected = if small < MOST { small as u64 + 1 } else { 0 };
+            let expected = if small < MIN_RESIDENT { small as u64 + 1 } else { 0 };
             assert_eq!(words[small * 512].load(Ordering::Relaxed), expected);
         }
     }

@@ -5,31 +5,31 @@ use std::time::{Duration, Instant};
 use crate::{Readers, Snapshot, TableError};
 
 /// How long a writer waits for a lane.
-const PATIENCE: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 /// How long it sleeps between two looks.
-const PAUSE: Duration = Duration::from_micros(20);
+const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// Numbers that are free, and numbers that lanes may still use. It lives in the writer's heap and
 /// is made anew when a writer attaches.
 #[derive(Debug, Default)]
-pub(crate) struct Pool {
+pub(crate) struct FreeList {
     what: &'static str,
     free: Vec<u32>,
-    /// Given up since the last snapshot.
+    /// Given up snapshot the last snapshot.
     retired: Vec<u32>,
     /// Given up before that snapshot.
     waiting: Vec<u32>,
-    since: Option<Snapshot>,
+    snapshot: Option<Snapshot>,
 }
 
-impl Pool {
+impl FreeList {
     /// Numbers of `what`; those that are not in use may still be, by lanes, unless the table is
     /// `fresh`.
     pub(crate) fn attach(what: &'static str, used: &[bool], fresh: bool) -> Self {
         let unused = (0..used.len()).rev().filter(|number| !used[*number]);
         let unused = unused.map(|number| number as u32).collect();
-        let pool = Self { what, ..Self::default() };
-        if fresh { Self { free: unused, ..pool } } else { Self { retired: unused, ..pool } }
+        let list = Self { what, ..Self::default() };
+        if fresh { Self { free: unused, ..list } } else { Self { retired: unused, ..list } }
     }
 
     /// Gives a number up: nothing refers to it any more.
@@ -38,7 +38,7 @@ impl Pool {
     }
 
     /// Gives back a number that was taken and never published.
-    pub(crate) fn untake(&mut self, number: u32) {
+    pub(crate) fn put_back(&mut self, number: u32) {
         self.free.push(number);
     }
 
@@ -57,39 +57,40 @@ impl Pool {
 
     fn reclaim(&mut self, readers: &Readers) {
         loop {
-            if let Some(since) = &mut self.since {
-                if !readers.passed(since) {
+            if let Some(snapshot) = &mut self.snapshot {
+                if !readers.passed(snapshot) {
                     return;
                 }
                 self.free.append(&mut self.waiting);
-                self.since = None;
+                self.snapshot = None;
             }
             if self.retired.is_empty() {
                 return;
             }
             std::mem::swap(&mut self.retired, &mut self.waiting);
-            self.since = Some(readers.snapshot());
+            self.snapshot = Some(readers.snapshot());
         }
     }
 
     /// Takes a number that no lane uses; waits for the lanes, but not for long.
     pub(crate) fn take(&mut self, readers: &Readers, table: &str) -> Result<u32, TableError> {
-        let begun = Instant::now();
+        let start = Instant::now();
         loop {
             if let Some(number) = self.try_take(readers) {
                 return Ok(number);
             }
             let table = || table.to_owned();
-            let Some(since) = &mut self.since else {
+            let Some(snapshot) = &mut self.snapshot else {
                 let what = format!("no {} is left", self.what);
                 return Err(TableError::Full { table: table(), what });
             };
-            if begun.elapsed() > PATIENCE {
-                let lane = readers.laggard(since).map_or("a lane".into(), |n| format!("lane {n}"));
-                let (what, seconds) = (self.what, PATIENCE.as_secs());
+            if start.elapsed() > MAX_WAIT {
+                let lane =
+                    readers.laggard(snapshot).map_or("a lane".into(), |n| format!("lane {n}"));
+                let (what, seconds) = (self.what, MAX_WAIT.as_secs());
                 return Err(TableError::Stalled { table: table(), what, lane, seconds });
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
@@ -103,32 +104,32 @@ mod tests {
     fn a_number_is_taken_again_after_the_lanes_have_passed() {
         let counters = Counters::create(1, 0).unwrap();
         let readers = Readers::lanes(&counters);
-        let mut pool = Pool::attach("slot", &[false, true, false], true);
-        assert_eq!(pool.take(&readers, "test").unwrap(), 0);
-        assert_eq!(pool.take(&readers, "test").unwrap(), 2);
-        let error = pool.take(&readers, "test").unwrap_err();
+        let mut list = FreeList::attach("slot", &[false, true, false], true);
+        assert_eq!(list.take(&readers, "test").unwrap(), 0);
+        assert_eq!(list.take(&readers, "test").unwrap(), 2);
+        let error = list.take(&readers, "test").unwrap_err();
         assert!(matches!(error, TableError::Full { .. }), "{error}");
-        pool.retire(1);
-        let begun = Instant::now();
-        let error = pool.take(&readers, "test").unwrap_err().to_string();
-        assert!(begun.elapsed() >= PATIENCE);
+        list.retire(1);
+        let start = Instant::now();
+        let error = list.take(&readers, "test").unwrap_err().to_string();
+        assert!(start.elapsed() >= MAX_WAIT);
         assert_eq!(
             error,
             "table 'test' has no free slot because lane 0 has passed no turn for 1 s; see why it \
              does not, or end the application"
         );
-        assert_eq!(pool.len(), 1);
+        assert_eq!(list.len(), 1);
         counters.lane(0).publish(LaneCounter::Turn, FENCE_TURNS);
-        assert_eq!(pool.take(&readers, "test").unwrap(), 1);
+        assert_eq!(list.take(&readers, "test").unwrap(), 1);
     }
 
     #[test]
     fn what_a_former_writer_left_may_still_be_in_use() {
         let counters = Counters::create(1, 0).unwrap();
         let readers = Readers::lanes(&counters);
-        let mut pool = Pool::attach("slot", &[true, false], false);
-        assert_eq!(pool.try_take(&readers), None);
+        let mut list = FreeList::attach("slot", &[true, false], false);
+        assert_eq!(list.try_take(&readers), None);
         counters.lane(0).publish(LaneCounter::Asleep, 1);
-        assert_eq!(pool.try_take(&readers), Some(1));
+        assert_eq!(list.try_take(&readers), Some(1));
     }
 }

@@ -1,11 +1,17 @@
 //! Making the words follow from the routes again.
 
-use super::trie::{Change, Node};
+use super::lpm_reader::{LpmReader, expected};
+use super::lpm_writer::{LpmWriter, Routes};
+use super::trie::{Change, Node, Trie};
 use super::word::Word;
-use super::writer::LpmWriter;
 use super::{Address, Prefix};
-use crate::TableError;
-use crate::pool::Pool;
+use crate::free_list::FreeList;
+use crate::hash::HashWriter;
+use crate::header::Header;
+use crate::huge_pages::HugePages;
+use crate::{Readers, SharedMemory, TableError};
+
+use std::sync::Arc;
 
 struct Repair<'a, A: Address> {
     writer: &'a mut LpmWriter<A>,
@@ -15,13 +21,38 @@ struct Repair<'a, A: Address> {
     changed: usize,
 }
 
-pub(super) fn repair<A: Address>(writer: &mut LpmWriter<A>) -> Result<usize, TableError> {
+impl<A: Address> LpmWriter<A> {
+    /// Becomes the writer of a prefix table. Words that do not follow from the routes, because
+    /// another writer was killed, are put right; no lookup fails meanwhile that did not before.
+    ///
+    /// # Errors
+    /// When the memory holds no such table, or cannot be written.
+    pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
+        let header = Header::expect_writable(memory, 0, &expected::<A>())?;
+        let (fresh, base, groups) = (header.fresh, header.layout.rib, header.spec.groups);
+        let rib = Header::expect_writable(memory, base, &header.spec.rib())?;
+        // No lane reads the routes.
+        let hash = HashWriter::new(rib, &Arc::new(Readers::none()))?;
+        let mut routes = Routes { hash, lengths: [0; 129] };
+        routes.count();
+        let free = FreeList::attach("group", &vec![false; groups], fresh);
+        let (reader, readers) = (LpmReader::new(header)?, Arc::clone(readers));
+        let trie = Trie { reader, free, readers, huge_pages: HugePages::new(memory) };
+        let mut writer = Self { trie, routes, repaired: 0 };
+        if !fresh {
+            writer.repaired = repair(&mut writer)?;
+        }
+        Ok(writer)
+    }
+}
+
+fn repair<A: Address>(writer: &mut LpmWriter<A>) -> Result<usize, TableError> {
     let used = vec![false; writer.trie.reader.header.spec.groups];
     let mut repair = Repair { writer, used, last: None, changed: 0 };
     repair.drop_broken_routes();
     repair.scan(Node::root::<A>(), 0);
-    repair.writer.trie.free = Pool::attach("group", &repair.used, false);
-    repair.paint()?;
+    repair.writer.trie.free = FreeList::attach("group", &repair.used, false);
+    repair.assign()?;
     Ok(repair.changed)
 }
 
@@ -31,7 +62,7 @@ impl<A: Address> Repair<'_, A> {
         let routes = &mut self.writer.routes;
         let broken = |(route, value): (A::Route, u32)| {
             let sound = A::prefix(route).is_some_and(|prefix| A::route(prefix) == route);
-            (!sound || value >= super::word::VALUES).then_some(route)
+            (!sound || value >= super::word::VALUE_LIMIT).then_some(route)
         };
         let all = routes.hash.iter().map(|(route, found)| (route, *found.value));
         let broken: Vec<_> = all.filter_map(broken).collect();
@@ -57,38 +88,38 @@ impl<A: Address> Repair<'_, A> {
                     self.used[group as usize] =
                         self.writer.trie.load(node, index).group().is_some();
                 }
-                None if self.is_right(node, word, A::from_bits(bits)) => {}
+                None if self.is_correct(node, word, A::from_bits(bits)) => {}
                 _ => {
-                    let right = self.writer.routes.best(A::from_bits(bits), node.to);
-                    self.writer.trie.store(node, index, right);
+                    let correct = self.writer.routes.longest_match(A::from_bits(bits), node.to);
+                    self.writer.trie.store(node, index, correct);
                     self.changed += 1;
                 }
             }
         }
     }
 
-    fn is_right(&mut self, node: Node, word: Word, address: A) -> bool {
+    fn is_correct(&mut self, node: Node, word: Word, address: A) -> bool {
         if self.last.is_some_and(|(last, prefix)| last == word && prefix.contains(address)) {
             return true;
         }
         let Some(length) = word.length().filter(|length| *length <= node.to) else { return false };
         let Some(prefix) = Prefix::new(address, length) else { return false };
-        let right = self.writer.routes.get(prefix).map(|value| Word::route(length, value));
-        self.last = Some((word, prefix)).filter(|_| right == Some(word));
+        let correct = self.writer.routes.get(prefix).map(|value| Word::route(length, value));
+        self.last = Some((word, prefix)).filter(|_| correct == Some(word));
         self.last.is_some()
     }
 
     /// Gives each route the words that are its own.
-    fn paint(&mut self) -> Result<(), TableError> {
+    fn assign(&mut self) -> Result<(), TableError> {
         let routes: Vec<_> = self.writer.iter().collect();
         for (prefix, value) in routes {
             let word = Word::route(prefix.length(), value);
-            let painted = match self.writer.trie.missing(prefix) {
+            let assigned = match self.writer.trie.missing_groups(prefix) {
                 missing if missing > self.writer.trie.free.len() => None,
-                _ => Some(self.writer.trie.paint(Node::root::<A>(), prefix, word, Change::Insert)),
+                _ => Some(self.writer.trie.assign(Node::root::<A>(), prefix, word, Change::Insert)),
             };
-            match painted {
-                Some(painted) => painted?,
+            match assigned {
+                Some(assigned) => assigned?,
                 // Only of damaged memory: a writer makes sure of the groups first.
                 None => {
                     self.writer.remove(prefix);

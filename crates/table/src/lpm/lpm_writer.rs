@@ -1,29 +1,23 @@
 //! The slow path's side.
 
-use std::sync::Arc;
-
-use super::reader::{LpmReader, expected};
 use super::trie::{Change, Node, Trie};
-use super::word::{VALUES, Word};
-use super::{Address, Prefix, repair};
+use super::word::{VALUE_LIMIT, Word};
+use super::{Address, Prefix};
+use crate::TableError;
 use crate::hash::HashWriter;
-use crate::header::Header;
-use crate::pages::Growth;
-use crate::pool::Pool;
-use crate::{Readers, SharedMemory, TableError};
 
 /// Inserts and removes prefixes. There is one writer of a table at a time: the session sees to it.
 pub struct LpmWriter<A: Address> {
     pub(super) trie: Trie<A>,
     pub(super) routes: Routes<A>,
-    repaired: usize,
+    pub(super) repaired: usize,
 }
 
 /// What the table holds.
 pub(super) struct Routes<A: Address> {
     pub(super) hash: HashWriter<A::Route, u32>,
     /// How many there are of each length.
-    lengths: [u32; 129],
+    pub(super) lengths: [u32; 129],
 }
 
 impl<A: Address> Routes<A> {
@@ -35,7 +29,7 @@ impl<A: Address> Routes<A> {
     }
 
     /// The word of the longest prefix of an address that has at most `longest` bits.
-    pub(super) fn best(&self, address: A, longest: u8) -> Word {
+    pub(super) fn longest_match(&self, address: A, longest: u8) -> Word {
         let prefixes = (0..=longest).rev().filter_map(|length| Prefix::new(address, length));
         let mut words =
             prefixes.filter_map(|prefix| Some(Word::route(prefix.length(), self.get(prefix)?)));
@@ -53,29 +47,6 @@ impl<A: Address> Routes<A> {
 }
 
 impl<A: Address> LpmWriter<A> {
-    /// Becomes the writer of a prefix table. Words that do not follow from the routes, because
-    /// another writer was killed, are put right; no lookup fails meanwhile that did not before.
-    ///
-    /// # Errors
-    /// When the memory holds no such table, or cannot be written.
-    pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
-        let header = Header::expect_writable(memory, 0, &expected::<A>())?;
-        let (fresh, base, groups) = (header.fresh, header.layout.rib, header.spec.groups);
-        let rib = Header::expect_writable(memory, base, &header.spec.rib())?;
-        // No lane reads the routes.
-        let hash = HashWriter::new(rib, &Arc::new(Readers::none()))?;
-        let mut routes = Routes { hash, lengths: [0; 129] };
-        routes.count();
-        let free = Pool::attach("group", &vec![false; groups], fresh);
-        let (reader, readers) = (LpmReader::new(header)?, Arc::clone(readers));
-        let trie = Trie { reader, free, readers, growth: Growth::new(memory) };
-        let mut writer = Self { trie, routes, repaired: 0 };
-        if !fresh {
-            writer.repaired = repair::repair(&mut writer)?;
-        }
-        Ok(writer)
-    }
-
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -141,17 +112,17 @@ impl<A: Address> LpmWriter<A> {
     /// When the value is too great, the table or its groups are full, or a lane holds back what was
     /// given up before; nothing has changed then.
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Result<(), TableError> {
-        if value >= VALUES {
+        if value >= VALUE_LIMIT {
             let (table, index) = (self.name().to_owned(), value as usize);
-            return Err(TableError::OutOfRange { table, index, capacity: VALUES as usize });
+            return Err(TableError::OutOfRange { table, index, capacity: VALUE_LIMIT as usize });
         }
-        self.has_groups(prefix)?;
+        self.check_groups(prefix)?;
         let route = A::route(prefix);
         let before = self.routes.hash.get(&route).map(|found| *found.value);
         self.routes.hash.insert(&route, &value)?;
         let word = Word::route(prefix.length(), value);
-        let painted = self.trie.paint(Node::root::<A>(), prefix, word, Change::Insert);
-        match (&painted, before) {
+        let assigned = self.trie.assign(Node::root::<A>(), prefix, word, Change::Insert);
+        match (&assigned, before) {
             (Ok(()), None) => self.routes.lengths[usize::from(prefix.length())] += 1,
             (Err(_), None) => {
                 self.routes.hash.remove(&route);
@@ -159,11 +130,11 @@ impl<A: Address> LpmWriter<A> {
             // A prefix that was there has its groups: this cannot fail.
             _ => {}
         }
-        painted
+        assigned
     }
 
-    fn has_groups(&mut self, prefix: Prefix<A>) -> Result<(), TableError> {
-        let missing = self.trie.missing(prefix);
+    fn check_groups(&mut self, prefix: Prefix<A>) -> Result<(), TableError> {
+        let missing = self.trie.missing_groups(prefix);
         if missing > self.trie.free.len() {
             let what = format!("{prefix} needs {missing} groups of 256 words more");
             return Err(TableError::Full { table: self.name().to_owned(), what });
@@ -178,10 +149,10 @@ impl<A: Address> LpmWriter<A> {
         }
         self.routes.lengths[usize::from(prefix.length())] -= 1;
         let longest = prefix.length().checked_sub(1);
-        let covering =
-            longest.map_or(Word::NONE, |length| self.routes.best(prefix.address(), length));
+        let covering = longest
+            .map_or(Word::NONE, |length| self.routes.longest_match(prefix.address(), length));
         // Removing needs no group, so it cannot fail.
-        let _ = self.trie.paint(Node::root::<A>(), prefix, covering, Change::Remove);
+        let _ = self.trie.assign(Node::root::<A>(), prefix, covering, Change::Remove);
         self.trie.merge(Node::root::<A>(), prefix);
         true
     }

@@ -24,7 +24,7 @@ unsafe impl Atomic for crate::hash::Bucket {}
 
 /// Consecutive atomics, which stay mapped as long as the run lives.
 #[derive(Debug)]
-pub(crate) struct Run<T> {
+pub(crate) struct SharedSlice<T> {
     start: NonNull<T>,
     count: usize,
     memory: Arc<SharedMemory>,
@@ -32,11 +32,11 @@ pub(crate) struct Run<T> {
 
 // SAFETY: the pointer is into the mapping, which any thread may use and `memory` keeps; what it
 // points to is atomic.
-unsafe impl<T: Atomic> Send for Run<T> {}
+unsafe impl<T: Atomic> Send for SharedSlice<T> {}
 // SAFETY: as above.
-unsafe impl<T: Atomic> Sync for Run<T> {}
+unsafe impl<T: Atomic> Sync for SharedSlice<T> {}
 
-impl<T: Atomic> Run<T> {
+impl<T: Atomic> SharedSlice<T> {
     /// The `count` values from byte `offset` on; `None` when they are not all inside or misplaced.
     pub(crate) fn new(memory: &Arc<SharedMemory>, offset: usize, count: usize) -> Option<Self> {
         let end = count.checked_mul(size_of::<T>())?.checked_add(offset)?;
@@ -49,7 +49,7 @@ impl<T: Atomic> Run<T> {
     }
 }
 
-impl<T: Atomic> Deref for Run<T> {
+impl<T: Atomic> Deref for SharedSlice<T> {
     type Target = [T];
 
     #[inline]
@@ -60,7 +60,7 @@ impl<T: Atomic> Deref for Run<T> {
     }
 }
 
-impl<T: Atomic> Clone for Run<T> {
+impl<T: Atomic> Clone for SharedSlice<T> {
     fn clone(&self) -> Self {
         Self { start: self.start, count: self.count, memory: Arc::clone(&self.memory) }
     }

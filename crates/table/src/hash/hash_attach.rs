@@ -3,17 +3,41 @@
 //! A writer that was killed between two stores leaves nothing wrong but an empty overflow bucket
 //! that it had not yet unlinked. Everything else here is for memory that was damaged.
 
-use super::writer::Free;
+use std::sync::Arc;
+
+use super::hash_writer::{FreeLists, HashWriter};
 use super::{CHAIN, HashReader, WAYS, key};
-use crate::pool::Pool;
+use crate::free_list::FreeList;
+use crate::header::Header;
 use crate::slots::SlotWriter;
-use crate::{Key, Value};
+use crate::{Key, Readers, SharedMemory, Spec, TableError, Value};
+
+impl<K: Key, V: Value> HashWriter<K, V> {
+    /// Becomes the writer of a table. What another writer left unfinished when it was killed is put
+    /// in order; memory that nothing refers to is used once `readers` have passed a turn.
+    ///
+    /// # Errors
+    /// When the memory holds no table of these types, or cannot be written.
+    pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
+        let expected = Spec::hash::<K, V>("", 1);
+        Self::new(Header::expect_writable(memory, 0, &expected)?, readers)
+    }
+
+    /// As [`attach`](Self::attach), of a table within another.
+    pub(crate) fn new(header: Header, readers: &Arc<Readers>) -> Result<Self, TableError> {
+        let reader = HashReader::new(header)?;
+        let slots = SlotWriter::new(reader.slots.clone());
+        let Repaired { free, len, changed } = repair(&reader, &slots);
+        let (readers, states) = (Arc::clone(readers), Vec::new());
+        Ok(Self { reader, slots, readers, states, free, len, repaired: changed })
+    }
+}
 
 /// What was found.
-pub(super) struct Repaired {
-    pub(super) free: Free,
-    pub(super) len: usize,
-    pub(super) changed: usize,
+struct Repaired {
+    free: FreeLists,
+    len: usize,
+    changed: usize,
 }
 
 struct Repair<'a, K, V> {
@@ -27,10 +51,7 @@ struct Repair<'a, K, V> {
     changed: usize,
 }
 
-pub(super) fn repair<K: Key, V: Value>(
-    reader: &HashReader<K, V>,
-    slots: &SlotWriter<K, V>,
-) -> Repaired {
+fn repair<K: Key, V: Value>(reader: &HashReader<K, V>, slots: &SlotWriter<K, V>) -> Repaired {
     let (layout, fresh) = (reader.header.layout, reader.header.fresh);
     let mut repair = Repair {
         reader,
@@ -43,29 +64,29 @@ pub(super) fn repair<K: Key, V: Value>(
         changed: 0,
     };
     for number in 0..layout.buckets {
-        repair.chain(number);
+        repair.check_chain(number);
     }
     repair.clear_unlinked();
     let Repair { used_slots, used_entries, used_overflow, len, changed, .. } = repair;
-    let free = Free {
-        slots: Pool::attach("slot", &used_slots, fresh),
-        entries: Pool::attach("entry id", &used_entries, fresh),
-        overflow: Pool::attach("overflow bucket", &used_overflow, fresh),
+    let free = FreeLists {
+        slots: FreeList::attach("slot", &used_slots, fresh),
+        entries: FreeList::attach("entry id", &used_entries, fresh),
+        overflow: FreeList::attach("overflow bucket", &used_overflow, fresh),
     };
     Repaired { free, len, changed }
 }
 
 impl<K: Key, V: Value> Repair<'_, K, V> {
-    fn chain(&mut self, first: usize) {
+    fn check_chain(&mut self, first: usize) {
         let Some(mut last) = self.reader.buckets.get(first) else { return };
         let mut keys = Vec::new();
-        self.places(first, first, &mut keys);
+        self.check_bucket(first, first, &mut keys);
         let mut links = 0;
         loop {
             let next = last.next();
             let number = (next as usize).wrapping_sub(1);
             let seen = self.seen_overflow.get(number).copied();
-            let bucket = self.reader.behind(next).filter(|_| seen == Some(false) && links < CHAIN);
+            let bucket = self.reader.linked(next).filter(|_| seen == Some(false) && links < CHAIN);
             let Some(bucket) = bucket else {
                 if next != 0 {
                     last.set_next(0);
@@ -74,7 +95,7 @@ impl<K: Key, V: Value> Repair<'_, K, V> {
                 return;
             };
             self.seen_overflow[number] = true;
-            self.places(first, self.reader.header.layout.buckets + number, &mut keys);
+            self.check_bucket(first, self.reader.header.layout.buckets + number, &mut keys);
             if bucket.is_empty() {
                 last.set_next(bucket.next());
                 self.changed += 1;
@@ -86,16 +107,16 @@ impl<K: Key, V: Value> Repair<'_, K, V> {
         }
     }
 
-    /// Looks at the places of a bucket of the chain that begins with `first`.
-    fn places(&mut self, first: usize, number: usize, keys: &mut Vec<u32>) {
+    /// Looks at the slot_refs of a bucket of the chain that begins with `first`.
+    fn check_bucket(&mut self, first: usize, number: usize, keys: &mut Vec<u32>) {
         let Some(bucket) = self.reader.buckets.get(number) else { return };
         for way in 0..WAYS {
-            let place = bucket.place(way);
-            if place == 0 {
+            let slot_ref = bucket.slot_ref(way);
+            if slot_ref == 0 {
                 continue;
             }
-            let Some((entry, tag)) = self.sound(first, place, keys) else {
-                bucket.set_place(way, 0);
+            let Some((entry, tag)) = self.validate(first, slot_ref, keys) else {
+                bucket.set_slot_ref(way, 0);
                 self.changed += 1;
                 continue;
             };
@@ -103,16 +124,16 @@ impl<K: Key, V: Value> Repair<'_, K, V> {
                 bucket.set_tag(way, tag);
                 self.changed += 1;
             }
-            self.used_slots[place as usize - 1] = true;
+            self.used_slots[slot_ref as usize - 1] = true;
             self.used_entries[entry] = true;
             self.len += 1;
-            keys.push(place);
+            keys.push(slot_ref);
         }
     }
 
-    /// The entry and the tag of a place, if all is well with it.
-    fn sound(&self, first: usize, place: u32, keys: &[u32]) -> Option<(usize, u16)> {
-        let slot = self.slots.at(place).filter(|_| !self.used_slots[place as usize - 1])?;
+    /// The entry and the tag of a slot_ref, if all is well with it.
+    fn validate(&self, first: usize, slot_ref: u32, keys: &[u32]) -> Option<(usize, u16)> {
+        let slot = self.slots.at(slot_ref).filter(|_| !self.used_slots[slot_ref as usize - 1])?;
         let entry = slot.entry as usize;
         let hash = self.reader.hash(&slot.to_key()?);
         let here = hash & self.reader.mask == first as u64;
@@ -127,8 +148,8 @@ impl<K: Key, V: Value> Repair<'_, K, V> {
         let unlinked = self.used_overflow.iter().enumerate().filter(|(_, used)| !**used);
         for (number, _) in unlinked {
             let Some(bucket) = self.reader.buckets.get(first + number) else { continue };
-            for way in (0..WAYS).filter(|way| bucket.place(*way) != 0) {
-                bucket.set_place(way, 0);
+            for way in (0..WAYS).filter(|way| bucket.slot_ref(*way) != 0) {
+                bucket.set_slot_ref(way, 0);
             }
         }
     }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::reader::{Found, HashReader};
-use super::{Bucket, CHAIN, EntryId, bits, key, repair};
-use crate::header::Header;
-use crate::pool::Pool;
+use super::hash_reader::{HashEntry, HashReader};
+use super::{Bucket, CHAIN, EntryId, bits, key};
+use crate::free_list::FreeList;
 use crate::slots::SlotWriter;
-use crate::{Guard, Key, Readers, Reset, SharedMemory, Spec, TableError, Value};
+use crate::{Guard, Key, Readers, Reset, TableError, Value};
 
 /// Inserts, updates and removes. There is one writer of a table at a time: the session sees to it.
 pub struct HashWriter<K, V> {
@@ -15,49 +14,30 @@ pub struct HashWriter<K, V> {
     pub(super) slots: SlotWriter<K, V>,
     pub(super) readers: Arc<Readers>,
     pub(super) states: Vec<Box<dyn Reset + Send + Sync>>,
-    pub(super) free: Free,
-    len: usize,
-    repaired: usize,
+    pub(super) free: FreeLists,
+    pub(super) len: usize,
+    pub(super) repaired: usize,
 }
 
 /// What can be handed out.
 #[derive(Debug)]
-pub(super) struct Free {
-    pub(super) slots: Pool,
-    pub(super) entries: Pool,
-    pub(super) overflow: Pool,
+pub(super) struct FreeLists {
+    pub(super) slots: FreeList,
+    pub(super) entries: FreeList,
+    pub(super) overflow: FreeList,
 }
 
 /// Where a key is, or could be put.
 struct Search {
-    /// Bucket, way and place of the key.
+    /// Bucket, way and slot_ref of the key.
     found: Option<(u32, usize, u32)>,
-    /// The first empty place.
+    /// The first empty slot_ref.
     empty: Option<(u32, usize)>,
     /// The end of the chain, and how many buckets it has.
     last: (u32, usize),
 }
 
 impl<K: Key, V: Value> HashWriter<K, V> {
-    /// Becomes the writer of a table. What another writer left unfinished when it was killed is put
-    /// in order; memory that nothing refers to is used once `readers` have passed a turn.
-    ///
-    /// # Errors
-    /// When the memory holds no table of these types, or cannot be written.
-    pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
-        let expected = Spec::hash::<K, V>("", 1);
-        Self::new(Header::expect_writable(memory, 0, &expected)?, readers)
-    }
-
-    /// As [`attach`](Self::attach), of a table within another.
-    pub(crate) fn new(header: Header, readers: &Arc<Readers>) -> Result<Self, TableError> {
-        let reader = HashReader::new(header)?;
-        let slots = SlotWriter::new(reader.slots.clone());
-        let repair::Repaired { free, len, changed } = repair::repair(&reader, &slots);
-        let (readers, states) = (Arc::clone(readers), Vec::new());
-        Ok(Self { reader, slots, readers, states, free, len, repaired: changed })
-    }
-
     /// Lane state that belongs to the entries: it is zeroed before an entry id is given out, when
     /// no lane can write to it for the key that had the id before.
     pub fn with_state(&mut self, state: impl Reset + Send + Sync + 'static) {
@@ -102,22 +82,22 @@ impl<K: Key, V: Value> HashWriter<K, V> {
 
     /// The value of a key and its number.
     #[must_use]
-    pub fn get(&self, key: &K) -> Option<Found<'_, V>> {
+    pub fn get(&self, key: &K) -> Option<HashEntry<'_, V>> {
         self.reader.get(self.slots.guard(), key)
     }
 
     /// As [`HashReader::get_many`].
-    pub fn get_many<'t>(&'t self, keys: &[K], found: &mut [Option<Found<'t, V>>]) -> usize {
+    pub fn get_many<'t>(&'t self, keys: &[K], found: &mut [Option<HashEntry<'t, V>>]) -> usize {
         self.reader.get_many(self.slots.guard(), keys, found)
     }
 
     /// All keys with their values, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = (K, Found<'_, V>)> {
-        // Empty buckets that nothing links to have no places, those that do are all reached.
+    pub fn iter(&self) -> impl Iterator<Item = (K, HashEntry<'_, V>)> {
+        // Empty buckets that nothing links to have no slot_refs, those that do are all reached.
         self.reader.buckets.iter().flat_map(move |bucket| {
             (0..super::WAYS).filter_map(move |way| {
-                let slot = self.slots.at(bucket.place(way))?;
-                let found = Found { entry: EntryId(slot.entry), value: slot.value };
+                let slot = self.slots.at(bucket.slot_ref(way))?;
+                let found = HashEntry { entry: EntryId(slot.entry), value: slot.value };
                 Some((slot.to_key()?, found))
             })
         })
@@ -131,19 +111,19 @@ impl<K: Key, V: Value> HashWriter<K, V> {
     pub fn insert(&mut self, key: &K, value: &V) -> Result<EntryId, TableError> {
         let hash = self.reader.hash(key);
         let search = self.search(hash, key);
-        if let Some((bucket, way, place)) = search.found {
-            let entry = self.slots.at(place).map_or(0, |slot| slot.entry);
+        if let Some((bucket, way, slot_ref)) = search.found {
+            let entry = self.slots.at(slot_ref).map_or(0, |slot| slot.entry);
             let slot = self.free.slots.take(&self.readers, self.reader.header.name())?;
             self.slots.write(slot, entry, key.as_bytes(), value);
-            self.bucket(bucket).set_place(way, slot + 1);
-            self.free.slots.retire(place - 1);
+            self.bucket(bucket).set_slot_ref(way, slot + 1);
+            self.free.slots.retire(slot_ref - 1);
             return Ok(EntryId(entry));
         }
         self.add(hash, search, key, value, None)
     }
 
     /// Inserts a key that is not there with an entry id that is not used.
-    pub(super) fn insert_as(
+    pub(super) fn insert_with_id(
         &mut self,
         key: &K,
         value: &V,
@@ -153,11 +133,11 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         self.add(hash, self.search(hash, key), key, value, Some(entry.0))
     }
 
-    /// After [`insert_as`](Self::insert_as): the other entry ids may have been in use before.
+    /// After [`insert_with_id`](Self::insert_with_id): the other entry ids may have been in use before.
     pub(super) fn take_over_entries(&mut self) {
         let mut used = vec![false; self.capacity()];
         self.iter().for_each(|(_, found)| used[found.entry.index()] = true);
-        self.free.entries = Pool::attach("entry id", &used, false);
+        self.free.entries = FreeList::attach("entry id", &used, false);
     }
 
     fn add(
@@ -179,7 +159,7 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         };
         let (slot, entry) = self.take_slot_and_entry(entry).inspect_err(|_| {
             if let Some(bucket) = bucket {
-                self.free.overflow.untake(bucket);
+                self.free.overflow.put_back(bucket);
             }
         })?;
         for state in &self.states {
@@ -189,13 +169,13 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         if let Some((bucket, way)) = at.empty {
             let bucket = self.bucket(bucket);
             bucket.set_tag(way, key::tag(hash));
-            bucket.set_place(way, slot + 1);
+            bucket.set_slot_ref(way, slot + 1);
         } else if let Some(new) = bucket {
             let bucket = self.bucket(self.overflow(new));
-            (0..super::WAYS).for_each(|way| bucket.set_place(way, 0));
+            (0..super::WAYS).for_each(|way| bucket.set_slot_ref(way, 0));
             bucket.set_next(0);
             bucket.set_tag(0, key::tag(hash));
-            bucket.set_place(0, slot + 1);
+            bucket.set_slot_ref(0, slot + 1);
             self.bucket(at.last.0).set_next(new + 1);
         }
         self.len += 1;
@@ -208,7 +188,7 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         match entry.map_or_else(|| self.free.entries.take(&self.readers, name), Ok) {
             Ok(entry) => Ok((slot, entry)),
             Err(error) => {
-                self.free.slots.untake(slot);
+                self.free.slots.put_back(slot);
                 Err(error)
             }
         }
@@ -217,11 +197,11 @@ impl<K: Key, V: Value> HashWriter<K, V> {
     /// Removes a key; false when there is none.
     pub fn remove(&mut self, key: &K) -> bool {
         let search = self.search(self.reader.hash(key), key);
-        let Some((bucket, way, place)) = search.found else { return false };
-        let entry = self.slots.at(place).map(|slot| slot.entry);
-        self.bucket(bucket).set_place(way, 0);
+        let Some((bucket, way, slot_ref)) = search.found else { return false };
+        let entry = self.slots.at(slot_ref).map(|slot| slot.entry);
+        self.bucket(bucket).set_slot_ref(way, 0);
         self.bucket(bucket).set_tag(way, 0);
-        self.free.slots.retire(place - 1);
+        self.free.slots.retire(slot_ref - 1);
         if let Some(entry) = entry {
             self.free.entries.retire(entry);
         }
@@ -255,9 +235,9 @@ impl<K: Key, V: Value> HashWriter<K, V> {
             let (number, count) = search.last;
             let bucket = self.bucket(number);
             for way in bits(bucket.matching(key::tag(hash))) {
-                let place = bucket.place(way);
-                if self.slots.at(place).is_some_and(|slot| slot.key == key.as_bytes()) {
-                    search.found = Some((number, way, place));
+                let slot_ref = bucket.slot_ref(way);
+                if self.slots.at(slot_ref).is_some_and(|slot| slot.key == key.as_bytes()) {
+                    search.found = Some((number, way, slot_ref));
                     return search;
                 }
             }

@@ -12,9 +12,9 @@ use rustix::fs::OFlags;
 /// Whoever was given the descriptor can ring, drain, and make it block again for everyone who has
 /// it: it is for processes that trust each other so far.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct Doorbell(OwnedFd);
 
-impl Bell {
+impl Doorbell {
     /// A new one, silent.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn it_rings_once_however_often_it_was_rung_and_never_blocks() {
-        let ours = Bell::create().unwrap();
-        let theirs = Bell::attach(eventfd(0, EventfdFlags::CLOEXEC).unwrap()).unwrap();
+        let ours = Doorbell::create().unwrap();
+        let theirs = Doorbell::attach(eventfd(0, EventfdFlags::CLOEXEC).unwrap()).unwrap();
         for bell in [&ours, &theirs, &ours.try_clone().unwrap()] {
             assert!(!bell.drain());
             (0..5).for_each(|_| bell.ring());
