@@ -8,7 +8,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::MemifSettings;
 use crate::channel::{Channel, Received};
-use crate::handshake::{Agreed, Doorbell, PROGRAM, Step};
+use crate::handshake::{Agreed, Bell, PROGRAM, Step};
 use crate::message::{AddRing, ETHERNET, Hello, Init, Message, VERSION};
 use crate::region::{Region, Regions};
 use crate::ring::{Ring, octets};
@@ -85,8 +85,8 @@ pub(crate) struct Client {
 struct Made {
     layout: Layout,
     regions: Arc<Regions>,
-    to_server: Vec<(Ring, Doorbell)>,
-    to_client: Vec<(Ring, Doorbell)>,
+    to_server: Vec<(Ring, Bell)>,
+    to_client: Vec<(Ring, Bell)>,
 }
 
 impl Client {

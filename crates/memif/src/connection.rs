@@ -37,11 +37,11 @@ pub(crate) struct Connection {
     violated: AtomicBool,
     /// The control thread's.
     control: Arc<OwnedFd>,
-    bells: Arc<Doorbells>,
+    bells: Arc<Bells>,
 }
 
 impl Connection {
-    pub(crate) fn new(control: Arc<OwnedFd>, bells: Arc<Doorbells>) -> Self {
+    pub(crate) fn new(control: Arc<OwnedFd>, bells: Arc<Bells>) -> Self {
         let (ended, violated) = (AtomicBool::new(false), AtomicBool::new(false));
         Self { ended, violated, control, bells }
     }
@@ -141,7 +141,7 @@ impl Post {
 /// filling the counter and taking O_NONBLOCK away. So a lane marks the queue and raises an eventfd
 /// of our own; a peer that plays such tricks stops its own bells, until the connection ends.
 #[derive(Debug)]
-pub(crate) struct Doorbells {
+pub(crate) struct Bells {
     theirs: Vec<Option<OwnedFd>>,
     /// A bit for each queue.
     pending: [AtomicU64; 4],
@@ -149,7 +149,7 @@ pub(crate) struct Doorbells {
     ended: AtomicBool,
 }
 
-impl Doorbells {
+impl Bells {
     /// Starts the thread.
     pub(crate) fn start(theirs: Vec<Option<OwnedFd>>) -> std::io::Result<Arc<Self>> {
         let ended = AtomicBool::new(false);
@@ -216,7 +216,7 @@ mod tests {
     fn a_bell_that_is_stuck_is_freed() {
         let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-        let bells = Doorbells::start(vec![Some(bell)]).unwrap();
+        let bells = Bells::start(vec![Some(bell)]).unwrap();
         let theirs = Arc::clone(&bells);
         // As the thread would, had the peer filled the counter just before the write.
         let stuck = std::thread::spawn(move || theirs.theirs.iter().flatten().for_each(raise));

@@ -19,14 +19,14 @@ const MOST_MESSAGES: usize = 2048;
 pub(crate) const PROGRAM: &str = concat!("Fastlane ", env!("CARGO_PKG_VERSION"));
 
 /// The eventfd of a ring.
-pub(crate) type Doorbell = OwnedFd;
+pub(crate) type Bell = OwnedFd;
 
 /// What server and client have agreed on. Rings of a queue that has none are missing.
 #[derive(Debug)]
 pub(crate) struct Agreed {
     pub(crate) regions: Arc<Regions>,
-    pub(crate) receive: Vec<Option<(Ring, Doorbell)>>,
-    pub(crate) transmit: Vec<Option<(Ring, Doorbell)>>,
+    pub(crate) receive: Vec<Option<(Ring, Bell)>>,
+    pub(crate) transmit: Vec<Option<(Ring, Bell)>>,
     /// The peer's interface and program.
     pub(crate) peer: String,
     /// Of a client: its own buffers.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::channel::Channel;
 use crate::client::Layout;
-use crate::connection::{Connection, Doorbells, Part, Post};
-use crate::handshake::{Agreed, Doorbell};
+use crate::connection::{Bells, Connection, Part, Post};
+use crate::handshake::{Agreed, Bell};
 use crate::link::State;
 use crate::receiver::Receiver;
 use crate::region::Regions;
@@ -47,7 +47,7 @@ impl Live {
             ..State::default()
         };
         let (transmitters, bells) = transmitters(transmit, buffers, posts.len());
-        let bells = Doorbells::start(bells).map_err(|error| format!("no thread: {error}"))?;
+        let bells = Bells::start(bells).map_err(|error| format!("no thread: {error}"))?;
         let connection = Arc::new(Connection::new(Arc::clone(control), bells));
         let (receivers, watched) = receivers(receive, buffers, posts.len());
         let live = Self { channel, connection, regions, watched };
@@ -99,10 +99,10 @@ impl Retired {
 
 /// The senders of the queues, and the bells of those who receive from them.
 fn transmitters(
-    rings: Vec<Option<(Ring, Doorbell)>>,
+    rings: Vec<Option<(Ring, Bell)>>,
     layout: Option<Layout>,
     queues: usize,
-) -> (Vec<Option<Transmitter>>, Vec<Option<Doorbell>>) {
+) -> (Vec<Option<Transmitter>>, Vec<Option<Bell>>) {
     let mut both: (Vec<_>, Vec<_>) = rings
         .into_iter()
         .enumerate()
@@ -120,10 +120,10 @@ fn transmitters(
 
 /// The receivers of the queues, and what rings for them.
 fn receivers(
-    rings: Vec<Option<(Ring, Doorbell)>>,
+    rings: Vec<Option<(Ring, Bell)>>,
     layout: Option<Layout>,
     queues: usize,
-) -> (Vec<Option<Receiver>>, Vec<(usize, Doorbell)>) {
+) -> (Vec<Option<Receiver>>, Vec<(usize, Bell)>) {
     let (mut receivers, mut watched) = (Vec::new(), Vec::new());
     for (index, ring) in rings.into_iter().enumerate() {
         receivers.push(ring.map(|(ring, bell)| {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::MemifSettings;
 use crate::channel::Received;
-use crate::handshake::{Agreed, Doorbell, Step};
+use crate::handshake::{Agreed, Bell, Step};
 use crate::message::{AddRing, ETHERNET, Hello, Init, Message, SECRET, VERSION};
 use crate::region::{Region, Regions};
 use crate::ring::Ring;
@@ -23,8 +23,8 @@ pub(crate) struct Server {
     /// What the client says it is, once it has.
     client: Option<String>,
     regions: Vec<Region>,
-    to_server: Vec<Option<(AddRing, Doorbell)>>,
-    to_client: Vec<Option<(AddRing, Doorbell)>>,
+    to_server: Vec<Option<(AddRing, Bell)>>,
+    to_client: Vec<Option<(AddRing, Bell)>>,
 }
 
 impl Server {
@@ -116,7 +116,7 @@ impl Server {
 
     fn connect(&mut self, name: String) -> Result<Agreed, String> {
         let regions = Arc::new(Regions(std::mem::take(&mut self.regions)));
-        let rings = |described: &mut Vec<Option<(AddRing, Doorbell)>>| {
+        let rings = |described: &mut Vec<Option<(AddRing, Bell)>>| {
             let rings = std::mem::take(described).into_iter().map(|ring| {
                 ring.map(|(ring, bell)| Ok((open_ring(&regions, ring)?, bell))).transpose()
             });

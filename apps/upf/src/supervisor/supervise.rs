@@ -47,7 +47,7 @@ pub struct Plan {
 /// # Errors
 /// When signals cannot be handled.
 pub fn supervise(plan: &Plan) -> io::Result<u8> {
-    let mut bell = Doorbell::new()?;
+    let mut bell = Bell::new()?;
     let mut halves = [Half::new("fast"), Half::new("slow")];
     loop {
         for half in &mut halves {
@@ -101,7 +101,7 @@ fn start(half: &mut Half, plan: &Plan) {
 }
 
 /// Ends both: the slow half first, so that it does not see the other go. Returns the exit status.
-fn end(halves: &mut [Half; 2], bell: &mut Doorbell) -> u8 {
+fn end(halves: &mut [Half; 2], bell: &mut Bell) -> u8 {
     let limit = Instant::now() + ENDING;
     let mut status = 0;
     for half in halves.iter_mut().rev() {
@@ -121,7 +121,7 @@ fn end(halves: &mut [Half; 2], bell: &mut Doorbell) -> u8 {
     status
 }
 
-fn wait(child: &mut Child, limit: Instant, bell: &mut Doorbell) -> Option<ExitStatus> {
+fn wait(child: &mut Child, limit: Instant, bell: &mut Bell) -> Option<ExitStatus> {
     loop {
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);
@@ -151,12 +151,12 @@ fn code(status: &ExitStatus) -> u8 {
 }
 
 /// Wakes when a child ends, or when this process is to end.
-struct Doorbell {
+struct Bell {
     children: UnixStream,
     end: UnixStream,
 }
 
-impl Doorbell {
+impl Bell {
     fn new() -> io::Result<Self> {
         let (children, theirs) = UnixStream::pair()?;
         signal_hook::low_level::pipe::register(SIGCHLD, theirs)?;

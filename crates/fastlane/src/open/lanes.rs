@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fastlane_core::exchange::{ExchangeParts, Keyed, Keys, LaneBy, Mover, Shards};
 use fastlane_core::{LaneParts, Passage, Pool};
-use fastlane_local::ring::{self, Doorbell};
+use fastlane_local::ring::{self, Bell};
 use fastlane_steer::LaneKey;
 use fastlane_table::SharedMemory;
 
@@ -60,11 +60,7 @@ pub(crate) fn connect(plan: &Plan, lanes: &[LaneParts]) -> Result<Exchanges, Err
 }
 
 /// For each lane its way to each other one that it needs.
-fn passages(
-    plan: &Plan,
-    bells: &[Arc<Doorbell>],
-    ring: usize,
-) -> Vec<Vec<Option<Box<dyn Passage>>>> {
+fn passages(plan: &Plan, bells: &[Arc<Bell>], ring: usize) -> Vec<Vec<Option<Box<dyn Passage>>>> {
     let count = bells.len();
     let mut ways: Vec<Vec<Option<Box<dyn Passage>>>> =
         (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
