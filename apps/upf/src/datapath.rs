@@ -1,12 +1,12 @@
-//! The application on the lanes.
+//! The user plane application that runs on each lane.
 //!
-//! A burst goes through in steps, so that what each packet needs from memory is there when it is
-//! looked at: [`arrive`] reads frames ([`outer`]), [`batch`] finds sessions and asks for their
-//! rules and state, [`judge`] applies the rules ([`decide`]), [`forward`] sends packets on
-//! ([`encapsulate`], [`route`]), [`leave`] looks up the ways of those that go to the data network,
-//! [`later`] does what is rare, [`web`] answers clients that are redirected. What leaves is charged
-//! when nothing can keep it here any more ([`charge`]). [`control`] are the messages of GTP-U that
-//! carry no user data.
+//! A burst passes through stages, so that memory which a stage needs is prefetched by an earlier
+//! one: [`arrive`] parses frames ([`outer`]), [`batch`] looks up sessions and prefetches their
+//! rules and state, [`judge`] applies the rules ([`decide`]), [`forward`] encapsulates
+//! ([`encapsulate`], [`route`]), [`leave`] routes packets to the data network, and [`later`] does
+//! the rare work that was deferred. [`charge`] accounts for a packet once nothing can prevent it
+//! from leaving. [`control`] handles GTP-U messages without user data, and [`web`] answers
+//! redirected HTTP clients.
 
 mod answer;
 mod arrive;
@@ -57,21 +57,22 @@ use crate::rules::layout::identifier::TeidShape;
 use crate::rules::layout::rules::Direction;
 use crate::session::{InstanceId, SessionId};
 
-/// Messages to the slow half about paths and neighbours, in a second.
+/// Maximum rate of messages to the slow path about paths and neighbours, per second.
 const REPORTS: u32 = 1000;
-/// Answers to clients of the web that are redirected, in a second.
+/// Maximum rate of HTTP redirect responses, per second.
 const REDIRECTS: u32 = 10_000;
-/// The most that is put off in a batch: of each packet two events, what is held, itself, copies.
+/// Capacity of the deferred queue for one batch: per packet two events, a hold, the packet itself
+/// and its copies.
 const LATER: usize = 8 * BATCH;
 
-/// A lane's user plane; one for each lane.
+/// User plane application of one lane.
 pub struct Upf<R = Mirror> {
     tables: Tables,
     parts: Parts<R>,
     batch: Box<Batch>,
 }
 
-/// What packets are judged by, besides tables.
+/// State of the datapath besides the tables.
 struct Parts<R> {
     routes: R,
     sides: Sides,
@@ -80,36 +81,36 @@ struct Parts<R> {
     ways: Ways,
     fragments: Fragments,
     held: Held,
-    /// Sessions of packets of the burst at hand that are to be held: the lane does not count them
-    /// yet.
+    /// Sessions of packets labelled `Hold` in the current burst; the lane's own count does not
+    /// include them yet.
     fresh: Vec<u32>,
-    /// The number of that burst.
+    /// Number of the current burst.
     burst: u64,
-    /// How many packets the lane has said that it holds.
+    /// Last published number of held packets.
     held_packets: usize,
     later: Put,
-    /// Room for what is put off while that is done.
+    /// Second queue, which takes work that is deferred while the first one runs.
     spare: Put,
     errors: Limit,
     echoes: Limit,
     icmp: Limit,
     redirects: Limit,
     reports: Limit,
-    /// No error indications before: nanoseconds of `CLOCK_MONOTONIC`.
+    /// No error indication is sent before this time, in ns of `CLOCK_MONOTONIC`.
     quiet_until: u64,
-    /// Where errors about users' packets come from: IPv4, IPv6.
+    /// Source addresses of ICMP errors: IPv4, IPv6.
     speakers: [Option<IpAddr>; 2],
-    /// The network instance of N6, if there is but one.
+    /// Network instance of N6 if there is exactly one.
     only_instance: Option<InstanceId>,
-    /// The network instances of N6.
+    /// Network instances of N6.
     instances: Vec<InstanceId>,
-    /// What was sent in this batch.
+    /// Packets forwarded in this batch.
     sent: SentOn,
-    /// Whether the packet at hand goes back as it is now.
+    /// True if the current packet is to be reflected as it is now.
     reflects: bool,
 }
 
-/// What was put off; never more than was allocated.
+/// Queue of deferred work. It never grows beyond its initial capacity.
 #[derive(Default)]
 struct Put(Vec<Later>);
 
@@ -121,8 +122,8 @@ impl Put {
         }
     }
 
-    /// Whether there is room besides what packets may need: of each two events, what is held,
-    /// itself. Of copies rules may ask for any number.
+    /// Returns true if there is room for a copy. The rest is reserved: two events, a hold and the
+    /// packet itself per packet. Rules may ask for any number of copies.
     fn has_room_for_copies(&self) -> bool {
         self.0.len() < LATER - 4 * BATCH
     }
@@ -140,7 +141,7 @@ impl Put {
     }
 }
 
-/// Packets and octets, by direction.
+/// Forwarded packets and octets by direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct SentOn([[u64; 2]; 2]);
 
@@ -164,7 +165,7 @@ impl SentOn {
     }
 }
 
-/// What is there while packets are judged.
+/// Context of a burst: tables, turn and time.
 #[derive(Clone, Copy)]
 struct World<'t> {
     tables: &'t Tables,
@@ -172,10 +173,10 @@ struct World<'t> {
     now: u64,
 }
 
-/// The user plane of a lane, as it is configured.
+/// Creates the user plane of a lane from its configuration.
 ///
 /// # Errors
-/// When the settings are wrong, name a port that is not there, or a table or the mirror is missing.
+/// If the settings are invalid, name an unknown port, or a table or the mirror is missing.
 pub fn upf(lane: &LaneInfo<'_>) -> Result<Upf, Error> {
     let settings: Settings = lane.settings()?;
     let ports = lane.port_names().count();
@@ -184,10 +185,10 @@ pub fn upf(lane: &LaneInfo<'_>) -> Result<Upf, Error> {
 }
 
 impl<R: Routes> Upf<R> {
-    /// The user plane of a lane with so many ports; `port` finds them by name.
+    /// Creates the user plane of a lane with `ports` ports; `port` finds a port by name.
     ///
     /// # Errors
-    /// What `port` says; what of the settings cannot be.
+    /// Errors of `port`, and invalid settings.
     pub fn new(
         settings: &Settings,
         ports: usize,
@@ -239,7 +240,7 @@ impl<R: Routes> Upf<R> {
         Ok(Self { tables, parts, batch: Box::new(Batch::new()) })
     }
 
-    /// Takes packets that came by one port.
+    /// Processes packets that arrived on one port.
     fn batch(&mut self, packets: &mut [Packet], turn: &mut Turn) {
         let Self { tables, parts, batch } = self;
         batch.clear();
@@ -263,7 +264,7 @@ impl<R: Routes> App for Upf<R> {
             self.parts.burst = turn.burst();
             self.parts.fresh.clear();
         }
-        // Most often they come by one port; from another lane they may come by several.
+        // Packets from another lane may have arrived on several ports.
         for packets in packets.chunk_by_mut(|one, other| one.port() == other.port()) {
             for packets in packets.chunks_mut(BATCH) {
                 self.batch(packets, turn);
@@ -273,7 +274,7 @@ impl<R: Routes> App for Upf<R> {
     }
 
     fn shard(&mut self, packet: &Packet, turn: &Turn) -> u8 {
-        // Without a session it is counted, or answered, wherever it is.
+        // A packet without a session may be counted or answered on any lane.
         self.session(packet, turn).map_or(0, |session| session.0 as u8)
     }
 
@@ -289,7 +290,7 @@ impl<R: Routes> App for Upf<R> {
 }
 
 impl<R: Routes> Upf<R> {
-    /// Whose a packet is.
+    /// Returns the session of a packet.
     fn session(&self, packet: &Packet, turn: &Turn) -> Option<SessionId> {
         let side = self.parts.sides.of(packet.port())?;
         let frame = packet.bytes();
@@ -309,7 +310,7 @@ impl<R: Routes> Upf<R> {
 }
 
 impl<R: Routes> Parts<R> {
-    /// Says how many packets are held, those included that were labelled just now.
+    /// Publishes the number of held packets, including those labelled just now.
     #[inline]
     fn say_held(&mut self, tables: &Tables, turn: &Turn) {
         let now = turn.held_packets() + self.fresh.len();
@@ -319,11 +320,11 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// Looks at some of the sessions for which packets are held.
+    /// Checks some of the sessions that have held packets.
     #[cold]
     fn look_at_held(&mut self, tables: &Tables, turn: &mut Turn) {
         let now = turn.now();
-        turn.keep_awake(); // their rules may change, their time may run out
+        turn.keep_awake(); // rules may change and hold times may expire
         let mut told: [Option<(fastlane::HoldKey, Look)>; 16] = [None; 16];
         let mut count = 0;
         let view = &*turn;
@@ -342,7 +343,7 @@ impl<R: Routes> Parts<R> {
     }
 }
 
-/// Shows what is held again, or gives it up.
+/// Resumes or discards the held packets of a session.
 #[cold]
 fn end_hold(tables: &Tables, key: fastlane::HoldKey, look: Look, turn: &mut Turn) {
     match look {

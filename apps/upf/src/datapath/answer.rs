@@ -1,4 +1,4 @@
-//! Messages of GTP-U that this UPF sends of its own accord (TS 29.281 clause 7).
+//! GTP-U messages that this UPF originates (TS 29.281 clause 7).
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -19,7 +19,7 @@ const TEID_DATA_I: u8 = 16;
 const PEER_ADDRESS: u8 = 133;
 const EXTENSION_HEADER_TYPES: u8 = 141;
 
-/// A message, whole: header, optional part, extension headers, information elements.
+/// A complete message: header, optional part, extension headers, information elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
     bytes: [u8; 64],
@@ -27,7 +27,7 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// A header with a sequence number and perhaps an extension header.
+    /// Creates a message with a sequence number and optionally an extension header.
     #[inline(always)]
     fn new(message_type: u8, teid: u32, sequence: u16, extension: Option<[u8; 5]>) -> Self {
         let mut message = Self { bytes: [0; 64], length: 0 };
@@ -43,7 +43,7 @@ impl Message {
         message
     }
 
-    /// Of known length, so that where it goes is known when this is compiled.
+    /// Appends bytes. Their length is constant, so the compiler knows every offset.
     #[inline(always)]
     fn push<const N: usize>(&mut self, bytes: [u8; N]) {
         let place = self.bytes.get_mut(self.length..).and_then(|rest| rest.first_chunk_mut());
@@ -53,7 +53,7 @@ impl Message {
         }
     }
 
-    /// Says how long it is.
+    /// Writes the length field.
     #[inline(always)]
     fn finish(mut self) -> Self {
         let carried = (self.length.saturating_sub(GtpU::LENGTH)) as u16;
@@ -61,20 +61,20 @@ impl Message {
         self
     }
 
-    /// Is the peer alive? (clause 7.2.1)
+    /// Creates an echo request (clause 7.2.1).
     pub(crate) fn echo_request(sequence: u16) -> Self {
         Self::new(GtpMessageType::ECHO_REQUEST, 0, sequence, None).finish()
     }
 
-    /// It is (clause 7.2.2). The restart counter is always 0 (clause 8.2).
+    /// Creates an echo response (clause 7.2.2). Its restart counter is always 0 (clause 8.2).
     pub(crate) fn echo_response(sequence: u16) -> Self {
         let mut message = Self::new(GtpMessageType::ECHO_RESPONSE, 0, sequence, None);
         message.push([RECOVERY, 0]);
         message.finish()
     }
 
-    /// There is no such tunnel here (clause 7.3.1): which one, at which address of ours, and the
-    /// port that its packet came from (clause 5.2.2.1).
+    /// Creates an error indication (clause 7.3.1) with the unknown TEID, the local address and the
+    /// source port of the packet (clause 5.2.2.1).
     pub(crate) fn error_indication(teid: u32, local: IpAddr, source_port: u16) -> Self {
         let [high, low] = source_port.to_be_bytes();
         let extension = [GtpExtensionType::UDP_PORT, 1, high, low, GtpExtensionType::NONE];
@@ -94,7 +94,7 @@ impl Message {
         message.finish()
     }
 
-    /// The extension headers that are known here (clause 7.2.3).
+    /// Creates a notification of the supported extension headers (clause 7.2.3).
     pub(crate) fn supported_extension_headers() -> Self {
         let kind = GtpMessageType::SUPPORTED_EXTENSION_HEADERS;
         let mut message = Self::new(kind, 0, 0, None);
@@ -109,7 +109,7 @@ impl Message {
         message.finish()
     }
 
-    /// Nothing more comes by this tunnel (clause 7.3.2).
+    /// Creates an end marker (clause 7.3.2).
     pub(crate) fn end_marker(teid: u32) -> Self {
         let mut message = Self { bytes: [0; 64], length: 0 };
         message.push([GtpU::VERSION_1, GtpMessageType::END_MARKER, 0, 0]);
@@ -117,13 +117,14 @@ impl Message {
         message.finish()
     }
 
-    /// Its octets.
+    /// Returns the bytes of the message.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
-/// Makes a packet this message, between these ends, to this port. False when it has no room.
+/// Writes a message into a packet, between these endpoints and to this port. Returns false if there
+/// is no room.
 pub(crate) fn write(
     packet: &mut Packet,
     ends: Ends,
@@ -172,7 +173,7 @@ pub(crate) fn write(
     true
 }
 
-/// Makes a packet so long.
+/// Resizes a packet; false if there is no room.
 pub(crate) fn resize(packet: &mut Packet, length: usize) -> bool {
     match length.checked_sub(packet.len()) {
         Some(0) => true,
@@ -181,13 +182,13 @@ pub(crate) fn resize(packet: &mut Packet, length: usize) -> bool {
     }
 }
 
-/// Makes a message of GTP-U the answer to it, to be reflected.
+/// Replaces a received GTP-U packet by the reply to it, to be reflected.
 pub(crate) fn answer(packet: &mut Packet, tunnel: &Tunnel, port: u16, message: &Message) -> bool {
     let Some((ends, hop)) = back(packet, tunnel) else { return false };
     write(packet, ends, &hop, port, message)
 }
 
-/// The ends of a packet from the other side, and the way back.
+/// Returns the endpoints of a received packet as seen from this UPF, and the next hop back.
 pub(crate) fn back(packet: &Packet, tunnel: &Tunnel) -> Option<(Ends, NextHop)> {
     let bytes = packet.bytes();
     let ethernet: &Ethernet = header(bytes, 0)?;
@@ -209,17 +210,17 @@ pub(crate) fn back(packet: &Packet, tunnel: &Tunnel) -> Option<(Ends, NextHop)> 
     Some((ends, hop))
 }
 
-/// Who sent an error indication, and about what.
+/// Content of an error indication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ErrorIndication {
-    /// The tunnel that the peer does not have.
+    /// TEID that the peer does not have.
     pub(crate) teid: u32,
-    /// The peer's address that packets went to.
+    /// Address of the peer that packets were sent to.
     pub(crate) peer: IpAddr,
 }
 
-/// Reads the information elements of an error indication (clause 7.3.1). They are in the order of
-/// their types (clause 8.1): those below 128 have a fixed length, the others say theirs.
+/// Parses the information elements of an error indication (clause 7.3.1). They are in the order of
+/// their types (clause 8.1). Those below 128 have a fixed length, the others a length field.
 pub(crate) fn read_error_indication(mut elements: &[u8]) -> Option<ErrorIndication> {
     let (mut teid, mut peer) = (None, None);
     while let [kind, rest @ ..] = elements {
@@ -230,7 +231,7 @@ pub(crate) fn read_error_indication(mut elements: &[u8]) -> Option<ErrorIndicati
                 teid.get_or_insert(u32::from_be_bytes(*value));
                 rest
             }
-            0..128 => return None, // of unknown length: what follows cannot be found
+            0..128 => return None, // of unknown length, so the rest cannot be parsed
             kind => {
                 let (length, rest) = rest.split_first_chunk::<2>()?;
                 let length = usize::from(u16::from_be_bytes(*length));
@@ -276,7 +277,7 @@ mod tests {
     fn an_error_indication_that_is_cut_or_lacks_something_says_nothing() {
         let whole = [14, 9, 16, 0, 0, 0, 7, 133, 0, 4, 192, 0, 2, 1, 255, 0, 1, 5];
         assert!(read_error_indication(&whole).is_some());
-        // Cut between two elements behind the address, it is still whole.
+        // A cut between two elements behind the address leaves a complete message.
         for length in (0..whole.len()).filter(|length| *length != 14) {
             assert_eq!(read_error_indication(&whole[..length]), None, "{length}");
         }

@@ -1,4 +1,4 @@
-//! Takes packets in: users' go into the batch, all others are done with.
+//! Receives packets: UE packets go into the batch, all others are finished here.
 
 use fastlane::wire::{Ethernet, GtpMessageType, header};
 use fastlane::{Packet, Turn, Verdict};
@@ -13,7 +13,7 @@ use crate::rules::layout::cause::Cause;
 use crate::session::InstanceId;
 
 impl<R: Routes> Parts<R> {
-    /// Reads frames: users' packets go into the batch, all others are done with.
+    /// Parses frames: UE packets go into the batch, all others are finished here.
     pub(super) fn read(
         &mut self,
         tables: &Tables,
@@ -30,7 +30,7 @@ impl<R: Routes> Parts<R> {
         let now = turn.now();
         let station = self.routes.entrance(turn, port).map(|entrance| entrance.mac);
         let station = station.filter(|_| !side.is_hairpin);
-        let mut control = 0_u32; // a bit for each place, of which a batch has no more
+        let mut control = 0_u32; // one bit per packet; a batch has at most 32
         for (place, packet) in packets.iter_mut().enumerate() {
             let is_taken = match outer::read_usual(packet.bytes(), side, station) {
                 Some(Arrival::Data(tunnel)) => self.take_tunnelled(tables, batch, place, tunnel),
@@ -38,7 +38,7 @@ impl<R: Routes> Parts<R> {
                     self.take_plain(batch, place, packet, side, is_v6)
                 }
                 Some(Arrival::Control(tunnel)) => {
-                    // Until all others are read nothing is written; this label is a safe one.
+                    // Replies are written after all packets are parsed; until then a safe label.
                     packet.set_verdict(Verdict::Drop);
                     match self.is_too_much(&tunnel, now) {
                         true => tables.count(Cause::EchoSuppressed, 1, packet.len() as u64),
@@ -57,8 +57,8 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// Reads a frame that is not what most are. True: it is a message of GTP-U that is no user
-    /// data.
+    /// Parses a frame that is not in the usual form. Returns true if it is a GTP-U message without
+    /// user data.
     #[inline(never)]
     fn read_closely(
         &self,
@@ -74,7 +74,7 @@ impl<R: Routes> Parts<R> {
                 return false;
             }
             Arrival::Control(_) => {
-                // Until all others are read nothing is written.
+                // Replies are written after all packets are parsed.
                 packet.set_verdict(Verdict::Drop);
                 return true;
             }
@@ -92,7 +92,7 @@ impl<R: Routes> Parts<R> {
         false
     }
 
-    /// Takes user data that came through a tunnel into the batch.
+    /// Adds a decapsulated packet to the batch.
     #[inline(always)]
     fn take_tunnelled(
         &self,
@@ -107,7 +107,7 @@ impl<R: Routes> Parts<R> {
         true
     }
 
-    /// Takes IP that came through no tunnel into the batch; false when it has no destination.
+    /// Adds an IP packet without a tunnel to the batch; false if it has no destination.
     #[inline(always)]
     fn take_plain(
         &self,
@@ -121,14 +121,13 @@ impl<R: Routes> Parts<R> {
         batch.push_plain(place, packet, is_v6, instance, side.is_hairpin)
     }
 
-    /// Whether a message is an echo request beyond those that are answered: a flood of them is to
-    /// cost little.
+    /// Returns true for echo requests beyond the rate limit: a flood of them must cost little.
     #[inline]
     fn is_too_much(&self, tunnel: &Tunnel, now: u64) -> bool {
         tunnel.message_type == GtpMessageType::ECHO_REQUEST && !self.echoes.has(now)
     }
 
-    /// Does what messages of GTP-U ask for that are no user data.
+    /// Handles GTP-U messages without user data.
     #[cold]
     fn read_control(
         &mut self,
@@ -149,7 +148,7 @@ impl<R: Routes> Parts<R> {
                     continue;
                 }
                 Arrival::Drop(cause) => cause,
-                // Not what its header says.
+                // The full parser disagrees with the header.
                 Arrival::Data(_) | Arrival::Plain { .. } | Arrival::Linux => Cause::Malformed,
             };
             packet.set_verdict(Verdict::Drop);
@@ -157,7 +156,7 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// The network instance of a packet that came through no tunnel.
+    /// Returns the network instance of an IP packet without a tunnel.
     #[inline]
     pub(super) fn instance_of(
         &self,

@@ -1,4 +1,4 @@
-//! Packets of a burst that are looked up together, so that their cache misses overlap.
+//! A batch of packets that are looked up together, so that their cache misses overlap.
 
 use std::mem::offset_of;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -17,26 +17,27 @@ use crate::rules::layout::key::UserKey;
 use crate::rules::layout::rules::{Direction, Rules};
 use crate::session::{InstanceId, SessionId};
 
-/// A packet of a user, as it came.
+/// A UE packet as it arrived.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Task {
-    /// Where it is in the burst.
+    /// Index in the burst.
     pub(crate) place: u8,
-    /// The network instance that it arrived in.
+    /// Network instance of the ingress.
     pub(crate) instance: InstanceId,
-    /// Whose it is, as far as is known: of a tunnel whose number says so, it may be another's.
+    /// Session, as far as it is known. The session that a TEID names may turn out to be another
+    /// one.
     pub(crate) session: Option<SessionId>,
-    /// Where the inner packet begins and ends.
+    /// Offset and end of the inner packet in the frame.
     pub(crate) at: u16,
     pub(crate) end: u32,
-    /// The message of GTP-U that it came in.
+    /// GTP-U packet that carried it.
     pub(crate) tunnel: Option<Tunnel>,
-    /// Whether it comes from another lane, which has taken a hop from it.
+    /// True if another lane passed it on and has decremented its TTL.
     pub(crate) is_hairpin: bool,
 }
 
 impl Task {
-    /// The inner packet in its frame.
+    /// Returns the inner packet in its frame.
     #[inline]
     pub(crate) fn inner<'a>(&self, frame: &'a [u8]) -> &'a [u8] {
         frame.get(usize::from(self.at)..self.end as usize).unwrap_or_default()
@@ -46,21 +47,21 @@ impl Task {
 const NOTHING: Task =
     Task { place: 0, instance: 0, session: None, at: 0, end: 0, tunnel: None, is_hairpin: false };
 
-/// The packets of a batch.
+/// Packets of a batch.
 pub(crate) struct Batch {
     pub(crate) count: usize,
     pub(crate) tasks: [Task; BATCH],
-    /// Those that came through no tunnel: which tasks, and whose address they go to.
+    /// Packets without a tunnel: number, indices in the batch, lookup keys.
     plain: usize,
     plain_tasks: [u8; BATCH],
     keys: [UserKey; BATCH],
-    /// Those that leave without a tunnel.
+    /// Packets that leave without a tunnel, by address family.
     pub(crate) four: Leaving<Ipv4Addr>,
     pub(crate) six: Leaving<Ipv6Addr>,
 }
 
 impl Batch {
-    /// Empty.
+    /// Creates an empty batch.
     pub(crate) fn new() -> Self {
         Self {
             count: 0,
@@ -73,13 +74,13 @@ impl Batch {
         }
     }
 
-    /// Makes it empty.
+    /// Empties the batch.
     #[inline]
     pub(crate) fn clear(&mut self) {
         (self.count, self.plain, self.four.count, self.six.count) = (0, 0, 0, 0);
     }
 
-    /// Takes in a packet that came by a tunnel, and asks for where its rules are.
+    /// Adds a packet from a tunnel and prefetches the index of its rules.
     #[inline(always)]
     pub(crate) fn push_tunnel(
         &mut self,
@@ -102,7 +103,7 @@ impl Batch {
         });
     }
 
-    /// Takes in a packet that came through no tunnel; false when it has no destination.
+    /// Adds a packet without a tunnel; false if it has no destination.
     #[inline]
     pub(crate) fn push_plain(
         &mut self,
@@ -140,8 +141,8 @@ impl Batch {
         }
     }
 
-    /// Finds the users of packets that came through no tunnel, and asks for the rules and the state
-    /// of all: what is found are the rules by task.
+    /// Finds the sessions of packets without a tunnel, and prefetches rules and state of all
+    /// packets. Returns the rules found, by packet.
     #[inline]
     pub(crate) fn find<'t>(&mut self, tables: &'t Tables, turn: &'t Turn) -> Found<'t> {
         if self.plain > 0 {
@@ -161,7 +162,7 @@ impl Batch {
         let mut rules = [None; BATCH];
         for (task, rules) in self.tasks.iter().zip(&mut rules).take(self.count) {
             let Some(session) = task.session else { continue };
-            // A packet by a tunnel is most often from the user: one line says what becomes of it.
+            // Packets from a tunnel are mostly uplink packets, which one cache line decides.
             let line = if task.tunnel.is_some() { UP } else { DOWN };
             *rules = tables.rules.fetch(turn, session.0 as usize, line);
             tables.state.prefetch(EntryId(session.0));
@@ -177,8 +178,8 @@ impl Batch {
     }
 }
 
-/// Asks for the first blocks of sessions that have some: else each of their lines would be waited
-/// for.
+/// Prefetches the first rule blocks of sessions. Otherwise each of their cache lines would be a
+/// miss.
 #[inline(never)]
 fn ask_for_blocks(tables: &Tables, rules: &[Option<&Rules>]) {
     let places = || rules.iter().flatten().filter_map(|rules| rules.cold.block.checked_sub(1));
@@ -186,32 +187,32 @@ fn ask_for_blocks(tables: &Tables, rules: &[Option<&Rules>]) {
     places().for_each(|place| tables.blocks.prefetch_whole(place as usize));
 }
 
-/// The rules of a batch's tasks, as far as they are found.
+/// Rules found for the packets of a batch.
 pub(crate) type Found<'t> = [Option<&'t Rules>; BATCH];
 
-/// Where in rules the lines of the directions are.
+/// Offsets of the two directions' cache lines in [`Rules`].
 const UP: usize = offset_of!(Rules, up);
 const DOWN: usize = offset_of!(Rules, down);
 
 /// A packet that leaves without a tunnel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain {
-    /// Which task it is of.
+    /// Index of the packet in the batch.
     pub(crate) task: u8,
-    /// Whose it is.
+    /// Session of the packet.
     pub(crate) session: SessionId,
-    /// What is charged when it leaves.
+    /// Charge that is due when it leaves.
     pub(crate) charge: Charge,
-    /// The network instance that it leaves in, if one was named.
+    /// Network instance that it leaves in, if one was named.
     pub(crate) instance: Option<InstanceId>,
-    /// Type of service: value and mask.
+    /// Type of service to set: value and mask.
     pub(crate) marking: u8,
     pub(crate) mask: u8,
-    /// Octets of the packet.
+    /// Length of the IP packet in octets.
     pub(crate) length: u32,
 }
 
-/// Packets of a family that leave without a tunnel: their ways are looked up together.
+/// Packets of an address family that leave without a tunnel and are routed together.
 pub(crate) struct Leaving<A> {
     pub(crate) count: usize,
     pub(crate) packets: [Plain; BATCH],
@@ -240,7 +241,7 @@ impl<A: Copy> Leaving<A> {
         }
     }
 
-    /// Takes in a packet.
+    /// Adds a packet.
     #[inline]
     pub(crate) fn push(&mut self, packet: Plain, to: A, flow: u32) {
         let at = self.count;

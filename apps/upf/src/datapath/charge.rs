@@ -1,4 +1,4 @@
-//! Charging what leaves: when its way is known and nothing else can keep it here.
+//! Charges packets that leave, once their next hop is known and nothing else can stop them.
 
 use fastlane::Packet;
 use fastlane::table::EntryId;
@@ -16,10 +16,10 @@ use crate::rules::layout::rules::Rules;
 use crate::session::SessionId;
 
 impl Put {
-    /// Charges a packet that is about to leave, in the turn in which it was decided by these rules.
+    /// Charges a packet that is about to leave, in the turn in which these rules classified it.
     ///
     /// # Errors
-    /// What becomes of it instead: packets before it have used up what it was to use.
+    /// Returns the outcome if earlier packets have used up the quota or the rate.
     #[inline(always)]
     pub(super) fn charge(
         &mut self,
@@ -28,7 +28,7 @@ impl Put {
         charge: Charge,
         world: World<'_>,
     ) -> Result<(), Outcome> {
-        // Of a session that is gone since, the last counts may have been read already.
+        // The final counters of a deleted session may have been read already.
         if world.tables.rules(world.turn, session).is_none() {
             return Err(Outcome::Drop(Cause::UnknownUser));
         }
@@ -83,11 +83,10 @@ impl Put {
 }
 
 impl<R: Routes> Parts<R> {
-    /// Charges a packet that is about to leave, and is still as it came, when all of its batch are
-    /// labelled.
+    /// Charges a packet that leaves unchanged, after all packets of its batch are labelled.
     ///
     /// # Errors
-    /// As of [`Put::charge`].
+    /// Returns the outcome if quota or rate are used up.
     pub(super) fn charge_later(
         &mut self,
         task: &Task,
@@ -103,8 +102,8 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// The rules were exchanged since they said that it may leave: those of now say whether, and
-    /// those of then where to.
+    /// Charges by the current rules, since they changed after the packet was classified. The
+    /// current rules decide whether it may leave, the former ones where to.
     #[cold]
     fn charge_anew(
         &mut self,
@@ -139,7 +138,7 @@ impl<R: Routes> Parts<R> {
     }
 }
 
-/// Whether quotas or meters stop a packet that will not leave, as far as is known.
+/// Returns the reason if quotas or meters, as far as is known, stop a packet that will not leave.
 pub(super) fn is_stopped(
     (session, rules): (SessionId, &Rules),
     charge: Charge,

@@ -1,4 +1,4 @@
-//! Messages of GTP-U that are no user data, and messages from the slow half.
+//! GTP-U messages without user data, and messages from the slow path.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use crate::rules::layout::message::{PathMessage, SessionEvent, kind};
 use crate::rules::layout::rules::{CHAIN, Outer as Put, PeerAddress, Rules, flag, way};
 use crate::session::SessionId;
 
-/// What a lane is told by the slow half.
+/// A message from the slow path.
 enum Told {
     Rules(SessionId),
     Probe(PathMessage),
@@ -27,7 +27,7 @@ enum Told {
 }
 
 impl<R: Routes> Parts<R> {
-    /// Takes a message of GTP-U that is no user data.
+    /// Handles a GTP-U message without user data.
     #[cold]
     pub(super) fn control(
         &mut self,
@@ -50,7 +50,7 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// Answers an echo request, to the port that it came from (TS 29.281 clauses 4.4.2.2, 7.2.1).
+    /// Answers an echo request, to its source port (TS 29.281 clauses 4.4.2.2, 7.2.1).
     fn echo(
         &mut self,
         tables: &Tables,
@@ -72,10 +72,10 @@ impl<R: Routes> Parts<R> {
         }
         self.reflects = true;
         tables.count(Cause::EchoAnswered, 1, octets);
-        Outcome::Later // it is labelled and counted
+        Outcome::Later // labelled and counted already
     }
 
-    /// Shows the slow half the answer to a probe.
+    /// Passes the response to an echo request on to the slow path.
     fn echo_response(&mut self, tunnel: &Tunnel, packet: &Packet, turn: &mut Turn) -> Outcome {
         let now = turn.now();
         if let Some((ends, _)) = answer::back(packet, tunnel).filter(|_| self.reports.take(now)) {
@@ -87,9 +87,8 @@ impl<R: Routes> Parts<R> {
         Outcome::Drop(Cause::EchoResponse)
     }
 
-    /// Shows the slow half that a peer does not have a tunnel. It must speak of itself: the address
-    /// that packets went to is the one that this comes from (TS 29.281 clause 7.3.1). Whether there
-    /// is such a tunnel the slow half knows.
+    /// Tells the slow path that a peer does not have a tunnel. The sender must be the peer that
+    /// packets went to (TS 29.281 clause 7.3.1). The slow path checks if such a tunnel exists.
     fn error_indication(&mut self, tunnel: &Tunnel, packet: &Packet, turn: &mut Turn) -> Outcome {
         let elements = packet.bytes().get(tunnel.range()).unwrap_or_default();
         let read = answer::read_error_indication(elements);
@@ -107,9 +106,9 @@ impl<R: Routes> Parts<R> {
         Outcome::Drop(Cause::ErrorIndicationReceived)
     }
 
-    /// Passes an end marker on to the next tunnel, if the rules of its tunnel lead to one; else it
-    /// ends here (TS 23.501 clause 5.8.2.9). One for no tunnel is dropped without a word (clause
-    /// 7.3.2).
+    /// Relays an end marker to the next tunnel if the tunnel's rules lead to one; otherwise it ends
+    /// here (TS 23.501 clause 5.8.2.9). An end marker for an unknown tunnel is dropped without an
+    /// error indication (clause 7.3.2).
     fn end_marker(
         &mut self,
         tables: &Tables,
@@ -133,7 +132,7 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// Takes what the slow half says, sends what it asks for.
+    /// Handles messages from the slow path and sends the packets that they request.
     pub(super) fn listen(&mut self, tables: &Tables, turn: &mut Turn) {
         loop {
             let told = match turn.receive() {
@@ -154,9 +153,8 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// The rules of a session are others now: what was held for it is shown again, and the end
-    /// marker that they may ask for is sent. Every packet before this one has been labelled, and
-    /// leaves before what is made now.
+    /// Handles a change of a session's rules: resumes held packets and sends the end marker that is
+    /// due. Every earlier packet has been labelled and leaves before the packets made here.
     fn look_at(&mut self, tables: &Tables, session: SessionId, turn: &mut Turn) {
         let Some(rules) = tables.rules(turn, session).copied() else { return };
         let held = self.held.get(session).filter(|held| held.version != rules.version());
@@ -166,7 +164,8 @@ impl<R: Routes> Parts<R> {
                 super::end_hold(tables, key, look, turn);
             }
         }
-        // All lanes are told; the one that sent packets by the old tunnel knows which was the last.
+        // All lanes receive the message. Only the lane that sent packets by the old tunnel knows
+        // the last one.
         let marker = decide::marker_due(&rules, session, &tables.state);
         let Some(marker) = marker.filter(|_| turn.owns(session.0 as u8)) else { return };
         let peer = std::net::Ipv6Addr::from(marker.peer).to_canonical();
@@ -202,7 +201,7 @@ impl<R: Routes> Parts<R> {
     }
 }
 
-/// Sends a message of ours.
+/// Sends a GTP-U message of this UPF.
 fn send(turn: &mut Turn, exit: &Exit, message: &Message) -> bool {
     let Some(packet) = turn.new_packet(exit.hop.port) else { return false };
     let is_written = answer::write(packet, exit.ends, &exit.hop, GtpU::PORT, message);
@@ -212,8 +211,7 @@ fn send(turn: &mut Turn, exit: &Exit, message: &Message) -> bool {
     is_written
 }
 
-/// Where packets of a tunnel go, whatever they carry: as its first rule says. `None` when they are
-/// dropped or held.
+/// Returns the path of a tunnel's packets by its first rule; `None` if they are dropped or held.
 fn path_of<'t>(world: World<'t>, rules: &'t Rules, teid: u32) -> Option<Path<'t>> {
     const STOPPED: u32 = flag::DROP | flag::HOLD;
     if !rules.has_blocks() {
@@ -249,7 +247,7 @@ fn addresses(ends: Ends) -> (IpAddr, IpAddr) {
     }
 }
 
-/// A message about a path.
+/// Builds a message about a path.
 pub(super) fn path(
     peer: IpAddr,
     local: Option<IpAddr>,
@@ -266,7 +264,7 @@ pub(super) fn path(
     PathMessage { peer, local, teid, sequence, interface, at }
 }
 
-/// The far end of an outer header.
+/// Returns the far end of an outer header.
 pub(super) fn peer_of(put: Put) -> IpAddr {
     match put {
         Put::Gtpu(PeerAddress::V4(peer), _) | Put::Udp(PeerAddress::V4(peer), _) => peer.into(),

@@ -1,19 +1,19 @@
-//! What becomes of a packet: the one place where rules are applied.
+//! Packet classification and enforcement: the one module that applies rules to packets.
 //!
-//! [`decide`] is given the rules of the packet's session, what is known of the packet, and the
-//! lane's words; it neither allocates nor fails. What it does in order (TS 29.244 clause 5.2.1):
-//! the first PDR by precedence that matches; gates; what URRs say; meters, all of which must
-//! conform before any is charged; then the FAR. A packet that is held is not counted: it is decided
-//! again when it is released.
+//! [`decide`] takes the rules of the packet's session, the packet's fields and the lane's counter
+//! slots. It neither allocates nor fails. Its steps (TS 29.244 clause 5.2.1): find the first PDR by
+//! precedence that matches; check gates; check URRs; check meters, all of which must conform before
+//! any is charged; apply the FAR. A packet that is held is not counted: it is decided again when it
+//! is released.
 //!
-//! One that may be sent on is not charged either: whether there is a way for it, and a frame, is
-//! not known yet. When it is, [`charge`] looks at quotas and meters, which packets before it may
-//! have used up, and charges. ([`decide_at_once`] leaves them to it altogether.) So URRs count the
-//! octets of inner IP packets that leave; those with MBQE (clause 8.2.68) also what QoS enforcement
-//! or the FAR drops.
+//! A packet that may be forwarded is not charged yet, since its next hop and a frame for it are not
+//! known. Once they are, [`charge`] checks quotas and meters again, which earlier packets may have
+//! used up, and charges. ([`decide_at_once`] leaves them to it altogether.) So URRs count the
+//! octets of inner IP packets that leave. URRs with MBQE (clause 8.2.68) also count what QoS
+//! enforcement or the FAR drops.
 //!
-//! An event is raised once per line of state and version of the rules. The caller raises the
-//! session's pending event when [`Decision::events`] says that there is a new one.
+//! An event is raised once per counter slot and version of the rules. The caller raises the
+//! session's pending event if [`Decision::events`] is not 0.
 
 mod account;
 mod apply;
@@ -39,99 +39,100 @@ pub use blocks::{Blocks, InTurn};
 pub use charge::Charge;
 pub use subject::{Ports, Subject};
 
-/// What becomes of a packet.
+/// Decision about a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decision<'t> {
-    /// That.
+    /// Forward, hold or drop.
     pub fate: Fate<'t>,
-    /// The number of the PDR that matched; 0: none.
+    /// PDR that matched; 0: none.
     pub pdr: PdrId,
-    /// From or to the user.
+    /// Direction.
     pub direction: Direction,
-    /// New events: bits of [`state::event`](crate::rules::layout::state::event). If there are any, the
-    /// session's pending event is to be raised.
+    /// New events: bits of [`state::event`](crate::rules::layout::state::event). If not 0, the caller
+    /// raises the session's pending event.
     pub events: u64,
-    /// The line of state with the last of them.
+    /// Counter slot of the last event.
     pub line: u32,
-    /// Where copies go (DUPL).
+    /// Destinations of copies (DUPL).
     pub copies: &'t [OuterPath],
-    /// What is charged when it leaves.
+    /// Charge that is due when it leaves.
     pub charge: Charge,
 }
 
-/// What came of charging a packet.
+/// Result of charging a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charged {
-    /// Why it does not leave; nothing: it does.
+    /// Reason why it must not leave; `None`: it may leave.
     pub refused: Option<Cause>,
-    /// As in [`Decision`].
+    /// PDR that matched; 0: none.
     pub pdr: PdrId,
-    /// As in [`Decision`].
+    /// New events, see [`Decision::events`].
     pub events: u64,
-    /// As in [`Decision`].
+    /// Counter slot of the last event.
     pub line: u32,
 }
 
-/// A packet that may be sent on, as its line alone says.
+/// Decision of the short path: the packet may be forwarded.
 #[derive(Clone, Copy, Debug)]
 pub struct Passing<'t> {
-    /// Where.
+    /// Path of the packet.
     pub path: Path<'t>,
-    /// From or to the user.
+    /// Direction.
     pub direction: Direction,
-    /// What is charged when it leaves.
+    /// Charge that is due when it leaves.
     pub charge: Charge,
 }
 
-/// What becomes of a packet.
+/// Action for a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fate<'t> {
-    /// It may be sent on. It is charged when it is.
+    /// May be forwarded. It is charged when it leaves.
     Forward(Path<'t>),
-    /// It is dropped.
+    /// Dropped.
     Drop(Cause),
-    /// It is kept and decided again later. It has not been counted.
+    /// Held and decided again later. It has not been counted.
     Hold(Hold),
 }
 
-/// How packets are held.
+/// Limits of buffering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// The most packets of the session.
+    /// Maximum number of packets of the session.
     pub packets: u16,
-    /// For how long, in ms.
+    /// Maximum time in ms.
     pub ms: u32,
 }
 
-/// Where a packet is sent.
+/// Path of forwarded packets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Path<'t> {
-    /// Where.
+    /// Compiled FAR.
     pub way: &'t Way,
-    /// The IPv6 address that the way may need.
+    /// IPv6 address of the far end, if the outer header is IPv6.
     pub peer6: &'t [u8; 16],
-    /// Where it is sent instead.
+    /// Redirection, if the FAR has one.
     pub redirect: Option<Redirect<'t>>,
 }
 
-/// Where web requests are sent instead (TS 29.244 clause 8.2.20).
+/// Redirection of HTTP requests (TS 29.244 clause 8.2.20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redirect<'t> {
-    /// To this address.
+    /// To an address.
     To(IpAddr),
-    /// They are answered with this URL.
+    /// By a response with this URL.
     Url(&'t [u8]),
 }
 
 impl Path<'_> {
-    /// The outer header that is put on.
+    /// Returns the outer header to add.
     #[inline]
     #[must_use]
     pub fn outer(&self) -> Option<Outer> {
         self.way.outer(self.peer6)
     }
 
-    /// Whether a packet goes elsewhere instead: not if it is between the user and there already.
+    /// Returns true if a packet is redirected: not if it is exchanged with the redirect server
+    /// already.
     #[inline]
     #[must_use]
     pub fn redirects(&self, direction: Direction, subject: &Subject) -> bool {
@@ -148,10 +149,10 @@ impl Path<'_> {
     }
 }
 
-/// Says what becomes of a packet. One that may be sent on is not charged yet.
+/// Decides about a packet. A packet that may be forwarded is not charged yet.
 ///
 /// `rules` are those of `session`, read once for this packet; `now` is `CLOCK_MONOTONIC` in ns. The
-/// session's own line of `state` is touched, and those of its further URRs and QERs.
+/// session's own slot of `state` is accessed, and those of its further URRs and QERs.
 #[inline]
 pub fn decide<'t>(
     rules: &'t Rules,
@@ -168,14 +169,13 @@ pub fn decide<'t>(
     }
 }
 
-/// What [`decide`] says of most packets, with nothing else to be done: nothing of it goes through
-/// memory. `None`: [`decide`] says.
+/// Decides about most packets without going through memory. `None` if [`decide`] has to decide.
 #[inline(always)]
 pub fn decide_at_once<'t>(rules: &'t Rules, subject: &Subject) -> Option<Passing<'t>> {
     if has_blocks(rules, subject.tunnel) { None } else { simple::decide_at_once(rules, subject) }
 }
 
-/// What [`charge`] does with most packets. False, and nothing was done: [`charge`] says.
+/// Charges most packets. If it returns false it has done nothing, and [`charge`] has to charge.
 #[inline(always)]
 pub fn charge_at_once(
     rules: &Rules,
@@ -187,16 +187,16 @@ pub fn charge_at_once(
     charge.is_by_line() && simple::charge_at_once(rules, charge, session, state, now)
 }
 
-/// Whether all is decided by blocks, as the line says that the packet's direction most often has.
+/// Returns true if blocks decide, by the cache line that the packet's direction most often has.
 #[inline(always)]
 const fn has_blocks(rules: &Rules, tunnel: Option<u32>) -> bool {
     rules.has_blocks_for(if tunnel.is_some() { Direction::Up } else { Direction::Down })
 }
 
-/// Charges a packet that is about to leave, if meters and quotas let it pass: nothing may keep it
-/// from leaving any more then.
+/// Charges a packet that is about to leave if meters and quotas allow it. Nothing may keep it from
+/// leaving afterwards.
 ///
-/// `rules` are of the version that `charge` names.
+/// `rules` have the version that `charge` names.
 #[inline]
 pub fn charge<'t>(
     rules: &'t Rules,
@@ -209,7 +209,7 @@ pub fn charge<'t>(
     look::<CHARGE>(rules, blocks, charge, session, state, now)
 }
 
-/// Whether [`charge`] would let a packet pass. If a quota stops it, that is an event.
+/// Checks if [`charge`] would let a packet pass. A quota that stops it raises an event.
 pub fn passes<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
@@ -221,8 +221,8 @@ pub fn passes<'t>(
     look::<CHECK>(rules, blocks, charge, session, state, now)
 }
 
-/// Whether a packet would pass that is not going to: whoever it stops for was stopped before. Of
-/// one that would use a quota up, the quota is left as it is.
+/// Returns the reason that stops a packet which will not leave in any case. Quotas that it would
+/// use up are left unchanged.
 pub fn is_stopped<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
@@ -250,8 +250,8 @@ fn look<'t, const MODE: u8>(
     }
 }
 
-/// Where the rule that matches sends packets, whatever URRs and meters say: for packets of our own,
-/// which nobody offered. `None`: it does not forward, or redirects.
+/// Returns the path of the rule that matches, regardless of URRs and meters, for packets that this
+/// UPF originates. `None` if the rule does not forward, or redirects.
 pub fn own_path<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
@@ -265,8 +265,8 @@ pub fn own_path<'t>(
     }
 }
 
-/// Whether a tunnel is one of the session's: false for a packet that comes too late, after the
-/// place was given to another.
+/// Returns true if a tunnel belongs to the session. False for a late packet whose session index has
+/// been reused.
 #[inline]
 #[must_use]
 pub fn has_tunnel<'t>(rules: &'t Rules, blocks: &impl Blocks<'t>, teid: u32) -> bool {
@@ -289,24 +289,24 @@ impl From<Decision<'_>> for Charged {
         let refused = match fate {
             Fate::Forward(_) => None,
             Fate::Drop(cause) => Some(cause),
-            Fate::Hold(_) => Some(Cause::HoldLimit), // not what may be charged
+            Fate::Hold(_) => Some(Cause::HoldLimit), // a held packet is never charged
         };
         Self { refused, pdr, events, line }
     }
 }
 
-/// A rule with one of these flags forwards nothing now.
+/// Flags with which a rule forwards nothing.
 const SHUT: u32 = flag::DROP | flag::HOLD | flag::CLOSED;
 
-/// A packet is judged whose way is not known: of limits of octets only those stop it that have been
-/// reached before.
+/// Mode: a packet whose next hop is unknown. Volume limits stop it only if they were reached
+/// before.
 const LOOK: u8 = 0;
-/// One is judged that could leave.
+/// Mode: check a packet that could leave.
 const CHECK: u8 = 1;
-/// One is charged that leaves if it may.
+/// Mode: charge a packet if it may leave.
 const CHARGE: u8 = 2;
 
-/// Blocks in memory of one's own, by place: for tests and tools.
+/// Blocks in private memory by index, for tests and tools.
 impl<'t> Blocks<'t> for &'t [Block] {
     fn block(&self, place: usize) -> Option<&'t Block> {
         self.get(place)

@@ -1,8 +1,8 @@
-//! Puts outer headers on: Ethernet, IP, UDP and GTP-U in front of an inner packet.
+//! Encapsulation: writes Ethernet, IP, UDP and GTP-U headers in front of an inner packet.
 //!
-//! The outer IPv4 header says that it is not to be fragmented and has no identification (RFC 6864
-//! clause 4.1): what is too long is fragmented inside, so that no far end has to put tunnels
-//! together again. UDP has no checksum over IPv4, and has one over IPv6 (TS 29.281 clause 4.4.2).
+//! The outer IPv4 header has DF set and no identification (RFC 6864 clause 4.1). Packets that are
+//! too long are fragmented inside the tunnel, so tunnel endpoints never reassemble. UDP has no
+//! checksum over IPv4 and has one over IPv6 (TS 29.281 clause 4.4.2).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,20 +15,20 @@ use fastlane::wire::{
 use fastlane::{Packet, wire};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Hops that outer headers may take.
+/// TTL of outer headers.
 const HOPS: u8 = 64;
 
-/// The two ends of an outer header.
+/// Local and remote address of an outer header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ends {
-    /// IPv4: ours and the far one.
+    /// IPv4: local, remote.
     Four(Ipv4Addr, Ipv4Addr),
-    /// IPv6: ours and the far one.
+    /// IPv6: local, remote.
     Six(Ipv6Addr, Ipv6Addr),
 }
 
 impl Ends {
-    /// Octets of the IP header.
+    /// Returns the length of the IP header in octets.
     #[inline]
     pub(crate) const fn ip_length(self) -> usize {
         match self {
@@ -38,22 +38,23 @@ impl Ends {
     }
 }
 
-/// The optional part of GTP-U with a PDU session container, or nothing.
+/// Optional part of the GTP-U header with a PDU session container, or nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Container {
-    /// Octets 0 to 7, the first in the most significant one: made in a register, stored at once.
+    /// Octets 0 to 7, the first one in the most significant bits: built in a register and stored at
+    /// once.
     first: u64,
-    /// Octets 8 to 11, likewise.
+    /// Octets 8 to 11, in the same order.
     rest: u32,
     length: u8,
 }
 
 impl Container {
-    /// No container, and no optional part.
+    /// No container and no optional part.
     pub(crate) const NONE: Self = Self { first: 0, rest: 0, length: 0 };
 
-    /// One of PDU type 0, to the user (TS 38.415 clause 5.5.2.1): QoS flow, reflective QoS
-    /// indication, paging policy indicator.
+    /// Creates a container of PDU type 0, downlink (TS 38.415 clause 5.5.2.1): QoS flow, reflective
+    /// QoS indication, paging policy indicator.
     #[inline]
     pub(crate) fn downlink(qfi: u8, reflective: bool, paging_policy: Option<u8>) -> Self {
         let flow = qfi & 0x3f | if reflective { 0x40 } else { 0 };
@@ -67,15 +68,15 @@ impl Container {
         }
     }
 
-    /// One of PDU type 1, from the user (clause 5.5.2.2).
+    /// Creates a container of PDU type 1, uplink (clause 5.5.2.2).
     #[inline]
     pub(crate) fn uplink(qfi: u8) -> Self {
         let first = Self::first(1, PduSession::UPLINK << 4, qfi & 0x3f);
         Self { first, rest: 0, length: 8 }
     }
 
-    /// The type of the extension header behind sequence and N-PDU number, its length in units of
-    /// four octets, its first two octets.
+    /// Packs the extension header type behind sequence and N-PDU number, its length in units of
+    /// four octets, and its first two octets.
     #[inline]
     fn first(units: u8, kind: u8, flow: u8) -> u64 {
         let next = GtpExtensionType::PDU_SESSION_CONTAINER;
@@ -85,7 +86,7 @@ impl Container {
             | u64::from(flow) << 8
     }
 
-    /// Writes it before octet `end`.
+    /// Writes the container so that it ends at octet `end`.
     #[inline(always)]
     fn write(&self, bytes: &mut [u8], end: usize) {
         let Some(place) = bytes.get_mut(end - usize::from(self.length)..end) else { return };
@@ -98,19 +99,19 @@ impl Container {
     }
 }
 
-/// What is put on, besides what a way has for all packets.
+/// Fields of an outer header that differ between packets of one tunnel route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outer {
     /// Type of service or traffic class.
     pub(crate) tos: u8,
-    /// The tunnel at the far end.
+    /// TEID of the far end.
     pub(crate) teid: u32,
-    /// The container.
+    /// PDU session container.
     pub(crate) container: Container,
 }
 
 impl Outer {
-    /// Octets of IP, UDP and GTP-U between these ends.
+    /// Returns the length of the IP, UDP and GTP-U headers in octets.
     #[inline]
     pub(crate) const fn length(&self, ends: Ends) -> usize {
         ends.ip_length() + Udp::LENGTH + GtpU::LENGTH + self.container.length as usize
@@ -126,20 +127,20 @@ struct Headers<I: Header> {
     gtpu: GtpU,
 }
 
-/// The way to the far end of a tunnel.
+/// Route to the far end of a tunnel, with header templates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exit {
-    /// Our address and the far end's.
+    /// Local and remote address.
     pub(crate) ends: Ends,
-    /// The next hop.
+    /// Next hop.
     pub(crate) hop: NextHop,
-    /// Over IPv4: the headers of a packet that carries nothing, and the sum of its IP header.
+    /// IPv4 only: header template of an empty packet and the partial sum of its IP header.
     four: Headers<Ipv4>,
     sum: Sum,
 }
 
 impl Exit {
-    /// By a next hop, between these ends.
+    /// Creates the route to an endpoint by a next hop.
     pub(crate) fn new(ends: Ends, hop: NextHop) -> Self {
         let (local, remote) = match ends {
             Ends::Four(local, remote) => (local, remote),
@@ -152,14 +153,14 @@ impl Exit {
     }
 }
 
-/// Nothing, between the ports of GTP-U. Without a checksum.
+/// UDP header template between GTP-U ports, without a checksum.
 const UDP: Udp = Udp {
     source_port: U16::new(GtpU::PORT),
     destination_port: U16::new(GtpU::PORT),
     length: U16::new(0),
     checksum: U16::new(0),
 };
-/// User data of no tunnel, without an optional part.
+/// G-PDU header template without an optional part.
 const GTPU: GtpU = GtpU {
     flags: GtpU::VERSION_1,
     message_type: GtpMessageType::G_PDU,
@@ -167,9 +168,8 @@ const GTPU: GtpU = GtpU {
     teid: U32::new(0),
 };
 
-/// Puts an outer header in front of the `length` octets that begin `at` octets into a packet; what
-/// was before and behind them is gone. False when there is no room: nothing but the window has
-/// changed then.
+/// Encapsulates the `length` octets that begin `at` octets into a packet; everything before and
+/// behind them is removed. Returns false if there is no room; then only the window has changed.
 #[inline(always)]
 pub(crate) fn encapsulate(
     packet: &mut Packet,
@@ -195,8 +195,8 @@ pub(crate) fn encapsulate(
     write(bytes, exit, outer.tos, gtpu, carried)
 }
 
-/// Sends a message of GTP-U on to another tunnel as it is, but for its tunnel identifier: header,
-/// extension headers, inner packet. It begins `at` octets into the packet and is `length` long.
+/// Relays a GTP-U message to another tunnel: header, extension headers and inner packet stay, only
+/// the TEID changes. The message begins `at` octets into the packet and is `length` octets long.
 #[inline]
 pub(crate) fn relay(
     packet: &mut Packet,
@@ -215,18 +215,18 @@ pub(crate) fn relay(
     write(bytes, exit, outer.tos, gtpu, length - GtpU::LENGTH)
 }
 
-/// Whether a header of so many octets of IP and what follows can be put in front of the `length`
-/// octets that begin `at` octets into a packet: then that does not fail.
+/// Returns true if a header of `front` octets of IP and above fits in front of the `length` octets
+/// that begin `at` octets into a packet. Encapsulation does not fail then.
 #[inline]
 pub(crate) fn has_room(packet: &Packet, at: usize, length: usize, front: usize) -> bool {
     at + packet.headroom() >= Ethernet::LENGTH + front
         && Ipv6::LENGTH + front + length <= usize::from(u16::MAX)
 }
 
-/// Makes the packet `front` free octets and the `length` ones that begin at `at`.
+/// Reduces a packet to `front` free octets and the `length` octets that begin at `at`.
 #[inline]
 pub(crate) fn cut(packet: &mut Packet, at: usize, length: usize, front: usize) -> bool {
-    // Of a checksum that is not complete, what was begun outside ends with the outside.
+    // A partial checksum that began in the removed part goes with it.
     if let Some(partial) = packet.partial_checksum() {
         settle(packet, usize::from(partial.start) < at);
     }
@@ -241,7 +241,7 @@ fn settle(packet: &mut Packet, is_outside: bool) {
     if is_outside {
         packet.set_partial_checksum(None);
     } else {
-        let _ = packet.complete_checksum(); // one that cannot be stays as wrong as it was
+        let _ = packet.complete_checksum(); // a checksum that cannot be completed stays wrong
     }
 }
 
@@ -253,7 +253,7 @@ fn write(bytes: &mut [u8], exit: &Exit, tos: u8, gtpu: GtpU, carried: usize) -> 
     }
     let Ends::Four(..) = exit.ends else { return write6(bytes, exit, tos, gtpu, datagram) };
     let Some(place) = header_mut::<Headers<Ipv4>>(bytes, 0) else { return false };
-    // First all that is the same for all packets, then over it what is not.
+    // The template first, then the fields that differ.
     *place = exit.four;
     let length = (Ipv4::LENGTH + datagram) as u16;
     place.ip.type_of_service = tos;
@@ -288,7 +288,7 @@ pub(crate) fn fill_udp6(bytes: &mut [u8], local: Ipv6Addr, remote: Ipv6Addr) {
     }
 }
 
-/// The Ethernet header to a next hop.
+/// Builds the Ethernet header to a next hop.
 #[inline]
 pub(crate) fn ethernet(hop: &NextHop, ethertype: u16) -> Ethernet {
     Ethernet {
@@ -298,7 +298,7 @@ pub(crate) fn ethernet(hop: &NextHop, ethertype: u16) -> Ethernet {
     }
 }
 
-/// An IPv4 header in front of so many octets.
+/// Builds an IPv4 header in front of `carried` octets.
 #[inline]
 pub(crate) fn ipv4(
     source: Ipv4Addr,
@@ -309,7 +309,7 @@ pub(crate) fn ipv4(
 ) -> Ipv4 {
     let length = (Ipv4::LENGTH + carried) as u16;
     let (source, destination) = (source.octets(), destination.octets());
-    // The sum of the fields, each in its place among the words of 16 bits.
+    // The fields as 16-bit words at their offsets.
     let sum = Sum::pseudo_ipv4(source, destination, protocol, length)
         .add_u16(0x4500 | u16::from(tos))
         .add_u16(0x4000)
@@ -328,7 +328,7 @@ pub(crate) fn ipv4(
     }
 }
 
-/// An IPv6 header in front of so many octets.
+/// Builds an IPv6 header in front of `carried` octets.
 #[inline]
 pub(crate) fn ipv6(
     source: Ipv6Addr,

@@ -1,4 +1,4 @@
-//! Sends packets on: into a tunnel, or aside, to those whose ways are looked up together.
+//! Forwards packets: into a tunnel, or into the batch of packets that are routed together.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +21,7 @@ use crate::rules::layout::rules::{Direction, Outer as Put};
 use crate::session::{Destination, InstanceId};
 
 impl<R: Routes> Parts<R> {
-    /// Sends a packet on.
+    /// Forwards a packet.
     #[inline(always)]
     pub(super) fn forward(
         &mut self,
@@ -45,7 +45,8 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// The outer header that a packet gets, and its way.
+    /// Finds the tunnel route and the outer header of a packet; an unresolved neighbour is
+    /// requested.
     #[cold]
     pub(super) fn outer(
         &mut self,
@@ -68,7 +69,7 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// Puts an outer header on, and sends it on to its far end.
+    /// Encapsulates a packet and forwards it to the far end of the tunnel.
     #[inline(always)]
     fn put_into_tunnel(
         &mut self,
@@ -124,8 +125,8 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// Sends a packet on without a tunnel: to another user, or by a way that is looked up with
-    /// those of others.
+    /// Forwards a packet without a tunnel: to another UE, or into the batch that is routed
+    /// together.
     #[inline(always)]
     fn put_aside(
         &mut self,
@@ -164,7 +165,7 @@ impl<R: Routes> Parts<R> {
         Outcome::Waits
     }
 
-    /// A packet for a tunnel whose far end cannot be reached now.
+    /// Drops a packet whose tunnel endpoint is unreachable now.
     #[cold]
     fn no_way(&mut self, to: IpAddr, cause: Cause) -> Outcome {
         if cause == Cause::NoNeighbour {
@@ -174,7 +175,7 @@ impl<R: Routes> Parts<R> {
     }
 }
 
-/// What is put on a packet for a tunnel, besides what its way has for all.
+/// Builds the per-packet fields of the outer header.
 #[inline(always)]
 fn outer(tos: u8, path: &Path<'_>, teid: u32, direction: Direction) -> Outer {
     let way = path.way;
@@ -188,7 +189,7 @@ fn outer(tos: u8, path: &Path<'_>, teid: u32, direction: Direction) -> Outer {
     Outer { tos: way.marked(tos), teid, container }
 }
 
-/// The network instance that a tunnel's packets leave in, if one was named.
+/// Returns the network instance that packets of a tunnel leave in, if one was named.
 #[inline(always)]
 fn instance_of(path: &Path<'_>) -> Option<InstanceId> {
     match path.way.destination() {
@@ -197,7 +198,7 @@ fn instance_of(path: &Path<'_>) -> Option<InstanceId> {
     }
 }
 
-/// The cause under which what is sent on is counted.
+/// Returns the counter of forwarded packets of a direction.
 pub(crate) const fn sent(direction: Direction) -> Cause {
     match direction {
         Direction::Up => Cause::ForwardedUplink,
@@ -205,8 +206,8 @@ pub(crate) const fn sent(direction: Direction) -> Cause {
     }
 }
 
-/// Whether a message of GTP-U goes on as it is, with its extension headers: between tunnels, unless
-/// the rules say that its container goes, or give it another.
+/// Returns true if a GTP-U message is relayed with its extension headers: between tunnels, unless
+/// the rules remove or replace its container.
 #[inline]
 pub(crate) fn is_relayed(task: &Task, path: &Path<'_>) -> bool {
     let way = path.way;
@@ -216,15 +217,15 @@ pub(crate) fn is_relayed(task: &Task, path: &Path<'_>) -> bool {
         && !way.removes_extension()
 }
 
-/// Whether a packet is routed as IP here: it comes through a tunnel and leaves without one, or the
-/// other way round. Between tunnels it is not touched (TS 23.501 clause 5.6.4: the user's IP link
-/// ends at the anchor).
+/// Returns true if this UPF is an IP hop of the packet: decapsulated or encapsulated, but not both.
+/// Between tunnels the inner packet is not changed (TS 23.501 clause 5.6.4: the UE's IP link ends
+/// at the anchor).
 #[inline]
 pub(crate) fn takes_hop(task: &Task, path: &Path<'_>) -> bool {
     task.tunnel.is_some() != path.outer().is_some()
 }
 
-/// The inner packet, to be changed.
+/// Returns the inner packet for modification.
 #[inline]
 pub(crate) fn inner_mut<'a>(packet: &'a mut Packet, task: &Task) -> &'a mut [u8] {
     let range = usize::from(task.at)..task.end as usize;

@@ -1,18 +1,18 @@
-//! Fragments of users' packets: later ones have no ports, so they go by those of the first one
-//! (TS 29.244 clause 5.2.1: they match the PDR of their packet). One whose first was not seen is
-//! nobody's: to let it pass would be a way round filters.
+//! Table of first fragments of UE packets. Later fragments have no ports and are matched by those
+//! of their first fragment (TS 29.244 clause 5.2.1: they match the PDR of their packet). A fragment
+//! whose first one was not seen matches nothing, since passing it would circumvent filters.
 
 use fastlane::wire::Fragment;
 
 use super::inner::Inner;
 
-/// How many packets are remembered.
+/// Number of entries.
 const PLACES: usize = 2048;
-/// For how long, in nanoseconds: as a receiver waits for the rest (RFC 8200 clause 4.5 says 60 s,
-/// Linux 30 s).
+/// Lifetime of an entry in ns, as long as a receiver waits for the rest (60 s in RFC 8200 clause
+/// 4.5, 30 s in Linux).
 const PATIENCE: u64 = 30_000_000_000;
 
-/// What a first fragment has shown.
+/// Fields of a first fragment.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     source: u128,
@@ -23,19 +23,18 @@ struct Seen {
     is_v6: bool,
     ports: [u16; 2],
     spi: Option<u32>,
-    /// 0: nothing.
+    /// Expiry in ns of `CLOCK_MONOTONIC`; 0 means an empty entry.
     until: u64,
 }
 
-/// First fragments of a lane, each in the one place that it can have: a newer one that has the same
-/// takes it.
+/// First fragments of a lane, direct mapped: a newer fragment replaces the entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Fragments {
     seen: Vec<Seen>,
 }
 
 impl Fragments {
-    /// None.
+    /// Creates an empty table.
     pub(crate) fn new() -> Self {
         let nothing = Seen {
             source: 0,
@@ -51,8 +50,8 @@ impl Fragments {
         Self { seen: vec![nothing; PLACES] }
     }
 
-    /// Remembers what a first fragment shows, and gives it to a later one; false when that is not
-    /// known.
+    /// Stores the fields of a first fragment, or fills in those of a later one; false if they are
+    /// unknown.
     #[cold]
     pub(crate) fn complete(&mut self, session: u32, inner: &mut Inner, now: u64) -> bool {
         let place = place(session, inner);
@@ -75,7 +74,7 @@ impl Fragments {
             && seen.session == session
             && seen.identification == inner.identification
             && seen.is_v6 == inner.is_v6
-            // Of IPv6 a later fragment may say something else; the first one's counts.
+            // In IPv6 a later fragment may name another protocol; the first one's counts.
             && (seen.protocol == inner.protocol || inner.is_v6)
             && seen.source == inner.source
             && seen.destination == inner.destination;
@@ -118,7 +117,7 @@ mod tests {
         assert!(fragments.complete(7, &mut first, 1));
         assert!(fragments.complete(7, &mut later, 2));
         assert_eq!(later.ports, [5, 53]);
-        // Another session, another packet, too late.
+        // Another session, another packet, an expired entry.
         assert!(!fragments.complete(8, &mut fragment(1, 3, 0), 2));
         assert!(!fragments.complete(7, &mut fragment(2, 3, 0), 2));
         assert!(!fragments.complete(7, &mut fragment(1, 3, 0), 2 + PATIENCE));

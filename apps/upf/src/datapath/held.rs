@@ -1,43 +1,43 @@
-//! Sessions for which a lane holds packets. The lane looks itself, some of them in each turn,
-//! whether their rules have changed: then the packets are shown again. No message is needed.
+//! Downlink buffering: the sessions for which a lane holds packets. The lane polls some of them in
+//! each turn for changed rules and then resumes their packets. No message is needed.
 
 use fastlane::HoldKey;
 
 use crate::rules::layout::rules::Rules;
 use crate::session::SessionId;
 
-/// How many are looked at in a turn.
+/// Sessions polled per turn.
 const LOOKS: usize = 16;
-/// How many sessions a lane holds packets for, at most.
+/// Maximum number of sessions for which a lane holds packets.
 pub(crate) const MOST: usize = 65_536;
 
-/// A session for which packets are held.
+/// A session with held packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldSession {
-    /// Which.
+    /// Session.
     pub(crate) session: SessionId,
-    /// The lower bits of the rules' version under which the last packet was held.
+    /// Lower 32 bits of the rules' version when the last packet was held.
     pub(crate) version: u32,
-    /// When the first packet was held: nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time when the first packet was held, in ns of `CLOCK_MONOTONIC`.
     pub(crate) since: u64,
-    /// Until when they are held.
+    /// Time until which packets are held, in ns of `CLOCK_MONOTONIC`.
     pub(crate) until: u64,
 }
 
-/// What is done with what is held for a session.
+/// Decision about the held packets of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Go on holding.
+    /// Continue to hold them.
     Hold,
-    /// Show it again.
+    /// Show them to the application again.
     Resume,
-    /// Give it up.
+    /// Discard them.
     Discard,
 }
 
 impl HeldSession {
-    /// What becomes of what is held, by the rules as they are now: those of another version are
-    /// asked again, unless they give it up.
+    /// Decides about the held packets by the current rules. Rules of another version decide again,
+    /// unless they discard held packets.
     pub(crate) fn look(&self, rules: Option<&Rules>, now: u64) -> Look {
         match rules {
             None => Look::Discard,
@@ -49,41 +49,41 @@ impl HeldSession {
     }
 }
 
-/// All of a lane.
+/// All sessions of a lane with held packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     sessions: Vec<HeldSession>,
-    /// By session 1 + its place among them, or 0.
+    /// By session: 1 + index in `sessions`, or 0.
     places: Vec<u32>,
     next: usize,
 }
 
 impl Held {
-    /// For so many sessions.
+    /// Creates an empty buffer for `sessions` sessions.
     pub(crate) fn new(sessions: usize) -> Self {
         let most = MOST.min(sessions);
         Self { sessions: Vec::with_capacity(most), places: vec![0; sessions], next: 0 }
     }
 
-    /// Whether nothing is held.
+    /// Returns true if nothing is held.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.sessions.is_empty()
     }
 
-    /// Where a session is among those for which packets are held.
+    /// Returns the index of a session in `sessions`.
     #[inline]
     fn place(&self, session: SessionId) -> Option<usize> {
         Some(self.places.get(session.0 as usize)?.checked_sub(1)? as usize)
     }
 
-    /// What is known of a session for which packets are held.
+    /// Returns a session that has held packets.
     #[inline]
     pub(crate) fn get(&self, session: SessionId) -> Option<&HeldSession> {
         self.sessions.get(self.place(session)?)
     }
 
-    /// A packet is held; false when there are too many sessions.
+    /// Records that a packet of a session is held; false if too many sessions are.
     pub(crate) fn add(&mut self, held: HeldSession) -> bool {
         if let Some(place) = self.place(held.session) {
             if let Some(before) = self.sessions.get_mut(place) {
@@ -100,7 +100,7 @@ impl Held {
         true
     }
 
-    /// Forgets a session.
+    /// Removes a session.
     pub(crate) fn remove(&mut self, session: SessionId) {
         if let Some(place) = self.place(session) {
             self.forget(place);
@@ -120,8 +120,8 @@ impl Held {
         }
     }
 
-    /// Looks at some of them, in turn: `look` says what becomes of each, which is then `told` with
-    /// the key. Those that are not held on are forgotten: who is held again is added again.
+    /// Polls up to 16 sessions, round robin. `look` decides; decisions other than `Hold` are passed
+    /// to `tell` with the key, and the session is removed.
     pub(crate) fn look(
         &mut self,
         mut look: impl FnMut(&HeldSession) -> Look,

@@ -1,4 +1,5 @@
-//! Errors that this UPF tells the senders of packets: their life has ended, or they are too long.
+//! ICMP errors to the senders of packets: time exceeded, and packet too big or fragmentation
+//! needed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,24 +9,24 @@ use fastlane::wire::{Fragment, Icmp, Icmpv6, IpProtocol, Ipv4, Ipv6, U16, U32, h
 use super::encapsulate::{ipv4, ipv6};
 use super::inner::Inner;
 
-/// Octets of the packet that an error tells of, so that it is not longer than 576 octets in IPv4
-/// (RFC 1812 clause 4.3.2.3) and 1280 in IPv6 (RFC 4443 clause 2.4).
+/// Quoted octets of the original packet, which limit an error to 576 octets in IPv4 (RFC 1812
+/// clause 4.3.2.3) and 1280 in IPv6 (RFC 4443 clause 2.4).
 const QUOTED4: usize = 576 - Ipv4::LENGTH - Icmp::LENGTH;
 const QUOTED6: usize = 1280 - Ipv6::LENGTH - Icmp::LENGTH;
-/// The longest error.
+/// Maximum length of an error in octets.
 pub(crate) const LONGEST: usize = 1280;
 
-/// What is told.
+/// Kind of an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    /// No hop is left.
+    /// TTL or hop limit has expired.
     TimeExceeded,
-    /// Longer than this.
+    /// Longer than this MTU.
     TooLong(u32),
 }
 
-/// Whether anyone may be told of this packet: not of errors, of later fragments, or of what comes
-/// from or went to more than one (RFC 1122 clause 3.2.2, RFC 4443 clause 2.4).
+/// Returns true if an error may be sent about a packet: not about errors, later fragments, or
+/// packets from or to a group (RFC 1122 clause 3.2.2, RFC 4443 clause 2.4).
 pub(crate) fn may_tell(inner: &Inner, bytes: &[u8], trouble: Trouble) -> bool {
     if inner.fragment == Fragment::Later {
         return false;
@@ -34,7 +35,7 @@ pub(crate) fn may_tell(inner: &Inner, bytes: &[u8], trouble: Trouble) -> bool {
     if inner.is_v6 {
         let is_group = |address: u128| address >> 120 == 0xff;
         let is_one = !is_group(inner.source) && inner.source != 0;
-        // A sender to a group is told of its path (RFC 4443 clause 2.4 e.3).
+        // Path MTU discovery works for groups (RFC 4443 clause 2.4 e.3).
         let asks = !is_group(inner.destination) || matches!(trouble, Trouble::TooLong(_));
         let is_error = inner.protocol == IpProtocol::ICMPV6 && kind().is_none_or(|it| it < 128);
         is_one && asks && !is_error
@@ -47,8 +48,8 @@ pub(crate) fn may_tell(inner: &Inner, bytes: &[u8], trouble: Trouble) -> bool {
     }
 }
 
-/// Writes the error about a packet, from an address of ours; returns its length. `None` when the
-/// address is of the other family, or the buffer is too short.
+/// Writes the error about a packet, from the address `own`; returns its length, or `None` if the
+/// address is of the other family or the buffer is too short.
 pub(crate) fn write(
     to: &mut [u8],
     trouble: Trouble,

@@ -1,4 +1,4 @@
-//! Reads the packets of users.
+//! Parses the IP packets of UEs.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,43 +7,43 @@ use super::tables::To;
 use crate::session::InstanceId;
 use fastlane::wire::{EtherType, Fragment, IpProtocol, Ipv4, Ipv6, Ipv6Fragment, Layers, header};
 
-/// What is to be known of a user's packet. Places are in octets from its own start.
+/// Parsed fields of a UE packet. Offsets are in octets from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inner {
-    /// The source: the first bit in the most significant one, an IPv4 address in the upper 32.
+    /// Source: first bit most significant, an IPv4 address in the upper 32 bits.
     pub(crate) source: u128,
-    /// The destination, likewise.
+    /// Destination, in the same form.
     pub(crate) destination: u128,
-    /// Whether it is IPv6.
+    /// True for IPv6.
     pub(crate) is_v6: bool,
-    /// What it carries, behind extension headers.
+    /// Protocol behind extension headers.
     pub(crate) protocol: u8,
     /// Type of service, or traffic class.
     pub(crate) tos: u8,
-    /// Hops left.
+    /// TTL or hop limit.
     pub(crate) time_to_live: u8,
-    /// Which part of a packet it is.
+    /// Position in a fragmented packet.
     pub(crate) fragment: Fragment,
-    /// Whether IPv4 routers may not fragment it; IPv6 ones never may.
+    /// True if routers must not fragment it; always true for IPv6.
     pub(crate) dont_fragment: bool,
-    /// Of fragments: the same in all of one packet.
+    /// Identification, equal in all fragments of a packet.
     pub(crate) identification: u32,
-    /// Source and destination port; zeros when it has none.
+    /// Source and destination port; zeros if it has none.
     pub(crate) ports: [u16; 2],
-    /// The security parameter index of IPsec, if it has one.
+    /// Security parameter index of IPsec, if it has one.
     pub(crate) spi: Option<u32>,
-    /// The flow label of IPv6.
+    /// IPv6 flow label.
     pub(crate) flow_label: u32,
-    /// Of a later fragment: whether what the first one shows is known.
+    /// True for a later fragment whose first fragment is known.
     pub(crate) is_complete: bool,
-    /// Octets of the packet.
+    /// Length in octets.
     pub(crate) length: u32,
-    /// Where the transport header is.
+    /// Offset of the transport header.
     pub(crate) transport: u16,
 }
 
-/// Reads the packet that `bytes` begin with; what is behind its end is padding. `None` when it is
-/// neither IPv4 nor IPv6, is cut short, or says what cannot be.
+/// Parses the packet at the start of `bytes`; what follows it is padding. `None` if it is not IP,
+/// is truncated or has invalid fields.
 #[inline(always)]
 pub(crate) fn read(bytes: &[u8]) -> Option<Inner> {
     match bytes.first()? >> 4 {
@@ -88,8 +88,8 @@ fn four(bytes: &[u8]) -> Option<Inner> {
     })
 }
 
-/// The ports, and the security parameter index of IPsec, of a header at `at`. `None` when what has
-/// them is cut off: nobody may send the rest in a later fragment (RFC 1858).
+/// Returns ports and IPsec security parameter index of the header at `at`. `None` if they are cut
+/// off: later fragments must not carry them (RFC 1858).
 #[inline(always)]
 fn transport_of(bytes: &[u8], at: usize, protocol: u8) -> Option<([u16; 2], Option<u32>)> {
     let spi = |at| header::<[u8; 4]>(bytes, at).map(|spi| u32::from_be_bytes(*spi));
@@ -146,14 +146,14 @@ fn six(bytes: &[u8]) -> Option<Inner> {
 }
 
 impl Inner {
-    /// Behind the extension headers, of which no more than eight are walked over.
+    /// Skips up to eight extension headers.
     #[inline(never)]
     fn walked(mut self, bytes: &[u8]) -> Option<Self> {
         let layers = Layers::parse_network(bytes, 0, EtherType::IPV6).ok()?;
         (self.protocol, self.transport) = (layers.protocol, layers.transport);
         self.fragment = layers.fragment;
         if self.fragment != Fragment::None {
-            // It is the last extension header that was walked over, or one before it.
+            // The fragment header is the last one skipped, or one before it.
             let ip: &Ipv6 = header(bytes, 0)?;
             let (mut at, mut next) = (Ipv6::LENGTH, ip.next_header);
             while next != IpProtocol::FRAGMENT && at < usize::from(self.transport) {
@@ -170,7 +170,7 @@ impl Inner {
         Some(self)
     }
 
-    /// Where it goes.
+    /// Returns the destination.
     #[inline]
     pub(crate) fn to(&self) -> To {
         match self.is_v6 {
@@ -179,7 +179,7 @@ impl Inner {
         }
     }
 
-    /// What of it decides, with how it came.
+    /// Returns the fields that PDRs match, with the ingress.
     #[inline(always)]
     pub(crate) fn subject(
         &self,
@@ -210,7 +210,7 @@ impl Inner {
         }
     }
 
-    /// What its flow has in common, for choosing among equal ways; the same in all fragments.
+    /// Returns a hash of the flow for multipath; equal in all fragments.
     #[inline]
     pub(crate) fn flow_hash(&self) -> u32 {
         let upper = |address: u128| (address >> 64) as u64;

@@ -1,5 +1,6 @@
-//! What becomes of each packet of a batch. Whatever needs more than the packet itself (new packets,
-//! messages) is put off until all of them are labelled: see [`later`](super::later).
+//! Applies the rules to each packet of a batch and labels it. Work that needs more than the packet
+//! itself (new packets, messages) is deferred until all packets are labelled: see
+//! [`later`](super::later).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -24,41 +25,41 @@ use crate::rules::layout::rules::{Direction, Rules};
 use crate::rules::layout::state::{EVENTS, event};
 use crate::session::SessionId;
 
-/// What becomes of a packet.
+/// Result of applying the rules to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It leaves, as it is now.
+    /// Forward as it is now, counted under this reason.
     Leaves(PortId, Cause),
-    /// Its way is looked up with those of others.
+    /// Routed together with other packets of the batch.
     Waits,
-    /// It is labelled later.
+    /// Labelled by deferred work.
     Later,
-    /// It is kept.
+    /// Held until the lane resumes the key.
     Held(HoldKey),
-    /// It is dropped.
+    /// Dropped.
     Drop(Cause),
-    /// Linux gets it: it is nothing of ours.
+    /// Not claimed: goes to Linux.
     Linux,
-    /// Linux gets a user's packet: it finds the neighbour out.
+    /// A UE's packet that Linux forwards, because its neighbour is not resolved yet.
     ToLinux,
 }
 
-/// A packet that is being judged.
+/// A classified packet and what its forwarding needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Case<'a> {
-    /// Which task, and its number.
+    /// The packet and its index in the batch.
     pub(crate) task: &'a Task,
     pub(crate) number: u8,
-    /// Its session, and what that says of it.
+    /// The session and its rules.
     pub(crate) session: SessionId,
     pub(crate) rules: &'a Rules,
     pub(crate) direction: Direction,
-    /// What is charged when it leaves.
+    /// Charge that is due when the packet leaves.
     pub(crate) charge: Charge,
 }
 
 impl<R: Routes> Parts<R> {
-    /// Judges all packets of a batch.
+    /// Applies the rules to all packets of a batch.
     pub(super) fn judge<'t>(
         &mut self,
         batch: &mut Batch,
@@ -91,7 +92,7 @@ impl<R: Routes> Parts<R> {
             Outcome::Drop(cause) => (Verdict::Drop, cause),
             Outcome::Linux => (Verdict::Kernel, Cause::NotOurs),
             Outcome::ToLinux => (Verdict::Kernel, Cause::ForwardedByLinux),
-            // A label that is safe, should nobody come back to it.
+            // A safe label in case the deferred work is lost.
             Outcome::Waits | Outcome::Later => return packet.set_verdict(Verdict::Drop),
         };
         packet.set_verdict(verdict);
@@ -102,7 +103,7 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// What becomes of a packet: of most, at once.
+    /// Applies the rules to a packet. Most packets finish here.
     #[inline(always)]
     fn outcome<'t>(
         &mut self,
@@ -136,7 +137,7 @@ impl<R: Routes> Parts<R> {
         self.judge_closely(number, task, (session, rules), qfi, packet, leaving, world)
     }
 
-    /// What becomes of a packet that is not one of most.
+    /// Applies the rules to a packet that the short path does not handle.
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "what is known of the packet by now")]
     fn judge_closely(
@@ -177,7 +178,7 @@ impl<R: Routes> Parts<R> {
             return self.redirect(case, &inner, world);
         }
         let path = match path.redirect {
-            // From where users are sent: as if they were not.
+            // From the redirect server: forwarded as if there were no redirection.
             Some(_) if direction == Direction::Down => {
                 match decide::own_path(rules, &blocks, &subject, session) {
                     Some(path) => path,
@@ -194,7 +195,7 @@ impl<R: Routes> Parts<R> {
         let outcome = self.forward(case, &inner, &path, packet, leaving, world);
         if !decision.copies.is_empty() && !matches!(outcome, Outcome::Drop(_)) {
             if matches!(outcome, Outcome::Waits | Outcome::Later) {
-                // What is behind the inner packet is no part of copies, which are made of the end.
+                // Copies are taken from the end, so padding behind the inner packet has to go.
                 let _ = packet.truncate(usize::from(task.at) + inner.length as usize);
             }
             self.copy_later(number, (inner.tos, inner.length), &decision, world);
@@ -202,10 +203,10 @@ impl<R: Routes> Parts<R> {
         outcome
     }
 
-    /// Finds whose a packet is, if that is not known yet.
+    /// Finds the session of a packet if it is not known yet.
     ///
     /// # Errors
-    /// What becomes of a packet that is nobody's.
+    /// Returns the outcome of a packet without a session.
     #[inline(always)]
     fn whose<'t>(
         &mut self,
@@ -241,7 +242,7 @@ impl<R: Routes> Parts<R> {
         Ok(())
     }
 
-    /// A packet for a tunnel that there is not. Most of a flood are dropped at once.
+    /// Handles a packet for an unknown tunnel. Packets beyond the rate limit are dropped at once.
     #[inline(never)]
     fn no_tunnel_for(&mut self, number: u8, packet: &Packet, world: World<'_>) -> Outcome {
         let World { tables, now, .. } = world;
@@ -253,7 +254,8 @@ impl<R: Routes> Parts<R> {
         Outcome::Drop(Cause::UnknownTunnel)
     }
 
-    /// Whose a packet is that came through no tunnel to nobody's address, or what becomes of it.
+    /// Finds the session of an IP packet by the networks behind UEs, or returns the packet's
+    /// outcome.
     #[inline(never)]
     fn by_address(
         &self,
@@ -266,14 +268,15 @@ impl<R: Routes> Parts<R> {
         if let Some(session) = world.tables.behind(world.turn, task.instance, to) {
             return Ok(session);
         }
-        // To Linux it would be to nowhere, and draw an answer.
+        // Linux has no route to it and would answer with ICMP errors.
         match task.is_hairpin || self.pools.has(task.instance, to) {
             true => Err(Outcome::Drop(Cause::UnknownUser)),
             false => Err(Outcome::Linux),
         }
     }
 
-    /// The QoS flow that a packet's container names; `None` when it is one of the other direction.
+    /// Returns the QoS flow of the packet's PDU session container; `None` if the container is of
+    /// the other direction.
     #[inline]
     pub(super) fn flow_of(&self, task: &Task) -> Option<Option<u8>> {
         let Some(tunnel) = &task.tunnel else { return Some(None) };
@@ -283,14 +286,14 @@ impl<R: Routes> Parts<R> {
         (!is_n3 || container.pdu_type == PduSession::UPLINK).then_some(Some(container.qfi))
     }
 
-    /// What is held for a session goes before this packet, or is given up, if its rules are others
-    /// now.
+    /// Resumes or discards the held packets of a session before this packet, if its rules have
+    /// changed.
     #[cold]
     fn resume_before(&mut self, session: SessionId, rules: &Rules) {
         let Some(held) = self.held.get(session) else { return };
         if held.version != rules.version() {
             let look = held.look(Some(rules), u64::MAX);
-            // What was labelled just now is not held yet: it is looked at in the next turn.
+            // Packets labelled just now are not held yet; the next turn resumes them.
             if !self.fresh.contains(&session.0) {
                 self.held.remove(session);
             }
@@ -298,7 +301,7 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// Keeps a packet, if there is room.
+    /// Holds a packet if there is room.
     #[cold]
     pub(super) fn hold(
         &mut self,
@@ -313,7 +316,7 @@ impl<R: Routes> Parts<R> {
         let most = usize::from(hold.packets);
         let mut until = now.saturating_add(u64::from(hold.ms) * 1_000_000);
         if let Some(before) = self.held.get(session) {
-            until = before.until; // from the first packet on
+            until = before.until; // the limit runs from the first held packet
         }
         let held = HeldSession { session, version: rules.version(), since: now, until };
         let is_full =
@@ -326,7 +329,7 @@ impl<R: Routes> Parts<R> {
         Outcome::Held(key)
     }
 
-    /// Tells the sender, later, what is wrong with a packet that would leave otherwise.
+    /// Defers an ICMP error for a packet that could leave otherwise.
     #[cold]
     pub(super) fn trouble(
         &mut self,
@@ -343,7 +346,7 @@ impl<R: Routes> Parts<R> {
     }
 }
 
-/// More was held than may be: that is an event, once for each version of the rules.
+/// Raises the overflow event, once per version of the rules.
 #[cold]
 fn overflow(tables: &Tables, session: SessionId, rules: &Rules) {
     let words = tables.state.at(EntryId(session.0));

@@ -1,5 +1,5 @@
-//! What is done once all packets of a batch are judged: answers, copies, messages, packets from
-//! user to user. Each thing here is rare, or was asked for.
+//! Deferred work: what is done once all packets of a batch are labelled (replies, copies, messages,
+//! packets between UEs). All of it is rare or was requested.
 
 use std::net::IpAddr;
 
@@ -26,42 +26,42 @@ use crate::rules::layout::message::{SessionEvent, kind};
 use crate::rules::layout::rules::Direction;
 use crate::session::{InstanceId, SessionId};
 
-/// Something to be done later.
+/// An item of deferred work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Later {
-    /// A packet came by a tunnel that there is not.
+    /// Error indication for a packet of an unknown tunnel.
     ErrorIndication { task: u8 },
-    /// A packet has an extension header that is not understood.
+    /// Notification that a required extension header is not supported.
     Notification { task: u8 },
-    /// Something happened to a session.
+    /// Message to the slow path about an event of a session.
     Event(SessionEvent),
-    /// What is held for a session is shown again, before what was labelled now, or given up.
+    /// Resumes held packets ahead of those labelled now, or discards them.
     EndHold(SessionId, Look),
-    /// A packet cannot be sent on, and its sender is told.
+    /// ICMP error to the sender of a packet that cannot be forwarded.
     Trouble { task: u8, session: SessionId, trouble: Trouble },
-    /// A client of the web is redirected.
+    /// HTTP redirect response.
     Redirect { task: u8, session: SessionId },
-    /// A packet goes to another user, in a network instance.
+    /// Packet to another UE of a network instance.
     ToUser { task: u8, instance: InstanceId, session: SessionId, charge: Charge },
-    /// A copy of a packet's last octets goes elsewhere.
+    /// Copy of the last `length` octets of a packet (DUPL).
     Copy { task: u8, length: u32, exit: Exit, outer: Outer },
-    /// A packet is sent in pieces of so many octets.
+    /// Fragmentation of a packet into fragments of at most `room` octets.
     Pieces { task: u8, out: Out, room: u32, session: SessionId, charge: Charge },
-    /// Linux does not know a neighbour yet.
+    /// Request to resolve a neighbour.
     Resolve(IpAddr),
 }
 
-/// Where a new packet goes.
+/// Egress of a new packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Out {
-    /// Into a tunnel.
+    /// Through a tunnel.
     Tunnel(Exit, Outer),
-    /// Without one.
+    /// Without a tunnel, to a next hop.
     Plain(fastlane::kernel::mirror::NextHop),
 }
 
 impl<R: Routes> Parts<R> {
-    /// Does everything that was put off.
+    /// Runs all deferred work.
     #[cold]
     pub(super) fn catch_up(
         &mut self,
@@ -97,7 +97,7 @@ impl<R: Routes> Parts<R> {
             }
         }
         all.clear();
-        // What is charged only now may be an event; a packet of ours may need a neighbour.
+        // Charging may have raised events, and a new packet may need a neighbour.
         std::mem::swap(&mut self.later, &mut all);
         for later in all.iter() {
             match *later {
@@ -155,7 +155,7 @@ impl<R: Routes> Parts<R> {
         self.reflects = false;
     }
 
-    /// Remembers where copies of a packet go.
+    /// Defers the copies of a packet.
     #[cold]
     pub(super) fn copy_later(
         &mut self,
@@ -170,7 +170,7 @@ impl<R: Routes> Parts<R> {
             let outer = path
                 .outer()
                 .and_then(|put| self.outer(tos, &path, put, direction, world.turn).ok());
-            // A copy is not cut up, and nobody is told that it does not fit.
+            // A copy is neither fragmented nor answered with an ICMP error.
             let fits = |(exit, outer): &(Exit, Outer)| {
                 outer.length(exit.ends) + length as usize <= exit.hop.mtu as usize
             };
@@ -181,8 +181,8 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// A packet for a tunnel that there is not: its sender is told (TS 29.281 clause 7.3.1), but
-    /// not soon after the start, when sessions may still come (TS 23.527 clause 4.2.2).
+    /// Answers a packet of an unknown tunnel with an error indication (TS 29.281 clause 7.3.1), but
+    /// not shortly after the start, when sessions may still be restored (TS 23.527 clause 4.2.2).
     fn no_tunnel(
         &mut self,
         tables: &Tables,
@@ -213,8 +213,8 @@ impl<R: Routes> Parts<R> {
         Outcome::Drop(Cause::UnknownTunnel)
     }
 
-    /// A packet with an extension header that is not understood: its sender is told those that are,
-    /// and it is dropped (TS 29.281 clause 5.2.1).
+    /// Drops a packet with an unsupported extension header and sends the list of supported ones (TS
+    /// 29.281 clause 5.2.1).
     fn notify(
         &mut self,
         tables: &Tables,
@@ -238,7 +238,7 @@ impl<R: Routes> Parts<R> {
         Outcome::Drop(Cause::GtpExtension)
     }
 
-    /// A packet that cannot be sent on: it is cut into pieces, or its sender is told.
+    /// Sends an ICMP error about a packet that cannot be forwarded.
     fn tell(
         &mut self,
         tables: &Tables,
@@ -266,7 +266,7 @@ impl<R: Routes> Parts<R> {
         let is_sent = error.is_some_and(|error| {
             let world = World { tables, turn, now };
             let out = match task.tunnel {
-                // Nobody offered it: it is not charged.
+                // This UPF made it, so it is not charged.
                 Some(_) => self.way_back(world, session, error),
                 None => self.way_to_network(world, task, error),
             };
@@ -277,8 +277,8 @@ impl<R: Routes> Parts<R> {
         Outcome::Drop(cause)
     }
 
-    /// The way of a packet of ours back to the user: by the rules of the first network instance of
-    /// N6 that has a way for it, since which one the packet went to is not known here.
+    /// Finds the egress of a packet of this UPF to the UE: the rules of the first network instance
+    /// of N6 that forward it. The instance that the original packet went to is not known here.
     pub(super) fn way_back(
         &mut self,
         world: World<'_>,
@@ -298,8 +298,8 @@ impl<R: Routes> Parts<R> {
         out
     }
 
-    /// The way of a packet of ours to the user of a session, by its rules: not by what URRs and
-    /// meters say, for nobody has offered it.
+    /// Finds the tunnel of a packet of this UPF to the UE of a session. URRs and meters do not
+    /// apply to it.
     fn way_to_session(
         &mut self,
         world: World<'_>,
@@ -321,7 +321,7 @@ impl<R: Routes> Parts<R> {
         Ok((exit, outer))
     }
 
-    /// The way of a packet of ours into the network that a packet came from.
+    /// Finds the next hop of a packet of this UPF into the network that a packet came from.
     fn way_to_network(&self, world: World<'_>, task: &Task, bytes: &[u8]) -> Result<Out, Cause> {
         let inner = inner::read(bytes).ok_or(Cause::Malformed)?;
         let instance = Some(task.instance);
@@ -336,9 +336,9 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// A packet from one user to another in the same network instance. This half of its way ends
-    /// here, and is charged: the packet goes to the lane of the other user, even if that is this
-    /// one, and is there like any other packet from the data network.
+    /// Sends a packet to another UE of the same network instance. The sender's half of the path
+    /// ends here and is charged. The packet goes to the lane of the other UE, even if it is this
+    /// one, and is handled there as a packet from the data network.
     fn send_to_user(
         &mut self,
         task: &Task,
@@ -348,7 +348,7 @@ impl<R: Routes> Parts<R> {
         world: World<'_>,
     ) -> Outcome {
         if task.is_hairpin {
-            // The rules of the user that it goes to send it to users again.
+            // The receiving UE's rules forward it to a UE again.
             return Outcome::Drop(Cause::Loop);
         }
         let Some(port) = self.sides.hairpin else { return Outcome::Drop(Cause::NoHairpin) };
@@ -366,7 +366,7 @@ impl<R: Routes> Parts<R> {
         pass_on(packet, task, &inner, instance, port)
     }
 
-    /// Has the slow half make Linux find a neighbour out.
+    /// Asks the slow path to make Linux resolve a neighbour.
     pub(super) fn ask_linux(&mut self, peer: IpAddr, turn: &mut Turn) {
         if !self.reports.take(turn.now()) {
             return;
@@ -376,8 +376,8 @@ impl<R: Routes> Parts<R> {
     }
 }
 
-/// Sends a packet to the lane of another user: behind an Ethernet header whose destination says in
-/// which network instance.
+/// Sends a packet to the lane of another UE, behind an Ethernet header whose destination carries
+/// the network instance.
 fn pass_on(
     packet: &mut Packet,
     task: &Task,
@@ -395,7 +395,7 @@ fn pass_on(
     }
 }
 
-/// Sends a new packet with these octets of IP.
+/// Sends a new packet with this IP packet as its content; false if there is no frame.
 pub(super) fn emit(turn: &mut Turn, bytes: &[u8], out: &Out) -> bool {
     let port = match out {
         Out::Tunnel(exit, _) => exit.hop.port,

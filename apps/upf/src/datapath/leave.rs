@@ -1,4 +1,4 @@
-//! Packets that leave without a tunnel, to the data network: their ways are looked up together.
+//! Egress of packets without a tunnel, to the data network: they are routed together.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -22,18 +22,18 @@ use crate::config::Role;
 use crate::rules::layout::cause::Cause;
 use crate::rules::layout::rules::{Direction, Rules};
 
-/// The addresses of a version of IP.
+/// An IP version, by its address type.
 pub(crate) trait Family: Copy + Into<IpAddr> {
-    /// Whether it is IPv6.
+    /// True for IPv6.
     const IS_V6: bool;
 
-    /// Asks for the ways of packets.
+    /// Routes all packets of a batch.
     fn ways<R: Routes>(routes: &R, turn: &Turn, table: Option<u32>, leaving: &mut Leaving<Self>);
 
-    /// The address as a destination.
+    /// Returns the address as a destination.
     fn to(self) -> To;
 
-    /// Whether Linux forwards what comes in there, whatever its source.
+    /// Returns true if Linux forwards packets that arrive there, whatever their source.
     fn is_forwarded(entrance: &Entrance) -> bool;
 }
 
@@ -51,7 +51,8 @@ impl Family for Ipv4Addr {
     }
 
     fn is_forwarded(entrance: &Entrance) -> bool {
-        // The users' pools are routes to nowhere: with a look at the way back Linux would drop it.
+        // The UE pools are blackhole routes, so a reverse path check in Linux would drop the
+        // packet.
         entrance.forwards4 && entrance.reverse_path == ReversePath::Any
     }
 }
@@ -75,7 +76,7 @@ impl Family for Ipv6Addr {
 }
 
 impl<R: Routes> Parts<R> {
-    /// Sends on all that leave without a tunnel.
+    /// Forwards all packets of the batch that leave without a tunnel.
     #[inline]
     pub(super) fn leave(
         &mut self,
@@ -130,8 +131,9 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// The way of a packet in another network instance than most, or where all go to one next hop,
-    /// but those to users: Linux's routes, in which users are nowhere, do not say which they are.
+    /// Routes one packet: in another network instance than the first one, or where everything goes
+    /// to one next hop. In the latter case packets to UEs are found here, since no route says which
+    /// they are.
     #[inline(never)]
     fn way_of_one<A: Family>(&self, plain: &Plain, to: A, flow: u32, world: World<'_>) -> Answer {
         let leading = self.sides.leading(plain.instance, |role| role == Role::N6);
@@ -144,7 +146,7 @@ impl<R: Routes> Parts<R> {
         }
     }
 
-    /// Sends a packet to a next hop.
+    /// Forwards a packet to a next hop.
     #[inline(always)]
     fn leave_to<A: Family>(
         &mut self,
@@ -155,7 +157,7 @@ impl<R: Routes> Parts<R> {
         packet: &mut Packet,
         world: World<'_>,
     ) -> Outcome {
-        // By another interface it would get into networks that are none of the users' business.
+        // Any other interface leads to networks that UEs must not reach.
         if self.sides.exit(hop.port, plain.instance, |role| role == Role::N6).is_none() {
             return Outcome::Drop(Cause::NoRoute);
         }
@@ -201,8 +203,8 @@ impl<R: Routes> Parts<R> {
         self.trouble(case, Trouble::TooLong(hop.mtu), world)
     }
 
-    /// A packet that the mirror knows no way for: it may be another user's, or Linux may find out
-    /// where its neighbour is. What Linux gets is the user's packet as it is, in an Ethernet frame.
+    /// Handles a packet without a route in the mirror: it may be another UE's, or Linux has to
+    /// resolve its neighbour. Linux receives the UE's packet unchanged in an Ethernet frame.
     #[cold]
     fn leave_or_ask<A: Family>(
         &mut self,

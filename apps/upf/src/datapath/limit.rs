@@ -1,33 +1,33 @@
-//! So many in a second, and no more.
+//! Rate limiter for replies.
 
-/// Nanoseconds of a second.
+/// One second in ns.
 const SECOND: u64 = 1_000_000_000;
 
-/// A limit of answers in a second (a token bucket that holds a tenth of a second's worth).
+/// Token bucket with a burst of a tenth of a second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
-    /// Nanoseconds for each; 0: none at all.
+    /// Interval per token in ns; 0 means no tokens at all.
     interval: u64,
-    /// How far ahead of time it may be, in nanoseconds.
+    /// Burst in ns.
     burst: u64,
-    /// When all that was taken is paid for.
+    /// Time at which the bucket is full again, in ns.
     paid: u64,
 }
 
 impl Limit {
-    /// So many in a second.
+    /// Creates a limiter of `per_second` tokens per second.
     pub(crate) fn new(per_second: u32) -> Self {
         let interval = SECOND.checked_div(u64::from(per_second)).unwrap_or(0);
         Self { interval, burst: (SECOND / 10).max(interval), paid: 0 }
     }
 
-    /// Whether there is one to take.
+    /// Returns true if a token is available.
     #[inline]
     pub(crate) fn has(&self, now: u64) -> bool {
         self.interval != 0 && self.paid.max(now) - now + self.interval <= self.burst
     }
 
-    /// Takes one if there is one.
+    /// Takes a token; false if there is none.
     #[inline]
     pub(crate) fn take(&mut self, now: u64) -> bool {
         let has = self.has(now);

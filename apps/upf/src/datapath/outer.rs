@@ -1,4 +1,4 @@
-//! Reads frames as they arrive: GTP-U for us, IP for users, or neither.
+//! Parses frames: GTP-U to this UPF, IP for UEs, or neither.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,67 +10,67 @@ use fastlane::wire::{
 use super::sides::Side;
 use crate::rules::layout::cause::Cause;
 
-/// What a frame is.
+/// Kind of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// Linux's.
+    /// Belongs to Linux.
     Linux,
-    /// Nobody's.
+    /// To be dropped.
     Drop(Cause),
-    /// User data in GTP-U to one of our addresses.
+    /// GTP-U user data to a local address.
     Data(Tunnel),
-    /// Another message of GTP-U to one of them.
+    /// Another GTP-U message to a local address.
     Control(Tunnel),
-    /// IP that did not come through a tunnel, behind the Ethernet header.
+    /// IP packet without a tunnel, behind the Ethernet header.
     Plain {
-        /// Whether it is IPv6.
+        /// True for IPv6.
         is_v6: bool,
     },
 }
 
-/// A message of GTP-U. Places are in octets from the start of the frame.
+/// A received GTP-U message. Offsets are in octets from the start of the frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tunnel {
-    /// The tunnel endpoint identifier.
+    /// Tunnel endpoint identifier.
     pub(crate) teid: u32,
-    /// Where the message ends.
+    /// End of the message.
     pub(crate) end: u32,
-    /// Where the GTP-U header is.
+    /// Offset of the GTP-U header.
     pub(crate) gtp: u16,
-    /// Where the inner packet, or what else the message carries, begins.
+    /// Offset of the inner packet or of the information elements.
     pub(crate) payload: u16,
-    /// Where it came from.
+    /// UDP source port.
     pub(crate) source_port: u16,
-    /// Its sequence number; 0: it has none.
+    /// Sequence number; 0 if it has none.
     pub(crate) sequence: u16,
-    /// Its type.
+    /// Message type.
     pub(crate) message_type: u8,
-    /// What its PDU session container says.
+    /// PDU session container.
     pub(crate) pdu_session: Option<PduSession>,
-    /// Whether all extension headers that must be understood are.
+    /// True if all extension headers that require comprehension are supported.
     pub(crate) is_understood: bool,
-    /// Whether the outer header is IPv6.
+    /// True if the outer header is IPv6.
     pub(crate) is_v6: bool,
-    /// The outer header's explicit congestion notification (RFC 3168).
+    /// Explicit congestion notification of the outer header (RFC 3168).
     pub(crate) ecn: u8,
-    /// The interface that it came to, by its place.
+    /// Index of the ingress interface.
     pub(crate) interface: u8,
 }
 
 impl Tunnel {
-    /// Where the inner packet, or what else the message carries, begins and ends.
+    /// Returns the range of the inner packet or of the information elements.
     pub(crate) fn range(&self) -> std::ops::Range<usize> {
         usize::from(self.payload)..self.end as usize
     }
 
-    /// Octets of the message.
+    /// Returns the length of the message in octets.
     #[inline]
     pub(crate) fn length(&self) -> usize {
         (self.end as usize).saturating_sub(self.gtp.into())
     }
 }
 
-/// Reads a frame that came by a side of the user plane.
+/// Parses a frame that arrived on a port.
 #[inline(never)]
 pub(crate) fn read(frame: &[u8], side: &Side, station: Option<[u8; 6]>) -> Arrival {
     match kind(frame, station) {
@@ -80,9 +80,9 @@ pub(crate) fn read(frame: &[u8], side: &Side, station: Option<[u8; 6]>) -> Arriv
     }
 }
 
-/// As [`read`], of what most frames are: user data in the usual form over IPv4, and IPv4 without a
-/// tunnel. Nothing of it goes through memory. Of other messages of GTP-U only the header is read.
-/// `None`: [`read`] says.
+/// Parses the usual forms without going through memory: user data over IPv4 and IPv4 without a
+/// tunnel. Of other GTP-U messages it parses only the header. `None` if [`read`] has to parse the
+/// frame.
 #[inline(always)]
 pub(crate) fn read_usual(frame: &[u8], side: &Side, station: Option<[u8; 6]>) -> Option<Arrival> {
     if kind(frame, station) != EtherType::IPV4 {
@@ -94,7 +94,7 @@ pub(crate) fn read_usual(frame: &[u8], side: &Side, station: Option<[u8; 6]>) ->
     }
 }
 
-/// The type of a frame for this station; 0: it is for another.
+/// Returns the EtherType of a frame to this station; 0 if it is for another one.
 #[inline(always)]
 fn kind(frame: &[u8], station: Option<[u8; 6]>) -> u16 {
     let Some(ethernet) = header::<Ethernet>(frame, 0) else { return 0 };
@@ -113,7 +113,7 @@ fn four(frame: &[u8], side: &Side, gtpu: impl Fn(&[u8], &Udp, Place, Outer) -> A
     let behind = Ethernet::LENGTH + ip.header_length();
     let Some(udp) = header::<Udp>(frame, behind) else { return Arrival::Linux };
     if ip.fragment_offset() != 0 || udp.destination_port.get() != GtpU::PORT {
-        // Of a later fragment nobody knows the port; without a first one Linux can do nothing.
+        // A later fragment has no port, and without the first one Linux cannot use it either.
         return Arrival::Linux;
     }
     let Some(interface) = found else { return Arrival::Drop(Cause::WrongInterface) };
@@ -141,7 +141,7 @@ fn six(frame: &[u8], side: &Side) -> Arrival {
     let plain = if side.is_plain() { Arrival::Plain { is_v6: true } } else { Arrival::Linux };
     let Some(found) = side.own6(Ipv6Addr::from(ip.destination)) else { return plain };
     let Ok(layers) = Layers::parse_network(frame, Ethernet::LENGTH as u16, EtherType::IPV6) else {
-        return Arrival::Linux; // it drops or answers it
+        return Arrival::Linux; // Linux drops or answers it
     };
     let Some(udp) = layers.udp(frame) else { return Arrival::Linux };
     if udp.destination_port.get() != GtpU::PORT {
@@ -154,7 +154,7 @@ fn six(frame: &[u8], side: &Side) -> Arrival {
     if layers.fragment != fastlane::wire::Fragment::None {
         return Arrival::Drop(Cause::OuterFragment);
     }
-    // Zero is let pass for tunnels (RFC 6935 clause 5); anything else must be right.
+    // Zero is allowed for tunnels (RFC 6935 clause 5); any other value must be correct.
     let is_right = udp.checksum.get() == 0
         || checksum::verify_transport(frame, &layers).is_ok_and(|is_right| is_right);
     if !is_right {
@@ -164,14 +164,14 @@ fn six(frame: &[u8], side: &Side) -> Arrival {
     gtpu(frame, udp, Place { udp: layers.transport.into(), end: layers.end as usize }, outer)
 }
 
-/// What of the outer header is needed later.
+/// Fields of the outer header that later stages need.
 struct Outer {
     is_v6: bool,
     ecn: u8,
     interface: u8,
 }
 
-/// Where the UDP header is, and where IP ends.
+/// Offset of the UDP header and end of the IP packet.
 struct Place {
     udp: usize,
     end: usize,
@@ -186,7 +186,7 @@ fn gtpu(frame: &[u8], udp: &Udp, place: Place, outer: Outer) -> Arrival {
     }
 }
 
-/// What is not usual is not told apart.
+/// Parses the usual forms only.
 #[inline(always)]
 fn gtpu_usual(frame: &[u8], udp: &Udp, place: Place, outer: Outer) -> Arrival {
     let Some(bytes) = payload(frame, udp, &place) else { return Arrival::Linux };
@@ -201,7 +201,7 @@ fn gtpu_usual(frame: &[u8], udp: &Udp, place: Place, outer: Outer) -> Arrival {
     }
 }
 
-/// What UDP carries, if all of it is there.
+/// Returns the UDP payload if it is complete.
 #[inline(always)]
 fn payload<'a>(frame: &'a [u8], udp: &Udp, place: &Place) -> Option<&'a [u8]> {
     let end = place.udp + usize::from(udp.length.get());
@@ -213,7 +213,7 @@ fn payload<'a>(frame: &'a [u8], udp: &Udp, place: &Place) -> Option<&'a [u8]> {
 
 #[inline(always)]
 fn message_at(message: &GtpMessage, udp: &Udp, place: &Place, outer: &Outer) -> Arrival {
-    // A place beyond octet 65535 cannot be: only a packet of that length has room for it.
+    // The offset fits 16 bits unless the packet is longer than any IP packet.
     let gtp = (place.udp + Udp::LENGTH) as u16;
     let tunnel = Tunnel {
         teid: message.teid,

@@ -1,5 +1,5 @@
-//! Packets that are too long for their way and may be fragmented (RFC 791 clause 3.2): inside the
-//! tunnel, so that the user puts them together and no far end of a tunnel has to.
+//! Fragmentation of packets that exceed the MTU of their path (RFC 791 clause 3.2). Inner packets
+//! are fragmented, so the UE reassembles them and no tunnel endpoint has to.
 
 use fastlane::wire::{Ipv4, checksum, header, header_mut};
 use fastlane::{Packet, Turn};
@@ -17,14 +17,14 @@ use crate::rules::layout::cause::Cause;
 use crate::rules::layout::rules::Direction;
 use crate::session::SessionId;
 
-/// The longest piece.
+/// Maximum length of a fragment.
 const LONGEST: usize = 2048;
-/// Flags and offset of IPv4.
+/// More-fragments flag and offset mask of IPv4.
 const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
 impl<R: Routes> Parts<R> {
-    /// Cuts a packet up, later.
+    /// Defers the fragmentation of a packet.
     #[cold]
     pub(super) fn cut_up(
         &mut self,
@@ -37,7 +37,7 @@ impl<R: Routes> Parts<R> {
         Outcome::Later
     }
 
-    /// Sends a packet in pieces of at most `room` octets.
+    /// Sends a packet in fragments of at most `room` octets.
     pub(super) fn send_pieces(
         &mut self,
         tables: &Tables,

@@ -1,4 +1,4 @@
-//! Addresses that are users', whether there is a session with them or not.
+//! UE address pools: addresses that belong to UEs, with or without a session.
 
 use std::net::IpAddr;
 
@@ -6,7 +6,7 @@ use super::tables::To;
 use crate::config::{Settings, addresses};
 use crate::session::{InstanceId, Prefix};
 
-/// All of them.
+/// UE address pools of all network instances.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pools {
     four: Vec<(InstanceId, u32, u32)>,
@@ -14,10 +14,10 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Those of these settings.
+    /// Creates the pools of a configuration.
     ///
     /// # Errors
-    /// What is no prefix, and what to write.
+    /// Returns the reason if a prefix is invalid, with the remedy.
     pub(crate) fn new(settings: &Settings) -> Result<Self, String> {
         let mut pools = Self::default();
         for pool in &settings.pools {
@@ -38,7 +38,7 @@ impl Pools {
         Ok(pools)
     }
 
-    /// Whether an address is one of users' in a network instance.
+    /// Returns true if an address is in a pool of the network instance.
     #[inline]
     pub(crate) fn has(&self, instance: InstanceId, to: To) -> bool {
         match to {

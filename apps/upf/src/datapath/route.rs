@@ -1,4 +1,4 @@
-//! Sends users' packets on without a tunnel, as an IP router does.
+//! IP forwarding of UE packets without a tunnel.
 
 use fastlane::Packet;
 use fastlane::kernel::mirror::NextHop;
@@ -6,7 +6,7 @@ use fastlane::wire::{EtherType, Ethernet, Ipv4, Ipv6, U16, checksum, header_mut}
 
 use super::encapsulate::cut;
 
-/// Takes a hop from an inner packet's life, which has one left; its checksum follows (RFC 1624).
+/// Decrements the TTL of an inner packet, which must not be 0, and updates its checksum (RFC 1624).
 #[inline]
 pub(crate) fn take_hop(inner: &mut [u8]) {
     match inner.first().map(|first| first >> 4) {
@@ -27,8 +27,8 @@ pub(crate) fn take_hop(inner: &mut [u8]) {
     }
 }
 
-/// Tells an inner packet of the congestion that its outer header has met (RFC 6040 clause 4.2);
-/// false when it cannot be told and must be dropped.
+/// Copies a congestion mark from the outer to the inner header (RFC 6040 clause 4.2); false if the
+/// packet must be dropped.
 #[cold]
 pub(crate) fn note_congestion(inner: &mut [u8]) -> bool {
     match inner.first().map(|first| first >> 4) {
@@ -58,7 +58,7 @@ pub(crate) fn note_congestion(inner: &mut [u8]) -> bool {
     }
 }
 
-/// Marks an inner packet: the bits of its type of service that a mask has.
+/// Sets the bits of `mask` in the inner packet's type of service.
 #[cold]
 pub(crate) fn mark(inner: &mut [u8], marking: u8, mask: u8) {
     let marked = |tos: u8| tos & !mask | marking & mask;
@@ -81,8 +81,9 @@ pub(crate) fn mark(inner: &mut [u8], marking: u8, mask: u8) {
     }
 }
 
-/// Puts an Ethernet header in front of the `length` octets of IP that begin `at` octets into a
-/// packet; what was before and behind them is gone. False when there is no room.
+/// Writes an Ethernet header to a next hop in front of the `length` octets of IP that begin `at`
+/// octets into a packet. Everything before and behind them is removed. Returns false if there is no
+/// room.
 #[inline]
 pub(crate) fn send(
     packet: &mut Packet,
@@ -96,14 +97,14 @@ pub(crate) fn send(
     }
     let ethertype = if is_v6 { EtherType::IPV6 } else { EtherType::IPV4 };
     let Some(place) = packet.header::<Ethernet>() else { return false };
-    // Field by field: put together first, they would be read back before they are stored.
+    // Field by field, since a whole header would be read back before it is stored.
     place.destination.0 = hop.destination;
     place.source.0 = hop.source;
     place.ethertype.set(ethertype);
     true
 }
 
-/// As [`send`], with an Ethernet header from one address to another.
+/// Writes an Ethernet header between two addresses, otherwise like [`send`].
 pub(crate) fn send_between(
     packet: &mut Packet,
     at: usize,

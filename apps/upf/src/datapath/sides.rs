@@ -1,4 +1,4 @@
-//! What each port is to the user plane: the interfaces on it, and which addresses are ours.
+//! Port map: the user plane interfaces on each port, and the local GTP-U addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,85 +9,85 @@ use super::ways::Routes;
 use crate::config::{Role, Settings};
 use crate::session::InstanceId;
 
-/// The Ethernet address that packets come from where Linux has no interface.
+/// Source Ethernet address of ports without a Linux interface.
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// The longest IP packet for a next hop that Linux does not know.
+/// MTU towards a configured next hop.
 const FIXED_MTU: u32 = 1500;
 
-/// What comes in by a port.
+/// Role of a port for received packets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Side {
-    /// GTP-U addresses of all interfaces, and of those on this port the interface.
+    /// Local GTP-U addresses of all interfaces, with the interface if it is on this port.
     own4: Vec<(Ipv4Addr, Option<u8>)>,
     own6: Vec<(Ipv6Addr, Option<u8>)>,
-    /// The network instance of IP that came through no tunnel; `None`: such packets are Linux's.
+    /// Network instance of IP packets without a tunnel; `None`: they belong to Linux.
     plain: Option<InstanceId>,
-    /// Whether it is the way from lane to lane: the instance is in the frame.
+    /// True for the port between lanes; its frames carry the network instance.
     pub(crate) is_hairpin: bool,
 }
 
 impl Side {
-    /// Whether IP without a tunnel can be for users.
+    /// Returns true if IP packets without a tunnel can be for UEs.
     #[inline]
     pub(crate) fn is_plain(&self) -> bool {
         self.plain.is_some()
     }
 
-    /// The network instance of IP that came through no tunnel.
+    /// Returns the network instance of IP packets without a tunnel.
     #[inline]
     pub(crate) fn plain(&self) -> InstanceId {
         self.plain.unwrap_or_default()
     }
 
-    /// Whether an IPv4 address is one of our GTP-U addresses, and the interface if that is on this
-    /// port.
+    /// Returns `None` if an IPv4 address is no local GTP-U address, otherwise the interface if it
+    /// is on this port.
     #[inline]
     pub(crate) fn own4(&self, address: Ipv4Addr) -> Option<Option<u8>> {
         self.own4.iter().find(|(own, _)| *own == address).map(|(_, interface)| *interface)
     }
 
-    /// As [`own4`](Self::own4), of IPv6.
+    /// Returns the same as [`own4`](Self::own4) for IPv6.
     #[inline]
     pub(crate) fn own6(&self, address: Ipv6Addr) -> Option<Option<u8>> {
         self.own6.iter().find(|(own, _)| *own == address).map(|(_, interface)| *interface)
     }
 }
 
-/// An interface of the user plane.
+/// A user plane interface.
 #[derive(Clone, Debug)]
 pub(crate) struct Interface {
-    /// Its port.
+    /// Port.
     pub(crate) port: PortId,
-    /// What it is.
+    /// Role: N3, N9 or N6.
     pub(crate) role: Role,
-    /// Its network instance.
+    /// Network instance.
     pub(crate) instance: InstanceId,
-    /// Its first IPv4 address, from which its packets come.
+    /// First IPv4 address, the source of its packets.
     pub(crate) v4: Option<Ipv4Addr>,
-    /// Its first IPv6 address.
+    /// First IPv6 address.
     pub(crate) v6: Option<Ipv6Addr>,
-    /// Linux's routing table for what leaves by it.
+    /// Linux routing table for packets that leave by it.
     pub(crate) route_table: Option<u32>,
-    /// The next hop of all that leaves by it, whatever Linux routes.
+    /// Configured next hop for everything that leaves by it, regardless of Linux's routes.
     pub(crate) fixed: Option<NextHop>,
 }
 
-/// All interfaces of the user plane, in the order of their names.
+/// All user plane interfaces, in the order of their names.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sides {
-    /// By the number of the port.
+    /// By port number.
     sides: Vec<Side>,
-    /// By place.
+    /// By index.
     pub(crate) interfaces: Vec<Interface>,
-    /// The port by which packets from user to user change lanes.
+    /// Port by which packets between UEs change lanes.
     pub(crate) hairpin: Option<PortId>,
 }
 
 impl Sides {
-    /// The interfaces of these settings; `port` finds a port by its name.
+    /// Creates the port map of a configuration; `port` finds a port by its name.
     ///
     /// # Errors
-    /// What `port` says; what cannot be, in words.
+    /// Errors of `port`, and invalid settings.
     pub(crate) fn new(
         settings: &Settings,
         ports: usize,
@@ -142,7 +142,7 @@ impl Sides {
         Ok(Self { sides, interfaces, hairpin: None })
     }
 
-    /// Says by which port packets from user to user change lanes.
+    /// Sets the port by which packets between UEs change lanes.
     pub(crate) fn set_hairpin(&mut self, port: PortId) {
         self.hairpin = Some(port);
         if let Some(side) = self.sides.get_mut(usize::from(port.0)) {
@@ -150,13 +150,13 @@ impl Sides {
         }
     }
 
-    /// What comes in by a port.
+    /// Returns the role of a port.
     #[inline]
     pub(crate) fn of(&self, port: PortId) -> Option<&Side> {
         self.sides.get(usize::from(port.0))
     }
 
-    /// Whether an address is one of our GTP-U addresses.
+    /// Returns true if an address is a local GTP-U address.
     pub(crate) fn is_own(&self, address: IpAddr) -> bool {
         let side = self.sides.first();
         match address {
@@ -165,8 +165,8 @@ impl Sides {
         }
     }
 
-    /// The interface of a role by which packets leave a port, in a network instance if there is one
-    /// named.
+    /// Returns the interface by which packets leave a port, by role and, if given, network
+    /// instance.
     #[inline]
     pub(crate) fn exit(
         &self,
@@ -181,8 +181,8 @@ impl Sides {
         })
     }
 
-    /// What decides about what leaves by interfaces of a role, in a network instance if there is
-    /// one named: Linux's routing table, or one next hop.
+    /// Returns what routes packets that leave by interfaces of a role and, if given, a network
+    /// instance.
     pub(crate) fn leading(
         &self,
         instance: Option<InstanceId>,
@@ -198,7 +198,7 @@ impl Sides {
         }
     }
 
-    /// An address of ours that errors about users' packets come from: of N6 if there is one.
+    /// Returns the source address of ICMP errors: of N6 if it has one.
     pub(crate) fn speaker(&self, is_v6: bool) -> Option<IpAddr> {
         let of = |interface: &Interface| match is_v6 {
             false => interface.v4.map(IpAddr::V4),
@@ -210,17 +210,17 @@ impl Sides {
     }
 }
 
-/// What decides where packets leave.
+/// Source of egress routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leading {
-    /// Linux's routing table of this number; without one, the first that is mirrored.
+    /// Linux routing table by number; `None`: the first one that is mirrored.
     Table(Option<u32>),
-    /// All go there.
+    /// One configured next hop.
     Fixed(NextHop),
 }
 
 impl Leading {
-    /// The way of a packet, of which the flow hash chooses where there are several.
+    /// Routes a packet. The flow hash selects among equal-cost paths.
     #[inline]
     pub(crate) fn way<R: Routes>(self, routes: &R, turn: &Turn, to: IpAddr, flow: u32) -> Answer {
         match self {
@@ -230,7 +230,7 @@ impl Leading {
     }
 }
 
-/// A next hop that Linux does not know.
+/// Builds a configured next hop.
 const fn fixed(port: PortId, destination: [u8; 6]) -> NextHop {
     NextHop { port, source: OWN, destination, mtu: FIXED_MTU, link: 0, route: 0 }
 }

@@ -1,4 +1,4 @@
-//! The tables as a lane reads them, and the words that it writes.
+//! The tables that a lane reads and the counters that it writes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -17,42 +17,42 @@ use crate::rules::layout::rules::{Block, Rules};
 use crate::rules::layout::{state, table};
 use crate::session::{InstanceId, SessionId};
 
-/// Words of an entry of the causes: packets, octets.
+/// Words of an entry of the drop reason table: packets, octets.
 pub const CAUSE_WORDS: usize = 2;
 /// Words of the entry [`HOLDING`].
 const HELD_NOW: usize = 0;
 const LOST_THEN: usize = 1;
 
-/// All tables of a lane.
+/// Tables of a lane.
 #[derive(Clone, Debug)]
 pub struct Tables {
-    /// What becomes of packets, by session.
+    /// Session rules by session index.
     pub rules: ArrayReader<Rules>,
-    /// Rules that need more than a line.
+    /// Blocks of rules that exceed the simple form.
     pub blocks: ArrayReader<Block>,
-    /// Tunnels whose number does not say whose they are.
+    /// Tunnels whose TEID does not contain the session index.
     pub tunnels: HashReader<TunnelKey, SessionRef>,
-    /// Users' addresses.
+    /// UE addresses.
     pub users: HashReader<UserKey, SessionRef>,
-    /// Networks behind users.
+    /// IPv4 networks behind UEs (framed routes).
     pub framed4: Lpm4Reader,
-    /// Networks behind users.
+    /// IPv6 networks behind UEs (framed routes).
     pub framed6: Lpm6Reader,
-    /// Whose they are.
+    /// Owners of networks behind UEs.
     pub framed: ArrayReader<Framed>,
-    /// What the lane counts and meters.
+    /// Counter slots: counters, meters and events of sessions.
     pub state: LaneState<{ state::WORDS }>,
-    /// Events that must not be lost.
+    /// Pending events of sessions.
     pub events: LanePending,
-    /// Packets and octets by cause.
+    /// Packets and octets by drop reason.
     pub causes: LaneState<CAUSE_WORDS>,
 }
 
 impl Tables {
-    /// Those of an application.
+    /// Opens the tables of an application.
     ///
     /// # Errors
-    /// When one is not configured, or there is no memory.
+    /// If a table is not configured or memory is insufficient.
     pub fn of(lane: &LaneInfo<'_>) -> Result<Self, Error> {
         Ok(Self {
             rules: lane.array(table::RULES)?,
@@ -76,14 +76,15 @@ impl Tables {
         words.add(1, octets);
     }
 
-    /// Says how many packets the lane holds now: one that is killed leaves it behind.
+    /// Publishes the number of packets that the lane holds. It remains readable if the lane is
+    /// killed.
     #[inline]
     pub(crate) fn holds(&self, packets: u64) {
         self.causes.at(EntryId(HOLDING)).set(HELD_NOW, packets);
     }
 
-    /// Counts what a lane before this one held when it ended. It may be killed at any store here,
-    /// and counts them once: the sum is known before they are forgotten.
+    /// Counts the packets that a former lane held when it ended. The lane may be killed at any
+    /// store here and still counts them once, because the sum is stored before they are cleared.
     pub(crate) fn count_lost(&self) {
         let (holding, lost) = (EntryId(HOLDING), EntryId(Cause::HoldLost as u32));
         let (holding, lost) = (self.causes.at(holding), self.causes.at(lost));
@@ -95,19 +96,19 @@ impl Tables {
         lost.set(0, holding.get(LOST_THEN));
     }
 
-    /// The blocks of rules in a turn.
+    /// Returns access to rule blocks during a turn.
     #[inline]
     pub(crate) fn blocks<'t>(&'t self, turn: &'t Turn) -> InTurn<'t, Turn> {
         InTurn { reader: &self.blocks, turn }
     }
 
-    /// The rules of a session.
+    /// Returns the rules of a session.
     #[inline]
     pub(crate) fn rules<'t>(&'t self, turn: &'t Turn, session: SessionId) -> Option<&'t Rules> {
         self.rules.get(turn, session.0 as usize)
     }
 
-    /// Whose a tunnel is, and the rules: most often its number says so.
+    /// Finds the session and rules of a tunnel, in most cases by the index in its TEID.
     #[inline]
     pub(crate) fn by_tunnel<'t>(
         &'t self,
@@ -124,7 +125,7 @@ impl Tables {
         self.by_other_tunnel(turn, teid)
     }
 
-    /// Whose a tunnel is whose number does not say so.
+    /// Finds the session of a tunnel whose TEID does not contain its index.
     #[inline(never)]
     pub(crate) fn by_other_tunnel<'t>(
         &'t self,
@@ -137,7 +138,7 @@ impl Tables {
         decide::has_tunnel(rules, &self.blocks(turn), teid).then_some((session, rules))
     }
 
-    /// Whose an address is: a user's, or of a network behind one.
+    /// Finds the session of an address: a UE's, or one in a network behind a UE.
     pub(crate) fn owner(&self, turn: &Turn, key: &UserKey, to: To) -> Option<SessionId> {
         let found = self.users.get(turn, key);
         found
@@ -145,7 +146,7 @@ impl Tables {
             .or_else(|| self.behind(turn, key.instance, to))
     }
 
-    /// The user behind whom a network is.
+    /// Finds the session of the UE behind which a network is.
     pub(crate) fn behind(&self, turn: &Turn, instance: InstanceId, to: To) -> Option<SessionId> {
         self.framed.get(turn, framed::ANY)?;
         let place = match to {
@@ -156,7 +157,7 @@ impl Tables {
     }
 }
 
-/// A destination.
+/// Destination address of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
     /// IPv4.
@@ -166,7 +167,7 @@ pub(crate) enum To {
 }
 
 impl To {
-    /// The destination of the IP packet behind an Ethernet header.
+    /// Returns the destination of the IP packet behind an Ethernet header.
     #[inline]
     pub(crate) fn of(frame: &[u8], is_v6: bool) -> Option<Self> {
         Some(if is_v6 {
@@ -176,7 +177,7 @@ impl To {
         })
     }
 
-    /// The key of a user with this address.
+    /// Returns the lookup key of a UE with this address.
     #[inline]
     pub(crate) fn key(self, instance: InstanceId) -> UserKey {
         match self {

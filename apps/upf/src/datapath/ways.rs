@@ -1,4 +1,4 @@
-//! Where packets leave: what Linux routes, asked once a turn for each far end.
+//! Next hop cache: Linux's routes to tunnel endpoints, looked up once per turn and endpoint.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,21 +12,21 @@ use crate::config::Role;
 use crate::rules::layout::cause::Cause;
 use crate::session::InstanceId;
 
-/// The most packets that are looked up together.
+/// Maximum number of packets that are looked up together.
 pub(crate) const BATCH: usize = 32;
-/// How many far ends of tunnels are remembered for a turn.
+/// Number of cached endpoints.
 const REMEMBERED: usize = 64;
 
-/// Who knows the routes. What it says holds for one turn. A table is one of Linux by its number;
-/// without one, the first that is mirrored.
+/// Route lookup. Results are valid for one turn. A table is a Linux routing table by number; `None`
+/// is the first one that is mirrored.
 pub trait Routes {
-    /// The interface behind a port; `None` when it is not known.
+    /// Returns the Linux interface of a port; `None` if it is unknown.
     fn entrance(&self, turn: &Turn, port: PortId) -> Option<Entrance>;
 
-    /// The way of a packet, of which the flow hash chooses where there are several.
+    /// Routes a packet. The flow hash selects among equal-cost paths.
     fn way(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> Answer;
 
-    /// The ways of IPv4 packets; there are as many of each, at most 32.
+    /// Routes up to 32 IPv4 packets; all slices have the same length.
     fn ways4(
         &self,
         turn: &Turn,
@@ -40,7 +40,7 @@ pub trait Routes {
         }
     }
 
-    /// The ways of IPv6 packets.
+    /// Routes up to 32 IPv6 packets; all slices have the same length.
     fn ways6(
         &self,
         turn: &Turn,
@@ -107,7 +107,7 @@ impl Routes for Mirror {
     }
 }
 
-/// The way to a far end, as it was in a turn.
+/// Route to an endpoint in a turn.
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     turn: u64,
@@ -116,21 +116,22 @@ struct Remembered {
     exit: Result<Exit, Cause>,
 }
 
-/// Ways to the far ends of tunnels, which are few: each is looked up once a turn.
+/// Cache of routes to tunnel endpoints. There are few of them and each is looked up once per turn.
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
     remembered: Box<[Remembered; REMEMBERED]>,
 }
 
 impl Ways {
-    /// Nothing is known.
+    /// Creates an empty cache.
     pub(crate) fn new() -> Self {
         let (to, exit) = (Ipv4Addr::UNSPECIFIED.into(), Err(Cause::NoRoute));
         let nothing = Remembered { turn: 0, instance: None, to, exit };
         Self { remembered: Box::new([nothing; REMEMBERED]) }
     }
 
-    /// The way to a far end. All tunnels to it go the same way, so that they stay in order.
+    /// Returns the route to an endpoint. All tunnels to it share one route, so packets stay in
+    /// order.
     #[inline]
     pub(crate) fn to<R: Routes>(
         &mut self,
@@ -182,7 +183,7 @@ fn find<R: Routes>(
     Ok(Exit::new(ends, hop))
 }
 
-/// Why a packet does not leave, when Linux is not to have it.
+/// Returns the drop reason for a route lookup that failed.
 pub(crate) const fn cause_of(reason: Reason) -> Cause {
     match reason {
         Reason::NoNeighbour => Cause::NoNeighbour,

@@ -1,14 +1,14 @@
-//! Web requests that the control plane redirects (TS 29.244 clause 8.2.20) are answered with where
-//! to go instead (302, RFC 9110 clause 15.4.3).
+//! HTTP redirection (TS 29.244 clause 8.2.20): requests to port 80 are answered with status 302
+//! (RFC 9110 clause 15.4.3).
 //!
-//! No connection is remembered: the answer to a segment of TCP follows from the segment alone (RFC
-//! 9293). A SYN gets a SYN, the first octets of a request the answer and a FIN, what comes when the
-//! client has that its acknowledgement. Which of these a segment is, it says itself: our initial
-//! sequence number holds part of the client's, and eleven zeros, and comes back as what the client
-//! acknowledges. So what is behind a gap gets no answer, and the client sends the gap again; and
-//! connections from before, which are none of ours, are reset.
+//! The responder is stateless: the reply to a TCP segment follows from the segment alone (RFC
+//! 9293). A SYN is answered with SYN and ACK, the first octets of a request with the response and a
+//! FIN, and later segments with an acknowledgement. The segment itself shows which of them it is:
+//! the initial sequence number of this side contains part of the client's and eleven zero bits, and
+//! returns as the client's acknowledgement number. So a segment behind a gap gets no reply until
+//! the client has resent the gap. Segments of connections from before the redirection are reset.
 //!
-//! Answers are not counted as usage: nobody offered them.
+//! Responses are not counted as usage.
 
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -32,28 +32,28 @@ use crate::rules::layout::cause::Cause;
 use crate::rules::layout::rules::Direction;
 use crate::session::SessionId;
 
-/// The port of web requests (RFC 9110 clause 4.2.1).
+/// Port of HTTP requests (RFC 9110 clause 4.2.1).
 const WEB: u16 = 80;
-/// The longest answer: of IPv6 a packet that every link carries.
+/// Maximum length of a reply: the IPv6 minimum MTU.
 const LONGEST: usize = 1280;
-/// The longest segment that is asked for: it fits a tunnel over Ethernet.
+/// Maximum segment size that is announced: it fits a tunnel over Ethernet.
 const SEGMENT: u16 = 1360;
-/// How much a client may send before it is answered: the begin of a request, and more.
+/// Receive window: the start of a request and more.
 const WINDOW: u16 = 16_384;
-/// Option of TCP: the maximum segment size, and its length.
+/// TCP option maximum segment size: kind and length.
 const MAXIMUM_SEGMENT_SIZE: [u8; 2] = [2, 4];
-/// Lower bits of our initial sequence number that are zeros: those of all that we send count in
-/// them.
+/// Number of low zero bits in the initial sequence number. They count the octets that this side
+/// sends.
 const ZEROS: u32 = 11;
 
-/// Whether a packet may be answered: it is of a client of the web, and whole.
+/// Returns true if a packet is an unfragmented TCP segment to port 80.
 fn is_web(inner: &Inner) -> bool {
     let is_whole = inner.fragment == Fragment::None;
     is_whole && inner.protocol == IpProtocol::TCP && inner.ports[1] == WEB
 }
 
 impl<R: Routes> Parts<R> {
-    /// A packet that the control plane sends elsewhere: a client of the web is told, later.
+    /// Handles a packet of a redirecting rule: an HTTP request gets its response by deferred work.
     #[cold]
     pub(super) fn redirect(&mut self, case: Case<'_>, inner: &Inner, world: World<'_>) -> Outcome {
         let Case { number: task, session, direction, .. } = case;
@@ -68,7 +68,8 @@ impl<R: Routes> Parts<R> {
         Outcome::Later
     }
 
-    /// Tells a client of the web where to go. Its packet is dropped.
+    /// Sends the HTTP response or TCP segment for a redirected packet. The packet itself is
+    /// dropped.
     pub(super) fn send_elsewhere(
         &mut self,
         tables: &Tables,
@@ -90,7 +91,7 @@ impl<R: Routes> Parts<R> {
             .redirection(World { tables, turn, now }, task, session, &inner)
             .and_then(|to| write(&mut scratch, &inner, bytes, to));
         let Some(answer) = answer.and_then(|length| scratch.get(..length)) else { return done };
-        // Half of a turn's own packets are for others.
+        // Half of a turn's new packets are reserved for other uses.
         let is_sent = turn.new_packets_left() > BATCH / 2
             && self.redirects.take(now)
             && self
@@ -101,7 +102,7 @@ impl<R: Routes> Parts<R> {
         done
     }
 
-    /// Where a packet is redirected to, which was decided a moment ago, perhaps by other rules.
+    /// Returns the redirection of a packet. Its rules may have changed since it was classified.
     fn redirection<'t>(
         &self,
         world: World<'t>,
@@ -125,7 +126,7 @@ impl<R: Routes> Parts<R> {
     }
 }
 
-/// Writes the answer to a segment, if it gets one; returns its length.
+/// Writes the reply to a segment, if it gets one; returns its length.
 fn write(to: &mut [u8], inner: &Inner, bytes: &[u8], target: Redirect<'_>) -> Option<usize> {
     let at = usize::from(inner.transport);
     let tcp: &Tcp = header(bytes, at)?;
@@ -165,8 +166,8 @@ fn write(to: &mut [u8], inner: &Inner, bytes: &[u8], target: Redirect<'_>) -> Op
     Some(to.len())
 }
 
-/// What is answered to a segment with this data: control bits, sequence and acknowledgement number;
-/// options or data on the page.
+/// Determines the reply to a segment: control bits, sequence and acknowledgement number. Writes its
+/// options or data to `page`.
 fn answer(
     tcp: &Tcp,
     data: &[u8],
@@ -180,14 +181,14 @@ fn answer(
         [tcp.sequence_number, tcp.acknowledgment_number].map(|number| number.get());
     let length = data.len() as u32 + u32::from(has(Tcp::FIN));
     let next = received.wrapping_add(length);
-    // What the client has of ours besides the SYN.
+    // Octets that the client has received, without the SYN.
     let taken = acknowledged.wrapping_sub(1) & ((1 << ZEROS) - 1);
     Some(match (has(Tcp::SYN), has(Tcp::ACK)) {
         _ if has(Tcp::RST) => return None,
         (true, false) => {
             page.put(&MAXIMUM_SEGMENT_SIZE)?;
             page.put(&SEGMENT.to_be_bytes())?;
-            // Data with a SYN is sent again: it is not acknowledged.
+            // Data with a SYN is not acknowledged, so the client sends it again.
             (Tcp::SYN | Tcp::ACK, initial(inner, received), received.wrapping_add(1))
         }
         (false, true) if length == 0 => return None,
@@ -206,7 +207,7 @@ fn answer(
             page.length = 0;
             match taken == all {
                 true => (Tcp::ACK, acknowledged, next),
-                // A connection from before, with somebody else: the client begins a new one.
+                // A connection from before the redirection: the client starts a new one.
                 false => (Tcp::RST, acknowledged, 0),
             }
         }
@@ -214,12 +215,12 @@ fn answer(
     })
 }
 
-/// Our initial sequence number for the client's.
+/// Returns the initial sequence number for the client's.
 fn initial(inner: &Inner, client: u32) -> u32 {
     client.wrapping_add(inner.flow_hash()) << ZEROS
 }
 
-/// The answer to a request.
+/// Writes the HTTP response.
 fn write_page(page: &mut Page<'_>, target: Redirect<'_>) -> fmt::Result {
     page.write_str("HTTP/1.1 302 Found\r\nLocation: ")?;
     match target {
@@ -230,7 +231,7 @@ fn write_page(page: &mut Page<'_>, target: Redirect<'_>) -> fmt::Result {
     page.write_str("\r\nContent-Length: 0\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n")
 }
 
-/// Room that is written from the front.
+/// Buffer that is filled from the front.
 struct Page<'a> {
     to: &'a mut [u8],
     length: usize,
@@ -259,7 +260,7 @@ mod tests {
 
     const CLIENT: u32 = 0xffff_fff0;
 
-    /// A segment of a client to port 80, so many octets after its SYN.
+    /// Builds a segment of a client to port 80, `after` octets after its SYN.
     fn segment(
         is_v6: bool,
         control: u8,
@@ -290,7 +291,7 @@ mod tests {
         bytes
     }
 
-    /// The answer to it: control bits, sequence and acknowledgement number, data.
+    /// Returns the reply to a segment: control bits, sequence and acknowledgement number, data.
     fn answered(bytes: &[u8], target: Redirect<'_>) -> Option<(u8, u32, u32, Vec<u8>)> {
         let inner = inner::read(bytes).unwrap();
         assert!(is_web(&inner));
@@ -335,12 +336,12 @@ mod tests {
             assert_eq!(status, "HTTP/1.1 302 Found");
             assert!(rest.starts_with("Location: https://top-up.example/?from=upf\r\n"), "{rest}");
             assert!(rest.ends_with("\r\n\r\n"));
-            // What is behind a gap, or came before the answer did, is sent again.
+            // Segments behind a gap, or sent before the response arrived, are resent.
             for after in [2, 7, end, 2048, 1 << 20] {
                 assert_eq!(ask(Tcp::ACK, (after, first), b"more"), None, "{after}");
                 assert_eq!(ask(FIN, (after, first), b""), None, "{after}");
             }
-            // More of the request, and the end.
+            // More of the request, then the end.
             let more = ask(Tcp::ACK, (end, taken), b"more");
             assert_eq!(more, Some((Tcp::ACK, taken, at(end + 4), vec![])));
             let last = ask(FIN, (end + 4, taken), b"");

@@ -1,4 +1,5 @@
-//! What URRs say before a packet passes, and what is counted when it does.
+//! Usage reporting rules: limits that are checked before a packet passes, and counters that are
+//! updated when it does.
 
 use fastlane::table::{EntryId, LaneState, StateWords};
 
@@ -8,10 +9,10 @@ use crate::rules::layout::state::{
 };
 use crate::session::SessionId;
 
-/// The words of a line.
+/// Words of a counter slot.
 pub(super) type Line<'a> = StateWords<'a, WORDS>;
 
-/// The word of octets of a direction; that of packets follows.
+/// Returns the word of the octets of a direction; that of the packets follows it.
 #[inline(always)]
 pub(super) const fn octets(direction: Direction) -> usize {
     match direction {
@@ -20,7 +21,7 @@ pub(super) const fn octets(direction: Direction) -> usize {
     }
 }
 
-/// The word of the meter of a direction.
+/// Returns the word of the meter of a direction.
 #[inline(always)]
 pub(super) const fn meter(direction: Direction) -> usize {
     match direction {
@@ -29,14 +30,14 @@ pub(super) const fn meter(direction: Direction) -> usize {
     }
 }
 
-/// The events of a version.
+/// Returns the events raised under a version.
 #[inline(always)]
 pub(super) fn events(line: Line<'_>, version: u32) -> u64 {
     let word = line.get(EVENTS);
     if word >> 32 == u64::from(version) { word & event::ALL } else { 0 }
 }
 
-/// Sets events; true when one of them is new.
+/// Sets events; true if one of them is new.
 pub(super) fn raise(line: Line<'_>, version: u32, new: u64) -> bool {
     let before = events(line, version);
     if before | new == before || is_later(line.get(EVENTS), version) {
@@ -47,9 +48,9 @@ pub(super) fn raise(line: Line<'_>, version: u32, new: u64) -> bool {
     true
 }
 
-/// Whether a word of events is of a version shortly after this one: of a batch, some packets may
-/// have found rules that were published after those of others. Words of long ago are none of these,
-/// however versions went round.
+/// Returns true if a word of events has a version shortly after this one. Within a batch some
+/// packets may have read rules that were published after those of others. Older words are not
+/// later, however often versions wrap.
 #[must_use]
 pub fn is_later(word: u64, version: u32) -> bool {
     let ahead = ((word >> 32) as u32).wrapping_sub(version);
@@ -64,19 +65,19 @@ pub(super) fn count(line: Line<'_>, direction: Direction, length: u32, now: u64)
     line.set(LAST, now);
 }
 
-/// What a URR says of a packet.
+/// Result of checking a packet against a URR.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Look {
-    /// It must not pass: a quota is used up.
+    /// True if a quota is used up and the packet must not pass.
     pub(super) is_stopped: bool,
-    /// Events, if it passes; or because it does not.
+    /// Events that follow if it passes, or because it does not.
     pub(super) events: u64,
 }
 
-/// No packet may pass, as is known.
+/// Result for a quota that is known to be used up.
 pub(super) const STOPPED: Look = Look { is_stopped: true, events: 0 };
 
-/// What a URR's limits say of a packet of so many octets.
+/// Checks a packet of `length` octets against the limits of a URR.
 pub(super) fn look(
     line: Line<'_>,
     version: u32,
@@ -103,7 +104,7 @@ pub(super) fn look(
     look
 }
 
-/// Where the counter of a limit is, before and after a packet.
+/// Returns the limited counter before and after a packet.
 fn position(
     limit: &Limit,
     counters: [u64; 2],
@@ -122,13 +123,13 @@ fn position(
     (before, before.saturating_add(length))
 }
 
-/// The events that a packet is in itself, by the flags of a URR.
+/// Returns the event that any packet raises by the flags of a URR.
 #[inline(always)]
 pub(super) const fn starts(flags: u32) -> u64 {
     if flags & flag::START != 0 { event::START } else { 0 }
 }
 
-/// The end marker of a session's rules, if it has not been sent yet.
+/// Returns the end marker of a session's rules if it has not been sent yet.
 #[must_use]
 pub fn marker_due(rules: &Rules, session: SessionId, state: &LaneState<WORDS>) -> Option<Marker> {
     let marker = rules.marker()?;
@@ -136,7 +137,7 @@ pub fn marker_due(rules: &Rules, session: SessionId, state: &LaneState<WORDS>) -
     (!marker.is_sent(word)).then_some(marker)
 }
 
-/// The end marker was sent: it is not due again.
+/// Records that the end marker was sent.
 pub fn marker_sent(marker: Marker, session: SessionId, state: &LaneState<WORDS>) {
     let words = state.at(EntryId(session.0));
     words.publish(EVENTS, words.get(EVENTS) & !event::MARKER | marker.word());

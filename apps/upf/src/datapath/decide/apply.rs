@@ -1,4 +1,4 @@
-//! The rule that matched is applied.
+//! Applies the rule of a block that matched: gates, URRs, meters, FAR.
 
 use fastlane::table::{EntryId, LaneState};
 
@@ -11,12 +11,12 @@ use crate::rules::layout::rules::{Block, Count, Direction, Meter, NONE, OuterPat
 use crate::rules::layout::state::{LAST, WORDS, event};
 use crate::session::SessionId;
 
-/// A rule and a packet.
+/// A rule and a packet to apply it to.
 pub(super) struct Applied<'t, 'a> {
     pub(super) block: &'t Block,
     pub(super) rule: &'t Rule,
     pub(super) direction: Direction,
-    /// The packet's, 4 or 6: it chooses where the packet is redirected to.
+    /// Address family of the packet, 4 or 6: it selects the redirect address.
     pub(super) family: u8,
     pub(super) session: SessionId,
     pub(super) version: u32,
@@ -24,16 +24,16 @@ pub(super) struct Applied<'t, 'a> {
     pub(super) now: u64,
 }
 
-/// What URRs say together.
+/// Combined result of all URRs.
 #[derive(Default)]
 struct Looks {
-    /// A bit for each that is stopped.
+    /// One bit per URR whose quota is used up.
     stopped: u32,
-    /// The path that those of them give, unless one of them gives none.
+    /// Path for packets beyond the quota, unless one of those URRs has none.
     exhausted: Option<u8>,
 }
 
-/// What was raised.
+/// Events that were raised.
 #[derive(Default)]
 struct Raised {
     events: u64,
@@ -41,12 +41,12 @@ struct Raised {
 }
 
 impl<'t> Applied<'t, '_> {
-    /// What becomes of a packet of so many octets.
+    /// Decides about a packet of `length` octets.
     pub(super) fn decide(&self, length: u32) -> Decision<'t> {
         self.apply::<LOOK>(length, None)
     }
 
-    /// Charges one that was to go by this path, if that is still so.
+    /// Charges a packet that was decided to take this path, if the decision still holds.
     pub(super) fn charge<const MODE: u8>(&self, length: u32, path: u8) -> Decision<'t> {
         self.apply::<MODE>(length, Some(path))
     }
@@ -70,7 +70,7 @@ impl<'t> Applied<'t, '_> {
         Decision { fate, pdr, direction, events, line, copies, charge }
     }
 
-    /// Why a packet is dropped whatever URRs say.
+    /// Returns the reason if a packet is dropped regardless of URRs.
     fn blocked(&self) -> Option<Cause> {
         match self.rule.flags {
             flags if flags & flag::CLOSED != 0 => Some(Cause::GateClosed),
@@ -100,7 +100,7 @@ impl<'t> Applied<'t, '_> {
             None => return (Fate::Drop(Cause::QuotaExhausted), false),
         };
         if wanted.is_some_and(|wanted| wanted != path) {
-            // Packets before it have used the quota up since its way was chosen.
+            // Earlier packets have used up the quota since the path was chosen.
             return (Fate::Drop(Cause::QuotaExhausted), false);
         }
         *chosen = path;
@@ -140,7 +140,7 @@ impl<'t> Applied<'t, '_> {
         Fate::Hold(Hold { packets: self.rule.hold_packets, ms: self.rule.hold_ms })
     }
 
-    /// Drops a packet that URRs with MBQE count all the same.
+    /// Drops a packet, which URRs with MBQE count nevertheless.
     fn dropped(&self, cause: Cause, length: u32, raised: &mut Raised) -> Fate<'t> {
         for (_, count) in self.counts().filter(|(_, it)| it.flags & flag::BEFORE != 0) {
             let look = self.look_of(count, length);
@@ -153,7 +153,7 @@ impl<'t> Applied<'t, '_> {
         Fate::Drop(cause)
     }
 
-    /// Counts, and raises what that brings.
+    /// Counts the packet and raises the events that follow.
     fn count(&self, count: &Count, length: u32, raised: &mut Raised) {
         let Look { events, .. } = self.look_of(count, length);
         account::count(self.line(count.line), self.direction, length, self.now);
@@ -164,7 +164,7 @@ impl<'t> Applied<'t, '_> {
         let mut looks = Looks::default();
         let mut drops = false;
         for (place, count) in self.counts() {
-            // Where a quota says another way, that is the way that is looked for.
+            // A quota with an exhausted path must be checked before the path is looked up.
             let is_held = self.rule.flags & flag::HOLD != 0;
             let is_early = MODE == LOOK && count.exhausted == NONE && !is_held;
             let look = self.look_of(count, if is_early { 0 } else { length });
@@ -196,7 +196,7 @@ impl<'t> Applied<'t, '_> {
         })
     }
 
-    /// The meters that cost something.
+    /// Returns the meters with a limit in this direction.
     fn meters(&self) -> impl Iterator<Item = (&'t Meter, Price)> {
         let (chosen, way) = (self.rule.meters, self.direction as usize);
         let all = self.block.meters().iter().take(32).enumerate();
@@ -208,7 +208,7 @@ impl<'t> Applied<'t, '_> {
         })
     }
 
-    /// The counts of the rule with their places.
+    /// Returns the rule's counters with their indices.
     fn counts(&self) -> impl Iterator<Item = (usize, &'t Count)> {
         let chosen = self.rule.counts;
         let all = self.block.counts().iter().take(32).enumerate();

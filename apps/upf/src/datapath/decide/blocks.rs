@@ -1,21 +1,21 @@
-//! Where blocks are read.
+//! Access to rule blocks.
 
 use fastlane::table::{ArrayReader, ArrayWriter, Guard};
 
 use crate::rules::layout::rules::Block;
 
-/// Gives blocks by their place.
+/// Access to blocks by index.
 pub trait Blocks<'t> {
-    /// The block in a place.
+    /// Returns the block at an index.
     fn block(&self, place: usize) -> Option<&'t Block>;
 }
 
-/// Blocks of the table, during a turn.
+/// Blocks of the table during a turn.
 #[derive(Debug)]
 pub struct InTurn<'t, G: ?Sized> {
-    /// The table.
+    /// Table of blocks.
     pub reader: &'t ArrayReader<Block>,
-    /// The turn.
+    /// Turn, which keeps blocks valid.
     pub turn: &'t G,
 }
 
@@ -26,7 +26,7 @@ impl<'t, G: AsRef<Guard> + ?Sized> Blocks<'t> for InTurn<'t, G> {
     }
 }
 
-/// For the writer itself, which is no lane.
+/// Access for the writer, which is no lane.
 impl<'t> Blocks<'t> for &'t ArrayWriter<Block> {
     fn block(&self, place: usize) -> Option<&'t Block> {
         self.get(place)

@@ -1,58 +1,58 @@
-//! What is charged for a packet when it leaves.
+//! Charge that is due when a packet leaves.
 
 use crate::rules::layout::rules::Direction;
 
-/// What is charged for a packet when it leaves: by which rule it was decided.
+/// Charge that is due when a packet leaves, with the rule that decided.
 ///
-/// Two words, which are handed on in registers: as fields of their own sizes they would be written
-/// one by one and soon be read together, which a processor waits for.
+/// Two words that are passed in registers. Fields of their own sizes would be stored one by one and
+/// read back together, which stalls store forwarding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
-    /// Lower bits of the version of the rules, octets of the inner packet.
+    /// Lower 32 bits of the version of the rules; length of the inner packet in octets.
     what: u64,
-    /// 1 + the place of the block, or 0: the session's line decides; the rule's place in the block
-    /// from bit 32 on, the place of the path there from bit 48 on, from bit 56 on the direction.
+    /// 1 + index of the block, or 0 for the simple form. From bit 32 the index of the rule in the
+    /// block, from bit 48 the index of the path there, from bit 56 the direction.
     by: u64,
 }
 
 impl Charge {
-    /// By the line of a direction.
+    /// Creates the charge of the simple form.
     #[inline(always)]
     pub(super) const fn new(version: u32, length: u32, direction: Direction) -> Self {
         let what = (version as u64) << 32 | length as u64;
         Self { what, by: (direction as u64) << 56 }
     }
 
-    /// By a rule of a block, which is given by 1 + its place.
+    /// Returns the charge by a rule of a block, which is given as 1 + its index.
     pub(super) const fn by_rule(self, block: u32, rule: u16) -> Self {
         let kept = self.by & 0xffff << 48;
         Self { by: kept | (rule as u64) << 32 | block as u64, ..self }
     }
 
-    /// By a path of the block.
+    /// Returns the charge by a path of the block.
     pub(super) const fn by_path(self, path: u8) -> Self {
         Self { by: self.by & !(0xff << 48) | (path as u64) << 48, ..self }
     }
 
-    /// Lower bits of the version of the rules.
+    /// Returns the lower 32 bits of the version of the rules.
     #[inline(always)]
     pub(crate) const fn version(self) -> u32 {
         (self.what >> 32) as u32
     }
 
-    /// Octets of the inner packet.
+    /// Returns the length of the inner packet in octets.
     #[inline(always)]
     pub(super) const fn length(self) -> u32 {
         self.what as u32
     }
 
-    /// Whether the session's line decides.
+    /// Returns true if the simple form decided.
     #[inline(always)]
     pub(super) const fn is_by_line(self) -> bool {
         self.by as u32 == 0
     }
 
-    /// The place of the block.
+    /// Returns the index of the block.
     pub(super) const fn block(self) -> Option<usize> {
         match (self.by as u32).checked_sub(1) {
             Some(place) => Some(place as usize),
@@ -60,17 +60,17 @@ impl Charge {
         }
     }
 
-    /// The rule's place in the block.
+    /// Returns the index of the rule in the block.
     pub(super) const fn rule(self) -> usize {
         (self.by >> 32 & 0xffff) as usize
     }
 
-    /// The place of the path in the block.
+    /// Returns the index of the path in the block.
     pub(super) const fn path(self) -> u8 {
         (self.by >> 48) as u8
     }
 
-    /// From or to the user.
+    /// Returns the direction.
     #[inline(always)]
     pub(super) const fn direction(self) -> Direction {
         if self.by >> 56 == Direction::Up as u64 { Direction::Up } else { Direction::Down }

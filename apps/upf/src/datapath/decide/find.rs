@@ -1,4 +1,4 @@
-//! A packet that blocks decide: the first rule that matches, and what it refers to.
+//! Classification by rule blocks: the first rule that matches, and what it refers to.
 
 use fastlane::table::LaneState;
 
@@ -13,18 +13,18 @@ use crate::rules::layout::rules::{
 use crate::rules::layout::state::WORDS;
 use crate::session::{Destination, SessionId};
 
-/// How a rule is meant.
+/// Result of matching a packet against a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meant {
     Yes,
     No,
-    /// But for the user's address.
+    /// Matches except for the UE's address.
     ForeignSource,
-    /// Whether it is cannot be known: it is a fragment without the first one.
+    /// Undecidable: a later fragment whose first one was not seen.
     Unknown,
 }
 
-/// The blocks of a session with 1 + their places, for as long as they are of one version.
+/// Returns the blocks of a session with 1 + their indices, up to the first one of another version.
 fn chain<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
@@ -102,7 +102,7 @@ pub(super) fn own_path<'t>(
     None
 }
 
-/// Charges a packet that a rule of a block has let pass, if it still does.
+/// Charges a packet that a rule of a block has passed, if the rule still passes it.
 #[inline(never)]
 pub(super) fn charge<'t, const MODE: u8>(
     blocks: &impl Blocks<'t>,
@@ -119,7 +119,7 @@ pub(super) fn charge<'t, const MODE: u8>(
         Some((block, rule))
     });
     let Some((block, rule)) = found else { return Decision::drop(Cause::NoRule, 0, direction) };
-    let family = 0; // where it is sent was decided before
+    let family = 0; // the redirection was decided before
     let applied = Applied { block, rule, direction, family, session, version, state, now };
     applied.charge::<MODE>(charge.length(), charge.path())
 }
@@ -146,7 +146,7 @@ const fn way_of(rule: &Rule) -> Direction {
     if rule.flags & flag::UP != 0 { Direction::Up } else { Direction::Down }
 }
 
-/// Whether a rule is for packets that come as this one did.
+/// Returns true if a rule is for packets of this ingress.
 #[inline(always)]
 fn is_by(rule: &Rule, subject: &Subject) -> bool {
     match subject.tunnel {
@@ -158,11 +158,11 @@ fn is_by(rule: &Rule, subject: &Subject) -> bool {
     }
 }
 
-/// Which addresses of a block a packet has.
+/// Addresses of a block that a packet matches, one bit each.
 struct Users {
-    /// As its source.
+    /// By its source.
     source: u64,
-    /// As its destination.
+    /// By its destination.
     destination: u64,
 }
 
@@ -192,7 +192,7 @@ impl Users {
         }
     }
 
-    /// Whether the user's end of the packet is one of the rule's addresses.
+    /// Returns true if the UE's address of the packet is one of the rule's.
     fn is_users(&self, block: &Block, rule: &Rule, subject: &Subject) -> bool {
         let (here, is_neighbour) = match way_of(rule) {
             Direction::Up => {
@@ -252,7 +252,7 @@ impl Users {
     }
 }
 
-/// What is behind the IP header.
+/// Matches the transport header.
 fn transport(block: &Block, filter: &Match, direction: Direction, subject: &Subject) -> Meant {
     if subject.ports == Ports::Unknown {
         return Meant::Unknown;

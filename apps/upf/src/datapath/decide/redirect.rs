@@ -1,4 +1,4 @@
-//! Redirections, as they are in a block.
+//! Redirections in rule blocks.
 
 use std::net::IpAddr;
 
@@ -7,7 +7,7 @@ use zerocopy::FromBytes;
 use super::Redirect;
 use crate::rules::layout::rules::{Block, OuterPath, RedirectEntry, redirect, way};
 
-/// The redirection of a path, if it has one, for packets of a family (4 or 6).
+/// Returns the redirection of a path, if it has one, for a family (4 or 6).
 #[inline]
 pub(super) fn of<'t>(block: &'t Block, path: &OuterPath, family: u8) -> Option<Redirect<'t>> {
     if path.way.what & way::REDIRECT == 0 { None } else { read(block, path, family) }

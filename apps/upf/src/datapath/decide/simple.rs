@@ -1,4 +1,4 @@
-//! A packet that its line decides.
+//! Classification by the simple form: one cache line decides.
 
 use fastlane::table::{EntryId, LaneState};
 
@@ -11,7 +11,7 @@ use crate::rules::layout::rules::{Direction, Limit, NEVER, Rules, Side, flag, li
 use crate::rules::layout::state::{DOWNLINK_OCTETS, LAST, UPLINK_OCTETS, WORDS, event};
 use crate::session::{Destination, SessionId};
 
-/// Flags with which more is to be done than the ordinary.
+/// Flags that need the long path.
 const RARE: u32 = flag::DROP
     | flag::HOLD
     | flag::CLOSED
@@ -21,7 +21,7 @@ const RARE: u32 = flag::DROP
     | flag::DROPPED
     | flag::STOPPED;
 
-/// What is at hand for a packet.
+/// A packet with the rules of its direction.
 struct Case<'t, 'a> {
     rules: &'t Rules,
     side: &'t Side,
@@ -82,17 +82,17 @@ pub(super) fn decide<'t>(
     }
 }
 
-/// Which side's PDR is for packets that come this way.
+/// Returns the direction whose PDR is for packets of this ingress.
 #[inline(always)]
 const fn direction(rules: &Rules, subject: &Subject) -> Option<Direction> {
-    // A packet that comes by no tunnel is not from the user: that line is not even looked at.
+    // A packet without a tunnel is not uplink, so that cache line is not read.
     if subject.tunnel.is_some() && rules.up.side.is_by(subject.tunnel) {
         return Some(Direction::Up);
     }
     if rules.down.side.is_by(subject.tunnel) { Some(Direction::Down) } else { None }
 }
 
-/// Why the PDR of a side is not this packet's, or it may not come.
+/// Returns the reason if the PDR of a direction does not match or the source address is wrong.
 #[inline(always)]
 fn is_refused(
     rules: &Rules,
@@ -110,7 +110,7 @@ fn is_refused(
     is_foreign.then_some(Cause::ForeignSource)
 }
 
-/// What there is for a direction.
+/// Returns the rules of a direction.
 #[inline(always)]
 const fn half(rules: &Rules, direction: Direction) -> (&Side, u64, &[u8; 16]) {
     match direction {
@@ -119,7 +119,8 @@ const fn half(rules: &Rules, direction: Direction) -> (&Side, u64, &[u8; 16]) {
     }
 }
 
-/// Charges a packet that the line has let pass, if nothing has to be looked at more closely.
+/// Charges a packet of the simple form if no limit is near. If it returns false it has done
+/// nothing.
 #[inline(always)]
 pub(super) fn charge_at_once(
     rules: &Rules,
@@ -137,7 +138,7 @@ pub(super) fn charge_at_once(
     true
 }
 
-/// Charges a packet that the line has let pass, if it still does.
+/// Charges a packet of the simple form if the rules still pass it.
 pub(super) fn charge<const MODE: u8>(
     rules: &Rules,
     charge: Charge,
@@ -159,14 +160,15 @@ const fn direction_of(subject: &Subject) -> Direction {
     if subject.tunnel.is_some() { Direction::Up } else { Direction::Down }
 }
 
-/// Whether a packet to the user arrived where its PDR says; by a tunnel it may be anywhere.
+/// Returns true if a downlink packet arrived in its PDR's network instance. Tunnels are not bound
+/// to one.
 #[inline(always)]
 const fn is_in(rules: &Rules, subject: &Subject) -> bool {
     let named = rules.down.instance;
     named == way::NO_INSTANCE || named == subject.instance || subject.tunnel.is_some()
 }
 
-/// Whether the source is the user's (TS 33.513 clause 4.2.2.6 has the reason).
+/// Returns true if the source is the UE's address (reason: TS 33.513 clause 4.2.2.6).
 #[inline(always)]
 fn is_users(rules: &Rules, subject: &Subject) -> bool {
     let flags = rules.up.side.flags;
@@ -185,7 +187,7 @@ fn is_users(rules: &Rules, subject: &Subject) -> bool {
 }
 
 impl<'t, 'a> Case<'t, 'a> {
-    /// Of a packet that is charged.
+    /// Creates the context of a packet that is charged.
     #[inline(always)]
     fn of(
         rules: &'t Rules,
@@ -200,7 +202,7 @@ impl<'t, 'a> Case<'t, 'a> {
         Self { rules, side, peer6, attention, direction, line, length, now, session }
     }
 
-    /// Whether anything but a meter can be in the way.
+    /// Returns true if anything but a meter may stop the packet.
     #[inline(always)]
     fn is_rare(&self) -> bool {
         let flags = self.side.flags;
@@ -208,19 +210,19 @@ impl<'t, 'a> Case<'t, 'a> {
             || flags & flag::COUNT != 0 && (self.is_near(self.attention) || self.is_exhausted())
     }
 
-    /// Whether a limit may be reached by this packet.
+    /// Returns true if this packet may reach a limit.
     #[inline(always)]
     fn is_near(&self, attention: u64) -> bool {
         self.counter().saturating_add(u64::from(self.length)) > attention
     }
 
-    /// Whether a quota is used up.
+    /// Returns true if a quota is used up.
     #[inline(always)]
     fn is_exhausted(&self) -> bool {
         account::events(self.line, self.side.version) & event::QUOTA != 0
     }
 
-    /// The counter that is limited.
+    /// Returns the limited counter.
     #[inline(always)]
     fn counter(&self) -> u64 {
         let own = self.line.get(account::octets(self.direction));
@@ -234,7 +236,7 @@ impl<'t, 'a> Case<'t, 'a> {
         own.saturating_add(self.line.get(other))
     }
 
-    /// The meter's word after this packet.
+    /// Returns the meter's word after this packet, `Some(None)` without a meter.
     #[inline(always)]
     fn metered(&self) -> Option<Option<u64>> {
         if self.side.flags & flag::METER == 0 {
@@ -246,7 +248,7 @@ impl<'t, 'a> Case<'t, 'a> {
         price.charge(word, self.length, self.now).map(Some)
     }
 
-    /// Sends it on, and charges it.
+    /// Passes the packet and charges it in mode [`CHARGE`].
     fn pass<const MODE: u8>(self, word: Option<u64>, events: u64) -> Decision<'t> {
         let path = Path { way: &self.side.way, peer6: self.peer6, redirect: None };
         let fate = Fate::Forward(path);
@@ -257,7 +259,7 @@ impl<'t, 'a> Case<'t, 'a> {
         self.end(fate, events)
     }
 
-    /// Charges its meter and its URR.
+    /// Charges the meter and the URR.
     #[inline(always)]
     fn count(&self, word: Option<u64>) {
         if let Some(word) = word {
@@ -285,7 +287,7 @@ impl<'t, 'a> Case<'t, 'a> {
         self.end(Fate::Drop(cause), events | dropped)
     }
 
-    /// Everything else.
+    /// Decides about packets with rare flags or near a limit.
     #[cold]
     #[inline(never)]
     fn rare<const MODE: u8>(self) -> Decision<'t> {
@@ -307,7 +309,7 @@ impl<'t, 'a> Case<'t, 'a> {
         self.pass::<MODE>(word, look.events | account::starts(flags))
     }
 
-    /// Drops a packet that a URR with MBQE counts all the same.
+    /// Drops a packet, which a URR with MBQE counts nevertheless.
     fn dropped(&self, cause: Cause) -> Decision<'t> {
         let flags = self.side.flags;
         if flags & (flag::COUNT | flag::BEFORE) != flag::COUNT | flag::BEFORE {
@@ -335,7 +337,7 @@ impl<'t, 'a> Case<'t, 'a> {
         self.end(Fate::Hold(hold), if notify { event::HELD } else { 0 })
     }
 
-    /// What the URR says of so many octets.
+    /// Checks `length` octets against the URR.
     fn look(&self, length: u32) -> Look {
         if self.side.flags & flag::COUNT == 0 {
             return Look::default();
@@ -362,7 +364,7 @@ impl<'t, 'a> Case<'t, 'a> {
         account::look(self.line, version, &limits, self.direction, length, self.now)
     }
 
-    /// Whether the limit of octets is one of this direction too.
+    /// Returns true if the volume limit applies to this direction.
     fn has_limits(&self) -> bool {
         match self.direction {
             Direction::Up => self.rules.up.attention != NEVER,

@@ -1,52 +1,51 @@
-//! What of a packet decides.
+//! Packet fields that PDRs match.
 
 use std::net::IpAddr;
 
 use crate::session::InstanceId;
 
-/// What is known of a packet when it is decided.
+/// Fields of a packet that PDRs match, with its ingress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The tunnel of ours that it came by; none: it came as it is.
+    /// Local TEID; `None`: it arrived without a tunnel.
     pub tunnel: Option<u32>,
-    /// The network instance that it arrived in.
+    /// Network instance of the ingress.
     pub instance: InstanceId,
-    /// The QoS flow that its PDU session container names.
+    /// QoS flow of its PDU session container.
     pub qfi: Option<u8>,
-    /// 4 or 6: the version of the inner IP header.
+    /// IP version of the inner packet, 4 or 6.
     pub family: u8,
-    /// Its source: the first bit in the most significant one, an IPv4 address in the upper 32.
+    /// Source: first bit most significant, an IPv4 address in the upper 32 bits.
     pub source: u128,
-    /// Its destination, likewise.
+    /// Destination, in the same form.
     pub destination: u128,
-    /// The innermost protocol: what follows extension headers.
+    /// Protocol behind extension headers.
     pub protocol: u8,
     /// Type of service or traffic class.
     pub tos: u8,
-    /// Of its transport header.
+    /// Ports of the transport header.
     pub ports: Ports,
     /// Security parameter index of ESP or AH.
     pub spi: Option<u32>,
-    /// Of IPv6.
+    /// IPv6 flow label.
     pub flow_label: u32,
-    /// Octets of the inner IP packet, its header included.
+    /// Length of the inner IP packet with its header, in octets.
     pub length: u32,
 }
 
 /// Ports of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
-    /// Source and destination; of a later fragment those of the first one, if it was seen.
+    /// Source and destination port; of a later fragment those of the first one, if it was seen.
     Known(u16, u16),
-    /// The protocol has none.
+    /// The protocol has no ports.
     None,
-    /// It is a later fragment, and the first one was not seen: nothing behind its IP header is
-    /// known.
+    /// A later fragment whose first one was not seen: nothing behind its IP header is known.
     Unknown,
 }
 
 impl Subject {
-    /// The family and bits of an address, as they are here.
+    /// Returns the family and bits of an address in the form of this struct.
     #[must_use]
     pub fn address(address: IpAddr) -> (u8, u128) {
         match address {
@@ -57,8 +56,8 @@ impl Subject {
 }
 
 impl Subject {
-    /// Whether it can be a Router Solicitation, whose source is link-local or none at all (RFC 4861
-    /// clause 4.1).
+    /// Returns true for a possible Router Solicitation, whose source is link-local or unspecified
+    /// (RFC 4861 clause 4.1).
     #[inline]
     #[must_use]
     pub const fn is_solicitation(&self) -> bool {
@@ -66,7 +65,7 @@ impl Subject {
         self.family == 6 && self.protocol == 58 && is_local
     }
 
-    /// Whether it can be a Router Advertisement: to all nodes, or to a link-local address.
+    /// Returns true for a possible Router Advertisement: to all nodes or a link-local address.
     #[inline]
     #[must_use]
     pub const fn is_advertisement(&self) -> bool {
