@@ -1,7 +1,8 @@
-//! What both halves share: the tables by name, their keys, what lanes count, and messages.
+//! The shared-memory format: table names, keys, rules, counter slots and messages that the fast
+//! path and the control plane share.
 //!
-//! All values are plain old data of fixed size. The slow half writes tables; the lane that owns a
-//! session writes its state.
+//! All values are plain old data of fixed size. The control plane writes the tables. The lane that
+//! owns a session writes its state.
 
 pub mod cause;
 pub mod framed;
@@ -11,36 +12,38 @@ pub mod message;
 pub mod rules;
 pub mod state;
 
-/// The tables by name, each with its type.
+/// Tables by name, each with its type.
 pub mod table {
-    /// `Array<Rules>` by session: what lanes do with its packets, one immutable value.
+    /// `Array<Rules>` by session index: what lanes do with its packets, as one immutable value.
     pub const RULES: &str = "rules";
-    /// `Array<Block>`: rules of sessions that need more than a line.
+    /// `Array<Block>`: rules of sessions that exceed the simple form.
     pub const BLOCKS: &str = "blocks";
-    /// `Hash<TunnelKey, SessionRef>`: tunnels whose number does not say which session they are of.
+    /// `Hash<TunnelKey, SessionRef>`: tunnels whose TEID does not contain the session index.
     pub const TUNNELS: &str = "tunnels";
-    /// `Hash<UserKey, SessionRef>`: users' addresses.
+    /// `Hash<UserKey, SessionRef>`: UE addresses.
     pub const USERS: &str = "users";
-    /// Networks behind users, IPv4: a prefix to a place in [`FRAMED`].
+    /// IPv4 networks behind UEs: a prefix to an index in [`FRAMED`].
     pub const FRAMED4: &str = "framed4";
-    /// Networks behind users, IPv6.
+    /// IPv6 networks behind UEs: a prefix to an index in [`FRAMED`].
     pub const FRAMED6: &str = "framed6";
-    /// `Array<Framed>`: whose network a prefix is, by network instance.
+    /// `Array<Framed>`: owners of a prefix by network instance.
     pub const FRAMED: &str = "framed";
-    /// Lane state by line (see [`state`](super::state)): the first lines are those of sessions.
+    /// Lane state by counter slot (see [`state`](super::state)). The first slots are those of
+    /// sessions.
     pub const STATE: &str = "state";
-    /// Pending events by session.
+    /// Pending events by session index.
     pub const EVENTS: &str = "events";
-    /// Lane state by cause: packets and octets of what was not forwarded.
+    /// Lane state by drop reason: packets and octets.
     pub const CAUSES: &str = "causes";
-    /// `Array<SessionRecord>`: what the control plane said, for the slow half only.
+    /// `Array<SessionRecord>`: sessions as the control plane function configured them, read only by
+    /// the control plane.
     pub const SESSIONS: &str = "sessions";
-    /// `Array<SessionPart>`: what does not fit a record.
+    /// `Array<SessionPart>`: overflow of session records.
     pub const SESSION_PARTS: &str = "session-parts";
-    /// `Array<AnswerRecord>`: answers that may have to be repeated.
+    /// `Array<AnswerRecord>`: responses to retransmitted requests.
     pub const ANSWERS: &str = "answers";
     /// `Array<PeerRecord>`: associations.
     pub const PEERS: &str = "peers";
-    /// `Record<NodeRecord>`: recovery time stamp and what else the slow half keeps of itself.
+    /// `Record<NodeRecord>`: recovery time stamp and other state of the node.
     pub const NODE: &str = "node";
 }

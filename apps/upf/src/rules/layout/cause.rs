@@ -1,19 +1,20 @@
-//! Why a packet was not forwarded, and what was done on the way: one number each, counted by lane.
+//! Drop reasons and other outcomes of packets, one number each, counted per lane.
 
-/// Defines the causes with their names.
+/// Defines the drop reasons with their names.
 macro_rules! causes {
     ($($(#[$meta:meta])* $variant:ident = $name:literal,)*) => {
-        /// What became of a packet.
+        /// Outcome of a packet, in most cases the reason why it was dropped (compare
+        /// `skb_drop_reason` of Linux).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Cause { $($(#[$meta])* $variant,)* }
 
-        /// All of them, by number.
+        /// All reasons by number.
         pub const CAUSES: &[Cause] = &[$(Cause::$variant,)*];
 
         impl Cause {
-            /// Whether it says what was done besides, and not what became of a packet that arrived:
-            /// every packet has exactly one of the others.
+            /// Returns true if it counts something done in addition, and not the outcome of a
+            /// received packet. Every received packet has exactly one outcome.
             #[must_use]
             pub const fn is_besides(self) -> bool {
                 matches!(
@@ -35,7 +36,7 @@ macro_rules! causes {
                 )
             }
 
-            /// Its name in metrics and `upf trace`.
+            /// Returns the name in metrics and `upf trace`.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
@@ -44,116 +45,115 @@ macro_rules! causes {
     };
 }
 
-/// The entry of the causes after all of them: how many packets a lane holds now, and how many will
-/// have been lost with lanes that held them.
+/// Entry behind all reasons: packets that a lane holds now, and packets lost with lanes that held
+/// them.
 pub const HOLDING: u32 = CAUSES.len() as u32;
-/// Entries of the table of causes.
+/// Entries of the table of drop reasons.
 pub const ENTRIES: usize = CAUSES.len() + 1;
 
 causes! {
-    /// From the user, on its way.
+    /// Uplink packet forwarded.
     ForwardedUplink = "forwarded_uplink",
-    /// To the user, on its way.
+    /// Downlink packet forwarded.
     ForwardedDownlink = "forwarded_downlink",
-    /// Not ours: Linux gets it.
+    /// Not claimed by the UPF: passed to Linux.
     NotOurs = "not_ours",
-    /// Held until the control plane says where it goes.
+    /// Held until the control plane function decides.
     Held = "held",
-    /// A header of GTP-U or IP is cut off or says what cannot be.
+    /// A GTP-U or IP header is truncated or invalid.
     Malformed = "malformed",
-    /// A GTP version or protocol type that is not GTP-U version 1.
+    /// GTP version or protocol type other than GTP-U version 1.
     GtpVersion = "gtp_version",
-    /// A message of GTP-U that is not for a UPF.
+    /// GTP-U message that is not for a UPF.
     GtpMessage = "gtp_message",
-    /// An extension header that must be understood and is not.
+    /// Extension header that requires comprehension and is not supported.
     GtpExtension = "gtp_extension",
     /// No session has this tunnel.
     UnknownTunnel = "unknown_tunnel",
-    /// An address of a pool that no session has.
+    /// Address of a UE pool that no session has.
     UnknownUser = "unknown_user",
     /// No PDR matches.
     NoRule = "no_rule",
-    /// The source is not the user's address.
+    /// The source is not the UE's address.
     ForeignSource = "foreign_source",
-    /// The FAR says drop.
+    /// Dropped by the FAR.
     ActionDrop = "action_drop",
     /// The gate is closed.
     GateClosed = "gate_closed",
-    /// More than the maximum bit rate.
+    /// Above the maximum bit rate.
     RateExceeded = "rate_exceeded",
     /// The quota is used up.
     QuotaExhausted = "quota_exhausted",
-    /// More packets than may be held, or for longer.
+    /// Above the limit of held packets or of their time.
     HoldLimit = "hold_limit",
-    /// What was held was given up, as the control plane said.
+    /// Held packets discarded at the request of the control plane function.
     HoldDiscarded = "hold_discarded",
-    /// What was held by a fast half that has ended: the one after it says so.
+    /// Held packets lost when a fast path process ended, counted by its successor.
     HoldLost = "hold_lost",
-    /// The time to live has run out.
+    /// TTL or hop limit expired.
     TimeToLive = "time_to_live",
-    /// Too long for the way, and must not be fragmented.
+    /// Longer than the path MTU, and not to be fragmented.
     TooLong = "too_long",
-    /// A fragment whose first one was not seen.
+    /// Fragment whose first one was not seen.
     FragmentUnknown = "fragment_unknown",
-    /// A fragment of the outer packet.
+    /// Fragment of the outer packet.
     OuterFragment = "outer_fragment",
-    /// Linux has no route to there.
+    /// No route in Linux.
     NoRoute = "no_route",
-    /// The interface by which Linux would send it is down, or has no carrier.
+    /// The egress interface is down or has no carrier.
     LinkDown = "link_down",
-    /// Linux does not know the neighbour yet, and what waits for it is too much.
+    /// The neighbour is not resolved yet.
     NoNeighbour = "no_neighbour",
-    /// A tunnel's far end in our own network, or another way that leads back to us: also from user
-    /// to user by rules that send it to users again.
+    /// Forwarding loop: a local tunnel endpoint, another route back to this UPF, or rules that
+    /// forward a packet between UEs to a UE again.
     Loop = "loop",
     /// Echo requests answered.
     EchoAnswered = "echo_answered",
-    /// Echo responses taken.
+    /// Echo responses received.
     EchoResponse = "echo_response",
     /// Error indications sent.
     ErrorIndicationSent = "error_indication_sent",
-    /// Error indications that were due and not sent: too many, or too soon after the start.
+    /// Error indications suppressed by the rate limit or shortly after the start.
     ErrorIndicationSuppressed = "error_indication_suppressed",
-    /// Error indications taken.
+    /// Error indications received.
     ErrorIndicationReceived = "error_indication_received",
-    /// Error indications not believed.
+    /// Error indications ignored as implausible.
     ErrorIndicationIgnored = "error_indication_ignored",
     /// End markers sent.
     EndMarkerSent = "end_marker_sent",
-    /// End markers taken.
+    /// End markers received.
     EndMarkerReceived = "end_marker_received",
-    /// Other answers of ours: extension headers that we support.
+    /// Notifications of the supported extension headers sent.
     ExtensionNotification = "extension_notification",
-    /// ICMP errors sent to users and to the network.
+    /// ICMP errors sent to UEs and to the network.
     IcmpSent = "icmp_sent",
-    /// ICMP errors that were due and not sent: too many.
+    /// ICMP errors suppressed by the rate limit.
     IcmpSuppressed = "icmp_suppressed",
-    /// GTP-U to an address of ours by an interface that does not have it.
+    /// GTP-U to a local address on an interface that does not have it.
     WrongInterface = "wrong_interface",
-    /// The outer header says that it met congestion, and the inner one cannot (RFC 6040 clause
+    /// The outer header has a congestion mark that the inner one cannot carry (RFC 6040 clause
     /// 4.2).
     Congested = "congested",
-    /// From user to user, and there is no port for that.
+    /// Packet between UEs without a port for them.
     NoHairpin = "no_hairpin",
-    /// Sent somewhere else by the control plane (redirect): dropped, and answered if it is of a
-    /// client of the web.
+    /// Redirected by the control plane function: dropped, and answered if it is an HTTP request.
     Redirected = "redirected",
-    /// From the user, on its way by Linux, which finds out where the neighbour is.
+    /// Uplink packet that Linux forwards, because it resolves the neighbour.
     ForwardedByLinux = "forwarded_by_linux",
-    /// Echo requests that were not answered: too many.
+    /// Echo requests not answered because of the rate limit.
     EchoSuppressed = "echo_suppressed",
-    /// Pieces made of packets that were too long.
+    /// Fragments made of packets that were too long.
     Fragmented = "fragmented",
-    /// A packet of ours for which there was no frame.
+    /// No free frame for a packet of this UPF.
     NoFrame = "no_frame",
-    /// Copies made for DUPL.
+    /// Copies sent (DUPL).
     Duplicated = "duplicated",
-    /// Packets from user to user.
+    /// Packets between UEs.
     UserToUser = "user_to_user",
-    /// Copies for DUPL that were due and not made: no way, no frame, or too long for the way.
+    /// Copies (DUPL) not sent: no route, no frame, or too long.
     NotDuplicated = "not_duplicated",
-    /// Answers to clients of the web that are redirected.
+    /// HTTP redirect responses sent.
     RedirectSent = "redirect_sent",
-    /// Those that were due and not sent: too many, or no way to the user.
+    /// HTTP redirect responses suppressed: rate limit, or no path to the UE.
     RedirectSuppressed = "redirect_suppressed",
 }

@@ -1,36 +1,35 @@
-//! Networks behind users (TS 29.244 clause 5.16).
+//! Networks behind UEs (framed routes, TS 29.244 clause 5.16).
 //!
-//! The tables of prefixes know no network instances, so what a prefix leads to says for each
-//! instance whose it is: that of this prefix, or of the longest one in that instance that holds
-//! it.
+//! The prefix tables have no network instances. Each prefix therefore leads to its owner in every
+//! instance: that of this prefix, or of the longest one in that instance that contains it.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::session::{InstanceId, SessionId};
 
-/// The most network instances that have a prefix, or one that holds it.
+/// Maximum number of network instances that share a prefix or one that contains it.
 pub const INSTANCES: usize = 7;
 
-/// The place in the table of owners that is taken while there is any network, and by none of them:
-/// as long as it is empty lanes need not look at the tables of prefixes, whose roots are large.
+/// Reserved entry in the table of owners that exists while there is any network. While it is empty,
+/// lanes skip the prefix tables, whose roots are large.
 pub const ANY: usize = 0;
 
-/// Whose a prefix is, by network instance.
+/// Owners of a prefix by network instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Framed {
-    /// How many of those that follow count.
+    /// Number of valid entries in the arrays.
     pub count: u16,
     /// Network instances.
     pub instances: [InstanceId; INSTANCES],
-    /// The session of each.
+    /// Sessions, in the same order.
     pub sessions: [u32; INSTANCES],
     /// Zero.
     pub reserved: u32,
 }
 
 impl Framed {
-    /// Of some instances, as many as there is room for.
+    /// Creates an entry from up to [`INSTANCES`] owners.
     #[must_use]
     pub fn of(owners: &[(InstanceId, SessionId)]) -> Self {
         let owners = owners.get(..INSTANCES).unwrap_or(owners);
@@ -47,7 +46,7 @@ impl Framed {
         framed
     }
 
-    /// The session in a network instance.
+    /// Returns the session in a network instance.
     #[inline]
     #[must_use]
     pub fn session(&self, instance: InstanceId) -> Option<SessionId> {

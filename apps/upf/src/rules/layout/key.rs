@@ -1,4 +1,4 @@
-//! Keys of the tables that find sessions, and what they find.
+//! Keys and values of the tables that find sessions.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,62 +6,62 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::session::{InstanceId, SessionId};
 
-/// A session that was found.
+/// Reference to a session, the value of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SessionRef {
-    /// Its place.
+    /// Session index.
     pub session: u32,
     /// Zero.
     pub reserved: u32,
 }
 
 impl SessionRef {
-    /// To this session.
+    /// Creates a reference to a session.
     #[must_use]
     pub const fn to(session: SessionId) -> Self {
         Self { session: session.0, reserved: 0 }
     }
 
-    /// The session.
+    /// Returns the session.
     #[must_use]
     pub const fn session(self) -> SessionId {
         SessionId(self.session)
     }
 }
 
-/// A tunnel of ours by its identifier. They are unique in the whole UPF, whatever the address.
+/// A local tunnel by its TEID, which is unique in the whole UPF, whatever the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct TunnelKey {
-    /// The identifier.
+    /// Tunnel endpoint identifier.
     pub teid: u32,
 }
 
-/// A user's address in a network instance: an IPv4 address or a /64 of IPv6. Prefixes of other
-/// lengths are in the tables of networks behind users.
+/// A UE address in a network instance: an IPv4 address or an IPv6 /64. Prefixes of other lengths
+/// are in the tables of networks behind UEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct UserKey {
-    /// The upper half of an IPv6 address, or an IPv4 address and zeros.
+    /// Upper half of an IPv6 address, or an IPv4 address and zeros.
     pub address: [u8; 8],
-    /// 4 or 6.
+    /// IP version, 4 or 6.
     pub family: u16,
-    /// The network instance.
+    /// Network instance.
     pub instance: u16,
     /// Zero.
     pub reserved: u32,
 }
 
 impl UserKey {
-    /// Of an IPv4 address.
+    /// Creates the key of an IPv4 address.
     #[must_use]
     pub const fn v4(instance: InstanceId, address: Ipv4Addr) -> Self {
         let [a, b, c, d] = address.octets();
         Self { address: [a, b, c, d, 0, 0, 0, 0], family: 4, instance, reserved: 0 }
     }
 
-    /// Of the /64 that an IPv6 address is in.
+    /// Creates the key of the /64 of an IPv6 address.
     #[must_use]
     pub const fn v6(instance: InstanceId, address: Ipv6Addr) -> Self {
         let [a, b, c, d, e, f, g, h, ..] = address.octets();

@@ -1,17 +1,17 @@
-//! What lanes do with the packets of a session: one immutable value.
+//! Session rules: what lanes do with the packets of a session, as one immutable value.
 //!
-//! [`Rules`] has a line for each direction and a third for what is seldom looked at. In the simple
-//! form a direction has one PDR without filters, at most one meter and one URR, and a packet is
-//! decided by its line alone. Everything else is in [`Block`]s, of which `Rules` names the first.
+//! [`Rules`] has a cache line per direction and a third one for rarely used fields. In the simple
+//! form a direction has one PDR without filters and at most one meter and one URR, and one cache
+//! line decides. Everything else is in [`Block`]s, the first of which `Rules` names.
 //!
-//! All numbers are in the machine's byte order; addresses are as on the wire.
+//! All numbers are in native byte order, addresses in network byte order.
 //!
 //! # Memory
-//! A slot of an array has 8 bytes of its own, so `Rules` takes 192 bytes of which a packet touches
-//! one line. For a million simple sessions with one IPv4 address each: 192 MB of rules, 64 MB of
-//! state, 4 MB of places, 16 MB of events, 32 MB and 25 MB (slots and buckets) to find users by:
-//! 333 MB, which is 318 MiB. The bound is 450 MiB. A second address of a session is another 32
-//! bytes; each [`Block`] 1024 bytes.
+//! A slot of an array has 8 bytes of its own, so `Rules` takes 192 bytes, of which a packet touches
+//! one cache line. For a million simple sessions with one IPv4 address each: 192 MB of rules, 64 MB
+//! of state, 4 MB of slot indices, 16 MB of events, 32 MB and 25 MB (slots and buckets) for UE
+//! lookup: 333 MB, which is 318 MiB. The bound is 450 MiB. A second address of a session takes
+//! another 32 bytes, each [`Block`] 1024 bytes.
 
 mod block;
 mod side;
@@ -27,100 +27,101 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::state::event;
 
-/// No limit of octets, no deadline.
+/// No volume limit, no deadline.
 pub const NEVER: u64 = u64::MAX;
 
-/// The rules of a session: what a lane reads once for each packet.
+/// Rules of a session, which a lane reads once per packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Rules {
-    /// For packets from the access network.
+    /// Uplink packets.
     pub up: Up,
-    /// For packets to it.
+    /// Downlink packets.
     pub down: Down,
-    /// What is seldom looked at.
+    /// Rarely used fields.
     pub cold: Cold,
 }
 
-/// Packets from the user. With the 8 bytes before it in its slot it is a line.
+/// Rules of uplink packets. With the 8 bytes before it in its slot it is one cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Up {
-    /// Up to this value of the counter that is limited, nothing has to be looked at.
+    /// Highest value of the limited counter at which no limit needs to be checked.
     pub attention: u64,
-    /// The first half of the user's IPv6 addresses (`flag::USER6`).
+    /// Upper half of the UE's IPv6 addresses (`flag::USER6`).
     pub user6: u64,
-    /// The user's IPv4 address (`flag::USER4`).
+    /// The UE's IPv4 address (`flag::USER4`).
     pub user4: u32,
-    /// What both directions have.
+    /// Fields common to both directions.
     pub side: Side,
 }
 
-/// Packets to the user: a line.
+/// Rules of downlink packets: one cache line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Down {
-    /// As in [`Up`].
+    /// Highest value of the limited counter at which no limit needs to be checked.
     pub attention: u64,
-    /// The far end's IPv6 address, if it has one.
+    /// IPv6 address of the far end, if it has one.
     pub peer6: [u8; 16],
-    /// What both directions have.
+    /// Fields common to both directions.
     pub side: Side,
-    /// The network instance that packets arrive in as they are, or [`way::NO_INSTANCE`].
+    /// Network instance of packets without a tunnel, or [`way::NO_INSTANCE`].
     pub instance: u16,
     /// Zero.
     pub reserved: u16,
 }
 
-/// What is seldom looked at.
+/// Rarely used fields of session rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Cold {
-    /// The counter's value from which on a threshold is reached.
+    /// Counter value at which the threshold is reached.
     pub threshold: u64,
-    /// The counter's value that must not be exceeded.
+    /// Counter value that must not be exceeded.
     pub quota: u64,
-    /// When a quota of time or its validity ends: nanoseconds of `CLOCK_MONOTONIC`.
+    /// End of a time quota or of a quota's validity, in ns of `CLOCK_MONOTONIC`.
     pub stop_at: u64,
-    /// Where an end marker is due: the tunnel's address, IPv4 mapped into IPv6.
+    /// Peer address of the end marker that is due, IPv4 mapped into IPv6.
     pub marker_peer: [u8; 16],
-    /// The tunnel.
+    /// TEID of the end marker; 0: none is due.
     pub marker_teid: u32,
-    /// Lower bits of the version in which it became due; see [`Rules::marker`].
+    /// Lower 32 bits of the version in which it became due; see [`Rules::marker`].
     pub marker_version: u32,
-    /// The network instance that it is reached in, or [`way::NO_INSTANCE`].
+    /// Network instance of the peer, or [`way::NO_INSTANCE`].
     pub marker_instance: u16,
-    /// The most packets held at a time, in the simple form.
+    /// Maximum number of held packets, in the simple form.
     pub hold_packets: u16,
-    /// For how long, in ms.
+    /// Maximum hold time in ms.
     pub hold_ms: u32,
-    /// 1 + the place of the first block; 0: there is none.
+    /// 1 + index of the first block; 0: none.
     pub block: u32,
-    /// Packets held under versions before this one are given up (lower bits; DROBU).
+    /// Packets held under versions before this one are discarded (lower 32 bits; DROBU).
     pub discarded: u32,
 }
 
 /// An end marker that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marker {
-    /// The far end, IPv4 mapped into IPv6.
+    /// Peer address, IPv4 mapped into IPv6.
     pub peer: [u8; 16],
-    /// The tunnel.
+    /// TEID.
     pub teid: u32,
-    /// The network instance, or [`way::NO_INSTANCE`].
+    /// Network instance, or [`way::NO_INSTANCE`].
     pub instance: u16,
-    /// Lower bits of the version in which it became due.
+    /// Lower 32 bits of the version in which it became due.
     pub version: u32,
 }
 
 impl Marker {
-    /// How the word of events says that this one was sent: a bit, and 15 of its version.
+    /// Returns the bits of the event word that record this marker as sent: bit 31 and 15 bits of
+    /// its version.
     #[must_use]
     pub fn word(&self) -> u64 {
         (u64::from(self.version) << event::MARKER_SHIFT | 1 << 31) & event::MARKER
     }
 
-    /// Whether a word of events says so.
+    /// Returns true if a word of events records this marker as sent.
     #[must_use]
     pub fn is_sent(&self, word: u64) -> bool {
         word & event::MARKER == self.word()
@@ -128,7 +129,7 @@ impl Marker {
 }
 
 impl Rules {
-    /// Of nobody: nothing matches.
+    /// Creates rules that match nothing.
     #[must_use]
     pub fn empty(version: u64) -> Self {
         let mut rules = Self::new_zeroed();
@@ -143,14 +144,14 @@ impl Rules {
         rules
     }
 
-    /// Lower bits of the session's version.
+    /// Returns the lower 32 bits of the session's version.
     #[inline]
     #[must_use]
     pub const fn version(&self) -> u32 {
         self.down.side.version
     }
 
-    /// Whether packets that were held under a version, by its lower bits, are given up (DROBU).
+    /// Returns true if packets held under a version (lower 32 bits) are discarded (DROBU).
     #[inline]
     #[must_use]
     pub const fn gives_up(&self, held: u32) -> bool {
@@ -158,14 +159,14 @@ impl Rules {
         discarded != 0 && (held.wrapping_sub(discarded) as i32) < 0
     }
 
-    /// Whether all is decided by blocks.
+    /// Returns true if blocks decide.
     #[inline]
     #[must_use]
     pub const fn has_blocks(&self) -> bool {
         self.down.side.flags & flag::BLOCKS != 0
     }
 
-    /// As [`has_blocks`](Self::has_blocks), by the line of a direction.
+    /// Returns true if blocks decide, read from the cache line of a direction.
     #[inline(always)]
     #[must_use]
     pub const fn has_blocks_for(&self, direction: Direction) -> bool {
@@ -176,8 +177,8 @@ impl Rules {
         side.flags & flag::BLOCKS != 0
     }
 
-    /// The end marker that is due, if there is one. That it was sent is known by
-    /// [`state::marker`](super::state).
+    /// Returns the end marker that is due, if any.
+    /// [`state::event::MARKER`](super::state::event::MARKER) records that it was sent.
     #[must_use]
     pub fn marker(&self) -> Option<Marker> {
         let Cold { marker_peer: peer, marker_teid: teid, marker_instance: instance, .. } =
@@ -187,7 +188,7 @@ impl Rules {
     }
 }
 
-/// The event word that says of which version events are.
+/// Returns the event word of a version without events.
 #[inline]
 #[must_use]
 pub const fn events_of(version: u32) -> u64 {

@@ -1,15 +1,15 @@
-//! Rules of sessions that need more than a line.
+//! Blocks: rules of sessions that exceed the simple form.
 //!
-//! A block holds rules in the order in which they are tried, and all that they refer to; a session
-//! has a chain of them, and a rule is in one block whole. So a lane that has found the rule has
-//! found everything. A PDR with more filters than a block has room for is several rules in a row,
-//! each with some of the filters: one of them matches when one of the filters does.
+//! A block holds rules in the order of evaluation and all that they refer to. A session has a chain
+//! of blocks, and no rule spans two. So a lane that has found the rule has found everything it
+//! refers to. A PDR with more filters than a block can hold becomes several rules in a row, each
+//! with some of the filters; it matches if one of them does.
 //!
 //! ```text
 //! 0 next    4 version    8 session    12 sections, each offset u16 and count u16
 //! 48 what is in them, one after the other
 //! ```
-//! A reader checks where sections are: a damaged block is one that has no rules.
+//! A reader checks the offsets of sections. A damaged block has no rules.
 
 mod builder;
 mod parts;
@@ -22,14 +22,14 @@ pub use parts::{
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of a block that are for sections.
+/// Bytes of a block for sections.
 pub(crate) const ROOM: usize = 968;
-/// The most blocks of a session.
+/// Maximum number of blocks of a session.
 pub const CHAIN: usize = 256;
-/// How many kinds of sections there are.
+/// Number of section kinds.
 const SECTIONS: usize = 9;
 
-/// The kinds of sections, in the order in which they lie: greater alignments first.
+/// Section kinds in their order in a block: greater alignments first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Section {
@@ -49,11 +49,11 @@ pub enum Section {
     Matches = 6,
     /// [`RedirectEntry`]s and ranges of ports: pairs of u16.
     Ports = 7,
-    /// Bytes of redirections.
+    /// Redirections in bytes, each behind its [`RedirectEntry`].
     Text = 8,
 }
 
-/// Where a section is.
+/// Position of a section.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -67,24 +67,24 @@ pub(crate) struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct Block {
-    /// 1 + the place of the next one; 0: this is the last.
+    /// 1 + index of the next block; 0: this is the last one.
     pub next: u32,
-    /// Lower bits of the session's version.
+    /// Lower 32 bits of the session's version.
     pub version: u32,
-    /// The session.
+    /// Session index.
     pub session: u32,
     pub(crate) spans: [Span; SECTIONS],
     pub(crate) room: [u8; ROOM],
 }
 
 impl Block {
-    /// Without rules.
+    /// Creates a block without rules.
     #[must_use]
     pub fn empty() -> Self {
         Self::new_zeroed()
     }
 
-    /// The values of a section; none if it is not within the block.
+    /// Returns the values of a section; empty if it is not within the block.
     #[inline]
     fn section<T: FromBytes + Immutable + KnownLayout>(&self, section: Section) -> &[T] {
         let Span { offset, count } = self.spans[section as usize];
@@ -92,63 +92,63 @@ impl Block {
         <[T]>::ref_from_prefix_with_elems(bytes, usize::from(count)).map_or(&[], |(it, _)| it)
     }
 
-    /// The rules, those first that are tried first.
+    /// Returns the rules in the order of evaluation.
     #[inline]
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         self.section(Section::Rules)
     }
 
-    /// Addresses of users, and of filters.
+    /// Returns the addresses of UEs and filters.
     #[inline]
     #[must_use]
     pub fn addresses(&self) -> &[AnyAddress] {
         self.section(Section::Addresses)
     }
 
-    /// Limits of counts.
+    /// Returns the limits of counters.
     #[inline]
     #[must_use]
     pub fn limits(&self) -> &[Limit] {
         self.section(Section::Limits)
     }
 
-    /// What is counted.
+    /// Returns the counters.
     #[inline]
     #[must_use]
     pub fn counts(&self) -> &[Count] {
         self.section(Section::Counts)
     }
 
-    /// Where packets go.
+    /// Returns the paths.
     #[inline]
     #[must_use]
     pub fn paths(&self) -> &[OuterPath] {
         self.section(Section::Paths)
     }
 
-    /// Meters.
+    /// Returns the meters.
     #[inline]
     #[must_use]
     pub fn meters(&self) -> &[Meter] {
         self.section(Section::Meters)
     }
 
-    /// Filters.
+    /// Returns the filters.
     #[inline]
     #[must_use]
     pub fn matches(&self) -> &[Match] {
         self.section(Section::Matches)
     }
 
-    /// Ranges of ports.
+    /// Returns the port ranges.
     #[inline]
     #[must_use]
     pub fn ports(&self) -> &[[u16; 2]] {
         self.section(Section::Ports)
     }
 
-    /// Bytes of redirections, each with its [`RedirectEntry`] before it.
+    /// Returns the redirections in bytes, each behind its [`RedirectEntry`].
     #[inline]
     #[must_use]
     pub fn text(&self) -> &[u8] {

@@ -1,4 +1,4 @@
-//! One direction of a session in its simple form.
+//! Rules of one direction in the simple form.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,18 +6,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::session::{Destination, Source};
 
-/// Which way a packet goes; the meters, gates and counters of QERs and URRs have two of each.
+/// Direction of a packet. Meters, gates and counters of QERs and URRs exist once per direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(usize)]
 pub enum Direction {
-    /// From the user.
+    /// From the UE.
     Up = 0,
-    /// To the user.
+    /// To the UE.
     Down = 1,
 }
 
 impl Direction {
-    /// Of packets from this side: what does not come from the access network goes to it.
+    /// Returns the direction of packets from a source interface: uplink from the access network,
+    /// otherwise downlink.
     #[inline]
     #[must_use]
     pub const fn of(source: Source) -> Self {
@@ -27,72 +28,72 @@ impl Direction {
 
 /// Bits of [`Side::flags`] and [`Rule::flags`](super::Rule).
 pub mod flag {
-    /// There is a PDR.
+    /// The direction has a PDR.
     pub const PRESENT: u32 = 1;
-    /// The FAR says drop.
+    /// Apply Action of the FAR: drop.
     pub const DROP: u32 = 1 << 1;
-    /// The FAR says buffer.
+    /// Apply Action of the FAR: buffer.
     pub const HOLD: u32 = 1 << 2;
-    /// The control plane is told of what is held.
+    /// Held packets are reported to the control plane function.
     pub const NOTIFY: u32 = 1 << 3;
     /// The gate is closed.
     pub const CLOSED: u32 = 1 << 4;
-    /// There is a meter in the session's own line.
+    /// The session's own slot has a meter.
     pub const METER: u32 = 1 << 5;
-    /// There is a URR in the session's own line.
+    /// The session's own slot has a URR.
     pub const COUNT: u32 = 1 << 6;
-    /// It counts before QoS enforcement (MBQE).
+    /// The URR counts before QoS enforcement (MBQE).
     pub const BEFORE: u32 = 1 << 7;
-    /// Its limit is one of this direction, not of both together.
+    /// The limit is per direction instead of both together.
     pub const ONE_WAY: u32 = 1 << 8;
-    /// It ends at a time.
+    /// The quota has a deadline.
     pub const DEADLINE: u32 = 1 << 9;
-    /// The first packet is an event.
+    /// The first packet raises an event.
     pub const START: u32 = 1 << 10;
-    /// A dropped downlink packet is an event (DROTH).
+    /// A dropped downlink packet raises an event (DROTH).
     pub const DROPPED: u32 = 1 << 11;
-    /// Packets from the user have the IPv4 address in `user4`.
+    /// Uplink packets may have the IPv4 address in `user4`.
     pub const USER4: u32 = 1 << 12;
-    /// Packets from the user have an IPv6 address that begins with `user6`.
+    /// Uplink packets may have an IPv6 address that starts with `user6`.
     pub const USER6: u32 = 1 << 13;
-    /// Packets come by a tunnel.
+    /// Packets arrive through a tunnel.
     pub const TUNNEL: u32 = 1 << 14;
-    /// Rules are in blocks. Both directions have this bit or none.
+    /// Rules are in blocks. Both directions have this bit, or neither.
     pub const BLOCKS: u32 = 1 << 15;
-    /// In a block: packets come from the access network.
+    /// In a block: packets from the access network.
     pub const UP: u32 = 1 << 16;
-    /// In a block: copies go elsewhere, too.
+    /// In a block: packets are duplicated.
     pub const DUPLICATE: u32 = 1 << 17;
-    /// In a block: the session has users' addresses, and packets from the user must have one.
+    /// In a block: the session has UE addresses, one of which uplink packets must have.
     pub const CHECKED: u32 = 1 << 18;
     /// A quota of the URR is used up already.
     pub const STOPPED: u32 = 1 << 19;
-    /// Bits 24 to 31: 1 + the QoS flow that packets must belong to; 0: any.
+    /// First bit (24) of 1 + the QoS flow that packets must have; 0: any.
     pub const QFI: u32 = 24;
 }
 
-/// What both directions have.
+/// Fields common to both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Side {
-    /// The tunnel of ours that packets come by (`flag::TUNNEL`).
+    /// Local TEID (`flag::TUNNEL`).
     pub tunnel: u32,
-    /// Lower bits of the session's version.
+    /// Lower 32 bits of the session's version.
     pub version: u32,
     /// Bits of [`flag`].
     pub flags: u32,
-    /// What an octet costs the meter: see [`Way::shift`].
+    /// Meter cost of an octet, see [`Way::shift`].
     pub cost: u32,
-    /// How far ahead the meter may be, in ms.
+    /// Burst of the meter in ms.
     pub burst: u16,
-    /// The PDR's number.
+    /// PDR.
     pub pdr: u16,
-    /// Where packets go.
+    /// Compiled FAR.
     pub way: Way,
 }
 
 impl Side {
-    /// Without a PDR.
+    /// Creates the rules of a direction without a PDR.
     #[must_use]
     pub const fn none() -> Self {
         let way = Way::none();
@@ -101,7 +102,7 @@ impl Side {
 }
 
 impl Side {
-    /// Whether its PDR is for packets that come by this tunnel, or by none.
+    /// Returns true if the PDR is for packets with this TEID, or without a tunnel.
     #[inline]
     #[must_use]
     pub const fn is_by(&self, tunnel: Option<u32>) -> bool {
@@ -115,81 +116,81 @@ impl Side {
 
 /// Values and bits of [`Way`].
 pub mod way {
-    /// No network instance was named.
+    /// No network instance.
     pub const NO_INSTANCE: u16 = u16::MAX;
-    /// Bits of `what`: the destination interface.
+    /// Mask in `what`: destination interface.
     pub const DESTINATION: u8 = 3;
-    /// Bit of `what`: GTP-U is put on.
+    /// Bit of `what`: add a GTP-U header.
     pub const GTPU: u8 = 1 << 2;
-    /// Bit of `what`: UDP is put on.
+    /// Bit of `what`: add a UDP header.
     pub const UDP: u8 = 1 << 3;
-    /// Bit of `what`: the far end has an IPv6 address, and no IPv4 address.
+    /// Bit of `what`: the far end has an IPv6 address and no IPv4 address.
     pub const V6: u8 = 1 << 4;
-    /// Bit of `what`: the outer header that the packet came with is taken off.
+    /// Bit of `what`: remove the received outer header.
     pub const REMOVE: u8 = 1 << 5;
-    /// Bit of `what`: the PDU session container goes, too.
+    /// Bit of `what`: remove the PDU session container, too.
     pub const REMOVE_EXTENSION: u8 = 1 << 6;
-    /// Bit of `what`: packets are sent elsewhere, or answered.
+    /// Bit of `what`: redirect packets.
     pub const REDIRECT: u8 = 1 << 7;
-    /// Bits of `quality`: 1 + the QoS flow; 0: none.
+    /// Mask in `quality`: 1 + QoS flow; 0: none.
     pub const QFI: u16 = 0x7F;
-    /// Bit of `quality`: the reflective QoS indication.
+    /// Bit of `quality`: reflective QoS indication.
     pub const REFLECTIVE: u16 = 1 << 7;
-    /// Bit of `quality`: there is a paging policy.
+    /// Bit of `quality`: a paging policy is present.
     pub const PAGING: u16 = 1 << 8;
-    /// Bits of `quality` from this one on: the paging policy indicator, 0 to 7.
+    /// First bit of the paging policy indicator (0 to 7) in `quality`.
     pub const PAGING_SHIFT: u32 = 9;
 }
 
-/// Where packets go, and what is put on them.
+/// Compiled FAR: destination and outer header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Way {
-    /// The far end's IPv4 address.
+    /// IPv4 address of the far end.
     pub peer: [u8; 4],
-    /// The tunnel there; of UDP the port.
+    /// TEID of the far end, or the UDP port.
     pub teid: u32,
-    /// The network instance that packets leave in, or [`way::NO_INSTANCE`].
+    /// Network instance of the egress, or [`way::NO_INSTANCE`].
     pub instance: u16,
-    /// QoS flow, reflective QoS, paging policy: see [`way`].
+    /// QoS flow, reflective QoS and paging policy, see [`way`].
     pub quality: u16,
-    /// Type of service of the outer header, or of the inner one when there is none.
+    /// Type of service of the outer header, or of the inner one if there is none.
     pub marking: u8,
-    /// Which bits of it are set.
+    /// Mask of the type of service.
     pub mask: u8,
-    /// Destination interface and outer header: see [`way`].
+    /// Destination interface and outer header, see [`way`].
     pub what: u8,
-    /// A packet of n octets costs the meter `n * cost >> shift` units of 1/64 ns.
+    /// Scale: a packet of n octets costs the meter `n * cost >> shift` units of 1/64 ns.
     pub shift: u8,
 }
 
-/// The far end of an outer header.
+/// Address of the far end of an outer header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
-    /// By IPv4.
+    /// IPv4 address.
     V4(Ipv4Addr),
-    /// By IPv6.
+    /// IPv6 address.
     V6(Ipv6Addr),
 }
 
-/// An outer header that is put on.
+/// Outer header to add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outer {
-    /// GTP-U with this tunnel.
+    /// GTP-U to a peer and TEID.
     Gtpu(PeerAddress, u32),
-    /// UDP to this port.
+    /// UDP to a peer and port.
     Udp(PeerAddress, u16),
 }
 
 impl Way {
-    /// To the access network, as it is.
+    /// Forwards to the access network without an outer header.
     #[must_use]
     pub const fn none() -> Self {
         let (peer, teid, instance) = ([0; 4], 0, way::NO_INSTANCE);
         Self { peer, teid, instance, quality: 0, marking: 0, mask: 0, what: 0, shift: 0 }
     }
 
-    /// The side that packets leave by.
+    /// Returns the destination interface.
     #[inline]
     #[must_use]
     pub const fn destination(&self) -> Destination {
@@ -201,28 +202,28 @@ impl Way {
         }
     }
 
-    /// The network instance that they leave in, if one was named.
+    /// Returns the network instance of the egress, if one was named.
     #[inline]
     #[must_use]
     pub const fn instance(&self) -> Option<u16> {
         if self.instance == way::NO_INSTANCE { None } else { Some(self.instance) }
     }
 
-    /// The QoS flow that GTP-U packets are marked with.
+    /// Returns the QoS flow of the PDU session container to add.
     #[inline]
     #[must_use]
     pub const fn qfi(&self) -> Option<u8> {
         ((self.quality & way::QFI) as u8).checked_sub(1)
     }
 
-    /// Whether they carry the reflective QoS indication.
+    /// Returns true if packets carry the reflective QoS indication.
     #[inline]
     #[must_use]
     pub const fn is_reflective(&self) -> bool {
         self.quality & way::REFLECTIVE != 0
     }
 
-    /// The paging policy indicator.
+    /// Returns the paging policy indicator.
     #[inline]
     #[must_use]
     pub const fn paging_policy(&self) -> Option<u8> {
@@ -230,28 +231,28 @@ impl Way {
         if self.quality & way::PAGING != 0 { Some(policy) } else { None }
     }
 
-    /// Whether the outer header that a packet came with is taken off.
+    /// Returns true if the received outer header is removed.
     #[inline]
     #[must_use]
     pub const fn removes(&self) -> bool {
         self.what & way::REMOVE != 0
     }
 
-    /// Whether its PDU session container is not passed on.
+    /// Returns true if the received PDU session container is removed.
     #[inline]
     #[must_use]
     pub const fn removes_extension(&self) -> bool {
         self.what & way::REMOVE_EXTENSION != 0
     }
 
-    /// The type of service of the outer header, made of that of the inner one.
+    /// Returns the type of service of the outer header for that of the inner one.
     #[inline]
     #[must_use]
     pub const fn marked(&self, tos: u8) -> u8 {
         tos & !self.mask | self.marking & self.mask
     }
 
-    /// What is put on; `peer6` is the address beside this way.
+    /// Returns the outer header to add; `peer6` is the IPv6 address stored next to this value.
     #[inline]
     #[must_use]
     pub fn outer(&self, peer6: &[u8; 16]) -> Option<Outer> {

@@ -1,4 +1,4 @@
-//! Filling a block.
+//! Builds blocks.
 
 use zerocopy::{Immutable, IntoBytes};
 
@@ -6,11 +6,11 @@ use super::{
     AnyAddress, Block, Count, Limit, Match, Meter, OuterPath, ROOM, Rule, SECTIONS, Section, Span,
 };
 
-/// What will be a block. Lists can be longer than a block has room for: [`build`](Self::build) then
-/// says so.
+/// Content of a block to be built. The lists may exceed a block; [`build`](Self::build) then
+/// returns `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
-    /// Rules in order.
+    /// Rules in the order of evaluation.
     pub rules: Vec<Rule>,
     /// Addresses.
     pub addresses: Vec<AnyAddress>,
@@ -31,7 +31,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The place of a value in a list, put at its end if it is not there.
+    /// Returns the index of a value in a list, which is appended if it is missing.
     pub fn place<T: PartialEq>(list: &mut Vec<T>, value: T) -> usize {
         list.iter().position(|it| *it == value).unwrap_or_else(|| {
             list.push(value);
@@ -39,7 +39,7 @@ impl Builder {
         })
     }
 
-    /// Whether all fits: the room, and the numbers by which rules refer to things.
+    /// Returns true if the content fits the block and the widths of the indices in rules.
     #[must_use]
     pub fn fits(&self) -> bool {
         let bytes: usize = self.sections().iter().map(|(_, bytes)| bytes.len()).sum();
@@ -66,7 +66,7 @@ impl Builder {
         sections
     }
 
-    /// The block, the last of its chain; none if it does not fit.
+    /// Returns the block as the last of its chain, or `None` if the content does not fit.
     #[must_use]
     pub fn build(&self, session: u32, version: u32) -> Option<Block> {
         if !self.fits() {

@@ -1,4 +1,4 @@
-//! What is in a block.
+//! Entries of a block.
 
 use std::net::IpAddr;
 
@@ -6,43 +6,43 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::super::side::Way;
 
-/// Nothing of the kind, where a place in a section is meant.
+/// Index that means "none".
 pub(crate) const NONE: u8 = u8::MAX;
 
 /// A PDR, or a part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Rule {
-    /// A bit for each QoS flow that packets may belong to; 0: any, and none.
+    /// Bit set of QoS flows, one of which the packet must have; 0: any or none.
     pub qfis: u64,
-    /// A bit for each of the block's first 64 addresses that packets may have, as their source from
-    /// the user and as their destination to it; 0: any.
+    /// Bit set of the block's first 64 addresses, one of which must be the uplink source or
+    /// downlink destination; 0: any.
     pub users: u64,
     /// Bits of [`flag`](super::super::side::flag).
     pub flags: u32,
-    /// The tunnel that packets come by (`flag::TUNNEL`).
+    /// TEID that packets arrive with (`flag::TUNNEL`).
     pub tunnel: u32,
-    /// A bit for each of the block's first 32 meters that packets must conform to.
+    /// Bit set of the block's first 32 meters, all of which packets must conform to.
     pub meters: u32,
-    /// A bit for each of the block's first 32 counts.
+    /// Bit set of the block's first 32 counters.
     pub counts: u32,
-    /// For how long packets are held, in ms.
+    /// Maximum hold time in ms.
     pub hold_ms: u32,
-    /// The network instance that packets arrive in, or [`NO_INSTANCE`](super::super::side::way).
+    /// Network instance of the ingress, or [`NO_INSTANCE`](super::super::side::way).
     pub instance: u16,
-    /// The PDR's number.
+    /// PDR.
     pub pdr: u16,
-    /// The most packets held at a time.
+    /// Maximum number of held packets.
     pub hold_packets: u16,
-    /// The first of its filters.
+    /// Index of the first filter.
     pub first_match: u8,
-    /// How many filters there are, of which one must match; 0: all packets do.
+    /// Number of filters, one of which must match; 0: every packet matches.
     pub matches: u8,
-    /// Where packets go: a place among the paths.
+    /// Index of the path.
     pub path: u8,
-    /// The first path of copies (`flag::DUPLICATE`).
+    /// Index of the first path of copies (`flag::DUPLICATE`).
     pub first_copy: u8,
-    /// How many copies go elsewhere.
+    /// Number of copies.
     pub copies: u8,
     /// Zero.
     pub reserved: u8,
@@ -50,47 +50,47 @@ pub struct Rule {
 
 /// Bits of [`Match::wants`].
 pub mod wants {
-    /// This protocol.
+    /// The protocol must match.
     pub const PROTOCOL: u16 = 1;
-    /// This type of service.
+    /// The type of service must match.
     pub const TOS: u16 = 1 << 1;
-    /// This security parameter index.
+    /// The security parameter index must match.
     pub const SPI: u16 = 1 << 2;
-    /// This flow label.
+    /// The flow label must match.
     pub const LABEL: u16 = 1 << 3;
-    /// The far end's port is in this range.
+    /// The remote port must be in the range.
     pub const REMOTE_PORT: u16 = 1 << 4;
-    /// It is in one of these ranges: first and count among the block's.
+    /// The remote port must be in one of the ranges: first and count among the block's.
     pub const REMOTE_PORTS: u16 = 1 << 5;
-    /// The user's port is in this range.
+    /// The UE's port must be in the range.
     pub const LOCAL_PORT: u16 = 1 << 6;
-    /// It is in one of these ranges: first and count among the block's.
+    /// The UE's port must be in one of the ranges: first and count among the block's.
     pub const LOCAL_PORTS: u16 = 1 << 7;
-    /// Any of those that need ports.
+    /// All bits that need ports.
     pub const PORTS: u16 = REMOTE_PORT | REMOTE_PORTS | LOCAL_PORT | LOCAL_PORTS;
 }
 
-/// A filter: all that it wants must be so.
+/// A packet filter. All conditions must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Match {
     /// Bits of [`wants`].
     pub wants: u16,
-    /// The protocol of the innermost header.
+    /// Protocol behind extension headers.
     pub protocol: u8,
     /// Type of service or traffic class.
     pub tos: u8,
-    /// Which of its bits count.
+    /// Mask of the type of service.
     pub tos_mask: u8,
-    /// The far end: a place among the addresses; 255: any.
+    /// Remote end: index of an address; 255: any.
     pub remote: u8,
-    /// The user's end, likewise.
+    /// UE's end: index of an address; 255: any.
     pub local: u8,
     /// Zero.
     pub reserved: u8,
-    /// The far end's ports.
+    /// Remote ports.
     pub remote_ports: [u16; 2],
-    /// The user's ports.
+    /// UE's ports.
     pub local_ports: [u16; 2],
     /// Security parameter index.
     pub spi: u32,
@@ -98,24 +98,24 @@ pub struct Match {
     pub label: u32,
 }
 
-/// An address of either family and how many of its first bits count.
+/// An IPv4 or IPv6 prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AnyAddress {
-    /// Its first 64 bits; an IPv4 address is the first 32 of them.
+    /// Upper 64 bits; an IPv4 address is in the upper 32 of them.
     pub high: u64,
-    /// Its last 64 bits.
+    /// Lower 64 bits.
     pub low: u64,
-    /// How many bits count.
+    /// Prefix length in bits.
     pub length: u8,
-    /// 4 or 6.
+    /// IP version, 4 or 6.
     pub family: u8,
     /// Zero.
     pub reserved: [u8; 6],
 }
 
 impl AnyAddress {
-    /// Of a prefix. Bits that do not count are forgotten.
+    /// Creates a prefix. Bits beyond the length are cleared.
     #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Self {
         let (bits, family, most) = match address {
@@ -129,8 +129,8 @@ impl AnyAddress {
         Self { high, low, length, family, reserved: [0; 6] }
     }
 
-    /// Whether an address is in it: as [`new`](Self::new) has it, its first bit in the most
-    /// significant one.
+    /// Returns true if the prefix contains an address, which is given in the form of
+    /// [`new`](Self::new), first bit most significant.
     #[inline]
     #[must_use]
     pub fn holds(&self, family: u8, bits: u128) -> bool {
@@ -140,72 +140,72 @@ impl AnyAddress {
     }
 }
 
-/// Where packets go, with the address that a [`Way`] may need.
+/// A compiled FAR with the IPv6 address that it may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OuterPath {
-    /// Where.
+    /// Compiled FAR.
     pub way: Way,
-    /// The far end's IPv6 address; for `way::REDIRECT` without an outer header, the place of the
+    /// IPv6 address of the far end. For `way::REDIRECT` without an outer header: offset of the
     /// [`RedirectEntry`] in the text (first two bytes).
     pub peer6: [u8; 16],
 }
 
-/// A meter of a QER, in a line of state.
+/// Meter of a QER.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Meter {
-    /// The line.
+    /// Counter slot.
     pub line: u32,
-    /// What an octet costs, by direction; 0: it is free.
+    /// Cost of an octet by direction; 0: unlimited.
     pub cost: [u32; 2],
-    /// How far ahead it may be, in ms.
+    /// Burst in ms, by direction.
     pub burst: [u16; 2],
-    /// As [`Way::shift`].
+    /// Scale of the cost by direction, as in [`Way::shift`].
     pub shift: [u8; 2],
     /// Zero.
     pub reserved: u16,
 }
 
-/// A URR's counters, in a line of state.
+/// Counter of a URR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Count {
-    /// The line.
+    /// Counter slot.
     pub line: u32,
     /// Bits of [`flag`](super::super::side::flag): `BEFORE`, `START`, `DROPPED`.
     pub flags: u32,
-    /// The first of its limits.
+    /// Index of its first limit.
     pub first_limit: u8,
-    /// How many there are.
+    /// Number of limits.
     pub limits: u8,
-    /// Where packets go when a quota is used up: a place among the paths; 255: nowhere.
+    /// Index of the path of packets beyond the quota; 255: dropped.
     pub exhausted: u8,
     /// Zero.
     pub reserved: u8,
 }
 
-/// Kinds of [`Limit`]s.
+/// Bits of [`Limit::what`].
 pub mod limit {
-    /// Of both directions together.
+    /// Both directions together.
     pub const TOTAL: u8 = 0;
-    /// From the user.
+    /// Uplink.
     pub const UP: u8 = 1;
-    /// To the user.
+    /// Downlink.
     pub const DOWN: u8 = 2;
-    /// Not of octets: nanoseconds of `CLOCK_MONOTONIC`.
+    /// A time in ns of `CLOCK_MONOTONIC` instead of octets.
     pub const TIME: u8 = 3;
-    /// What is limited.
+    /// Mask of the limited quantity.
     pub const BASIS: u8 = 3;
-    /// Packets are stopped rather than exceed it. Without this bit it is a threshold.
+    /// A quota: packets that would exceed it are dropped. Without this bit it is a threshold.
     pub const QUOTA: u8 = 1 << 2;
 }
 
-/// Where a URR has something to say.
+/// Limit of a URR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Limit {
-    /// The counter's value, or the time.
+    /// Counter value, or time.
     pub at: u64,
     /// Bits of [`limit`].
     pub what: u8,
@@ -217,22 +217,22 @@ pub struct Limit {
 pub mod redirect {
     /// To an address.
     pub const ADDRESS: u8 = 0;
-    /// By an answer with a URL.
+    /// By a response with a URL.
     pub const URL: u8 = 1;
-    /// With a kind: it is for packets of IPv4, and behind its bytes is the entry for those of IPv6.
+    /// Flag: for IPv4 packets; the entry for IPv6 packets follows behind its bytes.
     pub const IPV4: u8 = 1 << 7;
 }
 
-/// Where web requests are sent instead. In the text, followed by `length` bytes: of `ADDRESS`
-/// 4 or 16, of `URL` the URL.
+/// Redirection, in the text section, followed by `length` bytes: 4 or 16 for `ADDRESS`, the URL for
+/// `URL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, packed)]
 pub struct RedirectEntry {
-    /// A kind of [`redirect`].
+    /// Kind, see [`redirect`].
     pub kind: u8,
     /// Zero.
     pub reserved: u16,
-    /// How many bytes follow.
+    /// Number of bytes that follow.
     pub length: u16,
 }
 
