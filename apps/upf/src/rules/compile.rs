@@ -1,13 +1,13 @@
-//! What lanes read, made of what the control plane said.
+//! Rule compiler: turns a PFCP session into the values that lanes read.
 //!
-//! [`compile`] takes a session as it is and gives [`Compiled`]: its [`Rules`], its blocks, and the
-//! keys by which its packets find it. It is total: whatever the session says, it gives rules or an
-//! error that names the rule at fault. A PDR that no packet can find (from the access network
-//! without a tunnel, for example) is left out.
+//! [`compile`] takes a session and returns [`Compiled`]: its [`Rules`], its blocks, and the keys by
+//! which its packets find it. It is total: every session yields rules or an error that names the
+//! rule at fault. A PDR that no packet can reach (for example from the access network without a
+//! tunnel) is left out.
 //!
-//! A session may have other users' addresses than one IPv4 address and one /64, and networks behind
-//! them: packets from the access network must have one of them as their source, if the session has
-//! any, whatever PDR they match.
+//! A session may have more UE addresses than one IPv4 address and one /64, and networks behind the
+//! UE. If it has any, uplink packets must have one of them as their source, whatever PDR they
+//! match.
 
 mod context;
 mod entry;
@@ -29,99 +29,98 @@ use crate::rules::layout::key::{TunnelKey, UserKey};
 use crate::rules::layout::rules::{Block, Rules};
 use crate::session::{FarId, InstanceId, PdrId, QerId, Session, UrrId};
 
-/// A network behind a user, or addresses of a user that no [`UserKey`] says.
+/// A network behind a UE, or UE addresses that a [`UserKey`] cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FramedRoute {
-    /// The network instance.
+    /// Network instance.
     pub instance: InstanceId,
-    /// The first address.
+    /// First address.
     pub address: IpAddr,
-    /// How many of its bits count.
+    /// Prefix length in bits.
     pub length: u8,
 }
 
-/// What is published of a session.
+/// Compiled session, as it is published.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
-    /// For the table of rules. Its block, and the blocks' next ones, are those of whoever places
-    /// them.
+    /// Entry of the rules table. Whoever places the blocks sets its `block` and their `next`.
     pub rules: Rules,
-    /// The blocks, in order.
+    /// Blocks in the order of evaluation.
     pub blocks: Vec<Block>,
-    /// Users' addresses, each once.
+    /// UE addresses, each once.
     pub users: Vec<UserKey>,
-    /// Tunnels whose number does not say whose they are, each once.
+    /// Tunnels whose TEID does not contain the session index, each once.
     pub tunnels: Vec<TunnelKey>,
-    /// Networks behind users, each once.
+    /// Networks behind the UE, each once.
     pub framed: Vec<FramedRoute>,
 }
 
-/// Why a session cannot be compiled. Nothing of it is published then.
+/// Reason why a session cannot be compiled. Nothing of it is published then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileError {
-    /// A PDR names a FAR that is not there.
-    #[error("PDR {pdr} names FAR {far}, which the session has not; create it with the PDR")]
+    /// A PDR refers to a missing FAR.
+    #[error("PDR {pdr} refers to FAR {far}, which does not exist; create it with the PDR")]
     NoFar {
-        /// The PDR.
+        /// PDR.
         pdr: PdrId,
-        /// The FAR.
+        /// FAR.
         far: FarId,
     },
-    /// A PDR names a QER that is not there.
-    #[error("PDR {pdr} names QER {qer}, which the session has not; create it with the PDR")]
+    /// A PDR refers to a missing QER.
+    #[error("PDR {pdr} refers to QER {qer}, which does not exist; create it with the PDR")]
     NoQer {
-        /// The PDR.
+        /// PDR.
         pdr: PdrId,
-        /// The QER.
+        /// QER.
         qer: QerId,
     },
-    /// A PDR names a URR that is not there.
-    #[error("PDR {pdr} names URR {urr}, which the session has not; create it with the PDR")]
+    /// A PDR refers to a missing URR.
+    #[error("PDR {pdr} refers to URR {urr}, which does not exist; create it with the PDR")]
     NoUrr {
-        /// The PDR.
+        /// PDR.
         pdr: PdrId,
-        /// The URR.
+        /// URR.
         urr: UrrId,
     },
-    /// A PDR activates a predefined rule that the configuration has not.
+    /// A PDR activates a predefined rule that is not configured.
     #[error(
-        "PDR {pdr} activates a predefined rule that is not in `app.predefined`; write it there"
+        "PDR {pdr} activates a predefined rule that is not configured; add it to `app.predefined`"
     )]
     NoPredefined {
-        /// The PDR.
+        /// PDR.
         pdr: PdrId,
     },
-    /// A FAR's outer header is none that can be made.
+    /// A FAR has an outer header that cannot be built.
     #[error(
-        "FAR {far} puts on an outer header without an address, or without a tunnel or a port; give \
+        "FAR {far} adds an outer header without an address, or without a TEID or port; use \
          GTP-U/UDP/IP with a TEID and an address, or UDP/IP with a port and an address"
     )]
     OuterHeader {
-        /// The FAR.
+        /// FAR.
         far: FarId,
     },
-    /// A FAR redirects to a longer URL than a lane keeps.
-    #[error("FAR {far} redirects to more than {most} octets; give a shorter URL", most = way::URL)]
+    /// A FAR redirects to a URL that is too long.
+    #[error("FAR {far} redirects to a URL of more than {most} octets; use a shorter one", most = way::URL)]
     Redirect {
-        /// The FAR.
+        /// FAR.
         far: FarId,
     },
-    /// What one PDR refers to is more than a block holds.
+    /// A PDR refers to more than a block can hold.
     #[error(
-        "PDR {pdr} refers to more QERs, URRs and paths than a lane looks through; give it fewer"
+        "PDR {pdr} refers to more QERs, URRs and paths than a lane supports; reduce them"
     )]
     TooMuch {
-        /// The PDR.
+        /// PDR.
         pdr: PdrId,
     },
-    /// The blocks are more than a lane looks through.
-    #[error("the session has more PDRs and filters than a lane looks through; give it fewer")]
+    /// The session needs more blocks than a lane reads.
+    #[error("the session has more PDRs and filters than a lane supports; reduce them")]
     TooLong,
 }
 
 impl CompileError {
-    /// The PDR at fault, if it is one.
+    /// Returns the PDR at fault, if any.
     #[must_use]
     pub const fn pdr(self) -> Option<PdrId> {
         match self {
@@ -134,7 +133,7 @@ impl CompileError {
         }
     }
 
-    /// The FAR at fault, if it is one.
+    /// Returns the FAR at fault, if any.
     #[must_use]
     pub const fn far(self) -> Option<FarId> {
         match self {
@@ -144,12 +143,12 @@ impl CompileError {
     }
 }
 
-/// Makes what lanes read.
+/// Compiles a session.
 ///
-/// URRs and QERs must have their lines of state (`slow::publish::Published::assign`).
+/// URRs and QERs must have their counter slots (`Published::assign`).
 ///
 /// # Errors
-/// When a rule refers to one that is not there, or cannot be carried out.
+/// If a rule refers to a missing one, or cannot be carried out.
 pub fn compile(session: &Session, context: &Context) -> Result<Compiled, CompileError> {
     let entries = entry::entries(session, context)?;
     let keys = keys(session, context);
@@ -162,7 +161,7 @@ pub fn compile(session: &Session, context: &Context) -> Result<Compiled, Compile
     Ok(Compiled { rules, blocks, users, tunnels, framed })
 }
 
-/// With the newest end marker that is due, and what was given up.
+/// Adds the newest end marker that is due, and the version before which held packets are discarded.
 fn with_marker(session: &Session, mut rules: Rules) -> Rules {
     rules.cold.discarded = session.discarded as u32;
     let markers = session.fars.iter().filter_map(|far| far.end_marker);

@@ -1,16 +1,15 @@
-//! Publishing sessions: what is in their records is put into the tables that lanes read.
+//! Publishing: writes sessions into the tables that lanes read.
 //!
-//! A session's blocks are written to places that no lane knows, then keys that it did not have,
-//! then its rules: that store is the change. Keys that it has no longer go after it, and the places
-//! of its old blocks are used again when every lane has passed a turn. A process that is killed
-//! anywhere in between leaves at most keys too many and places that nothing refers to:
-//! [`Published::recover`] finds them.
+//! A session's blocks are written to free indices, then its new keys, then its rules: that store is
+//! the change. Keys that it no longer has are removed afterwards, and the indices of its old blocks
+//! are reused once every lane has passed a turn. A process that is killed anywhere in between
+//! leaves at most superfluous keys and unreferenced blocks, which [`Published::recover`] finds.
 //!
-//! # Lines of state
-//! A session's first URR and first QER use the line with the session's own number, others a line
-//! each, given by [`Published::assign`] when the rule is created and kept in the record. A line is
-//! not zeroed when it changes hands: the new URR starts from what its counters are, for they only
-//! ever grow.
+//! # Counter slots
+//! A session's first URR and first QER use the slot with the session's own index. Others use a slot
+//! each, which [`Published::assign`] assigns when the rule is created and which is kept in the
+//! record. A slot is not zeroed when its owner changes: the new URR starts from its current
+//! counters, since they never decrease.
 
 mod entries;
 mod lines;
@@ -33,49 +32,49 @@ use crate::session::{Session, SessionId};
 
 pub use recover::Recovered;
 
-/// Why a session cannot be published. Nothing has changed then.
+/// Reason why a session cannot be published. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
-    /// Its rules cannot be carried out.
+    /// Its rules cannot be compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// A table takes nothing.
+    /// A table refused an entry.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// All of them are in use.
-    #[error("no {0} is left; raise `app.sessions` or `app.limits.complex-sessions`")]
+    /// No free entry.
+    #[error("no {0} is free; raise `app.sessions` or `app.limits.complex-sessions`")]
     None(&'static str),
     /// Another session has one of its tunnels.
-    #[error("tunnel {teid:#010x} is session {}'s; choose another", session.0)]
+    #[error("tunnel {teid:#010x} belongs to session {}; choose another", session.0)]
     Tunnel {
-        /// The tunnel.
+        /// TEID.
         teid: u32,
-        /// Whose it is.
+        /// Owner.
         session: SessionId,
     },
-    /// Another session has one of its user's addresses in that network instance.
-    #[error("a user's address of the session is session {}'s; choose another", session.0)]
+    /// Another session has one of its UE addresses in the network instance.
+    #[error("a UE address of the session belongs to session {}; choose another", session.0)]
     User {
-        /// The address.
+        /// Address.
         key: UserKey,
-        /// Whose it is.
+        /// Owner.
         session: SessionId,
     },
-    /// Another session has one of the networks behind its user.
+    /// Another session has one of the networks behind its UE.
     #[error(
-        "the network {}/{} is session {}'s; choose another",
+        "the network {}/{} belongs to session {}; choose another",
         route.address, route.length, session.0
     )]
     Network {
-        /// The network.
+        /// Network.
         route: FramedRoute,
-        /// Whose it is.
+        /// Owner.
         session: SessionId,
     },
 }
 
-/// What is published. It is the one writer of the tables.
+/// The published sessions; the only writer of the tables.
 #[derive(Debug)]
 pub struct Published {
     tables: Tables,
@@ -83,17 +82,17 @@ pub struct Published {
     blocks: Places,
     lines: Places,
     networks: Networks,
-    /// Whether what is published of a version is what the context makes of it.
+    /// True if the published rules of a version are those that the current context compiles to.
     is_trusted: bool,
 }
 
-/// Before each change of a table: tests stop there.
+/// Failpoint before each change of a table, at which tests stop.
 fn step() {
     #[cfg(test)]
     crate::store::fuse::burn();
 }
 
-/// What was added for a publication that may yet fail.
+/// Entries added by a publication that may still fail.
 #[derive(Debug, Default)]
 struct Added {
     blocks: Vec<u32>,
@@ -103,7 +102,7 @@ struct Added {
 }
 
 impl Published {
-    /// Goes on with what the tables hold. Unless they are new, [`recover`](Self::recover) comes
+    /// Opens the tables with their content. Unless they are new, call [`recover`](Self::recover)
     /// next.
     #[must_use]
     pub fn open(tables: Tables, context: Context) -> Self {
@@ -114,17 +113,17 @@ impl Published {
         Self { tables, context, blocks, lines, networks, is_trusted: true }
     }
 
-    /// What is published was made with another context: [`recover`](Self::recover) publishes
-    /// everything anew.
+    /// Declares the published rules outdated, since they were compiled with another context.
+    /// [`recover`](Self::recover) then publishes everything anew.
     pub fn distrust(&mut self) {
         self.is_trusted = false;
     }
 
-    /// Whether a session can be published, as far as can be known before. To be asked before it is
-    /// committed; what was found is not kept for it.
+    /// Checks if a session can be published, as far as is known in advance. Call it before the
+    /// session is committed; it reserves nothing.
     ///
     /// # Errors
-    /// As [`publish`](Self::publish).
+    /// The same as of [`publish`](Self::publish).
     pub fn check(&self, session: &Session) -> Result<(), PublishError> {
         let compiled = compile(session, &self.context)?;
         self.conflicts(session.id, &compiled)?;
@@ -135,21 +134,21 @@ impl Published {
         self.has_room(session.id, &compiled)
     }
 
-    /// Whether the keys that a session does not have yet can be added: what it has goes only after
+    /// Checks if there is room for the session's new keys. Its old keys are removed only after
     /// that.
     fn has_room(&self, id: SessionId, compiled: &Compiled) -> Result<(), PublishError> {
         let Tables { users, tunnels, .. } = &self.tables;
         let new = compiled.users.iter().filter(|key| self.user(**key) != Some(id)).count();
         if users.len() + new > users.capacity() {
-            return Err(PublishError::None("place for a user's address"));
+            return Err(PublishError::None("entry for a UE address"));
         }
         let is_new = |key: &&TunnelKey| self.tunnel(key.teid) != Some(id);
         let new = compiled.tunnels.iter().filter(is_new).count();
         if tunnels.len() + new > tunnels.capacity() {
-            return Err(PublishError::None("place for a tunnel"));
+            return Err(PublishError::None("entry for a tunnel"));
         }
         if !self.networks.has_room(&self.tables, &compiled.framed, id) {
-            return Err(PublishError::None("place for a network"));
+            return Err(PublishError::None("entry for a network"));
         }
         Ok(())
     }
@@ -173,12 +172,11 @@ impl Published {
         Ok(())
     }
 
-    /// Publishes a session as it is now. `before` is what was published of it last, if anything
-    /// was: its keys go, and lines that it has no longer are given up. To publish the same again
-    /// changes nothing that lanes see.
+    /// Publishes a session. `before` is its last published form, if any: keys and counter slots
+    /// that it no longer has are removed. Publishing the same again changes nothing for lanes.
     ///
     /// # Errors
-    /// When it cannot be carried out, or there is no room.
+    /// If it cannot be compiled, or there is no room.
     pub fn publish(
         &mut self,
         before: Option<&Session>,
@@ -201,7 +199,7 @@ impl Published {
         Ok(())
     }
 
-    /// Everything up to the store of the rules.
+    /// Writes everything up to the store of the rules.
     fn put(
         &mut self,
         id: SessionId,
@@ -219,7 +217,7 @@ impl Published {
         Ok(())
     }
 
-    /// Writes blocks, the last one first; 1 + the place of the first.
+    /// Writes blocks, the last one first; returns 1 + the index of the first.
     fn put_blocks(&mut self, blocks: Vec<Block>, added: &mut Added) -> Result<u32, PublishError> {
         let mut next = 0;
         for mut block in blocks.into_iter().rev() {
@@ -270,7 +268,7 @@ impl Published {
                 Ok(true) => added.framed.push(*route),
                 Ok(false) => {}
                 Err(NetworkError::Table(error)) => return Err(error.into()),
-                Err(NetworkError::Full) => return Err(PublishError::None("place for a network")),
+                Err(NetworkError::Full) => return Err(PublishError::None("entry for a network")),
                 Err(NetworkError::Taken(session)) => {
                     return Err(PublishError::Network { route: *route, session });
                 }
@@ -279,7 +277,7 @@ impl Published {
         Ok(())
     }
 
-    /// Takes back what a publication that failed has added.
+    /// Removes what a failed publication has added.
     fn undo(&mut self, id: SessionId, added: Added) {
         let Added { blocks, users, tunnels, framed } = added;
         self.remove_keys(id, Keys { users, tunnels, framed });
@@ -307,7 +305,7 @@ impl Published {
         }
     }
 
-    /// The places of a session's blocks, as they are published.
+    /// Returns the indices of a session's published blocks.
     fn chain(&self, id: SessionId) -> Vec<u32> {
         let mut next = self.rules(id).map_or(0, |rules| rules.cold.block);
         let mut places = Vec::new();
@@ -322,8 +320,8 @@ impl Published {
         places
     }
 
-    /// Gives up blocks that nothing refers to any more. A lane may have read the rules that did,
-    /// and look for the blocks only now: they stay until all lanes have passed a turn.
+    /// Frees unreferenced blocks. A lane may have read the rules that referred to them and look for
+    /// the blocks only now, so they stay until all lanes have passed a turn.
     fn give_up_blocks(&mut self, places: Vec<u32>) {
         for place in places {
             self.blocks.retire(place);
@@ -340,15 +338,15 @@ impl Published {
         }
     }
 
-    /// Takes a session out of the tables: `session` is what was published of it last. Its counters
-    /// can be read for as long as no other session is given its lines.
+    /// Removes a session from the tables; `session` is its last published form. Its counters remain
+    /// readable until another session is assigned its slots.
     pub fn withdraw(&mut self, session: &Session) {
         self.take_down(session);
         self.release(session);
     }
 
-    /// The same, but the lines stay the session's, which may be published again, until
-    /// [`release`](Self::release).
+    /// Removes a session from the tables but keeps its slots assigned until
+    /// [`release`](Self::release), so that it may be published again.
     pub fn take_down(&mut self, session: &Session) {
         let old = self.chain(session.id);
         step();
@@ -357,25 +355,26 @@ impl Published {
         self.give_up_blocks(old);
     }
 
-    /// What is published of a session.
+    /// Returns the published rules of a session.
     #[must_use]
     pub fn rules(&self, id: SessionId) -> Option<&Rules> {
         self.tables.rules.get(id.0 as usize)
     }
 
-    /// Whose a user's address is.
+    /// Returns the session of a UE address.
     #[must_use]
     pub fn user(&self, key: UserKey) -> Option<SessionId> {
         self.tables.users.get(&key).map(|found| found.value.session())
     }
 
-    /// Whose a tunnel is, of those whose number does not say it.
+    /// Returns the session of a tunnel whose TEID does not contain its index.
     #[must_use]
     pub fn tunnel(&self, teid: u32) -> Option<SessionId> {
         self.tables.tunnels.get(&TunnelKey { teid }).map(|found| found.value.session())
     }
 
-    /// What a line has counted: octets up, packets up, octets down, packets down.
+    /// Returns the counters of a slot: uplink octets, uplink packets, downlink octets, downlink
+    /// packets.
     #[must_use]
     pub fn counters(&self, line: u32) -> [u64; 4] {
         let words = self.tables.state.read(EntryId(line));
@@ -388,34 +387,34 @@ impl Published {
         .map(|word| words[word])
     }
 
-    /// When a line counted last, or, of a session's own, a packet of the session passed:
-    /// nanoseconds of `CLOCK_MONOTONIC`; 0: never.
+    /// Returns the time when a slot counted last, or, for a session's own slot, when a packet of
+    /// the session passed, in ns of `CLOCK_MONOTONIC`; 0: never.
     #[must_use]
     pub fn last(&self, line: u32) -> u64 {
         self.tables.state.read(EntryId(line))[state::LAST]
     }
 
-    /// The events of a line: bits of [`state::event`], and the lower bits of the version in the
-    /// upper half.
+    /// Returns the events of a slot: bits of [`state::event`], and the lower 32 bits of the version
+    /// in the upper half.
     #[must_use]
     pub fn events(&self, line: u32) -> u64 {
         let marker = state::event::MARKER;
         self.tables.state.read(EntryId(line))[state::EVENTS] & !marker
     }
 
-    /// Which end marker of a session was sent last: bits [`state::event::MARKER`].
+    /// Returns the identification of the end marker sent last: bits [`state::event::MARKER`].
     #[must_use]
     pub fn marker(&self, id: SessionId) -> u64 {
         self.tables.state.read(EntryId(id.0))[state::EVENTS] & state::event::MARKER
     }
 
-    /// The tables, for reading what else is in them.
+    /// Returns the tables, for reading.
     #[must_use]
     pub const fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// What sessions are compiled with.
+    /// Returns the context that sessions are compiled with.
     #[must_use]
     pub const fn context(&self) -> &Context {
         &self.context

@@ -1,4 +1,4 @@
-//! What compiling needs to know besides the session.
+//! Context of the rule compiler: the configuration that rules depend on.
 
 use std::collections::BTreeMap;
 
@@ -6,40 +6,39 @@ use crate::config::{Predefined, Role, Settings};
 use crate::rules::layout::identifier::TeidShape;
 use crate::session::{FlowDescription, FlowError, InstanceId, Session};
 
-/// A predefined rule, its flow descriptions read.
+/// A predefined rule with parsed flow descriptions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PredefinedRule {
-    /// The lowest value is looked at first.
+    /// Precedence; the lowest value is evaluated first.
     pub precedence: u32,
-    /// If there are any, one of them must match.
+    /// Flow descriptions, one of which must match if there are any.
     pub flows: Vec<FlowDescription>,
-    /// Whether its packets are dropped.
+    /// True if its packets are dropped.
     pub drop: bool,
-    /// The QoS flow that downlink packets are marked with.
+    /// QoS flow that downlink packets are marked with.
     pub qfi: Option<u8>,
 }
 
-/// What compiling needs to know besides the session.
+/// Configuration that rules depend on.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Which tunnels say whose they are.
+    /// Layout of TEIDs.
     pub shape: TeidShape,
-    /// The network instances that packets arrive in as they are: where users without a named one
-    /// are found.
+    /// Network instances of N6, in which UEs without a named one are found.
     pub core: Vec<InstanceId>,
     /// Predefined rules by name.
     pub predefined: BTreeMap<String, PredefinedRule>,
-    /// The most packets held for a session, unless its BAR says fewer.
+    /// Maximum number of held packets of a session, unless its BAR has a lower limit.
     pub held_packets: u32,
-    /// For how long, in ms, unless the control plane says something else.
+    /// Maximum hold time in ms, unless the control plane function sets another one.
     pub held_ms: u64,
 }
 
 impl Context {
-    /// Of a configuration.
+    /// Creates the context of a configuration.
     ///
     /// # Errors
-    /// When a flow description of a predefined rule is none; with the rule's name.
+    /// Returns the name of a predefined rule with an invalid flow description, and the error.
     pub fn new(settings: &Settings) -> Result<Self, (String, FlowError)> {
         let n6 = settings.interfaces.values().filter(|it| it.role == Role::N6);
         let mut core: Vec<InstanceId> =
@@ -59,17 +58,17 @@ impl Context {
         })
     }
 
-    /// A number of what it says: with another one sessions are compiled anew.
+    /// Returns a hash of the context. If it changes, sessions are compiled anew.
     #[must_use]
     pub fn fingerprint(&self) -> u32 {
-        // FNV-1a; what is written is the same wherever this program runs.
+        // FNV-1a over the debug text, which is the same on every machine.
         let text = format!("{self:?}");
         let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
         (hash ^ hash >> 32) as u32
     }
 
-    /// How many packets of a session are held, and for how long in ms, by a BAR.
+    /// Returns the maximum number of held packets of a session and their time in ms, by a BAR.
     pub(super) fn hold(&self, session: &Session, bar: Option<u8>) -> (u16, u32) {
         let bar = bar.and_then(|id| session.bars.iter().find(|bar| bar.id == id));
         let packets = bar.and_then(|bar| bar.packets).unwrap_or(self.held_packets);

@@ -1,4 +1,4 @@
-//! PDRs with all that they refer to, in the order in which they are tried.
+//! PDRs with all that they refer to, in the order of evaluation.
 
 use super::{CompileError, Context, rate, way};
 use crate::rules::layout::rules::{AnyAddress, Direction, OuterPath, flag};
@@ -20,13 +20,13 @@ pub(super) struct Entry<'s> {
     pub(super) path: OuterPath,
     pub(super) redirect: Option<Vec<u8>>,
     pub(super) copies: Vec<OuterPath>,
-    /// Those with a maximum in this direction.
+    /// QERs with a maximum bit rate in this direction.
     pub(super) meters: Vec<&'s Qer>,
     pub(super) counts: Vec<Counted<'s>>,
     pub(super) hold: (u16, u32),
 }
 
-/// A URR and where packets go when its quota is used up.
+/// A URR and the path of packets beyond its quota.
 #[derive(Clone, Debug)]
 pub(super) struct Counted<'s> {
     pub(super) urr: &'s Urr,
@@ -34,7 +34,8 @@ pub(super) struct Counted<'s> {
     pub(super) redirect: Option<Vec<u8>>,
 }
 
-/// All of a session that packets can find, by precedence and then in the order of creation.
+/// Returns all entries of a session that packets can reach, by precedence and then in the order of
+/// creation.
 pub(super) fn entries<'s>(
     session: &'s Session,
     context: &Context,
@@ -68,7 +69,7 @@ fn of_flow(flow: &FlowDescription) -> Filter {
     Filter { flow: Some(flow.clone()), ..Filter::default() }
 }
 
-/// Whether packets can come to it.
+/// Returns true if packets can reach the entry.
 fn is_found(entry: &Entry<'_>) -> bool {
     match entry.pdr.source {
         Source::Access | Source::Control => entry.pdr.tunnel.is_some(),
@@ -76,16 +77,16 @@ fn is_found(entry: &Entry<'_>) -> bool {
     }
 }
 
-/// Whether a filter looks behind the IP header, which later fragments do not have.
+/// Returns true if a filter matches fields behind the IP header, which later fragments do not have.
 fn looks_behind(filter: &Filter) -> bool {
     let ports =
         |flow: &FlowDescription| !flow.remote_ports.is_empty() || !flow.local_ports.is_empty();
     filter.spi.is_some() || filter.flow.as_ref().is_some_and(ports)
 }
 
-/// A filter that every packet passes makes the others needless. Those that look behind the IP
-/// header come last: what the others know of a fragment is then known first, however the filters
-/// are divided.
+/// Simplifies filters: one that matches every packet makes the others redundant. Those that match
+/// fields behind the IP header come last, so a fragment is decided by the others first, however the
+/// filters are divided into rules.
 fn simplify(filters: &mut Vec<Filter>) {
     let is_any = |filter: &Filter| {
         let is_any_flow = filter.flow.as_ref().is_none_or(|flow| flow.is_any());
@@ -98,7 +99,7 @@ fn simplify(filters: &mut Vec<Filter>) {
     filters.sort_by_key(looks_behind);
 }
 
-/// The addresses of a PDR's user, and the networks behind.
+/// Returns the UE addresses of a PDR and the networks behind the UE.
 fn addresses(pdr: &Pdr) -> impl Iterator<Item = AnyAddress> {
     let user = pdr.user.unwrap_or_default();
     let v4 = user.v4.map(|it| AnyAddress::new(it.into(), 32));
@@ -117,12 +118,12 @@ fn unique(all: impl Iterator<Item = AnyAddress>) -> Vec<AnyAddress> {
     unique
 }
 
-/// All addresses of a session.
+/// Returns all addresses of a session.
 fn everyone(session: &Session) -> Vec<AnyAddress> {
     unique(session.pdrs.iter().flat_map(addresses))
 }
 
-/// The addresses that packets of a PDR may have at the user's end.
+/// Returns the addresses that packets of a PDR may have at the UE's end.
 fn users(
     session: &Session,
     pdr: &Pdr,
@@ -182,7 +183,7 @@ fn nowhere() -> OuterPath {
     OuterPath { way: crate::rules::layout::rules::Way::none(), peer6: [0; 16] }
 }
 
-/// The path of a FAR and its redirection, if it forwards.
+/// Path of a FAR with its redirection, if it forwards.
 type Paths = (OuterPath, Option<Vec<u8>>);
 
 fn path(far: &Far, pdr: &Pdr, qers: &[&Qer]) -> Result<Option<Paths>, CompileError> {
@@ -250,7 +251,7 @@ fn counts<'s>(session: &'s Session, pdr: &'s Pdr) -> Result<Vec<Counted<'s>>, Co
     Ok(counts)
 }
 
-/// Where packets go when a quota is used up, if that is not nowhere.
+/// Returns the path of packets beyond the quota; `None` if they are dropped.
 fn exhausted(session: &Session, pdr: &Pdr, urr: &Urr) -> Result<Option<Paths>, CompileError> {
     let Some(far) = urr.exhausted_far else { return Ok(None) };
     let far = find_far(session, pdr.id, far)?;

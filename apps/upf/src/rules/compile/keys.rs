@@ -1,4 +1,4 @@
-//! How packets find the session.
+//! Lookup keys by which packets find a session.
 
 use std::net::IpAddr;
 
@@ -6,14 +6,14 @@ use super::{Context, FramedRoute};
 use crate::rules::layout::key::{TunnelKey, UserKey};
 use crate::session::{InstanceId, Pdr, Session, Source};
 
-/// The keys of a session, each once.
+/// Lookup keys of a session, each once.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Keys {
-    /// Users' addresses.
+    /// UE addresses.
     pub users: Vec<UserKey>,
-    /// Tunnels whose number does not say whose they are.
+    /// Tunnels whose TEID does not contain the session index.
     pub tunnels: Vec<TunnelKey>,
-    /// Networks behind users.
+    /// Networks behind the UE.
     pub framed: Vec<FramedRoute>,
 }
 
@@ -23,7 +23,7 @@ fn add<T: PartialEq>(list: &mut Vec<T>, value: T) {
     }
 }
 
-/// The keys of a session.
+/// Returns the lookup keys of a session.
 #[must_use]
 pub fn keys(session: &Session, context: &Context) -> Keys {
     let mut keys = Keys::default();
@@ -42,7 +42,7 @@ pub fn keys(session: &Session, context: &Context) -> Keys {
 }
 
 impl Keys {
-    /// Those that are not among others.
+    /// Returns the keys that are not among `others`.
     #[must_use]
     pub fn without(mut self, others: &Self) -> Self {
         self.users.retain(|key| !others.users.contains(key));

@@ -1,4 +1,4 @@
-//! Sessions that need blocks: entries are put into one after the other, in order.
+//! Packs the entries of complex sessions into blocks, in order.
 
 use super::CompileError;
 use super::entry::{Counted, Entry};
@@ -10,7 +10,7 @@ use crate::rules::layout::rules::{
 };
 use crate::session::{Filter, FlowDescription, PdrId, Ports, Prefix, Session, Urr, Volume};
 
-/// The rules of a session that is not simple, and its blocks.
+/// Returns the rules and blocks of a session that exceeds the simple form.
 pub(super) fn blocks(
     session: &Session,
     entries: &[Entry<'_>],
@@ -32,7 +32,7 @@ struct Pack<'s> {
     current: Builder,
 }
 
-/// What one rule has of an entry.
+/// Part of an entry that becomes one rule.
 struct Part<'e> {
     filters: &'e [Filter],
     users: &'e [AnyAddress],
@@ -43,7 +43,7 @@ impl Pack<'_> {
         self.part(entry, &Part { filters: &entry.filters, users: &entry.users })
     }
 
-    /// Adds a part of an entry: to this block, to the next one, or halves of it.
+    /// Adds a part of an entry: to this block, to the next one, or divided in two.
     fn part(&mut self, entry: &Entry<'_>, part: &Part<'_>) -> Result<(), CompileError> {
         if let Some(with) = with(&self.current, entry, part) {
             self.current = with;
@@ -86,7 +86,7 @@ impl Pack<'_> {
     }
 }
 
-/// A block with a rule more; none if that does not fit.
+/// Returns a block with one more rule, or `None` if it does not fit.
 fn with(block: &Builder, entry: &Entry<'_>, part: &Part<'_>) -> Option<Builder> {
     let mut block = block.clone();
     let rule = rule(&mut block, entry, part)?;
@@ -149,7 +149,7 @@ fn bit(place: usize) -> Option<u32> {
     1_u32.checked_shl(u32::try_from(place).ok()?)
 }
 
-/// The place of a path, with its redirection in the text.
+/// Returns the index of a path, whose redirection goes into the text.
 fn path(block: &mut Builder, mut path: OuterPath, redirect: Option<&[u8]>) -> Option<u8> {
     if let Some(bytes) = redirect {
         let found = block.text.windows(bytes.len()).position(|it| it == bytes);
@@ -187,7 +187,7 @@ fn urr(block: &mut Builder, count: &Counted<'_>) -> Option<Count> {
     })
 }
 
-/// What a URR watches, as lanes have it.
+/// Returns the limits of a URR.
 fn limits(urr: &Urr) -> Vec<Limit> {
     let watch = urr.watch();
     let mut limits = Vec::new();
@@ -247,7 +247,7 @@ fn prefix(block: &mut Builder, prefix: Option<Prefix>) -> Option<u8> {
     u8::try_from(place).ok().filter(|place| *place < 64)
 }
 
-/// One range as it is; several as their place among the block's and their number.
+/// Stores a single range inline, several as their index among the block's ranges and their number.
 fn ports(block: &mut Builder, ports: &Ports, bits: [u16; 2], wants: &mut u16) -> Option<[u16; 2]> {
     match ports.as_slice() {
         [] => Some([0; 2]),

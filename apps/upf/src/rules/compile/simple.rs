@@ -1,11 +1,12 @@
-//! Sessions that a line for each direction says all of.
+//! Compiles sessions that fit the simple form: one PDR per direction, at most one QER and one URR,
+//! one cache line each.
 
 use super::entry::{Counted, Entry};
 use super::rate;
 use crate::rules::layout::rules::{AnyAddress, Direction, NEVER, Rules, Side, flag, way};
 use crate::session::{Session, Source, Volume, Watch};
 
-/// The rules of a session in the simple form; none if it is not simple.
+/// Returns the rules of a session in the simple form, or `None` if they exceed it.
 pub(super) fn rules(session: &Session, entries: &[Entry<'_>]) -> Option<Rules> {
     let of = |direction| entries.iter().filter(move |it| it.direction == direction);
     if of(Direction::Up).count() > 1 || of(Direction::Down).count() > 1 {
@@ -15,7 +16,7 @@ pub(super) fn rules(session: &Session, entries: &[Entry<'_>]) -> Option<Rules> {
     let mut rules = Rules::empty(session.version);
     let watch = watch(session, [up, down])?;
     if let Some(entry) = up {
-        // A packet that comes by no tunnel is to the user: nothing else of its rules is looked at.
+        // A packet without a tunnel is downlink; its other rules are never read.
         entry.pdr.tunnel.as_ref()?;
         rules.up.side = side(session, entry, watch.as_ref())?;
         if entry.path.way.what & way::V6 != 0 {
@@ -45,7 +46,7 @@ pub(super) fn rules(session: &Session, entries: &[Entry<'_>]) -> Option<Rules> {
     Some(rules)
 }
 
-/// The user's address that packets must come from.
+/// Sets a UE address that uplink packets must have.
 fn user(rules: &mut Rules, address: &AnyAddress) -> Option<()> {
     let flags = &mut rules.up.side.flags;
     let bit = match (address.family, address.length) {
@@ -64,7 +65,7 @@ fn user(rules: &mut Rules, address: &AnyAddress) -> Option<()> {
     Some(())
 }
 
-/// How long packets are held, if both directions say the same.
+/// Returns the hold limits if both directions agree.
 fn hold(sides: [Option<&Entry<'_>>; 2]) -> Option<(u16, u32)> {
     let holds = |entry: &&Entry<'_>| entry.flags & flag::HOLD != 0;
     let mut said = sides.into_iter().flatten().filter(holds).map(|entry| entry.hold);
@@ -72,7 +73,8 @@ fn hold(sides: [Option<&Entry<'_>>; 2]) -> Option<(u16, u32)> {
     said.all(|hold| Some(hold) == first).then_some(first.unwrap_or_default())
 }
 
-/// What the one URR watches; `None` when there are several, or one that has no place here.
+/// Returns what the only URR watches; `None` if there are several, or one whose slot is not the
+/// session's.
 #[expect(clippy::option_option, reason = "simple without a URR, simple with one, not simple")]
 fn watch(session: &Session, sides: [Option<&Entry<'_>>; 2]) -> Option<Option<Watch>> {
     let mut found: Option<&Counted<'_>> = None;
@@ -118,12 +120,12 @@ fn side(session: &Session, entry: &Entry<'_>, watch: Option<&Watch>) -> Option<S
     Some(side)
 }
 
-/// Whether dropped downlink packets are reported.
-pub(super) const fn reports_drops(urr: &crate::session::Urr) -> bool {
-    urr.triggers.has(crate::session::ReportTriggers::DROTH)
+/// Returns true if dropped downlink packets are reported.
+pub(super) const fn reports_drops(urr: &crate::model::Urr) -> bool {
+    urr.triggers.has(crate::model::ReportTriggers::DROTH)
 }
 
-/// The flags of a side that counts.
+/// Returns the flags of a direction with a URR.
 pub(super) const fn counted(watch: &Watch) -> u32 {
     let mut flags = flag::COUNT;
     flags |= if watch.before_qos { flag::BEFORE } else { 0 };
@@ -132,7 +134,7 @@ pub(super) const fn counted(watch: &Watch) -> u32 {
     flags | if watch.is_stopped { flag::STOPPED } else { 0 }
 }
 
-/// Which counter is limited, if not more than one is.
+/// Counter that is limited, if at most one is.
 #[derive(Clone, Copy, PartialEq)]
 enum Basis {
     None,
@@ -167,7 +169,7 @@ fn limited(rules: &mut Rules, watch: Option<&Watch>) -> Option<()> {
         return Some(());
     }
     let first = rules.cold.threshold.min(rules.cold.quota);
-    // Where nothing may be limited any more, NEVER says so.
+    // NEVER is reserved for "no limit".
     let attention = first.saturating_sub(1).min(NEVER - 1);
     if basis != Basis::Down {
         rules.up.attention = attention;

@@ -31,7 +31,7 @@ proptest! {
     #[test]
     fn any_session_is_compiled_or_refused(session in any_session(), again in 0..4_u16) {
         let first = compile(&session, &context());
-        // With what it refers to, most of them are whole.
+        // Made consistent, most sessions are valid.
         let mut whole = session;
         whole.pdrs.iter_mut().for_each(|pdr| {
             pdr.far = whole.fars.first().map_or(0, |far| far.id);
@@ -95,6 +95,6 @@ fn what_is_not_there_is_named() {
     let error = compile(&session, &context()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "PDR 1 names URR 77, which the session has not; create it with the PDR"
+        "PDR 1 refers to URR 77, which does not exist; create it with the PDR"
     );
 }

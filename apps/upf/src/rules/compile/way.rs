@@ -1,4 +1,4 @@
-//! Where packets go, as lanes have it.
+//! Compilation of FARs: destination, outer header, redirection.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,10 +8,10 @@ use super::CompileError;
 use crate::rules::layout::rules::{OuterPath, RedirectEntry, Way, redirect, way};
 use crate::session::{FarId, Forwarding, Qer, Redirect, Removal};
 
-/// The longest URL.
+/// Maximum length of a URL in octets.
 pub(super) const URL: usize = 512;
 
-/// The path of packets by a FAR's parameters.
+/// Returns the path of a FAR's forwarding parameters.
 pub(super) fn path(far: FarId, forwarding: &Forwarding) -> Result<OuterPath, CompileError> {
     let mut path = OuterPath { way: Way::none(), peer6: [0; 16] };
     path.way.instance = forwarding.instance.unwrap_or(way::NO_INSTANCE);
@@ -43,7 +43,7 @@ pub(super) fn path(far: FarId, forwarding: &Forwarding) -> Result<OuterPath, Com
     Ok(path)
 }
 
-/// With what is taken off.
+/// Adds the outer header removal of a PDR.
 pub(super) fn removing(mut path: OuterPath, removal: Option<Removal>) -> OuterPath {
     if let Some(removal) = removal {
         path.way.what |= way::REMOVE;
@@ -52,7 +52,7 @@ pub(super) fn removing(mut path: OuterPath, removal: Option<Removal>) -> OuterPa
     path
 }
 
-/// With the marks of QERs: the first that says something counts.
+/// Adds the marks of QERs; the first one that sets a mark wins.
 pub(super) fn marked(mut path: OuterPath, qers: &[&Qer], qfi: Option<u8>) -> OuterPath {
     let quality = &mut path.way.quality;
     if let Some(qfi) = qfi.or_else(|| qers.iter().find_map(|qer| qer.qfi)) {
@@ -67,9 +67,9 @@ pub(super) fn marked(mut path: OuterPath, qers: &[&Qer], qfi: Option<u8>) -> Out
     path
 }
 
-/// A redirection as bytes; none for one that is not acted on. Its place is where an outer header's
-/// would be: with one (`is_tunnelled`), packets cannot go on to an address, which so becomes a URL.
-/// Two addresses are two entries, of which the packet's family chooses.
+/// Encodes a redirection; `None` for one that is not supported. It occupies the space of an outer
+/// header. With an outer header (`is_tunnelled`) packets cannot be forwarded to an address, so an
+/// address becomes a URL. Two addresses become two entries, selected by the packet's family.
 pub(super) fn redirection(
     far: FarId,
     redirect: &Redirect,

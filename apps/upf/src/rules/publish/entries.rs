@@ -1,11 +1,11 @@
-//! How full the tables are.
+//! Fill levels of the tables.
 
 use super::Published;
 use super::places::Places;
 use crate::rules::layout::table;
 
 impl Published {
-    /// The tables by name, with how many entries each has and may have.
+    /// Returns the tables by name with their entries and capacities.
     #[must_use]
     pub fn entries(&self) -> Vec<(&'static str, usize, usize)> {
         let it = &self.tables;
@@ -17,7 +17,7 @@ impl Published {
             (table::FRAMED4, it.framed4.len(), it.framed4.capacity()),
             (table::FRAMED6, it.framed6.len(), it.framed6.capacity()),
             (table::BLOCKS, used(&self.blocks, blocks), blocks),
-            // Of state those beyond the line that each session has.
+            // Of the counter slots only those beyond the one that each session has.
             (table::STATE, used(&self.lines, lines - it.rules.capacity()), lines),
         ]
     }

@@ -1,9 +1,9 @@
-//! Lines of state of URRs and QERs.
+//! Assignment of counter slots to URRs and QERs.
 
 use super::{PublishError, Published};
 use crate::session::{Progress, Qer, Session, Urr};
 
-/// Which of a session's lines are in use.
+/// Returns the counter slots of a session's URRs.
 fn urr_lines(session: &Session) -> impl Iterator<Item = u32> {
     session.urrs.iter().map(|urr| urr.progress.line)
 }
@@ -12,7 +12,7 @@ fn qer_lines(session: &Session) -> impl Iterator<Item = u32> {
     session.qers.iter().map(|qer| qer.line)
 }
 
-/// All lines of a session but its own, each once.
+/// Returns all counter slots of a session except its own, each once.
 pub(super) fn further(session: &Session) -> Vec<u32> {
     let mut lines: Vec<u32> = urr_lines(session).chain(qer_lines(session)).collect();
     lines.retain(|line| *line != session.id.0);
@@ -21,7 +21,7 @@ pub(super) fn further(session: &Session) -> Vec<u32> {
     lines
 }
 
-/// Whether a URR was there before, in the line that it says.
+/// Returns true if a URR existed before, with the same slot.
 fn is_old(before: Option<&Session>, urr: &Urr) -> bool {
     let same = |it: &Urr| it.id == urr.id && it.progress.line == urr.progress.line;
     before.is_some_and(|before| before.urrs.iter().any(same))
@@ -33,13 +33,12 @@ fn is_old_qer(before: Option<&Session>, qer: &Qer) -> bool {
 }
 
 impl Published {
-    /// Gives URRs and QERs that are new since `before` their lines. To be called before the session
-    /// is committed and before anything else is written into the progress of a new URR: that
-    /// becomes what it is at the start, with the counters of its line as what was reported and
-    /// granted before.
+    /// Assigns counter slots to the URRs and QERs that are new since `before`. It must be called
+    /// before the session is committed, and before anything else is written into the progress of a
+    /// new URR: that is initialised with the current counters of its slot as reported and granted.
     ///
     /// # Errors
-    /// When no line is left; nothing has changed then.
+    /// If no slot is free; nothing has changed then.
     pub fn assign(
         &mut self,
         before: Option<&Session>,
@@ -62,7 +61,7 @@ impl Published {
         let own = session.id.0;
         let old_urrs: Vec<bool> = session.urrs.iter().map(|urr| is_old(before, urr)).collect();
         let old_qers: Vec<bool> = session.qers.iter().map(|qer| is_old_qer(before, qer)).collect();
-        // One that is not used now may have been used until now: lanes may still count there.
+        // A slot that is unused now may have been used until now, and lanes may still count there.
         let mut own_urr = !before.is_some_and(|it| urr_lines(it).any(|line| line == own));
         let mut own_qer = !before.is_some_and(|it| qer_lines(it).any(|line| line == own));
         let mut lines = Vec::with_capacity(session.urrs.len() + session.qers.len());
@@ -77,7 +76,8 @@ impl Published {
         for (is_old, qer) in old_qers.iter().zip(&session.qers) {
             meters.push(match *is_old {
                 true => None,
-                // Only a maximum needs a meter; one that comes later finds the line as it is then.
+                // Only a maximum bit rate needs a meter; one that is added later uses the slot as
+                // it is.
                 false if std::mem::take(&mut own_qer) => Some(own),
                 false => Some(self.meter_line(session, &lines, &meters, qer, taken)?),
             });
@@ -95,7 +95,7 @@ impl Published {
         Ok(())
     }
 
-    /// A line for a meter: one of the session's URRs that has none yet, or another.
+    /// Returns a slot for a meter: a URR's slot of this session without a meter, or a free one.
     fn meter_line(
         &mut self,
         session: &Session,
@@ -114,12 +114,12 @@ impl Published {
 
     fn take_line(&mut self, taken: &mut Vec<u32>) -> Result<u32, PublishError> {
         let line = self.lines.take(&self.tables.readers);
-        let line = line.ok_or(PublishError::None("line of state"))?;
+        let line = line.ok_or(PublishError::None("counter slot"))?;
         taken.push(line);
         Ok(line)
     }
 
-    /// Takes back what [`assign`](Self::assign) gave to a session that then was not published.
+    /// Frees what [`assign`](Self::assign) assigned to a session that was not published.
     pub fn unassign(&mut self, before: Option<&Session>, session: &Session) {
         let kept = before.map(further).unwrap_or_default();
         for line in further(session) {
@@ -129,12 +129,12 @@ impl Published {
         }
     }
 
-    /// Gives up the lines of a session that is gone and was [taken down](Self::take_down).
+    /// Frees the slots of a deleted session that was [withdrawn](Self::take_down).
     pub fn release(&mut self, session: &Session) {
         self.give_up_lines(session, None);
     }
 
-    /// Gives up the lines that a session has no longer.
+    /// Frees the slots that a session no longer uses.
     pub(super) fn give_up_lines(&mut self, before: &Session, now: Option<&Session>) {
         let kept = now.map(further).unwrap_or_default();
         for line in further(before) {

@@ -1,8 +1,8 @@
-//! Networks behind users, in the tables of prefixes.
+//! Networks behind UEs in the prefix tables.
 //!
-//! Those tables know no network instances. So what a prefix leads to says whose it is in each
-//! instance in which it, or a longer or shorter prefix that holds it, is somebody's: the longest
-//! one of each instance. A network that comes or goes changes what all prefixes within it lead to.
+//! The prefix tables have no network instances. Each prefix therefore leads to its owner in every
+//! instance in which it, or a prefix that contains it, has one: that of the longest prefix per
+//! instance. Adding or removing a network updates all prefixes within it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,34 +16,34 @@ use crate::rules::layout::framed::{ANY, Framed, INSTANCES};
 use crate::rules::tables::Tables;
 use crate::session::{InstanceId, SessionId};
 
-/// A prefix: family, bits with the first one in the most significant one, length. They are sorted
-/// such that a prefix is right before those within it.
+/// Prefix: family, bits with the first one most significant, length. Sorted, a prefix comes right
+/// before those within it.
 type Place = (u8, u128, u8);
 
-/// What is known of a prefix.
+/// State of a prefix.
 #[derive(Debug, Default)]
 struct Network {
-    /// Whose it is itself, by instance.
+    /// Owners of exactly this prefix, by instance.
     owners: Vec<(InstanceId, SessionId)>,
-    /// Its place in the table of owners.
+    /// Index in the table of owners.
     entry: Option<u32>,
 }
 
-/// All networks behind users.
+/// All networks behind UEs.
 #[derive(Debug)]
 pub(super) struct Networks {
     by_place: BTreeMap<Place, Network>,
     entries: Places,
 }
 
-/// Why a network cannot be published.
+/// Reason why a network cannot be published.
 #[derive(Debug)]
 pub(super) enum NetworkError {
-    /// Another session has it.
+    /// Owned by another session.
     Taken(SessionId),
-    /// No room.
+    /// No free entry.
     Full,
-    /// The table says why.
+    /// Error of a table.
     Table(TableError),
 }
 
@@ -72,7 +72,7 @@ fn v6((_, bits, length): Place) -> Option<Prefix<Ipv6Addr>> {
     Prefix::new(Ipv6Addr::from_bits(bits), length)
 }
 
-/// Says that there may be a network: lanes look for it from now on.
+/// Tells lanes that networks exist, so they look for them from now on.
 fn announce(tables: &mut Tables) -> Result<(), TableError> {
     if tables.framed.get(ANY).is_none() {
         step();
@@ -87,13 +87,13 @@ impl Networks {
         Self { by_place: BTreeMap::new(), entries }
     }
 
-    /// Whose a network is.
+    /// Returns the owner of a network.
     pub(super) fn owner(&self, route: &FramedRoute) -> Option<SessionId> {
         let owners = &self.by_place.get(&place(route))?.owners;
         owners.iter().find(|(instance, _)| *instance == route.instance).map(|it| it.1)
     }
 
-    /// Makes a network a session's. True when it was not before.
+    /// Assigns a network to a session. Returns true if it did not own it before.
     pub(super) fn add(
         &mut self,
         tables: &mut Tables,
@@ -115,7 +115,7 @@ impl Networks {
         done.map(|()| true)
     }
 
-    /// Takes a network away from a session, if it is its.
+    /// Removes a network from a session, if it owns it.
     pub(super) fn remove(&mut self, tables: &mut Tables, route: &FramedRoute, session: SessionId) {
         let at = place(route);
         let Some(network) = self.by_place.get_mut(&at) else { return };
@@ -134,12 +134,12 @@ impl Networks {
                 self.entries.retire(entry);
             }
         }
-        // What was there before fits.
+        // The former content fits.
         let _ = self.paint(tables, at);
         self.recall(tables);
     }
 
-    /// Says that there is none, if that is so.
+    /// Tells lanes that no network exists, if that is so.
     fn recall(&self, tables: &mut Tables) {
         if self.by_place.is_empty() && tables.framed.get(ANY).is_some() {
             step();
@@ -147,7 +147,7 @@ impl Networks {
         }
     }
 
-    /// Whether a session's networks can be added, as far as can be known before.
+    /// Returns true if a session's networks can be added, as far as is known in advance.
     pub(super) fn has_room(
         &self,
         tables: &Tables,
@@ -166,7 +166,7 @@ impl Networks {
             && new().all(|route| self.has_room_for(routes, route))
     }
 
-    /// Whether what a network and those within it lead to can say whose it is, too.
+    /// Returns true if the entries of a network and those within it have room for one more owner.
     fn has_room_for(&self, routes: &[FramedRoute], route: &FramedRoute) -> bool {
         let at = place(route);
         let within =
@@ -189,7 +189,7 @@ impl Networks {
         })
     }
 
-    /// Writes what a prefix and all within it lead to.
+    /// Writes the entries of a prefix and all prefixes within it.
     fn paint(&mut self, tables: &mut Tables, at: Place) -> Result<(), NetworkError> {
         let (family, bits, length) = at;
         let last = bits | !masked(u128::MAX, length);
@@ -234,7 +234,7 @@ impl Networks {
         Ok(())
     }
 
-    /// Whose addresses of a prefix are, by instance: the longest prefix of each.
+    /// Returns the owners of a prefix by instance: the longest prefix of each.
     fn owners(&self, (family, bits, length): Place) -> Vec<(InstanceId, SessionId)> {
         let mut owners: Vec<(InstanceId, SessionId)> = Vec::new();
         for shorter in (0..=length).rev() {
@@ -251,8 +251,8 @@ impl Networks {
         owners
     }
 
-    /// Makes the tables what these sessions' networks are, whatever they were: nothing is known
-    /// before. Those that do not fit are left out, and counted.
+    /// Makes the tables match these networks, whatever they contained; called on an empty state.
+    /// Returns the number of those that do not fit.
     pub(super) fn recover(
         &mut self,
         tables: &mut Tables,
@@ -292,7 +292,7 @@ impl Networks {
         places.into_iter().filter(|place| self.write(tables, *place).is_err()).count()
     }
 
-    /// Goes on with a prefix that is in the table, or takes it out.
+    /// Keeps a prefix of the table, or removes it.
     fn keep(&mut self, at: Place, entry: u32, remove: impl FnOnce(Place)) {
         match self.by_place.get_mut(&at) {
             Some(network) if self.entries.mark(entry) => network.entry = Some(entry),

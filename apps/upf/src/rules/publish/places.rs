@@ -1,37 +1,37 @@
-//! Numbers that are used again when every lane has passed a turn: places of blocks and networks,
-//! lines of state.
+//! Allocator of indices that are reused only after every lane has passed a turn: blocks, networks,
+//! counter slots.
 
 use std::time::{Duration, Instant};
 
 use fastlane::table::{Readers, Snapshot};
 
-/// How long a lane is waited for.
+/// Maximum wait for a lane.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long between two looks.
+/// Poll interval.
 const PAUSE: Duration = Duration::from_micros(20);
 
-/// Numbers of a range. A bit each, and a list of those that were given up lately.
+/// Indices of a range: a bit set, and lists of those freed lately.
 #[derive(Debug)]
 pub(super) struct Places {
     first: u32,
     count: u32,
     used: Vec<u64>,
-    /// How many are free or will be.
+    /// Number of free indices, including those that lanes may still use.
     left: u32,
-    /// Where the next one is looked for.
+    /// Start of the search for a free index.
     cursor: u32,
-    /// Given up since the snapshot.
+    /// Freed since the snapshot.
     retired: Vec<u32>,
-    /// Given up before it.
+    /// Freed before the snapshot.
     waiting: Vec<u32>,
     since: Option<Snapshot>,
-    /// Since when the lanes must have passed a turn at all.
+    /// Snapshot of the start, after which all lanes must have passed a turn.
     start: Option<Snapshot>,
 }
 
 impl Places {
-    /// Those of `first..end`. Until the lanes have passed a turn none is given out: a lane may
-    /// still use one that a process before this gave up.
+    /// Creates an allocator of `first..end`. It allocates nothing until the lanes have passed a
+    /// turn, since a lane may still use an index that a former process freed.
     pub(super) fn new(first: usize, end: usize, readers: &Readers) -> Self {
         let first = u32::try_from(first).unwrap_or(u32::MAX);
         let count = u32::try_from(end).unwrap_or(u32::MAX).saturating_sub(first);
@@ -53,12 +53,12 @@ impl Places {
         Some((place as usize / 64, 1 << (place % 64)))
     }
 
-    /// Whether a number is one of these.
+    /// Returns true if an index is in the range.
     pub(super) fn has(&self, number: u32) -> bool {
         self.bit(number).is_some()
     }
 
-    /// Says that a number is in use; false when it was already, or is none of these.
+    /// Marks an index as used; false if it is used already or out of range.
     pub(super) fn mark(&mut self, number: u32) -> bool {
         let Some((word, bit)) = self.bit(number) else { return false };
         let is_new = self.used[word] & bit == 0;
@@ -67,17 +67,17 @@ impl Places {
         is_new
     }
 
-    /// Whether a number is in use, or was lately.
+    /// Returns true if an index is used or was used lately.
     pub(super) fn is_used(&self, number: u32) -> bool {
         self.bit(number).is_some_and(|(word, bit)| self.used[word] & bit != 0)
     }
 
-    /// How many can be had, those included that lanes may still use.
+    /// Returns the number of free indices, including those that lanes may still use.
     pub(super) const fn left(&self) -> u32 {
         self.left
     }
 
-    /// Gives a number up that was in use, once.
+    /// Frees a used index, once.
     pub(super) fn retire(&mut self, number: u32) {
         if self.bit(number).is_some_and(|(word, bit)| self.used[word] & bit != 0) {
             self.retired.push(number);
@@ -85,7 +85,7 @@ impl Places {
         }
     }
 
-    /// Gives a number back that nothing has referred to.
+    /// Frees an index that nothing has referred to, at once.
     pub(super) fn untake(&mut self, number: u32) {
         if let Some((word, bit)) = self.bit(number) {
             self.left += u32::from(self.used[word] & bit != 0);
@@ -93,13 +93,14 @@ impl Places {
         }
     }
 
-    /// Takes a number that no lane uses; none when all are in use, or a lane has not passed a turn
-    /// for a second.
+    /// Allocates an index that no lane uses; `None` if all are used, or a lane has not passed a
+    /// turn for a second.
     pub(super) fn take(&mut self, readers: &Readers) -> Option<u32> {
         self.take_and(readers, &mut Vec::new())
     }
 
-    /// The same; says which have become free meanwhile, as [`reclaim`](Self::reclaim).
+    /// Allocates an index and appends those that have become free to `freed`, like
+    /// [`reclaim`](Self::reclaim).
     pub(super) fn take_and(&mut self, readers: &Readers, freed: &mut Vec<u32>) -> Option<u32> {
         let mut begun = None;
         while self.left > 0 {
@@ -118,8 +119,8 @@ impl Places {
         None
     }
 
-    /// Adds the numbers to `freed` that no lane uses any more, of those that were given up. Until
-    /// then what they name must stay as it is: a lane may have begun to read it.
+    /// Appends the freed indices that no lane uses any more to `freed`. Until then what they refer
+    /// to must not change, since a lane may be reading it.
     pub(super) fn reclaim(&mut self, readers: &Readers, freed: &mut Vec<u32>) {
         if self.start.as_mut().is_some_and(|start| readers.passed(start)) {
             self.start = None;
@@ -145,7 +146,7 @@ impl Places {
         }
     }
 
-    /// A number that is not in use, from the cursor on.
+    /// Returns the next free index from the cursor on.
     fn next(&mut self) -> Option<u32> {
         let words = self.used.len();
         let start = self.cursor as usize / 64;

@@ -1,4 +1,4 @@
-//! After another process: what it left is put in order.
+//! Recovery: repairs the tables after another process has ended.
 
 use super::lines::further;
 use super::{PublishError, Published, step};
@@ -6,32 +6,33 @@ use crate::rules::compile::{FramedRoute, Keys, keys};
 use crate::rules::layout::key::{TunnelKey, UserKey};
 use crate::session::{Session, SessionId};
 
-/// What was found, and put right.
+/// Result of a recovery.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// Sessions that are published.
+    /// Published sessions.
     pub sessions: usize,
-    /// Those of them that had to be published anew.
+    /// Sessions that were published anew.
     pub published: usize,
-    /// Rules of sessions that are gone.
+    /// Rules of deleted sessions that were removed.
     pub withdrawn: usize,
-    /// Keys that were nobody's any more.
+    /// Keys without an owner that were removed.
     pub keys: usize,
-    /// Sessions that cannot be published, and why.
+    /// Sessions that cannot be published, with the reason.
     pub failed: Vec<(SessionId, PublishError)>,
 }
 
 impl Published {
-    /// Makes the tables what the records say, whatever a process before left in them. `session`
-    /// gives what the record of a place says, unless it is gone; it is asked up to two times.
+    /// Makes the tables match the records, whatever a former process left in them. `session`
+    /// returns the record at an index, unless it is free; it is called up to twice.
     ///
-    /// A session whose published version is that of its record is published whole: only keys that
-    /// it had before can be left over.
+    /// A session whose published version equals that of its record is completely published; at most
+    /// keys that it had before are left over.
     pub fn recover(&mut self, session: impl FnMut(SessionId) -> Option<Session>) -> Recovered {
         self.recover_with(session, |_, _| {})
     }
 
-    /// The same, and `seen` is called with each session and its keys, once.
+    /// Recovers like [`recover`](Self::recover), and calls `seen` once with each session and its
+    /// keys.
     pub fn recover_with(
         &mut self,
         mut session: impl FnMut(SessionId) -> Option<Session>,
@@ -71,7 +72,7 @@ impl Published {
         recovered
     }
 
-    /// Notes what a session has. True when it is not published as it is.
+    /// Marks what a session uses. Returns true if its published rules are outdated.
     fn take_over(&mut self, session: &Session, keys: &Keys, known: &mut Known) -> bool {
         for line in further(session) {
             self.lines.mark(line);
@@ -99,7 +100,7 @@ impl Published {
         (found.value.session() == id).then_some(found.entry.0)
     }
 
-    /// Removes keys that are nobody's, and blocks that nothing refers to.
+    /// Removes keys without an owner, and blocks that nothing refers to.
     fn sweep(&mut self, known: &Known) -> usize {
         let users = self.tables.users.iter();
         let users = users.filter(|(_, found)| !known.users.has(found.entry.0));
@@ -126,7 +127,7 @@ impl Published {
     }
 }
 
-/// What sessions have, by the numbers of their keys.
+/// Keys in use, by their entry numbers.
 #[derive(Debug, Default)]
 struct Known {
     users: Entries,
@@ -134,7 +135,7 @@ struct Known {
     framed: Vec<(FramedRoute, SessionId)>,
 }
 
-/// Numbers of entries: a bit each.
+/// Bit set of entry numbers.
 #[derive(Debug, Default)]
 struct Entries(Vec<u64>);
 
