@@ -1,12 +1,12 @@
-//! What operators see: an HTTP API and metrics, on a thread of its own.
+//! HTTP API for operators, with metrics, on a thread of its own.
 //!
-//! The slow half is one thread, and sessions are its alone. So each request becomes a [`Query`] in
-//! a short queue, which the loop of the slow half answers between datagrams by [`answer`]; when the
-//! queue is full the request is refused (503). Every answer is bounded.
+//! The control plane process has one thread, and only it accesses sessions. Each request therefore
+//! becomes a [`Query`] in a short queue. The control plane's loop answers it between datagrams by
+//! [`answer`]; if the queue is full the request is refused (503). Every reply is bounded.
 //!
 //! ```text
-//! HTTP ─► server (thread `api`) ── Query, bell ──► loop of the slow half: answer(question, facts)
-//!                               ◄── oneshot ──────
+//! HTTP ─► server (thread `api`) ── Query, eventfd ──► control plane loop: answer(question, node)
+//!                               ◄── oneshot ─────────
 //! ```
 
 pub(crate) mod backend;

@@ -1,4 +1,4 @@
-//! Connections: not more than a few at a time, none for long.
+//! Bounded connections: few at a time, none for long.
 
 use std::future::Future;
 use std::io;
@@ -13,14 +13,14 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
-/// Connections at a time; who comes then waits in the kernel's queue.
+/// Maximum number of connections; further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 32;
-/// How long one may last: a client that says nothing must not keep others out.
+/// Maximum lifetime of a connection: a silent client must not keep others out.
 const LIFE: Duration = Duration::from_secs(10);
-/// What is waited after the kernel has refused: mostly it has no descriptors left.
+/// Pause after a failed `accept`, in most cases because no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A listener of bounded connections.
+/// Listener with a limited number of connections.
 #[derive(Debug)]
 pub(super) struct Bounded {
     listener: TcpListener,
@@ -55,7 +55,7 @@ impl axum::serve::Listener for Bounded {
     }
 }
 
-/// A connection, which ends after a while.
+/// Connection with a limited lifetime.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TcpStream,

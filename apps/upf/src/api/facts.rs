@@ -1,4 +1,4 @@
-//! What the slow half must tell, and how that becomes an answer.
+//! Node view: what the control plane shows to the API, and how replies are made from it.
 
 use super::metrics::Numbers;
 use super::query::{Answer, Question, Who};
@@ -7,51 +7,51 @@ use crate::datapath::decide::Subject;
 use crate::pfcp::peer::peers::Association;
 use crate::session::{InstanceId, Session, SessionId};
 
-/// The most sessions of a page, and of a trace.
+/// Maximum number of sessions of a page.
 pub(super) const MOST: usize = 1000;
-/// The most sessions of one subscriber that are traced.
+/// Maximum number of sessions in a trace.
 const MOST_TRACED: usize = 16;
 
-/// What the slow half knows. Nothing here changes anything.
+/// Read-only view of the control plane.
 pub trait Facts {
-    /// Its associations.
+    /// Returns the associations.
     fn associations(&self) -> Vec<&Association>;
-    /// How many sessions the association in a place has.
+    /// Returns the number of sessions of the association with this index.
     fn sessions_of(&self, peer: u16) -> usize;
-    /// How many sessions there are.
+    /// Returns the number of sessions.
     fn sessions(&self) -> usize;
-    /// At most so many sessions beyond a place, in the order of their places.
+    /// Returns up to `limit` sessions behind a cursor, by session index.
     fn after(&self, place: Option<SessionId>, limit: usize) -> Vec<Session>;
-    /// The session of this SEID of ours.
+    /// Returns the session with this UP SEID.
     fn session(&self, seid: u64) -> Option<Session>;
-    /// The sessions of somebody, at most so many.
+    /// Returns up to `limit` sessions of a subscriber, address or tunnel.
     fn find(&self, who: &Who, limit: usize) -> Vec<Session>;
-    /// What lanes have counted in a line: octets up, packets up, octets down, packets down.
+    /// Returns the counters of a slot: uplink octets, uplink packets, downlink octets, downlink
+    /// packets.
     fn counted(&self, line: u32) -> [u64; 4];
-    /// The name of a network instance.
+    /// Returns the name of a network instance.
     fn instance(&self, instance: InstanceId) -> Option<&str>;
-    /// The network instance that packets from users arrive in, or those to them, where a PDR names
-    /// none.
+    /// Returns the network instance in which uplink or downlink packets arrive if a PDR names none.
     fn arrival(&self, is_uplink: bool) -> Option<InstanceId>;
-    /// What decides where packets leave by N6, or by a tunnel, in a network instance if one is
-    /// named.
+    /// Returns what routes packets that leave by N6, or through a tunnel, in a network instance if
+    /// one is named.
     fn leading(&self, instance: Option<InstanceId>, is_n6: bool) -> Leading;
-    /// What the rules that are published say of a packet of a session. Nothing is charged.
+    /// Returns the decision of the published rules about a packet of a session. Nothing is charged.
     fn judge(&self, session: &Session, subject: &Subject) -> Option<Judged>;
-    /// All that is counted.
+    /// Returns all counters.
     fn numbers(&self) -> Numbers;
 }
 
-/// What decides where packets leave.
+/// Source of egress routes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leading {
-    /// Linux's routing table of this number; without one, main.
+    /// Linux routing table by number; `None`: main.
     Table(Option<u32>),
-    /// All go to this Ethernet address, by this port.
+    /// Configured next hop: Ethernet address and port.
     Fixed(String, String),
 }
 
-/// The answer to a question.
+/// Answers a query.
 pub fn answer(question: &Question, facts: &dyn Facts) -> Answer {
     match question {
         Question::Associations => {
@@ -61,7 +61,7 @@ pub fn answer(question: &Question, facts: &dyn Facts) -> Answer {
         Question::Sessions { after, limit } => {
             let limit = (*limit).clamp(1, MOST);
             let found = facts.after(*after, limit);
-            // A full page may have another behind it.
+            // A full page may be followed by another one.
             let next = found.last().filter(|_| found.len() == limit).map(|it| it.id.0);
             let sessions = found.iter().map(|it| SessionRow::of(it, facts)).collect();
             Answer::Sessions(Page { sessions, next, total: facts.sessions() })

@@ -1,4 +1,4 @@
-//! What is counted, for Prometheus.
+//! Metrics for Prometheus.
 
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -10,36 +10,36 @@ use crate::pfcp::node::statistics::Statistics;
 use crate::rules::layout::cause::Cause;
 use crate::usage::UsageStatistics;
 
-/// All that is counted, at one moment.
+/// Snapshot of all counters.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    /// Associations that are up, and that are not.
+    /// Number of associations that are up, and that are down.
     pub associations: [usize; 2],
-    /// Sessions.
+    /// Number of sessions.
     pub sessions: usize,
-    /// The most sessions.
+    /// Maximum number of sessions.
     pub capacity: usize,
-    /// Associations by Node ID, with how many sessions each has.
+    /// Number of sessions by Node ID.
     pub by_association: Vec<(String, usize)>,
-    /// PDRs, FARs, QERs, URRs and BARs of all sessions.
+    /// Number of PDRs, FARs, QERs, URRs and BARs of all sessions.
     pub rules: [u64; 5],
-    /// What was counted of session reports.
+    /// Counters of session reports.
     pub reports: UsageStatistics,
-    /// Tables with their entries and capacity.
+    /// Tables with their entries and capacities.
     pub tables: Vec<(&'static str, usize, usize)>,
-    /// What became of packets: packets and octets, over all lanes.
+    /// Packets and octets by drop reason, over all lanes.
     pub causes: Vec<(Cause, [u64; 2])>,
-    /// What the PFCP server has counted.
+    /// Counters of the PFCP server.
     pub statistics: Statistics,
-    /// GTP-U peers that answer, and that do not.
+    /// Number of GTP-U paths that are up, and that are down.
     pub paths: [usize; 2],
-    /// Whether the fast half runs.
+    /// True if the fast path process runs.
     pub is_fast_alive: bool,
-    /// Nanoseconds of CPU that the slow half has used.
+    /// CPU time of the control plane process in ns.
     pub cpu_ns: u64,
 }
 
-/// The page.
+/// Returns the metrics in OpenMetrics text format.
 pub(super) fn page(numbers: &Numbers) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Collector(numbers.clone())));
@@ -72,7 +72,7 @@ impl Collector {
         let states = [([("state", "up".to_owned())], up), ([("state", "down".to_owned())], down)];
         page.gauges("upf_associations", "Associations with control plane functions.", states)?;
         page.gauges::<0>("upf_sessions", "PFCP sessions.", [([], it.sessions as u64)])?;
-        page.gauges::<0>("upf_sessions_most", "The most sessions.", [([], it.capacity as u64)])?;
+        page.gauges::<0>("upf_sessions_most", "Maximum number of sessions.", [([], it.capacity as u64)])?;
         let of = it.by_association.iter();
         let of = of.map(|(node, count)| ([("node_id", node.clone())], *count as u64));
         page.gauges("upf_association_sessions", "PFCP sessions, by association.", of)?;
@@ -80,7 +80,7 @@ impl Collector {
         let kinds = kinds.map(|(kind, count)| ([("kind", kind.to_owned())], count));
         page.gauges("upf_rules", "Rules of all sessions, by kind.", kinds)?;
         let alive = u64::from(it.is_fast_alive);
-        page.gauges::<0>("upf_fast_half_up", "Whether the lanes run.", [([], alive)])?;
+        page.gauges::<0>("upf_fast_half_up", "1 if the fast path process runs.", [([], alive)])?;
         let [up, down] = it.paths.map(|count| count as u64);
         let states = [([("state", "up".to_owned())], up), ([("state", "down".to_owned())], down)];
         page.gauges("upf_gtp_paths", "GTP-U peers that are probed.", states)?;
@@ -88,16 +88,16 @@ impl Collector {
         let entries = it.tables.iter().map(|(name, entries, _)| (table(name), *entries as u64));
         page.gauges("upf_table_entries", "Entries of tables: rules, keys, records.", entries)?;
         let most = it.tables.iter().map(|(name, _, capacity)| (table(name), *capacity as u64));
-        page.gauges("upf_table_entries_most", "The most entries of tables.", most)
+        page.gauges("upf_table_entries_most", "Capacities of tables.", most)
     }
 
     fn packets(&self, page: &mut Page<'_>) -> std::fmt::Result {
         let cause = |cause: Cause| [("cause", cause.name().to_owned())];
         let all = || self.0.causes.iter();
         let packets = all().map(|(which, [packets, _])| (cause(*which), *packets));
-        page.counters("upf_packets", "What became of packets.", packets)?;
+        page.counters("upf_packets", "Packets by outcome or drop reason.", packets)?;
         let octets = all().map(|(which, [_, octets])| (cause(*which), *octets));
-        page.counters("upf_octets", "What became of octets, of inner IP packets.", octets)
+        page.counters("upf_octets", "Octets of inner IP packets by outcome or drop reason.", octets)
     }
 
     fn messages(&self, page: &mut Page<'_>) -> std::fmt::Result {
@@ -109,22 +109,22 @@ impl Collector {
         page.counters("upf_pfcp_received", "PFCP messages received, by type.", received)?;
         let answered = it.answered.iter();
         let answered = answered.map(|((which, cause), count)| (with_cause(*which, *cause), *count));
-        page.counters("upf_pfcp_answered", "Answers given, by type and cause.", answered)?;
+        page.counters("upf_pfcp_answered", "PFCP responses sent, by type and cause.", answered)?;
         let sent = it.requested.iter().map(|(which, count)| (kind(*which), *count));
-        page.counters("upf_pfcp_requested", "Requests sent, by type.", sent)?;
+        page.counters("upf_pfcp_requested", "PFCP requests sent, by type.", sent)?;
         let answers = it.answers.iter();
         let answers = answers.map(|((which, cause), count)| (with_cause(*which, *cause), *count));
-        page.counters("upf_pfcp_answers", "Answers to requests sent, by type and cause.", answers)?;
+        page.counters("upf_pfcp_answers", "PFCP responses received, by type and cause.", answers)?;
         let silent = it.unanswered.iter().map(|(which, count)| (kind(*which), *count));
-        page.counters("upf_pfcp_unanswered", "Requests that nobody answered.", silent)?;
-        let reason = |(why, count): (&crate::pfcp::node::statistics::Discarded, &u64)| {
+        page.counters("upf_pfcp_unanswered", "PFCP requests without a response.", silent)?;
+        let reason = |(why, count): (&crate::slow::node::statistics::Discarded, &u64)| {
             ([("reason", why.name().to_owned())], *count)
         };
         let discarded = it.discarded.iter().map(reason);
-        page.counters("upf_pfcp_discarded", "Datagrams discarded without an answer.", discarded)?;
+        page.counters("upf_pfcp_discarded", "PFCP datagrams discarded without a response.", discarded)?;
         let lanes = it.lane_messages.iter();
         let lanes = lanes.map(|(kind, count)| ([("kind", kind.to_string())], *count));
-        page.counters("upf_lane_messages", "Messages of lanes, by kind.", lanes)
+        page.counters("upf_lane_messages", "Messages from lanes, by kind.", lanes)
     }
 
     fn reports(&self, page: &mut Page<'_>) -> std::fmt::Result {
@@ -136,7 +136,7 @@ impl Collector {
             ("error_indication", it.error_reports),
         ];
         let kinds = kinds.map(|(kind, count)| ([("kind", kind.to_owned())], count));
-        page.counters("upf_reports", "Reports to the control plane, by kind.", kinds)?;
+        page.counters("upf_reports", "Session reports to the control plane function, by kind.", kinds)?;
         let outcomes = [
             ("unanswered", it.unanswered),
             ("refused", it.refused),
@@ -144,29 +144,29 @@ impl Collector {
             ("not_kept", it.not_kept),
         ];
         let outcomes = outcomes.map(|(outcome, count)| ([("outcome", outcome.to_owned())], count));
-        page.counters("upf_reports_failed", "Reports that met with a problem.", outcomes)
+        page.counters("upf_reports_failed", "Session reports that failed, by outcome.", outcomes)
     }
 
     fn node(&self, page: &mut Page<'_>) -> std::fmt::Result {
         let it = &self.0.statistics;
         let all = [
-            ("upf_pfcp_repeated", "Answers repeated for retransmitted requests.", it.repeated),
+            ("upf_pfcp_repeated", "PFCP responses repeated for retransmitted requests.", it.repeated),
             ("upf_pfcp_send_failed", "Datagrams that could not be sent.", it.send_failed),
             ("upf_associations_up", "Associations set up.", it.associations_up),
             ("upf_associations_released", "Associations released.", it.associations_released),
-            ("upf_associations_lost", "Associations not heard any more.", it.associations_lost),
-            ("upf_restorations", "Peers that started again.", it.restorations),
+            ("upf_associations_lost", "Associations lost because the peer stopped responding.", it.associations_lost),
+            ("upf_restorations", "Peers that restarted.", it.restorations),
             ("upf_sessions_removed", "Sessions removed with their peer.", it.sessions_removed),
             ("upf_gtp_paths_failed", "GTP-U paths that failed.", it.paths_failed),
-            ("upf_gtp_paths_recovered", "GTP-U paths that came back.", it.paths_recovered),
+            ("upf_gtp_paths_recovered", "GTP-U paths that recovered.", it.paths_recovered),
             ("upf_end_markers_given_up", "End markers not sent in time.", it.end_markers_given_up),
-            ("upf_table_failed", "Changes that tables did not take.", it.table_failed),
+            ("upf_table_failed", "Table updates that failed.", it.table_failed),
         ];
         for (name, help, count) in all {
             page.counters::<0>(name, help, [([], count)])?;
         }
         let seconds = self.0.cpu_ns as f64 / 1e9;
-        let help = "CPU time of the slow half.";
+        let help = "CPU time of the control plane process.";
         let name = "upf_slow_half_cpu";
         let mut metric =
             page.0.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
@@ -174,7 +174,7 @@ impl Collector {
     }
 }
 
-/// The page that is being written.
+/// Encoder of the page.
 struct Page<'a>(DescriptorEncoder<'a>);
 
 impl Page<'_> {

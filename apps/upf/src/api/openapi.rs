@@ -1,4 +1,4 @@
-//! The description of the API.
+//! OpenAPI description.
 
 use utoipa::OpenApi;
 
@@ -8,8 +8,8 @@ use super::server;
 #[openapi(
     info(
         title = "UPF",
-        description = "Associations, sessions, rules and why packets go where \
-        they go. Read only; whoever reaches it is answered."
+        description = "Associations, sessions, rules, and why packets are forwarded as \
+        they are. Read only and without authentication."
     ),
     paths(
         server::associations,
@@ -22,7 +22,7 @@ use super::server;
 )]
 struct Description;
 
-/// The document.
+/// Returns the OpenAPI document.
 pub(super) fn document() -> utoipa::openapi::OpenApi {
     Description::openapi()
 }

@@ -1,4 +1,4 @@
-//! Questions on their way from the API to the slow half.
+//! Queue of queries from the API thread to the control plane.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,42 +14,43 @@ use super::metrics::Numbers;
 use super::view::{AssociationView, Page, Sample, SessionView, Trace};
 use crate::session::SessionId;
 
-/// Questions that wait for the slow half.
+/// Capacity of the queue.
 const WAITING: usize = 16;
 
-/// What may be asked.
+/// Content of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// All associations.
     Associations,
-    /// Sessions in the order of their places: the first ones beyond this place, at most so many.
+    /// A page of sessions by session index: up to `limit` behind the cursor.
     Sessions {
-        /// The last place of the page before.
+        /// Cursor: index of the last session of the previous page.
         after: Option<SessionId>,
-        /// The most of them.
+        /// Maximum number of sessions.
         limit: usize,
     },
-    /// The session of this SEID of ours.
+    /// Session with this UP SEID.
     Session(u64),
-    /// Why packets of whom go where they go, and what would become of this one.
+    /// Explanation of how packets of a subscriber, address or tunnel are forwarded, and the
+    /// decision about a sample packet.
     Trace(Who, Option<Sample>),
-    /// What is counted.
+    /// All counters.
     Numbers,
 }
 
-/// Whose packets.
+/// Subject of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// Of a subscriber: digits of the SUPI.
+    /// Subscriber: digits of the SUPI.
     Supi(String),
-    /// Of an address of a user.
+    /// UE address.
     Address(IpAddr),
-    /// Of a tunnel of ours.
+    /// Local TEID.
     Teid(u32),
 }
 
-/// As people write it: an address; a TEID with `0x` before it, or a number of at most 10 digits;
-/// a SUPI, with or without `imsi-`.
+/// Parses an address; a TEID as `0x` and hex digits or a number of at most 10 digits; a SUPI with
+/// or without `imsi-`.
 impl FromStr for Who {
     type Err = String;
 
@@ -70,8 +71,8 @@ impl FromStr for Who {
             }
             number if digits(number) && number.len() <= 15 => Ok(Self::Supi(number.to_owned())),
             _ => Err(format!(
-                "`{text}` is nobody; write a SUPI (imsi-001010000000001), an address of a user, \
-                 or a TEID (0x1234)"
+                "`{text}` is neither SUPI, address nor TEID; write a SUPI (imsi-001010000000001), an \
+                 address of a UE, or a TEID (0x1234)"
             )),
         }
     }
@@ -87,54 +88,54 @@ impl fmt::Display for Who {
     }
 }
 
-/// What is answered.
+/// Reply to a query.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// To [`Question::Associations`].
+    /// Reply to [`Question::Associations`].
     Associations(Vec<AssociationView>),
-    /// To [`Question::Sessions`].
+    /// Reply to [`Question::Sessions`].
     Sessions(Page),
-    /// To [`Question::Session`], if there is one.
+    /// Reply to [`Question::Session`], if it exists.
     Session(Option<Box<SessionView>>),
-    /// To [`Question::Trace`].
+    /// Reply to [`Question::Trace`].
     Trace(Box<Trace>),
-    /// To [`Question::Numbers`].
+    /// Reply to [`Question::Numbers`].
     Numbers(Box<Numbers>),
 }
 
-/// A question, and where its answer goes.
+/// A query with the channel of its reply.
 #[derive(Debug)]
 pub struct Query {
-    /// The question.
+    /// Content.
     pub question: Question,
-    /// Where the answer goes; whoever asked may have gone.
+    /// Channel of the reply; the client may have disconnected.
     pub answer: oneshot::Sender<Answer>,
 }
 
-/// The slow half's end: readable while there may be a question.
+/// Control plane's end of the queue, readable while queries may wait.
 #[derive(Debug)]
 pub struct Inbox {
     queries: Receiver<Query>,
     bell: Arc<OwnedFd>,
 }
 
-/// The API's end.
+/// API's end of the queue.
 #[derive(Clone, Debug)]
 pub(super) struct Outbox {
     queries: SyncSender<Query>,
     bell: Arc<OwnedFd>,
 }
 
-/// Why nobody answers.
+/// Reason why a query gets no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unanswered {
-    /// Too many questions wait.
+    /// The queue is full.
     Busy,
-    /// The slow half has ended.
+    /// The control plane has ended.
     Ended,
 }
 
-/// Both ends.
+/// Creates the queue.
 pub(super) fn pair() -> rustix::io::Result<(Outbox, Inbox)> {
     let (sender, receiver) = sync_channel(WAITING);
     let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -143,13 +144,13 @@ pub(super) fn pair() -> rustix::io::Result<(Outbox, Inbox)> {
 }
 
 impl Inbox {
-    /// The next question, if there is one. The descriptor is not readable any more when there was
-    /// none and none has come since.
+    /// Returns the next query, if any. The descriptor stays readable until a call finds the queue
+    /// empty.
     pub fn next(&self) -> Option<Query> {
-        // The bell first: who asks puts the question down, then rings.
+        // Reads the eventfd first: a sender enqueues the query, then signals.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         self.queries.try_recv().ok().inspect(|_| {
-            // There may be more behind it.
+            // More queries may follow.
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         })
     }
@@ -162,7 +163,7 @@ impl AsFd for Inbox {
 }
 
 impl Outbox {
-    /// Asks, and waits for the answer.
+    /// Sends a query and waits for the reply.
     pub(super) async fn ask(&self, question: Question) -> Result<Answer, Unanswered> {
         let (answer, answered) = oneshot::channel();
         self.queries.try_send(Query { question, answer }).map_err(|error| match error {

@@ -1,4 +1,4 @@
-//! The thread that speaks HTTP.
+//! HTTP server thread.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -20,26 +20,25 @@ use super::view::{AssociationView, Page, Sample, SessionView, Trace, protocol};
 use super::{metrics, openapi};
 use crate::session::SessionId;
 
-/// The type of what `/metrics` gives (OpenMetrics 1.0, section 4.1).
+/// Content type of `/metrics` (OpenMetrics 1.0, section 4.1).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// The user's port of a packet that is asked about, unless something else is said: the first that
-/// no service has (RFC 6335 section 6).
+/// Default UE port of a sample packet: the first dynamic port (RFC 6335 section 6).
 const USER_PORT: u16 = 49_152;
-/// Its octets, likewise.
+/// Default length of a sample packet in octets.
 const LENGTH: u16 = 100;
-/// Sessions of a page, unless something else is asked for.
+/// Default number of sessions of a page.
 const PAGE: usize = 100;
 
-/// Why there is no API.
+/// Reason why the API cannot be served.
 #[derive(Debug, thiserror::Error)]
-#[error("app.api {address}: {what}: {source}; choose another address, or null for none")]
+#[error("app.api {address}: {what}: {source}; choose another address, or null to disable the API")]
 pub struct ApiError {
     address: SocketAddr,
     what: &'static str,
     source: io::Error,
 }
 
-/// The API, served until this is dropped.
+/// The API server, which stops when it is dropped.
 #[derive(Debug)]
 pub struct Api {
     address: SocketAddr,
@@ -48,7 +47,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// Where it is served; the port is never 0.
+    /// Returns the listening address; the port is never 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -62,17 +61,17 @@ impl Drop for Api {
     }
 }
 
-/// Serves the API on `address` (port 0: the kernel's choice), on a thread of its own. Whoever can
-/// reach the address is answered. The questions come to the [`Inbox`].
+/// Serves the API on `address` (port 0: chosen by the kernel) in a thread of its own, without
+/// authentication. The queries arrive at the [`Inbox`].
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// If the server cannot listen on the address.
 pub fn serve(address: SocketAddr) -> Result<(Api, Inbox), ApiError> {
     let failed = |what| move |source| ApiError { address, what, source };
     let listener = TcpListener::bind(address).map_err(failed("cannot listen there"))?;
     listener.set_nonblocking(true).map_err(failed("cannot be waited for"))?;
     let address = listener.local_addr().map_err(failed("has no address"))?;
-    let (outbox, inbox) = pair().map_err(|error| failed("has no bell")(error.into()))?;
+    let (outbox, inbox) = pair().map_err(|error| failed("has no eventfd")(error.into()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(failed("cannot wait"))?;
     let (stop, stopped) = oneshot::channel::<()>();
@@ -86,14 +85,14 @@ pub fn serve(address: SocketAddr) -> Result<(Api, Inbox), ApiError> {
             }
         });
         if let Err(error) = served {
-            tracing::error!("the API has ended: {error}");
+            tracing::error!("the API server has failed: {error}");
         }
     });
     let thread = Some(thread.map_err(failed("has no thread"))?);
     Ok((Api { address, stop: Some(stop), thread }, inbox))
 }
 
-/// All that is served.
+/// Returns all routes with their handlers.
 pub(super) fn routes() -> [(&'static str, MethodRouter<Outbox>); 7] {
     [
         ("/associations", get(associations)),
@@ -111,10 +110,10 @@ fn router(outbox: Outbox) -> Router {
     all.fold(Router::new(), |router, (path, method)| router.route(path, method)).with_state(outbox)
 }
 
-/// Why a request was refused.
+/// Error response.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Refusal {
-    /// The thing, the reason, the remedy.
+    /// Object, reason and remedy.
     error: String,
     #[serde(skip)]
     status: StatusCode,
@@ -135,19 +134,19 @@ impl From<Unanswered> for Refusal {
         refuse(
             StatusCode::SERVICE_UNAVAILABLE,
             match unanswered {
-                Unanswered::Busy => "too many questions wait for the slow half; ask again",
-                Unanswered::Ended => "the slow half is about to end; ask its successor",
+                Unanswered::Busy => "the control plane has too many queries waiting; try again",
+                Unanswered::Ended => "the control plane process is ending; ask its successor",
             },
         )
     }
 }
 
-/// An answer to another question, which [`answer`](super::answer) never gives.
+/// Returns the error for a reply to another query, which [`answer`](super::answer) never gives.
 fn strange() -> Refusal {
-    refuse(StatusCode::INTERNAL_SERVER_ERROR, "the slow half has answered something else")
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, "the control plane answered another query")
 }
 
-/// The associations with control plane functions.
+/// Lists the associations with control plane functions.
 #[utoipa::path(get, path = "/associations",
     responses((status = 200, body = Vec<AssociationView>), (status = 503, body = Refusal)))]
 pub(super) async fn associations(
@@ -159,17 +158,17 @@ pub(super) async fn associations(
     }
 }
 
-/// Which page of sessions.
+/// Page of sessions.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Paging {
-    /// Those beyond this place: `next` of the page before.
+    /// Cursor: `next` of the previous page.
     after: Option<u32>,
-    /// The most sessions of the page: 1 to 1000, 100 if it is not said.
+    /// Maximum number of sessions: 1 to 1000, default 100.
     limit: Option<usize>,
 }
 
-/// Sessions, a page at a time, in the order of their places.
+/// Lists sessions by session index, one page at a time.
 #[utoipa::path(get, path = "/sessions", params(Paging),
     responses((status = 200, body = Page), (status = 400, body = Refusal),
               (status = 503, body = Refusal)))]
@@ -188,7 +187,7 @@ pub(super) async fn sessions(
     }
 }
 
-/// A session with all its rules.
+/// Shows a session with all its rules.
 #[utoipa::path(get, path = "/sessions/{seid}",
     params(("seid" = String, Path, description = "The SEID of this UPF, as 0x and hex digits.")),
     responses((status = 200, body = SessionView), (status = 400, body = Refusal),
@@ -215,30 +214,30 @@ pub(super) async fn session(
     }
 }
 
-/// Whose packets.
+/// Subject and sample packet of a trace.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Traced {
-    /// A SUPI (`imsi-` and digits), an address of a user, or a TEID (`0x` and hex digits).
+    /// SUPI (`imsi-` and digits), UE address, or TEID (`0x` and hex digits).
     who: String,
-    /// What would become of a packet between the user and this address, both ways. The others say
-    /// more of it.
+    /// Remote address of a sample packet, which is decided in both directions. The other parameters
+    /// refine it.
     #[param(value_type = Option<String>)]
     to: Option<IpAddr>,
-    /// Its protocol: tcp, udp, sctp, icmp, icmpv6 or a number; udp if it is not said.
+    /// Protocol: tcp (default udp), sctp, icmp, icmpv6 or a number.
     protocol: Option<String>,
-    /// The other end's port.
+    /// Remote port.
     port: Option<u16>,
-    /// The user's port.
+    /// UE port.
     user_port: Option<u16>,
-    /// The QoS flow that the base station marks it with: 0 to 63.
+    /// QoS flow identifier that the gNB sets: 0 to 63.
     qfi: Option<u8>,
-    /// Octets of the IP packet: 100 if it is not said.
+    /// Length of the IP packet in octets, default 100.
     length: Option<u16>,
 }
 
 impl Traced {
-    /// The packet that is asked about, if one is.
+    /// Returns the sample packet, if one is given.
     fn sample(&self) -> Result<Option<Sample>, String> {
         let Some(to) = self.to else { return Ok(None) };
         if self.qfi.is_some_and(|qfi| qfi > 63) {
@@ -254,7 +253,7 @@ impl Traced {
     }
 }
 
-/// Why packets of somebody go where they go.
+/// Explains how packets of a subscriber, address or tunnel are forwarded.
 #[utoipa::path(get, path = "/trace", params(Traced),
     responses((status = 200, body = Trace), (status = 400, body = Refusal),
               (status = 404, body = Refusal), (status = 503, body = Refusal)))]
@@ -277,21 +276,21 @@ pub(super) async fn trace(
     }
 }
 
-/// Whether the slow half answers, and the lanes live.
+/// Returns 200 if the control plane answers and the fast path process runs.
 #[utoipa::path(get, path = "/healthz",
-    responses((status = 200, description = "Both halves run."), (status = 503, body = Refusal)))]
+    responses((status = 200, description = "Both processes run."), (status = 503, body = Refusal)))]
 pub(super) async fn healthz(State(outbox): State<Outbox>) -> Result<&'static str, Refusal> {
     match outbox.ask(Question::Numbers).await? {
         Answer::Numbers(numbers) if numbers.is_fast_alive => Ok("ok\n"),
         Answer::Numbers(_) => {
-            let what = "the fast half does not run; its supervisor starts it again";
+            let what = "the fast path process does not run; its supervisor restarts it";
             Err(refuse(StatusCode::SERVICE_UNAVAILABLE, what))
         }
         _ => Err(strange()),
     }
 }
 
-/// All counters, for Prometheus (OpenMetrics).
+/// Returns all counters in OpenMetrics format.
 #[utoipa::path(get, path = "/metrics",
     responses((status = 200, content_type = "application/openmetrics-text", body = String),
               (status = 503, body = Refusal)))]

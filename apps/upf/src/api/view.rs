@@ -1,7 +1,7 @@
-//! What is answered, as JSON: associations, sessions, rules.
+//! JSON views of associations, sessions and rules.
 //!
-//! Identifiers of 64 and 32 bits that people compare in hex are text (`0x...`): not every reader of
-//! JSON keeps 64 bits.
+//! Identifiers that are usually written in hex are text (`0x...`), since not every JSON reader
+//! keeps 64 bits.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -22,25 +22,25 @@ pub use trace::{Trace, TracedSession, WayView};
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct AssociationView {
-    /// Its Node ID.
+    /// Node ID.
     pub node_id: String,
-    /// Where requests to it go.
+    /// Address for requests.
     pub address: String,
-    /// The address of this UPF that it speaks to.
+    /// Local address that it sends to.
     pub local: Option<String>,
-    /// Its recovery time stamp: seconds since 1970.
+    /// Recovery time stamp in seconds since 1970.
     pub recovery_unix_s: i64,
     /// CP Function Features (TS 29.244 clause 8.2.58), octet 5 lowest.
     pub features: String,
-    /// Whether it is heard.
+    /// True if the peer responds.
     pub is_up: bool,
-    /// When it was set up: seconds since 1970.
+    /// Time of the setup in seconds since 1970.
     pub since_unix_s: u64,
-    /// How many sessions it has.
+    /// Number of sessions.
     pub sessions: usize,
 }
 
-/// Seconds from 1900, from which PFCP counts (clause 8.2.3), to 1970.
+/// Seconds from 1900, the epoch of PFCP (clause 8.2.3), to 1970.
 const FROM_1900: i64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 
@@ -59,15 +59,15 @@ impl AssociationView {
     }
 }
 
-/// Some sessions, in the order of their places.
+/// A page of sessions, by session index.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Page {
-    /// They.
+    /// Sessions of the page.
     pub sessions: Vec<SessionRow>,
-    /// What to ask for as `after` to get the next page; none when this is the last.
+    /// Cursor of the next page; null on the last page.
     pub next: Option<u32>,
-    /// How many sessions there are in all.
+    /// Total number of sessions.
     pub total: usize,
 }
 
@@ -75,25 +75,25 @@ pub struct Page {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct SessionRow {
-    /// Its SEID at this UPF.
+    /// UP SEID.
     pub seid: String,
-    /// Its SEID at the control plane function.
+    /// CP SEID.
     pub control_seid: String,
-    /// The control plane function's address of it.
+    /// CP F-SEID address.
     pub control_address: String,
-    /// The subscriber, if the control plane said.
+    /// SUPI, if the control plane function provided it.
     pub supi: Option<String>,
-    /// The data network's name, if the control plane said.
+    /// Data network name, if the control plane function provided it.
     pub network: Option<String>,
-    /// The user's addresses and prefixes.
+    /// UE addresses and prefixes.
     pub addresses: Vec<String>,
-    /// Tunnels of this UPF, by which its packets arrive.
+    /// Local tunnels.
     pub tunnels: Vec<String>,
-    /// Rules: PDRs, FARs, QERs, URRs, BARs.
+    /// Number of PDRs, FARs, QERs, URRs and BARs.
     pub rules: [usize; 5],
-    /// What its first URR has counted: octets and packets from the user, then to the user.
+    /// Counters of its first URR: uplink octets and packets, downlink octets and packets.
     pub counted: [u64; 4],
-    /// When it was established: seconds since 1970.
+    /// Time of the establishment in seconds since 1970.
     pub since_unix_s: u64,
 }
 
@@ -123,7 +123,7 @@ impl SessionRow {
     }
 }
 
-/// A user's addresses as people write them.
+/// Returns the UE addresses as text.
 fn texts(user: &UserAddress) -> impl Iterator<Item = String> + use<> {
     let v4 = user.v4.map(|it| it.to_string());
     v4.into_iter().chain(user.v6.map(|(address, length)| format!("{address}/{length}")))
@@ -133,14 +133,14 @@ fn texts(user: &UserAddress) -> impl Iterator<Item = String> + use<> {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct SessionView {
-    /// What lists show.
+    /// Fields of the list.
     #[serde(flatten)]
     pub row: SessionRow,
-    /// Its place in the tables.
+    /// Session index in the tables.
     pub place: u32,
-    /// Grows with each change of any session.
+    /// Version, which increases with each change of any session.
     pub version: u64,
-    /// Packet detection rules, the first to be looked at first.
+    /// Packet detection rules in the order of evaluation.
     pub pdrs: Vec<PdrView>,
     /// Forwarding action rules.
     pub fars: Vec<FarView>,

@@ -1,4 +1,4 @@
-//! What would become of a packet, by the rules that are published.
+//! Decisions of the published rules about a sample packet.
 
 use std::net::IpAddr;
 
@@ -13,58 +13,58 @@ use crate::rules::layout::cause::Cause;
 use crate::rules::layout::rules::Direction;
 use crate::session::{InstanceId, LocalTunnel, Pdr, PdrId, Session, Source};
 
-/// Protocols with ports, and their names (IANA protocol numbers).
+/// Names of protocols (IANA protocol numbers).
 const NAMES: [(&str, u8); 5] =
     [("tcp", 6), ("udp", 17), ("sctp", 132), ("icmp", 1), ("icmpv6", 58)];
 
-/// A packet between a user and somebody.
+/// A sample packet between a UE and a remote address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The other end.
+    /// Remote address.
     pub to: IpAddr,
-    /// The protocol's number.
+    /// Protocol number.
     pub protocol: u8,
-    /// The other end's port and the user's, of a protocol that has them.
+    /// Remote port and UE port, of a protocol with ports.
     pub ports: [u16; 2],
-    /// The QoS flow that the base station marks it with; that of the first PDR if it is not said.
+    /// QoS flow that the gNB sets; default: that of the first PDR.
     pub qfi: Option<u8>,
-    /// Octets of the IP packet.
+    /// Length of the IP packet in octets.
     pub length: u32,
 }
 
-/// What the rules say of a packet.
+/// Decision of the rules about a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judged {
-    /// The PDR that matches; 0: none.
+    /// PDR that matches; 0: none.
     pub pdr: PdrId,
     /// `forward`, `hold` or `drop`.
     pub fate: &'static str,
-    /// Why it is dropped.
+    /// Drop reason.
     pub cause: Option<Cause>,
 }
 
-/// A packet, and what would become of it now. It is not counted and uses nothing up.
+/// A sample packet and the decision about it. It is not counted and uses nothing up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PacketView {
     /// `uplink` or `downlink`.
     pub direction: String,
-    /// The packet.
+    /// Description of the packet.
     pub packet: String,
-    /// The tunnel that it arrives by.
+    /// Tunnel of the ingress.
     pub tunnel: Option<String>,
-    /// What becomes of it: `forward`, `hold` or `drop`.
+    /// Action: `forward`, `hold` or `drop`.
     pub fate: String,
-    /// Why it is dropped: the name under which it is counted.
+    /// Drop reason, by its name in the counters.
     pub cause: Option<String>,
-    /// The rules that it meets; none when no PDR matches.
+    /// Rules that apply; null if no PDR matches.
     pub way: Option<WayView>,
 }
 
-/// The number of a protocol that is written as a name or a number.
+/// Parses a protocol name or number.
 ///
 /// # Errors
-/// What to write.
+/// Returns the accepted forms.
 pub fn protocol(text: &str) -> Result<u8, String> {
     let named = NAMES.iter().find(|(name, _)| *name == text).map(|(_, number)| *number);
     named.or_else(|| text.parse().ok()).ok_or_else(|| {
@@ -77,7 +77,7 @@ impl Sample {
         matches!(self.protocol, 6 | 17 | 132)
     }
 
-    /// The packet as rules see it.
+    /// Returns the packet fields that PDRs match.
     fn subject(&self, user: IpAddr, direction: Direction, from: &Arrives) -> Subject {
         let (family, theirs) = Subject::address(self.to);
         let (_, own) = Subject::address(user);
@@ -116,16 +116,16 @@ impl Sample {
     }
 }
 
-/// How a packet arrives.
+/// Ingress of a packet.
 struct Arrives {
     tunnel: Option<LocalTunnel>,
     instance: InstanceId,
-    /// The QoS flow, unless another was asked about.
+    /// QoS flow, unless the sample names another one.
     qfi: Option<u8>,
 }
 
 impl PacketView {
-    /// What becomes of a packet in a direction; `user` is the user's address that it has.
+    /// Returns the decision about a packet in a direction; `user` is the UE address to use.
     pub(super) fn of(
         session: &Session,
         user: Option<IpAddr>,
@@ -144,7 +144,7 @@ impl PacketView {
             (way.fate, way.cause) = (judged.fate.to_owned(), None);
             let goes = judged.fate == "forward";
             way.to = way.to.filter(|_| goes);
-            // Without an outer header its own destination is what is routed.
+            // Without an outer header the packet's destination is routed.
             way.toward = way.toward.or_else(|| Some(sample.to.to_string())).filter(|_| goes);
             way.next_hop = way.next_hop.filter(|_| goes);
             way
@@ -160,7 +160,7 @@ impl PacketView {
     }
 }
 
-/// An address of the session's user.
+/// Returns a UE address of the session.
 fn address_of(session: &Session, is_v4: bool) -> Option<IpAddr> {
     let mut users = session.pdrs.iter().filter_map(|pdr| pdr.user);
     users.find_map(|user| match is_v4 {
@@ -169,7 +169,7 @@ fn address_of(session: &Session, is_v4: bool) -> Option<IpAddr> {
     })
 }
 
-/// How packets of a direction arrive: as the first PDR of that direction says.
+/// Returns the ingress of a direction: that of its first PDR.
 fn arrives(session: &Session, direction: Direction, facts: &dyn Facts) -> Option<Arrives> {
     let is_up = direction == Direction::Up;
     let is_it =

@@ -1,4 +1,4 @@
-//! The rules of a session, as people read them.
+//! JSON views of the rules of a session.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -17,29 +17,29 @@ use crate::session::{
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PdrView {
-    /// Its number.
+    /// Rule ID.
     pub id: u16,
-    /// The lowest is looked at first.
+    /// Precedence; the lowest value is evaluated first.
     pub precedence: u32,
-    /// Where its packets come from: `access`, `core`, `sgi-lan`, `control`.
+    /// Source interface: `access`, `core`, `sgi-lan`, `control`.
     pub source: String,
-    /// The network instance that they arrive in.
+    /// Network instance of the ingress.
     pub network_instance: Option<String>,
-    /// The tunnel that they arrive by.
+    /// Local tunnel.
     pub tunnel: Option<String>,
-    /// The user's addresses.
+    /// UE addresses.
     pub user: Vec<String>,
-    /// Networks behind the user.
+    /// Networks behind the UE.
     pub framed: Vec<String>,
-    /// Filters, of which one must match.
+    /// Filters, one of which must match.
     pub filters: Vec<String>,
-    /// QoS flows, of which one must be the packet's.
+    /// QoS flows, one of which the packet must have.
     pub qfis: Vec<u8>,
-    /// Its FAR.
+    /// FAR.
     pub far: u32,
-    /// Its QERs.
+    /// QERs.
     pub qers: Vec<u32>,
-    /// Its URRs.
+    /// URRs.
     pub urrs: Vec<u32>,
     /// Predefined rules that it activates.
     pub predefined: Vec<String>,
@@ -70,15 +70,15 @@ impl PdrView {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct FarView {
-    /// Its number.
+    /// Rule ID.
     pub id: u32,
-    /// What is done: `drop`, `forward`, `buffer`, `notify`, `duplicate`.
+    /// Apply Action: `drop`, `forward`, `buffer`, `notify`, `duplicate`.
     pub actions: Vec<String>,
-    /// How packets are forwarded.
+    /// Forwarding parameters.
     pub forwarding: Option<ForwardingView>,
-    /// Where copies go.
+    /// Duplicating parameters.
     pub duplicating: Vec<ForwardingView>,
-    /// The buffering rule.
+    /// BAR.
     pub bar: Option<u8>,
 }
 
@@ -95,19 +95,19 @@ impl FarView {
     }
 }
 
-/// Where packets are forwarded to.
+/// Forwarding parameters.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct ForwardingView {
-    /// The side: `access`, `core`, `sgi-lan`, `control`.
+    /// Destination interface: `access`, `core`, `sgi-lan`, `control`.
     pub destination: String,
-    /// The network instance that they leave in.
+    /// Network instance of the egress.
     pub network_instance: Option<String>,
-    /// The outer header that is put on.
+    /// Outer header to add.
     pub outer: Option<String>,
     /// Type of service of the outer header: value and mask.
     pub marking: Option<(u8, u8)>,
-    /// Where they are sent instead: a URL, an address, or an IPv4 and an IPv6 address.
+    /// Redirection: a URL, an address, or an IPv4 and an IPv6 address.
     pub redirect: Option<String>,
 }
 
@@ -132,17 +132,17 @@ impl ForwardingView {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct QerView {
-    /// Its number.
+    /// Rule ID.
     pub id: u32,
-    /// The gates from and to the user: whether they are open.
+    /// Uplink and downlink gate; true: open.
     pub open: [bool; 2],
-    /// The maximum bit rates.
+    /// Maximum bit rates.
     pub maximum: Option<RateView>,
-    /// The guaranteed bit rates, which do not police.
+    /// Guaranteed bit rates, which are not enforced.
     pub guaranteed: Option<RateView>,
-    /// The QoS flow that downlink packets are marked with.
+    /// QoS flow that downlink packets are marked with.
     pub qfi: Option<u8>,
-    /// Whether downlink packets carry the reflective QoS indication.
+    /// True if downlink packets carry the reflective QoS indication.
     pub reflective: bool,
 }
 
@@ -150,9 +150,9 @@ pub struct QerView {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct RateView {
-    /// From the user, in kbit/s.
+    /// Uplink rate in kbit/s.
     pub uplink_kbps: u64,
-    /// To the user, in kbit/s.
+    /// Downlink rate in kbit/s.
     pub downlink_kbps: u64,
 }
 
@@ -174,17 +174,17 @@ impl QerView {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct UrrView {
-    /// Its number.
+    /// Rule ID.
     pub id: u32,
-    /// What is measured: `duration`, `volume`, `event`.
+    /// Measurement method: `duration`, `volume`, `event`.
     pub measures: Vec<String>,
     /// Reporting triggers (TS 29.244 clause 8.2.19), octet 5 lowest.
     pub triggers: String,
-    /// What it has counted: octets and packets from the user, then to the user.
+    /// Counters: uplink octets and packets, downlink octets and packets.
     pub counted: [u64; 4],
-    /// How much of that was reported.
+    /// Reported part of the counters.
     pub reported: [u64; 4],
-    /// The number of its next report.
+    /// Sequence number of the next report.
     pub sequence: u32,
 }
 
@@ -204,7 +204,7 @@ impl UrrView {
     }
 }
 
-/// The PDRs in the order in which they are looked at.
+/// Returns the PDRs in the order of evaluation.
 pub(super) fn by_precedence(session: &Session) -> impl Iterator<Item = &Pdr> {
     let mut pdrs: Vec<&Pdr> = session.pdrs.iter().collect();
     pdrs.sort_by_key(|pdr| pdr.precedence);

@@ -1,4 +1,4 @@
-//! Why packets of somebody go where they go.
+//! Explanation of how packets are forwarded.
 
 use std::net::IpAddr;
 
@@ -14,58 +14,58 @@ use crate::rules::layout::cause::Cause;
 use crate::rules::layout::rules::Direction;
 use crate::session::{Destination, Far, Gate, Pdr, Session, Source, UsageTriggers};
 
-/// What was found of somebody.
+/// Trace of a subscriber, address or tunnel.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Trace {
-    /// Whose packets.
+    /// Subject of the trace.
     pub who: String,
-    /// The sessions.
+    /// Sessions found.
     pub sessions: Vec<TracedSession>,
 }
 
-/// A session of theirs.
+/// A traced session.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct TracedSession {
-    /// What lists show of it.
+    /// Fields of the list.
     #[serde(flatten)]
     pub row: SessionRow,
-    /// What becomes of packets, rule by rule, in the order in which the rules are looked at.
+    /// Forwarding by PDR, in the order of evaluation.
     pub ways: Vec<WayView>,
-    /// What would become of the packet that was asked about, from the user and to the user.
+    /// Decisions about the sample packet, uplink and downlink.
     pub packets: Vec<PacketView>,
 }
 
-/// What becomes of the packets that match a PDR.
+/// Forwarding of the packets that match a PDR.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct WayView {
-    /// The PDR.
+    /// PDR.
     pub pdr: u16,
-    /// Its precedence.
+    /// Precedence.
     pub precedence: u32,
-    /// Where its packets come from.
+    /// Source interface.
     pub source: String,
-    /// The FAR.
+    /// FAR.
     pub far: u32,
-    /// What the FAR says.
+    /// Apply Action of the FAR.
     pub actions: Vec<String>,
-    /// The QERs.
+    /// QERs.
     pub qers: Vec<u32>,
-    /// The URRs.
+    /// URRs.
     pub urrs: Vec<u32>,
-    /// What becomes of them now: `forward`, `hold` or `drop`.
+    /// Current action: `forward`, `hold` or `drop`.
     pub fate: String,
-    /// Why they are dropped: the name under which they are counted.
+    /// Drop reason, by its name in the counters.
     pub cause: Option<String>,
-    /// Where they are forwarded to.
+    /// Destination.
     pub to: Option<String>,
-    /// The address whose route decides; none where it is the packet's own destination.
+    /// Address that is routed; null: the packet's own destination.
     pub toward: Option<String>,
-    /// Linux's routing table that decides; none: main.
+    /// Linux routing table; null: main.
     pub table: Option<u32>,
-    /// The route of Linux to there, or the next hop that is configured for all.
+    /// Linux route to the address, or the configured next hop.
     pub next_hop: Option<String>,
 }
 
@@ -93,8 +93,8 @@ impl Trace {
         Self { who: who.to_string(), sessions: sessions.iter().map(traced).collect() }
     }
 
-    /// Adds the routes of Linux, by the tables that lanes look at: for the network namespace of the
-    /// calling thread.
+    /// Adds Linux's routes from the tables that lanes use, in the network namespace of the calling
+    /// thread.
     pub(in crate::api) fn add_routes(&mut self) {
         let ways = self.sessions.iter_mut().flat_map(|session| {
             let packets = session.packets.iter_mut().filter_map(|packet| packet.way.as_mut());
@@ -106,7 +106,7 @@ impl Trace {
         }
     }
 
-    /// In a sentence.
+    /// Returns a summary in one sentence.
     #[must_use]
     pub fn summary(&self) -> String {
         match self.sessions.len() {
@@ -167,7 +167,7 @@ impl WayView {
     }
 }
 
-/// The route to there, in words.
+/// Describes the route to an address.
 fn next_hop(toward: IpAddr, table: Option<u32>) -> String {
     let of = table.map_or_else(String::new, |table| format!(" in table {table}"));
     match table.map_or_else(|| route::way(toward), |table| route::way_in(table, toward)) {
@@ -182,8 +182,8 @@ fn next_hop(toward: IpAddr, table: Option<u32>) -> String {
     }
 }
 
-/// What becomes of a packet that matches, as far as rules say: meters, addresses and routes are the
-/// packet's own matter.
+/// Returns the action for a matching packet as far as rules decide it. Meters, addresses and routes
+/// depend on the packet.
 fn fate(session: &Session, pdr: &Pdr, far: Option<&Far>) -> (&'static str, Option<Cause>) {
     let mut qers = session.qers.iter().filter(|qer| pdr.qers.contains(&qer.id));
     let closed = qers.any(|qer| {

@@ -304,7 +304,7 @@ fn lines_are_each_ones_own_and_start_from_what_they_have_counted() {
     assert_eq!((found.reported, found.granted), ([0, 0, 777, 0], [0, 0, 777, 0]));
     let mut more = with(&session(2, 3, 0), 2, 1);
     let error = published.assign(None, &mut more).unwrap_err().to_string();
-    assert!(error.contains("no line of state is left"), "{error}");
+    assert!(error.contains("no counter slot is free"), "{error}");
 }
 
 #[test]
