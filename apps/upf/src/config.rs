@@ -1,4 +1,4 @@
-//! The object `app` of the configuration.
+//! Configuration of the UPF: the object `app` of the configuration file.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,39 +14,40 @@ mod defaults;
 
 pub use defaults::{Capacities, defaults};
 
-/// What a UPF is told.
+/// Settings of the UPF.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Settings {
-    /// Its Node ID (TS 29.244 clause 8.2.38): an IP address or a domain name.
+    /// Node ID (TS 29.244 clause 8.2.38): an IP address or a domain name.
     pub node_id: String,
-    /// The control plane's side.
+    /// N4, the interface to the control plane.
     pub n4: N4,
-    /// The sides of the user plane by name: N3, N9, N6.
+    /// User plane interfaces (N3, N9, N6) by name.
     pub interfaces: BTreeMap<String, Interface>,
-    /// The port by which packets from user to user go to the lane of the other user: of the driver
-    /// `memory`, with `lane-by` `application` where there are several lanes. Default: there is one.
+    /// Port for packets between UEs, which go to the lane of the receiving UE: of driver `memory`,
+    /// with `lane-by` `application` if there are several lanes. Default: such a port is added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hairpin: Option<String>,
-    /// Addresses for users, when this UPF is asked to choose them.
+    /// UE address pools.
     #[serde(default)]
     pub pools: Vec<Pool>,
-    /// Who chooses tunnel endpoint identifiers.
+    /// Allocator of tunnel endpoint identifiers.
     #[serde(default)]
     pub teid: TeidChoice,
-    /// The most sessions.
+    /// Maximum number of sessions.
     #[serde(default = "sessions")]
     pub sessions: u32,
-    /// What a session, and all of them, may use.
+    /// Limits per session and in total.
     #[serde(default)]
     pub limits: Limits,
-    /// How GTP-U is answered.
+    /// Rate limits and timers of GTP-U messages.
     #[serde(default)]
     pub gtp: Gtp,
-    /// Rules that the control plane activates by name (TS 29.244 clause 8.2.72).
+    /// Predefined rules, which the control plane function activates by name (TS 29.244 clause
+    /// 8.2.72).
     #[serde(default)]
     pub predefined: BTreeMap<String, Predefined>,
-    /// Where the HTTP API and the metrics are served. Default: 127.0.0.1:8805.
+    /// Listening address of the HTTP API and metrics; null disables them. Default: 127.0.0.1:8805.
     #[serde(default = "api")]
     pub api: Option<SocketAddr>,
 }
@@ -55,54 +56,55 @@ pub struct Settings {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct N4 {
-    /// Where it listens, with the port 8805.
+    /// Local addresses.
     pub addresses: Vec<IpAddr>,
-    /// The UDP port.
+    /// UDP port. Default: 8805.
     #[serde(default = "n4_port")]
     pub port: u16,
-    /// Control plane functions to set associations up with. Others may do so themselves.
+    /// Control plane functions to associate with. Others may set up associations themselves.
     #[serde(default)]
     pub peers: Vec<IpAddr>,
-    /// Milliseconds until a request is repeated (T1, TS 29.244 clause 6.4).
+    /// Milliseconds until a request is retransmitted (T1, TS 29.244 clause 6.4).
     #[serde(default = "t1")]
     pub t1_ms: u64,
-    /// How often a request is sent (N1), the first time included.
+    /// Maximum number of transmissions of a request (N1), including the first one.
     #[serde(default = "n1")]
     pub n1: u32,
     /// Seconds between heartbeats.
     #[serde(default = "heartbeat")]
     pub heartbeat_s: u64,
-    /// Seconds for which sessions stay when their control plane function is not heard any more.
+    /// Seconds for which sessions are kept after their control plane function stopped responding.
     #[serde(default)]
     pub keep_sessions_s: u64,
-    /// Establishments in a second, above which they are refused (cause 74). Default: no limit.
+    /// Maximum rate of establishments per second, above which they are rejected (cause 74).
+    /// Default: no limit.
     #[serde(default)]
     pub establishments_per_s: Option<u32>,
 }
 
-/// A side of the user plane.
+/// A user plane interface.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Interface {
-    /// The port that its packets arrive by.
+    /// Port of its packets.
     pub port: String,
-    /// What it is.
+    /// Reference point.
     pub role: Role,
-    /// The network instance. Interfaces of one name are one instance.
+    /// Network instance. Interfaces with the same name share one instance.
     pub network_instance: String,
-    /// Its GTP-U addresses: of N3 and N9.
+    /// Local GTP-U addresses, for N3 and N9.
     #[serde(default)]
     pub addresses: Vec<IpAddr>,
-    /// Linux's routing table for packets that leave by it. Default: the main table.
+    /// Linux routing table for packets that leave by it. Default: the main table.
     #[serde(default)]
     pub route_table: Option<u32>,
-    /// The Ethernet address that everything goes to which leaves by it, as `02:00:00:00:00:02`:
-    /// for ports that Linux's routes do not lead out of. Default: as Linux routes.
+    /// Ethernet address to which everything that leaves by it is sent, as `02:00:00:00:00:02`, for
+    /// ports without Linux routes. Default: Linux routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<String>,
 }
 
-/// What a side of the user plane is.
+/// Reference point of a user plane interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -114,53 +116,53 @@ pub enum Role {
     N6,
 }
 
-/// Addresses for the users of a network instance.
+/// UE address pool of a network instance.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Pool {
-    /// The network instance.
+    /// Network instance.
     pub network_instance: String,
-    /// The addresses: `10.45.0.0/16`, or `2001:db8::/40`, of which each user gets a /64.
+    /// Prefix: `10.45.0.0/16`, or `2001:db8::/40`, of which each UE gets a /64.
     pub prefix: String,
-    /// Whether this UPF gives them out. If not, they are only known as users' addresses.
+    /// True if this UPF allocates the addresses. Otherwise they are only known as UE addresses.
     #[serde(default = "yes")]
     pub allocate: bool,
 }
 
-/// Who chooses tunnel endpoint identifiers (TS 29.244 clause 5.5).
+/// Allocator of tunnel endpoint identifiers (TS 29.244 clause 5.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TeidChoice {
     /// This UPF (feature FTUP).
     #[default]
     Upf,
-    /// The control plane.
+    /// The SMF.
     Smf,
 }
 
-/// The most of everything.
+/// Limits.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Limits {
-    /// PDRs of a session.
+    /// Maximum number of PDRs per session.
     pub pdrs: usize,
-    /// FARs of a session.
+    /// Maximum number of FARs per session.
     pub fars: usize,
-    /// QERs of a session.
+    /// Maximum number of QERs per session.
     pub qers: usize,
-    /// URRs of a session.
+    /// Maximum number of URRs per session.
     pub urrs: usize,
-    /// Filters of a PDR.
+    /// Maximum number of filters per PDR.
     pub filters: usize,
-    /// Sessions whose rules need more than a line: several PDRs in a direction, filters, more than
-    /// one QER or URR. Default: all, of more than 65536 a quarter.
+    /// Maximum number of sessions with complex rules: several PDRs in a direction, filters, more
+    /// than one QER or URR. Default: all sessions up to 65536, a quarter of those beyond.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub complex_sessions: Option<u32>,
-    /// Packets held for a session, unless its BAR says fewer.
+    /// Maximum number of held packets per session, unless its BAR has a lower limit.
     pub held_packets: u32,
-    /// Packets held in a lane.
+    /// Maximum number of held packets per lane.
     pub held_packets_per_lane: u32,
-    /// Milliseconds for which packets are held, unless the control plane says something else.
+    /// Maximum hold time in milliseconds, unless the control plane function sets another one.
     pub held_ms: u64,
 }
 
@@ -180,23 +182,23 @@ impl Default for Limits {
     }
 }
 
-/// How GTP-U is answered.
+/// Rate limits and timers of GTP-U messages.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Gtp {
-    /// Error indications and notifications in a second, for each lane.
+    /// Maximum rate of error indications and notifications per second and lane.
     pub errors_per_s: u32,
-    /// Echo responses in a second, for each lane.
+    /// Maximum rate of echo responses per second and lane.
     pub echoes_per_s: u32,
-    /// ICMP errors in a second, for each lane.
+    /// Maximum rate of ICMP errors per second and lane.
     pub icmp_per_s: u32,
-    /// Seconds after the start in which no error indications are sent (TS 23.527 clause 4.2.2).
+    /// Seconds after the start during which no error indications are sent (TS 23.527 clause 4.2.2).
     pub quiet_s: u64,
     /// Seconds between echo requests to peers; 0 sends none.
     pub probe_s: u64,
-    /// Milliseconds until an echo request is repeated (T3-RESPONSE, TS 29.281 clause 11.3).
+    /// Milliseconds until an echo request is retransmitted (T3-RESPONSE, TS 29.281 clause 11.3).
     pub t3_ms: u64,
-    /// How often an echo request is sent until the path counts as failed (N3-REQUESTS).
+    /// Number of transmissions of an echo request before the path counts as failed (N3-REQUESTS).
     pub n3: u32,
 }
 
@@ -214,24 +216,24 @@ impl Default for Gtp {
     }
 }
 
-/// A rule that the control plane activates by name.
+/// Predefined rule, which the control plane function activates by name.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Predefined {
-    /// The lowest value is looked at first.
+    /// Precedence; the lowest value is evaluated first.
     pub precedence: u32,
-    /// Flow descriptions, of which one must match.
+    /// Flow descriptions, one of which must match.
     pub flows: Vec<String>,
-    /// What becomes of its packets: `drop`, or as the PDR that activates it says.
+    /// True if its packets are dropped. Otherwise the PDR that activates it decides.
     #[serde(default)]
     pub drop: bool,
-    /// The QoS flow identifier that downlink packets are marked with.
+    /// QoS flow identifier that downlink packets are marked with.
     #[serde(default)]
     pub qfi: Option<u8>,
 }
 
 impl Interface {
-    /// The Ethernet address of the one next hop, if there is one; of a checked configuration.
+    /// Returns the configured next hop, if any, of a checked configuration.
     #[must_use]
     pub fn fixed_hop(&self) -> Option<[u8; 6]> {
         self.next_hop.as_deref().and_then(|text| addresses::ethernet(text).ok())
@@ -239,8 +241,7 @@ impl Interface {
 }
 
 impl Pool {
-    /// The addresses; none where they are not written as they must be, which a checked
-    /// configuration never has.
+    /// Returns the prefix; `None` if it is invalid, which a checked configuration never has.
     #[must_use]
     pub fn parsed(&self) -> Option<Prefix> {
         addresses::prefix(&self.prefix).ok()
@@ -248,7 +249,7 @@ impl Pool {
 }
 
 impl Settings {
-    /// The network instances by name, in order: a place here is an [`InstanceId`].
+    /// Returns the sorted names of the network instances; the index is the [`InstanceId`].
     #[must_use]
     pub fn instances(&self) -> Vec<&str> {
         let of_interfaces = self.interfaces.values().map(|it| it.network_instance.as_str());
@@ -259,8 +260,8 @@ impl Settings {
         names
     }
 
-    /// The interface that decides where packets leave by: of N6, or with tunnels; the first of this
-    /// network instance, if one is named.
+    /// Returns the interface that routes packets: of N6, or with tunnels; the first one of the
+    /// network instance if one is named.
     #[must_use]
     pub fn leading(&self, instance: Option<InstanceId>, is_n6: bool) -> Option<&Interface> {
         self.interfaces.values().find(|it| {
@@ -269,7 +270,7 @@ impl Settings {
         })
     }
 
-    /// The network instance of a name.
+    /// Returns the network instance with this name.
     #[must_use]
     pub fn instance(&self, name: &str) -> Option<InstanceId> {
         let place = self.instances().binary_search(&name).ok()?;

@@ -1,4 +1,4 @@
-//! A 5G User Plane Function whose user plane runs on any mechanism and whose control plane process
+//! A 5G User Plane Function whose fast path runs on any packet I/O mechanism and whose slow path
 //! stays on Linux.
 //!
 //! The folders are in the order of the data: [`session`] has the rules of a PFCP session as the

@@ -1,4 +1,4 @@
-//! A 5G User Plane Function: both halves, each half, and what people ask of a running one.
+//! A 5G User Plane Function: both processes, each one alone, and the client of a running one.
 
 #![forbid(unsafe_code)]
 
@@ -16,8 +16,8 @@ use upf::api::client::{self, Ask};
 use upf::supervisor::supervise::{Plan, end_with_supervisor, supervise};
 use upf::supervisor::{self, check};
 
-/// A 5G User Plane Function whose fast path runs on any mechanism and whose slow path stays on
-/// Linux.
+/// A 5G User Plane Function whose fast path runs on any packet I/O mechanism and whose slow path
+/// stays on Linux.
 #[derive(Debug, Parser)]
 #[command(name = "upf", version, args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
 struct Arguments {
@@ -29,15 +29,15 @@ struct Arguments {
 }
 
 const AFTER_HELP: &str = "\
-upf CONFIG runs both halves and starts again what dies; SIGINT or SIGTERM ends them.
+upf CONFIG runs both processes and restarts them when they die; SIGINT or SIGTERM ends them.
 
 Exit status:
-  0  ended as asked, or answered
-  1  the question has no answer: no such session, nobody to ask
+  0  success
+  1  no reply: no such session, or no running UPF
   2  the command line is wrong
   3  the configuration is wrong
-  4  a port, an address or a service cannot be had here
-  5  the run went wrong";
+  4  a port, an address or a service is not available here
+  5  the run failed";
 
 /// The configuration.
 #[derive(Debug, Args)]
@@ -49,12 +49,12 @@ struct Configured {
     #[arg(long = "set", value_name = "PATH=VALUE")]
     overrides: Vec<String>,
 
-    /// Say more (-v: what is done and why; -vv: everything).
+    /// Log more (-v: actions and reasons; -vv: everything).
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
-/// As [`Configured`], where a subcommand may stand instead.
+/// Optional configuration, where a subcommand may stand instead.
 #[derive(Debug, Args)]
 struct Both {
     /// The configuration: a JSON file.
@@ -65,43 +65,43 @@ struct Both {
     #[arg(long = "set", value_name = "PATH=VALUE")]
     overrides: Vec<String>,
 
-    /// Say more (-v: what is done and why; -vv: everything).
+    /// Log more (-v: actions and reasons; -vv: everything).
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
-/// Whom to ask, and how to answer.
+/// Address of the API and output format.
 #[derive(Debug, Args)]
 struct Asked {
-    /// Where the API is: `app.api` of the configuration.
-    #[arg(long, default_value_t = client::API)]
+    /// Address of the API: `app.api` of the configuration.
+    #[arg(long, default_value_t = ask::API)]
     api: SocketAddr,
 
-    /// Answer in JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
-/// A packet between a user and somebody.
+/// A sample packet between a UE and a remote address.
 #[derive(Debug, Args)]
 struct Packet {
-    /// The other end's address.
+    /// Remote address.
     #[arg(long, value_name = "ADDRESS")]
     to: Option<IpAddr>,
 
-    /// tcp, udp, sctp, icmp, icmpv6 or a number; udp if it is not said.
+    /// Protocol: tcp, udp (default), sctp, icmp, icmpv6 or a number.
     #[arg(long, requires = "to")]
     protocol: Option<String>,
 
-    /// The other end's port.
+    /// Remote port.
     #[arg(long, requires = "to")]
     port: Option<u16>,
 
-    /// The user's port.
+    /// UE port.
     #[arg(long, requires = "to")]
     user_port: Option<u16>,
 
-    /// The QoS flow that the base station marks it with.
+    /// QoS flow identifier that the gNB sets.
     #[arg(long, requires = "to")]
     qfi: Option<u8>,
 }
@@ -115,35 +115,35 @@ impl Packet {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the fast half only: the lanes and the tables.
+    /// Run the fast path only: the lanes and the tables.
     #[command(disable_help_flag = true)]
     Fast {
-        /// The configuration and what else a Fastlane application takes: `upf fast --help`.
+        /// Configuration and other arguments of a Fastlane application: `upf fast --help`.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Run the slow half only: PFCP, reports, the API.
+    /// Run the control plane only: PFCP, reports, the API.
     Slow(Configured),
-    /// Check a configuration against this machine, say what it means, and touch nothing.
+    /// Check a configuration against this machine and print its meaning; change nothing.
     Check(Configured),
-    /// Print the JSON schema of a configuration.
+    /// Print the JSON schema of the configuration.
     Schema,
-    /// Show the control plane functions that a running UPF is associated with.
+    /// List the associations of a running UPF.
     Associations(Asked),
-    /// Show the sessions of a running UPF, or all the rules of one.
+    /// List the sessions of a running UPF, or show all rules of one.
     Sessions {
-        /// The SEID of one, as the list shows it.
+        /// SEID of a session, as the list shows it.
         seid: Option<String>,
-        /// The most sessions.
+        /// Maximum number of sessions.
         #[arg(long, default_value_t = 100)]
         most: usize,
         #[command(flatten)]
         asked: Asked,
     },
-    /// Say why packets of a subscriber, an address or a tunnel go where they go; with --to, what
-    /// would become of a packet now, both ways. It is not counted and uses nothing up.
+    /// Explain how packets of a subscriber, address or tunnel are forwarded; with --to, also the
+    /// decision about a sample packet in both directions. It is not counted and uses nothing up.
     Trace {
-        /// A SUPI (imsi-001010000000001), an address of a user, or a TEID (0x1234).
+        /// SUPI (imsi-001010000000001), UE address, or TEID (0x1234).
         who: Who,
         #[command(flatten)]
         packet: Packet,
@@ -183,12 +183,12 @@ fn tell(asked: &Asked, question: &Ask) -> ExitCode {
     }
 }
 
-/// Writes for a person. That nobody reads it is no failure.
+/// Writes to the standard output. A closed pipe is no failure.
 fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// The words of a command line that say the same.
+/// Returns the command line arguments for a configuration.
 fn words(config: &Path, overrides: &[String], verbose: u8) -> Vec<OsString> {
     let mut words = vec![config.as_os_str().to_owned()];
     words.extend(overrides.iter().flat_map(|change| ["--set".into(), change.into()]));
@@ -198,8 +198,8 @@ fn words(config: &Path, overrides: &[String], verbose: u8) -> Vec<OsString> {
 
 fn both(Both { config, overrides, verbose }: &Both) -> ExitCode {
     let Some(config) = config else { return ExitCode::from(2) };
-    // What is wrong in it is said once.
-    if let Err(error) = supervisor::read(config, overrides) {
+    // Reports configuration errors once, not by both processes.
+    if let Err(error) = program::read(config, overrides) {
         eprintln!("upf: {error}");
         return ExitCode::from(error.exit_status());
     }

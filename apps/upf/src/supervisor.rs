@@ -1,4 +1,4 @@
-//! The program around both halves: its command line, its configuration, who starts what.
+//! The program: command line, configuration, and the start of both processes.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -23,28 +23,29 @@ pub mod check;
 pub mod pools;
 pub mod supervise;
 
-/// The name of the program, and of its session where the configuration has no other.
+/// Name of the program, and of its session unless the configuration has another one.
 pub const NAME: &str = "upf";
 
-/// How long the slow half keeps what a fast half left, for its successor.
+/// Time for which the control plane keeps the resources of a fast path process that ended, for its
+/// successor.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// What Fastlane is told of this program.
+/// Returns the description of this program for Fastlane.
 #[must_use]
 pub fn program() -> Program {
     Program::with_settings(defaults)
 }
 
-/// Reads the configuration, for all that is not the fast half.
+/// Reads the configuration, for everything except the fast path.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// Returns the first error.
 pub fn read(path: &Path, overrides: &[String]) -> Result<Told<Settings>, Error> {
     program().read(path, overrides, NAME)
 }
 
-/// Runs the fast half in this process, with the command line of a Fastlane application, until it
-/// is told to end or `stop` is true. Returns the exit status.
+/// Runs the fast path in this process, with the command line of a Fastlane application, until it is
+/// asked to end or `stop` is true. Returns the exit status.
 pub fn fast(words: impl IntoIterator<Item = OsString>, stop: &Arc<AtomicBool>) -> u8 {
     program().main_from(words, stop, |lane| {
         kept_tables(lane)?;
@@ -52,7 +53,8 @@ pub fn fast(words: impl IntoIterator<Item = OsString>, stop: &Arc<AtomicBool>) -
     })
 }
 
-/// The tables that lanes never read: the slow half keeps in them what its successor must know.
+/// Creates the tables that lanes never read, in which the control plane keeps its state for its
+/// successor.
 fn kept_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
     lane.array::<SessionRecord>(table::SESSIONS)?;
     lane.array::<SessionPart>(table::SESSION_PARTS)?;
@@ -62,16 +64,16 @@ fn kept_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the slow half in this process until it is told to end.
+/// Runs the control plane in this process until it is asked to end.
 ///
 /// # Errors
-/// What is wrong with the configuration, or what this machine refuses.
+/// If the configuration is invalid, or this machine refuses something.
 pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error> {
     let Told { session, settings, .. } = read(path, overrides)?;
     fastlane::log(verbose);
     let stop = Arc::<AtomicBool>::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order the first signal ends the loop and the second the process.
+        // In this order the first signal ends the loop and the second one the process.
         signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|error| Error::Run(format!("cannot handle signals: {error}")))?;
@@ -82,14 +84,14 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
     let session = as_path(&session);
     let keeper = Keeper::start(&session, KEPT);
     if let Err(error) = &keeper {
-        tracing::warn!("a fast half that dies leaves nothing to its successor: {error}");
+        tracing::warn!("a fast path process that dies cannot hand its resources over: {error}");
     }
     let mut desk = Desk::open(&settings).map_err(Error::application)?;
-    tracing::info!("running; waiting for the fast half at {session}");
+    tracing::info!("running; waiting for the fast path at {session}");
     run(&settings, &session, &stop, &mut desk).map_err(Error::application)
 }
 
-/// The path of a session as a path: without a slash it would be the name of an application.
+/// Returns the session path with a slash; without one it would be the name of an application.
 fn as_path(session: &Path) -> String {
     let text = session.to_string_lossy();
     if text.contains('/') { text.into_owned() } else { format!("./{text}") }

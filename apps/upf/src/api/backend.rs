@@ -1,4 +1,4 @@
-//! Where the slow half answers what the API asks.
+//! API backend: answers queries of the API in the control plane's loop.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -20,17 +20,17 @@ use crate::rules::layout::table;
 use crate::session::{InstanceId, Session, SessionId};
 use crate::time::Now;
 
-/// Questions answered before something else has its turn.
+/// Queries answered per iteration of the loop.
 const QUESTIONS: usize = 4;
 
-/// The API, and what it needs besides the node.
-pub(crate) struct Desk {
+/// The API server and what it needs in addition to the node.
+pub(super) struct Desk {
     api: Option<(Api, Inbox)>,
     instances: Vec<String>,
-    /// The network instances of N3 and of N6, the first of each.
+    /// Network instances of N3 and N6, the first of each.
     arrivals: [Option<InstanceId>; 2],
     settings: Settings,
-    /// What the lanes of the fast half that is there count.
+    /// Counters of the attached fast path's lanes.
     fast: Option<(Slow, State<CAUSE_WORDS>)>,
 }
 
@@ -57,7 +57,7 @@ impl Beside for Desk {
     }
 
     fn detached(&mut self) {
-        self.fast = None; // its memory is not kept for our sake
+        self.fast = None; // releases its memory
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -68,20 +68,20 @@ impl Beside for Desk {
         let Some((_, inbox)) = &self.api else { return };
         for _ in 0..QUESTIONS {
             let Some(query) = inbox.next() else { return };
-            // Who asked may have gone.
+            // The client may have disconnected.
             let _ = query.answer.send(answer(&query.question, &Known { desk: self, node }));
         }
     }
 }
 
-/// All that is known now.
+/// View of the node and the backend during a query.
 struct Known<'a> {
     desk: &'a Desk,
     node: &'a Node,
 }
 
 impl Known<'_> {
-    /// The Node IDs of associations with how many sessions each has.
+    /// Returns the Node IDs of associations with their numbers of sessions.
     fn by_association(&self) -> Vec<(String, usize)> {
         let all = self.node.associations();
         all.map(|it| (it.peer.node_id.to_string(), self.sessions_of(it.peer.place))).collect()

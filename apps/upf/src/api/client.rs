@@ -1,4 +1,4 @@
-//! `upf sessions`, `upf associations`, `upf trace`: the API of a running slow half, for people.
+//! API client: `upf sessions`, `upf associations`, `upf trace`.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -11,63 +11,63 @@ use crate::api::view::{AssociationView, Page, SessionView, Trace};
 
 mod text;
 
-/// How long the API may be silent.
+/// Timeout of the API.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The most octets of an answer.
+/// Maximum length of a reply in octets.
 const LONGEST: u64 = 16 << 20;
-/// Sessions of a page.
+/// Sessions per page.
 const PAGE: usize = 1000;
 
-/// Where the API is unless something else is said.
+/// Default address of the API.
 pub const API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8805);
 
-/// Why there is no answer.
+/// Reason why there is no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody is there, or says anything.
+    /// No server, or no reply.
     #[error(
-        "nobody answers at {address} ({source}); is `upf CONFIG` running, in this network \
-         namespace? Its `app.api` may be another: write --api ADDRESS"
+        "no reply from {address} ({source}); check that `upf CONFIG` runs in this network \
+         namespace; if its `app.api` differs, add --api ADDRESS"
     )]
     Silent {
-        /// Where.
+        /// Address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// Error of the kernel.
         source: io::Error,
     },
-    /// It refuses.
+    /// The API refused the request.
     #[error("{0}")]
     Refused(String),
-    /// It is something else that answers there.
-    #[error("what answers at {0} is no UPF of this release ({1}); write --api ADDRESS")]
+    /// Another program answered.
+    #[error("the server at {0} is no UPF of this release ({1}); add --api ADDRESS")]
     Strange(SocketAddr, String),
 }
 
-/// What is asked.
+/// Request to the API.
 #[derive(Clone, Debug)]
 pub enum Ask {
-    /// The associations.
+    /// List of associations.
     Associations,
-    /// At most so many sessions.
+    /// List of up to this number of sessions.
     Sessions(usize),
-    /// The session with this SEID, and all its rules.
+    /// Session with this SEID and its rules.
     Session(String),
-    /// Why packets of whom go where they go, and what would become of one.
+    /// Trace of a subscriber, address or tunnel, with an optional sample packet.
     Trace(Who, Option<Packet>),
 }
 
-/// A packet between a user and somebody.
+/// A sample packet between a UE and a remote address.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// The other end.
+    /// Remote address.
     pub to: IpAddr,
-    /// tcp, udp, sctp, icmp, icmpv6 or a number.
+    /// Protocol: tcp, udp, sctp, icmp, icmpv6 or a number.
     pub protocol: Option<String>,
-    /// The other end's port.
+    /// Remote port.
     pub port: Option<u16>,
-    /// The user's port.
+    /// UE port.
     pub user_port: Option<u16>,
-    /// The QoS flow that the base station marks it with.
+    /// QoS flow that the gNB sets.
     pub qfi: Option<u8>,
 }
 
@@ -90,10 +90,10 @@ impl Packet {
     }
 }
 
-/// Asks, and returns the answer for people, or as JSON.
+/// Sends a request and returns the reply as text or JSON.
 ///
 /// # Errors
-/// When there is no answer.
+/// If there is no reply.
 pub fn ask(address: SocketAddr, ask: &Ask, json: bool) -> Result<String, AskError> {
     match ask {
         Ask::Associations => {
@@ -106,7 +106,7 @@ pub fn ask(address: SocketAddr, ask: &Ask, json: bool) -> Result<String, AskErro
         }
         Ask::Session(seid) => {
             let session: SessionView = fetch(address, &format!("/sessions/{}", escaped(seid)))?;
-            // A session is a tree: JSON is what shows it best.
+            // A session is a tree, which JSON shows best.
             Ok(pretty(&session))
         }
         Ask::Trace(who, packet) => {
@@ -118,7 +118,7 @@ pub fn ask(address: SocketAddr, ask: &Ask, json: bool) -> Result<String, AskErro
     }
 }
 
-/// Sessions, page after page.
+/// Fetches sessions, page by page.
 fn pages(address: SocketAddr, most: usize) -> Result<Page, AskError> {
     let mut all = Page::default();
     let mut after = String::new();
@@ -139,7 +139,7 @@ fn pretty(value: &impl serde::Serialize) -> String {
     text
 }
 
-/// Letters that mean something in a URL are written as their octets (RFC 3986 clause 2.1).
+/// Percent-encodes reserved characters (RFC 3986 clause 2.1).
 fn escaped(text: &str) -> String {
     let plain = |octet: &u8| octet.is_ascii_alphanumeric() || b"-._".contains(octet);
     let each = |octet: u8| match plain(&octet) {
@@ -163,7 +163,7 @@ fn fetch<T: DeserializeOwned>(address: SocketAddr, path: &str) -> Result<T, AskE
     serde_json::from_str(body).map_err(|error| strange(&error.to_string()))
 }
 
-/// One request by HTTP/1.0: the answer ends with the connection.
+/// Sends one HTTP/1.0 request; the reply ends with the connection.
 fn exchange(address: SocketAddr, path: &str) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -1,4 +1,4 @@
-//! What the published rules say of a packet, without charging it.
+//! Dry run: the decision of the published rules about a packet, without charging it.
 
 use fastlane::table::{ArrayWriter, EntryId, Spec, State};
 
@@ -11,12 +11,12 @@ use crate::rules::publish::Published;
 use crate::session::Session;
 use crate::time::Now;
 
-/// Decides about a packet as a lane would, on a copy of what lanes know of the session. None when
-/// it is not published, or there is no memory.
+/// Decides about a packet as a lane would, on a copy of the session's counter slots. `None` if the
+/// session is not published, or memory is insufficient.
 pub(super) fn judge(published: &Published, session: &Session, subject: &Subject) -> Option<Judged> {
     let rules = published.rules(session.id)?;
     let tables = published.tables();
-    // Only the pages of the session's lines are ever touched.
+    // Only the pages of the session's slots are touched.
     let memory = Spec::state::<WORDS>("peek", tables.state.capacity(), 0).create().ok()?;
     let state = State::<WORDS>::attach(&memory).ok()?.lane(0);
     let lines = session.urrs.iter().map(|urr| urr.progress.line);
@@ -29,7 +29,7 @@ pub(super) fn judge(published: &Published, session: &Session, subject: &Subject)
     let blocks: &ArrayWriter<Block> = &tables.blocks;
     let now = Now::read().monotonic;
     let decision = decide(rules, &blocks, subject, session.id, &state, now);
-    // What would leave must get past meters and quotas, too.
+    // A packet that would leave must pass meters and quotas, too.
     let fate = match decision.fate {
         Fate::Forward(path) if path.redirects(decision.direction, subject) => {
             Fate::Drop(Cause::Redirected)

@@ -224,7 +224,7 @@ pub(super) struct Traced {
     /// refine it.
     #[param(value_type = Option<String>)]
     to: Option<IpAddr>,
-    /// Protocol: tcp (default udp), sctp, icmp, icmpv6 or a number.
+    /// Protocol: tcp, udp (default), sctp, icmp, icmpv6 or a number.
     protocol: Option<String>,
     /// Remote port.
     port: Option<u16>,

@@ -1,12 +1,12 @@
-//! Addresses as they are written.
+//! Parsing of addresses and prefixes.
 
 use std::net::IpAddr;
 
 use crate::session::Prefix;
 
-/// Reads `10.45.0.0/16`; bits behind the prefix must be zero. The error is what to write.
+/// Parses `10.45.0.0/16`; bits behind the prefix must be zero. The error contains the remedy.
 pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
-    let form = || format!("`{text}` is no prefix; write an address and a length, as 10.45.0.0/16");
+    let form = || format!("`{text}` is no prefix; write address and length, such as 10.45.0.0/16");
     let (address, length) = text.split_once('/').ok_or_else(form)?;
     let address: IpAddr = address.parse().map_err(|_| form())?;
     let length: u8 = length.parse().map_err(|_| form())?;
@@ -15,15 +15,15 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
     }
     let inside = masked(address, length);
     if inside != address {
-        return Err(format!("`{text}` has bits behind its {length}; write {inside}/{length}"));
+        return Err(format!("`{text}` has bits set behind the prefix; write {inside}/{length}"));
     }
     Ok(Prefix { address, length })
 }
 
-/// Reads `02:00:00:00:00:02`, the Ethernet address of one host. The error is what to write.
+/// Parses `02:00:00:00:00:02`, the Ethernet address of one host. The error contains the remedy.
 pub(super) fn ethernet(text: &str) -> Result<[u8; 6], String> {
     let form =
-        || format!("`{text}` is no Ethernet address of one host; write one as 02:00:00:00:00:02");
+        || format!("`{text}` is no Ethernet address of a host; write 02:00:00:00:00:02");
     let mut octets = [0; 6];
     let mut parts = text.split(':');
     for octet in &mut octets {
@@ -31,19 +31,19 @@ pub(super) fn ethernet(text: &str) -> Result<[u8; 6], String> {
         let part = parts.next().filter(is_hex).ok_or_else(form)?;
         *octet = u8::from_str_radix(part, 16).map_err(|_| form())?;
     }
-    // The lowest bit of the first octet says that it is a group (IEEE 802, clause 8.2).
+    // The lowest bit of the first octet marks a group (IEEE 802, clause 8.2).
     let is_host = parts.next().is_none() && octets[0] & 1 == 0 && octets != [0; 6];
     is_host.then_some(octets).ok_or_else(form)
 }
 
-/// Whether a prefix has addresses of another.
+/// Returns true if two prefixes overlap.
 pub(super) fn overlap(one: Prefix, other: Prefix) -> bool {
     let length = one.length.min(other.length);
     one.address.is_ipv4() == other.address.is_ipv4()
         && masked(one.address, length) == masked(other.address, length)
 }
 
-/// Whether an address is in a prefix.
+/// Returns true if a prefix contains an address.
 pub(crate) fn contains(prefix: Prefix, address: IpAddr) -> bool {
     overlap(prefix, Prefix { address, length: bits(address) }) && prefix.length <= bits(address)
 }
@@ -66,11 +66,11 @@ fn masked(address: IpAddr, length: u8) -> IpAddr {
     }
 }
 
-/// Why an address cannot be one of ours that others send to, if it cannot.
+/// Returns the reason if an address cannot be a local address, if any.
 pub(super) fn unfit(address: IpAddr) -> Option<&'static str> {
     let broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     if address.is_unspecified() {
-        Some("means any address; write the one that peers shall use")
+        Some("means any address; write the address that peers use")
     } else if address.is_multicast() || broadcast {
         Some("is a group; write the address of one host")
     } else {

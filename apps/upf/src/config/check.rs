@@ -1,5 +1,4 @@
-//! Whether settings make sense: each mistake is named by its path, with the reason and what to
-//! write instead.
+//! Validation of the settings. Each error names the path, the reason and the remedy.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -13,17 +12,17 @@ use crate::session::FlowDescription;
 
 mod places;
 
-/// The most sessions: their places are in 22 of the 32 bits of a tunnel's number.
+/// Maximum number of sessions: the session index takes 22 of the 32 bits of a TEID.
 const MAX_SESSIONS: u32 = 1 << 22;
-/// The most interfaces, pools and addresses: lanes look through them one by one.
+/// Maximum number of interfaces, pools and addresses: lanes search them linearly.
 const MAX_PLACES: usize = 64;
 
-/// A value that a key may not have.
+/// Returns the error for an invalid value.
 pub(super) fn refuse(path: impl Into<String>, what: impl Into<String>) -> Error {
     Error::Value { path: path.into(), what: what.into(), meant: None }
 }
 
-/// A name that is not among those there are.
+/// Returns the error for an unknown name.
 fn unknown<'a>(
     path: String,
     what: &str,
@@ -45,7 +44,7 @@ fn within<T: PartialOrd + Display>(path: &str, value: T, low: T, high: T) -> Res
 }
 
 impl Settings {
-    /// Checks everything.
+    /// Checks all settings.
     pub(super) fn check(&self, written: &Configuration) -> Result<(), Error> {
         check_node_id(&self.node_id)?;
         check_n4(&self.n4)?;
@@ -79,7 +78,7 @@ impl Settings {
         within("app.limits.held-ms", limits.held_ms, 1, 86_400_000)?;
         if limits.held_packets > most {
             let what = format!(
-                "{} is more than all sessions of a lane may hold, {most} \
+                "{} exceeds the limit of a lane, {most} \
                  (held-packets-per-lane); write at most that",
                 limits.held_packets
             );
@@ -89,14 +88,15 @@ impl Settings {
     }
 }
 
-/// TS 29.244 clause 8.2.38: an address, or a domain name (RFC 1035 clause 2.3.1).
+/// Checks the Node ID: an address or a domain name (TS 29.244 clause 8.2.38, RFC 1035 clause
+/// 2.3.1).
 fn check_node_id(id: &str) -> Result<(), Error> {
     if id.parse::<IpAddr>().is_ok() {
         return Ok(());
     }
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     let label = |label: &str| (1..=63).contains(&label.len()) && label.chars().all(plain);
-    // Digits and dots alone are an address that went wrong.
+    // Digits and dots alone are a mistyped address.
     let digits = id.chars().all(|letter| letter.is_ascii_digit() || letter == '.');
     if id.len() <= 253 && !digits && id.split('.').all(label) {
         return Ok(());
@@ -105,7 +105,7 @@ fn check_node_id(id: &str) -> Result<(), Error> {
     Err(refuse("app.node-id", what))
 }
 
-/// A rule that the control plane activates by name.
+/// Checks a predefined rule.
 fn check_predefined(name: &str, rule: &Predefined) -> Result<(), Error> {
     let at = |key: &str| format!("app.predefined.{name}.{key}");
     if rule.qfi.is_some_and(|qfi| qfi > 63) {
@@ -122,7 +122,7 @@ fn check_predefined(name: &str, rule: &Predefined) -> Result<(), Error> {
 fn check_n4(n4: &N4) -> Result<(), Error> {
     if n4.addresses.is_empty() || n4.addresses.len() > MAX_PLACES {
         let what = format!(
-            "peers need an address to send to; there are {}; write 1 to {MAX_PLACES}",
+            "peers need an address to send to; {} are configured; write 1 to {MAX_PLACES}",
             n4.addresses.len()
         );
         return Err(refuse("app.n4.addresses", what));

@@ -1,4 +1,4 @@
-//! What of the configuration follows from the settings: nobody has to write it.
+//! Derived defaults: the part of the configuration that follows from the settings.
 
 use fastlane::Error;
 use fastlane::config::written::Configuration;
@@ -8,49 +8,50 @@ use super::check::refuse;
 use super::{Settings, TeidChoice};
 use crate::rules::layout::{cause, table};
 
-/// So many sessions may all have complex rules; of those beyond, a quarter.
+/// Up to this number all sessions may have complex rules; of those beyond, a quarter.
 const ALL_COMPLEX: u32 = 65_536;
-/// Answers to requests about sessions that are kept: more a second than one thread gives. However
-/// few sessions there are, one peer that waits for each answer may ask as often as that.
+/// Responses stored per ms: more than one thread sends. Even with few sessions, a peer that waits
+/// for each response may send requests at this rate.
 const ANSWERS_PER_MS: usize = 80;
-/// One in so many of them may be so long that it needs a part.
+/// One in this number of responses may need an overflow part.
 const LONG_ANSWERS: usize = 4;
-/// Room for answers that there is at least.
+/// Minimum capacity for responses.
 const FEWEST_ANSWERS: usize = 4096;
-/// Associations (TS 29.244 clause 6.2.6).
+/// Maximum number of associations (TS 29.244 clause 6.2.6).
 const PEERS: usize = 1024;
 /// Linux's main routing table.
 const MAIN: u32 = 254;
-/// The port by which packets go from user to user, unless one is named.
+/// Name of the port for packets between UEs, if none is configured.
 const HAIRPIN: &str = "user-to-user";
-/// The most routing tables of the mirror.
+/// Maximum number of routing tables in the mirror.
 const ROUTE_TABLES: usize = 16;
 
-/// The most entries of each table.
+/// Capacities of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacities {
     /// Sessions: records, rules, events.
     pub sessions: usize,
     /// Sessions with complex rules.
     pub complex: usize,
-    /// Lines of state: one for each session, three more for each complex one.
+    /// Counter slots: one per session, three more per complex session.
     pub lines: usize,
     /// Blocks of rules.
     pub blocks: usize,
-    /// Tunnels whose number does not say whose they are.
+    /// Tunnels whose TEID does not contain the session index.
     pub tunnels: usize,
-    /// Users' addresses: of each session one of IPv4 and a prefix of IPv6.
+    /// UE addresses: per session one IPv4 address and one IPv6 prefix.
     pub users: usize,
-    /// Networks behind users.
+    /// Networks behind UEs.
     pub framed: usize,
-    /// Parts of sessions that do not fit a record.
+    /// Overflow parts of session records.
     pub parts: usize,
-    /// Answers that may have to be repeated.
+    /// Stored responses to retransmitted requests.
     pub answers: usize,
 }
 
 impl Capacities {
-    /// The same with room for so many answers: for tests, which begin with new tables all the time.
+    /// Returns the capacities with room for `answers` responses, for tests, which create new tables
+    /// often.
     #[must_use]
     pub const fn with_answers(self, answers: usize) -> Self {
         let parts = self.parts - self.answers / LONG_ANSWERS + answers / LONG_ANSWERS;
@@ -59,7 +60,7 @@ impl Capacities {
 }
 
 impl Settings {
-    /// What the tables must hold.
+    /// Returns the capacities of the tables.
     #[must_use]
     pub fn capacities(&self) -> Capacities {
         let beyond = self.sessions.saturating_sub(ALL_COMPLEX) / 4;
@@ -83,13 +84,14 @@ impl Settings {
         .with_answers(self.answers())
     }
 
-    /// As many answers as are given in N1 times T1: those that can be asked for again.
+    /// Returns the number of responses that are sent in N1 times T1, the time during which they can
+    /// be requested again.
     fn answers(&self) -> usize {
         let life_ms = self.n4.t1_ms.saturating_mul(self.n4.n1.into()).min(60_000) as usize;
         (ANSWERS_PER_MS * life_ms).clamp(FEWEST_ANSWERS, 1 << 20)
     }
 
-    /// The tables by name.
+    /// Returns the capacities by table name.
     fn tables(&self) -> [(&'static str, usize); 15] {
         let them = self.capacities();
         [
@@ -111,8 +113,8 @@ impl Settings {
         ]
     }
 
-    /// The routing tables of Linux that packets leave by. The first one is that of interfaces which
-    /// name none: main.
+    /// Returns the Linux routing tables that packets leave by, main first, which interfaces without
+    /// a table use.
     fn route_tables(&self) -> Vec<u32> {
         let mut named: Vec<u32> =
             self.interfaces.values().filter_map(|it| it.route_table).collect();
@@ -123,21 +125,22 @@ impl Settings {
     }
 }
 
-/// Checks the settings against all that is `written`, and gives the rest of the configuration.
+/// Checks the settings against the `written` configuration and returns the rest of the
+/// configuration.
 ///
 /// # Errors
-/// The first thing that is wrong, by its path.
+/// Returns the first error with its path.
 pub fn defaults(settings: &Settings, written: &Configuration) -> Result<Value, Error> {
     settings.check(written)?;
     let tables = settings.tables();
     if let Some((name, _)) = tables.iter().find(|(name, _)| written.tables.contains_key(*name)) {
-        let what = "its capacity follows from `app.sessions` and `app.limits`; leave it out";
+        let what = "its capacity follows from `app.sessions` and `app.limits`; remove it";
         return Err(refuse(format!("tables.{name}"), what));
     }
     let routes = settings.route_tables();
     if routes.len() > ROUTE_TABLES {
         let count = routes.len();
-        let what = format!("they name {count} routing tables, with main; name at most 16");
+        let what = format!("they use {count} routing tables, main included; use at most 16");
         return Err(refuse("app.interfaces", what));
     }
     let capacity = |(name, most): (&str, usize)| (name.to_owned(), json!({ "capacity": most }));
@@ -156,7 +159,7 @@ pub fn defaults(settings: &Settings, written: &Configuration) -> Result<Value, E
     let mut ports = Map::new();
     let is_alone = written.lanes.cpus.as_ref().is_none_or(|cpus| cpus.len() < 2);
     if !is_alone {
-        // A session has one lane, whichever port its packets come by.
+        // A session has one lane, whichever port its packets arrive on.
         let of = |port: &String| (port.clone(), json!({ "lane-by": "application" }));
         ports.extend(settings.interfaces.values().map(|it| of(&it.port)));
     }

@@ -1,4 +1,5 @@
-//! Users' addresses are nowhere in Linux: what it would forward to there would loop, or draw ICMP.
+//! Blackhole routes of UE pools in Linux: without them Linux would forward packets to UEs in a
+//! loop, or answer them with ICMP errors.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,17 +12,18 @@ use crate::session::Prefix;
 /// Linux's main routing table.
 const MAIN: u32 = 254;
 
-/// A pool, and a routing table of Linux that must not know a way to it.
+/// A pool and a Linux routing table that needs a blackhole route for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nowhere {
-    /// The addresses.
+    /// Prefix of the pool.
     pub prefix: Prefix,
-    /// The table.
+    /// Routing table.
     pub table: u32,
 }
 
-/// The pools, each in the main table and in the tables of its network instance. Not those whose
-/// packets Linux itself brings to the UPF: where all that leaves by N6 goes to one next hop.
+/// Returns the required blackhole routes: each pool in the main table and the tables of its network
+/// instance. Pools whose packets Linux itself forwards to the UPF, where N6 has a configured next
+/// hop, need none.
 #[must_use]
 pub fn nowhere(settings: &Settings) -> Vec<Nowhere> {
     let mut them = Vec::new();
@@ -40,7 +42,7 @@ pub fn nowhere(settings: &Settings) -> Vec<Nowhere> {
 }
 
 impl Nowhere {
-    /// The command that does the same.
+    /// Returns the equivalent command.
     #[must_use]
     pub fn command(&self) -> String {
         let Prefix { address, length } = self.prefix;
@@ -51,8 +53,8 @@ impl Nowhere {
     }
 }
 
-/// Adds what is missing, and returns the problems as sentences: the slow half goes on without, for
-/// lanes never give such packets to Linux.
+/// Adds missing routes and returns the problems, one sentence each. The control plane continues
+/// without them, since lanes never give such packets to Linux.
 #[must_use]
 pub fn close(settings: &Settings) -> Vec<String> {
     nowhere(settings).into_iter().filter_map(|it| close_one(it).err()).collect()
@@ -62,7 +64,7 @@ fn close_one(it: Nowhere) -> Result<(), String> {
     let Prefix { address, length } = it.prefix;
     let said = |error: io::Error| {
         format!(
-            "pool {address}/{length}: Linux may forward its packets, for the route to nowhere \
+            "pool {address}/{length}: Linux may forward its packets, because the blackhole route \
              cannot be added: {error}; run `{}` as root",
             it.command()
         )
@@ -73,18 +75,18 @@ fn close_one(it: Nowhere) -> Result<(), String> {
     open(address).map_or(Ok(()), |problem| Err(format!("{problem}; run `{}`", it.command())))
 }
 
-/// What is wrong if packets for this address do not end in Linux.
+/// Returns the problem if packets for this address are not discarded by Linux.
 fn open(address: IpAddr) -> Option<String> {
     match blackhole::is_blackhole(address) {
         Ok(true) => None,
         Ok(false) => {
-            Some(format!("pool of {address}: Linux has another route to it, or none; remove that"))
+            Some(format!("pool of {address}: Linux has another route to it; remove that route"))
         }
-        Err(error) => Some(format!("pool of {address}: Linux does not say where it is: {error}")),
+        Err(error) => Some(format!("pool of {address}: the route lookup in Linux failed: {error}")),
     }
 }
 
-/// The pools that Linux might forward to: a sentence each. Touches nothing.
+/// Returns the pools that Linux might forward to, one sentence each. Changes nothing.
 #[must_use]
 pub fn examine(settings: &Settings) -> Vec<String> {
     let main = nowhere(settings).into_iter().filter(|it| it.table == MAIN);
@@ -93,8 +95,8 @@ pub fn examine(settings: &Settings) -> Vec<String> {
         (!closed).then(|| {
             let Prefix { address, length } = it.prefix;
             format!(
-                "pool {address}/{length} is no blackhole in Linux yet: the slow half makes it one \
-                 at its start, if it may; or run `{}`",
+                "pool {address}/{length} has no blackhole route in Linux yet: the control plane adds it \
+                 at its start if permitted; or run `{}`",
                 it.command()
             )
         })

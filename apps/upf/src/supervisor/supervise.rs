@@ -1,8 +1,8 @@
-//! `upf CONFIG`: both halves as processes of their own, started again when they die.
+//! `upf CONFIG`: supervisor that runs both processes and restarts them when they die.
 //!
-//! The halves know nothing of each other's life: lanes forward whether or not there is a slow half,
-//! and a slow half finds its sessions in the tables. So all that is to be done here is to start
-//! what has died, at once if it had come up before, else after a while.
+//! The processes do not depend on each other's lifetime: lanes forward with or without a control
+//! plane, and a control plane finds its sessions in the tables. So the supervisor only restarts
+//! what has died: at once if it had come up before, otherwise after a delay.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -21,31 +21,31 @@ mod orphan;
 use half::{Half, Next};
 pub use orphan::end_with_supervisor;
 
-/// The environment variable that tells a half its supervisor's process id.
+/// Environment variable with the supervisor's process id.
 const SUPERVISOR: &str = "UPF_SUPERVISOR";
-/// How long halves may take to end before they are killed.
+/// Time after which ending processes are killed.
 const ENDING: Duration = Duration::from_secs(10);
-/// What a half's death by a signal, or a half that had to be killed, becomes: the run went wrong.
+/// Exit status for a process that died by a signal or had to be killed.
 const WRONG: u8 = 5;
 
-/// How both halves are started.
+/// Command line of both processes.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The program.
+    /// Program.
     pub program: PathBuf,
-    /// What follows `fast` and `slow`: the configuration and what changes it.
+    /// Arguments behind `fast` and `slow`: the configuration and its overrides.
     pub arguments: Vec<OsString>,
 }
 
-/// Runs both halves until SIGINT or SIGTERM, and returns the exit status: 0 when both ended as
-/// asked, else that of the first that did not. A half that says, before it has ever come up, that
-/// its command line or configuration is wrong, or that this machine refuses (status 2 to 4), ends
-/// both.
+/// Runs both processes until SIGINT or SIGTERM, and returns the exit status: 0 if both ended as
+/// asked, otherwise that of the first one that did not. If a process exits with status 2 to 4
+/// before it has ever come up (wrong command line or configuration, or refused by this machine),
+/// both end.
 ///
-/// Must be called in the main thread: halves end with the thread that started them.
+/// Must be called in the main thread, since the processes end with the thread that started them.
 ///
 /// # Errors
-/// When signals cannot be handled.
+/// If signal handlers cannot be installed.
 pub fn supervise(plan: &Plan) -> io::Result<u8> {
     let mut bell = Bell::new()?;
     let mut halves = [Half::new("fast"), Half::new("slow")];
@@ -65,7 +65,7 @@ pub fn supervise(plan: &Plan) -> io::Result<u8> {
             match half.after(&status, Instant::now()) {
                 Next::Over => {
                     let code = code(&status);
-                    eprintln!("upf: the {name} half cannot start (exit status {code}); all ends");
+                    eprintln!("upf: the {name} process cannot start (exit status {code}); ending both");
                     let others = end(&mut halves, &mut bell);
                     return Ok(if code == 0 { others } else { code });
                 }
@@ -74,7 +74,7 @@ pub fn supervise(plan: &Plan) -> io::Result<u8> {
                         0 => "at once".to_owned(),
                         wait => format!("in {wait} ms"),
                     };
-                    eprintln!("upf: the {name} half has ended ({status}); it starts again {wait}");
+                    eprintln!("upf: the {name} process has ended ({status}); restarting it {wait}");
                 }
             }
         }
@@ -85,22 +85,23 @@ fn start(half: &mut Half, plan: &Plan) {
     let mut command = Command::new(&plan.program);
     command.arg(half.name).args(&plan.arguments);
     command.env(SUPERVISOR, std::process::id().to_string());
-    // A terminal's Ctrl-C is for the supervisor alone, which tells the halves in their order.
+    // Ctrl-C in a terminal reaches only the supervisor, which ends the processes in order.
     command.process_group(0);
     match command.spawn() {
         Ok(child) => {
-            eprintln!("upf: the {} half is process {}", half.name, child.id());
+            eprintln!("upf: the {} process has id {}", half.name, child.id());
             half.started(child, Instant::now());
         }
         Err(error) => {
             let wait = half.failed(Instant::now()).as_millis();
             let program = plan.program.display();
-            eprintln!("upf: {program} cannot be started ({error}); once more in {wait} ms");
+            eprintln!("upf: {program} cannot be started ({error}); retrying in {wait} ms");
         }
     }
 }
 
-/// Ends both: the slow half first, so that it does not see the other go. Returns the exit status.
+/// Ends both: the control plane first, so that it does not see the other one detach. Returns the
+/// exit status.
 fn end(halves: &mut [Half; 2], bell: &mut Bell) -> u8 {
     let limit = Instant::now() + ENDING;
     let mut status = 0;
@@ -110,8 +111,8 @@ fn end(halves: &mut [Half; 2], bell: &mut Bell) -> u8 {
         let own = match wait(&mut child, limit, bell) {
             Some(ended) => code(&ended),
             None => {
-                eprintln!("upf: the {} half does not end; it is killed", half.name);
-                let _ = child.kill(); // it may just have ended
+                eprintln!("upf: the {} process does not end; killing it", half.name);
+                let _ = child.kill(); // it may have ended meanwhile
                 let _ = child.wait();
                 WRONG
             }
@@ -129,7 +130,7 @@ fn wait(child: &mut Child, limit: Instant, bell: &mut Bell) -> Option<ExitStatus
         if Instant::now() >= limit {
             return None;
         }
-        // A second signal is passed on: it ends a half at once.
+        // A second signal is passed on and ends a process at once.
         if bell.wait(Some(limit)) {
             signal(child, Signal::TERM);
         }
@@ -138,11 +139,11 @@ fn wait(child: &mut Child, limit: Instant, bell: &mut Bell) -> Option<ExitStatus
 
 fn signal(child: &Child, signal: Signal) {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    // It has not been waited for, so the id is still its own.
+    // The child has not been reaped, so the id is still its own.
     let _ = id.map(|id| kill_process(id, signal));
 }
 
-/// What a half's end is as an exit status of ours.
+/// Returns the exit status of this program for that of a process.
 fn code(status: &ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => u8::try_from(code).unwrap_or(WRONG),
@@ -150,7 +151,7 @@ fn code(status: &ExitStatus) -> u8 {
     }
 }
 
-/// Wakes when a child ends, or when this process is to end.
+/// Wakes the supervisor when a child ends or this process is asked to end.
 struct Bell {
     children: UnixStream,
     end: UnixStream,
@@ -168,14 +169,14 @@ impl Bell {
         Ok(Self { children, end })
     }
 
-    /// Waits for either, or until this moment. Whether this process is to end.
+    /// Waits for either, or until `until`. Returns true if this process is asked to end.
     fn wait(&mut self, until: Option<Instant>) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let left = left.and_then(|left| Timespec::try_from(left).ok());
         let mut both =
             [PollFd::new(&self.children, PollFlags::IN), PollFd::new(&self.end, PollFlags::IN)];
-        // An interruption is a signal, of which one of them knows.
+        // An interruption is a signal, which is in one of the pipes.
         let _ = poll(&mut both, left.as_ref());
         let mut octets = [0; 64];
         while matches!(self.children.read(&mut octets), Ok(1..)) {}

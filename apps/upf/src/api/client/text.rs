@@ -1,4 +1,4 @@
-//! Answers as people read them.
+//! Replies of the API as text.
 
 use std::fmt::Write;
 
@@ -54,7 +54,7 @@ pub(super) fn trace(trace: &Trace) -> String {
     text
 }
 
-/// What would become of a packet.
+/// Formats the decision about a sample packet.
 fn packet(it: &PacketView) -> String {
     let mut text = format!("{}: {}\n", it.direction, it.packet);
     if let Some(tunnel) = &it.tunnel {
@@ -96,7 +96,7 @@ fn way(it: &WayView) -> String {
     text
 }
 
-/// A line of columns, all but the last of a width that fits most.
+/// Formats a row of columns, all but the last padded.
 fn row(cells: &[&str]) -> String {
     let widths = [20, 20, 34, 12, 14, 14];
     let cells = cells.iter().zip(widths);

@@ -1,4 +1,4 @@
-//! Interfaces and pools: what is where.
+//! Validation of interfaces and pools.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,15 +11,15 @@ use crate::config::addresses::{contains, ethernet, overlap, prefix};
 use crate::config::{Interface, Pool, Role, Settings};
 use crate::session::Prefix;
 
-/// The longest prefix of IPv6 of which users get a /64 each.
+/// Maximum length of an IPv6 pool prefix; each UE gets a /64.
 const USER_BITS: u8 = 64;
-/// The most GTP-U addresses of an interface.
+/// Maximum number of GTP-U addresses per interface.
 const MAX_ADDRESSES: usize = 16;
 
 impl Settings {
     pub(super) fn check_interfaces(&self, written: &Configuration) -> Result<(), Error> {
         if self.interfaces.is_empty() || self.interfaces.len() > MAX_PLACES {
-            let what = format!("there are {}; write 1 to {MAX_PLACES}", self.interfaces.len());
+            let what = format!("{} are configured; write 1 to {MAX_PLACES}", self.interfaces.len());
             return Err(refuse("app.interfaces", what));
         }
         let mut owners: BTreeMap<IpAddr, &str> = BTreeMap::new();
@@ -39,8 +39,8 @@ impl Settings {
             for address in &interface.addresses {
                 if let Some(owner) = owners.insert(*address, name) {
                     let what = format!(
-                        "{address} is of `{owner}`, too, and a tunnel's address says which \
-                         interface it is of; give each its own"
+                        "{address} belongs to `{owner}`, too, but the address identifies the \
+                         interface of a tunnel; use different addresses"
                     );
                     return Err(refuse(at("addresses"), what));
                 }
@@ -48,8 +48,8 @@ impl Settings {
             let core = interface.role == Role::N6;
             if let Some(other) = core.then(|| cores.insert(&interface.port, name)).flatten() {
                 let what = format!(
-                    "`{other}` is N6 on port `{}`, too, and IP packets do not say which of them \
-                     they are of; give each a port",
+                    "`{other}` is N6 on port `{}`, too, but IP packets do not identify the \
+                     interface; use different ports",
                     interface.port
                 );
                 return Err(refuse(at("port"), what));
@@ -60,7 +60,7 @@ impl Settings {
 
     pub(super) fn check_pools(&self) -> Result<(), Error> {
         if self.pools.len() > MAX_PLACES {
-            let what = format!("there are {}; write at most {MAX_PLACES}", self.pools.len());
+            let what = format!("{} are configured; write at most {MAX_PLACES}", self.pools.len());
             return Err(refuse("app.pools", what));
         }
         let mut before = Vec::new();
@@ -72,7 +72,7 @@ impl Settings {
                 |(name, theirs): &&(&str, Prefix)| *name == instance && overlap(*theirs, prefix);
             if let Some((_, other)) = before.iter().find(same) {
                 let what = format!(
-                    "`{}` overlaps {}/{} of the same network instance; write pools apart",
+                    "`{}` overlaps {}/{} of the same network instance; use disjoint pools",
                     pool.prefix, other.address, other.length
                 );
                 return Err(refuse(path, what));
@@ -82,7 +82,7 @@ impl Settings {
         Ok(())
     }
 
-    /// A pool by itself.
+    /// Checks a single pool.
     fn check_pool(&self, pool: &Pool, place: usize) -> Result<Prefix, Error> {
         let at = |key: &str| format!("app.pools.{place}.{key}");
         let name = pool.network_instance.as_str();
@@ -103,38 +103,38 @@ impl Settings {
         let mut ours = same.flat_map(|it| &it.addresses);
         if let Some(address) = ours.find(|address| contains(prefix, **address)) {
             let what =
-                format!("{address}, a GTP-U address of this UPF, is in it; write another prefix");
+                format!("it contains {address}, a GTP-U address of this UPF; use another prefix");
             return Err(refuse(at("prefix"), what));
         }
         Ok(prefix)
     }
 }
 
-/// Either Linux routes, or there is one next hop.
+/// Checks that an interface has either Linux routes or a next hop.
 fn check_next_hop(interface: &Interface, path: &str) -> Result<(), Error> {
     let Some(text) = &interface.next_hop else { return Ok(()) };
     ethernet(text).map_err(|what| refuse(path, what))?;
     if interface.route_table.is_some() {
-        let what = "everything goes to this address, and no routing table is asked; leave out \
+        let what = "everything is sent to this address without a routing table; leave out \
                     one of `next-hop` and `route-table`";
         return Err(refuse(path, what));
     }
     Ok(())
 }
 
-/// Tunnels end on N3 and N9, and nowhere else.
+/// Checks that N3 and N9 have GTP-U addresses and N6 has none.
 fn check_tunnels(interface: &Interface, path: &str) -> Result<(), Error> {
     match (interface.role, interface.addresses.len()) {
         (Role::N6, 0) | (Role::N3 | Role::N9, 1..=MAX_ADDRESSES) => {
             check_addresses(path, &interface.addresses)
         }
         (Role::N6, _) => {
-            let what = "N6 has IP and no tunnels; leave them out, Linux has the addresses there";
+            let what = "N6 carries IP and no tunnels; leave them out, the addresses there are Linux's";
             Err(refuse(path, what))
         }
         (Role::N3 | Role::N9, count) => {
             let what = format!(
-                "tunnels of N3 and N9 end at an address; there are {count}; write 1 to \
+                "tunnels of N3 and N9 end at an address; {count} are configured; write 1 to \
                  {MAX_ADDRESSES}"
             );
             Err(refuse(path, what))

@@ -32,7 +32,7 @@ fn follows(configuration: Value) -> Result<Value, Error> {
     defaults(&settings, &written)
 }
 
-/// What is said when the value at `pointer` is another.
+/// Returns the error when the value at `pointer` is another one.
 fn said(pointer: &str, value: Value) -> (String, String, Option<String>) {
     let mut configuration = whole();
     match configuration.pointer_mut(pointer) {
@@ -94,7 +94,7 @@ fn each_mistake_names_its_place_the_reason_and_the_remedy() {
             json!({ "port": "core", "role": "n9", "network-instance": "internet",
                     "addresses": ["192.0.2.2"] }),
             "app.interfaces.n9.addresses",
-            "192.0.2.2 is of `n3`, too",
+            "192.0.2.2 belongs to `n3`, too",
         ),
         (
             "/app/interfaces/other",
@@ -148,5 +148,5 @@ fn a_pool_does_not_hold_our_own_addresses_of_its_instance() {
     configuration["app"]["interfaces"]["n3"]["network-instance"] = json!("internet");
     configuration["app"]["pools"][0]["prefix"] = json!("192.0.0.0/16");
     let error = follows(configuration).unwrap_err().to_string();
-    assert!(error.contains("192.0.2.2, a GTP-U address of this UPF, is in it"), "{error}");
+    assert!(error.contains("it contains 192.0.2.2, a GTP-U address of this UPF"), "{error}");
 }

@@ -1,38 +1,38 @@
-//! One half: when it is started, and what its end means.
+//! One supervised process: when it is started, and what follows from its end.
 
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// A half that has lived for so long had come up: it is started again at once.
+/// Lifetime after which a process had come up: it is restarted at once.
 const UP: Duration = Duration::from_secs(2);
-/// One that has lived for so long can start here: what it refuses later is no reason to end all.
+/// Lifetime after which a process can start here: later failures do not end the program.
 const SETTLED: Duration = Duration::from_secs(10);
-/// What is waited for the second start of one that does not come up; doubled each time.
+/// Delay before the second restart of a process that does not come up; doubled each time.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// The most that is waited.
+/// Maximum delay.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// A half.
+/// A supervised process.
 #[derive(Debug)]
 pub(super) struct Half {
     pub(super) name: &'static str,
     pub(super) child: Option<Child>,
-    /// When it was started last.
+    /// Time of the last start.
     since: Option<Instant>,
-    /// When it is to be started, while it does not run.
+    /// Time of the next start; `None` while it runs.
     due: Option<Instant>,
-    /// Whether it can start here.
+    /// True if it is known to be able to start here.
     is_settled: bool,
-    /// How often in a row it has died before it came up.
+    /// Number of consecutive failures before it came up.
     failures: u32,
 }
 
-/// What happens after a half's end.
+/// Consequence of a process's end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It starts again after this time.
+    /// Restart after this delay.
     Again(Duration),
-    /// It cannot start here: all ends.
+    /// It cannot start here: end the program.
     Over,
 }
 
@@ -42,7 +42,7 @@ impl Half {
         Self { name, child: None, since: None, due, is_settled: false, failures: 0 }
     }
 
-    /// When it is to be started; none while it runs.
+    /// Returns the time of the next start; `None` while it runs.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -57,25 +57,25 @@ impl Half {
         self.due = None;
     }
 
-    /// It could not even be started. Returns what is waited.
+    /// Records that it could not be started. Returns the delay.
     pub(super) fn failed(&mut self, now: Instant) -> Duration {
         let wait = self.back_off();
         self.due = Some(now + wait);
         wait
     }
 
-    /// How it has ended, if it has.
+    /// Returns the exit status if it has ended.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         let status = self.child.as_mut()?.try_wait().ok().flatten()?;
         self.child = None;
         Some(status)
     }
 
-    /// What follows from its end.
+    /// Decides what follows from its end.
     pub(super) fn after(&mut self, status: &ExitStatus, now: Instant) -> Next {
         let lived = self.since.map_or(Duration::ZERO, |since| now.duration_since(since));
         self.is_settled |= lived >= SETTLED;
-        // It has said itself that it will not do better.
+        // These statuses mean that a restart cannot help.
         if !self.is_settled && matches!(status.code(), Some(2..=4)) {
             return Next::Over;
         }
@@ -90,7 +90,7 @@ impl Half {
     }
 
     fn back_off(&mut self) -> Duration {
-        // One death, by whatever hand, is no reason to wait.
+        // A single death needs no delay.
         let wait = match self.failures {
             0 => Duration::ZERO,
             more => FIRST_WAIT.saturating_mul(1 << (more - 1).min(10)).min(LONGEST_WAIT),
