@@ -76,7 +76,7 @@ impl Supervisor {
 
     /// The processes that a half has been, once there are so many.
     fn processes(&self, half: &str, count: usize) -> Vec<Pid> {
-        let begin = format!("upf: the {half} half is process ");
+        let begin = format!("upf: the {half} path process has id ");
         until(&format!("the {half} half's process {count}"), || {
             let lines = self.lines.lock().unwrap();
             let ids = lines.iter().filter_map(|line| line.strip_prefix(&begin)?.parse().ok());
@@ -195,7 +195,7 @@ fn what_refuses_to_start_ends_all_with_its_status() {
     wrong["ports"]["n6"]["driver"]["af-packet"]["interface"] = json!("n66");
     let mut supervisor = Supervisor::start(&written(folder.path(), &wrong));
     assert_eq!(supervisor.status(), Some(4));
-    supervisor.wait_until_said("the fast half cannot start (exit status 4)", 1);
+    supervisor.wait_until_said("the fast path process cannot start (exit status 4)", 1);
 
     let mut wrong = configuration_of_n4("192.0.2.77", folder.path());
     let mut supervisor = Supervisor::start(&written(folder.path(), &wrong));
@@ -245,7 +245,7 @@ fn who_asks_where_nobody_is_learns_what_to_do() {
         let arguments = [question, &["--api", "127.0.0.1:1"]].concat();
         let (status, text) = said(&upf(&arguments));
         assert_eq!(status, Some(1), "{text}");
-        assert!(text.contains("nobody answers at 127.0.0.1:1"), "{text}");
+        assert!(text.contains("no reply from 127.0.0.1:1"), "{text}");
     }
     let (status, text) = said(&upf(&["trace", "nobody"]));
     assert_eq!(status, Some(2), "{text}");

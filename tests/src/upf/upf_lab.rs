@@ -145,7 +145,7 @@ impl UpfLab {
         let mut command = self.hosts.left.command(&[]);
         command.arg(binary("upf")).arg(&path);
         let application = Application::run(command, session);
-        application.process.wait_for("the slow half is process");
+        application.process.wait_for("the slow path process has id");
         self.add_neighbours();
         Upf { application, slow_path: None, configuration: path }
     }
@@ -285,7 +285,7 @@ impl Upf {
     #[must_use]
     pub fn process_id(&self, path: &str) -> u32 {
         let log = self.application.process.stderr();
-        let words = format!("upf: the {path} half is process ");
+        let words = format!("upf: the {path} path process has id ");
         let last = log.rsplit(&words).next().and_then(|it| it.split_whitespace().next());
         last.and_then(|number| number.parse().ok()).expect("the supervisor logs the process")
     }

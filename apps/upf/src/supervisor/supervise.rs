@@ -65,7 +65,7 @@ pub fn supervise(plan: &Plan) -> io::Result<u8> {
             match half.after(&status, Instant::now()) {
                 Next::Over => {
                     let code = code(&status);
-                    eprintln!("upf: the {name} process cannot start (exit status {code}); ending both");
+                    eprintln!("upf: the {name} path process cannot start (exit status {code}); ending both");
                     let others = end(&mut halves, &mut bell);
                     return Ok(if code == 0 { others } else { code });
                 }
@@ -74,7 +74,7 @@ pub fn supervise(plan: &Plan) -> io::Result<u8> {
                         0 => "at once".to_owned(),
                         wait => format!("in {wait} ms"),
                     };
-                    eprintln!("upf: the {name} process has ended ({status}); restarting it {wait}");
+                    eprintln!("upf: the {name} path process has ended ({status}); restarting it {wait}");
                 }
             }
         }
@@ -89,7 +89,7 @@ fn start(half: &mut Half, plan: &Plan) {
     command.process_group(0);
     match command.spawn() {
         Ok(child) => {
-            eprintln!("upf: the {} process has id {}", half.name, child.id());
+            eprintln!("upf: the {} path process has id {}", half.name, child.id());
             half.started(child, Instant::now());
         }
         Err(error) => {
@@ -111,7 +111,7 @@ fn end(halves: &mut [Half; 2], bell: &mut Bell) -> u8 {
         let own = match wait(&mut child, limit, bell) {
             Some(ended) => code(&ended),
             None => {
-                eprintln!("upf: the {} process does not end; killing it", half.name);
+                eprintln!("upf: the {} path process does not end; killing it", half.name);
                 let _ = child.kill(); // it may have ended meanwhile
                 let _ = child.wait();
                 WRONG
