@@ -140,7 +140,7 @@ pub enum TeidChoice {
     Smf,
 }
 
-/// Limits.
+/// Limits per session and lane.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Limits {

@@ -30,7 +30,7 @@ pub enum AskError {
          namespace; if its `app.api` differs, add --api ADDRESS"
     )]
     Silent {
-        /// Address.
+        /// Address of the server.
         address: SocketAddr,
         /// Error of the kernel.
         source: io::Error,

@@ -106,7 +106,7 @@ pub enum Answer {
 /// A query with the channel of its reply.
 #[derive(Debug)]
 pub struct Query {
-    /// Content.
+    /// Content of the query.
     pub question: Question,
     /// Channel of the reply; the client may have disconnected.
     pub answer: oneshot::Sender<Answer>,

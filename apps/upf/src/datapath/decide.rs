@@ -46,7 +46,7 @@ pub struct Decision<'t> {
     pub fate: Fate<'t>,
     /// PDR that matched; 0: none.
     pub pdr: PdrId,
-    /// Direction.
+    /// Direction of the packet.
     pub direction: Direction,
     /// New events: bits of [`state::event`](crate::rules::layout::state::event). If not 0, the caller
     /// raises the session's pending event.
@@ -77,7 +77,7 @@ pub struct Charged {
 pub struct Passing<'t> {
     /// Path of the packet.
     pub path: Path<'t>,
-    /// Direction.
+    /// Direction of the packet.
     pub direction: Direction,
     /// Charge that is due when it leaves.
     pub charge: Charge,
@@ -88,7 +88,7 @@ pub struct Passing<'t> {
 pub enum Fate<'t> {
     /// May be forwarded. It is charged when it leaves.
     Forward(Path<'t>),
-    /// Dropped.
+    /// The packet is dropped.
     Drop(Cause),
     /// Held and decided again later. It has not been counted.
     Hold(Hold),

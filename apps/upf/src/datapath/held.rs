@@ -14,7 +14,7 @@ pub(crate) const MOST: usize = 65_536;
 /// A session with held packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeldSession {
-    /// Session.
+    /// Session index.
     pub(crate) session: SessionId,
     /// Lower 32 bits of the rules' version when the last packet was held.
     pub(crate) version: u32,

@@ -36,7 +36,7 @@ pub(crate) enum Outcome {
     Later,
     /// Held until the lane resumes the key.
     Held(HoldKey),
-    /// Dropped.
+    /// The packet is dropped.
     Drop(Cause),
     /// Not claimed: goes to Linux.
     Linux,

@@ -56,7 +56,7 @@ impl Side {
 /// A user plane interface.
 #[derive(Clone, Debug)]
 pub(crate) struct Interface {
-    /// Port.
+    /// Port of the interface.
     pub(crate) port: PortId,
     /// Role: N3, N9 or N6.
     pub(crate) role: Role,

@@ -160,9 +160,9 @@ impl Tables {
 /// Destination address of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum To {
-    /// IPv4.
+    /// IPv4 address.
     Four(Ipv4Addr),
-    /// IPv6.
+    /// IPv6 address.
     Six(Ipv6Addr),
 }
 

@@ -62,25 +62,25 @@ pub enum CompileError {
     /// A PDR refers to a missing FAR.
     #[error("PDR {pdr} refers to FAR {far}, which does not exist; create it with the PDR")]
     NoFar {
-        /// PDR.
+        /// Rule ID of the PDR.
         pdr: PdrId,
-        /// FAR.
+        /// Rule ID of the FAR.
         far: FarId,
     },
     /// A PDR refers to a missing QER.
     #[error("PDR {pdr} refers to QER {qer}, which does not exist; create it with the PDR")]
     NoQer {
-        /// PDR.
+        /// Rule ID of the PDR.
         pdr: PdrId,
-        /// QER.
+        /// Rule ID of the QER.
         qer: QerId,
     },
     /// A PDR refers to a missing URR.
     #[error("PDR {pdr} refers to URR {urr}, which does not exist; create it with the PDR")]
     NoUrr {
-        /// PDR.
+        /// Rule ID of the PDR.
         pdr: PdrId,
-        /// URR.
+        /// Rule ID of the URR.
         urr: UrrId,
     },
     /// A PDR activates a predefined rule that is not configured.
@@ -88,7 +88,7 @@ pub enum CompileError {
         "PDR {pdr} activates a predefined rule that is not configured; add it to `app.predefined`"
     )]
     NoPredefined {
-        /// PDR.
+        /// Rule ID of the PDR.
         pdr: PdrId,
     },
     /// A FAR has an outer header that cannot be built.
@@ -97,13 +97,13 @@ pub enum CompileError {
          GTP-U/UDP/IP with a TEID and an address, or UDP/IP with a port and an address"
     )]
     OuterHeader {
-        /// FAR.
+        /// Rule ID of the FAR.
         far: FarId,
     },
     /// A FAR redirects to a URL that is too long.
     #[error("FAR {far} redirects to a URL of more than {most} octets; use a shorter one", most = way::URL)]
     Redirect {
-        /// FAR.
+        /// Rule ID of the FAR.
         far: FarId,
     },
     /// A PDR refers to more than a block can hold.
@@ -111,7 +111,7 @@ pub enum CompileError {
         "PDR {pdr} refers to more QERs, URRs and paths than a lane supports; reduce them"
     )]
     TooMuch {
-        /// PDR.
+        /// Rule ID of the PDR.
         pdr: PdrId,
     },
     /// The session needs more blocks than a lane reads.

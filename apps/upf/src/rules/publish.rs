@@ -48,17 +48,17 @@ pub enum PublishError {
     /// Another session has one of its tunnels.
     #[error("tunnel {teid:#010x} belongs to session {}; choose another", session.0)]
     Tunnel {
-        /// TEID.
+        /// Tunnel endpoint identifier.
         teid: u32,
-        /// Owner.
+        /// Session that owns it.
         session: SessionId,
     },
     /// Another session has one of its UE addresses in the network instance.
     #[error("a UE address of the session belongs to session {}; choose another", session.0)]
     User {
-        /// Address.
+        /// Lookup key of the address.
         key: UserKey,
-        /// Owner.
+        /// Session that owns it.
         session: SessionId,
     },
     /// Another session has one of the networks behind its UE.
@@ -67,9 +67,9 @@ pub enum PublishError {
         route.address, route.length, session.0
     )]
     Network {
-        /// Network.
+        /// Prefix and network instance.
         route: FramedRoute,
-        /// Owner.
+        /// Session that owns it.
         session: SessionId,
     },
 }

@@ -31,7 +31,7 @@ const WRONG: u8 = 5;
 /// Command line of both processes.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Program.
+    /// Path of the program.
     pub program: PathBuf,
     /// Arguments behind `fast` and `slow`: the configuration and its overrides.
     pub arguments: Vec<OsString>,

@@ -35,11 +35,11 @@ pub struct PdrView {
     pub filters: Vec<String>,
     /// QoS flows, one of which the packet must have.
     pub qfis: Vec<u8>,
-    /// FAR.
+    /// Rule ID of the FAR.
     pub far: u32,
-    /// QERs.
+    /// Rule IDs of the QERs.
     pub qers: Vec<u32>,
-    /// URRs.
+    /// Rule IDs of the URRs.
     pub urrs: Vec<u32>,
     /// Predefined rules that it activates.
     pub predefined: Vec<String>,
@@ -78,7 +78,7 @@ pub struct FarView {
     pub forwarding: Option<ForwardingView>,
     /// Duplicating parameters.
     pub duplicating: Vec<ForwardingView>,
-    /// BAR.
+    /// Rule ID of the BAR.
     pub bar: Option<u8>,
 }
 

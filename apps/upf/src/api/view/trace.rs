@@ -41,25 +41,25 @@ pub struct TracedSession {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct WayView {
-    /// PDR.
+    /// Rule ID of the PDR.
     pub pdr: u16,
-    /// Precedence.
+    /// Precedence of the PDR.
     pub precedence: u32,
     /// Source interface.
     pub source: String,
-    /// FAR.
+    /// Rule ID of the FAR.
     pub far: u32,
     /// Apply Action of the FAR.
     pub actions: Vec<String>,
-    /// QERs.
+    /// Rule IDs of the QERs.
     pub qers: Vec<u32>,
-    /// URRs.
+    /// Rule IDs of the URRs.
     pub urrs: Vec<u32>,
     /// Current action: `forward`, `hold` or `drop`.
     pub fate: String,
     /// Drop reason, by its name in the counters.
     pub cause: Option<String>,
-    /// Destination.
+    /// Destination interface and outer header.
     pub to: Option<String>,
     /// Address that is routed; null: the packet's own destination.
     pub toward: Option<String>,

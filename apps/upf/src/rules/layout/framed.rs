@@ -24,7 +24,7 @@ pub struct Framed {
     pub instances: [InstanceId; INSTANCES],
     /// Sessions, in the same order.
     pub sessions: [u32; INSTANCES],
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u32,
 }
 

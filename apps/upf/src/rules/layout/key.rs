@@ -12,7 +12,7 @@ use crate::session::{InstanceId, SessionId};
 pub struct SessionRef {
     /// Session index.
     pub session: u32,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u32,
 }
 
@@ -49,7 +49,7 @@ pub struct UserKey {
     pub family: u16,
     /// Network instance.
     pub instance: u16,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u32,
 }
 

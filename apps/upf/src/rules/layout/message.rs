@@ -43,7 +43,7 @@ pub struct SessionEvent {
     pub qfi: u8,
     /// DSCP of a held packet, for the paging policy (clause 5.2.1A).
     pub dscp: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u32,
 }
 

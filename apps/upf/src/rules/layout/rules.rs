@@ -68,7 +68,7 @@ pub struct Down {
     pub side: Side,
     /// Network instance of packets without a tunnel, or [`way::NO_INSTANCE`].
     pub instance: u16,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u16,
 }
 
@@ -105,7 +105,7 @@ pub struct Cold {
 pub struct Marker {
     /// Peer address, IPv4 mapped into IPv6.
     pub peer: [u8; 16],
-    /// TEID.
+    /// Tunnel endpoint identifier.
     pub teid: u32,
     /// Network instance, or [`way::NO_INSTANCE`].
     pub instance: u16,

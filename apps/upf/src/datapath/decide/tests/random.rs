@@ -9,7 +9,7 @@ use crate::session::{
     Session, Source, Urr, UserAddress, Volume,
 };
 
-/// SplitMix64.
+/// SplitMix64 random number generator.
 pub(super) struct Random(u64);
 
 const REMOTES: [&str; 4] = ["192.0.2.1", "198.51.100.9", "2001:db8:f::1", "2001:db8:e::2"];

@@ -33,19 +33,19 @@ const SECTIONS: usize = 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Section {
-    /// [`Rule`]s.
+    /// List of [`Rule`]s.
     Rules = 0,
     /// [`AnyAddress`]es of users and filters.
     Addresses = 1,
     /// [`Limit`]s of counts.
     Limits = 2,
-    /// [`Count`]s.
+    /// List of [`Count`]s.
     Counts = 3,
-    /// [`OuterPath`]s.
+    /// List of [`OuterPath`]s.
     Paths = 4,
-    /// [`Meter`]s.
+    /// List of [`Meter`]s.
     Meters = 5,
-    /// [`Match`]es.
+    /// List of [`Match`]es.
     Matches = 6,
     /// [`RedirectEntry`]s and ranges of ports: pairs of u16.
     Ports = 7,

@@ -86,7 +86,7 @@ pub struct Side {
     pub cost: u32,
     /// Burst of the meter in ms.
     pub burst: u16,
-    /// PDR.
+    /// Rule ID of the PDR.
     pub pdr: u16,
     /// Compiled FAR.
     pub way: Way,

@@ -12,21 +12,21 @@ use super::{
 pub struct Builder {
     /// Rules in the order of evaluation.
     pub rules: Vec<Rule>,
-    /// Addresses.
+    /// Addresses of UEs and filters.
     pub addresses: Vec<AnyAddress>,
-    /// Limits.
+    /// Limits of the counters.
     pub limits: Vec<Limit>,
-    /// Counts.
+    /// Counters of URRs.
     pub counts: Vec<Count>,
-    /// Paths.
+    /// Paths of packets and copies.
     pub paths: Vec<OuterPath>,
-    /// Meters.
+    /// Meters of QERs.
     pub meters: Vec<Meter>,
-    /// Filters.
+    /// Packet filters of the rules.
     pub matches: Vec<Match>,
     /// Ranges of ports.
     pub ports: Vec<[u16; 2]>,
-    /// Redirections.
+    /// Redirections in bytes.
     pub text: Vec<u8>,
 }
 

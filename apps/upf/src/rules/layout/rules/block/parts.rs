@@ -30,7 +30,7 @@ pub struct Rule {
     pub hold_ms: u32,
     /// Network instance of the ingress, or [`NO_INSTANCE`](super::super::side::way).
     pub instance: u16,
-    /// PDR.
+    /// Rule ID of the PDR.
     pub pdr: u16,
     /// Maximum number of held packets.
     pub hold_packets: u16,
@@ -44,7 +44,7 @@ pub struct Rule {
     pub first_copy: u8,
     /// Number of copies.
     pub copies: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u8,
 }
 
@@ -86,7 +86,7 @@ pub struct Match {
     pub remote: u8,
     /// UE's end: index of an address; 255: any.
     pub local: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u8,
     /// Remote ports.
     pub remote_ports: [u16; 2],
@@ -110,7 +110,7 @@ pub struct AnyAddress {
     pub length: u8,
     /// IP version, 4 or 6.
     pub family: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: [u8; 6],
 }
 
@@ -163,7 +163,7 @@ pub struct Meter {
     pub burst: [u16; 2],
     /// Scale of the cost by direction, as in [`Way::shift`].
     pub shift: [u8; 2],
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u16,
 }
 
@@ -181,7 +181,7 @@ pub struct Count {
     pub limits: u8,
     /// Index of the path of packets beyond the quota; 255: dropped.
     pub exhausted: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u8,
 }
 
@@ -189,9 +189,9 @@ pub struct Count {
 pub mod limit {
     /// Both directions together.
     pub const TOTAL: u8 = 0;
-    /// Uplink.
+    /// Uplink octets.
     pub const UP: u8 = 1;
-    /// Downlink.
+    /// Downlink octets.
     pub const DOWN: u8 = 2;
     /// A time in ns of `CLOCK_MONOTONIC` instead of octets.
     pub const TIME: u8 = 3;
@@ -209,7 +209,7 @@ pub struct Limit {
     pub at: u64,
     /// Bits of [`limit`].
     pub what: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: [u8; 7],
 }
 
@@ -230,7 +230,7 @@ pub mod redirect {
 pub struct RedirectEntry {
     /// Kind, see [`redirect`].
     pub kind: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u16,
     /// Number of bytes that follow.
     pub length: u16,
