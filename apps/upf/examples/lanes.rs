@@ -1,6 +1,6 @@
-//! What the user plane costs for each packet: `lanes up|down|none SESSIONS PACKETS` shows it
-//! packets of random sessions on a memory port, or with `none` only makes them. Under cachegrind
-//! the difference of two runs is its instructions; without, it prints the time.
+//! Cost of the user plane per packet: `lanes up|down|none SESSIONS PACKETS` passes packets of
+//! random sessions through it on a memory port, or with `none` only builds them. Under cachegrind
+//! the difference of two runs is the number of instructions; otherwise it prints the time.
 //!
 //! ```sh
 //! cargo build --release -p upf --example lanes
@@ -27,11 +27,11 @@ use upf::rules::layout::key::{SessionRef, UserKey};
 use upf::rules::layout::rules::{Rules, flag};
 use upf::session::SessionId;
 
-/// Shows each packet of a burst as one that has just arrived.
+/// Passes each packet of a burst as one that has just arrived.
 struct Shown {
     upf: Option<Upf<Known>>,
     frame: Vec<u8>,
-    /// Where the session's number is in a frame, and what is in front of it.
+    /// Offset of the session index in a frame, and the bytes in front of it.
     at: usize,
     number: fn(u32) -> [u8; 4],
     sessions: u32,
@@ -90,14 +90,14 @@ impl App for Shown {
 }
 
 const HEADROOM: usize = 192;
-/// The most sessions.
+/// Maximum number of sessions.
 const SESSIONS: usize = 16_384;
 
 fn user(session: u32) -> [u8; 4] {
     [10, 45, (session >> 8) as u8, session as u8]
 }
 
-/// With a meter and a URR in both directions.
+/// Builds rules with a meter and a URR in both directions.
 fn rules(session: u32) -> Rules {
     let mut rules = simple(1);
     rules.up.user4 = u32::from_be_bytes(user(session));

@@ -1,4 +1,4 @@
-//! The program as people start it: its command line, and both halves under their supervisor.
+//! The program as operators start it: command line, and both processes under their supervisor.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -10,7 +10,7 @@ use fastlane_testing::namespace::{ip, private};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
-/// How long anything may take that is waited for: only a machine that hangs needs longer.
+/// Timeout of every wait: only a hanging machine needs longer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn upf(arguments: &[&str]) -> Output {
@@ -22,7 +22,7 @@ fn said(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-/// In the namespace of the calling thread: two interfaces, and a configuration for them.
+/// Creates two interfaces in the namespace of the calling thread, and a configuration for them.
 fn configuration(folder: &Path) -> Value {
     for (name, address) in [("n3", "10.3.0.1/24"), ("n6", "10.6.0.1/24")] {
         ip(&format!("link add {name} type veth peer name {name}wire"));
@@ -54,7 +54,7 @@ fn written(folder: &Path, configuration: &Value) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A supervisor, which ends with the test, and what it says.
+/// A supervisor, which ends with the test, and its output.
 struct Supervisor {
     child: Child,
     lines: Arc<Mutex<Vec<String>>>,
@@ -74,7 +74,7 @@ impl Supervisor {
         Self { child, lines }
     }
 
-    /// The processes that a half has been, once there are so many.
+    /// Returns the ids of a process and its restarts, once there are `count`.
     fn processes(&self, half: &str, count: usize) -> Vec<Pid> {
         let begin = format!("upf: the {half} path process has id ");
         until(&format!("the {half} half's process {count}"), || {
@@ -104,7 +104,7 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        // Its halves end with it.
+        // Its processes end with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -126,7 +126,7 @@ fn is_there(process: Pid) -> bool {
     test_kill_process(process).is_ok()
 }
 
-/// Waits until the API answers so.
+/// Waits until the API gives this reply.
 fn answers(arguments: &[&str], part: &str) {
     until(part, || {
         let (status, text) = said(&upf(arguments));
@@ -175,7 +175,7 @@ fn halves_do_not_outlive_their_supervisor() {
     answers(&["sessions"], "0 of 0 sessions");
     kill_process(supervisor.id(), Signal::KILL).unwrap();
     assert_eq!(supervisor.status(), None);
-    // Orphans are init's to wait for; as long as it has not, they are dead all the same.
+    // Init reaps orphans; until then they are zombies.
     until("the end of both halves", || {
         let ended = |process: Pid| {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
@@ -210,7 +210,7 @@ fn what_refuses_to_start_ends_all_with_its_status() {
     assert!(!text.contains("is process"), "{text}");
 }
 
-/// As it is, with another address of N4.
+/// Returns the configuration with another N4 address.
 fn configuration_of_n4(address: &str, folder: &Path) -> Value {
     for name in ["n3", "n6"] {
         ip(&format!("link delete {name}"));

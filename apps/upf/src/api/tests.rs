@@ -15,7 +15,7 @@ use crate::session::{CpSeid, InstanceId, Session, SessionId};
 
 mod trace;
 
-/// A slow half with nothing but sessions.
+/// Control plane with sessions only.
 struct Known(Vec<Session>);
 
 impl Facts for Known {
@@ -107,7 +107,7 @@ fn session(place: u32) -> Session {
     }
 }
 
-/// Runs `test` while a thread answers.
+/// Runs `test` while a thread answers queries.
 fn with(sessions: u32, test: impl FnOnce(SocketAddr)) {
     let (api, inbox) = serve("127.0.0.1:0".parse().unwrap()).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
@@ -184,7 +184,7 @@ fn what_is_described_is_what_is_served() {
         let document: serde_json::Value =
             serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
         let described = document["paths"].as_object().unwrap();
-        // Neither a path too many nor one too few, but for the description itself.
+        // The described paths are those that are served, except the description itself.
         let served = super::server::routes().into_iter().map(|(path, _)| path);
         let served: BTreeSet<&str> = served.filter(|path| *path != "/openapi.json").collect();
         assert_eq!(described.keys().map(String::as_str).collect::<BTreeSet<_>>(), served);
@@ -196,7 +196,7 @@ fn what_is_described_is_what_is_served() {
             let text = get(address, &path);
             let (head, body) = text.split_once("\r\n\r\n").unwrap();
             assert!(!body.is_empty(), "{path} answers with something: {head}");
-            // What it answers with is among what it is said to answer with.
+            // The status is one of those described.
             let status = head.split_whitespace().nth(1).unwrap();
             assert!(methods["get"]["responses"].get(status).is_some(), "{path}: {status}");
             let refused = exchange(address, &format!("POST {path} HTTP/1.0\r\n\r\n"));
@@ -212,7 +212,7 @@ fn what_is_described_is_what_is_served() {
     });
 }
 
-/// All values of `$ref` in a document.
+/// Collects all values of `$ref` in a document.
 fn gather_references(value: &serde_json::Value, into: &mut Vec<String>) {
     match value {
         serde_json::Value::Object(members) => {
@@ -250,8 +250,8 @@ fn metrics_are_those_of_the_moment() {
     });
 }
 
-/// The text is what a collector reads (OpenMetrics 1.0, section 4): each family is described once,
-/// before its samples, which have its name; the end is marked.
+/// Checks the text format (OpenMetrics 1.0, section 4): each family is described once, before its
+/// samples, which have its name; the end is marked.
 #[test]
 fn metrics_are_in_the_form_that_collectors_read() {
     with(1, |address| {

@@ -1,4 +1,4 @@
-//! What is charged: what leaves, and nothing else.
+//! Charging: packets that leave, and nothing else.
 
 use fastlane::kernel::mirror::{Answer, Reason};
 use fastlane::mirror::ReversePath;
@@ -20,7 +20,7 @@ fn unfragmented(mut packet: Vec<u8>) -> Vec<u8> {
     packet
 }
 
-/// Both directions have a limit of octets together.
+/// Limits the octets of both directions together.
 fn limited(version: u64, quota: u64) -> Rules {
     let mut rules = simple(version);
     rules.cold.quota = quota;
@@ -32,7 +32,7 @@ fn events(world: &World) -> u64 {
     world.halves.state.read(EntryId(SESSION.0))[EVENTS] & event::ALL
 }
 
-/// A world in which every way leads to trouble, and what becomes of packets there.
+/// Fixture in which every path fails, and the outcome of packets there.
 fn troubled() -> (World, Vec<(u16, Vec<u8>, Cause)>) {
     let mut known = Known::new();
     known.reverse_path = ReversePath::Strict;
@@ -73,7 +73,7 @@ fn case_81_what_does_not_leave_is_not_charged() {
         assert_eq!(world.count(cause), before + 1, "{:?}", world.causes());
         assert_eq!((world.usage(), events(&world)), ([0; 4], 0), "{cause:?}");
     }
-    // The base station cannot be reached, or is said to be us.
+    // The gNB is unreachable, or its address is a local one.
     for (peer, cause) in [([10, 3, 0, 77], Cause::NoRoute), (OUR, Cause::Loop)] {
         let mut rules = simple(2);
         rules.down.side.way.peer = peer;
@@ -95,7 +95,7 @@ fn case_81_a_quota_is_used_up_by_what_leaves_to_the_octet() {
     let sound = up(&user4(USER, SERVER, 64, 100));
     let octets = 128;
     world.publish(&limited(1, 5 * octets));
-    // In one burst, so that all are judged before the first one leaves.
+    // In one burst, so that all are classified before the first one leaves.
     let bad = cases.iter().filter(|(port, ..)| *port == N3).map(|(_, frame, _)| frame.clone());
     let burst: Vec<Vec<u8>> = bad.flat_map(|bad| [bad, sound.clone()]).collect();
     world.show(N3, &burst);
@@ -115,7 +115,7 @@ fn a_meter_lets_a_burst_pass_and_charges_no_more_than_that() {
     let mut world = World::with_user();
     let mut rules = simple(2);
     rules.up.side.flags |= flag::METER;
-    // One octet in a millisecond, of which the word may be 100 ms ahead.
+    // One octet per ms; the word may be 100 ms ahead.
     (rules.up.side.cost, rules.up.side.way.shift, rules.up.side.burst) = (64_000_000, 0, 100);
     world.publish(&rules);
     let sound = up(&user4(USER, SERVER, 64, 12));

@@ -1,5 +1,4 @@
-//! Sessions with filters, copies, end markers, the control plane's tunnels: rules as they are
-//! compiled.
+//! Compiled sessions with filters, copies, end markers and TEIDs of the SMF.
 
 use fastlane_wire::checksum::checksum;
 use upf::rules::compile::{Context, compile};
@@ -10,7 +9,7 @@ use upf::session::*;
 use crate::frames::{ethernet, fill, from_gnb, g_pdu, ipv4, ipv6, opened, udp, user4};
 use crate::support::*;
 
-/// A tunnel that the control plane has chosen.
+/// TEID chosen by the SMF.
 const CHOSEN: u32 = 0x5a00_0001;
 
 fn forwarding(destination: Destination, instance: InstanceId) -> Forwarding {
@@ -50,7 +49,7 @@ fn pdr(id: u16, precedence: u32, source: Source, far: u32) -> Pdr {
     }
 }
 
-/// DNS is let through, all else from the user dropped.
+/// Forwards DNS and drops all other uplink packets.
 fn session() -> Session {
     let dns = FlowDescription {
         protocol: Some(17),
@@ -87,7 +86,7 @@ fn session() -> Session {
     }
 }
 
-/// A world with a session as the slow half publishes it.
+/// Creates a lane with a session as the control plane publishes it.
 fn world(session: &Session) -> World {
     let mut world = World::new(Known::new(), settings());
     let settings = serde_json::from_value(settings()).expect("settings");
@@ -110,7 +109,7 @@ fn up(inner: &[u8]) -> Vec<u8> {
     from_gnb(&g_pdu(CHOSEN, 1, 1, inner))
 }
 
-/// A fragment of a packet: 24 octets of it from `units` * 8 on.
+/// Returns a fragment of a packet: 24 octets from `units` * 8 on.
 fn fragment(whole: &[u8], units: u16, is_last: bool) -> Vec<u8> {
     let start = 20 + usize::from(units) * 8;
     let end = if is_last { whole.len() } else { start + 24 };
@@ -136,7 +135,7 @@ fn case_69_filters_decide_and_case_41_the_control_planes_tunnels_are_found() {
     world.check();
 }
 
-/// A segment of the user to port 80.
+/// Returns a TCP segment of the UE to port 80.
 fn segment(is_v6: bool, numbers: [u32; 2], control: u8, data: &[u8]) -> Vec<u8> {
     let numbers = numbers.map(u32::to_be_bytes).concat();
     let rest = [0x50, control, 0x40, 0, 0, 0, 0, 0];
@@ -170,13 +169,13 @@ fn clients_of_the_web_are_told_where_to_go_and_may_go_there() {
     assert_eq!((&inner[12..16], &inner[16..20]), (&SERVER[..], &USER[..]));
     assert_eq!((&inner[20..24], inner[33]), (&[0, 80, 0x9c, 0x40][..], 0x12));
     assert_eq!(inner[28..32], [0, 0, 0, 10]);
-    // DNS, and what goes to where all are sent.
+    // DNS, and packets to the redirect server.
     assert_eq!(world.left(N6).len(), 2, "{:?}", world.causes());
     assert_eq!((world.count(Cause::Redirected), world.count(Cause::RedirectSent)), (2, 1));
     world.check();
 }
 
-/// A URR whose quota is used up: packets go as a FAR says.
+/// Returns a URR whose quota is used up, with a FAR for packets beyond it.
 fn exhausted(far: u32) -> Urr {
     let none = Volume { total: Some(0), ..Volume::default() };
     Urr {
@@ -190,7 +189,8 @@ fn exhausted(far: u32) -> Urr {
     }
 }
 
-/// The usual case: the FAR of a quota redirects, and the URR counts both directions.
+/// Returns the common case: the FAR of an exhausted quota redirects, and the URR counts both
+/// directions.
 #[test]
 fn who_has_used_a_quota_up_is_told_where_to_go_and_may_go_there() {
     let mut session = session();
@@ -224,7 +224,7 @@ fn who_has_used_a_quota_up_is_told_where_to_go_and_may_go_there() {
     world.check();
 }
 
-/// The address that a client of the web is told.
+/// Returns the address in a redirect response.
 fn location(world: &mut World, is_v6: bool) -> String {
     let mut ask = |numbers, control, data: &[u8]| {
         world.show(N3, &[up(&segment(is_v6, numbers, control, data))]);
@@ -258,7 +258,7 @@ fn of_an_ipv4_and_an_ipv6_address_the_packets_family_chooses() {
     let mut world = world(&session);
     assert_eq!(location(&mut world, false), "Location: http://203.0.113.7/");
     assert_eq!(location(&mut world, true), "Location: http://[2001:db8:113::7]/");
-    // They may go there, and are answered from there.
+    // Packets to and from the redirect server pass.
     let user = user6().to_string();
     let six_of = |from: &str, to: &str| ipv6(from, to, 17, 64, &udp(1, 2, b"six"));
     let there = [user4(USER, four, 64, 9), six_of(&user, six)];
@@ -271,7 +271,7 @@ fn of_an_ipv4_and_an_ipv6_address_the_packets_family_chooses() {
     world.show(N6, &[ethernet(N6, &six_of("2001:db8:7::7", &user))]);
     assert_eq!((world.left(N3).len(), world.count(Cause::Redirected)), (0, 5));
     world.check();
-    // By a tunnel nobody comes there.
+    // Packets through a tunnel do not.
     session.fars[2] = far(3, Forwarding { outer: to_gnb(1).outer, ..to });
     let mut world = self::world(&session);
     assert_eq!(location(&mut world, false), "Location: http://203.0.113.7:80/");
@@ -290,7 +290,7 @@ fn case_76_later_fragments_go_the_way_of_the_first() {
     let pieces = |whole: &[u8]| {
         [(0, false), (3, false), (6, true)].map(|(at, last)| up(&fragment(whole, at, last)))
     };
-    // The last one of a third packet comes before its first: nobody knows what it is.
+    // The last fragment of a third packet arrives before its first one: undecidable.
     let mut early = dns.clone();
     early[5] = 3;
     let early = up(&fragment(&early, 6, true));
@@ -333,7 +333,7 @@ fn a_copy_that_does_not_fit_its_way_is_counted_and_the_packet_goes_on() {
     session.fars[0].actions.duplicate = true;
     session.fars[0].duplicating = vec![to_gnb(0xd0d0)];
     let mut world = world(&session);
-    // By itself it fits the network, with an outer header it does not.
+    // It fits the MTU without an outer header, but not with one.
     let dns = user4(USER, SERVER, 64, 1470);
     assert!(dns.len() > 1500 - 36 && dns.len() <= 1500, "{}", dns.len());
     world.show(N3, &[up(&dns)]);

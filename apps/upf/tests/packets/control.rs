@@ -1,11 +1,11 @@
-//! Messages of GTP-U that are no user data.
+//! GTP-U messages without user data.
 
 use upf::rules::layout::cause::Cause;
 
 use crate::frames::{ethernet, from_gnb, from_gnb6, g_pdu, gtpu, ipv4, udp, user4};
 use crate::support::*;
 
-/// What was answered: destination port and message.
+/// Returns the reply: destination port and message.
 fn answer(frame: &[u8]) -> (u16, Vec<u8>) {
     assert_eq!(frame[..12], [BEYOND[0], STATION[0]].concat());
     assert_eq!(frame[26..34], [OUR, GNB].concat());
@@ -112,7 +112,7 @@ fn case_62_extension_headers_that_must_be_understood() {
         let head = [0, 0, 0, kind, 1, 0, 0, 0];
         from_gnb(&gtpu(0x34, 255, teid(SESSION), &[&head[..], &inner].concat()))
     };
-    // 11 and 10 are told, 00 and 01 skipped; PDCP numbers are known.
+    // Types 11 and 10 are reported, 00 and 01 skipped; PDCP numbers are supported.
     let told = [0xc7, 0x81].map(with);
     let skipped = [0x03, 0x47, 0x20, 0xc0, 0x82].map(with);
     world.show(N3, &told);

@@ -1,4 +1,4 @@
-//! Packets to users.
+//! Downlink packets.
 
 use fastlane_wire::Layers;
 use fastlane_wire::checksum::verify_transport;
@@ -29,7 +29,7 @@ fn case_64_and_73_the_outer_header_is_as_the_rules_say() {
     assert_eq!((teid, &container[..], packet), (GNB_TEID, &[1, 0, 9, 0][..], a_hop_less(inner())));
     assert_eq!(world.usage(), [0, 0, inner().len() as u64, 1]);
 
-    // Reflective QoS and paging policy; DSCP by the rules, ECN from inside.
+    // Reflective QoS and paging policy; DSCP by the rules, ECN from the inner header.
     let mut rules = simple(2);
     rules.down.side.way.quality |= way::REFLECTIVE | way::PAGING | 5 << way::PAGING_SHIFT;
     (rules.down.side.way.marking, rules.down.side.way.mask) = (46 << 2, 0xfc);
@@ -82,13 +82,13 @@ fn what_is_no_users_is_linuxs_and_what_is_a_pools_is_nobodys() {
     let nobody = ethernet(N6, &user4(SERVER, [10, 45, 9, 9], 64, 4));
     let mut station = ethernet(N6, &inner());
     station[5] ^= 1;
-    // GTP-U to our address from the data network.
+    // GTP-U to a local address from the data network.
     let through = crate::frames::ipv4(SERVER, OUR, 17, 9, &udp(1, 2152, &gtpu(0x30, 255, 1, &[])));
     let through = ethernet(N6, &through);
     world.show(N6, &[other.clone(), arp.clone(), nobody, station.clone(), through]);
     assert_eq!(world.linux(), [other, arp, station]);
     assert_eq!((world.count(Cause::UnknownUser), world.count(Cause::WrongInterface)), (1, 1));
-    // At N3 what is not GTP-U is Linux's, PFCP for example.
+    // Packets other than GTP-U on N3 belong to Linux, for example PFCP.
     let pfcp = ethernet(N3, &crate::frames::ipv4(GNB, OUR, 17, 9, &udp(8805, 8805, b"pfcp")));
     world.show(N3, std::slice::from_ref(&pfcp));
     assert_eq!(world.linux(), [pfcp]);
@@ -155,7 +155,7 @@ fn gates_and_meters_drop_under_their_own_names() {
 fn case_75_between_tunnels_to_the_user_a_new_flow_gets_a_new_container() {
     let mut world = World::with_user();
     let mut rules = simple(2);
-    // As an intermediate UPF: from the anchor by a tunnel, to the base station by another.
+    // As an intermediate UPF: from the anchor through one tunnel, to the gNB through another.
     rules.up.side.flags = 0;
     rules.down.side.flags = flag::PRESENT | flag::TUNNEL;
     rules.down.side.tunnel = teid(SESSION);

@@ -1,4 +1,4 @@
-//! Interfaces whose packets all go to one next hop: Linux is not asked.
+//! Interfaces with a configured next hop: Linux routes are not used.
 
 use fastlane::mirror::ReversePath;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::support::*;
 
 const HOP: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// Without routes, with the next hop on N3 and N6.
+/// Creates a lane without routes, with the next hop on N3 and N6.
 fn world() -> World {
     let mut settings = settings();
     for name in ["n3", "n6"] {

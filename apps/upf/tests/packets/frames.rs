@@ -1,10 +1,10 @@
-//! Frames as base stations, users and servers send them.
+//! Frames of gNBs, UEs and servers.
 
 use fastlane_wire::checksum::{Sum, checksum};
 
 use crate::support::{BEYOND, GNB, OUR, STATION};
 
-/// An IPv4 packet.
+/// Builds an IPv4 packet.
 pub(crate) fn ipv4(from: [u8; 4], to: [u8; 4], protocol: u8, ttl: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 7, 0, 0, ttl, protocol, 0, 0];
     packet.extend(from);
@@ -16,7 +16,7 @@ pub(crate) fn ipv4(from: [u8; 4], to: [u8; 4], protocol: u8, ttl: u8, payload: &
     packet
 }
 
-/// Makes the checksum of an IPv4 header right.
+/// Updates the checksum of an IPv4 header.
 pub(crate) fn fill(packet: &mut [u8]) {
     let length = usize::from(packet[0] & 15) * 4;
     packet[10..12].fill(0);
@@ -24,7 +24,7 @@ pub(crate) fn fill(packet: &mut [u8]) {
     packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// An IPv6 packet.
+/// Builds an IPv6 packet.
 pub(crate) fn ipv6(from: &str, to: &str, next: u8, hops: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0x60, 0, 0, 0, 0, 0, next, hops];
     packet[4..6].copy_from_slice(&(payload.len() as u16).to_be_bytes());
@@ -36,26 +36,26 @@ pub(crate) fn ipv6(from: &str, to: &str, next: u8, hops: u8, payload: &[u8]) -> 
     packet
 }
 
-/// UDP without a checksum.
+/// Builds a UDP datagram without a checksum.
 pub(crate) fn udp(from: u16, to: u16, data: &[u8]) -> Vec<u8> {
     let length = 8 + data.len() as u16;
     let fields = [from, to, length, 0].map(u16::to_be_bytes).concat();
     [&fields[..], data].concat()
 }
 
-/// A user's IPv4 packet of UDP.
+/// Builds an IPv4 UDP packet of the UE.
 pub(crate) fn user4(from: [u8; 4], to: [u8; 4], ttl: u8, data: usize) -> Vec<u8> {
     ipv4(from, to, 17, ttl, &udp(4000, 53, &vec![0xab; data]))
 }
 
-/// Behind an Ethernet header, to a port of ours.
+/// Adds an Ethernet header to a port of the UPF.
 pub(crate) fn ethernet(port: u16, packet: &[u8]) -> Vec<u8> {
     let at = usize::from(port);
     let ethertype: [u8; 2] = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
     [&STATION[at][..], &BEYOND[at], &ethertype, packet].concat()
 }
 
-/// A message of GTP-U: `rest` is all behind the mandatory header.
+/// Builds a GTP-U message; `rest` follows the mandatory header.
 pub(crate) fn gtpu(flags: u8, kind: u8, teid: u32, rest: &[u8]) -> Vec<u8> {
     let mut message = vec![flags, kind];
     message.extend((rest.len() as u16).to_be_bytes());
@@ -64,18 +64,18 @@ pub(crate) fn gtpu(flags: u8, kind: u8, teid: u32, rest: &[u8]) -> Vec<u8> {
     message
 }
 
-/// User data with a PDU session container of a type.
+/// Builds user data with a PDU session container of a type.
 pub(crate) fn g_pdu(teid: u32, pdu_type: u8, qfi: u8, inner: &[u8]) -> Vec<u8> {
     let head = [0, 0, 0, 0x85, 1, pdu_type << 4, qfi, 0];
     gtpu(0x34, 255, teid, &[&head[..], inner].concat())
 }
 
-/// A frame from the base station's port 40000 to us.
+/// Builds a frame from the gNB's port 40000 to the UPF.
 pub(crate) fn from_gnb(message: &[u8]) -> Vec<u8> {
     ethernet(0, &ipv4(GNB, OUR, 17, 64, &udp(40000, 2152, message)))
 }
 
-/// As [`from_gnb`], over IPv6, with a checksum.
+/// Builds a frame like [`from_gnb`] over IPv6, with a checksum.
 pub(crate) fn from_gnb6(message: &[u8]) -> Vec<u8> {
     let mut datagram = udp(40000, 2152, message);
     let (from, to) = ("fd03::9", "fd03::1");
@@ -86,8 +86,8 @@ pub(crate) fn from_gnb6(message: &[u8]) -> Vec<u8> {
     ethernet(0, &ipv6(from, to, 17, 64, &datagram))
 }
 
-/// What a tunnel over IPv4 to the base station carries: tunnel, container, inner packet. The outer
-/// headers must be right.
+/// Returns the content of a tunnel over IPv4 to the gNB: TEID, container, inner packet. Checks the
+/// outer headers.
 pub(crate) fn opened(frame: &[u8]) -> (u32, Vec<u8>, Vec<u8>) {
     assert_eq!(frame[..12], [BEYOND[0], STATION[0]].concat());
     assert_eq!((frame[14], frame[23], checksum(&frame[14..34])), (0x45, 17, 0));

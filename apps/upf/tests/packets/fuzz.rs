@@ -1,17 +1,17 @@
-//! What the fuzzer does with its input, here so that the tests replay the corpus the same way.
+//! Fuzz target, here so that the tests replay the corpus the same way.
 
 use crate::support::World;
 
-/// The longest frame.
+/// Maximum length of a frame.
 const LONGEST: usize = 2000;
 
-/// An input of one frame: the port, its length, itself.
+/// Builds an input of one frame: port, length, content.
 pub(crate) fn input(port: u16, frame: &[u8]) -> Vec<u8> {
     let length = (frame.len() as u16).to_be_bytes();
     [&[port as u8], &length[..], frame].concat()
 }
 
-/// Shows frames to a user plane, one after the other. Each must have one fate.
+/// Passes frames to a user plane one by one. Each must have one outcome.
 pub(crate) fn show(world: &mut World, mut input: &[u8]) {
     while let [port, high, low, rest @ ..] = input {
         let length = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len()).min(LONGEST);
@@ -21,7 +21,7 @@ pub(crate) fn show(world: &mut World, mut input: &[u8]) {
         }
         input = behind;
     }
-    // From user to user, and no further.
+    // Between UEs, and no further.
     assert!(world.pass() == 0 || world.pass() == 0, "a packet goes round: {:?}", world.causes());
     for port in [0, 1] {
         let left = world.left(port);
@@ -33,8 +33,8 @@ pub(crate) fn show(world: &mut World, mut input: &[u8]) {
     world.check_causes();
 }
 
-/// What leaves by the tunnel port is ours, and whole. Of what leaves to the data network the IP
-/// packet is; what a user puts into it is his.
+/// Checks frames that leave: by the tunnel port the whole frame, to the data network the IP packet.
+/// A UE's payload is arbitrary.
 fn is_whole(port: u16, frame: &[u8]) -> bool {
     if port == 0 {
         return fastlane_wire::Layers::parse(frame).is_ok_and(|layers| !layers.truncated);

@@ -1,4 +1,4 @@
-//! Known answers, made by scapy: see `golden/make.py`.
+//! Golden packets, made by scapy: see `golden/make.py`.
 
 use fastlane_testing::frames_of;
 

@@ -1,4 +1,4 @@
-//! Packets that wait for the control plane, and packets of sessions that go away.
+//! Held packets, and packets of deleted sessions.
 
 use fastlane_table::EntryId;
 use upf::rules::layout::cause::Cause;
@@ -34,7 +34,7 @@ fn case_46_and_77_held_packets_leave_in_order_before_later_ones() {
     world.halves.events.scan(|entry, seen| pending.push((entry, seen)));
     assert_eq!(pending, [(EntryId(SESSION.0), 2)], "held, and held too much: once each");
 
-    // The new rules are there when the next packet comes: it stays behind.
+    // The new rules are published when the next packet arrives: it stays behind.
     let mut rules = simple(3);
     rules.down.side.way.teid = 0x77;
     world.publish(&rules);
@@ -74,7 +74,7 @@ fn held_packets_follow_new_rules_without_being_asked() {
     world.publish(&simple(3));
     world.show(N6, &[]);
     assert_eq!(world.left(N3).len(), 3);
-    // And go when the session does.
+    // They are discarded with the session.
     world.publish(&holding(4, 20));
     world.show(N6, &numbered(0..3));
     world.halves.rules.clear(SESSION.0 as usize);
@@ -98,12 +98,12 @@ fn held_packets_are_given_up_when_their_time_is_over() {
 
 #[test]
 fn case_77_what_the_control_plane_gives_up_is_not_sent() {
-    // Found by the lane itself, by a word of the slow half, and by the next packet.
+    // Noticed by the lane's polling, by a message of the control plane, and by the next packet.
     for step in 0..3 {
         let mut world = World::with_user();
         world.publish(&holding(2, 20));
         world.show(N6, &numbered(0..3));
-        // A change that gives nothing up: they stay, now under another version.
+        // A change that discards nothing: they remain held under the new version.
         let mut rules = holding(3, 20);
         rules.cold.discarded = 2;
         world.publish(&rules);
@@ -123,7 +123,7 @@ fn case_77_what_the_control_plane_gives_up_is_not_sent() {
         assert_eq!((left.len(), world.count(Cause::HoldDiscarded)), (1, 3), "{step}");
         assert_eq!(opened(&left[0]).2.len() - 28, 9);
         assert_eq!(world.usage()[3], 1);
-        // What comes later is held and sent as ever.
+        // Later packets are held and sent as before.
         let mut rules = holding(5, 20);
         rules.cold.discarded = 4;
         world.publish(&rules);
@@ -161,7 +161,7 @@ fn what_a_lane_held_that_was_killed_is_counted_once_by_the_next() {
         world.publish(&holding(version + 3, 20));
         world.show(N6, &numbered(0..held));
         assert_eq!(world.count(Cause::HoldLost), lost);
-        // It ends without a word; the next one, too, before it has held anything.
+        // It ends abruptly; so does the next one before it has held anything.
         lost += held as u64;
         for _ in 0..2 {
             world = World::on(Known::new(), settings(), (tables.clone(), world.halves));

@@ -1,4 +1,4 @@
-//! What the lanes do to packets, without Linux. Numbers in names are those of the test cases in the
+//! Packet tests of the lanes, without Linux. Numbers in names are those of the test cases in the
 //! README.
 
 mod frames;
@@ -17,5 +17,5 @@ mod properties;
 mod uplink;
 mod users;
 
-/// The most sessions of a test.
+/// Maximum number of sessions of a test.
 const SESSIONS: usize = 1024;

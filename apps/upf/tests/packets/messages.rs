@@ -1,4 +1,4 @@
-//! What a lane and the slow half say to each other.
+//! Messages between a lane and the control plane.
 
 use fastlane::kernel::mirror::{Answer, Reason};
 use upf::rules::layout::cause::Cause;

@@ -1,4 +1,4 @@
-//! Whatever comes, each packet has one fate, and all frames come back.
+//! Property tests: each packet has one outcome, and all frames return to the pool.
 
 use fastlane_testing::corpus;
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ proptest! {
         for (seed, port, bytes, length) in changes {
             let mut frame = seeds[seed].clone();
             for (at, value) in bytes {
-                // Not the Ethernet addresses: then it would be Linux's.
+                // Not the Ethernet addresses, with which it would belong to Linux.
                 if let Some(place) = frame.get_mut(12 + at) {
                     *place = value;
                 }
@@ -53,7 +53,7 @@ proptest! {
     }
 }
 
-/// What lies in the corpus of the fuzzer goes through as it goes there.
+/// Replays the corpus of the fuzzer.
 #[test]
 fn the_corpus_is_replayed() {
     let own = seeds().into_iter().enumerate();
@@ -63,7 +63,7 @@ fn the_corpus_is_replayed() {
     corpus::seeds("upf_packets", numbered.map(|(number, seed)| (format!("seed-{number}"), seed)));
     let mut world = World::with_user();
     corpus::replay("upf_packets", 10, |input| crate::fuzz::show(&mut world, input));
-    // All of them in one.
+    // All frames in one input.
     crate::fuzz::show(&mut world, &own.concat());
     world.check();
 }

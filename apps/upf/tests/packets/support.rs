@@ -1,4 +1,4 @@
-//! A lane with a user plane, and ports that are lists of frames.
+//! Test fixture: a lane with a user plane, and ports that are lists of frames.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -27,40 +27,40 @@ use upf::session::{InstanceId, SessionId};
 
 use crate::SESSIONS;
 
-/// Ethernet addresses of our ports and of what is beyond them.
+/// Ethernet addresses of the ports and their neighbours.
 pub(crate) const STATION: [[u8; 6]; 2] = [[2, 0, 0, 0, 3, 1], [2, 0, 0, 0, 6, 1]];
 pub(crate) const BEYOND: [[u8; 6]; 2] = [[2, 0, 0, 0, 3, 9], [2, 0, 0, 0, 6, 9]];
-/// Places of ports.
+/// Indices of ports.
 pub(crate) const N3: u16 = 0;
 pub(crate) const N6: u16 = 1;
-/// The port from user to user.
+/// Port between UEs.
 pub(crate) const HAIRPIN: u16 = 2;
 /// Network instances, by name.
 pub(crate) const ACCESS: InstanceId = 0;
 pub(crate) const INTERNET: InstanceId = 1;
-/// The base station's address, its tunnel, and our address.
+/// Addresses and TEID of the gNB, and the local address.
 pub(crate) const GNB: [u8; 4] = [10, 3, 0, 9];
 pub(crate) const GNB_TEID: u32 = 0x0900;
 pub(crate) const OUR: [u8; 4] = [10, 3, 0, 1];
-/// A user and the data network.
+/// Addresses of a UE and the data network.
 pub(crate) const USER: [u8; 4] = [10, 45, 0, 5];
 pub(crate) const SERVER: [u8; 4] = [192, 0, 2, 7];
-/// The user's session.
+/// Session of the UE.
 pub(crate) const SESSION: SessionId = SessionId(261);
 
-/// The tunnel of a session.
+/// Returns the TEID of a session.
 pub(crate) fn teid(session: SessionId) -> u32 {
     TeidShape::of(SESSIONS).teid(session, 3)
 }
 
-/// Routes that a test sets; all else has none.
+/// Routes that a test sets; there are no others.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) answers: BTreeMap<IpAddr, Answer>,
     pub(crate) reverse_path: ReversePath,
 }
 
-/// Out of a port, with an MTU.
+/// Returns a next hop by a port with an MTU.
 pub(crate) fn out_of(port: u16, mtu: u32) -> Answer {
     let at = usize::from(port);
     let (source, destination) = (STATION[at], BEYOND[at]);
@@ -69,7 +69,7 @@ pub(crate) fn out_of(port: u16, mtu: u32) -> Answer {
 }
 
 impl Known {
-    /// The base station, the server and another server, by either family.
+    /// Returns routes to the gNB, the server and another server, in both families.
     pub(crate) fn new() -> Self {
         let reverse_path = ReversePath::Any;
         let mut known = Self { answers: BTreeMap::new(), reverse_path };
@@ -103,7 +103,7 @@ impl Routes for Known {
     }
 }
 
-/// The writers of the tables, and what the lane has written.
+/// Writers of the tables, and readers of the lane's counters.
 pub(crate) struct Halves {
     pub(crate) rules: ArrayWriter<Rules>,
     pub(crate) blocks: ArrayWriter<Block>,
@@ -114,7 +114,7 @@ pub(crate) struct Halves {
     causes: State<2>,
 }
 
-/// A user plane on a lane, and its surroundings.
+/// A user plane on a lane with its environment.
 pub(crate) struct World {
     pub(crate) halves: Halves,
     pub(crate) lane: Lane<Upf<Known>>,
@@ -125,7 +125,7 @@ pub(crate) struct World {
     shown: u64,
 }
 
-/// Tables of their own, and their writers.
+/// Creates tables with their writers.
 pub(crate) fn tables() -> (Tables, Halves) {
     let readers = Arc::new(Readers::none());
     let make = |spec: Spec| spec.create().expect("memory");
@@ -178,7 +178,7 @@ fn messages() -> (Messages, Channel) {
     (Messages::new(channel, 0), slow)
 }
 
-/// The settings; a test changes them.
+/// Returns the settings, which a test modifies.
 pub(crate) fn settings() -> serde_json::Value {
     json!({
         "node-id": "10.4.0.1",
@@ -197,10 +197,10 @@ pub(crate) fn settings() -> serde_json::Value {
     })
 }
 
-/// The EtherType of frames that steering leaves to Linux (IEEE 802, local experimental).
+/// EtherType of frames that steering leaves to Linux (IEEE 802, local experimental).
 pub(crate) const OTHERS: [u8; 2] = [0x88, 0xB5];
 
-/// Claims all frames but [`OTHERS`].
+/// Claims all frames except [`OTHERS`].
 struct ButOthers;
 
 impl Filter for ButOthers {
@@ -210,12 +210,12 @@ impl Filter for ButOthers {
 }
 
 impl World {
-    /// With these routes and settings.
+    /// Creates a lane with these routes and settings.
     pub(crate) fn new(known: Known, settings: serde_json::Value) -> Self {
         Self::on(known, settings, tables())
     }
 
-    /// With these tables, too.
+    /// Creates a lane with these routes, settings and tables.
     pub(crate) fn on(
         known: Known,
         settings: serde_json::Value,
@@ -260,14 +260,14 @@ impl World {
         Self { halves, lane, arriving, leaving, linux, slow, shown: 0 }
     }
 
-    /// With a session of a user.
+    /// Creates a lane with a session of a UE.
     pub(crate) fn with_user() -> Self {
         let mut world = Self::new(Known::new(), settings());
         world.publish(&simple(1));
         world
     }
 
-    /// Gives the session its rules and its addresses.
+    /// Publishes the session's rules and addresses.
     pub(crate) fn publish(&mut self, rules: &Rules) {
         self.halves.rules.set(SESSION.0 as usize, rules).expect("there is room");
         let user = SessionRef::to(SESSION);
@@ -278,21 +278,21 @@ impl World {
         }
     }
 
-    /// Gives an address to a session with these rules.
+    /// Assigns an address to a session with these rules.
     pub(crate) fn publish_other(&mut self, session: SessionId, address: [u8; 4], rules: &Rules) {
         self.halves.rules.set(session.0 as usize, rules).expect("there is room");
         let key = UserKey::v4(INTERNET, v4(address));
         self.halves.users.insert(&key, &SessionRef::to(session)).expect("there is room");
     }
 
-    /// Shows what was sent from user to user to the lane itself; how many packets.
+    /// Passes packets between UEs to the receiving lane; returns their number.
     pub(crate) fn pass(&mut self) -> usize {
         let between = self.left(HAIRPIN);
         self.show(HAIRPIN, &between);
         between.len()
     }
 
-    /// Shows frames that arrive at a port.
+    /// Passes frames that arrive on a port.
     pub(crate) fn show(&mut self, port: u16, frames: &[Vec<u8>]) {
         self.shown += frames.len() as u64;
         self.arriving[usize::from(port)].extend(frames);
@@ -301,39 +301,39 @@ impl World {
         }
     }
 
-    /// What has left by a port.
+    /// Returns the frames that left by a port.
     pub(crate) fn left(&mut self, port: u16) -> Vec<Vec<u8>> {
         self.leaving[usize::from(port)].take()
     }
 
-    /// What Linux has got.
+    /// Returns the frames passed to Linux.
     pub(crate) fn linux(&mut self) -> Vec<Vec<u8>> {
         self.linux.take()
     }
 
-    /// How many packets were counted under a cause.
+    /// Returns the number of packets counted under a reason.
     pub(crate) fn count(&self, cause: Cause) -> u64 {
         self.halves.causes.read(EntryId(cause as u32))[0]
     }
 
-    /// All causes that are not nothing.
+    /// Returns all reasons with a count.
     pub(crate) fn causes(&self) -> BTreeMap<&'static str, u64> {
         let all = CAUSES.iter().map(|cause| (cause.name(), self.count(*cause)));
         all.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The four counters of the session: octets up, packets up, octets down, packets down.
+    /// Returns the session's counters: uplink octets and packets, downlink octets and packets.
     pub(crate) fn usage(&self) -> [u64; 4] {
         self.usage_of(SESSION)
     }
 
-    /// Those of another session.
+    /// Returns the counters of another session.
     pub(crate) fn usage_of(&self, session: SessionId) -> [u64; 4] {
         let [a, b, c, d, ..] = self.halves.state.read(EntryId(session.0));
         [a, b, c, d]
     }
 
-    /// Tells the lane something.
+    /// Sends a message to the lane.
     pub(crate) fn tell(&mut self, kind: u32, body: &[u8]) {
         assert!(self.slow.sender.send(kind, body));
         self.slow.sender.publish();
@@ -342,7 +342,7 @@ impl World {
         }
     }
 
-    /// What the lane has said: kinds and octets.
+    /// Returns the messages of the lane: kinds and octets.
     pub(crate) fn heard(&mut self) -> Vec<(u32, Vec<u8>)> {
         let mut all = vec![];
         while let Ok(Some(message)) = self.slow.receiver.receive() {
@@ -351,13 +351,13 @@ impl World {
         all
     }
 
-    /// That each packet that was shown has exactly one cause, packets shown again besides.
+    /// Checks that each packet has exactly one outcome, resumed packets apart.
     pub(crate) fn check(&mut self) {
         self.check_causes();
         assert_eq!(self.lane.close(), 0, "all frames come back");
     }
 
-    /// As [`check`](Self::check), while the lane goes on.
+    /// Checks the same while the lane continues.
     pub(crate) fn check_causes(&self) {
         let own = CAUSES.iter().filter(|cause| !cause.is_besides());
         let sum: u64 = own.map(|cause| self.count(*cause)).sum();
@@ -365,7 +365,7 @@ impl World {
     }
 }
 
-/// The rules of a user who may do anything, of a version.
+/// Returns rules of a version that forward everything of a UE.
 pub(crate) fn simple(version: u64) -> Rules {
     let mut rules = Rules::empty(version);
     let (up, down) = (&mut rules.up, &mut rules.down);
@@ -386,12 +386,12 @@ pub(crate) fn simple(version: u64) -> Rules {
     rules
 }
 
-/// An address of the user's IPv6 prefix.
+/// Returns an address of the UE's IPv6 prefix.
 pub(crate) fn user6() -> Ipv6Addr {
     "2001:db8:45:5::1".parse().expect("an address")
 }
 
-/// An IPv4 address.
+/// Parses an IPv4 address.
 pub(crate) fn v4(octets: [u8; 4]) -> Ipv4Addr {
     octets.into()
 }

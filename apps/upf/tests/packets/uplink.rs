@@ -1,4 +1,4 @@
-//! Packets from users.
+//! Uplink packets.
 
 use fastlane::kernel::mirror::{Answer, Reason};
 use fastlane::mirror::ReversePath;
@@ -12,7 +12,7 @@ fn inner() -> Vec<u8> {
     user4(USER, SERVER, 64, 20)
 }
 
-/// The packet as the server gets it: a hop less.
+/// Returns the packet as the server receives it: with its TTL decremented.
 fn routed(mut packet: Vec<u8>) -> Vec<u8> {
     if packet[0] >> 4 == 4 {
         packet[8] -= 1;
@@ -47,7 +47,7 @@ fn case_63_all_flags_and_both_families_are_decapsulated() {
     world.show(N3, &frames);
     let left = world.left(N6);
     let expected: Vec<_> = (0..8).map(|_| routed(inner())).chain([routed(inner())]).collect();
-    // Families are looked up one after the other.
+    // Families are routed one after the other.
     let (four, six): (Vec<_>, Vec<_>) = left.into_iter().partition(|frame| frame[12] == 8);
     assert_eq!(four, expected, "{:?}", world.causes());
     assert_eq!(six, [routed(v6.clone())]);

@@ -1,4 +1,4 @@
-//! Packets from one user to another: half of their way on the lane of each, by the port between.
+//! Packets between UEs: each UE's lane handles one half, with the port between UEs in the middle.
 
 use upf::rules::layout::cause::Cause;
 use upf::rules::layout::rules::{Rules, flag};
@@ -7,12 +7,12 @@ use upf::session::SessionId;
 use crate::frames::{fill, from_gnb, g_pdu, opened, user4};
 use crate::support::*;
 
-/// The other user's address, session and tunnel.
+/// Address, session and TEID of the other UE.
 const OTHER: [u8; 4] = [10, 45, 0, 6];
 const FAR: SessionId = SessionId(300);
 const FAR_TEID: u32 = 0x77;
 
-/// The other user may do anything.
+/// Publishes rules that forward everything of the other UE.
 fn other(version: u64) -> Rules {
     let mut rules = simple(version);
     rules.up.user4 = u32::from_be_bytes(OTHER);
@@ -20,7 +20,7 @@ fn other(version: u64) -> Rules {
     rules
 }
 
-/// Packets to the other user wait.
+/// Publishes rules that hold packets to the other UE.
 fn holding(version: u64) -> Rules {
     let mut rules = other(version);
     rules.down.side.flags |= flag::HOLD | flag::NOTIFY;
@@ -28,7 +28,7 @@ fn holding(version: u64) -> Rules {
     rules
 }
 
-/// No more octets than these leave in a direction.
+/// Limits the octets of a direction.
 fn limited(mut rules: Rules, quota: u64) -> Rules {
     rules.cold.quota = quota;
     (rules.up.attention, rules.down.attention) = (quota - 1, quota - 1);
@@ -41,7 +41,7 @@ fn world() -> World {
     world
 }
 
-/// Packets of these payloads from one user to the other, and what they are like there.
+/// Returns packets with these payloads from one UE to the other, and their form on arrival.
 fn offer(world: &mut World, lengths: impl IntoIterator<Item = usize>) -> Vec<Vec<u8>> {
     let packets: Vec<_> = lengths.into_iter().map(|it| user4(USER, OTHER, 64, it)).collect();
     let frames = packets.iter().map(|it| from_gnb(&g_pdu(teid(SESSION), 1, 1, it)));
@@ -49,7 +49,7 @@ fn offer(world: &mut World, lengths: impl IntoIterator<Item = usize>) -> Vec<Vec
     packets.into_iter().map(arrived).collect()
 }
 
-/// One hop, by both halves together.
+/// Both halves together count as one hop.
 fn arrived(mut packet: Vec<u8>) -> Vec<u8> {
     packet[8] -= 1;
     fill(&mut packet);
@@ -76,7 +76,7 @@ fn case_74_users_reach_each_other_each_charged_for_its_half() {
     assert_eq!(came(&mut world), expected);
     assert_eq!((world.usage(), world.usage_of(FAR)), ([octets, 3, 0, 0], [0, 0, octets, 3]));
     assert_eq!(world.count(Cause::UserToUser), 3);
-    // Nobody has this address: nobody is charged.
+    // Nobody has this address, so nobody is charged.
     let nobody = user4(USER, [10, 45, 0, 7], 64, 30);
     world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &nobody))]);
     assert_eq!((world.count(Cause::UnknownUser), world.usage()[1]), (1, 3));
@@ -96,7 +96,7 @@ fn case_74_users_of_two_lanes_reach_each_other_once() {
     assert_eq!((one.usage(), one.usage_of(FAR)), ([octets, 1, 0, 0], [0; 4]));
     assert_eq!((two.usage(), two.usage_of(FAR)), ([0; 4], [0, 0, octets, 1]));
     assert!(two.left(HAIRPIN).is_empty() && two.left(N6).is_empty());
-    // One that has gone in the meantime: the second lane drops it.
+    // A session deleted meanwhile: the second lane drops the packet.
     two.halves.rules.clear(FAR.0 as usize);
     two.show(HAIRPIN, &between);
     assert_eq!(two.count(Cause::UnknownUser), 1, "{:?}", two.causes());
@@ -105,8 +105,8 @@ fn case_74_users_of_two_lanes_reach_each_other_once() {
     two.check();
 }
 
-/// The packet has left the sender's session (TS 29.244 clause 5.2.2.2: what its PDR matches is
-/// measured): what the other user's rules do to it is another matter.
+/// The packet has left the sender's session and is measured there (TS 29.244 clause 5.2.2.2),
+/// whatever the other UE's rules do.
 #[test]
 fn the_quota_of_each_ends_its_half() {
     let mut world = world();
@@ -117,7 +117,7 @@ fn the_quota_of_each_ends_its_half() {
     assert_eq!(came(&mut world), expected[..2], "{:?}", world.causes());
     assert_eq!((world.usage()[1], world.usage_of(FAR)[3]), (5, 2));
     assert_eq!(world.count(Cause::QuotaExhausted), 3);
-    // And the sender's.
+    // And that of the sender.
     world.publish_other(FAR, OTHER, &other(3));
     world.publish(&limited(simple(2), 7 * length));
     offer(&mut world, [30; 5]);
@@ -136,7 +136,7 @@ fn what_a_user_sends_waits_for_the_other_as_what_the_network_sends() {
     assert!(came(&mut world).is_empty());
     assert_eq!((world.count(Cause::Held), world.count(Cause::HoldLimit)), (4, 2));
     assert_eq!((world.usage()[1], world.usage_of(FAR)[3]), (6, 0), "held is not delivered");
-    // What comes later stays behind.
+    // Later packets stay behind.
     world.publish_other(FAR, OTHER, &other(3));
     expected.truncate(4);
     expected.extend(offer(&mut world, [30]));
@@ -146,7 +146,7 @@ fn what_a_user_sends_waits_for_the_other_as_what_the_network_sends() {
     assert_eq!(world.lane.close(), 0);
 }
 
-/// Rules that send what comes for a user back to users.
+/// Returns rules that forward a UE's downlink packets to UEs again.
 #[test]
 fn a_packet_does_not_go_round_among_users() {
     let mut world = world();
@@ -158,7 +158,7 @@ fn a_packet_does_not_go_round_among_users() {
     assert_eq!(world.pass(), 1);
     assert_eq!((world.pass(), world.count(Cause::Loop)), (0, 1), "{:?}", world.causes());
     assert_eq!(world.usage_of(FAR), [0; 4], "it did not pass");
-    // From the network, too: by the port between, and not again.
+    // From the network, too: through the port between UEs once.
     let frame = crate::frames::ethernet(N6, &user4(SERVER, OTHER, 64, 30));
     world.show(N6, &[frame]);
     assert_eq!((world.pass(), world.pass(), world.count(Cause::Loop)), (1, 0, 2));

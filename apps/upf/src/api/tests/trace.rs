@@ -1,4 +1,4 @@
-//! Which route a packet takes, as `upf trace` says.
+//! Route of a packet in `upf trace`.
 
 use fastlane_testing::namespace::{ip, private};
 use serde_json::json;
@@ -28,7 +28,7 @@ fn pdr(id: u16, source: Source, far: u32) -> Pdr {
     }
 }
 
-/// To the core, or by a tunnel to the access network in an instance.
+/// Returns a FAR to the core, or through a tunnel to the access network of an instance.
 fn far(id: u32, tunnel: Option<Option<InstanceId>>) -> Far {
     let v4 = Some("192.0.2.1".parse().unwrap());
     let forwarding = Forwarding {

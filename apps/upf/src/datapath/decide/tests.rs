@@ -9,12 +9,12 @@ use super::*;
 use crate::rules::layout::state::event;
 use crate::session::{Gate, Quota, Rate, ReportTriggers, Volume};
 
-/// How many sessions are made up.
+/// Returns the number of random sessions.
 fn sessions() -> u64 {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 200_000 } else { 3000 }
 }
 
-/// The rules say of every packet what a slow reading of the session says, and count the same.
+/// Compares the compiled rules with the reference implementation: decisions and counters.
 #[test]
 fn compiled_rules_decide_as_the_session_is_read() {
     let (mut simple, mut forwarded, mut complex, mut long) = (0, 0, 0, 0);
@@ -101,7 +101,7 @@ fn a_threshold_is_an_event_once_and_packets_go_on() {
     let events: Vec<u64> = (0..6).map(|now| world.decide(&subject, now).events).collect();
     assert_eq!(events, [0, 0, event::THRESHOLD, 0, 0, 0]);
     assert_eq!(world.counters(7), [2400, 6, 0, 0]);
-    // Under another version it is one again.
+    // A new version raises it again.
     let mut session = world.session.clone();
     session.version += 1;
     let world = world.become_of(session);
@@ -143,7 +143,7 @@ fn all_meters_must_conform_before_any_is_charged() {
             matches!(world.decide(&subject, now).fate, Fate::Forward(_))
         })
         .count();
-    // 80 kbit/s are 10 packets of 1000 octets in a second, and the burst one or two more.
+    // 80 kbit/s are 10 packets of 1000 octets per second, and the burst one or two more.
     assert!((100..=103).contains(&passed), "{passed}");
     let [session, flow] = [7, 200].map(|line| world.words(line)[4]);
     assert!(session < flow, "the faster meter was charged for what did not pass: {session} {flow}");

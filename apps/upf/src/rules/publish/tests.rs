@@ -35,7 +35,7 @@ fn open(memory: &Private) -> Published {
     Published::open(Tables::private(memory).unwrap(), context())
 }
 
-/// A session that needs as much as is wanted.
+/// Returns a session that needs the given number of entries.
 fn session(place: u32, version: u64, extra: u32) -> Session {
     let mut session = typical(place);
     (session.id, session.version) = (SessionId(place), version);
@@ -50,7 +50,7 @@ fn session(place: u32, version: u64, extra: u32) -> Session {
     for step in 0..extra {
         let mut pdr = session.pdrs[1].clone();
         pdr.id = 100 + step as PdrId;
-        // A tunnel whose number names another session.
+        // A tunnel whose TEID contains another session index.
         let mut tunnel = session.pdrs[0].tunnel.unwrap();
         tunnel.teid = 0xABCD_00FF ^ place << 12 ^ step << 20;
         (pdr.tunnel, pdr.source) = (Some(tunnel), Source::Core);
@@ -60,7 +60,7 @@ fn session(place: u32, version: u64, extra: u32) -> Session {
     session
 }
 
-/// All that lanes see, without where it lies.
+/// Returns everything that lanes see, without its position in the tables.
 fn seen(published: &Published) -> Vec<String> {
     let mut all = Vec::new();
     let Published { tables, .. } = published;
@@ -86,7 +86,7 @@ fn seen(published: &Published) -> Vec<String> {
     all
 }
 
-/// What a process that has never been killed publishes of these.
+/// Returns what an uninterrupted process publishes of these sessions.
 fn fresh(sessions: &[Session]) -> Vec<String> {
     let memory = Private::new(CAPACITIES);
     let mut published = open(&memory);
@@ -106,8 +106,8 @@ fn recover(published: &mut Published, sessions: &[Session]) -> Recovered {
     published.recover(|id| sessions.iter().find(|session| session.id == id).cloned())
 }
 
-/// The next process: what the one before had in its heap is gone. The tables' own writers put
-/// themselves in order in tests of theirs.
+/// Opens the tables as the next process does, after the heap of the former one is lost. The tables'
+/// writers have repair tests of their own.
 fn next(published: Published) -> Published {
     Published::open(published.tables, context())
 }
@@ -138,7 +138,7 @@ fn whoever_is_killed_anywhere_the_next_one_puts_it_right() {
     let other = session(5, 3, 1);
     for (old_extra, new_extra) in [(0, 3), (3, 0), (2, 4), (4, 4)] {
         let (before, after) = (session(3, 10, old_extra), session(3, 20, new_extra));
-        // The record was committed before; and if it had not been, the old one is in force.
+        // The record was committed before; if not, the old one is valid.
         let records = [[after.clone(), other.clone()], [before.clone(), other.clone()]];
         let expected = records.each_ref().map(|sessions| fresh(sessions));
         let mut stops = 0;
@@ -150,7 +150,7 @@ fn whoever_is_killed_anywhere_the_next_one_puts_it_right() {
             let done = stop_after(operations, || published.publish(Some(&before), &after));
             for (sessions, expected) in records.iter().zip(&expected) {
                 for again in 0..3 {
-                    // This one is killed, too.
+                    // This process is killed, too.
                     published = next(published);
                     stop_after(again, || recover(&mut published, sessions));
                 }
@@ -277,7 +277,7 @@ fn lines_are_each_ones_own_and_start_from_what_they_have_counted() {
     }
     assert_eq!(meters[..3], lines[..], "meters use the lines of URRs first");
     lane.at(EntryId(lines[1])).add(state::DOWNLINK_OCTETS, 777);
-    // A URR goes and two come; the others stay where they are.
+    // One URR is removed and two are added; the others keep their slots.
     let mut two = one.clone();
     two.urrs.remove(1);
     for id in [10, 11] {
@@ -291,7 +291,7 @@ fn lines_are_each_ones_own_and_start_from_what_they_have_counted() {
     assert!(two.urrs[2..].iter().all(|urr| !lines.contains(&urr.progress.line)));
     published.publish(Some(&one), &two).unwrap();
     published.withdraw(&two);
-    // All lines come again, and bring what they have counted.
+    // All slots are reused and keep their counters.
     let mut all = Vec::new();
     for place in 4..16 {
         let mut next = with(&session(place, 3, 0), 2, 1);
@@ -433,7 +433,8 @@ fn what_was_published_with_another_context_is_published_anew() {
     assert_eq!(seen(&last), fresh(&sessions));
 }
 
-/// What is checked can be published, until there is no room; then nothing of it is there.
+/// Checks that `check` predicts `publish`, until there is no room; a failed publication leaves
+/// nothing.
 #[test]
 fn what_has_room_is_published_and_what_has_not_is_known_before() {
     for (what, small) in [

@@ -2,8 +2,8 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What a meter of so many kbit/s lets pass of packets of `octets` that come each `gap` ns, in
-/// octets, during a time.
+/// Returns the octets that pass a meter of a rate in kbit/s during a time, with packets of `octets`
+/// every `gap` ns.
 fn passed(price: Price, word: &mut u64, octets: u32, gap: u64, from: u64, until: u64) -> u64 {
     let mut sum = 0;
     let mut now = from;
@@ -17,7 +17,7 @@ fn passed(price: Price, word: &mut u64, octets: u32, gap: u64, from: u64, until:
     sum
 }
 
-/// As `compile` makes it.
+/// Returns the parameters that the rule compiler produces.
 fn price(kilobits: u64, burst: u16) -> Price {
     let exact = ((8 * 1_000_000 * u128::from(UNITS)) << 60) / u128::from(kilobits);
     let surplus = (128 - exact.leading_zeros()).saturating_sub(32);
@@ -31,7 +31,7 @@ fn the_rate_holds_within_5_percent_over_10_seconds_and_the_burst_is_bounded() {
         for octets in [64, 1400] {
             let price = price(kilobits, 100);
             let allowed = kilobits * 1000 / 8 * 10;
-            // Three times as many as may pass.
+            // Three times the rate.
             let gap = (u64::from(octets) * 8 * 1_000_000 / kilobits / 3).max(1);
             let (packets, mut word) = (10 * SECOND / gap, 0);
             let seconds = if packets > 4_000_000 { 1 } else { 10 };
@@ -41,7 +41,7 @@ fn the_rate_holds_within_5_percent_over_10_seconds_and_the_burst_is_bounded() {
             let most = 1.0 + 0.101 / seconds as f64 + 0.02;
             let most = most + f64::from(octets) / (allowed / 10 * seconds) as f64;
             assert!((0.95..most).contains(&share), "{kilobits} kbit/s, {octets}: {share}");
-            // All at once: no more than the burst and a packet.
+            // All at once: at most the burst and one packet pass.
             let mut word = 0;
             let at_once = (0..100_000)
                 .take_while(|_| price.charge(word, octets, start).map(|new| word = new).is_some());

@@ -1,4 +1,4 @@
-//! Sessions and packets that are made up, of few values each, so that they meet.
+//! Random sessions and packets with few values each, so that they match.
 
 use std::net::IpAddr;
 
@@ -66,7 +66,7 @@ impl Random {
         (1..=most as u32).filter(|_| self.one_in(2)).collect()
     }
 
-    /// One in four is of the simple form, or nearly.
+    /// Returns a random session; one in four has about the simple form.
     pub(super) fn session(&mut self) -> Session {
         let mut session = world::typical();
         session.version = self.below(1 << 40);
@@ -94,7 +94,7 @@ impl Random {
         let mut qer = world::qer(id, if id == 1 { 7 } else { 100 + id });
         let gates = [Gate::Open, Gate::Open, Gate::Open, Gate::Open, Gate::Closed];
         (qer.uplink, qer.downlink) = (self.of(&gates), self.of(&gates));
-        // Costs without a remainder.
+        // Rates whose cost has no remainder.
         let rates = [1000, 8000, 80_000, 1_000_000];
         let rate = Rate { uplink: self.of(&rates), downlink: self.of(&rates) };
         qer.maximum = self.flip().then_some(rate);

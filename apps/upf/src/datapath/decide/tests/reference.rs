@@ -1,4 +1,5 @@
-//! A session read slowly, rule by rule: no tables, no bits, what the specification says.
+//! Reference implementation: applies a session rule by rule as the specification says, without
+//! tables and bits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,7 +12,7 @@ use crate::session::{
     Session, Source, Urr,
 };
 
-/// A fate without what it is lent.
+/// Action without borrowed parts.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Fated {
     Forward(Destination, Option<Outer>, Option<u8>, usize),
@@ -37,7 +38,7 @@ pub(super) struct Naive<'s> {
     counts: BTreeMap<u32, [u64; 4]>,
     stopped: BTreeSet<u32>,
     reached: BTreeSet<u32>,
-    /// In units of 1/64 ns.
+    /// Meter word in units of 1/64 ns.
     meters: BTreeMap<(u32, bool), u128>,
 }
 
@@ -127,7 +128,7 @@ impl<'s> Naive<'s> {
         self.session.fars.iter().find(|far| far.id == id).unwrap()
     }
 
-    /// How the packet came is what the PDR says.
+    /// Returns true if the packet's ingress matches the PDR.
     fn comes(pdr: &Pdr, subject: &Subject) -> bool {
         let by = match (pdr.tunnel, subject.tunnel) {
             (Some(tunnel), Some(teid)) => tunnel.teid == teid,
@@ -252,7 +253,7 @@ impl<'s> Naive<'s> {
         Fated::Drop(cause)
     }
 
-    /// Octets up, down and in all, after a packet.
+    /// Returns the uplink, downlink and total octets after a packet.
     fn after(&self, urr: &Urr, up: bool, length: u32) -> [u64; 3] {
         let [mut ups, _, mut downs, _] = self.counts.get(&urr.id).copied().unwrap_or_default();
         *(if up { &mut ups } else { &mut downs }) += u64::from(length);
@@ -317,7 +318,7 @@ impl<'s> Naive<'s> {
         }
     }
 
-    /// What was counted and raised is the same in the lines of state.
+    /// Checks that counters and events equal those in the counter slots.
     pub(super) fn compare(&self, world: &World, seed: u64) {
         for urr in &self.session.urrs {
             let line = urr.progress.line;

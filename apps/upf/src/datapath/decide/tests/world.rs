@@ -1,4 +1,4 @@
-//! A session as a lane has it.
+//! Test fixture: a session with its rules, blocks and counter slots as a lane sees them.
 
 use fastlane::table::{LaneState, Spec, State};
 
@@ -103,7 +103,7 @@ pub(super) fn tunnel(teid: u32) -> LocalTunnel {
     LocalTunnel { teid, v4: None, v6: None, is_ours: true }
 }
 
-/// Two PDRs, two FARs, a QER and a URR of session 7.
+/// Returns session 7 with two PDRs, two FARs, a QER and a URR.
 pub(super) fn typical() -> Session {
     let mut session = crate::store::typical(7);
     session.id = SessionId(7);
@@ -136,7 +136,7 @@ impl World {
         empty.become_of(session)
     }
 
-    /// With other rules; the counters stay.
+    /// Replaces the rules; the counters stay.
     pub(super) fn become_of(self, session: Session) -> Self {
         let compiled = compile(&session, &context()).unwrap();
         let (mut rules, mut blocks) = (compiled.rules, compiled.blocks);
@@ -148,7 +148,7 @@ impl World {
         Self { session, rules, blocks, ..self }
     }
 
-    /// The same in blocks: a network behind the user makes it so.
+    /// Compiles the session into blocks by adding a network behind the UE.
     pub(super) fn in_blocks(self) -> Self {
         let mut session = self.session.clone();
         let network = Prefix::new([172, 16, 0, 0].into(), 24).unwrap();
@@ -178,8 +178,8 @@ impl World {
         Decision { events, line, ..looked }
     }
 
-    /// Whether a packet can find the session: in the simple form nothing looks at an address again
-    /// that was looked up.
+    /// Returns true if a packet finds the session. The simple form does not compare an address that
+    /// the lookup has matched.
     pub(super) fn finds(&self, subject: &Subject) -> bool {
         if self.rules.has_blocks() || subject.tunnel.is_some() {
             return true;
