@@ -74,7 +74,7 @@ struct Both {
 #[derive(Debug, Args)]
 struct Asked {
     /// Address of the API: `app.api` of the configuration.
-    #[arg(long, default_value_t = ask::API)]
+    #[arg(long, default_value_t = client::API)]
     api: SocketAddr,
 
     /// Print JSON.
@@ -199,7 +199,7 @@ fn words(config: &Path, overrides: &[String], verbose: u8) -> Vec<OsString> {
 fn both(Both { config, overrides, verbose }: &Both) -> ExitCode {
     let Some(config) = config else { return ExitCode::from(2) };
     // Reports configuration errors once, not by both processes.
-    if let Err(error) = program::read(config, overrides) {
+    if let Err(error) = supervisor::read(config, overrides) {
         eprintln!("upf: {error}");
         return ExitCode::from(error.exit_status());
     }

@@ -24,7 +24,7 @@ use crate::time::Now;
 const QUESTIONS: usize = 4;
 
 /// The API server and what it needs in addition to the node.
-pub(super) struct Desk {
+pub(crate) struct Desk {
     api: Option<(Api, Inbox)>,
     instances: Vec<String>,
     /// Network instances of N3 and N6, the first of each.

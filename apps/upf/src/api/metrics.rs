@@ -117,7 +117,7 @@ impl Collector {
         page.counters("upf_pfcp_answers", "PFCP responses received, by type and cause.", answers)?;
         let silent = it.unanswered.iter().map(|(which, count)| (kind(*which), *count));
         page.counters("upf_pfcp_unanswered", "PFCP requests without a response.", silent)?;
-        let reason = |(why, count): (&crate::slow::node::statistics::Discarded, &u64)| {
+        let reason = |(why, count): (&crate::pfcp::node::statistics::Discarded, &u64)| {
             ([("reason", why.name().to_owned())], *count)
         };
         let discarded = it.discarded.iter().map(reason);

@@ -121,8 +121,8 @@ fn side(session: &Session, entry: &Entry<'_>, watch: Option<&Watch>) -> Option<S
 }
 
 /// Returns true if dropped downlink packets are reported.
-pub(super) const fn reports_drops(urr: &crate::model::Urr) -> bool {
-    urr.triggers.has(crate::model::ReportTriggers::DROTH)
+pub(super) const fn reports_drops(urr: &crate::session::Urr) -> bool {
+    urr.triggers.has(crate::session::ReportTriggers::DROTH)
 }
 
 /// Returns the flags of a direction with a URR.
