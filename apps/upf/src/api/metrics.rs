@@ -72,7 +72,11 @@ impl Collector {
         let states = [([("state", "up".to_owned())], up), ([("state", "down".to_owned())], down)];
         page.gauges("upf_associations", "Associations with control plane functions.", states)?;
         page.gauges::<0>("upf_sessions", "PFCP sessions.", [([], it.sessions as u64)])?;
-        page.gauges::<0>("upf_sessions_most", "Maximum number of sessions.", [([], it.capacity as u64)])?;
+        page.gauges::<0>(
+            "upf_sessions_most",
+            "Maximum number of sessions.",
+            [([], it.capacity as u64)],
+        )?;
         let of = it.by_association.iter();
         let of = of.map(|(node, count)| ([("node_id", node.clone())], *count as u64));
         page.gauges("upf_association_sessions", "PFCP sessions, by association.", of)?;
@@ -121,7 +125,11 @@ impl Collector {
             ([("reason", why.name().to_owned())], *count)
         };
         let discarded = it.discarded.iter().map(reason);
-        page.counters("upf_pfcp_discarded", "PFCP datagrams discarded without a response.", discarded)?;
+        page.counters(
+            "upf_pfcp_discarded",
+            "PFCP datagrams discarded without a response.",
+            discarded,
+        )?;
         let lanes = it.lane_messages.iter();
         let lanes = lanes.map(|(kind, count)| ([("kind", kind.to_string())], *count));
         page.counters("upf_lane_messages", "Messages from lanes, by kind.", lanes)
@@ -136,7 +144,11 @@ impl Collector {
             ("error_indication", it.error_reports),
         ];
         let kinds = kinds.map(|(kind, count)| ([("kind", kind.to_owned())], count));
-        page.counters("upf_reports", "Session reports to the control plane function, by kind.", kinds)?;
+        page.counters(
+            "upf_reports",
+            "Session reports to the control plane function, by kind.",
+            kinds,
+        )?;
         let outcomes = [
             ("unanswered", it.unanswered),
             ("refused", it.refused),
@@ -150,11 +162,19 @@ impl Collector {
     fn node(&self, page: &mut Page<'_>) -> std::fmt::Result {
         let it = &self.0.statistics;
         let all = [
-            ("upf_pfcp_repeated", "PFCP responses repeated for retransmitted requests.", it.repeated),
+            (
+                "upf_pfcp_repeated",
+                "PFCP responses repeated for retransmitted requests.",
+                it.repeated,
+            ),
             ("upf_pfcp_send_failed", "Datagrams that could not be sent.", it.send_failed),
             ("upf_associations_up", "Associations set up.", it.associations_up),
             ("upf_associations_released", "Associations released.", it.associations_released),
-            ("upf_associations_lost", "Associations lost because the peer stopped responding.", it.associations_lost),
+            (
+                "upf_associations_lost",
+                "Associations lost because the peer stopped responding.",
+                it.associations_lost,
+            ),
             ("upf_restorations", "Peers that restarted.", it.restorations),
             ("upf_sessions_removed", "Sessions removed with their peer.", it.sessions_removed),
             ("upf_gtp_paths_failed", "GTP-U paths that failed.", it.paths_failed),

@@ -22,8 +22,7 @@ pub(crate) fn prefix(text: &str) -> Result<Prefix, String> {
 
 /// Parses `02:00:00:00:00:02`, the Ethernet address of one host. The error contains the remedy.
 pub(super) fn ethernet(text: &str) -> Result<[u8; 6], String> {
-    let form =
-        || format!("`{text}` is no Ethernet address of a host; write 02:00:00:00:00:02");
+    let form = || format!("`{text}` is no Ethernet address of a host; write 02:00:00:00:00:02");
     let mut octets = [0; 6];
     let mut parts = text.split(':');
     for octet in &mut octets {

@@ -107,9 +107,7 @@ pub enum CompileError {
         far: FarId,
     },
     /// A PDR refers to more than a block can hold.
-    #[error(
-        "PDR {pdr} refers to more QERs, URRs and paths than a lane supports; reduce them"
-    )]
+    #[error("PDR {pdr} refers to more QERs, URRs and paths than a lane supports; reduce them")]
     TooMuch {
         /// Rule ID of the PDR.
         pdr: PdrId,

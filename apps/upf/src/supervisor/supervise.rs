@@ -65,7 +65,9 @@ pub fn supervise(plan: &Plan) -> io::Result<u8> {
             match half.after(&status, Instant::now()) {
                 Next::Over => {
                     let code = code(&status);
-                    eprintln!("upf: the {name} path process cannot start (exit status {code}); ending both");
+                    eprintln!(
+                        "upf: the {name} path process cannot start (exit status {code}); ending both"
+                    );
                     let others = end(&mut halves, &mut bell);
                     return Ok(if code == 0 { others } else { code });
                 }
@@ -74,7 +76,9 @@ pub fn supervise(plan: &Plan) -> io::Result<u8> {
                         0 => "at once".to_owned(),
                         wait => format!("in {wait} ms"),
                     };
-                    eprintln!("upf: the {name} path process has ended ({status}); restarting it {wait}");
+                    eprintln!(
+                        "upf: the {name} path process has ended ({status}); restarting it {wait}"
+                    );
                 }
             }
         }

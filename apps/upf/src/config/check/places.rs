@@ -129,7 +129,8 @@ fn check_tunnels(interface: &Interface, path: &str) -> Result<(), Error> {
             check_addresses(path, &interface.addresses)
         }
         (Role::N6, _) => {
-            let what = "N6 carries IP and no tunnels; leave them out, the addresses there are Linux's";
+            let what =
+                "N6 carries IP and no tunnels; leave them out, the addresses there are Linux's";
             Err(refuse(path, what))
         }
         (Role::N3 | Role::N9, count) => {
