@@ -1,7 +1,7 @@
-//! What this end gives out: places of sessions, tunnel identifiers, users' addresses.
+//! Allocation of session indices (UP SEIDs), TEIDs and UE addresses.
 //!
-//! All of it follows from the records of sessions: nothing here is stored, and the next process
-//! makes it anew.
+//! All state follows from the session records: nothing here is stored, and a successor process
+//! rebuilds it.
 
 pub mod seid;
 pub mod teid;

@@ -1,9 +1,9 @@
-//! The slow half: the PFCP server (3GPP TS 29.244) beside the lanes.
+//! The control plane process: the PFCP server (3GPP TS 29.244).
 //!
-//! One thread runs all of it. [`Node`](node) and what it calls know no socket and no clock: they
-//! are given datagrams, messages of lanes and the time ([`Now`](crate::time::Now)), and put what is to be sent into
-//! an [`Outbox`]. [`run`] is the loop around them. What must outlive this process is in the tables
-//! of the fast half, which is another process.
+//! It runs in one thread. [`Node`](node) and all that it calls use neither sockets nor clocks. They
+//! receive datagrams, lane messages and the time ([`Now`](crate::time::Now)), and put what is to be
+//! sent into an [`Outbox`]. [`run`] is the event loop around them. What must outlive this process
+//! is in the tables of the user plane process.
 
 pub mod end_marker;
 pub mod heartbeat;

@@ -1,21 +1,21 @@
-//! What is kept of sessions and of answers, across the death of this process.
+//! Storage of sessions and responses that survives the death of this process.
 //!
-//! A session's record is the truth: one store of it is the commit, and what lanes read follows from
-//! it. Before that, what the record needs is written where nothing refers to it yet: parts that
-//! were free, and the answer to the request that changed the session, with the version that the
-//! session is about to have. An answer counts only if the record has come to that version. So this
-//! process may be killed between any two stores: the next one finds the session before or after the
-//! request, and in the latter case the answer that belongs to it, byte for byte.
+//! A session's record is the truth. Storing it is the commit, and the rules that lanes read follow
+//! from it. Before the commit, the data that the record refers to is written to unused memory: free
+//! parts, and the response to the request with the version that the session is about to have. A
+//! response counts only if the record has reached that version. So this process may be killed
+//! between any two stores. Its successor finds the session before or after the request, and in the
+//! latter case the matching response, byte for byte.
 //!
-//! Versions are numbers that grow with each commit of any session. A session that is gone leaves
-//! its record behind, for as long as its place is not used again: it says which numbers the place
-//! has given out, and since when it is free.
+//! Versions increase with each commit of any session. A removed session leaves a tombstone until
+//! its index is reused. The tombstone says which TEIDs the index has used, and since when it is
+//! free.
 //!
-//! Memory for 2^20 typical sessions: records 4 + 288 MiB (an eighth more slots than places, which
-//! the exchange of values needs), 720,000 answers 3 + 147 MiB (those of N1 times T1 at 80,000 a
-//! second), no parts; in the heap 10 MiB to find answers by, and a bit for each part. Of answers
-//! and parts, which are many whatever the number of sessions, only as much is touched as is needed
-//! at a time: at the pace of one thread 214 octets for each request of the last N1 times T1.
+//! Memory for 2^20 typical sessions: records 4 + 288 MiB (an eighth more slots than indices, which
+//! the exchange of values needs), 720,000 responses 3 + 147 MiB (those of N1 times T1 at 80,000 per
+//! second), no parts. The heap holds 10 MiB of index for responses, and one bit per part. Of
+//! responses and parts, only as much memory is touched as is in use: at the rate of one thread 214
+//! octets per request of the last N1 times T1.
 
 mod answers;
 mod bits;
@@ -46,30 +46,30 @@ pub(crate) use self::encoding::tests::{any_session, typical};
 #[cfg(test)]
 pub(crate) use self::tests::Memory;
 
-/// The most bytes of a session: 280 parts.
+/// Maximum length of an encoded session in bytes: 280 parts.
 const LONGEST: usize = 1 << 16;
 
-/// Why something cannot be kept.
+/// Error of storing a session or a response.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// All parts are in use.
     #[error("all {parts} parts of sessions are in use; raise `sessions` or lower the limits")]
     NoPart {
-        /// How many there are.
+        /// Total number of parts.
         parts: usize,
     },
-    /// The rules are too many to be kept.
+    /// The encoded session is too long.
     #[error("a session of {length} bytes is too long to be kept; lower the limits of its rules")]
     TooLong {
-        /// Its length.
+        /// Length in bytes.
         length: usize,
     },
-    /// A table takes nothing.
+    /// The table cannot be written.
     #[error(transparent)]
     Table(#[from] TableError),
 }
 
-/// The tables of sessions and answers, for writing.
+/// Writer of the tables of sessions and responses.
 pub struct Store {
     sessions: Array<SessionRecord>,
     parts: Parts,
@@ -79,7 +79,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Goes on with what the tables hold, after whoever wrote them, wherever that one was stopped.
+    /// Opens the tables. Their last writer may have been stopped at any point.
     #[must_use]
     pub fn open(
         sessions: Cells<SessionRecord>,
@@ -92,7 +92,7 @@ impl Store {
         for (_, record) in sessions.0.iter() {
             version = version.max(record.version);
             let rest = (record.length as usize).saturating_sub(BODY);
-            // A chain that is none is noticed when the session is read.
+            // An invalid chain is detected when the session is read.
             parts.mark(record.part, rest.min(LONGEST), record.version);
         }
         let counts = |answer: &AnswerRecord| {
@@ -105,37 +105,38 @@ impl Store {
         Self { sessions, parts, answers, version, buffer: Vec::new() }
     }
 
-    /// How many places there are.
+    /// Returns the number of session indices.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.sessions.capacity() as u32
     }
 
-    /// How many parts are free.
+    /// Returns the number of free parts.
     #[must_use]
     pub const fn free_parts(&self) -> u32 {
         self.parts.free()
     }
 
-    /// The version that the next commit has.
+    /// Returns the version for the next commit.
     pub const fn next_version(&mut self) -> u64 {
         self.version += 1;
         self.version
     }
 
-    /// The record of a place, if it was ever used.
+    /// Returns the record of an index, if it was ever used.
     #[must_use]
     pub fn record(&self, id: SessionId) -> Option<&SessionRecord> {
         self.sessions.get(id.0)
     }
 
-    /// The places that have a record, in order, from `from` on.
+    /// Returns the records from the index `from` on, in order.
     pub fn places(&self, from: u32) -> impl Iterator<Item = (SessionId, &SessionRecord)> {
         (from..self.capacity())
             .filter_map(|place| Some((SessionId(place), self.sessions.get(place)?)))
     }
 
-    /// The session in a place, unless it is gone, or what is there cannot be read.
+    /// Returns the session with an index. Returns `None` if it was removed or its record cannot be
+    /// decoded.
     #[must_use]
     pub fn get(&self, id: SessionId) -> Option<Session> {
         let record = self.record(id).filter(|record| record.is_live())?;
@@ -151,11 +152,11 @@ impl Store {
         if is_whole { decode(id, record, &bytes) } else { None }
     }
 
-    /// Makes a session's new version the one that counts, together with the answer to the request
-    /// that made it. `at` is now, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Commits a version of a session together with the response to the request that made it. `at`
+    /// is the time in nanoseconds of `CLOCK_MONOTONIC`.
     ///
     /// # Errors
-    /// When there is no room; then nothing has changed, and the answer does not count.
+    /// There is no space; nothing has changed then, and the response does not count.
     pub fn commit(
         &mut self,
         session: &Session,
@@ -186,7 +187,7 @@ impl Store {
         Ok(())
     }
 
-    /// Fills a record, and writes what it has no room for; gives 1 + the number of the first part.
+    /// Fills a record and writes the remainder to parts. Returns 1 + the index of the first part.
     fn encode(
         &mut self,
         session: &Session,
@@ -216,10 +217,10 @@ impl Store {
         part
     }
 
-    /// Keeps an answer to a request that was about no session.
+    /// Stores a response that belongs to no session.
     ///
     /// # Errors
-    /// When there is no room.
+    /// There is no space.
     pub fn remember(&mut self, key: &RequestKey, bytes: &[u8], at: u64) -> Result<(), StoreError> {
         let fresh = Fresh { key, bytes, session: NOBODY, version: self.version, at };
         let place = self.answers.write(fresh, &mut self.parts)?;
@@ -227,15 +228,15 @@ impl Store {
         Ok(())
     }
 
-    /// Whether there is room for another answer, besides all those that were made at or after
-    /// `since`: nanoseconds of `CLOCK_MONOTONIC`. Older ones make room.
+    /// Evicts responses from before `since`, in nanoseconds of `CLOCK_MONOTONIC`. Returns true if
+    /// there is space for another response.
     pub fn make_room(&mut self, since: u64) -> bool {
         self.answers.expire(since, &mut self.parts);
         !self.answers.is_full()
     }
 
-    /// The answer that a request had, if it had one at or after `since`, and since the association
-    /// of its session had `begun`: nanoseconds of `CLOCK_MONOTONIC`.
+    /// Returns the response to a request if it was sent at or after `since` and after its session's
+    /// association began (`begun`), in nanoseconds of `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn answer(
         &self,
@@ -250,8 +251,8 @@ impl Store {
     }
 }
 
-/// A hash of a subscriber's identifier that is the same in each process, and never 0 (FNV-1a, RFC
-/// 9923): only to look at fewer records when one is searched.
+/// Returns a hash of a SUPI that is equal in each process and never 0 (FNV-1a, RFC 9923). It
+/// reduces the number of records to search.
 #[must_use]
 pub fn subscriber(supi: &str) -> u32 {
     let hash = supi

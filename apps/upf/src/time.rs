@@ -1,45 +1,45 @@
-//! The time, as it is given to everything that must not look at a clock.
+//! Clock readings. Code that must not read a clock receives them as [`Now`].
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of a second.
+/// Nanoseconds in a second.
 pub const SECOND: u64 = 1_000_000_000;
-/// Nanoseconds of a millisecond.
+/// Nanoseconds in a millisecond.
 pub const MILLISECOND: u64 = 1_000_000;
-/// Seconds from 1900, where time begins in PFCP (RFC 5905 clause 6), to 1970.
+/// Seconds from 1900, the NTP epoch (RFC 5905 clause 6), to 1970.
 const NTP_TO_UNIX: u64 = 2_208_988_800;
 
-/// A moment on both clocks, in nanoseconds.
+/// Time on both clocks, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
-    /// `CLOCK_MONOTONIC`: for deadlines and durations. It is the lanes' clock too, and goes on
-    /// while this process is restarted.
+    /// `CLOCK_MONOTONIC`, for deadlines and durations. The lanes use it too, and it continues
+    /// across a restart of this process.
     pub monotonic: u64,
-    /// `CLOCK_REALTIME`: for what is told to others.
+    /// `CLOCK_REALTIME`, for times in messages.
     pub real: u64,
 }
 
 impl Now {
-    /// What the clocks say.
+    /// Reads both clocks.
     #[must_use]
     pub fn read() -> Self {
         Self { monotonic: read(ClockId::Monotonic), real: read(ClockId::Realtime) }
     }
 
-    /// The wall clock as PFCP has it: seconds since 1900, which wrap in 2036 (TS 29.244 clause
+    /// Returns the time in PFCP format: seconds since 1900, which wrap in 2036 (TS 29.244 clause
     /// 8.2.65).
     #[must_use]
     pub const fn ntp(self) -> u32 {
         ntp(self.real)
     }
 
-    /// How many nanoseconds of the wall clock's second are left: never 0.
+    /// Returns the nanoseconds until the next full second of the wall clock, never 0.
     #[must_use]
     pub const fn left_of_second(self) -> u64 {
         SECOND - self.real % SECOND
     }
 
-    /// The moment of so many nanoseconds later.
+    /// Returns the time `nanoseconds` later.
     #[must_use]
     pub const fn after(self, nanoseconds: u64) -> Self {
         Self {
@@ -49,14 +49,14 @@ impl Now {
     }
 }
 
-/// Seconds since 1900 of nanoseconds since 1970: their lower 32 bits.
+/// Converts nanoseconds since 1970 to seconds since 1900, lower 32 bits.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the format wraps")]
 pub const fn ntp(real: u64) -> u32 {
     (real / SECOND).wrapping_add(NTP_TO_UNIX) as u32
 }
 
-/// Nanoseconds since 1970 of seconds since 1900, as near to `real` as they can be meant.
+/// Converts seconds since 1900 to nanoseconds since 1970, choosing the wrap closest to `real`.
 #[must_use]
 pub const fn from_ntp(seconds: u32, real: u64) -> u64 {
     let difference = seconds.wrapping_sub(ntp(real)).cast_signed() as i64;

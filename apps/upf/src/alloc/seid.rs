@@ -1,10 +1,11 @@
-//! Places of sessions: the one that is free the longest, of the shard with the fewest sessions.
+//! Allocation of session indices. The one that has been free the longest is taken, in the shard
+//! with the fewest sessions.
 //!
-//! The lower 8 bits of a place are its shard, which has one lane. A place that was given back is
-//! not used for a while: packets for its old tunnel may still be on their way, and a request about
-//! its old session may be repeated. Its record says since when it is free.
+//! The lower 8 bits of an index are its shard, which belongs to one lane. A freed index is not
+//! reused for a while: packets for its old tunnel may be in flight, and a request about its old
+//! session may be retransmitted. Its record holds the time since when it is free.
 //!
-//! Four bytes for each place, and a few for each shard.
+//! Memory: four bytes per index, and a few per shard.
 
 use crate::session::SessionId;
 use crate::store::Store;
@@ -12,14 +13,14 @@ use crate::store::Store;
 const SHARDS: usize = 256;
 const NONE: u32 = u32::MAX;
 
-/// The places that are free.
+/// Free session indices.
 #[derive(Debug)]
 pub struct Places {
-    /// By place: the one that was given back after it.
+    /// By index: the one that was freed after it.
     after: Vec<u32>,
     shards: Vec<Shard>,
     live: u32,
-    /// Until when no place is ripe, as far as that is known.
+    /// Time before which no index can be reused, as far as known.
     none_before: u64,
 }
 
@@ -31,7 +32,7 @@ struct Shard {
 }
 
 impl Places {
-    /// Of the sessions in a store.
+    /// Creates the free lists from the sessions of a store.
     #[must_use]
     pub fn open(store: &Store) -> Self {
         let capacity = store.capacity();
@@ -51,19 +52,19 @@ impl Places {
         this
     }
 
-    /// How many sessions there are.
+    /// Returns the number of sessions.
     #[must_use]
     pub const fn live(&self) -> u32 {
         self.live
     }
 
-    /// How many sessions each shard has.
+    /// Returns the number of sessions in each shard.
     pub fn by_shard(&self) -> impl Iterator<Item = u32> {
         self.shards.iter().map(|shard| shard.live)
     }
 
-    /// Takes a place that was given back before `until`: nanoseconds of `CLOCK_MONOTONIC`. `None`
-    /// when there is none.
+    /// Takes an index that was freed before `until`, in nanoseconds of `CLOCK_MONOTONIC`. Returns
+    /// `None` if there is none.
     pub fn take(&mut self, store: &Store, until: u64) -> Option<SessionId> {
         if until <= self.none_before {
             return None;
@@ -106,7 +107,7 @@ impl Places {
         self.live += 1;
     }
 
-    /// Takes back what [`take`](Self::take) gave and nobody used: it is the first again.
+    /// Returns an unused index that [`take`](Self::take) gave out. It becomes the first again.
     pub fn untake(&mut self, id: SessionId) {
         self.none_before = 0;
         let shard = &mut self.shards[id.0 as usize % SHARDS];
@@ -119,7 +120,7 @@ impl Places {
         self.live -= 1;
     }
 
-    /// Takes a place back whose session is gone, and whose record says so.
+    /// Frees the index of a session whose record is a tombstone.
     pub fn give_back(&mut self, id: SessionId) {
         self.shards[id.0 as usize % SHARDS].live -= 1;
         self.live -= 1;

@@ -1,24 +1,24 @@
-//! Tunnel identifiers of a session: its place and a generation that grows.
+//! Allocation of TEIDs: the session index and a growing generation.
 //!
-//! A place begins with a generation that nobody can foresee and counts from there, over all its
-//! sessions, so an identifier is used again only after all others of its place; the record keeps
-//! the count. Further tunnels of a session take further generations: they are found by the exact
-//! table, but no other session can get them.
+//! An index starts with an unpredictable generation and counts up across all its sessions. So a
+//! TEID is reused only after all others of its index; the record holds the count. Additional
+//! tunnels of a session take further generations. They are found in the exact table, but no other
+//! session can get them.
 
 use std::hash::{BuildHasher, RandomState};
 
 use crate::rules::layout::identifier::TeidShape;
 use crate::session::SessionId;
 
-/// What a place that was never used begins with.
+/// Returns the generation of an index that was never used.
 #[must_use]
 pub fn first_generation(id: SessionId) -> u32 {
-    // The standard library's hasher is keyed by the kernel.
+    // The standard library's hasher has a random key from the kernel.
     RandomState::new().hash_one(id.0) as u32
 }
 
-/// The next identifier of a place that is not taken, neither 0 nor all ones (TS 29.281 clause 5.1);
-/// `None` when the control plane's own identifiers take all of them.
+/// Returns the next free TEID of an index, neither 0 nor all ones (TS 29.281 clause 5.1). Returns
+/// `None` if TEIDs chosen by the control plane occupy all of them.
 pub fn next(
     shape: TeidShape,
     id: SessionId,

@@ -1,13 +1,13 @@
-//! Users' addresses: a bit for each of a pool, and where the search for a free one goes on, so an
-//! address that was given back comes again only after all others that are free.
+//! Allocation of UE addresses: one bit per address of a pool, and the position of the search. A
+//! freed address is allocated again only after all other free ones.
 //!
-//! An address that a user had rests before another one gets it: packets to the one before may still
-//! be on their way, in a lane that has no processor or in the network. When all that are free rest,
-//! there is none.
+//! A freed address stays in quarantine before another UE gets it: packets to the previous UE may be
+//! in flight, in a preempted lane or in the network. If all free addresses are in quarantine,
+//! allocation fails.
 //!
-//! Pools are of a network instance; those of different instances may have the same addresses. Of
-//! a pool at most 2^24 addresses are given out, for which it takes 4 MiB; 8 octets more for each
-//! that rests.
+//! A pool belongs to a network instance; pools of different instances may overlap. At most 2^24
+//! addresses of a pool are allocated, which takes 4 MiB, and 8 octets more for each address in
+//! quarantine.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -16,26 +16,26 @@ use crate::rules::layout::key::UserKey;
 use crate::session::{InstanceId, Prefix};
 use crate::store::Given;
 
-/// The most addresses of a pool.
+/// Maximum number of addresses of a pool.
 const MOST: u64 = 1 << 24;
 
-/// The most that are taken out of their rest at a time.
+/// Maximum number of addresses released from quarantine in one call.
 const RESTED: usize = 64;
 
-/// Which addresses.
+/// Address family of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// An IPv4 address.
+    /// IPv4 address.
     V4,
-    /// A /64 of IPv6.
+    /// IPv6 /64 prefix.
     V6,
 }
 
-/// All pools.
+/// All address pools.
 #[derive(Debug)]
 pub struct Addresses {
     pools: Vec<Pool>,
-    /// How long one rests, in nanoseconds.
+    /// Duration of the quarantine in nanoseconds.
     rest: u64,
 }
 
@@ -43,34 +43,34 @@ pub struct Addresses {
 struct Pool {
     instance: InstanceId,
     family: Family,
-    /// Whether addresses are given out, not only known.
+    /// Addresses are allocated here; otherwise they are only known.
     allocates: bool,
-    /// The first address that may be given out: of IPv6 the upper half.
+    /// First address of the pool; for IPv6 the upper 64 bits.
     first: u64,
-    /// Those that nobody gets now: they are in use, or rest.
+    /// Bitmap of addresses that are in use or in quarantine.
     used: Vec<u64>,
-    /// Those of them that rest.
+    /// Bitmap of addresses in quarantine.
     resting: Vec<u64>,
-    /// The same, with when they were given back.
+    /// Addresses in quarantine with the time when they were freed.
     since: VecDeque<(u32, Moment)>,
     count: u32,
     free: u32,
     next: u32,
-    /// When the address before `next` was given out, as far as a restart has found.
+    /// Time when the address before `next` was allocated, as found at a restart.
     latest: u64,
 }
 
-/// A time of `CLOCK_MONOTONIC` in steps of 17 ms, which come again after more than two years.
+/// Time of `CLOCK_MONOTONIC` in units of 17 ms. It wraps after more than two years.
 #[derive(Clone, Copy, Debug)]
 struct Moment(u32);
 
 impl Moment {
-    /// Of nanoseconds.
+    /// Converts nanoseconds.
     const fn of(now: u64) -> Self {
         Self((now >> 24) as u32)
     }
 
-    /// Whether more than so many nanoseconds have passed since.
+    /// Returns true if more than `rest` nanoseconds have passed since.
     const fn is_before(self, now: u64, rest: u64) -> bool {
         let steps = Self::of(now).0.wrapping_sub(self.0);
         rest == 0 || steps as u64 > rest >> 24
@@ -78,18 +78,18 @@ impl Moment {
 }
 
 impl Addresses {
-    /// Without pools yet; addresses will rest for so many nanoseconds.
+    /// Creates an empty set of pools with a quarantine of `rest` nanoseconds.
     #[must_use]
     pub fn resting(rest: u64) -> Self {
         Self { pools: Vec::new(), rest }
     }
 
-    /// Adds a pool, of which no address is in use yet.
+    /// Adds a pool without allocated addresses.
     pub fn add(&mut self, instance: InstanceId, prefix: Prefix, allocates: bool) {
         let (family, first, count) = match prefix.address {
             IpAddr::V4(address) => {
                 let size = 1_u64 << (32 - u64::from(prefix.length.min(32)));
-                // Neither the network's own address nor that of all hosts in it.
+                // The network address and the broadcast address are excluded.
                 let (skip, less) = if size > 2 { (1, 2) } else { (0, 0) };
                 (Family::V4, u64::from(address.to_bits()) + skip, size - less)
             }
@@ -119,13 +119,13 @@ impl Addresses {
         self.pools.push(pool);
     }
 
-    /// Whether addresses of a network instance are given out.
+    /// Returns true if addresses of a network instance are allocated here.
     #[must_use]
     pub fn has(&self, instance: InstanceId, family: Family) -> bool {
         self.pools.iter().any(|pool| pool.is(instance, family) && pool.allocates)
     }
 
-    /// The network instance whose addresses are given out, if there is one and no other.
+    /// Returns the network instance of all pools of a family, if there is exactly one.
     #[must_use]
     pub fn only_instance(&self, family: Family) -> Option<InstanceId> {
         let of_family = |pool: &&Pool| pool.family == family && pool.allocates;
@@ -134,13 +134,13 @@ impl Addresses {
         instances.all(|other| other == first).then_some(first)
     }
 
-    /// Takes a free IPv4 address at a time in nanoseconds of `CLOCK_MONOTONIC`; `None` when all are
-    /// in use, or rest.
+    /// Allocates an IPv4 address at the time `now`, in nanoseconds of `CLOCK_MONOTONIC`. Returns
+    /// `None` if all are in use or in quarantine.
     pub fn take_v4(&mut self, instance: InstanceId, now: u64) -> Option<Ipv4Addr> {
         self.take(instance, Family::V4, now).map(|address| Ipv4Addr::from_bits(address as u32))
     }
 
-    /// Takes a free /64; as [`take_v4`](Self::take_v4).
+    /// Allocates a /64 prefix, like [`take_v4`](Self::take_v4).
     pub fn take_v6(&mut self, instance: InstanceId, now: u64) -> Option<Ipv6Addr> {
         let address = self.take(instance, Family::V6, now)?;
         Some(Ipv6Addr::from_bits(u128::from(address) << 64))
@@ -151,17 +151,18 @@ impl Addresses {
         pools.find_map(|pool| pool.take(now, self.rest))
     }
 
-    /// Says that a user has an address, whoever chose it: it is not given out.
+    /// Marks an address as used by a session, whoever allocated it.
     pub fn claim(&mut self, key: &UserKey) {
         self.each(key, Pool::claim);
     }
 
-    /// Takes an address back that was given out and that no user has had.
+    /// Frees an allocated address that no UE has used.
     pub fn give_back(&mut self, key: &UserKey) {
         self.each(key, |pool, place| pool.mark(place, false));
     }
 
-    /// Takes an address back that a user had until now: nanoseconds of `CLOCK_MONOTONIC`. It rests.
+    /// Frees an address that a UE used until `now`, in nanoseconds of `CLOCK_MONOTONIC`. It enters
+    /// quarantine.
     pub fn put_to_rest(&mut self, key: &UserKey, now: u64) {
         self.each(key, |pool, place| pool.put_to_rest(place, now));
     }
@@ -175,8 +176,9 @@ impl Addresses {
         }
     }
 
-    /// After a restart: what a session was given, and when it went, if it is gone. The search goes
-    /// on after what was given out last; what was given back lately, and nobody has again, rests.
+    /// Restores the addresses of a session at a restart. `gone` is the time of its removal, if it
+    /// was removed. The search continues after the last allocation; recently freed addresses enter
+    /// quarantine.
     pub fn resume(&mut self, given: &Given, gone: Option<u64>) {
         let v4 = given.v4.map(|it| (Family::V4, u64::from(it.to_bits())));
         let v6 = given.v6.map(|it| (Family::V6, (it.to_bits() >> 64) as u64));
@@ -197,8 +199,8 @@ impl Addresses {
         }
     }
 
-    /// Each pool's network instance, family, and how many of its addresses are in use and free;
-    /// those that rest are free.
+    /// Returns network instance, family, used and free addresses of each pool. Addresses in
+    /// quarantine count as free.
     pub fn usage(&self) -> impl Iterator<Item = (InstanceId, Family, u32, u32)> {
         let of = |pool: &Pool| {
             let free = pool.free + pool.since.len() as u32;
@@ -242,14 +244,14 @@ impl Pool {
         let Some(word) = self.resting.get_mut(place as usize / 64) else { return };
         let bit = 1 << (place % 64);
         if *word & bit != 0 {
-            // The control plane chose it: it knows why.
+            // The control plane chose the address, so it ends the quarantine.
             *word &= !bit;
             self.since.retain(|(other, _)| *other != place);
         }
         self.mark(place, true);
     }
 
-    /// One that is in use is not any more.
+    /// Moves a used address into quarantine.
     fn put_to_rest(&mut self, place: u32, now: u64) {
         let is_used = self.is_used(place);
         let Some(word) = self.resting.get_mut(place as usize / 64).filter(|_| is_used) else {
@@ -262,7 +264,7 @@ impl Pool {
         }
     }
 
-    /// Those that have rested are free.
+    /// Frees addresses whose quarantine is over.
     fn wake(&mut self, now: u64, rest: u64) {
         for _ in 0..RESTED {
             let Some((place, since)) = self.since.front().copied() else { return };
@@ -288,7 +290,7 @@ impl Pool {
         Some(self.first + u64::from(place))
     }
 
-    /// The first free place from `from` on.
+    /// Returns the first free position at or after `from`.
     fn find(&self, from: u32) -> Option<u32> {
         let start = from as usize / 64;
         let begun = (1_u64 << (from % 64)) - 1;

@@ -1,9 +1,9 @@
-//! End markers that are due: lanes are told of them until one has sent them.
+//! Due end markers: lanes are reminded until one of them has sent the marker.
 //!
-//! A lane sends the end marker of a session when it is told that the session's rules have changed,
-//! and notes that in its state. That message may be lost, the far end's neighbour may not be known
-//! yet, and the process that sent the message may be another one by now. So whether a marker was
-//! sent is looked up in the lane's state, and the lane is told again for some time.
+//! A lane sends the end marker of a session when a message tells it that the rules have changed,
+//! and notes that in its state. The message may be lost, the neighbour may still be unknown, and
+//! the sending process may have been replaced. So this module reads the lane's state and repeats
+//! the message for some time.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,18 +13,19 @@ use crate::session::SessionId;
 use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
 
-/// After that it is looked for the first time, and lanes are told again; then after twice as long.
+/// Time until the first check and reminder, in nanoseconds. The interval doubles after each.
 const FIRST: u64 = 20 * MILLISECOND;
-/// The longest time between two looks.
+/// Longest interval between two checks, in nanoseconds.
 const LONGEST: u64 = SECOND;
-/// For how long lanes are told: a base station that cannot be reached then has no use for it.
+/// Time after which reminders end, in nanoseconds: a gNB that is unreachable for this long has no
+/// use for the marker.
 const PATIENCE: u64 = 10 * SECOND;
-/// The most that are looked after at a time; of others lanes are told once.
+/// Maximum number of tracked markers. For others the lanes are told once.
 pub const MOST: usize = 65_536;
-/// The most that are looked at in a call.
+/// Maximum number of checks in one call.
 const BURST: usize = 1024;
 
-/// All that are due.
+/// Due end markers by session.
 #[derive(Debug, Default)]
 pub struct Markers {
     due: HashMap<SessionId, Due>,
@@ -33,25 +34,25 @@ pub struct Markers {
 
 #[derive(Clone, Copy, Debug)]
 struct Due {
-    /// When it is looked at next, as in the order.
+    /// Time of the next check, as in `order`.
     at: u64,
-    /// How long after that the next look is.
+    /// Interval to the check after the next one.
     pause: u64,
-    /// When it is given up.
+    /// Time at which the marker is given up.
     until: u64,
-    /// Lower bits of the version in which it became due.
+    /// Lower 32 bits of the session version in which it became due.
     version: u32,
 }
 
-/// The version of the marker of a session that no lane has sent yet.
+/// Returns the version of a session's end marker that no lane has sent yet.
 fn due(published: &Published, id: SessionId) -> Option<u32> {
     let marker = published.rules(id)?.marker()?;
     (!marker.is_sent(published.marker(id))).then_some(marker.version)
 }
 
 impl Markers {
-    /// A session was published, or was found at the start. Lanes are told by the caller, if it is
-    /// new.
+    /// Tracks the end marker of a session that was published or recovered. The caller sends the
+    /// first message to the lanes.
     pub fn changed(&mut self, published: &Published, id: SessionId, now: Now) {
         let Some(version) = due(published, id) else { return self.forget(id) };
         if self.due.get(&id).is_some_and(|it| it.version == version) {
@@ -76,7 +77,7 @@ impl Markers {
         }
     }
 
-    /// Tells lanes of those that are still due; how many were given up.
+    /// Sends reminders for markers that are still due. Returns the number of markers given up.
     pub fn tick(&mut self, published: &Published, now: Now, out: &mut Outbox) -> u64 {
         let mut given_up = 0;
         for _ in 0..BURST {
@@ -101,20 +102,20 @@ impl Markers {
         given_up
     }
 
-    /// When [`tick`](Self::tick) has something to do, not sooner than in a millisecond.
+    /// Returns the time of the next [`tick`](Self::tick), at least one millisecond from now.
     #[must_use]
     pub fn deadline(&self, now: Now) -> Option<u64> {
         let (at, _) = self.order.first()?;
         Some((*at).max(now.monotonic.saturating_add(MILLISECOND)))
     }
 
-    /// How many are due.
+    /// Returns the number of due markers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.due.len()
     }
 
-    /// Whether none is.
+    /// Returns true if no marker is due.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.due.is_empty()

@@ -1,10 +1,10 @@
-//! When which peer is asked whether it is there (TS 29.244 clause 6.2.2).
+//! Heartbeat schedule (TS 29.244 clause 6.2.2).
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::time::Now;
 
-/// The moments of heartbeats, by the place of the association.
+/// Heartbeat schedule of all associations, by association index.
 #[derive(Debug)]
 pub struct Heartbeats {
     period: u64,
@@ -19,13 +19,13 @@ struct Beat {
 }
 
 impl Heartbeats {
-    /// Each peer is asked once in so many nanoseconds.
+    /// Creates a schedule with one heartbeat per peer every `period` nanoseconds.
     #[must_use]
     pub fn new(period: u64) -> Self {
         Self { period: period.max(1), due: BTreeSet::new(), places: HashMap::new() }
     }
 
-    /// From now on this peer is asked, the first time when a period is over.
+    /// Starts heartbeats to a peer. The first one is due after one period.
     pub fn begin(&mut self, now: Now, place: u16) {
         self.end(place);
         let due = now.monotonic.saturating_add(self.period);
@@ -33,22 +33,22 @@ impl Heartbeats {
         self.due.insert((due, place));
     }
 
-    /// This one is asked no more.
+    /// Stops heartbeats to a peer.
     pub fn end(&mut self, place: u16) {
         if let Some(beat) = self.places.remove(&place) {
             self.due.remove(&(beat.due, place));
         }
     }
 
-    /// It has answered, or was given up.
+    /// Notes that the current heartbeat was answered or given up.
     pub fn is_over(&mut self, place: u16) {
         if let Some(beat) = self.places.get_mut(&place) {
             beat.is_asked = false;
         }
     }
 
-    /// A peer that is to be asked now; to be called until there is none. One that is being asked
-    /// still has its next turn a period later.
+    /// Returns a peer whose heartbeat is due; call it until it returns `None`. A peer with a
+    /// pending heartbeat is skipped for one period.
     pub fn next(&mut self, now: Now) -> Option<u16> {
         loop {
             let &(due, place) = self.due.first()?;
@@ -65,7 +65,7 @@ impl Heartbeats {
         }
     }
 
-    /// When the next one is to be asked.
+    /// Returns the time of the next heartbeat.
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         self.due.first().map(|(due, _)| *due)

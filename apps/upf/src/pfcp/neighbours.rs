@@ -1,8 +1,8 @@
-//! Neighbours that lanes need and Linux does not know.
+//! Resolution of neighbours that lanes need and Linux does not know.
 //!
-//! Linux finds a neighbour out when a program sends something that way. What is sent here is an
-//! empty datagram to the port `discard` (RFC 863) that goes no further than the neighbour: its time
-//! to live is 1. Until Linux knows the neighbour, lanes drop what goes there, and count it.
+//! Linux resolves a neighbour when a program sends to it. This module sends an empty datagram to
+//! the port `discard` (RFC 863) with a time to live of 1, so that it goes no further than the
+//! neighbour. Until Linux knows the neighbour, lanes drop and count packets to it.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -13,25 +13,26 @@ use crate::config::{Role, Settings};
 use crate::time::Now;
 use crate::time::SECOND;
 
-/// The port that nobody answers at.
+/// Port `discard`, on which no host replies.
 const DISCARD: u16 = 9;
-/// How long after it was asked for a peer it may be asked again.
+/// Minimum time between two probes of a peer, in nanoseconds.
 const PAUSE: u64 = SECOND;
-/// The most peers that are remembered; further ones wait.
+/// Maximum number of remembered peers; further peers wait.
 const MOST: usize = 4096;
 
-/// Has Linux find neighbours out.
+/// Triggers neighbour resolution in Linux.
 #[derive(Debug, Default)]
 pub struct Neighbours {
-    /// Where datagrams leave from, and the socket if it could be had.
+    /// Source addresses, each with its socket once opened.
     sources: Vec<(IpAddr, Option<UdpSocket>)>,
-    /// When each peer was asked for.
+    /// Time of the last probe of each peer.
     asked: HashMap<IpAddr, u64>,
 }
 
 impl Neighbours {
-    /// From whatever address Linux takes; and from GTP-U addresses of interfaces that have a
-    /// routing table of their own, which a rule of Linux (`ip rule add from ...`) leads to.
+    /// Creates the resolver. Its sources are the unspecified addresses, and the GTP-U addresses of
+    /// interfaces with a routing table of their own, which a Linux rule (`ip rule add from ...`)
+    /// selects.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
@@ -42,7 +43,8 @@ impl Neighbours {
         Self { sources, asked: HashMap::new() }
     }
 
-    /// Asks for a peer, unless that was done within the last second. Whether something was sent.
+    /// Probes a peer unless that was done within the last second. Returns true if a datagram was
+    /// sent.
     pub fn find_out(&mut self, peer: IpAddr, now: Now) -> bool {
         if peer.is_unspecified() || peer.is_multicast() || !self.is_due(peer, now.monotonic) {
             return false;
@@ -108,7 +110,7 @@ mod tests {
         Now { monotonic: second * SECOND, real: 0 }
     }
 
-    /// Linux asks for the neighbours, also by a routing table of the interface's own.
+    /// Linux sends neighbour solicitations, also through an interface's own routing table.
     #[test]
     fn linux_asks_for_neighbours() {
         if !private("pfcp::neighbours::tests::linux_asks_for_neighbours") {

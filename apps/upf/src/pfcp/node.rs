@@ -1,7 +1,7 @@
-//! The PFCP node: what it does with each datagram, each message of a lane, and when time passes.
+//! PFCP node: handling of datagrams, lane messages and timers.
 //!
-//! It knows no socket and no clock. What it is given by peers is not trusted: each datagram costs
-//! bounded work and at most one answer for each message in it.
+//! It uses neither sockets nor clocks. Peers are not trusted: each datagram costs bounded work and
+//! at most one response per message in it.
 
 mod answer;
 mod associate;
@@ -43,32 +43,32 @@ use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
 use crate::usage::{Usage, UsageStatistics};
 
-/// A record as the node writes it, however its writer was come by.
+/// Writer of the node record, owned or shared.
 pub type Cell<V> = Box<dyn DerefMut<Target = RecordWriter<V>> + Send>;
 
-/// Sequence numbers that are taken at a time: after a restart the numbers of a block are not used
-/// again, for their requests may still be on the way.
+/// Number of sequence numbers reserved at a time. After a restart the reserved block is skipped,
+/// because its requests may still be in flight.
 const BLOCK: u32 = 1 << 16;
-/// Answers in a second to those who speak another version (TS 29.244 clause 7.6.2).
+/// Rate limit of Version Not Supported responses, per second (TS 29.244 clause 7.6.2).
 const VERSION_ANSWERS: u32 = 10;
 
-/// What outlives a fast half in the memory of this process.
+/// State in the memory of this process that outlives a user plane process.
 #[derive(Clone, Debug, Default)]
 pub struct Keep {
-    /// The recovery time stamp.
+    /// Recovery time stamp.
     recovery: u32,
     statistics: Statistics,
 }
 
 impl Keep {
-    /// Whether there was no fast half before.
+    /// Returns true if there was no user plane process before.
     #[must_use]
     pub const fn is_new(&self) -> bool {
         self.recovery == 0
     }
 }
 
-/// A PFCP node.
+/// PFCP node of the UP function.
 pub struct Node {
     settings: Settings,
     identity: Identity,
@@ -84,27 +84,27 @@ pub struct Node {
     versions: Limiter,
     sessions: Sessions,
     usage: Usage,
-    /// When `usage` has something to do.
+    /// Time at which `usage` has work.
     usage_at: u64,
-    /// How many sessions each association has.
+    /// Number of sessions of each association.
     by_peer: BTreeMap<u16, usize>,
-    /// How many PDRs, FARs, QERs, URRs and BARs all sessions have.
+    /// Number of PDRs, FARs, QERs, URRs and BARs of all sessions.
     rules: [u64; 5],
-    /// Sessions of the process before that are not followed yet.
+    /// Sessions of the previous process that are not recovered yet.
     unfollowed: Unfollowed,
-    /// Sessions that are going, of each association at most once.
+    /// Bulk removals of sessions, at most one per association.
     removals: VecDeque<Removal>,
     statistics: Statistics,
-    /// N1 times T1, in nanoseconds.
+    /// Lifetime of a response, N1 times T1, in nanoseconds.
     life: u64,
 }
 
 impl Node {
-    /// Goes on with what the tables hold; with empty ones it is a new node, and says so by its
-    /// recovery time stamp. Reports that were not answered are sent again.
+    /// Opens a node on its tables. With empty tables it is a new node with a new recovery time
+    /// stamp. Session reports without a response are sent again.
     ///
     /// # Errors
-    /// When the table `node` cannot be written.
+    /// The table `node` cannot be written.
     pub fn open(
         settings: &Settings,
         parts: Parts,
@@ -148,83 +148,84 @@ impl Node {
         Ok(node)
     }
 
-    /// Ends it: what a node with the tables of another fast half goes on with.
+    /// Closes the node and returns the state for a node on the tables of another user plane
+    /// process.
     #[must_use]
     pub fn keep(self) -> Keep {
         Keep { recovery: self.identity.recovery, statistics: self.statistics }
     }
 
-    /// So many datagrams could not be sent.
+    /// Counts datagrams that could not be sent.
     pub const fn count_unsent(&mut self, datagrams: u64) {
         self.statistics.send_failed += datagrams;
     }
 
-    /// Who it is.
+    /// Returns the node's identity.
     #[must_use]
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// How often the slow half has been started with these tables.
+    /// Returns the number of starts of the control plane process with these tables.
     #[must_use]
     pub fn starts(&self) -> u32 {
         self.record.get().map_or(0, |record| record.starts)
     }
 
-    /// What was counted.
+    /// Returns the counters of session reports.
     #[must_use]
     pub const fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 
-    /// What was counted of session reports.
+    /// Returns the counters of session reports.
     #[must_use]
     pub const fn reports(&self) -> &UsageStatistics {
         self.usage.statistics()
     }
 
-    /// The sessions.
+    /// Returns the PFCP sessions.
     #[must_use]
     pub const fn sessions(&self) -> &Sessions {
         &self.sessions
     }
 
-    /// How many sessions an association has.
+    /// Returns the number of sessions of an association.
     #[must_use]
     pub fn sessions_of(&self, peer: u16) -> usize {
         self.by_peer.get(&peer).copied().unwrap_or(0)
     }
 
-    /// How many PDRs, FARs, QERs, URRs and BARs all sessions have.
+    /// Returns the number of PDRs, FARs, QERs, URRs and BARs of all sessions.
     #[must_use]
     pub const fn rules(&self) -> [u64; 5] {
         self.rules
     }
 
-    /// The associations.
+    /// Returns the associations.
     pub fn associations(&self) -> impl Iterator<Item = &Association> {
         self.peers.iter()
     }
 
-    /// GTP-U paths, and whether they answer.
+    /// Returns the GTP-U paths and their state.
     #[must_use]
     pub const fn paths(&self) -> &Paths {
         &self.paths
     }
 
-    /// End markers that no lane has sent yet.
+    /// Returns the due end markers.
     #[must_use]
     pub const fn markers(&self) -> &Markers {
         &self.markers
     }
 
-    /// How many requests of ours wait for an answer.
+    /// Returns the number of our requests without a response.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.requests.len()
     }
 
-    /// When [`tick`](Self::tick) is to be called at the latest.
+    /// Returns the time at which [`tick`](Self::tick) must be called at the latest.
     #[must_use]
     pub fn deadline(&self, now: Now) -> Option<u64> {
         let deadlines = [
@@ -240,7 +241,7 @@ impl Node {
         deadlines.into_iter().flatten().min()
     }
 
-    /// Does what is due. Returns when it is to be called again, at the latest.
+    /// Runs all due timers. Returns the time at which it must be called again at the latest.
     pub fn tick(&mut self, now: Now, out: &mut Outbox) -> Option<u64> {
         while let Some((tag, sequence)) = self.requests.tick(now, out) {
             self.given_up(now, tag, sequence, out);
@@ -262,7 +263,7 @@ impl Node {
         self.deadline(now)
     }
 
-    /// Takes further sequence numbers before the ones it has are used up.
+    /// Reserves further sequence numbers before the current block is used up.
     fn keep_sequences(&mut self) {
         let Some(mut record) = self.record.get().copied() else { return };
         let left = record.sequences.wrapping_sub(self.requests.next_sequence()) % SEQUENCES;
@@ -275,7 +276,7 @@ impl Node {
         }
     }
 
-    /// Counts what the tables did not take. What is in memory is as before, then.
+    /// Counts and logs a failed table write. The state in memory is then unchanged.
     fn check<T, E: std::fmt::Display>(&mut self, result: Result<T, E>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -287,7 +288,7 @@ impl Node {
         }
     }
 
-    /// A path has failed or come back: whoever uses it is told.
+    /// Logs a path failure or recovery and reports it to the control planes that use the path.
     fn path_event(&mut self, now: Now, event: &PathEvent, out: &mut Outbox) {
         let (counter, what) = if event.has_failed {
             (&mut self.statistics.paths_failed, "does not answer any more")
@@ -302,21 +303,21 @@ impl Node {
     }
 }
 
-/// What is kept of this node, as it is from now on; of sequence numbers those that it begins with.
+/// Updates the node record at a start. Returns it with the first sequence number to use.
 fn begin(
     record: &mut Cell<NodeRecord>,
     keep: &Keep,
     now: Now,
     context: u32,
 ) -> Result<NodeRecord, TableError> {
-    // With empty tables it is later than with those before, whatever the clock says.
+    // With empty tables the time stamp exceeds the previous one, whatever the clock says.
     let is_later = keep.recovery == 0 || expire::is_newer(now.ntp(), keep.recovery);
     let recovery = if is_later { now.ntp() } else { keep.recovery.wrapping_add(1) };
     let kept = record.get().copied();
     let mut this = kept.unwrap_or(NodeRecord { recovery, ..Default::default() });
     let first = this.sequences;
     this.starts = this.starts.wrapping_add(1);
-    // Sessions have been published with it.
+    // Recovered sessions have been published with this context.
     this.context = context;
     this.sequences = (first + BLOCK) % SEQUENCES;
     record.set(&this)?;

@@ -1,21 +1,21 @@
-//! Limits on what is answered, and how control plane functions are told to ask for less.
+//! Rate limits and overload control.
 
 use crate::time::Now;
 use crate::time::SECOND;
 
-/// So many of something in a second.
+/// Rate limiter (generic cell rate algorithm).
 #[derive(Clone, Copy, Debug)]
 pub struct Limiter {
-    /// Nanoseconds for each.
+    /// Interval per event in nanoseconds.
     interval: u64,
-    /// How far ahead of its time one may be.
+    /// Tolerance ahead of the theoretical arrival time, in nanoseconds.
     tolerance: u64,
-    /// The theoretical arrival time of the next one (ITU-T I.371).
+    /// Theoretical arrival time of the next event (ITU-T I.371).
     next: u64,
 }
 
 impl Limiter {
-    /// So many in a second, of which so many at a time.
+    /// Creates a limiter of `per_second` events with bursts of `burst`.
     #[must_use]
     pub const fn new(per_second: u32, burst: u32) -> Self {
         let per_second = if per_second == 0 { 1 } else { per_second };
@@ -24,7 +24,7 @@ impl Limiter {
         Self { interval, tolerance: interval * ahead as u64, next: 0 }
     }
 
-    /// Whether one more may be now; then it counts.
+    /// Admits and counts an event. Returns false if the rate is exceeded.
     pub fn admit(&mut self, now: Now) -> bool {
         let arrival = self.next.max(now.monotonic);
         if arrival > now.monotonic.saturating_add(self.tolerance) {
@@ -35,38 +35,38 @@ impl Limiter {
     }
 }
 
-/// For how long a peer is to ask for less after it was told so.
+/// Period of validity of overload control information, in nanoseconds.
 pub const VALIDITY: u64 = 10 * SECOND;
 
-/// Establishments above a rate are refused with cause 74, and the peer is told by how much to
-/// reduce them (TS 29.244 clause 6.2.4: overload control).
+/// Overload control of establishments (TS 29.244 clause 6.2.4). Those above the rate are refused
+/// with cause 74, and the peer is told the reduction in percent.
 #[derive(Debug)]
 pub struct Overload {
     limit: u32,
     limiter: Limiter,
-    /// The second that is counted now, and what was asked for and admitted in it.
+    /// Current second, and the establishments requested in it.
     second: u64,
     asked: u32,
-    /// What was asked for in the second before.
+    /// Establishments requested in the previous second.
     asked_before: u32,
     metric: u8,
-    /// Overload control sequence number (clause 8.2.34): grows with each change of the metric.
+    /// Overload Control Sequence Number (clause 8.2.34), increased with each change of the metric.
     sequence: u32,
 }
 
-/// What a peer is told (clause 7.5.3.2-1: Overload Control Information).
+/// Overload Control Information (table 7.5.3.2-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverloadControl {
-    /// Overload control sequence number.
+    /// Overload Control Sequence Number.
     pub sequence: u32,
-    /// Overload reduction metric in percent (clause 8.2.35).
+    /// Overload Reduction Metric in percent (clause 8.2.35).
     pub metric: u8,
-    /// Period of validity in nanoseconds.
+    /// Period of Validity in nanoseconds.
     pub validity: u64,
 }
 
 impl Overload {
-    /// So many establishments in a second.
+    /// Creates overload control with `limit` establishments per second.
     #[must_use]
     pub const fn new(limit: u32) -> Self {
         let burst = if limit / 10 == 0 { 1 } else { limit / 10 };
@@ -74,10 +74,10 @@ impl Overload {
         Self { limit, limiter, second: 0, asked: 0, asked_before: 0, metric: 0, sequence: 0 }
     }
 
-    /// Whether an establishment is admitted; if not, what the peer is told.
+    /// Admits an establishment.
     ///
     /// # Errors
-    /// When there are too many.
+    /// Returns the overload control information for the peer if the rate is exceeded.
     pub fn admit(&mut self, now: Now) -> Result<(), OverloadControl> {
         let second = now.monotonic / SECOND;
         if second != self.second {
@@ -91,7 +91,8 @@ impl Overload {
         }
         let offered = self.asked.max(self.asked_before).max(1);
         let excess = u64::from(offered.saturating_sub(self.limit)) * 100;
-        // In steps of 5: each change is another number. It is at least one step.
+        // The metric has steps of 5, because each change needs a new sequence number. It is at
+        // least one step.
         let metric = (excess / u64::from(offered)).div_ceil(5).clamp(1, 20) as u8 * 5;
         if metric != self.metric {
             self.metric = metric;
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(admitted(&mut limiter, SECOND, SECOND + 100, 1), 5);
         let in_ten_seconds = admitted(&mut limiter, 2 * SECOND, 12 * SECOND, 1_000_000);
         assert!((100..=105).contains(&in_ten_seconds), "{in_ten_seconds}");
-        // Nothing is saved up beyond the burst.
+        // No credit accumulates beyond the burst.
         assert_eq!(admitted(&mut limiter, 100 * SECOND, 100 * SECOND + 100, 1), 5);
     }
 

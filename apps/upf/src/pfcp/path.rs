@@ -1,8 +1,8 @@
-//! GTP-U paths to access nodes and other UPFs: which there are, and whether they answer.
+//! GTP-U paths to access nodes and other UPFs, and their supervision.
 //!
-//! A path is there while a FAR of a session leads through it. It is probed by echo requests (3GPP
-//! TS 29.281 clause 7.2.1), which a lane sends. One that is not answered N3 times is reported to
-//! the control plane functions whose sessions use it (TS 29.244 clause 7.4.5.1).
+//! A path exists while a FAR of a session uses it. A lane probes it by echo requests (3GPP TS
+//! 29.281 clause 7.2.1). After N3 echo requests without response, the failure is reported to the
+//! control planes whose sessions use the path (TS 29.244 clause 7.4.5.1).
 
 pub mod index;
 
@@ -18,56 +18,56 @@ use crate::session::Session;
 use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
 
-/// The most paths; further ones are not probed.
+/// Maximum number of supervised paths.
 pub const PATHS: usize = 4096;
-/// The most probes at a time.
+/// Maximum number of echo requests in one call.
 const BURST: usize = 64;
-/// How long after a burst the next one is.
+/// Interval between two bursts of echo requests, in nanoseconds.
 const PAUSE: u64 = 5 * MILLISECOND;
 
-/// What was found of a path.
+/// Failure or recovery of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathEvent {
-    /// The path.
+    /// GTP-U path.
     pub route: Route,
-    /// Whether it has failed; otherwise it has come back.
+    /// The path has failed; otherwise it has recovered.
     pub has_failed: bool,
-    /// The associations whose sessions use it, by place.
+    /// Indices of the associations whose sessions use the path.
     pub peers: Vec<u16>,
 }
 
-/// All paths.
+/// All supervised paths.
 #[derive(Debug)]
 pub struct Paths {
     interfaces: Interfaces,
-    /// Nanoseconds between probes; none probes nothing.
+    /// Interval between echo requests in nanoseconds; none disables supervision.
     period: Option<u64>,
     t3: u64,
     n3: u32,
     paths: HashMap<Route, State>,
-    /// When each is looked at next.
+    /// Time of the next action for each path.
     due: BTreeSet<(u64, Route)>,
     sequence: u16,
 }
 
-/// What is known of a path.
+/// Supervision state of a path.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// FARs that lead through it, by the place of their association.
+    /// Number of FARs that use the path, by association index.
     users: BTreeMap<u16, u32>,
-    /// When it is looked at next, as in `due` of all.
+    /// Time of the next action, as in `Paths::due`.
     due: u64,
-    /// When it was asked first.
+    /// Time of the first echo request of the current probe.
     began: u64,
-    /// The sequence number of the probe that is not answered yet.
+    /// Sequence number of the echo request without response.
     asked: Option<u16>,
-    /// How often that was sent.
+    /// Number of times it was sent.
     sent: u32,
     has_failed: bool,
 }
 
 impl Paths {
-    /// None yet.
+    /// Creates an empty set of paths.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let period = settings.gtp.probe_s.saturating_mul(SECOND);
@@ -82,13 +82,12 @@ impl Paths {
         }
     }
 
-    /// Follows a session: what it was, and what it is now. For each that is found at the start and
-    /// for each change.
+    /// Updates the paths for a session that was recovered or changed.
     pub fn changed(&mut self, before: Option<&Session>, after: Option<&Session>) {
         if self.period.is_none() {
             return;
         }
-        // What comes is first, so that a path that stays is not forgotten between.
+        // New paths first, so that a path in both keeps its state.
         for session in after.into_iter().filter(|session| !session.is_deleted) {
             for route in self.interfaces.routes(session) {
                 add(&mut self.paths, &mut self.due, session.peer, route);
@@ -101,38 +100,38 @@ impl Paths {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.paths.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.paths.is_empty()
     }
 
-    /// The paths with whether they have failed.
+    /// Returns the paths, each with true if it has failed.
     pub fn iter(&self) -> impl Iterator<Item = (Route, bool)> {
         self.paths.iter().map(|(route, state)| (*route, state.has_failed))
     }
 
-    /// Nothing could be sent or received for a while: questions begin again. What has failed stays
-    /// so until it answers.
+    /// Restarts all probes after a time in which nothing could be sent or received. Failed paths
+    /// stay failed until a response arrives.
     pub fn restart(&mut self) {
         for state in self.paths.values_mut() {
             state.asked = None;
         }
     }
 
-    /// Forgets all, for all sessions are gone.
+    /// Removes all paths, after all sessions are gone.
     pub fn clear(&mut self) {
         self.paths.clear();
         self.due.clear();
     }
 
-    /// A lane has received the answer to a probe.
+    /// Handles an echo response that a lane received. Returns the recovery of a failed path.
     pub fn answered(&mut self, message: &PathMessage) -> Option<PathEvent> {
         let period = self.period?;
         let route = Route { interface: message.interface, remote: unmapped(message.peer) };
@@ -148,8 +147,8 @@ impl Paths {
         came_back.then(|| state.event(route))
     }
 
-    /// Sends the probes that are due. A path that has failed now is returned, and the caller asks
-    /// again until there is none.
+    /// Sends due echo requests. Returns a path that has failed now; call it until it returns
+    /// `None`.
     pub fn tick(&mut self, now: Now, out: &mut Outbox) -> Option<PathEvent> {
         let period = self.period?;
         for _ in 0..BURST {
@@ -181,7 +180,7 @@ impl Paths {
         None
     }
 
-    /// When [`tick`](Self::tick) has something to do, not sooner than it may send again.
+    /// Returns the time of the next [`tick`](Self::tick), not before the next burst is allowed.
     #[must_use]
     pub fn deadline(&self, now: Now) -> Option<u64> {
         let (due, _) = self.due.first()?;
@@ -190,7 +189,7 @@ impl Paths {
 }
 
 impl State {
-    /// The echo request that is to be sent.
+    /// Returns the echo request to send.
     fn probe(&self, route: Route, interfaces: &Interfaces, now: Now) -> Option<LaneMessage> {
         let local = interfaces.local(route)?;
         Some(LaneMessage::Probe(PathMessage {

@@ -1,4 +1,4 @@
-//! Control plane functions that this one is associated with.
+//! Control planes that this node is associated with.
 
 pub mod peers;
 pub mod record;
@@ -6,34 +6,35 @@ pub mod record;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A Node ID (TS 29.244 clause 8.2.38): what an association is known by.
+/// Node ID (TS 29.244 clause 8.2.38), which identifies an association.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeName {
-    /// An IPv4 address.
+    /// IPv4 address.
     V4(Ipv4Addr),
-    /// An IPv6 address.
+    /// IPv6 address.
     V6(Ipv6Addr),
-    /// A domain name as labels with their lengths before them (RFC 1035 clause 3.1), without the
-    /// end; upper case is lower case.
+    /// Domain name as length-prefixed labels (RFC 1035 clause 3.1), in lower case, without the root
+    /// label.
     Name(Vec<u8>),
 }
 
-/// An association with a control plane function.
+/// Peer of an association.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its place: less than the capacity of the table of peers. It is `Session::peer`.
+    /// Association index, less than the capacity of the table `peers`. `Session::peer` refers to
+    /// it.
     pub place: u16,
-    /// Its Node ID.
+    /// Node ID.
     pub node_id: NodeName,
-    /// Its recovery time stamp: seconds since 1900.
+    /// Recovery time stamp, in seconds since 1900.
     pub recovery: u32,
-    /// Where requests to it go.
+    /// Address for our requests.
     pub address: SocketAddr,
-    /// The address of ours that it speaks to.
+    /// Our address that the peer sends to.
     pub local: Option<IpAddr>,
-    /// CP Function Features (clause 8.2.58): octets as sent, octet 5 lowest.
+    /// CP Function Features (clause 8.2.58): octets as received, octet 5 lowest.
     pub features: u64,
-    /// Whether it is there: its sessions may stay for a time when it is not.
+    /// The peer responds. Its sessions may stay for a time when it does not.
     pub is_up: bool,
 }
 
@@ -56,7 +57,7 @@ impl fmt::Display for NodeName {
     }
 }
 
-/// Writes labels with dots between them; what is not printable as in RFC 1035 clause 5.1.
+/// Writes labels separated by dots. Unprintable octets are escaped (RFC 1035 clause 5.1).
 fn labels_to_text(labels: &[u8], to: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut rest = labels;
     let mut is_first = true;

@@ -1,4 +1,4 @@
-//! The loop of the slow half: sockets, messages of lanes, time, and those who ask.
+//! Event loop of the control plane process: sockets, lane messages, timers and API requests.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,34 +17,35 @@ use crate::rules::layout::message::{SessionEvent, kind};
 use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
 
-/// The most datagrams of a socket before something else has its turn.
+/// Maximum number of datagrams read from a socket in one iteration.
 const DATAGRAMS: usize = 64;
-/// The most messages of lanes before something else has its turn.
+/// Maximum number of lane messages read in one iteration.
 const MESSAGES: usize = 512;
-/// How long it waits at most, for the flag that stops it wakes nobody.
+/// Longest poll timeout in nanoseconds. The stop flag does not interrupt `poll`, so it is checked
+/// this often.
 const WAIT: u64 = 100 * MILLISECOND;
 
-/// Somebody who wants to know what the node does, beside N4.
+/// Hook for a service that shares the event loop, such as the HTTP API.
 pub trait Beside {
-    /// There is a fast half from now on.
+    /// Notes a new user plane process.
     ///
     /// # Errors
-    /// When it is not what this program expects.
+    /// Its tables have an unexpected format.
     fn attached(&mut self, slow: &Slow) -> Result<(), SlowError> {
         let _ = slow;
         Ok(())
     }
 
-    /// It has ended.
+    /// Notes that the user plane process has ended.
     fn detached(&mut self) {}
 
-    /// What to wait for, if anything: it is readable when there is a question.
+    /// Returns a descriptor to poll, if any. It is readable when there is a request.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
-    /// Answers what was asked; bounded.
+    /// Serves pending requests, with bounded work.
     fn serve(&mut self, node: &mut Node, now: Now);
 }
 
-/// Nobody.
+/// No hook.
 impl Beside for () {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -53,32 +54,32 @@ impl Beside for () {
     fn serve(&mut self, _: &mut Node, _: Now) {}
 }
 
-/// Why the slow half cannot run.
+/// Error of the event loop.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The fast half is not what this program expects.
+    /// The user plane process has unexpected tables.
     #[error(transparent)]
     Slow(#[from] SlowError),
-    /// An address of N4 cannot be used.
+    /// An N4 address cannot be used.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The tables are not what this program expects.
+    /// The node's tables cannot be opened.
     #[error(transparent)]
     Parts(#[from] PartsError),
     /// A table cannot be written.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// It cannot be waited.
+    /// `poll` failed.
     #[error("cannot wait for datagrams: {0}")]
     Wait(std::io::Error),
 }
 
-/// Runs the slow half of the application whose session is `session` until `stop` is true: beside
-/// one fast half after the other, if they are replaced. Associations stay: whoever comes next goes
-/// on with them.
+/// Runs the control plane process of the application whose Fastlane session is `session`, until
+/// `stop` is true. It serves one user plane process after the other. Associations stay when they
+/// are replaced.
 ///
 /// # Errors
-/// When the fast half is not what it should be, or an address of N4 is not there.
+/// The user plane process has unexpected tables, or an N4 address is missing.
 pub fn run(
     settings: &Settings,
     session: &str,
@@ -88,7 +89,7 @@ pub fn run(
     let mut sockets = None;
     let mut keep = Keep::default();
     while let Some(slow) = attach(session, stop)? {
-        // Whoever can write the tables is alone, so the addresses are free, or soon will be.
+        // Only one process can write the tables, so the addresses are free now or soon.
         let sockets = match &mut sockets {
             Some(sockets) => sockets,
             none => none.insert(Sockets::bind(&settings.n4, Neighbours::new(settings))?),
@@ -102,7 +103,7 @@ pub fn run(
     Ok(())
 }
 
-/// Waits for a fast half. None when it is to stop before.
+/// Waits for a user plane process. Returns `None` if it is stopped before.
 fn attach(session: &str, stop: &AtomicBool) -> Result<Option<Slow>, RunError> {
     use fastlane::session::SessionError;
     while !stop.load(Ordering::Relaxed) {
@@ -114,7 +115,7 @@ fn attach(session: &str, stop: &AtomicBool) -> Result<Option<Slow>, RunError> {
     Ok(None)
 }
 
-/// Runs beside one fast half, until it ends or `stop` is true.
+/// Serves one user plane process until it ends or `stop` is true.
 fn with(
     settings: &Settings,
     slow: &Slow,
@@ -137,8 +138,8 @@ fn with(
     ended
 }
 
-/// A node that begins with nothing has a recovery time stamp in seconds. It waits for the next
-/// second, so that it is told from one of before, whenever that one ended.
+/// Waits for the next second. The recovery time stamp of a new node has a resolution of seconds and
+/// must differ from an earlier one.
 fn next_second(stop: &AtomicBool) {
     let begun = Now::read();
     let mut now = begun;
@@ -177,7 +178,7 @@ fn serve(
     Ok(())
 }
 
-/// Waits until there is something to do. The places of the sockets that are readable.
+/// Waits for work. Returns the indices of the readable sockets.
 fn sleep(
     slow: &Slow,
     sockets: &Sockets,
@@ -208,7 +209,7 @@ fn sleep(
     Ok(ready)
 }
 
-/// Takes what a socket has.
+/// Handles the datagrams of a socket.
 fn datagrams(node: &mut Node, sockets: &mut Sockets, place: usize, now: Now, out: &mut Outbox) {
     for _ in 0..DATAGRAMS {
         let Some((local, from, bytes)) = sockets.receive(place) else { return };
@@ -216,7 +217,7 @@ fn datagrams(node: &mut Node, sockets: &mut Sockets, place: usize, now: Now, out
     }
 }
 
-/// Takes what lanes say. False when the fast half has ended.
+/// Handles lane messages. Returns false if the user plane process has ended.
 fn hear(
     node: &mut Node,
     messages: &mut Messages,
@@ -234,7 +235,7 @@ fn hear(
     Ok(true)
 }
 
-/// Sends what is to be sent.
+/// Sends the contents of the outbox.
 fn flush(
     node: &mut Node,
     sockets: &mut Sockets,
@@ -249,7 +250,7 @@ fn flush(
     }
     for message in out.lanes.drain(..) {
         match message {
-            // A lane looks at its sessions in any case; this makes it soon.
+            // Lanes check their sessions anyway; this message makes it soon.
             LaneMessage::Rules(session) => {
                 let event = SessionEvent::about(session, now.monotonic);
                 for lane in 0..messages.lanes() {

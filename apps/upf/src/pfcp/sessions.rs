@@ -1,11 +1,11 @@
-//! Sessions: what control plane functions ask, kept and published.
+//! PFCP sessions: establishment, modification, deletion and recovery.
 //!
-//! A request is done to a copy of the session. Only when all of it is sound is the copy committed,
-//! together with the answer, and then published to the lanes; a request that is refused leaves
-//! nothing behind. What is committed is the truth: a process that is killed before it could publish
-//! is followed by one that does.
+//! A request is applied to a copy of the session. The copy is committed together with the response
+//! only when all of it is valid, and is then published to the lanes. A refused request leaves
+//! nothing behind. The committed record is the truth: if the process is killed before it could
+//! publish, its successor publishes.
 //!
-//! Nothing of a session is in the heap but its place among those in use (4 bytes) and a bit for its
+//! Per session the heap holds only its index among those in use (4 bytes) and one bit for its UE
 //! address.
 
 mod ahead;
@@ -38,20 +38,20 @@ use crate::store::{Given, Store, StoreError};
 use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
 
-/// How long a place and a user's address rest beyond the time in which a request can be repeated:
-/// longer than packets are on their way.
+/// Quarantine of a session index and of a UE address beyond the time in which a request can be
+/// retransmitted. It is longer than packets stay in flight.
 const GRACE: u64 = 2 * SECOND;
 
-/// What a request has changed: the session as it was and as it is.
+/// Change made by the last request: the session before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Absent when it was established.
+    /// Session before the change. Absent after an establishment.
     pub before: Option<Session>,
-    /// Absent when it was deleted.
+    /// Session after the change. Absent after a deletion.
     pub after: Option<Session>,
 }
 
-/// All sessions.
+/// All PFCP sessions of this node.
 pub struct Sessions {
     settings: Settings,
     node_id: NodeName,
@@ -61,24 +61,24 @@ pub struct Sessions {
     places: Places,
     addresses: Addresses,
     published: Published,
-    /// N1 times T1, in nanoseconds.
+    /// Lifetime of a response, N1 times T1, in nanoseconds.
     life: u64,
     change: Option<Change>,
 }
 
-/// Why sessions cannot be served.
+/// Error of saving a session.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionsError {
-    /// A session cannot be kept.
+    /// The session could not be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A session cannot be published.
+    /// The session could not be published.
     #[error(transparent)]
     Publish(#[from] PublishError),
 }
 
 impl Sessions {
-    /// Goes on with what a store holds: what is published becomes what the records say.
+    /// Opens the sessions of a store, and publishes what their records say.
     #[must_use]
     pub fn open(
         settings: &Settings,
@@ -113,7 +113,7 @@ impl Sessions {
             }
             session
         };
-        // All are read once: this process answers nobody before.
+        // Each session is read once: this process serves no request before.
         let recovered = published.recover_with(read, |session, keys| {
             let users = users_of(session, keys.users, network, addresses);
             users.iter().for_each(|key| addresses.claim(key));
@@ -122,7 +122,7 @@ impl Sessions {
         for (id, error) in &recovered.failed {
             tracing::error!("session {} is kept and not published: {error}", id.0);
         }
-        // When it is now is not known, but not before the last one went.
+        // The current time is unknown, but it is not earlier than the last removal.
         let gone = || store.places(0).filter_map(|(_, record)| Some((record, record.gone_at()?)));
         let last = gone().map(|(_, at)| at).max().unwrap_or(0);
         let rest = self.life.saturating_add(GRACE);
@@ -132,37 +132,37 @@ impl Sessions {
         }
     }
 
-    /// How many sessions there are.
+    /// Returns the number of sessions.
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.places.live()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What is published.
+    /// Returns the published rules.
     #[must_use]
     pub const fn published(&self) -> &Published {
         &self.published
     }
 
-    /// Users' addresses.
+    /// Returns the UE address pools.
     #[must_use]
     pub const fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// How many sessions each of the 256 shards has.
+    /// Returns the number of sessions in each of the 256 shards.
     pub fn by_shard(&self) -> impl Iterator<Item = u32> {
         self.places.by_shard()
     }
 
-    /// The answer that a request had, if it may still be asked for: it was given since the
-    /// association of its session had `begun`.
+    /// Returns the stored response to a request if it may still be retransmitted. A response sent
+    /// before the session's association began (`begun`) does not count.
     #[must_use]
     pub fn answer(
         &self,
@@ -174,11 +174,12 @@ impl Sessions {
         self.store.answer(key, since, begun)
     }
 
-    /// Keeps what was found of a session's usage, or changed in it otherwise than by a request, and
-    /// publishes it. Its version is one of `next_version`.
+    /// Stores and publishes a session after a change that no request made, such as a usage report.
+    /// Its version comes from `next_version`.
     ///
     /// # Errors
-    /// When it cannot be kept; then nothing has changed.
+    /// The session could not be stored or published. If it could not be stored, nothing has
+    /// changed.
     pub fn save(&mut self, session: &Session, now: Now) -> Result<(), SessionsError> {
         let before = self.store.get(session.id);
         self.store.commit(session, None, now.monotonic)?;
@@ -186,13 +187,13 @@ impl Sessions {
         Ok(())
     }
 
-    /// What the last request has changed, once.
+    /// Takes the change made by the last request.
     pub const fn take_change(&mut self) -> Option<Change> {
         self.change.take()
     }
 }
 
-/// The pools of the settings, which have been checked.
+/// Creates the address pools of checked settings.
 fn pools(settings: &Settings, rest: u64) -> Addresses {
     let mut addresses = Addresses::resting(rest);
     for pool in &settings.pools {

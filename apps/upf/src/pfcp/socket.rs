@@ -1,4 +1,4 @@
-//! The UDP sockets of N4.
+//! UDP sockets of N4.
 
 pub mod outbox;
 
@@ -13,18 +13,18 @@ use super::Outgoing;
 use crate::config::N4;
 use crate::pfcp::neighbours::Neighbours;
 
-/// Octets that the kernel keeps for a socket, if it may: some thousand requests.
+/// Receive buffer of a socket in octets, if the kernel allows it: several thousand requests.
 const BUFFER: usize = 4 << 20;
-/// How long it is tried to get an address that somebody has: one who was killed may still go.
+/// Time to wait for an address that is in use: a killed predecessor may still be exiting.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long between two tries.
+/// Interval between two attempts.
 const STEP: Duration = Duration::from_millis(20);
 
-/// One for each address of N4, so that an answer leaves from where the request went.
+/// One socket per N4 address, so that a response leaves from the address of its request.
 #[derive(Debug)]
 pub struct Sockets {
     all: Vec<Socket>,
-    /// Neighbours that Linux is to find out.
+    /// Neighbour resolution in Linux.
     pub(super) neighbours: Neighbours,
     buffer: Vec<u8>,
 }
@@ -35,25 +35,25 @@ struct Socket {
     socket: UdpSocket,
 }
 
-/// An address cannot be used.
+/// An N4 address cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "app.n4.addresses: {address} cannot be listened at: {source}; give this host the address, or \
      end what listens there"
 )]
 pub struct SocketError {
-    /// The address.
+    /// Address.
     pub address: SocketAddr,
-    /// What the kernel said.
+    /// Error of the kernel.
     pub source: io::Error,
 }
 
 impl Sockets {
-    /// Listens at all addresses. There is no second listener at any of them: the kernel would
-    /// give it what is ours.
+    /// Binds all addresses, without address sharing: the kernel would give our datagrams to a
+    /// second listener.
     ///
     /// # Errors
-    /// When an address is not there, or somebody else has it and keeps it for five seconds.
+    /// An address does not exist, or another program holds it for five seconds.
     pub fn bind(n4: &N4, neighbours: Neighbours) -> Result<Self, SocketError> {
         let end = Instant::now() + PATIENCE;
         let bind = |address: &IpAddr| {
@@ -66,25 +66,25 @@ impl Sockets {
         Ok(Self { all, neighbours, buffer: vec![0; 1 << 16] })
     }
 
-    /// How many there are.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// What to wait for.
+    /// Returns the descriptors to poll.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.all.iter().map(|it| it.socket.as_fd())
     }
 
-    /// The next datagram of a socket: to which address of ours, from where, and what. None when
-    /// there is none now.
+    /// Receives the next datagram of a socket: our address, its source and its payload. Returns
+    /// `None` if there is none.
     pub fn receive(&mut self, place: usize) -> Option<(IpAddr, SocketAddr, &[u8])> {
         let Socket { address, socket } = self.all.get(place)?;
         loop {
@@ -94,14 +94,14 @@ impl Sockets {
                     return Some((*address, from, self.buffer.get(..length)?));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
-                // Errors of what was sent before (ICMP) are of no use here, and are read once.
+                // ICMP errors of earlier datagrams are reported once and ignored.
                 Err(error) if is_passing(&error) => {}
                 Err(_) => return None,
             }
         }
     }
 
-    /// Sends a datagram. False when it cannot be sent now: its peer will ask again.
+    /// Sends a datagram. Returns false if that is impossible now; the peer retransmits.
     #[must_use]
     pub fn send(&self, datagram: &Outgoing) -> bool {
         let same_family = |it: &&Socket| it.address.is_ipv4() == datagram.to.is_ipv4();
@@ -125,7 +125,7 @@ fn bind_until(address: SocketAddr, end: Instant) -> io::Result<UdpSocket> {
             Err(error) => return Err(error),
             Ok(socket) => {
                 socket.set_nonblocking(true)?;
-                // Less is a limit of this host (net.core.rmem_max), and will do.
+                // The host may limit it (net.core.rmem_max), which is acceptable.
                 let _ = sockopt::set_socket_recv_buffer_size(&socket, BUFFER);
                 return Ok(socket);
             }
@@ -143,7 +143,7 @@ mod tests {
         serde_json::from_value(serde_json::json!({ "addresses": addresses, "port": port })).unwrap()
     }
 
-    /// A port that nobody has at the moment.
+    /// Returns a free port.
     fn free_port() -> u16 {
         UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
     }

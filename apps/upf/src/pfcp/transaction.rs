@@ -1,4 +1,4 @@
-//! Requests and their answers (TS 29.244 clause 6.4): those of others, and those of ours.
+//! PFCP transactions (TS 29.244 clause 6.4): requests of peers and our own.
 
 pub mod answers;
 pub mod requests;
@@ -10,23 +10,23 @@ use fastlane_pfcp::Message;
 use super::Peer;
 use crate::time::Now;
 
-/// What tells one request of a peer from another: a second one with the same key is a
-/// retransmission and gets the same answer. A retransmission has the same content; a peer that has
-/// started again may use a sequence number again for something else, which is another request.
+/// Key of a request. A second request with the same key is a retransmission and gets the same
+/// response. A restarted peer may reuse a sequence number with other content; that is another
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestKey {
-    /// Where it came from.
+    /// Source of the request.
     pub peer: SocketAddr,
-    /// Its sequence number, 24 bits.
+    /// Sequence number, 24 bits.
     pub sequence: u32,
-    /// Its message type.
+    /// Message type.
     pub message_type: u8,
-    /// A digest of its content. It keeps apart what honest peers send, no more.
+    /// Digest of the content. It only distinguishes requests of honest peers.
     pub digest: u32,
 }
 
 impl RequestKey {
-    /// Of a request from there.
+    /// Creates the key of a request.
     #[must_use]
     pub fn of(peer: SocketAddr, message: &Message<'_>) -> Self {
         let header = message.header;
@@ -35,7 +35,7 @@ impl RequestKey {
     }
 }
 
-/// The same in each process, for answers outlive one.
+/// Returns a digest of the content. It is the same in each process, because stored responses outlive one.
 fn digest(seid: u64, body: &[u8]) -> u32 {
     const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
     let begin = seid.wrapping_mul(ODD) ^ body.len() as u64;
@@ -47,18 +47,18 @@ fn digest(seid: u64, body: &[u8]) -> u32 {
     (hash ^ hash >> 32) as u32
 }
 
-/// What a request is handled in.
+/// Context of a session request.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// The time.
+    /// Current time.
     pub now: Now,
-    /// The request.
+    /// Key of the request.
     pub key: RequestKey,
-    /// The address of ours that it was sent to: that of our F-SEIDs.
+    /// Our address that it was sent to, used in our F-SEIDs.
     pub local: IpAddr,
-    /// For an establishment: the association of the Node ID in it, if there is one that is up. For
-    /// other requests that of a Node ID in it, if there is one.
+    /// Association of the Node ID in the request, if there is one. For an establishment it must be
+    /// up.
     pub peer: Option<&'a Peer>,
-    /// For how many nanoseconds an answer may be asked for again (N1 times T1).
+    /// Lifetime of a response, N1 times T1, in nanoseconds.
     pub answer_life: u64,
 }

@@ -1,34 +1,35 @@
-//! What becomes of packets: FARs and BARs, and what QERs allow.
+//! Forwarding action rules, buffering action rules and QoS enforcement rules.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::{BarId, FarId, InstanceId, QerId};
 
-/// A forwarding action rule (TS 29.244 table 7.5.2.3-1).
+/// Forwarding action rule (TS 29.244 table 7.5.2.3-1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Far {
-    /// Its number.
+    /// FAR ID.
     pub id: FarId,
-    /// What is done.
+    /// Apply Action flags.
     pub actions: Actions,
-    /// How packets are forwarded, if they are.
+    /// Forwarding parameters, if packets are forwarded.
     pub forwarding: Option<Forwarding>,
-    /// Where copies go, if packets are duplicated.
+    /// Duplicating parameters: the destinations of copies.
     pub duplicating: Vec<Forwarding>,
-    /// The buffering rule, if packets are held.
+    /// BAR, if packets are buffered.
     pub bar: Option<BarId>,
-    /// An end marker that is due at the tunnel that packets left by before (SNDEM, clause 8.2.70).
+    /// End marker due at the tunnel that packets took before (SNDEM, clause 8.2.70).
     pub end_marker: Option<EndMarker>,
 }
 
-/// The lane sends it once, after its last packet to that tunnel (TS 23.501 clause 5.8.2.9).
+/// End marker, sent once by the lane after its last packet to the old tunnel (TS 23.501 clause
+/// 5.8.2.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndMarker {
-    /// The tunnel.
+    /// Old tunnel.
     pub to: OuterHeader,
-    /// The network instance that it is reached in, if it was named.
+    /// Network instance of the old tunnel, if given.
     pub instance: Option<InstanceId>,
-    /// The version of the session in which it became due.
+    /// Version of the session in which the end marker became due.
     pub version: u64,
 }
 
@@ -41,124 +42,124 @@ pub struct Actions {
     pub forward: bool,
     /// BUFF.
     pub buffer: bool,
-    /// NOCP: tell the control plane of the first packet that is held.
+    /// NOCP: notify the control plane of the first buffered packet.
     pub notify: bool,
     /// DUPL.
     pub duplicate: bool,
 }
 
-/// Where packets are forwarded to (Destination Interface, clause 8.2.24).
+/// Destination Interface (clause 8.2.24).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Destination {
-    /// To the access network.
+    /// Access network.
     Access = 0,
-    /// To the core.
+    /// Core.
     Core = 1,
-    /// To a local network beside the data network.
+    /// SGi-LAN or N6-LAN: a local network beside the data network.
     SgiLan = 2,
-    /// To the control plane function (N4-u).
+    /// Control plane function (N4-u).
     Control = 3,
 }
 
 /// Forwarding and duplicating parameters (tables 7.5.2.3-2 and 7.5.2.3-3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forwarding {
-    /// The side they leave by.
+    /// Destination Interface.
     pub destination: Destination,
-    /// The network instance that they leave in, if it was named.
+    /// Network instance in which packets leave, if given.
     pub instance: Option<InstanceId>,
-    /// What is put on.
+    /// Outer header to add.
     pub outer: Option<OuterHeader>,
     /// Type of service or traffic class of the outer header: value and mask (clause 8.2.12).
     pub marking: Option<(u8, u8)>,
-    /// Where web requests are sent instead (clause 8.2.20).
+    /// Redirect information for HTTP requests (clause 8.2.20).
     pub redirect: Option<Redirect>,
 }
 
-/// An outer header to put on (clause 8.2.56).
+/// Outer Header Creation (clause 8.2.56).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OuterHeader {
-    /// The tunnel of the far end; none for plain UDP or IP.
+    /// TEID of the peer; none for plain UDP or IP.
     pub teid: Option<u32>,
-    /// The far end's IPv4 address.
+    /// IPv4 address of the peer.
     pub v4: Option<Ipv4Addr>,
-    /// The far end's IPv6 address; used when there is no IPv4 address.
+    /// IPv6 address of the peer, used if there is no IPv4 address.
     pub v6: Option<Ipv6Addr>,
-    /// The UDP port, for plain UDP.
+    /// UDP port, for plain UDP.
     pub port: Option<u16>,
 }
 
 /// Redirect information (clause 8.2.20).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Redirect {
-    /// Web requests are answered with this address; packets to and from it go on.
+    /// HTTP requests are redirected to this address. Packets to and from it pass.
     Address(IpAddr),
-    /// As an address: packets of IPv4 have the first, those of IPv6 the second.
+    /// Redirect addresses for IPv4 and for IPv6 packets.
     Both(Ipv4Addr, Ipv6Addr),
-    /// Web requests are answered with this address (RFC 9110 clause 15.4.3).
+    /// HTTP requests are redirected to this URL (RFC 9110 clause 15.4.3).
     Url(String),
-    /// A SIP URI: stored, not acted on.
+    /// SIP URI: stored, without effect.
     Sip(String),
 }
 
-/// A buffering action rule (table 7.5.2.6-1).
+/// Buffering action rule (table 7.5.2.6-1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buffering {
-    /// Its number.
+    /// BAR ID.
     pub id: BarId,
-    /// How long after the first packet the control plane is told, in ms (clause 8.2.28: units of
-    /// 50 ms).
+    /// Delay from the first packet to the downlink data notification, in ms (clause 8.2.28: units
+    /// of 50 ms).
     pub notification_delay_ms: u32,
-    /// The most packets held (suggested buffering packets count, clause 8.2.100).
+    /// Maximum number of buffered packets (Suggested Buffering Packets Count, clause 8.2.100).
     pub packets: Option<u32>,
-    /// How long at most, in ms (DL buffering duration of a report's answer, clause 8.2.47).
+    /// Maximum buffering time in ms (DL Buffering Duration of a report response, clause 8.2.47).
     pub duration_ms: Option<u64>,
 }
 
-/// Whether a gate lets packets pass (clause 8.2.7).
+/// Gate Status of one direction (clause 8.2.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gate {
-    /// They pass.
+    /// Packets pass.
     #[default]
     Open,
-    /// They are dropped.
+    /// Packets are dropped.
     Closed,
 }
 
-/// Uplink and downlink in kbit/s, 1 kbit being 1000 bits (clauses 8.2.8 and 8.2.9).
+/// Bit rates in kbit/s, with 1 kbit = 1000 bits (clauses 8.2.8 and 8.2.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// From the user.
+    /// Uplink rate.
     pub uplink: u64,
-    /// To the user.
+    /// Downlink rate.
     pub downlink: u64,
 }
 
-/// A QoS enforcement rule (table 7.5.2.5-1).
+/// QoS enforcement rule (table 7.5.2.5-1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Qer {
-    /// Its number.
+    /// QER ID.
     pub id: QerId,
-    /// For a meter that sessions share, which EPC has and N4 has not (table 7.5.2.5-1): it is shown
-    /// and not applied.
+    /// QER Correlation ID, for a meter shared by sessions in EPC. N4 has none (table 7.5.2.5-1): it
+    /// is shown and not applied.
     pub correlation: Option<u32>,
-    /// The gate for uplink packets.
+    /// Uplink gate.
     pub uplink: Gate,
-    /// The gate for downlink packets.
+    /// Downlink gate.
     pub downlink: Gate,
-    /// The maximum bit rate; none is unlimited.
+    /// Maximum bit rate; none is unlimited.
     pub maximum: Option<Rate>,
-    /// The guaranteed bit rate: stored and reported, it never polices.
+    /// Guaranteed bit rate: stored and reported, never policed.
     pub guaranteed: Option<Rate>,
-    /// The QoS flow identifier that downlink packets are marked with.
+    /// QFI with which downlink packets are marked.
     pub qfi: Option<u8>,
-    /// Whether downlink packets carry the reflective QoS indication.
+    /// Downlink packets carry the reflective QoS indication.
     pub reflective: bool,
-    /// The paging policy indicator, 0 to 7.
+    /// Paging policy indicator, 0 to 7.
     pub paging_policy: Option<u8>,
-    /// The averaging window in ms, of a GBR flow: the burst that the meter allows.
+    /// Averaging window of a GBR flow in ms: the burst that the meter allows.
     pub window_ms: Option<u32>,
-    /// The line of state that has its meter, once it has one.
+    /// Lane state slot with its meter, once assigned.
     pub line: u32,
 }

@@ -1,4 +1,5 @@
-//! Flow descriptions: the IPFilterRule of RFC 6733 clause 4.3.1 as TS 29.212 clause 5.4.2 uses it.
+//! SDF filters and flow descriptions: the IPFilterRule of RFC 6733 clause 4.3.1 as TS 29.212 clause
+//! 5.4.2 uses it.
 
 mod parse;
 #[cfg(test)]
@@ -9,55 +10,55 @@ use std::net::IpAddr;
 
 pub use parse::FlowError;
 
-/// An address and how many of its first bits count.
+/// IP prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// The address; bits that do not count are zero.
+    /// Network address; bits beyond the length are zero.
     pub address: IpAddr,
-    /// How many bits count.
+    /// Length in bits.
     pub length: u8,
 }
 
-/// Ranges of ports, both ends included; none means any.
+/// Inclusive port ranges; empty matches all ports.
 pub type Ports = Vec<(u16, u16)>;
 
-/// `permit out PROTOCOL from REMOTE to LOCAL`: in the direction to the user. Uplink packets are
-/// matched with source and destination exchanged (TS 29.244 clause 5.2.1A.2A).
+/// Flow description `permit out PROTOCOL from REMOTE to LOCAL`, in downlink direction. For uplink
+/// packets source and destination are exchanged (TS 29.244 clause 5.2.1A.2A).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowDescription {
-    /// The protocol; none for `ip`.
+    /// IP protocol; none for `ip`.
     pub protocol: Option<u8>,
-    /// After `from`: the far end. None for `any`.
+    /// Remote prefix, after `from`; none for `any`.
     pub remote: Option<Prefix>,
-    /// Ports of the far end.
+    /// Remote ports.
     pub remote_ports: Ports,
-    /// After `to`: the user's end. None for `any` and `assigned`, whose meaning the PDR's address
-    /// of the user gives.
+    /// UE prefix, after `to`; none for `any` and `assigned`. The UE address of the PDR replaces
+    /// `assigned`.
     pub local: Option<Prefix>,
-    /// Ports of the user.
+    /// UE ports.
     pub local_ports: Ports,
 }
 
 impl FlowDescription {
-    /// Reads one: `permit out PROTOCOL from ADDRESS [PORTS] to ADDRESS [PORTS]`.
+    /// Parses `permit out PROTOCOL from ADDRESS [PORTS] to ADDRESS [PORTS]`.
     ///
-    /// PROTOCOL is `ip` or a number. ADDRESS is `any`, `assigned`, an IPv4 or IPv6 address, or one
-    /// with a length; bits behind the length are ignored, as in RFC 6733. PORTS are numbers and
-    /// ranges with commas between them, not more than [`RANGES`](Self::RANGES). `deny`, `in`, `!`
-    /// and options are not allowed (TS 29.212 clause 5.4.2).
+    /// PROTOCOL is `ip` or a number. ADDRESS is `any`, `assigned`, an IPv4 or IPv6 address, or a
+    /// prefix; bits beyond the prefix length are ignored, as in RFC 6733. PORTS are comma-separated
+    /// numbers and ranges, up to [`RANGES`](Self::RANGES). `deny`, `in`, `!` and options are
+    /// refused (TS 29.212 clause 5.4.2).
     ///
     /// # Errors
-    /// The first thing that is wrong, and what to write instead.
+    /// Returns the first error, with the correct form.
     pub fn parse(text: &str) -> Result<Self, FlowError> {
         parse::parse(text)
     }
 
-    /// The most ranges of ports on a side.
+    /// Maximum number of port ranges per side.
     pub const RANGES: usize = 32;
-    /// The most octets of a description.
+    /// Maximum length of a description in octets.
     pub const LONGEST: usize = 1024;
 
-    /// Whether every packet of the user is one of these.
+    /// Returns true if every packet of the UE matches.
     #[must_use]
     pub fn is_any(&self) -> bool {
         *self == Self::default()
@@ -65,7 +66,8 @@ impl FlowDescription {
 }
 
 impl Prefix {
-    /// Of an address; bits that do not count are made zero. None when it has not so many bits.
+    /// Creates a prefix with the bits beyond `length` cleared. Returns `None` if `length` exceeds
+    /// the address size.
     #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Option<Self> {
         let address = match address {
@@ -83,7 +85,7 @@ impl Prefix {
         Some(Self { address, length })
     }
 
-    /// Whether it is one address.
+    /// Returns true if the prefix is a single address.
     #[must_use]
     pub const fn is_host(&self) -> bool {
         self.length == if self.address.is_ipv4() { 32 } else { 128 }
@@ -97,7 +99,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// As [`FlowDescription::parse`] reads it.
+/// Writes the form that [`FlowDescription::parse`] reads.
 impl fmt::Display for FlowDescription {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.protocol {

@@ -1,71 +1,71 @@
-//! A session.
+//! PFCP session.
 
 use std::net::IpAddr;
 
 use super::{Buffering, Far, Pdr, Qer, Reporting, Urr};
 
-/// The place of a session: less than the capacity of the tables. Its lower 8 bits are its shard.
+/// Session index: the slot of a session, less than the capacity of the tables. The lower 8 bits are
+/// its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u32);
 
-/// The control plane's end of a session (F-SEID, TS 29.244 clause 8.2.37).
+/// CP F-SEID (TS 29.244 clause 8.2.37).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpSeid {
-    /// Its number there.
+    /// SEID of the control plane.
     pub seid: u64,
-    /// Where requests of ours go.
+    /// Address for our requests.
     pub address: IpAddr,
 }
 
-/// A PFCP session and all its rules. Rules are in the order in which they were created.
+/// PFCP session and all its rules, in the order of their creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// Its place.
+    /// Session index.
     pub id: SessionId,
-    /// Its number at this end: the place in the lower 32 bits, a number that is never used again
-    /// in the upper ones.
+    /// UP SEID: the index in the lower 32 bits, a generation that never repeats in the upper ones.
     pub seid: u64,
-    /// The control plane's end.
+    /// CP F-SEID.
     pub control: CpSeid,
-    /// The place of the association that it belongs to.
+    /// Index of its association.
     pub peer: u16,
-    /// Grows with each change, of any session: what is published and answered is compared to it.
+    /// Version, increased by each change of any session. Published rules and stored responses refer
+    /// to it.
     pub version: u64,
-    /// What the next tunnel identifier of its place begins with: grows with each that is given out.
+    /// Generation of the next TEID of this index, increased by each allocation.
     pub generation: u32,
-    /// The last version that gave up all packets held before it (DROBU, clause 8.2.70); 0: none.
+    /// Last version that discarded all packets buffered before (DROBU, clause 8.2.70); 0 if none.
     pub discarded: u64,
-    /// Whether it is gone: it is kept for as long as a request can be repeated.
+    /// The record is a tombstone, kept while a request can be retransmitted.
     pub is_deleted: bool,
-    /// When it was established: nanoseconds of `CLOCK_REALTIME`.
+    /// Time of establishment, in nanoseconds of `CLOCK_REALTIME`.
     pub established: u64,
-    /// PDN type (clause 8.2.79): 1 IPv4, 2 IPv6, 3 both; 0 when it was not said.
+    /// PDN type (clause 8.2.79): 1 IPv4, 2 IPv6, 3 both; 0 if absent.
     pub pdn_type: u8,
-    /// The subscriber's permanent identifier, if the control plane says who it is (User ID, clause
-    /// 8.2.101): digits of the IMSI.
+    /// SUPI, as the digits of the IMSI, if the control plane sends it (User ID, clause 8.2.101).
     pub supi: Option<String>,
-    /// The data network's name (clause 8.2.117).
+    /// DNN (clause 8.2.117).
     pub network: Option<String>,
-    /// No packet for so many seconds is reported (clause 8.2.57).
+    /// User plane inactivity timer in seconds (clause 8.2.57).
     pub inactivity_s: Option<u32>,
-    /// The sets of sessions that it belongs to (FQ-CSID, clause 8.2.61), as sent.
+    /// FQ-CSIDs of the session as received (clause 8.2.61).
     pub sets: Vec<Vec<u8>>,
-    /// How packets are found.
+    /// PDRs.
     pub pdrs: Vec<Pdr>,
-    /// What becomes of them.
+    /// FARs.
     pub fars: Vec<Far>,
-    /// What they may use.
+    /// QERs.
     pub qers: Vec<Qer>,
-    /// What is counted.
+    /// URRs.
     pub urrs: Vec<Urr>,
-    /// How they are held.
+    /// BARs.
     pub bars: Vec<Buffering>,
-    /// What the control plane has been told, and has not yet said that it knows.
+    /// Reports sent to the control plane and not acknowledged.
     pub reporting: Reporting,
 }
 
 impl Session {
-    /// How many PDRs, FARs, QERs, URRs and BARs it has.
+    /// Returns the number of PDRs, FARs, QERs, URRs and BARs.
     #[must_use]
     pub const fn rules(&self) -> [usize; 5] {
         let Self { pdrs, fars, qers, urrs, bars, .. } = self;

@@ -2,46 +2,48 @@
 
 use super::{FarId, Progress};
 
-/// The number of a URR in its session.
+/// URR ID, unique in its session.
 pub type UrrId = u32;
 
-/// A usage reporting rule (TS 29.244 table 7.5.2.4-1), and its progress.
+/// Usage reporting rule (TS 29.244 table 7.5.2.4-1) with its progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Urr {
-    /// Its number.
+    /// URR ID.
     pub id: UrrId,
-    /// What is measured (clause 8.2.40).
+    /// Measurement Method (clause 8.2.40).
     pub measure: Measure,
-    /// What makes a report (clause 8.2.19).
+    /// Reporting Triggers (clause 8.2.19).
     pub triggers: ReportTriggers,
-    /// Measurement information (clause 8.2.68), as written: bit 0 MBQE, 1 INAM, 2 RADI, 3 ISTM,
-    /// 4 MNOP, 5 SSPOC.
+    /// Measurement Information (clause 8.2.68) as encoded: bit 0 MBQE, 1 INAM, 2 RADI, 3 ISTM, 4
+    /// MNOP, 5 SSPOC.
     pub information: u8,
-    /// A report each so many seconds (clause 8.2.42).
+    /// Measurement Period in seconds (clause 8.2.42).
     pub period_s: Option<u32>,
-    /// A report after so much.
+    /// Volume threshold of a report.
     pub volume_threshold: Option<Volume>,
-    /// A report after so many seconds.
+    /// Time threshold of a report, in seconds.
     pub time_threshold_s: Option<u32>,
-    /// Not more than this.
+    /// Quotas.
     pub quota: Quota,
-    /// No packet for so long ends the measurement of time (clause 8.2.46).
+    /// Inactivity detection time in seconds: without a packet for this time, the time of use ends
+    /// (clause 8.2.46).
     pub inactivity_s: Option<u32>,
-    /// A report when packets stay away for so long ends the quota's use (clause 8.2.48).
+    /// Quota holding time in seconds: without a packet for this time, the quota ends with a report
+    /// (clause 8.2.48).
     pub quota_holding_s: Option<u32>,
-    /// Usage is split at this moment: seconds since 1900 (clause 8.2.21).
+    /// Monitoring time at which usage is split, in seconds since 1900 (clause 8.2.21).
     pub monitoring_time: Option<u32>,
-    /// A threshold that holds after the monitoring time.
+    /// Volume threshold after the monitoring time.
     pub subsequent_volume_threshold: Option<Volume>,
-    /// A threshold that holds after the monitoring time.
+    /// Time threshold after the monitoring time, in seconds.
     pub subsequent_time_threshold_s: Option<u32>,
-    /// Not more than this after the monitoring time.
+    /// Quotas after the monitoring time.
     pub subsequent_quota: Quota,
-    /// Reports of these make one of this (clause 8.2.55).
+    /// Linked URRs: a report of one of them triggers a report of this URR (clause 8.2.55).
     pub linked: Vec<UrrId>,
-    /// What becomes of packets when a quota is used up; none drops them.
+    /// FAR for packets beyond the quota; none drops them.
     pub exhausted_far: Option<FarId>,
-    /// How far it has come.
+    /// Reporting progress.
     pub progress: Progress,
 }
 
@@ -56,29 +58,29 @@ pub struct Measure {
     pub event: bool,
 }
 
-/// Octets, each of which may be absent (clauses 8.2.13 and 8.2.50); in reports all are there.
+/// Octets per direction, each optional (clauses 8.2.13 and 8.2.50). Reports contain all of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volume {
-    /// In both directions.
+    /// Uplink and downlink together.
     pub total: Option<u64>,
-    /// From the user.
+    /// Uplink.
     pub uplink: Option<u64>,
-    /// To the user.
+    /// Downlink.
     pub downlink: Option<u64>,
 }
 
-/// Quotas: a zero is one that is used up at once.
+/// Quotas. A quota of zero is exhausted at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quota {
-    /// Octets.
+    /// Volume in octets.
     pub volume: Option<Volume>,
-    /// Seconds.
+    /// Time in seconds.
     pub time_s: Option<u32>,
-    /// Seconds from now for which what was granted is valid (clause 8.2.66).
+    /// Quota validity time in seconds after the grant (clause 8.2.66).
     pub validity_s: Option<u32>,
 }
 
-/// Reporting triggers (clause 8.2.19): bits as in octets 5 to 7, octet 5 lowest.
+/// Reporting Triggers (clause 8.2.19): bits of octets 5 to 7, octet 5 lowest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReportTriggers(pub u32);
 
@@ -112,10 +114,10 @@ impl ReportTriggers {
     /// Quota validity time.
     pub const QUVTI: Self = Self(1 << 15);
 
-    /// End marker reception: from the first bit of octet 7 on, none of which makes a report here.
+    /// End marker reception: the lowest bit of octet 7. No bit of octet 7 triggers a report here.
     pub const REEMR: Self = Self(1 << 16);
 
-    /// Whether all of these are set.
+    /// Returns true if all of these are set.
     #[must_use]
     pub const fn has(self, these: Self) -> bool {
         self.0 & these.0 == these.0

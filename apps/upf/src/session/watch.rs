@@ -1,26 +1,26 @@
-//! What a lane watches for a URR, so that it acts without the slow half.
+//! Limits that a lane enforces for a URR without the control plane process.
 
 use super::{Progress, Quota, Urr, Volume};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// What a lane watches for a URR. Counts are those of its line of state, absolute.
+/// Limits that a lane enforces for a URR, in absolute counts of its state slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
-    /// The event THRESHOLD is raised when a count is this or more.
+    /// The event THRESHOLD is raised when a count reaches this.
     pub threshold: Volume,
-    /// A packet that would make a count greater than this does not pass: the event QUOTA is raised.
+    /// A packet that would exceed this count is dropped, and the event QUOTA is raised.
     pub quota: Volume,
-    /// From this moment on no packet passes, and QUOTA is raised: nanoseconds of
+    /// From this time on packets are dropped and QUOTA is raised, in nanoseconds of
     /// `CLOCK_MONOTONIC`.
     pub deadline: Option<u64>,
-    /// No packet passes.
+    /// All packets are dropped.
     pub is_stopped: bool,
     /// The event START is raised at the first packet that passes.
     pub start: bool,
-    /// Nothing is counted (INAM).
+    /// Counting is paused (INAM).
     pub is_paused: bool,
-    /// Packets are counted before QoS is enforced (MBQE), also those that then do not pass.
+    /// Packets are counted before QoS enforcement (MBQE), including those that it drops.
     pub before_qos: bool,
 }
 
@@ -29,30 +29,30 @@ impl Urr {
     pub const BEFORE_QOS: u8 = 1;
     /// INAM: measuring is paused.
     pub const PAUSED: u8 = 1 << 1;
-    /// ISTM: time is in use from the moment that the URR is given.
+    /// ISTM: the time of use starts when the URR is created.
     pub const IMMEDIATE_START: u8 = 1 << 3;
     /// MNOP: packets are reported too.
     pub const PACKETS: u8 = 1 << 4;
 
-    /// Whether a flag of the measurement information is set.
+    /// Returns true if a flag of the Measurement Information is set.
     #[must_use]
     pub const fn has_information(&self, flag: u8) -> bool {
         self.information & flag != 0
     }
 
-    /// The volume threshold in force: the subsequent one after the monitoring time.
+    /// Returns the volume threshold in force: after the monitoring time the subsequent one.
     #[must_use]
     pub fn volume_threshold_now(&self) -> Option<Volume> {
         self.subsequent(self.subsequent_volume_threshold).or(self.volume_threshold)
     }
 
-    /// The time threshold in force, in seconds.
+    /// Returns the time threshold in force, in seconds.
     #[must_use]
     pub fn time_threshold_now(&self) -> Option<u32> {
         self.subsequent(self.subsequent_time_threshold_s).or(self.time_threshold_s)
     }
 
-    /// The quotas in force.
+    /// Returns the quotas in force.
     #[must_use]
     pub fn quota_now(&self) -> Quota {
         Quota {
@@ -66,8 +66,8 @@ impl Urr {
         value.filter(|_| self.progress.is_after_monitoring)
     }
 
-    /// The counters from which the volume threshold counts: those of the last report, or of the
-    /// monitoring time if another threshold holds from there.
+    /// Returns the counters that the volume threshold is relative to: those of the last report, or
+    /// those of the monitoring time if a subsequent threshold applies.
     #[must_use]
     pub fn threshold_base(&self) -> [u64; 4] {
         match (self.progress.split, self.subsequent_volume_threshold) {
@@ -76,7 +76,7 @@ impl Urr {
         }
     }
 
-    /// The same for the time threshold: nanoseconds of use.
+    /// Returns the time of use that the time threshold is relative to, in nanoseconds.
     #[must_use]
     pub fn time_threshold_base(&self) -> u64 {
         match (self.progress.split, self.subsequent_time_threshold_s) {
@@ -85,7 +85,7 @@ impl Urr {
         }
     }
 
-    /// What a lane watches.
+    /// Returns the limits that lanes enforce.
     #[must_use]
     pub fn watch(&self) -> Watch {
         let progress = &self.progress;
@@ -104,7 +104,7 @@ impl Urr {
         }
     }
 
-    /// When no packet passes any more because time is used up or the quota not valid any longer.
+    /// Returns the time at which the time quota or the quota validity ends.
     fn deadline(&self) -> Option<u64> {
         let Progress { running, elapsed, elapsed_granted, granted_at, .. } = self.progress;
         let quota = self.quota_now();
@@ -118,14 +118,14 @@ impl Urr {
         by_time.into_iter().chain(by_validity).min()
     }
 
-    /// Whether the first packet is waited for: by a report of the start of traffic, or because use
-    /// of time begins with it.
+    /// Returns true if the first packet matters: for a report of the start of traffic, or because
+    /// the time of use starts with it.
     fn awaits_start(&self) -> bool {
         let by_time = self.measure.duration && self.progress.running == 0;
         by_time || self.reports_traffic() && !self.progress.has_traffic
     }
 
-    /// Whether the start or the stop of traffic is reported.
+    /// Returns true if start or stop of traffic is reported.
     #[must_use]
     pub const fn reports_traffic(&self) -> bool {
         let either = super::ReportTriggers::START.0 | super::ReportTriggers::STOPT.0;
@@ -133,7 +133,7 @@ impl Urr {
     }
 }
 
-/// Octets above what the counters were.
+/// Adds a volume to counters.
 fn above(volume: Option<Volume>, base: [u64; 4]) -> Volume {
     let [up, _, down, _] = base;
     let at = |base: u64, value: Option<u64>| value.map(|value| base.saturating_add(value));

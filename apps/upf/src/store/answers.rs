@@ -1,9 +1,9 @@
-//! Answers that may have to be repeated, oldest first, and an index of them by request.
+//! Stored responses, ordered by age and indexed by request.
 //!
-//! The index is two numbers for each place: chains of places whose requests hash to the same. What
-//! is compared is the record itself. A third number says which answer came next. A place whose
-//! answer has had its time is used before one that never was, so no more memory is touched than the
-//! answers of N1 times T1 need.
+//! The index takes two numbers per slot, which form chains of slots with the same request hash.
+//! Lookups compare the record itself. A third number links each response to the next newer one. A
+//! slot with an expired response is reused before one that was never used. So only as much memory
+//! is touched as the responses of N1 times T1 need.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,42 +16,43 @@ use super::parts::Parts;
 use super::record::{ANSWER, AnswerRecord};
 use crate::pfcp::RequestKey;
 
-/// An answer that belongs to no session.
+/// Session of a response that belongs to none.
 pub(super) const NOBODY: u32 = u32::MAX;
 const NONE: u32 = u32::MAX;
-/// The most answers that are forgotten at a time: more than are written.
+/// Maximum number of responses expired in one call, which exceeds the number written.
 const EXPIRED: usize = 4;
 
 pub(super) struct Answers {
     table: Array<AnswerRecord>,
-    /// Places that were used and are not.
+    /// Slots that were used and are free.
     free: Vec<u32>,
-    /// No place from here on was used.
+    /// Slots from here on were never used.
     end: u32,
-    /// The places of the oldest and the newest answer that counts, or [`NONE`].
+    /// Slots of the oldest and the newest valid response, or [`NONE`].
     ends: [u32; 2],
-    /// By place: the next newer one.
+    /// By slot: the next newer response.
     newer: Vec<u32>,
-    /// By hash: the newest place, or [`NONE`].
+    /// By hash: the newest slot, or [`NONE`].
     heads: Vec<u32>,
-    /// By place: the next older one whose request hashes to the same.
+    /// By slot: the next older response with the same request hash.
     chain: Vec<u32>,
     hasher: RandomState,
 }
 
-/// An answer before it is written.
+/// Response to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fresh<'a> {
     pub(super) key: &'a RequestKey,
     pub(super) bytes: &'a [u8],
     pub(super) session: u32,
     pub(super) version: u64,
-    /// Nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time in nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) at: u64,
 }
 
 impl Answers {
-    /// Keeps those that `counts` says and whose parts are there; clears all others.
+    /// Opens the table. Keeps the responses that `counts` selects and whose parts are intact, and
+    /// clears all others.
     pub(super) fn open(
         cells: Cells<AnswerRecord>,
         parts: &mut Parts,
@@ -87,23 +88,23 @@ impl Answers {
         this
     }
 
-    /// The greatest version of any.
+    /// Returns the highest version of a response.
     pub(super) fn version(&self) -> u64 {
         self.table.0.iter().map(|(_, record)| record.version).max().unwrap_or(0)
     }
 
-    /// How many there can be.
+    /// Returns the maximum number of responses.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
         self.table.capacity()
     }
 
-    /// Whether another one can be written only in the place of one that counts.
+    /// Returns true if another response must overwrite a valid one.
     pub(super) fn is_full(&self) -> bool {
         self.free.is_empty() && self.end as usize == self.table.capacity()
     }
 
-    /// Forgets answers that were made before `since`, the oldest first, some of them at a time.
+    /// Expires some of the responses from before `since`, oldest first.
     pub(super) fn expire(&mut self, since: u64, parts: &mut Parts) {
         for _ in 0..EXPIRED {
             let oldest = self.ends[0];
@@ -115,13 +116,13 @@ impl Answers {
         }
     }
 
-    /// Takes the oldest one out. Its place is nobody's then.
+    /// Removes the oldest response. The caller takes its slot.
     fn forget(&mut self, oldest: u32, parts: &mut Parts) {
         self.unlink(oldest);
         self.take_out(oldest, parts);
     }
 
-    /// A place to write in: if need be, that of the oldest.
+    /// Returns a slot to write to, evicting the oldest response if necessary.
     fn place(&mut self, parts: &mut Parts) -> u32 {
         if let Some(place) = self.free.pop() {
             return place;
@@ -135,8 +136,8 @@ impl Answers {
         oldest
     }
 
-    /// Writes one, if there is no room in the place of the oldest; gives its place. It is not found
-    /// before it is [linked](Self::link).
+    /// Writes a response, evicting the oldest one if necessary, and returns its slot. It is found
+    /// only after it is [linked](Self::link).
     pub(super) fn write(&mut self, fresh: Fresh<'_>, parts: &mut Parts) -> Result<u32, StoreError> {
         let (begin, rest) = fresh.bytes.split_at(fresh.bytes.len().min(ANSWER));
         let part = parts.write(rest, fresh.version)?;
@@ -157,7 +158,7 @@ impl Answers {
         Ok(place)
     }
 
-    /// Takes one back that was written and never came to count.
+    /// Removes a response that was written and not linked.
     pub(super) fn take_back(&mut self, place: u32, parts: &mut Parts) {
         self.take_out(place, parts);
         self.free.push(place);
@@ -169,7 +170,7 @@ impl Answers {
         parts.give_up(part);
     }
 
-    /// The newest answer to a request, if it still counts.
+    /// Returns the newest response to a request if `counts` accepts it.
     pub(super) fn find(
         &self,
         key: &RequestKey,
@@ -189,7 +190,7 @@ impl Answers {
         None
     }
 
-    /// Says that an answer counts: it is the newest.
+    /// Makes a response valid, as the newest one.
     pub(super) fn link(&mut self, place: u32) {
         let Some(bucket) = self.bucket_of(place) else { return };
         self.chain[place as usize] = self.heads[bucket];
@@ -202,7 +203,7 @@ impl Answers {
         self.ends[1] = place;
     }
 
-    /// Takes the oldest out of the index.
+    /// Removes the oldest response from the index.
     fn unlink(&mut self, oldest: u32) {
         let Some(bucket) = self.bucket_of(oldest) else { return };
         self.ends[0] = self.newer[oldest as usize];

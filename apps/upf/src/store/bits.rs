@@ -1,26 +1,26 @@
-//! Bits, one after the other: what sessions are written in.
+//! Bit stream of encoded sessions.
 //!
-//! The first bit is the lowest of the first byte. A reader takes any bytes and gives `None` at
-//! their end.
+//! The first bit is the lowest bit of the first byte. A reader accepts any bytes and returns `None`
+//! at their end.
 
-/// Writes bits.
+/// Writer of a bit stream.
 #[derive(Debug, Default)]
 pub(super) struct BitWriter {
     bytes: Vec<u8>,
-    /// Bits that are no whole byte yet, the first lowest.
+    /// Bits that do not fill a byte yet, the first one lowest.
     rest: u128,
-    /// How many.
+    /// Number of bits in `rest`.
     count: u32,
 }
 
 impl BitWriter {
-    /// Into a buffer that is emptied first.
+    /// Creates a writer that clears and fills a buffer.
     pub(super) fn into(mut bytes: Vec<u8>) -> Self {
         bytes.clear();
         Self { bytes, rest: 0, count: 0 }
     }
 
-    /// The lower `bits` of a value, at most 64.
+    /// Appends the lower `bits` of a value, at most 64.
     pub(super) fn put(&mut self, value: u64, bits: u32) {
         debug_assert!(bits <= 64 && (bits == 64 || value >> bits == 0), "{value} in {bits} bits");
         self.rest |= u128::from(value) << self.count;
@@ -32,8 +32,8 @@ impl BitWriter {
         }
     }
 
-    /// A number, in fewer bits if it is small: how many it has in 6 bits, then those below its
-    /// first one.
+    /// Appends a number in variable length: its size in 6 bits, then the bits below its highest
+    /// one.
     pub(super) fn number(&mut self, value: u64) {
         match 64 - value.leading_zeros() {
             0 => self.put(0, 6),
@@ -48,7 +48,7 @@ impl BitWriter {
         }
     }
 
-    /// All of it, filled up to a whole byte.
+    /// Returns the bytes, padded to a whole byte.
     pub(super) fn finish(mut self) -> Vec<u8> {
         let bytes = self.count.div_ceil(8) as usize;
         self.bytes.extend_from_slice(&self.rest.to_le_bytes()[..bytes]);
@@ -56,11 +56,11 @@ impl BitWriter {
     }
 }
 
-/// Reads bits.
+/// Reader of a bit stream.
 #[derive(Debug)]
 pub(super) struct BitReader<'a> {
     bytes: &'a [u8],
-    /// How many bits were read.
+    /// Position in bits.
     at: usize,
 }
 
@@ -69,12 +69,12 @@ impl<'a> BitReader<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// So many bits, at most 64; `None` when there are fewer.
+    /// Reads `bits` bits, at most 64. Returns `None` if fewer are left.
     #[inline]
     pub(super) fn get(&mut self, bits: u32) -> Option<u64> {
         debug_assert!(bits <= 64);
         let (first, skip) = (self.at / 8, self.at as u32 % 8);
-        // A whole session is read at each start: most fields lie within one word.
+        // All sessions are read at each start. Most fields lie within one word.
         let word = match self.bytes.get(first..).and_then(|rest| rest.first_chunk()) {
             Some(word) if skip + bits <= 64 => u64::from_le_bytes(*word) >> skip,
             _ => self.word(first, skip, bits)?,
@@ -83,7 +83,7 @@ impl<'a> BitReader<'a> {
         Some(word & u64::MAX.checked_shr(64 - bits).unwrap_or(0))
     }
 
-    /// A word that begins in a byte and at a bit of it, near the end or in nine bytes.
+    /// Reads a word that spans nine bytes or is near the end.
     #[cold]
     fn word(&self, first: usize, skip: u32, bits: u32) -> Option<u64> {
         let rest = self.bytes.get(first..)?;
@@ -96,7 +96,7 @@ impl<'a> BitReader<'a> {
         Some((u128::from_le_bytes(bytes) >> skip) as u64)
     }
 
-    /// What [`BitWriter::number`] wrote.
+    /// Reads a number that [`BitWriter::number`] wrote.
     #[inline]
     pub(super) fn number(&mut self) -> Option<u64> {
         match self.get(6)? as u32 {

@@ -1,13 +1,13 @@
-//! An array as the store writes it: each operation is one store, and tests stop between any two.
+//! Array writer of the store. Each operation is one store, and tests interrupt between any two.
 
 use std::ops::DerefMut;
 
 use fastlane::table::{ArrayWriter, TableError, Value};
 
-/// A writer of an array, however it was come by.
+/// Writer of an array, owned or shared.
 pub type Cells<V> = Box<dyn DerefMut<Target = ArrayWriter<V>> + Send>;
 
-/// The writer, seen by operations.
+/// Array with a failpoint before each operation.
 pub(super) struct Array<V: 'static>(pub(super) Cells<V>);
 
 impl<V: Value> Array<V> {

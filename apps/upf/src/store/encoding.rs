@@ -1,9 +1,9 @@
-//! A session as bits: what its record and its parts hold.
+//! Encoding of a session as bits, in its record and parts.
 //!
-//! The first version of the format: the fields in the order below, lists with a bit whether there
-//! is anything and their length, what may be absent with a bit whether it is there. A session with
-//! two PDRs, two FARs, a QER and a URR takes about 170 bytes, which its record has room for. What
-//! the record itself says (number, version, association) is not repeated.
+//! Format version 1: the fields in the order below. A list has a bit that is set if it is not
+//! empty, and its length. An optional value has a bit that is set if it is present. A session with
+//! two PDRs, two FARs, a QER and a URR takes about 170 bytes and fits its record. Fields of the
+//! record itself (number, version, association) are not repeated.
 
 use super::bits::{BitReader, BitWriter};
 use super::record::SessionRecord;
@@ -15,12 +15,12 @@ use crate::session::{
     Unacknowledged, Urr, UsageReport, UsageTriggers, UserAddress, Volume,
 };
 
-/// The version of the format.
+/// Version of the format.
 pub(super) const FORMAT: u8 = 1;
-/// The flag of a session that is gone.
+/// Flag of a tombstone.
 pub(super) const DELETED: u8 = 1;
 
-/// Writes a session.
+/// Encodes a session.
 pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {
     let mut to = BitWriter::into(buffer);
     session.control.put(&mut to);
@@ -40,7 +40,7 @@ pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {
     to.finish()
 }
 
-/// Reads a session again; `None` when the bytes are none.
+/// Decodes a session. Returns `None` if the bytes are invalid.
 pub(super) fn decode(id: SessionId, record: &SessionRecord, bytes: &[u8]) -> Option<Session> {
     if record.format != FORMAT {
         return None;
@@ -130,7 +130,7 @@ impl Stored for ReportTriggers {
     }
 }
 
-/// Writes an enumeration of up to four as two bits.
+/// Implements `Stored` for enumerations of up to four variants, as two bits.
 macro_rules! few {
     ($($type:ident { $($variant:ident = $number:literal),* })*) => { $(
         impl Stored for $type {
@@ -185,7 +185,7 @@ impl Stored for Redirect {
     }
 }
 
-/// What is close to something else is written as the difference, which is small.
+/// Encodes values as differences to close ones, which are small.
 fn put_after(to: &mut BitWriter, value: [u64; 4], base: [u64; 4]) {
     value.iter().zip(base).for_each(|(value, base)| to.number(zigzag(value.wrapping_sub(base))));
 }
@@ -203,7 +203,7 @@ const fn unzigzag(value: u64) -> u64 {
     value >> 1 ^ (value & 1).wrapping_neg()
 }
 
-/// The same for one number.
+/// Encodes one number as the difference to a close one.
 fn put_near(to: &mut BitWriter, value: u64, base: u64) {
     to.number(zigzag(value.wrapping_sub(base)));
 }

@@ -1,5 +1,5 @@
-//! Stops a test between two operations on tables, as SIGKILL stops a process there: what is in
-//! the heap is lost, what is in the tables stays.
+//! Failpoint that stops a test between two table operations, as SIGKILL stops a process: the heap
+//! is lost, the tables stay.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -10,7 +10,7 @@ thread_local! {
 
 struct Stopped;
 
-/// Before each operation.
+/// Stops the test if the number of allowed operations is used up. Called before each operation.
 pub(crate) fn burn() {
     match LEFT.get() {
         None => {}
@@ -19,7 +19,7 @@ pub(crate) fn burn() {
     }
 }
 
-/// Does something, but not more than so many operations: `None` when it was stopped.
+/// Runs `what` with at most `operations` table operations. Returns `None` if it was stopped.
 pub(crate) fn stop_after<T>(operations: u32, what: impl FnOnce() -> T) -> Option<T> {
     LEFT.set(Some(operations));
     let ended = catch_unwind(AssertUnwindSafe(what));

@@ -1,4 +1,4 @@
-//! What does not fit a record: chains of parts.
+//! Overflow of records: chains of parts.
 
 use zerocopy::FromZeros;
 
@@ -6,7 +6,7 @@ use super::StoreError;
 use super::cells::{Array, Cells};
 use super::record::{PART, SessionPart};
 
-/// The parts, and which of them are in use: a bit each.
+/// Parts, with a bitmap of those in use.
 pub(super) struct Parts {
     table: Array<SessionPart>,
     used: Vec<u64>,
@@ -16,7 +16,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// None is in use until it is [marked](Self::mark).
+    /// Opens the table. No part is in use until it is [marked](Self::mark).
     pub(super) fn open(cells: Cells<SessionPart>) -> Self {
         let table = Array(cells);
         let count = table.capacity();
@@ -27,7 +27,7 @@ impl Parts {
         Self { table, used, free: count as u32, next: 0 }
     }
 
-    /// How many are free.
+    /// Returns the number of free parts.
     pub(super) const fn free(&self) -> u32 {
         self.free
     }
@@ -36,8 +36,8 @@ impl Parts {
         self.used.get(part as usize / 64).is_none_or(|word| word >> (part % 64) & 1 == 1)
     }
 
-    /// Says that a chain is in use; false, and nothing is marked, when it is none, or another has
-    /// some of it.
+    /// Marks a chain as used. Returns false and marks nothing if the chain is invalid or overlaps
+    /// another.
     pub(super) fn mark(&mut self, first: u32, length: usize, version: u64) -> bool {
         let Some(chain) = self.chain(first, length, version) else { return false };
         let mut sorted = chain.clone();
@@ -50,7 +50,7 @@ impl Parts {
         is_sound
     }
 
-    /// Clears all that nobody marked: what a writer left that was killed.
+    /// Clears all unmarked parts, which a killed writer left behind.
     pub(super) fn sweep(&mut self) {
         for part in 0..self.table.capacity() as u32 {
             if !self.is_used(part) && self.table.get(part).is_some() {
@@ -59,7 +59,7 @@ impl Parts {
         }
     }
 
-    /// The numbers of a chain's parts: exactly as many as the length needs.
+    /// Returns the indices of a chain's parts, exactly as many as the length needs.
     fn chain(&self, first: u32, length: usize, version: u64) -> Option<Vec<u32>> {
         let mut chain = Vec::new();
         let mut place = first;
@@ -72,7 +72,7 @@ impl Parts {
         (place == 0).then_some(chain)
     }
 
-    /// Writes bytes to parts that are free; gives 1 + the number of the first, 0 for no bytes.
+    /// Writes bytes to free parts. Returns 1 + the index of the first part, or 0 for no bytes.
     pub(super) fn write(&mut self, bytes: &[u8], version: u64) -> Result<u32, StoreError> {
         let count = bytes.len().div_ceil(PART);
         if count > self.free as usize {
@@ -94,7 +94,7 @@ impl Parts {
         Ok(next)
     }
 
-    /// Appends what a chain holds to `to`; false when it is none.
+    /// Appends the bytes of a chain to `to`. Returns false if the chain is invalid.
     pub(super) fn read(&self, first: u32, length: usize, version: u64, to: &mut Vec<u8>) -> bool {
         let Some(chain) = self.chain(first, length, version) else { return false };
         let end = to.len() + length;
@@ -104,7 +104,7 @@ impl Parts {
         to.len() == end
     }
 
-    /// Gives a chain up that nothing refers to any more.
+    /// Frees a chain that nothing refers to any more.
     pub(super) fn give_up(&mut self, first: u32) {
         let mut place = first;
         while let Some(number) = place.checked_sub(1).filter(|number| self.is_used(*number)) {
@@ -125,8 +125,7 @@ impl Parts {
         }
     }
 
-    /// A free one, one of the first, so that no more memory is touched than is needed. There must
-    /// be one.
+    /// Returns a free part, one of the first, so that little memory is touched. One must be free.
     fn find(&mut self) -> u32 {
         let words = self.used.len() as u32;
         let start = self.next / 64;

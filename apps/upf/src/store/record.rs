@@ -1,86 +1,86 @@
-//! What the tables of the slow half hold: plain old data of fixed size.
+//! Records of the control plane process: plain old data of fixed size.
 //!
-//! Values are 8 bytes short of a power of two or a multiple of a cache line, since a slot of an
-//! array has 8 bytes of its own: a session's record lies on four lines.
+//! Values are 8 bytes short of a power of two or a multiple of a cache line, because an array slot
+//! has 8 bytes of its own. A session record lies on four cache lines.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Bytes of a session's encoding that its record has room for.
+/// Bytes of a session's encoding that fit its record.
 pub const BODY: usize = 208;
-/// Bytes of what did not fit elsewhere, in one part.
+/// Bytes of one part.
 pub const PART: usize = 232;
-/// Bytes of an answer that its record has room for.
+/// Bytes of a response that fit its record.
 pub const ANSWER: usize = 128;
 
-/// `Array<SessionRecord>` by place. What is in it now is what is true.
+/// Session record, in an `Array<SessionRecord>` by session index. Its current value is the truth.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SessionRecord {
-    /// Its number at this end.
+    /// UP SEID.
     pub seid: u64,
-    /// Its version.
+    /// Version of the session.
     pub version: u64,
-    /// What the next tunnel identifier of this place begins with.
+    /// Generation of the next TEID of this index.
     pub generation: u32,
-    /// 1 + the number of the first part; 0: it has none.
+    /// 1 + the index of the first part; 0 if there is none.
     pub part: u32,
-    /// A hash of the subscriber's identifier, to be found by; 0: it has none.
+    /// Hash of the SUPI, for lookup; 0 if there is none.
     pub subscriber: u32,
-    /// Bytes of the encoding.
+    /// Length of the encoding in bytes.
     pub length: u32,
-    /// The place of the association.
+    /// Association index.
     pub peer: u16,
-    /// The version of the encoding.
+    /// Version of the encoding.
     pub format: u8,
-    /// Bit 0: the session is gone, and the encoding is when it went.
+    /// Bit 0: the record is a tombstone, and `body` describes the removed session.
     pub flags: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u32,
-    /// How the encoding begins.
+    /// First bytes of the encoding.
     pub body: [u8; BODY],
 }
 
-/// `Array<SessionPart>`: further bytes of a session or of an answer.
+/// Further bytes of a session or of a response, in an `Array<SessionPart>`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct SessionPart {
-    /// 1 + the number of the next part; 0: this is the last.
+    /// 1 + the index of the next part; 0 for the last part.
     pub next: u32,
-    /// The bytes of `bytes` that count.
+    /// Number of valid bytes in `bytes`.
     pub length: u32,
-    /// The version of the session that it was written for.
+    /// Version of the session that it was written for.
     pub version: u64,
-    /// The bytes.
+    /// Content.
     pub bytes: [u8; PART],
 }
 
-/// `Array<AnswerRecord>`, a ring: answers that may have to be repeated.
+/// Response that may be repeated, in an `Array<AnswerRecord>`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AnswerRecord {
-    /// When it was made: nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time when it was sent, in nanoseconds of `CLOCK_MONOTONIC`.
     pub at: u64,
-    /// It counts if the session's record has this version or a later one.
+    /// Version of the session from which on the response is valid.
     pub version: u64,
-    /// The session; all ones: it belongs to none, and counts.
+    /// Session index; all ones for a response that belongs to no session and is valid.
     pub session: u32,
-    /// The sequence number of the request.
+    /// Sequence number of the request.
     pub sequence: u32,
-    /// 1 + the number of the part that goes on; 0: all of it is here.
+    /// 1 + the index of the part with further bytes; 0 if there is none.
     pub part: u32,
-    /// Bytes of the answer.
+    /// Length of the response in bytes.
     pub length: u32,
-    /// Who asked; an IPv4 address is mapped into IPv6 (RFC 4291 clause 2.5.5.2).
+    /// Source address of the request; IPv4 is mapped into IPv6 (RFC 4291 clause 2.5.5.2).
     pub peer: [u8; 16],
-    /// The port that the request came from.
+    /// Source port of the request.
     pub port: u16,
-    /// The type of the request.
+    /// Message type of the request.
     pub message_type: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u8,
-    /// The digest of the request.
+    /// Digest of the request.
     pub digest: u32,
-    /// The answer, or how it begins.
+    /// First bytes of the response.
     pub bytes: [u8; ANSWER],
 }
 

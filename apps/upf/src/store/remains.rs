@@ -1,5 +1,5 @@
-//! What a session that is gone leaves in its record: when it went, and which addresses it had, so
-//! that they are not the next ones to be given out after a restart.
+//! Tombstone of a removed session: the time of removal and its addresses, so that they are not the
+//! first to be allocated after a restart.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -7,21 +7,21 @@ use super::encoding::DELETED;
 use super::record::SessionRecord;
 use crate::session::{InstanceId, Session, Source};
 
-/// The addresses that a session was given.
+/// UE addresses allocated to a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// When it was established: nanoseconds since 1970.
+    /// Time of establishment, in nanoseconds since 1970.
     pub established: u64,
-    /// The network instance towards the data network, where it was named.
+    /// Network instance towards the data network, if given.
     pub instance: Option<InstanceId>,
-    /// The IPv4 address.
+    /// IPv4 address.
     pub v4: Option<Ipv4Addr>,
-    /// An address of the IPv6 prefix.
+    /// Address within the IPv6 prefix.
     pub v6: Option<Ipv6Addr>,
 }
 
 impl Given {
-    /// To a session.
+    /// Returns the addresses allocated to a session.
     #[must_use]
     pub fn to(session: &Session) -> Self {
         let ours = || session.pdrs.iter().filter_map(|pdr| pdr.user).filter(|user| user.is_ours);
@@ -36,18 +36,19 @@ impl Given {
     }
 }
 
-/// Bytes of what is left: when it went, when it was established, the network instance, of which all
-/// ones is none, both addresses, of which zero is none.
+/// Length of a tombstone in bytes: time of removal, time of establishment, network instance (all
+/// ones for none), both addresses (zero for none).
 const LENGTH: usize = 8 + 8 + 2 + 4 + 16;
 
 impl SessionRecord {
-    /// Whether a session is there.
+    /// Returns true if the record holds a session, not a tombstone.
     #[must_use]
     pub const fn is_live(&self) -> bool {
         self.flags & DELETED == 0
     }
 
-    /// Writes what a session leaves that goes `at`: nanoseconds of `CLOCK_MONOTONIC`.
+    /// Turns the record into the tombstone of a session removed `at`, in nanoseconds of
+    /// `CLOCK_MONOTONIC`.
     pub(super) fn bury(&mut self, session: &Session, at: u64) {
         let given = Given::to(session);
         self.flags = DELETED;
@@ -62,14 +63,14 @@ impl SessionRecord {
         self.body[22..LENGTH].copy_from_slice(&v6.octets());
     }
 
-    /// When the session went, if it is gone: nanoseconds of `CLOCK_MONOTONIC`.
+    /// Returns the time of removal of a tombstone, in nanoseconds of `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn gone_at(&self) -> Option<u64> {
         let at = self.body.first_chunk().copied().map(u64::from_le_bytes);
         at.filter(|_| !self.is_live())
     }
 
-    /// What the session was given, if it is gone.
+    /// Returns the addresses of the removed session, if the record is a tombstone.
     #[must_use]
     pub fn had(&self) -> Option<Given> {
         let bytes = |at: usize| self.body.get(at..).filter(|_| !self.is_live());

@@ -1,21 +1,21 @@
-//! How plain values are written.
+//! Encoding of plain values.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::bits::{BitReader, BitWriter};
 
-/// The most elements of a list: beyond that it was not written by this program.
+/// Maximum number of elements of a list. This program writes no longer ones.
 const MOST: u64 = 1 << 14;
-/// The most bytes of a text: no session is longer.
+/// Maximum number of bytes of a text. No session is longer.
 const TEXT: u64 = 1 << 17;
 
-/// What can be written to a session's record, and read again from any bytes.
+/// Value that can be encoded into a session record and decoded from any bytes.
 pub(super) trait Stored: Sized {
     fn put(&self, to: &mut BitWriter);
     fn get(from: &mut BitReader<'_>) -> Option<Self>;
 }
 
-/// Writes a struct field by field.
+/// Implements `Stored` for structs, field by field.
 macro_rules! stored {
     ($($type:ty { $($field:ident),* $(,)? })*) => { $(
         impl Stored for $type {
@@ -31,7 +31,7 @@ macro_rules! stored {
 }
 pub(super) use stored;
 
-/// Writes numbers, small ones in fewer bits.
+/// Implements `Stored` for integers in variable length.
 macro_rules! numbers {
     ($($type:ty),*) => { $(
         impl Stored for $type {
@@ -84,7 +84,7 @@ impl<T: Stored> Stored for Vec<T> {
         let mut items = Self::new();
         if bool::get(from)? {
             let count = from.number().filter(|count| *count <= MOST)?;
-            // What was damaged must not make it ask for much.
+            // Corrupt input must not cause a large allocation.
             items.reserve_exact(count.min(8) as usize);
             for _ in 0..count {
                 items.push(T::get(from)?);
@@ -115,7 +115,7 @@ impl Stored for [u64; 4] {
     }
 }
 
-/// Digits take 4 bits, anything else 8.
+/// Digits take 4 bits, all other characters 8.
 impl Stored for String {
     fn put(&self, to: &mut BitWriter) {
         let digits = self.bytes().all(|byte| byte.is_ascii_digit());

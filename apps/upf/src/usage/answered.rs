@@ -1,4 +1,4 @@
-//! Answers to session reports (clause 7.5.9).
+//! Session report responses (clause 7.5.9).
 
 use fastlane_pfcp::ie::{
     BarId, CauseIe, DlBufferingDuration, DlBufferingSuggestedPacketCount,
@@ -10,18 +10,18 @@ use super::engine::{AGAIN, On, Usage};
 use super::ground::Ground;
 use crate::session::{Buffering, Session, SessionId};
 
-/// What follows from an answer, besides what was done.
+/// Action that a session report response requires of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Nothing.
+    /// No further action.
     Done,
-    /// The control plane does not know the session: it is to be removed here too (cause 65).
+    /// The control plane does not know the session (cause 65). Remove it here too.
     Gone(SessionId),
 }
 
 impl Usage {
-    /// Takes the answer to a report about a session. What it answers is acknowledged and never
-    /// sent again; buffering is changed as it says.
+    /// Handles a session report response. The report is acknowledged and never sent again;
+    /// buffering changes as requested.
     pub fn answered<G: Ground>(
         &mut self,
         on: &mut On<'_, G>,
@@ -75,7 +75,7 @@ impl Usage {
     }
 }
 
-/// Applies what an answer says to a session; whether lanes are concerned.
+/// Applies a response to a session. Returns true if lanes are affected.
 fn apply(session: &mut Session, group: Group<'_>) -> bool {
     if let Ok(Some(seid)) = group.find::<FSeid>() {
         let address = seid.v4.map(Into::into).or(seid.v6.map(Into::into));
@@ -99,8 +99,8 @@ fn group_drops(group: Group<'_>) -> bool {
     flags.is_some_and(|flags| flags.has(PfcpsrrspFlags::DROBU))
 }
 
-/// Update BAR within a session report response (table 7.5.9.2-1); elements that are wrong are
-/// passed over, for an answer has no answer.
+/// Applies Update BAR of a session report response (table 7.5.9.2-1). Invalid IEs are ignored,
+/// because a response cannot be refused.
 fn buffering(bar: &mut Buffering, update: Group<'_>) -> bool {
     let before = *bar;
     if let Ok(Some(DownlinkDataNotificationDelay(delay))) = update.find() {

@@ -1,4 +1,4 @@
-//! Reports in answers: those that a modification asks for, and the last ones.
+//! Usage reports in responses: queried reports and final reports.
 
 use super::ground::Lines;
 use super::meter::Meter;
@@ -7,13 +7,13 @@ use super::take::take_all;
 use crate::session::{Session, Urr, UsageReport, UsageTriggers};
 use crate::time::Now;
 
-/// Makes the reports that go into an answer, of these URRs of a session: `asked` says why one
-/// reports, with [`UsageTriggers::IMMER`] when it was queried (clause 5.2.2.3.1), with
-/// [`UsageTriggers::TERMR`] when it or the session ends. What else is due goes along, and so do the
-/// URRs that are linked. The session is to be committed together with the answer.
+/// Creates the usage reports of a response. `asked` returns the trigger of a URR:
+/// [`UsageTriggers::IMMER`] if it was queried (clause 5.2.2.3.1), [`UsageTriggers::TERMR`] if it or
+/// the session ends. Other due reports and those of linked URRs are included. The session must be
+/// committed together with the response.
 ///
-/// For the last reports of rules to be exact, lanes must not count any more: the session is
-/// withdrawn, or the rules that are left are published, and all lanes have passed a turn.
+/// For exact final reports, lanes must not count any more: the session is withdrawn, or the
+/// remaining rules are published, and all lanes have passed a turn.
 pub fn in_answer<L: Lines + ?Sized>(
     urrs: &mut [Urr],
     version: u64,
@@ -31,9 +31,8 @@ pub fn in_answer<L: Lines + ?Sized>(
     take_all(urrs, &meters, now, asked)
 }
 
-/// Which PDRs' held packets the control plane has been told of is forgotten for those whose packets
-/// are not held any more, so that it is told when they are held again. Called with each change of
-/// a session, before it is committed.
+/// Removes the downlink data notifications of PDRs that no longer buffer packets, so that buffering
+/// is reported again. Called before each commit of a changed session.
 pub fn forget_notified(session: &mut Session) {
     let (pdrs, fars) = (&session.pdrs, &session.fars);
     let is_held = |id: &u16| {

@@ -1,4 +1,4 @@
-//! Session reports: when they are made, and what becomes of their answers.
+//! Engine of session reports: their creation, transmission and acknowledgement.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -15,23 +15,23 @@ use crate::session::{DownlinkData, Session, SessionId};
 use crate::time::Now;
 use crate::time::SECOND;
 
-/// Sessions that one call looks at, at most.
+/// Maximum number of sessions evaluated in one call.
 const LOOKS: usize = 512;
-/// Places of which one call looks whether events are pending.
+/// Number of session indices scanned for pending events in one call.
 const SCANNED: u32 = 8192;
-/// From one scan of pending events to the next, in nanoseconds.
+/// Interval between two scans for pending events, in nanoseconds.
 const SCAN_EVERY: u64 = SECOND / 100;
-/// When a report that nobody answered, or that could not be kept, is tried again.
+/// Delay before a report without response, or a failed commit, is tried again, in nanoseconds.
 pub(super) const AGAIN: u64 = 30 * SECOND;
-/// The most sessions of which the notification of held packets waits for its delay.
+/// Maximum number of sessions with a delayed downlink data notification.
 pub(super) const DELAYED: usize = 1 << 16;
 
-/// What was counted since the start.
+/// Counters of session reports since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageStatistics {
-    /// Session report requests sent, each once however often it was repeated.
+    /// Session report requests sent, without retransmissions.
     pub requests: u64,
-    /// Usage reports in them.
+    /// Usage reports sent.
     pub usage_reports: u64,
     /// Downlink data reports.
     pub downlink_reports: u64,
@@ -39,55 +39,55 @@ pub struct UsageStatistics {
     pub inactivity_reports: u64,
     /// Error indication reports.
     pub error_reports: u64,
-    /// Error indications for tunnels that no session has.
+    /// Error indications for tunnels of no session.
     pub errors_ignored: u64,
-    /// Error indications for tunnels of which a report is on its way.
+    /// Error indications for tunnels with a pending report.
     pub errors_repeated: u64,
-    /// Requests that were not answered N1 times T1; they are sent again later.
+    /// Requests without response after N1 times T1; they are sent again later.
     pub unanswered: u64,
-    /// Answers that refuse.
+    /// Responses that refuse the report.
     pub refused: u64,
     /// Sessions that the control plane did not know any more.
     pub unknown_there: u64,
-    /// Changes that could not be kept; they are tried again.
+    /// Changes that could not be stored; they are tried again.
     pub not_kept: u64,
 }
 
-/// Makes session reports.
+/// Engine of session reports.
 #[derive(Debug)]
 pub struct Usage {
     pub(super) timers: Timers,
     pub(super) remotes: Remotes,
-    /// Requests that wait for an answer, by their sequence number.
+    /// Pending requests by sequence number.
     pub(super) flying: HashMap<u32, SessionId>,
-    /// Sessions of which an error indication report waits for an answer.
+    /// Sessions with a pending error indication report.
     pub(super) errors: HashMap<SessionId, u32>,
-    /// Held packets of which the control plane is told later (BAR), and when.
+    /// Buffered packets whose notification is delayed (BAR), with its time.
     pub(super) delayed: HashMap<SessionId, (DownlinkData, u64)>,
-    /// Sessions whose reports have no room yet.
+    /// Sessions whose reports wait for room at their peer.
     pub(super) parked: Parked,
-    /// The peer that had its turn last of those for which sessions wait.
+    /// Peer that was served last of those with waiting sessions.
     turn: Option<SocketAddr>,
     pub(super) statistics: UsageStatistics,
     scanned: u32,
     scan_at: u64,
 }
 
-/// What a call works with.
+/// Context of a call.
 pub struct On<'a, G> {
-    /// Sessions.
+    /// Sessions of the node.
     pub ground: &'a mut G,
-    /// Requests of ours.
+    /// Our pending requests.
     pub requests: &'a mut Requests,
-    /// What is to be sent.
+    /// Messages to send.
     pub out: &'a mut Outbox,
-    /// The time.
+    /// Current time.
     pub now: Now,
 }
 
 impl Usage {
-    /// Begins, or goes on after whoever was here before: looks at each session once, sends again
-    /// what was not answered, and arms the timers.
+    /// Creates an engine that continues the work of its predecessor: evaluates each session once,
+    /// sends pending reports again and arms the timers.
     pub fn open<G: Ground>(on: &mut On<'_, G>) -> Self {
         let mut usage = Self::begin(on.ground);
         for place in 0..on.ground.capacity() {
@@ -98,7 +98,7 @@ impl Usage {
         usage
     }
 
-    /// Begins without a look at what is there: [`found`](Self::found) is called with each session.
+    /// Creates an engine without sessions; [`found`](Self::found) adds each one.
     pub fn begin<G: Ground>(ground: &G) -> Self {
         Self {
             timers: Timers::new(ground.capacity()),
@@ -114,19 +114,18 @@ impl Usage {
         }
     }
 
-    /// A session of whoever was here before, as its record says now.
+    /// Adds a session of the previous process.
     pub fn found<G: Ground>(&mut self, on: &mut On<'_, G>, session: Session) {
         self.follow(Some(&session));
         self.look_at(on, &session.clone(), session, None);
     }
 
-    /// Its tunnels are known from now on, as long as [`changed`](Self::changed) tells of it.
+    /// Indexes the tunnels of a session. Later changes arrive by [`changed`](Self::changed).
     pub fn follow(&mut self, session: Option<&Session>) {
         self.remotes.change(None, session);
     }
 
-    /// A session was established, modified or removed: `before` and `after` as they were committed.
-    /// What is to be looked at follows from the records; this says that it has changed.
+    /// Handles an established, modified or removed session: `before` and `after` as committed.
     pub fn changed<G: Ground>(
         &mut self,
         on: &mut On<'_, G>,
@@ -157,7 +156,7 @@ impl Usage {
         }
     }
 
-    /// A lane's message: something has happened to a session.
+    /// Handles a lane message about an event of a session.
     pub fn event<G: Ground>(&mut self, on: &mut On<'_, G>, event: &SessionEvent) {
         let id = SessionId(event.session);
         if event.session >= on.ground.capacity() {
@@ -171,8 +170,8 @@ impl Usage {
         }
     }
 
-    /// Does what is due, of so many sessions at most, and looks for events whose messages were
-    /// lost. Returns when it is to be called again, at the latest.
+    /// Runs due timers and scans for events whose messages were lost. Returns the latest time of
+    /// the next call.
     pub fn tick<G: Ground>(&mut self, on: &mut On<'_, G>) -> u64 {
         if self.scan_at <= on.now.monotonic {
             self.scan_at = on.now.monotonic.saturating_add(SCAN_EVERY);
@@ -189,14 +188,14 @@ impl Usage {
         self.timers.next().map_or(self.scan_at, |at| at.min(self.scan_at))
     }
 
-    /// A session that has waited for room at its peer, where there is some. Peers take turns.
+    /// Returns a waiting session whose peer has room again. Peers take turns.
     fn unpark(&mut self, requests: &Requests) -> Option<SessionId> {
         let has_room = |peer| requests.room_for(peer) >= MOST_REQUESTS;
         self.turn = self.parked.next(self.turn, has_room);
         self.parked.take(self.turn?)
     }
 
-    /// Looks for pending events in the next places.
+    /// Scans the next session indices for pending events.
     fn scan<G: Ground>(&mut self, on: &mut On<'_, G>) {
         let mut found = Vec::new();
         let capacity = on.ground.capacity();
@@ -209,8 +208,8 @@ impl Usage {
         }
     }
 
-    /// A peer does not know a tunnel (TS 29.281 clause 7.3.1): the session's control plane function
-    /// is told (clause 5.10), unless it was just told and has not answered yet.
+    /// Handles an error indication (TS 29.281 clause 7.3.1): reports it to the session's control
+    /// plane (clause 5.10), unless a report is pending.
     pub fn error_indication<G: Ground>(&mut self, on: &mut On<'_, G>, message: &PathMessage) {
         let peer = Ipv6Addr::from(message.peer).to_canonical();
         let mut is_known = false;
@@ -238,7 +237,7 @@ impl Usage {
         }
     }
 
-    /// Sends a request about a session; whether there was room.
+    /// Sends a session report request. Returns false if there was no room.
     pub(super) fn send<G: Ground>(
         &mut self,
         on: &mut On<'_, G>,
@@ -257,7 +256,7 @@ impl Usage {
         is_sent
     }
 
-    /// A request with this number was not answered. It is sent again later, with what it says.
+    /// Handles a request without response. It is sent again later with the same content.
     pub fn given_up<G: Ground>(&mut self, on: &mut On<'_, G>, id: SessionId, sequence: u32) {
         self.statistics.unanswered += 1;
         self.flying.remove(&sequence);
@@ -267,13 +266,13 @@ impl Usage {
         self.timers.sooner(id, on.now.monotonic.saturating_add(AGAIN));
     }
 
-    /// How many tunnels at peers are known, by which error indications are told apart.
+    /// Returns the number of indexed peer tunnels.
     #[must_use]
     pub const fn tunnels(&self) -> usize {
         self.remotes.len()
     }
 
-    /// What was counted.
+    /// Returns the counters of session reports.
     #[must_use]
     pub const fn statistics(&self) -> &UsageStatistics {
         &self.statistics

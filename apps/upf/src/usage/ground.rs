@@ -1,4 +1,4 @@
-//! What usage reporting stands on.
+//! Backend of usage reporting.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,52 +10,51 @@ use crate::rules::layout::state::{
 use crate::session::{Session, SessionId, Urr};
 use crate::time::Now;
 
-/// Bits of the word of events that are events.
+/// Event bits in the word of events.
 const EVENT_BITS: u64 = 0xFFFF;
 
-/// The lines of state that lanes write, as they are now.
+/// Access to the state slots that lanes write.
 pub trait Lines {
-    /// The words of a line; zeros when there is no such line.
+    /// Returns the words of a state slot; zeros if it does not exist.
     fn line(&self, line: u32) -> [u64; WORDS];
 }
 
-/// Sessions as they are kept and published, and what lanes say of them.
+/// Access to stored and published sessions, and to the events that lanes raise.
 pub trait Ground: Lines {
-    /// How many places for sessions there are.
+    /// Returns the number of session indices.
     fn capacity(&self) -> u32;
 
-    /// The session in a place, unless it is gone.
+    /// Returns the session with an index, unless it was removed.
     fn session(&self, id: SessionId) -> Option<Session>;
 
-    /// A version that no session has had.
+    /// Returns a version that no session has had.
     fn next_version(&mut self) -> u64;
 
-    /// Makes this the session that counts, and publishes it. What was committed is kept whenever
-    /// this process dies; what was not has not happened.
+    /// Commits and publishes a session. A committed session survives the death of this process.
     ///
     /// # Errors
-    /// When there is no room; then nothing has changed.
+    /// There is no space; nothing has changed then.
     fn commit(&mut self, session: &Session, now: Now) -> Result<(), String>;
 
-    /// Whether lanes have this version of a session. It may have been committed by a process that
-    /// was then killed, or the tables had no room.
+    /// Returns true if lanes have this version of a session. A version may be committed and not
+    /// published because the process was killed or a table was full.
     fn is_published(&self, session: &Session) -> bool;
 
-    /// Where requests about a session go, and the address of ours that they leave from.
+    /// Returns the destination of requests about a session, and our address to send from.
     fn way(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
         (SocketAddr::new(session.control.address, fastlane_pfcp::PORT), None)
     }
 
-    /// Calls `visit` for each session from a place on, of so many, that has events which were not
-    /// dealt with, with what to give to [`done`](Self::done).
+    /// Calls `visit` for each of `count` sessions from `from` on with pending events, with the
+    /// value for [`done`](Self::done).
     fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionId, u64));
 
-    /// Events of a session up to `seen` were dealt with.
+    /// Marks the events of a session up to `seen` as handled.
     fn done(&mut self, id: SessionId, seen: u64);
 }
 
 impl Meter {
-    /// A line that was read. Only events under the rules of this version count.
+    /// Creates a meter from the words of a state slot. Only events of this version count.
     #[must_use]
     pub fn of(words: [u64; WORDS], version: u64) -> Self {
         let is_of_now = words[EVENTS] >> 32 == version & 0xFFFF_FFFF;
@@ -68,13 +67,13 @@ impl Meter {
         }
     }
 
-    /// The meter of a URR of a session.
+    /// Reads the meter of a URR.
     #[must_use]
     pub fn read<L: Lines + ?Sized>(lines: &L, urr: &Urr, version: u64) -> Self {
         Self::of(lines.line(urr.progress.line), version)
     }
 
-    /// With what a lane's message says of this line.
+    /// Adds the time of the first packet from a lane message about this slot.
     pub(super) fn told(self, line: u32, hint: Option<&SessionEvent>) -> Self {
         let is_start = |it: &&SessionEvent| it.line == line && it.events & event::START != 0;
         let first = hint.filter(is_start).map(|hint| hint.at);

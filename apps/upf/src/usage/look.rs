@@ -1,4 +1,4 @@
-//! Looks at a session: what is due is committed, then sent.
+//! Evaluation of a session: due reports are committed, then sent.
 
 use super::engine::{AGAIN, DELAYED, On, Usage};
 use super::ground::Ground;
@@ -15,11 +15,11 @@ use crate::session::{
 use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
 
-/// Usage reports in one request: so many fit into a datagram of 1500 bytes.
+/// Maximum number of usage reports in one request, so that it fits a datagram of 1500 bytes.
 const IN_REQUEST: usize = 10;
 
 impl Usage {
-    /// Brings a session up to now, and sends what is due. `hint` is a lane's message about it.
+    /// Evaluates a session and sends due reports. `hint` is a lane message about it.
     pub(super) fn look<G: Ground>(
         &mut self,
         on: &mut On<'_, G>,
@@ -32,7 +32,7 @@ impl Usage {
         }
     }
 
-    /// `before` is what is kept, `session` what it is to be as far as that is known.
+    /// Evaluates a session. `before` is the stored version, `session` the one to become.
     pub(super) fn look_at<G: Ground>(
         &mut self,
         on: &mut On<'_, G>,
@@ -63,7 +63,7 @@ impl Usage {
         self.arm(on, &session, &meters, &own);
     }
 
-    /// Commits and publishes a changed session; whether that could be done.
+    /// Commits and publishes a changed session. Returns false if that failed.
     pub(super) fn keep<G: Ground>(&mut self, on: &mut On<'_, G>, session: &mut Session) -> bool {
         session.version = on.ground.next_version();
         match on.ground.commit(session, on.now) {
@@ -76,7 +76,7 @@ impl Usage {
         }
     }
 
-    /// Usage that is due, and inactivity: as soon as what was sent before is answered.
+    /// Creates due usage and inactivity reports, unless earlier ones wait for a response.
     fn usage<G: Ground>(
         &mut self,
         on: &mut On<'_, G>,
@@ -91,7 +91,7 @@ impl Usage {
         }
         let peer = on.ground.way(session).0;
         if on.requests.room_for(peer) < MOST_REQUESTS {
-            // What others send does not wait for a peer that does not answer.
+            // A silent peer must not delay the reports to others.
             if is_inactive || session.urrs.iter().any(|urr| !urr.progress.due.is_empty()) {
                 self.parked.add(peer, session.id);
             }
@@ -114,8 +114,8 @@ impl Usage {
         }
     }
 
-    /// The first packet of those that are held for a PDR (clause 5.2.4): told once, until they are
-    /// not held any more.
+    /// Creates a downlink data report for the first buffered packet of a PDR (clause 5.2.4), once
+    /// until buffering ends.
     fn downlink<G: Ground>(
         &mut self,
         on: &mut On<'_, G>,
@@ -151,8 +151,8 @@ impl Usage {
         self.statistics.downlink_reports += 1;
     }
 
-    /// Sends what was committed and is not on its way: new reports, those of the process before,
-    /// those that nobody answered.
+    /// Sends committed reports that are not pending: new ones, those of the previous process, and
+    /// those without response.
     fn send_all<G: Ground>(&mut self, on: &mut On<'_, G>, session: &Session) {
         for report in &session.reporting.unacknowledged {
             if self.flying.get(&report.message) != Some(&session.id) {
@@ -162,14 +162,14 @@ impl Usage {
         }
     }
 
-    /// When the session is to be looked at again.
+    /// Sets the timer of the next evaluation.
     fn arm<G: Ground>(&mut self, on: &On<'_, G>, session: &Session, meters: &[Meter], own: &Meter) {
         let now = on.now.monotonic;
         let urrs =
             session.urrs.iter().zip(meters).filter_map(|(urr, meter)| next(urr, meter, on.now));
         let unsent = |it: &&Unacknowledged| self.flying.get(&it.message) != Some(&session.id);
         let again = session.reporting.unacknowledged.iter().find(unsent).map(|_| now + AGAIN);
-        // What is due but waits for an answer is looked at when that comes.
+        // Reports that wait for an earlier response are evaluated when it arrives.
         let is_waiting = !session.reporting.unacknowledged.is_empty();
         let is_due = session.urrs.iter().any(|urr| !urr.progress.due.is_empty());
         let is_parked = self.parked.has(session.id);
@@ -185,15 +185,15 @@ impl Usage {
     }
 }
 
-/// Requests that one look makes at most.
+/// Maximum number of requests of one evaluation.
 pub(super) const MOST_REQUESTS: usize = 32;
 
-/// The last packet of a session.
+/// Returns the time of the last packet of a session.
 fn last(meters: &[Meter], own: &Meter) -> u64 {
     meters.iter().map(|meter| meter.last).max().unwrap_or(0).max(own.last)
 }
 
-/// Whether no packet has come for so long that it is to be reported, and was not (clause 5.11.3).
+/// Returns true if an inactivity report is due (clause 5.11.3).
 fn inactivity<G>(on: &On<'_, G>, session: &mut Session, meters: &[Meter], own: &Meter) -> bool {
     let reporting = &mut session.reporting;
     let Some(seconds) = session.inactivity_s.filter(|seconds| *seconds != 0) else {
@@ -207,7 +207,7 @@ fn inactivity<G>(on: &On<'_, G>, session: &mut Session, meters: &[Meter], own: &
     !session.reporting.is_inactive && at <= on.now.monotonic
 }
 
-/// Since when packets are awaited: the last one, or the moment that the control plane asked.
+/// Returns the start of inactivity: the last packet, or the request of the control plane.
 fn awaited(now: Now, session: &Session, meters: &[Meter], own: &Meter) -> u64 {
     let asked = match session.reporting.awaited_from {
         0 => now.monotonic_of(session.established),
@@ -216,8 +216,8 @@ fn awaited(now: Now, session: &Session, meters: &[Meter], own: &Meter) -> u64 {
     last(meters, own).max(asked)
 }
 
-/// The packet that is held, and when the control plane is to be told: what a lane's message says,
-/// or, when that was lost, the first PDR whose packets are held.
+/// Returns the buffered packet to report and the time of the report. The data come from a lane
+/// message. If that was lost, they are those of the first PDR that buffers.
 fn held<G>(
     on: &On<'_, G>,
     session: &Session,
@@ -248,7 +248,7 @@ fn held<G>(
     Some((data, at.min(on.now.monotonic).saturating_add(delay)))
 }
 
-/// Whether a PDR's packets are held and the control plane wants to know.
+/// Returns true if a PDR buffers packets and the control plane wants a notification.
 fn is_held(session: &Session, pdr: &Pdr) -> bool {
     let far = session.fars.iter().find(|far| far.id == pdr.far);
     pdr.source != Source::Access && far.is_some_and(|far| far.actions.buffer && far.actions.notify)

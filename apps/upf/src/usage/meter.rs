@@ -1,25 +1,25 @@
-//! What a lane has counted, and the clocks.
+//! Counters read from a lane, and clock conversions.
 
 use crate::session::{Progress, Urr};
 use crate::time::Now;
 use crate::time::SECOND;
 
-/// The line of state of a URR as it was read.
+/// State slot of a URR as read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meter {
-    /// Octets up, packets up, octets down, packets down; they only ever grow.
+    /// Uplink octets, uplink packets, downlink octets, downlink packets; they never decrease.
     pub counts: [u64; 4],
-    /// The last packet that was counted: nanoseconds of `CLOCK_MONOTONIC`; 0: none.
+    /// Time of the last counted packet, in nanoseconds of `CLOCK_MONOTONIC`; 0 if none.
     pub last: u64,
-    /// Bits of [`event`](crate::rules::layout::state::event) that were raised under the rules in force.
+    /// Bits of [`event`](crate::rules::layout::state::event) raised under the current rules.
     pub events: u64,
-    /// The first packet under the rules in force, if a lane's message said so: nanoseconds of
+    /// First packet under the current rules, if a lane message reported it, in nanoseconds of
     /// `CLOCK_MONOTONIC`.
     pub first: Option<u64>,
 }
 
 impl Meter {
-    /// Whether an event was raised.
+    /// Returns true if an event was raised.
     #[must_use]
     pub const fn has(&self, event: u64) -> bool {
         self.events & event != 0
@@ -27,7 +27,7 @@ impl Meter {
 }
 
 impl Now {
-    /// A moment of the monotonic clock on the wall clock.
+    /// Converts a time of `CLOCK_MONOTONIC` to `CLOCK_REALTIME`.
     #[must_use]
     pub const fn real_of(self, monotonic: u64) -> u64 {
         let ago = self.monotonic.saturating_sub(monotonic);
@@ -35,7 +35,7 @@ impl Now {
         self.real.saturating_sub(ago).saturating_add(ahead)
     }
 
-    /// A moment of the wall clock on the monotonic one.
+    /// Converts a time of `CLOCK_REALTIME` to `CLOCK_MONOTONIC`.
     #[must_use]
     pub const fn monotonic_of(self, real: u64) -> u64 {
         let ago = self.real.saturating_sub(real);
@@ -44,18 +44,18 @@ impl Now {
     }
 }
 
-/// So many seconds after a moment.
+/// Returns the time `seconds` after `moment`.
 pub(super) const fn later(moment: u64, seconds: u32) -> u64 {
     moment.saturating_add(seconds as u64 * SECOND)
 }
 
-/// What was counted from one reading to a later one.
+/// Returns the difference of two readings.
 pub(super) fn between(before: [u64; 4], after: [u64; 4]) -> [u64; 4] {
     std::array::from_fn(|i| after[i].saturating_sub(before[i]))
 }
 
 impl Urr {
-    /// Nanoseconds of use up to a moment, since the URR was created.
+    /// Returns the time of use since the URR was created, up to `at`, in nanoseconds.
     pub(super) fn elapsed(&self, last: u64, at: u64) -> u64 {
         let Progress { running, elapsed, .. } = self.progress;
         if running == 0 {
@@ -65,7 +65,7 @@ impl Urr {
         elapsed.saturating_add(end.saturating_sub(running))
     }
 
-    /// When the use of time ends, if no other packet comes and it is to end then.
+    /// Returns the end of the time of use if no other packet arrives, if it is limited.
     pub(super) fn suspended_at(&self, last: u64) -> Option<u64> {
         let seconds = self.inactivity_s?;
         Some(later(last.max(self.progress.running), seconds))

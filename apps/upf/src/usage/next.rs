@@ -1,12 +1,12 @@
-//! When a URR is to be looked at again, if nothing else happens.
+//! Time of the next evaluation of a URR.
 
 use super::meter::{Meter, later};
 use crate::session::{ReportTriggers, Urr};
 use crate::time::Now;
 use crate::time::SECOND;
 
-/// The moment, in nanoseconds of `CLOCK_MONOTONIC`, at which a settled URR may be due for
-/// something; none when only packets can make it so.
+/// Returns the time in nanoseconds of `CLOCK_MONOTONIC` at which an evaluated URR may become due;
+/// none if only packets can make it due.
 #[must_use]
 pub fn next(urr: &Urr, meter: &Meter, now: Now) -> Option<u64> {
     let progress = &urr.progress;
@@ -24,7 +24,7 @@ pub fn next(urr: &Urr, meter: &Meter, now: Now) -> Option<u64> {
     [suspended, stop, monitoring, period, threshold, quota].into_iter().flatten().min()
 }
 
-/// When the quota ends by time.
+/// Returns the time at which the quota ends.
 fn quota(urr: &Urr, meter: &Meter, is_running: bool) -> Option<u64> {
     let progress = &urr.progress;
     if !progress.ended.is_empty() {
@@ -41,7 +41,7 @@ fn quota(urr: &Urr, meter: &Meter, is_running: bool) -> Option<u64> {
     [used_up, invalid, held].into_iter().flatten().min()
 }
 
-/// When so many seconds from `base` will be used, if use goes on.
+/// Returns the time at which `seconds` of use from `base` are reached, if use continues.
 fn when(urr: &Urr, base: u64, seconds: u32) -> u64 {
     let used = urr.progress.elapsed.saturating_sub(base);
     let before = base.saturating_sub(urr.progress.elapsed);

@@ -1,13 +1,14 @@
-//! Sessions whose reports have no room: as many requests wait for their peer's answers as may.
+//! Sessions whose reports wait for room: their peer already has the maximum number of pending
+//! requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use crate::session::SessionId;
 
-/// By peer, in the order in which they came, each once.
+/// Waiting sessions by peer, in the order of their arrival, each once.
 ///
-/// Memory: a bit for each place, 4 octets for each session that waits.
+/// Memory: one bit per session index, and 4 octets per waiting session.
 #[derive(Debug, Default)]
 pub(super) struct Parked {
     by_peer: BTreeMap<SocketAddr, VecDeque<SessionId>>,
@@ -15,18 +16,18 @@ pub(super) struct Parked {
 }
 
 impl Parked {
-    /// For so many sessions.
+    /// Creates an empty set for `capacity` session indices.
     pub(super) fn new(capacity: u32) -> Self {
         Self { by_peer: BTreeMap::new(), is_in: vec![0; capacity.div_ceil(64) as usize] }
     }
 
-    /// Whether a session waits.
+    /// Returns true if a session waits.
     pub(super) fn has(&self, id: SessionId) -> bool {
         let word = self.is_in.get(id.0 as usize / 64);
         word.is_some_and(|word| word >> (id.0 % 64) & 1 == 1)
     }
 
-    /// A session waits for room at a peer.
+    /// Adds a session that waits for room at a peer.
     pub(super) fn add(&mut self, peer: SocketAddr, id: SessionId) {
         if self.has(id) {
             return;
@@ -37,7 +38,7 @@ impl Parked {
         }
     }
 
-    /// The next peer after one, or the first, for which a session waits and `has_room`.
+    /// Returns the next peer after `after`, or the first, with a waiting session and `has_room`.
     pub(super) fn next(
         &self,
         after: Option<SocketAddr>,
@@ -48,7 +49,7 @@ impl Parked {
         later.or_else(|| all().find(|peer| has_room(*peer)))
     }
 
-    /// Takes the session that has waited the longest for a peer.
+    /// Takes the session that has waited longest for a peer.
     pub(super) fn take(&mut self, peer: SocketAddr) -> Option<SessionId> {
         let waiting = self.by_peer.get_mut(&peer)?;
         let id = waiting.pop_front();

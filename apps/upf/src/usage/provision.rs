@@ -1,12 +1,12 @@
-//! What a control plane function gives: new URRs, and new values of those there are.
+//! Creation and update of URRs by the control plane.
 
 use super::meter::{Meter, later};
 use super::settle::settle;
 use crate::session::{Progress, Urr, UsageTriggers};
 use crate::time::Now;
 
-/// Which elements an Update URR had (table 7.5.4.4-1). A quota that is given again is a new one,
-/// though its value be the same.
+/// IEs present in an Update URR (table 7.5.4.4-1). A repeated quota is a new grant even if its
+/// value is the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Given {
     /// Volume Quota.
@@ -23,7 +23,7 @@ pub struct Given {
     pub monitoring: bool,
 }
 
-/// Begins to measure: a URR that was just created, on the line in its progress.
+/// Starts the measurement of a new URR on the state slot in its progress.
 pub fn begin(urr: &mut Urr, meter: &Meter, now: Now) {
     let is_at_once = urr.measure.duration
         && urr.has_information(Urr::IMMEDIATE_START)
@@ -43,8 +43,8 @@ pub fn begin(urr: &mut Urr, meter: &Meter, now: Now) {
     urr.progress.is_after_monitoring = urr.monitoring_at(now).is_some_and(|at| at <= now.real);
 }
 
-/// Changes a URR: `apply` writes the new values into it and says which they are. A new quota counts
-/// from here, and what was left of the old one is forgotten; measuring and thresholds go on.
+/// Updates a URR. `apply` writes the new values and returns which are present. A new quota counts
+/// from here and replaces the rest of the old one; measurement and thresholds continue.
 pub fn update(urr: &mut Urr, meter: &Meter, now: Now, apply: impl FnOnce(&mut Urr) -> Given) {
     settle(urr, meter, now);
     let was_paused = urr.has_information(Urr::PAUSED);
@@ -76,7 +76,7 @@ pub fn update(urr: &mut Urr, meter: &Meter, now: Now, apply: impl FnOnce(&mut Ur
     }
 }
 
-/// Another monitoring time: usage before the last one is reported first.
+/// Sets another monitoring time. Usage before the last one is reported first.
 fn monitor(urr: &mut Urr, now: Now) {
     urr.progress.is_after_monitoring = false;
     let is_past = urr.monitoring_at(now).is_some_and(|at| at <= now.real);
@@ -87,7 +87,7 @@ fn monitor(urr: &mut Urr, now: Now) {
     }
 }
 
-/// Use of time stands still while measuring is paused (INAM), and goes on with the next packet.
+/// Suspends the time of use while measurement is paused (INAM); it continues with the next packet.
 fn pause(urr: &mut Urr, meter: &Meter, now: Now, was_paused: bool) {
     match (was_paused, urr.has_information(Urr::PAUSED)) {
         (false, true) => {

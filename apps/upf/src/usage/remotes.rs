@@ -1,22 +1,23 @@
-//! Which session has a tunnel at a peer: error indications name it by address and TEID.
+//! Index of sessions by their tunnels at peers. Error indications name a tunnel by address and
+//! TEID.
 //!
-//! The sessions' records are what is true; this only says which of them to look at. An entry is a
-//! hash and a session, 8 bytes, and the table is at most 7/8 full: a million sessions of one tunnel
-//! take 16 MiB. Two tunnels of one hash only make one look more.
+//! The session records are the truth; the index only narrows the search. An entry is a hash and a
+//! session index, 8 bytes, and the table is at most 7/8 full: a million sessions with one tunnel
+//! take 16 MiB. A hash collision only costs another lookup.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
 use crate::session::{Session, SessionId};
 
-/// The most records that one error indication makes us read.
+/// Maximum number of records read for one error indication.
 const LOOKS: usize = 16;
 
-/// Sessions by their tunnels' far ends.
+/// Sessions by tunnel endpoint of the peer.
 #[derive(Debug)]
 pub(super) struct Remotes {
-    /// Open addressing with linear probing; 0 is free, else `hash << 32 | session + 1`. The home of
-    /// an entry is the upper bits of its hash.
+    /// Hash table with linear probing. 0 is free, else `hash << 32 | session + 1`. The home slot of
+    /// an entry is given by the upper bits of its hash.
     slots: Vec<u64>,
     count: usize,
     keys: RandomState,
@@ -28,7 +29,7 @@ impl Default for Remotes {
     }
 }
 
-/// The far ends of a session's tunnels: address and TEID.
+/// Returns the peer tunnels of a session: address and TEID.
 pub(super) fn tunnels(session: &Session) -> impl Iterator<Item = (IpAddr, u32)> {
     let ways = session.fars.iter().flat_map(|far| far.forwarding.iter().chain(&far.duplicating));
     ways.filter_map(|way| way.outer).filter_map(|outer| {
@@ -38,7 +39,7 @@ pub(super) fn tunnels(session: &Session) -> impl Iterator<Item = (IpAddr, u32)> 
 }
 
 impl Remotes {
-    /// Whose tunnel it may be; each session once.
+    /// Returns the candidate sessions of a tunnel, each once.
     #[must_use]
     pub(super) fn find(&self, peer: IpAddr, teid: u32) -> Vec<SessionId> {
         let hash = self.hash(peer, teid);
@@ -54,7 +55,7 @@ impl Remotes {
         found
     }
 
-    /// The tunnels of a session are these, and not those of `before`.
+    /// Replaces the tunnels of the session `before` by those of `after`.
     pub(super) fn change(&mut self, before: Option<&Session>, after: Option<&Session>) {
         let all = |session: Option<&Session>| -> Vec<_> {
             session.map(|session| tunnels(session).collect()).unwrap_or_default()
@@ -72,7 +73,7 @@ impl Remotes {
         }
     }
 
-    /// How many tunnels it knows.
+    /// Returns the number of indexed tunnels.
     #[must_use]
     pub(super) const fn len(&self) -> usize {
         self.count
@@ -96,7 +97,7 @@ impl Remotes {
         self.slots[at] = entry;
     }
 
-    /// Removes one such entry, and closes the gap: what was pushed on by others moves back.
+    /// Removes one such entry and moves displaced entries back.
     fn remove(&mut self, entry: u64) {
         let mut at = self.home(split(entry).0);
         while self.slots[at] != entry {

@@ -1,4 +1,4 @@
-//! Finds what a report is due for.
+//! Collection of due triggers.
 
 use super::meter::{Meter, between, later};
 use crate::rules::layout::state::event;
@@ -6,11 +6,12 @@ use crate::session::{Progress, ReportTriggers, Split, Urr, UsageTriggers, Volume
 use crate::time::Now;
 use crate::time::{SECOND, from_ntp};
 
-/// Seconds without a packet that end traffic, unless the URR has an inactivity detection time.
+/// Time without packets that ends traffic, in seconds, unless the URR has an inactivity detection
+/// time.
 pub const STOP_OF_TRAFFIC_S: u32 = 10;
 
-/// Brings a URR up to now: what has come to pass since is noted in its progress, with what a report
-/// is due for. It may be called at any time and any number of times.
+/// Updates the progress of a URR with all events since the last call and the triggers that became
+/// due. It may be called at any time and repeatedly.
 pub fn settle(urr: &mut Urr, meter: &Meter, now: Now) {
     time(urr, meter, now);
     traffic(urr, meter, now);
@@ -20,7 +21,7 @@ pub fn settle(urr: &mut Urr, meter: &Meter, now: Now) {
     period(urr, now);
 }
 
-/// Use of time begins with a packet and ends when none has come for the inactivity detection time.
+/// Starts the time of use with a packet, and ends it after the inactivity detection time.
 fn time(urr: &mut Urr, meter: &Meter, now: Now) {
     note_first(urr, meter, now);
     if !urr.measure.duration || urr.has_information(Urr::PAUSED) {
@@ -37,8 +38,8 @@ fn time(urr: &mut Urr, meter: &Meter, now: Now) {
     }
 }
 
-/// The first packet that is not reported yet is known if there is but one, or if a lane's message
-/// says when it was.
+/// Notes the time of the first unreported packet, if there is only one or a lane message reported
+/// it.
 fn note_first(urr: &mut Urr, meter: &Meter, now: Now) {
     let progress = &mut urr.progress;
     let [_, up, _, down] = between(progress.reported, meter.counts);
@@ -50,14 +51,13 @@ fn note_first(urr: &mut Urr, meter: &Meter, now: Now) {
     progress.first = told.or(alone.map(|at| now.real_of(at))).unwrap_or(0);
 }
 
-/// The first packet since use of time ended: what a lane's message says, else the last one there
-/// was.
+/// Returns the first packet since the time of use ended, from a lane message, else the last packet.
 fn first_packet(urr: &Urr, meter: &Meter) -> u64 {
     let is_of_now = |at: &u64| *at > urr.progress.idle_after && *at <= meter.last;
     meter.first.filter(is_of_now).unwrap_or(meter.last)
 }
 
-/// The start and the stop of traffic.
+/// Detects start and stop of traffic.
 fn traffic(urr: &mut Urr, meter: &Meter, now: Now) {
     if !urr.reports_traffic() || urr.has_information(Urr::PAUSED) {
         return;
@@ -85,7 +85,7 @@ fn traffic(urr: &mut Urr, meter: &Meter, now: Now) {
     }
 }
 
-/// At the monitoring time the counters are noted, and what holds after it comes into force.
+/// Stores the counters at the monitoring time and activates subsequent thresholds and quotas.
 fn monitoring(urr: &mut Urr, meter: &Meter, now: Now) {
     let Some(at) = urr.monitoring_at(now).filter(|at| *at <= now.real) else { return };
     let elapsed = urr.elapsed(meter.last, now.monotonic_of(at));
@@ -104,7 +104,7 @@ fn monitoring(urr: &mut Urr, meter: &Meter, now: Now) {
     }
 }
 
-/// The quota ends once, for one reason or several at the same time.
+/// Ends the quota once, for one or several reasons.
 fn quota(urr: &mut Urr, meter: &Meter, now: Now) {
     if !urr.progress.ended.is_empty() {
         return;
@@ -125,7 +125,7 @@ fn quota(urr: &mut Urr, meter: &Meter, now: Now) {
     }
 }
 
-/// What ends a quota at a moment: time that was used up, validity, holding time.
+/// Returns the time-based reasons that end the quota: time used up, validity, holding time.
 fn timed_quota(urr: &Urr, meter: &Meter, now: Now) -> UsageTriggers {
     let Progress { elapsed_granted, granted_at, .. } = urr.progress;
     let quota = urr.quota_now();
@@ -147,8 +147,8 @@ fn timed_quota(urr: &Urr, meter: &Meter, now: Now) -> UsageTriggers {
     found.fold(UsageTriggers::NONE, |all, (_, one)| all.with(*one))
 }
 
-/// Whether the volume is used up: all of it, or so much that a packet did not fit. A quota of
-/// nothing is reported when there is a packet, not before.
+/// Returns VOLQU if the volume is used up, or a packet did not fit. A quota of zero is reported
+/// when the first packet is dropped.
 fn volume_quota(urr: &Urr, meter: &Meter) -> UsageTriggers {
     let Some(quota) = urr.quota_now().volume.filter(|_| urr.measure.volume) else {
         return UsageTriggers::NONE;
@@ -158,7 +158,7 @@ fn volume_quota(urr: &Urr, meter: &Meter) -> UsageTriggers {
     if is_up { UsageTriggers::VOLQU } else { UsageTriggers::NONE }
 }
 
-/// Whether octets reach one of these marks, each of which is at least one octet.
+/// Returns true if octets reach one of the marks, each at least one octet.
 fn reaches([up, _, down, _]: [u64; 4], marks: Volume) -> bool {
     let reaches = |octets: u64, mark: Option<u64>| mark.is_some_and(|mark| octets >= mark.max(1));
     reaches(up.saturating_add(down), marks.total)
@@ -185,7 +185,8 @@ fn thresholds(urr: &mut Urr, meter: &Meter, now: Now) {
     urr.progress.due = urr.progress.due.with(found);
 }
 
-/// Periods are counted from when the URR was given: other reports do not move them.
+/// Adds PERIO. Periods count from the creation or update of the URR; other reports do not move
+/// them.
 fn period(urr: &mut Urr, now: Now) {
     let Some(seconds) = urr.period() else { return };
     let progress = &mut urr.progress;
@@ -199,18 +200,18 @@ fn period(urr: &mut Urr, now: Now) {
 }
 
 impl Urr {
-    /// Seconds from one periodic report to the next, if there are any.
+    /// Returns the measurement period in seconds, if periodic reports are enabled.
     pub(super) fn period(&self) -> Option<u32> {
         let is_asked = self.triggers.has(ReportTriggers::PERIO);
         self.period_s.filter(|seconds| is_asked && *seconds != 0)
     }
 
-    /// When traffic has stopped, if no other packet comes.
+    /// Returns the time at which traffic has stopped if no other packet arrives.
     pub(super) fn stop_of_traffic(&self, last: u64) -> u64 {
         later(last, self.inactivity_s.unwrap_or(STOP_OF_TRAFFIC_S))
     }
 
-    /// The monitoring time that is still to come, on the wall clock.
+    /// Returns the next monitoring time, in nanoseconds of `CLOCK_REALTIME`.
     pub(super) fn monitoring_at(&self, now: Now) -> Option<u64> {
         let seconds = self.monitoring_time.filter(|_| !self.progress.is_after_monitoring)?;
         Some(from_ntp(seconds, now.real))

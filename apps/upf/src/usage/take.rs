@@ -1,30 +1,30 @@
-//! Makes reports of what is due.
+//! Creation of usage reports from due triggers.
 
 use super::meter::{Meter, between};
 use crate::session::{ReportTriggers, Urr, UsageReport, UsageTriggers};
 use crate::time::Now;
 use crate::time::SECOND;
 
-/// Usage information (clause 8.2.67): before the monitoring time.
+/// Usage Information (clause 8.2.67): before the monitoring time.
 const BEFORE: u8 = 1;
-/// After the monitoring time.
+/// Usage Information: after the monitoring time.
 const AFTER: u8 = 1 << 1;
-/// Before enforcement of QoS.
+/// Usage Information: before QoS enforcement.
 const BEFORE_QOS: u8 = 1 << 3;
 
-/// [`UsageReport::measured`]: octets.
+/// Flag of [`UsageReport::measured`]: octets.
 pub const VOLUME: u8 = 1;
-/// Packets too.
+/// Flag of [`UsageReport::measured`]: packets too.
 pub const PACKETS: u8 = 1 << 1;
-/// Seconds.
+/// Flag of [`UsageReport::measured`]: seconds.
 pub const DURATION: u8 = 1 << 2;
 
-/// The most reports that one URR makes at a time: start and stop of traffic, before and after the
+/// Maximum number of reports of one URR at a time: start and stop of traffic, before and after the
 /// monitoring time.
 pub const MOST: usize = 4;
 
-/// Makes the reports of a settled URR that are due, and of these `triggers` besides. What they
-/// report is then reported: the progress must be committed before they are sent.
+/// Creates the due reports of an evaluated URR, with the additional `triggers`, and moves its
+/// progress. The progress must be committed before they are sent.
 pub fn take(
     urr: &mut Urr,
     meter: &Meter,
@@ -56,20 +56,20 @@ pub fn take(
     to.push(report);
 }
 
-/// Packets that no report has reported.
+/// Returns the number of unreported packets.
 fn packets(urr: &Urr, meter: &Meter) -> u64 {
     let [_, up, _, down] = between(urr.progress.reported, meter.counts);
     up.saturating_add(down)
 }
 
-/// What a report reports up to.
+/// End of the usage that a report covers.
 struct Until {
     counters: [u64; 4],
     elapsed: u64,
     at: u64,
 }
 
-/// The report from the last one up to there.
+/// Creates the report from the last one up to `until`.
 fn measured(urr: &mut Urr, until: Until, last: u64, triggers: UsageTriggers) -> UsageReport {
     let packets = urr.measure.volume && urr.has_information(Urr::PACKETS);
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
@@ -101,12 +101,13 @@ fn measured(urr: &mut Urr, until: Until, last: u64, triggers: UsageTriggers) -> 
     UsageReport { information: qos(urr), ..report }
 }
 
-/// Whether usage is of before or after enforcement of QoS: said when it is before.
+/// Returns the usage information flag for measurement before QoS enforcement.
 const fn qos(urr: &Urr) -> u8 {
     if urr.has_information(Urr::BEFORE_QOS) { BEFORE_QOS } else { 0 }
 }
 
-/// Reports of the start and of the stop of traffic: they measure nothing (table 7.5.8.3-1, NOTE 2).
+/// Creates reports of start and stop of traffic; they carry no measurement (table 7.5.8.3-1, NOTE
+/// 2).
 fn traffic(urr: &mut Urr, meter: &Meter, now: Now, due: UsageTriggers, to: &mut Vec<UsageReport>) {
     let last = if meter.last == 0 { 0 } else { now.real_of(meter.last) };
     let (id, progress) = (urr.id, &mut urr.progress);
@@ -116,7 +117,7 @@ fn traffic(urr: &mut Urr, meter: &Meter, now: Now, due: UsageTriggers, to: &mut 
         to.push(UsageReport { urr: id, sequence, triggers, at, first, last, ..Default::default() });
     };
     let (started, stopped) = (progress.started_at, progress.stopped_at);
-    // Which came first is known by what there is now.
+    // The current traffic state tells which came first.
     let both = UsageTriggers::START.with(UsageTriggers::STOPT);
     let stop_first = due.has(both) && stopped < started;
     if stop_first {
@@ -130,8 +131,8 @@ fn traffic(urr: &mut Urr, meter: &Meter, now: Now, due: UsageTriggers, to: &mut 
     }
 }
 
-/// Takes what is due of all URRs of a session, with those that are linked to them (clause 5.2.2.4):
-/// a report that measures draws those URRs along that name its URR and have the trigger LIUSA.
+/// Creates the due reports of all URRs of a session, including linked ones (clause 5.2.2.4): a URR
+/// with the trigger LIUSA reports with the URRs that it links.
 pub fn take_all(
     urrs: &mut [Urr],
     meters: &[Meter],
@@ -151,7 +152,7 @@ fn link(urrs: &[Urr], triggers: &mut [UsageTriggers]) {
     let events = UsageTriggers::START.with(UsageTriggers::STOPT);
     let measures =
         |urr: &Urr, asked: UsageTriggers| !urr.progress.due.with(asked).without(events).is_empty();
-    // Each round draws at least one along, or is the last.
+    // Each round adds at least one URR, or is the last.
     for _ in 0..urrs.len() {
         let drawn: Vec<usize> = (0..urrs.len())
             .filter(|i| urrs[*i].triggers.has(ReportTriggers::LIUSA))

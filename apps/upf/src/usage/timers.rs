@@ -1,29 +1,29 @@
-//! When each session is to be looked at, soonest first.
+//! Evaluation times of sessions.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::session::SessionId;
 
-/// A heap of deadlines, one of each session that counts. Setting one and taking the soonest take
-/// time that grows with the logarithm of their number; no operation looks at all sessions.
+/// Heap of deadlines, at most one valid per session. Setting one and taking the earliest cost
+/// logarithmic time; no operation visits all sessions.
 ///
-/// Memory: 8 bytes for each place that was ever set, 16 for each deadline.
+/// Memory: 8 bytes per session index, and 16 per deadline.
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
-    /// The deadline of each session that counts; 0: none. What is in the heap besides is old.
+    /// Valid deadline of each session; 0 if none. Other heap entries are obsolete.
     set: Vec<u64>,
 }
 
 impl Timers {
-    /// For so many sessions.
+    /// Creates an empty heap for `capacity` session indices.
     #[must_use]
     pub(super) fn new(capacity: u32) -> Self {
         Self { heap: BinaryHeap::new(), set: vec![0; capacity as usize] }
     }
 
-    /// Looks at a session at this moment, and not at the one that was set before. None: never.
+    /// Replaces the deadline of a session. `None` removes it.
     pub(super) fn set(&mut self, session: SessionId, at: Option<u64>) {
         let Some(place) = self.set.get_mut(session.0 as usize) else { return };
         let at = at.map_or(0, |at| at.max(1));
@@ -37,13 +37,13 @@ impl Timers {
         }
     }
 
-    /// Looks at a session at this moment at the latest.
+    /// Moves the deadline of a session forward to `at`, if it is later or absent.
     pub(super) fn sooner(&mut self, session: SessionId, at: u64) {
         let set = self.set.get(session.0 as usize).copied().filter(|set| *set != 0);
         self.set(session, Some(set.map_or(at, |set| set.min(at))));
     }
 
-    /// Takes a session that is to be looked at.
+    /// Takes a session whose deadline has passed.
     pub(super) fn take(&mut self, now: u64) -> Option<SessionId> {
         while let Some(&Reverse((at, session))) = self.heap.peek() {
             let place = self.set.get_mut(session as usize);
@@ -61,13 +61,13 @@ impl Timers {
         None
     }
 
-    /// The soonest deadline, or sooner.
+    /// Returns the earliest deadline, or an earlier obsolete one.
     #[must_use]
     pub(super) fn next(&self) -> Option<u64> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Forgets what is old: there is at most as much again as counts.
+    /// Removes obsolete entries.
     fn sweep(&mut self) {
         let set = &self.set;
         self.heap.retain(|Reverse((at, session))| set.get(*session as usize) == Some(at));

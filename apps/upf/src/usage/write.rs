@@ -1,4 +1,4 @@
-//! Reports as elements of messages.
+//! Encoding of session reports.
 
 use std::net::IpAddr;
 
@@ -13,9 +13,8 @@ use super::take::{DURATION, PACKETS, VOLUME};
 use crate::session::{DownlinkData, Session, Unacknowledged, UsageReport, UsageTriggers};
 use crate::time::ntp;
 
-/// Writes usage reports into a message, as elements of the type that the message has for them
-/// (tables 7.5.5.2-1, 7.5.7.2-1, 7.5.8.3-1). `query` is the Query URR Reference of the request, if
-/// it had one: it goes into the reports that were asked for.
+/// Appends usage reports as IEs of type `ie_type` (tables 7.5.5.2-1, 7.5.7.2-1, 7.5.8.3-1). `query`
+/// is the Query URR Reference of the request; it goes into the queried reports.
 pub fn write_usage(
     to: &mut Writer<'_>,
     ie_type: IeType,
@@ -71,7 +70,7 @@ fn volume(report: &UsageReport) -> VolumeMeasurement {
     VolumeMeasurement { octets: volumes(up, down), packets }
 }
 
-/// The session report request that says what is in `report`: the same bytes each time.
+/// Encodes the session report request for `report`: the same bytes each time.
 #[must_use]
 pub(super) fn report_request(session: &Session, report: &Unacknowledged) -> Vec<u8> {
     let bit = |is_set: bool, bit: u64| if is_set { bit } else { 0 };
@@ -86,7 +85,7 @@ pub(super) fn report_request(session: &Session, report: &Unacknowledged) -> Vec<
     })
 }
 
-/// The session report request about a tunnel that its far end does not know.
+/// Encodes the session report request for an error indication.
 #[must_use]
 pub(super) fn error_request(session: &Session, sequence: u32, peer: IpAddr, teid: u32) -> Vec<u8> {
     let (v4, v6) = match peer {

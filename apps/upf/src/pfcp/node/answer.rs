@@ -1,4 +1,4 @@
-//! Answers about the node.
+//! Node related messages of PFCP.
 
 use fastlane_pfcp::ie::{
     Duration5, FSeid, Metric, OffendingIe, RecoveryTimeStamp, SequenceNumber, Timer,
@@ -10,19 +10,19 @@ use crate::pfcp::NodeName;
 use crate::pfcp::overload::OverloadControl;
 use crate::time::SECOND;
 
-/// A whole message.
+/// Encodes a message.
 pub(super) fn message(header: Header, body: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
     Writer::new(&mut bytes).message(header, body);
     bytes
 }
 
-/// The header of the answer to a request about the node.
+/// Returns the header of the response to a node related request.
 const fn header(request: Header) -> Header {
     Header::node(MessageType(request.message_type.0.wrapping_add(1)), request.sequence)
 }
 
-/// An answer with a Node ID and a cause, and what comes after them.
+/// Encodes a response with Node ID and Cause, followed by `more`.
 pub(super) fn answer(
     request: Header,
     identity: &Identity,
@@ -36,11 +36,11 @@ pub(super) fn answer(
     })
 }
 
-/// The answer to a request that is not carried out.
+/// Encodes a response that refuses a node related request.
 pub(super) fn refuse(request: Header, identity: &Identity, fault: Fault) -> Vec<u8> {
     let offending = fault.offending.map(|ie_type| OffendingIe(ie_type.0));
     let is_setup = request.message_type == MessageType::ASSOCIATION_SETUP_REQUEST;
-    // An answer to a setup must have it (table 7.4.4.2-1).
+    // A setup response must contain it (table 7.4.4.2-1).
     let recovery = is_setup.then_some(RecoveryTimeStamp(identity.recovery));
     answer(request, identity, fault.cause, |to| {
         to.maybe(offending.as_ref());
@@ -48,29 +48,28 @@ pub(super) fn refuse(request: Header, identity: &Identity, fault: Fault) -> Vec<
     })
 }
 
-/// The answer to a heartbeat (table 7.4.2.2-1).
+/// Encodes a heartbeat response (table 7.4.2.2-1).
 pub(super) fn heartbeat(request: Header, identity: &Identity) -> Vec<u8> {
     message(header(request), |to| to.put(&RecoveryTimeStamp(identity.recovery)))
 }
 
-/// The answer to PFD management, which this node does not do (table 7.4.3.2-1; the feature PFDM is
-/// not said).
+/// Encodes the refusal of PFD management, which is not supported (table 7.4.3.2-1; the feature PFDM
+/// is not announced).
 pub(super) fn refuse_pfds(request: Header) -> Vec<u8> {
     message(header(request), |to| to.put(&Cause::SERVICE_NOT_SUPPORTED))
 }
 
-/// The answer to whoever speaks another version (clause 7.6.2).
+/// Encodes Version Not Supported (clause 7.6.2).
 pub(super) fn version(sequence: u32) -> Vec<u8> {
     message(Header::node(MessageType::VERSION_NOT_SUPPORTED_RESPONSE, sequence), |_| {})
 }
 
-/// The control plane's end of a session that is to be established, for the header of the answer; 0
-/// when it is not said.
+/// Returns the CP SEID of an establishment request, for the response header; 0 if absent.
 fn control_seid(request: &Message<'_>) -> u64 {
     request.group().find::<FSeid>().ok().flatten().map_or(0, |it| it.seid)
 }
 
-/// The answer to an establishment above the rate (table 7.5.3.1-1).
+/// Encodes the refusal of an establishment above the rate limit (table 7.5.3.1-1).
 pub(super) fn congestion(
     request: &Message<'_>,
     identity: &Identity,
@@ -89,17 +88,17 @@ pub(super) fn congestion(
     })
 }
 
-/// The cause in an answer; 0 if it has none.
+/// Returns the cause of a response; 0 if it has none.
 pub(super) fn cause_of(message: &Message<'_>) -> u8 {
     message.group().find::<Cause>().ok().flatten().map_or(0, |cause| cause.0)
 }
 
-/// The cause in an answer of ours; 0 if it has none.
+/// Returns the cause of an encoded response; 0 if it has none.
 pub(super) fn cause(bytes: &[u8]) -> u8 {
     Message::parse(bytes).map_or(0, |(message, _)| cause_of(&message))
 }
 
-/// The Node ID in a message, if it is there and is one.
+/// Returns the Node ID of a message, if it has a valid one.
 pub(super) fn node_id(message: &Message<'_>) -> Option<NodeName> {
     let found = message.group().find::<fastlane_pfcp::ie::NodeId<'_>>();
     found.ok().flatten().map(NodeName::from)

@@ -1,5 +1,5 @@
-//! Associations as control plane functions ask for them (TS 29.244 clauses 6.2.6 to 6.2.8), and
-//! sets of sessions.
+//! Association procedures that control planes start (TS 29.244 clauses 6.2.6 to 6.2.8), and session
+//! set deletion.
 
 use fastlane_pfcp::ie::{
     CpFunctionFeatures, CpPfcpEntityIpAddress, FqCsid, NodeId, PfcpasrspFlags, RecoveryTimeStamp,
@@ -14,8 +14,8 @@ use crate::pfcp::{NodeName, Outbox, RequestKey};
 use crate::time::Now;
 
 impl Node {
-    /// Association setup (table 7.4.4.1-1). One that is there is replaced, and its sessions go,
-    /// but for those that the request says are to stay (clause 6.2.6.2.2).
+    /// Handles an association setup (table 7.4.4.1-1). It replaces an existing association. Its
+    /// sessions are removed, except those that the request retains (clause 6.2.6.2.2).
     pub(super) fn set_up(
         &mut self,
         now: Now,
@@ -53,14 +53,14 @@ impl Node {
         })
     }
 
-    /// What peers must know of this node.
+    /// Appends recovery time stamp, features and resources of this node.
     pub(super) fn introduce(&self, to: &mut Writer<'_>) {
         to.put(&RecoveryTimeStamp(self.identity.recovery));
         to.put(&self.identity.features);
         self.identity.put_resources(to);
     }
 
-    /// Makes or replaces an association.
+    /// Creates or replaces an association.
     pub(super) fn begin(
         &mut self,
         now: Now,
@@ -79,9 +79,9 @@ impl Node {
         Ok(())
     }
 
-    /// Association update (table 7.4.4.3-1). Of what a control plane function can say, its
-    /// features are kept. What prepares a release (PARPS, graceful release period) is for the
-    /// other direction, and ignored.
+    /// Handles an association update (table 7.4.4.3-1). Only the CP function features are stored.
+    /// Release preparation (PARPS, graceful release period) concerns the other direction and is
+    /// ignored.
     pub(super) fn update(
         &mut self,
         now: Now,
@@ -101,7 +101,7 @@ impl Node {
         Ok(bytes)
     }
 
-    /// Association release (table 7.4.4.5-1): all its sessions go.
+    /// Handles an association release (table 7.4.4.5-1): all its sessions are removed.
     pub(super) fn release(
         &mut self,
         now: Now,
@@ -113,14 +113,15 @@ impl Node {
         if !self.is_removing(place) {
             return self.end(now, place, Some(asked), out);
         }
-        // It ends already, for another reason.
+        // The association already ends for another reason.
         let bytes = self.accept(asked);
         let kept = self.peers.update(place, now, None, Given { key: asked.key, bytes: &bytes });
         kept.map_err(|error| self.system_failure(&error))?;
         Ok(Some(bytes))
     }
 
-    /// Ends an association, and its sessions before: a process that is killed between goes on.
+    /// Ends an association after its sessions. If the process is killed in between, its successor
+    /// continues.
     pub(super) fn end(
         &mut self,
         now: Now,
@@ -135,7 +136,7 @@ impl Node {
         self.begin_removal(now, removal, out)
     }
 
-    /// The sessions of an association have gone, and now it does.
+    /// Releases an association whose sessions have been removed.
     pub(super) fn ended(&mut self, now: Now, place: u16, is_asked: bool) -> Result<(), PeersError> {
         if let Some(found) = self.peers.get(place) {
             tracing::info!("association with {} has ended", found.peer.node_id);
@@ -147,19 +148,19 @@ impl Node {
         Ok(())
     }
 
-    /// That what was asked is done.
+    /// Encodes a response that accepts the request.
     pub(super) fn accept(&self, asked: Asked) -> Vec<u8> {
         answer::answer(asked.header, &self.identity, Cause::REQUEST_ACCEPTED, |_| {})
     }
 
-    /// Nothing more is asked of an association.
+    /// Cancels heartbeats and pending requests of an association.
     fn cancel(&mut self, place: u16) {
         self.requests.cancel_of_peer(place);
         self.heartbeats.end(place);
     }
 
-    /// Session set deletion (table 7.4.6.1-1): all sessions of the association that are in one of
-    /// the sets.
+    /// Handles a session set deletion (table 7.4.6.1-1): removes all sessions of the association
+    /// with one of the FQ-CSIDs.
     pub(super) fn remove_set(
         &mut self,
         now: Now,
@@ -169,7 +170,7 @@ impl Node {
     ) -> Result<Option<Vec<u8>>, Fault> {
         let group = message.group();
         let place = self.known(&NodeName::from(group.need::<NodeId<'_>>()?))?;
-        // All are read before anything is removed.
+        // All FQ-CSIDs are validated before a session is removed.
         let all = group.all::<FqCsid<'_>>().take(SETS).map(|set| {
             let mut octets = Vec::new();
             set?.encode(&mut octets);
@@ -180,7 +181,7 @@ impl Node {
         self.begin_removal(now, removal, out)
     }
 
-    /// The place of the association of a Node ID.
+    /// Returns the association index of a Node ID.
     fn known(&self, node_id: &NodeName) -> Result<u16, Fault> {
         self.peers.find(node_id).map(|found| found.peer.place).ok_or(NO_ASSOCIATION)
     }
@@ -192,12 +193,12 @@ impl Node {
     }
 }
 
-/// The most sets in a request: one for each kind of node (table 7.4.6.1-1 has five).
+/// Maximum number of FQ-CSIDs in a request: one for each kind of node (table 7.4.6.1-1 has five).
 const SETS: usize = 16;
-/// The most addresses whose sessions are to stay.
+/// Maximum number of CP addresses with retained sessions.
 const ADDRESSES: usize = 64;
 
-/// Which sessions stay when an association is set up again (table 7.4.4.1-2), if any.
+/// Returns the sessions to retain when an association is set up again (table 7.4.4.1-2), if any.
 fn retained(message: &Message<'_>) -> Result<Option<Retained>, Fault> {
     let ie_type = IeType::PFCP_SESSION_RETENTION_INFORMATION;
     let Some(group) = message.group().group(ie_type) else { return Ok(None) };

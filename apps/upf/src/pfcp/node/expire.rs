@@ -1,5 +1,4 @@
-//! Heartbeats, and what follows from them: peers that have started again, and those that are not
-//! heard any more.
+//! Heartbeat procedure, and detection of restarted and silent peers.
 
 use std::net::IpAddr;
 
@@ -15,8 +14,8 @@ use crate::time::Now;
 use crate::time::SECOND;
 
 impl Node {
-    /// A peer asks whether we are there (clause 6.2.2). It need not be associated, and is answered
-    /// even if it does not say since when it is there.
+    /// Handles a heartbeat request (clause 6.2.2). The peer needs no association. It gets a
+    /// response even if its recovery time stamp is missing.
     pub(super) fn heartbeat(
         &mut self,
         now: Now,
@@ -33,17 +32,17 @@ impl Node {
         out.send(Some(way.local), way.from, bytes);
     }
 
-    /// What a peer has said of the associations at its address. A newer time stamp than the one
-    /// of the last setup says that it has started again since, and knows nothing of its sessions
-    /// (TS 23.527 clause 4.3).
+    /// Handles the recovery time stamp of a peer address. A stamp newer than that of the
+    /// association setup means that the peer restarted and lost its sessions (TS 23.527 clause
+    /// 4.3).
     fn heard(&mut self, now: Now, address: IpAddr, recovery: u32, out: &mut Outbox) {
         for place in self.meant(address, recovery) {
             self.heard_of(now, place, recovery, out);
         }
     }
 
-    /// The associations at an address that a time stamp is of. Functions that share an address
-    /// have one each: one that none of them has said does not tell which of them has started again.
+    /// Returns the associations at an address that a recovery time stamp applies to. Several
+    /// control planes may share an address. An unknown stamp does not tell which of them restarted.
     fn meant(&self, address: IpAddr, recovery: u32) -> Vec<u16> {
         let all = self.peers.at(address).map(|it| (it.peer.place, it.peer.recovery));
         let mut all: Vec<(u16, u32)> = all.collect();
@@ -71,7 +70,7 @@ impl Node {
         }
     }
 
-    /// Asks a peer whether it is there.
+    /// Sends a heartbeat request.
     pub(super) fn ask_whether_there(&mut self, now: Now, place: u16, out: &mut Outbox) {
         let Some(found) = self.peers.get(place) else { return };
         let (to, local) = (found.peer.address, found.peer.local);
@@ -81,12 +80,12 @@ impl Node {
         let bytes = answer::message(header, |to| to.put(&recovery));
         let request = Request { bytes, sequence, to, local, tag: Tag::Heartbeat(place) };
         if !self.send(now, request, out) {
-            // It has its turn again.
+            // It is sent again after one period.
             self.heartbeats.is_over(place);
         }
     }
 
-    /// A peer has answered a heartbeat of ours.
+    /// Handles a heartbeat response.
     pub(super) fn is_there(
         &mut self,
         now: Now,
@@ -106,7 +105,7 @@ impl Node {
         }
     }
 
-    /// A peer has not answered N1 heartbeats.
+    /// Handles a peer that did not respond to N1 heartbeats.
     pub(super) fn is_not_there(&mut self, now: Now, place: u16, out: &mut Outbox) {
         self.heartbeats.is_over(place);
         let is_removing = self.is_removing(place);
@@ -124,8 +123,8 @@ impl Node {
         }
     }
 
-    /// Ends associations that have been down for too long, and those whose end was begun before
-    /// this process was started.
+    /// Ends associations that have been down for too long, and those whose end began before this
+    /// process started.
     pub(super) fn expire(&mut self, now: Now, out: &mut Outbox) {
         while let Some((at, place)) = self.next_end() {
             if at > now.monotonic || self.check_end(now, place, out).is_none() {
@@ -139,7 +138,7 @@ impl Node {
         self.check(ended).map(|_| ())
     }
 
-    /// When the next association ends, if it is not heard.
+    /// Returns the time at which the next association ends if its peer stays silent.
     pub(super) fn expiry(&self) -> Option<u64> {
         self.next_end().map(|(at, _)| at)
     }
@@ -156,7 +155,7 @@ impl Node {
     }
 }
 
-/// Whether a time stamp is later than another one; they wrap (RFC 1982).
+/// Returns true if a time stamp is later than another. Time stamps wrap (RFC 1982).
 pub(super) const fn is_newer(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }

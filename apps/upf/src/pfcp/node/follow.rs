@@ -1,4 +1,5 @@
-//! What follows from changes of sessions: reports of usage, paths, who has how many.
+//! Session request handlers, and the effects of session changes on usage reporting, paths and
+//! counters.
 
 use std::net::IpAddr;
 
@@ -13,7 +14,7 @@ use crate::time::Now;
 use crate::usage::{On, Outcome, Usage};
 
 impl Node {
-    /// Lets the part that reports work.
+    /// Calls the usage reporting engine.
     pub(super) fn usage<R>(
         &mut self,
         now: Now,
@@ -24,7 +25,7 @@ impl Node {
         call(&mut self.usage, &mut On { ground: &mut self.sessions, requests, out, now })
     }
 
-    /// Carries a request about a session out, and what follows from it.
+    /// Handles a session request. Returns the response and the session before and after.
     pub(super) fn carry_out(
         &mut self,
         message: &Message<'_>,
@@ -56,16 +57,15 @@ impl Node {
         }
     }
 
-    /// Whether a session is not the one's who asks from this address: neither the control plane's
-    /// end of the session nor that of its association is there. Whoever guesses a SEID is told that
-    /// there is no such session.
+    /// Returns true if `from` is neither the session's CP F-SEID address nor its association's peer
+    /// address. A peer that guesses a SEID is told that the session does not exist.
     fn is_of_another(&self, seid: u64, from: IpAddr) -> bool {
         let Some(session) = self.sessions.find(seid) else { return false };
         let association = self.peers.get(session.peer).map(|found| found.peer.address.ip());
         session.control.address != from && association != Some(from)
     }
 
-    /// A session was this and is that now.
+    /// Propagates a session change to paths, end markers, usage reporting and counters.
     pub(super) fn changed(&mut self, now: Now, followed: &Followed, out: &mut Outbox) {
         let (before, after) = (followed.before.as_ref(), followed.after.as_ref());
         if before.map(|it| it.version) == after.map(|it| it.version) {
@@ -81,7 +81,7 @@ impl Node {
         self.usage(now, out, |usage, on| usage.changed(on, before, after));
     }
 
-    /// Notes whose a session was and is, and how many rules it had and has.
+    /// Updates the number of sessions per association and the number of rules.
     pub(super) fn count(&mut self, before: Option<&Session>, after: Option<&Session>) {
         let of = |session: Option<&Session>| session.map_or([0; 5], Session::rules);
         let (old, new) = (of(before), of(after));
@@ -96,7 +96,7 @@ impl Node {
         }
     }
 
-    /// Removes a session without a report.
+    /// Removes a session without a usage report.
     pub(super) fn remove(&mut self, now: Now, session: Session, out: &mut Outbox) {
         if self.sessions.remove(&session, now) {
             self.statistics.sessions_removed += 1;
@@ -106,7 +106,7 @@ impl Node {
         }
     }
 
-    /// A session report was answered.
+    /// Handles a session report response.
     pub(super) fn reported(
         &mut self,
         now: Now,
@@ -118,7 +118,8 @@ impl Node {
         match self.usage(now, out, |usage, on| usage.answered(on, id, message)) {
             Outcome::Done => {}
             Outcome::Gone(id) => {
-                // The control plane function does not know it: nobody will end it (case 45).
+                // The control plane does not know the session, so no request will delete it (case
+                // 45).
                 if let Some(session) = before.filter(|session| session.id == id) {
                     self.remove(now, session, out);
                 }
@@ -127,13 +128,13 @@ impl Node {
     }
 }
 
-/// A session before and after something.
+/// Session before and after a request.
 pub(super) struct Followed {
     pub(super) before: Option<Session>,
     pub(super) after: Option<Session>,
 }
 
-/// The session that an answer says was established.
+/// Returns the session that a response says was established.
 fn established(bytes: &[u8]) -> Option<SessionId> {
     let (message, _) = Message::parse(bytes).ok()?;
     if answer::cause_of(&message) != 1 {

@@ -1,4 +1,4 @@
-//! Who this node is, and what it says that it can do.
+//! Identity and features of this node.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,22 +10,22 @@ use fastlane_pfcp::ie::{
 use crate::config::{Interface, Role, Settings, TeidChoice};
 use crate::pfcp::NodeName;
 
-/// Octets of a label of a domain name (RFC 1035 clause 2.3.4).
+/// Maximum length of a domain name label in octets (RFC 1035 clause 2.3.4).
 const LABEL: usize = 63;
 
-/// What peers are told about this node.
+/// Identity that this node announces to its peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Its Node ID.
+    /// Node ID.
     pub node_id: NodeName,
-    /// Its recovery time stamp: seconds since 1900.
+    /// Recovery time stamp, in seconds since 1900.
     pub recovery: u32,
-    /// What it can do.
+    /// UP Function Features.
     pub features: UpFunctionFeatures,
     resources: Vec<Resource>,
 }
 
-/// Addresses that control plane functions may take F-TEIDs of.
+/// Address from which control planes may allocate F-TEIDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Resource {
     v4: Option<Ipv4Addr>,
@@ -34,7 +34,7 @@ struct Resource {
 }
 
 impl Identity {
-    /// As the settings say.
+    /// Creates the identity from settings.
     #[must_use]
     pub fn new(settings: &Settings, recovery: u32) -> Self {
         Self {
@@ -45,7 +45,7 @@ impl Identity {
         }
     }
 
-    /// The addresses that control plane functions may take F-TEIDs of.
+    /// Appends the addresses from which control planes may allocate F-TEIDs.
     pub fn put_resources(&self, to: &mut Writer<'_>) {
         for Resource { v4, v6, instance } in &self.resources {
             let instance = Some(NetworkInstance(instance.as_bytes()));
@@ -55,7 +55,7 @@ impl Identity {
     }
 }
 
-/// A Node ID as it is written in a configuration.
+/// Parses a Node ID of the configuration.
 pub(super) fn parse(text: &str) -> NodeName {
     if let Ok(address) = text.parse::<IpAddr>() {
         return address.into();
@@ -76,7 +76,7 @@ impl From<NodeId<'_>> for NodeName {
             NodeId::V6(address) => Self::V6(address),
             NodeId::Name(labels) => {
                 let labels = &labels[..labels.len().min(255)];
-                // The end of a name, which some peers send, says nothing.
+                // Some peers send the root label, which carries no information.
                 let labels = labels.strip_suffix(&[0]).unwrap_or(labels);
                 Self::Name(labels.to_ascii_lowercase())
             }
@@ -85,7 +85,7 @@ impl From<NodeId<'_>> for NodeName {
 }
 
 impl NodeName {
-    /// As an element.
+    /// Returns the Node ID IE.
     #[must_use]
     pub fn ie(&self) -> NodeId<'_> {
         match self {
@@ -96,7 +96,7 @@ impl NodeName {
     }
 }
 
-/// What works (TS 29.244 clause 8.2.25), and nothing else.
+/// Returns the supported features (TS 29.244 clause 8.2.25).
 fn features(settings: &Settings) -> UpFunctionFeatures {
     type Up = UpFunctionFeatures;
     let always = Up::DDND
@@ -112,13 +112,13 @@ fn features(settings: &Settings) -> UpFunctionFeatures {
     let chosen = with(always, settings.teid == TeidChoice::Upf, Up::FTUP);
     let mut pools = settings.pools.iter().filter(|pool| pool.allocate);
     let chosen = with(chosen, pools.clone().next().is_some(), Up::UEIP);
-    // Of pools each user gets a /64; prefixes of other lengths are the control plane's.
+    // Pools allocate a /64 per UE. Prefixes of other lengths come from the control plane.
     with(chosen, !pools.any(|pool| pool.prefix.contains(':')), Up::IP6PL)
 }
 
 impl Resource {
-    /// Those of the sides with tunnels, when control plane functions choose TEIDs: functions of
-    /// Release 15 ask for addresses in this way (clause 8.2.82 there).
+    /// Returns the addresses of interfaces with tunnels if control planes allocate TEIDs. Release
+    /// 15 control planes ask for addresses in this way (clause 8.2.82 there).
     fn all(settings: &Settings) -> Vec<Self> {
         if settings.teid == TeidChoice::Upf {
             return Vec::new();

@@ -1,5 +1,5 @@
-//! Associations that this node asks for: with the control plane functions of the configuration
-//! (TS 29.244 clause 6.2.6.3).
+//! Associations that this node sets up, with the configured control planes (TS 29.244 clause
+//! 6.2.6.3).
 
 use std::net::IpAddr;
 
@@ -14,11 +14,11 @@ use crate::pfcp::{NodeName, Outbox, Request, Tag};
 use crate::time::Now;
 use crate::time::SECOND;
 
-/// How long after a failure it is tried again: twice as long after each, up to the last.
+/// First and longest interval between attempts, in nanoseconds. It doubles after each failure.
 const FIRST: u64 = SECOND;
 const LAST: u64 = 60 * SECOND;
 
-/// Whom to ask when.
+/// Attempts to set up associations.
 #[derive(Debug)]
 pub(super) struct Initiations {
     all: Vec<Initiation>,
@@ -33,7 +33,7 @@ struct Initiation {
 }
 
 impl Initiations {
-    /// All at once.
+    /// Creates one attempt per address, all due at once.
     pub(super) fn new(addresses: &[IpAddr], now: Now) -> Self {
         let due = now.monotonic;
         let one =
@@ -41,7 +41,7 @@ impl Initiations {
         Self { all: addresses.iter().map(one).collect() }
     }
 
-    /// One that is due. It is not due again before a pause.
+    /// Returns a due attempt and schedules the next one.
     fn next(&mut self, now: Now) -> Option<(usize, IpAddr)> {
         let is_due = |it: &&mut Initiation| !it.is_asked && it.due <= now.monotonic;
         let (place, found) = self.all.iter_mut().enumerate().find(|(_, it)| is_due(it))?;
@@ -71,7 +71,7 @@ impl Initiations {
         }
     }
 
-    /// An association with this address has ended: after a pause it is asked for again.
+    /// Schedules a new attempt after an association with this address has ended.
     pub(super) fn ended(&mut self, now: Now, address: IpAddr) {
         for found in self.all.iter_mut().filter(|it| it.address == address && !it.is_asked) {
             found.due = now.monotonic.saturating_add(found.pause);
@@ -84,7 +84,7 @@ impl Initiations {
 }
 
 impl Node {
-    /// Asks for the associations that are configured and not there.
+    /// Sends setup requests for configured associations that do not exist.
     pub(super) fn initiate(&mut self, now: Now, out: &mut Outbox) {
         while let Some((place, address)) = self.initiations.next(now) {
             if self.peers.at(address).next().is_some() {
@@ -104,7 +104,7 @@ impl Node {
         }
     }
 
-    /// A setup of ours was answered.
+    /// Handles a setup response.
     pub(super) fn initiated(
         &mut self,
         now: Now,
@@ -144,7 +144,8 @@ impl Node {
             let cause = Cause::REQUEST_REJECTED;
             return Err(Fault { cause, offending: None });
         }
-        // One that it has set up itself in between has the same time stamp, and its sessions stay.
+        // If the peer set up the association itself in between, the time stamp is equal and its
+        // sessions stay.
         let is_old = self.peers.get(place).is_some_and(|found| found.peer.recovery != recovery);
         let from = if is_old { 0 } else { u32::MAX };
         let then = Then::Begin(setup, false);
@@ -152,7 +153,7 @@ impl Node {
         self.begin_removal(now, removal, out).map(|_| ())
     }
 
-    /// Nobody has answered a setup of ours.
+    /// Handles a setup request without response.
     pub(super) fn not_initiated(&mut self, now: Now, place: usize) {
         self.initiations.failed(now, place);
     }

@@ -1,4 +1,4 @@
-//! What a node stands on.
+//! Tables and sessions that a node is opened on.
 
 use fastlane::slow::{Slow, SlowError};
 use fastlane::table::{RecordWriter, Spec, TableError};
@@ -16,47 +16,47 @@ use crate::rules::tables::{Private, Tables, TablesError};
 use crate::session::FlowError;
 use crate::store::{Cells, Store};
 
-/// Tables of the node, and sessions in theirs.
+/// Tables of the node and its recovered sessions.
 pub struct Parts {
-    /// The table `node`.
+    /// Table `node`.
     pub record: Cell<NodeRecord>,
-    /// The table `peers`.
+    /// Table `peers`.
     pub peers: Cells<PeerRecord>,
-    /// Sessions.
+    /// Recovered sessions.
     pub sessions: Sessions,
-    /// What they are published with.
+    /// Fingerprint of the context that sessions are published with.
     pub context: u32,
 }
 
-/// Why there is no node.
+/// Error of opening the tables of a node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PartsError {
-    /// The application does not give its tables.
+    /// The user plane process does not provide its tables.
     #[error(transparent)]
     Slow(#[from] SlowError),
-    /// They are not what this program expects.
+    /// A table has an unexpected format.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// As one of the above.
+    /// The shared tables could not be attached.
     #[error(transparent)]
     Tables(#[from] TablesError),
-    /// A predefined rule cannot be read.
+    /// A predefined rule cannot be parsed.
     #[error("app.predefined.{rule}: {source}")]
     Predefined {
-        /// Its name.
+        /// Name of the rule.
         rule: String,
-        /// What is wrong with it.
+        /// Error in its flow description.
         source: FlowError,
     },
 }
 
 impl Parts {
-    /// Those of a running application. Sessions are recovered: what lanes read becomes what the
-    /// records say.
+    /// Attaches to the tables of a running user plane process and recovers the sessions: afterwards
+    /// lanes read what the records say.
     ///
     /// # Errors
-    /// When it has not all tables, or another program writes one.
+    /// A table is missing, or another program writes it.
     pub fn attach(settings: &Settings, slow: &Slow) -> Result<Self, PartsError> {
         let store = Store::open(
             Box::new(slow.array_writer(table::SESSIONS)?),
@@ -75,10 +75,10 @@ impl Parts {
         })
     }
 
-    /// Those in memory of one's own, without lanes.
+    /// Creates tables in private memory, without lanes.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// Memory could not be allocated.
     pub fn private(settings: &Settings, memory: &Private) -> Result<Self, PartsError> {
         let store = Store::open(
             memory.array(table::SESSIONS)?,
@@ -104,7 +104,7 @@ fn context(settings: &Settings) -> Result<Context, PartsError> {
     Context::new(settings).map_err(|(rule, source)| PartsError::Predefined { rule, source })
 }
 
-/// What is published, as far as it was made with the same context.
+/// Opens the published rules. Rules made with another context are compiled again.
 fn published(tables: Tables, context: Context, record: &Cell<NodeRecord>) -> Published {
     let fingerprint = context.fingerprint();
     let mut published = Published::open(tables, context);

@@ -1,4 +1,4 @@
-//! Datagrams: what is in them, whether it is for us, whether it was there before.
+//! Reception of datagrams and lane messages: parsing, duplicate detection and dispatch.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,11 +12,11 @@ use crate::pfcp::{Context, Outbox, RequestKey};
 use crate::rules::layout::message::{PathMessage, SessionEvent, kind};
 use crate::time::Now;
 
-/// The most messages of a datagram that are looked at: more than one only when they are bundled
-/// (TS 29.244 clause 7.2.2.1).
+/// Maximum number of messages handled in a datagram. More than one occurs only in bundles (TS
+/// 29.244 clause 7.2.2.1).
 const BUNDLE: usize = 32;
 
-/// Where a datagram came from, and to which address of ours.
+/// Source of a datagram and our address that it was sent to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
     pub(super) from: SocketAddr,
@@ -24,7 +24,7 @@ pub(super) struct Way {
 }
 
 impl Node {
-    /// Takes a datagram that `from` has sent to the address `local` of ours.
+    /// Handles a datagram sent by `from` to our address `local`.
     pub fn receive(
         &mut self,
         now: Now,
@@ -51,7 +51,7 @@ impl Node {
         self.keep_sequences();
     }
 
-    /// What cannot be read is discarded, but whoever speaks another version is told so.
+    /// Discards a datagram that cannot be parsed. A peer with another version is told so.
     fn no_message(&mut self, now: Now, way: Way, error: HeaderError, out: &mut Outbox) {
         match error {
             HeaderError::Version { message_type, sequence, .. } => {
@@ -87,7 +87,7 @@ impl Node {
         }
     }
 
-    /// A request: it is carried out once, and answered each time that it comes.
+    /// Handles a request once. A retransmission gets the stored response.
     fn request(&mut self, now: Now, way: Way, message: &Message<'_>, out: &mut Outbox) {
         let Way { from, local } = way;
         let message_type = message.header.message_type;
@@ -108,13 +108,13 @@ impl Node {
         }
     }
 
-    /// The answer that a request was given before.
+    /// Returns the stored response to a retransmitted request.
     fn given(&mut self, now: Now, key: &RequestKey) -> Option<Vec<u8>> {
         if let Some(bytes) = self.answers.find(now, key) {
             return Some(bytes.to_owned());
         }
         if MessageType(key.message_type).is_session() {
-            // What a peer was told before it started again is not what it asks for now.
+            // A response from before the peer restarted belongs to another request.
             let begun = |place| self.peers.get(place).map_or(0, |found| found.begun);
             self.sessions.answer(now, key, &begun)
         } else {
@@ -134,7 +134,7 @@ impl Node {
         if let Some(overload) = self.overload.as_mut().filter(|_| is_new)
             && let Err(told) = overload.admit(now)
         {
-            // It is kept, so that whoever asks again is not let in by chance.
+            // It is stored, so that a retransmission is not admitted by chance.
             let bytes = answer::congestion(message, &self.identity, &told);
             self.answers.keep(now, key, bytes.clone());
             return Some(bytes);
@@ -150,14 +150,16 @@ impl Node {
         let context = Context { now, key, local, peer, answer_life };
         let (bytes, followed) = self.carry_out(message, &context);
         if answer::cause(&bytes) != Cause::REQUEST_ACCEPTED.0 {
-            // Nothing has changed, so it is in no record; asked again it is refused again.
+            // A refused request changed nothing and is in no record. A retransmission is refused
+            // again.
             self.answers.keep(now, key, bytes.clone());
         }
         self.changed(now, &followed, out);
         Some(bytes)
     }
 
-    /// The answer, unless it comes later, or the association has to ask again.
+    /// Handles a node related request. Returns no response if it is sent later or the peer has to
+    /// retransmit.
     fn node_request(
         &mut self,
         now: Now,
@@ -184,7 +186,7 @@ impl Node {
         carried_out.unwrap_or_else(|fault| Some(answer::refuse(header, &self.identity, fault)))
     }
 
-    /// Whether a request about an association has to wait, for sessions of it are going.
+    /// Returns true if a request must wait because sessions of its association are being removed.
     fn waits(&mut self, asked: Asked, message: &Message<'_>) -> bool {
         if self.removals.is_empty() {
             return false;
@@ -205,7 +207,7 @@ impl Node {
         true
     }
 
-    /// An answer to a request of ours.
+    /// Handles a response to one of our requests.
     fn answered(&mut self, now: Now, way: Way, message: &Message<'_>, out: &mut Outbox) {
         let (message_type, sequence) = (message.header.message_type, message.header.sequence);
         let Some(tag) = self.requests.answered(way.from, sequence, message_type.0) else {
@@ -214,13 +216,13 @@ impl Node {
         let cause = answer::cause_of(message);
         *self.statistics.answers.entry((message_type.0, cause)).or_default() += 1;
         if message_type == MessageType::VERSION_NOT_SUPPORTED_RESPONSE {
-            // It will not understand the next one either.
+            // The peer will not understand a retransmission either.
             return self.given_up(now, tag, sequence, out);
         }
         self.told(now, way, tag, message, out);
     }
 
-    /// A message of a lane: its kind and body.
+    /// Handles a lane message of a kind with its body.
     pub fn lane_message(&mut self, now: Now, of_kind: u32, body: &[u8], out: &mut Outbox) {
         use zerocopy::FromBytes;
         *self.statistics.lane_messages.entry(of_kind.min(kind::PROBE)).or_default() += 1;
@@ -263,6 +265,6 @@ impl Node {
     }
 }
 
-/// The association that a request is about does not exist.
+/// Fault of a request without an association.
 pub(super) const NO_ASSOCIATION: Fault =
     Fault { cause: Cause::NO_ESTABLISHED_PFCP_ASSOCIATION, offending: None };

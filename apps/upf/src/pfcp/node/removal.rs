@@ -1,10 +1,10 @@
-//! Sessions that go together, because their association does, or a set of them: a slice at a time,
-//! so that heartbeats and other associations are answered in between.
+//! Bulk removal of sessions, of an association or an FQ-CSID, in slices: heartbeats and other
+//! associations are served in between.
 //!
-//! Who asked for it is answered when the last one has gone. What else an association asks
-//! meanwhile is discarded: it asks again after T1. Only a release that is asked for again is
-//! answered before, for nothing can come between any more. A process that is killed goes on when it
-//! is asked again, or at once with an association that is marked as ending.
+//! The requester gets its response after the last session. Other requests of the association are
+//! discarded meanwhile and retransmitted after T1. Only a repeated release gets its response
+//! earlier, because nothing can come in between. If the process is killed, its successor continues
+//! when the request is retransmitted, or at once for an association that is marked as ending.
 
 use std::net::IpAddr;
 
@@ -19,24 +19,24 @@ use crate::pfcp::{Outbox, RequestKey};
 use crate::session::Session;
 use crate::time::Now;
 
-/// Sessions that go before something else has its turn: about a millisecond.
+/// Sessions removed in one slice: about a millisecond.
 const SLICE: u32 = 128;
-/// Places that are looked at meanwhile.
+/// Session indices examined in one slice.
 const LOOKED_AT: u32 = 8192;
 
-/// The sessions of an association that go, and what comes then.
+/// Bulk removal of an association's sessions, and the step that follows.
 #[derive(Debug)]
 pub(super) struct Removal {
     pub(super) place: u16,
     pub(super) which: Which,
     pub(super) then: Then,
-    /// The request that is answered then.
+    /// Request to which a response is sent at the end.
     pub(super) asked: Option<Asked>,
-    /// Where the search for further ones goes on.
+    /// Session index at which the search continues.
     pub(super) from: u32,
 }
 
-/// A request that is answered later.
+/// Request whose response is sent later.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     pub(super) key: RequestKey,
@@ -44,33 +44,33 @@ pub(super) struct Asked {
     pub(super) way: Way,
 }
 
-/// Which sessions of an association go.
+/// Selection of sessions of an association.
 #[derive(Debug)]
 pub(super) enum Which {
     All,
-    /// All but those that are to stay.
+    /// All sessions except the retained ones.
     Unless(Retained),
-    /// Those of these sets (FQ-CSID).
+    /// Sessions with one of these FQ-CSIDs.
     Of(Vec<Vec<u8>>),
 }
 
-/// What comes when they have gone.
+/// Step after a bulk removal.
 #[derive(Debug)]
 pub(super) enum Then {
-    /// The association is set up anew; whether that says that sessions were kept.
+    /// Set up the association again. The flag says whether sessions were retained.
     Begin(Setup, bool),
-    /// It has ended.
+    /// Release the association.
     End,
-    /// Its peer has started again, with this recovery time stamp.
+    /// Store the recovery time stamp of a peer that restarted.
     Restored(u32),
-    /// No more than the answer.
+    /// Send the response only.
     Answer,
 }
 
-/// Sessions that stay when an association is set up again (TS 29.244 table 7.4.4.1-2).
+/// Sessions to retain when an association is set up again (TS 29.244 table 7.4.4.1-2).
 #[derive(Debug)]
 pub(super) struct Retained {
-    /// Those of these control plane addresses; all if there is none.
+    /// CP addresses of the retained sessions; empty retains all.
     pub(super) of: Vec<CpPfcpEntityIpAddress>,
 }
 
@@ -98,7 +98,8 @@ impl Which {
 }
 
 impl Node {
-    /// Begins to remove sessions. The answer, if all have gone already; else it is sent later.
+    /// Starts a removal. Returns the response if all sessions are removed at once, else it is sent
+    /// later.
     pub(super) fn begin_removal(
         &mut self,
         now: Now,
@@ -112,7 +113,7 @@ impl Node {
         self.removed(now, &removal)
     }
 
-    /// Goes on with what was begun, of one association after the other.
+    /// Continues the pending removals, one association after the other.
     pub(super) fn go_on_removing(&mut self, now: Now, out: &mut Outbox) {
         let Some(mut removal) = self.removals.pop_front() else { return };
         if !self.remove_slice(now, &mut removal, out) {
@@ -130,18 +131,19 @@ impl Node {
         out.send(Some(way.local), way.from, bytes);
     }
 
-    /// Whether sessions of an association are going.
+    /// Returns true if sessions of an association are being removed.
     pub(super) fn is_removing(&self, place: u16) -> bool {
         self.removals.iter().any(|removal| removal.place == place)
     }
 
-    /// Whether what an association asks about a session has to wait, for sessions of it are going.
+    /// Returns true if a session request must wait because sessions of its association are being
+    /// removed.
     pub(super) fn is_removing_session(&self, peer: Option<u16>, seid: u64) -> bool {
         let is_one = |place: Option<u16>| place.is_some_and(|place| self.is_removing(place));
         !self.removals.is_empty() && (is_one(peer) || is_one(self.sessions.peer_of(seid)))
     }
 
-    /// Removes some of the sessions; whether none is left.
+    /// Removes a slice of sessions. Returns true if none is left.
     fn remove_slice(&mut self, now: Now, removal: &mut Removal, out: &mut Outbox) -> bool {
         let end = removal.from.saturating_add(LOOKED_AT);
         for _ in 0..SLICE {
@@ -156,7 +158,7 @@ impl Node {
         removal.from >= self.sessions.capacity()
     }
 
-    /// All have gone: what comes then, and the answer to who asked.
+    /// Runs the step after a removal and returns the response to the request.
     fn removed(&mut self, now: Now, removal: &Removal) -> Result<Option<Vec<u8>>, Fault> {
         let (place, asked) = (removal.place, removal.asked);
         let bytes = asked.map(|asked| match &removal.then {

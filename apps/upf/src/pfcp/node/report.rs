@@ -1,4 +1,4 @@
-//! Requests of ours, and what becomes of them; reports about the node.
+//! Our requests and their outcome; node reports.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::pfcp::{Outbox, Request, Tag};
 use crate::time::Now;
 
 impl Node {
-    /// Sends a request of ours. False when too many wait for an answer.
+    /// Sends a request. Returns false if too many requests wait for a response.
     pub(super) fn send(&mut self, now: Now, request: Request, out: &mut Outbox) -> bool {
         let message_type = request.bytes.get(1).copied().unwrap_or(0);
         let is_sent = self.requests.send(now, request, out).is_ok();
@@ -22,7 +22,7 @@ impl Node {
         is_sent
     }
 
-    /// Tells a control plane function of a path (table 7.4.5.1-1).
+    /// Sends a user plane path failure or recovery report (table 7.4.5.1-1).
     pub(super) fn report_path(
         &mut self,
         now: Now,
@@ -52,7 +52,7 @@ impl Node {
         self.send(now, Request { bytes, sequence, to, local, tag: Tag::NodeReport(place) }, out);
     }
 
-    /// A request of ours was answered.
+    /// Handles the response to one of our requests.
     pub(super) fn told(
         &mut self,
         now: Now,
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// A request of ours was not answered, or will not be.
+    /// Handles a request that got no response or was cancelled.
     pub(super) fn given_up(&mut self, now: Now, tag: Tag, sequence: u32, out: &mut Outbox) {
         let message_type = match tag {
             Tag::Heartbeat(_) => MessageType::HEARTBEAT_REQUEST,

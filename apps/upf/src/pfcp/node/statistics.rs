@@ -1,73 +1,71 @@
-//! What is counted.
+//! Counters of the PFCP server.
 
 use std::collections::BTreeMap;
 
-/// Counters of the PFCP server. They only grow while the process lives.
+/// Counters of the PFCP server. They are monotonic during the life of the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Messages received, by message type; those that were discarded are among them if their
-    /// header could be read.
+    /// Received messages by message type, including discarded ones with a valid header.
     pub received: BTreeMap<u8, u64>,
-    /// Answers given to requests, by their message type and cause (0 for those without one).
-    /// Repeated ones are not among them.
+    /// Responses sent by message type and cause (0 without one), without retransmissions.
     pub answered: BTreeMap<(u8, u8), u64>,
-    /// Requests sent, by message type, each once.
+    /// Requests sent by message type, without retransmissions.
     pub requested: BTreeMap<u8, u64>,
-    /// Answers to our requests, by message type and cause (0 for those without one).
+    /// Responses received by message type and cause (0 without one).
     pub answers: BTreeMap<(u8, u8), u64>,
-    /// Requests of ours that nobody answered, by message type.
+    /// Requests without response by message type.
     pub unanswered: BTreeMap<u8, u64>,
-    /// Answers repeated for retransmitted requests.
+    /// Responses repeated for retransmitted requests.
     pub repeated: u64,
-    /// Datagrams discarded, by the reason.
+    /// Discarded datagrams by reason.
     pub discarded: BTreeMap<Discarded, u64>,
-    /// Associations that were set up.
+    /// Associations set up.
     pub associations_up: u64,
-    /// Associations that were released.
+    /// Associations released.
     pub associations_released: u64,
-    /// Associations whose peer was not heard any more.
+    /// Associations whose peer became silent.
     pub associations_lost: u64,
-    /// Times that a peer was found to have started again.
+    /// Detected restarts of peers.
     pub restorations: u64,
-    /// Sessions that were removed because their association ended or their peer started again.
+    /// Sessions removed because their association ended or their peer restarted.
     pub sessions_removed: u64,
-    /// GTP-U paths that failed.
+    /// GTP-U path failures.
     pub paths_failed: u64,
-    /// GTP-U paths that came back.
+    /// GTP-U path recoveries.
     pub paths_recovered: u64,
     /// End markers that lanes could not send in time.
     pub end_markers_given_up: u64,
-    /// Messages of lanes by kind.
+    /// Lane messages by kind.
     pub lane_messages: BTreeMap<u32, u64>,
     /// Datagrams that could not be sent.
     pub send_failed: u64,
-    /// Changes that could not be written to the tables.
+    /// Failed table writes.
     pub table_failed: u64,
 }
 
-/// Why a datagram, or a message in one, was discarded without an answer.
+/// Reason why a datagram, or a message in it, was discarded without response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Discarded {
-    /// It is no message: too short, or its length is not that of the datagram.
+    /// Malformed message: too short, or its length differs from that of the datagram.
     Malformed,
-    /// Another version of the protocol, after more answers than are given in a second.
+    /// Other protocol version, beyond the rate limit of responses.
     Version,
-    /// A message type that is unknown, or not for a UPF.
+    /// Unknown message type, or one that is not sent to a UPF.
     MessageType,
-    /// The flag S is not as the message type needs.
+    /// Flag S does not match the message type.
     SeidFlag,
-    /// An answer that nobody has asked for.
+    /// Response without a request.
     Unsolicited,
-    /// A heartbeat or another answer without what it must have.
+    /// A mandatory IE is missing in a heartbeat or a response.
     MissingIe,
-    /// More messages in a datagram than are taken.
+    /// Too many messages in a datagram.
     Bundle,
-    /// Sessions of the association are going; it asks again.
+    /// Sessions of the association are being removed; the peer retransmits.
     Busy,
 }
 
 impl Discarded {
-    /// All reasons.
+    /// All discard reasons.
     pub const ALL: [Self; 8] = [
         Self::Malformed,
         Self::Version,
@@ -79,7 +77,7 @@ impl Discarded {
         Self::Busy,
     ];
 
-    /// Its name in metrics.
+    /// Returns the name used in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -96,7 +94,7 @@ impl Discarded {
 }
 
 impl Statistics {
-    /// Counts a datagram or message that is discarded.
+    /// Counts a discarded datagram or message.
     pub fn discard(&mut self, reason: Discarded) {
         *self.discarded.entry(reason).or_default() += 1;
     }

@@ -1,28 +1,28 @@
-//! Sessions of the process before this one: the first thing is to answer, and only then to follow
-//! them, a slice at a time: their reports, their paths, who has how many.
+//! Recovery of the sessions of the previous process, in slices: requests are served first. Each
+//! session is registered for reports, paths and counters.
 
 use super::Node;
 use crate::pfcp::Outbox;
 use crate::session::{Session, SessionId};
 use crate::time::Now;
 
-/// Sessions that are followed before something else has its turn: about two milliseconds.
+/// Sessions recovered in one slice: about two milliseconds.
 const SLICE: usize = 512;
-/// Places that are looked at meanwhile.
+/// Session indices examined in one slice.
 const LOOKED_AT: u32 = 8192;
 
-/// Which sessions are not followed yet.
+/// Sessions that are not recovered yet.
 #[derive(Debug, Default)]
 pub(super) struct Unfollowed {
-    /// All in places from here on..
+    /// First index to recover; all from here to `end` remain, ...
     next: u32,
     end: u32,
-    /// ..but those that have changed since the start: a bit each.
+    /// ... except those that have changed since the start, one bit each.
     early: Vec<u64>,
 }
 
 impl Unfollowed {
-    /// All in so many places.
+    /// Creates the set of all indices below `places`.
     pub(super) fn new(places: u32) -> Self {
         Self { next: 0, end: places, early: vec![0; places.div_ceil(64) as usize] }
     }
@@ -31,7 +31,7 @@ impl Unfollowed {
         self.next >= self.end
     }
 
-    /// Whether a session is not followed yet; from now on it is.
+    /// Removes a session from the set. Returns true if it was in it.
     fn take(&mut self, id: SessionId) -> bool {
         let bit = 1 << (id.0 % 64);
         let word = self.early.get_mut(id.0 as usize / 64).filter(|_| id.0 >= self.next);
@@ -44,7 +44,7 @@ impl Unfollowed {
 }
 
 impl Node {
-    /// Goes on with the sessions that were there at the start.
+    /// Continues with the sessions that existed at the start.
     pub(super) fn wake(&mut self, now: Now, out: &mut Outbox) {
         let places = self.unfollowed.next..self.unfollowed.end;
         let mut awake = 0;
@@ -67,7 +67,7 @@ impl Node {
         }
     }
 
-    /// A session changes: if it was there at the start, it is followed from now on.
+    /// Registers a session of the previous process before its first change.
     pub(super) fn wake_for(&mut self, before: Option<&Session>, after: Option<&Session>) {
         if self.unfollowed.is_empty() {
             return;

@@ -1,20 +1,20 @@
-//! Which path a FAR leads through.
+//! Selection of the GTP-U path of a FAR.
 
 use std::net::IpAddr;
 
 use crate::config::{Role, Settings};
 use crate::session::{Destination, Forwarding, InstanceId, OuterHeader, Session};
 
-/// A path to a far end.
+/// GTP-U path to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Route {
-    /// The interface, by its place in the configuration.
+    /// Index of the interface in the configuration.
     pub interface: u16,
-    /// The address of the far end.
+    /// Address of the peer.
     pub remote: IpAddr,
 }
 
-/// The interfaces with GTP-U addresses.
+/// Interfaces with GTP-U addresses.
 #[derive(Clone, Debug)]
 pub struct Interfaces {
     all: Vec<Interface>,
@@ -29,7 +29,7 @@ struct Interface {
 }
 
 impl Interfaces {
-    /// Those of the configuration.
+    /// Creates the list from settings.
     #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let all = (0..).zip(settings.interfaces.values()).map(|(place, it)| Interface {
@@ -41,8 +41,7 @@ impl Interfaces {
         Self { all: all.filter(|it| it.role != Role::N6).collect() }
     }
 
-    /// The paths that the FARs of a session lead through, one for each that forwards or
-    /// duplicates into a tunnel.
+    /// Returns the paths of a session, one for each FAR that forwards or duplicates into a tunnel.
     pub fn routes<'a>(&'a self, session: &'a Session) -> impl Iterator<Item = Route> + 'a {
         let ways =
             session.fars.iter().flat_map(|far| far.forwarding.iter().chain(&far.duplicating));
@@ -66,7 +65,7 @@ impl Interfaces {
         Some(Route { interface: found.place, remote })
     }
 
-    /// The address of ours on a path.
+    /// Returns our address on a path.
     #[must_use]
     pub fn local(&self, route: Route) -> Option<IpAddr> {
         let interface = self.all.iter().find(|it| it.place == route.interface)?;

@@ -1,4 +1,4 @@
-//! All associations: in memory to be found, in the table `peers` to be found again.
+//! All associations: indexed in memory, stored in the table `peers`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -12,50 +12,50 @@ use crate::pfcp::RequestKey;
 use crate::store::Cells;
 use crate::time::Now;
 
-/// An association, with what only the node itself needs to know.
+/// An association with its state in this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Association {
-    /// What others see of it.
+    /// Peer of the association.
     pub peer: Peer,
-    /// When it was set up: nanoseconds of `CLOCK_REALTIME`.
+    /// Time of the setup, in nanoseconds of `CLOCK_REALTIME`.
     pub since: u64,
-    /// When it went down: nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time when the peer became silent, in nanoseconds of `CLOCK_MONOTONIC`.
     pub down: Option<u64>,
-    /// When the peer, as it is since it started, was first heard: nanoseconds of
-    /// `CLOCK_MONOTONIC`. Answers that it was given before are not what it asks for.
+    /// Time when the peer was first heard after its last start, in nanoseconds of
+    /// `CLOCK_MONOTONIC`. Responses sent before do not answer its requests.
     pub begun: u64,
-    /// Whether its sessions are being removed.
+    /// The sessions of the association are being removed.
     pub is_ending: bool,
 }
 
-/// What an association is to be.
+/// Parameters of an association.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Its Node ID.
+    /// Node ID.
     pub node_id: NodeName,
     /// Recovery time stamp of the peer.
     pub recovery: u32,
-    /// Where requests go.
+    /// Address for our requests.
     pub address: SocketAddr,
-    /// The address of ours that it speaks to.
+    /// Our address that the peer sends to.
     pub local: Option<IpAddr>,
     /// CP Function Features, octet 5 lowest.
     pub features: u64,
 }
 
-/// An answer that goes into the record of an association, to be repeated after a restart.
+/// Response stored with an association, to be repeated after a restart.
 #[derive(Clone, Copy, Debug)]
 pub struct Given<'a> {
-    /// The request.
+    /// Key of the request.
     pub key: RequestKey,
-    /// The answer.
+    /// Encoded response.
     pub bytes: &'a [u8],
 }
 
-/// Why there is no association.
+/// Error of creating or changing an association.
 #[derive(Debug, thiserror::Error)]
 pub enum PeersError {
-    /// All places are taken.
+    /// All association indices are in use.
     #[error("there are {0} associations already; give the table `peers` a greater capacity")]
     Full(usize),
     /// The table could not be written.
@@ -63,17 +63,18 @@ pub enum PeersError {
     Table(#[from] TableError),
 }
 
-/// All associations. It is the writer of the table.
+/// All associations, and the writer of their table.
 pub struct Peers {
     table: Cells<PeerRecord>,
     places: Vec<Option<Association>>,
     by_name: HashMap<NodeName, u16>,
-    /// Those that are down or ending, which are few.
+    /// Associations that are down or ending; these are few.
     troubled: BTreeSet<u16>,
 }
 
 impl Peers {
-    /// Those of the table. What no program of this release wrote is removed.
+    /// Opens the associations of the table. Records that no program of this release wrote are
+    /// removed.
     pub fn open(mut table: Cells<PeerRecord>) -> Self {
         let capacity = table.capacity().min(usize::from(u16::MAX));
         let (mut places, mut by_name) = (vec![None; capacity], HashMap::new());
@@ -97,44 +98,44 @@ impl Peers {
         Self { table, places, by_name, troubled }
     }
 
-    /// The associations.
+    /// Returns the associations.
     pub fn iter(&self) -> impl Iterator<Item = &Association> {
         self.places.iter().flatten()
     }
 
-    /// How many there are.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// The association in a place.
+    /// Returns the association with an index.
     #[must_use]
     pub fn get(&self, place: u16) -> Option<&Association> {
         self.places.get(usize::from(place))?.as_ref()
     }
 
-    /// The association of a Node ID.
+    /// Returns the association with a Node ID.
     #[must_use]
     pub fn find(&self, node_id: &NodeName) -> Option<&Association> {
         self.get(*self.by_name.get(node_id)?)
     }
 
-    /// The associations of a peer's address: several Node IDs can have one address.
+    /// Returns the associations with a peer address. Several Node IDs can share an address.
     pub fn at(&self, address: IpAddr) -> impl Iterator<Item = &Association> {
         self.iter().filter(move |found| found.peer.address.ip() == address)
     }
 
-    /// The place that a Node ID has, or would be given.
+    /// Returns the index of a Node ID, or a free one.
     ///
     /// # Errors
-    /// When all places are taken.
+    /// All indices are in use.
     pub fn place(&self, node_id: &NodeName, now: Now, life: u64) -> Result<u16, PeersError> {
         if let Some(place) = self.by_name.get(node_id) {
             return Ok(*place);
@@ -144,15 +145,16 @@ impl Peers {
                 && self.table.get(*index).is_none_or(|record| is_over(record, now, life))
         };
         let free = (0..self.places.len()).find(is_free);
-        // A released association whose answers might still be asked for gives way at last.
+        // If nothing else is free, a released association with responses that might be repeated is
+        // overwritten.
         let free = free.or_else(|| self.places.iter().position(Option::is_none));
         free.map(|index| index as u16).ok_or(PeersError::Full(self.places.len()))
     }
 
-    /// Makes an association, or replaces the one of this Node ID, with the answer that says so.
+    /// Creates or replaces an association, and stores the response.
     ///
     /// # Errors
-    /// When all places are taken or the table cannot be written; nothing has changed then.
+    /// The table cannot be written; nothing has changed then.
     pub fn set_up(
         &mut self,
         place: u16,
@@ -184,7 +186,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Changes what is kept of an association.
+    /// Changes the record of an association.
     fn change(
         &mut self,
         place: u16,
@@ -208,7 +210,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Forgets what is in memory of a place.
+    /// Removes an association from the memory of this process.
     fn forget(&mut self, place: u16) {
         self.troubled.remove(&place);
         let before = self.places.get_mut(usize::from(place)).and_then(Option::take);
@@ -217,15 +219,15 @@ impl Peers {
         }
     }
 
-    /// Those that are down or ending.
+    /// Returns the associations that are down or ending.
     pub fn troubled(&self) -> impl Iterator<Item = &Association> {
         self.troubled.iter().filter_map(|place| self.get(*place))
     }
 
-    /// Keeps an answer, and the peer's features if they were said.
+    /// Stores a response, and the peer's features if present.
     ///
     /// # Errors
-    /// When the table cannot be written; nothing has changed then. So with all changes.
+    /// The table cannot be written; nothing has changed then.
     pub fn update(
         &mut self,
         place: u16,
@@ -239,20 +241,20 @@ impl Peers {
         })
     }
 
-    /// The peer has started again, and its time stamp is this.
+    /// Stores the recovery time stamp of a restarted peer.
     ///
     /// # Errors
-    /// As [`update`](Self::update).
+    /// The table cannot be written; nothing has changed then.
     pub fn set_recovery(&mut self, place: u16, now: Now, recovery: u32) -> Result<(), PeersError> {
         self.change(place, |record| {
             (record.recovery, record.begun) = (recovery, now.monotonic);
         })
     }
 
-    /// The peer is heard again (none), or has not been heard since this moment.
+    /// Marks the peer as heard (`None`) or as silent since a time.
     ///
     /// # Errors
-    /// As [`update`](Self::update).
+    /// The table cannot be written; nothing has changed then.
     pub fn set_down(&mut self, place: u16, down: Option<u64>) -> Result<(), PeersError> {
         self.change(place, |record| {
             record.state = if down.is_some() { state::DOWN } else { state::UP };
@@ -260,11 +262,11 @@ impl Peers {
         })
     }
 
-    /// The association is to end: what is killed now goes on with removing its sessions, and has
-    /// the answer to who asked for it.
+    /// Marks the association as ending and stores the response. If the process is killed, its
+    /// successor continues with the removal and has the response.
     ///
     /// # Errors
-    /// As [`update`](Self::update).
+    /// The table cannot be written; nothing has changed then.
     pub fn begin_end(
         &mut self,
         place: u16,
@@ -277,15 +279,15 @@ impl Peers {
         })
     }
 
-    /// The association is no more. Answers are kept for as long as they can be asked for.
+    /// Releases the association. Its responses are kept while they may be repeated.
     ///
     /// # Errors
-    /// As [`update`](Self::update).
+    /// The table cannot be written; nothing has changed then.
     pub fn release(&mut self, place: u16) -> Result<(), PeersError> {
         self.change(place, |record| record.state = state::RELEASED)
     }
 
-    /// The answer that was given to a request not longer ago than `life` nanoseconds.
+    /// Returns the response that was sent to a request at most `life` nanoseconds ago.
     #[must_use]
     pub fn answer(&self, key: &RequestKey, now: Now, life: u64) -> Option<&[u8]> {
         let peer = Endpoint::of(key.peer);
@@ -311,7 +313,7 @@ fn lives(answer: &StoredAnswer, now: Now, life: u64) -> bool {
     answer.at != 0 && now.monotonic.saturating_sub(answer.at) < life
 }
 
-/// Whether nothing of a released association is needed any more.
+/// Returns true if a record is released and none of its responses may be repeated.
 fn is_over(record: &PeerRecord, now: Now, life: u64) -> bool {
     record.state == state::RELEASED && !record.answers.iter().any(|it| lives(it, now, life))
 }
@@ -335,8 +337,8 @@ fn association(place: u16, record: &PeerRecord) -> Option<Association> {
     Some(Association { peer, since: record.since, down, begun: record.begun, is_ending })
 }
 
-/// Puts an answer in front of the others. One that is too long is not kept: it is made anew when
-/// it is asked for again.
+/// Stores a response in front of the others. A response that is too long is not stored: a
+/// retransmission is handled again.
 fn keep(record: &mut PeerRecord, answer: Option<Given<'_>>, now: Now) {
     let Some(Given { key, bytes }) = answer else { return };
     if bytes.len() > ANSWER {

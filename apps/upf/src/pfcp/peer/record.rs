@@ -1,4 +1,4 @@
-//! Associations as they outlive this process: values of the table `peers`.
+//! Association records: values of the table `peers`, which outlive this process.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -6,108 +6,108 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 use super::NodeName;
 
-/// Octets of a Node ID that are kept: a domain name has at most 255 (RFC 1035 clause 3.1).
+/// Maximum length of a stored Node ID in octets: a domain name has at most 255 (RFC 1035 clause
+/// 3.1).
 const NAME: usize = 256;
-/// Answers that are kept with an association.
+/// Number of responses stored with an association.
 pub const ANSWERS: usize = 3;
-/// Octets of an answer that are kept.
+/// Maximum length of a stored response in octets.
 pub const ANSWER: usize = 336;
 
-/// An association, and the last answers to requests that changed it. A place without one has no
-/// value.
+/// Association with its last responses. A free slot has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PeerRecord {
     /// CP Function Features, octet 5 lowest.
     pub features: u64,
-    /// When it was set up: nanoseconds of `CLOCK_REALTIME`.
+    /// Time of the setup, in nanoseconds of `CLOCK_REALTIME`.
     pub since: u64,
-    /// When it went down: nanoseconds of `CLOCK_MONOTONIC`; 0 while it is up.
+    /// Time when the peer became silent, in nanoseconds of `CLOCK_MONOTONIC`; 0 while it is up.
     pub down: u64,
-    /// When the peer, as it is since it started, was first heard: nanoseconds of
+    /// Time when the peer was first heard after its last start, in nanoseconds of
     /// `CLOCK_MONOTONIC`.
     pub begun: u64,
     /// One of [`state`].
     pub state: u32,
     /// Recovery time stamp of the peer.
     pub recovery: u32,
-    /// Where requests go.
+    /// Address for our requests.
     pub address: Endpoint,
-    /// The address of ours that it speaks to; all zeros when it is not known.
+    /// Our address that the peer sends to; all zeros if unknown.
     pub local: [u8; 16],
-    /// The kind of the Node ID: 0 IPv4, 1 IPv6, 2 name (clause 8.2.38).
+    /// Type of the Node ID: 0 IPv4, 1 IPv6, 2 name (clause 8.2.38).
     pub name_kind: u16,
-    /// Its length.
+    /// Length of the Node ID in octets.
     pub name_length: u16,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u32,
-    /// The Node ID.
+    /// Node ID.
     pub name: [u8; NAME],
-    /// Answers, newest first.
+    /// Responses, newest first.
     pub answers: [StoredAnswer; ANSWERS],
 }
 
-/// States of an association.
+/// States of an association record.
 pub mod state {
-    /// It is there.
+    /// The peer responds.
     pub const UP: u32 = 1;
-    /// It is not heard any more; its sessions are kept for a time.
+    /// The peer is silent; its sessions are kept for a time.
     pub const DOWN: u32 = 2;
-    /// It was released: only the answers are kept for a time.
+    /// The association was released: only its responses are kept for a time.
     pub const RELEASED: u32 = 3;
-    /// Its sessions are to be removed, then it is as [`RELEASED`].
+    /// Its sessions are being removed; then it becomes [`RELEASED`].
     pub const ENDING: u32 = 4;
 }
 
-/// An address and a port.
+/// Address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Endpoint {
-    /// The address; an IPv4 address is mapped into IPv6 (RFC 4291 clause 2.5.5.2).
+    /// Address; an IPv4 address is mapped into IPv6 (RFC 4291 clause 2.5.5.2).
     pub address: [u8; 16],
-    /// The UDP port.
+    /// UDP port.
     pub port: u16,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: [u16; 3],
 }
 
-/// An answer that may be asked for again.
+/// Response that may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct StoredAnswer {
-    /// When it was given: nanoseconds of `CLOCK_MONOTONIC`; 0 when there is none.
+    /// Time when it was sent, in nanoseconds of `CLOCK_MONOTONIC`; 0 if there is none.
     pub at: u64,
-    /// Who asked.
+    /// Source of the request.
     pub peer: Endpoint,
-    /// The sequence number of the request.
+    /// Sequence number of the request.
     pub sequence: u32,
-    /// Its message type.
+    /// Message type of the request.
     pub message_type: u16,
-    /// Length of the answer.
+    /// Length of the response in octets.
     pub length: u16,
-    /// The digest of the request.
+    /// Digest of the request.
     pub digest: u32,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u32,
-    /// The answer.
+    /// Encoded response.
     pub bytes: [u8; ANSWER],
 }
 
 impl Endpoint {
-    /// Of a socket's address.
+    /// Creates an endpoint from a socket address.
     #[must_use]
     pub const fn of(address: SocketAddr) -> Self {
         Self { address: mapped(address.ip()), port: address.port(), reserved: [0; 3] }
     }
 
-    /// The socket's address.
+    /// Returns the socket address.
     #[must_use]
     pub const fn socket(&self) -> SocketAddr {
         SocketAddr::new(unmapped(self.address), self.port)
     }
 }
 
-/// An address as 16 octets; an IPv4 address is mapped into IPv6 (RFC 4291 clause 2.5.5.2).
+/// Returns an address as 16 octets; an IPv4 address is mapped into IPv6 (RFC 4291 clause 2.5.5.2).
 #[must_use]
 pub const fn mapped(address: IpAddr) -> [u8; 16] {
     match address {
@@ -116,14 +116,14 @@ pub const fn mapped(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// The address that [`mapped`] gave.
+/// Returns the address that [`mapped`] encoded.
 #[must_use]
 pub const fn unmapped(octets: [u8; 16]) -> IpAddr {
     Ipv6Addr::from_octets(octets).to_canonical()
 }
 
 impl PeerRecord {
-    /// One without answers.
+    /// Creates a record without responses.
     #[must_use]
     pub fn new(node_id: &NodeName) -> Self {
         let mut record = Self::new_zeroed();
@@ -149,7 +149,7 @@ impl PeerRecord {
         (self.name_kind, self.name_length) = (kind, length as u16);
     }
 
-    /// The Node ID. None when the record is not one that this program wrote.
+    /// Returns the Node ID. Returns `None` if this program did not write the record.
     #[must_use]
     pub fn node_id(&self) -> Option<NodeName> {
         let octets = self.name.get(..usize::from(self.name_length))?;
@@ -161,7 +161,7 @@ impl PeerRecord {
         }
     }
 
-    /// The address of ours that the peer speaks to, if it is known.
+    /// Returns our address that the peer sends to, if known.
     #[must_use]
     pub fn local(&self) -> Option<IpAddr> {
         (self.local != [0; 16]).then(|| unmapped(self.local))
@@ -169,7 +169,7 @@ impl PeerRecord {
 }
 
 impl StoredAnswer {
-    /// The bytes of the answer.
+    /// Returns the encoded response.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.length)).unwrap_or_default()

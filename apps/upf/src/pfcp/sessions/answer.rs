@@ -1,4 +1,4 @@
-//! Answers to requests about sessions (TS 29.244 clauses 7.5.3, 7.5.5 and 7.5.7).
+//! Responses to session requests (TS 29.244 clauses 7.5.3, 7.5.5 and 7.5.7).
 
 use std::net::IpAddr;
 
@@ -9,19 +9,19 @@ use super::draft::Created;
 use super::refusal::Refusal;
 use crate::pfcp::NodeName;
 
-/// What an answer is made of.
+/// Header fields of a session response.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer<'a> {
     pub(super) message_type: MessageType,
-    /// The control plane's end of the session; 0 when it is not known.
+    /// CP SEID of the session; 0 if it is unknown.
     pub(super) seid: u64,
     pub(super) sequence: u32,
-    /// Our Node ID: of an answer to an establishment.
+    /// Our Node ID, for an establishment response.
     pub(super) node: Option<&'a NodeName>,
 }
 
 impl Answer<'_> {
-    /// A request is refused.
+    /// Returns a response that refuses the request.
     pub(super) fn refused(self, refusal: &Refusal) -> Vec<u8> {
         self.write(refusal.cause, |w| {
             w.maybe(refusal.offending.map(|ie| ie::OffendingIe(ie.0)).as_ref());
@@ -29,7 +29,7 @@ impl Answer<'_> {
         })
     }
 
-    /// An answer with that cause and what `rest` adds.
+    /// Returns a response with `cause` and the IEs that `rest` appends.
     pub(super) fn write(self, cause: Cause, rest: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(128);
         let header = Header::session(self.message_type, self.seid, self.sequence);
@@ -50,7 +50,7 @@ fn node_id(name: &NodeName) -> ie::NodeId<'_> {
     }
 }
 
-/// Our end of a session, in the family that the request came by.
+/// Returns our F-SEID, in the address family of the request.
 pub(super) fn up_seid(seid: u64, local: IpAddr) -> FSeid {
     match local {
         IpAddr::V4(address) => FSeid { seid, v4: Some(address), v6: None },
@@ -58,7 +58,7 @@ pub(super) fn up_seid(seid: u64, local: IpAddr) -> FSeid {
     }
 }
 
-/// Created PDR and Updated PDR: what was given out.
+/// Appends Created PDR and Updated PDR with the allocated F-TEID and UE IP address.
 pub(super) fn created(w: &mut Writer<'_>, all: &[Created]) {
     for it in all {
         let group = if it.is_update { IeType::UPDATED_PDR } else { IeType::CREATED_PDR };

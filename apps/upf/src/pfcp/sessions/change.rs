@@ -1,4 +1,4 @@
-//! Establishment, modification and deletion.
+//! PFCP session procedures (TS 29.244 clause 6.3): establishment, modification and deletion.
 
 use fastlane::table::EntryId;
 use fastlane_pfcp::ie::{self, FSeid, FailedRuleId};
@@ -20,17 +20,18 @@ use crate::store::Store;
 use crate::time::Now;
 use crate::usage::{self, Meter};
 
-/// What a request has come to, before it is committed.
+/// Result of a valid request, not yet committed.
 struct Outcome {
     session: Session,
     created: Vec<Created>,
     reports: Vec<UsageReport>,
-    /// Addresses that were taken from pools for it.
+    /// UE addresses taken from pools for this request.
     taken: Vec<UserKey>,
 }
 
 impl Sessions {
-    /// Session establishment (tables 7.5.2-1 and 7.5.3.1-1): the answer, which is committed.
+    /// Handles a session establishment (tables 7.5.2-1 and 7.5.3.1-1). Returns the response, which
+    /// is committed if the request is accepted.
     pub fn establish(&mut self, message: &Message<'_>, context: &Context<'_>) -> Vec<u8> {
         let node_id = self.node_id.clone();
         let answer = Answer {
@@ -63,7 +64,7 @@ impl Sessions {
             Some(record) => record.generation,
             None => first_generation(id),
         };
-        // Never 0, and never again in this place.
+        // The generation is never 0 and never repeats for this index.
         session.generation = session.generation.max(1);
         session.seid = u64::from(session.generation) << 32 | u64::from(id.0);
         let begun = session.generation;
@@ -81,7 +82,7 @@ impl Sessions {
         });
         if outcome.is_err() {
             match self.store.record(id) {
-                // It could not be undone: it is there.
+                // The commit could not be undone: the session exists.
                 Some(record) if record.version >= version && record.is_live() => {}
                 Some(record) if record.version >= version => self.places.give_back(id),
                 _ => self.places.untake(id),
@@ -90,7 +91,7 @@ impl Sessions {
         outcome
     }
 
-    /// Session modification (tables 7.5.4.1-1 and 7.5.5.1-1).
+    /// Handles a session modification (tables 7.5.4.1-1 and 7.5.5.1-1) and returns the response.
     pub fn modify(&mut self, message: &Message<'_>, context: &Context<'_>) -> Vec<u8> {
         let message_type = MessageType::SESSION_MODIFICATION_RESPONSE;
         let Some(before) = self.find(message.header.seid.unwrap_or(0)) else {
@@ -122,7 +123,7 @@ impl Sessions {
         }
         let outcome = self.build(session, Some(before), context, &group)?;
         let query = group.find::<ie::QueryUrrReference>()?.map(|it| it.0);
-        // The answer goes to where the session now is.
+        // The response goes to the session's current CP F-SEID.
         let answer = Answer { seid: outcome.session.control.seid, ..answer };
         let bytes = answer.write(Cause::REQUEST_ACCEPTED, |w| {
             created(w, &outcome.created);
@@ -132,7 +133,8 @@ impl Sessions {
         Ok(bytes)
     }
 
-    /// Session deletion (tables 7.5.6-1 and 7.5.7.1-1): the last reports are in the answer.
+    /// Handles a session deletion (tables 7.5.6-1 and 7.5.7.1-1). The response carries the last
+    /// usage reports.
     pub fn delete(&mut self, message: &Message<'_>, context: &Context<'_>) -> Vec<u8> {
         let message_type = MessageType::SESSION_DELETION_RESPONSE;
         let Some(session) = self.find(message.header.seid.unwrap_or(0)) else {
@@ -143,7 +145,7 @@ impl Sessions {
         if let Err(refusal) = check(message).and_then(|()| self.check_room(context.now)) {
             return answer.refused(&refusal);
         }
-        // Lanes end first: what they count after the reports are made would not be reported.
+        // Lanes stop first: packets counted after the reports would not be reported.
         self.end_traffic(&session, context.now);
         let (mut urrs, now) = (session.urrs.clone(), context.now);
         let last = |_: &Urr| UsageTriggers::TERMR;
@@ -160,16 +162,17 @@ impl Sessions {
         }
     }
 
-    /// An answer that may still be asked for again gives way to no other: who asks faster than
-    /// there is room for answers is told so. There is room for more of them than this thread gives.
+    /// Checks that there is room for another response. A response that may still be retransmitted
+    /// is never evicted, so a control plane that sends faster is told of congestion. The room
+    /// exceeds what this thread can produce.
     fn check_room(&mut self, now: Now) -> Result<(), Refusal> {
         let has_room = self.store.make_room(now.monotonic.saturating_sub(self.life).max(1));
         let congestion = Refusal::because(Cause::PFCP_ENTITY_IN_CONGESTION);
         if has_room { Ok(()) } else { Err(congestion) }
     }
 
-    /// The session as the request makes it, sound and with everything that it needs. When it is
-    /// refused, what was given out for it is back.
+    /// Builds the session that the request describes, with all its resources. A refused request
+    /// returns its allocations.
     fn build(
         &mut self,
         session: Session,
@@ -203,7 +206,8 @@ impl Sessions {
             .inspect_err(|_| taken.iter().for_each(|key| self.addresses.give_back(key)))
     }
 
-    /// Everything that needs the tables: no other session has its keys, and its rules have lines.
+    /// Completes a draft with what needs the tables: checks that no other session has its keys,
+    /// assigns state slots and collects usage reports.
     fn complete(
         &mut self,
         ready: Ready,
@@ -231,7 +235,7 @@ impl Sessions {
             session.urrs.append(&mut removed);
             let mut urrs = std::mem::take(&mut session.urrs);
             reports = usage::in_answer(&mut urrs, before.version, self, now, |urr| {
-                // One that was removed and made anew in one request is another.
+                // A URR that one request removes and creates again is a new one.
                 let is_new = begun.contains(&urr.id) && urr.progress.since == now.real;
                 if gone.contains(&urr.id) && !is_new {
                     UsageTriggers::TERMR
@@ -248,8 +252,8 @@ impl Sessions {
         Ok(Outcome { session, created, reports, taken })
     }
 
-    /// Commits and publishes. If the lanes cannot be given what was committed, the session is again
-    /// what it was.
+    /// Commits and publishes a session. If publishing fails, the session before the request is
+    /// restored.
     fn carry_out(
         &mut self,
         before: Option<&Session>,
@@ -298,7 +302,7 @@ impl Sessions {
     }
 }
 
-/// Does to a draft what a request says.
+/// Applies the IEs of a request to a draft.
 fn fill(draft: &mut Draft<'_>, is_change: bool, group: &Group<'_>) -> Result<(), Refusal> {
     draft.common(group)?;
     if is_change {
@@ -315,7 +319,8 @@ fn fill(draft: &mut Draft<'_>, is_change: bool, group: &Group<'_>) -> Result<(),
     draft.check(&removed)
 }
 
-/// The URRs whose usage is asked for: by number, or all (QAURR); not those that just begin.
+/// Returns the URRs whose usage is queried, by number or all (QAURR), except those created by this
+/// request.
 fn asked(group: &Group<'_>, session: &Session, begun: &[UrrId]) -> Result<Vec<UrrId>, Refusal> {
     let flags = group.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
     let known = session.urrs.iter().map(|urr| urr.id).filter(|id| !begun.contains(id));
@@ -334,7 +339,7 @@ fn asked(group: &Group<'_>, session: &Session, begun: &[UrrId]) -> Result<Vec<Ur
     Ok(asked)
 }
 
-/// A session without rules, as an establishment begins it.
+/// Returns a session without rules, from an establishment request.
 fn new_session(group: &Group<'_>, peer: u16, now: Now) -> Result<Session, Refusal> {
     let sets = group.all::<ie::FqCsid<'_>>().take(SETS).map(|set| {
         let mut octets = Vec::new();
@@ -365,10 +370,10 @@ fn new_session(group: &Group<'_>, peer: u16, now: Now) -> Result<Session, Refusa
     })
 }
 
-/// The most sets that a session is in: one for each kind of node (table 7.5.2-1).
+/// Maximum number of FQ-CSIDs of a session: one for each kind of node (table 7.5.2-1).
 const SETS: usize = 8;
 
-/// Whose a tunnel is: by its number, or by the exact table.
+/// Returns the session that owns a TEID, by its number or by the exact table.
 pub(super) fn owner_of(
     store: &Store,
     published: &Published,
@@ -384,7 +389,7 @@ pub(super) fn owner_of(
     published.tunnel(teid).or_else(by_number)
 }
 
-/// What was counted for a URR, under the rules of a version.
+/// Returns what a URR has counted under the rules of `version`.
 fn meter_of(published: &Published, version: u64, urr: &Urr) -> Meter {
     Meter::of(published.tables().state.read(EntryId(urr.progress.line)), version)
 }

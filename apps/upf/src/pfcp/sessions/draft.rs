@@ -1,5 +1,5 @@
-//! A session as a request makes it: everything is done to a copy, which then replaces the session,
-//! or does not.
+//! A session as a request describes it. The request is applied to a copy, which replaces the
+//! session only if all of it is valid.
 
 mod check;
 mod give;
@@ -21,59 +21,59 @@ use crate::session::{
 use crate::time::Now;
 use crate::usage::{self, Given, Meter};
 
-/// What a session is made in.
+/// Context that a draft is built in.
 pub(super) struct Around<'a> {
     pub(super) network: &'a Network,
     pub(super) settings: &'a Settings,
     pub(super) shape: TeidShape,
     pub(super) addresses: &'a mut Addresses,
-    /// Whose a tunnel identifier is.
+    /// Returns the session that owns a TEID.
     pub(super) owner: &'a dyn Fn(u32) -> Option<SessionId>,
-    /// What was counted for a URR.
+    /// Returns what a URR has counted.
     pub(super) meter: &'a dyn Fn(&Urr) -> Meter,
-    /// Whether the session is restored (RESTI): tunnels and addresses are as they were.
+    /// The session is restored (RESTI): F-TEIDs and UE addresses are given by the control plane.
     pub(super) restores: bool,
     pub(super) now: Now,
 }
 
-/// What was given out for a PDR.
+/// Resources allocated for a PDR.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Created {
     pub(super) pdr: PdrId,
     pub(super) tunnel: Option<LocalTunnel>,
-    /// The address, and whether it is a destination (bit S/D).
+    /// The UE address, and its S/D bit: true for a destination address.
     pub(super) user: Option<(UserAddress, bool)>,
-    /// Whether the PDR was there before.
+    /// The PDR existed before the request.
     pub(super) is_update: bool,
 }
 
-/// A session in the making.
+/// A session under construction.
 pub(super) struct Draft<'a> {
     session: Session,
     created: Vec<Created>,
     removed: Vec<Urr>,
     begun: Vec<UrrId>,
     around: Around<'a>,
-    /// Tunnels that the session had before, and those it gets.
+    /// F-TEIDs of the session before the request, and those that it gets.
     tunnels: Vec<LocalTunnel>,
-    /// Tunnels of this request by CHOOSE ID.
+    /// F-TEIDs of this request by CHOOSE ID.
     chosen: Vec<(u8, LocalTunnel)>,
     taken: Vec<UserKey>,
 }
 
-/// A draft that is sound.
+/// Result of a valid draft.
 pub(super) struct Ready {
     pub(super) session: Session,
     pub(super) created: Vec<Created>,
-    /// URRs that are removed, as they were.
+    /// Removed URRs, with their state before the removal.
     pub(super) removed: Vec<Urr>,
-    /// URRs that are new: they begin when they have their lines.
+    /// New URRs. They start counting when they have state slots.
     pub(super) begun: Vec<UrrId>,
-    /// Addresses from pools, to be given back if it comes to nothing.
+    /// Addresses taken from pools, to be returned if the request fails.
     pub(super) taken: Vec<UserKey>,
 }
 
-/// A Create PDR or Update PDR whose tunnel and addresses are still to be given out.
+/// A Create PDR or Update PDR whose F-TEID and UE address are not allocated yet.
 struct Asked {
     pdr: Pdr,
     pdi: pdr::Pdi,
@@ -81,7 +81,7 @@ struct Asked {
 }
 
 impl<'a> Draft<'a> {
-    /// Of a session as it is, or of a new one without rules.
+    /// Creates a draft from a stored session, or from a new one without rules.
     pub(super) fn of(session: Session, around: Around<'a>) -> Self {
         let tunnels = session.pdrs.iter().filter_map(|pdr| pdr.tunnel).collect();
         let (created, removed, begun) = (Vec::new(), Vec::new(), Vec::new());
@@ -89,18 +89,18 @@ impl<'a> Draft<'a> {
         Self { session, created, removed, begun, around, tunnels, chosen, taken }
     }
 
-    /// What came of it.
+    /// Returns the result of the draft.
     pub(super) fn ready(self) -> Ready {
         let Self { session, created, removed, begun, taken, .. } = self;
         Ready { session, created, removed, begun, taken }
     }
 
-    /// It comes to nothing: what it took from pools goes back.
+    /// Abandons the draft and returns its addresses to the pools.
     pub(super) fn give_up(self) {
         self.taken.iter().for_each(|key| self.around.addresses.give_back(key));
     }
 
-    /// What a request says of the session itself.
+    /// Applies IEs of the session itself: inactivity timer and DROBU.
     pub(super) fn common(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
         let session = &mut self.session;
         if let Some(timer) = group.find::<ie::UserPlaneInactivityTimer>()? {
@@ -115,7 +115,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Create BAR, FAR, QER, URR and PDR.
+    /// Applies Create BAR, FAR, QER, URR and PDR.
     pub(super) fn create(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
         self.create_bars(group)?;
         self.create_fars(group)?;
@@ -195,8 +195,8 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Remove PDR, FAR, URR, QER and BAR. A rule that is not there is refused; URRs and QERs are
-    /// taken from the PDRs that have them, a FAR must no longer be anybody's (see `check`).
+    /// Applies Remove PDR, FAR, URR, QER and BAR. An unknown rule is refused. URRs and QERs are
+    /// removed from the PDRs that refer to them; a removed FAR must have no PDR left (see `check`).
     pub(super) fn remove(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
         let session = &mut self.session;
         for it in group.groups(IeType::REMOVE_PDR) {
@@ -232,7 +232,7 @@ impl<'a> Draft<'a> {
         Ok(())
     }
 
-    /// Update BAR, FAR, QER, URR and PDR.
+    /// Applies Update BAR, FAR, QER, URR and PDR.
     pub(super) fn update(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
         let session = &mut self.session;
         for it in group.groups(IeType::UPDATE_BAR) {
@@ -289,7 +289,7 @@ impl<'a> Draft<'a> {
         self.give_out(asked)
     }
 
-    /// The network instance of PDRs for packets from the data network.
+    /// Returns the network instance of the PDRs that match packets from the data network.
     fn data_network(&self, asked: &[Asked]) -> Option<InstanceId> {
         let is_from_there = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
         let known = self.session.pdrs.iter().chain(asked.iter().map(|asked| &asked.pdr));
@@ -297,7 +297,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Takes the element that is meant out of a list.
+/// Removes and returns the first element that matches.
 fn take<T>(list: &mut Vec<T>, is_it: impl FnMut(&T) -> bool) -> Option<T> {
     list.iter().position(is_it).map(|place| list.remove(place))
 }

@@ -1,5 +1,4 @@
-//! FARs and BARs as they are written (TS 29.244 tables 7.5.2.3-1 to -3, 7.5.2.6-1, 7.5.4.3-1 to
-//! -3, 7.5.4.11-1).
+//! Forwarding action rules (TS 29.244 tables 7.5.2.3-1 to -3 and 7.5.4.3-1 to -3).
 
 use std::net::IpAddr;
 
@@ -12,7 +11,7 @@ use crate::session::{
     Actions, Buffering, Destination, EndMarker, Far, Forwarding, OuterHeader, Redirect,
 };
 
-/// Create FAR.
+/// Reads Create FAR.
 pub(super) fn create(group: &Group<'_>, network: &Network) -> Result<Far, Refusal> {
     let id = group.need::<ie::FarId>()?.0;
     let failed = FailedRuleId::Far(id);
@@ -28,7 +27,7 @@ pub(super) fn create(group: &Group<'_>, network: &Network) -> Result<Far, Refusa
     Ok(far)
 }
 
-/// What a FAR does needs what it says how.
+/// Checks that the FAR has the parameters that its action needs.
 fn check(far: &Far) -> Result<(), Refusal> {
     let missing = |ie| Err(Refusal::of(Cause::CONDITIONAL_IE_MISSING, ie));
     if far.actions.forward && far.forwarding.is_none() {
@@ -40,7 +39,8 @@ fn check(far: &Far) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Update FAR: what is not there stays. `version` is the one that the session gets.
+/// Applies Update FAR; absent IEs change nothing. `version` is the version of the session after the
+/// request.
 pub(super) fn update(
     far: &mut Far,
     group: &Group<'_>,
@@ -73,7 +73,7 @@ pub(super) fn update(
     check(far)
 }
 
-/// The tunnel that packets no longer take, if they took one.
+/// Returns the end marker for the tunnel that packets no longer take, if there was one.
 fn end_marker(
     before: Option<Forwarding>,
     after: Option<&Forwarding>,
@@ -85,7 +85,7 @@ fn end_marker(
     is_other.then_some(EndMarker { to, instance: before.instance, version })
 }
 
-/// Apply Action: one of drop, forward and buffer (clause 8.2.26).
+/// Reads Apply Action: exactly one of drop, forward and buffer (clause 8.2.26).
 fn actions(action: ie::ApplyAction) -> Result<Actions, Refusal> {
     use ie::ApplyAction as Flag;
     let known = Flag::DROP | Flag::FORW | Flag::BUFF | Flag::NOCP | Flag::DUPL;
@@ -106,7 +106,7 @@ fn actions(action: ie::ApplyAction) -> Result<Actions, Refusal> {
     if is_sound { Ok(actions) } else { Err(Refusal::incorrect(IeType::APPLY_ACTION)) }
 }
 
-/// Forwarding or duplicating parameters.
+/// Reads forwarding or duplicating parameters.
 fn forwarding(
     group: &Group<'_>,
     network: &Network,
@@ -119,7 +119,7 @@ fn forwarding(
     Ok(forwarding)
 }
 
-/// What is there replaces what was.
+/// Replaces the parameters whose IEs are present.
 fn change(
     forwarding: &mut Forwarding,
     group: &Group<'_>,
@@ -162,7 +162,7 @@ fn destination(interface: ie::DestinationInterface) -> Result<Destination, Refus
     }
 }
 
-/// Outer Header Creation: GTP-U, UDP or IP; no VLAN tags.
+/// Reads Outer Header Creation: GTP-U, UDP or IP. VLAN tags are refused.
 fn outer_header(outer: &OuterHeaderCreation) -> Result<OuterHeader, Refusal> {
     const ALONE: u16 = OuterHeaderCreation::IPV4 | OuterHeaderCreation::IPV6;
     let is_tunnel = outer.teid.is_some() || outer.port.is_some() || outer.description & ALONE != 0;
@@ -198,7 +198,8 @@ fn redirect(information: &ie::RedirectInformation<'_>) -> Result<Redirect, Refus
                 _ => Err(Refusal::incorrect(IeType::REDIRECT_INFORMATION)),
             }
         }
-        // It goes into the header of an answer as it is (RFC 3986: no blanks, no controls).
+        // The URL is copied into a response header unchanged (RFC 3986: no blanks, no control
+        // characters).
         RedirectAddress::Url if !information.address.iter().all(u8::is_ascii_graphic) => {
             Err(Refusal::incorrect(IeType::REDIRECT_INFORMATION))
         }
@@ -207,7 +208,7 @@ fn redirect(information: &ie::RedirectInformation<'_>) -> Result<Redirect, Refus
     }
 }
 
-/// Create BAR, and Update BAR: what is not there stays.
+/// Applies Create BAR or Update BAR; absent IEs change nothing.
 pub(super) fn buffering(bar: &mut Buffering, group: &Group<'_>) -> Result<(), Refusal> {
     if let Some(delay) = group.find::<ie::DownlinkDataNotificationDelay>()? {
         bar.notification_delay_ms = u32::from(delay.0) * 50;

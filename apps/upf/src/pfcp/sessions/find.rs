@@ -1,4 +1,4 @@
-//! Finds sessions, for requests, for people and for the trace of packets.
+//! Session lookup, for requests, for the API and for packet traces.
 
 use std::net::IpAddr;
 
@@ -10,35 +10,36 @@ use crate::session::{InstanceId, Session, SessionId};
 use crate::store::subscriber;
 
 impl Sessions {
-    /// The answer to a request about a session that is not there, or not the one's who asks.
+    /// Returns the response to a request for a session that does not exist or belongs to another
+    /// control plane.
     #[must_use]
     pub fn unknown(message: &Message<'_>) -> Vec<u8> {
         let answer = MessageType(message.header.message_type.0.wrapping_add(1));
         super::request::unknown_session(message, answer)
     }
 
-    /// The session in a place.
+    /// Returns the session with an index.
     #[must_use]
     pub fn get(&self, id: SessionId) -> Option<Session> {
         self.store.get(id)
     }
 
-    /// The places of all sessions, in order.
+    /// Returns the indices of all sessions, in order.
     pub fn ids(&self) -> impl Iterator<Item = SessionId> {
         self.ids_from(0)
     }
 
-    /// Those from a place on: to go on where one was interrupted.
+    /// Returns the session indices from `place` on, to continue an interrupted scan.
     pub fn ids_from(&self, place: u32) -> impl Iterator<Item = SessionId> {
         self.store.places(place).filter(|(_, record)| record.is_live()).map(|(id, _)| id)
     }
 
-    /// All sessions, in the order of their places.
+    /// Returns all sessions, in the order of their indices.
     pub fn iter(&self) -> impl Iterator<Item = Session> {
         self.ids().filter_map(|id| self.get(id))
     }
 
-    /// The session of one of our SEIDs.
+    /// Returns the session with one of our SEIDs.
     #[must_use]
     pub fn find(&self, seid: u64) -> Option<Session> {
         let id = SessionId(seid as u32);
@@ -46,7 +47,7 @@ impl Sessions {
         if record.seid == seid && record.is_live() { self.store.get(id) } else { None }
     }
 
-    /// The session that has a user's address in a network instance.
+    /// Returns the session with a UE address in a network instance.
     #[must_use]
     pub fn find_user(&self, instance: InstanceId, address: IpAddr) -> Option<SessionId> {
         self.published.user(match address {
@@ -55,13 +56,13 @@ impl Sessions {
         })
     }
 
-    /// The session that a tunnel of ours leads to.
+    /// Returns the session that owns one of our TEIDs.
     #[must_use]
     pub fn find_tunnel(&self, teid: u32) -> Option<SessionId> {
         super::change::owner_of(&self.store, &self.published, self.shape, teid)
     }
 
-    /// The sessions of a subscriber. All records are looked at: for people.
+    /// Returns the sessions of a subscriber. It scans all records, so it is for operators only.
     pub fn find_supi<'a>(&'a self, supi: &'a str) -> impl Iterator<Item = Session> + 'a {
         let hash = subscriber(supi);
         let places = self.store.places(0);

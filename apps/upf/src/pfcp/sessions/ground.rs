@@ -1,4 +1,4 @@
-//! What usage reporting stands on: sessions.
+//! Sessions as the backend of usage reporting.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! What names in requests mean here: network instances, and our addresses in them.
+//! Network instances and our addresses in them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,7 +8,7 @@ use crate::alloc::{Addresses, Family};
 use crate::config::{Role, Settings};
 use crate::session::{InstanceId, Source};
 
-/// Network instances and the ends of tunnels in them, as the settings have them.
+/// Network instances and GTP-U addresses of the settings.
 #[derive(Clone, Debug)]
 pub struct Network {
     names: Vec<String>,
@@ -24,7 +24,7 @@ struct Side {
 }
 
 impl Network {
-    /// Of the settings.
+    /// Creates the table from settings.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let names = settings.instances().into_iter().map(str::to_owned).collect();
@@ -42,15 +42,15 @@ impl Network {
         Self { names, interfaces: settings.interfaces.values().filter_map(side).collect() }
     }
 
-    /// The network instance of a name, written as text or as labels.
+    /// Returns the network instance with a name, in text or label form.
     #[must_use]
     pub fn instance(&self, name: NetworkInstance<'_>) -> Option<InstanceId> {
         let place = self.names.iter().position(|known| name.is(known))?;
         InstanceId::try_from(place).ok()
     }
 
-    /// Our addresses for a tunnel whose packets come from there: in the instance if one was named,
-    /// else where packets from there usually arrive.
+    /// Returns our addresses for a tunnel with packets from `source`. They are in `instance` if it
+    /// is given, else on the interface where such packets usually arrive.
     #[must_use]
     pub fn endpoint(
         &self,
@@ -66,16 +66,16 @@ impl Network {
         Some((side.v4, side.v6))
     }
 
-    /// The data network that users are in unless something else is said: the first one.
+    /// Returns the default data network: the first one.
     #[must_use]
     pub fn data_network(&self) -> InstanceId {
         let n6 = self.interfaces.iter().find(|side| side.role == Role::N6);
         n6.map_or(0, |side| side.instance)
     }
 
-    /// The network instance whose pool an address comes from: the one that was asked for if it is
-    /// a data network, else that of the session's other rules, the only one with a pool, or the
-    /// usual one. `None` when that has no pool.
+    /// Returns the network instance whose pool provides an address. It is the named one if that is
+    /// a data network, else that of the session's other rules, else the only one with a pool, else
+    /// the default. `None` if it has no pool.
     #[must_use]
     pub fn pool(
         &self,
@@ -90,7 +90,7 @@ impl Network {
         addresses.has(instance, family).then_some(instance)
     }
 
-    /// Whether a data network is reached by this instance.
+    /// Returns true if an N6 interface has this network instance.
     #[must_use]
     pub fn is_data_network(&self, instance: InstanceId) -> bool {
         self.interfaces.iter().any(|side| side.instance == instance && side.role == Role::N6)

@@ -1,4 +1,4 @@
-//! PDRs as they are written (TS 29.244 tables 7.5.2.2-1, 7.5.2.2-2 and 7.5.4.2-1).
+//! Packet detection rules (TS 29.244 tables 7.5.2.2-1, 7.5.2.2-2 and 7.5.4.2-1).
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::session::{
     Filter, FlowDescription, InstanceId, Pdr, Prefix, Removal, Source, UserAddress,
 };
 
-/// What a PDI asks for, before anything is given out.
+/// PDI of a request, before any allocation.
 #[derive(Clone, Debug)]
 pub(super) struct Pdi {
     pub(super) source: Source,
@@ -23,14 +23,14 @@ pub(super) struct Pdi {
     qfis: Vec<u8>,
 }
 
-/// What this end does not do with a PDI.
+/// IEs of a PDI that are not supported.
 const UNSUPPORTED: [IeType; 3] = [
     IeType::ETHERNET_PACKET_FILTER,
     IeType::TRAFFIC_ENDPOINT_ID,
     IeType::ETHERNET_PDU_SESSION_INFORMATION,
 ];
 
-/// A PDR without what its PDI says.
+/// Reads Create PDR, except its PDI.
 pub(super) fn create(group: &Group<'_>) -> Result<Pdr, Refusal> {
     let id = group.need::<ie::PdrId>()?.0;
     let precedence = group.need::<ie::Precedence>()?.0;
@@ -57,8 +57,7 @@ pub(super) fn create(group: &Group<'_>) -> Result<Pdr, Refusal> {
     })
 }
 
-/// Update PDR, but for its PDI: what is not there stays; a list that is there replaces the one that
-/// was.
+/// Applies Update PDR, except its PDI. Absent IEs change nothing; a list replaces the earlier list.
 pub(super) fn update(pdr: &mut Pdr, group: &Group<'_>) -> Result<(), Refusal> {
     if let Some(precedence) = group.find::<ie::Precedence>()? {
         pdr.precedence = precedence.0;
@@ -87,7 +86,7 @@ pub(super) fn update(pdr: &mut Pdr, group: &Group<'_>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The PDI of a PDR.
+/// Reads the PDI of a PDR.
 pub(super) fn detection(
     group: &Group<'_>,
     network: &Network,
@@ -122,7 +121,7 @@ pub(super) fn detection(
 }
 
 impl Pdi {
-    /// Writes to a PDR what does not have to be given out.
+    /// Copies the parts that need no allocation into `pdr`.
     pub(super) fn fill(self, pdr: &mut Pdr) {
         pdr.source = self.source;
         pdr.instance = self.instance;
@@ -132,7 +131,7 @@ impl Pdi {
     }
 }
 
-/// The length of a user's IPv6 prefix: 64 unless something else is said.
+/// Returns the length of a UE IPv6 prefix, 64 by default.
 pub(super) const fn prefix_length(address: &ie::UeIpAddress) -> Result<u8, Refusal> {
     match (address.prefix_length, address.prefix_delegation_bits) {
         (Some(length @ 1..=128), _) => Ok(length),
@@ -142,7 +141,7 @@ pub(super) const fn prefix_length(address: &ie::UeIpAddress) -> Result<u8, Refus
     }
 }
 
-/// The addresses of a user that the control plane chose; those that are to be chosen are absent.
+/// Returns the UE addresses that the control plane chose. Addresses to be allocated are absent.
 pub(super) fn user_address(address: &ie::UeIpAddress) -> Result<UserAddress, Refusal> {
     let length = prefix_length(address)?;
     let network = |address: std::net::Ipv6Addr| {
@@ -158,7 +157,7 @@ pub(super) fn user_address(address: &ie::UeIpAddress) -> Result<UserAddress, Ref
     Ok(UserAddress { v4: address.v4, v6: address.v6.map(network), is_ours: false })
 }
 
-/// SDF Filter (clause 8.2.5): one with nothing but its number refers to another.
+/// Reads an SDF Filter (clause 8.2.5). One with only an ID refers to another filter.
 fn filter(filter: &ie::SdfFilter<'_>) -> Result<Filter, Refusal> {
     let wrong = Refusal::incorrect(IeType::SDF_FILTER);
     let description = |bytes| {
@@ -176,7 +175,7 @@ fn filter(filter: &ie::SdfFilter<'_>) -> Result<Filter, Refusal> {
     if filter == Filter::default() { Err(wrong) } else { Ok(filter) }
 }
 
-/// Whether a filter says nothing but which one it is.
+/// Returns true if the filter consists of its ID only.
 pub(super) fn is_reference(filter: &Filter) -> bool {
     filter.id.is_some() && *filter == Filter { id: filter.id, ..Filter::default() }
 }
@@ -192,8 +191,8 @@ fn removal(group: &Group<'_>) -> Result<Option<Removal>, Refusal> {
     }
 }
 
-/// Framed Route and Framed IPv6 Route (clauses 8.2.110 and 8.2.112): the prefix before the first
-/// space; a gateway and metrics after it mean nothing here (RFC 2865 section 5.22).
+/// Reads Framed Route and Framed IPv6 Route (clauses 8.2.110 and 8.2.112). The prefix ends at the
+/// first space; gateway and metrics are ignored (RFC 2865 section 5.22).
 fn framed(group: &Group<'_>) -> Result<Vec<Prefix>, Refusal> {
     let mut prefixes = Vec::new();
     for route in group.all::<ie::FramedRoute<'_>>() {
@@ -217,7 +216,7 @@ fn prefix(text: &str, is_v6: bool) -> Option<Prefix> {
     fits.then(|| Prefix::new(address, length)).flatten()
 }
 
-/// All numbers of a kind, each once.
+/// Returns the distinct numbers of one IE type.
 fn numbers<'a, T: Ie<'a>, N: PartialEq>(
     group: &Group<'a>,
     number: impl Fn(T) -> N,
@@ -232,7 +231,7 @@ fn numbers<'a, T: Ie<'a>, N: PartialEq>(
     Ok(numbers)
 }
 
-/// All names of a kind, each once.
+/// Returns the distinct names of one IE type.
 fn names<'a, T: Ie<'a>>(
     group: &Group<'a>,
     text: impl Fn(T) -> Option<&'a str>,

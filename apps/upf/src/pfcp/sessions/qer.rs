@@ -1,4 +1,4 @@
-//! QERs as they are written (TS 29.244 tables 7.5.2.5-1 and 7.5.4.5-1).
+//! QoS enforcement rules (TS 29.244 tables 7.5.2.5-1 and 7.5.4.5-1).
 
 use fastlane_pfcp::ie;
 use fastlane_pfcp::{Group, IeType};
@@ -6,7 +6,7 @@ use fastlane_pfcp::{Group, IeType};
 use super::refusal::Refusal;
 use crate::session::{Gate, Qer, Rate};
 
-/// Create QER.
+/// Reads Create QER.
 pub(super) fn create(group: &Group<'_>) -> Result<Qer, Refusal> {
     let mut qer = Qer {
         id: group.need::<ie::QerId>()?.0,
@@ -26,7 +26,7 @@ pub(super) fn create(group: &Group<'_>) -> Result<Qer, Refusal> {
     Ok(qer)
 }
 
-/// Update QER: what is not there stays.
+/// Applies Update QER; absent IEs change nothing.
 pub(super) fn update(qer: &mut Qer, group: &Group<'_>) -> Result<(), Refusal> {
     if group.has(IeType::PACKET_RATE) {
         return Err(Refusal::unsupported(IeType::PACKET_RATE));

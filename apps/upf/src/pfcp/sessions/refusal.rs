@@ -1,4 +1,4 @@
-//! Why a request about a session is refused.
+//! Reasons to refuse a session request.
 
 use fastlane_pfcp::ie::FailedRuleId;
 use fastlane_pfcp::{Cause, Fault, IeType};
@@ -7,50 +7,50 @@ use crate::rules::publish::PublishError;
 use crate::session::{Pdr, Session};
 use crate::store::StoreError;
 
-/// What the answer to a request that changes nothing says.
+/// IEs of a response that refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The cause.
+    /// Cause of the refusal.
     pub cause: Cause,
-    /// The element that is missing or wrong.
+    /// IE that is missing or wrong.
     pub offending: Option<IeType>,
-    /// The rule that could not be made or changed.
+    /// Rule that could not be created or modified.
     pub failed: Option<FailedRuleId>,
 }
 
 impl Refusal {
-    /// Nothing but a cause.
+    /// Creates a refusal with a cause only.
     #[must_use]
     pub const fn because(cause: Cause) -> Self {
         Self { cause, offending: None, failed: None }
     }
 
-    /// An element is wrong.
+    /// Creates a refusal that names the offending IE.
     #[must_use]
     pub const fn of(cause: Cause, offending: IeType) -> Self {
         Self { cause, offending: Some(offending), failed: None }
     }
 
-    /// A rule cannot be as it should (cause 73).
+    /// Creates a refusal that names the failed rule (cause 73).
     #[must_use]
     pub const fn rule(failed: FailedRuleId) -> Self {
         let cause = Cause::RULE_CREATION_MODIFICATION_FAILURE;
         Self { cause, offending: None, failed: Some(failed) }
     }
 
-    /// A rule cannot be as it should, because of an element of it.
+    /// Creates a refusal that names the failed rule and the offending IE.
     #[must_use]
     pub const fn rule_by(failed: FailedRuleId, offending: IeType) -> Self {
         Self { offending: Some(offending), ..Self::rule(failed) }
     }
 
-    /// What this end does not do.
+    /// Creates a refusal of an IE that is not supported.
     #[must_use]
     pub const fn unsupported(offending: IeType) -> Self {
         Self::of(Cause::SERVICE_NOT_SUPPORTED, offending)
     }
 
-    /// An element that means nothing here.
+    /// Creates a refusal of an IE with an invalid value.
     #[must_use]
     pub const fn incorrect(offending: IeType) -> Self {
         Self::of(Cause::MANDATORY_IE_INCORRECT, offending)
@@ -63,7 +63,7 @@ impl From<Fault> for Refusal {
     }
 }
 
-/// Why the lanes cannot be given a session, as a control plane function is told.
+/// Returns the refusal for a session that could not be published.
 pub(super) fn refused_by(error: &PublishError, session: &Session) -> Refusal {
     let pdr_with = |has: &dyn Fn(&Pdr) -> bool| {
         let pdr = session.pdrs.iter().find(|pdr| has(pdr)).or(session.pdrs.first());
@@ -96,7 +96,7 @@ pub(super) fn refused_by(error: &PublishError, session: &Session) -> Refusal {
     }
 }
 
-/// Why a session cannot be kept, as a control plane function is told.
+/// Returns the refusal for a session that could not be stored.
 pub(super) fn refusal_of(error: &StoreError) -> Refusal {
     tracing::warn!("{error}");
     Refusal::because(match error {

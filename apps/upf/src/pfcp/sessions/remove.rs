@@ -1,4 +1,4 @@
-//! The end of sessions.
+//! Removal of sessions.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use crate::store::StoreError;
 use crate::time::MILLISECOND;
 use crate::time::Now;
 
-/// A session without a packet for so long has none on its way in a lane.
+/// A session without packets for this time has none in flight in a lane, in nanoseconds.
 const QUIET: u64 = 100 * MILLISECOND;
-/// How long lanes are waited for, so that what they count is in the last report.
+/// Maximum time to wait for lanes, so that their last counts are in the last report.
 const PATIENCE: Duration = Duration::from_millis(1);
-/// How long is slept between two looks.
+/// Pause between two checks of the lanes.
 const PAUSE: Duration = Duration::from_micros(20);
 
 impl Sessions {
-    /// Removes the sessions of an association, but for those that are to stay: of control plane
-    /// addresses that `is_kept`. Calls `gone` for each, and says how many.
+    /// Removes the sessions of an association, except those whose CP address `is_kept`. Calls
+    /// `gone` for each and returns their number.
     pub fn remove_of_peer(
         &mut self,
         now: Now,
@@ -36,8 +36,8 @@ impl Sessions {
         self.remove_if(now, place, &|session| !is_kept(session.control.address), gone)
     }
 
-    /// Removes the sessions of an association that are in a set (FQ-CSID). Calls `gone` for each,
-    /// and says how many.
+    /// Removes the sessions of an association with an FQ-CSID. Calls `gone` for each and returns
+    /// their number.
     pub fn remove_set(
         &mut self,
         now: Now,
@@ -68,8 +68,8 @@ impl Sessions {
         removed
     }
 
-    /// The first session of an association in the places from `from` until before `end`, and where
-    /// the search for the next one goes on.
+    /// Returns the first session of an association with an index in `from..end`, and the index at
+    /// which the search continues.
     #[must_use]
     pub fn next_of_peer(&self, from: u32, end: u32, peer: u16) -> (Option<SessionId>, u32) {
         let end = end.min(self.capacity());
@@ -78,21 +78,21 @@ impl Sessions {
         (found, found.map_or(end.max(from), |id| id.0 + 1))
     }
 
-    /// The place of the association of the session with one of our SEIDs.
+    /// Returns the association index of the session with one of our SEIDs.
     #[must_use]
     pub fn peer_of(&self, seid: u64) -> Option<u16> {
         let record = self.store.record(SessionId(seid as u32))?;
         (record.seid == seid && record.is_live()).then_some(record.peer)
     }
 
-    /// How many sessions there can be.
+    /// Returns the maximum number of sessions.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.store.capacity()
     }
 
-    /// Removes a session without a report of its usage; false when that could not be kept, and so
-    /// it is still there.
+    /// Removes a session without a usage report. Returns false if the removal could not be stored;
+    /// the session then still exists.
     pub fn remove(&mut self, session: &Session, now: Now) -> bool {
         self.published.take_down(session);
         let done = self.bury(session, None, now);
@@ -102,8 +102,8 @@ impl Sessions {
         done.is_ok()
     }
 
-    /// Takes a session from the lanes, and waits until none of them counts for it any more, if it
-    /// has traffic.
+    /// Withdraws a session from the lanes. If it has traffic, waits until no lane counts for it any
+    /// more.
     pub(super) fn end_traffic(&mut self, session: &Session, now: Now) {
         self.published.take_down(session);
         if self.has_traffic(&session.urrs, now) {
@@ -111,13 +111,13 @@ impl Sessions {
         }
     }
 
-    /// Whether packets were counted by these URRs so lately that others may be on their way.
+    /// Returns true if one of the URRs counted packets so recently that others may be in flight.
     pub(super) fn has_traffic(&self, urrs: &[Urr], now: Now) -> bool {
         let last = urrs.iter().map(|urr| self.published.last(urr.progress.line)).max();
         last.is_some_and(|last| last.saturating_add(QUIET) >= now.monotonic)
     }
 
-    /// Waits until each lane has begun another turn, but not for long.
+    /// Waits until each lane has begun another turn, up to `PATIENCE`.
     pub(super) fn wait_for_lanes(&self) {
         let readers = &self.published.tables().readers;
         let mut since = readers.snapshot();
@@ -127,7 +127,7 @@ impl Sessions {
         }
     }
 
-    /// Commits that a session is gone, which was withdrawn; if that fails, it is published again.
+    /// Commits a tombstone for a withdrawn session. If that fails, the session is published again.
     pub(super) fn bury(
         &mut self,
         session: &Session,
@@ -138,7 +138,7 @@ impl Sessions {
         let gone = Session { is_deleted: true, version, ..session.clone() };
         let mut done = self.store.commit(&gone, answer, now.monotonic);
         if matches!(done, Err(StoreError::NoPart { .. })) {
-            // Where there is no room for the answer, the session goes all the more.
+            // Without room for the response, the session is still removed.
             done = self.store.commit(&gone, None, now.monotonic);
         }
         if let Err(error) = done {
@@ -153,7 +153,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// Notes which addresses users have: those of a session before and after a change.
+    /// Claims the UE addresses after a change and puts those before it, if no longer used, into
+    /// quarantine.
     pub(super) fn exchange_addresses(
         &mut self,
         before: Option<&Session>,
@@ -173,8 +174,8 @@ impl Sessions {
     }
 }
 
-/// The addresses of a session: those that packets find it by, `users`, and those from pools that
-/// none does yet.
+/// Returns the UE addresses of a session: the lookup keys `users`, and pool addresses that no key
+/// contains yet.
 pub(super) fn users_of(
     session: &Session,
     mut users: Vec<UserKey>,
@@ -196,14 +197,13 @@ pub(super) fn users_of(
     users
 }
 
-/// Whether a session is in a set (FQ-CSID).
+/// Returns true if the session has an FQ-CSID in common with `set`.
 #[must_use]
 pub fn is_in(session: &Session, set: &FqCsid<'_>) -> bool {
     session.sets.iter().any(|own| meet(own, set))
 }
 
-/// Whether a session's set is one of those that are meant: of the same node, with a number in
-/// common.
+/// Returns true if two FQ-CSIDs are of the same node and share a CSID.
 fn meet(own: &[u8], meant: &FqCsid<'_>) -> bool {
     let Ok(own) = FqCsid::decode(own) else { return false };
     (own.node_id_type, own.node) == (meant.node_id_type, meant.node)

@@ -1,4 +1,4 @@
-//! What the requests about sessions have in common.
+//! Parts that all session requests have in common.
 
 use fastlane_pfcp::ie::{self, FSeid};
 use fastlane_pfcp::{Cause, Fault, Group, IeType, Message, MessageType};
@@ -7,7 +7,7 @@ use super::answer::Answer;
 use super::refusal::Refusal;
 use crate::session::CpSeid;
 
-/// What this end does not do, in a session: multi-access, time sensitive networks, Ethernet,
+/// IEs of a session that are not supported: multi-access, time-sensitive networks, Ethernet,
 /// traffic endpoints, L2TP, multicast.
 const UNSUPPORTED: [IeType; 10] = [
     IeType::CREATE_TRAFFIC_ENDPOINT,
@@ -22,7 +22,7 @@ const UNSUPPORTED: [IeType; 10] = [
     IeType::MBS_SESSION_N4MB_CONTROL_INFORMATION,
 ];
 
-/// Whether a request can be read, and asks for nothing that this end does not do.
+/// Checks that a request is well-formed and contains no unsupported IE.
 pub(super) fn check(message: &Message<'_>) -> Result<(), Refusal> {
     message.check()?;
     let group = message.group();
@@ -32,19 +32,19 @@ pub(super) fn check(message: &Message<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// The control plane's end of a session, from an F-SEID.
+/// Returns the CP F-SEID of an F-SEID IE.
 pub(super) fn control(seid: &FSeid) -> Result<CpSeid, Refusal> {
     let address = seid.v4.map(Into::into).or(seid.v6.map(Into::into));
     let address = address.ok_or(Refusal::incorrect(IeType::F_SEID))?;
     Ok(CpSeid { seid: seid.seid, address })
 }
 
-/// The SEID that an answer to an establishment goes to, if the request says that at all.
+/// Returns the CP SEID for the response to an establishment; 0 if the request has none.
 pub(super) fn seid_of(group: &Group<'_>) -> u64 {
     group.find::<FSeid>().ok().flatten().map_or(0, |seid| seid.seid)
 }
 
-/// Who the user is: the SUPI, or the digits of an IMSI (TS 29.244 clause 8.2.101).
+/// Returns the SUPI, or the digits of the IMSI (TS 29.244 clause 8.2.101).
 pub(super) fn supi(group: &Group<'_>) -> Result<Option<String>, Fault> {
     let Some(user) = group.find::<ie::UserId<'_>>()? else { return Ok(None) };
     let text = |bytes: &[u8]| {
@@ -54,14 +54,13 @@ pub(super) fn supi(group: &Group<'_>) -> Result<Option<String>, Fault> {
     Ok(user.supi.and_then(text).or_else(|| user.imsi.map(digits)).filter(|supi| !supi.is_empty()))
 }
 
-/// Digits of four bits, the lower half of an octet first, up to the first that is none (TS 29.274
-/// clause 8.3).
+/// Returns TBCD digits, lower four bits first, up to the first filler (TS 29.274 clause 8.3).
 fn digits(octets: &[u8]) -> String {
     let halves = octets.iter().flat_map(|octet| [octet & 0xF, octet >> 4]);
     halves.map_while(|half| char::from_digit(half.into(), 10)).collect()
 }
 
-/// A data network's name as text: labels with dots between them, or text as it is.
+/// Returns the DNN as text: labels joined with dots, or the text itself.
 pub(super) fn network(group: &Group<'_>) -> Result<Option<String>, Fault> {
     let Some(name) = group.find::<ie::ApnDnn<'_>>()? else { return Ok(None) };
     Ok(Some(labels(name.0).unwrap_or_else(|| String::from_utf8_lossy(name.0).into_owned())))
@@ -81,7 +80,7 @@ fn labels(octets: &[u8]) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// The answer to a request about a session that is not there.
+/// Returns the response to a request for an unknown session.
 pub(super) fn unknown_session(message: &Message<'_>, answer: MessageType) -> Vec<u8> {
     let sequence = message.header.sequence;
     let answer = Answer { message_type: answer, seid: 0, sequence, node: None };

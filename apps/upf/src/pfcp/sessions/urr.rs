@@ -1,4 +1,4 @@
-//! URRs as they are written (TS 29.244 tables 7.5.2.4-1 and 7.5.4.4-1).
+//! Usage reporting rules (TS 29.244 tables 7.5.2.4-1 and 7.5.4.4-1).
 
 use fastlane_pfcp::ie::{self, Volumes};
 use fastlane_pfcp::{Group, IeType};
@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use crate::session::{Measure, ReportTriggers, Urr, Volume};
 use crate::usage::Given;
 
-/// Create URR; it has no line yet.
+/// Reads Create URR. The rule has no state slot yet.
 pub(super) fn create(group: &Group<'_>) -> Result<Urr, Refusal> {
     group.need::<ie::MeasurementMethod>()?;
     group.need::<ie::ReportingTriggers>()?;
@@ -16,7 +16,7 @@ pub(super) fn create(group: &Group<'_>) -> Result<Urr, Refusal> {
     Ok(urr)
 }
 
-/// Update URR: what is not there stays. Says what was there.
+/// Applies Update URR; absent IEs change nothing. Returns the kinds of IEs that were present.
 pub(super) fn apply(urr: &mut Urr, group: &Group<'_>) -> Result<Given, Refusal> {
     refuse(group)?;
     if let Some(method) = group.find::<ie::MeasurementMethod>()? {
@@ -51,9 +51,9 @@ pub(super) fn apply(urr: &mut Urr, group: &Group<'_>) -> Result<Given, Refusal> 
     Ok(given)
 }
 
-/// Limits that would never be reached: events of applications, which are not recognised here, and
-/// so much dropped traffic that it had to be counted by URR. A rule that is refused is better than
-/// a quota that stops nothing or a report that never comes.
+/// Refuses limits that would never be reached: application events, which are not detected here, and
+/// dropped-traffic thresholds that would need a counter per URR. A refused rule is better than a
+/// quota that stops nothing or a report that never comes.
 fn refuse(group: &Group<'_>) -> Result<(), Refusal> {
     let events = [
         IeType::EVENT_THRESHOLD,
@@ -70,7 +70,7 @@ fn refuse(group: &Group<'_>) -> Result<(), Refusal> {
         return Err(Refusal::unsupported(IeType::REPORTING_TRIGGERS));
     }
     match group.find::<ie::DroppedDlTrafficThreshold>()? {
-        // The first packet that is dropped reaches one of them.
+        // The first dropped packet reaches a threshold of 1.
         Some(it) if [it.packets, it.octets].into_iter().flatten().all(|limit| limit > 1) => {
             Err(Refusal::unsupported(IeType::DROPPED_DL_TRAFFIC_THRESHOLD))
         }
@@ -78,7 +78,8 @@ fn refuse(group: &Group<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// Octets, time, or events that are the start and stop of traffic; not what an application does.
+/// Reads the measurement method. Events are only start and stop of traffic; application events are
+/// not supported.
 fn measure(method: ie::MeasurementMethod) -> Result<Measure, Refusal> {
     let measure = Measure {
         duration: method.has(ie::MeasurementMethod::DURAT),
@@ -121,7 +122,7 @@ const fn volume(volumes: Volumes) -> Volume {
     Volume { total: volumes.total, uplink: volumes.uplink, downlink: volumes.downlink }
 }
 
-/// What is there replaces what was; says whether it is there.
+/// Replaces `value` if `new` is present. Returns true if it is.
 fn replace<T>(value: &mut Option<T>, new: Option<T>) -> bool {
     let is_there = new.is_some();
     if is_there {

@@ -1,64 +1,64 @@
-//! What is to be sent, in order.
+//! Messages to send, in order.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::rules::layout::message::PathMessage;
 use crate::session::SessionId;
 
-/// A datagram to be sent.
+/// Datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The address of ours that it leaves from; none leaves that to whoever sends it.
+    /// Our address to send from; none leaves the choice to the sender.
     pub local: Option<IpAddr>,
-    /// Where it goes.
+    /// Destination.
     pub to: SocketAddr,
-    /// What it is.
+    /// Payload.
     pub bytes: Vec<u8>,
 }
 
-/// A message to a lane: a hint.
+/// Message to a lane; it is a hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneMessage {
-    /// The rules of a session have changed: look at them now.
+    /// The rules of a session have changed.
     Rules(SessionId),
     /// Send an echo request.
     Probe(PathMessage),
 }
 
-/// What is to be sent when a call is over. It is emptied by whoever made it.
+/// Messages collected during a call. Its creator sends and clears them.
 #[derive(Clone, Debug, Default)]
 pub struct Outbox {
-    /// Datagrams.
+    /// Datagrams to send.
     pub datagrams: Vec<Outgoing>,
     /// Messages to lanes.
     pub lanes: Vec<LaneMessage>,
-    /// Peers whose neighbours Linux is to find out.
+    /// Peers whose neighbours Linux must resolve.
     pub neighbours: Vec<IpAddr>,
 }
 
 impl Outbox {
-    /// An empty one.
+    /// Creates an empty outbox.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sends a datagram.
+    /// Appends a datagram.
     pub fn send(&mut self, local: Option<IpAddr>, to: SocketAddr, bytes: Vec<u8>) {
         self.datagrams.push(Outgoing { local, to, bytes });
     }
 
-    /// Says that the rules of a session have changed.
+    /// Appends a message to the lanes that the rules of a session have changed.
     pub fn rules_changed(&mut self, session: SessionId) {
         self.lanes.push(LaneMessage::Rules(session));
     }
 
-    /// Has Linux find out the Ethernet address of a peer, or of the router before it.
+    /// Requests neighbour resolution for a peer or its router.
     pub fn find_out(&mut self, peer: IpAddr) {
         self.neighbours.push(peer);
     }
 
-    /// Forgets all.
+    /// Removes all messages.
     pub fn clear(&mut self) {
         self.datagrams.clear();
         self.lanes.clear();

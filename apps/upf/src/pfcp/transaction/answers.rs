@@ -1,37 +1,37 @@
-//! Answers to requests about the node, for as long as they can be asked for again. Those about
-//! sessions are in the sessions' store, those that changed an association also in its record.
+//! Responses to node related requests, kept while a retransmission may arrive. Responses to session
+//! requests are in the session store; those that changed an association are also in its record.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::pfcp::RequestKey;
 use crate::time::Now;
 
-/// The most answers; the oldest ones give way.
+/// Maximum number of responses; the oldest are evicted.
 const MOST: usize = 4096;
 
-/// Answers by request.
+/// Stored responses by request.
 #[derive(Debug)]
 pub struct Answers {
     life: u64,
     given: HashMap<RequestKey, Vec<u8>>,
-    /// When each was given, oldest first.
+    /// Time of each response, oldest first.
     order: VecDeque<(u64, RequestKey)>,
 }
 
 impl Answers {
-    /// None yet; each is kept for so many nanoseconds.
+    /// Creates a cache whose responses live for `life` nanoseconds.
     #[must_use]
     pub fn new(life: u64) -> Self {
         Self { life, given: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// The answer that a request was given.
+    /// Returns the response to a retransmitted request.
     pub fn find(&mut self, now: Now, key: &RequestKey) -> Option<&[u8]> {
         self.forget(now);
         self.given.get(key).map(Vec::as_slice)
     }
 
-    /// Keeps an answer.
+    /// Stores a response.
     pub fn keep(&mut self, now: Now, key: RequestKey, bytes: Vec<u8>) {
         self.forget(now);
         if self.given.insert(key, bytes).is_none() {

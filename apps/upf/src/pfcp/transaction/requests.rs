@@ -1,4 +1,4 @@
-//! Requests of ours: sent again each T1, N1 times in all (TS 29.244 clause 6.4).
+//! Our requests: retransmitted each T1, sent N1 times in all (TS 29.244 clause 6.4).
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -7,56 +7,56 @@ use crate::pfcp::Outbox;
 use crate::session::SessionId;
 use crate::time::Now;
 
-/// The most requests about sessions that wait for an answer at a time. Nobody has more of them than
-/// are left: one peer that does not answer has half, and what another sends does not wait for it.
+/// Maximum number of session requests without response. A peer may have at most as many as are
+/// left, so a silent peer gets half and does not delay the others.
 pub const WINDOW: usize = 4096;
-/// The most requests of all kinds: there is room for those about the node when a peer that answers
-/// nothing has taken the rest.
+/// Maximum number of requests of all kinds. The rest is reserved for node related requests when a
+/// silent peer has used up its share.
 const ALL: usize = WINDOW + 2048;
-/// Sequence numbers have 24 bits (clause 7.2.2.2).
+/// Number of sequence numbers: 24 bits (clause 7.2.2.2).
 pub const SEQUENCES: u32 = 1 << 24;
 
-/// Who is told of an answer, and of what.
+/// Handler of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Tag {
-    /// A heartbeat to the association in this place.
+    /// Heartbeat to the association with this index.
     Heartbeat(u16),
-    /// An association setup with a configured control plane function, by its place there.
+    /// Association setup with a configured control plane, by its index there.
     Setup(usize),
-    /// An association update or release to the association in this place.
+    /// Association update or release for the association with this index.
     Association(u16),
-    /// A node report to the association in this place.
+    /// Node report to the association with this index.
     NodeReport(u16),
-    /// A session report: `Usage` is told.
+    /// Session report, handled by `Usage`.
     Report(SessionId),
 }
 
-/// A request to be sent.
+/// Request to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The whole message.
+    /// Encoded message.
     pub bytes: Vec<u8>,
-    /// Its sequence number: from [`Requests::sequence`], or that of a request before a restart,
-    /// which is thus repeated.
+    /// Sequence number: from [`Requests::sequence`], or that of a request before a restart, which
+    /// is thus retransmitted.
     pub sequence: u32,
-    /// Where it goes. The answer comes from there.
+    /// Destination. The response must come from there.
     pub to: SocketAddr,
-    /// The address of ours that it leaves from; none leaves that to whoever sends it.
+    /// Our address to send from; none leaves the choice to the sender.
     pub local: Option<IpAddr>,
-    /// Who is told of the answer.
+    /// Handler of the response.
     pub tag: Tag,
 }
 
-/// What waits for answers.
+/// Our requests without response.
 #[derive(Debug)]
 pub struct Requests {
     t1: u64,
     n1: u32,
     next: u32,
     waiting: HashMap<u32, Waiting>,
-    /// Those about sessions, by where they went.
+    /// Number of session requests by destination.
     reports: HashMap<SocketAddr, usize>,
-    /// When each is looked at again, soonest first, for T1 is the same for all.
+    /// Retransmission times in ascending order, because T1 is the same for all.
     deadlines: VecDeque<(u64, u32)>,
 }
 
@@ -64,24 +64,24 @@ pub struct Requests {
 struct Waiting {
     request: Request,
     sent: u32,
-    /// When it is sent again or given up; what is in `deadlines` for another moment is old.
+    /// Time of retransmission or cancellation. Other entries in `deadlines` are obsolete.
     deadline: u64,
 }
 
-/// There are too many requests already, or one with this sequence number.
+/// Error: too many requests, or the sequence number is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy;
 
 impl Requests {
-    /// None yet. T1 in nanoseconds; the first sequence number must not be one that was used in the
-    /// last N1 times T1.
+    /// Creates an empty set with T1 in nanoseconds. The first sequence number must not have been
+    /// used in the last N1 times T1.
     #[must_use]
     pub fn new(t1: u64, n1: u32, first: u32) -> Self {
         let (waiting, reports, deadlines) = (HashMap::new(), HashMap::new(), VecDeque::new());
         Self { t1: t1.max(1), n1: n1.max(1), next: first % SEQUENCES, waiting, reports, deadlines }
     }
 
-    /// The sequence number for a new request.
+    /// Returns the sequence number for a new request.
     pub fn sequence(&mut self) -> u32 {
         loop {
             let sequence = self.next;
@@ -92,40 +92,40 @@ impl Requests {
         }
     }
 
-    /// The number that [`sequence`](Self::sequence) says next, if nothing waits with it.
+    /// Returns the next candidate of [`sequence`](Self::sequence).
     #[must_use]
     pub const fn next_sequence(&self) -> u32 {
         self.next
     }
 
-    /// How many requests about sessions may be sent now.
+    /// Returns the number of session requests that may be sent now.
     #[must_use]
     pub fn room(&self) -> usize {
         WINDOW.saturating_sub(self.waiting.len())
     }
 
-    /// How many of them may be sent to one peer now.
+    /// Returns the number of session requests that may be sent to a peer now.
     #[must_use]
     pub fn room_for(&self, to: SocketAddr) -> usize {
         self.room().saturating_sub(self.reports.get(&to).copied().unwrap_or(0))
     }
 
-    /// How many wait for an answer.
+    /// Returns the number of requests without response.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Whether none waits.
+    /// Returns true if no request waits for a response.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Sends a request until it is answered.
+    /// Sends a request and retransmits it until the response arrives.
     ///
     /// # Errors
-    /// When too many wait, or one with this number; nothing is sent then, and it is to be tried
+    /// Too many requests are pending, or the sequence number is in use. Nothing is sent then; try
     /// again later.
     pub fn send(&mut self, now: Now, request: Request, out: &mut Outbox) -> Result<(), Busy> {
         let is_report = matches!(request.tag, Tag::Report(_));
@@ -146,7 +146,7 @@ impl Requests {
         Ok(())
     }
 
-    /// Takes an answer: whom to tell of it. None when nobody has asked for it.
+    /// Matches a response with its request. Returns `None` if there is none.
     pub fn answered(&mut self, from: SocketAddr, sequence: u32, answer_type: u8) -> Option<Tag> {
         let waiting = self.waiting.get(&sequence)?;
         let asked = waiting.request.bytes.get(1).copied()?;
@@ -168,12 +168,12 @@ impl Requests {
         Some(waiting)
     }
 
-    /// Gives a request up, if it waits.
+    /// Cancels a request, if it is pending.
     pub fn cancel(&mut self, sequence: u32) {
         self.remove(sequence);
     }
 
-    /// Gives up all requests of the node to the association in this place.
+    /// Cancels the node related requests to an association.
     pub fn cancel_of_peer(&mut self, place: u16) {
         let is_of = |tag| match tag {
             Tag::Heartbeat(of) | Tag::Association(of) | Tag::NodeReport(of) => of == place,
@@ -182,8 +182,8 @@ impl Requests {
         self.waiting.retain(|_, waiting| !is_of(waiting.request.tag));
     }
 
-    /// Sends again what is due. One that has been sent N1 times is given up: it is returned, and
-    /// the caller asks again until there is none.
+    /// Retransmits due requests. Returns a request that was sent N1 times and is given up; call it
+    /// until it returns `None`.
     pub fn tick(&mut self, now: Now, out: &mut Outbox) -> Option<(Tag, u32)> {
         while let Some(&(deadline, sequence)) = self.deadlines.front() {
             if deadline > now.monotonic {
@@ -207,15 +207,15 @@ impl Requests {
         None
     }
 
-    /// When [`tick`](Self::tick) has something to do again, at the latest.
+    /// Returns the latest time of the next [`tick`](Self::tick).
     #[must_use]
     pub fn deadline(&self) -> Option<u64> {
         self.deadlines.front().map(|(deadline, _)| *deadline)
     }
 }
 
-/// Whether a message of one type answers one of the other: the type after it, or, to any request,
-/// that the version is not supported (clause 7.4.4.7).
+/// Returns true if a message type is the response to another: the next type, or Version Not
+/// Supported (clause 7.4.4.7).
 const fn answers(request: u8, answer: u8) -> bool {
     answer == 11 || answer == request.wrapping_add(1)
 }

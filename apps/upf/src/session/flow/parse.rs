@@ -1,57 +1,57 @@
-//! The parser.
+//! Parser of flow descriptions.
 
 use std::net::IpAddr;
 
 use super::{FlowDescription, Ports, Prefix};
 
-/// What is wrong with a flow description.
+/// Error of parsing a flow description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FlowError {
-    /// It is longer than any that is meant.
+    /// The description is too long.
     #[error(
         "a flow description of {0} octets; at most {most} are read", most = FlowDescription::LONGEST
     )]
     TooLong(usize),
-    /// Something else was expected.
+    /// Another word was expected.
     #[error(
         "`{found}` where {expected} is expected in a flow description; for example `permit out ip \
          from any to assigned`"
     )]
     Unexpected {
-        /// What is there; `the end` if nothing is.
+        /// Word found; `the end` if the text ends.
         found: String,
-        /// What should be.
+        /// Expected word.
         expected: &'static str,
     },
-    /// What IPFilterRules may say and flow descriptions may not.
+    /// An IPFilterRule element that flow descriptions must not contain.
     #[error("`{word}` is not allowed in a flow description (TS 29.212 clause 5.4.2): {instead}")]
     NotAllowed {
-        /// It.
+        /// Element found.
         word: String,
-        /// What to do instead.
+        /// Replacement for the element.
         instead: &'static str,
     },
-    /// An address that is none.
+    /// Invalid address.
     #[error("`{0}` is no address; write `any`, `assigned`, an address, or one with a length")]
     Address(String),
-    /// Ports that are none.
+    /// Invalid ports.
     #[error("`{0}` are no ports; write numbers and ranges, as `80,443,8000-8080`")]
     Ports(String),
-    /// More than a lane looks through.
+    /// Too many port ranges for a lane to match.
     #[error("{0} ranges of ports; at most {most} may be named", most = FlowDescription::RANGES)]
     TooManyPorts(usize),
-    /// The two ends are not of one family.
+    /// The two ends have different address families.
     #[error("one end has an IPv4 address and the other an IPv6 address: no packet has both")]
     Families,
-    /// Ports of what has none.
+    /// Ports for a protocol that has none.
     #[error(
         "protocol {0} has no ports; name protocol 6, 17, 33, 132 or 136, or leave the ports out"
     )]
     NoPorts(u8),
 }
 
-/// The words, without what stands between them.
+/// Words of the description.
 struct Words<'a>(std::iter::Peekable<std::str::SplitAsciiWhitespace<'a>>);
 
 impl<'a> Words<'a> {
@@ -71,7 +71,7 @@ fn unexpected(found: Option<&str>, expected: &'static str) -> FlowError {
     FlowError::Unexpected { found: found.map_or_else(|| "the end".to_owned(), shown), expected }
 }
 
-/// A word, not more of it than one wants to read.
+/// Returns the first 64 characters of a word, for an error message.
 fn shown(word: &str) -> String {
     word.chars().take(64).collect()
 }
@@ -103,7 +103,7 @@ pub(super) fn parse(text: &str) -> Result<FlowDescription, FlowError> {
     Ok(FlowDescription { protocol, remote, remote_ports, local, local_ports })
 }
 
-/// TCP, UDP, DCCP, SCTP, UDP-Lite.
+/// Returns true for TCP, UDP, DCCP, SCTP and UDP-Lite.
 const fn has_ports(protocol: u8) -> bool {
     matches!(protocol, 6 | 17 | 33 | 132 | 136)
 }
@@ -143,7 +143,7 @@ fn negated<T>(word: &str) -> Result<T, FlowError> {
     Err(FlowError::NotAllowed { word: shown(word), instead })
 }
 
-/// Digits alone: `parse` takes a sign, too.
+/// Returns true if the word consists of digits only. `parse` alone would accept a sign.
 fn is_number(word: &str) -> bool {
     word.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -178,7 +178,7 @@ fn address(word: &str) -> Result<Option<Prefix>, FlowError> {
         None => 128,
     };
     let prefix = Prefix::new(address, length).ok_or_else(no_address)?;
-    // `0.0.0.0/0` means IPv4 packets only, so it stays.
+    // `0.0.0.0/0` matches only IPv4 packets, so it is kept.
     Ok(Some(prefix))
 }
 

@@ -1,4 +1,4 @@
-//! Whether the rules of a session fit together.
+//! Validation of the rules of a session against each other.
 
 use fastlane_pfcp::ie::FailedRuleId;
 use fastlane_pfcp::{Cause, IeType};
@@ -9,13 +9,12 @@ use crate::pfcp::sessions::pdr::is_reference;
 use crate::pfcp::sessions::refusal::Refusal;
 use crate::session::{Filter, Session};
 
-/// The most networks behind the user of a PDR: each one costs what those that it holds do.
+/// Maximum number of framed routes of a PDR. Each one costs as much as the routes inside it.
 const NETWORKS: usize = 64;
 
 impl Draft<'_> {
-    /// Follows references to filters, and checks what the rules say of each other. A FAR that is
-    /// removed while a PDR has it is refused, since that PDR could not say what becomes of its
-    /// packets (clause 5.2.1).
+    /// Resolves filter references and checks that all references between rules are valid. Removing
+    /// a FAR that a PDR still refers to is refused (clause 5.2.1).
     pub(in crate::pfcp::sessions) fn check(&mut self, removed: &[u32]) -> Result<(), Refusal> {
         follow(&mut self.session)?;
         let (session, settings) = (&self.session, self.around.settings);
@@ -64,7 +63,8 @@ fn pdrs(session: &Session, settings: &Settings) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Puts the filter in place of its number alone (SDF Filter ID, clause 8.2.5).
+/// Replaces filters that consist of an SDF Filter ID only by the filter with that ID (clause
+/// 8.2.5).
 fn follow(session: &mut Session) -> Result<(), Refusal> {
     let filters = || session.pdrs.iter().flat_map(|pdr| &pdr.filters);
     if !filters().any(is_reference) {

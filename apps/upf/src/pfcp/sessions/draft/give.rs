@@ -1,4 +1,4 @@
-//! Tunnels and addresses of PDRs: given out, or as the control plane chose them.
+//! F-TEIDs and UE addresses of PDRs: allocated here, or chosen by the control plane.
 
 use fastlane_pfcp::ie::{self, FailedRuleId};
 use fastlane_pfcp::{Cause, IeType};
@@ -11,17 +11,17 @@ use crate::pfcp::sessions::refusal::Refusal;
 use crate::rules::layout::key::UserKey;
 use crate::session::{InstanceId, LocalTunnel, Pdr, UserAddress};
 
-/// Where a user's address is asked for.
+/// Network instances from which the pool of a UE address is selected.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
-    /// The network instance of the PDR.
+    /// Network instance of the PDR.
     asked: Option<InstanceId>,
-    /// That of PDRs for packets from the data network.
+    /// Network instance of the PDRs that match packets from the data network.
     of_others: Option<InstanceId>,
 }
 
 impl Draft<'_> {
-    /// Gives each PDR what it asks for, and the session the PDRs.
+    /// Allocates the requested resources of each PDR and adds the PDRs to the session.
     pub(super) fn give_out(&mut self, asked: Vec<Asked>) -> Result<(), Refusal> {
         let of_others = self.data_network(&asked);
         for Asked { mut pdr, pdi, is_update } in asked {
@@ -51,8 +51,9 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// The tunnel of a PDR (clause 5.5): ours if it is to be chosen, and the control plane's where
-    /// that one chooses, or restores a session, or means a tunnel that the session has.
+    /// Returns the F-TEID of a PDR (clause 5.5). It is allocated here on CHOOSE. Otherwise the
+    /// control plane's value is used if the control plane allocates, restores a session, or names
+    /// an F-TEID of this session.
     fn tunnel(&mut self, pdr: &Pdr, wish: &ie::FTeid) -> Result<LocalTunnel, Refusal> {
         let option = Refusal::of(Cause::INVALID_F_TEID_ALLOCATION_OPTION, IeType::F_TEID);
         let chooses = self.around.settings.teid == TeidChoice::Upf;
@@ -100,7 +101,8 @@ impl Draft<'_> {
         Ok(tunnel)
     }
 
-    /// The addresses of the user (clause 5.21): one of IPv4 and a prefix of IPv6 for the session.
+    /// Returns the UE IP addresses (clause 5.21). A session gets one IPv4 address and one IPv6
+    /// prefix.
     fn user(&mut self, wish: &ie::UeIpAddress, wanted: Wanted) -> Result<UserAddress, Refusal> {
         let mut user = pdr::user_address(wish)?;
         let now = self.around.now.monotonic;
@@ -138,7 +140,7 @@ impl Draft<'_> {
         Ok(user)
     }
 
-    /// The network instance whose pool an address comes from.
+    /// Returns the network instance whose pool provides the address.
     fn pool(&self, family: Family, wanted: Wanted) -> Result<InstanceId, Refusal> {
         let Wanted { asked, of_others } = wanted;
         let instance = self.around.network.pool(asked, of_others, self.around.addresses, family);
