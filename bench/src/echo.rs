@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use fastlane_af_xdp as af_xdp;
-use fastlane_core::{Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Verdict};
+use fastlane_core::{Idle, Lane, LaneConfig, Packet, Pool, Port, PortId, Queue, Verdict};
 use fastlane_kernel::{Interface, af_packet};
 use fastlane_steer::Rules;
 use fastlane_table::SharedMemory;
@@ -82,7 +82,7 @@ impl EchoLane {
     /// When the kernel refuses, or AF_XDP does not get native copy mode.
     pub fn open(mechanism: Mechanism, interface: &str) -> Result<Self> {
         let memory = SharedMemory::create("bench-echo", FRAMES as usize * FRAME_SIZE)?;
-        let mut pool = Pool::new(memory, FRAME_SIZE, 192).ok_or("the frame size is refused")?;
+        let mut pool = Pool::new(memory, FRAME_SIZE, 192)?;
         let (queue, device) = open(mechanism, Interface::query(interface)?, &mut pool)?;
         let counters = Counters::create(1, 1)?;
         let ports = vec![Port {
@@ -93,11 +93,11 @@ impl EchoLane {
         }];
         let lane = Lane::new(
             macswap as fn(&mut Packet) -> Verdict,
-            LaneParts {
+            LaneConfig {
                 burst: BURST,
                 kernel_budget: 64,
                 idle: Idle::Busy,
-                ..LaneParts::new(pool, ports, counters.lane(0))
+                ..LaneConfig::new(pool, ports, counters.lane(0))
             },
         );
         Ok(Self { lane, counters, _device: device })

@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fastlane_core::{Idle, Lane, LaneParts, Pool, Port, PortId, Queue};
+use fastlane_core::{Idle, Lane, LaneConfig, Pool, Port, PortId, Queue};
 use fastlane_local::memory::Memory;
 use fastlane_local::ring;
 use fastlane_memif::{Address, Link, MemifSettings, Role};
@@ -152,7 +152,7 @@ fn cost(lane: &mut Lane<Filled>, length: Duration, sent: impl Fn() -> u64) -> Re
 /// What lanes are made of.
 pub struct Built {
     /// Each becomes a lane in the thread where it runs.
-    pub lanes: Vec<(LaneParts, Filled)>,
+    pub lanes: Vec<(LaneConfig, Filled)>,
     /// The counters of all.
     pub counters: Counters,
     ends: Ends,
@@ -214,8 +214,8 @@ impl Built {
         let counters = self.counters.lane(number);
         let ports = vec![port];
         let idle = Idle::Busy;
-        let parts = LaneParts::new(pool, ports, counters);
-        let parts = LaneParts { kernel_budget: 64, idle, ..parts };
+        let parts = LaneConfig::new(pool, ports, counters);
+        let parts = LaneConfig { kernel_budget: 64, idle, ..parts };
         self.lanes.push((parts, Filled::new(packets, 60, true)));
         Ok(())
     }
@@ -223,7 +223,7 @@ impl Built {
 
 fn pool() -> Result<Pool> {
     let memory = SharedMemory::create("bench-lane", FRAMES * FRAME_SIZE)?;
-    Ok(Pool::new(memory, FRAME_SIZE, HEADROOM).ok_or("the frame size is refused")?)
+    Ok(Pool::new(memory, FRAME_SIZE, HEADROOM)?)
 }
 
 /// What keeps memif connections; the sockets' directory is removed in the end.

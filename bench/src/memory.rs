@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fastlane_core::{App, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Verdict};
+use fastlane_core::{App, Idle, Lane, LaneConfig, Packet, Pool, Port, PortId, Verdict};
 use fastlane_local::memory::Memory;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, PortCounter};
@@ -53,8 +53,7 @@ impl<A: App> MemoryLane<A> {
     pub fn new(app: A, burst: usize, length: usize) -> Result<Self> {
         let frames = FRAMES as usize;
         let memory = SharedMemory::create("bench-memory", frames * FRAME_SIZE)?;
-        let mut pool =
-            Pool::new(memory, FRAME_SIZE, HEADROOM).ok_or("the frame size is refused")?;
+        let mut pool = Pool::new(memory, FRAME_SIZE, HEADROOM)?;
         let queue = Memory::filled(PortId(0), &mut pool, frames, &frame(length))?;
         let counters = Counters::create(1, 1)?;
         let ports = vec![Port {
@@ -64,8 +63,8 @@ impl<A: App> MemoryLane<A> {
             counters: counters.port(0, 0),
         }];
         let idle = Idle::Busy;
-        let parts = LaneParts::new(pool, ports, counters.lane(0));
-        let parts = LaneParts { burst, kernel_budget: 64, idle, ..parts };
+        let parts = LaneConfig::new(pool, ports, counters.lane(0));
+        let parts = LaneConfig { burst, kernel_budget: 64, idle, ..parts };
         Ok(Self { lane: Lane::new(app, parts), counters, burst })
     }
 

@@ -13,12 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastlane_core::exchange::{ExchangeParts, Keyed, Keys, LaneBy, Passage, Shards};
+use fastlane_core::exchange::{
+    ExchangeConfig, FrameShard, LaneBy, LaneRing, ShardClassifier, Shards,
+};
 use fastlane_core::{
-    App, Burst, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Sent, Statistics, Turn,
+    App, Burst, Idle, Lane, LaneConfig, Packet, Pool, Port, PortId, Queue, Sent, Statistics, Turn,
     Verdict,
 };
-use fastlane_local::ring::{bells, passage};
+use fastlane_local::ring::{doorbells, lane_ring};
 use fastlane_table::counters::Counters;
 use fastlane_table::{EntryId, LaneState, SharedMemory, Spec, State};
 
@@ -128,7 +130,7 @@ struct Source {
 impl Queue for Source {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
         while burst.room() > 0 {
-            let Some(mut packet) = pool.blank(LENGTH, PortId(0)) else { return };
+            let Some(mut packet) = pool.alloc_packet(LENGTH, PortId(0)) else { return };
             let number = self.random.below((SUBSCRIBERS / self.step).into()) as u32;
             let number = self.first + number * self.step;
             packet.bytes_mut()[NUMBER..NUMBER + 4].copy_from_slice(&number.to_le_bytes());
@@ -166,9 +168,9 @@ fn number(frame: &[u8]) -> u32 {
 /// The lowest bits of the number are the shard: `id = slot << 8 | shard`.
 struct ByNumber;
 
-impl Keys for ByNumber {
-    fn of(&mut self, frame: &[u8]) -> Keyed {
-        Keyed::Shard(number(frame) as u8)
+impl ShardClassifier for ByNumber {
+    fn classify(&mut self, frame: &[u8]) -> FrameShard {
+        FrameShard::Shard(number(frame) as u8)
     }
 }
 
@@ -278,14 +280,14 @@ impl App for Serving {
 
 /// The lanes of one slice.
 struct Built {
-    lanes: Vec<(LaneParts, Serving, Option<ExchangeParts>)>,
+    lanes: Vec<(LaneConfig, Serving, Option<ExchangeConfig>)>,
     state: State<WORDS>,
     _counters: Counters,
 }
 
 fn pool() -> Result<Pool> {
     let memory = SharedMemory::create("bench-subscriber", FRAMES * FRAME_SIZE)?;
-    Ok(Pool::new(memory, FRAME_SIZE, HEADROOM).ok_or("the frame size is refused")?)
+    Ok(Pool::new(memory, FRAME_SIZE, HEADROOM)?)
 }
 
 fn build(way: Way, work: Work, lanes: usize) -> Result<Built> {
@@ -308,7 +310,7 @@ fn build(way: Way, work: Work, lanes: usize) -> Result<Built> {
         let queues: Vec<Box<dyn Queue>> = vec![Box::new(source)];
         let port = counters.port(lane, 0);
         let ports = vec![Port { queues, kernel: None, filter: None, counters: port }];
-        let mut parts = LaneParts::new(pool()?, ports, counters.lane(lane));
+        let mut parts = LaneConfig::new(pool()?, ports, counters.lane(lane));
         parts.idle = Idle::Busy;
         let (name, state, locks) = (lane as u64 + 1, state.lane(lane), Arc::clone(&locks));
         let (done, foreign, sum) = (0, 0, 0);
@@ -321,29 +323,29 @@ fn build(way: Way, work: Work, lanes: usize) -> Result<Built> {
 }
 
 /// Every lane has packets of its own and owns every so-manyth shard.
-fn exchanges(lanes: usize) -> Result<Vec<ExchangeParts>> {
+fn exchanges(lanes: usize) -> Result<Vec<ExchangeConfig>> {
     let memory = Arc::new(SharedMemory::create("bench-shards", Shards::bytes(lanes))?);
     let owners: Vec<usize> = (0..lanes).collect();
-    let shards = Shards::new(&memory, lanes, &owners).ok_or("no shards")?;
-    let bells = bells(lanes)?;
-    let mut ways: Vec<Vec<Option<Box<dyn Passage>>>> = Vec::new();
+    let shards = Shards::new(&memory, lanes, &owners)?;
+    let bells = doorbells(lanes)?;
+    let mut ways: Vec<Vec<Option<Box<dyn LaneRing>>>> = Vec::new();
     ways.resize_with(lanes, || (0..lanes).map(|_| None).collect());
     for one in 0..lanes {
         for other in one + 1..lanes {
-            let [near, far] = passage([&bells[one], &bells[other]], PLACES, FRAME_SIZE);
+            let [near, far] = lane_ring([&bells[one], &bells[other]], PLACES, FRAME_SIZE);
             ways[one][other] = Some(Box::new(near));
             ways[other][one] = Some(Box::new(far));
         }
     }
     let parts = |(lane, passages)| {
-        Ok(ExchangeParts {
+        Ok(ExchangeConfig {
             lane,
-            passages,
+            rings: passages,
             lane_by: vec![LaneBy::Key(Box::new(ByNumber))],
             carriers: vec![None],
             has_application: true,
             shards: shards.clone(),
-            park: pool()?,
+            migration_pool: pool()?,
         })
     };
     ways.into_iter().enumerate().map(parts).collect()

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use fastlane_bench::lanes::Built;
 use fastlane_bench::upf::Direction;
 use fastlane_bench::upf::lanes::Shared;
-use fastlane_core::{App, Lane, LaneParts, Messages};
+use fastlane_core::{App, Lane, LaneConfig, Messages};
 use fastlane_table::messages::{Channel, Doorbells, size};
 use fastlane_table::{Doorbell, SharedMemory};
 
@@ -87,7 +87,7 @@ struct Turning {
 }
 
 impl Turning {
-    fn start<A: App + Send + 'static>(owner: usize, (parts, app): (LaneParts, A)) -> Self {
+    fn start<A: App + Send + 'static>(owner: usize, (parts, app): (LaneConfig, A)) -> Self {
         let (orders, inbox) = channel();
         let (outbox, done) = channel();
         std::thread::spawn(move || {

@@ -17,7 +17,7 @@ mod support;
 use std::time::Instant;
 
 use fastlane::{App, Packet, PortId, Turn, Verdict};
-use fastlane_core::{Lane, LaneParts, Pool, Port};
+use fastlane_core::{Lane, LaneConfig, Pool, Port};
 use fastlane_local::memory::Memory;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
@@ -148,7 +148,7 @@ fn main() {
         Port { queues: vec![], kernel: None, filter: None, counters: counters.port(0, 1) },
     ];
     ports[usize::from(port.0)].queues.push(Box::new(queue));
-    let mut lane = Lane::new(app, LaneParts::new(pool, ports, counters.lane(0)));
+    let mut lane = Lane::new(app, LaneConfig::new(pool, ports, counters.lane(0)));
     let started = Instant::now();
     for _ in 0..packets / 32 {
         assert_eq!(lane.turn(), 32);

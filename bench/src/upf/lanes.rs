@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use fastlane::PortId;
-use fastlane_core::{App, Idle, Lane, LaneParts, Pool, Port};
+use fastlane_core::{App, Idle, Lane, LaneConfig, Pool, Port};
 use fastlane_local::memory::Memory;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, PortCounter};
@@ -65,7 +65,7 @@ pub struct Packets {
 }
 
 /// An application, and what its lane is made of.
-pub type Parts<A> = (LaneParts, A);
+pub type Parts<A> = (LaneConfig, A);
 
 impl Shared {
     /// For so many lanes, each with so many sessions, whose URRs have a threshold of so many
@@ -124,10 +124,9 @@ impl Shared {
     }
 
     /// What a lane with a memory port is made of.
-    fn parts(&self, packets: &Packets) -> Result<LaneParts> {
+    fn parts(&self, packets: &Packets) -> Result<LaneConfig> {
         let memory = SharedMemory::create("bench-lane", FRAMES * FRAME_SIZE)?;
-        let mut pool =
-            Pool::new(memory, FRAME_SIZE, HEADROOM).ok_or("the frame size is refused")?;
+        let mut pool = Pool::new(memory, FRAME_SIZE, HEADROOM)?;
         let first = frame(packets.template.shape().0);
         let queue = Memory::filled(PortId(0), &mut pool, FRAMES, &first)?;
         let port = Port {
@@ -136,8 +135,8 @@ impl Shared {
             filter: None,
             counters: self.counters.port(packets.lane, 0),
         };
-        let parts = LaneParts::new(pool, vec![port], self.counters.lane(packets.lane));
-        Ok(LaneParts { burst: BURST, kernel_budget: 64, idle: Idle::Busy, ..parts })
+        let parts = LaneConfig::new(pool, vec![port], self.counters.lane(packets.lane));
+        Ok(LaneConfig { burst: BURST, kernel_budget: 64, idle: Idle::Busy, ..parts })
     }
 
     /// The tables of all lanes, by name.

@@ -71,7 +71,7 @@ pub fn adopt_lane(
         }
     }
     let pool = Pool::adopt(memory, frame_size, headroom, &|index| in_flight.contains(index));
-    let mut pool = pool.ok_or(Error::FrameSize { size: frame_size, most })?;
+    let mut pool = pool.map_err(|_| Error::FrameSize { size: frame_size, most })?;
     let quota = FrameQuota::new(&pool, queues);
     let mut opened = Vec::with_capacity(queues);
     for (queue, settings) in found {

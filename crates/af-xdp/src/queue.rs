@@ -7,7 +7,9 @@ mod lifecycle;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use fastlane_core::{Burst, Custody, Packet, Partial, Pool, PortId, Queue, Sent, Statistics, now};
+use fastlane_core::{
+    Burst, Packet, PacketOwnership, Partial, Pool, PortId, Queue, Sent, Statistics, now,
+};
 use fastlane_steer::{Program, ProgramError};
 use fastlane_wire::checksum;
 

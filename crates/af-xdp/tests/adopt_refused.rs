@@ -155,7 +155,7 @@ fn frames_in_flight_are_waited_for() {
         let mut pool = pool(FRAMES);
         let mut opened = open(&mut pool, &mut device, vec![0]);
         for number in 0..SENT {
-            let mut packet = pool.blank(1000, PortId(0)).expect("a frame");
+            let mut packet = pool.alloc_packet(1000, PortId(0)).expect("a frame");
             packet.bytes_mut().copy_from_slice(&frame(number as u32, 1000));
             packet.bytes_mut()[5] = 0x99; // of no interface here
             let sent = opened[0].handle.transmit(std::slice::from_mut(&mut packet), &mut pool);
@@ -194,7 +194,7 @@ fn what_waits_in_the_rings_is_received_and_sent() {
         // Put into the transmit ring and never sent, because the link is down.
         set_link("ours", false);
         for number in 0..20 {
-            let mut packet = pool.blank(80, PortId(0)).expect("a frame");
+            let mut packet = pool.alloc_packet(80, PortId(0)).expect("a frame");
             packet.bytes_mut().copy_from_slice(&frame(number, 80));
             opened[0].handle.transmit(std::slice::from_mut(&mut packet), &mut pool);
             opened[0].handle.flush(&mut pool);

@@ -91,7 +91,7 @@ impl Burst {
     ///
     /// # Safety
     /// They are, as [`Pool::packet`] would have made them, each with a token of a
-    /// [`Home`](crate::Home) that the lane's pool has admitted and a frame that no other packet
+    /// [`RegionId`](crate::RegionId) that the lane's pool has admitted and a frame that no other packet
     /// has; and `count` is at most the length of `spare`.
     #[inline]
     pub unsafe fn assume_received(&mut self, count: usize, bytes: u64) {

@@ -10,42 +10,41 @@
 //! they receive they pass on. The workers have the application and no ports: they pass labelled
 //! packets back, to the lane that has the port in question, which carries the verdict out.
 //!
-//! A shard moves to another lane while traffic flows ([`Mover`]): its packets are parked where they
+//! A shard moves to another lane while traffic flows ([`ShardMigration`]): its packets are parked where they
 //! arrive until its old lane has finished with all that it was passed.
 
 use std::os::fd::BorrowedFd;
 
 use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter};
 
-use crate::{Burst, Custody, Filter, Packet, Pool, Port, PortId, Sent};
+use crate::{Burst, Filter, Packet, PacketOwnership, Pool, Port, PortId, Sent};
 
 mod mover;
 mod park;
 mod shards;
 
-pub use mover::{MoveError, Mover};
-pub use shards::Shards;
+pub use mover::{MoveError, ShardMigration};
+pub use shards::{Shards, ShardsError};
 
 use park::Park;
 use shards::{LaneShards, Owner};
 
-/// What the key of a packet says.
+/// Shard of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keyed {
+pub enum FrameShard {
     /// The packet belongs to this shard.
     Shard(u8),
-    /// It has no key: it is shown where it arrives, or by a lane without application passed on as
-    /// if it were of shard 0.
+    /// The packet has no key. The lane where it arrives shows it to its application; a lane without
+    /// application passes it on as if it were of shard 0.
     None,
-    /// It is Linux's, without the application seeing it: a part of a packet, of which not each has
-    /// the key.
-    Kernel,
+    /// An IP fragment. Only the first fragment carries the key, so all fragments go to Linux.
+    Fragment,
 }
 
-/// How a lane finds the key of a packet.
-pub trait Keys: Send {
-    /// What the key of the frame says.
-    fn of(&mut self, frame: &[u8]) -> Keyed;
+/// Classifier that determines the shard of a packet from its key.
+pub trait ShardClassifier: Send {
+    /// Returns the shard of a frame.
+    fn classify(&mut self, frame: &[u8]) -> FrameShard;
 }
 
 /// Which lane gets the packets of a port.
@@ -53,14 +52,14 @@ pub enum LaneBy {
     /// The one where they arrive.
     Arrival,
     /// The one of their key.
-    Key(Box<dyn Keys>),
+    Key(Box<dyn ShardClassifier>),
     /// The one of what the application says ([`App::shard`](crate::App::shard)).
     Application,
 }
 
 /// A lane's end of the way to and from one other lane, on which packets keep their port and their
 /// verdict. Like a [`Queue`](crate::Queue), it neither allocates, locks nor fails once it is made.
-pub trait Passage: Send {
+pub trait LaneRing: Send {
     /// Appends packets that the other lane has passed, at most [`Burst::room`].
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool);
 
@@ -94,11 +93,11 @@ pub trait Passage: Send {
 }
 
 /// What a lane needs to change packets with others.
-pub struct ExchangeParts {
+pub struct ExchangeConfig {
     /// This lane's number.
     pub lane: usize,
     /// The way to each other lane, by its number; `None` to itself and where there is none.
-    pub passages: Vec<Option<Box<dyn Passage>>>,
+    pub rings: Vec<Option<Box<dyn LaneRing>>>,
     /// For each port, which lane gets what arrives there.
     pub lane_by: Vec<LaneBy>,
     /// For each port, the lane that carries out verdicts that this one cannot, because it has no
@@ -110,13 +109,13 @@ pub struct ExchangeParts {
     pub shards: Shards,
     /// Where packets wait while their shard moves: frames of their own, so that those of the lane
     /// do not run out.
-    pub park: Pool,
+    pub migration_pool: Pool,
 }
 
 /// A lane's part in the exchange.
 pub(crate) struct Exchange {
     has_application: bool,
-    passages: Vec<Option<Box<dyn Passage>>>,
+    passages: Vec<Option<Box<dyn LaneRing>>>,
     lane_by: Vec<LaneBy>,
     carriers: Vec<Option<usize>>,
     shards: LaneShards,
@@ -150,9 +149,16 @@ impl Filter for Everything {
 }
 
 impl Exchange {
-    pub(crate) fn new(parts: ExchangeParts, ports: &mut [Port], burst: usize) -> Self {
-        let ExchangeParts { lane, passages, lane_by, carriers, has_application, shards, park } =
-            parts;
+    pub(crate) fn new(parts: ExchangeConfig, ports: &mut [Port], burst: usize) -> Self {
+        let ExchangeConfig {
+            lane,
+            rings: passages,
+            lane_by,
+            carriers,
+            has_application,
+            shards,
+            migration_pool: park,
+        } = parts;
         for (port, lane_by) in ports.iter_mut().zip(&lane_by) {
             if !matches!(lane_by, LaneBy::Arrival) && port.filter.is_none() {
                 port.filter = Some(Box::new(Everything));
@@ -204,17 +210,17 @@ impl Exchange {
         let mut stay = true;
         for packet in burst.packets() {
             let keyed = match &mut self.lane_by[number] {
-                _ if !packet.is_steered() => Keyed::Kernel,
-                LaneBy::Key(keys) => keys.of(packet.bytes()),
-                LaneBy::Application => Keyed::Shard(shard(packet)),
-                LaneBy::Arrival => Keyed::None, // not reached
+                _ if !packet.is_claimed() => FrameShard::Fragment,
+                LaneBy::Key(keys) => keys.classify(packet.bytes()),
+                LaneBy::Application => FrameShard::Shard(shard(packet)),
+                LaneBy::Arrival => FrameShard::None, // not reached
             };
             let place = match keyed {
-                Keyed::Shard(shard) => self.place(shard),
-                Keyed::None if self.has_application => Place::Here,
-                Keyed::None => self.place(0),
-                Keyed::Kernel => {
-                    packet.set_unsteered();
+                FrameShard::Shard(shard) => self.place(shard),
+                FrameShard::None if self.has_application => Place::Here,
+                FrameShard::None => self.place(0),
+                FrameShard::Fragment => {
+                    packet.set_unclaimed();
                     Place::Here
                 }
             };
@@ -415,7 +421,7 @@ impl Exchange {
     }
 }
 
-fn pass(passage: Option<&mut Box<dyn Passage>>, run: &mut [Packet], pool: &mut Pool) -> Sent {
+fn pass(passage: Option<&mut Box<dyn LaneRing>>, run: &mut [Packet], pool: &mut Pool) -> Sent {
     let Some(passage) = passage else { return Sent::default() };
     let sent = passage.pass(run, pool);
     // A driver that says more than it was shown must not end the lane.

@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Burst, METADATA_LENGTH, Packet, Partial, Pool, PortId};
+use crate::{Burst, METADATA_LENGTH, Packet, PacketOwnership, Partial, Pool, PortId};
 
 mod keys;
 use keys::Keys;
@@ -131,7 +131,7 @@ impl Hold {
 
     fn keep_one(&mut self, at: usize, queue: usize, packet: &Packet) -> bool {
         let (slot, length) = (self.free as usize, packet.len());
-        if slot == self.slots.len() || length > self.size || packet.is_beyond_completion() {
+        if slot == self.slots.len() || length > self.size || packet.has_lost_checksum() {
             return false;
         }
         self.free = self.slots[slot].next;
@@ -141,7 +141,7 @@ impl Hold {
             length: length as u32,
             port: packet.port(),
             queue: queue as u16,
-            origin: packet.origin(),
+            origin: packet.arrival_flags(),
             partial: packet.partial_checksum(),
         };
         let start = slot * self.size;
@@ -278,7 +278,7 @@ impl Hold {
             Ok(mut packet) => {
                 packet.bytes_mut().copy_from_slice(&self.bytes[start..start + length]);
                 packet.set_partial_checksum(held.partial);
-                packet.set_origin(held.origin);
+                packet.set_arrival_flags(held.origin);
                 Some(packet)
             }
             Err(frame) => {

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCounters};
 
 use crate::capture::CaptureMailbox;
-use crate::dispatch::Dispatch;
+use crate::egress::Egress;
 use crate::idle::Rest;
 use crate::{
-    App, Burst, HoldLimits, Idle, Messages, Pool, Port, Queue, Statistics, Takes, Turn, now,
+    App, Burst, HoldLimits, Idle, Messages, PacketOwnership, Pool, Port, Queue, Statistics, Turn,
+    TxMemory, now,
 };
 
 /// How often a lane asks its queues for their losses, in nanoseconds.
@@ -24,7 +25,7 @@ const KERNEL_TURNS: u64 = 16;
 const DRAIN: u64 = 500_000_000;
 
 /// What a lane is made of.
-pub struct LaneParts {
+pub struct LaneConfig {
     /// The frames of all its ports.
     pub pool: Pool,
     /// An entry for each configured port, in the order of their numbers.
@@ -43,7 +44,7 @@ pub struct LaneParts {
     pub hold: HoldLimits,
 }
 
-impl LaneParts {
+impl LaneConfig {
     /// Those that there must be; the rest is as in a configuration that does not name it, with
     /// nothing that can be held and no messages.
     #[must_use]
@@ -57,7 +58,7 @@ impl LaneParts {
 /// a pool of frames, counters. Lanes share nothing that they both write.
 pub struct Lane<A> {
     app: A,
-    exits: Dispatch,
+    egress: Egress,
     burst: Burst,
     /// Packets that were held and are shown again; empty between bursts.
     resumed: Burst,
@@ -79,8 +80,9 @@ enum Way {
 
 impl<A: App> Lane<A> {
     /// Puts a lane together. All its memory is allocated here.
-    pub fn new(app: A, parts: LaneParts) -> Self {
-        let LaneParts { pool, ports, counters, burst, kernel_budget, idle, messages, hold } = parts;
+    pub fn new(app: A, parts: LaneConfig) -> Self {
+        let LaneConfig { pool, ports, counters, burst, kernel_budget, idle, messages, hold } =
+            parts;
         counters.publish(LaneCounter::PoolFrames, pool.frames() as u64);
         // Another lane may have had the counters before. The fence is as after sleep: see `rest`.
         counters.publish(LaneCounter::Asleep, 0);
@@ -91,7 +93,7 @@ impl<A: App> Lane<A> {
             burst: Burst::new(burst),
             resumed: Burst::new(burst),
             turn: Turn::new(pool, burst, counters, messages, hold),
-            exits: Dispatch::new(ports, kernel_budget, burst),
+            egress: Egress::new(ports, kernel_budget, burst),
             rest: Rest::new(idle, None),
             statistics_due: 0,
             way: Way::Alone,
@@ -103,33 +105,33 @@ impl<A: App> Lane<A> {
     /// when the lane was [closed](Self::close).
     pub fn turn(&mut self) -> usize {
         self.turn.begin();
-        self.exits.begin();
+        self.egress.begin();
         let mut work = match self.way {
             Way::Alone => self.resume(),
             Way::WithOthers => self.resume() + self.serve(),
             Way::Closed => return 0,
         };
-        for port in 0..self.exits.ports.len() {
-            for queue in 0..self.exits.ports[port].queues.len() {
+        for port in 0..self.egress.ports.len() {
+            for queue in 0..self.egress.ports[port].queues.len() {
                 let (burst, pool) = (&mut self.burst, &mut self.turn.pool);
-                let count = self.exits.receive((port, queue), burst, pool);
+                let count = self.egress.receive(port, queue, burst, pool);
                 if count > 0 {
                     work += count;
                     self.show(port);
                     work += self.resume();
                     let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
-                    self.exits.dispatch(queue, &mut self.burst, pool, hold);
+                    self.egress.dispatch(queue, &mut self.burst, pool, hold);
                 }
             }
         }
         let is_due = work == 0 || self.turn.number().is_multiple_of(KERNEL_TURNS);
-        work += self.exits.relay_from_kernel(is_due, &mut self.burst, &mut self.turn.pool);
+        work += self.egress.relay_from_kernel(is_due, &mut self.burst, &mut self.turn.pool);
         self.app.turn(&mut self.turn);
         work += self.resume();
         work += self.turn.outbox.len();
         if !self.turn.outbox.is_empty() {
             let Turn { outbox, pool, hold, .. } = &mut self.turn;
-            self.exits.originate(outbox, pool, hold);
+            self.egress.dispatch_uncounted(0, outbox, pool, hold);
         }
         work += usize::from(self.flush());
         work += usize::from(self.turn.is_awake());
@@ -162,13 +164,13 @@ impl<A: App> Lane<A> {
     /// time to time.
     #[must_use]
     pub fn interrupts(&self) -> Option<Vec<BorrowedFd<'_>>> {
-        let queues = self.exits.ports.iter().flat_map(|port| {
+        let queues = self.egress.ports.iter().flat_map(|port| {
             let kernel = port.kernel.as_ref().filter(|path| path.receives);
             let kernel = kernel.map(|path| path.queue.as_ref());
             port.queues.iter().map(AsRef::as_ref).chain(kernel)
         });
         let messages = self.turn.messages.as_ref().map(|messages| Some(messages.interrupt()));
-        let passages = self.exits.exchange.as_ref().map(|exchange| exchange.interrupt());
+        let passages = self.egress.exchange.as_ref().map(|exchange| exchange.interrupt());
         let queues = queues.filter(|queue| !queue.is_loop());
         queues.map(Queue::interrupt).chain(messages).chain(passages).collect()
     }
@@ -181,7 +183,7 @@ impl<A: App> Lane<A> {
 
     /// Lets the lane be told to capture. Until then it cannot.
     pub fn listen(&mut self, captures: Arc<CaptureMailbox>) {
-        self.exits.recorder.listen(captures);
+        self.egress.recorder.listen(captures);
     }
 
     /// The lane's counters; [`LaneCounter::Thread`] and [`LaneCounter::Cpu`] are for its thread to
@@ -199,11 +201,11 @@ impl<A: App> Lane<A> {
     /// Has the burst labelled, and copied if it is looked on.
     #[inline]
     fn show(&mut self, port: usize) {
-        let sorted = self.exits.steer(port, self.burst.packets());
-        if sorted && self.exits.exchange.is_some() {
+        let sorted = self.egress.steer(port, self.burst.packets());
+        if sorted && self.egress.exchange.is_some() {
             self.sort(port);
         }
-        if self.exits.recorder.is_on() {
+        if self.egress.recorder.is_on() {
             return self.label_recorded(port, sorted);
         }
         self.label(sorted);
@@ -211,9 +213,9 @@ impl<A: App> Lane<A> {
 
     #[cold]
     fn label_recorded(&mut self, port: usize, sorted: bool) {
-        self.exits.recorder.arrived(port, self.burst.packets());
+        self.egress.recorder.arrived(port, self.burst.packets());
         self.label(sorted);
-        self.exits.recorder.labelled(self.burst.packets());
+        self.egress.recorder.labelled(self.burst.packets());
     }
 
     /// Shows the burst to the application, or of one that is sorted what is the application's.
@@ -224,8 +226,8 @@ impl<A: App> Lane<A> {
         if !sorted {
             return self.app.process(packets, &mut self.turn);
         }
-        for run in packets.chunk_by_mut(|one, other| one.is_steered() == other.is_steered()) {
-            if run[0].is_steered() {
+        for run in packets.chunk_by_mut(|one, other| one.is_claimed() == other.is_claimed()) {
+            if run[0].is_claimed() {
                 self.app.process(run, &mut self.turn);
             }
         }
@@ -235,7 +237,7 @@ impl<A: App> Lane<A> {
     #[inline(always)]
     fn flush(&mut self) -> bool {
         let mut pending = false;
-        for port in &mut self.exits.ports {
+        for port in &mut self.egress.ports {
             for queue in &mut port.queues {
                 pending |= queue.flush(&mut self.turn.pool);
             }
@@ -243,7 +245,7 @@ impl<A: App> Lane<A> {
                 pending |= path.queue.flush(&mut self.turn.pool);
             }
         }
-        if let Some(exchange) = &mut self.exits.exchange {
+        if let Some(exchange) = &mut self.egress.exchange {
             pending |= exchange.flush(&mut self.turn.pool);
         }
         pending
@@ -273,14 +275,14 @@ impl<A: App> Lane<A> {
     /// Tells all queues that the lane will wait; true when it should not.
     fn arm(&mut self) -> bool {
         let mut arrived = false;
-        for port in &mut self.exits.ports {
+        for port in &mut self.egress.ports {
             let kernel = port.kernel.as_mut().filter(|path| path.receives);
             let kernel = kernel.map(|path| &mut path.queue);
             for queue in port.queues.iter_mut().chain(kernel) {
                 arrived |= queue.arm();
             }
         }
-        if let Some(exchange) = &mut self.exits.exchange {
+        if let Some(exchange) = &mut self.egress.exchange {
             arrived |= exchange.arm();
         }
         let Some(messages) = &mut self.turn.messages else { return arrived };
@@ -301,7 +303,7 @@ impl<A: App> Lane<A> {
         self.statistics_due = self.turn.now() + STATISTICS_PERIOD;
         let free = self.turn.pool.free() as u64;
         self.turn.counters.publish(LaneCounter::PoolFree, free);
-        for port in &mut self.exits.ports {
+        for port in &mut self.egress.ports {
             let kernel = port.kernel.as_mut().map(|path| &mut path.queue);
             let total =
                 port.queues.iter_mut().chain(kernel).fold(Statistics::default(), |total, queue| {
@@ -317,7 +319,7 @@ impl<A: App> Lane<A> {
                 });
             publish(&port.counters, total);
         }
-        if let Some(exchange) = &mut self.exits.exchange {
+        if let Some(exchange) = &mut self.egress.exchange {
             exchange.publish(&self.turn.counters);
         }
     }
@@ -326,7 +328,7 @@ impl<A: App> Lane<A> {
     /// There are no turns after that: from now on memory of tables is used again without asking
     /// this lane.
     pub fn close(&mut self) -> usize {
-        if self.exits.exchange.is_some() {
+        if self.egress.exchange.is_some() {
             self.leave();
         }
         let end = now() + DRAIN;
@@ -338,11 +340,11 @@ impl<A: App> Lane<A> {
         let pool = &mut self.turn.pool;
         // Those with memory of their own go last: the others may still hold frames of it.
         for last in [false, true] {
-            for port in &mut self.exits.ports {
+            for port in &mut self.egress.ports {
                 let kernel = port.kernel.as_mut().map(|path| &mut path.queue);
                 let queues = port.queues.iter_mut().chain(kernel);
                 queues
-                    .filter(|queue| matches!(queue.takes(), Takes::Of(_)) == last)
+                    .filter(|queue| matches!(queue.tx_memory(), TxMemory::Region(_)) == last)
                     .for_each(|queue| queue.close(pool));
             }
         }

@@ -1,104 +1,140 @@
-//! What a driver is.
+//! Queues: the interface of a driver.
 
 use std::os::fd::BorrowedFd;
 
-use crate::{Burst, Home, Packet, Pool, PortId};
+use crate::{Burst, Packet, Pool, PortId, RegionId};
 
-/// Which frames a queue sends.
+/// Memory that a queue transmits from without a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Takes {
-    /// Any: it copies the bytes out of them, or lends them.
+pub enum TxMemory {
+    /// Any memory: the queue copies the bytes or lends them.
     Any,
-    /// Those of the lane's pool.
+    /// The lane's pool.
     Pool,
-    /// Those of the memory that its driver keeps.
-    Of(Home),
+    /// A region of the driver.
+    Region(RegionId),
 }
 
-/// What a [`Queue::transmit`] did with the packets that it was shown.
+/// Result of [`Queue::transmit`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Packets taken from the front of the slice: their frames are the queue's now, or are
-    /// released.
+    /// Number of packets taken from the front of the slice. The queue has their frames or has
+    /// released them.
     pub taken: usize,
-    /// Of these, packets on their way. The rest could not be sent by this port at any time: empty,
-    /// too long, or with a checksum that cannot be completed.
+    /// Number of these that will be sent. This port can never send the others: they are empty or
+    /// too long, or have a checksum that cannot be completed.
     pub packets: usize,
-    /// Bytes in `packets`.
+    /// Number of bytes in `packets`.
     pub bytes: u64,
 }
 
-/// Losses that a queue or the kernel below it has counted since it was opened.
+/// Losses that a queue or the kernel below it has counted since the queue was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Arrived while the pool had no free frame, and lost.
+    /// Packets lost at arrival because the pool had no free frame.
     pub no_frame: u64,
-    /// Arrived longer than a frame, and lost.
+    /// Packets lost at arrival because they were longer than a frame.
     pub receive_length: u64,
-    /// Lost below because the queue was full.
+    /// Packets lost below the queue because it was full.
     pub device_full: u64,
-    /// Lost below as invalid.
+    /// Packets lost below the queue as invalid.
     pub device_invalid: u64,
-    /// Handed over, but the device did not send it.
+    /// Packets that were handed over and that the device did not send.
     pub transmit_error: u64,
-    /// Times that the device had no frame to receive into (it may have kept the packet).
+    /// Number of times that the device had no frame to receive into. It may have kept the packet.
     pub device_no_frames: u64,
 }
 
 /// One queue of a port, owned by one lane. Everything that moves frames is a `Queue`: drivers, the
-/// way into Linux, the decorators for tests.
+/// kernel peers, the decorators for tests.
 ///
-/// After it is open a queue neither allocates, locks, logs nor fails; what goes wrong it counts. It
-/// may not rely on a packet's place in the slices it is shown.
+/// An open queue neither allocates, locks, logs, waits nor returns errors; it counts failures. It
+/// must not rely on the position of a packet in the slices that it is passed.
 ///
-/// It is opened by the main thread and then moved into its lane's, which is the only one to call
-/// it: hence `Send`. (A driver that holds pointers into its rings says why that is sound.)
+/// The main thread opens a queue and moves it into the thread of its lane, which alone calls it:
+/// hence `Send`.
+///
+/// # Examples
+/// A queue that transmits into nothing and receives nothing:
+/// ```
+/// use fastlane_core::{Burst, Packet, Pool, Queue, Sent, TxMemory};
+///
+/// struct Discard;
+///
+/// impl Queue for Discard {
+///     fn receive(&mut self, _: &mut Burst, _: &mut Pool) {}
+///
+///     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+///         let bytes = packets.iter().map(|packet| packet.len() as u64).sum();
+///         packets.iter_mut().for_each(|packet| pool.release(packet));
+///         Sent { taken: packets.len(), packets: packets.len(), bytes }
+///     }
+///
+///     fn tx_memory(&self) -> TxMemory {
+///         TxMemory::Any
+///     }
+/// }
+/// ```
 pub trait Queue: Send {
     /// Appends packets that have arrived, at most [`Burst::room`]. Their port is the queue's.
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool);
 
-    /// Takes packets for sending from the front of the slice, as many as there is space for. A
-    /// packet that it takes must be taken out ([`Packet::take_frame`], [`Packet::take`]). Partial
-    /// checksums are completed unless the device does it. Nothing need leave before
-    /// [`flush`](Self::flush).
+    /// Takes packets from the front of the slice for sending, as many as there is space for. It
+    /// takes them out ([`take_frame`](crate::PacketOwnership::take_frame),
+    /// [`take`](crate::PacketOwnership::take)) and completes partial checksums unless the device
+    /// does. Packets need not leave before [`flush`](Self::flush).
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent;
 
-    /// Sends all that was taken, and returns to the pool what has left. True when something is
-    /// still on its way and another flush is needed: the lane will not sleep then.
-    fn flush(&mut self, pool: &mut Pool) -> bool;
-
-    /// Which frames [`transmit`](Self::transmit) takes. A lane copies others into packets from
-    /// [`blank`](Self::blank) first. The answer never changes.
-    fn takes(&self) -> Takes {
-        Takes::Pool
+    /// Sends everything that was taken and returns frames that have left to the pool. Returns true
+    /// if packets are still in flight and another flush is needed; the lane does not sleep then.
+    #[inline]
+    fn flush(&mut self, pool: &mut Pool) -> bool {
+        let _ = pool;
+        false
     }
 
-    /// An empty packet, as far as its content goes, of `length` bytes in memory that this queue
-    /// takes; `None` when there is no frame or it does not fit.
-    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
-        pool.blank(length, PortId(0))
+    /// Returns the memory that [`transmit`](Self::transmit) takes packets from. A lane copies other
+    /// packets into packets from [`alloc_packet`](Self::alloc_packet) first. The result must never
+    /// change.
+    fn tx_memory(&self) -> TxMemory {
+        TxMemory::Pool
     }
 
-    /// The lane is about to wait for [`interrupt`](Self::interrupt): the device shall raise it for
-    /// the next arrival. True when something has arrived already: then the lane does not wait.
+    /// Allocates a packet of `length` bytes with undefined content, in memory that this queue
+    /// transmits from. Returns `None` if no frame is free or the packet does not fit.
+    fn alloc_packet(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
+        pool.alloc_packet(length, PortId(0))
+    }
+
+    /// Prepares the device to raise [`interrupt`](Self::interrupt) at the next arrival, because the
+    /// lane is about to wait. Returns true if packets have arrived already; the lane does not wait
+    /// then.
     fn arm(&mut self) -> bool {
         false
     }
 
-    /// What becomes readable when a packet arrives; `None` when nothing does and the lane must
-    /// look.
-    fn interrupt(&self) -> Option<BorrowedFd<'_>>;
+    /// Returns the descriptor that becomes readable when a packet arrives, or `None` if the queue
+    /// has no interrupt and must be polled.
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 
-    /// Whether nothing arrives but what the same lane has sent by it: then the lane waits without
-    /// an [`interrupt`](Self::interrupt) of it, as [`arm`](Self::arm) says whether something is
-    /// there. The answer never changes.
+    /// Returns true if the queue receives only what the same lane has sent through it. The lane
+    /// then waits without an [`interrupt`](Self::interrupt) of it, and asks [`arm`](Self::arm)
+    /// whether packets are there. The result must never change.
     fn is_loop(&self) -> bool {
         false
     }
 
-    /// The losses so far. It may cost a system call; a lane asks about ten times a second.
-    fn statistics(&mut self) -> Statistics;
+    /// Returns the losses so far. It may make a system call; a lane calls it about ten times a
+    /// second.
+    fn statistics(&mut self) -> Statistics {
+        Statistics::default()
+    }
 
-    /// Ends the queue: no frame goes in or out any more, and all of them return to the pool.
-    fn close(&mut self, pool: &mut Pool);
+    /// Closes the queue. It receives and sends nothing afterwards, and returns all frames to the
+    /// pool.
+    fn close(&mut self, pool: &mut Pool) {
+        let _ = pool;
+    }
 }

@@ -11,7 +11,7 @@ use crate::exchange::Shards;
 use crate::hold::Hold;
 use crate::messages::Messages;
 use crate::timers::Timers;
-use crate::{Burst, HoldLimits, Packet, Pool, PortId, Verdict};
+use crate::{Burst, HoldLimits, Packet, PacketOwnership, Pool, PortId, Verdict};
 
 mod hold;
 mod messages;
@@ -156,7 +156,7 @@ impl Turn {
     /// another; refused as in [`new_packet`](Self::new_packet), also when it does not fit a frame.
     #[must_use]
     pub fn copy(&mut self, packet: &Packet) -> Option<&mut Packet> {
-        if packet.is_beyond_completion() {
+        if packet.has_lost_checksum() {
             self.counters.add(LaneCounter::NewRefused, 1);
             return None;
         }
@@ -185,7 +185,7 @@ impl Turn {
             return None;
         }
         self.pool.set_mixed(true);
-        self.pool.blank(length, port)
+        self.pool.alloc_packet(length, port)
     }
 
     /// How many packets this turn can still make, if the pool has the frames.

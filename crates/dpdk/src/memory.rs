@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fastlane_core::{Home, Pool};
+use fastlane_core::{Pool, RegionId};
 
 use crate::plugin::Memory;
 use crate::{Environment, Error};
@@ -28,7 +28,7 @@ pub struct LaneMemory {
 pub(crate) struct Shared {
     environment: Arc<Environment>,
     pub(crate) memory: Memory,
-    pub(crate) home: Home,
+    pub(crate) home: RegionId,
     frames: usize,
     room: usize,
     /// Frames that the queues opened so far may hold.
@@ -57,7 +57,7 @@ impl LaneMemory {
         let made =
             environment.with(|plugin| plugin.create_memory(&name, count, cache, length, socket));
         let memory = made.map_err(failed)?;
-        let Some(home) = pool.admit(frames) else {
+        let Some(home) = pool.register_region(frames) else {
             environment.with(|plugin| plugin.free_memory(&memory));
             return Err(failed("the process has too many memories".to_owned()));
         };

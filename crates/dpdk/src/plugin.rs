@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 
-use fastlane_core::{Burst, Home, Packet, PortId};
+use fastlane_core::{Burst, Packet, PortId, RegionId};
 
 use table::{ErrorText, MemoryHandle, QueueHandle, fault_of_head};
 pub(crate) use table::{
@@ -284,7 +284,7 @@ pub(crate) struct QueueParts<'a> {
     pub(crate) port: u16,
     pub(crate) number: u16,
     pub(crate) packet_port: PortId,
-    pub(crate) home: Home,
+    pub(crate) home: RegionId,
     pub(crate) longest: u32,
     pub(crate) checksums: bool,
     pub(crate) steered: bool,
@@ -332,7 +332,7 @@ impl RawQueue {
     }
 
     /// The same for empty packets in fresh frames.
-    pub(crate) fn blank(&mut self, burst: &mut Burst) -> usize {
+    pub(crate) fn alloc_packets(&mut self, burst: &mut Burst) -> usize {
         let spare = burst.spare();
         let places = spare.as_mut_ptr().cast::<Packet>();
         // SAFETY: as in `receive`.
@@ -349,7 +349,7 @@ impl RawQueue {
     pub(crate) fn transmit(&mut self, packets: &mut [Packet]) -> Outcome {
         let count = packets.len() as u32;
         // SAFETY: the packets are ours; those of this queue's home hold mbufs, and others are left
-        // alone. Of those that are taken the plugin leaves what `Custody::take_frame` would.
+        // alone. Of those that are taken the plugin leaves what `PacketOwnership::take_frame` would.
         unsafe { (self.plugin.table.transmit)(self.handle.as_ptr(), packets.as_mut_ptr(), count) }
     }
 

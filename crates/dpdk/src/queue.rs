@@ -5,7 +5,9 @@ mod thread;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use fastlane_core::{Burst, Custody, Home, Packet, Pool, Queue, Sent, Statistics, Takes};
+use fastlane_core::{
+    Burst, Packet, PacketOwnership, Pool, Queue, RegionId, Sent, Statistics, TxMemory,
+};
 
 use crate::LaneMemory;
 use crate::device::Port;
@@ -21,7 +23,7 @@ const BLANKS: usize = 32;
 /// later ones come from the same thread.
 pub struct DpdkQueue {
     raw: RawQueue,
-    home: Home,
+    home: RegionId,
     state: State,
     /// Empty packets; those before `next_blank` are taken.
     blanks: Burst,
@@ -101,7 +103,7 @@ impl DpdkQueue {
     /// Frees the frames that the lane has released.
     #[inline]
     fn free_returned(&mut self, pool: &mut Pool) {
-        pool.fetch_returned(self.home, &mut self.returned);
+        pool.take_released(self.home, &mut self.returned);
         if !self.returned.is_empty() {
             self.port.environment.plugin().release(&mut self.returned);
         }
@@ -127,7 +129,7 @@ impl Queue for DpdkQueue {
         self.free_returned(pool);
         let count = self.raw.receive(burst);
         if count > 0 {
-            pool.arrived(self.home, count);
+            pool.external_received(self.home, count);
         }
     }
 
@@ -139,7 +141,7 @@ impl Queue for DpdkQueue {
         loop {
             let outcome = self.raw.transmit(&mut packets[sent.taken..]);
             let count = outcome.taken as usize;
-            pool.left(self.home, count);
+            pool.external_sent(self.home, count);
             sent.taken += count;
             sent.packets += count;
             sent.bytes += outcome.bytes;
@@ -158,11 +160,11 @@ impl Queue for DpdkQueue {
         false
     }
 
-    fn takes(&self) -> Takes {
-        Takes::Of(self.home)
+    fn tx_memory(&self) -> TxMemory {
+        TxMemory::Region(self.home)
     }
 
-    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
+    fn alloc_packet(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
         if self.next_blank == self.blanks.len() {
             if !self.is_ready() {
                 return None;
@@ -170,8 +172,8 @@ impl Queue for DpdkQueue {
             self.free_returned(pool);
             self.blanks.clear(pool);
             self.next_blank = 0;
-            let count = self.raw.blank(&mut self.blanks);
-            pool.arrived(self.home, count);
+            let count = self.raw.alloc_packets(&mut self.blanks);
+            pool.external_received(self.home, count);
         }
         let mut packet = self.blanks.packets().get_mut(self.next_blank)?.take();
         self.next_blank += 1;

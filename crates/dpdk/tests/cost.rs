@@ -13,7 +13,7 @@ use std::ffi::CString;
 use std::os::raw::c_void;
 use std::sync::Arc;
 
-use fastlane_core::{App, Burst, Idle, Lane, LaneParts, Packet, Pool, Port, Queue, Turn, Verdict};
+use fastlane_core::{App, Burst, Idle, Lane, LaneConfig, Packet, Pool, Port, Queue, Turn, Verdict};
 use fastlane_dpdk::{Device, DeviceSettings, Environment, HugePages};
 use fastlane_table::counters::{Counters, PortCounter};
 use fastlane_testing::Spec;
@@ -70,7 +70,7 @@ fn quartiles(mut numbers: Vec<f64>) -> [f64; 3] {
 
 fn fill(queue: &mut dyn Queue, pool: &mut Pool) {
     for _ in 0..UNDER_WAY {
-        let mut packet = queue.blank(60, pool).expect("a frame");
+        let mut packet = queue.alloc_packet(60, pool).expect("a frame");
         assert_eq!(queue.transmit(std::slice::from_mut(&mut packet), pool).packets, 1);
     }
 }
@@ -113,7 +113,7 @@ fn compare(environment: &Arc<Environment>, name: &str, port: u16, filled: bool) 
         filter: None,
         counters: counters.port(0, 0),
     }];
-    let parts = LaneParts { idle: Idle::Busy, ..LaneParts::new(pool, ports, counters.lane(0)) };
+    let parts = LaneConfig { idle: Idle::Busy, ..LaneConfig::new(pool, ports, counters.lane(0)) };
     let mut lane = Lane::new(MacSwap, parts);
     let bare = bare();
     let (mut ours, mut theirs, mut more) = (Vec::new(), Vec::new(), Vec::new());

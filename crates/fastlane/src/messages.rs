@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use fastlane_core::{LaneParts, Messages};
+use fastlane_core::{LaneConfig, Messages};
 use fastlane_table::messages::{Channel, Doorbells, size};
 use fastlane_table::{Doorbell, SharedMemory};
 
@@ -28,7 +28,7 @@ impl Rings {
     /// The messages of all lanes, with so many KiB in each direction: what was `kept`, so that
     /// those under way arrive, else new ones. Each lane gets its side.
     pub(crate) fn open(
-        lanes: &mut [LaneParts],
+        lanes: &mut [LaneConfig],
         kib: usize,
         kept: Option<KeptRings>,
     ) -> Result<Self, Error> {
@@ -46,7 +46,7 @@ impl Rings {
 
     /// Goes on with the rings of an application that has ended.
     fn adopt(
-        lanes: &mut [LaneParts],
+        lanes: &mut [LaneConfig],
         kib: usize,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Self, String> {
@@ -76,7 +76,7 @@ impl Rings {
         Ok(Self { lanes: lanes.len(), descriptors, is_kept: true })
     }
 
-    fn create(lanes: &mut [LaneParts], kib: usize) -> Result<Self, Error> {
+    fn create(lanes: &mut [LaneConfig], kib: usize) -> Result<Self, Error> {
         let failed = |error: io::Error| {
             let reason = format!("messages: no memory ({error}); make `messages.ring-kib` smaller");
             Error::Service { what: "messages", reason }

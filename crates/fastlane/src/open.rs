@@ -13,7 +13,7 @@ mod shared;
 mod tap;
 mod udp;
 
-use fastlane_core::{KernelPath, LaneParts, Pool, Port, Queue};
+use fastlane_core::{KernelPath, LaneConfig, Pool, Port, Queue};
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
 
@@ -32,7 +32,7 @@ use links::Link;
 /// Everything that is open.
 pub(crate) struct Opened {
     /// What each lane is made of.
-    pub lanes: Vec<LaneParts>,
+    pub lanes: Vec<LaneConfig>,
     /// What belongs to ports and not to lanes: programs attached to interfaces.
     pub devices: Devices,
     /// What was chosen for each port.
@@ -115,9 +115,8 @@ impl<'a> Opening<'a> {
                     bytes >> 20
                 ))
             })?;
-            let pool = Pool::new(memory, plan.frame_size, plan.headroom).ok_or_else(|| {
-                refuse("`lanes.headroom` leaves no space in a frame; make it smaller".to_owned())
-            })?;
+            let pool = Pool::new(memory, plan.frame_size, plan.headroom)
+                .map_err(|error| refuse(format!("the lane's frame pool: {error}")))?;
             let ports = plan.ports.len();
             let queues = (0..ports).map(|_| Vec::new()).collect();
             Ok(LaneOpening { pool, queues, kernel: (0..ports).map(|_| None).collect() })
@@ -170,12 +169,12 @@ impl<'a> Opening<'a> {
                 filter: devices.filter(port),
                 counters: counters.port(lane, port),
             });
-            LaneParts {
+            LaneConfig {
                 burst: plan.burst,
                 kernel_budget: plan.kernel_budget,
                 idle: plan.idle,
                 hold: plan.hold,
-                ..LaneParts::new(opening.pool, ports.collect(), counters.lane(lane))
+                ..LaneConfig::new(opening.pool, ports.collect(), counters.lane(lane))
             }
         });
         Ok(Opened { lanes: lanes.collect(), devices, facts, counters, twins, keeping })

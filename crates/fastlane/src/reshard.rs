@@ -1,10 +1,10 @@
 //! Shards that move to other lanes while the application runs.
 
-use fastlane_core::exchange::{MoveError, Mover};
+use fastlane_core::exchange::{MoveError, ShardMigration};
 
 /// Moves shards, and knows how busy each is.
 pub(crate) struct Resharder {
-    mover: Mover,
+    mover: ShardMigration,
 }
 
 impl std::fmt::Debug for Resharder {
@@ -23,7 +23,7 @@ pub(crate) struct Share {
 }
 
 impl Resharder {
-    pub(crate) fn new(mover: Mover) -> Self {
+    pub(crate) fn new(mover: ShardMigration) -> Self {
         Self { mover }
     }
 

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use fastlane_core::capture::CaptureMailbox;
-use fastlane_core::exchange::ExchangeParts;
-use fastlane_core::{App, Idle, Lane, LaneParts, Packet, Turn};
+use fastlane_core::exchange::ExchangeConfig;
+use fastlane_core::{App, Idle, Lane, LaneConfig, Packet, Turn};
 use fastlane_table::counters::{Counters, LaneCounter};
 use prometheus_client::collector::Collector;
 use rustix::event::epoll;
@@ -178,8 +178,8 @@ fn run_lanes<A: App + Send>(
 
 /// What a lane is made of, besides the application.
 struct LaneAndWays {
-    parts: LaneParts,
-    exchange: Option<ExchangeParts>,
+    parts: LaneConfig,
+    exchange: Option<ExchangeConfig>,
     captures: Arc<CaptureMailbox>,
 }
 

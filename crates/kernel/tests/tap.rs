@@ -5,7 +5,7 @@ mod support;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use fastlane_core::{Burst, Custody, Packet, Pool, Queue};
+use fastlane_core::{Burst, Packet, PacketOwnership, Pool, Queue};
 use fastlane_kernel::tap::{self, Tap, TapQueue, TapSettings};
 use fastlane_kernel::{Error, Interface};
 use fastlane_testing::{Addresses, Peer, Tag};

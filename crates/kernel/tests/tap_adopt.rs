@@ -64,7 +64,7 @@ fn a_device_is_taken_over_as_it_is_now() {
     assert_eq!(numbers, (0..10).collect::<Vec<_>>());
 
     // And the other way.
-    let mut packet = pool.blank(142, PortId(0)).unwrap();
+    let mut packet = pool.alloc_packet(142, PortId(0)).unwrap();
     let mut frame = [0; 142];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
     frame[14..34].copy_from_slice(&[

@@ -87,7 +87,7 @@ fn what_is_no_datagram_of_the_socket_is_taken_and_not_sent() {
     let spec = Spec::default();
     let (mut queue, mut pool) = (open("127.0.0.1:0"), spec.pool());
     let frames = pool.free();
-    let mut packet = [pool.blank(60, PortId(3)).unwrap()];
+    let mut packet = [pool.alloc_packet(60, PortId(3)).unwrap()];
     packet[0].bytes_mut().fill(0xaa);
     let sent = queue.transmit(&mut packet, &mut pool);
     assert_eq!((sent.taken, sent.packets), (1, 0));

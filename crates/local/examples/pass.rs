@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use fastlane_core::exchange::{ExchangeParts, Keyed, Keys, LaneBy, Shards};
-use fastlane_core::{Idle, Lane, LaneParts, Packet, Passage, Pool, Port, PortId, Queue, Verdict};
+use fastlane_core::exchange::{ExchangeConfig, FrameShard, LaneBy, ShardClassifier, Shards};
+use fastlane_core::{Idle, Lane, LaneConfig, LaneRing, Packet, Pool, Port, PortId, Queue, Verdict};
 use fastlane_local::memory::Memory;
 use fastlane_local::ring;
 use fastlane_steer::LaneKey;
@@ -34,11 +34,11 @@ enum Way {
 
 struct ByFlow;
 
-impl Keys for ByFlow {
-    fn of(&mut self, frame: &[u8]) -> Keyed {
+impl ShardClassifier for ByFlow {
+    fn classify(&mut self, frame: &[u8]) -> FrameShard {
         match LaneKey::Flow.of(frame) {
-            fastlane_steer::Keyed::Shard(shard) => Keyed::Shard(shard),
-            _ => Keyed::None,
+            fastlane_steer::Keyed::Shard(shard) => FrameShard::Shard(shard),
+            _ => FrameShard::None,
         }
     }
 }
@@ -54,7 +54,7 @@ fn pool(frames: usize) -> Pool {
 fn memory(pool: &mut Pool) -> Memory {
     let mut memory = Memory::new(PortId(0), 64);
     for flow in 0..64_u8 {
-        let mut packet = pool.blank(60, PortId(0)).expect("a frame");
+        let mut packet = pool.alloc_packet(60, PortId(0)).expect("a frame");
         let bytes = packet.bytes_mut();
         bytes.fill(0);
         bytes[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 0]);
@@ -70,15 +70,15 @@ fn memory(pool: &mut Pool) -> Memory {
 fn lanes(way: Way) -> (Vec<Lane<App>>, Counters) {
     let counters = Counters::create(2, 1).expect("counters");
     let memory_of = |bytes| Arc::new(SharedMemory::create("pass", bytes).expect("memory"));
-    let bells = ring::bells(2).expect("descriptors");
+    let bells = ring::doorbells(2).expect("descriptors");
     let owners: &[usize] = match way {
         Way::Alone | Way::Own => &[0],
         Way::Half => &[0, 1],
         Way::All => &[1],
     };
     let shards = Shards::new(&memory_of(Shards::bytes(2)), 2, owners).expect("shards");
-    let [here, there] = ring::passage([&bells[0], &bells[1]], 1024, FRAME_SIZE);
-    let mut passages: Vec<Vec<Option<Box<dyn Passage>>>> =
+    let [here, there] = ring::lane_ring([&bells[0], &bells[1]], 1024, FRAME_SIZE);
+    let mut rings: Vec<Vec<Option<Box<dyn LaneRing>>>> =
         vec![vec![None, Some(Box::new(here))], vec![Some(Box::new(there)), None]];
     let mut lane = |number: usize| {
         let mut pool = pool(2048);
@@ -86,21 +86,21 @@ fn lanes(way: Way) -> (Vec<Lane<App>>, Counters) {
         let queues = queue.into_iter().collect();
         let ports =
             vec![Port { queues, kernel: None, filter: None, counters: counters.port(number, 0) }];
-        let parts = LaneParts::new(pool, ports, counters.lane(number));
+        let parts = LaneConfig::new(pool, ports, counters.lane(number));
         let app: App = |packet| {
             packet.bytes_mut()[..12].rotate_left(6);
             Verdict::Reflect
         };
-        let mut lane = Lane::new(app, LaneParts { idle: Idle::Busy, ..parts });
+        let mut lane = Lane::new(app, LaneConfig { idle: Idle::Busy, ..parts });
         if way != Way::Alone {
-            lane.exchange(ExchangeParts {
+            lane.exchange(ExchangeConfig {
                 lane: number,
-                passages: std::mem::take(&mut passages[number]),
+                rings: std::mem::take(&mut rings[number]),
                 lane_by: vec![LaneBy::Key(Box::new(ByFlow))],
                 carriers: vec![(number == 1).then_some(0)],
                 has_application: owners.contains(&number),
                 shards: shards.clone(),
-                park: self::pool(64),
+                migration_pool: self::pool(64),
             });
         }
         lane

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use fastlane_core::{Burst, Custody, Packet, Pool, PortId, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Packet, PacketOwnership, Pool, PortId, Queue, Sent, Statistics};
 
 /// Why a memory port cannot be filled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -170,7 +170,7 @@ impl Queue for Memory {
 
 #[cfg(test)]
 mod tests {
-    use fastlane_core::{Lane, LaneParts, Partial, Port, Verdict};
+    use fastlane_core::{Lane, LaneConfig, Partial, Port, Verdict};
     use fastlane_table::SharedMemory;
     use fastlane_table::counters::Counters;
 
@@ -268,7 +268,7 @@ mod tests {
             let counted = counters.port(0, 0);
             let queues: Vec<Box<dyn Queue>> = vec![Box::new(queue)];
             let port = Port { queues, kernel: None, filter: None, counters: counted };
-            let parts = LaneParts::new(pool, vec![port], counters.lane(0));
+            let parts = LaneConfig::new(pool, vec![port], counters.lane(0));
             let mut lane = Lane::new(|_: &mut Packet| Verdict::Drop, parts);
             assert_eq!(lane.interrupts().is_some(), waits);
             assert_eq!(lane.close(), 0);

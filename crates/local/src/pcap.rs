@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, Takes};
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
 
 mod blocks;
 mod classic;
@@ -238,8 +238,8 @@ impl Queue for Pcap {
         false
     }
 
-    fn takes(&self) -> Takes {
-        Takes::Any
+    fn tx_memory(&self) -> TxMemory {
+        TxMemory::Any
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

@@ -8,18 +8,18 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, Takes};
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
 
-mod bell;
-mod channel;
+mod doorbell;
+mod lane_ring;
 mod lender;
-mod passage;
+mod spsc;
 
-pub use bell::Bell;
-pub use passage::{Passage, bells, passage};
+pub use doorbell::Doorbell;
+pub use lane_ring::{LaneRingEnd, doorbells, lane_ring};
 
-use channel::{Consumer, channel};
 use lender::Lender;
+use spsc::{Consumer, channel};
 
 /// One end of a ring, the queue of one lane.
 ///
@@ -42,8 +42,8 @@ pub struct RingQueue {
 /// When the process may have no more descriptors: each end needs one, to be woken by.
 pub fn pair(port_a: PortId, port_b: PortId, capacity: usize) -> io::Result<(RingQueue, RingQueue)> {
     let capacity = capacity.max(1);
-    let (to_b, from_a) = channel(capacity, &Arc::new(Bell::new()?));
-    let (to_a, from_b) = channel(capacity, &Arc::new(Bell::new()?));
+    let (to_b, from_a) = channel(capacity, &Arc::new(Doorbell::new()?));
+    let (to_a, from_b) = channel(capacity, &Arc::new(Doorbell::new()?));
     let end = |port, producer, consumer| {
         let (lender, statistics) = (Lender::new(producer), Statistics::default());
         RingQueue { port, lender, consumer, statistics }
@@ -129,8 +129,8 @@ impl Queue for RingQueue {
         self.lender.is_short(pool)
     }
 
-    fn takes(&self) -> Takes {
-        Takes::Any
+    fn tx_memory(&self) -> TxMemory {
+        TxMemory::Any
     }
 
     fn arm(&mut self) -> bool {

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use fastlane_core::{App, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Turn, Verdict};
+use fastlane_core::{
+    App, Idle, Lane, LaneConfig, Packet, Pool, Port, PortId, Queue, Turn, Verdict,
+};
 use fastlane_local::memory::Memory;
 use fastlane_local::pcap::{self, PcapSettings};
 use fastlane_table::counters::{Counters, PortCounter};
@@ -16,8 +18,8 @@ fn lane<A: App>(app: A, pool: Pool, queue: Box<dyn Queue>, burst: usize) -> (Lan
         filter: None,
         counters: counters.port(0, 0),
     }];
-    let parts = LaneParts::new(pool, ports, counters.lane(0));
-    let parts = LaneParts { burst, idle: Idle::Busy, ..parts };
+    let parts = LaneConfig::new(pool, ports, counters.lane(0));
+    let parts = LaneConfig { burst, idle: Idle::Busy, ..parts };
     (Lane::new(app, parts), counters)
 }
 

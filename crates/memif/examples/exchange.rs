@@ -54,7 +54,7 @@ impl End {
     /// Makes a burst of frames.
     fn make(&mut self, length: usize) {
         while self.burst.room() > 0
-            && let Some(mut packet) = self.pool.blank(length, PortId(0))
+            && let Some(mut packet) = self.pool.alloc_packet(length, PortId(0))
         {
             let header = [0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2, 0x08, 0];
             packet.bytes_mut()[..14].copy_from_slice(&header);
@@ -68,7 +68,7 @@ fn ping(end: &mut End, length: usize, time: Duration) -> u64 {
     let (mut times, began) = (Vec::with_capacity(1 << 20), Instant::now());
     while began.elapsed() < time {
         let header = [0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2, 0x08, 0];
-        let mut packet = end.pool.blank(length, PortId(0)).expect("a frame");
+        let mut packet = end.pool.alloc_packet(length, PortId(0)).expect("a frame");
         packet.bytes_mut()[..14].copy_from_slice(&header);
         let sent = Instant::now();
         end.queue.transmit(std::slice::from_mut(&mut packet), &mut end.pool);

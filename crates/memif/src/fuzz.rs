@@ -98,7 +98,7 @@ fn play(data: &[u8], pool: &mut Pool, client: bool) {
                 kept
             }
             _ => {
-                let packet = pool.blank(usize::from(which) * 8, PortId(3));
+                let packet = pool.alloc_packet(usize::from(which) * 8, PortId(3));
                 packet.into_iter().for_each(|packet| {
                     if let Err(mut packet) = burst.push(packet) {
                         pool.release(&mut packet);

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, Takes};
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
 
 use crate::connection::{Part, Post};
 use crate::transmitter::Violation;
@@ -155,8 +155,8 @@ impl Queue for MemifQueue {
         false
     }
 
-    fn takes(&self) -> Takes {
-        Takes::Any
+    fn tx_memory(&self) -> TxMemory {
+        TxMemory::Any
     }
 
     fn arm(&mut self) -> bool {

@@ -142,7 +142,7 @@ impl Receiver {
         statistics: &mut Statistics,
     ) -> Outcome {
         let length = descriptor.span.length as usize;
-        let Some(mut packet) = pool.blank(length, port) else {
+        let Some(mut packet) = pool.alloc_packet(length, port) else {
             return without_frame(length, 1, pool, statistics);
         };
         if length == 0 || !self.ring.regions().read(descriptor.span, packet.bytes_mut()) {
@@ -187,7 +187,7 @@ impl Receiver {
             self.skipping = true;
             return Outcome::Lost(slots);
         }
-        let Some(mut packet) = pool.blank(length, port) else {
+        let Some(mut packet) = pool.alloc_packet(length, port) else {
             return without_frame(length, slots, pool, statistics);
         };
         let mut rest = packet.bytes_mut();

@@ -62,7 +62,7 @@ impl Server {
     /// Sends frames; returns how many were taken.
     fn transmit(&mut self, count: usize) -> usize {
         for _ in 0..count {
-            let packet = self.pool.blank(100, PortId(0)).unwrap();
+            let packet = self.pool.alloc_packet(100, PortId(0)).unwrap();
             self.burst.push(packet).unwrap();
         }
         let sent = self.queue.transmit(self.burst.packets(), &mut self.pool);

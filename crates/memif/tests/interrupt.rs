@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fastlane_core::{Idle, Lane, LaneParts, Packet, Port, PortId, Queue, Verdict};
+use fastlane_core::{Idle, Lane, LaneConfig, Packet, Port, PortId, Queue, Verdict};
 use fastlane_memif::{MemifSettings, Role};
 use fastlane_table::counters::Counters;
 use fastlane_testing::{Peer, Spec};
@@ -127,8 +127,8 @@ fn a_lane_that_sleeps_answers_at_once() {
     let queues: Vec<Box<dyn Queue>> = vec![Box::new(queues.remove(0))];
     let port = Port { queues, kernel: None, filter: None, counters: counters.port(0, 0) };
     let pool = Spec::default().pool();
-    let parts = LaneParts::new(pool, vec![port], counters.lane(0));
-    let parts = LaneParts { idle: Idle::Interrupt, ..parts };
+    let parts = LaneConfig::new(pool, vec![port], counters.lane(0));
+    let parts = LaneConfig { idle: Idle::Interrupt, ..parts };
     let stop = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&stop);
     let thread = std::thread::spawn(move || {

@@ -140,7 +140,7 @@ fn each_end_may_want_something_else() {
         for end in [&mut server, &mut client] {
             // A queue without a ring counts what it is given.
             for mut queue in end.queues.split_off(rings) {
-                let mut packet = end.pool.blank(60, PortId(9)).expect("a frame");
+                let mut packet = end.pool.alloc_packet(60, PortId(9)).expect("a frame");
                 let sent = queue.transmit(std::slice::from_mut(&mut packet), &mut end.pool);
                 assert_eq!((sent.taken, queue.statistics().transmit_error), (1, 1));
             }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use fastlane::kernel::mirror::{Answer, NextHop, Reason};
 use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::{PortId, Turn};
-use fastlane_core::{KernelPath, Lane, LaneParts, Pool, Port};
+use fastlane_core::{KernelPath, Lane, LaneConfig, Pool, Port};
 use fastlane_table::counters::Counters;
 use fastlane_table::{EntryId, SharedMemory, Spec, State};
 use fastlane_testing::lists::{Frames, lists};
@@ -120,8 +120,9 @@ pub(crate) fn route(
     let router = change(Router::new(known, counts, FlowHash::random()));
     let memory = SharedMemory::create("router-test", 256 * 2048).expect("memory");
     let pool = Pool::new(memory, 2048, 192).expect("the frame size is allowed");
-    let parts = LaneParts::new(pool, vec![port(0, &arriving), port(1, &nothing)], counters.lane(0));
-    let mut lane = Lane::new(router, LaneParts { kernel_budget: 256, ..parts });
+    let parts =
+        LaneConfig::new(pool, vec![port(0, &arriving), port(1, &nothing)], counters.lane(0));
+    let mut lane = Lane::new(router, LaneConfig { kernel_budget: 256, ..parts });
     while lane.turn() > 0 {}
     assert_eq!(lane.close(), 0, "all frames come back");
     let count = |(number, name)| (name, causes.read(EntryId(number))[0]);

@@ -5,8 +5,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicBool;
 
 use fastlane_core::{
-    Burst, Custody, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Sent, Statistics,
-    Verdict,
+    Burst, Idle, Lane, LaneConfig, Packet, PacketOwnership, Pool, Port, PortId, Queue, Sent,
+    Statistics, Verdict,
 };
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
@@ -52,7 +52,7 @@ impl Loop {
             packet.bytes_mut()[self.harm.corrupt.1] ^= 0xff;
         }
         if hit(self.harm.duplicate) {
-            let copy = pool.blank(packet.len(), self.port);
+            let copy = pool.alloc_packet(packet.len(), self.port);
             let mut copy = copy.expect("frames for the duplicates");
             copy.bytes_mut().copy_from_slice(packet.bytes());
             self.waiting.push_back(copy);
@@ -126,8 +126,8 @@ pub(crate) fn lane(app: Traffic, queues: Vec<Box<dyn Queue>>, idle: Idle) -> Lan
     };
     let memory = SharedMemory::create("traffic-test", 4096 * 2048).expect("memory for frames");
     let pool = Pool::new(memory, 2048, 192).expect("the frame size is allowed");
-    let parts = LaneParts::new(pool, numbered.map(port).collect(), counters.lane(0));
-    Lane::new(app, LaneParts { kernel_budget: 8, idle, ..parts })
+    let parts = LaneConfig::new(pool, numbered.map(port).collect(), counters.lane(0));
+    Lane::new(app, LaneConfig { kernel_budget: 8, idle, ..parts })
 }
 
 /// Runs one lane with `settings` over `queues` to its end.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use fastlane::kernel::mirror::{Answer, NextHop, Reason};
 use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::{Error, PortId, Turn};
-use fastlane_core::{Filter, HoldLimits, KernelPath, Lane, LaneParts, Messages, Pool, Port};
+use fastlane_core::{Filter, HoldLimits, KernelPath, Lane, LaneConfig, Messages, Pool, Port};
 use fastlane_table::counters::Counters;
 use fastlane_table::messages::{Channel, Doorbells, size};
 use fastlane_table::{
@@ -252,11 +252,12 @@ impl World {
         };
         let memory = SharedMemory::create("upf-test", 512 * 4096).expect("memory");
         let pool = Pool::new(memory, 4096, 192).expect("the frame size is allowed");
-        let parts = LaneParts::new(pool, vec![port(N3), port(N6), port(HAIRPIN)], counters.lane(0));
+        let parts =
+            LaneConfig::new(pool, vec![port(N3), port(N6), port(HAIRPIN)], counters.lane(0));
         let hold = HoldLimits { packets: 64, per_key: 32 };
-        let parts = LaneParts { kernel_budget: 256, hold, ..parts };
+        let parts = LaneConfig { kernel_budget: 256, hold, ..parts };
         let (messages, slow) = messages();
-        let lane = Lane::new(upf, LaneParts { messages: Some(messages), ..parts });
+        let lane = Lane::new(upf, LaneConfig { messages: Some(messages), ..parts });
         Self { halves, lane, arriving, leaving, linux, slow, shown: 0 }
     }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fastlane_core::{App, Idle, Lane, LaneParts, Pool, Port, PortId};
+use fastlane_core::{App, Idle, Lane, LaneConfig, Pool, Port, PortId};
 use fastlane_memif::{Address, Link, MemifSettings, Role};
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
@@ -66,7 +66,7 @@ impl Station {
         let settings = MemifSettings::new(Address::Path(socket.0.clone()), Role::Server);
         let (link, mut queues) = fastlane_memif::open(settings, PortId(0))?;
         let memory = SharedMemory::create("bench-flood", FRAMES * FRAME_SIZE)?;
-        let pool = Pool::new(memory, FRAME_SIZE, HEADROOM).ok_or("the frame size is refused")?;
+        let pool = Pool::new(memory, FRAME_SIZE, HEADROOM)?;
         let counters = Counters::create(1, 1)?;
         let ports = vec![Port {
             queues: vec![Box::new(queues.pop().ok_or("no queue")?)],
@@ -74,10 +74,10 @@ impl Station {
             filter: None,
             counters: counters.port(0, 0),
         }];
-        let parts = LaneParts {
+        let parts = LaneConfig {
             kernel_budget: 64,
             idle: Idle::Busy,
-            ..LaneParts::new(pool, ports, counters.lane(0))
+            ..LaneConfig::new(pool, ports, counters.lane(0))
         };
         let (active, (orders, inbox), (outbox, done)) =
             (Arc::new(AtomicBool::new(false)), channel(), channel());
@@ -157,7 +157,7 @@ impl Drop for Station {
 
 fn serve<A: App>(
     app: A,
-    parts: LaneParts,
+    parts: LaneConfig,
     active: &AtomicBool,
     orders: Receiver<()>,
     done: &Sender<Turned>,

@@ -6,7 +6,7 @@ use fastlane_table::journal::{Cursor, RecordOffset};
 
 use super::record::{self, Event};
 use super::{Capture, CaptureMailbox, Labels, Selection};
-use crate::{Packet, PortId, RawVerdict, now};
+use crate::{Packet, PacketOwnership, PortId, RawVerdict, now};
 
 /// The part of a lane that copies packets for whoever looks on.
 pub(crate) struct Recorder {

@@ -7,8 +7,8 @@ use fastlane_table::journal::{JournalReader, size};
 
 use super::*;
 use crate::{
-    App, Burst, Custody, Frame, Idle, Lane, LaneParts, Packet, Pool, Port, Queue, Sent, Statistics,
-    Turn,
+    App, Burst, Frame, Idle, Lane, LaneConfig, Packet, PacketOwnership, Pool, Port, Queue, Sent,
+    Statistics, Turn,
 };
 
 const RING: usize = 1 << 16;
@@ -26,7 +26,7 @@ impl Queue for Wire {
         while burst.room() > 0
             && let Some(bytes) = self.arrivals.pop_front()
         {
-            let mut packet = pool.blank(bytes.len(), self.port).unwrap();
+            let mut packet = pool.alloc_packet(bytes.len(), self.port).unwrap();
             packet.bytes_mut().copy_from_slice(&bytes);
             burst.push(packet).unwrap();
         }
@@ -85,10 +85,10 @@ impl<A: App> Bench<A> {
         };
         let memory = SharedMemory::create("capture-test", 256 * 2048).unwrap();
         let pool = Pool::new(memory, 2048, 192).unwrap();
-        let parts = LaneParts {
+        let parts = LaneConfig {
             kernel_budget: 8,
             idle: Idle::Busy,
-            ..LaneParts::new(pool, (0..3).map(port).collect(), counters.lane(0))
+            ..LaneConfig::new(pool, (0..3).map(port).collect(), counters.lane(0))
         };
         let mut lane = Lane::new(app, parts);
         let mailbox = Arc::<CaptureMailbox>::default();

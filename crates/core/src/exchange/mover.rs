@@ -19,7 +19,7 @@ const STEP: Duration = Duration::from_micros(50);
 ///
 /// What the old lane *holds* of the shard ([`Hold`](crate::Verdict::Hold)) it shows to its own
 /// application when that resumes it.
-pub struct Mover {
+pub struct ShardMigration {
     shards: Shards,
     /// The lanes that receive from ports.
     arrivals: Vec<usize>,
@@ -40,7 +40,7 @@ pub enum MoveError {
     Ended(usize),
 }
 
-impl Mover {
+impl ShardMigration {
     /// `arrivals` are the lanes that receive from ports, `owners` those that have the application;
     /// they may be the same. `wake` wakes a lane that sleeps. There must be only one for `shards`.
     #[must_use]

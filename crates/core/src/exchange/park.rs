@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{Packet, Pool, PortId};
+use crate::{Packet, PacketOwnership, Pool, PortId};
 
 /// Copies of packets, in the order of their arrival, in frames of their own.
 pub(super) struct Park {
@@ -44,9 +44,11 @@ impl Park {
     pub(super) fn take_in(&mut self, shard: u8, run: &mut [Packet], lane: &mut Pool) -> usize {
         for (place, packet) in run.iter_mut().enumerate() {
             // What cannot be sent anywhere need not be carried: an empty one is refused by name.
-            let length = if packet.is_beyond_completion() { 0 } else { packet.len() };
-            let Some(mut copy) = self.pool.blank(length, packet.port()) else { return place };
-            copy.be_copy_of(packet);
+            let length = if packet.has_lost_checksum() { 0 } else { packet.len() };
+            let Some(mut copy) = self.pool.alloc_packet(length, packet.port()) else {
+                return place;
+            };
+            copy.copy_from(packet);
             lane.release(packet);
             self.waiting.push_back((shard, copy));
             self.counts[usize::from(shard)] += 1;
@@ -94,8 +96,8 @@ impl Park {
         lane: &mut Pool,
         go: &mut impl FnMut(u8, &mut Packet, &mut Pool) -> Way,
     ) -> bool {
-        let Some(mut copy) = lane.blank(packet.len(), packet.port()) else { return false };
-        copy.be_copy_of(packet);
+        let Some(mut copy) = lane.alloc_packet(packet.len(), packet.port()) else { return false };
+        copy.copy_from(packet);
         let way = go(shard, &mut copy, lane);
         lane.release(&mut copy);
         way == Way::Left

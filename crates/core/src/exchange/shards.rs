@@ -1,5 +1,6 @@
 //! Whose each shard is: words that one thread writes and all lanes read.
 
+use std::fmt;
 use std::sync::Arc;
 
 use fastlane_table::{SharedMemory, SharedWords};
@@ -26,6 +27,45 @@ pub struct Shards {
     lanes: Vec<LaneWords>,
 }
 
+/// Reason why memory cannot be a shard table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ShardsError {
+    /// No lane is to own shards.
+    NoOwner,
+    /// An owner is no lane.
+    UnknownOwner {
+        /// Number of the owner.
+        owner: usize,
+        /// Number of lanes.
+        lanes: usize,
+    },
+    /// The memory is too small, or mapped read-only.
+    Size {
+        /// Length of the memory, in bytes.
+        length: usize,
+        /// Bytes that the lanes need.
+        needed: usize,
+    },
+}
+
+impl fmt::Display for ShardsError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoOwner => formatter.write_str("no lane has the application; name at least one"),
+            Self::UnknownOwner { owner, lanes } => {
+                write!(formatter, "lane {owner} cannot own shards: there are {lanes} lanes")
+            }
+            Self::Size { length, needed } => write!(
+                formatter,
+                "the shard table needs {needed} bytes of writable memory, not {length}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for ShardsError {}
+
 #[derive(Clone, Debug)]
 struct LaneWords {
     seen: SharedWords,
@@ -39,10 +79,33 @@ impl Shards {
         8 * (LINE + SHARDS + lanes * (LINE + SHARDS))
     }
 
-    /// Shards for so many lanes in zeroed memory, dealt out in turn to `owners`: shard 0 to the
-    /// first of them. `None` when the memory is too small, or there is no owner.
-    #[must_use]
-    pub fn new(memory: &Arc<SharedMemory>, lanes: usize, owners: &[usize]) -> Option<Self> {
+    /// Creates the shard table of `lanes` lanes in zeroed memory. Shards are assigned to `owners`
+    /// in turn: shard 0 to the first of them.
+    ///
+    /// # Errors
+    /// Returns an error if the memory is too small or an owner is missing or unknown. The memory is
+    /// unchanged then.
+    pub fn new(
+        memory: &Arc<SharedMemory>,
+        lanes: usize,
+        owners: &[usize],
+    ) -> Result<Self, ShardsError> {
+        if owners.is_empty() {
+            return Err(ShardsError::NoOwner);
+        }
+        if let Some(owner) = owners.iter().find(|owner| **owner >= lanes) {
+            return Err(ShardsError::UnknownOwner { owner: *owner, lanes });
+        }
+        let (length, needed) = (memory.len(), Self::bytes(lanes));
+        let shards = Self::attach(memory, lanes).ok_or(ShardsError::Size { length, needed })?;
+        (0..SHARDS)
+            .for_each(|shard| shards.table.store(shard, owners[shard % owners.len()] as u64));
+        shards.epoch.store_release(0, 1);
+        shards.lanes.iter().for_each(|lane| lane.seen.store_release(0, 1));
+        Ok(shards)
+    }
+
+    fn attach(memory: &Arc<SharedMemory>, lanes: usize) -> Option<Self> {
         let own = LINE + SHARDS;
         let lane = |lane: usize| {
             let first = own * (1 + lane);
@@ -52,15 +115,7 @@ impl Shards {
         let epoch = SharedWords::new(memory, 0, LINE).ok()?;
         let table = SharedWords::new(memory, LINE, SHARDS).ok()?;
         let lanes = (0..lanes).map(lane).collect::<Option<_>>()?;
-        let shards = Self { epoch, table, lanes };
-        if owners.is_empty() || owners.iter().any(|owner| *owner >= shards.lanes.len()) {
-            return None;
-        }
-        (0..SHARDS)
-            .for_each(|shard| shards.table.store(shard, owners[shard % owners.len()] as u64));
-        shards.epoch.store_release(0, 1);
-        shards.lanes.iter().for_each(|lane| lane.seen.store_release(0, 1));
-        Some(shards)
+        Some(Self { epoch, table, lanes })
     }
 
     /// How many lanes there are.

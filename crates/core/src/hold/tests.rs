@@ -101,11 +101,11 @@ fn a_packet_is_shown_as_it_was_received_and_as_the_application_left_it() {
                 packet.prepend(64).unwrap().fill(9); // all head room there is
                 packet.set_partial_checksum(partial);
                 packet.set_from_kernel();
-                packet.set_steered();
+                packet.set_claimed();
                 packet.set_verdict(Verdict::Hold(key(HoldKey::MOST)));
                 continue;
             }
-            assert!(packet.is_from_kernel() && packet.is_steered());
+            assert!(packet.is_from_kernel() && packet.is_claimed());
             assert_eq!(packet.partial_checksum(), partial);
             assert_eq!(packet.bytes(), [[9; 64].as_slice(), &[7; 384]].concat());
             packet.set_partial_checksum(None);

@@ -40,7 +40,7 @@ impl<A: App> Lane<A> {
                     self.turn.begin_burst();
                     self.app.process(self.resumed.packets(), &mut self.turn);
                     let (pool, hold) = (&mut self.turn.pool, &mut self.turn.hold);
-                    self.exits.dispatch(queue, &mut self.resumed, pool, hold);
+                    self.egress.dispatch(queue, &mut self.resumed, pool, hold);
                 }
             }
         }

@@ -6,7 +6,7 @@ use fastlane_table::counters::Counters;
 use fastlane_table::{Readers, SharedMemory};
 
 use super::*;
-use crate::{Custody, Frame, KernelPath, Packet, PortId, RawVerdict, Sent, Verdict};
+use crate::{Frame, KernelPath, Packet, PacketOwnership, PortId, RawVerdict, Sent, Verdict};
 
 /// A queue in plain memory: receives the lengths it was given, keeps what it sends until a flush.
 struct Wire {
@@ -98,8 +98,8 @@ fn lane<A: App>(app: A, arrivals: &[usize], space: usize) -> (Lane<A>, Bench) {
     ];
     let memory = SharedMemory::create("lane-test", 256 * 2048).unwrap();
     let pool = Pool::new(memory, 2048, 192).unwrap();
-    let parts = LaneParts::new(pool, ports, counters.lane(0));
-    let parts = LaneParts { kernel_budget: 8, idle: Idle::Busy, ..parts };
+    let parts = LaneConfig::new(pool, ports, counters.lane(0));
+    let parts = LaneConfig { kernel_budget: 8, idle: Idle::Busy, ..parts };
     (Lane::new(app, parts), Bench { counters, sent })
 }
 
@@ -224,8 +224,8 @@ fn a_driver_that_says_too_much_does_not_end_the_lane() {
         if number <= 20 { Verdict::Kernel } else { Verdict::Forward(PortId(1)) }
     };
     let (mut lane, bench) = lane(app, &[60; 30], 1000);
-    lane.exits.ports[0].kernel = Some(KernelPath { queue: Box::new(Boaster), receives: false });
-    lane.exits.ports[1].queues = vec![Box::new(Boaster)];
+    lane.egress.ports[0].kernel = Some(KernelPath { queue: Box::new(Boaster), receives: false });
+    lane.egress.ports[1].queues = vec![Box::new(Boaster)];
     lane.turn();
     let counters =
         [PortCounter::ToKernelPackets, PortCounter::DropKernelFull, PortCounter::DropKernelBudget];
@@ -302,7 +302,7 @@ fn a_lane_that_was_closed_looks_into_no_table_any_more() {
     // Another with the same counters is asked again.
     let memory = SharedMemory::create("lane-test", 256 * 2048).unwrap();
     let pool = Pool::new(memory, 2048, 192).unwrap();
-    let parts = LaneParts::new(pool, vec![], bench.counters.lane(0));
+    let parts = LaneConfig::new(pool, vec![], bench.counters.lane(0));
     let mut next = Lane::new(Restless { expired: 0 }, parts);
     assert!(!readers.passed(&mut readers.snapshot()));
     assert_eq!(next.close(), 0);
@@ -355,7 +355,7 @@ fn what_a_filter_leaves_goes_to_linux_unseen() {
         Verdict::Reflect
     };
     let (mut lane, bench) = lane(app, &[60, 70, 71, 60, 60, 70], 1000);
-    lane.exits.ports[0].filter = Some(Box::new(Sixty));
+    lane.egress.ports[0].filter = Some(Box::new(Sixty));
     lane.turn();
     assert_eq!((bench.sent(0), bench.sent(2)), (3, 3));
     assert_eq!(bench.count(0, PortCounter::SteerClaimed), 3);
@@ -379,7 +379,7 @@ impl App for Numbers {
 fn what_is_shown_in_parts_is_one_burst() {
     let arrivals = [vec![60, 70, 60, 60, 70, 60], vec![60; 32]].concat();
     let (mut lane, _) = lane(Numbers::default(), &arrivals, 1000);
-    lane.exits.ports[0].filter = Some(Box::new(Sixty));
+    lane.egress.ports[0].filter = Some(Box::new(Sixty));
     while lane.turn() > 0 {}
     let calls = std::mem::take(&mut lane.app().0);
     let first = calls[0].0;
@@ -401,7 +401,7 @@ fn linux_is_looked_at_at_once_without_work_and_now_and_then_with_it() {
             held: Vec::new(),
             sent: Arc::default(),
         };
-        lane.exits.ports[0].kernel = Some(KernelPath { queue: Box::new(peer), receives: true });
+        lane.egress.ports[0].kernel = Some(KernelPath { queue: Box::new(peer), receives: true });
         (lane, bench)
     };
     let relayed = |bench: &Bench| bench.count(0, PortCounter::FromKernelPackets);

@@ -8,7 +8,7 @@ use fastlane_table::{Doorbell, SharedMemory, SharedWords};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::*;
-use crate::{App, Idle, Lane, LaneParts, Packet, Partial, Pool, PortId, Turn};
+use crate::{App, Idle, Lane, LaneConfig, Packet, Partial, Pool, PortId, Turn};
 
 const CAPACITY: usize = 4096;
 /// The lane's number.
@@ -26,7 +26,7 @@ fn rig<A: App>(app: A) -> Rig<A> {
     Rig { lane: Lane::new(app, parts), counters, memory, slow }
 }
 
-fn parts() -> (LaneParts, Counters, Arc<SharedMemory>, Channel) {
+fn parts() -> (LaneConfig, Counters, Arc<SharedMemory>, Channel) {
     let memory = Arc::new(SharedMemory::create("messages", size(2, CAPACITY)).unwrap());
     let (lane, slow) = (Doorbell::create().unwrap(), Doorbell::create().unwrap());
     let bells = || Doorbells { lane: lane.try_clone().unwrap(), slow: slow.try_clone().unwrap() };
@@ -37,9 +37,9 @@ fn parts() -> (LaneParts, Counters, Arc<SharedMemory>, Channel) {
     let counters = Counters::create(1, 1).unwrap();
     let frames = SharedMemory::create("messages-test", 8 * 512).unwrap();
     let pool = Pool::new(frames, 512, 64).unwrap();
-    let parts = LaneParts::new(pool, vec![], counters.lane(0));
+    let parts = LaneConfig::new(pool, vec![], counters.lane(0));
     let messages = Some(Messages::new(channel, NUMBER));
-    let parts = LaneParts { idle: Idle::Interrupt, messages, ..parts };
+    let parts = LaneConfig { idle: Idle::Interrupt, messages, ..parts };
     (parts, counters, memory, slow)
 }
 
@@ -112,7 +112,7 @@ fn what_finds_no_room_is_counted_and_so_is_what_nobody_hears() {
     let frames = SharedMemory::create("messages-test", 8 * 512).unwrap();
     let pool = Pool::new(frames, 512, 64).unwrap();
     let app = EachTurn(|turn: &mut Turn| assert!(!turn.send(1, b"") && turn.receive().is_none()));
-    let mut lane = Lane::new(app, LaneParts::new(pool, vec![], counters.lane(0)));
+    let mut lane = Lane::new(app, LaneConfig::new(pool, vec![], counters.lane(0)));
     lane.turn();
     assert_eq!(counters.lane(0).load(LaneCounter::MessagesLost), 1);
 }
@@ -121,7 +121,7 @@ fn what_finds_no_room_is_counted_and_so_is_what_nobody_hears() {
 fn punt(turn: &mut Turn, length: usize, reason: u32, change: impl FnOnce(&mut Packet)) {
     let frames = SharedMemory::create("messages-test", 4096).unwrap();
     let mut pool = Pool::new(frames, 4096, 64).unwrap();
-    let mut packet = pool.blank(length, PortId(9)).unwrap();
+    let mut packet = pool.alloc_packet(length, PortId(9)).unwrap();
     change(&mut packet);
     assert!(turn.punt(&packet, reason));
     pool.release(&mut packet);

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use fastlane_core::{Home, METADATA_LENGTH, Packet};
+use fastlane_core::{METADATA_LENGTH, Packet, RegionId};
 
 /// A change of anything in this file is a change of this number, here and in `plugin.h`.
 pub(crate) const VERSION: u32 = 2;
@@ -202,6 +202,6 @@ impl Table {
 }
 
 /// The token of no frame in particular of a home.
-pub(crate) fn token_base(home: Home) -> u64 {
+pub(crate) fn token_base(home: RegionId) -> u64 {
     home.token(0)
 }

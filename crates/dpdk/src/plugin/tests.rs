@@ -1,4 +1,4 @@
-use fastlane_core::{Custody, Pool};
+use fastlane_core::{PacketOwnership, Pool};
 use fastlane_table::SharedMemory;
 
 use super::table::LAYOUT;
@@ -8,7 +8,7 @@ use super::*;
 fn the_layout_is_that_of_packets_as_core_makes_them() {
     let memory = SharedMemory::create("layout", 4096).unwrap();
     let mut pool = Pool::new(memory, 2048, 192).unwrap();
-    let mut packet = pool.blank(0x0123, PortId(0x4567)).unwrap();
+    let mut packet = pool.alloc_packet(0x0123, PortId(0x4567)).unwrap();
     packet.set_raw_verdict(fastlane_core::RawVerdict(0x89ab_cdef));
     packet.set_partial_checksum(Some(fastlane_core::Partial { start: 34, offset: 6 }));
     let bytes = std::ptr::from_ref(&packet).cast::<u8>();
@@ -20,7 +20,7 @@ fn the_layout_is_that_of_packets_as_core_makes_them() {
         bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
     };
     assert_eq!(field(0, 8), packet.data().as_ptr().addr() as u64);
-    assert_eq!(field(1, 8) >> 48, token_base(pool.home()) >> 48, "whose frame it is");
+    assert_eq!(field(1, 8) >> 48, token_base(pool.region()) >> 48, "whose frame it is");
     assert_eq!(field(2, 4), 0x0123);
     assert_eq!(field(3, 2), packet.headroom() as u64);
     assert_eq!(field(4, 2), packet.tailroom() as u64);

@@ -123,7 +123,9 @@ impl Peer for DpdkPeer {
     fn send(&mut self, frame: &[u8]) -> bool {
         let at = self.next % self.queues.len();
         let queue = &mut self.queues[at];
-        let Some(mut packet) = queue.blank(frame.len(), &mut self.pool) else { return false };
+        let Some(mut packet) = queue.alloc_packet(frame.len(), &mut self.pool) else {
+            return false;
+        };
         packet.bytes_mut().copy_from_slice(frame);
         let sent = queue.transmit(std::slice::from_mut(&mut packet), &mut self.pool).packets == 1;
         queue.flush(&mut self.pool);
@@ -162,7 +164,7 @@ impl Drop for DpdkPeer {
 
 /// An empty packet for a test of one queue.
 pub fn packet(queue: &mut DpdkQueue, pool: &mut Pool, bytes: &[u8]) -> Packet {
-    let mut packet = queue.blank(bytes.len(), pool).expect("a frame");
+    let mut packet = queue.alloc_packet(bytes.len(), pool).expect("a frame");
     packet.bytes_mut().copy_from_slice(bytes);
     packet
 }

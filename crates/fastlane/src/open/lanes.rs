@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use fastlane_core::exchange::{ExchangeParts, Keyed, Keys, LaneBy, Mover, Shards};
-use fastlane_core::{LaneParts, Passage, Pool};
-use fastlane_local::ring::{self, Bell};
+use fastlane_core::exchange::{
+    ExchangeConfig, FrameShard, LaneBy, ShardClassifier, ShardMigration, Shards,
+};
+use fastlane_core::{LaneConfig, LaneRing, Pool};
+use fastlane_local::ring::{self, Doorbell};
 use fastlane_steer::LaneKey;
 use fastlane_table::SharedMemory;
 
@@ -19,50 +21,54 @@ const PARK: usize = 1024;
 /// lane in which they arrive.
 pub(crate) struct Exchanges {
     /// One for each lane.
-    pub(crate) parts: Vec<Option<ExchangeParts>>,
-    pub(crate) mover: Option<Mover>,
+    pub(crate) parts: Vec<Option<ExchangeConfig>>,
+    pub(crate) mover: Option<ShardMigration>,
 }
 
 /// Connects the lanes of `plan`, as far as its model or the `lane-by` of a port wants it.
-pub(crate) fn connect(plan: &Plan, lanes: &[LaneParts]) -> Result<Exchanges, Error> {
+pub(crate) fn connect(plan: &Plan, lanes: &[LaneConfig]) -> Result<Exchanges, Error> {
     let none = || lanes.iter().map(|_| None).collect();
     let Some(ring) = plan.ring else { return Ok(Exchanges { parts: none(), mover: None }) };
     let refuse = |error: std::io::Error| {
         let reason = format!("no memory or descriptors for the ways between them ({error})");
         Error::Service { what: "lanes", reason }
     };
-    let bells = ring::bells(lanes.len()).map_err(refuse)?;
+    let bells = ring::doorbells(lanes.len()).map_err(refuse)?;
     let memory = SharedMemory::create("fastlane-shards", Shards::bytes(lanes.len()));
     let memory = Arc::new(memory.map_err(refuse)?);
     let owners = &plan.threads.applications;
     let shards = Shards::new(&memory, lanes.len(), owners)
-        .ok_or_else(|| refuse(std::io::ErrorKind::InvalidInput.into()))?;
+        .map_err(|error| refuse(std::io::Error::other(error)))?;
     let passages = passages(plan, &bells, ring);
     let parts = passages.into_iter().enumerate().map(|(lane, passages)| {
         let park = SharedMemory::create("fastlane-park", PARK * plan.frame_size);
         let park = Pool::new(park.map_err(refuse)?, plan.frame_size, plan.headroom)
-            .ok_or_else(|| refuse(std::io::ErrorKind::InvalidInput.into()))?;
-        Ok(Some(ExchangeParts {
+            .map_err(|error| refuse(std::io::Error::other(error)))?;
+        Ok(Some(ExchangeConfig {
             lane,
-            passages,
+            rings: passages,
             lane_by: plan.ports.iter().map(lane_by).collect(),
             carriers: (0..plan.ports.len()).map(|port| carrier(plan, lanes, lane, port)).collect(),
             has_application: owners.contains(&lane),
             shards: shards.clone(),
-            park,
+            migration_pool: park,
         }))
     });
     let parts = parts.collect::<Result<_, Error>>()?;
     plan.ports.iter().for_each(|port| report(plan, port, lanes, ring));
     let wake = Box::new(move |lane: usize| bells[lane].ring());
-    let mover = Mover::new(shards, plan.threads.ports.clone(), owners.clone(), wake);
+    let mover = ShardMigration::new(shards, plan.threads.ports.clone(), owners.clone(), wake);
     Ok(Exchanges { parts, mover: Some(mover) })
 }
 
 /// For each lane its way to each other one that it needs.
-fn passages(plan: &Plan, bells: &[Arc<Bell>], ring: usize) -> Vec<Vec<Option<Box<dyn Passage>>>> {
+fn passages(
+    plan: &Plan,
+    bells: &[Arc<Doorbell>],
+    ring: usize,
+) -> Vec<Vec<Option<Box<dyn LaneRing>>>> {
     let count = bells.len();
-    let mut ways: Vec<Vec<Option<Box<dyn Passage>>>> =
+    let mut ways: Vec<Vec<Option<Box<dyn LaneRing>>>> =
         (0..count).map(|_| (0..count).map(|_| None).collect()).collect();
     let has_ports = |lane: usize| plan.threads.ports.contains(&lane);
     for one in 0..count {
@@ -71,7 +77,7 @@ fn passages(plan: &Plan, bells: &[Arc<Bell>], ring: usize) -> Vec<Vec<Option<Box
                 continue;
             }
             let bells = [&bells[one], &bells[other]];
-            let [here, there] = ring::passage(bells, ring, plan.frame_size);
+            let [here, there] = ring::lane_ring(bells, ring, plan.frame_size);
             ways[one][other] = Some(Box::new(here));
             ways[other][one] = Some(Box::new(there));
         }
@@ -89,7 +95,7 @@ fn lane_by(port: &PortPlan) -> LaneBy {
 
 /// The lane that sends by a port for one that has no queue of it. Always the same one, so that what
 /// leaves stays in order.
-fn carrier(plan: &Plan, lanes: &[LaneParts], lane: usize, port: usize) -> Option<usize> {
+fn carrier(plan: &Plan, lanes: &[LaneConfig], lane: usize, port: usize) -> Option<usize> {
     let has_queue = |lane: &usize| !lanes[*lane].ports[port].queues.is_empty();
     let place = plan.threads.applications.iter().position(|other| *other == lane)?;
     let candidates: Vec<usize> =
@@ -100,22 +106,22 @@ fn carrier(plan: &Plan, lanes: &[LaneParts], lane: usize, port: usize) -> Option
     Some(candidates[place % candidates.len()])
 }
 
-/// Keys as the reference reads them.
+/// Shards as the reference implementation of the keys determines them.
 struct Reference(LaneKey);
 
-impl Keys for Reference {
+impl ShardClassifier for Reference {
     #[inline]
-    fn of(&mut self, frame: &[u8]) -> Keyed {
+    fn classify(&mut self, frame: &[u8]) -> FrameShard {
         match self.0.of(frame) {
-            fastlane_steer::Keyed::Shard(shard) => Keyed::Shard(shard),
-            fastlane_steer::Keyed::None => Keyed::None,
-            fastlane_steer::Keyed::Fragment => Keyed::Kernel,
+            fastlane_steer::Keyed::Shard(shard) => FrameShard::Shard(shard),
+            fastlane_steer::Keyed::None => FrameShard::None,
+            fastlane_steer::Keyed::Fragment => FrameShard::Fragment,
         }
     }
 }
 
 /// Says who finds the lane of a packet.
-fn report(plan: &Plan, port: &PortPlan, lanes: &[LaneParts], ring: usize) {
+fn report(plan: &Plan, port: &PortPlan, lanes: &[LaneConfig], ring: usize) {
     let number = usize::from(port.id.0);
     let queues: usize = lanes.iter().map(|lane| lane.ports[number].queues.len()).sum();
     let (name, by) = (&port.name, port.lane_by.words());

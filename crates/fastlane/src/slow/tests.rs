@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use fastlane_core::{LaneParts, Pool};
+use fastlane_core::{LaneConfig, Pool};
 use fastlane_table::counters::LaneCounter;
 use fastlane_table::messages::{Channel, Doorbells};
 use fastlane_table::{Doorbell, EntryId, SharedMemory, Spec};
@@ -53,7 +53,7 @@ impl Fast {
         };
         let memory = SharedMemory::create("slow-test", 64 * 2048).unwrap();
         let pool = Pool::new(memory, 2048, 192).unwrap();
-        let mut lane = [LaneParts::new(pool, vec![], self.counters.lane(0))];
+        let mut lane = [LaneConfig::new(pool, vec![], self.counters.lane(0))];
         let rings = Rings::open(&mut lane, 4, None).unwrap();
         self.descriptors = rings.parts().1;
         let (tables, messages) = (Arc::clone(&self.tables), Some(rings));

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent, Statistics, Takes};
+use fastlane_core::{Burst, Packet, Partial, Pool, PortId, Queue, Sent, Statistics, TxMemory};
 use rustix::io::Errno;
 
 use super::ring::{Received, Ring};
@@ -106,8 +106,8 @@ impl Queue for AfPacketQueue {
         false // `transmit` has sent it
     }
 
-    fn takes(&self) -> Takes {
-        Takes::Any
+    fn tx_memory(&self) -> TxMemory {
+        TxMemory::Any
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, Takes};
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
 use fastlane_steer::Program;
 use rustix::io::Errno;
 
@@ -62,7 +62,9 @@ impl TapQueue {
     fn receive_one(&mut self, pool: &mut Pool) -> Step {
         let Some(file) = &self.file else { return Step::Nothing };
         // Without a frame the packet stays in the device, which counts those that it cannot keep.
-        let Some(mut packet) = pool.blank(pool.room(), self.port) else { return Step::Nothing };
+        let Some(mut packet) = pool.alloc_packet(pool.room(), self.port) else {
+            return Step::Nothing;
+        };
         let (mut header, mut beyond) = ([0; virtio::LENGTH], [0]);
         let mut parts = [
             IoSliceMut::new(&mut header),
@@ -134,8 +136,8 @@ impl Queue for TapQueue {
         false
     }
 
-    fn takes(&self) -> Takes {
-        Takes::Any
+    fn tx_memory(&self) -> TxMemory {
+        TxMemory::Any
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, Takes};
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto, sockopt};
 
@@ -42,7 +42,9 @@ impl UdpQueue {
     fn receive_one(&mut self, pool: &mut Pool) -> Step {
         let Some(socket) = &self.socket else { return Step::Nothing };
         // Without a frame the datagram stays with the kernel.
-        let Some(mut packet) = pool.blank(pool.room(), self.port) else { return Step::Nothing };
+        let Some(mut packet) = pool.alloc_packet(pool.room(), self.port) else {
+            return Step::Nothing;
+        };
         let headers = frame::headers(&self.local);
         let Some(payload) = packet.bytes_mut().get_mut(headers..) else {
             pool.release(&mut packet);
@@ -130,8 +132,8 @@ impl Queue for UdpQueue {
         false
     }
 
-    fn takes(&self) -> Takes {
-        Takes::Any
+    fn tx_memory(&self) -> TxMemory {
+        TxMemory::Any
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
-use fastlane_core::{Custody, Packet, Pool};
+use fastlane_core::{Packet, PacketOwnership, Pool};
 
-use super::channel::Producer;
+use super::spsc::Producer;
 
 /// A producer and the packets that it has lent.
 #[derive(Debug)]

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use fastlane_core::exchange::{ExchangeParts, Keyed, Keys, LaneBy, Mover, Shards};
+use fastlane_core::exchange::{
+    ExchangeConfig, FrameShard, LaneBy, ShardClassifier, ShardMigration, Shards,
+};
 use fastlane_core::{
-    App, Burst, Idle, Lane, LaneParts, Packet, Pool, Port, PortId, Queue, Sent, Statistics, Turn,
+    App, Burst, Idle, Lane, LaneConfig, Packet, Pool, Port, PortId, Queue, Sent, Statistics, Turn,
     Verdict,
 };
 use fastlane_local::ring;
@@ -144,7 +146,7 @@ impl Queue for Feed {
             return;
         }
         for _ in 0..window.min(burst.room() as u64) {
-            let Some(mut packet) = pool.blank(LENGTH, self.port) else { return };
+            let Some(mut packet) = pool.alloc_packet(LENGTH, self.port) else { return };
             let random = self.random();
             // Flows come in runs of different lengths.
             let flow = (random >> 8) as usize % FLOWS;
@@ -229,12 +231,12 @@ impl App for Stateful {
 
 struct ByFlow;
 
-impl Keys for ByFlow {
-    fn of(&mut self, frame: &[u8]) -> Keyed {
+impl ShardClassifier for ByFlow {
+    fn classify(&mut self, frame: &[u8]) -> FrameShard {
         match LaneKey::Flow.of(frame) {
-            fastlane_steer::Keyed::Shard(shard) => Keyed::Shard(shard),
-            fastlane_steer::Keyed::None => Keyed::None,
-            fastlane_steer::Keyed::Fragment => Keyed::Kernel,
+            fastlane_steer::Keyed::Shard(shard) => FrameShard::Shard(shard),
+            fastlane_steer::Keyed::None => FrameShard::None,
+            fastlane_steer::Keyed::Fragment => FrameShard::Fragment,
         }
     }
 }
@@ -269,18 +271,18 @@ impl Shape {
 pub(crate) struct Built {
     pub(crate) world: Arc<World>,
     pub(crate) counters: Counters,
-    pub(crate) lanes: Vec<(Stateful, LaneParts, ExchangeParts)>,
-    pub(crate) mover: Mover,
+    pub(crate) lanes: Vec<(Stateful, LaneConfig, ExchangeConfig)>,
+    pub(crate) mover: ShardMigration,
 }
 
 pub(crate) fn build(shape: Shape) -> Built {
     let world = Arc::new(World::new(shape.lanes));
     let counters = Counters::create(shape.lanes, PORTS).unwrap();
-    let bells = ring::bells(shape.lanes).unwrap();
+    let bells = ring::doorbells(shape.lanes).unwrap();
     let memory = SharedMemory::create("shards", Shards::bytes(shape.lanes)).unwrap();
     let shards = Shards::new(&Arc::new(memory), shape.lanes, &shape.owners()).unwrap();
     let (arrivals, owners) = (shape.arrivals(), shape.owners());
-    let mut passages: Vec<Vec<_>> =
+    let mut rings: Vec<Vec<_>> =
         (0..shape.lanes).map(|_| (0..shape.lanes).map(|_| None).collect()).collect();
     for one in 0..shape.lanes {
         for other in one + 1..shape.lanes {
@@ -288,12 +290,12 @@ pub(crate) fn build(shape: Shape) -> Built {
             if shape.io > 0 && kinds[0] == kinds[1] {
                 continue;
             }
-            let [here, there] = ring::passage([&bells[one], &bells[other]], shape.ring, FRAME);
-            passages[one][other] = Some(Box::new(here) as Box<dyn fastlane_core::Passage>);
-            passages[other][one] = Some(Box::new(there) as Box<dyn fastlane_core::Passage>);
+            let [here, there] = ring::lane_ring([&bells[one], &bells[other]], shape.ring, FRAME);
+            rings[one][other] = Some(Box::new(here) as Box<dyn fastlane_core::LaneRing>);
+            rings[other][one] = Some(Box::new(there) as Box<dyn fastlane_core::LaneRing>);
         }
     }
-    let lanes = passages.into_iter().enumerate().map(|(number, passages)| {
+    let lanes = rings.into_iter().enumerate().map(|(number, rings)| {
         let has_ports = arrivals.contains(&number);
         let ports = (0..PORTS).map(|port| {
             let (world, port_id) = (Arc::clone(&world), PortId(port as u16));
@@ -312,8 +314,8 @@ pub(crate) fn build(shape: Shape) -> Built {
             let queues: Vec<Box<dyn Queue>> = if has_ports { vec![Box::new(feed)] } else { vec![] };
             Port { queues, kernel: None, filter: None, counters: counters.port(number, port) }
         });
-        let parts = LaneParts::new(pool(4096), ports.collect(), counters.lane(number));
-        let parts = LaneParts { idle: Idle::Adaptive, ..parts };
+        let parts = LaneConfig::new(pool(4096), ports.collect(), counters.lane(number));
+        let parts = LaneConfig { idle: Idle::Adaptive, ..parts };
         let app = Stateful {
             world: Arc::clone(&world),
             lane: number,
@@ -323,26 +325,29 @@ pub(crate) fn build(shape: Shape) -> Built {
             true => LaneBy::Application,
             false => LaneBy::Key(Box::new(ByFlow)),
         };
-        let exchange = ExchangeParts {
+        let exchange = ExchangeConfig {
             lane: number,
-            passages,
+            rings,
             lane_by: (0..PORTS).map(lane_by).collect(),
             carriers: vec![(!has_ports).then(|| arrivals[number % arrivals.len()]); PORTS],
             has_application: owners.contains(&number),
             shards: shards.clone(),
-            park: pool(1024),
+            migration_pool: pool(1024),
         };
         (app, parts, exchange)
     });
     let lanes = lanes.collect();
     let wake = Box::new(move |lane: usize| bells[lane].ring());
-    let mover = Mover::new(shards, arrivals, owners, wake);
+    let mover = ShardMigration::new(shards, arrivals, owners, wake);
     Built { world, counters, lanes, mover }
 }
 
 /// Runs the lanes in threads of their own, with `drive` beside them, until it returns and all that
 /// is under way has had its time. Returns the counters; every frame has come back.
-pub(crate) fn run(built: Built, drive: impl FnOnce(&World, &mut Mover, &Counters)) -> Counters {
+pub(crate) fn run(
+    built: Built,
+    drive: impl FnOnce(&World, &mut ShardMigration, &Counters),
+) -> Counters {
     let Built { world, counters, lanes, mut mover } = built;
     std::thread::scope(|scope| {
         let _stop = StopOnPanic(&world);

@@ -93,7 +93,7 @@ impl Peer for End {
     fn send(&mut self, frame: &[u8]) -> bool {
         self.next = (self.next + 1) % self.queues.len();
         let queue = &mut self.queues[self.next];
-        let Some(mut packet) = self.pool.blank(frame.len(), PortId(9)) else { return false };
+        let Some(mut packet) = self.pool.alloc_packet(frame.len(), PortId(9)) else { return false };
         packet.bytes_mut().copy_from_slice(frame);
         let sent = queue.transmit(std::slice::from_mut(&mut packet), &mut self.pool);
         queue.flush(&mut self.pool);

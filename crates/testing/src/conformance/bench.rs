@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fastlane_core::{Idle, Lane, LaneParts, Port, now};
+use fastlane_core::{Idle, Lane, LaneConfig, Port, now};
 use fastlane_table::counters::{Counters, PortCounter};
 
 use super::labeller::{BASKET, Label, Labeller};
@@ -99,11 +99,11 @@ impl<R: Rig> Bench<R> {
             port(1, vec![lists(BASKET, &self.basket.arrivals, &self.basket.sent)], None),
             port(2, Vec::new(), None),
         ];
-        let parts = LaneParts {
+        let parts = LaneConfig {
             burst: self.spec.burst,
             kernel_budget: self.spec.burst,
             idle: Idle::Busy,
-            ..LaneParts::new(pool, ports, self.counters.lane(lane))
+            ..LaneConfig::new(pool, ports, self.counters.lane(lane))
         };
         let mut labeller = Labeller::new(self.test, self.label);
         labeller.has_kernel = self.spec.kernel;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use fastlane_core::{Burst, Custody, Packet, Pool, Queue, Sent, Statistics, Takes};
+use fastlane_core::{Burst, Packet, PacketOwnership, Pool, Queue, Sent, Statistics, TxMemory};
 
 /// How probable each fault is, from 0 to 1; together at most 1, since a packet meets one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -205,12 +205,12 @@ impl Queue for Fault {
         self.queue.flush(pool) || !self.sent.ready.is_empty()
     }
 
-    fn takes(&self) -> Takes {
-        self.queue.takes()
+    fn tx_memory(&self) -> TxMemory {
+        self.queue.tx_memory()
     }
 
-    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
-        self.queue.blank(length, pool)
+    fn alloc_packet(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
+        self.queue.alloc_packet(length, pool)
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
 
-use fastlane_core::{Burst, Packet, Pool, Queue, Sent, Statistics, Takes};
+use fastlane_core::{Burst, Packet, Pool, Queue, Sent, Statistics, TxMemory};
 
 use super::Direction;
 
@@ -75,12 +75,12 @@ impl<N: Note> Queue for Noting<N> {
         self.queue.flush(pool)
     }
 
-    fn takes(&self) -> Takes {
-        self.queue.takes()
+    fn tx_memory(&self) -> TxMemory {
+        self.queue.tx_memory()
     }
 
-    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
-        self.queue.blank(length, pool)
+    fn alloc_packet(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
+        self.queue.alloc_packet(length, pool)
     }
 
     fn arm(&mut self) -> bool {

@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 
-use fastlane_core::{Burst, Custody, Packet, Pool, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Packet, PacketOwnership, Pool, Queue, Sent, Statistics};
 use fastlane_testing::conformance;
 use fastlane_testing::decorators::{Decorate, Decorated, Fault, Faults};
 
@@ -69,7 +69,7 @@ impl Queue for Strands {
         let bytes = packets.iter().map(|packet| packet.len() as u64).sum();
         let taken = self.queue.transmit(&mut self.waiting, pool).taken;
         self.waiting.drain(..taken);
-        self.waiting.extend(packets.iter_mut().map(Custody::take));
+        self.waiting.extend(packets.iter_mut().map(PacketOwnership::take));
         Sent { taken: packets.len(), packets: packets.len(), bytes }
     }
 

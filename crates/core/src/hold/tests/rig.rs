@@ -8,8 +8,8 @@ use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
 
 use crate::{
-    App, Burst, Custody, Frame, HoldLimits, Idle, Lane, LaneParts, Packet, Pool, Port, PortId,
-    Queue, Sent, Statistics, Turn,
+    App, Burst, Frame, HoldLimits, Idle, Lane, LaneConfig, Packet, PacketOwnership, Pool, Port,
+    PortId, Queue, Sent, Statistics, Turn,
 };
 
 /// What was sent, in order: by which queue of port 1, and the bytes.
@@ -33,7 +33,7 @@ impl Queue for Wire {
         let mut arrivals = self.arrivals.lock().unwrap();
         while burst.room() > 0 && pool.free() > 0 {
             let Some(bytes) = arrivals.pop_front() else { return };
-            let mut packet = pool.blank(bytes.len(), self.port).unwrap();
+            let mut packet = pool.alloc_packet(bytes.len(), self.port).unwrap();
             packet.bytes_mut().copy_from_slice(&bytes);
             burst.push(packet).unwrap();
         }
@@ -125,9 +125,9 @@ pub(super) fn rig<A: App>(app: A, sizes: Sizes) -> Rig<A> {
     });
     let memory = SharedMemory::create("hold-test", sizes.frames * 512).unwrap();
     let pool = Pool::new(memory, 512, 64).unwrap();
-    let parts = LaneParts::new(pool, ports.collect(), counters.lane(0));
+    let parts = LaneConfig::new(pool, ports.collect(), counters.lane(0));
     let hold = HoldLimits { packets: sizes.packets, per_key: sizes.per_key };
-    let parts = LaneParts { burst: sizes.burst, idle: Idle::Busy, hold, ..parts };
+    let parts = LaneConfig { burst: sizes.burst, idle: Idle::Busy, hold, ..parts };
     Rig { lane: Lane::new(app, parts), counters, arrivals, sent }
 }
 

@@ -14,9 +14,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use fastlane_core::{Custody, Packet, Partial, PortId, RawVerdict};
+use fastlane_core::{Packet, PacketOwnership, Partial, PortId, RawVerdict};
 
-use super::bell::Bell;
+use super::doorbell::Doorbell;
 
 /// Where a lent packet lies, and what is known of it.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ struct Shared {
     /// The consumer reads no more. Never unset.
     consumer_closed: AtomicBool,
     /// The consumer's.
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
     places: Box<[UnsafeCell<Descriptor>]>,
 }
 
@@ -87,8 +87,8 @@ pub(super) struct Consumer {
     consumed: usize,
 }
 
-/// An empty direction for `capacity` packets, to a consumer who sleeps at `bell`.
-pub(super) fn channel(capacity: usize, bell: &Arc<Bell>) -> (Producer, Consumer) {
+/// An empty direction for `capacity` packets, to a consumer who sleeps at `doorbell`.
+pub(super) fn channel(capacity: usize, doorbell: &Arc<Doorbell>) -> (Producer, Consumer) {
     let empty = Descriptor {
         data: NonNull::dangling(),
         length: 0,
@@ -104,7 +104,7 @@ pub(super) fn channel(capacity: usize, bell: &Arc<Bell>) -> (Producer, Consumer)
         reading: Padded::default(),
         producer_closed: Padded::default(),
         consumer_closed: AtomicBool::new(false),
-        bell: Arc::clone(bell),
+        doorbell: Arc::clone(doorbell),
         places,
     });
     let producer = Producer { shared: Arc::clone(&shared), capacity, written: 0, consumed: 0 };
@@ -161,7 +161,7 @@ impl Producer {
     /// Wakes the consumer, should it sleep, for what was published.
     #[inline]
     pub(super) fn ring(&self) {
-        self.shared.bell.ring();
+        self.shared.doorbell.ring();
     }
 
     /// How many packets the consumer has not read yet. The others are the producer's again.
@@ -232,19 +232,19 @@ impl Consumer {
 
     /// The consumer will sleep; true when it should not, because something has arrived.
     pub(super) fn arm(&self) -> bool {
-        self.shared.bell.arm();
+        self.shared.doorbell.arm();
         self.has_packets()
     }
 
     /// The consumer is awake.
     #[inline]
     pub(super) fn awake(&self) {
-        self.shared.bell.disarm();
+        self.shared.doorbell.disarm();
     }
 
     /// What becomes readable for a consumer that sleeps.
     pub(super) fn event(&self) -> BorrowedFd<'_> {
-        self.shared.bell.event()
+        self.shared.doorbell.event()
     }
 
     /// Shows at most `limit` packets to `take`, then gives them all back.

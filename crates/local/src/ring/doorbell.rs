@@ -17,13 +17,13 @@ const RUNG: u32 = 2;
 /// One for each lane, or for each end of a ring: any number of senders, one sleeper.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct Bell {
+pub struct Doorbell {
     state: AtomicU32,
     event: OwnedFd,
 }
 
-impl Bell {
-    /// A bell of a lane that is awake.
+impl Doorbell {
+    /// A doorbell of a lane that is awake.
     ///
     /// # Errors
     /// When the process may have no more descriptors.
@@ -84,27 +84,27 @@ mod tests {
 
     use super::*;
 
-    fn is_readable(bell: &Bell) -> bool {
-        let event = bell.event();
+    fn is_readable(doorbell: &Doorbell) -> bool {
+        let event = doorbell.event();
         let mut events = [PollFd::new(&event, PollFlags::IN)];
         poll(&mut events, Some(&Timespec::default())).unwrap() == 1
     }
 
     #[test]
     fn only_a_sleeper_is_woken_and_once() {
-        let bell = Bell::new().unwrap();
-        bell.ring();
-        assert!(!is_readable(&bell), "awake");
-        bell.arm();
-        assert!(!is_readable(&bell), "nobody rang");
-        bell.ring();
-        bell.ring();
-        assert!(is_readable(&bell));
-        bell.disarm();
-        assert!(!is_readable(&bell), "one reading is enough");
-        bell.arm();
-        bell.disarm();
-        bell.ring();
-        assert!(!is_readable(&bell), "awake again");
+        let doorbell = Doorbell::new().unwrap();
+        doorbell.ring();
+        assert!(!is_readable(&doorbell), "awake");
+        doorbell.arm();
+        assert!(!is_readable(&doorbell), "nobody rang");
+        doorbell.ring();
+        doorbell.ring();
+        assert!(is_readable(&doorbell));
+        doorbell.disarm();
+        assert!(!is_readable(&doorbell), "one reading is enough");
+        doorbell.arm();
+        doorbell.disarm();
+        doorbell.ring();
+        assert!(!is_readable(&doorbell), "awake again");
     }
 }

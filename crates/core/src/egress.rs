@@ -1,31 +1,46 @@
-//! Carrying verdicts out.
+//! Egress: carries out the verdicts of a burst, run by run.
+//!
+//! A burst passes [`Egress::dispatch`], which splits it into runs, and [`Egress::send`], which
+//! passes a run to [`Queue::transmit`](crate::Queue::transmit) of its exit.
 
 use fastlane_table::counters::PortCounter;
 
 use crate::capture::{Departure, Recorder};
 use crate::exchange::Exchange;
 use crate::hold::Hold;
-use crate::relocate::fit;
-use crate::{Burst, Packet, Pool, Port, Sent, Verdict};
+use crate::memory::copy::make_transmittable;
+use crate::{Burst, Packet, PacketOwnership, Pool, Port, Sent, Verdict};
 
-/// The exits of a lane, and what this turn may still give to Linux.
-pub(crate) struct Dispatch {
+/// Exits of a lane, and the packets that this turn may still give to Linux.
+pub(crate) struct Egress {
     pub(crate) ports: Vec<Port>,
     pub(crate) recorder: Recorder,
-    /// With other lanes, if packets change lanes.
+    /// Exchange with other lanes, if packets change lanes.
     pub(crate) exchange: Option<Box<Exchange>>,
-    /// Packets that a turn gives to Linux, and on top those that keep a network alive.
+    /// Packets per turn for Linux, and in addition for control protocols.
     budget: (usize, usize),
     kernel_left: usize,
     control_left: usize,
-    /// Whether Linux had sent something when it was last looked at.
+    /// True if the last poll of the kernel peers found packets.
     linux_sends: bool,
 }
 
-impl Dispatch {
-    /// A turn may give `budget` packets to Linux; a quarter as many, at least one, come on top for
-    /// the packets that keep a network alive (ARP, ICMP, ICMPv6), so that others cannot crowd them
-    /// out. No burst is longer than `burst`.
+/// Way of a run out of the lane.
+#[derive(Clone, Copy)]
+struct Exit {
+    /// Port of arrival.
+    source: usize,
+    /// Port of departure.
+    to: usize,
+    /// Number of the queue of arrival. Packets leave by the queue of the same number, modulo the
+    /// number of queues of the exit.
+    queue: usize,
+}
+
+impl Egress {
+    /// Creates the egress of a lane. A turn gives at most `budget` packets to Linux. A quarter of
+    /// that, at least one, is reserved in addition for ARP, ICMP and ICMPv6, so that other packets
+    /// cannot crowd them out. No burst is longer than `burst`.
     pub(crate) fn new(ports: Vec<Port>, budget: usize, burst: usize) -> Self {
         let (recorder, budget) = (Recorder::new(burst), (budget, (budget / 4).max(1)));
         Self {
@@ -39,22 +54,24 @@ impl Dispatch {
         }
     }
 
+    /// Begins a turn.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.recorder.begin();
         (self.kernel_left, self.control_left) = self.budget;
     }
 
-    /// Receives from one queue of a port; returns how many packets.
+    /// Receives from one queue of a port and returns the number of packets.
     #[inline]
     pub(crate) fn receive(
         &mut self,
-        at: (usize, usize),
+        port: usize,
+        queue: usize,
         burst: &mut Burst,
         pool: &mut Pool,
     ) -> usize {
-        let port = &mut self.ports[at.0];
-        port.queues[at.1].receive(burst, pool);
+        let port = &mut self.ports[port];
+        port.queues[queue].receive(burst, pool);
         let count = burst.len();
         if count > 0 {
             port.counters.add(PortCounter::ReceivedPackets, count as u64);
@@ -63,19 +80,20 @@ impl Dispatch {
         count
     }
 
-    /// Marks what steering claims, on a port where the lane looks after that; false on all others.
+    /// Marks the packets that steering claims, on a port that the lane steers. Returns false on all
+    /// others.
     #[inline]
     pub(crate) fn steer(&mut self, port: usize, packets: &mut [Packet]) -> bool {
         let port = &mut self.ports[port];
         let Some(filter) = &mut port.filter else { return false };
         if filter.claims_all() {
-            packets.iter_mut().for_each(Packet::set_steered);
+            packets.iter_mut().for_each(Packet::set_claimed);
             return true;
         }
         let mut claimed = 0;
         for packet in packets.iter_mut() {
-            if packet.is_steered() || filter.claims(packet.bytes()) {
-                packet.set_steered();
+            if packet.is_claimed() || filter.claims(packet.bytes()) {
+                packet.set_claimed();
                 claimed += 1;
             }
         }
@@ -84,9 +102,9 @@ impl Dispatch {
         true
     }
 
-    /// What Linux sends through the ports' kernel peers goes out of the ports, if it `is_due` or
-    /// Linux has just sent; returns how many. To look whether there is something is a system call
-    /// for each peer, hundreds of nanoseconds.
+    /// Forwards packets that Linux sends through the kernel peers of owned devices, if `is_due` or
+    /// if the last call found some. Returns their number. Each peer costs a system call of some
+    /// hundred nanoseconds.
     #[inline]
     pub(crate) fn relay_from_kernel(
         &mut self,
@@ -115,15 +133,14 @@ impl Dispatch {
         if count > 0 {
             burst.packets().iter_mut().for_each(Packet::set_from_kernel);
             self.ports[port].counters.add(PortCounter::FromKernelPackets, count as u64);
-            self.transmit(port, port, 0, burst.packets(), pool);
+            self.send(Exit { source: port, to: port, queue: 0 }, burst.packets(), pool);
             burst.clear(pool);
         }
         count
     }
 
-    /// Carries out the verdicts of a burst, run by run, those that are dropped last. `queue` is the
-    /// number of the queue that the burst came from: packets leave by the same one of the exit, as
-    /// far as it has as many.
+    /// Carries out the verdicts of a burst that was received from the queue of this number. Dropped
+    /// packets come last.
     #[inline]
     pub(crate) fn dispatch(
         &mut self,
@@ -136,24 +153,25 @@ impl Dispatch {
         if packets.is_empty() {
             return;
         }
-        // Most often all go the same way, which is found out faster than where each run ends.
-        let taken = match Packet::all_go_together(packets) {
-            true => self.dispatch_run(queue, packets, pool, hold),
+        // Most bursts are one run, and checking that is faster than searching the end of each run.
+        let taken = match Packet::is_one_run(packets) {
+            true => self.dispatch_counted(queue, packets, pool, hold),
             false => {
-                set_drops_aside(packets);
-                let runs = packets.chunk_by_mut(Packet::goes_with);
-                runs.map(|run| self.dispatch_run(queue, run, pool, hold)).sum()
+                move_drops_last(packets);
+                let runs = packets.chunk_by_mut(Packet::same_run);
+                runs.map(|run| self.dispatch_counted(queue, run, pool, hold)).sum()
             }
         };
         match taken == burst.len() {
             true => burst.clear_taken(),
-            false => burst.clear(pool), // releases what no exit took
+            false => burst.clear(pool), // releases packets that no exit took
         }
     }
 
-    /// Returns how many packets of the run are taken for sure.
+    /// Counts the verdict of a run and carries it out. Returns a lower bound of the packets that
+    /// were taken.
     #[inline]
-    fn dispatch_run(
+    fn dispatch_counted(
         &mut self,
         queue: usize,
         run: &mut [Packet],
@@ -162,34 +180,30 @@ impl Dispatch {
     ) -> usize {
         let source = self.source(run);
         self.ports[source].counters.add(verdict_counter(run), run.len() as u64);
-        self.carry_out(source, queue, run, pool, hold)
+        self.dispatch_run(source, queue, run, pool, hold)
     }
 
-    /// As [`dispatch`](Self::dispatch), for packets that were not received but made by the
-    /// application.
-    pub(crate) fn originate(&mut self, burst: &mut Burst, pool: &mut Pool, hold: &mut Hold) {
-        self.carry(0, burst, pool, hold);
-    }
-
-    /// Carries out what is labelled, and counted where it was.
-    pub(crate) fn carry(
+    /// Carries out verdicts that are counted elsewhere: of packets that the application made, or
+    /// that another lane has labelled.
+    pub(crate) fn dispatch_uncounted(
         &mut self,
         queue: usize,
         burst: &mut Burst,
         pool: &mut Pool,
         hold: &mut Hold,
     ) {
-        for run in burst.packets().chunk_by_mut(Packet::goes_with) {
+        for run in burst.packets().chunk_by_mut(Packet::same_run) {
             let source = self.source(run);
             if run[0].verdict().verdict().is_none() {
                 self.count(source, PortCounter::DropBadVerdict, run.len());
             }
-            self.carry_out(source, queue, run, pool, hold);
+            self.dispatch_run(source, queue, run, pool, hold);
         }
         burst.clear(pool);
     }
 
-    /// Counts the verdict of a run that is [carried](Self::carry) out later, if it has one.
+    /// Counts the verdict of a run that passes
+    /// [`dispatch_uncounted`](Self::dispatch_uncounted), unless the verdict has no meaning.
     pub(crate) fn count_verdict(&self, run: &[Packet]) {
         let counter = verdict_counter(run);
         if counter != PortCounter::DropBadVerdict {
@@ -197,16 +211,17 @@ impl Dispatch {
         }
     }
 
-    /// The port of a run; the first, should the packet name one that does not exist.
+    /// Returns the port of arrival of a run, or the first port if the packet names one that does
+    /// not exist.
     #[inline]
     fn source(&self, run: &[Packet]) -> usize {
         let port = usize::from(run[0].port().0);
         if port < self.ports.len() { port } else { 0 }
     }
 
-    /// Returns how many packets of the run are taken for sure.
+    /// Carries out the verdict of a run. Returns a lower bound of the packets that were taken.
     #[inline]
-    fn carry_out(
+    fn dispatch_run(
         &mut self,
         source: usize,
         queue: usize,
@@ -215,17 +230,17 @@ impl Dispatch {
         hold: &mut Hold,
     ) -> usize {
         match run[0].verdict().verdict() {
-            Some(Verdict::Reflect) => self.transmit(source, source, queue, run, pool),
+            Some(Verdict::Reflect) => self.send(Exit { source, to: source, queue }, run, pool),
             Some(Verdict::Forward(to)) => {
-                self.transmit(source, usize::from(to.0), queue, run, pool)
+                self.send(Exit { source, to: usize::from(to.0), queue }, run, pool)
             }
             Some(Verdict::Kernel) => {
-                self.give_to_kernel(source, run, pool);
+                self.send_to_kernel(source, run, pool);
                 0
             }
             Some(Verdict::Hold(key)) => {
-                let kept = hold.keep(key.number(), queue, run);
-                self.count(source, PortCounter::DropHold, run.len() - kept);
+                let held = hold.keep(key.number(), queue, run);
+                self.count(source, PortCounter::DropHold, run.len() - held);
                 0
             }
             Some(Verdict::Drop) | None => 0,
@@ -239,57 +254,38 @@ impl Dispatch {
         }
     }
 
-    /// Sends a run by a port, and copies it if it is looked on; returns how many the port took.
+    /// Sends a run by its exit, and records it if a capture is active. Returns the number of
+    /// packets that the exit took.
     #[inline]
-    fn transmit(
-        &mut self,
-        source: usize,
-        to: usize,
-        queue: usize,
-        run: &mut [Packet],
-        pool: &mut Pool,
-    ) -> usize {
-        if self.recorder.is_on() && to < self.ports.len() {
-            return self.transmit_recorded(source, to, queue, run, pool);
+    fn send(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> usize {
+        if self.recorder.is_on() && exit.to < self.ports.len() {
+            return self.send_recorded(exit, run, pool);
         }
-        self.send(source, to, queue, run, pool).taken
+        self.transmit(exit, run, pool).taken
     }
 
     #[cold]
-    fn transmit_recorded(
-        &mut self,
-        source: usize,
-        to: usize,
-        queue: usize,
-        run: &mut [Packet],
-        pool: &mut Pool,
-    ) -> usize {
-        if self.exchange.as_ref().is_some_and(|exchange| exchange.hands_over(to)) {
-            // Copied where it leaves.
-            return self.send(source, to, queue, run, pool).taken;
+    fn send_recorded(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> usize {
+        if self.exchange.as_ref().is_some_and(|exchange| exchange.hands_over(exit.to)) {
+            // The lane that has the port records the packets.
+            return self.transmit(exit, run, pool).taken;
         }
-        self.recorder.leaving(to, run);
-        let departure = self.send(source, to, queue, run, pool);
+        self.recorder.leaving(exit.to, run);
+        let departure = self.transmit(exit, run, pool);
         self.recorder.departed(departure);
         departure.taken
     }
 
     #[inline(always)]
-    fn send(
-        &mut self,
-        source: usize,
-        to: usize,
-        queue: usize,
-        run: &mut [Packet],
-        pool: &mut Pool,
-    ) -> Departure {
+    fn transmit(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> Departure {
+        let Exit { to, queue, .. } = exit;
         let Some(port) = self.ports.get_mut(to).filter(|port| !port.queues.is_empty()) else {
-            return self.hand_over(source, to, PortCounter::DropNoPort, run, pool);
+            return self.send_to_lane(exit, PortCounter::DropNoPort, run, pool);
         };
         let queues = port.queues.len();
         let exit = &mut *port.queues[if queue < queues { queue } else { queue % queues }];
-        let fitting = fit(exit, run, pool);
-        let (run, homeless) = run.split_at_mut(fitting);
+        let fitting = make_transmittable(exit, run, pool);
+        let (run, not_copied) = run.split_at_mut(fitting);
         let mut sent = exit.transmit(run, pool);
         if sent.taken < run.len() {
             exit.flush(pool);
@@ -300,27 +296,27 @@ impl Dispatch {
                 bytes: sent.bytes + more.bytes,
             };
         }
-        // A driver that says more than it was shown must not end the lane.
+        // A driver that reports more packets than the run has must not end the lane.
         let taken = sent.taken.min(run.len());
         let packets = sent.packets.min(taken);
         port.counters.add(PortCounter::SentPackets, packets as u64);
         port.counters.add(PortCounter::SentBytes, sent.bytes);
         self.count(to, PortCounter::DropTransmitLength, taken - packets);
         self.count(to, PortCounter::DropTransmitFull, run.len() - taken);
-        self.count(to, PortCounter::DropCopyNoFrame, homeless.len());
+        self.count(to, PortCounter::DropCopyNoFrame, not_copied.len());
         Departure { has_queue: true, fitting, taken, packets }
     }
 
-    /// What this lane has no way for goes to the lane that has, if there is one.
+    /// Passes a run to the lane that has a queue of the exit, or counts it as `without`.
     #[cold]
-    fn hand_over(
+    fn send_to_lane(
         &mut self,
-        source: usize,
-        to: usize,
+        exit: Exit,
         without: PortCounter,
         run: &mut [Packet],
         pool: &mut Pool,
     ) -> Departure {
+        let Exit { source, to, .. } = exit;
         let exchange = self.exchange.as_mut();
         let Some(sent) = exchange.and_then(|exchange| exchange.hand_over(to, run, pool)) else {
             self.count(source, without, run.len());
@@ -332,43 +328,44 @@ impl Dispatch {
         Departure { has_queue: true, fitting: run.len(), taken, packets }
     }
 
-    fn give_to_kernel(&mut self, source: usize, run: &mut [Packet], pool: &mut Pool) {
+    fn send_to_kernel(&mut self, source: usize, run: &mut [Packet], pool: &mut Pool) {
         let port = &mut self.ports[source];
         let Some(path) = port.kernel.as_mut() else {
-            self.hand_over(source, source, PortCounter::DropNoKernelPeer, run, pool);
+            let exit = Exit { source, to: source, queue: 0 };
+            self.send_to_lane(exit, PortCounter::DropNoKernelPeer, run, pool);
             return;
         };
-        let fitting = fit(&mut *path.queue, run, pool);
-        let (run, homeless) = run.split_at_mut(fitting);
-        let (mut given, mut over_budget) = (0, 0);
+        let fitting = make_transmittable(&mut *path.queue, run, pool);
+        let (run, not_copied) = run.split_at_mut(fitting);
+        let (mut sent, mut over_budget) = (0, 0);
         let (within, beyond) = run.split_at_mut(self.kernel_left.min(run.len()));
         self.kernel_left -= within.len();
         let mut tried = within.len();
         if !within.is_empty() {
-            given += path.queue.transmit(within, pool).packets;
+            sent += path.queue.transmit(within, pool).packets;
         }
         for packet in beyond {
             if self.control_left > 0 && is_control(packet.bytes()) {
                 self.control_left -= 1;
                 tried += 1;
-                given += path.queue.transmit(std::slice::from_mut(packet), pool).packets;
+                sent += path.queue.transmit(std::slice::from_mut(packet), pool).packets;
             } else {
                 over_budget += 1;
             }
         }
-        // As in `send`: a driver that says more than it was shown must not end the lane.
-        let given = given.min(tried);
-        self.count(source, PortCounter::ToKernelPackets, given);
-        self.count(source, PortCounter::DropKernelFull, tried - given);
+        // A driver that reports more packets than it was passed must not end the lane.
+        let sent = sent.min(tried);
+        self.count(source, PortCounter::ToKernelPackets, sent);
+        self.count(source, PortCounter::DropKernelFull, tried - sent);
         self.count(source, PortCounter::DropKernelBudget, over_budget);
-        self.count(source, PortCounter::DropCopyNoFrame, homeless.len());
+        self.count(source, PortCounter::DropCopyNoFrame, not_copied.len());
     }
 }
 
-/// Moves what is dropped behind all else, which stays in order: among packets that leave by one
-/// exit each of them would end a run, and a run costs as much as several packets.
+/// Moves dropped packets behind all others, which stay in order. Between packets of one exit each
+/// of them would end a run, and a run costs as much as several packets.
 #[inline(never)]
-fn set_drops_aside(packets: &mut [Packet]) {
+fn move_drops_last(packets: &mut [Packet]) {
     let mut kept = 0;
     for at in 0..packets.len() {
         if packets[at].verdict().verdict() != Some(Verdict::Drop) {
@@ -392,9 +389,9 @@ fn verdict_counter(run: &[Packet]) -> PortCounter {
     }
 }
 
-/// Whether a frame keeps the network itself alive: ARP, ICMP, ICMPv6 (which includes neighbour and
-/// multicast listener discovery, the latter behind a hop-by-hop header), behind at most two VLAN
-/// tags.
+/// Returns true for packets that the network itself needs: ARP, ICMP and ICMPv6, behind at most two
+/// VLAN tags. ICMPv6 includes neighbour discovery, and multicast listener discovery behind a
+/// hop-by-hop header.
 fn is_control(frame: &[u8]) -> bool {
     let is_tagged = |at: usize| matches!(frame.get(at..at + 2), Some([0x81, 0x00] | [0x88, 0xa8]));
     let tags = usize::from(is_tagged(12)) + usize::from(is_tagged(12) && is_tagged(16));
@@ -417,9 +414,9 @@ mod tests {
 
     fn frame(types: &[u16], network: &[(usize, u8)]) -> Vec<u8> {
         let mut frame = vec![0; 12];
-        for (place, ethertype) in types.iter().enumerate() {
+        for (index, ethertype) in types.iter().enumerate() {
             frame.extend(ethertype.to_be_bytes());
-            frame.extend(if place + 1 < types.len() { &[0, 5][..] } else { &[] });
+            frame.extend(if index + 1 < types.len() { &[0, 5][..] } else { &[] });
         }
         let start = frame.len();
         frame.resize(start + 60, 0);
@@ -428,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_network_alive_is_known_behind_tags() {
+    fn control_packets_are_recognised_behind_tags() {
         for tags in [&[][..], &[0x8100], &[0x88a8, 0x8100]] {
             let with = |ethertype: u16, network: &[(usize, u8)]| {
                 is_control(&frame(&[tags, &[ethertype]].concat(), network))

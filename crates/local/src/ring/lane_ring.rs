@@ -4,48 +4,56 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use fastlane_core::{Burst, Custody, METADATA_LENGTH, Packet, Pool, PortId, Sent};
+use fastlane_core::{Burst, METADATA_LENGTH, Packet, PacketOwnership, Pool, PortId, Sent};
 
-use super::bell::Bell;
-use super::channel::{Consumer, channel};
+use super::doorbell::Doorbell;
 use super::lender::Lender;
+use super::spsc::{Consumer, channel};
 
 /// One lane's end of a pair of rings to another lane, by which packets keep their port and verdict.
 ///
 /// Cost: one copy of each packet, on the receiver's side. What one lane has lent another is never
 /// more than the capacity, so one that does not read costs the others no more frames than that.
 #[derive(Debug)]
-pub struct Passage {
+pub struct LaneRingEnd {
     lender: Lender,
     consumer: Consumer,
     /// The longest packet that a frame of the other lane holds.
     longest: usize,
-    /// How far the other lane had written when that was [asked](fastlane_core::Passage::mark).
+    /// How far the other lane had written when that was [asked](fastlane_core::LaneRingEnd::mark).
     mark: usize,
 }
 
-/// Both ends of the way between two lanes, each of which has a [`Bell`]. Each direction holds
+/// Both ends of the way between two lanes, each of which has a [`Doorbell`]. Each direction holds
 /// `capacity` packets, at least one; frames have `frame_size` bytes in both lanes.
 #[must_use]
-pub fn passage(bells: [&Arc<Bell>; 2], capacity: usize, frame_size: usize) -> [Passage; 2] {
+pub fn lane_ring(
+    doorbells: [&Arc<Doorbell>; 2],
+    capacity: usize,
+    frame_size: usize,
+) -> [LaneRingEnd; 2] {
     let capacity = capacity.max(1);
-    let (to_second, from_first) = channel(capacity, bells[1]);
-    let (to_first, from_second) = channel(capacity, bells[0]);
+    let (to_second, from_first) = channel(capacity, doorbells[1]);
+    let (to_first, from_second) = channel(capacity, doorbells[0]);
     let longest = frame_size - METADATA_LENGTH;
-    let end =
-        |producer, consumer| Passage { lender: Lender::new(producer), consumer, longest, mark: 0 };
+    let end = |producer, consumer| LaneRingEnd {
+        lender: Lender::new(producer),
+        consumer,
+        longest,
+        mark: 0,
+    };
     [end(to_second, from_second), end(to_first, from_first)]
 }
 
-/// A bell for each of `lanes` lanes.
+/// A doorbell for each of `lanes` lanes.
 ///
 /// # Errors
 /// When the process may have no more descriptors.
-pub fn bells(lanes: usize) -> io::Result<Vec<Arc<Bell>>> {
-    (0..lanes).map(|_| Bell::new().map(Arc::new)).collect()
+pub fn doorbells(lanes: usize) -> io::Result<Vec<Arc<Doorbell>>> {
+    (0..lanes).map(|_| Doorbell::new().map(Arc::new)).collect()
 }
 
-impl fastlane_core::Passage for Passage {
+impl fastlane_core::LaneRing for LaneRingEnd {
     #[inline]
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
         self.consumer.awake();

@@ -6,16 +6,18 @@ use std::ptr::NonNull;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::{Counters, PortCounter};
 
+use crate::packet::Window;
 use crate::{
-    App, Burst, Custody, Home, Idle, Lane, LaneParts, METADATA_LENGTH, Packet, Partial, Pool, Port,
-    PortId, Queue, Sent, Statistics, Takes, Turn, Verdict,
+    App, Burst, Idle, Lane, LaneConfig, METADATA_LENGTH, Packet, PacketOwnership, Partial, Pool,
+    Port, PortId, Queue, RegionId, Sent, Statistics, Turn, TxMemory, Verdict,
 };
 
 const FRAME: usize = 2048;
 
-/// A driver with memory of its own: receives frames of these lengths, sends at once.
-struct Inn {
-    home: Home,
+/// Queue of a driver with a memory region of its own. It receives frames of the lengths in
+/// `arrivals` and sends at once.
+struct OwnMemoryQueue {
+    region: RegionId,
     port: PortId,
     memory: Box<[[u64; FRAME / 8]]>,
     free: Vec<u64>,
@@ -23,36 +25,37 @@ struct Inn {
     sent: std::sync::mpsc::Sender<(PortId, Vec<u8>)>,
 }
 
-impl Inn {
-    fn collect(&mut self, pool: &mut Pool) {
-        pool.fetch_returned(self.home, &mut self.free);
+impl OwnMemoryQueue {
+    fn take_released(&mut self, pool: &mut Pool) {
+        pool.take_released(self.region, &mut self.free);
     }
 
     fn packet(&mut self, length: usize) -> Option<Packet> {
         let offset = METADATA_LENGTH + 64;
         let room = FRAME.checked_sub(offset + length)?;
-        let name = self.free.pop()?;
-        let frame = NonNull::from(&mut self.memory[name as usize]).cast::<u8>();
+        let index = self.free.pop()?;
+        let frame = NonNull::from(&mut self.memory[index as usize]).cast::<u8>();
         // SAFETY: the offset is inside the frame.
         let data = unsafe { frame.add(offset) };
-        let (token, length) = (self.home.token(name), length as u32);
+        let token = self.region.token(index);
+        let window = Window { data, length: length as u32, headroom: 64, tailroom: room as u16 };
         // SAFETY: the frame was free, is initialised and aligned to eight, and outlives the lane.
-        Some(unsafe { Packet::new(data, token, length, 64, room as u16, self.port) })
+        Some(unsafe { Packet::new(window, token, self.port) })
     }
 }
 
-impl Queue for Inn {
+impl Queue for OwnMemoryQueue {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        self.collect(pool);
+        self.take_released(pool);
         while burst.room() > 0 && !self.arrivals.is_empty() {
             let length = self.arrivals[0];
             let Some(mut packet) = self.packet(length) else { return };
             self.arrivals.remove(0);
-            pool.arrived(self.home, 1);
+            pool.external_received(self.region, 1);
             let bytes = packet.bytes_mut();
             bytes.iter_mut().enumerate().for_each(|(at, octet)| *octet = (at + length) as u8);
             burst.spare()[0].write(packet);
-            // SAFETY: the first place was just written, with a frame of an admitted home.
+            // SAFETY: the first place was just written, with a frame of a registered region.
             unsafe { burst.assume_received(1, length as u64) };
         }
     }
@@ -60,7 +63,7 @@ impl Queue for Inn {
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let mut sent = Sent::default();
         for packet in packets {
-            assert_eq!(packet.home(), self.home, "the lane brought it here");
+            assert_eq!(packet.region(), self.region, "the lane copied it into this region");
             sent.taken += 1;
             sent.packets += usize::from(packet.len() > 0);
             sent.bytes += packet.len() as u64;
@@ -70,18 +73,18 @@ impl Queue for Inn {
         sent
     }
 
-    fn takes(&self) -> Takes {
-        Takes::Of(self.home)
+    fn tx_memory(&self) -> TxMemory {
+        TxMemory::Region(self.region)
     }
 
-    fn blank(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
+    fn alloc_packet(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
         let packet = self.packet(length)?;
-        pool.arrived(self.home, 1);
+        pool.external_received(self.region, 1);
         Some(packet)
     }
 
     fn flush(&mut self, pool: &mut Pool) -> bool {
-        self.collect(pool);
+        self.take_released(pool);
         false
     }
 
@@ -94,22 +97,22 @@ impl Queue for Inn {
     }
 
     fn close(&mut self, pool: &mut Pool) {
-        self.collect(pool);
+        self.take_released(pool);
     }
 }
 
-/// A queue of the lane's pool that keeps what it is given until it is closed.
-struct Attic {
+/// Queue that transmits from the lane's pool and keeps the packets until it is closed.
+struct PoolQueue {
     kept: Vec<Packet>,
     sent: std::sync::mpsc::Sender<(PortId, Vec<u8>)>,
 }
 
-impl Queue for Attic {
+impl Queue for PoolQueue {
     fn receive(&mut self, _: &mut Burst, _: &mut Pool) {}
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         for packet in packets.iter_mut() {
-            assert!(pool.offset_of(packet).is_some(), "the lane brought it into its pool");
+            assert!(pool.offset_of(packet).is_some(), "the lane copied it into its pool");
             assert_eq!(packet.partial_checksum(), Some(Partial { start: 34, offset: 6 }));
             let _ = self.sent.send((PortId(2), packet.bytes().to_vec()));
             self.kept.push(packet.take());
@@ -134,21 +137,21 @@ impl Queue for Attic {
     }
 }
 
-struct Rig<A> {
+struct Bench<A> {
     lane: Lane<A>,
     counters: Counters,
     sent: std::sync::mpsc::Receiver<(PortId, Vec<u8>)>,
 }
 
-/// Ports 0 and 1 have four frames each of their own, port 2 is of the lane's pool, which has
-/// `frames`.
-fn rig<A: App>(app: A, arrivals: &[usize], frames: usize) -> Rig<A> {
-    let memory = SharedMemory::create("relocate-test", frames * FRAME).unwrap();
+/// Builds a lane with three ports. Ports 0 and 1 have regions of four frames each; port 2 transmits
+/// from the lane's pool, which has `frames`.
+fn bench<A: App>(app: A, arrivals: &[usize], frames: usize) -> Bench<A> {
+    let memory = SharedMemory::create("copy-test", frames * FRAME).unwrap();
     let mut pool = Pool::new(memory, FRAME, 192).unwrap();
     let counters = Counters::create(1, 3).unwrap();
     let (sender, sent) = std::sync::mpsc::channel();
-    let mut inn = |port, arrivals: &[usize]| Inn {
-        home: pool.admit(4).unwrap(),
+    let mut inn = |port, arrivals: &[usize]| OwnMemoryQueue {
+        region: pool.register_region(4).unwrap(),
         port: PortId(port),
         memory: vec![[0; FRAME / 8]; 4].into(),
         free: (0..4).collect(),
@@ -158,7 +161,7 @@ fn rig<A: App>(app: A, arrivals: &[usize], frames: usize) -> Rig<A> {
     let queues: [Box<dyn Queue>; 3] = [
         Box::new(inn(0, arrivals)),
         Box::new(inn(1, &[])),
-        Box::new(Attic { kept: Vec::new(), sent: sender.clone() }),
+        Box::new(PoolQueue { kept: Vec::new(), sent: sender.clone() }),
     ];
     let ports = queues.into_iter().enumerate().map(|(number, queue)| Port {
         queues: vec![queue],
@@ -166,9 +169,9 @@ fn rig<A: App>(app: A, arrivals: &[usize], frames: usize) -> Rig<A> {
         filter: None,
         counters: counters.port(0, number),
     });
-    let parts = LaneParts::new(pool, ports.collect(), counters.lane(0));
-    let parts = LaneParts { kernel_budget: 8, idle: Idle::Busy, ..parts };
-    Rig { lane: Lane::new(app, parts), counters, sent }
+    let parts = LaneConfig::new(pool, ports.collect(), counters.lane(0));
+    let parts = LaneConfig { kernel_budget: 8, idle: Idle::Busy, ..parts };
+    Bench { lane: Lane::new(app, parts), counters, sent }
 }
 
 fn content(length: usize) -> Vec<u8> {
@@ -176,7 +179,7 @@ fn content(length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn packets_are_carried_between_unlike_memories_and_nothing_stays_behind() {
+fn packets_are_copied_between_regions_and_no_frame_is_lost() {
     let mut next = 0;
     let app = move |packet: &mut Packet| {
         packet.set_partial_checksum(Some(Partial { start: 34, offset: 6 }));
@@ -189,11 +192,11 @@ fn packets_are_carried_between_unlike_memories_and_nothing_stays_behind() {
         }
     };
     let lengths = [60, 61, 62, 63, 64, 65, 66, 67];
-    let Rig { mut lane, counters, sent } = rig(app, &lengths, 16);
+    let Bench { mut lane, counters, sent } = bench(app, &lengths, 16);
     for _ in 0..4 {
         lane.turn();
     }
-    assert_eq!(lane.close(), 0, "every frame is at home");
+    assert_eq!(lane.close(), 0, "no frame is missing");
     let arrived: Vec<_> = sent.try_iter().collect();
     let expected = [(1, 60), (2, 61), (0, 63), (1, 64), (2, 65), (0, 67)];
     let expected: Vec<_> =
@@ -208,7 +211,7 @@ fn without_a_frame_there_the_rest_is_counted() {
         packet.set_partial_checksum(Some(Partial { start: 34, offset: 6 }));
         Verdict::Forward(PortId(2))
     };
-    let Rig { mut lane, counters, sent } = rig(app, &[60; 7], 3);
+    let Bench { mut lane, counters, sent } = bench(app, &[60; 7], 3);
     for _ in 0..4 {
         lane.turn();
     }
@@ -218,10 +221,10 @@ fn without_a_frame_there_the_rest_is_counted() {
     assert_eq!(lane.close(), 0);
 }
 
-/// Sends a copy in place of each packet, and the packet in place of the copy.
-struct Exchange;
+/// Application that swaps every other packet with a copy of it.
+struct SwapWithCopy;
 
-impl App for Exchange {
+impl App for SwapWithCopy {
     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
         for (number, packet) in packets.iter_mut().enumerate() {
             packet.set_verdict(Verdict::Reflect);
@@ -235,8 +238,8 @@ impl App for Exchange {
 }
 
 #[test]
-fn a_run_of_mixed_homes_is_sorted_out() {
-    let Rig { mut lane, counters, sent } = rig(Exchange, &[60, 61, 62, 63], 16);
+fn a_run_of_mixed_regions_is_copied_packet_by_packet() {
+    let Bench { mut lane, counters, sent } = bench(SwapWithCopy, &[60, 61, 62, 63], 16);
     lane.turn();
     assert_eq!(lane.close(), 0);
     let count = |port| counters.port_total(port, PortCounter::SentPackets);

@@ -19,9 +19,9 @@ fn frames_go_out_and_come_back() {
 #[test]
 fn a_frame_of_another_pool_is_not_accepted() {
     let (mut ours, mut other) = (pool(2), pool(2));
-    let stranger = other.take().unwrap();
-    let stranger = ours.packet(stranger, 256, 60, PortId(0)).unwrap_err();
-    ours.give(stranger);
+    let foreign = other.take().unwrap();
+    let foreign = ours.packet(foreign, 256, 60, PortId(0)).unwrap_err();
+    ours.give(foreign);
     assert_eq!((ours.free(), other.free()), (2, 1));
 }
 
@@ -35,7 +35,7 @@ fn a_packet_outside_its_frame_is_refused() {
     let mut packet = pool.packet(frame, 64, 1984, PortId(0)).unwrap();
     assert_eq!((packet.headroom(), packet.tailroom(), packet.len()), (0, 0, 1984));
     pool.release(&mut packet);
-    pool.release(&mut packet); // the second finds nothing
+    pool.release(&mut packet); // has no frame any more
     assert_eq!(pool.free(), 1);
 }
 
@@ -61,17 +61,23 @@ fn lent_frames_are_known_by_their_addresses() {
     assert_eq!(pool.lend(frame), Some(address - 300));
     // SAFETY: the frame was lent above and is reclaimed once.
     let frame = unsafe { pool.reclaim(address) }.unwrap();
-    // SAFETY: outside, so nothing is made.
+    // SAFETY: the offset is outside the memory, so no frame is created.
     assert!(unsafe { pool.reclaim(3 * 2048) }.is_none());
     pool.give(frame);
     assert_eq!(pool.free(), 3);
 }
 
 #[test]
-fn odd_sizes_are_refused() {
-    for (size, headroom) in [(1000, 0), (256, 0), (131_072, 0), (512, 400), (8192, 0)] {
+fn odd_sizes_are_refused_with_the_reason() {
+    for (size, headroom, expected) in [
+        (1000, 0, PoolError::FrameSize(1000)),
+        (256, 0, PoolError::FrameSize(256)),
+        (131_072, 0, PoolError::FrameSize(131_072)),
+        (512, 400, PoolError::Headroom { headroom: 400, limit: 192 }),
+        (8192, 0, PoolError::Size { length: 4096, frame_size: 8192 }),
+    ] {
         let memory = SharedMemory::create("pool-test", 4096).unwrap();
-        assert!(Pool::new(memory, size, headroom).is_none(), "{size} {headroom}");
+        assert_eq!(Pool::new(memory, size, headroom).unwrap_err(), expected);
     }
 }
 
@@ -81,11 +87,11 @@ fn an_adopted_pool_lacks_what_is_lent() {
     let mut pool = Pool::adopt(memory, 2048, 192, &|index| index % 3 == 0).unwrap();
     assert_eq!((pool.frames(), pool.free(), pool.missing()), (70, 46, 24));
     let taken: Vec<Frame> = std::iter::from_fn(|| pool.take()).collect();
-    assert!(taken.iter().all(|frame| frame.name() % 3 != 0));
+    assert!(taken.iter().all(|frame| frame.index() % 3 != 0));
     let capacity = pool.free.capacity();
     taken.into_iter().for_each(|frame| pool.give(frame));
     for index in (0..70).step_by(3) {
-        // SAFETY: it was out when the pool was adopted, and is reclaimed once.
+        // SAFETY: the frame was lent when the pool was adopted, and is reclaimed once.
         let frame = unsafe { pool.reclaim(index * 2048 + 300) }.unwrap();
         pool.give(frame);
     }
