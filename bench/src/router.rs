@@ -10,11 +10,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastlane::kernel::mirror::{Answer, Follower, Mirror, MirrorSettings};
-use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::mirror::{Entrance, ReversePath, RouteLookup};
 use fastlane::{PortId, Turn};
 use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
+use fastlane_mirror::{Follower, Mirror, MirrorSettings};
 use fastlane_table::{Readers, RecordReader, RecordWriter, Spec, State};
 use fastlane_wire::checksum::checksum;
 use router::acl::{AccessList, RuleSet, text};
@@ -144,11 +144,11 @@ impl Routes for Asked {
         Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
     }
 
-    fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], answers: &mut [Answer]) {
+    fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], answers: &mut [RouteLookup]) {
         self.0.route4_many(turn, to, flows, answers);
     }
 
-    fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], answers: &mut [Answer]) {
+    fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], answers: &mut [RouteLookup]) {
         self.0.route6_many(turn, to, flows, answers);
     }
 

@@ -17,11 +17,11 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use fastlane::kernel::mirror::{Answer, Follower, Mirror, MirrorSettings};
-use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::mirror::{Entrance, ReversePath, RouteLookup};
 use fastlane::{PortId, Turn};
 use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
+use fastlane_mirror::{Follower, Mirror, MirrorSettings};
 use fastlane_table::{EntryId, Readers, State};
 use upf::datapath::{CAUSE_WORDS, Routes};
 use upf::rules::layout::cause::{CAUSES, Cause};
@@ -83,7 +83,7 @@ impl Routes for Asked {
         Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
     }
 
-    fn way(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> Answer {
+    fn way(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup {
         let _ = table;
         match to {
             IpAddr::V4(to) => self.0.route4(turn, to, flow),
@@ -97,7 +97,7 @@ impl Routes for Asked {
         table: Option<u32>,
         to: &[std::net::Ipv4Addr],
         flows: &[u32],
-        answers: &mut [Answer],
+        answers: &mut [RouteLookup],
     ) {
         let _ = table;
         self.0.route4_many(turn, to, flows, answers);

@@ -13,20 +13,25 @@ use std::process::Command;
 use source::{Source, root, sources};
 
 /// Crates of the workspace that each package may import. Tests may import anything.
-const IMPORTS: [(&str, &[&str]); 20] = [
+const IMPORTS: [(&str, &[&str]); 22] = [
     ("fastlane-wire", &[]),
     ("fastlane-table", &[]),
     ("fastlane-core", &["table", "wire"]),
     ("fastlane-steer", &["wire"]),
     ("fastlane-af-xdp", &["core", "steer", "table", "wire"]),
     ("fastlane-dpdk", &["core", "steer", "table", "wire"]),
-    ("fastlane-kernel", &["core", "steer", "table", "wire"]),
+    ("fastlane-kernel", &["core", "netlink", "steer", "wire"]),
     ("fastlane-local", &["core", "steer", "table", "wire"]),
     ("fastlane-measure", &[]),
     ("fastlane-memif", &["core", "steer", "table", "wire"]),
+    ("fastlane-mirror", &["core", "netlink", "table"]),
+    ("fastlane-netlink", &[]),
     ("fastlane-pfcp", &[]),
     ("fastlane-testing", &["core", "table", "wire"]),
-    ("fastlane", &["af-xdp", "core", "dpdk", "kernel", "local", "memif", "steer", "table", "wire"]),
+    (
+        "fastlane",
+        &["af-xdp", "core", "dpdk", "kernel", "local", "memif", "mirror", "steer", "table", "wire"],
+    ),
     ("fastlane-capi", &[""]),
     ("macswap", &[""]),
     ("router", &[""]),
@@ -116,7 +121,8 @@ fn core_opens_nothing_and_only_the_facade_knows_json() {
     for source in sources() {
         let path = &source.path;
         let crate_of = |name: &str| path.starts_with(&format!("crates/{name}/src"));
-        let library = ["core", "wire", "table", "steer", "af-xdp", "kernel", "local"];
+        let library =
+            ["core", "wire", "table", "steer", "af-xdp", "kernel", "local", "mirror", "netlink"];
         if library.into_iter().any(crate_of) && source.text.contains("serde_json") {
             wrong.push(format!("{path} knows JSON"));
         }
@@ -142,7 +148,8 @@ fn unsafe_stays_where_it_may_be() {
         .collect();
     assert_eq!(found, BTreeSet::from(UNSAFE), "who allows it, and who may");
     // Where nothing is allowed, nobody can begin to.
-    let forbids = ["wire", "pfcp", "fastlane"].map(|name| format!("crates/{name}/src/lib.rs"));
+    let forbids = ["wire", "pfcp", "fastlane", "mirror", "netlink"]
+        .map(|name| format!("crates/{name}/src/lib.rs"));
     for path in forbids {
         let text = std::fs::read_to_string(root().join(&path)).unwrap();
         assert!(text.contains("#![forbid(unsafe_code)]"), "{path} does not forbid unsafe code");

@@ -1,6 +1,6 @@
 //! What becomes of packets, by name.
 
-use fastlane::kernel::mirror::Reason;
+use fastlane::mirror::FallbackReason;
 
 /// What became of a packet, and why. The numbers are entries of the lane state `causes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub enum Cause {
     SameInterface = 16,
     /// The interface is not known to the mirror yet.
     UnknownInterface = 17,
-    /// To Linux: the mirror says so. The number of its [`Reason`] is added.
+    /// To Linux: the mirror says so. The number of its [`FallbackReason`] is added.
     Mirror = 32,
 }
 
@@ -99,14 +99,14 @@ impl Cause {
 
 /// The number under which packets are counted that the mirror leaves to Linux.
 #[must_use]
-pub fn of_mirror(reason: Reason) -> u32 {
+pub fn of_mirror(reason: FallbackReason) -> u32 {
     Cause::Mirror as u32 + reason as u32
 }
 
 /// Every number that is in use, with its name for people and programs.
 pub fn names() -> impl Iterator<Item = (u32, String)> {
     let own = Cause::OWN.into_iter().map(|cause| (cause as u32, cause.name().to_owned()));
-    let mirror = Reason::ALL.into_iter();
+    let mirror = FallbackReason::ALL.into_iter();
     own.chain(mirror.map(|reason| (of_mirror(reason), format!("linux_{}", reason.name()))))
 }
 

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::kernel::mirror::{Answer, NextHop};
 use fastlane::mirror::Entrance;
+use fastlane::mirror::{NextHop, RouteLookup};
 use fastlane::{Packet, Turn};
 
 use crate::{Routes, rewrite};
@@ -16,7 +16,13 @@ pub(crate) trait Family: Copy + Into<IpAddr> {
     /// The address as a number.
     fn bits(self) -> u128;
 
-    fn ways<R: Routes>(routes: &R, turn: &Turn, to: &[Self], flows: &[u32], answers: &mut [Answer]);
+    fn ways<R: Routes>(
+        routes: &R,
+        turn: &Turn,
+        to: &[Self],
+        flows: &[u32],
+        answers: &mut [RouteLookup],
+    );
 
     /// Whether Linux forwards what comes in there.
     fn is_forwarded(entrance: &Entrance) -> bool;
@@ -39,7 +45,7 @@ impl Family for Ipv4Addr {
         turn: &Turn,
         to: &[Self],
         flows: &[u32],
-        answers: &mut [Answer],
+        answers: &mut [RouteLookup],
     ) {
         routes.ways4(turn, to, flows, answers);
     }
@@ -69,7 +75,7 @@ impl Family for Ipv6Addr {
         turn: &Turn,
         to: &[Self],
         flows: &[u32],
-        answers: &mut [Answer],
+        answers: &mut [RouteLookup],
     ) {
         routes.ways6(turn, to, flows, answers);
     }

@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use fastlane::kernel::mirror::{Answer, NextHop, Reason};
 use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
 use fastlane::{App, Packet, Turn, Verdict};
 
 use crate::acl::{AccessList, Action, Flow, RuleSet};
@@ -37,9 +37,9 @@ struct Batch<A> {
     flows: [u32; BATCH],
     to: [A; BATCH],
     from: [A; BATCH],
-    answers: [Answer; BATCH],
+    answers: [RouteLookup; BATCH],
     /// Where packets to its source would go.
-    back: [Answer; BATCH],
+    back: [RouteLookup; BATCH],
 }
 
 /// What becomes of a packet.
@@ -180,14 +180,16 @@ impl<R: Routes> Parts<R> {
     fn fate<A: Family>(
         &self,
         headers: &Headers<A>,
-        answer: &Answer,
+        answer: &RouteLookup,
         rules: Option<&RuleSet>,
         entrance: &Entrance,
         octets: u64,
     ) -> Fate {
         // What is for Linux itself is not forwarded, so no matter of the access list.
-        if let Answer::Ask(reason @ (Reason::Local | Reason::Broadcast | Reason::Multicast)) =
-            answer
+        if let RouteLookup::Fallback(
+            reason
+            @ (FallbackReason::Local | FallbackReason::Broadcast | FallbackReason::Multicast),
+        ) = answer
         {
             return Fate::Linux(of_mirror(*reason));
         }
@@ -201,8 +203,8 @@ impl<R: Routes> Parts<R> {
             return Fate::Linux(headers.aside as u32);
         }
         let hop = match answer {
-            Answer::Forward(hop) => hop,
-            Answer::Ask(reason) => return Fate::Linux(of_mirror(*reason)),
+            RouteLookup::Forward(hop) => hop,
+            RouteLookup::Fallback(reason) => return Fate::Linux(of_mirror(*reason)),
         };
         let cause = if !A::is_forwarded(entrance) {
             Cause::ForwardingOff
@@ -222,7 +224,7 @@ impl<R: Routes> Parts<R> {
     fn objection<A: Family>(
         &self,
         headers: &Headers<A>,
-        back: Option<&Answer>,
+        back: Option<&RouteLookup>,
         entrance: &Entrance,
         turn: &Turn,
     ) -> Option<Cause> {
@@ -231,13 +233,14 @@ impl<R: Routes> Parts<R> {
                 let is_own = self.routes.is_own(turn, headers.source.into());
                 is_own.then_some(Cause::OwnSource)
             }
-            (Some(Answer::Ask(Reason::Local)), _) => Some(Cause::OwnSource),
-            (Some(Answer::Forward(hop)), ReversePath::Strict) => {
+            (Some(RouteLookup::Fallback(FallbackReason::Local)), _) => Some(Cause::OwnSource),
+            (Some(RouteLookup::Forward(hop)), ReversePath::Strict) => {
                 (hop.link != entrance.link).then_some(Cause::ReversePath)
             }
-            (Some(Answer::Forward(_) | Answer::Ask(Reason::NoNeighbour)), ReversePath::Loose) => {
-                None
-            }
+            (
+                Some(RouteLookup::Forward(_) | RouteLookup::Fallback(FallbackReason::NoNeighbour)),
+                ReversePath::Loose,
+            ) => None,
             _ => Some(Cause::ReversePath),
         }
     }
@@ -253,8 +256,8 @@ impl<A: Copy> Batch<A> {
             flows: [0; BATCH],
             to: [nowhere; BATCH],
             from: [nowhere; BATCH],
-            answers: [Answer::Ask(Reason::Incomplete); BATCH],
-            back: [Answer::Ask(Reason::Incomplete); BATCH],
+            answers: [RouteLookup::Fallback(FallbackReason::Incomplete); BATCH],
+            back: [RouteLookup::Fallback(FallbackReason::Incomplete); BATCH],
         }
     }
 

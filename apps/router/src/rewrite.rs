@@ -1,7 +1,7 @@
 //! What forwarding changes in a packet.
 
 use fastlane::Packet;
-use fastlane::kernel::mirror::NextHop;
+use fastlane::mirror::NextHop;
 use fastlane::wire::{Ethernet, Ipv4, Ipv6, MacAddress, checksum};
 
 /// A frame of this length or less may be padded (IEEE 802.3 clause 4.2.3.3), without its check

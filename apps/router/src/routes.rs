@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::kernel::mirror::Answer;
+use fastlane::mirror::RouteLookup;
 use fastlane::mirror::{Entrance, Mirror};
 use fastlane::{PortId, Turn};
 
@@ -16,10 +16,10 @@ pub trait Routes {
 
     /// The ways of IPv4 packets, of which flow hashes choose where there are several. There are as
     /// many of each, at most [`BATCH`].
-    fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], answers: &mut [Answer]);
+    fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], answers: &mut [RouteLookup]);
 
     /// The ways of IPv6 packets.
-    fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], answers: &mut [Answer]);
+    fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], answers: &mut [RouteLookup]);
 
     /// Whether an address is one of this host.
     fn is_own(&self, turn: &Turn, address: IpAddr) -> bool;
@@ -32,12 +32,12 @@ impl Routes for Mirror {
     }
 
     #[inline]
-    fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], answers: &mut [Answer]) {
+    fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], answers: &mut [RouteLookup]) {
         self.route4_many(turn, to, flows, answers);
     }
 
     #[inline]
-    fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], answers: &mut [Answer]) {
+    fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], answers: &mut [RouteLookup]) {
         self.route6_many(turn, to, flows, answers);
     }
 

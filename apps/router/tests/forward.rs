@@ -5,8 +5,8 @@ mod support;
 
 use std::sync::Arc;
 
-use fastlane::kernel::mirror::{Answer, Reason};
 use fastlane::mirror::ReversePath;
+use fastlane::mirror::{FallbackReason, RouteLookup};
 use fastlane_table::{Readers, RecordReader, RecordWriter, Spec};
 use fastlane_wire::checksum::checksum;
 use proptest::prelude::*;
@@ -110,9 +110,9 @@ fn what_is_not_simple_is_linuxs_as_it_came() {
     assert_eq!(cause_of(known(), &four(TO, 1, 4)), cause(Cause::TimeToLive));
     assert_eq!(cause_of(known(), &six(1, 4)), cause(Cause::TimeToLive));
     assert_eq!(cause_of(known(), &four([9, 9, 9, 9], 64, 4)), "linux_no_route");
-    for reason in Reason::ALL {
+    for reason in FallbackReason::ALL {
         let mut known = known();
-        known.set("192.0.2.1", Answer::Ask(reason));
+        known.set("192.0.2.1", RouteLookup::Fallback(reason));
         assert_eq!(cause_of(known, &four(TO, 64, 4)), format!("linux_{}", reason.name()));
     }
     let mut small = known();
@@ -130,7 +130,7 @@ fn what_is_not_simple_is_linuxs_as_it_came() {
     assert_eq!(cause_of(closed, &six(64, 4)), cause(Cause::ForwardingOff));
     // Time to live, but also for the router itself: that counts.
     let mut local = known();
-    local.set("192.0.2.1", Answer::Ask(Reason::Local));
+    local.set("192.0.2.1", RouteLookup::Fallback(FallbackReason::Local));
     assert_eq!(cause_of(local, &four(TO, 1, 4)), "linux_local");
 }
 
@@ -146,7 +146,7 @@ fn the_same_interface_is_left_to_linux_unless_told_otherwise() {
 #[test]
 fn sources_are_believed_as_linux_says() {
     let source = "10.0.0.1";
-    let with = |reverse_path, back: Option<Answer>| {
+    let with = |reverse_path, back: Option<RouteLookup>| {
         let mut known = known();
         known.entrance.reverse_path = reverse_path;
         if let Some(back) = back {
@@ -161,13 +161,21 @@ fn sources_are_believed_as_linux_says() {
     assert_eq!(with(ReversePath::Strict, Some(other)), not);
     assert_eq!(with(ReversePath::Strict, None), not);
     assert_eq!(with(ReversePath::Loose, Some(other)), "forwarded");
-    assert_eq!(with(ReversePath::Loose, Some(Answer::Ask(Reason::NoNeighbour))), "forwarded");
-    for reason in [Reason::NoRoute, Reason::Blackhole, Reason::Incomplete, Reason::Multicast] {
-        assert_eq!(with(ReversePath::Loose, Some(Answer::Ask(reason))), not);
-        assert_eq!(with(ReversePath::Strict, Some(Answer::Ask(reason))), not);
+    assert_eq!(
+        with(ReversePath::Loose, Some(RouteLookup::Fallback(FallbackReason::NoNeighbour))),
+        "forwarded"
+    );
+    for reason in [
+        FallbackReason::NoRoute,
+        FallbackReason::Blackhole,
+        FallbackReason::Incomplete,
+        FallbackReason::Multicast,
+    ] {
+        assert_eq!(with(ReversePath::Loose, Some(RouteLookup::Fallback(reason))), not);
+        assert_eq!(with(ReversePath::Strict, Some(RouteLookup::Fallback(reason))), not);
     }
     for reverse_path in [ReversePath::Loose, ReversePath::Strict] {
-        let own = with(reverse_path, Some(Answer::Ask(Reason::Local)));
+        let own = with(reverse_path, Some(RouteLookup::Fallback(FallbackReason::Local)));
         assert_eq!(own, name(Cause::OwnSource));
     }
     let mut own = known();
@@ -193,8 +201,8 @@ fn with_list(rules: &str) -> impl FnOnce(Router<Known>) -> Router<Known> {
 #[test]
 fn a_list_is_asked_of_all_that_is_not_for_the_router_itself() {
     let mut known = known();
-    known.set("192.0.2.2", Answer::Ask(Reason::NoNeighbour));
-    known.set("192.0.2.3", Answer::Ask(Reason::Local));
+    known.set("192.0.2.2", RouteLookup::Fallback(FallbackReason::NoNeighbour));
+    known.set("192.0.2.3", RouteLookup::Fallback(FallbackReason::Local));
     let frames = [
         four(TO, 64, 4),
         four([192, 0, 2, 2], 64, 4),

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use fastlane::kernel::mirror::{Answer, NextHop};
 use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::mirror::{NextHop, RouteLookup};
 use fastlane::{PortId, Turn};
 use upf::datapath::Routes;
 
@@ -21,10 +21,10 @@ impl Routes for OneWay {
         Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
     }
 
-    fn way(&self, _: &Turn, _: Option<u32>, _: IpAddr, _: u32) -> Answer {
+    fn way(&self, _: &Turn, _: Option<u32>, _: IpAddr, _: u32) -> RouteLookup {
         let destination = [2, 0, 0, 0, 0, 2];
         let (port, source, mtu) = (PortId(0), STATION, 1500);
-        Answer::Forward(NextHop { port, source, destination, mtu, link: 0, route: 0 })
+        RouteLookup::Forward(NextHop { port, source, destination, mtu, link: 0, route: 0 })
     }
 }
 

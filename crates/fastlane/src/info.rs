@@ -158,8 +158,8 @@ impl LaneInfo<'_> {
     }
 
     /// As [`state`](Self::state), of the routes of the mirror: `W` words under each of their
-    /// numbers ([`NextHop::route`](crate::kernel::mirror::NextHop::route)), below
-    /// [`route_numbers`](crate::kernel::mirror::Mirror::route_numbers). They are zero when a route
+    /// numbers ([`NextHop::route`](crate::mirror::NextHop::route)), below
+    /// [`route_numbers`](fastlane_mirror::Mirror::route_numbers). They are zero when a route
     /// gets a number, whatever the route was that had it before.
     ///
     /// # Errors

@@ -1,5 +1,5 @@
 //! What Linux knows of forwarding, for the lanes: the tables of
-//! [`kernel::mirror`](crate::kernel::mirror), and a thread of the application that keeps them, in
+//! [`fastlane_mirror`], and a thread of the application that keeps them, in
 //! the network namespace that it was started in.
 //!
 //! A port on an interface that Linux has (AF_XDP, AF_PACKET) is that interface. A port on a device
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fastlane_kernel::mirror::{self as tables, Follower, KeepAlive, Memories, MirrorSettings};
+use fastlane_mirror::{self as tables, Follower, KeepAlive, Memories, MirrorSettings};
 use fastlane_table::counters::Counters;
 use fastlane_table::{AnyState, Readers, SharedMemory, TableError};
 
@@ -27,6 +27,8 @@ use entrances::Entrances;
 pub use entrances::{Entrance, ReversePath};
 use netconf::Netconf;
 pub(crate) use thread::Running;
+
+pub use fastlane_mirror::{FallbackReason, NextHop, RouteLookup, TableId, blackhole, query};
 
 /// How many neighbours Linux is asked to look after in a second, at most.
 const PROBES: u32 = 100;

@@ -11,7 +11,7 @@
 //! What the rules claim is kept from Linux by a program at the interface's ingress, and everything
 //! else from us by a filter on the sockets, both of the `fastlane-steer` crate.
 
-mod queue;
+mod packet_queue;
 mod ring;
 mod socket;
 
@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 use fastlane_core::PortId;
 use fastlane_steer::{Counts, Program, Rules, Settings};
 
-pub use queue::AfPacketQueue;
+pub use packet_queue::AfPacketQueue;
 
 use crate::error::{Error, NET_RAW};
 use crate::interface::Interface;

@@ -3,7 +3,6 @@
 use std::io;
 
 use fastlane_steer::ProgramError;
-use fastlane_table::TableError;
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -56,9 +55,6 @@ pub enum Error {
     /// A steering program could not be loaded or attached.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// A table could not be made.
-    #[error(transparent)]
-    Table(#[from] TableError),
 }
 
 impl Error {

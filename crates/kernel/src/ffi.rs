@@ -73,7 +73,7 @@ impl Ethtool {
         let mut answer = DriverInfo { command: GET_DRIVER, driver: [0; 32], rest: [0; 160] };
         // SAFETY: the structure is the one that the command fills.
         unsafe { self.ask(interface, &mut answer)? };
-        Ok(crate::netlink::text(&answer.driver))
+        Ok(fastlane_netlink::text(&answer.driver))
     }
 
     /// The numbers of queues in use.
@@ -119,7 +119,7 @@ fn tun_request(file: BorrowedFd<'_>, name: &str, flags: i32) -> io::Result<libc:
 /// number of the kernel's choice; returns the name that came of it.
 pub(crate) fn tun_attach(file: BorrowedFd<'_>, name: &str, flags: i32) -> io::Result<String> {
     let request = tun_request(file, name, flags)?;
-    Ok(crate::netlink::text(&request.ifr_name.map(|octet| octet as u8)))
+    Ok(fastlane_netlink::text(&request.ifr_name.map(|octet| octet as u8)))
 }
 
 /// Says which unfinished frames a TAP queue takes from Linux (`TUN_F_*`).
@@ -142,7 +142,7 @@ pub(crate) fn tun_attached(file: BorrowedFd<'_>) -> io::Result<(i32, String)> {
     }
     // SAFETY: it has written this member; every bit pattern of it is an integer.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
-    let name = crate::netlink::text(&request.ifr_name.map(|octet| octet as u8));
+    let name = fastlane_netlink::text(&request.ifr_name.map(|octet| octet as u8));
     Ok((i32::from(flags as u16), name))
 }
 

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::error::{Error, NET_ADMIN};
 use crate::ffi::{Ethtool, GET_FLAGS};
-use crate::netlink::{self, Request};
+use fastlane_netlink::{self as netlink, Request};
 
 /// A network interface as it was when it was asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]

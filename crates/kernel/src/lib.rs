@@ -16,17 +16,13 @@
 //! sysfs, which shows the namespace of whoever mounted it, and no external commands.
 
 pub mod af_packet;
-pub mod blackhole;
 mod error;
 mod ffi;
 pub mod inherited;
 mod interface;
 mod link;
-pub mod mirror;
-mod netlink;
-mod one_by_one;
 pub mod reentry;
-pub mod route;
+mod single_packet_io;
 pub mod tap;
 pub mod tun;
 pub mod udp;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use rustix::io::Errno;
 
-use crate::netlink::{self, Request, ask, link_header};
+use fastlane_netlink::{self as netlink, Request, ask, link_header};
 
 /// `IFLA_INET6_ADDR_GEN_MODE` and its value `IN6_ADDR_GEN_MODE_NONE`, of `linux/if_link.h`.
 const ADDRESS_GENERATION: u16 = 8;

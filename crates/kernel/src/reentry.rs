@@ -11,8 +11,8 @@ use fastlane_steer::{Program, Rules, Settings};
 
 use crate::error::{Error, NET_ADMIN};
 use crate::interface::Interface;
-use crate::netlink::{self, Request};
 use crate::tap::{self, TapQueue, TapSettings};
+use fastlane_netlink::{self as netlink, Request};
 
 /// How what is written to the TAP gets to the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

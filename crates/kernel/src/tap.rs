@@ -4,8 +4,8 @@
 //! section 5.1.6, in the byte order of the machine.
 
 mod adopt;
-mod losses;
-mod queue;
+mod drop_counter;
+mod tap_queue;
 
 use std::io;
 use std::net::IpAddr;
@@ -16,11 +16,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 pub use adopt::adopt;
-pub use queue::{Carrier, TapQueue};
+pub use tap_queue::{Carrier, TapQueue};
 
 use crate::error::{Error, NET_ADMIN};
 use crate::{ffi, link};
-use losses::Losses;
+use drop_counter::DropCounter;
 
 /// Linux accepts partial checksums only when it is told so: `TUN_F_CSUM`.
 const CHECKSUM_OFFLOAD: u32 = 1;
@@ -93,9 +93,10 @@ pub fn open(settings: TapSettings) -> Result<Tap, Error> {
     let subject = |action: &str| format!("{action} of the TAP device {name}");
     let index = link::index(&name).map_err(|error| refused(subject("finding the index"), error))?;
     configure(index, &settings).map_err(|(action, error)| refused(subject(&action), error))?;
-    let mut losses =
-        Some(Losses::new(&name).map_err(|error| refused(subject("watching the losses"), error))?);
-    let queues = files.into_iter().map(|file| TapQueue::new(file, losses.take())).collect();
+    let mut drops = Some(
+        DropCounter::new(&name).map_err(|error| refused(subject("watching the losses"), error))?,
+    );
+    let queues = files.into_iter().map(|file| TapQueue::new(file, drops.take())).collect();
     Ok(Tap { name, index, queues })
 }
 

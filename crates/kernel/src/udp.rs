@@ -5,7 +5,7 @@
 //! address; its payload is sent. It is the slowest of the mechanisms and needs no privilege at all.
 
 mod frame;
-mod queue;
+mod udp_queue;
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt,
 };
 
-pub use queue::UdpQueue;
+pub use udp_queue::UdpQueue;
 
 use crate::Error;
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::kernel::mirror::{Answer, NextHop, Reason};
 use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
 use fastlane::{PortId, Turn};
 use fastlane_core::{KernelPath, Lane, LaneConfig, Pool, Port};
 use fastlane_table::counters::Counters;
@@ -23,7 +23,7 @@ pub(crate) const LINKS: [u32; 2] = [10, 11];
 /// Routes that a test sets.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    pub(crate) answers: BTreeMap<IpAddr, Answer>,
+    pub(crate) answers: BTreeMap<IpAddr, RouteLookup>,
     pub(crate) entrance: Entrance,
     pub(crate) own: Vec<IpAddr>,
 }
@@ -41,19 +41,22 @@ impl Known {
         Self { answers: BTreeMap::new(), entrance, own: vec![] }
     }
 
-    pub(crate) fn set(&mut self, to: &str, answer: Answer) {
+    pub(crate) fn set(&mut self, to: &str, answer: RouteLookup) {
         self.answers.insert(to.parse().expect("an address"), answer);
     }
 
-    fn answer(&self, to: impl Into<IpAddr>) -> Answer {
-        self.answers.get(&to.into()).copied().unwrap_or(Answer::Ask(Reason::NoRoute))
+    fn answer(&self, to: impl Into<IpAddr>) -> RouteLookup {
+        self.answers
+            .get(&to.into())
+            .copied()
+            .unwrap_or(RouteLookup::Fallback(FallbackReason::NoRoute))
     }
 }
 
 /// Out of a port, with an MTU.
-pub(crate) fn out_of(port: u16, mtu: u32) -> Answer {
+pub(crate) fn out_of(port: u16, mtu: u32) -> RouteLookup {
     let link = LINKS[usize::from(port)];
-    Answer::Forward(NextHop {
+    RouteLookup::Forward(NextHop {
         port: PortId(port),
         source: EXIT,
         destination: NEXT,
@@ -68,13 +71,13 @@ impl Routes for Known {
         (port == PortId(0)).then_some(self.entrance)
     }
 
-    fn ways4(&self, _: &Turn, to: &[Ipv4Addr], _: &[u32], answers: &mut [Answer]) {
+    fn ways4(&self, _: &Turn, to: &[Ipv4Addr], _: &[u32], answers: &mut [RouteLookup]) {
         for (answer, to) in answers.iter_mut().zip(to) {
             *answer = self.answer(*to);
         }
     }
 
-    fn ways6(&self, _: &Turn, to: &[Ipv6Addr], _: &[u32], answers: &mut [Answer]) {
+    fn ways6(&self, _: &Turn, to: &[Ipv6Addr], _: &[u32], answers: &mut [RouteLookup]) {
         for (answer, to) in answers.iter_mut().zip(to) {
             *answer = self.answer(*to);
         }

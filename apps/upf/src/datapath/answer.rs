@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use fastlane::Packet;
-use fastlane::kernel::mirror::NextHop;
+use fastlane::mirror::NextHop;
 use fastlane::wire::{
     EtherType, Ethernet, GtpExtensionType, GtpMessageType, GtpU, IpProtocol, Ipv4, Ipv6, U16, Udp,
     header, header_mut,

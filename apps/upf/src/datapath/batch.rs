@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use fastlane::kernel::mirror::{Answer, Reason};
+use fastlane::mirror::{FallbackReason, RouteLookup};
 use fastlane::table::EntryId;
 use fastlane::wire::Ethernet;
 use fastlane::{Packet, Turn};
@@ -218,7 +218,7 @@ pub(crate) struct Leaving<A> {
     pub(crate) packets: [Plain; BATCH],
     pub(crate) to: [A; BATCH],
     pub(crate) flows: [u32; BATCH],
-    pub(crate) answers: [Answer; BATCH],
+    pub(crate) answers: [RouteLookup; BATCH],
 }
 
 impl<A: Copy> Leaving<A> {
@@ -237,7 +237,7 @@ impl<A: Copy> Leaving<A> {
             packets: [nothing; BATCH],
             to: [nowhere; BATCH],
             flows: [0; BATCH],
-            answers: [Answer::Ask(Reason::Incomplete); BATCH],
+            answers: [RouteLookup::Fallback(FallbackReason::Incomplete); BATCH],
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use fastlane::kernel::mirror::NextHop;
+use fastlane::mirror::NextHop;
 use fastlane::wire::checksum::{self, Sum};
 use fastlane::wire::{
     EtherType, Ethernet, GtpExtensionType, GtpMessageType, GtpU, Header, IpProtocol, Ipv4, Ipv6,

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use fastlane::kernel::mirror::Answer;
+use fastlane::mirror::RouteLookup;
 use fastlane::wire::GtpU;
 use fastlane::{HoldKey, Packet, PortId, Turn, Verdict};
 
@@ -57,7 +57,7 @@ pub(crate) enum Out {
     /// Through a tunnel.
     Tunnel(Exit, Outer),
     /// Without a tunnel, to a next hop.
-    Plain(fastlane::kernel::mirror::NextHop),
+    Plain(fastlane::mirror::NextHop),
 }
 
 impl<R: Routes> Parts<R> {
@@ -331,8 +331,8 @@ impl<R: Routes> Parts<R> {
             To::Six(to) => IpAddr::V6(to),
         };
         match leading.way(&self.routes, world.turn, to, inner.flow_hash()) {
-            Answer::Forward(hop) => Ok(Out::Plain(hop)),
-            Answer::Ask(reason) => Err(cause_of(reason)),
+            RouteLookup::Forward(hop) => Ok(Out::Plain(hop)),
+            RouteLookup::Fallback(reason) => Err(cause_of(reason)),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::kernel::mirror::{Answer, NextHop, Reason};
 use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
 use fastlane::wire::Ipv4;
 use fastlane::{Packet, Turn};
 
@@ -122,8 +122,10 @@ impl<R: Routes> Parts<R> {
                 answer = &other;
             }
             let outcome = match answer {
-                Answer::Forward(hop) => self.leave_to::<A>(task, plain, rules, hop, packet, world),
-                Answer::Ask(reason) => {
+                RouteLookup::Forward(hop) => {
+                    self.leave_to::<A>(task, plain, rules, hop, packet, world)
+                }
+                RouteLookup::Fallback(reason) => {
                     self.leave_or_ask(task, plain, leaving.to[at], *reason, packet, world)
                 }
             };
@@ -135,13 +137,21 @@ impl<R: Routes> Parts<R> {
     /// to one next hop. In the latter case packets to UEs are found here, since no route says which
     /// they are.
     #[inline(never)]
-    fn way_of_one<A: Family>(&self, plain: &Plain, to: A, flow: u32, world: World<'_>) -> Answer {
+    fn way_of_one<A: Family>(
+        &self,
+        plain: &Plain,
+        to: A,
+        flow: u32,
+        world: World<'_>,
+    ) -> RouteLookup {
         let leading = self.sides.leading(plain.instance, |role| role == Role::N6);
         let is_users =
             |instance| world.tables.owner(world.turn, &to.to().key(instance), to.to()).is_some();
         let instance = plain.instance.or(self.only_instance);
         match leading {
-            Leading::Fixed(_) if instance.is_some_and(is_users) => Answer::Ask(Reason::Blackhole),
+            Leading::Fixed(_) if instance.is_some_and(is_users) => {
+                RouteLookup::Fallback(FallbackReason::Blackhole)
+            }
             _ => leading.way(&self.routes, world.turn, to.into(), flow),
         }
     }
@@ -211,12 +221,12 @@ impl<R: Routes> Parts<R> {
         task: &Task,
         plain: &Plain,
         to: A,
-        reason: Reason,
+        reason: FallbackReason,
         packet: &mut Packet,
         world: World<'_>,
     ) -> Outcome {
         let instance = plain.instance.or(self.only_instance);
-        if reason != Reason::NoNeighbour
+        if reason != FallbackReason::NoNeighbour
             && let Some(instance) = instance
             && world.tables.owner(world.turn, &to.to().key(instance), to.to()).is_some()
         {
@@ -224,7 +234,7 @@ impl<R: Routes> Parts<R> {
             self.later.push(Later::ToUser { task, instance, session, charge });
             return Outcome::Later;
         }
-        if reason != Reason::NoNeighbour {
+        if reason != FallbackReason::NoNeighbour {
             return Outcome::Drop(cause_of(reason));
         }
         let entrance = self.routes.entrance(world.turn, packet.port());

@@ -1,7 +1,7 @@
 //! IP forwarding of UE packets without a tunnel.
 
 use fastlane::Packet;
-use fastlane::kernel::mirror::NextHop;
+use fastlane::mirror::NextHop;
 use fastlane::wire::{EtherType, Ethernet, Ipv4, Ipv6, U16, checksum, header_mut};
 
 use super::encapsulate::cut;

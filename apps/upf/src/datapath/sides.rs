@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::kernel::mirror::{Answer, NextHop};
+use fastlane::mirror::{NextHop, RouteLookup};
 use fastlane::{Error, PortId, Turn};
 
 use super::ways::Routes;
@@ -222,10 +222,16 @@ pub(crate) enum Leading {
 impl Leading {
     /// Routes a packet. The flow hash selects among equal-cost paths.
     #[inline]
-    pub(crate) fn way<R: Routes>(self, routes: &R, turn: &Turn, to: IpAddr, flow: u32) -> Answer {
+    pub(crate) fn way<R: Routes>(
+        self,
+        routes: &R,
+        turn: &Turn,
+        to: IpAddr,
+        flow: u32,
+    ) -> RouteLookup {
         match self {
             Self::Table(table) => routes.way(turn, table, to, flow),
-            Self::Fixed(hop) => Answer::Forward(hop),
+            Self::Fixed(hop) => RouteLookup::Forward(hop),
         }
     }
 }

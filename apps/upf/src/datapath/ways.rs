@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::kernel::mirror::{Answer, Reason, TableId};
 use fastlane::mirror::{Entrance, Mirror};
+use fastlane::mirror::{FallbackReason, RouteLookup, TableId};
 use fastlane::{PortId, Turn};
 
 use super::encapsulate::{Ends, Exit};
@@ -24,7 +24,7 @@ pub trait Routes {
     fn entrance(&self, turn: &Turn, port: PortId) -> Option<Entrance>;
 
     /// Routes a packet. The flow hash selects among equal-cost paths.
-    fn way(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> Answer;
+    fn way(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup;
 
     /// Routes up to 32 IPv4 packets; all slices have the same length.
     fn ways4(
@@ -33,7 +33,7 @@ pub trait Routes {
         table: Option<u32>,
         to: &[Ipv4Addr],
         flows: &[u32],
-        answers: &mut [Answer],
+        answers: &mut [RouteLookup],
     ) {
         for ((to, flow), answer) in to.iter().zip(flows).zip(answers) {
             *answer = self.way(turn, table, IpAddr::V4(*to), *flow);
@@ -47,7 +47,7 @@ pub trait Routes {
         table: Option<u32>,
         to: &[Ipv6Addr],
         flows: &[u32],
-        answers: &mut [Answer],
+        answers: &mut [RouteLookup],
     ) {
         for ((to, flow), answer) in to.iter().zip(flows).zip(answers) {
             *answer = self.way(turn, table, IpAddr::V6(*to), *flow);
@@ -68,8 +68,10 @@ impl Routes for Mirror {
         Self::entrance(self, turn, port)
     }
 
-    fn way(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> Answer {
-        let Some(table) = table_of(self, turn, table) else { return Answer::Ask(Reason::NoTable) };
+    fn way(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup {
+        let Some(table) = table_of(self, turn, table) else {
+            return RouteLookup::Fallback(FallbackReason::NoTable);
+        };
         match to {
             IpAddr::V4(to) => self.route(turn, table, to, flow),
             IpAddr::V6(to) => self.route(turn, table, to, flow),
@@ -83,11 +85,11 @@ impl Routes for Mirror {
         table: Option<u32>,
         to: &[Ipv4Addr],
         flows: &[u32],
-        answers: &mut [Answer],
+        answers: &mut [RouteLookup],
     ) {
         match table_of(self, turn, table) {
             Some(table) => self.route_many(turn, table, to, flows, answers),
-            None => answers.fill(Answer::Ask(Reason::NoTable)),
+            None => answers.fill(RouteLookup::Fallback(FallbackReason::NoTable)),
         }
     }
 
@@ -98,11 +100,11 @@ impl Routes for Mirror {
         table: Option<u32>,
         to: &[Ipv6Addr],
         flows: &[u32],
-        answers: &mut [Answer],
+        answers: &mut [RouteLookup],
     ) {
         match table_of(self, turn, table) {
             Some(table) => self.route_many(turn, table, to, flows, answers),
-            None => answers.fill(Answer::Ask(Reason::NoTable)),
+            None => answers.fill(RouteLookup::Fallback(FallbackReason::NoTable)),
         }
     }
 }
@@ -172,8 +174,8 @@ fn find<R: Routes>(
     }
     let is_gtpu = |role| role != Role::N6;
     let hop = match sides.leading(instance, is_gtpu).way(routes, turn, to, hash) {
-        Answer::Forward(hop) => hop,
-        Answer::Ask(reason) => return Err(cause_of(reason)),
+        RouteLookup::Forward(hop) => hop,
+        RouteLookup::Fallback(reason) => return Err(cause_of(reason)),
     };
     let interface = sides.exit(hop.port, instance, is_gtpu).ok_or(Cause::NoRoute)?;
     let ends = match to {
@@ -184,11 +186,11 @@ fn find<R: Routes>(
 }
 
 /// Returns the drop reason for a route lookup that failed.
-pub(crate) const fn cause_of(reason: Reason) -> Cause {
+pub(crate) const fn cause_of(reason: FallbackReason) -> Cause {
     match reason {
-        Reason::NoNeighbour => Cause::NoNeighbour,
-        Reason::Local => Cause::Loop,
-        Reason::LinkDown => Cause::LinkDown,
+        FallbackReason::NoNeighbour => Cause::NoNeighbour,
+        FallbackReason::Local => Cause::Loop,
+        FallbackReason::LinkDown => Cause::LinkDown,
         _ => Cause::NoRoute,
     }
 }

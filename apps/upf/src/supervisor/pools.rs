@@ -4,7 +4,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use fastlane::kernel::blackhole;
+use fastlane::mirror::blackhole;
 
 use crate::config::{Role, Settings};
 use crate::session::Prefix;

@@ -1,7 +1,7 @@
 //! Charging: packets that leave, and nothing else.
 
-use fastlane::kernel::mirror::{Answer, Reason};
 use fastlane::mirror::ReversePath;
+use fastlane::mirror::{FallbackReason, RouteLookup};
 use fastlane_table::EntryId;
 use upf::rules::layout::cause::Cause;
 use upf::rules::layout::rules::{Rules, flag};
@@ -36,10 +36,10 @@ fn events(world: &World) -> u64 {
 fn troubled() -> (World, Vec<(u16, Vec<u8>, Cause)>) {
     let mut known = Known::new();
     known.reverse_path = ReversePath::Strict;
-    known.set("192.0.2.8", Answer::Ask(Reason::NoNeighbour));
-    known.set("192.0.2.9", Answer::Ask(Reason::Local));
+    known.set("192.0.2.8", RouteLookup::Fallback(FallbackReason::NoNeighbour));
+    known.set("192.0.2.9", RouteLookup::Fallback(FallbackReason::Local));
     known.set("192.0.2.10", out_of(N3, 1500)); // into the access network
-    known.set("192.0.2.11", Answer::Ask(Reason::LinkDown));
+    known.set("192.0.2.11", RouteLookup::Fallback(FallbackReason::LinkDown));
     let mut congested = up(&user4(USER, SERVER, 64, 100));
     congested[15] |= 3;
     let checksum =

@@ -1,6 +1,6 @@
 //! Messages between a lane and the control plane.
 
-use fastlane::kernel::mirror::{Answer, Reason};
+use fastlane::mirror::{FallbackReason, RouteLookup};
 use upf::rules::layout::cause::Cause;
 use upf::rules::layout::message::{PathMessage, SessionEvent, kind};
 use upf::rules::layout::rules::flag;
@@ -99,7 +99,7 @@ fn probes_are_sent_and_their_answers_told() {
 #[test]
 fn a_base_station_whose_neighbour_is_not_known_is_asked_for() {
     let mut known = Known::new();
-    known.set("10.3.0.9", Answer::Ask(Reason::NoNeighbour));
+    known.set("10.3.0.9", RouteLookup::Fallback(FallbackReason::NoNeighbour));
     let mut world = World::new(known, settings());
     world.publish(&simple(1));
     world.show(N6, &[ethernet(N6, &user4(SERVER, USER, 64, 1))]);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use fastlane::kernel::mirror::{Answer, NextHop, Reason};
 use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
 use fastlane::{Error, PortId, Turn};
 use fastlane_core::{Filter, HoldLimits, KernelPath, Lane, LaneConfig, Messages, Pool, Port};
 use fastlane_table::counters::Counters;
@@ -56,16 +56,16 @@ pub(crate) fn teid(session: SessionId) -> u32 {
 /// Routes that a test sets; there are no others.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
-    pub(crate) answers: BTreeMap<IpAddr, Answer>,
+    pub(crate) answers: BTreeMap<IpAddr, RouteLookup>,
     pub(crate) reverse_path: ReversePath,
 }
 
 /// Returns a next hop by a port with an MTU.
-pub(crate) fn out_of(port: u16, mtu: u32) -> Answer {
+pub(crate) fn out_of(port: u16, mtu: u32) -> RouteLookup {
     let at = usize::from(port);
     let (source, destination) = (STATION[at], BEYOND[at]);
     let link = 10 + u32::from(port);
-    Answer::Forward(NextHop { port: PortId(port), source, destination, mtu, link, route: 1 })
+    RouteLookup::Forward(NextHop { port: PortId(port), source, destination, mtu, link, route: 1 })
 }
 
 impl Known {
@@ -82,7 +82,7 @@ impl Known {
         known
     }
 
-    pub(crate) fn set(&mut self, to: &str, answer: Answer) {
+    pub(crate) fn set(&mut self, to: &str, answer: RouteLookup) {
         self.answers.insert(to.parse().expect("an address"), answer);
     }
 }
@@ -98,8 +98,8 @@ impl Routes for Known {
         })
     }
 
-    fn way(&self, _: &Turn, _: Option<u32>, to: IpAddr, _: u32) -> Answer {
-        self.answers.get(&to).copied().unwrap_or(Answer::Ask(Reason::NoRoute))
+    fn way(&self, _: &Turn, _: Option<u32>, to: IpAddr, _: u32) -> RouteLookup {
+        self.answers.get(&to).copied().unwrap_or(RouteLookup::Fallback(FallbackReason::NoRoute))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Uplink packets.
 
-use fastlane::kernel::mirror::{Answer, Reason};
 use fastlane::mirror::ReversePath;
+use fastlane::mirror::{FallbackReason, RouteLookup};
 use upf::rules::layout::cause::Cause;
 use upf::rules::layout::rules::{flag, way};
 
@@ -181,7 +181,7 @@ fn case_75_between_tunnels_the_message_stays_as_it_is() {
 fn a_neighbour_that_linux_must_find_is_left_to_it_or_asked_for() {
     for (reverse_path, linux) in [(ReversePath::Any, 1), (ReversePath::Strict, 0)] {
         let mut known = Known::new();
-        known.set("192.0.2.7", Answer::Ask(Reason::NoNeighbour));
+        known.set("192.0.2.7", RouteLookup::Fallback(FallbackReason::NoNeighbour));
         known.reverse_path = reverse_path;
         let mut world = World::new(known, settings());
         world.publish(&simple(1));
@@ -202,7 +202,7 @@ fn a_neighbour_that_linux_must_find_is_left_to_it_or_asked_for() {
 fn what_would_leave_by_n3_or_come_back_to_us_is_dropped() {
     let mut known = Known::new();
     known.set("192.0.2.7", out_of(N3, 1500));
-    known.set("10.3.0.1", Answer::Ask(Reason::Local));
+    known.set("10.3.0.1", RouteLookup::Fallback(FallbackReason::Local));
     let mut world = World::new(known, settings());
     world.publish(&simple(1));
     let to_us = user4(USER, OUR, 64, 8);

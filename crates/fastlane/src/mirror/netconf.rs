@@ -6,8 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use fastlane_kernel::mirror::message::{Message, Netconf as Settings};
-use fastlane_kernel::mirror::{Heard, NetconfListener};
+use fastlane_mirror::message::{Message, Netconf as Settings};
+use fastlane_mirror::{NetconfEvents, NetconfListener};
 
 /// What could not be read whole is read again after this time.
 const RETRY: Duration = Duration::from_secs(1);
@@ -57,10 +57,10 @@ impl Conf {
                     self.say6(said.link, forwards);
                 }
             }
-            Message::NetconfGone(gone) if gone.ipv6 => {
+            Message::NetconfRemoved(gone) if gone.ipv6 => {
                 self.six.remove(&gone.link);
             }
-            Message::NetconfGone(gone) => {
+            Message::NetconfRemoved(gone) => {
                 self.four.remove(&gone.link);
             }
             _ => {}
@@ -89,13 +89,13 @@ impl Netconf {
     /// Takes in the events that are there. Whether something may differ.
     pub(super) fn step(&mut self) -> io::Result<bool> {
         let heard = self.listener.hear(|message| self.conf.take(&message));
-        self.unread |= matches!(heard, Err(_) | Ok(Heard::Lost));
+        self.unread |= matches!(heard, Err(_) | Ok(NetconfEvents::Lost));
         let heard = heard?;
         let unread = self.unread;
         if unread {
             self.read()?;
         }
-        Ok(unread || heard != Heard::Nothing)
+        Ok(unread || heard != NetconfEvents::Nothing)
     }
 
     /// How long nothing has to be done unless an event comes; `None`: for good.

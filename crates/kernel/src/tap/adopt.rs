@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::losses::Losses;
+use super::drop_counter::DropCounter;
 use super::{CHECKSUM_OFFLOAD, Tap, TapQueue, refused};
 use crate::error::Error;
 use crate::{ffi, link, virtio};
@@ -29,10 +29,10 @@ pub fn adopt(files: Vec<OwnedFd>) -> Result<Tap, Error> {
     }
     let subject = |action: &str| format!("{action} of the TAP device {name}");
     let index = link::index(&name).map_err(|error| refused(subject("finding the index"), error))?;
-    let losses =
-        Losses::from_now(&name).map_err(|error| refused(subject("watching the losses"), error))?;
-    let mut losses = Some(losses);
-    let queues = files.into_iter().map(|file| TapQueue::new(file, losses.take())).collect();
+    let drops = DropCounter::from_now(&name)
+        .map_err(|error| refused(subject("watching the losses"), error))?;
+    let mut drops = Some(drops);
+    let queues = files.into_iter().map(|file| TapQueue::new(file, drops.take())).collect();
     Ok(Tap { name, index, queues })
 }
 

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use fastlane::kernel::{Interface, route};
+use fastlane::kernel::Interface;
+use fastlane::mirror::query;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -170,7 +171,7 @@ impl WayView {
 /// Describes the route to an address.
 fn next_hop(toward: IpAddr, table: Option<u32>) -> String {
     let of = table.map_or_else(String::new, |table| format!(" in table {table}"));
-    match table.map_or_else(|| route::way(toward), |table| route::way_in(table, toward)) {
+    match table.map_or_else(|| query::route(toward), |table| query::route_in_table(table, toward)) {
         Ok(way) => {
             let all = Interface::all().unwrap_or_default();
             let found = all.into_iter().find(|it| it.index == way.interface);

@@ -18,9 +18,9 @@ fn what_is_said_holds_until_something_else_is() {
     conf.take(&Message::Netconf(Settings { forwards: None, ..six }));
     assert!(conf.forwards4(3) && conf.forwards6());
     assert_eq!(conf.reverse_path(3), 1);
-    conf.take(&Message::NetconfGone(said(3, None, None)));
+    conf.take(&Message::NetconfRemoved(said(3, None, None)));
     assert!(!conf.forwards4(3) && conf.forwards6());
-    conf.take(&Message::NetconfGone(six));
+    conf.take(&Message::NetconfRemoved(six));
     assert!(!conf.forwards6());
 }
 

@@ -1,0 +1,150 @@
+//! One socket as a queue.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto, sockopt};
+
+use super::frame;
+use crate::single_packet_io::{self, Step};
+
+/// One socket of a port. Each datagram is one system call and one copy.
+#[derive(Debug)]
+pub struct UdpQueue {
+    socket: Option<OwnedFd>,
+    local: SocketAddr,
+    port: PortId,
+    /// The type of service of what was sent last.
+    class: u8,
+    statistics: Statistics,
+}
+
+impl UdpQueue {
+    pub(super) fn new(socket: OwnedFd, local: SocketAddr) -> Self {
+        let statistics = Statistics::default();
+        Self { socket: Some(socket), local, port: PortId(0), class: 0, statistics }
+    }
+
+    /// The same queue as one of the port `port`, which is otherwise 0.
+    #[must_use]
+    pub fn with_port(self, port: PortId) -> Self {
+        Self { port, ..self }
+    }
+
+    /// The address that it is bound to.
+    #[must_use]
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn receive_one(&mut self, pool: &mut Pool) -> Step {
+        let Some(socket) = &self.socket else { return Step::Nothing };
+        // Without a frame the datagram stays with the kernel.
+        let Some(mut packet) = pool.alloc_packet(pool.room(), self.port) else {
+            return Step::Nothing;
+        };
+        let headers = frame::headers(&self.local);
+        let Some(payload) = packet.bytes_mut().get_mut(headers..) else {
+            pool.release(&mut packet);
+            return Step::Nothing;
+        };
+        let room = payload.len();
+        let result = recvfrom(socket, payload, RecvFlags::TRUNC);
+        let step = match result {
+            Ok((_, length, _)) if length > room => {
+                self.statistics.receive_length += 1;
+                Step::Again
+            }
+            Ok((_, length, Some(from))) => {
+                let from = SocketAddr::try_from(from).ok();
+                let local = self.local;
+                let is_written = packet.truncate(headers + length)
+                    && from
+                        .and_then(|from| frame::write(packet.bytes_mut(), from, local))
+                        .is_some();
+                if is_written {
+                    return Step::Packet(packet);
+                }
+                self.statistics.device_invalid += 1;
+                Step::Again
+            }
+            Ok(_) | Err(Errno::AGAIN) => Step::Nothing,
+            // What the kernel has to say of datagrams sent before.
+            Err(_) => Step::Again,
+        };
+        pool.release(&mut packet);
+        step
+    }
+
+    /// Whether it is sent, or lost and counted. `AGAIN` is neither.
+    fn send(&mut self, packet: &Packet) -> Result<bool, Errno> {
+        let Some(socket) = &self.socket else { return Ok(false) };
+        let Some(datagram) = frame::read(packet.bytes(), &self.local) else { return Ok(false) };
+        if datagram.class != self.class {
+            // A datagram with another class is worth more than none.
+            let _ = if self.local.is_ipv4() {
+                sockopt::set_ip_tos(socket, datagram.class)
+            } else {
+                sockopt::set_ipv6_tclass(socket, datagram.class.into())
+            };
+            self.class = datagram.class;
+        }
+        let send = || sendto(socket, datagram.payload, SendFlags::DONTWAIT, &datagram.to);
+        match rustix::io::retry_on_intr(send) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN) => Err(Errno::AGAIN),
+            Err(_) => {
+                self.statistics.transmit_error += 1;
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl Queue for UdpQueue {
+    fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
+        single_packet_io::receive(burst, pool, |pool| self.receive_one(pool));
+    }
+
+    fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
+        let mut sent = Sent::default();
+        if self.socket.is_none() {
+            return sent;
+        }
+        for packet in packets {
+            match self.send(packet) {
+                Ok(true) => {
+                    sent.packets += 1;
+                    sent.bytes += packet.len() as u64;
+                }
+                Ok(false) => {} // no datagram of this socket
+                Err(_) => break,
+            }
+            pool.release(packet);
+            sent.taken += 1;
+        }
+        sent
+    }
+
+    fn flush(&mut self, _: &mut Pool) -> bool {
+        false
+    }
+
+    fn tx_memory(&self) -> TxMemory {
+        TxMemory::Any
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.socket.as_ref().map(AsFd::as_fd)
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        self.statistics
+    }
+
+    fn close(&mut self, _: &mut Pool) {
+        self.socket = None;
+    }
+}

@@ -1,0 +1,119 @@
+//! What the fuzz target does with its input, here so that the tests replay the corpus through the
+//! same functions. Not for applications: these functions panic when a promise is broken.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use fastlane_core::PortId;
+use fastlane_table::{Guard, Readers};
+
+use super::message::{Message, Messages};
+use super::model::{Changes, LOCAL, MAIN, Model, Target};
+use super::publish::Publisher;
+use super::{FallbackReason, Memories, Mirror, MirrorSettings, RouteLookup};
+
+/// Reads arbitrary octets as what the kernel sends, and puts what they say into a model, which says
+/// afterwards of every destination what becomes of its packets.
+pub fn netlink(data: &[u8]) {
+    let _ = model(data);
+}
+
+/// The same, and writes the tables after every datagram of at most 256 octets. What lanes find is
+/// what the model says. Returns how many of the answers were to forward.
+///
+/// # Panics
+/// When it is not, or there is no memory.
+pub fn tables(data: &[u8], guard: &Guard) -> usize {
+    let settings = MirrorSettings {
+        tables: vec![MAIN],
+        routes4: 16,
+        routes6: 16,
+        groups: 8,
+        hops: 8,
+        neighbours: 8,
+        links: 8,
+        addresses: 8,
+        ..MirrorSettings::new("fuzz")
+    };
+    let memories = Memories::create(&settings).expect("memory");
+    let readers = Arc::new(Readers::none());
+    let mut publisher = Publisher::attach(&memories, &settings, &readers).expect("new tables");
+    let mirror = Mirror::attach(&memories).expect("tables");
+    let mut state = Model::new(&settings.tables);
+    publisher.set_ports(&[(7, PortId(0)), (8, PortId(1))], &state);
+    publisher.set_ready();
+    let mut forwarded = 0;
+    for datagram in data.chunks(256) {
+        let changes = apply(datagram, &mut state);
+        publisher.publish(&state, &changes);
+        for ipv6 in [false, true] {
+            for destination in state.destinations(MAIN, ipv6) {
+                for address in [destination.address(), destination.last()] {
+                    forwarded += usize::from(compare(&state, &mirror, guard, address));
+                }
+            }
+        }
+    }
+    forwarded
+}
+
+/// Whether packets to an address are forwarded, as the model says.
+fn compare(state: &Model, mirror: &Mirror, guard: &Guard, address: IpAddr) -> bool {
+    let answer = match address {
+        IpAddr::V4(address) => mirror.route4(guard, address, 0),
+        IpAddr::V6(address) => mirror.route6(guard, address, 0),
+    };
+    let RouteLookup::Forward(next) = answer else { return false };
+    assert!(state.is_usable(next.link), "{address} leaves by an interface that is down");
+    let all = [LOCAL, MAIN].into_iter().flat_map(|table| {
+        let covers = |prefix: &&super::Prefix| prefix.covers(&super::Prefix::host(address));
+        let best = state
+            .destinations(table, address.is_ipv6())
+            .filter(covers)
+            .max_by_key(|prefix| prefix.length());
+        best.and_then(|prefix| state.target(MAIN, prefix)).map(|target| (table, target))
+    });
+    let targets: Vec<(u32, Target)> = all.collect();
+    assert!(targets.iter().all(|(table, _)| *table == MAIN), "{address} is Linux's: {targets:?}");
+    let ways = targets.iter().any(|(_, target)| match target {
+        Target::NextHops { hops, .. } => hops.iter().any(|hop| hop.link == next.link && !hop.dead),
+        Target::Fallback(_) => false,
+    });
+    assert!(ways, "{address}: {next:?}, but {targets:?}");
+    assert!(!state.has_policy(address.is_ipv6()), "{address} in spite of rules");
+    true
+}
+
+fn model(data: &[u8]) -> Model {
+    let mut state = Model::new(&[MAIN]);
+    apply(data, &mut state);
+    for ipv6 in [false, true] {
+        for table in [MAIN, LOCAL] {
+            for destination in state.destinations(table, ipv6) {
+                let target = state.target(table, destination).expect("a route has a target");
+                if let Target::NextHops { hops, .. } = target {
+                    assert!(!hops.is_empty(), "a route without a way");
+                }
+                assert!(state.covered(table, destination).any(|inside| inside == *destination));
+            }
+        }
+        let _ = state.has_policy(ipv6);
+    }
+    assert!(state.differences(&state).is_empty());
+    assert!(FallbackReason::ALL.len() < super::publish::REASONS);
+    state
+}
+
+fn apply(data: &[u8], state: &mut Model) -> Changes {
+    let mut changes = Changes::default();
+    for message in Messages::new(data) {
+        match message {
+            Ok((_, Message::Done(_) | Message::Ack(_))) | Err(_) => {}
+            Ok((_, Message::Netconf(said) | Message::NetconfRemoved(said))) => {
+                assert!(said.reverse_path.is_none_or(|mode| mode <= 2), "{said:?}");
+            }
+            Ok((_, message)) => state.apply(message, &mut changes),
+        }
+    }
+    changes
+}

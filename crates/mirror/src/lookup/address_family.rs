@@ -1,0 +1,102 @@
+//! What differs between IPv4 and IPv6 in a lookup.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use fastlane_table::{Lpm4Reader, Lpm6Reader, LpmReader};
+
+use super::super::FallbackReason;
+use super::super::records::AddressKey;
+
+/// An address that routes are looked up for: `Ipv4Addr` or `Ipv6Addr`.
+pub trait Family: fastlane_table::Address {
+    /// Whether it is of IPv6.
+    const IPV6: bool;
+    /// The prefix table of the family.
+    fn of(routes: &(Lpm4Reader, Lpm6Reader)) -> &LpmReader<Self>
+    where
+        Self: Sized;
+    /// The key of the address.
+    fn key(self) -> AddressKey;
+    /// Why nothing is forwarded to the address, whatever routes there are.
+    fn unroutable(self) -> Option<FallbackReason>;
+}
+
+impl Family for Ipv4Addr {
+    const IPV6: bool = false;
+
+    #[inline]
+    fn of(routes: &(Lpm4Reader, Lpm6Reader)) -> &Lpm4Reader {
+        &routes.0
+    }
+
+    #[inline]
+    fn key(self) -> AddressKey {
+        AddressKey::v4(self.octets())
+    }
+
+    /// RFC 6890 and RFC 1112.
+    #[inline]
+    fn unroutable(self) -> Option<FallbackReason> {
+        match self.octets() {
+            [0 | 127, ..] => Some(FallbackReason::Martian),
+            [224..=239, ..] => Some(FallbackReason::Multicast),
+            [255, 255, 255, 255] => Some(FallbackReason::Broadcast),
+            [240..=255, ..] => Some(FallbackReason::Martian),
+            _ => None,
+        }
+    }
+}
+
+impl Family for Ipv6Addr {
+    const IPV6: bool = true;
+
+    #[inline]
+    fn of(routes: &(Lpm4Reader, Lpm6Reader)) -> &Lpm6Reader {
+        &routes.1
+    }
+
+    #[inline]
+    fn key(self) -> AddressKey {
+        AddressKey::v6(self.octets())
+    }
+
+    /// RFC 4291: groups, addresses of one link, the loopback, no address, mapped IPv4.
+    #[inline]
+    fn unroutable(self) -> Option<FallbackReason> {
+        match self.segments() {
+            [0xff00..=0xffff, ..] => Some(FallbackReason::Multicast),
+            [0xfe80..=0xfebf, ..] => Some(FallbackReason::Martian),
+            [0, 0, 0, 0, 0, 0, 0, 0 | 1] | [0, 0, 0, 0, 0, 0xffff, _, _] => {
+                Some(FallbackReason::Martian)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_addresses_are_never_forwarded_to() {
+        let four = |text: &str| text.parse::<Ipv4Addr>().unwrap().unroutable();
+        assert_eq!(four("10.0.0.1"), None);
+        assert_eq!(four("223.255.255.255"), None);
+        assert_eq!(four("0.1.2.3"), Some(FallbackReason::Martian));
+        assert_eq!(four("127.0.0.1"), Some(FallbackReason::Martian));
+        assert_eq!(four("239.1.1.1"), Some(FallbackReason::Multicast));
+        assert_eq!(four("240.0.0.1"), Some(FallbackReason::Martian));
+        assert_eq!(four("255.255.255.255"), Some(FallbackReason::Broadcast));
+        let six = |text: &str| text.parse::<Ipv6Addr>().unwrap().unroutable();
+        assert_eq!(six("2001:db8::1"), None);
+        assert_eq!(six("fec0::1"), None);
+        assert_eq!(six("::2"), None);
+        assert_eq!(six("::"), Some(FallbackReason::Martian));
+        assert_eq!(six("::1"), Some(FallbackReason::Martian));
+        assert_eq!(six("::ffff:10.0.0.1"), Some(FallbackReason::Martian));
+        assert_eq!(six("fe80::1"), Some(FallbackReason::Martian));
+        assert_eq!(six("febf::1"), Some(FallbackReason::Martian));
+        assert_eq!(six("ff02::1"), Some(FallbackReason::Multicast));
+    }
+}

@@ -1,0 +1,93 @@
+//! The requests: dumps, and to have a neighbour probed.
+
+use std::net::IpAddr;
+
+use fastlane_netlink::{Request, link_header};
+
+/// `RTM_GETNEXTHOP`, of `linux/rtnetlink.h`.
+const GET_NEXT_HOP: u16 = 106;
+
+/// `NTF_USE`: as if a packet had been sent to it.
+const USE: u8 = 1;
+
+/// What can be dumped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dump {
+    Links,
+    Addresses,
+    Neighbours,
+    NextHops,
+    Rules,
+    /// The routes of all tables of a family (`AF_*`).
+    Routes(i32),
+    /// The settings of forwarding of a family.
+    Netconf(i32),
+}
+
+impl Dump {
+    /// All that routes are made of, in an order in which what is named comes before what names it.
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Links,
+        Self::Rules,
+        Self::Addresses,
+        Self::NextHops,
+        Self::Routes(libc::AF_INET),
+        Self::Routes(libc::AF_INET6),
+        Self::Neighbours,
+    ];
+
+    /// Whether a kernel may lack it altogether: IPv6, next-hop objects (5.3) and rules are options.
+    pub(crate) fn is_optional(self) -> bool {
+        let of_ipv6 = matches!(self, Self::Routes(libc::AF_INET6) | Self::Netconf(libc::AF_INET6));
+        of_ipv6 || matches!(self, Self::NextHops | Self::Rules)
+    }
+
+    /// In words.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Links => "the interfaces",
+            Self::Addresses => "the addresses",
+            Self::Neighbours => "the neighbours",
+            Self::NextHops => "the next-hop objects",
+            Self::Rules => "the routing rules",
+            Self::Routes(libc::AF_INET) => "the routes of IPv4",
+            Self::Routes(_) => "the routes of IPv6",
+            Self::Netconf(libc::AF_INET) => "the settings of forwarding of IPv4",
+            Self::Netconf(_) => "the settings of forwarding of IPv6",
+        }
+    }
+
+    /// The octets of the request with a number, which all of the answer has, too.
+    pub(crate) fn request(self, sequence: u32) -> Vec<u8> {
+        let (kind, fixed) = match self {
+            Self::Links => (libc::RTM_GETLINK, link_header(0, 0, 0).to_vec()),
+            Self::Addresses => (libc::RTM_GETADDR, vec![0; 8]),
+            Self::Neighbours => (libc::RTM_GETNEIGH, vec![0; 12]),
+            Self::NextHops => (GET_NEXT_HOP, vec![0; 8]),
+            Self::Rules => (libc::RTM_GETRULE, vec![0; 12]),
+            Self::Routes(family) => {
+                let mut fixed = vec![0; 12];
+                fixed[0] = family as u8;
+                (libc::RTM_GETROUTE, fixed)
+            }
+            Self::Netconf(family) => (libc::RTM_GETNETCONF, vec![family as u8, 0, 0, 0]),
+        };
+        let mut octets = Request::new(kind, libc::NLM_F_DUMP, &fixed).finish();
+        octets[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        octets
+    }
+}
+
+/// Has Linux find out whether a neighbour that it knows is still there. The answer is an event.
+pub(crate) fn probe(link: u32, address: IpAddr) -> Vec<u8> {
+    let (family, octets) = match address {
+        IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
+        IpAddr::V6(address) => (libc::AF_INET6, address.octets().to_vec()),
+    };
+    // `struct ndmsg`: family, padding, index, state, flags, type.
+    let mut fixed = [0; 12];
+    fixed[0] = family as u8;
+    fixed[4..8].copy_from_slice(&link.to_ne_bytes());
+    fixed[10] = USE;
+    Request::new(libc::RTM_NEWNEIGH, 0, &fixed).attribute(libc::NDA_DST, &octets).finish()
+}

@@ -1,0 +1,193 @@
+//! Routes: `struct rtmsg`, `struct rtnexthop` and `RTA_*`, of `linux/rtnetlink.h`.
+
+use std::net::IpAddr;
+
+use super::{Malformed, Prefix, ip, is_ip, malformed, unspecified};
+use fastlane_netlink::{attribute, attributes, number};
+
+/// `RTM_F_CLONED`: what Linux has learned about one destination, no route.
+const CLONED: u32 = 0x200;
+
+/// `RTNH_F_DEAD`: a hop whose interface was taken down. `RTNH_F_LINKDOWN`, for one that has lost
+/// its carrier, changes without an event; the interface itself says it.
+const DEAD: u8 = 1;
+/// `RTNH_F_UNRESOLVED`: a multicast route that is not known yet.
+const UNRESOLVED: u8 = 32;
+
+/// `RTA_VIA`, `RTA_ENCAP`, `RTA_NH_ID`; `RTAX_MTU`.
+const VIA: u16 = 18;
+const ENCAP: u16 = 22;
+const NEXT_HOP_ID: u16 = 30;
+const METRIC_MTU: u16 = 2;
+
+/// What a route does with its packets (`RTN_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RouteKind {
+    /// To a next hop, or to the destination itself.
+    Unicast,
+    /// They are for this host.
+    Local,
+    /// They are for all hosts of a link, this one among them.
+    Broadcast,
+    /// They are for whoever is nearest, this host being one of them.
+    Anycast,
+    /// They are for a group.
+    Multicast,
+    /// They are dropped.
+    Blackhole,
+    /// They are refused: host unreachable.
+    Unreachable,
+    /// They are refused: communication prohibited.
+    Prohibit,
+    /// The next rule's table is asked.
+    Throw,
+    /// Something else.
+    Other,
+}
+
+impl RouteKind {
+    fn read(kind: u8) -> Self {
+        match kind {
+            libc::RTN_UNICAST => Self::Unicast,
+            libc::RTN_LOCAL => Self::Local,
+            libc::RTN_BROADCAST => Self::Broadcast,
+            libc::RTN_ANYCAST => Self::Anycast,
+            libc::RTN_MULTICAST => Self::Multicast,
+            libc::RTN_BLACKHOLE => Self::Blackhole,
+            libc::RTN_UNREACHABLE => Self::Unreachable,
+            libc::RTN_PROHIBIT => Self::Prohibit,
+            libc::RTN_THROW => Self::Throw,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// One way that the packets of a route may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hop {
+    /// The router; without one the destination is on the link itself. A route of IPv4 may have a
+    /// router with an IPv6 address (RFC 5549).
+    pub gateway: Option<IpAddr>,
+    /// The number of the interface, or 0.
+    pub link: u32,
+    /// How much of the packets it gets, beside the others: 1 to 65,536.
+    pub weight: u32,
+    /// Whether Linux says that its interface cannot send.
+    pub dead: bool,
+    /// Whether Linux puts something around the packets (MPLS, segment routing, tunnels).
+    pub encapsulated: bool,
+}
+
+impl Hop {
+    /// Whether both are the same way, though its state or share may differ.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.gateway == other.gateway
+            && self.link == other.link
+            && self.encapsulated == other.encapsulated
+    }
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The number of its table.
+    pub table: u32,
+    /// Where to.
+    pub destination: Prefix,
+    /// What it does.
+    pub kind: RouteKind,
+    /// Of two routes to the same destination the one with the lower number is taken.
+    pub metric: u32,
+    /// Who made it (`RTPROT_*`) and how far it reaches (`RT_SCOPE_*`), which tell routes apart that
+    /// are alike otherwise.
+    pub origin: (u8, u8),
+    /// The type of service of its packets, and how much of their source is given: unless both are 0
+    /// it is for some packets to the destination only.
+    pub selector: (u8, u8),
+    /// The longest packet that may take it, or 0.
+    pub mtu: u32,
+    /// The number of the next-hop object that it goes by, or 0.
+    pub next_hop: u32,
+    /// The ways that it may take.
+    pub hops: Vec<Hop>,
+}
+
+/// Reads a route; `None` for other families than those of IP, and for what is no route.
+pub(crate) fn read(body: &[u8]) -> Result<Option<Route>, Malformed> {
+    let wrong = malformed("a route");
+    let (header, rest) = body.split_first_chunk::<12>().ok_or(wrong)?;
+    let [family, length, source_length, service, table, protocol, scope, kind, ..] = *header;
+    let flags = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+    if !is_ip(family) || flags & CLONED != 0 {
+        return Ok(None);
+    }
+    let mut route = Route {
+        table: u32::from(table),
+        destination: Prefix::new(unspecified(family), length),
+        kind: RouteKind::read(kind),
+        metric: 0,
+        origin: (protocol, scope),
+        selector: (service, source_length),
+        mtu: 0,
+        next_hop: 0,
+        hops: Vec::new(),
+    };
+    for (kind, value) in attributes(rest) {
+        match kind {
+            libc::RTA_DST => {
+                route.destination = Prefix::new(ip(family, value).ok_or(wrong)?, length);
+            }
+            libc::RTA_TABLE => route.table = number(value).ok_or(wrong)?,
+            libc::RTA_PRIORITY => route.metric = number(value).ok_or(wrong)?,
+            libc::RTA_METRICS => {
+                route.mtu = attribute(value, METRIC_MTU).and_then(number).unwrap_or(0);
+            }
+            libc::RTA_MULTIPATH => several(family, value, &mut route.hops)?,
+            NEXT_HOP_ID => route.next_hop = number(value).ok_or(wrong)?,
+            _ => {}
+        }
+    }
+    if route.next_hop != 0 {
+        route.hops.clear(); // as the object was; the object itself is asked
+    } else if route.hops.is_empty() {
+        let hop = one(family, flags as u8, 0, rest)?;
+        route.hops.extend((hop.link != 0 || hop.gateway.is_some()).then_some(hop));
+    }
+    Ok(Some(route))
+}
+
+/// Reads `struct rtnexthop` and its attributes, one after the other. `RTA_MULTIPATH`.
+fn several(family: u8, value: &[u8], hops: &mut Vec<Hop>) -> Result<(), Malformed> {
+    let wrong = malformed("the next hops of a route");
+    let mut rest = value;
+    while let Some((header, _)) = rest.split_first_chunk::<8>() {
+        let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let attributes = rest.get(8..length).ok_or(wrong)?;
+        let mut hop = one(family, header[2], u32::from(header[3]), attributes)?;
+        hop.link = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
+        hops.push(hop);
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// Reads one hop from the attributes beside its flags and its weight, less one.
+fn one(family: u8, flags: u8, weight: u32, rest: &[u8]) -> Result<Hop, Malformed> {
+    let wrong = malformed("a next hop");
+    let dead = flags & (DEAD | UNRESOLVED) != 0;
+    let mut hop = Hop { gateway: None, link: 0, weight: weight + 1, dead, encapsulated: false };
+    for (kind, value) in attributes(rest) {
+        match kind {
+            libc::RTA_GATEWAY => hop.gateway = Some(ip(family, value).ok_or(wrong)?),
+            libc::RTA_OIF => hop.link = number(value).ok_or(wrong)?,
+            VIA => {
+                let (family, address) = value.split_first_chunk::<2>().ok_or(wrong)?;
+                hop.gateway = Some(ip(u16::from_ne_bytes(*family) as u8, address).ok_or(wrong)?);
+            }
+            ENCAP => hop.encapsulated = true,
+            _ => {}
+        }
+    }
+    Ok(hop)
+}

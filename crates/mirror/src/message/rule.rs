@@ -1,0 +1,62 @@
+//! Rules, which say what table a packet's route is looked up in: `struct fib_rule_hdr` and `FRA_*`,
+//! of `linux/fib_rules.h`.
+
+use super::{Malformed, is_ip, malformed};
+use fastlane_netlink::{attributes, number};
+
+/// `FR_ACT_TO_TBL`: look it up in a table.
+const TO_TABLE: u8 = 1;
+/// `FIB_RULE_INVERT`: for the packets that do not match.
+const INVERT: u32 = 2;
+
+/// `FRA_*`.
+const PRIORITY: u16 = 6;
+const SUPPRESS_LENGTH: u16 = 14;
+const TABLE: u16 = 15;
+const PADDING: u16 = 18;
+const MASTER_DEVICE: u16 = 19;
+const PROTOCOL: u16 = 21;
+
+/// A rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rule {
+    /// Whether it is for IPv6.
+    pub ipv6: bool,
+    /// The one with the lowest number is asked first.
+    pub priority: u32,
+    /// The number of the table that it sends to; 0 when it does something else.
+    pub table: u32,
+    /// Whether it is for all packets.
+    pub plain: bool,
+    /// Whether it sends packets of a VRF's interfaces to the VRF's table.
+    pub vrf: bool,
+}
+
+/// Reads a rule; `None` for other families than those of IP. With an attribute that is not known a
+/// rule is not plain: it may be what limits the rule.
+pub(super) fn read(body: &[u8]) -> Result<Option<Rule>, Malformed> {
+    let wrong = malformed("a rule");
+    let (header, rest) = body.split_first_chunk::<12>().ok_or(wrong)?;
+    let [family, to, from, service, table, _, _, action, ..] = *header;
+    if !is_ip(family) {
+        return Ok(None);
+    }
+    let flags = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
+    let ipv6 = i32::from(family) == libc::AF_INET6;
+    let plain = [to, from, service] == [0; 3] && action == TO_TABLE && flags & INVERT == 0;
+    let mut rule = Rule { ipv6, priority: 0, table: u32::from(table), plain, vrf: false };
+    for (kind, value) in attributes(rest) {
+        match kind {
+            PRIORITY => rule.priority = number(value).ok_or(wrong)?,
+            TABLE => rule.table = number(value).ok_or(wrong)?,
+            SUPPRESS_LENGTH => rule.plain &= number(value) == Some(u32::MAX),
+            MASTER_DEVICE => rule.vrf = value.first() == Some(&1),
+            PADDING | PROTOCOL => {}
+            _ => rule.plain = false,
+        }
+    }
+    if action != TO_TABLE {
+        rule.table = 0;
+    }
+    Ok(Some(rule))
+}

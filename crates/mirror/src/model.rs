@@ -1,0 +1,324 @@
+//! What Linux knows, as plain values: the model that dumps fill and events keep.
+//!
+//! It does no input or output. Linux changes some things without a word: when an interface is taken
+//! down, or loses its last address, the routes of IPv4 over it vanish, and next-hop objects with
+//! them; when it comes up again, the dead hops of its multipath routes live. The model then says
+//! that it is in doubt, which asks for a fresh one from dumps, and until then takes no hop over
+//! such an interface for usable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::message::{
+    Address, Hop, Link, Message, Neighbour, NextHop, NextHopKind, Position, Route, Rule,
+};
+use super::{FallbackReason, Prefix};
+
+mod difference;
+mod routing_table;
+mod rules;
+
+use routing_table::RoutingTable;
+pub use routing_table::Target;
+
+/// `RT_TABLE_LOCAL`: the routes to this host's own addresses.
+pub const LOCAL: u32 = 255;
+/// `RT_TABLE_MAIN`.
+pub const MAIN: u32 = 254;
+
+/// Why a model may not be what Linux has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inconsistency {
+    /// An interface went down or came up, or lost an address: routes may have changed with it.
+    Silent,
+    /// Linux removed or replaced what the model does not have.
+    Unknown,
+}
+
+/// What differs from before.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    /// IdAllocator of interfaces.
+    pub links: BTreeSet<u32>,
+    /// Addresses of interfaces.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Neighbours, by the number of the interface and their address.
+    pub neighbours: BTreeSet<(u32, IpAddr)>,
+    /// Destinations of routes, by their table.
+    pub routes: BTreeSet<(u32, Prefix)>,
+    /// Whether the rules differ.
+    pub rules: bool,
+    /// Whether the model may not be what Linux has.
+    pub doubt: Option<Inconsistency>,
+}
+
+impl Changes {
+    /// Whether nothing differs.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let lists = [self.links.len(), self.addresses.len(), self.neighbours.len()];
+        lists == [0; 3] && self.routes.is_empty() && !self.rules
+    }
+}
+
+/// The model.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    links: BTreeMap<u32, Link>,
+    addresses: BTreeSet<Address>,
+    neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
+    next_hops: BTreeMap<u32, NextHopKind>,
+    /// The routes that name a next-hop object.
+    users: BTreeMap<u32, BTreeSet<(u32, Prefix)>>,
+    tables: BTreeMap<u32, RoutingTable>,
+    rules: BTreeSet<Rule>,
+    /// The interfaces whose routes Linux has flushed without a word.
+    flushed: BTreeSet<u32>,
+}
+
+impl Model {
+    /// An empty model of the local table and of others, by their numbers.
+    #[must_use]
+    pub fn new(tables: &[u32]) -> Self {
+        let numbers = tables.iter().copied().chain([LOCAL]);
+        Self {
+            tables: numbers.map(|table| (table, RoutingTable::default())).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Takes in what Linux says. The messages that end a dump or answer a request mean nothing
+    /// here, nor do settings of forwarding.
+    pub fn apply(&mut self, message: Message, changes: &mut Changes) {
+        match message {
+            Message::Link(link) => self.link_is(link, changes),
+            Message::LinkRemoved(index) => self.link_gone(index, changes),
+            Message::Address(address) => {
+                changes.addresses.insert(address.address);
+                self.addresses.insert(address);
+            }
+            Message::AddressRemoved(address) => self.address_gone(address, changes),
+            Message::Neighbour(neighbour) => {
+                let key = (neighbour.link, neighbour.address);
+                if self.neighbours.insert(key, neighbour) != Some(neighbour) {
+                    changes.neighbours.insert(key);
+                }
+            }
+            Message::NeighbourRemoved(neighbour) => {
+                let key = (neighbour.link, neighbour.address);
+                if self.neighbours.remove(&key).is_some() {
+                    changes.neighbours.insert(key);
+                }
+            }
+            Message::Route(route, place) => self.route_is(route, place, changes),
+            Message::RouteRemoved(route) => self.route_gone(&route, changes),
+            Message::NextHop(next_hop) => self.next_hop_is(next_hop, changes),
+            Message::NextHopRemoved(id) => {
+                if self.next_hops.remove(&id).is_some() {
+                    self.mark_users(id, changes);
+                    changes.doubt = Some(Inconsistency::Silent);
+                }
+            }
+            Message::Rule(rule) => {
+                changes.rules |= self.rules.insert(rule);
+            }
+            Message::RuleRemoved(rule) => changes.rules |= self.rules.remove(&rule),
+            Message::Netconf(_) | Message::NetconfRemoved(_) => {}
+            Message::Done(_) | Message::Ack(_) | Message::Overrun | Message::Other => {}
+        }
+    }
+
+    fn link_is(&mut self, link: Link, changes: &mut Changes) {
+        let index = link.index;
+        let was = self.links.get(&index);
+        if was == Some(&link) {
+            return;
+        }
+        if was.is_some_and(|was| was.up != link.up) {
+            if !link.up {
+                self.flushed.insert(index);
+            }
+            changes.doubt = Some(Inconsistency::Silent);
+        }
+        self.links.insert(index, link);
+        changes.links.insert(index);
+    }
+
+    fn link_gone(&mut self, index: u32, changes: &mut Changes) {
+        if self.links.remove(&index).is_some() {
+            self.flushed.insert(index);
+            changes.links.insert(index);
+            changes.doubt = Some(Inconsistency::Silent);
+        }
+    }
+
+    fn address_gone(&mut self, address: Address, changes: &mut Changes) {
+        if !self.addresses.remove(&address) {
+            return;
+        }
+        changes.addresses.insert(address.address);
+        if address.address.is_ipv6() {
+            return; // Linux says what becomes of the routes
+        }
+        let is_last = !self.has_ipv4(address.link);
+        if is_last {
+            self.flushed.insert(address.link);
+            changes.links.insert(address.link);
+        }
+        changes.doubt = Some(Inconsistency::Silent);
+    }
+
+    fn route_is(&mut self, route: Route, place: Position, changes: &mut Changes) {
+        let Some(table) = self.tables.get_mut(&route.table) else { return };
+        let (key, next_hop) = ((route.table, route.destination), route.next_hop);
+        if next_hop != 0 {
+            self.users.entry(next_hop).or_default().insert(key);
+        }
+        if !table.insert(route, place) {
+            changes.doubt = Some(Inconsistency::Unknown);
+        }
+        changes.routes.insert(key);
+    }
+
+    fn route_gone(&mut self, route: &Route, changes: &mut Changes) {
+        let Some(table) = self.tables.get_mut(&route.table) else { return };
+        let key = (route.table, route.destination);
+        if !table.remove(route) {
+            changes.doubt = Some(Inconsistency::Unknown);
+        }
+        if route.next_hop != 0 && !table.uses(&route.destination, route.next_hop) {
+            self.users.entry(route.next_hop).and_modify(|users| {
+                users.remove(&key);
+            });
+        }
+        changes.routes.insert(key);
+    }
+
+    fn next_hop_is(&mut self, next_hop: NextHop, changes: &mut Changes) {
+        let NextHop { id, kind } = next_hop;
+        if self.next_hops.get(&id) != Some(&kind) {
+            self.next_hops.insert(id, kind);
+            self.mark_users(id, changes);
+        }
+    }
+
+    /// The routes that name a next-hop object, or a group that it is a part of.
+    fn mark_users(&self, id: u32, changes: &mut Changes) {
+        let holds = |kind: &NextHopKind| match kind {
+            NextHopKind::Group(members) => members.iter().any(|member| member.id == id),
+            _ => false,
+        };
+        let groups = self.next_hops.iter().filter(|(_, kind)| holds(kind)).map(|(id, _)| *id);
+        for id in groups.chain([id]) {
+            changes.routes.extend(self.users.get(&id).into_iter().flatten().copied());
+        }
+    }
+
+    /// The interfaces, by their numbers.
+    #[must_use]
+    pub fn links(&self) -> &BTreeMap<u32, Link> {
+        &self.links
+    }
+
+    /// The addresses of interfaces.
+    #[must_use]
+    pub fn addresses(&self) -> &BTreeSet<Address> {
+        &self.addresses
+    }
+
+    fn has_ipv4(&self, link: u32) -> bool {
+        // The smallest address that the interface could have; those of IPv4 come first.
+        let address = IpAddr::from([0; 4]);
+        let start = Address { link, address, prefix: Prefix::new(address, 0) };
+        let next = self.addresses.range(start..).next();
+        next.is_some_and(|next| next.link == link && next.address.is_ipv4())
+    }
+
+    /// The neighbours, by the number of the interface and their address.
+    #[must_use]
+    pub fn neighbours(&self) -> &BTreeMap<(u32, IpAddr), Neighbour> {
+        &self.neighbours
+    }
+
+    /// The destinations that a table has routes to, of one family, in their order.
+    pub fn destinations(&self, table: u32, ipv6: bool) -> impl Iterator<Item = &Prefix> {
+        self.tables.get(&table).into_iter().flat_map(move |routes| routes.destinations(ipv6))
+    }
+
+    /// The destinations of a table that another one covers.
+    pub fn covered(&self, table: u32, by: &Prefix) -> impl Iterator<Item = Prefix> {
+        let (first, last) = (*by, Prefix::host(by.last()));
+        let routes = self.tables.get(&table).into_iter();
+        routes.flat_map(move |routes| routes.range(first, last))
+    }
+
+    /// The number of an interface that has an address.
+    #[must_use]
+    pub fn link_of(&self, address: IpAddr) -> Option<u32> {
+        self.addresses.iter().find(|own| own.address == address).map(|own| own.link)
+    }
+
+    /// All routes to a destination in a table, the best first.
+    #[must_use]
+    pub fn routes(&self, table: u32, destination: &Prefix) -> &[Route] {
+        self.tables.get(&table).map_or(&[], |routes| routes.get(destination))
+    }
+
+    /// Whether packets can leave by an interface, and what is known of its routes still holds.
+    #[must_use]
+    pub fn is_usable(&self, link: u32) -> bool {
+        !self.flushed.contains(&link) && self.links.get(&link).is_some_and(Link::is_usable)
+    }
+
+    /// What becomes of packets to a destination of a table: the best of its routes. Routes of the
+    /// local table come before those of any other, also the longer ones: whether Linux takes those
+    /// depends on whether there ever was a routing rule (`fib_unmerge` in `net/ipv4/fib_trie.c`),
+    /// so the packets that both cover are Linux's.
+    #[must_use]
+    pub fn target(&self, table: u32, destination: &Prefix) -> Option<Target> {
+        let own = self.routes(table, destination);
+        let local = self.tables.get(&LOCAL).and_then(|local| local.covering(destination));
+        if let Some(local) = local {
+            let is_here = local.destination == *destination;
+            return (is_here || !own.is_empty()).then(|| self.resolve(std::slice::from_ref(local)));
+        }
+        (!own.is_empty()).then(|| self.resolve(own))
+    }
+
+    fn resolve(&self, routes: &[Route]) -> Target {
+        routing_table::resolve(routes, |id| self.object(id))
+    }
+
+    /// The ways of a next-hop object.
+    fn object(&self, id: u32) -> Result<Vec<Hop>, FallbackReason> {
+        match self.next_hops.get(&id) {
+            Some(NextHopKind::Hop(hop)) => Ok(vec![*hop]),
+            Some(NextHopKind::Blackhole) => Err(FallbackReason::Blackhole),
+            Some(NextHopKind::Group(members)) => {
+                let mut hops = Vec::with_capacity(members.len());
+                for member in members {
+                    match self.next_hops.get(&member.id) {
+                        Some(NextHopKind::Hop(hop)) => {
+                            hops.push(Hop { weight: member.weight, ..*hop });
+                        }
+                        Some(NextHopKind::Blackhole) => return Err(FallbackReason::Blackhole),
+                        _ => return Err(FallbackReason::Incomplete),
+                    }
+                }
+                Ok(hops)
+            }
+            Some(NextHopKind::Other) => Err(FallbackReason::Unsupported),
+            None => Err(FallbackReason::Incomplete),
+        }
+    }
+
+    /// Whether rules make more than the local and the main table decide, so that the routes of one
+    /// table are not the whole truth.
+    #[must_use]
+    pub fn has_policy(&self, ipv6: bool) -> bool {
+        rules::have_policy(&self.rules, ipv6)
+    }
+}
+
+#[cfg(test)]
+mod tests;

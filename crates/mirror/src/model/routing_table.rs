@@ -1,0 +1,241 @@
+//! The routes of one table.
+
+use std::collections::BTreeMap;
+
+use super::super::message::{Hop, Position, Route, RouteKind};
+use super::super::{FallbackReason, Prefix};
+
+/// `RTPROT_RA`: a route that a router has announced; Linux chooses among those by its own lights.
+const ANNOUNCED: u8 = 9;
+
+/// What becomes of packets to a destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Linux decides.
+    Fallback(FallbackReason),
+    /// They take one of these ways.
+    NextHops {
+        /// At least one.
+        hops: Vec<Hop>,
+        /// The longest packet that the route allows, or 0.
+        mtu: u32,
+    },
+}
+
+/// The routes of one table, and of the local one how many destinations there are of each length.
+#[derive(Clone, Debug)]
+pub(super) struct RoutingTable {
+    pub(super) families: [BTreeMap<Prefix, Vec<Route>>; 2],
+    lengths: [[u32; 129]; 2],
+}
+
+impl Default for RoutingTable {
+    fn default() -> Self {
+        Self { families: Default::default(), lengths: [[0; 129]; 2] }
+    }
+}
+
+impl RoutingTable {
+    pub(super) fn get(&self, destination: &Prefix) -> &[Route] {
+        let family = &self.families[usize::from(destination.is_ipv6())];
+        family.get(destination).map_or(&[], |routes| routes)
+    }
+
+    pub(super) fn destinations(&self, ipv6: bool) -> impl Iterator<Item = &Prefix> {
+        self.families[usize::from(ipv6)].keys()
+    }
+
+    /// The destinations of one family from one to another.
+    pub(super) fn range(&self, first: Prefix, last: Prefix) -> impl Iterator<Item = Prefix> {
+        self.families[usize::from(first.is_ipv6())].range(first..=last).map(|(prefix, _)| *prefix)
+    }
+
+    /// Whether a route to a destination names a next-hop object.
+    pub(super) fn uses(&self, destination: &Prefix, id: u32) -> bool {
+        self.get(destination).iter().any(|route| route.next_hop == id)
+    }
+
+    /// The best route to the longest destination that covers all of this one.
+    pub(super) fn covering(&self, destination: &Prefix) -> Option<&Route> {
+        let lengths = &self.lengths[usize::from(destination.is_ipv6())];
+        (0..=destination.length())
+            .rev()
+            .filter(|&length| lengths[usize::from(length)] > 0)
+            .find_map(|length| self.get(&Prefix::new(destination.address(), length)).first())
+    }
+
+    /// Puts a route where Linux has put it. False when what should be there is not.
+    pub(super) fn insert(&mut self, route: Route, place: Position) -> bool {
+        let family = usize::from(route.destination.is_ipv6());
+        let destination = route.destination;
+        let routes = self.families[family].entry(destination).or_default();
+        if routes.is_empty() {
+            self.lengths[family][usize::from(destination.length())] += 1;
+        }
+        if destination.is_ipv6() {
+            insert6(routes, route, place)
+        } else {
+            insert4(routes, route, place)
+        }
+    }
+
+    /// Takes a route out. False when it was not there.
+    pub(super) fn remove(&mut self, route: &Route) -> bool {
+        let family = usize::from(route.destination.is_ipv6());
+        let Some(routes) = self.families[family].get_mut(&route.destination) else { return false };
+        let found = if family == 1 { remove6(routes, route) } else { remove4(routes, route) };
+        if routes.is_empty() {
+            self.families[family].remove(&route.destination);
+            self.lengths[family][usize::from(route.destination.length())] -= 1;
+        }
+        found
+    }
+}
+
+/// Routes of which Linux takes the one for the packets' type of service, and then the one with the
+/// lowest metric, are in this order.
+fn order(route: &Route) -> (u8, u8, u32) {
+    (255 - route.selector.0, 255 - route.selector.1, route.metric)
+}
+
+/// Whether both go the same ways, as they were configured.
+fn is_same(one: &Route, other: &Route) -> bool {
+    let ways = |one: &Route, other: &Route| {
+        one.hops.len() == other.hops.len()
+            && one
+                .hops
+                .iter()
+                .zip(&other.hops)
+                .all(|(one, other)| one.is_same(other) && one.weight == other.weight)
+    };
+    order(one) == order(other)
+        && (one.kind, one.origin, one.next_hop) == (other.kind, other.origin, other.next_hop)
+        && ways(one, other)
+}
+
+/// As `fib_table_insert` in `net/ipv4/fib_trie.c`.
+fn insert4(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
+    let first = routes.partition_point(|other| order(other) < order(&route));
+    let last = routes.partition_point(|other| order(other) <= order(&route));
+    let same = routes[first..last].iter().position(|other| is_same(other, &route));
+    match (place, same) {
+        (_, Some(place)) => routes[first + place] = route,
+        (Position::Replace, None) if first < last => routes[first] = route,
+        (Position::Replace | Position::First, None) => routes.insert(first, route),
+        (Position::Last, None) => routes.insert(last, route),
+    }
+    true
+}
+
+/// Linux names the route that it removes in full.
+fn remove4(routes: &mut Vec<Route>, route: &Route) -> bool {
+    let same = routes.iter().position(|other| is_same(other, route));
+    let alike = || routes.iter().position(|other| order(other) == order(route));
+    if let Some(place) = same.or_else(alike) {
+        routes.remove(place);
+    }
+    same.is_some()
+}
+
+/// Whether Linux makes one multipath route of it and others like it (`rt6_qualify_for_ecmp`).
+fn is_multipath(route: &Route) -> bool {
+    route.kind == RouteKind::Unicast
+        && route.next_hop == 0
+        && route.origin.0 != ANNOUNCED
+        && route.hops.iter().all(|hop| hop.gateway.is_some())
+}
+
+/// As `fib6_add_rt2node` in `net/ipv6/ip6_fib.c`: routes through routers with the same metric are
+/// one, of which each message has all hops.
+fn insert6(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
+    let first = routes.partition_point(|other| order(other) < order(&route));
+    let last = routes.partition_point(|other| order(other) <= order(&route));
+    let alike = &mut routes[first..last];
+    let joins = is_multipath(&route);
+    if place == Position::Replace && !alike.is_empty() {
+        let place = alike.iter().position(|other| is_multipath(other) == joins).unwrap_or(0);
+        let alone = alike.len() == 1;
+        alike[place] = route;
+        return alone;
+    }
+    let same = alike.iter_mut().find(|other| is_same(other, &route));
+    if let Some(same) = same {
+        *same = route;
+    } else if let Some(other) = alike.iter_mut().find(|other| joins && is_multipath(other)) {
+        for hop in route.hops {
+            match other.hops.iter_mut().find(|there| there.is_same(&hop)) {
+                Some(there) => *there = hop,
+                None => other.hops.push(hop),
+            }
+        }
+    } else {
+        routes.insert(last, route);
+    }
+    true
+}
+
+/// Linux names either the whole route, or the hops that it loses.
+fn remove6(routes: &mut Vec<Route>, route: &Route) -> bool {
+    if let Some(place) = routes.iter().position(|other| is_same(other, route)) {
+        routes.remove(place);
+        return true;
+    }
+    let lost = |hop: &Hop| route.hops.iter().any(|lost| lost.is_same(hop));
+    let alike = routes.iter_mut().position(|other| {
+        order(other) == order(route) && other.kind == route.kind && other.hops.iter().any(lost)
+    });
+    let Some(place) = alike else { return false };
+    let hops = &mut routes[place].hops;
+    let before = hops.len();
+    hops.retain(|hop| !lost(hop));
+    let all = before - hops.len() == route.hops.len();
+    if hops.is_empty() {
+        routes.remove(place);
+    }
+    all
+}
+
+/// What the best of the routes to one destination do.
+pub(super) fn resolve(
+    routes: &[Route],
+    object: impl Fn(u32) -> Result<Vec<Hop>, FallbackReason>,
+) -> Target {
+    let [best, rest @ ..] = routes else { return Target::Fallback(FallbackReason::NoRoute) };
+    if routes.iter().any(|route| route.selector != (0, 0)) {
+        return Target::Fallback(FallbackReason::Unsupported);
+    }
+    // Of several in IPv6 Linux takes one by what it has learned about them; in IPv4 the first.
+    let rivals = rest.iter().take_while(|route| route.metric == best.metric).count();
+    if best.destination.is_ipv6() && rivals > 0 && best.kind == RouteKind::Unicast {
+        return Target::Fallback(FallbackReason::Unsupported);
+    }
+    match ways(best, object) {
+        Ok(hops) => Target::NextHops { hops, mtu: best.mtu },
+        Err(reason) => Target::Fallback(reason),
+    }
+}
+
+fn ways(
+    route: &Route,
+    object: impl Fn(u32) -> Result<Vec<Hop>, FallbackReason>,
+) -> Result<Vec<Hop>, FallbackReason> {
+    match route.kind {
+        RouteKind::Unicast => {}
+        RouteKind::Local | RouteKind::Anycast => return Err(FallbackReason::Local),
+        RouteKind::Broadcast => return Err(FallbackReason::Broadcast),
+        RouteKind::Multicast => return Err(FallbackReason::Multicast),
+        RouteKind::Blackhole => return Err(FallbackReason::Blackhole),
+        RouteKind::Unreachable => return Err(FallbackReason::Unreachable),
+        RouteKind::Prohibit => return Err(FallbackReason::Prohibit),
+        RouteKind::Throw => return Err(FallbackReason::Throw),
+        RouteKind::Other => return Err(FallbackReason::Unsupported),
+    }
+    let hops = if route.next_hop == 0 { route.hops.clone() } else { object(route.next_hop)? };
+    if hops.is_empty() {
+        return Err(FallbackReason::Incomplete);
+    }
+    if hops.iter().any(|hop| hop.encapsulated) {
+        return Err(FallbackReason::Unsupported);
+    }
+    Ok(hops)
+}

@@ -1,0 +1,262 @@
+//! The model without a kernel: what Linux says in which order, and what comes of it.
+
+use super::super::message::{Member, Reachability};
+use super::*;
+use crate::message::RouteKind;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn prefix(text: &str) -> Prefix {
+    let (address, length) = text.split_once('/').unwrap();
+    Prefix::new(ip(address), length.parse().unwrap())
+}
+
+fn hop(gateway: &str, link: u32) -> Hop {
+    let gateway = (!gateway.is_empty()).then(|| ip(gateway));
+    Hop { gateway, link, weight: 1, dead: false, encapsulated: false }
+}
+
+fn route(destination: &str, gateways: &[&str]) -> Route {
+    Route {
+        table: MAIN,
+        destination: prefix(destination),
+        kind: RouteKind::Unicast,
+        metric: 0,
+        origin: (3, 0),
+        selector: (0, 0),
+        mtu: 0,
+        next_hop: 0,
+        hops: gateways.iter().map(|gateway| hop(gateway, 1)).collect(),
+    }
+}
+
+fn link(index: u32) -> Link {
+    Link { index, name: format!("d{index}"), mtu: 1500, up: true, running: true, ..Link::default() }
+}
+
+/// A model that two links are in.
+fn state() -> Model {
+    let mut state = Model::new(&[MAIN]);
+    say(&mut state, [Message::Link(link(1)), Message::Link(link(2))]);
+    state
+}
+
+fn say(state: &mut Model, messages: impl IntoIterator<Item = Message>) -> Changes {
+    let mut changes = Changes::default();
+    messages.into_iter().for_each(|message| state.apply(message, &mut changes));
+    changes
+}
+
+/// The routers of the ways to a destination.
+#[track_caller]
+fn routers(state: &Model, destination: &str) -> Vec<String> {
+    match state.target(MAIN, &prefix(destination)) {
+        Some(Target::NextHops { hops, .. }) => {
+            let gateway = |hop: &Hop| hop.gateway.map_or(String::new(), |ip| ip.to_string());
+            hops.iter().map(gateway).collect()
+        }
+        other => panic!("{destination}: {other:?}"),
+    }
+}
+
+fn asks(state: &Model, destination: &str) -> Option<FallbackReason> {
+    match state.target(MAIN, &prefix(destination)) {
+        Some(Target::Fallback(reason)) => Some(reason),
+        _ => None,
+    }
+}
+
+const ONE: &str = "10.0.0.0/8";
+
+#[test]
+fn the_lowest_metric_wins_and_the_others_wait() {
+    let mut state = state();
+    let with = |metric, gateway: &str| Route { metric, ..route(ONE, &[gateway]) };
+    let new = |metric, gateway| Message::Route(with(metric, gateway), Position::First);
+    say(&mut state, [new(20, "1.0.0.2"), new(10, "1.0.0.1"), new(30, "1.0.0.3")]);
+    assert_eq!(routers(&state, ONE), ["1.0.0.1"]);
+    say(&mut state, [Message::RouteRemoved(with(10, "1.0.0.1"))]);
+    assert_eq!(routers(&state, ONE), ["1.0.0.2"]);
+    say(&mut state, [Message::RouteRemoved(with(20, "1.0.0.2"))]);
+    assert_eq!(routers(&state, ONE), ["1.0.0.3"]);
+    let changes = say(&mut state, [Message::RouteRemoved(with(30, "1.0.0.3"))]);
+    assert_eq!(state.target(MAIN, &prefix(ONE)), None);
+    assert_eq!((changes.routes.len(), changes.doubt), (1, None));
+    let changes = say(&mut state, [Message::RouteRemoved(with(30, "1.0.0.3"))]);
+    assert_eq!(changes.doubt, Some(Inconsistency::Unknown));
+}
+
+/// `ip route prepend`, `append` and `replace` of alike routes.
+#[test]
+fn alike_routes_are_where_linux_has_put_them() {
+    let mut state = state();
+    let new = |gateway, place| Message::Route(route(ONE, &[gateway]), place);
+    say(&mut state, [new("1.0.0.1", Position::First), new("1.0.0.2", Position::Last)]);
+    assert_eq!(routers(&state, ONE), ["1.0.0.1"]);
+    say(&mut state, [new("1.0.0.3", Position::First)]);
+    assert_eq!(routers(&state, ONE), ["1.0.0.3"]);
+    say(&mut state, [new("1.0.0.4", Position::Replace)]);
+    assert_eq!(routers(&state, ONE), ["1.0.0.4"]);
+    assert_eq!(state.routes(MAIN, &prefix(ONE)).len(), 3);
+    // Said again, as after a dump, nothing is there twice.
+    say(&mut state, [new("1.0.0.1", Position::First), new("1.0.0.2", Position::Last)]);
+    assert_eq!(state.routes(MAIN, &prefix(ONE)).len(), 3);
+    say(&mut state, [Message::RouteRemoved(route(ONE, &["1.0.0.4"]))]);
+    assert_eq!(routers(&state, ONE), ["1.0.0.1"]);
+}
+
+#[test]
+fn routes_of_ipv6_through_routers_are_one() {
+    const SIX: &str = "2001:db8::/32";
+    let mut state = state();
+    let new = |gateways: &[&str], place| Message::Route(route(SIX, gateways), place);
+    say(
+        &mut state,
+        [new(&["fe80::1"], Position::First), new(&["fe80::1", "fe80::2"], Position::Last)],
+    );
+    assert_eq!(routers(&state, SIX), ["fe80::1", "fe80::2"]);
+    let changes = say(&mut state, [Message::RouteRemoved(route(SIX, &["fe80::1"]))]);
+    assert_eq!((routers(&state, SIX), changes.doubt), (vec!["fe80::2".to_owned()], None));
+    say(&mut state, [new(&["fe80::3"], Position::Replace)]);
+    assert_eq!(routers(&state, SIX), ["fe80::3"]);
+    // What has no router stays beside them, and which of both it is only Linux knows.
+    say(&mut state, [new(&[""], Position::First)]);
+    assert_eq!(asks(&state, SIX), Some(FallbackReason::Unsupported));
+    say(&mut state, [Message::RouteRemoved(route(SIX, &["fe80::3"]))]);
+    assert_eq!(routers(&state, SIX), [""]);
+}
+
+#[test]
+fn what_is_not_done_here_is_linuxs() {
+    let mut state = state();
+    let first = |route| Message::Route(route, Position::First);
+    say(&mut state, [first(route(ONE, &["1.0.0.1"]))]);
+    let service = Route { selector: (16, 0), ..route(ONE, &["1.0.0.2"]) };
+    say(&mut state, [first(service.clone())]);
+    assert_eq!(asks(&state, ONE), Some(FallbackReason::Unsupported), "a type of service");
+    say(&mut state, [Message::RouteRemoved(service)]);
+    assert_eq!(routers(&state, ONE), ["1.0.0.1"]);
+    let mut around = route("11.0.0.0/8", &["1.0.0.1"]);
+    around.hops[0].encapsulated = true;
+    say(&mut state, [first(around), first(route("12.0.0.0/8", &[]))]);
+    assert_eq!(asks(&state, "11.0.0.0/8"), Some(FallbackReason::Unsupported));
+    assert_eq!(asks(&state, "12.0.0.0/8"), Some(FallbackReason::Incomplete), "no way at all");
+}
+
+#[test]
+fn the_local_table_comes_first() {
+    let mut state = state();
+    let local = |destination: &str| Route {
+        table: LOCAL,
+        kind: RouteKind::Local,
+        ..route(destination, &[""])
+    };
+    let first = |route| Message::Route(route, Position::First);
+    say(&mut state, [first(route("10.0.0.0/16", &["1.0.0.1"])), first(local(ONE))]);
+    assert_eq!(asks(&state, "10.0.0.0/16"), Some(FallbackReason::Local), "though it is longer");
+    assert_eq!(asks(&state, ONE), Some(FallbackReason::Local));
+    assert_eq!(state.target(MAIN, &prefix("10.1.0.0/16")), None, "nobody's destination");
+    let covered: Vec<_> = state.covered(MAIN, &prefix(ONE)).collect();
+    assert_eq!(covered, [prefix("10.0.0.0/16")]);
+    say(&mut state, [Message::RouteRemoved(local(ONE))]);
+    assert_eq!(routers(&state, "10.0.0.0/16"), ["1.0.0.1"]);
+}
+
+#[test]
+fn an_interface_that_went_down_is_in_doubt_until_all_is_read_anew() {
+    let mut state = state();
+    say(&mut state, [Message::Route(route(ONE, &["1.0.0.1"]), Position::First)]);
+    assert!(state.is_usable(1));
+    let down = Link { up: false, ..link(1) };
+    let changes = say(&mut state, [Message::Link(down), Message::Link(link(1))]);
+    assert_eq!((changes.doubt, changes.links.len()), (Some(Inconsistency::Silent), 1));
+    assert!(!state.is_usable(1) && state.is_usable(2));
+    let mut fresh = Model::new(&[MAIN]);
+    say(&mut fresh, [Message::Link(link(1)), Message::Link(link(2))]);
+    assert!(fresh.is_usable(1));
+    let changes = fresh.differences(&state);
+    assert_eq!(changes.links.into_iter().collect::<Vec<_>>(), [1]);
+    assert_eq!(changes.routes.into_iter().collect::<Vec<_>>(), [(MAIN, prefix(ONE))]);
+    // Without a carrier it is not usable, but Linux keeps the routes.
+    let lost = Link { running: false, ..link(2) };
+    assert_eq!(say(&mut state, [Message::Link(lost)]).doubt, None);
+    assert!(!state.is_usable(2));
+    say(&mut state, [Message::Link(link(2))]);
+    assert!(state.is_usable(2));
+    assert_eq!(say(&mut state, [Message::LinkRemoved(2)]).doubt, Some(Inconsistency::Silent));
+    assert_eq!(say(&mut state, [Message::LinkRemoved(2)]).doubt, None, "it is gone already");
+}
+
+#[test]
+fn with_its_last_ipv4_address_an_interface_loses_its_routes() {
+    let mut state = state();
+    let address = |text: &str| {
+        let (address, _) = text.split_once('/').unwrap();
+        Address { link: 1, address: ip(address), prefix: prefix(text) }
+    };
+    let [one, two] = ["1.0.0.1/24", "1.0.1.1/24"].map(address);
+    let six = address("2001:db8::1/64");
+    say(&mut state, [one, two, six].map(Message::Address));
+    assert_eq!(state.link_of(ip("1.0.1.1")), Some(1));
+    say(&mut state, [Message::AddressRemoved(one)]);
+    assert!(state.is_usable(1));
+    let changes = say(&mut state, [Message::AddressRemoved(two)]);
+    assert!(!state.is_usable(1) && changes.links.contains(&1));
+    assert_eq!(changes.doubt, Some(Inconsistency::Silent));
+    assert_eq!(say(&mut state, [Message::AddressRemoved(six)]).doubt, None);
+}
+
+#[test]
+fn objects_change_under_their_routes() {
+    let mut state = state();
+    let is = |id, kind| Message::NextHop(NextHop { id, kind });
+    let named = |destination: &str, next_hop| {
+        Message::Route(Route { next_hop, ..route(destination, &[]) }, Position::First)
+    };
+    say(&mut state, [named(ONE, 9), named("11.0.0.0/8", 1)]);
+    assert_eq!(asks(&state, ONE), Some(FallbackReason::Incomplete), "not known yet");
+    let members = [(1, 3), (2, 1)].map(|(id, weight)| Member { id, weight });
+    let changes = say(
+        &mut state,
+        [
+            is(1, NextHopKind::Hop(hop("1.0.0.1", 1))),
+            is(2, NextHopKind::Hop(hop("1.0.0.2", 2))),
+            is(9, NextHopKind::Group(members.to_vec())),
+        ],
+    );
+    assert_eq!(changes.routes.len(), 2);
+    assert_eq!(routers(&state, ONE), ["1.0.0.1", "1.0.0.2"]);
+    let Some(Target::NextHops { hops, .. }) = state.target(MAIN, &prefix(ONE)) else { panic!() };
+    assert_eq!((hops[0].weight, hops[1].weight), (3, 1));
+    let changes = say(&mut state, [is(1, NextHopKind::Hop(hop("1.0.0.9", 1)))]);
+    assert_eq!(changes.routes.len(), 2, "its own route, and that of its group");
+    assert_eq!(routers(&state, ONE), ["1.0.0.9", "1.0.0.2"]);
+    say(&mut state, [is(2, NextHopKind::Blackhole)]);
+    assert_eq!(asks(&state, ONE), Some(FallbackReason::Blackhole));
+    let changes = say(&mut state, [Message::NextHopRemoved(1)]);
+    assert_eq!(changes.doubt, Some(Inconsistency::Silent), "its routes go without a word");
+    assert_eq!(asks(&state, "11.0.0.0/8"), Some(FallbackReason::Incomplete));
+}
+
+#[test]
+fn only_what_differs_is_a_change() {
+    let mut state = state();
+    let neighbour = Neighbour {
+        link: 1,
+        address: ip("1.0.0.1"),
+        mac: Some([2, 0, 0, 0, 0, 1]),
+        state: Reachability::Usable,
+    };
+    assert_eq!(say(&mut state, [Message::Neighbour(neighbour)]).neighbours.len(), 1);
+    assert!(say(&mut state, [Message::Neighbour(neighbour), Message::Link(link(1))]).is_empty());
+    assert!(state.differences(&state.clone()).is_empty());
+    assert_eq!(say(&mut state, [Message::NeighbourRemoved(neighbour)]).neighbours.len(), 1);
+    assert!(say(&mut state, [Message::NeighbourRemoved(neighbour)]).is_empty());
+    let elsewhere = Route { table: 77, ..route(ONE, &["1.0.0.1"]) };
+    assert!(
+        say(&mut state, [Message::Route(elsewhere, Position::First)]).is_empty(),
+        "not asked for"
+    );
+}

@@ -1,0 +1,191 @@
+//! The ways out: one record for each pair of interface and router that a route names.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use fastlane_core::PortId;
+use fastlane_table::{ArrayWriter, Readers, SharedMemory, TableError};
+
+use super::super::FallbackReason;
+use super::super::message::Hop;
+use super::super::model::Model;
+use super::super::records::{AddressKey, HopRecord, NO_PORT, NeighbourRecord, ON_LINK, SEND};
+use super::id_allocator::IdAllocator;
+
+/// Which interfaces are ports, by their numbers.
+pub(super) type Ports = BTreeMap<u32, PortId>;
+
+/// A way out: the number of an interface, and the router, if there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct NextHopKey {
+    pub(super) link: u32,
+    pub(super) gateway: Option<IpAddr>,
+}
+
+impl NextHopKey {
+    pub(super) fn of(hop: &Hop) -> Self {
+        Self { link: hop.link, gateway: hop.gateway }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u32,
+    users: u32,
+}
+
+/// Writes the table `hops`.
+#[derive(Debug)]
+pub(super) struct NextHops {
+    writer: ArrayWriter<HopRecord>,
+    readers: Arc<Readers>,
+    numbers: IdAllocator,
+    entries: HashMap<NextHopKey, Entry>,
+    by_link: BTreeMap<u32, BTreeSet<NextHopKey>>,
+}
+
+impl NextHops {
+    pub(super) fn attach(
+        memory: &Arc<SharedMemory>,
+        readers: &Arc<Readers>,
+    ) -> Result<Self, TableError> {
+        let writer = ArrayWriter::attach(memory, readers)?;
+        let numbers = IdAllocator::new(0, writer.capacity() as u32);
+        let (entries, by_link) = (HashMap::new(), BTreeMap::new());
+        Ok(Self { writer, readers: Arc::clone(readers), numbers, entries, by_link })
+    }
+
+    /// How many ways are in use.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The number of a way, which has one user more from now on; `None` when the table is full.
+    pub(super) fn acquire(&mut self, way: NextHopKey, state: &Model, ports: &Ports) -> Option<u32> {
+        if let Some(entry) = self.entries.get_mut(&way) {
+            entry.users += 1;
+            return Some(entry.number);
+        }
+        let number = self.numbers.take(&self.readers)?;
+        if self.writer.set(number as usize, &record(way, state, ports)).is_err() {
+            self.numbers.give(number);
+            return None;
+        }
+        self.entries.insert(way, Entry { number, users: 1 });
+        self.by_link.entry(way.link).or_default().insert(way);
+        Some(number)
+    }
+
+    /// A way has one user less. Its record goes with the last, whom no table may hold any more.
+    pub(super) fn release(&mut self, way: NextHopKey) {
+        let Some(entry) = self.entries.get_mut(&way) else { return };
+        entry.users -= 1;
+        if entry.users > 0 {
+            return;
+        }
+        let number = entry.number;
+        self.writer.clear(number as usize);
+        self.numbers.give(number);
+        self.entries.remove(&way);
+        if let Some(ways) = self.by_link.get_mut(&way.link) {
+            ways.remove(&way);
+            if ways.is_empty() {
+                self.by_link.remove(&way.link);
+            }
+        }
+    }
+
+    /// Writes the records of all ways over an interface anew.
+    ///
+    /// # Errors
+    /// When a lane holds the table's memory back; the record is empty then, and its packets go to
+    /// Linux.
+    pub(super) fn link_changed(
+        &mut self,
+        link: u32,
+        state: &Model,
+        ports: &Ports,
+    ) -> Result<(), TableError> {
+        let ways: Vec<NextHopKey> =
+            self.by_link.get(&link).into_iter().flatten().copied().collect();
+        ways.into_iter().try_for_each(|way| self.changed(way, state, ports))
+    }
+
+    /// Writes the record of a way anew, if it has one.
+    ///
+    /// # Errors
+    /// As [`link_changed`](Self::link_changed).
+    pub(super) fn changed(
+        &mut self,
+        way: NextHopKey,
+        state: &Model,
+        ports: &Ports,
+    ) -> Result<(), TableError> {
+        let Some(entry) = self.entries.get(&way) else { return Ok(()) };
+        let (number, record) = (entry.number as usize, record(way, state, ports));
+        if self.writer.get(number) == Some(&record) {
+            return Ok(());
+        }
+        let done = self.writer.set(number, &record);
+        if done.is_err() {
+            self.writer.clear(number);
+        }
+        done
+    }
+
+    /// Whether a way is in use.
+    pub(super) fn has(&self, way: NextHopKey) -> bool {
+        self.entries.contains_key(&way)
+    }
+
+    /// Whether numbers wait for the lanes.
+    pub(super) fn has_room_soon(&self) -> bool {
+        self.numbers.are_waiting()
+    }
+
+    /// IdAllocator that were given back begin to wait for the lanes.
+    pub(super) fn seal(&mut self) {
+        self.numbers.seal(&self.readers);
+    }
+}
+
+fn record(way: NextHopKey, state: &Model, ports: &Ports) -> HopRecord {
+    let zeroes = AddressKey::new(IpAddr::from([0; 4]));
+    let mut record = HopRecord {
+        link: way.link,
+        mtu: 0,
+        mtu6: 0,
+        port: NO_PORT,
+        state: FallbackReason::LinkDown as u8,
+        reserved: 0,
+        source: [0; 6],
+        destination: [0; 6],
+        gateway: way.gateway.map_or(zeroes, AddressKey::new),
+    };
+    let Some(link) = state.links().get(&way.link) else { return record };
+    record.mtu = link.mtu;
+    record.mtu6 = if link.mtu6 == 0 { link.mtu } else { link.mtu6 };
+    record.source = link.mac;
+    let Some(port) = ports.get(&way.link).filter(|_| link.ethernet) else {
+        record.state = FallbackReason::NotOurPort as u8;
+        return record;
+    };
+    record.port = port.0;
+    if !state.is_usable(way.link) {
+        return record;
+    }
+    let Some(gateway) = way.gateway else {
+        record.state = ON_LINK;
+        return record;
+    };
+    let neighbour = state.neighbours().get(&(way.link, gateway));
+    match neighbour.and_then(NeighbourRecord::new) {
+        Some(neighbour) => {
+            record.destination = neighbour.mac;
+            record.state = SEND;
+        }
+        None => record.state = FallbackReason::NoNeighbour as u8,
+    }
+    record
+}

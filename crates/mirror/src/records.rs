@@ -1,0 +1,284 @@
+//! What the tables hold, octet for octet.
+//!
+//! All numbers have the byte order of the machine; addresses, of IP and of Ethernet, are as on the
+//! wire, those of IPv4 in the first four of sixteen octets.
+
+use std::net::IpAddr;
+
+use fastlane_core::PortId;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use super::message::{Link, Neighbour};
+
+/// In place of a port's number: none of the ports.
+pub(super) const NO_PORT: u16 = u16::MAX;
+
+/// The most ways that a group of next hops has.
+pub const GROUP_HOPS: usize = 16;
+
+/// [`HopRecord::model`]: send to the record's destination.
+pub(super) const SEND: u8 = 0;
+/// [`HopRecord::model`]: the destination is itself a neighbour on the link.
+pub(super) const ON_LINK: u8 = 255;
+
+/// An interface, in the table `links` under its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LinkRecord {
+    index: u32,
+    mtu: u32,
+    mtu6: u32,
+    master: u32,
+    vrf_table: u32,
+    flags: u32,
+    port: u16,
+    mac: [u8; 6],
+}
+
+const UP: u32 = 1;
+const ETHERNET: u32 = 2;
+
+impl LinkRecord {
+    pub(super) fn new(link: &Link, usable: bool, port: Option<PortId>) -> Self {
+        let flag = |on, flag| if on { flag } else { 0 };
+        Self {
+            index: link.index,
+            mtu: link.mtu,
+            mtu6: if link.mtu6 == 0 { link.mtu } else { link.mtu6 },
+            master: link.master,
+            vrf_table: link.vrf_table,
+            flags: flag(usable, UP) | flag(link.ethernet, ETHERNET),
+            port: port.map_or(NO_PORT, |port| port.0),
+            mac: link.mac,
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Its Ethernet address.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// The longest IPv4 packet that it sends, in octets.
+    #[must_use]
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// The longest IPv6 packet that it sends, in octets.
+    #[must_use]
+    pub fn mtu6(&self) -> u32 {
+        self.mtu6
+    }
+
+    /// Whether it is up, with a carrier.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.flags & UP != 0
+    }
+
+    /// Whether its frames begin with an Ethernet header.
+    #[must_use]
+    pub fn is_ethernet(&self) -> bool {
+        self.flags & ETHERNET != 0
+    }
+
+    /// Its port, when it is one.
+    #[must_use]
+    pub fn port(&self) -> Option<PortId> {
+        (self.port != NO_PORT).then_some(PortId(self.port))
+    }
+
+    /// The number of the interface that it is a part of (bridge, bond, VRF), or 0.
+    #[must_use]
+    pub fn master(&self) -> u32 {
+        self.master
+    }
+
+    /// The routing table of a VRF, or 0.
+    #[must_use]
+    pub fn vrf_table(&self) -> u32 {
+        self.vrf_table
+    }
+}
+
+/// The key of the table `addresses`: an address of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct AddressKey {
+    family: u32,
+    address: [u8; 16],
+}
+
+impl AddressKey {
+    /// The key of an address.
+    #[must_use]
+    pub fn new(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => Self::v4(address.octets()),
+            IpAddr::V6(address) => Self::v6(address.octets()),
+        }
+    }
+
+    pub(super) fn v4(octets: [u8; 4]) -> Self {
+        let mut address = [0; 16];
+        address[..4].copy_from_slice(&octets);
+        Self { family: 4, address }
+    }
+
+    pub(super) fn v6(address: [u8; 16]) -> Self {
+        Self { family: 6, address }
+    }
+}
+
+/// The key of the table `neighbours`: an address on the link of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NeighbourKey {
+    link: u32,
+    address: AddressKey,
+}
+
+impl NeighbourKey {
+    /// The key of an address on the link of an interface, by its number.
+    #[must_use]
+    pub fn new(link: u32, address: IpAddr) -> Self {
+        Self { link, address: AddressKey::new(address) }
+    }
+
+    pub(super) fn on_link(link: u32, address: AddressKey) -> Self {
+        Self { link, address }
+    }
+}
+
+/// A neighbour that frames may be sent to; others are not in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct NeighbourRecord {
+    pub(super) mac: [u8; 6],
+    reserved: [u8; 2],
+}
+
+impl NeighbourRecord {
+    pub(super) fn new(neighbour: &Neighbour) -> Option<Self> {
+        let mac = neighbour.mac.filter(|_| neighbour.is_usable())?;
+        Some(Self { mac, reserved: [0; 2] })
+    }
+
+    /// Its Ethernet address.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+}
+
+/// One way out, in the table `hops`, ready to be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct HopRecord {
+    /// The number of the interface.
+    pub(super) link: u32,
+    pub(super) mtu: u32,
+    pub(super) mtu6: u32,
+    pub(super) port: u16,
+    /// [`SEND`], [`ON_LINK`], or the number of a [`FallbackReason`](super::FallbackReason).
+    pub(super) state: u8,
+    pub(super) reserved: u8,
+    pub(super) source: [u8; 6],
+    pub(super) destination: [u8; 6],
+    /// The router, for people; zeroes on the link itself.
+    pub(super) gateway: AddressKey,
+}
+
+/// The ways of a route, in the table `groups`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct GroupRecord {
+    /// Why packets go to Linux, or 0.
+    pub(super) reason: u8,
+    /// How many ways there are.
+    pub(super) count: u8,
+    pub(super) reserved: u16,
+    /// The longest packet that the route allows, or 0.
+    pub(super) mtu: u32,
+    /// IdAllocator of records in `hops`.
+    pub(super) hops: [u32; GROUP_HOPS],
+    /// A packet takes the first way whose end is not less than the upper 16 bits of its flow's
+    /// hash.
+    pub(super) ends: [u16; GROUP_HOPS],
+}
+
+impl GroupRecord {
+    pub(super) fn ask(reason: u8) -> Self {
+        let (hops, ends) = ([0; GROUP_HOPS], [0; GROUP_HOPS]);
+        Self { reason, count: 0, reserved: 0, mtu: 0, hops, ends }
+    }
+
+    /// Of hops and their weights; what does not fit is left out.
+    pub(super) fn of(mtu: u32, ways: &[(u32, u32)]) -> Self {
+        let ways = &ways[..ways.len().min(GROUP_HOPS)];
+        let mut group = Self { count: ways.len() as u8, mtu, ..Self::ask(0) };
+        let total: u64 = ways.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        let mut so_far = 0;
+        for (place, (hop, weight)) in ways.iter().enumerate() {
+            so_far += u64::from(*weight);
+            group.hops[place] = *hop;
+            group.ends[place] = ((so_far << 16) / total.max(1)).saturating_sub(1) as u16;
+        }
+        group
+    }
+
+    /// The hop for a flow.
+    #[inline]
+    pub(super) fn pick(&self, flow_hash: u32) -> u32 {
+        if self.count <= 1 {
+            return self.hops[0];
+        }
+        let share = (flow_hash >> 16) as u16;
+        let used = usize::from(self.count).min(GROUP_HOPS);
+        let place = self.ends[..used].iter().position(|end| share <= *end).unwrap_or(used - 1);
+        self.hops[place]
+    }
+}
+
+/// What is to be known of a table before it is asked, in the table `status` by its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct StatusRecord {
+    /// The number that Linux has for the table.
+    pub(super) table: u32,
+    /// Why every packet goes to Linux, in IPv4 and in IPv6, or 0.
+    pub(super) ask: [u8; 2],
+    pub(super) reserved: u16,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_are_shared_out_by_weight() {
+        let group = GroupRecord::of(0, &[(7, 3), (8, 1), (9, 4)]);
+        let mut counts = [0_u32; 10];
+        for share in 0..=u16::MAX {
+            counts[group.pick(u32::from(share) << 16) as usize] += 1;
+        }
+        assert_eq!(counts[7..], [65536 * 3 / 8, 65536 / 8, 65536 / 2]);
+        let many: Vec<_> = (0..20).map(|hop| (hop, 65536)).collect();
+        let group = GroupRecord::of(0, &many);
+        assert_eq!((group.pick(0), group.pick(u32::MAX)), (0, 15));
+        assert_eq!(GroupRecord::of(0, &[(5, 1)]).pick(u32::MAX), 5);
+    }
+
+    #[test]
+    fn a_group_that_says_nonsense_is_still_read() {
+        let group = GroupRecord { count: 200, ..GroupRecord::ask(0) };
+        assert_eq!(group.pick(u32::MAX), 0);
+    }
+}
