@@ -1,13 +1,13 @@
-//! Captures that tests hold against what programs do.
+//! Reading of capture files.
 
-/// The frames of a capture (libpcap's format of microseconds, little-endian), each whole.
+/// Returns the frames of a capture file (pcap-savefile(5), microseconds, little-endian).
 ///
 /// # Panics
-/// When it is none.
+/// When `capture` has another format.
 #[must_use]
 pub fn frames_of(capture: &[u8]) -> Vec<Vec<u8>> {
     let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four octets"));
-    assert_eq!(word(&capture[..4]), 0xa1b2_c3d4, "the begin of a capture");
+    assert_eq!(word(&capture[..4]), 0xa1b2_c3d4, "the magic number of a capture file");
     let mut rest = &capture[24..];
     let mut frames = Vec::new();
     while let Some((header, behind)) = rest.split_at_checked(16) {

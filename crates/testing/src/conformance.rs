@@ -1,10 +1,9 @@
-//! The suite that every driver passes.
+//! Conformance suite of drivers.
 //!
-//! A case makes a port of the driver under test, turns its lanes in the test's own thread, and
-//! plays the peer. So nothing is left to chance but the driver and its device: a case counts turns,
-//! not time; the only time limit is [`Rig::PATIENCE`](crate::Rig::PATIENCE), after which a frame is
-//! said to be lost. Frames are numbered, so losses, duplicates, reorderings and frames of an
-//! earlier test are told apart.
+//! A case opens a port of the driver under test, turns its lanes in the test's own thread and acts
+//! as the peer. It counts turns, not time, so only the driver and its device vary. The only time
+//! limit is [`Rig::PATIENCE`](crate::Rig::PATIENCE): a frame that takes longer is lost. Frames are
+//! numbered, so that losses, duplicates, reorderings and frames of earlier tests are distinct.
 
 mod bench;
 mod labeller;
@@ -33,7 +32,7 @@ pub use tail::{
     no_tail_is_stranded_from_another_port, one_frame_waits_for_no_other,
 };
 
-/// Instantiates the suite: one `#[test]` for each case, in a module of the given name.
+/// Instantiates the suite: one `#[test]` per case, in a module of the given name.
 ///
 /// ```ignore
 /// fastlane_testing::conformance!(veth, VethRig);

@@ -1,4 +1,4 @@
-//! Queues around queues: what a test wants a port to do besides.
+//! Queues around queues, which inject faults or record packets.
 //!
 //! Unlike drivers they may allocate and lock.
 
@@ -14,7 +14,7 @@ pub use noting::{Note, Noting};
 pub use record::{Record, Recorded};
 pub use trace::{Event, Trace};
 
-/// Which way a packet goes.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// To the application.

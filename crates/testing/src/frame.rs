@@ -1,29 +1,29 @@
-//! The frames of the suite.
+//! Tagged frames of the suite.
 
 use fastlane_wire::checksum::{Sum, checksum};
 
-/// The IPv4 address of Linux behind the device under test.
+/// IPv4 address of Linux behind the device under test.
 pub const DEVICE_IP: [u8; 4] = [192, 0, 2, 1];
-/// The IPv4 address of the peer's own stack.
+/// IPv4 address of the peer's own stack.
 pub const PEER_IP: [u8; 4] = [192, 0, 2, 2];
-/// The source of the frames that the suite itself makes: nobody's address, but on the same network.
+/// Source address of the suite's frames: an unused address of the same network.
 pub const STRANGER_IP: [u8; 4] = [192, 0, 2, 77];
-/// The UDP port that the suite's frames go to.
+/// Destination UDP port of the suite's frames.
 pub const UDP_PORT: u16 = 40_000;
 
-/// Marks the tag in a frame.
+/// Start of a tag.
 const MAGIC: [u8; 8] = *b"FLconfo1";
-/// IEEE 802 local experimental ethertype 1, for frames that carry no tag.
+/// IEEE 802 local experimental ethertype 1, of frames without a tag.
 const EXPERIMENTAL: [u8; 2] = [0x88, 0xb5];
-/// Bytes before the tag: Ethernet, IPv4 without options, UDP.
+/// Length of the headers before the tag: Ethernet, IPv4 without options, UDP.
 const HEADERS: usize = 14 + 20 + 8;
 
-/// The Ethernet addresses of both ends of a device.
+/// MAC addresses of both ends of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Of the device under test.
+    /// Address of the device under test.
     pub device: [u8; 6],
-    /// Of its peer.
+    /// Address of its peer.
     pub peer: [u8; 6],
 }
 
@@ -33,19 +33,18 @@ impl Default for Addresses {
     }
 }
 
-/// Which frame it is: of which test, and the how many-th. A frame of an earlier test is told from
-/// one of this test, a second one from the first.
+/// Identification of a frame by test and sequence number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Differs from test to test.
+    /// Number of the test.
     pub test: u32,
-    /// Counts up from 0.
+    /// Sequence number within the test, from 0.
     pub sequence: u32,
 }
 
 impl Tag {
     const LENGTH: usize = 16;
-    /// The length of the shortest frame that a tag fits into.
+    /// Length of the shortest frame with a tag.
     pub const SHORTEST: usize = HEADERS + Self::LENGTH;
 
     fn bytes(self) -> [u8; Self::LENGTH] {
@@ -56,11 +55,11 @@ impl Tag {
         bytes
     }
 
-    /// The tag in a frame or in the payload of a datagram, with the bytes behind it.
+    /// Returns the tag in a frame or datagram payload, and the bytes behind it.
     #[must_use]
     pub fn find(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        // Where it is unless headers were added or taken away.
-        let usual = bytes.get(HEADERS..HEADERS + 8).filter(|place| **place == MAGIC);
+        // The usual position, unless headers were added or removed.
+        let usual = bytes.get(HEADERS..HEADERS + 8).filter(|magic| **magic == MAGIC);
         let start = match usual {
             Some(_) => HEADERS,
             None => bytes.windows(8).position(|window| window == MAGIC)?,
@@ -70,7 +69,7 @@ impl Tag {
         Some((Self { test: word(8), sequence: word(12) }, rest))
     }
 
-    /// The UDP payload that carries this tag, in `length` bytes, at least 16.
+    /// Returns a UDP payload with this tag, `length` bytes long, but at least 16.
     #[must_use]
     pub fn payload(self, length: usize) -> Vec<u8> {
         let mut payload = self.bytes().to_vec();
@@ -82,8 +81,8 @@ impl Tag {
         (self.sequence as usize + index) as u8
     }
 
-    /// Whether the bytes behind the tag are as they were made. (Ethernet pads frames up to 60 bytes
-    /// with zeros: those are accepted.)
+    /// Returns true if the bytes behind the tag are unchanged. Zeros up to a frame of 60 bytes are
+    /// Ethernet padding and accepted.
     #[must_use]
     pub fn is_intact(self, rest: &[u8]) -> bool {
         let padding = 60 - Self::SHORTEST;
@@ -91,11 +90,11 @@ impl Tag {
         end == rest.len() || rest.len() <= padding && rest[end..].iter().all(|byte| *byte == 0)
     }
 
-    /// A UDP datagram in an Ethernet frame of `length` bytes, with valid checksums, whose source
-    /// port changes with the sequence number so that devices spread the frames over their queues.
+    /// Builds a UDP datagram in an Ethernet frame of `length` bytes, with valid checksums. Its source
+    /// port depends on the sequence number, so that RSS spreads the frames over the queues.
     ///
     /// # Panics
-    /// When `length` is less than [`Tag::SHORTEST`] or more than an IPv4 packet.
+    /// When `length` is less than [`Tag::SHORTEST`] or exceeds the longest IPv4 packet.
     #[must_use]
     pub fn frame(self, addresses: Addresses, length: usize) -> Vec<u8> {
         assert!((Self::SHORTEST..=65_535 + 14).contains(&length), "no frame of {length} bytes");
@@ -117,7 +116,7 @@ impl Tag {
         udp[4..6].copy_from_slice(&udp_length.to_be_bytes());
         let sum = Sum::pseudo_ipv4(STRANGER_IP, DEVICE_IP, 17, udp_length);
         let sum = match sum.add_bytes(&udp).add_bytes(&payload).checksum() {
-            0 => 0xffff, // RFC 768: zero would say that there is none
+            0 => 0xffff, // RFC 768: zero means no checksum
             sum => sum,
         };
         udp[6..8].copy_from_slice(&sum.to_be_bytes());
@@ -125,8 +124,8 @@ impl Tag {
         [&ethernet[..], &ip, &udp, &payload].concat()
     }
 
-    /// A frame of any length from 14 bytes on, without room for the tag: the sequence number is in
-    /// the source address.
+    /// Builds a frame of at least 14 bytes without a tag. Its source address holds the sequence
+    /// number.
     #[must_use]
     pub fn plain(self, addresses: Addresses, length: usize) -> Vec<u8> {
         let mut frame = addresses.device.to_vec();
@@ -138,7 +137,7 @@ impl Tag {
     }
 }
 
-/// Whether a frame is one that the suite made without a tag.
+/// Returns true if the suite has built the frame by [`Tag::plain`].
 pub(crate) fn is_plain(frame: &[u8]) -> bool {
     frame.get(12..14) == Some(&EXPERIMENTAL)
 }
@@ -157,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_is_found_again_and_damage_is_seen() {
+    fn a_tag_is_found_and_damage_is_detected() {
         let tag = Tag { test: 7, sequence: 1_000_000 };
         for length in [Tag::SHORTEST, 60, 100, 1514] {
             let frame = tag.frame(Addresses::default(), length);

@@ -1,14 +1,13 @@
-//! What the tests of the drivers share: a dev-dependency, never part of a program.
+//! Test support of drivers and applications: a dev-dependency, never part of a program.
 //!
-//! * [`conformance`]: the suite that every driver passes; a driver implements [`Rig`] and writes
-//!   one line, [`conformance!`].
-//! * [`corpus`]: what is committed for the fuzz targets, replayed and kept up to date.
-//! * [`decorators`]: queues around queues that lose, note or keep what passes.
-//! * [`lists`]: ports that are lists of frames.
+//! * [`conformance`]: the suite that every driver passes; a driver implements [`Rig`] and
+//!   instantiates the suite with one line, [`conformance!`].
+//! * [`corpus`]: committed corpora of the fuzz targets, replayed and compared.
+//! * [`decorators`]: queues around queues that inject faults or record packets.
+//! * [`lists`]: ports backed by lists of frames.
 //! * [`namespace`]: network namespaces, veth pairs, raw sockets as peers.
-//! * [`frames_of`]: the frames of a capture.
-//! * [`skip`]: a test that this machine cannot run says so, by name, and fails unless that is
-//!   allowed.
+//! * [`frames_of`]: frames of a capture file.
+//! * [`skip`]: skips a test that this machine cannot run, and fails unless that is allowed.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Ports that are lists of frames, for tests that show a lane frames and look at what leaves it.
+//! Ports backed by lists of frames, for tests of lanes and applications.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
 
-/// Frames in the order in which they came; clones are the same list.
+/// A FIFO of frames. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Frames {
     list: Arc<Mutex<VecDeque<Vec<u8>>>>,
@@ -14,20 +14,20 @@ pub struct Frames {
 }
 
 impl Default for Frames {
-    /// A list with room for any number of frames.
+    /// Creates an unbounded list.
     fn default() -> Self {
         Self::with_room_for(usize::MAX)
     }
 }
 
 impl Frames {
-    /// A list that has room for so many frames.
+    /// Creates a list of up to `room` frames.
     #[must_use]
     pub fn with_room_for(room: usize) -> Self {
         Self { list: Arc::default(), room }
     }
 
-    /// Adds a frame at the end; false when there is no room.
+    /// Appends a frame. Returns false if the list is full.
     #[must_use]
     pub fn push(&self, frame: &[u8]) -> bool {
         let mut list = self.lock();
@@ -38,21 +38,21 @@ impl Frames {
         has_room
     }
 
-    /// Adds frames at the end.
+    /// Appends frames.
     ///
     /// # Panics
-    /// When there is no room.
+    /// When the list is full.
     pub fn extend(&self, frames: &[Vec<u8>]) {
-        frames.iter().for_each(|frame| assert!(self.push(frame), "no room"));
+        frames.iter().for_each(|frame| assert!(self.push(frame), "the list is full"));
     }
 
-    /// Takes the first one out.
+    /// Removes and returns the first frame.
     #[must_use]
     pub fn pop(&self) -> Option<Vec<u8>> {
         self.lock().pop_front()
     }
 
-    /// Takes all out.
+    /// Removes and returns all frames.
     #[must_use]
     pub fn take(&self) -> Vec<Vec<u8>> {
         self.lock().drain(..).collect()
@@ -63,9 +63,8 @@ impl Frames {
     }
 }
 
-/// A queue of a port that receives what is in one list and appends what it sends to another, for as
-/// long as there is room. Checksums are complete then; what has none to be completed, or no bytes,
-/// is lost.
+/// Creates a queue that receives from one list and transmits to another. It completes partial
+/// checksums and drops packets without bytes or with an invalid partial checksum.
 #[must_use]
 pub fn lists(port: PortId, from: &Frames, to: &Frames) -> Box<dyn Queue> {
     Box::new(Lists { port, from: from.clone(), to: to.clone() })
@@ -84,7 +83,7 @@ impl Queue for Lists {
             let Some(frame) = pool.take() else { return };
             let bytes = from.pop_front().expect("not empty");
             let packet = pool.packet(frame, pool.data_offset(), bytes.len(), self.port);
-            let mut packet = packet.expect("it fits");
+            let mut packet = packet.expect("the frame fits");
             packet.bytes_mut().copy_from_slice(&bytes);
             burst.push(packet).expect("there is room");
         }

@@ -1,7 +1,7 @@
-//! Network namespaces of one test, and what is inside.
+//! Network namespaces of one test, with veth pairs and sockets.
 //!
-//! A namespace belongs to the thread that made it, to the threads and processes that this one
-//! starts from then on, and is gone with the last of them: nothing has to be removed. The machine's
+//! A namespace belongs to the thread that created it and to the threads and processes that this one
+//! starts afterwards. It ends with the last of them, so there is nothing to remove. The machine's
 //! own interfaces are not in it.
 
 use std::net::{Ipv4Addr, UdpSocket};
@@ -15,8 +15,8 @@ mod wire;
 
 pub use wire::Wire;
 
-/// Moves the calling thread into a new network namespace, with the loopback interface up. False,
-/// after [`skip`], when that is not allowed.
+/// Moves the calling thread into a new network namespace with the loopback interface up. Returns
+/// false after [`skip`] if that is not allowed.
 #[must_use]
 pub fn private(test: &str) -> bool {
     if let Err(error) = system::unshare_network() {
@@ -30,30 +30,30 @@ pub fn private(test: &str) -> bool {
 /// Runs `ip` with these arguments, separated by blanks, in the thread's namespace.
 ///
 /// # Panics
-/// When it fails, with what it said.
+/// When it fails, with its error text.
 #[track_caller]
 pub fn ip(arguments: &str) {
     command("ip", arguments);
 }
 
-/// Runs a program with arguments separated by blanks, in the thread's namespace; returns what it
-/// wrote.
+/// Runs a program with arguments separated by blanks, in the thread's namespace. Returns its
+/// standard output.
 ///
 /// # Panics
-/// When it cannot be started or fails, with what it said.
+/// When it cannot be started or fails, with its error text.
 #[track_caller]
 pub fn command(program: &str, arguments: &str) -> String {
     let output = Command::new(program).args(arguments.split_whitespace()).output();
     let output = output.unwrap_or_else(|error| panic!("{program} cannot be started: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments}: {said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments}: {errors}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Makes a pair of veth interfaces with so many queues on both ends, and brings them up.
+/// Creates a veth pair with `queues` queues on both ends and brings it up.
 ///
-/// They have the default [`Addresses`], `name` that of the device. Neither has an IP address, and
-/// Linux sends nothing on its own, so that counts are exact.
+/// The interfaces have the default [`Addresses`], `name` that of the device. They have no IP address
+/// and Linux sends nothing on its own, so that counts are exact.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -75,11 +75,11 @@ pub fn veth(name: &str, peer: &str, queues: usize) -> Addresses {
     addresses
 }
 
-/// Waits until an interface that was brought up has its carrier. Linux sends nothing before, and
-/// notices the carrier on its own time.
+/// Waits until an interface that was brought up has its carrier. Linux sends nothing before that and
+/// detects the carrier asynchronously.
 ///
 /// # Panics
-/// When it takes longer than five seconds.
+/// When that takes longer than five seconds.
 #[track_caller]
 pub fn wait_until_up(interface: &str) {
     let end = Instant::now() + Duration::from_secs(5);
@@ -107,8 +107,8 @@ pub fn set_link(interface: &str, up: bool) {
     ip(&format!("link set {interface} {}", if up { "up" } else { "down" }));
 }
 
-/// Gives the device under test [`DEVICE_IP`], and opens a socket for what Linux receives on it: for
-/// [`Rig::kernel`](crate::Rig::kernel). Its `send` is refused.
+/// Assigns [`DEVICE_IP`] to the device under test and opens a socket for packets that Linux receives
+/// on it, for [`Rig::kernel`](crate::Rig::kernel). Its `send` always returns false.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -122,7 +122,7 @@ pub fn linux(interface: &str) -> Linux {
     Linux(socket)
 }
 
-/// What Linux receives on an interface, as a program on it does.
+/// A UDP socket bound to one interface.
 #[derive(Debug)]
 pub struct Linux(UdpSocket);
 
@@ -139,8 +139,8 @@ impl Peer for Linux {
     }
 }
 
-/// Gives the peer's interface [`PEER_IP`] and a permanent neighbour, and opens the socket for
-/// [`Rig::socket`](crate::Rig::socket). Only in a namespace where nobody has [`DEVICE_IP`].
+/// Assigns [`PEER_IP`] and a permanent neighbour to the peer's interface and opens the socket for
+/// [`Rig::socket`](crate::Rig::socket). No interface of the namespace may have [`DEVICE_IP`].
 ///
 /// # Panics
 /// When the kernel refuses.

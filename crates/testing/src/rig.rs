@@ -1,4 +1,4 @@
-//! What a driver brings to the conformance suite.
+//! The traits that a driver implements for the conformance suite.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use fastlane_table::SharedMemory;
 
 use crate::Addresses;
 
-/// What a case needs.
+/// Requirements of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spec {
-    /// Lanes; the suite turns all of them from the thread that opened them.
+    /// Number of lanes. The suite turns all of them in the thread that opened them.
     pub lanes: usize,
-    /// Queues of the device, spread over the lanes in turn; a multiple of `lanes`.
+    /// Number of queues of the device, a multiple of `lanes`.
     pub queues: usize,
-    /// Frames in the pool of each lane.
+    /// Number of frames in the pool of each lane.
     pub frames: usize,
-    /// Bytes in a frame.
+    /// Size of a frame in bytes.
     pub frame_size: usize,
-    /// The most packets in a burst.
+    /// Maximum number of packets in a burst.
     pub burst: usize,
-    /// Whether the port needs its way into Linux.
+    /// The port needs its path into Linux.
     pub kernel: bool,
 }
 
@@ -32,13 +32,13 @@ impl Default for Spec {
 }
 
 impl Spec {
-    /// The number of the port under test.
+    /// ID of the port under test.
     pub const PORT: PortId = PortId(0);
 
-    /// A pool as the case wants it.
+    /// Creates a pool of the required size.
     ///
     /// # Panics
-    /// When there is no memory.
+    /// When memory is exhausted.
     #[must_use]
     pub fn pool(&self) -> Pool {
         let memory = SharedMemory::create("conformance", self.frames * self.frame_size);
@@ -47,87 +47,87 @@ impl Spec {
     }
 }
 
-/// The part of one lane in the port under test.
+/// Part of the port under test in one lane.
 pub struct LaneRig {
-    /// The lane's pool: [`Spec::pool`], unless the driver needs another.
+    /// Pool of the lane: [`Spec::pool`], unless the driver needs another one.
     pub pool: Pool,
-    /// The port's queues that this lane owns. Their packets come from [`Spec::PORT`].
+    /// Queues of the port in this lane. Their packets have the port [`Spec::PORT`].
     pub queues: Vec<Box<dyn Queue>>,
-    /// The port's way into Linux, if [`Spec::kernel`] asks for it and there is one.
+    /// Path of the port into Linux, if [`Spec::kernel`] requires one and the driver has one.
     pub kernel: Option<KernelPath>,
 }
 
-/// Whoever is at the other end of a port.
+/// The other end of a port.
 pub trait Peer {
-    /// Puts a frame on the way to the port; false when there is no space now.
+    /// Sends a frame to the port. Returns false if there is no space now.
     fn send(&mut self, frame: &[u8]) -> bool;
 
-    /// The next frame that came from the port; waits for it no longer than `within`.
+    /// Returns the next frame from the port. Waits for up to `within`.
     ///
-    /// Frames that the peer's own side sent are not among them. A frame comes back whole, from its
-    /// Ethernet header on, or as the payload of its datagram where the peer is a socket.
+    /// Frames that this side has sent are not returned. The frame starts at its Ethernet header;
+    /// where the peer is a UDP socket, it is the payload of the datagram.
     fn receive(&mut self, within: Duration) -> Option<Vec<u8>>;
 }
 
-/// A driver under test: a device of its own for each test, with a peer at its other end.
+/// A driver under test: a device for one test, with a peer at its other end.
 ///
-/// Everything is called from one thread, in which the test made its network namespace, if it has
-/// one. A rig removes what it made when it is dropped.
+/// All calls come from one thread, which has entered the network namespace of the test, if any.
+/// Dropping a rig removes the device.
 pub trait Rig: Sized {
-    /// Nothing may be lost, at any speed.
+    /// The driver loses no frame, at any rate.
     const LOSSLESS: bool = false;
-    /// How many frames the peer can send at once, and can leave unread, without any being lost. At
-    /// least 32.
+    /// Number of frames that the peer can send at once and leave unread without a loss. At least 32.
     const BURST: usize = 256;
-    /// The shortest frame that the peer can send, at least 14: an Ethernet header.
+    /// Length of the shortest frame that the peer can send, at least 14.
     const SHORTEST: usize = 14;
-    /// The longest frame that passes with a [`Spec::frame_size`] of 2048, without check sequence.
+    /// Length of the longest frame at a [`Spec::frame_size`] of 2048, without frame check sequence.
     const LONGEST: usize = 1514;
-    /// How long nothing may happen before a frame counts as lost: far longer than any device takes.
+    /// Time without progress after which a frame counts as lost: far longer than any device takes.
     const PATIENCE: Duration = Duration::from_secs(5);
-    /// Queues that the device can have: the case of several lanes takes up to four.
+    /// Maximum number of queues of the device. The case of several lanes uses up to four.
     const QUEUES: usize = 1;
-    /// The port can be opened again in the same process.
+    /// The port can be reopened in the same process.
     const REOPENS: bool = true;
-    /// There is a way into Linux: [`kernel`](Self::kernel) answers when the case asks for it.
+    /// The port has a path into Linux: [`kernel`](Self::kernel) returns it.
     const HAS_KERNEL: bool = false;
-    /// The peer's [`socket`](Self::socket) leaves checksums partial.
+    /// The peer has a [`socket`](Self::socket) whose device leaves checksums partial.
     const HAS_SOCKET: bool = false;
     /// The link can be taken down: [`set_link`](Self::set_link).
     const HAS_LINK: bool = false;
-    /// The peer can go away: [`remove_peer`](Self::remove_peer).
+    /// The peer can be removed: [`remove_peer`](Self::remove_peer).
     const HAS_REMOVABLE_PEER: bool = false;
 
-    /// Makes the device and its peer, but opens no queue. `None` after [`skip`](crate::skip) when
-    /// this machine cannot.
+    /// Creates the device and its peer, but opens no queue. Returns `None` after
+    /// [`skip`](crate::skip) if this machine cannot do that.
     fn open(spec: &Spec) -> Option<Self>;
 
-    /// Opens the port: an entry for each of `spec.lanes`. Called again, with the same `spec`, at
-    /// once after all queues of the first call were closed and dropped.
+    /// Opens the port and returns one entry per lane. It is called again, with the same `spec`,
+    /// immediately after all queues of the first call were closed and dropped.
     fn lanes(&mut self, spec: &Spec) -> Vec<LaneRig>;
 
-    /// The peer.
+    /// Returns the peer.
     fn peer(&mut self) -> &mut dyn Peer;
 
-    /// Linux behind the port, when [`Spec::kernel`] was asked for: its `receive` returns what the
-    /// application labelled `Kernel`. Its `send` sends as Linux, through the kernel peer of the
-    /// port; false where Linux does not send through the lane.
+    /// Returns Linux behind the port if [`Spec::kernel`] is set. Its `receive` returns packets that
+    /// the application has labelled `Kernel`. Its `send` sends through the kernel peer of the port
+    /// and returns false where Linux does not send through the lane.
     ///
-    /// The frames for it are IPv4 UDP to [`DEVICE_IP`](crate::DEVICE_IP), port
+    /// The frames to Linux are IPv4 UDP to [`DEVICE_IP`](crate::DEVICE_IP), port
     /// [`UDP_PORT`](crate::UDP_PORT), from [`STRANGER_IP`](crate::STRANGER_IP), so a socket bound
-    /// to the interface will do.
+    /// to the interface receives them.
     fn kernel(&mut self) -> Option<&mut dyn Peer> {
         None
     }
 
-    /// The addresses that frames from the peer to the port carry.
+    /// Returns the MAC addresses of frames from the peer to the port.
     fn addresses(&self) -> Addresses {
         Addresses::default()
     }
 
-    /// A socket of [`PEER_IP`](crate::PEER_IP), connected to [`DEVICE_IP`](crate::DEVICE_IP), port
-    /// [`UDP_PORT`](crate::UDP_PORT), by way of the device, whose checksum offload is on. No ARP is
-    /// answered, so the peer needs a permanent neighbour entry.
+    /// Returns a socket of [`PEER_IP`](crate::PEER_IP), connected to
+    /// [`DEVICE_IP`](crate::DEVICE_IP), port [`UDP_PORT`](crate::UDP_PORT), over the device, whose
+    /// checksum offload is on. The port answers no ARP, so the peer needs a permanent neighbour
+    /// entry.
     fn socket(&mut self) -> Option<UdpSocket> {
         None
     }
@@ -137,6 +137,6 @@ pub trait Rig: Sized {
         let _ = up;
     }
 
-    /// Removes the peer while the port runs. It is not asked for anything afterwards.
+    /// Removes the peer while the port runs. The peer is not used afterwards.
     fn remove_peer(&mut self) {}
 }

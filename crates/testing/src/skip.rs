@@ -1,17 +1,16 @@
-//! Tests that a machine cannot run.
+//! Skipping of tests that a machine cannot run.
 
-/// Says on standard error that the test `name` is skipped and why, and returns so that the test
-/// can.
+/// Reports on standard error that the test `name` is skipped and why. The caller then returns.
 ///
 /// # Panics
-/// Unless the environment variable `FASTLANE_SKIPS` allows it: names separated by commas, each also
-/// with a `*` at its end for all names that begin so. An unexpected skip is a failure.
+/// When the environment variable `FASTLANE_SKIPS` does not allow the skip. It holds names separated
+/// by commas; a `*` at the end of a name stands for any rest. An unexpected skip is a failure.
 pub fn skip(name: &str, reason: &str) {
     eprintln!("SKIP {name}: {reason}");
     let allowed = std::env::var("FASTLANE_SKIPS").unwrap_or_default();
     assert!(
         is_allowed(&allowed, name),
-        "{name} cannot run here: {reason}; to accept that, name it in FASTLANE_SKIPS"
+        "{name} cannot run here: {reason}; add it to FASTLANE_SKIPS to accept that"
     );
 }
 

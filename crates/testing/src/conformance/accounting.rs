@@ -1,4 +1,4 @@
-//! Every frame is somewhere, and each verdict goes its own way.
+//! Accounting of frames, and all verdicts mixed.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use fastlane_core::{RawVerdict, Verdict};
 use fastlane_table::counters::PortCounter;
 
 use super::bench::{Bench, Entry};
-use super::labeller::{self, BASKET, NOWHERE};
+use super::labeller::{self, NO_QUEUE, SECOND_PORT};
 use crate::{Rig, Spec};
 
-/// Long enough for a stray duplicate to come.
+/// Time in which a duplicate would arrive.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// 20,000 frames come back once each, in order, and the counters say the same.
+/// Checks that 20,000 frames return once each and in order, and that the counters agree.
 pub fn every_frame_is_accounted_for<R: Rig>() {
     let Some(mut bench) = Bench::<R>::open(Spec::default(), labeller::reflect) else { return };
     for (frames, length) in [(10_000, 60), (5_000, 200), (5_000, R::LONGEST.min(1400))] {
@@ -20,7 +20,7 @@ pub fn every_frame_is_accounted_for<R: Rig>() {
         bench.settle(QUIET);
         bench.at_peer.assert_complete(&format!("{frames} frames of {length} bytes"));
     }
-    assert_eq!(bench.seen(), 20_000, "frames shown to the application");
+    assert_eq!(bench.processed(), 20_000, "frames at the application");
     assert_eq!(bench.count(PortCounter::VerdictReflect), 20_000);
     assert_eq!(bench.count(PortCounter::SentPackets), 20_000);
     assert!(bench.count(PortCounter::SentBytes) >= 10_000 * 60 + 5_000 * 200);
@@ -31,15 +31,15 @@ fn mixed(sequence: u32) -> RawVerdict {
     match sequence % 7 {
         0 => Verdict::Reflect.into(),
         1 => Verdict::Drop.into(),
-        2 => Verdict::Forward(BASKET).into(),
-        3 => Verdict::Kernel.into(), // there is no way into Linux
+        2 => Verdict::Forward(SECOND_PORT).into(),
+        3 => Verdict::Kernel.into(), // the port has no path into Linux
         4 => RawVerdict(0x7700_0001),
-        5 => Verdict::Forward(NOWHERE).into(),
+        5 => Verdict::Forward(NO_QUEUE).into(),
         _ => Verdict::Forward(Spec::PORT).into(),
     }
 }
 
-/// An application permutes the slice and mixes all verdicts, wrong ones included.
+/// Checks an application that permutes the slice and mixes all verdicts, invalid ones included.
 pub fn mixed_verdicts_each_go_their_way<R: Rig>() {
     const FRAMES: usize = 7 * 400;
     for burst in [32, 256] {
@@ -49,14 +49,18 @@ pub fn mixed_verdicts_each_go_their_way<R: Rig>() {
         let first = bench.next();
         bench.exchange(Entry::Peer, FRAMES, 100);
         bench.settle(QUIET);
-        assert_eq!(bench.seen(), FRAMES, "frames shown to the application");
+        assert_eq!(bench.processed(), FRAMES, "frames at the application");
         let numbers = |kinds: &'static [u32]| -> Vec<u32> {
             (first..first + FRAMES as u32).filter(|number| kinds.contains(&(number % 7))).collect()
         };
-        assert_eq!(bench.at_peer.seen(1), numbers(&[0, 6]), "what goes back");
-        assert_eq!(bench.at_basket.seen(1), numbers(&[2]), "what goes to another port");
-        let duplicates = bench.at_peer.duplicates() + bench.at_basket.duplicates();
-        assert_eq!((duplicates, bench.at_peer.damaged, bench.at_basket.damaged), (0, 0, 0));
+        assert_eq!(bench.at_peer.numbers_received(1), numbers(&[0, 6]), "frames back to the peer");
+        assert_eq!(
+            bench.at_second_port.numbers_received(1),
+            numbers(&[2]),
+            "frames to another port"
+        );
+        let duplicates = bench.at_peer.duplicates() + bench.at_second_port.duplicates();
+        assert_eq!((duplicates, bench.at_peer.damaged, bench.at_second_port.damaged), (0, 0, 0));
         let each = FRAMES as u64 / 7;
         assert_eq!(bench.count(PortCounter::DropNoKernelPeer), each);
         assert_eq!(bench.count(PortCounter::DropBadVerdict), each);

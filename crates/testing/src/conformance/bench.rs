@@ -7,63 +7,66 @@ use std::time::{Duration, Instant};
 use fastlane_core::{Idle, Lane, LaneConfig, Port, now};
 use fastlane_table::counters::{Counters, PortCounter};
 
-use super::labeller::{BASKET, Label, Labeller};
+use super::labeller::{Label, Labeller, SECOND_PORT};
 use super::receipt::Receipt;
 use crate::lists::{Frames, lists};
 use crate::{LaneRig, Rig, Spec, Tag};
 
-/// Where frames go in.
+/// Entry of frames into the bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Entry {
+    /// The peer of the port under test.
     Peer,
-    Basket,
-    /// The application makes them, or Linux sends them: nothing is put in by the bench.
-    Elsewhere,
+    /// The second port.
+    SecondPort,
+    /// None: the application or Linux creates the frames.
+    Internal,
 }
 
-/// The suite's own second port, whose other end is the test itself.
+/// The second port of the lanes, whose other end is the test itself.
 #[derive(Default)]
-struct Basket {
-    /// Frames that the lanes will receive.
+struct SecondPort {
+    /// Frames to the lanes.
     arrivals: Frames,
-    /// Frames that the lanes have sent.
+    /// Frames from the lanes.
     sent: Frames,
 }
 
+/// A port under test with its lanes and its peer.
 pub(super) struct Bench<R: Rig> {
-    // The lanes go before the device.
+    // Declared first, so that the lanes are dropped before the device.
     lanes: Vec<Lane<Labeller>>,
     pub(super) rig: R,
     pub(super) counters: Counters,
-    basket: Basket,
+    second_port: SecondPort,
     pub(super) spec: Spec,
     pub(super) test: u32,
     label: Label,
     next: u32,
-    /// Frames that may be under way at once.
+    /// Maximum number of frames in flight.
     pub(super) window: usize,
-    /// How long nothing may happen.
+    /// Time without progress after which frames count as lost.
     pub(super) patience: Duration,
     pub(super) at_peer: Receipt,
-    pub(super) at_basket: Receipt,
+    pub(super) at_second_port: Receipt,
     pub(super) at_kernel: Receipt,
 }
 
-/// Numbers the tests of this process.
+/// Number of the next test of this process.
 static NEXT_TEST: AtomicU32 = AtomicU32::new(0);
 
 impl<R: Rig> Bench<R> {
-    /// `None` when the machine cannot; the rig has said so.
+    /// Opens the device and the port. Returns `None` after a skip by the rig.
     pub(super) fn open(spec: Spec, label: Label) -> Option<Self> {
         let rig = R::open(&spec)?;
         let number = NEXT_TEST.fetch_add(1, Ordering::Relaxed);
-        // Unlike those of other processes and of earlier runs, as far as 32 bits go.
+        // Distinct from other processes and earlier runs, as far as 32 bits allow.
         let test = (now() as u32 ^ std::process::id() << 16) & !0xff | number & 0xff;
         let mut bench = Self {
             lanes: Vec::new(),
             rig,
             counters: Counters::create(spec.lanes, 3).expect("memory for counters"),
-            basket: Basket::default(),
+            second_port: SecondPort::default(),
             spec,
             test,
             label,
@@ -71,18 +74,18 @@ impl<R: Rig> Bench<R> {
             window: R::BURST,
             patience: R::PATIENCE,
             at_peer: Receipt::default(),
-            at_basket: Receipt::default(),
+            at_second_port: Receipt::default(),
             at_kernel: Receipt::default(),
         };
         bench.open_lanes();
         Some(bench)
     }
 
-    /// Opens the port, at first or again.
+    /// Opens or reopens the port.
     pub(super) fn open_lanes(&mut self) {
         self.counters = Counters::create(self.spec.lanes, 3).expect("memory for counters");
         let rigs = self.rig.lanes(&self.spec);
-        assert_eq!(rigs.len(), self.spec.lanes, "the rig answers for each lane");
+        assert_eq!(rigs.len(), self.spec.lanes, "the rig returns an entry per lane");
         self.lanes = rigs.into_iter().enumerate().map(|(at, rig)| self.lane(at, rig)).collect();
     }
 
@@ -96,7 +99,11 @@ impl<R: Rig> Bench<R> {
         };
         let ports = vec![
             port(0, queues, kernel),
-            port(1, vec![lists(BASKET, &self.basket.arrivals, &self.basket.sent)], None),
+            port(
+                1,
+                vec![lists(SECOND_PORT, &self.second_port.arrivals, &self.second_port.sent)],
+                None,
+            ),
             port(2, Vec::new(), None),
         ];
         let parts = LaneConfig {
@@ -110,89 +117,89 @@ impl<R: Rig> Bench<R> {
         Lane::new(labeller, parts)
     }
 
-    /// Sets every lane's application up.
+    /// Calls `set` with the application of each lane.
     pub(super) fn applications(&mut self, set: impl Fn(&mut Labeller)) {
         self.lanes.iter_mut().for_each(|lane| set(lane.app()));
     }
 
-    /// One turn of each lane.
+    /// Runs one turn of each lane.
     pub(super) fn turn(&mut self) {
         for lane in &mut self.lanes {
             lane.turn();
         }
     }
 
-    /// Frames of this test that the applications were shown.
-    pub(super) fn seen(&mut self) -> usize {
-        self.seen_by_lane().iter().sum()
+    /// Returns the number of frames of this test that the applications have processed.
+    pub(super) fn processed(&mut self) -> usize {
+        self.processed_by_lane().iter().sum()
     }
 
-    /// The same for each lane.
-    pub(super) fn seen_by_lane(&mut self) -> Vec<usize> {
-        self.lanes.iter_mut().map(|lane| lane.app().seen).collect()
+    /// Returns the number of processed frames of this test by lane.
+    pub(super) fn processed_by_lane(&mut self) -> Vec<usize> {
+        self.lanes.iter_mut().map(|lane| lane.app().processed).collect()
     }
 
-    fn gone(&mut self) -> usize {
-        self.lanes.iter_mut().map(|lane| lane.app().gone).sum()
+    fn dropped(&mut self) -> usize {
+        self.lanes.iter_mut().map(|lane| lane.app().dropped).sum()
     }
 
-    /// Claims the next numbers, and expects them at all ends.
+    /// Reserves the next `count` numbers and resets all receipts to them.
     pub(super) fn begin(&mut self, count: usize) -> Range<u32> {
         let range = self.next..self.next + count as u32;
         self.next = range.end;
         self.at_peer = Receipt::new(range.clone());
-        self.at_basket = Receipt::new(range.clone());
+        self.at_second_port = Receipt::new(range.clone());
         self.at_kernel = Receipt::new(range.clone());
         range
     }
 
-    /// The frame with this number.
+    /// Builds the frame with this number.
     pub(super) fn frame(&self, sequence: u32, length: usize) -> Vec<u8> {
         Tag { test: self.test, sequence }.frame(self.rig.addresses(), length)
     }
 
-    /// Puts one frame in; false when there is no space now.
+    /// Sends one frame. Returns false if there is no space now.
     pub(super) fn send(&mut self, from: Entry, sequence: u32, length: usize) -> bool {
-        if from == Entry::Elsewhere {
+        if from == Entry::Internal {
             return true;
         }
         let frame = self.frame(sequence, length);
         if from == Entry::Peer {
             return self.rig.peer().send(&frame);
         }
-        self.basket.arrivals.push(&frame)
+        self.second_port.arrivals.push(&frame)
     }
 
-    /// Notes all that has come out of any end; waits at the peer for as long as `within`.
+    /// Records all frames that have left at any end. Waits at the peer for up to `within`.
     pub(super) fn collect(&mut self, within: Duration) {
-        while let Some(frame) = self.basket.sent.pop() {
-            self.at_basket.note(self.test, &frame);
+        while let Some(frame) = self.second_port.sent.pop() {
+            self.at_second_port.record(self.test, &frame);
         }
         if self.spec.kernel {
             while let Some(frame) = self.rig.kernel().and_then(|peer| peer.receive(Duration::ZERO))
             {
-                self.at_kernel.note(self.test, &frame);
+                self.at_kernel.record(self.test, &frame);
             }
         }
         let mut within = within;
         while let Some(frame) = self.rig.peer().receive(within) {
-            self.at_peer.note(self.test, &frame);
+            self.at_peer.record(self.test, &frame);
             within = Duration::ZERO;
         }
     }
 
-    fn came(&self) -> usize {
-        self.at_peer.distinct() + self.at_basket.distinct() + self.at_kernel.distinct()
+    fn arrived(&self) -> usize {
+        self.at_peer.distinct() + self.at_second_port.distinct() + self.at_kernel.distinct()
     }
 
-    /// Sends `count` frames, as many at once as the rig allows, and turns until each of them has
-    /// come out somewhere or was labelled to come out nowhere, or nothing happens any more.
+    /// Sends `count` frames with up to `window` in flight. Turns the lanes until each frame has left
+    /// or was dropped on purpose, or until there is no more progress.
     pub(super) fn exchange(&mut self, from: Entry, count: usize, length: usize) {
         let range = self.begin(count);
-        let (mut sent, gone) = (0, self.gone());
+        let (mut sent, gone) = (0, self.dropped());
         let mut moved = Instant::now();
         loop {
-            let done = self.came() + self.gone() - gone;
+            let done = self.arrived() + self.dropped() - gone;
             if done >= count {
                 return;
             }
@@ -206,7 +213,7 @@ impl<R: Rig> Bench<R> {
             self.turn();
             let quiet = moved.elapsed() > Duration::from_millis(2);
             self.collect(if quiet { Duration::from_millis(1) } else { Duration::ZERO });
-            if sent > before || self.came() + self.gone() - gone > done {
+            if sent > before || self.arrived() + self.dropped() - gone > done {
                 moved = Instant::now();
             } else if moved.elapsed() > self.patience {
                 return;
@@ -214,7 +221,7 @@ impl<R: Rig> Bench<R> {
         }
     }
 
-    /// Turns and collects until the condition holds, or for as long as the patience lasts.
+    /// Turns and collects until the condition holds. Returns false if the patience ends before.
     pub(super) fn until(&mut self, mut holds: impl FnMut(&mut Self) -> bool) -> bool {
         let end = Instant::now() + self.patience;
         while !holds(self) {
@@ -227,30 +234,30 @@ impl<R: Rig> Bench<R> {
         true
     }
 
-    /// The number that the next range begins with.
+    /// Returns the first number of the next range.
     pub(super) fn next(&self) -> u32 {
         self.next
     }
 
-    /// Turns and collects until nothing has come for `quiet`.
+    /// Turns and collects until there was no progress for `quiet`.
     pub(super) fn settle(&mut self, quiet: Duration) {
         let mut moved = Instant::now();
         while moved.elapsed() < quiet {
-            let before = (self.came(), self.seen(), self.at_peer.duplicates());
+            let before = (self.arrived(), self.processed(), self.at_peer.duplicates());
             self.turn();
             self.collect(Duration::from_micros(200));
-            if before != (self.came(), self.seen(), self.at_peer.duplicates()) {
+            if before != (self.arrived(), self.processed(), self.at_peer.duplicates()) {
                 moved = Instant::now();
             }
         }
     }
 
-    /// A counter of the port under test, over all lanes.
+    /// Returns a counter of the port under test, summed over all lanes.
     pub(super) fn count(&self, counter: PortCounter) -> u64 {
         self.counters.port_total(usize::from(Spec::PORT.0), counter)
     }
 
-    /// Closes all lanes. All frames are back, and each received packet had one verdict.
+    /// Closes all lanes. Asserts that all frames are back and each received packet had one verdict.
     #[track_caller]
     pub(super) fn close(&mut self) {
         let missing: Vec<_> = self.lanes.iter_mut().map(Lane::close).collect();
@@ -271,7 +278,7 @@ impl<R: Rig> Bench<R> {
     }
 }
 
-/// For a case that is not for this rig.
-pub(super) fn not_for_this_rig(case: &str, lacks: &str) {
-    eprintln!("{case}: the port has no {lacks}, nothing to show");
+/// Reports that a case does not apply to this rig.
+pub(super) fn not_applicable(case: &str, lacks: &str) {
+    eprintln!("{case}: not applicable, the port has no {lacks}");
 }

@@ -7,20 +7,20 @@ use fastlane_core::{App, Packet, PortId, RawVerdict, Turn, Verdict};
 use crate::frame::{is_plain, swap};
 use crate::{Addresses, Spec, Tag};
 
-/// The suite's own second port.
-pub(super) const BASKET: PortId = PortId(1);
-/// A port that no lane has a queue of.
-pub(super) const NOWHERE: PortId = PortId(2);
+/// ID of the second port.
+pub(super) const SECOND_PORT: PortId = PortId(1);
+/// ID of a port without queues.
+pub(super) const NO_QUEUE: PortId = PortId(2);
 
-/// Which verdict the frame with this number gets.
+/// Function from a sequence number to a verdict.
 pub(super) type Label = fn(u32) -> RawVerdict;
 
 pub(super) fn reflect(_: u32) -> RawVerdict {
     Verdict::Reflect.into()
 }
 
-pub(super) fn to_basket(_: u32) -> RawVerdict {
-    Verdict::Forward(BASKET).into()
+pub(super) fn to_second_port(_: u32) -> RawVerdict {
+    Verdict::Forward(SECOND_PORT).into()
 }
 
 pub(super) fn to_port(_: u32) -> RawVerdict {
@@ -31,24 +31,25 @@ pub(super) fn to_kernel(_: u32) -> RawVerdict {
     Verdict::Kernel.into()
 }
 
-/// Swaps the addresses of the test's own frames and labels them by their number; drops all others.
+/// Application that swaps the addresses of this test's frames, labels them by their number and drops
+/// all other frames.
 pub(super) struct Labeller {
     pub(super) test: u32,
     pub(super) label: Label,
-    /// Hands the packets back in another order than they came.
+    /// Reorders the slice of packets.
     pub(super) shuffles: bool,
     /// Sends a copy of each frame to the port under test.
     pub(super) copies: bool,
-    /// Frames still to be made and sent to the port under test.
-    pub(super) makes: Range<u32>,
-    /// Answers datagrams: swaps the IPv4 addresses and the UDP ports, too.
-    pub(super) answers: bool,
-    /// There is a way into Linux.
+    /// Numbers of the frames still to be created and sent to the port under test.
+    pub(super) creates: Range<u32>,
+    /// Swaps the IPv4 addresses and UDP ports, too.
+    pub(super) echoes: bool,
+    /// The port has a path into Linux.
     pub(super) has_kernel: bool,
-    /// Frames of this test that were shown.
-    pub(super) seen: usize,
-    /// Those of them that were labelled to come out nowhere.
-    pub(super) gone: usize,
+    /// Number of frames of this test.
+    pub(super) processed: usize,
+    /// Number of those among them that leave nowhere.
+    pub(super) dropped: usize,
 }
 
 impl Labeller {
@@ -58,11 +59,11 @@ impl Labeller {
             label,
             shuffles: false,
             copies: false,
-            makes: 0..0,
-            answers: false,
+            creates: 0..0,
+            echoes: false,
             has_kernel: false,
-            seen: 0,
-            gone: 0,
+            processed: 0,
+            dropped: 0,
         }
     }
 
@@ -80,9 +81,9 @@ impl Labeller {
         let verdict = (self.label)(tag.sequence);
         packet.set_raw_verdict(verdict);
         if verdict != to_kernel(0) {
-            swap(packet.bytes_mut()); // what Linux gets keeps its address
+            swap(packet.bytes_mut()); // Linux accepts only its own address
         }
-        if self.answers
+        if self.echoes
             && let Some(rest) = packet.bytes_mut().get_mut(26..38)
         {
             rest[..8].rotate_left(4); // IPv4 addresses
@@ -93,10 +94,10 @@ impl Labeller {
         {
             copy.set_verdict(Verdict::Forward(Spec::PORT));
         }
-        self.seen += 1;
-        let comes_out = [reflect(0), to_basket(0), to_port(0)].contains(&verdict)
+        self.processed += 1;
+        let leaves = [reflect(0), to_second_port(0), to_port(0)].contains(&verdict)
             || self.has_kernel && verdict == to_kernel(0);
-        self.gone += usize::from(!comes_out);
+        self.dropped += usize::from(!leaves);
     }
 }
 
@@ -113,16 +114,16 @@ impl App for Labeller {
     }
 
     fn turn(&mut self, turn: &mut Turn) {
-        while !self.makes.is_empty() {
+        while !self.creates.is_empty() {
             let Some(packet) = turn.new_packet(Spec::PORT) else { return };
-            let tag = Tag { test: self.test, sequence: self.makes.start };
-            let length = Tag::SHORTEST.max(60) + self.makes.start as usize % 200;
+            let tag = Tag { test: self.test, sequence: self.creates.start };
+            let length = Tag::SHORTEST.max(60) + self.creates.start as usize % 200;
             let frame = tag.frame(Addresses::default(), length);
-            if let Some(place) = packet.append(length) {
-                place.copy_from_slice(&frame);
+            if let Some(bytes) = packet.append(length) {
+                bytes.copy_from_slice(&frame);
                 swap(packet.bytes_mut());
             }
-            self.makes.start += 1;
+            self.creates.start += 1;
         }
     }
 }

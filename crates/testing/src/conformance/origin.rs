@@ -1,23 +1,23 @@
-//! Packets that the application makes.
+//! Packets created by the application.
 
 use super::bench::{Bench, Entry};
 use super::labeller;
 use crate::{Rig, Spec};
 
-/// New packets leave once each and in order, without anything having arrived.
+/// Checks that new packets leave once each and in order, without received packets.
 pub fn new_packets_leave_in_order<R: Rig>() {
     const FRAMES: usize = 2000;
     let Some(mut bench) = Bench::<R>::open(Spec::default(), labeller::reflect) else { return };
     for frames in [1, 31, 33, FRAMES] {
         let first = bench.next();
-        bench.applications(|application| application.makes = first..first + frames as u32);
-        bench.exchange(Entry::Elsewhere, frames, 0);
+        bench.applications(|application| application.creates = first..first + frames as u32);
+        bench.exchange(Entry::Internal, frames, 0);
         bench.at_peer.assert_complete(&format!("{frames} new packets"));
     }
     bench.close();
 }
 
-/// Each frame comes back twice: itself and its copy.
+/// Checks that each frame returns twice: itself and its copy.
 pub fn copies_leave_beside_the_original<R: Rig>() {
     const FRAMES: usize = 1000;
     let Some(mut bench) = Bench::<R>::open(Spec::default(), labeller::reflect) else { return };

@@ -1,4 +1,4 @@
-//! More than fits.
+//! Overload: full queues and an exhausted pool.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::bench::{Bench, Entry};
 use super::labeller;
 use crate::{Rig, Spec};
 
-/// How a frame that the lane or the port took can end otherwise than at the peer.
+/// Counters of accepted frames that do not reach the peer.
 const DROPS: [PortCounter; 4] = [
     PortCounter::DropTransmitFull,
     PortCounter::DropTransmitError,
@@ -20,9 +20,9 @@ fn dropped<R: Rig>(bench: &Bench<R>) -> usize {
     DROPS.into_iter().map(|counter| bench.count(counter)).sum::<u64>() as usize
 }
 
-/// Puts frames in as fast as it goes, turning every 16 if so wanted, without looking at what comes
-/// out meanwhile; then what was put in has come out or was counted, as far as the port can know.
-/// Returns how many were put in.
+/// Sends up to `count` frames at full rate without receiving, with a turn per 16 frames if `turns`.
+/// Asserts that each frame has then arrived or was counted, as far as the port can know. Returns the
+/// number of frames that the port has taken.
 #[track_caller]
 fn flood<R: Rig>(bench: &mut Bench<R>, count: usize, turns: bool) -> usize {
     let (mut taken, before) = (0, dropped(bench));
@@ -35,8 +35,8 @@ fn flood<R: Rig>(bench: &mut Bench<R>, count: usize, turns: bool) -> usize {
     if R::LOSSLESS {
         let all = bench.until(|bench| bench.at_peer.distinct() + dropped(bench) - before == taken);
         let counted = DROPS.map(|counter| (counter, bench.count(counter)));
-        let came = bench.at_peer.distinct();
-        assert!(all, "{taken} frames put in, {came} came out; counted in all: {counted:?}");
+        let received = bench.at_peer.distinct();
+        assert!(all, "{taken} frames sent, {received} received; counters: {counted:?}");
     }
     bench.settle(Duration::from_millis(100));
     assert_eq!((bench.at_peer.duplicates(), bench.at_peer.damaged), (0, 0));
@@ -46,7 +46,7 @@ fn flood<R: Rig>(bench: &mut Bench<R>, count: usize, turns: bool) -> usize {
     taken
 }
 
-/// The peer sends and does not read: what does not fit is counted, and all is well afterwards.
+/// Checks a peer that sends and does not read: lost frames are counted, and the port recovers.
 pub fn peer_that_does_not_read<R: Rig>() {
     let Some(mut bench) = Bench::<R>::open(Spec::default(), labeller::reflect) else { return };
     let taken = flood(&mut bench, 8 * R::BURST, true);
@@ -56,7 +56,7 @@ pub fn peer_that_does_not_read<R: Rig>() {
     bench.close();
 }
 
-/// A pool of few frames runs dry and recovers.
+/// Checks that a lane recovers after its small pool was exhausted.
 pub fn few_frames_run_dry_and_recover<R: Rig>() {
     let spec = Spec { frames: 64, ..Spec::default() };
     let Some(mut bench) = Bench::<R>::open(spec, labeller::reflect) else { return };
@@ -66,6 +66,6 @@ pub fn few_frames_run_dry_and_recover<R: Rig>() {
     }
     bench.window = 16;
     bench.exchange(Entry::Peer, 1000, 64);
-    bench.at_peer.assert_complete("a few at a time");
+    bench.at_peer.assert_complete("16 frames in flight");
     bench.close();
 }

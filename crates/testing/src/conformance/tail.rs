@@ -1,4 +1,4 @@
-//! No frame waits for another one.
+//! Latency of tails: no frame waits for another one.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::bench::{Bench, Entry};
 use super::labeller;
 use crate::{Rig, Spec};
 
-/// Around powers of two and bursts.
+/// Numbers of frames around powers of two and bursts.
 const TAILS: [usize; 9] = [1, 31, 32, 33, 64, 65, 128, 256, 512];
 
 fn no_tail_is_stranded<R: Rig>(burst: usize) {
@@ -21,34 +21,36 @@ fn no_tail_is_stranded<R: Rig>(burst: usize) {
     bench.close();
 }
 
-/// N frames, then silence: all come back, at bursts of 32.
+/// Checks that N frames followed by silence all return, at bursts of 32.
 pub fn no_tail_is_stranded_at_burst_32<R: Rig>() {
     no_tail_is_stranded::<R>(32);
 }
 
-/// N frames, then silence: all come back, at bursts of 256.
+/// Checks that N frames followed by silence all return, at bursts of 256.
 pub fn no_tail_is_stranded_at_burst_256<R: Rig>() {
     no_tail_is_stranded::<R>(256);
 }
 
-/// The same out of a port that receives nothing, and from the port into one that sends nothing.
+/// Checks that N frames followed by silence all pass between two ports, in both directions.
 pub fn no_tail_is_stranded_from_another_port<R: Rig>() {
     let Some(mut bench) = Bench::<R>::open(Spec::default(), labeller::to_port) else { return };
     for frames in TAILS {
-        bench.exchange(Entry::Basket, frames, 64);
+        bench.exchange(Entry::SecondPort, frames, 64);
         bench.at_peer.assert_complete(&format!("{frames} frames from another port"));
     }
     bench.close();
     drop(bench);
-    let Some(mut bench) = Bench::<R>::open(Spec::default(), labeller::to_basket) else { return };
+    let Some(mut bench) = Bench::<R>::open(Spec::default(), labeller::to_second_port) else {
+        return;
+    };
     for frames in TAILS {
         bench.exchange(Entry::Peer, frames, 64);
-        bench.at_basket.assert_complete(&format!("{frames} frames to another port"));
+        bench.at_second_port.assert_complete(&format!("{frames} frames to another port"));
     }
     bench.close();
 }
 
-/// Bursts from one frame to all that may be under way.
+/// Checks bursts from one frame to the maximum in flight.
 pub fn bursts_of_every_size<R: Rig>() {
     let spec = Spec { burst: 64, ..Spec::default() };
     let Some(mut bench) = Bench::<R>::open(spec, labeller::reflect) else { return };
@@ -59,15 +61,15 @@ pub fn bursts_of_every_size<R: Rig>() {
     bench.close();
 }
 
-/// One frame outstanding: once the lane has it, a few turns send it, and no further one is needed.
+/// Checks that a lane sends a single frame within eight turns after it has received it.
 pub fn one_frame_waits_for_no_other<R: Rig>() {
     const TURNS: usize = 8;
     let Some(mut bench) = Bench::<R>::open(Spec::default(), labeller::reflect) else { return };
     for round in 0..200 {
         let number = bench.begin(1).start;
         assert!(bench.send(Entry::Peer, number, 64), "the peer can send a single frame");
-        let before = bench.seen();
-        assert!(bench.until(|bench| bench.seen() > before), "frame {round} does not arrive");
+        let before = bench.processed();
+        assert!(bench.until(|bench| bench.processed() > before), "frame {round} does not arrive");
         for _ in 1..TURNS {
             bench.turn();
         }

@@ -1,4 +1,4 @@
-//! Rigs whose queues are decorated.
+//! Rigs with decorated queues.
 
 use std::marker::PhantomData;
 use std::net::UdpSocket;
@@ -9,9 +9,9 @@ use fastlane_core::Queue;
 use super::{Note, Noting};
 use crate::{Addresses, LaneRig, Peer, Rig, Spec};
 
-/// A decorator that needs no settings.
+/// A decorator without settings.
 pub trait Decorate {
-    /// The queue with the decoration around it.
+    /// Wraps a queue.
     fn decorate(queue: Box<dyn Queue>) -> Box<dyn Queue>;
 }
 
@@ -21,7 +21,7 @@ impl<N: Note> Decorate for Noting<N> {
     }
 }
 
-/// The rig `R` whose queues are decorated by `D`: it passes the suite if both are right.
+/// The rig `R` with queues decorated by `D`. It passes the suite if both are correct.
 pub struct Decorated<R, D>(R, PhantomData<D>);
 
 impl<R: Rig, D: Decorate> Rig for Decorated<R, D> {

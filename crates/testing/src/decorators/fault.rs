@@ -1,4 +1,4 @@
-//! Does to packets what networks do.
+//! Fault injection: loss, duplication, reordering, corruption and stalls.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -6,84 +6,83 @@ use std::sync::{Arc, Mutex};
 
 use fastlane_core::{Burst, Packet, PacketOwnership, Pool, Queue, Sent, Statistics, TxMemory};
 
-/// How probable each fault is, from 0 to 1; together at most 1, since a packet meets one of them.
+/// Probability of each fault, from 0 to 1. The sum is at most 1, because a packet meets one fault.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
-    /// A packet is lost.
+    /// Loss of a packet.
     pub drop: f64,
-    /// A packet comes twice.
+    /// Duplication of a packet.
     pub duplicate: f64,
-    /// A packet comes after the next one.
+    /// Exchange of a packet with the next one.
     pub reorder: f64,
-    /// One bit of a packet is flipped.
+    /// Flip of one bit of a packet.
     pub corrupt: f64,
-    /// For each call, not for each packet: nothing passes in the next few calls.
+    /// Stall of the next eight calls. The probability is per call, not per packet.
     pub stall: f64,
 }
 
-/// What was done.
+/// Number of injected faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Packets lost.
     pub dropped: u64,
-    /// Packets that came twice.
+    /// Duplicated packets.
     pub duplicated: u64,
-    /// Packets that were overtaken.
+    /// Packets overtaken by the next one.
     pub reordered: u64,
     /// Packets with one bit flipped.
     pub corrupted: u64,
-    /// Calls in which nothing passed.
+    /// Stalled calls.
     pub stalled: u64,
 }
 
-/// Calls that a stall lasts.
+/// Duration of a stall in calls.
 const STALL: u32 = 8;
 
-/// A queue that loses, doubles, reorders and damages packets and stalls, at random but in the same
-/// way for the same seed, and accounts for it. Faults of packets to be sent are not told to the
-/// lane, as on a wire.
+/// A queue that injects faults and counts them. Equal seeds give equal faults. As on a wire, the lane
+/// does not learn about faults of transmitted packets.
 pub struct Fault {
     queue: Box<dyn Queue>,
-    received: Way,
-    sent: Way,
+    received: FaultyDirection,
+    sent: FaultyDirection,
     scratch: Burst,
 }
 
-/// One direction.
-struct Way {
+/// State of one direction.
+struct FaultyDirection {
     faults: Faults,
     random: Random,
     account: Arc<Mutex<Account>>,
     stalled: u32,
-    /// To be overtaken by the next packet.
-    held: Option<Packet>,
-    /// Ready to pass on.
+    /// Packet that the next one will overtake.
+    delayed: Option<Packet>,
+    /// Packets to pass on.
     ready: VecDeque<Packet>,
 }
 
 impl Fault {
-    /// Brings faults into what `queue` receives and into what it sends.
+    /// Wraps `queue`, with faults for received and for transmitted packets.
     #[must_use]
     pub fn new(queue: Box<dyn Queue>, seed: u64, received: Faults, sent: Faults) -> Self {
-        let way = |faults, seed| Way {
+        let direction = |faults, seed| FaultyDirection {
             faults,
             random: Random(seed),
             account: Arc::default(),
             stalled: 0,
-            held: None,
+            delayed: None,
             ready: VecDeque::new(),
         };
-        let (received, sent) = (way(received, seed), way(sent, !seed));
+        let (received, sent) = (direction(received, seed), direction(sent, !seed));
         Self { queue, received, sent, scratch: Burst::new(32) }
     }
 
-    /// What was done to received packets, and to sent ones; shared with the queue.
+    /// Returns the counts of received and of transmitted packets, shared with the queue.
     #[must_use]
     pub fn accounts(&self) -> [Arc<Mutex<Account>>; 2] {
         [Arc::clone(&self.received.account), Arc::clone(&self.sent.account)]
     }
 
-    /// Passes on what is ready to be sent, as far as there is space.
+    /// Transmits ready packets as far as there is space.
     fn send_ready(&mut self, pool: &mut Pool) {
         let ready = self.sent.ready.make_contiguous();
         let taken = self.queue.transmit(ready, pool).taken;
@@ -91,8 +90,8 @@ impl Fault {
     }
 }
 
-impl Way {
-    /// Whether nothing passes in this call.
+impl FaultyDirection {
+    /// Returns true if this call stalls.
     fn stalls(&mut self) -> bool {
         if self.stalled == 0 && self.random.fraction() < self.faults.stall {
             self.stalled = STALL;
@@ -103,28 +102,28 @@ impl Way {
         stalls
     }
 
-    /// Takes a packet in, and makes of it what shall be passed on.
-    fn meet(&mut self, packet: &mut Packet, pool: &mut Pool) {
+    /// Takes a packet and queues what remains of it after a fault.
+    fn inject(&mut self, packet: &mut Packet, pool: &mut Pool) {
         let mut packet = packet.take();
         let mut account = self.account.lock().expect("no one panics with the lock");
         let Faults { drop, duplicate, reorder, corrupt, stall: _ } = self.faults;
-        let fate = self.random.fraction();
-        if fate < drop {
+        let sample = self.random.fraction();
+        if sample < drop {
             account.dropped += 1;
             return pool.release(&mut packet);
         }
-        if fate < drop + duplicate
+        if sample < drop + duplicate
             && let Some(copy) = copy(&packet, pool)
         {
             account.duplicated += 1;
             self.ready.push_back(copy);
-        } else if (drop + duplicate..drop + duplicate + reorder).contains(&fate)
-            && self.held.is_none()
+        } else if (drop + duplicate..drop + duplicate + reorder).contains(&sample)
+            && self.delayed.is_none()
         {
             account.reordered += 1;
-            self.held = Some(packet);
+            self.delayed = Some(packet);
             return;
-        } else if (1.0 - corrupt..1.0).contains(&fate) {
+        } else if (1.0 - corrupt..1.0).contains(&sample) {
             account.corrupted += 1;
             let bit = self.random.below(packet.len() * 8);
             if let Some(byte) = packet.bytes_mut().get_mut(bit / 8) {
@@ -132,11 +131,11 @@ impl Way {
             }
         }
         self.ready.push_back(packet);
-        self.ready.extend(self.held.take());
+        self.ready.extend(self.delayed.take());
     }
 
     fn close(&mut self, pool: &mut Pool) {
-        self.ready.extend(self.held.take());
+        self.ready.extend(self.delayed.take());
         self.ready.iter_mut().for_each(|packet| pool.release(packet));
         self.ready.clear();
     }
@@ -165,11 +164,11 @@ impl Queue for Fault {
         if self.received.ready.is_empty() {
             self.queue.receive(&mut self.scratch, pool);
             for packet in self.scratch.packets() {
-                self.received.meet(packet, pool);
+                self.received.inject(packet, pool);
             }
             if self.scratch.is_empty() {
-                // Nothing comes that could overtake it.
-                self.received.ready.extend(self.received.held.take());
+                // No packet follows that could overtake it.
+                self.received.ready.extend(self.received.delayed.take());
             }
             self.scratch.clear(pool);
         }
@@ -193,14 +192,14 @@ impl Queue for Fault {
             }
             sent.packets += 1;
             sent.bytes += packet.len() as u64;
-            self.sent.meet(packet, pool);
+            self.sent.inject(packet, pool);
         }
         self.send_ready(pool);
         sent
     }
 
     fn flush(&mut self, pool: &mut Pool) -> bool {
-        self.sent.ready.extend(self.sent.held.take());
+        self.sent.ready.extend(self.sent.delayed.take());
         self.send_ready(pool);
         self.queue.flush(pool) || !self.sent.ready.is_empty()
     }
@@ -214,7 +213,7 @@ impl Queue for Fault {
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        None // what is held back is announced by nothing
+        None // no descriptor signals delayed packets
     }
 
     fn statistics(&mut self) -> Statistics {
@@ -228,7 +227,7 @@ impl Queue for Fault {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): enough for tests, and the same everywhere.
+/// Pseudo-random number generator (SplitMix64, Steele, Lea and Flood 2014).
 struct Random(u64);
 
 impl Random {
@@ -240,7 +239,7 @@ impl Random {
         mixed ^ mixed >> 31
     }
 
-    /// At least 0 and less than 1.
+    /// Returns a number of at least 0 and less than 1.
     fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }

@@ -1,4 +1,4 @@
-//! Notes what passes.
+//! Recording of packets that pass a queue.
 
 use std::fmt::Display;
 use std::os::fd::BorrowedFd;
@@ -8,14 +8,14 @@ use fastlane_core::{Burst, Packet, Pool, Queue, Sent, Statistics, TxMemory};
 
 use super::Direction;
 
-/// What is noted of a packet.
+/// Record of a packet.
 pub trait Note: Send + 'static {
-    /// Of this one, which passes.
+    /// Creates the record of a packet that passes.
     fn of(direction: Direction, packet: &Packet) -> Self;
 }
 
-/// A queue that notes every packet that it received or took for sending. (One that it took and then
-/// could not send is among them.)
+/// A queue that records every packet that it has received or taken for transmission, including those
+/// that it could not transmit afterwards.
 pub struct Noting<N> {
     queue: Box<dyn Queue>,
     notes: Arc<Mutex<Vec<N>>>,
@@ -23,15 +23,15 @@ pub struct Noting<N> {
 }
 
 impl<N: Note> Noting<N> {
-    /// Notes what passes `queue`.
+    /// Wraps `queue`.
     #[must_use]
     pub fn new(queue: Box<dyn Queue>) -> Self {
         Self { queue, notes: Arc::default(), tell: None }
     }
 
-    /// What has passed so far, in order; shared with the queue.
+    /// Returns the records so far, in order, shared with the queue.
     ///
-    /// Its lock is held only while a burst is noted.
+    /// The queue holds the lock only while it records a burst.
     #[must_use]
     pub fn notes(&self) -> Arc<Mutex<Vec<N>>> {
         Arc::clone(&self.notes)
@@ -49,7 +49,7 @@ impl<N: Note> Noting<N> {
 }
 
 impl<N: Note + Display> Noting<N> {
-    /// Prints to standard error, too.
+    /// Prints each record to standard error, too.
     #[must_use]
     pub fn printing(self) -> Self {
         Self { tell: Some(|note| eprintln!("{note}")), ..self }

@@ -1,15 +1,15 @@
-//! Keeps every frame.
+//! Recording of frames.
 
 use fastlane_core::Packet;
 
 use super::{Direction, Note, Noting};
 
-/// A frame that passed.
+/// A recorded frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// Which way.
+    /// Direction of the frame.
     pub direction: Direction,
-    /// From the Ethernet header on.
+    /// Bytes from the Ethernet header on.
     pub frame: Vec<u8>,
 }
 
@@ -19,5 +19,5 @@ impl Note for Recorded {
     }
 }
 
-/// A queue that keeps a copy of every frame.
+/// A queue that records a copy of every frame.
 pub type Record = Noting<Recorded>;

@@ -1,4 +1,4 @@
-//! Says what passes.
+//! Recording of packet metadata.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use fastlane_core::{Packet, PortId, RawVerdict};
 
 use super::{Direction, Note, Noting};
 
-/// One packet that passed.
+/// Metadata of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Which way.
+    /// Direction of the packet.
     pub direction: Direction,
-    /// Where it came from.
+    /// Port that has received the packet.
     pub port: PortId,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// Its label when it passed.
+    /// Verdict of the packet.
     pub verdict: RawVerdict,
-    /// As much of the Ethernet header as there was; zeros behind.
+    /// Ethernet header, padded with zeros if the packet is shorter.
     pub ethernet: [u8; 14],
 }
 
@@ -49,5 +49,5 @@ impl fmt::Display for Event {
     }
 }
 
-/// A queue that notes what every packet was.
+/// A queue that records the metadata of every packet.
 pub type Trace = Noting<Event>;

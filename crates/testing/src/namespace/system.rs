@@ -1,5 +1,5 @@
-//! The system calls that the standard library does not have.
-#![allow(unsafe_code, reason = "FFI; each block says why it holds")]
+//! System calls that the standard library lacks.
+#![allow(unsafe_code, reason = "FFI; each block has a SAFETY comment")]
 
 use std::ffi::CString;
 use std::io;
@@ -12,7 +12,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 pub(super) fn unshare_network() -> io::Result<()> {
-    // SAFETY: no pointers; of what threads share, only the network namespace is parted with.
+    // SAFETY: no pointers; only the network namespace of this thread changes.
     check(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(drop)
 }
 
@@ -37,21 +37,21 @@ fn set_option<T>(
 
 pub(super) fn bind_to_device(socket: &impl AsRawFd, interface: &str) -> io::Result<()> {
     let mut name = [0_u8; libc::IFNAMSIZ];
-    let place = name.get_mut(..interface.len()).ok_or(io::ErrorKind::InvalidInput)?;
-    place.copy_from_slice(interface.as_bytes());
+    let field = name.get_mut(..interface.len()).ok_or(io::ErrorKind::InvalidInput)?;
+    field.copy_from_slice(interface.as_bytes());
     set_option(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, &name)
 }
 
-/// As large as tests need; without privilege the socket keeps what it has.
+/// Enlarges the receive buffer to 64 MiB. Without privilege it keeps its size.
 pub(super) fn grow_receive_buffer(socket: &impl AsRawFd) {
     let bytes: libc::c_int = 64 << 20;
     let _ = set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &bytes);
 }
 
-/// A raw packet socket (packet(7)) on an interface, for all that arrives there.
+/// Opens a raw packet socket (packet(7)) for all frames that arrive on an interface.
 pub(super) fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
     let name = CString::new(interface)?;
-    // SAFETY: the name is a string with a zero at its end, and is only read.
+    // SAFETY: the name is a string with a terminating zero and is only read.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
     if index == 0 {
         return Err(io::Error::last_os_error());
@@ -59,7 +59,7 @@ pub(super) fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
     // Protocol 0: it receives nothing before it is bound to the interface.
     // SAFETY: no pointers.
     let socket = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) })?;
-    // SAFETY: the descriptor was just made and is nobody else's.
+    // SAFETY: the descriptor was just created and has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     for option in [libc::PACKET_IGNORE_OUTGOING, libc::PACKET_AUXDATA] {
         set_option(&socket, libc::SOL_PACKET, option, &1_i32)?;
@@ -79,7 +79,7 @@ pub(super) fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Sends without waiting; false when it was not taken.
+/// Sends without waiting. Returns false if the kernel has not taken all bytes.
 pub(super) fn send(socket: &impl AsRawFd, bytes: &[u8]) -> bool {
     // SAFETY: the pointer and the length are those of `bytes`, which are only read.
     let sent = unsafe {
@@ -89,24 +89,24 @@ pub(super) fn send(socket: &impl AsRawFd, bytes: &[u8]) -> bool {
     sent == bytes.len() as isize
 }
 
-/// Waits until something can be read, no longer than `within`.
+/// Waits for up to `within` until the socket is readable. Returns false after a timeout.
 fn wait(socket: &impl AsRawFd, within: Duration) -> bool {
     let mut poll = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let timeout = libc::timespec {
         tv_sec: within.as_secs() as libc::time_t,
         tv_nsec: libc::c_long::from(within.subsec_nanos()),
     };
-    // SAFETY: one structure is announced and given; the timeout is only read; no signal mask.
+    // SAFETY: the count is one, for one structure; the timeout is only read; no signal mask.
     unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, std::ptr::null()) > 0 }
 }
 
-/// Receives, and waits for no longer than `within`; how many bytes came.
+/// Receives a datagram and returns its length. Waits for up to `within`.
 pub(super) fn receive(socket: &impl AsRawFd, bytes: &mut [u8], within: Duration) -> Option<usize> {
     receive_with_tag(socket, bytes, within).map(|(length, _)| length)
 }
 
-/// The same from a packet socket, with the VLAN tag that Linux took out of the frame (packet(7),
-/// `PACKET_AUXDATA`): protocol and control information.
+/// Receives a frame from a packet socket. Returns its length and the VLAN tag that Linux has removed
+/// from it (packet(7), `PACKET_AUXDATA`): protocol and control information.
 pub(super) fn receive_with_tag(
     socket: &impl AsRawFd,
     bytes: &mut [u8],
@@ -119,7 +119,7 @@ pub(super) fn receive_with_tag(
 }
 
 fn receive_now(socket: &impl AsRawFd, bytes: &mut [u8]) -> Option<(usize, Option<[u16; 2]>)> {
-    let mut control = [0_u64; 16]; // aligned as control messages have to be
+    let mut control = [0_u64; 16]; // aligned as cmsg(3) requires
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: for this plain structure all zeros are a value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -135,8 +135,10 @@ fn receive_now(socket: &impl AsRawFd, bytes: &mut [u8]) -> Option<(usize, Option
     Some((length, tag))
 }
 
+/// Returns the VLAN tag in the control data of a message.
+///
 /// # Safety
-/// The kernel must have filled in the message, and its control part must still be there.
+/// The kernel must have filled in the message, and its control buffer must be alive.
 unsafe fn vlan_tag(message: &libc::msghdr) -> Option<[u16; 2]> {
     // SAFETY: the caller's promise is what the macros of cmsg(3) ask for.
     unsafe {

@@ -22,7 +22,7 @@ fn frames_cross_a_veth_pair_once_and_nothing_else_does() {
     }
     assert!(!there.send(&[0; 1600]), "longer than the MTU");
     assert_eq!(here.receive(NEVER), None, "Linux sent something on its own");
-    assert_eq!(there.receive(NEVER), None, "what was sent came back");
+    assert_eq!(there.receive(NEVER), None, "a sent frame came back");
 }
 
 #[test]

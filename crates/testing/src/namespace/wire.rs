@@ -1,4 +1,4 @@
-//! A raw socket as the peer of an interface.
+//! Raw sockets as peers of a device.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::system;
 use crate::Peer;
 
-/// Frames in and out of an interface, as they are on the wire: the [`Peer`] for a device at whose
-/// other end Linux has an interface (veth, TAP).
+/// A raw socket on an interface: the [`Peer`] of a device whose other end is an interface of Linux
+/// (veth, TAP).
 ///
-/// A VLAN tag that Linux took out of a frame is put back. What Linux itself sends to the device is
-/// not received here.
+/// VLAN tags are restored into the frame. Frames that Linux itself sends to the device are not
+/// received.
 #[derive(Debug)]
 pub struct Wire {
     socket: OwnedFd,
@@ -19,10 +19,10 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Opens the wire at this interface of the thread's namespace, which must be up.
+    /// Opens an interface of the thread's namespace, which must be up.
     ///
     /// # Errors
-    /// When there is no such interface, or `CAP_NET_RAW` is missing.
+    /// The interface does not exist, or `CAP_NET_RAW` is missing.
     pub fn open(interface: &str) -> io::Result<Self> {
         Ok(Self { socket: system::packet_socket(interface)?, space: vec![0; 128 * 1024] })
     }

@@ -1,13 +1,13 @@
-//! The suite itself: a right queue passes it, also when decorated, and each kind of wrong one
+//! Tests of the suite: a correct queue passes it, also when decorated, and each kind of faulty queue
 //! fails.
 
 use fastlane_testing::conformance;
 use fastlane_testing::decorators::{Decorated, Record, Trace};
 
-mod decorators;
+mod decorated_queues;
+mod faulty_queues;
 mod pipe;
 mod socket;
-mod wrong;
 
 conformance!(plain, pipe::PipeRig);
 conformance!(traced, Decorated<pipe::PipeRig, Trace>);

@@ -1,4 +1,4 @@
-//! The simplest port that is right: two lists of frames.
+//! The simplest correct port: two lists of frames.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use fastlane_core::Queue;
 use fastlane_testing::lists::{Frames, lists};
 use fastlane_testing::{LaneRig, Peer, Rig, Spec};
 
-/// Frames to the lane and from it.
+/// Frames to and from the lane.
 #[derive(Clone)]
 pub(crate) struct Pipe {
     inward: Frames,
@@ -21,7 +21,7 @@ impl Default for Pipe {
 }
 
 impl Pipe {
-    /// The lane's end.
+    /// Returns the lane's end.
     pub(crate) fn queue(&self) -> Box<dyn Queue> {
         lists(Spec::PORT, &self.inward, &self.outward)
     }
@@ -39,7 +39,7 @@ impl Peer for Pipe {
 
 pub(crate) struct PipeRig(pub(crate) Vec<Pipe>, Ends);
 
-/// The peer of all pipes.
+/// Peer of all pipes. It sends round robin.
 pub(crate) struct Ends(Vec<Pipe>, usize);
 
 impl Peer for Ends {

@@ -1,4 +1,4 @@
-//! A raw socket as a port, on a veth pair: slow, but the suite meets a real device.
+//! A raw socket as a port, on a veth pair: slow, but a real device.
 
 use std::net::UdpSocket;
 use std::os::fd::BorrowedFd;

@@ -1,4 +1,4 @@
-//! Each kind of wrong queue fails the case that is there for it.
+//! Each kind of faulty queue fails the case that covers it.
 
 use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use fastlane_testing::decorators::{Decorate, Decorated, Fault, Faults};
 
 use crate::pipe::PipeRig;
 
-/// A fault for about one packet in a thousand.
+/// Faults of about one packet in a thousand.
 trait Kind {
     fn received() -> Faults {
         Faults::default()
@@ -54,7 +54,7 @@ wrong!(received_frames_are_reordered, received { reorder }, "frames overtook oth
 wrong!(sent_frames_are_reordered, sent { reorder }, "frames overtook others");
 wrong!(sent_frames_are_damaged, sent { corrupt }, "");
 
-/// Sends a burst only when the next one comes, as receivers with a buffer to fill do.
+/// A queue that transmits a burst only when the next one arrives.
 struct Strands {
     queue: Box<dyn Queue>,
     waiting: Vec<Packet>,
@@ -98,18 +98,18 @@ impl Decorate for Strands {
 }
 
 #[test]
-#[should_panic(expected = "1 frames, then silence: 0 of 1 frames came")]
+#[should_panic(expected = "1 frames, then silence: 0 of 1 frames arrived")]
 fn a_tail_is_stranded() {
     conformance::no_tail_is_stranded_at_burst_32::<Decorated<PipeRig, Strands>>();
 }
 
 #[test]
-#[should_panic(expected = "frame 0, 8 turns after it arrived: 0 of 1 frames came")]
+#[should_panic(expected = "frame 0, 8 turns after it arrived: 0 of 1 frames arrived")]
 fn one_frame_waits_for_the_next() {
     conformance::one_frame_waits_for_no_other::<Decorated<PipeRig, Strands>>();
 }
 
-/// Forgets what it held when it is closed.
+/// A queue that loses three frames when it is closed.
 struct Leaks(Strands);
 
 impl Queue for Leaks {

@@ -1,4 +1,4 @@
-//! The decorators do what they say, and account for it.
+//! Tests of the decorators.
 
 use fastlane_core::{Burst, Pool, Queue};
 use fastlane_testing::decorators::{Direction, Fault, Faults, Record, Trace};
@@ -10,7 +10,7 @@ fn frame(sequence: u32) -> Vec<u8> {
     Tag { test: 1, sequence }.frame(Addresses::default(), 100)
 }
 
-/// Receives all that the peer sends and sends it back.
+/// Receives one burst and transmits it.
 fn echo(queue: &mut dyn Queue, pool: &mut Pool) {
     let mut burst = Burst::new(32);
     queue.receive(&mut burst, pool);
@@ -21,7 +21,7 @@ fn echo(queue: &mut dyn Queue, pool: &mut Pool) {
 }
 
 #[test]
-fn trace_and_record_keep_what_passed_in_order() {
+fn trace_and_record_keep_packets_in_order() {
     let (mut pipe, mut pool) = (Pipe::default(), Spec::default().pool());
     let trace = Trace::new(pipe.queue());
     let events = trace.notes();
@@ -39,22 +39,22 @@ fn trace_and_record_keep_what_passed_in_order() {
     assert_eq!(recorded, [once.clone(), once].concat());
 }
 
-/// Sends `count` frames through faults in one direction; returns what came out.
-fn through(seed: u64, received: Faults, sent: Faults, count: u32) -> (Vec<Vec<u8>>, [u64; 5]) {
+/// Sends `count` frames through faults; returns the frames that have left and the fault counts.
+fn pass_faults(seed: u64, received: Faults, sent: Faults, count: u32) -> (Vec<Vec<u8>>, [u64; 5]) {
     let (mut pipe, mut pool) = (Pipe::default(), Spec::default().pool());
     let mut fault = Fault::new(pipe.queue(), seed, received, sent);
     let accounts = fault.accounts();
-    let mut came = Vec::new();
+    let mut output = Vec::new();
     for sequence in 0..count + 100 {
         if sequence < count {
             assert!(pipe.send(&frame(sequence)));
         }
         echo(&mut fault, &mut pool);
-        came.extend(std::iter::from_fn(|| Peer::receive(&mut pipe, std::time::Duration::ZERO)));
+        output.extend(std::iter::from_fn(|| Peer::receive(&mut pipe, std::time::Duration::ZERO)));
     }
     fault.close(&mut pool);
     assert_eq!(pool.free(), pool.frames());
-    let of = |way: usize| *accounts[way].lock().unwrap();
+    let of = |direction: usize| *accounts[direction].lock().unwrap();
     let (a, b) = (of(0), of(1));
     let sums = [
         a.dropped + b.dropped,
@@ -63,7 +63,7 @@ fn through(seed: u64, received: Faults, sent: Faults, count: u32) -> (Vec<Vec<u8
         a.corrupted + b.corrupted,
         a.stalled + b.stalled,
     ];
-    (came, sums)
+    (output, sums)
 }
 
 #[test]
@@ -71,27 +71,27 @@ fn faults_are_accounted_for_and_repeat_with_their_seed() {
     let all = Faults { drop: 0.1, duplicate: 0.1, reorder: 0.1, corrupt: 0.1, stall: 0.0 };
     let none = Faults::default();
     for (received, sent) in [(all, none), (none, all)] {
-        let (came, [dropped, duplicated, reordered, corrupted, _]) =
-            through(7, received, sent, 2000);
-        assert_eq!(came.len() as u64, 2000 - dropped + duplicated);
+        let (output, [dropped, duplicated, reordered, corrupted, _]) =
+            pass_faults(7, received, sent, 2000);
+        assert_eq!(output.len() as u64, 2000 - dropped + duplicated);
         let sequence = |frame: &Vec<u8>| Tag::find(frame).map(|(tag, _)| tag.sequence);
-        let damaged = came.iter().filter(|came| {
-            sequence(came).is_none_or(|number| number >= 2000 || **came != frame(number))
+        let damaged = output.iter().filter(|output| {
+            sequence(output).is_none_or(|number| number >= 2000 || **output != frame(number))
         });
         assert_eq!(damaged.count() as u64, corrupted);
         for count in [dropped, duplicated, reordered, corrupted] {
             assert!((100..300).contains(&count), "about 200 of 2000: {count}");
         }
-        assert_eq!(through(7, received, sent, 2000).0, came, "the same seed");
-        assert_ne!(through(8, received, sent, 2000).0, came, "another seed");
+        assert_eq!(pass_faults(7, received, sent, 2000).0, output, "the same seed");
+        assert_ne!(pass_faults(8, received, sent, 2000).0, output, "another seed");
     }
 }
 
 #[test]
 fn a_stall_loses_nothing_that_is_received() {
     let stall = Faults { stall: 0.05, ..Faults::default() };
-    let (came, [dropped, .., stalled]) = through(3, stall, Faults::default(), 500);
+    let (output, [dropped, .., stalled]) = pass_faults(3, stall, Faults::default(), 500);
     let all: Vec<_> = (0..500).map(frame).collect();
-    assert_eq!((came, dropped), (all, 0));
+    assert_eq!((output, dropped), (all, 0));
     assert!(stalled > 50, "{stalled}");
 }
