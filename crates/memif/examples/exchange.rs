@@ -16,7 +16,7 @@ use fastlane_core::{Burst, Packet, Pool, PortId, Queue};
 use fastlane_memif::{MemifSettings, Role};
 use fastlane_table::SharedMemory;
 
-/// CPU time of this thread, in nanoseconds (proc_pid_schedstat(5)).
+/// Returns the CPU time of this thread in nanoseconds (proc_pid_schedstat(5)).
 fn cpu() -> u64 {
     let text =
         std::fs::read_to_string("/proc/thread-self/schedstat").expect("scheduler statistics");
@@ -51,7 +51,7 @@ impl End {
         self.burst.clear(&mut self.pool);
     }
 
-    /// Makes a burst of frames.
+    /// Fills the burst with new frames.
     fn make(&mut self, length: usize) {
         while self.burst.room() > 0
             && let Some(mut packet) = self.pool.alloc_packet(length, PortId(0))
@@ -63,7 +63,7 @@ impl End {
     }
 }
 
-/// The median of the nanoseconds that a frame takes to come back.
+/// Returns the median round-trip time of a frame in nanoseconds.
 fn ping(end: &mut End, length: usize, time: Duration) -> u64 {
     let (mut times, began) = (Vec::with_capacity(1 << 20), Instant::now());
     while began.elapsed() < time {

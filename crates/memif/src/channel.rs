@@ -1,4 +1,4 @@
-//! The socket between server and client.
+//! The socket between server and client: connected channels, and the server's listener.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,11 +15,11 @@ use rustix::net::{
 use crate::message::{LENGTH, Message};
 use crate::{Address, Error};
 
-/// One end of a connected socket. It never waits.
+/// One end of a connected socket. No operation blocks.
 #[derive(Debug)]
 pub(crate) struct Channel(OwnedFd);
 
-/// A message and the descriptor that came with it.
+/// A received message with its descriptor.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) message: Message,
@@ -34,7 +34,8 @@ impl Channel {
         Ok(Self(socket))
     }
 
-    /// Sends a message. A peer that does not read what it is told is an error.
+    /// Sends a message. Fails if the peer's receive buffer is full: waiting for a peer that does
+    /// not read would block the control thread.
     pub(crate) fn send(
         &self,
         message: &Message,
@@ -50,18 +51,21 @@ impl Channel {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match rustix::net::sendmsg(&self.0, &[IoSlice::new(&record)], &mut control, flags) {
             Ok(LENGTH) => Ok(()),
-            Ok(_) => Err(format!("the message {} was cut", message.kind())),
+            Ok(_) => Err(format!("the message {} was truncated", message.kind())),
             Err(error) => Err(format!("cannot send {}: {error}", message.kind())),
         }
     }
 
-    /// Tells the peer that it is over, if it listens.
+    /// Sends a disconnect message; ignores failures.
     pub(crate) fn disconnect(&self, reason: &str) {
         let message = Message::Disconnect { code: 0, reason: reason.to_owned() };
         let _ = self.send(&message, None);
     }
 
-    /// The next message; nothing when there is none now.
+    /// Receives the next message; returns `None` if there is none at present.
+    ///
+    /// # Errors
+    /// Returns the reason if the peer has closed the socket or sent an invalid message.
     pub(crate) fn receive(&self) -> Result<Option<Received>, String> {
         let mut record = [0; LENGTH];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -69,22 +73,25 @@ impl Channel {
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let mut parts = [IoSliceMut::new(&mut record)];
         let result = rustix::net::recvmsg(&self.0, &mut parts, &mut control, flags);
-        // Taken out in any case: what nobody keeps is closed.
+        // Take the descriptor out in any case: one that stays in the buffer leaks. A peer that
+        // sends descriptors nobody asked for would otherwise exhaust our descriptor table.
         let file = control.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut files) => files.next(),
             _ => None,
         });
         match result {
-            Ok(received) if received.bytes == 0 => Err("the peer has gone".to_owned()),
+            Ok(received) if received.bytes == 0 => Err("the peer closed the socket".to_owned()),
             Ok(received)
                 if received.bytes == LENGTH && !received.flags.contains(ReturnFlags::TRUNC) =>
             {
                 let message = Message::decode(&record).map_err(|unknown| unknown.to_string())?;
                 Ok(Some(Received { message, file }))
             }
-            Ok(received) => Err(format!("a message of {} octets", received.bytes)),
+            Ok(received) => {
+                Err(format!("a message has {} octets instead of {LENGTH}", received.bytes))
+            }
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            Err(error) => Err(format!("the peer has gone: {error}")),
+            Err(error) => Err(format!("receiving failed: {error}")),
         }
     }
 }
@@ -95,11 +102,11 @@ impl AsFd for Channel {
     }
 }
 
-/// Where clients knock. The file of the socket goes with it.
+/// Listening socket of a server. Dropping it removes the socket file.
 #[derive(Debug)]
 pub(crate) struct Listener {
     socket: OwnedFd,
-    /// Path, device and inode, of a socket in the file system.
+    /// Path, device and inode of a socket in the file system.
     file: Option<(PathBuf, u64, u64)>,
 }
 
@@ -108,7 +115,7 @@ impl Listener {
         let name = || address.to_string();
         let kernel = |action| move |error: Errno| kernel(address, action, error);
         let target = resolve(address)?;
-        let socket = socket().map_err(kernel("making a socket"))?;
+        let socket = socket().map_err(kernel("creating a socket"))?;
         match (rustix::net::bind(&socket, &target), address) {
             (Ok(()), _) => {}
             (Err(Errno::ADDRINUSE), Address::Path(path)) => {
@@ -138,8 +145,11 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The next client, if there is one. After an error there may still be one, and to ask again at
-    /// once is of no use: too many files are open, or the kernel has no memory.
+    /// Accepts the next client; returns `None` if there is none.
+    ///
+    /// # Errors
+    /// Returns the reason if no descriptor or memory is available. The client stays in the queue,
+    /// and an immediate retry would fail again.
     pub(crate) fn accept(&self) -> Result<Option<Channel>, String> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(&self.socket, flags) {
@@ -161,7 +171,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Only ours: somebody may have removed it and made another.
+        // Remove only our own file: another process may have replaced it.
         if let Some((path, device, inode)) = &self.file
             && let Ok(metadata) = std::fs::symlink_metadata(path)
             && (metadata.dev(), metadata.ino()) == (*device, *inode)
@@ -171,7 +181,7 @@ impl Drop for Listener {
     }
 }
 
-/// The directory of a file.
+/// Returns the directory of a file.
 fn directory(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -180,7 +190,7 @@ fn directory(path: &Path) -> &Path {
     }
 }
 
-/// Removes a socket that nobody listens at.
+/// Removes a socket file on which no process listens.
 fn remove_stale(path: &Path, target: &SocketAddrUnix) -> Result<(), Error> {
     let name = || path.display().to_string();
     let is_socket =
@@ -191,7 +201,7 @@ fn remove_stale(path: &Path, target: &SocketAddrUnix) -> Result<(), Error> {
     match Channel::connect(target) {
         Err(Errno::CONNREFUSED | Errno::NOENT) => {}
         Err(Errno::ACCESS) => return Err(Error::NotPermitted { socket: name() }),
-        // Of another kind, or too busy to answer: there is somebody.
+        // A socket of another type, or a busy server: somebody uses it.
         Ok(_) | Err(_) => return Err(Error::InUse { socket: name() }),
     }
     match std::fs::remove_file(path) {
@@ -202,7 +212,7 @@ fn remove_stale(path: &Path, target: &SocketAddrUnix) -> Result<(), Error> {
     }
 }
 
-/// The address as the kernel takes it.
+/// Converts an address to the kernel's form.
 pub(crate) fn resolve(address: &Address) -> Result<SocketAddrUnix, Error> {
     let resolved = match address {
         Address::Path(path) => SocketAddrUnix::new(path.as_path()),
@@ -210,7 +220,7 @@ pub(crate) fn resolve(address: &Address) -> Result<SocketAddrUnix, Error> {
     };
     resolved.map_err(|error| match error {
         Errno::NAMETOOLONG => Error::NameTooLong { socket: address.to_string() },
-        other => kernel(address, "reading the name", other),
+        other => kernel(address, "converting the name", other),
     })
 }
 

@@ -1,127 +1,86 @@
-//! The client's side of the handshake.
+//! The client's side of the handshake, and the memory that it creates.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::MemifSettings;
+use crate::agreement::{Agreement, BelledRing, PROGRAM, Step};
 use crate::channel::{Channel, Received};
-use crate::handshake::{Agreed, Bell, PROGRAM, Step};
+use crate::layout::{Buffers, Layout};
 use crate::message::{AddRing, ETHERNET, Hello, Init, Message, VERSION};
 use crate::region::{Region, Regions};
-use crate::ring::{Ring, octets};
-use crate::transmitter::Buffers;
+use crate::ring::Ring;
 
-/// How many rings of what size, and where they and their buffers lie in the one region: first all
-/// rings, those to the server before those to the client, then their buffers in the same order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Layout {
-    to_server: usize,
-    to_client: usize,
-    /// As a power of two.
-    slots: u8,
-    buffer_size: usize,
-}
-
-impl Layout {
-    fn rings(self) -> usize {
-        self.to_server + self.to_client
-    }
-
-    /// Rings begin at cache lines.
-    fn ring_octets(self) -> usize {
-        octets(1 << self.slots).next_multiple_of(64)
-    }
-
-    fn ring_offset(self, ring: usize) -> usize {
-        ring * self.ring_octets()
-    }
-
-    /// Buffers begin at pages.
-    fn buffer_offset(self, ring: usize) -> usize {
-        let rings = (self.rings() * self.ring_octets()).next_multiple_of(4096);
-        rings + ((ring * self.buffer_size) << self.slots)
-    }
-
-    fn length(self) -> usize {
-        self.buffer_offset(self.rings())
-    }
-
-    /// The buffers of the ring to the server with this number.
-    pub(crate) fn to_server(self, index: usize) -> Buffers {
-        Buffers { start: self.buffer_offset(index) as u32, size: self.buffer_size as u32 }
-    }
-
-    /// The buffers of the ring to the client with this number.
-    pub(crate) fn to_client(self, index: usize) -> Buffers {
-        self.to_server(self.to_server + index)
-    }
-}
-
-/// The most rings of the next attempt, to the server and to the client: a server may have fewer
-/// than it says.
+/// Maximum number of rings of the next attempt, per direction. A server may have fewer rings than
+/// its hello says, as DPDK's does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub(crate) to_server: usize,
     pub(crate) to_client: usize,
 }
 
-/// What there is still to be told.
+/// State of a client during the handshake.
 #[derive(Debug)]
 pub(crate) struct Client {
     settings: MemifSettings,
     limits: Limits,
+    /// Name of the server's program.
     server: String,
-    made: Option<Made>,
+    memory: Option<ClientMemory>,
+    /// Messages still to be sent.
     messages: VecDeque<Message>,
-    /// The last message that was sent.
+    /// The last message that was sent, for [`lower_limit`](Self::lower_limit).
     sent: Option<Message>,
 }
 
-/// What the client has made.
+/// The region and the rings of a client.
 #[derive(Debug)]
-struct Made {
+struct ClientMemory {
     layout: Layout,
     regions: Arc<Regions>,
-    to_server: Vec<(Ring, Bell)>,
-    to_client: Vec<(Ring, Bell)>,
+    to_server: Vec<BelledRing>,
+    to_client: Vec<BelledRing>,
 }
 
 impl Client {
     pub(crate) fn new(settings: &MemifSettings, limits: Limits) -> Self {
         let (server, messages) = (String::new(), VecDeque::new());
-        Self { settings: settings.clone(), limits, server, made: None, messages, sent: None }
+        Self { settings: settings.clone(), limits, server, memory: None, messages, sent: None }
     }
 
-    /// What follows from a message; the reason when the server is refused.
+    /// Returns the next step after a message of the server.
+    ///
+    /// # Errors
+    /// Returns the reason to refuse the server.
     pub(crate) fn advance(&mut self, received: Received) -> Result<Step, String> {
         match received.message {
-            Message::Hello(hello) if self.made.is_none() => {
+            Message::Hello(hello) if self.memory.is_none() => {
                 self.hello(hello)?;
                 Ok(Step::Next)
             }
             Message::Ack if !self.messages.is_empty() => Ok(Step::Next),
             Message::Connected { name } if self.messages.is_empty() => {
-                let made = self.made.take().ok_or("connected before hello")?;
-                Ok(Step::Agreed(self.agree(made, name)))
+                let memory = self.memory.take().ok_or("connected before hello")?;
+                Ok(Step::Agreed(self.agree(memory, name)))
             }
             Message::Disconnect { reason, .. } => {
-                self.learn();
+                self.lower_limit();
                 Err(format!("the server: {reason}"))
             }
             message => Err(format!("{} from the server", message.kind())),
         }
     }
 
-    /// What the next attempt should keep to, after what this one was refused.
+    /// Returns the limits for the next attempt, lowered by the refusals of this one.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// A server that refuses a ring has only those before it.
-    fn learn(&mut self) {
+    /// Lowers a limit if the server refused a ring: it has only the rings before that one.
+    fn lower_limit(&mut self) {
         if let Some(Message::AddRing(AddRing { to_server, index, .. })) = self.sent
             && index > 0
         {
@@ -133,33 +92,34 @@ impl Client {
 
     fn hello(&mut self, hello: Hello) -> Result<(), String> {
         if !(hello.lowest_version..=hello.highest_version).contains(&VERSION) {
-            return Err("the server does not speak version 2.0".to_owned());
+            return Err("the server does not support version 2.0".to_owned());
         }
         let rings =
             |last: u16, limit: usize| self.settings.queues.min(limit).min(1 + last as usize);
         let layout = Layout {
             to_server: rings(hello.last_ring_to_server, self.limits.to_server),
             to_client: rings(hello.last_ring_to_client, self.limits.to_client),
-            slots: self.settings.slots().min(hello.most_slots.max(1)),
+            slots: self.settings.slots().min(hello.max_slots.max(1)),
             buffer_size: self.settings.buffer_size,
         };
-        let made = Made::new(layout).map_err(|error| format!("no memory: {error}"))?;
-        self.messages = made.messages(&self.settings);
+        let memory = ClientMemory::new(layout)
+            .map_err(|error| format!("cannot create the shared memory: {error}"))?;
+        self.messages = memory.messages(&self.settings);
         self.server = hello.name;
-        self.made = Some(made);
+        self.memory = Some(memory);
         Ok(())
     }
 
-    /// Sends the next message.
+    /// Sends the next message, with its descriptor.
     pub(crate) fn send_next(&mut self, channel: &Channel) -> Result<(), String> {
-        let (Some(message), Some(made)) = (self.messages.pop_front(), &self.made) else {
+        let (Some(message), Some(memory)) = (self.messages.pop_front(), &self.memory) else {
             return Ok(());
         };
         let file = match &message {
-            Message::AddRegion { .. } => made.regions.0.first().map(AsFd::as_fd),
+            Message::AddRegion { .. } => memory.regions.0.first().map(AsFd::as_fd),
             Message::AddRing(ring) => {
-                let rings = if ring.to_server { &made.to_server } else { &made.to_client };
-                rings.get(usize::from(ring.index)).map(|(_, bell)| bell.as_fd())
+                let rings = if ring.to_server { &memory.to_server } else { &memory.to_client };
+                rings.get(usize::from(ring.index)).map(|(_, doorbell)| doorbell.as_fd())
             }
             _ => None,
         };
@@ -168,10 +128,10 @@ impl Client {
         Ok(())
     }
 
-    fn agree(&self, made: Made, name: String) -> Agreed {
-        let Made { layout, regions, to_server, to_client } = made;
+    fn agree(&self, memory: ClientMemory, name: String) -> Agreement {
+        let ClientMemory { layout, regions, to_server, to_client } = memory;
         let some = |rings: Vec<_>| rings.into_iter().map(Some).collect();
-        Agreed {
+        Agreement {
             regions,
             receive: some(to_client),
             transmit: some(to_server),
@@ -182,15 +142,15 @@ impl Client {
     }
 }
 
-impl Made {
+impl ClientMemory {
     fn new(layout: Layout) -> std::io::Result<Self> {
         let region = Region::create("memif-region", layout.length())?;
         let regions = Arc::new(Regions(vec![region]));
-        let ring = |number: usize| -> std::io::Result<(Ring, OwnedFd)> {
+        let ring = |number: usize| -> std::io::Result<BelledRing> {
             let offset = layout.ring_offset(number) as u32;
             let ring = Ring::new(Arc::clone(&regions), Buffers::REGION, offset, layout.slots)
                 .ok_or(std::io::ErrorKind::InvalidInput)?;
-            ring.initialise();
+            ring.initialize();
             Ok((ring, eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
         };
         let to_server = (0..layout.to_server).map(ring).collect::<Result<Vec<_>, _>>()?;

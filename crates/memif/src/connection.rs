@@ -1,125 +1,112 @@
-//! What the control thread and the lanes share of a connection.
+//! The parts of a connection that the control thread and the lanes share.
 
-use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fastlane_core::Mailbox;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
-use rustix::io::ReadWriteFlags;
+use rustix::event::{Timespec, epoll};
 
+use crate::doorbell::{Doorbells, raise, signal};
 use crate::receiver::Receiver;
 use crate::transmitter::Transmitter;
 
-/// Makes an eventfd that only this process has, so that nothing ever waits on it unasked.
-pub(crate) fn signal() -> rustix::io::Result<OwnedFd> {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-}
-
-/// Raises such an eventfd. It cannot fail but when it is raised already.
-pub(crate) fn raise(signal: &OwnedFd) {
-    let _ = rustix::io::write(signal, &1u64.to_ne_bytes());
-}
-
-/// Lowers it.
-pub(crate) fn lower(signal: &OwnedFd) {
-    let _ = rustix::io::read(signal, &mut [0; 8]);
-}
-
-/// One connection.
+/// State of one connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// Set by the control thread: nothing comes any more, let go.
+    /// Set by the control thread: no frames arrive any more, and the lanes drop their rings.
     ended: AtomicBool,
-    /// Set by a lane: the peer broke the rules.
+    /// Set by a lane that found a violation of the protocol.
     violated: AtomicBool,
-    /// The control thread's.
+    /// Eventfd that wakes the control thread.
     control: Arc<OwnedFd>,
-    bells: Arc<Bells>,
+    doorbells: Arc<Doorbells>,
 }
 
 impl Connection {
-    pub(crate) fn new(control: Arc<OwnedFd>, bells: Arc<Bells>) -> Self {
+    pub(crate) fn new(control: Arc<OwnedFd>, doorbells: Arc<Doorbells>) -> Self {
         let (ended, violated) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { ended, violated, control, bells }
+        Self { ended, violated, control, doorbells }
     }
 
-    /// Whether it is over.
+    /// Returns true if the connection has ended.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Says that it is over.
+    /// Marks the connection as ended, and ends its doorbell thread.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
-        self.bells.end();
+        self.doorbells.end();
     }
 
-    /// A lane has found that the peer breaks the rules.
-    pub(crate) fn accuse(&self) {
+    /// Reports a violation to the control thread, which disconnects the peer.
+    pub(crate) fn report_violation(&self) {
         self.violated.store(true, Ordering::Release);
         raise(&self.control);
     }
 
-    pub(crate) fn is_accused(&self) -> bool {
+    /// Returns true if a lane reported a violation.
+    pub(crate) fn is_violated(&self) -> bool {
         self.violated.load(Ordering::Acquire)
     }
 
-    /// Whether nobody else has it any more. To be asked until it is so: it frees the bells.
+    /// Returns true if no lane and no thread holds the connection any more. Must be called until it
+    /// returns true, because it also releases a doorbell thread that the peer has blocked.
     pub(crate) fn is_released(connection: &mut Arc<Self>) -> bool {
         let Some(connection) = Arc::get_mut(connection) else { return false };
-        if Arc::get_mut(&mut connection.bells).is_none() {
-            connection.bells.free();
+        if Arc::get_mut(&mut connection.doorbells).is_none() {
+            connection.doorbells.unblock();
             return false;
         }
         true
     }
 
-    /// Rings for the ring of a queue.
+    /// Rings the doorbell of a queue.
     #[cold]
     pub(crate) fn ring(&self, queue: usize) {
-        self.bells.ring(queue);
+        self.doorbells.ring(queue);
     }
 }
 
-/// The part of a connection that one queue has.
+/// The rings of one queue in a connection.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct QueueRings {
     pub(crate) connection: Arc<Connection>,
     pub(crate) receiver: Option<Receiver>,
     pub(crate) transmitter: Option<Transmitter>,
 }
 
-/// Where the control thread reaches a queue.
+/// The way by which the control thread reaches a queue: a mailbox, and the lane's interrupt.
 #[derive(Debug)]
-pub(crate) struct Post {
-    /// New connections.
-    pub(crate) arrivals: Mailbox<Part>,
-    /// What the queue's lane can wait for: `call`, and the eventfd of the peer's that there is.
+pub(crate) struct QueueMailbox {
+    /// Rings of a new connection.
+    pub(crate) arrivals: Mailbox<QueueRings>,
+    /// Epoll instance that the queue's lane can wait for. It watches `call`, and the doorbell of
+    /// the receive ring while there is a connection.
     pub(crate) interrupt: OwnedFd,
     call: OwnedFd,
 }
 
-impl Post {
+impl QueueMailbox {
     pub(crate) fn new() -> rustix::io::Result<Self> {
         let (interrupt, call) = (epoll::create(epoll::CreateFlags::CLOEXEC)?, signal()?);
-        let post = Self { arrivals: Mailbox::default(), interrupt, call };
-        post.watch(&post.call)?;
-        Ok(post)
+        let mailbox = Self { arrivals: Mailbox::default(), interrupt, call };
+        mailbox.watch(&mailbox.call)?;
+        Ok(mailbox)
     }
 
-    /// Lets the lane wait for an eventfd. Each raise is told once, so that nobody needs to lower
-    /// it: a read of what the peer has too could wait for ever.
+    /// Adds an eventfd to those that wake the lane. The watch is edge-triggered, so nobody has to
+    /// reset the eventfd: a read of a doorbell, which the peer holds too, could block.
     pub(crate) fn watch(&self, signal: impl AsFd) -> rustix::io::Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&self.interrupt, signal, epoll::EventData::new_u64(0), flags)
     }
 
-    /// The contrary.
-    pub(crate) fn forget(&self, signal: impl AsFd) {
+    /// Removes an eventfd from those that wake the lane.
+    pub(crate) fn unwatch(&self, signal: impl AsFd) {
         let _ = epoll::delete(&self.interrupt, signal);
     }
 
@@ -128,113 +115,9 @@ impl Post {
         raise(&self.call);
     }
 
-    /// For the lane: what was told until now is known.
-    pub(crate) fn acknowledge(&self) {
+    /// Consumes the events that arrived until now. For the lane.
+    pub(crate) fn drain_events(&self) {
         let mut events = [MaybeUninit::<epoll::Event>::uninit(); 4];
         let _ = epoll::wait(&self.interrupt, &mut events, Some(&Timespec::default()));
-    }
-}
-
-/// The peer's eventfds, and a thread that raises them.
-///
-/// A lane never writes to them itself: the peer has them too and could make a write wait, by
-/// filling the counter and taking O_NONBLOCK away. So a lane marks the queue and raises an eventfd
-/// of our own; a peer that plays such tricks stops its own bells, until the connection ends.
-#[derive(Debug)]
-pub(crate) struct Bells {
-    theirs: Vec<Option<OwnedFd>>,
-    /// A bit for each queue.
-    pending: [AtomicU64; 4],
-    call: OwnedFd,
-    ended: AtomicBool,
-}
-
-impl Bells {
-    /// Starts the thread.
-    pub(crate) fn start(theirs: Vec<Option<OwnedFd>>) -> std::io::Result<Arc<Self>> {
-        let ended = AtomicBool::new(false);
-        let bells = Arc::new(Self { theirs, pending: Default::default(), call: signal()?, ended });
-        let ours = Arc::clone(&bells);
-        let name = "memif-bells".to_owned();
-        std::thread::Builder::new().name(name).spawn(move || ours.run())?;
-        Ok(bells)
-    }
-
-    #[cold]
-    fn ring(&self, queue: usize) {
-        if let Some(word) = self.pending.get(queue / 64) {
-            word.fetch_or(1 << (queue % 64), Ordering::Release);
-            raise(&self.call);
-        }
-    }
-
-    fn end(&self) {
-        self.ended.store(true, Ordering::Release);
-        raise(&self.call);
-    }
-
-    /// Lets a write that waits go on, by emptying what is full; without waiting itself
-    /// (RWF_NOWAIT, preadv2(2)).
-    fn free(&self) {
-        for bell in self.theirs.iter().flatten() {
-            let (mut count, here) = ([0; 8], u64::MAX);
-            let mut parts = [IoSliceMut::new(&mut count)];
-            let _ = rustix::io::preadv2(bell, &mut parts, here, ReadWriteFlags::NOWAIT);
-        }
-    }
-
-    fn run(&self) {
-        while !self.ended.load(Ordering::Acquire) {
-            let mut wait = [PollFd::new(&self.call, PollFlags::IN)];
-            let _ = poll(&mut wait, None);
-            lower(&self.call);
-            for (queue, bell) in self.theirs.iter().enumerate() {
-                let bit = 1 << (queue % 64);
-                let word = &self.pending[queue / 64];
-                if word.load(Ordering::Relaxed) & bit != 0 {
-                    word.fetch_and(!bit, Ordering::Acquire);
-                    bell.as_ref().map(ring_theirs);
-                }
-            }
-        }
-    }
-}
-
-/// Raises an eventfd that the peer has too, unless that could wait.
-fn ring_theirs(bell: &OwnedFd) {
-    let mut space = [PollFd::new(bell, PollFlags::OUT)];
-    if poll(&mut space, Some(&Timespec::default())) == Ok(1) {
-        raise(bell);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bell_that_is_stuck_is_freed() {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-        let bells = Bells::start(vec![Some(bell)]).unwrap();
-        let theirs = Arc::clone(&bells);
-        // As the thread would, had the peer filled the counter just before the write.
-        let stuck = std::thread::spawn(move || theirs.theirs.iter().flatten().for_each(raise));
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        assert!(!stuck.is_finished(), "the write waits");
-        let mut connection = Arc::new(Connection::new(Arc::new(signal().unwrap()), bells));
-        assert!(!Connection::is_released(&mut connection));
-        stuck.join().unwrap();
-        connection.end();
-        while !Connection::is_released(&mut connection) {
-            std::thread::yield_now();
-        }
-    }
-
-    #[test]
-    fn a_full_bell_is_not_rung() {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-        ring_theirs(&bell);
     }
 }

@@ -1,71 +1,73 @@
-//! Why a memif port could not be opened.
+//! Errors of opening a memif port.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Why a memif port could not be opened. A peer that is not there is no error: the port waits.
+/// Error of opening a memif port. A missing peer is no error: the port waits for it.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A setting is impossible.
+    /// A setting is invalid.
     #[error("memif with {what}: {reason}; {remedy}")]
     Setting {
-        /// The setting.
+        /// Description of the setting.
         what: String,
-        /// Why not.
+        /// Reason of the refusal.
         reason: String,
-        /// What to do.
+        /// What the operator can do.
         remedy: String,
     },
-    /// The socket has a name that no socket can have.
+    /// The socket name is too long.
     #[error(
-        "memif socket {socket}: the name is too long: a socket's has at most 107 octets; \
+        "memif socket {socket}: the name is too long: the maximum is 107 octets; \
          choose a shorter one"
     )]
     NameTooLong {
-        /// The name as given.
+        /// Configured name.
         socket: String,
     },
-    /// The directory of the socket is not there.
-    #[error("memif socket {socket}: no such directory; make it with `mkdir -p {directory}`")]
+    /// The directory of the socket does not exist.
+    #[error(
+        "memif socket {socket}: the directory does not exist; create it with `mkdir -p {directory}`"
+    )]
     NoDirectory {
-        /// The socket.
+        /// Name of the socket.
         socket: String,
-        /// The directory that is missing.
+        /// The missing directory.
         directory: String,
     },
-    /// Somebody listens there.
+    /// Another server listens on the socket.
     #[error(
-        "memif socket {socket}: a server listens there already; stop it, name another socket, or \
-         take the role of the client"
+        "memif socket {socket}: another server listens on it; stop that one, configure another \
+         socket, or set the role to client"
     )]
     InUse {
-        /// The socket.
+        /// Name of the socket.
         socket: String,
     },
-    /// Something that is no socket is there.
-    #[error("memif socket {socket}: there is a file that is no socket; name another path")]
+    /// The path exists and is not a socket.
+    #[error("memif socket {socket}: the path is a file and not a socket; configure another path")]
     NoSocket {
-        /// The socket.
+        /// Name of the socket.
         socket: String,
     },
-    /// Permission is missing.
+    /// Permission to create the socket is missing.
     #[error(
-        "memif socket {socket}: not permitted; the user of this process must have the right to \
-         write in the directory of the socket"
+        "memif socket {socket}: permission denied; the user of this process needs write \
+         permission for the directory of the socket"
     )]
     NotPermitted {
-        /// The socket.
+        /// Name of the socket.
         socket: String,
     },
-    /// The kernel refused for another reason.
+    /// A system call failed for another reason.
     #[error("memif socket {socket}: {action}: {source}")]
     Kernel {
-        /// The socket.
+        /// Name of the socket.
         socket: String,
-        /// What was being done.
+        /// Action that failed.
         action: &'static str,
-        /// The kernel's answer.
+        /// Error of the system call.
         source: io::Error,
     },
 }

@@ -1,96 +1,72 @@
 //! The owner of a memif port.
 
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 
 use fastlane_core::PortId;
 
 use crate::channel::{Listener, resolve};
-use crate::connection::{Post, raise, signal};
-use crate::control::{Control, Meeting};
+use crate::connection::QueueMailbox;
+use crate::control::{Control, Endpoint};
+use crate::doorbell::raise;
+use crate::state::{SharedState, State};
 use crate::{Error, MemifQueue, MemifSettings, Role};
 
-/// What is known of a port.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    /// Whether there is a peer.
-    pub connected: bool,
-    /// What the peer says its interface and its program are called; empty without one.
-    pub peer: String,
-    /// Rings that frames come from: as many of the queues receive.
-    pub receive_rings: usize,
-    /// Rings that frames go to: as many of the queues send.
-    pub transmit_rings: usize,
-    /// Slots of the largest ring.
-    pub ring_size: usize,
-    /// Connections since the port was opened.
-    pub connections: u64,
-    /// Why the last connection ended, or the last attempt failed.
-    pub last_end: Option<String>,
-}
-
-/// The owner of a memif port: it finds peers, from a thread of its own. When it is dropped the
-/// connection ends, the thread too, and the file of a server's socket is removed.
+/// The owner of a memif port. Its control thread waits for peers or connects to them. Dropping the
+/// value ends the connection and the thread, and removes the file of a server's socket.
 #[derive(Debug)]
 pub struct Link {
-    wake: Arc<OwnedFd>,
-    stop: Arc<AtomicBool>,
-    state: Arc<Mutex<State>>,
+    shared: Arc<SharedState>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Link {
-    /// What is known now.
+    /// Returns the present state of the port.
     #[must_use]
     pub fn state(&self) -> State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        raise(&self.wake);
+        self.shared.stop.store(true, Ordering::Release);
+        raise(&self.shared.wake);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// Opens a memif port with the number `port`: its owner, and its queues, each for one lane.
+/// Opens a memif port with the number `port`; returns its owner, and its queues, each for one lane.
 ///
-/// It returns at once; the peer may come later, go, and come again. The queues may outlive the
-/// owner, and then have no peer.
+/// Returns at once, without waiting for a peer. A peer may connect later, disconnect, and connect
+/// again. The queues may outlive the owner; they have no peer then.
 ///
 /// # Errors
-/// What is wrong with the settings, or with the socket of a server, and what to do about it.
+/// Returns the setting that is invalid, or the failure of a server's socket, with the remedy.
 pub fn open(settings: MemifSettings, port: PortId) -> Result<(Link, Vec<MemifQueue>), Error> {
     settings.check()?;
     let address = resolve(&settings.socket)?;
-    let meeting = match settings.role {
-        Role::Server => Meeting::Listen(Listener::open(&settings.socket)?),
-        Role::Client => Meeting::Connect(address),
+    let endpoint = match settings.role {
+        Role::Server => Endpoint::Listen(Listener::open(&settings.socket)?),
+        Role::Client => Endpoint::Connect(address),
     };
     let socket = settings.socket.to_string();
     let kernel = |action, source| Error::Kernel { socket: socket.clone(), action, source };
-    let posts = (0..settings.queues).map(|_| Post::new().map(Arc::new)).collect::<Result<_, _>>();
-    let posts: Vec<_> = posts.map_err(|error| kernel("making an eventfd", error.into()))?;
-    let wake = Arc::new(signal().map_err(|error| kernel("making an eventfd", error.into()))?);
-    let stop = Arc::new(AtomicBool::new(false));
-    let state = Arc::new(Mutex::new(State::default()));
-    let queues = posts
-        .iter()
-        .enumerate()
-        .map(|(number, post)| MemifQueue::new(Arc::clone(post), number, port, settings.interrupt));
+    let no_eventfd = |error: rustix::io::Errno| kernel("creating an eventfd", error.into());
+    let mailboxes = (0..settings.queues).map(|_| QueueMailbox::new().map(Arc::new));
+    let mailboxes: Vec<_> = mailboxes.collect::<Result<_, _>>().map_err(no_eventfd)?;
+    let shared = Arc::new(SharedState::new().map_err(no_eventfd)?);
+    let queues = mailboxes.iter().enumerate().map(|(number, mailbox)| {
+        MemifQueue::new(Arc::clone(mailbox), number, port, settings.interrupt)
+    });
     let queues = queues.collect();
-    let [ours, theirs] = [&stop; 2].map(Arc::clone);
-    let control =
-        Control::new(settings, meeting, posts, Arc::clone(&wake), theirs, Arc::clone(&state));
+    let control = Control::new(settings, endpoint, mailboxes, Arc::clone(&shared));
     let thread = std::thread::Builder::new()
         .name("memif".to_owned())
         .spawn(move || control.run())
         .map_err(|error| kernel("starting a thread", error))?;
-    Ok((Link { wake, stop: ours, state, thread: Some(thread) }, queues))
+    Ok((Link { shared, thread: Some(thread) }, queues))
 }

@@ -1,21 +1,21 @@
 //! The messages of the memif protocol, version 2.0.
 //!
-//! Each is one record of 128 octets on a Unix socket of the kind SOCK_SEQPACKET, in the byte order
-//! of the machine: a type of two octets, then what belongs to it, packed, then zeroes. The layouts
-//! are those of FD.io's libmemif (FDio/vpp, extras/libmemif/src/memif.h) and of DPDK (DPDK/dpdk,
+//! Each is one record of 128 octets on a Unix socket of type SOCK_SEQPACKET, in host byte order: a
+//! type of two octets, then the packed fields of that type, then zeros. The layouts are those of
+//! FD.io's libmemif (FDio/vpp, extras/libmemif/src/memif.h) and of DPDK (DPDK/dpdk,
 //! drivers/net/memif/memif.h).
 
-/// Octets in a message.
+/// Octets of a message.
 pub(crate) const LENGTH: usize = 128;
-/// The version spoken here: major in the upper octet.
+/// Supported version; the major number is the upper octet.
 pub(crate) const VERSION: u16 = 2 << 8;
-/// Octets of a name, the zero at its end included.
+/// Octets of a name field, including the terminating zero.
 pub(crate) const NAME: usize = 32;
-/// Octets of a secret.
+/// Octets of a secret field.
 pub(crate) const SECRET: usize = 24;
-/// Octets of a reason to disconnect.
+/// Octets of the reason field of disconnect.
 const REASON: usize = 96;
-/// Frames with an Ethernet header: the one mode spoken here.
+/// Mode of frames with an Ethernet header, the only supported mode.
 pub(crate) const ETHERNET: u8 = 0;
 
 const ACK: u16 = 1;
@@ -27,32 +27,31 @@ const CONNECT: u16 = 6;
 const CONNECTED: u16 = 7;
 const DISCONNECT: u16 = 8;
 
-/// The ring carries frames from the client to the server.
+/// Flag of add ring: the ring carries frames from the client to the server.
 const TO_SERVER: u16 = 1;
 
-/// A message.
+/// A message of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Message {
-    /// The server took the last message.
+    /// The server accepted the last message.
     Ack,
     /// The server's first message.
     Hello(Hello),
     /// The client's first message.
     Init(Init),
-    /// Memory, whose descriptor comes along.
+    /// A memory region. Its memfd is attached.
     AddRegion { index: u16, size: u64 },
-    /// A ring, whose eventfd comes along.
+    /// A ring. Its eventfd is attached.
     AddRing(AddRing),
-    /// The client has told all.
+    /// The client has sent all regions and rings.
     Connect { name: String },
-    /// The server has mapped all.
+    /// The server has mapped all regions and rings.
     Connected { name: String },
-    /// It is over.
+    /// The connection ends.
     Disconnect { code: u32, reason: String },
 }
 
-/// What the server speaks and how much it takes. The numbers of regions and rings are the highest
-/// indices.
+/// Versions and limits of a server. The numbers of regions and rings are the highest indices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     pub(crate) name: String,
@@ -61,11 +60,11 @@ pub(crate) struct Hello {
     pub(crate) last_region: u16,
     pub(crate) last_ring_to_client: u16,
     pub(crate) last_ring_to_server: u16,
-    /// As a power of two.
-    pub(crate) most_slots: u8,
+    /// Number of slots, as a power of two.
+    pub(crate) max_slots: u8,
 }
 
-/// Who the client is and which interface it wants.
+/// Identity of a client, and the interface that it wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Init {
     pub(crate) version: u16,
@@ -75,19 +74,19 @@ pub(crate) struct Init {
     pub(crate) name: String,
 }
 
-/// Where a ring lies.
+/// Position and size of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AddRing {
     pub(crate) to_server: bool,
     pub(crate) index: u16,
     pub(crate) region: u16,
     pub(crate) offset: u32,
-    /// As a power of two.
+    /// Number of slots, as a power of two.
     pub(crate) slots: u8,
 }
 
 impl Message {
-    /// Its name, for reasons.
+    /// Returns the name of the message type, for error texts.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Ack => "ack",
@@ -101,7 +100,7 @@ impl Message {
         }
     }
 
-    /// The message as it goes over the socket. Names and reasons that are too long are cut.
+    /// Encodes the message. Truncates names and reasons that are too long.
     pub(crate) fn encode(&self) -> [u8; LENGTH] {
         let mut writer = Writer { octets: [0; LENGTH], at: 0 };
         match self {
@@ -114,7 +113,7 @@ impl Message {
                 writer.put(&hello.last_region.to_ne_bytes());
                 writer.put(&hello.last_ring_to_client.to_ne_bytes());
                 writer.put(&hello.last_ring_to_server.to_ne_bytes());
-                writer.put(&[hello.most_slots]);
+                writer.put(&[hello.max_slots]);
             }
             Self::Init(init) => {
                 writer.put(&INIT.to_ne_bytes());
@@ -154,10 +153,10 @@ impl Message {
         writer.octets
     }
 
-    /// The message in a record.
+    /// Decodes a record.
     ///
     /// # Errors
-    /// A type that does not exist.
+    /// Returns an error if the type is unknown.
     pub(crate) fn decode(octets: &[u8; LENGTH]) -> Result<Self, Unknown> {
         let mut reader = Reader { octets, at: 0 };
         Ok(match reader.u16() {
@@ -169,7 +168,7 @@ impl Message {
                 last_region: reader.u16(),
                 last_ring_to_client: reader.u16(),
                 last_ring_to_server: reader.u16(),
-                most_slots: reader.u8(),
+                max_slots: reader.u8(),
             }),
             INIT => Self::Init(Init {
                 version: reader.u16(),
@@ -194,9 +193,9 @@ impl Message {
     }
 }
 
-/// A type of message that does not exist.
+/// Error of decoding a message of an unknown type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a message of the unknown type {0}")]
+#[error("unknown type {0} of a message")]
 pub(crate) struct Unknown(u16);
 
 struct Writer {
@@ -210,7 +209,7 @@ impl Writer {
         self.at += octets.len();
     }
 
-    /// A text in a field of `room` octets, of which the last stays zero.
+    /// Writes a text into a field of `room` octets, whose last octet stays zero.
     fn text(&mut self, text: &str, room: usize) {
         let length = text.len().min(room - 1);
         self.octets[self.at..self.at + length].copy_from_slice(&text.as_bytes()[..length]);
@@ -218,7 +217,8 @@ impl Writer {
     }
 }
 
-/// Reads from the front; the fields of all messages together are shorter than a record.
+/// Reader of the fields of a record, from the front. The fields of every message are shorter than a
+/// record.
 struct Reader<'a> {
     octets: &'a [u8; LENGTH],
     at: usize,
@@ -250,8 +250,8 @@ impl Reader<'_> {
         u64::from_ne_bytes(self.take())
     }
 
-    /// The text in a field, up to a zero, of which the last octet is one; made such that it can be
-    /// printed.
+    /// Reads the text of a field of `room` octets, up to the first zero; the last octet counts as
+    /// one. Replaces octets that cannot be printed: the peer's text goes into our logs.
     fn text(&mut self, room: usize) -> String {
         let field = self.octets.get(self.at..self.at + room - 1).unwrap_or_default();
         self.at += room;
@@ -275,7 +275,7 @@ mod tests {
     }
 
     fn hello() -> impl Strategy<Value = Message> {
-        (text(NAME), any::<[u16; 5]>(), any::<u8>()).prop_map(|(name, numbers, most_slots)| {
+        (text(NAME), any::<[u16; 5]>(), any::<u8>()).prop_map(|(name, numbers, max_slots)| {
             let [lowest_version, highest_version, last_region, to_client, to_server] = numbers;
             Message::Hello(Hello {
                 name,
@@ -284,7 +284,7 @@ mod tests {
                 last_region,
                 last_ring_to_client: to_client,
                 last_ring_to_server: to_server,
-                most_slots,
+                max_slots,
             })
         })
     }

@@ -1,4 +1,4 @@
-//! One queue of a memif port.
+//! A queue of a memif port, as a lane drives it.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -6,39 +6,44 @@ use std::sync::atomic::{Ordering, fence};
 
 use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics, TxMemory};
 
-use crate::connection::{Part, Post};
-use crate::transmitter::Violation;
+use crate::connection::{QueueMailbox, QueueRings};
+use crate::ring::Violation;
 
-/// One queue of a memif port: a ring in each direction while a peer is connected that has them.
+/// One queue of a memif port: a ring in each direction while a peer that has them is connected.
 ///
-/// What is transmitted while there is none is taken and counted as
-/// [`transmit_error`](Statistics::transmit_error), as on an interface that is down; so is what lies
-/// unread in the ring when the peer goes. What the peer had sent before is still received. A frame
-/// that arrives while the pool has none free stays in the ring.
+/// Without a peer, transmitted packets are taken and counted as
+/// [`transmit_error`](Statistics::transmit_error), as on an interface that is down. So are frames
+/// that lie unread in the ring when the peer disconnects. Frames that the peer had sent before are
+/// still received. A frame that arrives while the pool is empty stays in the ring.
 #[derive(Debug)]
 pub struct MemifQueue {
-    post: Arc<Post>,
+    mailbox: Arc<QueueMailbox>,
     number: usize,
     port: PortId,
-    /// Whether there shall be interrupts.
+    /// True if the lane may wait for interrupts.
     interrupt: bool,
-    part: Option<Part>,
+    rings: Option<QueueRings>,
     statistics: Statistics,
-    /// Something was sent since the last flush.
+    /// True if frames were sent since the last flush.
     sent: bool,
-    /// The lane was about to wait: the peer rings for what it sends.
+    /// True if the lane was about to wait, so that the peer rings the doorbell.
     armed: bool,
     closed: bool,
 }
 
 impl MemifQueue {
-    pub(crate) fn new(post: Arc<Post>, number: usize, port: PortId, interrupt: bool) -> Self {
+    pub(crate) fn new(
+        mailbox: Arc<QueueMailbox>,
+        number: usize,
+        port: PortId,
+        interrupt: bool,
+    ) -> Self {
         Self {
-            post,
+            mailbox,
             number,
             port,
             interrupt,
-            part: None,
+            rings: None,
             statistics: Statistics::default(),
             sent: false,
             armed: false,
@@ -46,48 +51,49 @@ impl MemifQueue {
         }
     }
 
-    /// Takes the part of a new connection, if there is one.
+    /// Takes the rings of a new connection; returns true if there are any.
     #[cold]
     fn connect(&mut self) -> bool {
         if !self.closed {
-            self.part = self.post.arrivals.take();
+            self.rings = self.mailbox.arrivals.take();
         }
-        self.part.is_some()
+        self.rings.is_some()
     }
 
-    /// Lets go of the connection. The control thread unmaps the memory.
+    /// Drops the rings. The control thread unmaps their memory.
     #[cold]
     fn disconnect(&mut self) {
-        if let Some(transmitter) = self.part.as_mut().and_then(|part| part.transmitter.as_mut()) {
+        if let Some(transmitter) = self.rings.as_mut().and_then(|rings| rings.transmitter.as_mut())
+        {
             self.statistics.transmit_error += transmitter.unread();
         }
-        self.part = None;
+        self.rings = None;
     }
 
     #[cold]
-    fn accuse(&mut self, _: Violation) {
-        if let Some(part) = &self.part {
-            part.connection.accuse();
+    fn report_violation(&mut self, _: Violation) {
+        if let Some(rings) = &self.rings {
+            rings.connection.report_violation();
         }
         self.disconnect();
     }
 
-    /// The lane waits no longer.
+    /// Ends a wait: masks the doorbell and consumes its events.
     #[cold]
     fn disarm(&mut self) {
         self.armed = false;
-        if let Some(receiver) = self.part.as_ref().and_then(|part| part.receiver.as_ref()) {
-            receiver.ring().mask(true);
+        if let Some(receiver) = self.rings.as_ref().and_then(|rings| rings.receiver.as_ref()) {
+            receiver.ring().mask_interrupt(true);
         }
-        self.post.acknowledge();
+        self.mailbox.drain_events();
     }
 
-    /// The connection is over: what had arrived is still received, then it is let go.
+    /// Receives the frames that had arrived before the connection ended, then drops the rings.
     #[cold]
     fn drain(&mut self) -> Result<(), Violation> {
-        let Some(part) = &mut self.part else { return Ok(()) };
-        let left = match &mut part.receiver {
-            Some(receiver) => receiver.look_last().and_then(|()| receiver.arrived(0))?,
+        let Some(rings) = &mut self.rings else { return Ok(()) };
+        let left = match &mut rings.receiver {
+            Some(receiver) => receiver.freeze().and_then(|()| receiver.arrived(0))?,
             None => 0,
         };
         if left == 0 {
@@ -98,10 +104,10 @@ impl MemifQueue {
 
     #[inline]
     fn try_receive(&mut self, burst: &mut Burst, pool: &mut Pool) -> Result<(), Violation> {
-        if self.part.as_ref().is_some_and(|part| part.connection.has_ended()) {
+        if self.rings.as_ref().is_some_and(|rings| rings.connection.has_ended()) {
             self.drain()?;
         }
-        match self.part.as_mut().and_then(|part| part.receiver.as_mut()) {
+        match self.rings.as_mut().and_then(|rings| rings.receiver.as_mut()) {
             Some(receiver) => receiver.receive(burst, pool, self.port, &mut self.statistics),
             None => Ok(()),
         }
@@ -114,27 +120,27 @@ impl Queue for MemifQueue {
         if self.armed {
             self.disarm();
         }
-        if self.part.is_none() && !self.connect() {
+        if self.rings.is_none() && !self.connect() {
             return;
         }
         if let Err(violation) = self.try_receive(burst, pool) {
-            self.accuse(violation);
+            self.report_violation(violation);
         }
     }
 
     #[inline]
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let mut sent = Sent::default();
-        let Some(transmitter) = self.part.as_mut().and_then(|part| part.transmitter.as_mut())
+        let Some(transmitter) = self.rings.as_mut().and_then(|rings| rings.transmitter.as_mut())
         else {
-            lose(packets, pool, &mut sent);
+            drop_unconnected(packets, pool, &mut sent);
             self.statistics.transmit_error += sent.packets as u64;
             return sent;
         };
         let result = transmitter.transmit(packets, pool, &mut sent);
         self.sent = true;
         if let Err(violation) = result {
-            self.accuse(violation);
+            self.report_violation(violation);
         }
         sent
     }
@@ -142,14 +148,15 @@ impl Queue for MemifQueue {
     #[inline]
     fn flush(&mut self, _: &mut Pool) -> bool {
         if std::mem::take(&mut self.sent)
-            && let Some(part) = &self.part
-            && let Some(transmitter) = &part.transmitter
+            && let Some(rings) = &self.rings
+            && let Some(transmitter) = &rings.transmitter
         {
-            // The peer allows the bell and then looks at the ring; we write the ring and then look
-            // whether it may be rung. One of the two sees what the other did.
+            // Store-load ordering against the peer, which unmasks the doorbell and then reads the
+            // ring. We have written the ring and now read the mask, so one of the two sees the
+            // other's store.
             fence(Ordering::SeqCst);
-            if !transmitter.ring().is_masked() {
-                part.connection.ring(self.number);
+            if !transmitter.ring().is_interrupt_masked() {
+                rings.connection.ring(self.number);
             }
         }
         false
@@ -164,23 +171,23 @@ impl Queue for MemifQueue {
             return false;
         }
         self.armed = true;
-        if self.part.is_none() {
+        if self.rings.is_none() {
             return self.connect();
         }
-        let Some(part) = &mut self.part else { return false };
-        if let Some(receiver) = &mut part.receiver {
-            receiver.ring().mask(false);
+        let Some(rings) = &mut self.rings else { return false };
+        if let Some(receiver) = &mut rings.receiver {
+            receiver.ring().mask_interrupt(false);
             fence(Ordering::SeqCst);
-            // A violation is found again by the next receive.
+            // The next `receive` reports a violation.
             if receiver.arrived(1) != Ok(0) {
                 return true;
             }
         }
-        part.connection.has_ended()
+        rings.connection.has_ended()
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        self.interrupt.then(|| self.post.interrupt.as_fd())
+        self.interrupt.then(|| self.mailbox.interrupt.as_fd())
     }
 
     fn statistics(&mut self) -> Statistics {
@@ -188,17 +195,17 @@ impl Queue for MemifQueue {
     }
 
     fn close(&mut self, _: &mut Pool) {
-        // What lies in the ring is still the peer's to take, if there is one.
-        if self.part.as_ref().is_some_and(|part| part.connection.has_ended()) {
+        // Frames in the ring are still the peer's to read, while it is connected.
+        if self.rings.as_ref().is_some_and(|rings| rings.connection.has_ended()) {
             self.disconnect();
         }
-        (self.part, self.closed) = (None, true);
+        (self.rings, self.closed) = (None, true);
     }
 }
 
-/// Takes packets that go nowhere.
+/// Releases packets that have no peer.
 #[cold]
-fn lose(packets: &mut [Packet], pool: &mut Pool, sent: &mut Sent) {
+fn drop_unconnected(packets: &mut [Packet], pool: &mut Pool, sent: &mut Sent) {
     for packet in packets {
         if packet.len() > 0 && packet.complete_checksum() {
             sent.packets += 1;

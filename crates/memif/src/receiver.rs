@@ -1,81 +1,90 @@
-//! The end of a ring that takes frames out.
+//! The receiving end of a ring: copies frames out of the shared memory.
 
 use std::sync::atomic::Ordering;
 
 use fastlane_core::{Burst, Packet, Pool, PortId, Statistics};
 
-use crate::ring::{Descriptor, Ring};
-use crate::transmitter::{Buffers, MOST_SEGMENTS, Violation};
+use crate::layout::Buffers;
+use crate::ring::{Descriptor, MAX_SEGMENTS, Ring, Violation};
 
-/// How many slots ahead the octets of a frame are asked for.
+/// Number of slots ahead whose frames are prefetched.
 const AHEAD: u16 = 4;
 
-/// Takes frames out of one ring and copies them into the pool.
+/// Receives frames from one ring into the pool.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     ring: Ring,
-    /// The client's: where the empty buffers are that it offers.
+    /// Buffers that are offered in the ring; only a client has them.
     buffers: Option<Buffers>,
-    /// The first slot that was not taken out.
+    /// Index of the next slot to be read.
     next: u16,
-    /// Filled slots from there on that we know of.
-    known: u16,
-    /// The frame that goes on in the next slot is lost already.
+    /// Number of filled slots from `next` on, when the peer's index was last read.
+    available: u16,
+    /// True if the frame that continues in the next slot is already counted as lost.
     skipping: bool,
-    /// Nothing more than what is known is to be taken.
-    last: bool,
+    /// True if slots that the peer fills from now on are ignored.
+    frozen: bool,
 }
 
-/// What came of a frame.
-enum Outcome {
-    /// It takes so many slots.
+/// Result of receiving one frame.
+enum RxOutcome {
+    /// A packet, and the number of its slots.
     Packet(Packet, u16),
-    /// So many slots were of no use.
+    /// The number of slots of a frame that was dropped and counted.
     Lost(u16),
-    /// The rest of it has not arrived, or there is no frame to put it into.
+    /// The rest of the frame has not arrived, or the pool has no free frame.
     Wait,
 }
 
 impl Receiver {
-    /// Of a server without, of a client with its buffers, which it offers.
+    /// Creates the receiver. A client passes its buffers, and offers them; a server passes `None`.
     pub(crate) fn new(ring: Ring, buffers: Option<Buffers>) -> Self {
-        ring.mask(true);
+        ring.mask_interrupt(true);
         if let Some(buffers) = buffers {
-            (0..ring.size()).for_each(|slot| ring.describe(slot, buffers.empty(slot, &ring)));
+            (0..ring.size()).for_each(|slot| {
+                ring.write_descriptor(slot, buffers.empty_descriptor(slot, &ring))
+            });
             ring.head().store(ring.size(), Ordering::Release);
         }
-        Self { ring, buffers, next: 0, known: 0, skipping: false, last: false }
+        Self { ring, buffers, next: 0, available: 0, skipping: false, frozen: false }
     }
 
-    /// The ring.
+    /// Returns the ring.
     pub(crate) fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// Filled slots. Looks again when fewer than `wanted` are known.
+    /// Returns the number of filled slots. Reads the peer's index if fewer than `wanted` are known.
+    ///
+    /// # Errors
+    /// Returns a violation if the index implies more filled slots than the ring has. A peer could
+    /// make a lane read slots again and again by a jumping index; after one, no slot can be
+    /// trusted.
     #[inline]
     pub(crate) fn arrived(&mut self, wanted: usize) -> Result<u16, Violation> {
-        if usize::from(self.known) < wanted && !self.last {
+        if usize::from(self.available) < wanted && !self.frozen {
             let filled = if self.buffers.is_some() { self.ring.tail() } else { self.ring.head() };
-            self.known = filled.load(Ordering::Acquire).wrapping_sub(self.next);
-            if self.known > self.ring.size() {
-                self.known = 0;
-                return Err(Violation("more slots are filled than the ring has"));
+            self.available = filled.load(Ordering::Acquire).wrapping_sub(self.next);
+            if self.available > self.ring.size() {
+                self.available = 0;
+                return Err(Violation(
+                    "the ring index implies more filled slots than the ring has",
+                ));
             }
         }
-        Ok(self.known)
+        Ok(self.available)
     }
 
-    /// Looks for the last time: nothing that arrives from now on is taken.
-    pub(crate) fn look_last(&mut self) -> Result<(), Violation> {
-        if !self.last {
+    /// Reads the peer's index for the last time; slots that the peer fills from now on are ignored.
+    pub(crate) fn freeze(&mut self) -> Result<(), Violation> {
+        if !self.frozen {
             self.arrived(usize::MAX)?;
-            self.last = true;
+            self.frozen = true;
         }
         Ok(())
     }
 
-    /// Appends what has arrived.
+    /// Appends the frames that have arrived to the burst.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -93,46 +102,48 @@ impl Receiver {
             self.prefetch(slot);
         }
         let (mut done, mut frames, mut waits) = (0, 0, false);
-        // Those that are lost count too, so that a peer cannot keep us here with nothing.
+        // Lost frames count too: otherwise a peer that sends only invalid ones could keep the lane
+        // in this loop without end.
         while done < arrived && frames < room {
             frames += 1;
             if done + AHEAD < arrived {
                 self.prefetch(done + AHEAD);
             }
-            let descriptor = self.ring.descriptor(self.next.wrapping_add(done));
+            let descriptor = self.ring.read_descriptor(self.next.wrapping_add(done));
             let outcome = if descriptor.more || self.skipping {
                 self.receive_chain(done, arrived, pool, port, statistics)
             } else {
                 self.receive_one(descriptor, pool, port, statistics)
             };
             match outcome {
-                Outcome::Packet(packet, slots) => {
+                RxOutcome::Packet(packet, slots) => {
                     done += slots;
                     if let Err(mut packet) = burst.push(packet) {
-                        pool.release(&mut packet); // not reached: there was room
+                        pool.release(&mut packet); // unreachable: there was room
                     }
                 }
-                Outcome::Lost(slots) => done += slots,
-                Outcome::Wait => {
+                RxOutcome::Lost(slots) => done += slots,
+                RxOutcome::Wait => {
                     waits = true;
                     break;
                 }
             }
         }
-        self.give_back(done);
-        if waits && !self.last {
-            self.known = 0; // there may be a part of a frame: look again next time
+        self.release_slots(done);
+        if waits && !self.frozen {
+            self.available = 0; // a frame may be incomplete: read the index again next time
         }
         Ok(())
     }
 
     #[inline]
     fn prefetch(&self, distance: u16) {
-        let descriptor = self.ring.descriptor(self.next.wrapping_add(distance));
+        let descriptor = self.ring.read_descriptor(self.next.wrapping_add(distance));
         self.ring.regions().prefetch(descriptor.span);
     }
 
-    /// A frame in one buffer.
+    /// Receives a frame in one buffer. A buffer outside of the shared memory, or an empty one, is
+    /// dropped and counted as `device_invalid`; the ring stays usable.
     #[inline]
     fn receive_one(
         &self,
@@ -140,20 +151,24 @@ impl Receiver {
         pool: &mut Pool,
         port: PortId,
         statistics: &mut Statistics,
-    ) -> Outcome {
+    ) -> RxOutcome {
         let length = descriptor.span.length as usize;
         let Some(mut packet) = pool.alloc_packet(length, port) else {
-            return without_frame(length, 1, pool, statistics);
+            return no_frame(length, 1, pool, statistics);
         };
         if length == 0 || !self.ring.regions().read(descriptor.span, packet.bytes_mut()) {
             pool.release(&mut packet);
             statistics.device_invalid += 1;
-            return Outcome::Lost(1);
+            return RxOutcome::Lost(1);
         }
-        Outcome::Packet(packet, 1)
+        RxOutcome::Packet(packet, 1)
     }
 
-    /// A frame in several buffers, made one; `done` slots of `arrived` are before it.
+    /// Receives a frame in several buffers; `done` slots of `arrived` precede it.
+    ///
+    /// The peer decides how long a chain is. A chain longer than [`MAX_SEGMENTS`], or than the
+    /// ring, counts once as `device_invalid` and is skipped to its end, however long the peer
+    /// continues it.
     #[cold]
     fn receive_chain(
         &mut self,
@@ -162,14 +177,14 @@ impl Receiver {
         pool: &mut Pool,
         port: PortId,
         statistics: &mut Statistics,
-    ) -> Outcome {
-        let mut chain = [Descriptor::default(); MOST_SEGMENTS];
+    ) -> RxOutcome {
+        let mut chain = [Descriptor::default(); MAX_SEGMENTS];
         let (mut slots, mut length) = (0, 0usize);
-        for place in &mut chain[..MOST_SEGMENTS.min(usize::from(arrived - done))] {
-            *place = self.ring.descriptor(self.next.wrapping_add(done + slots));
-            length += place.span.length as usize;
+        for entry in &mut chain[..MAX_SEGMENTS.min(usize::from(arrived - done))] {
+            *entry = self.ring.read_descriptor(self.next.wrapping_add(done + slots));
+            length += entry.span.length as usize;
             slots += 1;
-            if !place.more {
+            if !entry.more {
                 break;
             }
         }
@@ -177,18 +192,18 @@ impl Receiver {
         let ends = chain.last().is_some_and(|last| !last.more);
         if std::mem::replace(&mut self.skipping, false) {
             self.skipping = !ends;
-            return Outcome::Lost(slots);
+            return RxOutcome::Lost(slots);
         }
         if !ends {
-            if chain.len() < MOST_SEGMENTS.min(self.ring.size().into()) && !self.last {
-                return Outcome::Wait;
+            if chain.len() < MAX_SEGMENTS.min(self.ring.size().into()) && !self.frozen {
+                return RxOutcome::Wait;
             }
             statistics.device_invalid += 1;
             self.skipping = true;
-            return Outcome::Lost(slots);
+            return RxOutcome::Lost(slots);
         }
         let Some(mut packet) = pool.alloc_packet(length, port) else {
-            return without_frame(length, slots, pool, statistics);
+            return no_frame(length, slots, pool, statistics);
         };
         let mut rest = packet.bytes_mut();
         let whole = length > 0
@@ -201,42 +216,38 @@ impl Receiver {
         if !whole {
             pool.release(&mut packet);
             statistics.device_invalid += 1;
-            return Outcome::Lost(slots);
+            return RxOutcome::Lost(slots);
         }
-        Outcome::Packet(packet, slots)
+        RxOutcome::Packet(packet, slots)
     }
 
-    /// Returns the buffers of so many slots to who sends.
+    /// Returns the buffers of `slots` slots to the sender.
     #[inline]
-    fn give_back(&mut self, slots: u16) {
+    fn release_slots(&mut self, slots: u16) {
         let first = self.next;
         self.next = first.wrapping_add(slots);
-        self.known -= slots;
+        self.available -= slots;
         let Some(buffers) = &self.buffers else {
             return self.ring.tail().store(self.next, Ordering::Release);
         };
         for number in 0..slots {
             let slot = first.wrapping_add(number);
-            self.ring.describe(slot, buffers.empty(slot, &self.ring));
+            self.ring.write_descriptor(slot, buffers.empty_descriptor(slot, &self.ring));
         }
         let head = self.next.wrapping_add(self.ring.size());
         self.ring.head().store(head, Ordering::Release);
     }
 }
 
-/// Why there is no frame for so many octets: they do not fit into one, or none is free.
+/// Decides about a frame of `length` octets for which no packet could be allocated: it is too long,
+/// or the pool has no free frame.
 #[cold]
-fn without_frame(
-    length: usize,
-    slots: u16,
-    pool: &mut Pool,
-    statistics: &mut Statistics,
-) -> Outcome {
+fn no_frame(length: usize, slots: u16, pool: &mut Pool, statistics: &mut Statistics) -> RxOutcome {
     if length > pool.room() {
         statistics.receive_length += 1;
-        return Outcome::Lost(slots);
+        return RxOutcome::Lost(slots);
     }
-    // It stays in the ring until there is one.
+    // The frame stays in the ring until a pool frame is free.
     statistics.device_no_frames += 1;
-    Outcome::Wait
+    RxOutcome::Wait
 }

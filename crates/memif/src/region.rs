@@ -1,4 +1,8 @@
 //! The memory shared with the peer.
+//!
+//! The peer may write any octet of it at any time, so no reference into it exists: rings are
+//! accessed by atomic operations, and buffers are copied out before anything is decided by their
+//! contents.
 #![allow(unsafe_code, reason = "the mapping, and copies out of it and into it")]
 
 use std::io;
@@ -8,16 +12,16 @@ use std::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::settings::MOST_MEMORY;
+use crate::settings::MAX_MEMORY;
 
-/// The file system behind a memfd without huge pages: `TMPFS_MAGIC` of linux/magic.h.
+/// File system type of a memfd without huge pages: `TMPFS_MAGIC` of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
 
-// Offsets and lengths of 32 bits are added as numbers of 64.
+// Offsets and lengths have 32 bits and are added as `usize`.
 const _: () =
     assert!(cfg!(target_pointer_width = "64"), "sums of offset and length would overflow");
 
-/// One memfd, mapped. The peer may write any octet of it at any time.
+/// A mapped memfd. The peer may write any octet of it at any time.
 #[derive(Debug)]
 pub(crate) struct Region {
     file: OwnedFd,
@@ -25,29 +29,33 @@ pub(crate) struct Region {
     length: usize,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread, and its octets are reached only by
-// atomic operations and by copies that never lend a reference to them.
+// SAFETY: the mapping belongs to the process, not to a thread. It is accessed only by atomic
+// operations and by copies, never by reference.
 unsafe impl Send for Region {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Makes `length` octets of zeroes that nobody can shrink or grow.
+    /// Creates a region of `length` zeros that cannot shrink or grow.
     pub(crate) fn create(name: &str, length: usize) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(name, flags)?;
         rustix::fs::ftruncate(&file, length as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
-        // All pages at once: later a lane would pay for each.
+        // Populate all pages now; otherwise a lane would take a page fault for each.
         Self::map(file, length, MapFlags::SHARED | MapFlags::POPULATE)
     }
 
-    /// Maps `length` octets that the peer has made.
+    /// Maps a region of `length` octets that the peer created.
     ///
-    /// They must be of a memfd that cannot shrink: who can truncate a mapped file can kill whoever
-    /// has mapped it (SIGBUS). Huge pages are refused for the same reason: a hole punched into them
-    /// is a SIGBUS when no page is left. Asked in this order nothing waits for a file system that a
-    /// user serves.
+    /// The file must be a memfd sealed against shrinking: a peer that truncates a mapped file kills
+    /// every process that touches the mapping (SIGBUS). Huge pages are refused for the same reason,
+    /// because touching a hole in them raises SIGBUS when no page is left. The checks are in this
+    /// order because fcntl(2) fails at once on other files. An fstat(2) on a file of a FUSE file
+    /// system would wait for the peer.
+    ///
+    /// # Errors
+    /// Returns the reason to refuse the region.
     pub(crate) fn attach(file: OwnedFd, length: u64) -> Result<Self, &'static str> {
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| "the region is no memfd")?;
         if !seals.contains(SealFlags::SHRINK)
@@ -55,15 +63,17 @@ impl Region {
         {
             return Err("the region is not sealed against shrinking");
         }
-        let system = rustix::fs::fstatfs(&file).map_err(|_| "the region cannot be asked")?;
+        let system =
+            rustix::fs::fstatfs(&file).map_err(|_| "the state of the region cannot be read")?;
         if system.f_type as i64 != TMPFS {
             return Err("the region is of huge pages");
         }
-        let size = rustix::fs::fstat(&file).map_err(|_| "the region cannot be asked")?.st_size;
+        let size =
+            rustix::fs::fstat(&file).map_err(|_| "the state of the region cannot be read")?.st_size;
         if u64::try_from(size).unwrap_or(0) < length {
             return Err("the region is longer than its file");
         }
-        if length == 0 || length > MOST_MEMORY {
+        if length == 0 || length > MAX_MEMORY {
             return Err("the region is too long, or empty");
         }
         Self::map(file, length as usize, MapFlags::SHARED)
@@ -82,21 +92,22 @@ impl Region {
         Ok(Self { file, start, length })
     }
 
-    /// Octets mapped.
+    /// Returns the number of octets mapped.
     pub(crate) fn len(&self) -> usize {
         self.length
     }
 
-    /// The first of `length` octets at `offset`, valid while the region lives; `None` when they are
-    /// not all inside.
+    /// Returns a pointer to `length` octets at `offset`, valid while the region lives. Returns
+    /// `None` if they are not all inside: offset and length come from the peer's descriptors, and
+    /// this is the only check of them.
     #[inline]
-    pub(crate) fn place(&self, offset: u32, length: u32) -> Option<NonNull<u8>> {
+    pub(crate) fn pointer(&self, offset: u32, length: u32) -> Option<NonNull<u8>> {
         let (offset, length) = (offset as usize, length as usize);
-        // The sum cannot overflow: both are of 32 bits.
+        // The sum cannot overflow: both have 32 bits.
         if offset + length > self.length {
             return None;
         }
-        // SAFETY: the place is inside the mapping, or one past its end.
+        // SAFETY: the offset is inside the mapping, or one past its end.
         Some(unsafe { self.start.add(offset) })
     }
 }
@@ -109,13 +120,13 @@ impl AsFd for Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: start and length are those of the mapping made in `map`, unmapped only here; all
-        // who have places in it hold the region.
+        // SAFETY: start and length are those of the mapping created in `map`, which is unmapped
+        // only here. Holders of pointers into it hold the region.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
 
-/// A buffer in the shared memory, as a descriptor names it.
+/// A buffer in the shared memory, as a descriptor names it. Not checked yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Span {
     pub(crate) region: u16,
@@ -123,110 +134,113 @@ pub(crate) struct Span {
     pub(crate) length: u32,
 }
 
-/// All memory shared with one peer.
+/// All regions shared with one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Regions(pub(crate) Vec<Region>);
 
 impl Regions {
-    /// Copies `span` out of the shared memory; false, and nothing happens, when it is not inside or
-    /// is not as long as `target`.
+    /// Copies `span` out of the shared memory. Returns false, without an effect, if the span is not
+    /// inside or not as long as `target`.
     #[inline]
     pub(crate) fn read(&self, span: Span, target: &mut [u8]) -> bool {
-        let Some(source) = self.place(span).filter(|_| target.len() == span.length as usize) else {
+        let Some(source) = self.pointer(span).filter(|_| target.len() == span.length as usize)
+        else {
             return false;
         };
-        // SAFETY: `place` has checked that the span is inside its mapping, which `self` keeps. The
-        // target is our own memory and as long. The peer may write meanwhile: then the octets are
-        // any, and nobody has decided anything by them.
+        // SAFETY: `pointer` has checked that the span is inside its mapping, which `self` keeps.
+        // The target is our own memory of the same length. The peer may write during the copy; then
+        // the octets are arbitrary, and nothing has been decided by them.
         unsafe { copy(source.as_ptr(), target.as_mut_ptr(), target.len()) };
         true
     }
 
-    /// Copies `source` to the start of `span`; false, and nothing happens, when the span is not
-    /// inside the shared memory or is shorter.
+    /// Copies `source` to the start of `span`. Returns false, without an effect, if the span is not
+    /// inside the shared memory or is shorter than the source.
     #[inline]
     pub(crate) fn write(&self, span: Span, source: &[u8]) -> bool {
-        let Some(target) = self.place(span).filter(|_| source.len() <= span.length as usize) else {
+        let Some(target) = self.pointer(span).filter(|_| source.len() <= span.length as usize)
+        else {
             return false;
         };
-        // SAFETY: `place` has checked that the span, which is at least as long as the source, is
+        // SAFETY: `pointer` has checked that the span, which is at least as long as the source, is
         // inside its mapping, which `self` keeps. The source is our own memory.
         unsafe { copy(source.as_ptr(), target.as_ptr(), source.len()) };
         true
     }
 
-    /// Asks for a span to be fetched, if it is inside.
+    /// Prefetches a span for reading, if it is inside.
     #[inline]
     pub(crate) fn prefetch(&self, span: Span) {
         self.each_line(span, span.length, prefetch);
     }
 
-    /// Asks for the first `length` octets of a span to be fetched, to be written.
+    /// Prefetches the first `length` octets of a span for writing, if it is inside.
     #[inline]
     pub(crate) fn prefetch_to_write(&self, span: Span, length: usize) {
         self.each_line(span, span.length.min(length as u32), prefetch_to_write);
     }
 
     #[inline(always)]
-    fn each_line(&self, span: Span, length: u32, ask: impl Fn(*const u8)) {
-        if let Some(place) = self.place(span) {
-            let lines = (0..length.min(MOST_PREFETCHED) as usize).step_by(64);
-            lines.for_each(|line| ask(place.as_ptr().wrapping_add(line)));
+    fn each_line(&self, span: Span, length: u32, prefetch: impl Fn(*const u8)) {
+        if let Some(start) = self.pointer(span) {
+            let lines = (0..length.min(MAX_PREFETCHED) as usize).step_by(64);
+            lines.for_each(|line| prefetch(start.as_ptr().wrapping_add(line)));
         }
     }
 
     #[inline]
-    fn place(&self, span: Span) -> Option<NonNull<u8>> {
-        self.0.get(usize::from(span.region))?.place(span.offset, span.length)
+    fn pointer(&self, span: Span) -> Option<NonNull<u8>> {
+        self.0.get(usize::from(span.region))?.pointer(span.offset, span.length)
     }
 }
 
-/// Asks for the cache line at `place` to be fetched, without touching it.
+/// Prefetches the cache line of an address for reading.
 #[inline(always)]
-fn prefetch(place: *const u8) {
+fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing, whatever the address.
+    // SAFETY: a prefetch has no architectural effect, whatever the address.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+    let _ = address;
 }
 
-/// As [`prefetch`], with the right to write: else the first write asks the other core once more.
+/// Prefetches the cache line of an address in exclusive state. Otherwise the first write would cost
+/// another round of cache coherence.
 #[inline(always)]
-fn prefetch_to_write(place: *const u8) {
+fn prefetch_to_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch changes nothing, whatever the address; processors without this one skip
-    // it.
+    // SAFETY: a prefetch has no architectural effect, whatever the address. Processors without this
+    // instruction ignore it.
     unsafe {
-        let place = place.addr(); // a number: nothing is reached by it
-        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nomem, nostack, preserves_flags));
+        let address = address.addr(); // an integer: `asm!` needs no pointer
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+    let _ = address;
 }
 
-/// Octets of a frame that are asked for ahead, at most.
-const MOST_PREFETCHED: u32 = 2048;
+/// Maximum number of octets prefetched per frame.
+const MAX_PREFETCHED: u32 = 2048;
 
-/// Up to here frames are copied in blocks of 64; beyond, the library's function is faster.
+/// Length from which memcpy is faster than copies of fixed blocks, in octets.
 const SHORT: usize = 256;
 
-/// Copies `length` octets. Most frames are short, and then the steps below are half as long as a
-/// call of the library's function: blocks of a known size, the last of which ends where the frame
-/// ends and overlaps the one before.
+/// Copies `length` octets. Short frames are copied in blocks of a constant size, which takes half
+/// as long as a call of memcpy. The last block ends where the frame ends and overlaps the one
+/// before.
 ///
 /// # Safety
 /// As for [`std::ptr::copy_nonoverlapping`], except that another process may write to one of the
-/// two meanwhile.
+/// two during the copy.
 #[inline(always)]
 unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
-    /// `length` is from one block to two, or more with 64.
+    /// Copies `length` octets, at least one block.
     #[inline(always)]
     unsafe fn blocks<const BLOCK: usize>(source: *const u8, target: *mut u8, length: usize) {
-        // SAFETY: the caller says that `length` octets are there, and at least a block: each of
-        // these ends before them or with them.
+        // SAFETY: the caller guarantees `length` octets, at least a block. Each block ends before
+        // their end or with it.
         unsafe {
             let last = length - BLOCK;
             let mut at = 0;
@@ -237,7 +251,7 @@ unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
             std::ptr::copy_nonoverlapping(source.add(last), target.add(last), BLOCK);
         }
     }
-    // SAFETY: the caller says that `length` octets are there; each case has at least a block.
+    // SAFETY: the caller guarantees `length` octets, and each case has at least a block.
     unsafe {
         match length {
             SHORT.. => std::ptr::copy_nonoverlapping(source, target, length),

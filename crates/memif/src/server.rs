@@ -1,30 +1,33 @@
 //! The server's side of the handshake.
+//!
+//! The client is not trusted: it may send any message in any order, with any descriptor. Everything
+//! is checked here, before a lane sees a ring, and a client that fails a check is disconnected.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::MemifSettings;
+use crate::agreement::{Agreement, Doorbell, PROGRAM, Step};
 use crate::channel::Received;
-use crate::handshake::{Agreed, Bell, Step};
 use crate::message::{AddRing, ETHERNET, Hello, Init, Message, SECRET, VERSION};
 use crate::region::{Region, Regions};
 use crate::ring::Ring;
-use crate::settings::{MOST_MEMORY, MOST_SLOTS};
+use crate::settings::{MAX_MEMORY, MAX_SLOTS};
 
-/// The most regions of a client.
-const MOST_REGIONS: usize = 16;
+/// Maximum number of regions of a client.
+const MAX_REGIONS: usize = 16;
 
-/// What a client has told so far.
+/// State of a server during the handshake: everything that the client has sent so far.
 #[derive(Debug)]
 pub(crate) struct Server {
     id: u32,
     secret: [u8; SECRET],
     name: String,
-    /// What the client says it is, once it has.
+    /// Name of the client's program, once it has sent init.
     client: Option<String>,
     regions: Vec<Region>,
-    to_server: Vec<Option<(AddRing, Bell)>>,
-    to_client: Vec<Option<(AddRing, Bell)>>,
+    to_server: Vec<Option<(AddRing, Doorbell)>>,
+    to_client: Vec<Option<(AddRing, Doorbell)>>,
 }
 
 impl Server {
@@ -41,21 +44,24 @@ impl Server {
         }
     }
 
-    /// The first message.
+    /// Returns the first message, which offers the server's limits.
     pub(crate) fn hello(&self) -> Message {
         let last_ring = (self.to_server.len() - 1) as u16;
         Message::Hello(Hello {
-            name: crate::handshake::PROGRAM.to_owned(),
+            name: PROGRAM.to_owned(),
             lowest_version: VERSION,
             highest_version: VERSION,
-            last_region: MOST_REGIONS as u16 - 1,
+            last_region: MAX_REGIONS as u16 - 1,
             last_ring_to_client: last_ring,
             last_ring_to_server: last_ring,
-            most_slots: MOST_SLOTS,
+            max_slots: MAX_SLOTS,
         })
     }
 
-    /// What follows from a message; the reason when the client is refused.
+    /// Returns the next step after a message of the client.
+    ///
+    /// # Errors
+    /// Returns the reason to refuse the client.
     pub(crate) fn advance(&mut self, received: Received) -> Result<Step, String> {
         let Received { message, file } = received;
         match message {
@@ -72,13 +78,13 @@ impl Server {
 
     fn init(&mut self, init: Init) -> Result<(), String> {
         if init.version != VERSION {
-            return Err(format!("the version {:#06x} is not spoken here", init.version));
+            return Err(format!("version {:#06x} is not supported", init.version));
         }
         if init.id != self.id {
-            return Err(format!("there is no interface {}", init.id));
+            return Err(format!("no interface {}", init.id));
         }
         if init.mode != ETHERNET {
-            return Err("only the mode ethernet is spoken here".to_owned());
+            return Err("only the mode ethernet is supported".to_owned());
         }
         if self.secret != [0; SECRET] && init.secret != self.secret {
             return Err("the secret is wrong".to_owned());
@@ -88,37 +94,42 @@ impl Server {
     }
 
     fn add_region(&mut self, index: u16, size: u64, file: Option<OwnedFd>) -> Result<(), String> {
-        if usize::from(index) != self.regions.len() || self.regions.len() >= MOST_REGIONS {
-            return Err(format!("region {index} is not the next, or too many"));
+        // A client that adds regions without end would exhaust our descriptors and mappings.
+        if usize::from(index) != self.regions.len() || self.regions.len() >= MAX_REGIONS {
+            return Err(format!("region {index} is not the next one, or there are too many"));
         }
         let file = file.ok_or("a region without its descriptor")?;
+        // The pages of a region may be charged to whoever touches them first, so a client could
+        // exhaust this process's memory limit: the sum of all regions is bounded.
         let mapped: usize = self.regions.iter().map(Region::len).sum();
-        if mapped as u64 + size.min(MOST_MEMORY) > MOST_MEMORY {
-            return Err(format!("more than {} MiB of regions", MOST_MEMORY >> 20));
+        if mapped as u64 + size.min(MAX_MEMORY) > MAX_MEMORY {
+            return Err(format!("more than {} MiB of regions", MAX_MEMORY >> 20));
         }
         self.regions.push(Region::attach(file, size)?);
         Ok(())
     }
 
     fn add_ring(&mut self, ring: AddRing, file: Option<OwnedFd>) -> Result<(), String> {
-        let bell = file.ok_or("a ring without its eventfd")?;
-        if !is_eventfd(&bell) {
+        let doorbell = file.ok_or("a ring without its eventfd")?;
+        // Writing to another kind of descriptor, such as a full pipe or a socket, could block our
+        // thread or have effects elsewhere. So only eventfds are accepted.
+        if !is_eventfd(&doorbell) {
             return Err("the descriptor of a ring is no eventfd".to_owned());
         }
         let rings = if ring.to_server { &mut self.to_server } else { &mut self.to_client };
         match rings.get_mut(usize::from(ring.index)) {
-            Some(place @ None) => *place = Some((ring, bell)),
-            Some(_) => return Err(format!("ring {} for the second time", ring.index)),
-            None => return Err(format!("there is no ring {}", ring.index)),
+            Some(entry @ None) => *entry = Some((ring, doorbell)),
+            Some(_) => return Err(format!("ring {} was added a second time", ring.index)),
+            None => return Err(format!("no ring {}", ring.index)),
         }
         Ok(())
     }
 
-    fn connect(&mut self, name: String) -> Result<Agreed, String> {
+    fn connect(&mut self, name: String) -> Result<Agreement, String> {
         let regions = Arc::new(Regions(std::mem::take(&mut self.regions)));
-        let rings = |described: &mut Vec<Option<(AddRing, Bell)>>| {
+        let rings = |described: &mut Vec<Option<(AddRing, Doorbell)>>| {
             let rings = std::mem::take(described).into_iter().map(|ring| {
-                ring.map(|(ring, bell)| Ok((open_ring(&regions, ring)?, bell))).transpose()
+                ring.map(|(ring, doorbell)| Ok((open_ring(&regions, ring)?, doorbell))).transpose()
             });
             rings.collect::<Result<Vec<_>, String>>()
         };
@@ -126,22 +137,26 @@ impl Server {
         let transmit = rings(&mut self.to_client)?;
         let peer = format!("{} ({})", name, self.client.take().unwrap_or_default());
         let connected = Message::Connected { name: self.name.clone() };
-        Ok(Agreed { regions, receive, transmit, peer, buffers: None, last: Some(connected) })
+        Ok(Agreement { regions, receive, transmit, peer, buffers: None, last: Some(connected) })
     }
 }
 
+/// Opens a ring that the client has described, and empties it.
+///
+/// The client chooses region, offset and size, so the whole ring must be inside of a mapped region:
+/// a lane accesses it without any further check. The cookie only detects mistakes.
 fn open_ring(regions: &Arc<Regions>, described: AddRing) -> Result<Ring, String> {
     let AddRing { index, region, offset, slots, .. } = described;
     let ring = Ring::new(Arc::clone(regions), region, offset, slots)
         .ok_or_else(|| format!("ring {index} is not inside its region"))?;
-    if !ring.is_marked() {
+    if !ring.has_cookie() {
         return Err(format!("ring {index} has no cookie"));
     }
     ring.reset();
     Ok(ring)
 }
 
-/// Whether a descriptor is what it should be: others might make us wait.
+/// Returns true if the descriptor is an eventfd.
 fn is_eventfd(file: impl AsFd) -> bool {
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file.as_fd()));
     std::fs::read_link(path).is_ok_and(|target| target.as_os_str() == "anon_inode:[eventfd]")

@@ -1,4 +1,4 @@
-//! What a memif port shall be.
+//! Settings of a memif port. The mode is always Ethernet.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,29 +7,29 @@ use std::str::FromStr;
 use crate::Error;
 use crate::message::{NAME, SECRET};
 
-/// Who listens, and who makes the memory.
+/// Role in the protocol: who listens, and who creates the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Listens on the socket, and maps the memory that the client has made. Older texts call it
+    /// Listens on the socket, and maps the memory that the client created. Older texts call it
     /// master.
     Server,
-    /// Connects to the socket, and makes the memory. Older texts call it slave.
+    /// Connects to the socket, and creates the memory. Older texts call it slave.
     Client,
 }
 
-/// Where server and client meet.
+/// Address of the socket between server and client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A socket in the file system.
+    /// Path of a socket in the file system.
     Path(PathBuf),
-    /// An abstract name, without a file (unix(7)); it belongs to the network namespace.
+    /// Abstract name, without a file (unix(7)). It belongs to the network namespace.
     Abstract(String),
 }
 
 impl FromStr for Address {
     type Err = std::convert::Infallible;
 
-    /// An abstract name begins with `@`.
+    /// Parses an address. An abstract name begins with `@`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text.strip_prefix('@') {
             Some(name) => Self::Abstract(name.to_owned()),
@@ -47,40 +47,42 @@ impl fmt::Display for Address {
     }
 }
 
-/// What a memif port shall be. The mode is always Ethernet.
+/// Settings of a memif port. The mode is always Ethernet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemifSettings {
-    /// Where server and client meet. Each port has a socket of its own.
+    /// Address of the socket. Each port has a socket of its own.
     pub socket: Address,
-    /// Who listens.
+    /// Role of this end.
     pub role: Role,
-    /// The number of the interface behind the socket, the same at both ends.
+    /// Interface number behind the socket, the same at both ends.
     pub id: u32,
-    /// What the client must know, at most 24 octets; the same at both ends.
+    /// Secret that the client must send, at most 24 octets; the same at both ends.
     pub secret: Option<String>,
-    /// What the peer is told the interface is called, at most 31 octets.
+    /// Interface name that the peer is told, at most 31 octets.
     pub name: String,
-    /// Queues, 1 to 256. As many rings go in each direction, or fewer when the peer has fewer.
+    /// Number of queues, 1 to 256. There is one ring per queue and direction, or fewer if the peer
+    /// has fewer.
     pub queues: usize,
-    /// Slots of a ring, a power of two from 2 to 16,384. Only a client decides; the server takes
-    /// what comes, up to 16,384.
+    /// Slots of a ring, a power of two from 2 to 16,384. Only a client decides; the server accepts
+    /// any size up to 16,384.
     pub ring_size: usize,
     /// Octets of a buffer, a multiple of 64 from 128 to 65,472. Only a client decides. Longer
     /// frames take several buffers.
     pub buffer_size: usize,
-    /// Whether the queues have interrupts: then a lane that rests sleeps until the peer sends.
+    /// True if the queues have interrupts: an idle lane sleeps until the peer sends.
     pub interrupt: bool,
 }
 
-/// The most queues.
-const MOST_QUEUES: usize = 256;
-/// The most slots of a ring, as a power of two.
-pub(crate) const MOST_SLOTS: u8 = 14;
-/// The most octets of memory shared with a peer.
-pub(crate) const MOST_MEMORY: u64 = 1 << 30;
+/// Maximum number of queues.
+const MAX_QUEUES: usize = 256;
+/// Maximum number of slots of a ring, as a power of two.
+pub(crate) const MAX_SLOTS: u8 = 14;
+/// Maximum number of octets of memory shared with a peer.
+pub(crate) const MAX_MEMORY: u64 = 1 << 30;
 
 impl MemifSettings {
-    /// The usual: interface 0, one queue, 1024 slots of 2048 octets, interrupts.
+    /// Returns the default settings: interface 0, one queue, 1024 slots, buffers of 2048 octets,
+    /// interrupts.
     #[must_use]
     pub fn new(socket: Address, role: Role) -> Self {
         Self {
@@ -100,14 +102,14 @@ impl MemifSettings {
         let refuse = |what: String, reason: String, remedy: &str| {
             Err(Error::Setting { what, reason, remedy: remedy.to_owned() })
         };
-        if !(1..=MOST_QUEUES).contains(&self.queues) {
+        if !(1..=MAX_QUEUES).contains(&self.queues) {
             return refuse(
                 format!("{} queues", self.queues),
-                format!("memif has 1 to {MOST_QUEUES}"),
-                "name another number",
+                format!("memif has 1 to {MAX_QUEUES}"),
+                "set another number",
             );
         }
-        let most = 1 << MOST_SLOTS;
+        let most = 1 << MAX_SLOTS;
         if !self.ring_size.is_power_of_two() || !(2..=most).contains(&self.ring_size) {
             return refuse(
                 format!("rings of {} slots", self.ring_size),
@@ -123,11 +125,11 @@ impl MemifSettings {
             );
         }
         let memory = 2 * self.queues as u64 * self.ring_size as u64 * self.buffer_size as u64;
-        if memory > MOST_MEMORY / 2 {
+        if memory > MAX_MEMORY / 2 {
             return refuse(
                 format!("{} MiB of buffers", memory >> 20),
-                format!("a memif port has at most {} MiB", MOST_MEMORY >> 21),
-                "name fewer queues, or shorter rings",
+                format!("a memif port has at most {} MiB", MAX_MEMORY >> 21),
+                "set fewer queues, or shorter rings",
             );
         }
         if self.secret.as_ref().is_some_and(|secret| !(1..=SECRET).contains(&secret.len())) {
@@ -140,14 +142,14 @@ impl MemifSettings {
         if self.name.len() >= NAME {
             return refuse(
                 format!("the name {}", self.name),
-                format!("the protocol has room for {} octets", NAME - 1),
+                format!("the maximum is {} octets", NAME - 1),
                 "choose a shorter one",
             );
         }
         Ok(())
     }
 
-    /// The secret as it is sent, with zeroes behind it.
+    /// Returns the secret as the protocol sends it, padded with zeros.
     pub(crate) fn secret(&self) -> [u8; SECRET] {
         let mut field = [0; SECRET];
         if let Some(secret) = &self.secret {
@@ -157,7 +159,7 @@ impl MemifSettings {
         field
     }
 
-    /// Slots as a power of two.
+    /// Returns the number of slots of a ring as a power of two.
     pub(crate) fn slots(&self) -> u8 {
         self.ring_size.trailing_zeros() as u8
     }

@@ -1,100 +1,75 @@
-//! The end of a ring that puts frames in.
+//! The transmitting end of a ring: copies frames into the shared memory.
 
 use std::sync::atomic::Ordering;
 
 use fastlane_core::{Packet, Pool, Sent};
 
+use crate::layout::Buffers;
 use crate::region::Span;
-use crate::ring::{Descriptor, Ring};
+use crate::ring::{Descriptor, MAX_SEGMENTS, Ring, Violation};
 
-/// The most buffers that one frame may take.
-pub(crate) const MOST_SEGMENTS: usize = 64;
-
-/// How many slots ahead the octets of a buffer are asked for.
+/// Number of slots ahead whose buffers are prefetched.
 const AHEAD: u16 = 3;
 
-/// The peer did what no peer does: the connection is to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Violation(pub(crate) &'static str);
-
-/// The buffers of one ring of a client: one for each slot, side by side.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Buffers {
-    /// Where the first begins, in the region that has all of them.
-    pub(crate) start: u32,
-    /// Octets of each.
-    pub(crate) size: u32,
-}
-
-impl Buffers {
-    /// The region of the client's rings and buffers.
-    pub(crate) const REGION: u16 = 0;
-
-    #[inline]
-    fn span(self, slot: u16, ring: &Ring) -> Span {
-        let offset = self.start + u32::from(slot & (ring.size() - 1)) * self.size;
-        Span { region: Self::REGION, offset, length: self.size }
-    }
-
-    /// The descriptor of the empty buffer of a slot.
-    #[inline]
-    pub(crate) fn empty(self, slot: u16, ring: &Ring) -> Descriptor {
-        Descriptor { span: self.span(slot, ring), more: false }
-    }
-}
-
-/// Puts frames into one ring, by copies.
+/// Transmits frames into one ring.
 #[derive(Debug)]
 pub(crate) struct Transmitter {
     ring: Ring,
-    /// The client's: where its buffers are. A server is told by the descriptors.
+    /// Buffers of the ring; only a client has them. A server reads them from the descriptors.
     buffers: Option<Buffers>,
-    /// The first slot that is not filled.
+    /// Index of the next slot to be filled.
     next: u16,
-    /// Free slots from there on that we know of.
-    known: u16,
-    /// Slots filled since the connection began.
+    /// Number of free slots from `next` on, when the peer's index was last read.
+    available: u16,
+    /// Number of slots filled since the connection began.
     filled: u64,
 }
 
 impl Transmitter {
-    /// Of a server without, of a client with its buffers.
+    /// Creates the transmitter. A client passes its buffers, a server `None`.
     pub(crate) fn new(ring: Ring, buffers: Option<Buffers>) -> Self {
-        Self { ring, buffers, next: 0, known: 0, filled: 0 }
+        Self { ring, buffers, next: 0, available: 0, filled: 0 }
     }
 
-    /// The ring.
+    /// Returns the ring.
     #[inline]
     pub(crate) fn ring(&self) -> &Ring {
         &self.ring
     }
 
-    /// Free slots. Looks again when fewer than `wanted` are known.
+    /// Returns the number of free slots. Reads the peer's index if fewer than `wanted` are known.
+    ///
+    /// # Errors
+    /// Returns a violation if the index implies more free slots than the ring has: a peer could
+    /// make a lane overwrite frames that were not read.
     #[inline]
     fn free(&mut self, wanted: usize) -> Result<u16, Violation> {
-        if usize::from(self.known) < wanted {
-            // Behind the client's last buffer the ring begins again with those that came back.
+        if usize::from(self.available) < wanted {
+            // A client owns all buffers, so the free slots end one ring size after the tail.
             let end = match self.buffers {
                 Some(_) => self.ring.tail().load(Ordering::Acquire).wrapping_add(self.ring.size()),
                 None => self.ring.head().load(Ordering::Acquire),
             };
-            self.known = end.wrapping_sub(self.next);
-            if self.known > self.ring.size() {
-                self.known = 0;
-                return Err(Violation("more slots are free than the ring has"));
+            self.available = end.wrapping_sub(self.next);
+            if self.available > self.ring.size() {
+                self.available = 0;
+                return Err(Violation("the ring index implies more free slots than the ring has"));
             }
         }
-        Ok(self.known)
+        Ok(self.available)
     }
 
-    /// Slots that are filled and that nobody has taken out.
+    /// Returns the number of filled slots that the peer has not read.
     pub(crate) fn unread(&mut self) -> u64 {
         let free = self.free(usize::MAX).unwrap_or(0);
         u64::from(self.ring.size() - free).min(self.filled)
     }
 
-    /// Copies packets into the ring, from the front of the slice, as many as there is space for;
-    /// when it returns, the peer sees them. A violation comes with what was sent before.
+    /// Copies packets into the ring, from the front of the slice, as many as there is space for.
+    /// The peer sees them when the function returns.
+    ///
+    /// # Errors
+    /// Returns a violation of the peer; the packets before it were sent.
     #[inline]
     pub(crate) fn transmit(
         &mut self,
@@ -135,7 +110,7 @@ impl Transmitter {
         }
         self.publish(done);
         if full {
-            self.known = 0; // some may be left, but too few: look again next time
+            self.available = 0; // too few slots are left: read the index again next time
         }
         result
     }
@@ -146,23 +121,23 @@ impl Transmitter {
             return;
         }
         self.next = self.next.wrapping_add(slots);
-        self.known -= slots;
+        self.available -= slots;
         self.filled += u64::from(slots);
         let end = if self.buffers.is_some() { self.ring.head() } else { self.ring.tail() };
         end.store(self.next, Ordering::Release);
     }
 
-    /// The buffer of a slot.
+    /// Returns the buffer of a slot.
     #[inline]
     fn buffer(&self, slot: u16) -> Span {
         match self.buffers {
             Some(buffers) => buffers.span(slot, &self.ring),
-            None => self.ring.descriptor(slot).span,
+            None => self.ring.read_descriptor(slot).span,
         }
     }
 
-    /// Puts a frame behind `done` of `free` slots; returns how many it took, or nothing when there
-    /// are too few.
+    /// Copies a frame behind `done` of `free` slots. Returns the number of slots it took, or `None`
+    /// if there are too few.
     #[inline]
     fn put(&self, done: u16, free: u16, frame: &[u8]) -> Result<Option<u16>, Refused> {
         if done == free {
@@ -179,21 +154,26 @@ impl Transmitter {
 
     #[inline]
     fn fill(&self, slot: u16, span: Span, part: &[u8], more: bool) -> Result<(), Violation> {
+        // A server's descriptors come from the peer: without the check in `write` it could direct
+        // our copy to any address.
         if !self.ring.regions().write(span, part) {
             return Err(Violation("a buffer lies outside of the shared memory"));
         }
         let span = Span { length: part.len() as u32, ..span };
-        self.ring.describe(slot, Descriptor { span, more });
+        self.ring.write_descriptor(slot, Descriptor { span, more });
         Ok(())
     }
 
-    /// A frame that is longer than a buffer. First its slots are counted: what is written into a
-    /// descriptor is lost to the next try.
+    /// Copies a frame that is longer than a buffer into several. Counts its slots first, because
+    /// writing a descriptor destroys the length that a retry would need.
+    ///
+    /// The peer may change a descriptor between the two passes, so each length is checked again: an
+    /// empty buffer would make the loop endless, a shrunken one would lose the end of the frame.
     #[cold]
     fn put_chain(&self, first: u16, free: u16, frame: &[u8]) -> Result<Option<u16>, Refused> {
         let (mut slots, mut room) = (0, 0);
         while room < frame.len() {
-            if usize::from(slots) >= MOST_SEGMENTS.min(self.ring.size().into()) {
+            if usize::from(slots) >= MAX_SEGMENTS.min(self.ring.size().into()) {
                 return Err(Refused::TooLong);
             }
             if slots == free {
@@ -221,7 +201,7 @@ impl Transmitter {
     }
 }
 
-/// Why a frame is not sent.
+/// Reason why a frame is not sent.
 enum Refused {
     TooLong,
     Violation(Violation),

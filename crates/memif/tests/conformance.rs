@@ -1,4 +1,4 @@
-//! The conformance suite over memif, whose peer is memif too.
+//! Conformance suite over memif with a memif peer.
 
 mod support;
 
@@ -12,10 +12,10 @@ conformance!(server, MemifRig<Server>);
 conformance!(client, MemifRig<Client>);
 conformance!(chained, MemifRig<Chained>);
 
-/// What distinguishes the rigs.
-trait Kind {
+/// Parameters of a rig.
+trait Variant {
     const ROLE: Role;
-    /// Octets of a buffer of the client's.
+    /// Octets of a buffer of the client.
     const BUFFER: usize = 2048;
 }
 
@@ -26,27 +26,27 @@ struct Client;
 /// Frames take several buffers.
 struct Chained;
 
-impl Kind for Server {
+impl Variant for Server {
     const ROLE: Role = Role::Server;
 }
 
-impl Kind for Client {
+impl Variant for Client {
     const ROLE: Role = Role::Client;
 }
 
-impl Kind for Chained {
+impl Variant for Chained {
     const ROLE: Role = Role::Server;
     const BUFFER: usize = 128;
 }
 
-struct MemifRig<K: Kind> {
+struct MemifRig<K: Variant> {
     directory: TempDir,
     link: Option<Link>,
     peer: Option<End>,
     kind: std::marker::PhantomData<K>,
 }
 
-impl<K: Kind> MemifRig<K> {
+impl<K: Variant> MemifRig<K> {
     fn settings(&self, role: Role, queues: usize) -> MemifSettings {
         let slots = 256 * (2048 / K::BUFFER);
         let settings = settings(&self.directory, role);
@@ -54,7 +54,7 @@ impl<K: Kind> MemifRig<K> {
     }
 }
 
-impl<K: Kind> Rig for MemifRig<K> {
+impl<K: Variant> Rig for MemifRig<K> {
     const LOSSLESS: bool = true;
     const LONGEST: usize = 2048 - 64 - 192;
     const QUEUES: usize = 4;

@@ -1,5 +1,5 @@
-//! Replays the committed corpus of this crate's fuzz targets, keeps the seeds in it up to date, and
-//! plays random scripts.
+//! Replays the committed corpus of this crate's fuzz targets, keeps its seeds up to date, and runs
+//! random scripts.
 
 use fastlane_memif::fuzz;
 use fastlane_testing::{Spec, corpus};
@@ -52,7 +52,7 @@ fn messages() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Steps of a script: see `fuzz::rings`.
+/// Returns the step of a script that sets a head; see `fuzz::rings`.
 fn head(ring: u8, value: u16) -> Vec<u8> {
     [&[0, ring][..], &value.to_le_bytes()].concat()
 }
@@ -61,8 +61,19 @@ fn tail(ring: u8, value: u16) -> Vec<u8> {
     [&[1, ring][..], &value.to_le_bytes()].concat()
 }
 
-fn describe(ring: u8, slot: u8, more: bool, region: u16, length: u32, offset: u32) -> Vec<u8> {
-    let which = ring | u8::from(more) << 1 | slot << 2;
+/// Number of a slot, and whether its frame continues in the next one.
+struct Slot {
+    ring: u8,
+    number: u8,
+    more: bool,
+}
+
+const RECEIVE: Slot = Slot { ring: 0, number: 0, more: false };
+const TRANSMIT: Slot = Slot { ring: 1, number: 0, more: false };
+
+/// Returns the step that writes a descriptor.
+fn describe(slot: Slot, region: u16, length: u32, offset: u32) -> Vec<u8> {
+    let which = slot.ring | u8::from(slot.more) << 1 | slot.number << 2;
     let (length, offset) = (length.to_le_bytes(), offset.to_le_bytes());
     [&[2, which][..], &region.to_le_bytes(), &length, &offset].concat()
 }
@@ -70,7 +81,7 @@ fn describe(ring: u8, slot: u8, more: bool, region: u16, length: u32, offset: u3
 fn scripts() -> Vec<(&'static str, Vec<u8>)> {
     let (last, receive) = (vec![3, 0], vec![4, 0]);
     let transmit = |eighths: u8| vec![5, eighths];
-    let frame = |slot, more| describe(0, slot, more, 0, 60, 4096);
+    let frame = |number, more| describe(Slot { number, more, ..RECEIVE }, 0, 60, 4096);
     let endless: Vec<_> = (0..16).flat_map(|slot| frame(slot, true)).collect();
     vec![
         ("one", [frame(0, false), head(0, 1), receive.clone()].concat()),
@@ -78,14 +89,14 @@ fn scripts() -> Vec<(&'static str, Vec<u8>)> {
         ("chain", [frame(0, true), frame(1, false), head(0, 2), receive.clone()].concat()),
         ("chain-without-end", [frame(0, true), head(0, 1), receive.clone(), last].concat()),
         ("endless", [endless, head(0, 16), receive.clone(), head(0, 32), receive.clone()].concat()),
-        ("empty", [describe(0, 0, false, 0, 0, 4096), head(0, 1), receive.clone()].concat()),
-        ("outside", [describe(0, 0, false, 0, 60, 16383), head(0, 1), receive.clone()].concat()),
-        ("no-region", [describe(0, 0, false, 3, 60, 0), head(0, 1), receive.clone()].concat()),
-        ("long", [describe(0, 0, false, 0, 9000, 0), head(0, 1), receive.clone()].concat()),
+        ("empty", [describe(RECEIVE, 0, 0, 4096), head(0, 1), receive.clone()].concat()),
+        ("outside", [describe(RECEIVE, 0, 60, 16383), head(0, 1), receive.clone()].concat()),
+        ("no-region", [describe(RECEIVE, 3, 60, 0), head(0, 1), receive.clone()].concat()),
+        ("long", [describe(RECEIVE, 0, 9000, 0), head(0, 1), receive.clone()].concat()),
         ("jump", [head(0, 17), receive.clone()].concat()),
-        ("send", [describe(1, 0, false, 0, 256, 4096), head(1, 16), transmit(8)].concat()),
-        ("send-chain", [describe(1, 0, false, 0, 100, 4096), head(1, 16), transmit(30)].concat()),
-        ("send-outside", [describe(1, 0, false, 0, 256, 16300), head(1, 16), transmit(8)].concat()),
+        ("send", [describe(TRANSMIT, 0, 256, 4096), head(1, 16), transmit(8)].concat()),
+        ("send-chain", [describe(TRANSMIT, 0, 100, 4096), head(1, 16), transmit(30)].concat()),
+        ("send-outside", [describe(TRANSMIT, 0, 256, 16300), head(1, 16), transmit(8)].concat()),
         ("send-jump", [head(1, 17), transmit(8), tail(1, 9), transmit(8)].concat()),
     ]
 }

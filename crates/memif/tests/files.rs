@@ -1,4 +1,4 @@
-//! A process that has no file left to open. Its limit is of the whole process, so this test has a
+//! A process without a free descriptor. The limit applies to the whole process, so this test has a
 //! program of its own.
 
 mod support;
@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 use support::raw::{HELLO, Raw};
 use support::{directory, settings, until};
 
-/// What all threads of this process have used.
+/// Returns the CPU time of all threads of this process.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -34,7 +34,7 @@ fn a_server_without_files_waits_for_some_and_says_so() {
     let client = Raw { socket: socket.unwrap() };
 
     let before = getrlimit(Resource::Nofile);
-    // The lowest number that is free, and with it all others, can no longer be had.
+    // With this limit no descriptor can be opened: all numbers below are in use.
     let free = std::os::fd::AsRawFd::as_raw_fd(&std::io::pipe().unwrap().0) as u64;
     setrlimit(Resource::Nofile, Rlimit { current: Some(free), ..before }).unwrap();
     rustix::net::connect(&client.socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
@@ -45,5 +45,5 @@ fn a_server_without_files_waits_for_some_and_says_so() {
     setrlimit(Resource::Nofile, before).unwrap();
 
     assert!(used < Duration::from_millis(50), "it waits, and does not try all the time: {used:?}");
-    assert_eq!(client.hear().expect("the client is served now").0, HELLO);
+    assert_eq!(client.receive().expect("the client is served now").0, HELLO);
 }

@@ -1,7 +1,7 @@
-//! Peers that break the rules.
+//! Hostile peers, which violate the protocol.
 //!
-//! None of them makes us touch what is not theirs, wait, or panic; what they send wrongly is
-//! counted, or they are disconnected; and the next peer is served.
+//! None of them may make us access other memory, block, or panic. Their errors are counted, or they
+//! are disconnected; and the next peer is served.
 
 mod support;
 
@@ -13,13 +13,13 @@ use fastlane_core::{Burst, Pool, PortId, Queue};
 use fastlane_memif::{Link, MemifQueue, Role};
 use fastlane_testing::{Peer, Spec};
 use support::raw::{
-    BUFFER, BUFFERS, CONNECT, Client, HELLO, LENGTH, Memory, RING, Raw, SLOTS, add_region,
-    add_ring, bell, init, record,
+    BUFFER, BUFFERS, CONNECT, Client, Descriptor, HELLO, LENGTH, Memory, RING, Raw, SLOTS,
+    add_region, add_ring, doorbell, frame, init, part, record,
 };
 use support::{End, directory, settings, until};
 use tempfile::TempDir;
 
-/// Our server and its one queue.
+/// A server under test with its one queue.
 struct Server {
     directory: TempDir,
     link: Link,
@@ -48,7 +48,8 @@ impl Server {
         client
     }
 
-    /// The lengths of what has arrived. It takes no time, whatever the peer does.
+    /// Receives a burst and returns the lengths of its frames. Asserts that no peer can make the
+    /// call slow.
     #[track_caller]
     fn receive(&mut self) -> Vec<usize> {
         let began = Instant::now();
@@ -71,18 +72,19 @@ impl Server {
         sent.taken
     }
 
-    /// The peer was disconnected, nothing is lost, and the next one is served.
+    /// Asserts that the peer was disconnected, that no frame is lost and that the next peer is
+    /// served.
     #[track_caller]
-    fn is_rid_of(&mut self, client: &Client) {
-        assert_eq!(client.raw.is_refused(), "the rings were broken");
+    fn assert_disconnected(&mut self, client: &Client) {
+        assert_eq!(client.raw.refusal(), "the rings were broken");
         until("the end of the connection", || !self.link.state().connected);
-        self.serves_others();
+        self.assert_serves_next();
     }
 
     #[track_caller]
-    fn serves_others(&mut self) {
+    fn assert_serves_next(&mut self) {
         let client = self.client();
-        client.memory.describe(0, 0, 0, 0, 60, BUFFERS as u32);
+        client.memory.describe(0, 0, frame(60, BUFFERS as u32));
         client.memory.set_head(0, 1);
         assert_eq!(self.receive(), [60]);
         assert_eq!(client.memory.tail(0), 1);
@@ -100,11 +102,11 @@ fn heads_and_tails_that_jump_end_the_connection() {
         let client = server.client();
         client.memory.set_head(0, head);
         assert_eq!(server.receive(), Vec::<usize>::new());
-        server.is_rid_of(&client);
+        server.assert_disconnected(&client);
         let client = server.client();
         client.memory.set_head(1, head);
         assert_eq!(server.transmit(8), 0);
-        server.is_rid_of(&client);
+        server.assert_disconnected(&client);
     }
 }
 
@@ -121,10 +123,10 @@ fn frames_that_are_not_there_are_counted() {
         (0, 0, BUFFERS as u32),
     ];
     for (slot, (region, length, offset)) in outside.into_iter().enumerate() {
-        client.memory.describe(0, slot, 0, region, length, offset);
+        client.memory.describe(0, slot, Descriptor { flags: 0, region, length, offset });
     }
-    client.memory.describe(0, 6, 0, 0, u32::MAX, 0);
-    client.memory.describe(0, 7, 0, 0, 60, LENGTH as u32 - 60);
+    client.memory.describe(0, 6, frame(u32::MAX, 0));
+    client.memory.describe(0, 7, frame(60, LENGTH as u32 - 60));
     client.memory.set_head(0, 8);
     assert_eq!(server.receive(), [60]);
     assert_eq!(client.memory.tail(0), 8, "all were given back");
@@ -133,7 +135,7 @@ fn frames_that_are_not_there_are_counted() {
     drop(client);
     until("the end of the connection", || !server.link.state().connected);
     server.receive();
-    server.serves_others();
+    server.assert_serves_next();
 }
 
 #[test]
@@ -142,23 +144,23 @@ fn chains_are_made_one_or_counted() {
     let client = server.client();
     let memory = &client.memory;
     let at = |slot: usize| (BUFFERS + slot * BUFFER) as u32;
-    memory.describe(0, 0, 1, 0, 100, at(0));
-    memory.describe(0, 1, 1, 0, 1, at(1));
+    memory.describe(0, 0, part(100, at(0)));
+    memory.describe(0, 1, part(1, at(1)));
     memory.set_head(0, 2);
     assert_eq!(server.receive(), Vec::<usize>::new(), "its end has not arrived");
-    memory.describe(0, 2, 0, 0, 50, at(2));
-    memory.describe(0, 3, 1, 0, 1000, at(3)); // too long together
-    memory.describe(0, 4, 0, 0, 1000, at(4));
-    memory.describe(0, 5, 1, 0, 60, at(5)); // a part is outside
-    memory.describe(0, 6, 0, 7, 60, at(6));
-    memory.describe(0, 7, 0, 0, 64, at(7));
+    memory.describe(0, 2, frame(50, at(2)));
+    memory.describe(0, 3, part(1000, at(3))); // too long together
+    memory.describe(0, 4, frame(1000, at(4)));
+    memory.describe(0, 5, part(60, at(5))); // a part is outside
+    memory.describe(0, 6, Descriptor { flags: 0, region: 7, length: 60, offset: at(6) });
+    memory.describe(0, 7, frame(64, at(7)));
     memory.set_head(0, 8);
     assert_eq!(server.receive(), [151, 64]);
     assert_eq!(client.memory.tail(0), 8);
     let statistics = server.queue.statistics();
     assert_eq!((statistics.device_invalid, statistics.receive_length), (1, 1));
-    // Without an end: the ring all over.
-    (0..SLOTS).for_each(|slot| memory.describe(0, slot, 1, 0, 10, at(slot)));
+    // A chain without an end, which fills the ring again and again.
+    (0..SLOTS).for_each(|slot| memory.describe(0, slot, part(10, at(slot))));
     for turn in 1..100 {
         memory.set_head(0, memory.tail(0).wrapping_add(SLOTS as u16));
         assert_eq!(server.receive(), Vec::<usize>::new(), "{turn}");
@@ -166,7 +168,7 @@ fn chains_are_made_one_or_counted() {
     assert_eq!(server.queue.statistics().device_invalid, 2, "one frame without an end");
     drop(client);
     until("the end of the connection", || !server.link.state().connected);
-    until("letting go", || server.receive().is_empty() && server.pool.missing() == 0);
+    until("release of the memory", || server.receive().is_empty() && server.pool.missing() == 0);
 }
 
 #[test]
@@ -176,43 +178,43 @@ fn buffers_that_are_not_there_end_the_connection() {
     {
         let mut server = Server::open();
         let client = server.client();
-        client.memory.describe(1, 3, 0, region, length, offset);
+        client.memory.describe(1, 3, Descriptor { flags: 0, region, length, offset });
         client.memory.set_head(1, SLOTS as u16);
         assert_eq!(server.transmit(8), 3, "those before are sent");
-        server.is_rid_of(&client);
+        server.assert_disconnected(&client);
     }
 }
 
 #[test]
-fn a_tail_that_another_moves_is_ours_again() {
+fn a_tail_that_the_peer_moves_is_overwritten() {
     let mut server = Server::open();
     let client = server.client();
     client.memory.set_head(1, SLOTS as u16);
     assert_eq!(server.transmit(4), 4);
-    client.memory.set_tail(1, 40); // the server does not believe it
+    client.memory.set_tail(1, 40); // the server keeps its own copy
     assert_eq!(server.transmit(4), 4);
     assert_eq!(client.memory.tail(1), 8);
 }
 
-/// Each is refused in the handshake.
+/// Sends invalid message sequences, each of which must be refused in the handshake.
 #[test]
-fn wrong_words_are_refused() {
+fn wrong_messages_are_refused() {
     let server = Server::open();
     let memory = Memory::new();
-    let (file, eventfd) = (memory.file.as_fd(), bell());
+    let (file, eventfd) = (memory.file.as_fd(), doorbell());
     let (reader, _writer) = std::io::pipe().unwrap();
     let zero = std::fs::File::open("/dev/zero").unwrap();
     let region = (add_region(0, LENGTH as u64), Some(file));
     let log = SLOTS.trailing_zeros() as u8;
     let ring = |offset| (add_ring(true, 0, 0, offset, log), Some(eventfd.as_fd()));
     let connect = || (record(CONNECT, &[b"raw"]), None);
-    type Words<'a> = Vec<(Vec<u8>, Option<std::os::fd::BorrowedFd<'a>>)>;
-    let cases: Vec<(&str, Words)> = vec![
+    type Messages<'a> = Vec<(Vec<u8>, Option<std::os::fd::BorrowedFd<'a>>)>;
+    let cases: Vec<(&str, Messages)> = vec![
         ("before init", vec![connect()]),
         ("unknown type", vec![(record(99, &[]), None)]),
         ("octets", vec![(vec![3; 127], None)]),
         ("octets", vec![(vec![3], None)]),
-        ("is not spoken", vec![(record(3, &[&[9; 2]]), None)]),
+        ("is not supported", vec![(record(3, &[&[9; 2]]), None)]),
         ("no interface", vec![(record(3, &[&0x200u16.to_ne_bytes(), &[1; 4]]), None)]),
         ("ethernet", vec![(record(3, &[&0x200u16.to_ne_bytes(), &[0; 4], &[1]]), None)]),
         ("init from", vec![(init(), None), (init(), None)]),
@@ -251,36 +253,39 @@ fn wrong_words_are_refused() {
         ("cookie", vec![(init(), None), region.clone(), ring(2 * RING as u32), connect()]),
         ("connected from", vec![(init(), None), (record(7, &[]), None)]),
     ];
-    for (reason, words) in cases {
+    for (reason, messages) in cases {
         let raw = Raw::connect(&server.socket());
-        assert_eq!(raw.hear().expect("a hello").0, HELLO);
-        for (record, file) in &words {
+        assert_eq!(raw.receive().expect("a hello").0, HELLO);
+        for (record, file) in &messages {
             raw.send(record, *file);
         }
-        let said = raw.is_refused();
-        let noted = server.link.state().last_end.unwrap_or_default();
-        assert!(said.contains(reason) || noted.contains(reason), "{reason}: {said:?} {noted:?}");
+        let told = raw.refusal();
+        let recorded = server.link.state().last_end.unwrap_or_default();
+        assert!(
+            told.contains(reason) || recorded.contains(reason),
+            "{reason}: {told:?} {recorded:?}"
+        );
     }
     let mut server = server;
-    server.serves_others();
+    server.assert_serves_next();
 }
 
 #[test]
-fn the_silent_and_the_many_keep_nobody_out() {
+fn silent_clients_keep_nobody_out() {
     let mut server = Server::open();
     let silent: Vec<_> = (0..4).map(|_| Raw::connect(&server.socket())).collect();
-    server.serves_others();
+    server.assert_serves_next();
     let client = server.client();
     let second = Raw::connect(&server.socket());
-    assert_eq!(second.hear().expect("a hello").0, HELLO);
+    assert_eq!(second.receive().expect("a hello").0, HELLO);
     assert!(server.link.state().connected, "it has not taken the first one's place");
     for raw in &silent {
-        raw.is_refused();
+        raw.refusal();
     }
     drop((client, second));
 }
 
-/// A peer that does everything wrong at once, while the lane works.
+/// Writes arbitrary values into the shared memory while the lane works.
 #[test]
 fn garbage_while_traffic_runs() {
     let mut server = Server::open();
@@ -311,7 +316,11 @@ fn garbage_while_traffic_runs() {
                 let length = if wild { next() as u32 } else { next() as u32 % 1800 };
                 let offset = if wild { next() as u32 } else { next() as u32 % LENGTH as u32 };
                 let region = if wild { next() as u16 % 3 } else { 0 };
-                memory.describe(ring, slot, next() as u16 & 1, region, length, offset);
+                memory.describe(
+                    ring,
+                    slot,
+                    Descriptor { flags: next() as u16 & 1, region, length, offset },
+                );
                 let tail = memory.tail(ring);
                 memory.set_head(ring, tail.wrapping_add(next() as u16 % (SLOTS as u16 + 1)));
                 if round % 1000 == 999 {
@@ -326,38 +335,40 @@ fn garbage_while_traffic_runs() {
         writer.join().unwrap();
         drop(raw);
         until("the end of the connection", || !server.link.state().connected);
-        until("letting go", || {
+        until("release of the memory", || {
             server.receive();
             server.pool.missing() == 0
         });
     }
-    server.serves_others();
+    server.assert_serves_next();
 }
 
-/// A peer that fills the counter of its eventfd and has it wait stops its own bells, not the lane.
+/// Fills the counter of a doorbell and makes writes to it block. This may stop the peer's own
+/// doorbells, but not the lane.
 #[test]
-fn an_eventfd_that_waits_stops_nobody() {
+fn a_doorbell_that_blocks_stops_no_lane() {
     let mut server = Server::open();
     let client = server.client();
     client.memory.set_head(1, SLOTS as u16);
-    client.memory.put(RING + 4, &[0, 0]); // ring for me
-    let bell = &client.bells[1];
+    client.memory.put(RING + 4, &[0, 0]); // unmask the doorbell
+    let doorbell = &client.doorbells[1];
     assert_eq!(server.transmit(1), 1);
-    until("the bell", || rustix::io::read(bell, &mut [0; 8]).is_ok());
-    rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-    rustix::fs::fcntl_setfl(bell, rustix::fs::OFlags::RDWR).unwrap();
+    until("the bell", || rustix::io::read(doorbell, &mut [0; 8]).is_ok());
+    rustix::io::write(doorbell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+    rustix::fs::fcntl_setfl(doorbell, rustix::fs::OFlags::RDWR).unwrap();
     for _ in 0..10 {
         assert_eq!(server.transmit(1), 1);
     }
     drop(client);
     until("the end of the connection", || !server.link.state().connected);
     server.receive();
-    server.serves_others();
+    server.assert_serves_next();
 }
 
-/// A server that says what it should not keeps our client waiting for a better one.
+/// Runs our client against a server that violates the protocol: it disconnects and waits for
+/// another.
 #[test]
-fn a_wild_server_is_left() {
+fn a_hostile_server_is_left() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
     let directory = directory();
     let path = directory.path().join("memif.sock");
@@ -377,7 +388,7 @@ fn a_wild_server_is_left() {
     for record in &wild {
         let raw = Raw { socket: rustix::net::accept(&socket).unwrap() };
         raw.send(record, None);
-        raw.is_refused();
+        raw.refusal();
         assert!(!end.link.state().connected);
     }
     drop(socket);

@@ -1,4 +1,4 @@
-//! Together with DPDK's memif.
+//! Interoperability with DPDK's memif driver.
 
 mod support;
 
@@ -9,7 +9,7 @@ use fastlane_testing::Peer;
 use support::testpmd::{Testpmd, is_installed};
 use support::{End, directory, other, settings};
 
-/// A frame that no other is like.
+/// Returns a frame with unique contents.
 fn frame(number: u32, length: usize) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..length as u32).map(|at| (number * 31 + at * 7) as u8).collect();
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);
@@ -18,8 +18,8 @@ fn frame(number: u32, length: usize) -> Vec<u8> {
     frame
 }
 
-/// Sends frames to a testpmd that swaps their addresses and sends them back: each comes back once,
-/// in order, as it was.
+/// Sends frames to a testpmd that swaps their addresses and returns them. Asserts that each comes
+/// back once, in order and unchanged.
 #[track_caller]
 fn exchange(end: &mut End, count: u32, length: usize) {
     let (mut sent, mut came, mut moved) = (0, 0, Instant::now());
@@ -63,9 +63,9 @@ fn with_testpmd(test: &str, role: Role, queues: usize) {
             exchange(&mut end, 5000, length);
         }
     } else {
-        // Over several queues there is no order.
+        // Frames over several queues have no order.
         for number in 0..400 {
-            // Its client offers buffers only once its core has begun to look for frames.
+            // DPDK's client offers buffers only once its core polls.
             support::until("a buffer", || end.send(&frame(number, 64)));
         }
         let came = (0..400).filter_map(|_| end.receive(Duration::from_secs(10))).count();
@@ -97,7 +97,7 @@ fn our_client_and_its_server_with_two_queues() {
     with_testpmd("memif-dpdk-server-queues", Role::Client, 2);
 }
 
-/// A server of DPDK's says that it has 256 rings, and refuses those that it has not.
+/// Connects to DPDK's server, which offers 256 rings and refuses those that it does not have.
 #[test]
 fn our_client_makes_do_with_fewer_rings() {
     if !is_installed("memif-dpdk-fewer-rings") {

@@ -1,4 +1,4 @@
-//! Lanes that sleep until a peer rings.
+//! Interrupts: lanes that sleep until a peer rings the doorbell.
 
 mod support;
 
@@ -14,13 +14,13 @@ use fastlane_testing::{Peer, Spec};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use support::{End, directory, other, settings, until};
 
-/// For an interrupt that comes, however slow the machine is, and for one that does not: in
-/// milliseconds.
-const SURELY: i64 = 10_000;
-const NOT: i64 = 5;
+/// Timeouts for an interrupt that must come, however slow the machine is, and for one that must
+/// not; in milliseconds.
+const MUST_COME: i64 = 10_000;
+const MUST_NOT_COME: i64 = 5;
 
-/// Whether the queue's interrupt comes within so many milliseconds.
-fn comes(end: &End, milliseconds: i64) -> bool {
+/// Returns true if the queue's interrupt arrives within the timeout.
+fn is_interrupted(end: &End, milliseconds: i64) -> bool {
     let interrupt = end.queues[0].interrupt().expect("an interrupt");
     let timeout =
         Timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 };
@@ -36,17 +36,17 @@ fn who_sleeps_is_woken_once_for_what_comes() {
         let mut peer = End::open(settings(&directory, other(role)));
         sleeper.connect();
         peer.connect();
-        // What told of the connection is known after one sleep at most.
+        // The event of the connection itself is consumed by one wait.
         sleeper.queues[0].arm();
         sleeper.look();
         for round in 0..20 {
             assert!(peer.send(&[round; 60]), "it is looked for, so nobody rings");
-            assert!(!comes(&sleeper, NOT), "round {round}");
+            assert!(!is_interrupted(&sleeper, MUST_NOT_COME), "round {round}");
             assert_eq!(sleeper.receive(Duration::from_secs(5)), Some(vec![round; 60]));
             assert!(!sleeper.queues[0].arm(), "nothing is there");
-            assert!(!comes(&sleeper, NOT), "nothing was sent");
+            assert!(!is_interrupted(&sleeper, MUST_NOT_COME), "nothing was sent");
             assert!(peer.send(&[round; 61]));
-            assert!(comes(&sleeper, SURELY), "round {round}: nobody rang");
+            assert!(is_interrupted(&sleeper, MUST_COME), "round {round}: nobody rang");
             assert_eq!(sleeper.receive(Duration::from_secs(5)), Some(vec![round; 61]));
             assert!(peer.send(&[round; 62]));
             assert!(sleeper.queues[0].arm(), "something is there: no sleep");
@@ -63,26 +63,25 @@ fn who_sleeps_without_a_peer_is_woken_by_the_next() {
         let mut sleeper = End::open(settings(&directory, role));
         for round in 0..5 {
             assert!(!sleeper.queues[0].arm(), "round {round}: there is nobody");
-            assert!(!comes(&sleeper, NOT), "round {round}");
+            assert!(!is_interrupted(&sleeper, MUST_NOT_COME), "round {round}");
             let mut peer = End::open(settings(&directory, other(role)));
-            assert!(comes(&sleeper, SURELY), "nothing told of the peer");
+            assert!(is_interrupted(&sleeper, MUST_COME), "nothing told of the peer");
             sleeper.connect();
             peer.connect();
             sleeper.queues[0].arm();
             sleeper.look();
             sleeper.queues[0].arm();
             drop(peer);
-            assert!(comes(&sleeper, SURELY), "nothing told of the end");
+            assert!(is_interrupted(&sleeper, MUST_COME), "nothing told of the end");
             until("the end of it", || !sleeper.link.state().connected);
             sleeper.look();
         }
     }
 }
 
-/// Both ends sleep between frames; no frame is forgotten. A wait that ends without having been
-/// woken is the failure.
+/// Lets both ends sleep between frames. No wake-up may be lost: a wait that times out is a failure.
 #[test]
-fn no_bell_is_lost() {
+fn no_wakeup_is_lost() {
     const FRAMES: u32 = 20_000;
     let directory = directory();
     let mut sleeper = End::open(settings(&directory, Role::Server));
@@ -109,15 +108,15 @@ fn no_bell_is_lost() {
             expected += 1;
         }
         if expected < FRAMES && !sleeper.queues[0].arm() {
-            assert!(comes(&sleeper, SURELY), "asleep for ever at {expected}");
+            assert!(is_interrupted(&sleeper, MUST_COME), "asleep for ever at {expected}");
         }
         assert!(began.elapsed() < Duration::from_secs(60));
     }
     drop(sender.join().unwrap());
 }
 
-/// A lane that sleeps until it is woken answers each frame long before it would look by itself,
-/// and finds peers that come again.
+/// Checks that a lane in interrupt mode answers each frame long before its own timeout, and serves
+/// peers that reconnect.
 #[test]
 fn a_lane_that_sleeps_answers_at_once() {
     let directory = directory();
@@ -158,7 +157,7 @@ fn a_lane_that_sleeps_answers_at_once() {
     stop.store(true, Ordering::Relaxed);
     assert_eq!(thread.join().expect("the lane"), 0, "frames that did not come back");
     times.sort_unstable();
-    // A lane that nobody wakes looks after 100 ms.
+    // Without a wake-up a lane polls after 100 ms.
     assert!(times[times.len() / 2] < Duration::from_millis(20), "{times:?}");
 }
 

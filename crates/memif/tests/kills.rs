@@ -1,4 +1,4 @@
-//! Peers that are killed while frames are under way.
+//! Peers that are killed while frames are in flight.
 
 mod support;
 
@@ -11,8 +11,8 @@ use fastlane_testing::Peer;
 use support::testpmd::{Testpmd, is_installed};
 use support::{End, directory, other, settings};
 
-/// How much this process has open, and mapped of memif.
-fn held() -> (usize, usize) {
+/// Returns the number of open descriptors, and of memif mappings, of this process.
+fn open_resources() -> (usize, usize) {
     let descriptors = std::fs::read_dir("/proc/self/fd").expect("our descriptors").count();
     let maps = std::fs::read_to_string("/proc/self/maps").expect("our mappings");
     (descriptors, maps.lines().filter(|line| line.contains("memfd:memif")).count())
@@ -22,7 +22,7 @@ fn kills() -> usize {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 100 } else { 10 }
 }
 
-/// Sends as fast as it goes, and receives, until so many have come back.
+/// Sends at full speed, and receives until `frames` have come back.
 #[track_caller]
 fn traffic(end: &mut End, frames: usize) {
     let (mut came, began) = (0, Instant::now());
@@ -39,7 +39,7 @@ fn traffic(end: &mut End, frames: usize) {
     }
 }
 
-/// Traffic with a peer, which is killed; then with the next.
+/// Exchanges traffic with a peer and kills it, one peer after the other.
 fn survive(role: Role, start: impl Fn(&Path) -> Box<dyn FnOnce()>) {
     let directory = directory();
     let mut end = End::open(settings(&directory, role));
@@ -55,18 +55,18 @@ fn survive(role: Role, start: impl Fn(&Path) -> Box<dyn FnOnce()>) {
             !end.link.state().connected
         });
         while end.receive(Duration::ZERO).is_some() {}
-        // A peer of the role of the server leaves its socket behind.
+        // A killed server leaves its socket file behind.
         if role == Role::Client {
             let _ = std::fs::remove_file(directory.path().join("memif.sock"));
         }
         support::until("nothing of it left", || {
             end.look();
-            before.is_none() || Some(held()) == before
+            before.is_none() || Some(open_resources()) == before
         });
         if before.is_none() {
             std::thread::sleep(Duration::from_millis(200));
-            before = Some(held());
-            assert_eq!(held().1, 0, "nothing is mapped without a peer");
+            before = Some(open_resources());
+            assert_eq!(open_resources().1, 0, "nothing is mapped without a peer");
         }
         assert_eq!(connections, round as u64 + 1);
     }
@@ -82,7 +82,7 @@ fn survive_testpmd(test: &str, role: Role) {
     }
 }
 
-/// This test's own program is the peer, as [`the_other_end`].
+/// Runs [`survive`] with this test program as the peer ([`the_other_end`]).
 fn survive_ours(role: Role) {
     survive(role, |directory| {
         let mut child = start_other_end(directory, other(role));
@@ -106,7 +106,7 @@ fn start_other_end(directory: &Path, role: Role) -> Child {
         .expect("the test starts itself")
 }
 
-/// Sends back what comes, until it is killed or its starter is gone.
+/// Sends all frames back until it is killed or the directory of the test is removed.
 #[test]
 #[ignore = "the other end of another test, which starts it"]
 fn the_other_end() {
@@ -123,9 +123,9 @@ fn the_other_end() {
     }
 }
 
-// One after the other: they look at what the process holds.
+// One after the other, because they count what the process holds.
 #[test]
-fn whoever_is_killed_we_go_on() {
+fn a_killed_peer_is_survived() {
     survive_ours(Role::Server);
     survive_ours(Role::Client);
     survive_testpmd("memif-kill-dpdk-client", Role::Server);

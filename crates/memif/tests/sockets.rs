@@ -1,4 +1,4 @@
-//! Where server and client meet, and when.
+//! Sockets: addresses, roles, order of start and settings.
 
 mod support;
 
@@ -96,7 +96,7 @@ fn what_is_in_the_way_is_named() {
     assert!(matches!(error, Error::NameTooLong { .. }), "{error}");
 }
 
-/// Root may write anywhere, so there it is a file system without files of ours.
+/// Uses, for root who may write anywhere, a directory of a file system that accepts no files.
 #[test]
 fn a_directory_that_may_not_be_written_is_named() {
     let directory = directory();
@@ -138,7 +138,7 @@ fn each_end_may_want_something_else() {
             assert_eq!(state.ring_size, 512);
         }
         for end in [&mut server, &mut client] {
-            // A queue without a ring counts what it is given.
+            // A queue without a ring counts its packets as errors.
             for mut queue in end.queues.split_off(rings) {
                 let mut packet = end.pool.alloc_packet(60, PortId(9)).expect("a frame");
                 let sent = queue.transmit(std::slice::from_mut(&mut packet), &mut end.pool);

@@ -1,4 +1,4 @@
-//! What the tests of this crate share.
+//! Shared support of this crate's tests.
 #![allow(dead_code, reason = "each test uses some of it")]
 
 pub(crate) mod raw;
@@ -12,17 +12,17 @@ use fastlane_memif::{Address, Link, MemifQueue, MemifSettings, Role};
 use fastlane_testing::{Peer, Spec};
 use tempfile::TempDir;
 
-/// A directory of the test's own, which others than its maker may enter too.
+/// Creates a private directory that other users may enter.
 pub(crate) fn directory() -> TempDir {
     tempfile::Builder::new().prefix("memif-").tempdir().expect("a directory")
 }
 
-/// The socket in it.
+/// Returns the address of the socket in the directory.
 pub(crate) fn socket(directory: &TempDir) -> Address {
     Address::Path(directory.path().join("memif.sock"))
 }
 
-/// The usual at that socket.
+/// Returns the usual settings for that socket.
 pub(crate) fn settings(directory: &TempDir, role: Role) -> MemifSettings {
     MemifSettings { ring_size: 256, ..MemifSettings::new(socket(directory), role) }
 }
@@ -44,7 +44,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A port without a lane, as the peer of another.
+/// A port without a lane, used as the peer of the port under test.
 pub(crate) struct End {
     pub(crate) link: Link,
     pub(crate) queues: Vec<MemifQueue>,
@@ -65,14 +65,14 @@ impl End {
         Self { link, queues, pool, burst, received, next: 0 }
     }
 
-    /// Waits until there is a peer, and lets the queues know.
+    /// Waits for a peer, and lets the queues take their rings.
     #[track_caller]
     pub(crate) fn connect(&mut self) {
         until("a connection", || self.link.state().connected);
         self.look();
     }
 
-    /// Receives what there is; returns how many frames wait now.
+    /// Receives all available frames; returns how many are buffered.
     pub(crate) fn look(&mut self) -> usize {
         for queue in &mut self.queues {
             queue.receive(&mut self.burst, &mut self.pool);

@@ -1,4 +1,4 @@
-//! A client that says and writes what no client should.
+//! A client made of raw sockets and memory, which may violate the protocol.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -16,13 +16,13 @@ use rustix::net::{
 pub(crate) const SLOTS: usize = 64;
 const HEADER: usize = 128;
 pub(crate) const RING: usize = HEADER + 16 * SLOTS;
-/// Where the buffers begin: two for each of the slots of two rings.
+/// Offset of the buffers, one for each slot of the two rings.
 pub(crate) const BUFFERS: usize = 4096;
 pub(crate) const BUFFER: usize = 2048;
 pub(crate) const LENGTH: usize = BUFFERS + 2 * SLOTS * BUFFER;
 const COOKIE: u32 = 0x3e3_1f20;
 
-/// The words of the protocol.
+/// Message types of the protocol.
 pub(crate) const HELLO: u16 = 2;
 pub(crate) const INIT: u16 = 3;
 pub(crate) const ADD_REGION: u16 = 4;
@@ -36,7 +36,7 @@ pub(crate) struct Raw {
     pub(crate) socket: OwnedFd,
 }
 
-/// A record: the type, then these octets.
+/// Returns a record of this type with these octets.
 pub(crate) fn record(kind: u16, parts: &[&[u8]]) -> Vec<u8> {
     let mut record = kind.to_ne_bytes().to_vec();
     parts.iter().for_each(|part| record.extend_from_slice(part));
@@ -78,7 +78,7 @@ impl Raw {
         Self { socket }
     }
 
-    /// False when nobody listens any more.
+    /// Sends a record; returns false if the peer has closed the socket.
     pub(crate) fn send(&self, record: &[u8], file: Option<BorrowedFd<'_>>) -> bool {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -90,9 +90,9 @@ impl Raw {
         rustix::net::sendmsg(&self.socket, &parts, &mut control, SendFlags::NOSIGNAL).is_ok()
     }
 
-    /// The type and the octets of what the server says within two seconds; `None` when it has hung
-    /// up, or says nothing.
-    pub(crate) fn hear(&self) -> Option<(u16, Vec<u8>)> {
+    /// Returns the type and the octets of the next record, or `None` if the server closes the
+    /// socket or sends nothing for ten seconds.
+    pub(crate) fn receive(&self) -> Option<(u16, Vec<u8>)> {
         let end = Instant::now() + Duration::from_secs(10);
         while Instant::now() < end {
             let mut record = vec![0; 128];
@@ -111,11 +111,11 @@ impl Raw {
         None
     }
 
-    /// Whether the server hangs up.
+    /// Waits until the server disconnects; returns its reason.
     #[track_caller]
-    pub(crate) fn is_refused(&self) -> String {
+    pub(crate) fn refusal(&self) -> String {
         let mut reason = String::new();
-        while let Some((kind, record)) = self.hear() {
+        while let Some((kind, record)) = self.receive() {
             assert_ne!(kind, CONNECTED, "it was accepted");
             if kind == DISCONNECT {
                 reason = record[6..]
@@ -129,13 +129,32 @@ impl Raw {
     }
 }
 
+/// The words of a descriptor, valid or not.
+#[derive(Clone, Copy)]
+pub(crate) struct Descriptor {
+    pub(crate) flags: u16,
+    pub(crate) region: u16,
+    pub(crate) length: u32,
+    pub(crate) offset: u32,
+}
+
+/// Returns the descriptor of a whole frame in region 0.
+pub(crate) fn frame(length: u32, offset: u32) -> Descriptor {
+    Descriptor { flags: 0, region: 0, length, offset }
+}
+
+/// Returns the descriptor of a frame in region 0 that continues in the next slot.
+pub(crate) fn part(length: u32, offset: u32) -> Descriptor {
+    Descriptor { flags: 1, ..frame(length, offset) }
+}
+
 /// Memory as a client has it.
 pub(crate) struct Memory {
     pub(crate) file: OwnedFd,
 }
 
 impl Memory {
-    /// With two rings of [`SLOTS`] at the start, marked and empty.
+    /// Creates the memory with two empty rings of [`SLOTS`] at its start.
     pub(crate) fn new() -> Self {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create("memif-raw", flags).unwrap();
@@ -146,7 +165,7 @@ impl Memory {
             memory.put(ring * RING, &COOKIE.to_ne_bytes());
             for slot in 0..SLOTS {
                 let offset = BUFFERS + (ring * SLOTS + slot) * BUFFER;
-                memory.describe(ring, slot, 0, 0, BUFFER as u32, offset as u32);
+                memory.describe(ring, slot, frame(BUFFER as u32, offset as u32));
             }
         }
         memory
@@ -162,21 +181,15 @@ impl Memory {
         u16::from_ne_bytes(octets)
     }
 
-    pub(crate) fn describe(
-        &self,
-        ring: usize,
-        slot: usize,
-        flags: u16,
-        region: u16,
-        length: u32,
-        offset: u32,
-    ) {
-        let mut descriptor = Vec::new();
-        descriptor.extend(flags.to_ne_bytes());
-        descriptor.extend(region.to_ne_bytes());
-        descriptor.extend(length.to_ne_bytes());
-        descriptor.extend(offset.to_ne_bytes());
-        self.put(ring * RING + HEADER + 16 * (slot % SLOTS), &descriptor);
+    /// Writes the descriptor of a slot.
+    pub(crate) fn describe(&self, ring: usize, slot: usize, descriptor: Descriptor) {
+        let Descriptor { flags, region, length, offset } = descriptor;
+        let mut octets = Vec::new();
+        octets.extend(flags.to_ne_bytes());
+        octets.extend(region.to_ne_bytes());
+        octets.extend(length.to_ne_bytes());
+        octets.extend(offset.to_ne_bytes());
+        self.put(ring * RING + HEADER + 16 * (slot % SLOTS), &octets);
     }
 
     pub(crate) fn set_head(&self, ring: usize, head: u16) {
@@ -192,31 +205,31 @@ impl Memory {
     }
 }
 
-pub(crate) fn bell() -> OwnedFd {
+pub(crate) fn doorbell() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// A client that has connected as it should.
+/// A client that has completed the handshake correctly.
 pub(crate) struct Client {
     pub(crate) raw: Raw,
     pub(crate) memory: Memory,
-    pub(crate) bells: [OwnedFd; 2],
+    pub(crate) doorbells: [OwnedFd; 2],
 }
 
 impl Client {
     #[track_caller]
     pub(crate) fn connect(socket: &Path) -> Self {
         let raw = Raw::connect(socket);
-        let (memory, bells) = (Memory::new(), [bell(), bell()]);
-        assert_eq!(raw.hear().expect("a hello").0, HELLO);
+        let (memory, doorbells) = (Memory::new(), [doorbell(), doorbell()]);
+        assert_eq!(raw.receive().expect("a hello").0, HELLO);
         let log = SLOTS.trailing_zeros() as u8;
         raw.send(&init(), None);
         raw.send(&add_region(0, LENGTH as u64), Some(memory.file.as_fd()));
-        raw.send(&add_ring(true, 0, 0, 0, log), Some(bells[0].as_fd()));
-        raw.send(&add_ring(false, 0, 0, RING as u32, log), Some(bells[1].as_fd()));
+        raw.send(&add_ring(true, 0, 0, 0, log), Some(doorbells[0].as_fd()));
+        raw.send(&add_ring(false, 0, 0, RING as u32, log), Some(doorbells[1].as_fd()));
         raw.send(&record(CONNECT, &[b"raw"]), None);
-        let answers: Vec<_> = (0..5).filter_map(|_| Some(raw.hear()?.0)).collect();
+        let answers: Vec<_> = (0..5).filter_map(|_| Some(raw.receive()?.0)).collect();
         assert_eq!(answers, [1, 1, 1, 1, CONNECTED]);
-        Self { raw, memory, bells }
+        Self { raw, memory, doorbells }
     }
 }

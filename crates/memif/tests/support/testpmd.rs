@@ -1,4 +1,4 @@
-//! DPDK's own memif as the peer.
+//! DPDK's memif driver as the peer.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,7 +15,7 @@ pub(crate) struct Testpmd {
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
-/// Whether it is installed; otherwise the test is skipped by the name given.
+/// Returns true if testpmd is installed; otherwise reports the test as skipped.
 pub(crate) fn is_installed(test: &str) -> bool {
     let found = Command::new("dpdk-testpmd").arg("--version").output().is_ok();
     if !found {
@@ -25,7 +25,8 @@ pub(crate) fn is_installed(test: &str) -> bool {
 }
 
 impl Testpmd {
-    /// Forwards in this mode between the one memif port and itself, without huge pages.
+    /// Starts testpmd without huge pages. It forwards in this mode from its one memif port to
+    /// itself.
     pub(crate) fn start(directory: &Path, role: Role, mode: &str, more: &[&str]) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("memif-{}-{number}", std::process::id());
@@ -45,7 +46,7 @@ impl Testpmd {
             .args(more)
             .env("XDG_RUNTIME_DIR", directory)
             .env("RUNTIME_DIRECTORY", directory)
-            .stdin(Stdio::piped()) // it ends when that does
+            .stdin(Stdio::piped()) // testpmd ends when its standard input closes
             .stdout(output.try_clone().expect("the same log"))
             .stderr(output)
             .spawn()
@@ -53,7 +54,7 @@ impl Testpmd {
         Self { child, log }
     }
 
-    /// Kills it without warning.
+    /// Kills the process.
     pub(crate) fn kill(mut self) {
         self.end();
     }
