@@ -10,11 +10,11 @@
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 
-#include "shim.h"
+#include "internal.h"
 
 #define CHECKSUMS (RTE_ETH_TX_OFFLOAD_UDP_CKSUM | RTE_ETH_TX_OFFLOAD_TCP_CKSUM)
 
-/* The number of the port of a device, or a negative number. */
+/* Returns the port number of a device, or a negative errno. */
 static int port_of(const char *device)
 {
 	struct rte_dev_iterator iterator;
@@ -40,7 +40,7 @@ static int is_driver(uint16_t port, const char *name)
 
 int fastlane_probe(const char *device, struct fastlane_error *error)
 {
-	/* One that EAL has found at its start is there already. */
+	/* EAL has already opened the devices that it found at its start. */
 	int port = port_of(device), result;
 
 	if (port >= 0)
@@ -52,7 +52,8 @@ int fastlane_probe(const char *device, struct fastlane_error *error)
 	return port >= 0 ? port : fastlane_refuse(error, port, "no driver took it");
 }
 
-int fastlane_facts(uint16_t port, struct fastlane_facts *facts, struct fastlane_error *error)
+int fastlane_device_info(uint16_t port, struct fastlane_device_info *device,
+			 struct fastlane_error *error)
 {
 	struct rte_eth_dev_info info;
 	struct rte_ether_addr mac;
@@ -60,20 +61,20 @@ int fastlane_facts(uint16_t port, struct fastlane_facts *facts, struct fastlane_
 
 	if (result != 0)
 		return fastlane_refuse(error, result, "rte_eth_dev_info_get");
-	memset(facts, 0, sizeof(*facts));
-	snprintf(facts->driver, sizeof(facts->driver), "%s", info.driver_name);
+	memset(device, 0, sizeof(*device));
+	snprintf(device->driver, sizeof(device->driver), "%s", info.driver_name);
 	if (rte_eth_macaddr_get(port, &mac) == 0)
-		memcpy(facts->mac, mac.addr_bytes, sizeof(facts->mac));
-	result = rte_eth_dev_get_mtu(port, &facts->mtu);
+		memcpy(device->mac, mac.addr_bytes, sizeof(device->mac));
+	result = rte_eth_dev_get_mtu(port, &device->mtu);
 	if (result != 0)
 		return fastlane_refuse(error, result, "rte_eth_dev_get_mtu");
-	facts->least_mtu = info.min_mtu;
-	facts->most_mtu = info.max_mtu;
-	facts->most_receive_queues = info.max_rx_queues;
-	facts->most_transmit_queues = info.max_tx_queues;
-	facts->socket = rte_eth_dev_socket_id(port);
-	facts->checksums = (info.tx_offload_capa & CHECKSUMS) == CHECKSUMS;
-	facts->spreads = (info.flow_type_rss_offloads & FASTLANE_HASHES) != 0;
+	device->min_mtu = info.min_mtu;
+	device->max_mtu = info.max_mtu;
+	device->max_receive_queues = info.max_rx_queues;
+	device->max_transmit_queues = info.max_tx_queues;
+	device->socket = rte_eth_dev_socket_id(port);
+	device->checksums = (info.tx_offload_capa & CHECKSUMS) == CHECKSUMS;
+	device->rss = (info.flow_type_rss_offloads & FASTLANE_RSS_TYPES) != 0;
 	return 0;
 }
 
@@ -82,7 +83,7 @@ int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 {
 	struct rte_eth_dev_info info;
 	struct rte_eth_conf conf;
-	uint8_t key[FASTLANE_KEY];
+	uint8_t key[FASTLANE_MAX_KEY];
 	uint64_t hashes;
 	int result = rte_eth_dev_info_get(port, &info);
 
@@ -93,25 +94,25 @@ int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 	settings->checksums = settings->checksums && (info.tx_offload_capa & CHECKSUMS) == CHECKSUMS;
 	if (settings->checksums)
 		conf.txmode.offloads |= CHECKSUMS;
-	/* All frames that a queue sends are of one mempool, and nobody else has them. */
+	/* All frames that a queue sends are of one mempool and have one reference. */
 	conf.txmode.offloads |= info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
-	hashes = settings->queues > 1 ? info.flow_type_rss_offloads & FASTLANE_HASHES : 0;
-	/* Only with our key do both directions of a flow meet. */
-	settings->spreads = hashes != 0 && info.hash_key_size > 0 &&
-			    info.hash_key_size <= FASTLANE_KEY;
+	hashes = settings->queues > 1 ? info.flow_type_rss_offloads & FASTLANE_RSS_TYPES : 0;
+	/* Only the symmetric key gives both directions of a flow the same queue. */
+	settings->symmetric_rss = hashes != 0 && info.hash_key_size > 0 &&
+			    info.hash_key_size <= FASTLANE_MAX_KEY;
 	if (hashes != 0) {
 		conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
 		conf.rx_adv_conf.rss_conf.rss_hf = hashes;
 	}
-	if (settings->spreads) {
-		fastlane_symmetric(key, info.hash_key_size);
+	if (settings->symmetric_rss) {
+		fastlane_symmetric_key(key, info.hash_key_size);
 		conf.rx_adv_conf.rss_conf.rss_key = key;
 		conf.rx_adv_conf.rss_conf.rss_key_len = info.hash_key_size;
 	}
 	conf.intr_conf.rxq = settings->interrupts;
 	result = rte_eth_dev_configure(port, settings->queues, settings->queues, &conf);
 	if (result != 0 && settings->interrupts) {
-		/* Some devices have none. */
+		/* The device may have no interrupts; try without. */
 		settings->interrupts = conf.intr_conf.rxq = 0;
 		result = rte_eth_dev_configure(port, settings->queues, settings->queues, &conf);
 	}
@@ -146,7 +147,7 @@ static int set_up_queues(uint16_t port, const struct fastlane_settings *settings
 	return 0;
 }
 
-int fastlane_begin(uint16_t port, const struct fastlane_settings *settings,
+int fastlane_device_start(uint16_t port, const struct fastlane_settings *settings,
 		   struct fastlane_memory *const *memories, struct fastlane_error *error)
 {
 	uint16_t mtu;
@@ -154,7 +155,7 @@ int fastlane_begin(uint16_t port, const struct fastlane_settings *settings,
 
 	if (result != 0)
 		return result;
-	/* Also where configuring does not reach the device. */
+	/* Some drivers ignore the MTU of rte_eth_dev_configure. */
 	if (settings->mtu != 0 && (rte_eth_dev_get_mtu(port, &mtu) != 0 || mtu != settings->mtu)) {
 		result = rte_eth_dev_set_mtu(port, settings->mtu);
 		if (result != 0)
@@ -166,7 +167,7 @@ int fastlane_begin(uint16_t port, const struct fastlane_settings *settings,
 		return fastlane_refuse(error, result, "rte_eth_dev_start");
 	result = settings->promiscuous ? rte_eth_promiscuous_enable(port)
 				       : rte_eth_promiscuous_disable(port);
-	/* Devices without an address filter take everything anyway. */
+	/* Devices without an address filter receive everything. */
 	if (result != 0 && result != -ENOTSUP)
 		return fastlane_refuse(error, result, "rte_eth_promiscuous_enable");
 	return 0;
@@ -199,13 +200,13 @@ int fastlane_losses(uint16_t port, struct fastlane_losses *losses)
 	return 0;
 }
 
-/* What has arrived and nobody will fetch: the rings of net_ring would keep it for ever. */
+/* Frees the packets that have arrived: the rings of net_ring would keep them forever. */
 static void drain(uint16_t port, uint16_t queues)
 {
 	struct rte_mbuf *mbufs[32];
 
 	for (uint16_t queue = 0; queue < queues; queue++) {
-		/* Bounded, as a peer may go on sending. */
+		/* Bounded, because a peer may keep sending. */
 		for (int round = 0; round < 1024; round++) {
 			uint16_t count = rte_eth_rx_burst(port, queue, mbufs, 32);
 
@@ -229,14 +230,14 @@ static int close_and_detach(uint16_t port)
 	return closed != 0 ? closed : result;
 }
 
-/* A removal that another thread carries out. */
+/* A removal to be executed by another thread. */
 struct removal {
 	uint16_t port;
 	int result;
 	sem_t done;
 };
 
-static void remove_there(void *data)
+static void execute_removal(void *data)
 {
 	struct removal *removal = data;
 
@@ -244,15 +245,15 @@ static void remove_there(void *data)
 	sem_post(&removal->done);
 }
 
-/* net_memif frees what a connection has both where it is closed and where its peer's going is
- * noticed, which is EAL's interrupt thread, without a lock: so it is closed there, too. */
+/* Removes a net_memif port in EAL's interrupt thread. The driver frees a connection both on
+ * close and on the disconnect of its peer, which that thread notices, and it takes no lock. */
 static int remove_in_interrupt_thread(uint16_t port)
 {
 	struct removal removal = { .port = port };
 	int result;
 
 	sem_init(&removal.done, 0, 0);
-	result = rte_eal_alarm_set(1, remove_there, &removal);
+	result = rte_eal_alarm_set(1, execute_removal, &removal);
 	if (result == 0)
 		while (sem_wait(&removal.done) != 0)
 			continue;
@@ -267,7 +268,7 @@ bool fastlane_may_clean_up(void)
 	return !leaves_descriptors;
 }
 
-int fastlane_remove(uint16_t port, uint16_t queues)
+int fastlane_device_remove(uint16_t port, uint16_t queues)
 {
 	if (is_driver(port, "net_ring"))
 		drain(port, queues);

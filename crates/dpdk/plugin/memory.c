@@ -1,4 +1,4 @@
-/* Mempools: the frames of a lane that DPDK can use. */
+/* Mempools with the frames of a lane that DPDK can use. */
 #include <errno.h>
 
 #include <rte_eal.h>
@@ -6,9 +6,10 @@
 #include <rte_mbuf_pool_ops.h>
 #include <rte_mempool.h>
 
-#include "shim.h"
+#include "internal.h"
 
-/* A token has 48 bits for the address. */
+/* Clears `fits` if a piece of the mempool has addresses above 48 bits: a token has no more bits
+ * for them. */
 static void check_addresses(struct rte_mempool *pool, void *fits, struct rte_mempool_memhdr *piece,
 			    unsigned int number)
 {
@@ -16,13 +17,14 @@ static void check_addresses(struct rte_mempool *pool, void *fits, struct rte_mem
 
 	(void)pool;
 	(void)number;
-	if (end >> FASTLANE_HOME_SHIFT != 0)
+	if (end >> FASTLANE_REGION_SHIFT != 0)
 		*(int *)fits = 0;
 }
 
-/* rte_pktmbuf_pool_create, but frames may cross pages where addresses are the same for devices. Else
- * each has pages of its own where pages are small: twice the memory, and net_af_xdp, which takes
- * the frames to lie side by side, would not send those at the end. */
+/* Creates a mempool like rte_pktmbuf_pool_create, except that frames may cross pages if device
+ * addresses are virtual (RTE_IOVA_VA). Otherwise each frame has pages of its own where pages are
+ * small. That takes twice the memory, and net_af_xdp, which expects adjacent frames, would not
+ * send those at the end. */
 static struct rte_mempool *create(const char *name, uint32_t frames, uint32_t cache,
 				  uint16_t data_room, int socket)
 {

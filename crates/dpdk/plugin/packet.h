@@ -1,7 +1,7 @@
 /*
- * The packet, as Rust's `fastlane_core::Packet` lies in memory. This is the one place where C states
- * it; `src/layout.rs` compares each offset with Rust's, and the table carries them, so that a plugin
- * of another layout is refused.
+ * The packet: the C view of Rust's `fastlane_core::Packet`. This is the only declaration in C. A
+ * test of `src/plugin/abi.rs` compares each offset with Rust's, and the table carries the
+ * offsets, so that a plugin with another layout is refused.
  */
 #ifndef FASTLANE_PACKET_H
 #define FASTLANE_PACKET_H
@@ -9,16 +9,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Octets before the head room of every frame that hold a packet's rarer metadata. */
+/* Octets before the headroom of every frame, for a packet's rarer metadata. */
 #define FASTLANE_METADATA 64
-/* The token of a packet whose frame was taken. */
+/* Token of a packet whose frame was taken. */
 #define FASTLANE_NO_FRAME UINT64_MAX
-/* The metadata holds a partial checksum. */
+/* Flag: the metadata has a partial checksum. */
 #define FASTLANE_PARTIAL 1
-/* The device's own classifier has claimed the packet. */
+/* Flag: the device's classifier has claimed the packet. */
 #define FASTLANE_STEERED 4
-/* The bits of a token that say which frame; those above say whose. */
-#define FASTLANE_HOME_SHIFT 48
+/* Number of the token bits that name the frame. The bits above name its memory region. */
+#define FASTLANE_REGION_SHIFT 48
 
 struct fastlane_packet {
 	uint8_t *data;
@@ -31,8 +31,8 @@ struct fastlane_packet {
 	uint32_t verdict;
 };
 
-/* Of a partial checksum: where the sum begins, from the end of the metadata, and where its field
- * is, from there. */
+/* Metadata of a packet. `checksum_start` is the offset of the first summed octet from the end of
+ * the metadata, and `checksum_offset` is the offset of the checksum field from there. */
 struct fastlane_metadata {
 	uint16_t checksum_start;
 	uint16_t checksum_offset;

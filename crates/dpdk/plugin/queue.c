@@ -1,4 +1,4 @@
-/* Bursts: the only code here that runs once per packet. */
+/* Bursts: the only code of the plugin that runs once per packet. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -9,36 +9,36 @@
 #include <rte_mbuf.h>
 #include <rte_prefetch.h>
 
-#include "shim.h"
+#include "internal.h"
 
-/* The most packets handed to DPDK at once. */
+/* Maximum number of packets per call of DPDK. */
 #define BURST 64
 
-/* One bit says the same to both, so that no branch is needed. */
+/* The two flags have the same bit, so no branch is needed. */
 _Static_assert(RTE_MBUF_F_RX_FDIR == FASTLANE_STEERED, "the flag of a matched flow");
 _Static_assert(RTE_PKTMBUF_HEADROOM >= FASTLANE_METADATA, "the head room holds the metadata");
 
 struct fastlane_queue {
-	/* The lane's number for this memory, where it stands in a token. */
-	uint64_t home;
-	/* RTE_MBUF_F_RX_FDIR when the device has our rules, else 0. */
+	/* The lane's number of this memory, in the position that it has in a token. */
+	uint64_t region;
+	/* RTE_MBUF_F_RX_FDIR if the device has our rules, else 0. */
 	uint64_t steered;
-	/* The port that the packets come from. */
+	/* Port number of received packets. */
 	uint16_t packet_port;
 	uint16_t port;
 	uint16_t number;
-	/* Whether the device completes checksums. */
+	/* True if the device completes checksums. */
 	bool checksums;
-	/* Octets of a frame, its head room included. */
+	/* Octets of a frame, including the headroom. */
 	uint16_t size;
-	/* The longest packet that the device sends. */
-	uint32_t longest;
+	/* Maximum length of a packet that the device sends. */
+	uint32_t max_length;
 	struct rte_mempool *pool;
 	struct fastlane_queue_losses losses;
 } __attribute__((aligned(RTE_CACHE_LINE_SIZE)));
 
-int fastlane_queue_create(uint16_t port, uint16_t number, uint16_t packet_port, uint64_t home,
-			  uint32_t longest, int checksums, int steered,
+int fastlane_queue_create(uint16_t port, uint16_t number, uint16_t packet_port, uint64_t region,
+			  uint32_t max_length, int checksums, int steered,
 			  struct fastlane_memory *memory, struct fastlane_queue **made)
 {
 	struct fastlane_queue *queue = aligned_alloc(RTE_CACHE_LINE_SIZE, sizeof(*queue));
@@ -46,14 +46,14 @@ int fastlane_queue_create(uint16_t port, uint16_t number, uint16_t packet_port, 
 	if (queue == NULL)
 		return -ENOMEM;
 	memset(queue, 0, sizeof(*queue));
-	queue->home = home;
+	queue->region = region;
 	queue->steered = steered ? RTE_MBUF_F_RX_FDIR : 0;
 	queue->packet_port = packet_port;
 	queue->port = port;
 	queue->number = number;
 	queue->checksums = checksums != 0;
 	queue->size = rte_pktmbuf_data_room_size(fastlane_pool(memory));
-	queue->longest = longest;
+	queue->max_length = max_length;
 	queue->pool = fastlane_pool(memory);
 	*made = queue;
 	return 0;
@@ -72,8 +72,8 @@ void fastlane_queue_free(struct fastlane_queue *queue)
 
 int fastlane_interrupt(const struct fastlane_queue *queue)
 {
-	/* Without a count of what waits, an arrival between the last look and the interrupt's
-	 * arming would be noticed too late. */
+	/* Without a count of waiting packets, an arrival between the last poll and the enabling
+	 * of the interrupt would go unnoticed. */
 	if (rte_eth_rx_queue_count(queue->port, queue->number) < 0)
 		return -ENOTSUP;
 	if (rte_eth_dev_rx_intr_disable(queue->port, queue->number) != 0)
@@ -95,12 +95,12 @@ void fastlane_disarm(const struct fastlane_queue *queue)
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the words are little-endian");
 
-/* Packets are written in whole words: a reader of a field soon after finds it in one store, and need
- * not wait for several to reach the cache. Where the words are computed, joining two for one wide
- * store costs more than it saves. */
+/* Packets are written in whole words: a read of a field soon after is then forwarded from one
+ * store, and need not wait for several to reach the cache. The words are computed, and joining
+ * two of them for one wide store would cost more than it saves. */
 typedef uint64_t word __attribute__((may_alias));
-/* For constants. */
-typedef uint64_t pair __attribute__((vector_size(16), aligned(8), may_alias));
+/* Two words, for stores of constants. */
+typedef uint64_t word_pair __attribute__((vector_size(16), aligned(8), may_alias));
 
 static inline void write_words(struct fastlane_packet *packet, const uint8_t *data, uint64_t token,
 			       uint64_t window, uint64_t port)
@@ -110,32 +110,32 @@ static inline void write_words(struct fastlane_packet *packet, const uint8_t *da
 	words[0] = (uintptr_t)data;
 	words[1] = token;
 	words[2] = window;
-	/* No flags, and the verdict that is 0: what nobody claims is Linux's. */
+	/* The flags are 0, and so is the verdict: `Kernel`. */
 	words[3] = port;
 }
 
-/* Length, head room and tail room of a packet, as they lie in its third word. */
+/* Returns length, headroom and tailroom as they lie in the third word of a packet. */
 static inline uint64_t window_of(uint64_t length, uint64_t headroom, uint64_t tailroom)
 {
 	return length + (headroom << 32) + (tailroom << 48);
 }
 
-/* Returns where the packet begins. */
+/* Writes the packet of an mbuf; returns its first octet. */
 static inline uint8_t *write_packet(struct fastlane_packet *packet, const struct rte_mbuf *mbuf,
-				    uint64_t home, uint64_t port)
+				    uint64_t region, uint64_t port)
 {
 	uint64_t offset = mbuf->data_off, length = mbuf->data_len;
 	uint16_t tailroom = mbuf->buf_len - offset - length;
 	uint8_t *data = (uint8_t *)mbuf->buf_addr + offset;
 
-	write_words(packet, data, (uintptr_t)mbuf + home,
+	write_words(packet, data, (uintptr_t)mbuf + region,
 		    window_of(length, offset - FASTLANE_METADATA, tailroom), port);
 	return data;
 }
 
-/* A packet in several pieces, or one without space for its metadata; false, and the frame is freed
- * and counted, when nothing can be made of it. */
-static __attribute__((noinline, cold)) bool mend(struct fastlane_queue *queue,
+/* Makes an unusual packet usable: one in several segments, or one without space for its
+ * metadata. If that is impossible, counts and frees it and returns false. */
+static __attribute__((noinline, cold)) bool normalize(struct fastlane_queue *queue,
 						 struct rte_mbuf *mbuf)
 {
 	if (mbuf->data_off < FASTLANE_METADATA) {
@@ -149,7 +149,7 @@ static __attribute__((noinline, cold)) bool mend(struct fastlane_queue *queue,
 	return false;
 }
 
-/* Whether it is in one piece and where devices put it, in a frame of the size of ours. */
+/* Returns true if the mbuf is one segment with the usual headroom, in a frame of our size. */
 static inline bool is_usual(const struct rte_mbuf *mbuf, uint16_t size)
 {
 	_Static_assert(offsetof(struct rte_mbuf, nb_segs) == offsetof(struct rte_mbuf, data_off) + 4,
@@ -165,28 +165,28 @@ struct fastlane_received fastlane_receive(struct fastlane_queue *queue,
 {
 	struct rte_mbuf *mbufs[BURST];
 	struct fastlane_packet *packet = packets;
-	uint64_t home = queue->home, port = queue->packet_port, steered = queue->steered;
+	uint64_t region = queue->region, port = queue->packet_port, steered = queue->steered;
 	uint16_t size = queue->size;
-	/* Of an empty packet; each octet of length takes one of the tail room. */
+	/* The window of an empty packet. Each octet of length reduces the tailroom by one. */
 	uint64_t window = window_of(0, RTE_PKTMBUF_HEADROOM - FASTLANE_METADATA,
 				    size - RTE_PKTMBUF_HEADROOM);
 	uint16_t wanted = room < BURST ? room : BURST;
 	uint16_t count = rte_eth_rx_burst(queue->port, queue->number, mbufs, wanted);
 	uint64_t bytes = 0;
 
-	for (uint16_t at = 0; at < count; at++) {
-		struct rte_mbuf *mbuf = mbufs[at];
+	for (uint16_t i = 0; i < count; i++) {
+		struct rte_mbuf *mbuf = mbufs[i];
 		uint8_t *data = (uint8_t *)mbuf->buf_addr + RTE_PKTMBUF_HEADROOM;
 
 		if (likely(is_usual(mbuf, size))) {
-			write_words(packet, data, (uintptr_t)mbuf + home,
+			write_words(packet, data, (uintptr_t)mbuf + region,
 				    window + mbuf->data_len * (1 - (UINT64_C(1) << 48)), port);
 		} else {
-			bool odd = (mbuf->nb_segs != 1) | (mbuf->data_off < FASTLANE_METADATA);
+			bool unusual = (mbuf->nb_segs != 1) | (mbuf->data_off < FASTLANE_METADATA);
 
-			if (odd && !mend(queue, mbuf))
+			if (unusual && !normalize(queue, mbuf))
 				continue;
-			data = write_packet(packet, mbuf, home, port);
+			data = write_packet(packet, mbuf, region, port);
 		}
 		bytes += mbuf->data_len;
 		rte_prefetch0(data);
@@ -197,8 +197,8 @@ struct fastlane_received fastlane_receive(struct fastlane_queue *queue,
 	return (struct fastlane_received){ bytes, packet - packets };
 }
 
-/* Leaves a partial checksum to the device; false when it cannot have it. The field holds the sum of
- * the pseudo header already, which is what DPDK wants. */
+/* Requests the checksum of a packet from the device; returns false if that is impossible. The
+ * checksum field already has the sum of the pseudo header, as DPDK requires. */
 static __attribute__((noinline, cold)) bool offload(const struct fastlane_packet *packet,
 						    struct rte_mbuf *mbuf)
 {
@@ -209,7 +209,7 @@ static __attribute__((noinline, cold)) bool offload(const struct fastlane_packet
 	uint32_t network = 14;
 	uint64_t flags;
 
-	/* A start that has been trimmed away is a large number here. */
+	/* If the start was trimmed away, the subtraction has wrapped to a large number. */
 	if (start > 500 || start + metadata->checksum_offset + 2 > packet->length)
 		return false;
 	for (int tags = 0; tags < 2 && network + 2 <= start; tags++) {
@@ -240,22 +240,22 @@ static __attribute__((noinline, cold)) bool offload(const struct fastlane_packet
 	return true;
 }
 
-/* Gives frames back to packets whose turn did not come. */
-static __attribute__((noinline, cold)) uint64_t give_back(struct fastlane_packet *packets,
+/* Returns the frames of packets that were not sent to their packets; returns their octets. */
+static __attribute__((noinline, cold)) uint64_t restore_packets(struct fastlane_packet *packets,
 							  struct rte_mbuf *const *mbufs,
-							  uint16_t count, uint64_t home)
+							  uint16_t count, uint64_t region)
 {
 	uint64_t bytes = 0;
 
-	for (uint16_t at = 0; at < count; at++) {
-		struct fastlane_packet *packet = &packets[at];
-		struct rte_mbuf *mbuf = mbufs[at];
+	for (uint16_t i = 0; i < count; i++) {
+		struct fastlane_packet *packet = &packets[i];
+		struct rte_mbuf *mbuf = mbufs[i];
 
-		packet->token = (uintptr_t)mbuf + home;
+		packet->token = (uintptr_t)mbuf + region;
 		packet->length = mbuf->data_len;
 		packet->headroom = mbuf->data_off - FASTLANE_METADATA;
 		packet->tailroom = mbuf->buf_len - mbuf->data_off - mbuf->data_len;
-		/* Only here do flags of sending tell that the checksum is partial: see `offload`. */
+		/* Only `offload` sets these flags, so the checksum was partial. */
 		if (mbuf->ol_flags & RTE_MBUF_F_TX_L4_MASK) {
 			packet->flags |= FASTLANE_PARTIAL;
 			mbuf->ol_flags = 0;
@@ -270,8 +270,8 @@ struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
 {
 	struct rte_mbuf *mbufs[BURST];
 	struct fastlane_sent sent = { 0, 0, 0 };
-	uint64_t home = queue->home;
-	uint32_t longest = queue->longest;
+	uint64_t region = queue->region;
+	uint32_t max_length = queue->max_length;
 
 	while (sent.taken < count) {
 		struct fastlane_packet *run = packets + sent.taken;
@@ -281,15 +281,16 @@ struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
 
 		for (ready = 0; ready < wanted; ready++) {
 			struct fastlane_packet *packet = &run[ready];
-			uint64_t address = packet->token - home;
+			uint64_t address = packet->token - region;
 			struct rte_mbuf *mbuf = (struct rte_mbuf *)(uintptr_t)address;
 			uint32_t length = packet->length;
 			uint16_t offset = packet->headroom + FASTLANE_METADATA;
 
-			/* Empty (also: without frame), too long, or of another memory. */
-			if (unlikely(length - 1 >= longest || address >> FASTLANE_HOME_SHIFT != 0))
+			/* The packet is empty (or has no frame), too long, or of another memory
+			 * region. */
+			if (unlikely(length - 1 >= max_length || address >> FASTLANE_REGION_SHIFT != 0))
 				break;
-			/* Most are as they came; looking is cheaper than storing. */
+			/* Most packets are unchanged, and a comparison is cheaper than a store. */
 			if (mbuf->data_off != offset)
 				mbuf->data_off = offset;
 			if (mbuf->data_len != length)
@@ -300,8 +301,8 @@ struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
 				packet->flags &= ~FASTLANE_PARTIAL;
 				offloads = true;
 			}
-			/* Token, length, head and tail room in one store. */
-			*(pair *)&packet->token = (pair){ FASTLANE_NO_FRAME, 0 };
+			/* Clears token, length, headroom and tailroom in one store. */
+			*(word_pair *)&packet->token = (word_pair){ FASTLANE_NO_FRAME, 0 };
 			sent.bytes += length;
 			mbufs[ready] = mbuf;
 		}
@@ -313,21 +314,22 @@ struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
 		sent.taken += done;
 		if (likely(done == wanted))
 			continue;
-		sent.bytes -= give_back(run + done, mbufs + done, ready - done, home);
+		sent.bytes -= restore_packets(run + done, mbufs + done, ready - done, region);
 		sent.stopped = done == able;
 		break;
 	}
 	return sent;
 }
 
-uint32_t fastlane_blank(struct fastlane_queue *queue, struct fastlane_packet *packets,
+uint32_t fastlane_alloc_packets(struct fastlane_queue *queue, struct fastlane_packet *packets,
 			uint32_t count)
 {
 	struct rte_mbuf *mbufs[BURST];
 	uint32_t wanted = count < BURST ? count : BURST;
 
 	if (rte_pktmbuf_alloc_bulk(queue->pool, mbufs, wanted) != 0) {
-		/* All or none: then those that are left one by one. */
+		/* The bulk allocation takes all or none: allocate the remaining frames one by
+		 * one. */
 		for (count = 0; count < wanted; count++) {
 			mbufs[count] = rte_pktmbuf_alloc(queue->pool);
 			if (mbufs[count] == NULL)
@@ -335,8 +337,8 @@ uint32_t fastlane_blank(struct fastlane_queue *queue, struct fastlane_packet *pa
 		}
 		wanted = count;
 	}
-	for (uint32_t at = 0; at < wanted; at++)
-		write_packet(&packets[at], mbufs[at], queue->home, queue->packet_port);
+	for (uint32_t i = 0; i < wanted; i++)
+		write_packet(&packets[i], mbufs[i], queue->region, queue->packet_port);
 	return wanted;
 }
 

@@ -1,4 +1,4 @@
-/* Two ports joined by rings, for tests and measurements. */
+/* Pairs of ports connected by rings, for tests and measurements. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -10,7 +10,7 @@
 #include <rte_lcore.h>
 #include <rte_ring.h>
 
-#include "shim.h"
+#include "internal.h"
 
 #define QUEUES 16
 
@@ -18,8 +18,9 @@ typedef int from_rings(const char *name, struct rte_ring *const receive[], unsig
 		       struct rte_ring *const transmit[], unsigned int transmitters,
 		       unsigned int socket);
 
-/* The driver is one of those that EAL opens itself: it is not linked. */
-static int find(struct dl_phdr_info *object, size_t size, void *found)
+/* Finds the driver among the loaded objects: EAL opens it at run time, and the plugin is not
+ * linked with it. */
+static int find_driver(struct dl_phdr_info *object, size_t size, void *found)
 {
 	(void)size;
 	if (strstr(object->dlpi_name, "librte_net_ring.so") == NULL)
@@ -35,19 +36,19 @@ int fastlane_ring_pair(const char *name, uint16_t queues, uint32_t size, uint16_
 	void *driver = NULL;
 	from_rings *make;
 
-	dl_iterate_phdr(find, &driver);
+	dl_iterate_phdr(find_driver, &driver);
 	if (driver == NULL)
-		return fastlane_refuse(error, -ENOENT, "the driver net_ring is not there");
+		return fastlane_refuse(error, -ENOENT, "EAL has not loaded the driver net_ring");
 	*(void **)&make = dlsym(driver, "rte_eth_from_rings");
 	if (make == NULL || queues > QUEUES)
 		return fastlane_refuse(error, -EINVAL, "%u queues of net_ring", queues);
-	for (uint16_t at = 0; at < 2 * queues; at++) {
+	for (uint16_t i = 0; i < 2 * queues; i++) {
 		char ring[RTE_RING_NAMESIZE];
 
-		snprintf(ring, sizeof(ring), "%s_%u", name, at);
-		rings[at % 2][at / 2] = rte_ring_create(ring, size, SOCKET_ID_ANY,
+		snprintf(ring, sizeof(ring), "%s_%u", name, i);
+		rings[i % 2][i / 2] = rte_ring_create(ring, size, SOCKET_ID_ANY,
 							RING_F_SP_ENQ | RING_F_SC_DEQ);
-		if (rings[at % 2][at / 2] == NULL)
+		if (rings[i % 2][i / 2] == NULL)
 			return fastlane_refuse(error, -rte_errno, "rte_ring_create");
 	}
 	for (int side = 0; side < 2; side++) {

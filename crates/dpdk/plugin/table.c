@@ -1,4 +1,4 @@
-/* The table, and DPDK's environment. */
+/* The function table, and DPDK's environment. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <rte_lcore.h>
 #include <rte_version.h>
 
-#include "shim.h"
+#include "internal.h"
 
 int fastlane_refuse(struct fastlane_error *error, int result, const char *format, ...)
 {
@@ -25,27 +25,27 @@ int fastlane_refuse(struct fastlane_error *error, int result, const char *format
 	return result;
 }
 
-static int start(int count, char **arguments, struct fastlane_error *error)
+static int eal_init(int count, char **arguments, struct fastlane_error *error)
 {
 	if (rte_eal_init(count, arguments) < 0)
 		return fastlane_refuse(error, -rte_errno, "rte_eal_init");
-	/* EAL makes a directory in any case and never removes it; ours stays empty. */
+	/* EAL always creates a runtime directory and never removes it. Ours stays empty. */
 	rmdir(rte_eal_get_runtime_dir());
 	return 0;
 }
 
 static int thread_register(void)
 {
-	/* A thread of EAL's own, or one that is registered already. */
+	/* This is a thread of EAL, or it is registered already. */
 	if (rte_lcore_id() != LCORE_ID_ANY)
 		return 0;
 	return rte_thread_register() < 0 ? -rte_errno : 1;
 }
 
-/* What is left is the process's end's to free: net_memif keeps descriptors registered whose memory
- * the clean-up unmaps while EAL's interrupt thread still looks at it (seen with DPDK 22.11: that
- * thread ends in rte_intr_fd_get). */
-static int stop(void)
+/* Skips the clean-up after net_memif. That driver leaves descriptors registered whose memory
+ * rte_eal_cleanup unmaps while EAL's interrupt thread still reads it (seen with DPDK 22.11: that
+ * thread crashes in rte_intr_fd_get). The end of the process frees what is left. */
+static int eal_cleanup(void)
 {
 	return fastlane_may_clean_up() ? rte_eal_cleanup() : 0;
 }
@@ -60,22 +60,22 @@ __attribute__((visibility("default"))) const struct fastlane_dpdk fastlane_dpdk 
 		    OFFSET(verdict) },
 	.metadata = FASTLANE_METADATA,
 	.dpdk_version = rte_version,
-	.start = start,
-	.stop = stop,
+	.eal_init = eal_init,
+	.eal_cleanup = eal_cleanup,
 	.thread_register = thread_register,
 	.thread_unregister = rte_thread_unregister,
 	.memory_create = fastlane_memory_create,
 	.memory_in_use = fastlane_memory_in_use,
 	.memory_free = fastlane_memory_free,
 	.probe = fastlane_probe,
-	.facts = fastlane_facts,
+	.device_info = fastlane_device_info,
 	.configure = fastlane_configure,
-	.begin = fastlane_begin,
+	.device_start = fastlane_device_start,
 	.link_up = fastlane_link_up,
 	.losses = fastlane_losses,
 	.steer = fastlane_steer,
 	.set_link = fastlane_set_link,
-	.remove = fastlane_remove,
+	.device_remove = fastlane_device_remove,
 	.ring_pair = fastlane_ring_pair,
 	.queue_create = fastlane_queue_create,
 	.queue_losses = fastlane_queue_losses,
@@ -85,6 +85,6 @@ __attribute__((visibility("default"))) const struct fastlane_dpdk fastlane_dpdk 
 	.disarm = fastlane_disarm,
 	.receive = fastlane_receive,
 	.transmit = fastlane_transmit,
-	.blank = fastlane_blank,
+	.alloc_packets = fastlane_alloc_packets,
 	.release = fastlane_release,
 };

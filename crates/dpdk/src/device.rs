@@ -1,4 +1,4 @@
-//! Devices: network cards, virtual functions, virtual devices.
+//! Devices: network cards, virtual functions and virtual devices.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,40 +6,40 @@ use std::sync::Arc;
 use fastlane_core::PortId;
 use fastlane_steer::Rules;
 
-use crate::plugin::{Facts, Losses, QueueParts, RawQueue, Settings, text};
-use crate::steering::{self, Steering};
+use crate::flow::{self, Steering};
+use crate::plugin::{DeviceConfig, DeviceInfo, DeviceLosses, QueueConfig, RawQueue, text};
 use crate::{DpdkQueue, Environment, Error, LaneMemory};
 
-/// Descriptors of a receive queue, unless set or limited by the device.
+/// Default number of descriptors of a receive queue.
 pub const RECEIVE_DESCRIPTORS: u16 = 1024;
-/// The same of a transmit queue.
+/// Default number of descriptors of a transmit queue.
 pub const TRANSMIT_DESCRIPTORS: u16 = 1024;
-/// Octets around an MTU: the Ethernet header and a VLAN tag.
-const AROUND: usize = 18;
+/// Octets of a frame besides the MTU: the Ethernet header and a VLAN tag.
+const L2_OVERHEAD: usize = 18;
 
-/// What a device shall be.
+/// Settings of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceSettings {
-    /// A PCI address (`0000:04:02.0`), or a virtual device with its arguments
+    /// PCI address (`0000:04:02.0`), or a virtual device with its arguments
     /// (`net_memif0,role=client,socket=...`).
     pub device: String,
-    /// Octets of a packet without its Ethernet header; `None` leaves what the device has.
+    /// MTU: octets of a packet without its Ethernet header. `None` keeps the MTU of the device.
     pub mtu: Option<u16>,
-    /// Whether frames to other addresses are received. They are by default: the device is ours, and
-    /// what the application does not claim goes to Linux, which knows its own addresses.
+    /// True if frames to other addresses are received. This is the default: Linux gets the packets
+    /// that the application does not claim, and knows its own addresses.
     pub promiscuous: bool,
-    /// Whether checksums are left to a device that can complete them.
+    /// True if checksums are offloaded to a device that supports it.
     pub checksums: bool,
-    /// Whether to use the interrupts of a device that has them.
+    /// True if the interrupts of the device are used, if it has any.
     pub interrupts: bool,
-    /// Packets that a receive queue holds; the device may round that.
+    /// Descriptors of a receive queue; the device may round the number.
     pub receive_descriptors: u16,
-    /// The same of a transmit queue.
+    /// Descriptors of a transmit queue; the device may round the number.
     pub transmit_descriptors: u16,
 }
 
 impl DeviceSettings {
-    /// The default settings for a device.
+    /// Returns the default settings of a device.
     #[must_use]
     pub fn new(device: impl Into<String>) -> Self {
         Self {
@@ -54,41 +54,41 @@ impl DeviceSettings {
     }
 }
 
-/// A device that runs. It stops when it and all its queues are dropped.
+/// A running device. It stops when it and all its queues are dropped.
 #[derive(Debug)]
 pub struct Device {
     port: Arc<Port>,
-    facts: Facts,
-    settings: Settings,
+    info: DeviceInfo,
+    config: DeviceConfig,
     steering: Steering,
     mtu: u16,
-    given: Vec<bool>,
+    handed_out: Vec<bool>,
 }
 
-/// The device as its queues share it.
+/// The part of a device that its queues share.
 pub(crate) struct Port {
     pub(crate) environment: Arc<Environment>,
-    /// As DPDK numbers it.
+    /// Port number of DPDK.
     number: u16,
     name: String,
-    /// What each queue receives into; the device holds frames of it.
+    /// Memory of each queue; the device holds frames of it.
     memories: Vec<LaneMemory>,
-    /// Frames promised in each memory.
-    promised: usize,
-    /// Queues that run.
+    /// Frames reserved in each memory.
+    reserved: usize,
+    /// Number of running queues.
     queues: u16,
-    /// What it had lost before it was ours.
-    before: Losses,
+    /// Losses of the device before it was opened here.
+    before: DeviceLosses,
 }
 
 impl Device {
-    /// Opens a device with as many queues as there are memories: queue `n` receives into, and sends
-    /// from, memory `n`, which is that of its lane. Virtual devices are made in the network
-    /// namespace of the calling thread. The rules go to the device if it takes them all.
+    /// Opens a device with as many queues as there are memories. Queue `n` receives into and sends
+    /// from memory `n`, that of its lane. Virtual devices are created in the network namespace of
+    /// the calling thread. The rules are installed in the device if it accepts all of them.
     ///
     /// # Errors
-    /// [`Error::Unfit`] when it has fewer queues or the frames are too short, [`Error::FewFrames`],
-    /// [`Error::Refused`].
+    /// [`Error::Unfit`] if the device has fewer queues or the frames are too short,
+    /// [`Error::FewFrames`], [`Error::Refused`].
     pub fn open(
         environment: &Arc<Environment>,
         settings: &DeviceSettings,
@@ -103,13 +103,13 @@ impl Device {
             number,
             name: name.clone(),
             memories: Vec::new(),
-            promised: 0,
+            reserved: 0,
             queues: 0,
-            before: Losses::default(),
+            before: DeviceLosses::default(),
         };
-        let facts = environment.with(|plugin| plugin.facts(number)).map_err(refused)?;
-        let queues = fit(settings, &facts, memories)?;
-        let mut plain = Settings {
+        let info = environment.with(|plugin| plugin.device_info(number)).map_err(refused)?;
+        let queues = check_fit(settings, &info, memories)?;
+        let mut config = DeviceConfig {
             queues,
             receive_descriptors: settings.receive_descriptors,
             transmit_descriptors: settings.transmit_descriptors,
@@ -117,178 +117,186 @@ impl Device {
             promiscuous: settings.promiscuous.into(),
             checksums: settings.checksums.into(),
             interrupts: (settings.interrupts && !is_virtual(name)).into(),
-            spreads: 0,
+            symmetric_rss: 0,
         };
-        environment.with(|plugin| plugin.configure(number, &mut plain)).map_err(refused)?;
-        port.promise(memories, &plain)?;
+        environment.with(|plugin| plugin.configure(number, &mut config)).map_err(refused)?;
+        port.reserve(memories, &config)?;
         let pools: Vec<_> = memories.iter().map(|memory| &memory.shared.memory).collect();
-        environment.with(|plugin| plugin.begin(number, &plain, &pools)).map_err(refused)?;
+        environment.with(|plugin| plugin.start_device(number, &config, &pools)).map_err(refused)?;
         port.queues = queues;
-        let facts = environment.with(|plugin| plugin.facts(number)).map_err(refused)?;
+        let info = environment.with(|plugin| plugin.device_info(number)).map_err(refused)?;
         port.before = environment.with(|plugin| plugin.losses(number));
-        let steering = steering::give(rules, |flat| {
+        let steering = flow::offer(rules, |flat| {
             environment.with(|plugin| plugin.steer(number, queues, flat))
         });
-        let given = vec![false; memories.len()];
-        let mtu = facts.mtu;
-        Ok(Self { port: Arc::new(port), facts, settings: plain, steering, mtu, given })
+        let handed_out = vec![false; memories.len()];
+        let mtu = info.mtu;
+        Ok(Self { port: Arc::new(port), info, config, steering, mtu, handed_out })
     }
 
-    /// A queue, for the lane whose memory it has; its packets come from `port`. `None` for one that
-    /// is not there or was asked for before.
+    /// Returns a queue, for the lane whose memory it has; its packets carry `port`. Returns `None`
+    /// for a queue that does not exist or was returned before.
     ///
     /// # Errors
     /// [`Error::Refused`].
     pub fn queue(&mut self, port: PortId, number: usize) -> Result<Option<DpdkQueue>, Error> {
-        let Some(given) = self.given.get_mut(number).filter(|given| !**given) else {
+        let Some(handed_out) = self.handed_out.get_mut(number).filter(|out| !**out) else {
             return Ok(None);
         };
-        *given = true;
+        *handed_out = true;
         let memory = &self.port.memories[number];
-        let longest = (usize::from(self.mtu) + AROUND).min(memory.room());
-        let parts = QueueParts {
+        let max_length = (usize::from(self.mtu) + L2_OVERHEAD).min(memory.room());
+        let queue = QueueConfig {
             port: self.port.number,
             number: number as u16,
             packet_port: port,
-            home: memory.shared.home,
-            longest: longest as u32,
-            checksums: self.settings.checksums != 0,
+            region: memory.shared.region,
+            max_length: max_length as u32,
+            checksums: self.config.checksums != 0,
             steered: self.steering == Steering::Device,
             memory: &memory.shared.memory,
         };
-        let raw = RawQueue::new(self.port.environment.plugin(), &parts);
+        let raw = RawQueue::new(self.port.environment.plugin(), &queue);
         let raw =
             raw.map_err(|reason| Error::Refused { device: self.port.name.clone(), reason })?;
-        let interrupt = if self.settings.interrupts != 0 { raw.interrupt() } else { None };
-        // The losses of the device are told once: by its first queue.
+        let interrupt = if self.config.interrupts != 0 { raw.interrupt() } else { None };
+        // Only the first queue reports the losses of the device, so that they are counted once.
         Ok(Some(DpdkQueue::new(raw, memory, &self.port, number == 0, interrupt)))
     }
 
-    /// Queues, of each direction.
+    /// Returns the number of queues per direction.
     #[must_use]
     pub fn queues(&self) -> usize {
-        usize::from(self.settings.queues)
+        usize::from(self.config.queues)
     }
 
-    /// The device's Ethernet address.
+    /// Returns the Ethernet address of the device.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
-        self.facts.mac
+        self.info.mac
     }
 
-    /// Octets of a packet without its Ethernet header.
+    /// Returns the MTU: octets of a packet without its Ethernet header.
     #[must_use]
     pub fn mtu(&self) -> usize {
         usize::from(self.mtu)
     }
 
-    /// Whether there is a carrier, as of now. It may ask the device: not for a lane.
+    /// Returns true if the link is up now. May query the device, so a lane must not call it.
     #[must_use]
     pub fn link_up(&self) -> bool {
         self.port.link_up()
     }
 
-    /// Asks the device to take its link down or up; false when it cannot.
+    /// Sets the link of the device up or down; returns false if the device cannot.
     #[must_use]
     pub fn set_link(&self, up: bool) -> bool {
         self.port.environment.with(|plugin| plugin.set_link(self.port.number, up))
     }
 
-    /// A handle that tells the state of the link for as long as the device is there: for whoever
-    /// passes it on to Linux.
+    /// Returns a handle to the link state of the device, valid as long as the device exists. For
+    /// the thread that passes the state on to Linux.
     #[must_use]
     pub fn link(&self) -> Link {
         Link(Arc::clone(&self.port))
     }
 
-    /// DPDK's name of the driver.
+    /// Returns DPDK's name of the driver.
     #[must_use]
     pub fn driver(&self) -> String {
-        text(&self.facts.driver)
+        text(&self.info.driver)
     }
 
-    /// The NUMA node of the device; -1 when it has none.
+    /// Returns the NUMA node of the device, or -1 if it has none.
     #[must_use]
     pub fn socket(&self) -> i32 {
-        self.facts.socket
+        self.info.socket
     }
 
-    /// Who applies the rules.
+    /// Returns which part of the system applies the rules.
     #[must_use]
     pub fn steering(&self) -> &Steering {
         &self.steering
     }
 
-    /// Whether the device completes checksums; else they are completed here.
+    /// Returns true if the device completes checksums; otherwise the queue does.
     #[must_use]
-    pub fn completes_checksums(&self) -> bool {
-        self.settings.checksums != 0
+    pub fn offloads_checksums(&self) -> bool {
+        self.config.checksums != 0
     }
 
-    /// Whether the device spreads packets over its queues by a hash that is the same for both
-    /// directions of a flow.
+    /// Returns true if the device distributes packets over its queues by a hash that is the same
+    /// for both directions of a flow.
     #[must_use]
-    pub fn spreads_flows(&self) -> bool {
-        self.settings.spreads != 0
+    pub fn has_symmetric_rss(&self) -> bool {
+        self.config.symmetric_rss != 0
     }
 }
 
-/// The state of a device's link.
+/// Handle to the link state of a device.
 #[derive(Clone, Debug)]
 pub struct Link(Arc<Port>);
 
 impl Link {
-    /// Whether there is a carrier, as of now. It may ask the device: not for a lane.
+    /// Returns true if the link is up now. May query the device, so a lane must not call it.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.0.link_up()
     }
 }
 
-/// Whether it is a virtual device. Their interrupts come without a way to see what came before, and
-/// to ask for them costs system calls for each burst.
+/// Returns true for a virtual device. Their interrupts do not tell what arrived before, and each
+/// query costs system calls per burst.
 fn is_virtual(device: &str) -> bool {
     device.starts_with("net_")
 }
 
-/// How many queues, once the device is found to have them and the frames to be long enough.
-fn fit(settings: &DeviceSettings, facts: &Facts, memories: &[LaneMemory]) -> Result<u16, Error> {
+/// Checks that the device has enough queues and the frames are long enough; returns the number of
+/// queues.
+fn check_fit(
+    settings: &DeviceSettings,
+    info: &DeviceInfo,
+    memories: &[LaneMemory],
+) -> Result<u16, Error> {
     let unfit = |reason: String, remedy: String| Error::Unfit {
         device: settings.device.clone(),
         reason,
         remedy,
     };
-    let most = facts.most_receive_queues.min(facts.most_transmit_queues);
+    let most = info.max_receive_queues.min(info.max_transmit_queues);
     let queues = memories.len();
     let fits = |count: &u16| (1..=most).contains(count);
     let Some(queues) = u16::try_from(queues).ok().filter(fits) else {
         let reason = format!("the device has 1 to {most} queues, not {queues}");
         return Err(unfit(reason, "set fewer queues, or fewer lanes".to_owned()));
     };
-    let mtu = settings.mtu.unwrap_or(facts.mtu);
-    let wanted = usize::from(mtu) + AROUND;
+    let mtu = settings.mtu.unwrap_or(info.mtu);
+    let wanted = usize::from(mtu) + L2_OVERHEAD;
     let room = memories.iter().map(LaneMemory::room).min().unwrap_or(0);
     if wanted > room {
         return Err(unfit(
             format!("packets of MTU {mtu} take {wanted} bytes, and a frame holds {room}"),
-            format!("set the MTU to {} at most, or longer frames", room.saturating_sub(AROUND)),
+            format!(
+                "set the MTU to {} at most, or longer frames",
+                room.saturating_sub(L2_OVERHEAD)
+            ),
         ));
     }
-    let (least, most) = (facts.least_mtu, facts.most_mtu);
-    if settings.mtu.is_some() && !(least..=most).contains(&mtu) {
-        let reason = format!("its MTU can be {least} to {most}, not {mtu}");
+    let (min, max) = (info.min_mtu, info.max_mtu);
+    if settings.mtu.is_some() && !(min..=max).contains(&mtu) {
+        let reason = format!("its MTU can be {min} to {max}, not {mtu}");
         return Err(unfit(reason, "set another".to_owned()));
     }
     Ok(queues)
 }
 
 impl Port {
-    /// Sets frames aside for all queues.
-    fn promise(&mut self, memories: &[LaneMemory], settings: &Settings) -> Result<(), Error> {
-        self.promised =
-            usize::from(settings.receive_descriptors) + usize::from(settings.transmit_descriptors);
+    /// Reserves frames for all queues.
+    fn reserve(&mut self, memories: &[LaneMemory], config: &DeviceConfig) -> Result<(), Error> {
+        self.reserved =
+            usize::from(config.receive_descriptors) + usize::from(config.transmit_descriptors);
         for memory in memories {
-            memory.promise(&self.name, self.promised)?;
+            memory.reserve(&self.name, self.reserved)?;
             self.memories.push(memory.clone());
         }
         Ok(())
@@ -298,11 +306,11 @@ impl Port {
         self.environment.with(|plugin| plugin.link_up(self.number))
     }
 
-    /// What the device has lost since it was opened. It may cost a system call; it does not lock.
-    pub(crate) fn losses(&self) -> Losses {
+    /// Returns the losses of the device since it was opened. May cost a system call; does not lock.
+    pub(crate) fn losses(&self) -> DeviceLosses {
         let now = self.environment.plugin().losses(self.number);
         let since = |now: u64, before: u64| now.saturating_sub(before);
-        Losses {
+        DeviceLosses {
             missed: since(now.missed, self.before.missed),
             receive_errors: since(now.receive_errors, self.before.receive_errors),
             transmit_errors: since(now.transmit_errors, self.before.transmit_errors),
@@ -313,9 +321,9 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        self.environment.with(|plugin| plugin.remove(self.number, self.queues));
+        self.environment.with(|plugin| plugin.remove_device(self.number, self.queues));
         for memory in &self.memories {
-            memory.take_back(self.promised);
+            memory.unreserve(self.reserved);
         }
     }
 }

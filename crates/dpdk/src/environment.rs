@@ -1,4 +1,4 @@
-//! DPDK's environment abstraction layer (EAL), which starts once in a process.
+//! DPDK's environment abstraction layer (EAL), which starts once per process.
 
 mod arguments;
 mod pages;
@@ -13,51 +13,50 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use crate::Error;
 use crate::plugin::Plugin;
 
-/// Which pages DPDK's memory is of.
+/// Kind of pages for DPDK's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// Huge ones if enough are free, else those of the system, which
-    /// [`Environment::remark`] says.
+    /// Huge pages if enough are free, otherwise pages of the system, which [`Environment::warning`]
+    /// reports.
     #[default]
     Auto,
-    /// Huge ones, or it does not start.
-    Need,
-    /// Those of the system: no preparation, no privilege, some speed lost to TLB misses. Devices on
-    /// PCI need huge ones.
-    No,
+    /// Huge pages; starting fails without them.
+    Required,
+    /// Pages of the system. They need no preparation and no privilege, and cost speed by TLB
+    /// misses. PCI devices need huge pages.
+    None,
 }
 
-/// How DPDK shall start.
+/// Settings of DPDK's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvironmentSettings {
-    /// The CPUs of the lanes: DPDK's own threads keep off them, if there are others.
+    /// CPUs of the lanes. DPDK's own threads avoid them, if there are others.
     pub lane_cpus: Vec<usize>,
-    /// The PCI addresses of all devices that will be opened, such as `0000:04:02.0`: DPDK touches
-    /// no other.
+    /// PCI addresses of all devices that will be opened, such as `0000:04:02.0`. DPDK probes no
+    /// other.
     pub pci: Vec<String>,
-    /// Which pages.
+    /// Kind of pages.
     pub huge_pages: HugePages,
-    /// MiB that the frames of all lanes need ([`LaneMemory::size`](crate::LaneMemory::size)); what
-    /// DPDK itself needs comes on top.
+    /// Memory for the frames of all lanes in MiB
+    /// ([`LaneMemory::size_mib`](crate::LaneMemory::size_mib)). DPDK's own memory is added.
     pub memory: usize,
-    /// Further arguments of EAL, as in `dpdk-testpmd`; each goes before one of ours that says the
-    /// same.
+    /// Further EAL arguments, as for `dpdk-testpmd`. Each replaces our argument of the same name.
     pub arguments: Vec<String>,
 }
 
-/// DPDK, started. It ends when the last device, memory and queue that uses it is dropped, and
+/// A running DPDK. It ends when the last device, memory and queue that uses it is dropped, and
 /// cannot start again in this process.
 pub struct Environment {
     plugin: Plugin,
-    remark: Option<String>,
-    /// Devices come and go one after the other.
+    warning: Option<String>,
+    /// Serializes changes of devices and memories.
     control: Mutex<()>,
     /// Dropping it ends the thread.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The version of the DPDK that would be used here, as `DPDK 22.11.11`; it is not started.
+/// Returns the version of the installed DPDK, such as `DPDK 22.11.11`, without starting it.
 ///
 /// # Errors
 /// [`Error::NoPlugin`], [`Error::Broken`], [`Error::OtherVersion`].
@@ -65,18 +64,18 @@ pub fn installed() -> Result<String, Error> {
     Ok(Plugin::load()?.dpdk_version())
 }
 
-/// What has become of DPDK in this process.
+/// State of DPDK in this process.
 enum State {
-    Before,
-    Runs(Weak<Environment>),
+    NotStarted,
+    Running(Weak<Environment>),
     Failed,
 }
 
-static STATE: Mutex<State> = Mutex::new(State::Before);
+static STATE: Mutex<State> = Mutex::new(State::NotStarted);
 
 impl Environment {
-    /// Starts DPDK, in a thread of its own that stays, so that the thread of the caller keeps its
-    /// CPUs and signals. When it runs already, the settings are not looked at.
+    /// Starts DPDK in a thread of its own that stays, so that the calling thread keeps its CPUs and
+    /// signals. Ignores the settings if DPDK is already running.
     ///
     /// # Errors
     /// [`Error::NoPlugin`], [`Error::Broken`], [`Error::OtherVersion`], [`Error::NoHugePages`],
@@ -84,43 +83,43 @@ impl Environment {
     pub fn start(settings: &EnvironmentSettings) -> Result<Arc<Self>, Error> {
         let mut state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
         match &*state {
-            State::Before => {}
-            State::Runs(environment) => {
-                return environment.upgrade().ok_or_else(|| once("it has ended"));
+            State::NotStarted => {}
+            State::Running(environment) => {
+                return environment.upgrade().ok_or_else(|| starts_once("it has ended"));
             }
-            State::Failed => return Err(once("its start has failed")),
+            State::Failed => return Err(starts_once("its start has failed")),
         }
         let plugin = Plugin::load()?;
-        let (arguments, remark) = arguments::of(settings)?;
+        let (arguments, warning) = arguments::build(settings)?;
         *state = State::Failed;
         let (stop, stopped) = channel();
-        let thread = begin(plugin, arguments, settings.lane_cpus.clone(), stopped)?;
+        let thread = spawn_eal(plugin, arguments, settings.lane_cpus.clone(), stopped)?;
         let environment = Arc::new(Self {
             plugin,
-            remark,
+            warning,
             control: Mutex::new(()),
             stop: Some(stop),
             thread: Some(thread),
         });
-        *state = State::Runs(Arc::downgrade(&environment));
+        *state = State::Running(Arc::downgrade(&environment));
         Ok(environment)
     }
 
-    /// What an operator should know: that there are no huge pages.
+    /// Returns a warning for the operator if DPDK runs without huge pages.
     #[must_use]
-    pub fn remark(&self) -> Option<&str> {
-        self.remark.as_deref()
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
     }
 
-    /// The version of DPDK, as `DPDK 22.11.11`.
+    /// Returns the version of DPDK, such as `DPDK 22.11.11`.
     #[must_use]
     pub fn version(&self) -> String {
         self.plugin.dpdk_version()
     }
 
-    /// Makes two ports that are joined by rings of `size` packets, a power of two, so that what is
-    /// sent on one is received on the other, without a copy: for tests and measurements. Returns
-    /// the names of the devices.
+    /// Creates two ports connected by rings of `size` packets, a power of two. Packets sent on one
+    /// are received on the other without a copy. For tests and measurements. Returns the names of
+    /// the devices.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -134,10 +133,10 @@ impl Environment {
         self.plugin
     }
 
-    /// Does something with devices or memories, while nobody else does.
-    pub(crate) fn with<T>(&self, what: impl FnOnce(Plugin) -> T) -> T {
+    /// Runs an action on devices or memories while no other thread does.
+    pub(crate) fn with<T>(&self, action: impl FnOnce(Plugin) -> T) -> T {
         let _one_at_a_time = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        what(self.plugin)
+        action(self.plugin)
     }
 }
 
@@ -152,68 +151,71 @@ impl Drop for Environment {
 
 impl fmt::Debug for Environment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Environment").field("remark", &self.remark).finish_non_exhaustive()
+        formatter
+            .debug_struct("Environment")
+            .field("warning", &self.warning)
+            .finish_non_exhaustive()
     }
 }
 
-fn once(why: &str) -> Error {
+fn starts_once(reason: &str) -> Error {
     Error::Environment {
-        reason: format!("{why}, and it starts only once in a process"),
+        reason: format!("{reason}, and it starts only once in a process"),
         remedy: "start the process again".to_owned(),
     }
 }
 
-/// Starts EAL in a new thread, which becomes its main one.
-fn begin(
+/// Starts EAL in a new thread, which becomes EAL's main thread.
+fn spawn_eal(
     plugin: Plugin,
     arguments: Vec<String>,
     lane_cpus: Vec<usize>,
     stopped: Receiver<()>,
 ) -> Result<JoinHandle<()>, Error> {
-    let (said, started) = channel();
+    let (report, started) = channel();
     let run = move || {
-        let arguments = keep_off(&lane_cpus, arguments);
-        let result = plugin.start(&arguments);
-        let goes_on = result.is_ok();
-        // Nobody can have gone: `begin` waits.
-        let _ = said.send(result.map_err(|reason| (reason, arguments)));
-        if goes_on {
+        let arguments = avoid_lane_cpus(&lane_cpus, arguments);
+        let result = plugin.init_eal(&arguments);
+        let is_running = result.is_ok();
+        // The receiver exists: `spawn_eal` waits for the report.
+        let _ = report.send(result.map_err(|reason| (reason, arguments)));
+        if is_running {
             let _ = stopped.recv(); // ends when the other side is dropped
-            plugin.stop();
+            plugin.clean_up_eal();
         }
     };
     let thread = std::thread::Builder::new().name("dpdk".to_owned()).spawn(run);
     let failed =
         |reason: String, remedy: &str| Error::Environment { reason, remedy: remedy.to_owned() };
     let thread =
-        thread.map_err(|error| failed(format!("no thread for it: {error}"), "try again"))?;
+        thread.map_err(|error| failed(format!("cannot start its thread: {error}"), "try again"))?;
     match started.recv() {
         Ok(Ok(())) => Ok(thread),
         Ok(Err((reason, arguments))) => Err(failed(
             format!("{reason}, with the arguments `{}`", arguments[1..].join(" ")),
-            "it has said more on standard error",
+            "see its messages on standard error",
         )),
         Err(_) => Err(failed("its thread has ended".to_owned(), "try again")),
     }
 }
 
-/// Takes the CPUs of the lanes from the calling thread, and gives EAL what is left: its threads
-/// float over these. When nothing is left they float over all.
-fn keep_off(lane_cpus: &[usize], mut arguments: Vec<String>) -> Vec<String> {
+/// Removes the CPUs of the lanes from the calling thread, and restricts EAL's threads to the
+/// others. If no others are left, they run on all.
+fn avoid_lane_cpus(lane_cpus: &[usize], mut arguments: Vec<String>) -> Vec<String> {
     let Ok(allowed) = sched_getaffinity(None) else { return arguments };
-    let mut rest = allowed;
+    let mut others = allowed;
     for cpu in lane_cpus.iter().filter(|cpu| **cpu < CpuSet::MAX_CPU) {
-        rest.unset(*cpu);
+        others.unset(*cpu);
     }
-    if rest.count() == 0 {
-        rest = allowed;
+    if others.count() == 0 {
+        others = allowed;
     }
-    // Fails only where the CPUs have changed meanwhile; then EAL floats a little wider.
-    let _ = sched_setaffinity(None, &rest);
+    // Fails only if the allowed CPUs have changed meanwhile; EAL's threads then run on more CPUs.
+    let _ = sched_setaffinity(None, &others);
     let cpus: Vec<_> =
-        (0..CpuSet::MAX_CPU).filter(|cpu| rest.is_set(*cpu)).map(|cpu| cpu.to_string()).collect();
+        (0..CpuSet::MAX_CPU).filter(|cpu| others.is_set(*cpu)).map(|cpu| cpu.to_string()).collect();
     let names = ["-c", "-l", "--lcores", "--coremask"];
-    if !arguments::has(&arguments, &names) {
+    if !arguments::contains(&arguments, &names) {
         arguments.insert(1, format!("--lcores=0@({})", cpus.join(",")));
     }
     arguments

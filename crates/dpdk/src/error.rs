@@ -1,108 +1,108 @@
-//! Why DPDK, or a device of it, could not be opened, in words that say what to do.
+//! Errors of opening DPDK or one of its devices. Each text names the remedy.
 
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// Why DPDK, or a device of it, could not be opened.
+/// Error of opening DPDK or one of its devices.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// The plugin is nowhere.
+    /// The plugin was not found.
     #[error(
-        "the DPDK plugin libfastlane_dpdk.so is not there; it was looked for in {searched}. \
+        "the DPDK plugin libfastlane_dpdk.so was not found in {searched}. \
          Install DPDK (`apt install dpdk libdpdk-dev`) and build it with `make dpdk-plugin`, or \
          name it in FASTLANE_DPDK_PLUGIN"
     )]
     NoPlugin {
-        /// The places, separated by commas.
+        /// Paths that were searched, separated by commas.
         searched: String,
     },
-    /// The plugin is there, but cannot be opened.
+    /// The plugin exists, but cannot be opened.
     #[error(
         "the DPDK plugin {} cannot be opened: {reason}. If a library of DPDK is missing, install \
-         it with `apt install dpdk`; if it is another version, build the plugin anew with `make \
+         it with `apt install dpdk`; if its version differs, build the plugin again with `make \
          dpdk-plugin`", path.display()
     )]
     Broken {
-        /// Where it is.
+        /// Path of the plugin.
         path: PathBuf,
-        /// What the loader says.
+        /// Error of the dynamic loader.
         reason: String,
     },
     /// The plugin was built for another version of Fastlane.
     #[error(
-        "the DPDK plugin {} is not of this version of Fastlane ({reason}): build it with `make \
+        "the DPDK plugin {} was built for another version of Fastlane ({reason}): build it again with `make \
          dpdk-plugin`", path.display()
     )]
     OtherVersion {
-        /// Where it is.
+        /// Path of the plugin.
         path: PathBuf,
-        /// What differs.
+        /// The difference.
         reason: String,
     },
-    /// DPDK does not start.
+    /// DPDK failed to start.
     #[error("DPDK does not start: {reason}; {remedy}")]
     Environment {
-        /// What DPDK said, or why it was not even tried.
+        /// Error of DPDK, or the reason why it was not started.
         reason: String,
-        /// What to do.
+        /// Remedy for the operator.
         remedy: String,
     },
-    /// There are too few huge pages.
+    /// Too few huge pages are free.
     #[error(
-        "DPDK wants {wanted} MiB of huge pages and {free} MiB are free: reserve more with \
+        "DPDK needs {wanted} MiB of huge pages and {free} MiB are free: reserve more with \
          `sysctl -w vm.nr_hugepages={pages}`, or write \"huge-pages\": \"none\""
     )]
     NoHugePages {
-        /// MiB wanted.
+        /// Required memory in MiB.
         wanted: usize,
-        /// MiB free.
+        /// Free huge pages in MiB.
         free: usize,
-        /// Pages of 2 MiB that would be enough.
+        /// Sufficient number of pages of 2 MiB.
         pages: usize,
     },
-    /// There is no such memory.
+    /// The frames of a lane cannot be allocated.
     #[error(
-        "DPDK has no {frames} frames of {room} bytes for a lane: {reason}; give it more memory or \
-         fewer frames"
+        "DPDK cannot allocate {frames} frames of {room} bytes for a lane: {reason}; reserve more \
+         huge pages or configure fewer frames"
     )]
     NoMemory {
-        /// Frames wanted.
+        /// Required number of frames.
         frames: usize,
-        /// The longest packet of each.
+        /// Maximum length of a packet in a frame.
         room: usize,
-        /// What DPDK said.
+        /// Error of DPDK.
         reason: String,
     },
-    /// The queues of a lane can hold more frames than it has.
+    /// The queues of a lane can hold more frames than the lane has.
     #[error(
         "{device}: its lane needs {needed} DPDK frames (descriptors of all queues, cache and \
          bursts) and has {frames}: set at least {needed} frames, or fewer descriptors"
     )]
     FewFrames {
-        /// The device as given.
+        /// Configured device.
         device: String,
-        /// Frames that would be enough.
+        /// Sufficient number of frames.
         needed: usize,
-        /// Frames there are.
+        /// Configured number of frames.
         frames: usize,
     },
-    /// The device cannot be what it shall be.
+    /// The device does not support the settings.
     #[error("{device}: {reason}; {remedy}")]
     Unfit {
-        /// The device as given.
+        /// Configured device.
         device: String,
-        /// Why not.
+        /// Reason of the refusal.
         reason: String,
-        /// What to do.
+        /// Remedy for the operator.
         remedy: String,
     },
-    /// DPDK refused something about the device.
+    /// DPDK refused an operation on the device.
     #[error("{device}: DPDK refused: {reason}")]
     Refused {
-        /// The device as given.
+        /// Configured device.
         device: String,
-        /// The function, and its error.
+        /// Function of DPDK, and its error.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The frames of a lane that DPDK can use.
+//! Memory of a lane that DPDK can use.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,17 +8,17 @@ use fastlane_core::{Pool, RegionId};
 use crate::plugin::Memory;
 use crate::{Environment, Error};
 
-/// Frames that a lane's thread keeps at hand: `RTE_MEMPOOL_CACHE_MAX_SIZE`.
+/// Frames in a lane thread's mempool cache: `RTE_MEMPOOL_CACHE_MAX_SIZE`.
 pub const CACHE: usize = 512;
-/// Bytes of a frame besides the room for a packet: the mbuf, the head room (metadata included),
-/// the mempool's header, and what lining up costs.
+/// Bytes of a frame besides the packet: the mbuf, the headroom with the metadata, the mempool's
+/// header, and alignment.
 const OVERHEAD: usize = 128 + 128 + 64 + 64;
 
-/// Numbers the memories, whose names must differ.
+/// Number of the next memory: mempool names must differ.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// A mempool for one lane: all its DPDK ports receive into it, and send from it, so forwarding
-/// between them copies nothing. Frames of other ports are copied into it and out of it.
+/// Mempool of one lane. All its DPDK ports receive into it and send from it, so forwarding between
+/// them copies nothing. Frames of other ports are copied into it and out of it.
 #[derive(Clone, Debug)]
 pub struct LaneMemory {
     pub(crate) shared: Arc<Shared>,
@@ -28,16 +28,16 @@ pub struct LaneMemory {
 pub(crate) struct Shared {
     environment: Arc<Environment>,
     pub(crate) memory: Memory,
-    pub(crate) home: RegionId,
+    pub(crate) region: RegionId,
     frames: usize,
     room: usize,
     /// Frames that the queues opened so far may hold.
-    promised: AtomicUsize,
+    reserved: AtomicUsize,
 }
 
 impl LaneMemory {
-    /// Makes `frames` frames for packets of up to `room` bytes, and lets the lane's pool know.
-    /// `socket` is the NUMA node, or -1 for any.
+    /// Creates `frames` frames for packets of up to `room` bytes, and registers the memory with the
+    /// lane's pool. `socket` is the NUMA node, or -1 for any.
     ///
     /// # Errors
     /// [`Error::NoMemory`].
@@ -50,79 +50,80 @@ impl LaneMemory {
     ) -> Result<Self, Error> {
         let failed = |reason: String| Error::NoMemory { frames, room, reason };
         let name = format!("fastlane{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        // DPDK wants a cache of at most two thirds of all.
+        // DPDK requires a cache of at most two thirds of all frames.
         let cache = CACHE.min(frames * 2 / 3) as u32;
         let count = u32::try_from(frames).map_err(|_| failed("too many".to_owned()))?;
         let length = u32::try_from(room).map_err(|_| failed("too long".to_owned()))?;
         let made =
             environment.with(|plugin| plugin.create_memory(&name, count, cache, length, socket));
         let memory = made.map_err(failed)?;
-        let Some(home) = pool.register_region(frames) else {
+        let Some(region) = pool.register_region(frames) else {
             environment.with(|plugin| plugin.free_memory(&memory));
-            return Err(failed("the process has too many memories".to_owned()));
+            return Err(failed("the process has too many memory regions".to_owned()));
         };
-        let promised = AtomicUsize::new(0);
+        let reserved = AtomicUsize::new(0);
         let environment = Arc::clone(environment);
-        let shared = Shared { environment, memory, home, frames, room, promised };
+        let shared = Shared { environment, memory, region, frames, room, reserved };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// MiB that so many frames take.
+    /// Returns the size of `frames` frames in MiB.
     #[must_use]
-    pub fn size(frames: usize, room: usize) -> usize {
+    pub fn size_mib(frames: usize, room: usize) -> usize {
         (frames * (room + OVERHEAD)).div_ceil(1 << 20)
     }
 
-    /// Frames that a lane needs whose queues have so many descriptors, both directions together,
-    /// and which handles bursts of `burst` packets: with fewer a queue could starve another.
+    /// Returns the number of frames that a lane needs. `descriptors` is the total of its queues in
+    /// both directions, and `burst` the maximum number of packets per burst. With fewer frames one
+    /// queue could starve another.
     #[must_use]
-    pub fn needed(descriptors: usize, burst: usize) -> usize {
+    pub fn frames_needed(descriptors: usize, burst: usize) -> usize {
         descriptors + CACHE * 3 / 2 + 4 * burst.max(32)
     }
 
-    /// Frames in all.
+    /// Returns the number of frames.
     #[must_use]
     pub fn frames(&self) -> usize {
         self.shared.frames
     }
 
-    /// The longest packet that a frame holds.
+    /// Returns the maximum length of a packet in a frame.
     #[must_use]
     pub fn room(&self) -> usize {
         self.shared.room
     }
 
-    /// Frames that are in packets, devices or rings. Only exact while no lane runs.
+    /// Returns the number of frames in packets, devices and rings. Exact only while no lane runs.
     #[must_use]
     pub fn in_use(&self) -> usize {
         self.shared.environment.plugin().memory_in_use(&self.shared.memory)
     }
 
-    /// Sets frames aside for a queue of `device` with so many descriptors.
-    pub(crate) fn promise(&self, device: &str, descriptors: usize) -> Result<(), Error> {
-        let promised = self.shared.promised.fetch_add(descriptors, Ordering::Relaxed) + descriptors;
-        let (needed, frames) = (Self::needed(promised, 32), self.shared.frames);
+    /// Reserves frames for a queue of `device` with `descriptors` descriptors.
+    pub(crate) fn reserve(&self, device: &str, descriptors: usize) -> Result<(), Error> {
+        let reserved = self.shared.reserved.fetch_add(descriptors, Ordering::Relaxed) + descriptors;
+        let (needed, frames) = (Self::frames_needed(reserved, 32), self.shared.frames);
         if needed <= frames {
             return Ok(());
         }
-        self.take_back(descriptors);
+        self.unreserve(descriptors);
         Err(Error::FewFrames { device: device.to_owned(), needed, frames })
     }
 
-    /// The opposite of [`promise`](Self::promise).
-    pub(crate) fn take_back(&self, descriptors: usize) {
-        self.shared.promised.fetch_sub(descriptors, Ordering::Relaxed);
+    /// Reverts [`reserve`](Self::reserve).
+    pub(crate) fn unreserve(&self, descriptors: usize) {
+        self.shared.reserved.fetch_sub(descriptors, Ordering::Relaxed);
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
         self.environment.with(|plugin| {
-            // A frame that is still somewhere points into it: then it stays.
+            // A frame that is still in use points into the memory, so the memory stays.
             if plugin.memory_in_use(&self.memory) == 0 {
                 plugin.free_memory(&self.memory);
             } else {
-                // And so does DPDK, whose end would unmap it.
+                // DPDK stays too, because its end would unmap the memory.
                 std::mem::forget(Arc::clone(&self.environment));
             }
         });

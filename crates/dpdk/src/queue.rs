@@ -1,6 +1,6 @@
-//! One queue of a device.
+//! A queue of a device, as a lane drives it.
 
-mod thread;
+mod lcore;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,46 +12,46 @@ use fastlane_core::{
 use crate::LaneMemory;
 use crate::device::Port;
 use crate::plugin::RawQueue;
-use thread::Registration;
+use lcore::Registration;
 
-/// Empty packets that are kept at hand for what is copied into this memory.
-const BLANKS: usize = 32;
+/// Number of empty packets allocated ahead, for packets that are copied into this memory.
+const SPARE_PACKETS: usize = 32;
 
-/// A receive queue of a device and the transmit queue of the same number.
+/// A receive queue of a device, and the transmit queue of the same number.
 ///
-/// The first call registers the calling thread with DPDK, which gives it a cache of frames; all
-/// later ones come from the same thread.
+/// The first call registers the calling thread with DPDK, which gives it a cache of frames. All
+/// later calls must come from the same thread.
 pub struct DpdkQueue {
     raw: RawQueue,
-    home: RegionId,
+    region: RegionId,
     state: State,
-    /// Empty packets; those before `next_blank` are taken.
-    blanks: Burst,
-    next_blank: usize,
+    /// Empty packets; those before `next_spare` are used.
+    spare_packets: Burst,
+    next_spare: usize,
     /// Frames to be freed.
     returned: Vec<u64>,
     interrupt: Option<Interrupt>,
     statistics: Statistics,
-    tells_losses: bool,
-    // Last, in this order: the device goes before its memory.
+    reports_losses: bool,
+    // Dropped last, in this order: the device must be closed before its memory is freed.
     port: Arc<Port>,
     _memory: LaneMemory,
 }
 
-/// What the next call has to look after first.
+/// State of the queue, which decides what the next call does first.
 enum State {
-    /// The thread is not known to DPDK.
+    /// The thread is not registered with DPDK yet.
     New,
-    Runs(Registration),
-    /// The interrupt is on.
+    Registered(Registration),
+    /// The interrupt is enabled.
     Armed(Registration),
     Closed,
 }
 
-/// What becomes readable when something arrives.
+/// Descriptor that becomes readable when packets arrive.
 struct Interrupt {
     descriptor: OwnedFd,
-    /// It counts, and is readable until it is read.
+    /// True for an eventfd, which stays readable until it is read.
     counts: bool,
 }
 
@@ -60,40 +60,41 @@ impl DpdkQueue {
         raw: RawQueue,
         memory: &LaneMemory,
         port: &Arc<Port>,
-        tells_losses: bool,
+        reports_losses: bool,
         interrupt: Option<OwnedFd>,
     ) -> Self {
         Self {
             raw,
-            home: memory.shared.home,
+            region: memory.shared.region,
             state: State::New,
-            blanks: Burst::new(BLANKS),
-            next_blank: 0,
+            spare_packets: Burst::new(SPARE_PACKETS),
+            next_spare: 0,
             returned: Vec::with_capacity(memory.frames()),
             interrupt: interrupt.map(Interrupt::new),
             statistics: Statistics::default(),
-            tells_losses,
+            reports_losses,
             port: Arc::clone(port),
             _memory: memory.clone(),
         }
     }
 
-    /// Whether the queue can be used, after whatever had to be done first.
+    /// Returns true if the queue can be used. Registers the thread or disarms the interrupt first,
+    /// if needed.
     #[inline]
     fn is_ready(&mut self) -> bool {
-        matches!(self.state, State::Runs(_)) || self.make_ready()
+        matches!(self.state, State::Registered(_)) || self.make_ready()
     }
 
     #[cold]
     fn make_ready(&mut self) -> bool {
         self.state = match std::mem::replace(&mut self.state, State::Closed) {
-            State::New => State::Runs(Registration::new(self.port.environment.plugin())),
+            State::New => State::Registered(Registration::new(self.port.environment.plugin())),
             State::Armed(registration) => {
                 self.raw.disarm();
                 if let Some(interrupt) = &self.interrupt {
                     interrupt.clear();
                 }
-                State::Runs(registration)
+                State::Registered(registration)
             }
             other => other,
         };
@@ -103,16 +104,16 @@ impl DpdkQueue {
     /// Frees the frames that the lane has released.
     #[inline]
     fn free_returned(&mut self, pool: &mut Pool) {
-        pool.take_released(self.home, &mut self.returned);
+        pool.take_released(self.region, &mut self.returned);
         if !self.returned.is_empty() {
             self.port.environment.plugin().release(&mut self.returned);
         }
     }
 
-    /// The device does not send this one as it is: makes it so that it does, or releases it. True
-    /// when it is to be tried again.
+    /// Handles a packet that the device cannot send as it is. Completes its partial checksum and
+    /// returns true, so that it is tried again; otherwise releases it and returns false.
     #[cold]
-    fn mend(&self, packet: &mut Packet, pool: &mut Pool) -> bool {
+    fn fix_or_release(&self, packet: &mut Packet, pool: &mut Pool) -> bool {
         let completed = packet.partial_checksum().is_some() && packet.complete_checksum();
         if !completed {
             pool.release(packet);
@@ -129,7 +130,7 @@ impl Queue for DpdkQueue {
         self.free_returned(pool);
         let count = self.raw.receive(burst);
         if count > 0 {
-            pool.external_received(self.home, count);
+            pool.external_received(self.region, count);
         }
     }
 
@@ -139,17 +140,17 @@ impl Queue for DpdkQueue {
             return sent;
         }
         loop {
-            let outcome = self.raw.transmit(&mut packets[sent.taken..]);
-            let count = outcome.taken as usize;
-            pool.external_sent(self.home, count);
+            let result = self.raw.transmit(&mut packets[sent.taken..]);
+            let count = result.taken as usize;
+            pool.external_sent(self.region, count);
             sent.taken += count;
             sent.packets += count;
-            sent.bytes += outcome.bytes;
-            if outcome.stopped == 0 {
+            sent.bytes += result.bytes;
+            if result.stopped == 0 {
                 return sent;
             }
-            // Each round takes a packet or completes its checksum, so this ends.
-            if !self.mend(&mut packets[sent.taken], pool) {
+            // Each iteration takes a packet or completes its checksum, so the loop ends.
+            if !self.fix_or_release(&mut packets[sent.taken], pool) {
                 sent.taken += 1;
             }
         }
@@ -161,22 +162,22 @@ impl Queue for DpdkQueue {
     }
 
     fn tx_memory(&self) -> TxMemory {
-        TxMemory::Region(self.home)
+        TxMemory::Region(self.region)
     }
 
     fn alloc_packet(&mut self, length: usize, pool: &mut Pool) -> Option<Packet> {
-        if self.next_blank == self.blanks.len() {
+        if self.next_spare == self.spare_packets.len() {
             if !self.is_ready() {
                 return None;
             }
             self.free_returned(pool);
-            self.blanks.clear(pool);
-            self.next_blank = 0;
-            let count = self.raw.alloc_packets(&mut self.blanks);
-            pool.external_received(self.home, count);
+            self.spare_packets.clear(pool);
+            self.next_spare = 0;
+            let count = self.raw.alloc_packets(&mut self.spare_packets);
+            pool.external_received(self.region, count);
         }
-        let mut packet = self.blanks.packets().get_mut(self.next_blank)?.take();
-        self.next_blank += 1;
+        let mut packet = self.spare_packets.packets().get_mut(self.next_spare)?.take();
+        self.next_spare += 1;
         if packet.append(length).is_some() {
             return Some(packet);
         }
@@ -186,7 +187,7 @@ impl Queue for DpdkQueue {
 
     fn arm(&mut self) -> bool {
         match std::mem::replace(&mut self.state, State::Closed) {
-            State::Runs(registration) if self.interrupt.is_some() => {
+            State::Registered(registration) if self.interrupt.is_some() => {
                 self.state = State::Armed(registration);
                 self.raw.arm()
             }
@@ -205,7 +206,7 @@ impl Queue for DpdkQueue {
         let own = self.raw.losses();
         self.statistics.receive_length = own.length;
         self.statistics.device_invalid = own.invalid;
-        if self.tells_losses {
+        if self.reports_losses {
             let losses = self.port.losses();
             self.statistics.device_invalid += losses.receive_errors;
             self.statistics.device_full = losses.missed;
@@ -216,8 +217,8 @@ impl Queue for DpdkQueue {
     }
 
     fn close(&mut self, pool: &mut Pool) {
-        self.blanks.clear(pool);
-        self.next_blank = 0;
+        self.spare_packets.clear(pool);
+        self.next_spare = 0;
         self.free_returned(pool);
         self.interrupt = None;
         self.state = State::Closed;
@@ -234,7 +235,7 @@ impl Interrupt {
         Self { descriptor, counts }
     }
 
-    /// Makes it unreadable until the next arrival. It never waits.
+    /// Resets an eventfd until the next arrival. Does not block.
     fn clear(&self) {
         if !self.counts {
             return;

@@ -1,5 +1,5 @@
-//! The conformance suite over DPDK's virtual devices: rings and memif always, those over interfaces
-//! of Linux when the environment variable `FASTLANE_SOAK` is set.
+//! Conformance suite over DPDK's virtual devices: rings and memif always; those over Linux
+//! interfaces if the environment variable `FASTLANE_SOAK` is set.
 
 mod support;
 
@@ -21,7 +21,7 @@ conformance!(taps, LinuxRig<Tap>);
 conformance!(af_packets, LinuxRig<AfPacket>);
 conformance!(af_xdps, LinuxRig<AfXdp>);
 
-/// Deals the queues of a device to the lanes in turn.
+/// Assigns the queues of a device to the lanes in turn.
 fn lane_rigs(lanes: Vec<(Pool, LaneMemory)>, device: &mut Device) -> Vec<LaneRig> {
     let mut rigs: Vec<_> = lanes
         .into_iter()
@@ -34,9 +34,8 @@ fn lane_rigs(lanes: Vec<(Pool, LaneMemory)>, device: &mut Device) -> Vec<LaneRig
     rigs
 }
 
-/// Two ports over crossed rings: what one sends the other receives, without a copy.
-///
-/// Its kernel peer is a TAP in a namespace of the test.
+/// Two ports over crossed rings, without copies. The kernel peer is a TAP in a namespace of the
+/// test.
 struct RingRig {
     environment: Arc<Environment>,
     peer: Option<DpdkPeer>,
@@ -92,7 +91,7 @@ impl Rig for RingRig {
     }
 }
 
-/// A shared-memory interface; the peer is another one, in the same process.
+/// A memif interface whose peer is another one in the same process.
 struct MemifRig {
     environment: Arc<Environment>,
     socket: PathBuf,
@@ -122,8 +121,8 @@ impl Rig for MemifRig {
     }
 
     fn lanes(&mut self, spec: &Spec) -> Vec<LaneRig> {
-        // The peer's driver unmaps from a thread of its own when the other side goes: nobody may
-        // use it then, so it goes first.
+        // The peer's driver unmaps memory in its own thread when the other side disconnects, even
+        // if it is in use. So the peer is closed first.
         self.peer = None;
         self.device = None;
         let lanes = lanes(&self.environment, spec);
@@ -132,7 +131,7 @@ impl Rig for MemifRig {
         let mut peer = DpdkPeer::open(&self.environment, &client, spec.queues);
         wait_for_link(&device, true);
         wait_for_link(&peer.device, true);
-        // The client's first look gives the server its first buffers.
+        // The client's first poll offers buffers to the server.
         assert!(peer.receive(Duration::ZERO).is_none());
         let rigs = lane_rigs(lanes, &mut device);
         (self.peer, self.device) = (Some(peer), Some(device));
@@ -151,23 +150,23 @@ impl Drop for MemifRig {
     }
 }
 
-/// A virtual device that stands on an interface of Linux.
-trait Kind {
-    /// The device of this number, with its arguments.
+/// A virtual device over a Linux interface.
+trait LinuxDevice {
+    /// Returns the device of this number, with its arguments.
     fn device(number: usize, queues: usize) -> String;
-    /// The interface at which the peer is.
+    /// Returns the interface of the peer.
     fn wire(number: usize) -> String;
-    /// Makes what the device stands on, in the thread's namespace.
+    /// Creates the interface of the device, in the thread's namespace.
     fn prepare(queues: usize);
-    /// Whether its driver closes what it opened.
+    /// True if the driver closes its sockets.
     const REOPENS: bool = true;
-    /// How many queues it can have.
+    /// Maximum number of queues.
     const QUEUES: usize = 2;
 }
 
 struct Tap;
 
-impl Kind for Tap {
+impl LinuxDevice for Tap {
     fn device(number: usize, _: usize) -> String {
         format!("net_tap{number},iface={}", Self::wire(number))
     }
@@ -181,7 +180,7 @@ impl Kind for Tap {
 
 struct AfPacket;
 
-impl Kind for AfPacket {
+impl LinuxDevice for AfPacket {
     fn device(number: usize, queues: usize) -> String {
         format!("net_af_packet{number},iface=d0,qpairs={queues},qdisc_bypass=1")
     }
@@ -197,7 +196,7 @@ impl Kind for AfPacket {
 
 struct AfXdp;
 
-impl Kind for AfXdp {
+impl LinuxDevice for AfXdp {
     /// net_af_xdp of DPDK 22.11 keeps its socket open, and with it the queue, until the process
     /// ends.
     const REOPENS: bool = false;
@@ -217,7 +216,7 @@ impl Kind for AfXdp {
     }
 }
 
-/// Such a device in a namespace of its own, with a raw socket as the peer.
+/// A virtual device in a private namespace, with a raw socket as the peer.
 struct LinuxRig<K> {
     environment: Arc<Environment>,
     peer: Option<Wire>,
@@ -225,7 +224,7 @@ struct LinuxRig<K> {
     kind: PhantomData<K>,
 }
 
-impl<K: Kind> Rig for LinuxRig<K> {
+impl<K: LinuxDevice> Rig for LinuxRig<K> {
     const REOPENS: bool = K::REOPENS;
     const QUEUES: usize = K::QUEUES;
 

@@ -1,5 +1,6 @@
-//! What the framework costs on DPDK, in nanoseconds per packet: a lane that swaps addresses and the
-//! same by hand in C, in turns, in one process. Not part of the suite; to be run as
+//! Cost of the framework on DPDK in nanoseconds per packet: a lane that swaps addresses, and the
+//! same loop written by hand in C, in alternation in one process. Not part of the suite; run it
+//! with
 //!
 //! ```text
 //! crates/dpdk/plugin/build target/release && crates/dpdk/tests/bare/build target/release
@@ -23,8 +24,8 @@ use support::{environment_with, lanes, open, queues};
 
 const PAIRS: usize = 61;
 const ROUNDS: u32 = 20_000;
-/// Packets that go round in a looped ring.
-const UNDER_WAY: usize = 256;
+/// Packets in flight in a looped ring.
+const IN_FLIGHT: usize = 256;
 
 type Bare = unsafe extern "C" fn(u16, u32) -> u64;
 
@@ -47,7 +48,7 @@ fn bare() -> Bare {
     let folder = std::env::current_exe().unwrap();
     let path = folder.ancestors().nth(2).unwrap().join("libbare.so");
     let path = CString::new(path.to_str().unwrap()).unwrap();
-    // SAFETY: our own library, which stays; the function has this signature.
+    // SAFETY: the library is ours and is never closed; the function has this signature.
     unsafe {
         let library = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
         assert!(!library.is_null(), "build libbare.so first");
@@ -57,7 +58,7 @@ fn bare() -> Bare {
     }
 }
 
-/// Nanoseconds that this thread has used the CPU.
+/// Returns the CPU time of this thread in nanoseconds.
 fn cpu() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -69,13 +70,13 @@ fn quartiles(mut numbers: Vec<f64>) -> [f64; 3] {
 }
 
 fn fill(queue: &mut dyn Queue, pool: &mut Pool) {
-    for _ in 0..UNDER_WAY {
+    for _ in 0..IN_FLIGHT {
         let mut packet = queue.alloc_packet(60, pool).expect("a frame");
         assert_eq!(queue.transmit(std::slice::from_mut(&mut packet), pool).packets, 1);
     }
 }
 
-/// The queue without a lane.
+/// Measures the queue without a lane.
 fn direct(queue: &mut dyn Queue, pool: &mut Pool) -> Vec<f64> {
     let mut burst = Burst::new(32);
     let mut times = Vec::new();
@@ -143,7 +144,7 @@ fn compare(environment: &Arc<Environment>, name: &str, port: u16, filled: bool) 
 #[ignore = "a measurement"]
 fn a_lane_against_a_loop_by_hand() {
     let Some(environment) = environment_with(HugePages::Auto) else { return };
-    println!("{}", environment.remark().unwrap_or("huge pages"));
+    println!("{}", environment.warning().unwrap_or("huge pages"));
     compare(&environment, "net_ring0", 0, true);
     compare(&environment, "net_null0,size=64,copy=0", 0, false);
 }

@@ -1,14 +1,14 @@
-//! The arguments that EAL gets.
+//! The arguments of EAL.
 
 use super::EnvironmentSettings;
 use super::pages;
 use crate::Error;
 
-/// MiB that DPDK itself needs besides the frames, for its drivers' rings and tables.
+/// Memory of DPDK besides the frames, for its drivers' rings and tables, in MiB.
 const OWN: usize = 48;
 
-/// Whether one of these options, each with its dashes, is among the arguments.
-pub(super) fn has(arguments: &[String], options: &[&str]) -> bool {
+/// Returns true if one of these options, each with its dashes, is among the arguments.
+pub(super) fn contains(arguments: &[String], options: &[&str]) -> bool {
     arguments.iter().any(|argument| {
         options.iter().any(|option| match argument.strip_prefix(option) {
             Some("") => true,
@@ -19,12 +19,15 @@ pub(super) fn has(arguments: &[String], options: &[&str]) -> bool {
     })
 }
 
-/// All arguments, the program's name first, but for the CPUs; and what an operator should know.
-pub(super) fn of(settings: &EnvironmentSettings) -> Result<(Vec<String>, Option<String>), Error> {
+/// Returns all arguments except those for the CPUs, with the program's name first, and a warning
+/// for the operator.
+pub(super) fn build(
+    settings: &EnvironmentSettings,
+) -> Result<(Vec<String>, Option<String>), Error> {
     let own = &settings.arguments;
     let mut arguments = vec!["fastlane".to_owned()];
     let mut add = |options: &[&str], argument: String| {
-        if !has(own, options) {
+        if !contains(own, options) {
             arguments.push(argument);
         }
     };
@@ -33,8 +36,8 @@ pub(super) fn of(settings: &EnvironmentSettings) -> Result<(Vec<String>, Option<
     add(&["--telemetry", "--no-telemetry"], "--no-telemetry".to_owned());
     add(&["--log-level"], "--log-level=error".to_owned());
     let wanted = settings.memory + OWN;
-    let given = ["--no-huge", "--in-memory", "--huge-dir", "--legacy-mem"];
-    let (pages, remark) = match has(own, &given) {
+    let page_options = ["--no-huge", "--in-memory", "--huge-dir", "--legacy-mem"];
+    let (pages, warning) = match contains(own, &page_options) {
         true => (Vec::new(), None),
         false => pages::choose(settings.huge_pages, wanted, pages::free())?,
     };
@@ -42,7 +45,7 @@ pub(super) fn of(settings: &EnvironmentSettings) -> Result<(Vec<String>, Option<
     for argument in pages {
         add(&[], argument);
     }
-    if in_system_pages || has(own, &["--no-huge"]) {
+    if in_system_pages || contains(own, &["--no-huge"]) {
         add(&["-m", "--socket-mem"], format!("-m{wanted}"));
     }
     if settings.pci.is_empty() {
@@ -52,7 +55,7 @@ pub(super) fn of(settings: &EnvironmentSettings) -> Result<(Vec<String>, Option<
         add(&[], format!("--allow={address}"));
     }
     arguments.extend(own.iter().cloned());
-    Ok((arguments, remark))
+    Ok((arguments, warning))
 }
 
 #[cfg(test)]
@@ -61,17 +64,17 @@ mod tests {
     use super::*;
 
     fn settings() -> EnvironmentSettings {
-        EnvironmentSettings { huge_pages: HugePages::No, memory: 16, ..Default::default() }
+        EnvironmentSettings { huge_pages: HugePages::None, memory: 16, ..Default::default() }
     }
 
     #[test]
     fn without_huge_pages_it_gets_the_memory_that_it_needs() {
-        let (arguments, remark) = of(&settings()).unwrap();
+        let (arguments, warning) = build(&settings()).unwrap();
         let expected = ["--no-huge", "--no-shconf", "-m64", "--no-pci", "--no-telemetry"];
         for argument in expected {
-            assert!(arguments.iter().any(|is| is == argument), "{argument} in {arguments:?}");
+            assert!(arguments.iter().any(|one| one == argument), "{argument} in {arguments:?}");
         }
-        assert_eq!(remark, None, "it was asked for");
+        assert_eq!(warning, None, "it was asked for");
     }
 
     #[test]
@@ -79,7 +82,7 @@ mod tests {
         let pci = vec!["0000:04:02.0".to_owned()];
         let own = ["-m", "512", "--file-prefix=mine"].map(str::to_owned).to_vec();
         let (arguments, _) =
-            of(&EnvironmentSettings { pci, arguments: own, ..settings() }).unwrap();
+            build(&EnvironmentSettings { pci, arguments: own, ..settings() }).unwrap();
         let with = |start: &str| arguments.iter().filter(|a| a.starts_with(start)).count();
         assert_eq!((with("-m"), with("--file-prefix"), with("--no-pci")), (1, 1, 0));
         assert!(arguments.contains(&"--allow=0000:04:02.0".to_owned()));
@@ -88,8 +91,11 @@ mod tests {
     #[test]
     fn options_are_known_in_all_their_spellings() {
         let list = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        assert!(has(&list("-l 2"), &["-l"]) && has(&list("-l2"), &["-l"]));
-        assert!(has(&list("--lcores=1"), &["--lcores"]) && has(&list("--lcores 1"), &["--lcores"]));
-        assert!(!has(&list("--log-level=8"), &["-l", "--log"]));
+        assert!(contains(&list("-l 2"), &["-l"]) && contains(&list("-l2"), &["-l"]));
+        assert!(
+            contains(&list("--lcores=1"), &["--lcores"])
+                && contains(&list("--lcores 1"), &["--lcores"])
+        );
+        assert!(!contains(&list("--log-level=8"), &["-l", "--log"]));
     }
 }

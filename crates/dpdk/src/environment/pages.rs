@@ -1,13 +1,13 @@
-//! Huge pages: how many are free, and whether to use them.
+//! Huge pages: the free ones, and the decision whether to use them.
 
 use super::HugePages;
 use crate::Error;
 
-/// Where Linux tells of huge pages, a folder for each size (Documentation/ABI/testing/
-/// sysfs-kernel-mm-hugepages).
+/// Directory of the kernel's huge page counters, with one folder per size
+/// (Documentation/ABI/testing/sysfs-kernel-mm-hugepages).
 const FOLDER: &str = "/sys/kernel/mm/hugepages";
 
-/// MiB of free huge pages of all sizes.
+/// Returns the free huge pages of all sizes in MiB.
 pub(super) fn free() -> usize {
     let folders = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
     let free = folders.filter_map(|folder| {
@@ -19,23 +19,23 @@ pub(super) fn free() -> usize {
     free.sum::<usize>() / 1024
 }
 
-/// The arguments for the pages, and what an operator should know about them.
+/// Returns the EAL arguments for the pages, and a warning for the operator.
 pub(super) fn choose(
-    wish: HugePages,
+    policy: HugePages,
     wanted: usize,
     free: usize,
 ) -> Result<(Vec<String>, Option<String>), Error> {
     let pages = wanted.div_ceil(2);
-    // Without huge pages --in-memory is refused; this is the part of it that is left.
-    let system = || ["--no-huge", "--no-shconf"].map(str::to_owned).to_vec();
-    match wish {
-        HugePages::No => Ok((system(), None)),
+    // EAL refuses --in-memory without huge pages; --no-shconf is the part of it that remains.
+    let no_huge = || ["--no-huge", "--no-shconf"].map(str::to_owned).to_vec();
+    match policy {
+        HugePages::None => Ok((no_huge(), None)),
         _ if free >= wanted => Ok((vec!["--in-memory".to_owned()], None)),
-        HugePages::Need => Err(Error::NoHugePages { wanted, free, pages }),
+        HugePages::Required => Err(Error::NoHugePages { wanted, free, pages }),
         HugePages::Auto => Ok((
-            system(),
+            no_huge(),
             Some(format!(
-                "DPDK runs without huge pages, which costs speed: it wants {wanted} MiB of them \
+                "DPDK runs without huge pages, which costs speed: it needs {wanted} MiB of them \
                  and {free} MiB are free; `sysctl -w vm.nr_hugepages={pages}` reserves them, \
                  \"huge-pages\": \"none\" \
                  accepts it"
@@ -50,16 +50,16 @@ mod tests {
 
     #[test]
     fn huge_pages_are_used_when_enough_are_free() {
-        let (arguments, remark) = choose(HugePages::Auto, 100, 100).unwrap();
-        assert_eq!((arguments, remark), (vec!["--in-memory".to_owned()], None));
-        let (arguments, remark) = choose(HugePages::Auto, 101, 100).unwrap();
+        let (arguments, warning) = choose(HugePages::Auto, 100, 100).unwrap();
+        assert_eq!((arguments, warning), (vec!["--in-memory".to_owned()], None));
+        let (arguments, warning) = choose(HugePages::Auto, 101, 100).unwrap();
         assert_eq!(arguments[0], "--no-huge");
-        assert!(remark.unwrap().contains("vm.nr_hugepages=51"));
+        assert!(warning.unwrap().contains("vm.nr_hugepages=51"));
     }
 
     #[test]
-    fn who_needs_them_is_told_how_to_get_them() {
-        let error = choose(HugePages::Need, 300, 10).unwrap_err().to_string();
+    fn required_huge_pages_that_are_missing_are_an_error_with_the_remedy() {
+        let error = choose(HugePages::Required, 300, 10).unwrap_err().to_string();
         assert!(
             error.contains("vm.nr_hugepages=150") && error.contains("\"huge-pages\": \"none\"")
         );

@@ -1,4 +1,4 @@
-/* The same work by hand: what `tests/cost.rs` compares with. */
+/* The same work written by hand, for the comparison of `tests/cost.rs`. */
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
@@ -11,7 +11,8 @@ static inline void swap(struct rte_mbuf *mbuf)
 	header->dst_addr = address;
 }
 
-/* Receives bursts of 32, swaps the addresses and sends them back; returns how many were sent. */
+/* Receives bursts of 32, swaps the addresses and sends them back; returns the number of packets
+ * sent. */
 uint64_t bare_macswap(uint16_t port, uint32_t rounds)
 {
 	struct rte_mbuf *mbufs[32];

@@ -1,4 +1,4 @@
-//! DPDK for tests: one environment for all of a program, and a peer that is a DPDK queue.
+//! DPDK for tests: one environment per program, and a peer that is a DPDK queue.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,17 +14,17 @@ use fastlane_steer::Rules;
 use fastlane_table::SharedMemory;
 use fastlane_testing::{Peer, Spec, skip};
 
-/// MiB for the frames of all tests that run at once.
+/// Memory for the frames of all concurrent tests, in MiB.
 const MEMORY: usize = 512;
-/// The longest packet of a frame.
+/// Maximum length of a packet in a frame.
 pub const ROOM: usize = 2048;
 
-/// DPDK, started by the first test that asks; `None` after a skip.
+/// Returns the environment, which the first caller starts; `None` if the test is skipped.
 pub fn environment() -> Option<Arc<Environment>> {
-    environment_with(HugePages::No)
+    environment_with(HugePages::None)
 }
 
-/// The same with pages of a kind, if it does not run yet.
+/// Returns the environment, started with this kind of pages if it does not run yet.
 pub fn environment_with(huge_pages: HugePages) -> Option<Arc<Environment>> {
     static STARTED: OnceLock<Option<Arc<Environment>>> = OnceLock::new();
     let start = || {
@@ -41,19 +41,19 @@ pub fn environment_with(huge_pages: HugePages) -> Option<Arc<Environment>> {
     STARTED.get_or_init(start).clone()
 }
 
-/// A number that no other device of this process has.
+/// Returns a number that no other device of this process has.
 pub fn unique() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Frames for so many queues of the default size.
+/// Creates the memory for `queues` queues of the default size.
 pub fn memory(environment: &Arc<Environment>, pool: &mut Pool, queues: usize) -> LaneMemory {
-    let frames = LaneMemory::needed(queues * 2048, 256);
+    let frames = LaneMemory::frames_needed(queues * 2048, 256);
     LaneMemory::new(environment, pool, frames, ROOM, -1).expect("memory for DPDK")
 }
 
-/// The pools of the lanes of a case, each with frames of DPDK's.
+/// Returns the pools of the lanes of a case, each with a DPDK memory.
 pub fn lanes(environment: &Arc<Environment>, spec: &Spec) -> Vec<(Pool, LaneMemory)> {
     let lane = |_| {
         let mut pool = spec.pool();
@@ -63,7 +63,7 @@ pub fn lanes(environment: &Arc<Environment>, spec: &Spec) -> Vec<(Pool, LaneMemo
     (0..spec.lanes).map(lane).collect()
 }
 
-/// Opens a device whose queues are spread over the lanes in turn.
+/// Opens a device whose queues are assigned to the lanes in turn.
 pub fn open(
     environment: &Arc<Environment>,
     settings: &DeviceSettings,
@@ -75,14 +75,14 @@ pub fn open(
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// All queues of a device.
+/// Returns all queues of a device.
 pub fn queues(device: &mut Device) -> Vec<DpdkQueue> {
     (0..device.queues())
         .map(|number| device.queue(Spec::PORT, number).expect("a queue").expect("asked once"))
         .collect()
 }
 
-/// Waits until the link is as wanted.
+/// Waits until the link has the wanted state.
 #[track_caller]
 pub fn wait_for_link(device: &Device, up: bool) {
     let end = Instant::now() + Duration::from_secs(10);
@@ -96,7 +96,7 @@ pub fn wait_for_link(device: &Device, up: bool) {
     }
 }
 
-/// A peer that is a DPDK device itself, in the same process.
+/// A peer that is a DPDK device in the same process.
 pub struct DpdkPeer {
     queues: Vec<DpdkQueue>,
     next: usize,
@@ -162,12 +162,12 @@ impl Drop for DpdkPeer {
     }
 }
 
-/// An empty packet for a test of one queue.
+/// Allocates a packet of a queue with these bytes.
 pub fn packet(queue: &mut DpdkQueue, pool: &mut Pool, bytes: &[u8]) -> Packet {
     let mut packet = queue.alloc_packet(bytes.len(), pool).expect("a frame");
     packet.bytes_mut().copy_from_slice(bytes);
     packet
 }
 
-/// The port of tests without a rig.
+/// Port of tests without a rig.
 pub const PORT: PortId = PortId(0);

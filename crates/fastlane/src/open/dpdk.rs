@@ -40,7 +40,7 @@ impl Opening<'_> {
                 self.add(*lane, port, Box::new(queue));
             }
         }
-        if port.lanes.len() > 1 && !device.spreads_flows() {
+        if port.lanes.len() > 1 && !device.has_symmetric_rss() {
             tracing::warn!(
                 "port `{}`: {} does not say how it spreads packets over its queues: the two \
                  directions of a flow may meet in different lanes",
@@ -91,21 +91,21 @@ impl Dpdk {
             port.lanes.iter().for_each(|lane| users[*lane] = true);
         }
         let lanes = users.iter().filter(|uses| **uses).count();
-        let frames = LaneMemory::size(plan.frames, room(plan)) * lanes;
+        let frames = LaneMemory::size_mib(plan.frames, room(plan)) * lanes;
         let written = &plan.dpdk;
         let environment = Environment::start(&EnvironmentSettings {
             lane_cpus: plan.lanes.iter().filter_map(|lane| lane.cpu).collect(),
             pci,
             huge_pages: match written.huge_pages {
                 written::HugePages::Auto => HugePages::Auto,
-                written::HugePages::Required => HugePages::Need,
-                written::HugePages::None => HugePages::No,
+                written::HugePages::Required => HugePages::Required,
+                written::HugePages::None => HugePages::None,
             },
             memory: written.memory_mib.unwrap_or(frames),
             arguments: written.eal_arguments.clone(),
         })?;
-        if let Some(remark) = environment.remark() {
-            tracing::warn!("DPDK: {remark}");
+        if let Some(warning) = environment.warning() {
+            tracing::warn!("DPDK: {warning}");
         }
         Ok(Self { environment, memories: vec![None; plan.lanes.len()] })
     }
@@ -132,7 +132,7 @@ fn mode(device: &Device, port: &PortPlan, environment: &Environment) -> String {
     if !port.rules.is_empty() {
         mode += &format!(", steering by {}", device.steering());
     }
-    if device.completes_checksums() {
+    if device.offloads_checksums() {
         mode += ", checksums by the device";
     }
     mode

@@ -1,25 +1,27 @@
-//! Steering by the device itself: rules as `rte_flow`.
+//! Steering by the device: rules as `rte_flow`.
 //!
-//! The device marks what it claims. What it does not mark is judged in Rust, so a device can only
-//! save work, never lose a packet: VLAN tags, which the rules step over, are left to Rust.
+//! The device marks the packets that it claims. Packets without the mark go through the Rust
+//! matcher, so a device can only save work and never lose a packet. VLAN-tagged packets, whose tags
+//! the rules skip, are left to the matcher.
 
 use std::fmt;
 use std::net::IpAddr;
 
 use fastlane_steer::{PortRange, Prefix, Rule, Rules};
 
-use crate::plugin::{FlatRule, fields};
+use crate::plugin::{FlowRule, fields};
 
-/// Who says what is fast.
+/// The part of the system that applies the steering rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Steering {
-    /// There are no rules: everything is.
+    /// Nothing: there are no rules, and every packet is claimed.
     Everything,
-    /// The device, by `rte_flow`, for all that it recognises; Rust for the rest.
+    /// The device, by `rte_flow`, for the packets that it recognizes; the Rust matcher for the
+    /// others.
     Device,
-    /// Rust, because the device does not take the rules.
+    /// The Rust matcher, because the device refused the rules.
     Software {
-        /// What the device said.
+        /// Error of the device.
         reason: String,
     },
 }
@@ -42,30 +44,30 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 const GTP_U_PORT: u16 = 2152;
 
-/// Gives the rules to a device: all, or none.
-pub(crate) fn give(
+/// Offers the rules to a device, which takes all of them or none.
+pub(crate) fn offer(
     rules: &Rules,
-    device: impl FnOnce(&[FlatRule]) -> Result<(), String>,
+    device: impl FnOnce(&[FlowRule]) -> Result<(), String>,
 ) -> Steering {
     if rules.is_empty() {
         return Steering::Everything;
     }
-    let flat: Vec<_> = rules.as_slice().iter().flat_map(flatten).collect();
-    match device(&flat) {
+    let flow: Vec<_> = rules.as_slice().iter().flat_map(flow_rules).collect();
+    match device(&flow) {
         Ok(()) => Steering::Device,
         Err(reason) => Steering::Software { reason },
     }
 }
 
-/// A rule as the device sees it: once for each version of IP that it may mean, unless it is about
-/// Ethernet alone.
-fn flatten(rule: &Rule) -> Vec<FlatRule> {
-    let mut flat = FlatRule::default();
+/// Translates a rule for the device: one flow rule per IP version that it can match, or a single
+/// one if it concerns Ethernet alone.
+fn flow_rules(rule: &Rule) -> Vec<FlowRule> {
+    let mut flow = FlowRule::default();
     let range = rule.udp_port.or(rule.tcp_port);
     let range = if rule.gtp_u { Some(PortRange::from(GTP_U_PORT)) } else { range };
     if let Some(range) = range {
-        flat.fields |= fields::PORT;
-        (flat.first_port, flat.last_port) = (range.first.to_be_bytes(), range.last.to_be_bytes());
+        flow.fields |= fields::PORT;
+        (flow.first_port, flow.last_port) = (range.first.to_be_bytes(), range.last.to_be_bytes());
     }
     let transport = match () {
         () if rule.tcp_port.is_some() => Some(TCP),
@@ -73,29 +75,29 @@ fn flatten(rule: &Rule) -> Vec<FlatRule> {
         () => rule.protocol,
     };
     if let Some(protocol) = transport {
-        flat.fields |= fields::PROTOCOL;
-        flat.protocol = protocol;
+        flow.fields |= fields::PROTOCOL;
+        flow.protocol = protocol;
     }
     if rule.gtp_u {
-        flat.fields |= fields::GTP_U;
+        flow.fields |= fields::GTP_U;
     }
     if let Some(ethertype) = rule.ethertype {
-        flat.fields |= fields::ETHERTYPE;
-        flat.ethertype = ethertype.to_be_bytes();
+        flow.fields |= fields::ETHERTYPE;
+        flow.ethertype = ethertype.to_be_bytes();
     }
-    (flat.source, flat.source_mask) = masked(rule.source);
-    (flat.destination, flat.destination_mask) = masked(rule.destination);
-    let of = |version| FlatRule { version, ..flat };
+    (flow.source, flow.source_mask) = masked(rule.source);
+    (flow.destination, flow.destination_mask) = masked(rule.destination);
+    let with_version = |version| FlowRule { version, ..flow };
     let address = rule.source.or(rule.destination).map(|prefix| prefix.address);
     match (address, rule.ethertype, transport) {
-        (Some(IpAddr::V4(_)), ..) | (_, Some(IPV4), _) => vec![of(4)],
-        (Some(IpAddr::V6(_)), ..) | (_, Some(IPV6), _) => vec![of(6)],
-        (_, _, Some(_)) => vec![of(4), of(6)],
-        (_, _, None) => vec![of(0)],
+        (Some(IpAddr::V4(_)), ..) | (_, Some(IPV4), _) => vec![with_version(4)],
+        (Some(IpAddr::V6(_)), ..) | (_, Some(IPV6), _) => vec![with_version(6)],
+        (_, _, Some(_)) => vec![with_version(4), with_version(6)],
+        (_, _, None) => vec![with_version(0)],
     }
 }
 
-/// The address of a prefix and its mask, in network byte order.
+/// Returns the address of a prefix and its mask, in network byte order.
 fn masked(prefix: Option<Prefix>) -> ([u8; 16], [u8; 16]) {
     let (mut address, mut mask) = ([0; 16], [0; 16]);
     let Some(prefix) = prefix else { return (address, mask) };

@@ -1,4 +1,4 @@
-//! What a device says about itself, what it refuses, and what becomes of single packets.
+//! Properties of a device, its refusals, and the treatment of single packets.
 
 mod support;
 
@@ -13,7 +13,7 @@ use fastlane_testing::{Addresses, Peer, Spec, Tag};
 use fastlane_wire::checksum;
 use support::{DpdkPeer, environment, lanes, open, packet, queues, unique};
 
-/// One queue of a device, with all that belongs to it.
+/// One queue of a device, with its device, pool and memory.
 struct Single {
     queue: DpdkQueue,
     device: Device,
@@ -31,7 +31,7 @@ impl Single {
         Some(Self { queue, device, pool, memory })
     }
 
-    /// Closes the queue and the device: no frame is anywhere then.
+    /// Closes the queue and the device, and asserts that all frames are free.
     fn close(mut self) {
         self.queue.close(&mut self.pool);
         assert_eq!(self.pool.missing(), 0, "frames of packets");
@@ -89,7 +89,7 @@ fn what_cannot_be_is_refused_with_the_remedy() {
     assert!(error.contains("1 to 16 queues, not 17"), "{error}");
     let error = refusal("net_nothing0", None, std::slice::from_ref(&enough)).to_string();
     assert!(error.contains("net_nothing0") && error.contains("rte_dev_probe"), "{error}");
-    // Nothing of all this has kept a frame.
+    // None of the refusals has kept a frame.
     assert_eq!((few.in_use(), short.in_use(), enough.in_use()), (0, 0, 0));
     assert!(refusal(&null(), None, &[]).to_string().contains("not 0"));
 }
@@ -109,7 +109,7 @@ fn a_memory_counts_what_all_its_queues_may_hold() {
     Device::open(&environment, &settings(unique()), &memories, &no_rules).unwrap();
 }
 
-/// A UDP datagram with the sum of its pseudo header, and where the checksum is.
+/// Returns a UDP datagram with a partial checksum, and the position of the checksum.
 fn partial() -> (Vec<u8>, Partial) {
     let mut frame = Tag { test: 1, sequence: 1 }.frame(Addresses::default(), 200);
     let (start, length) = (34, 200 - 34);
@@ -120,7 +120,7 @@ fn partial() -> (Vec<u8>, Partial) {
     (frame, Partial { start: 34, offset: 6 })
 }
 
-/// Whether the sum over a datagram and its pseudo header is right.
+/// Returns true if the checksum of the datagram is correct.
 fn is_complete(frame: &[u8]) -> bool {
     let datagram = &frame[34..];
     let mut whole = frame[26..34].to_vec();
@@ -137,7 +137,7 @@ fn send_partial(single: &mut Single) {
     for packet in &mut packets[1..4] {
         packet.set_partial_checksum(Some(partial));
     }
-    // One that cannot be completed is not sent, and does not hold the others up.
+    // A packet whose checksum cannot be completed is dropped, and does not delay the others.
     packets[3].set_partial_checksum(Some(Partial { start: 250, offset: 6 }));
     let sent = single.queue.transmit(&mut packets, &mut single.pool);
     assert_eq!((sent.taken, sent.packets, sent.bytes), (5, 4, 4 * 200));
@@ -151,12 +151,12 @@ fn partial_checksums_are_completed_where_the_device_does_not() {
     let [ours, theirs] = environment.ring_pair(&format!("sum{}", unique()), 1, 256).unwrap();
     let mut single = Single::open(&ours).unwrap();
     let mut peer = DpdkPeer::open(&environment, &DeviceSettings::new(theirs), 1);
-    assert!(!single.device.completes_checksums());
+    assert!(!single.device.offloads_checksums());
     send_partial(&mut single);
     let complete: Vec<_> = std::iter::from_fn(|| peer.receive(Duration::ZERO))
         .map(|frame| is_complete(&frame))
         .collect();
-    assert_eq!(complete, [false, true, true, false], "the first and the last said nothing");
+    assert_eq!(complete, [false, true, true, false], "the first and the last were not marked");
     drop(peer);
     single.close();
 }
@@ -170,7 +170,7 @@ fn partial_checksums_are_left_to_a_device_that_completes_them() {
     let Some(mut single) = Single::open(&format!("net_tap{number},iface=sum{number}")) else {
         return;
     };
-    assert!(single.device.completes_checksums(), "net_tap does");
+    assert!(single.device.offloads_checksums(), "net_tap does");
     assert_eq!(single.device.steering(), &Steering::Everything);
     let mut wire = Wire::open(&format!("sum{number}")).expect("a wire");
     send_partial(&mut single);
@@ -180,7 +180,7 @@ fn partial_checksums_are_left_to_a_device_that_completes_them() {
             complete.push(is_complete(&frame));
         }
     }
-    assert_eq!(complete, [false, true, true, false], "the first and the last said nothing");
+    assert_eq!(complete, [false, true, true, false], "the first and the last were not marked");
     single.close();
 }
 
@@ -213,15 +213,15 @@ fn a_queue_may_be_used_by_another_thread_than_the_one_that_opened_it() {
 }
 
 #[test]
-fn a_hash_whose_key_cannot_be_ours_is_not_said_to_keep_flows_together() {
+fn a_hash_without_our_key_is_not_symmetric() {
     let Some(environment) = environment() else { return };
     let spec = Spec { lanes: 2, queues: 4, ..Spec::default() };
     let lanes = lanes(&environment, &spec);
-    // The first has a hash of its own, the second has none.
+    // The first device has a fixed hash key, the second has no hash.
     for device in ["net_null", "net_ring"] {
         let settings = DeviceSettings::new(format!("{device}{}", unique()));
         let mut device = open(&environment, &settings, &lanes, 4);
-        assert_eq!((device.queues(), device.spreads_flows()), (4, false), "{settings:?}");
+        assert_eq!((device.queues(), device.has_symmetric_rss()), (4, false), "{settings:?}");
         assert!(device.link_up() && device.link().is_up());
         assert!(queues(&mut device).iter().all(|queue| queue.interrupt().is_none()));
     }
@@ -235,7 +235,8 @@ fn queues_are_given_out_once() {
     null.close();
 }
 
-/// Without any capability, and beside this process: memif and rings need nothing.
+/// Runs the conformance suite without any capability beside this process: memif and rings need
+/// none.
 #[test]
 fn it_runs_without_privilege_beside_another() {
     let Some(_here) = environment() else { return };
@@ -267,8 +268,8 @@ fn it_runs_without_privilege_beside_another() {
         .output();
     std::fs::remove_dir_all(&runtime).unwrap();
     let output = output.expect("setpriv runs");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     let ran = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "after {:?}: {said}{ran}", began.elapsed());
-    assert!(!said.contains("SKIP"), "{said}");
+    assert!(output.status.success(), "after {:?}: {errors}{ran}", began.elapsed());
+    assert!(!errors.contains("SKIP"), "{errors}");
 }

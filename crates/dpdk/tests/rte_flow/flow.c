@@ -1,5 +1,5 @@
-/* What a device is asked for each rule: the plugin's translation, with a device that writes it down.
- * Run by tests/flow.rs. */
+/* Test of the plugin's translation of rules, against a device that records the requests. Run by
+ * tests/rte_flow.rs. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #define rte_flow_flush device_flush
 #include "../../plugin/flow.c"
 
-/* What was asked last, and how often. */
+/* The last request, and the number of requests. */
 static struct rte_flow_item items[8];
 static struct rte_flow_item_ipv4 v4, v4_mask;
 static struct rte_flow_item_ipv6 v6, v6_mask;
@@ -115,7 +115,7 @@ static int types(int count, ...)
 
 static struct fastlane_error error;
 
-static int give(struct fastlane_rule rule, uint16_t queues)
+static int steer_one(struct fastlane_rule rule, uint16_t queues)
 {
 	return fastlane_steer(7, queues, &rule, 1, &error);
 }
@@ -140,7 +140,7 @@ int main(void)
 	struct fastlane_rule web = tunnel, type = { .ethertype = rte_cpu_to_be_16(0x88f7),
 						    .fields = FASTLANE_RULE_ETHERTYPE };
 
-	assert(give(udp_range, 1) == 0);
+	assert(steer_one(udp_range, 1) == 0);
 	assert(types(3, RTE_FLOW_ITEM_TYPE_ETH, RTE_FLOW_ITEM_TYPE_IPV4, RTE_FLOW_ITEM_TYPE_UDP));
 	assert(items[0].spec == NULL && v4.hdr.next_proto_id == 17);
 	assert(v4_mask.hdr.next_proto_id == 0xff && v4.hdr.fragment_offset == 0);
@@ -152,7 +152,7 @@ int main(void)
 	assert(udp_mask.hdr.src_port == 0);
 	assert(mark.id != 0 && last_action == RTE_FLOW_ACTION_TYPE_QUEUE);
 
-	assert(give(tunnel, 4) == 0);
+	assert(steer_one(tunnel, 4) == 0);
 	assert(types(4, RTE_FLOW_ITEM_TYPE_ETH, RTE_FLOW_ITEM_TYPE_IPV6, RTE_FLOW_ITEM_TYPE_UDP,
 		     RTE_FLOW_ITEM_TYPE_GTPU));
 	assert(((uint8_t *)&v6.hdr.dst_addr)[0] == 0x20 && v6.hdr.proto == 17);
@@ -164,11 +164,11 @@ int main(void)
 
 	web.protocol = 6;
 	web.fields = FASTLANE_RULE_PROTOCOL | FASTLANE_RULE_PORT;
-	assert(give(web, 1) == 0);
+	assert(steer_one(web, 1) == 0);
 	assert(types(3, RTE_FLOW_ITEM_TYPE_ETH, RTE_FLOW_ITEM_TYPE_IPV6, RTE_FLOW_ITEM_TYPE_TCP));
 	assert(tcp.hdr.dst_port == rte_cpu_to_be_16(2152) && tcp_mask.hdr.dst_port == 0xffff);
 
-	assert(give(type, 1) == 0);
+	assert(steer_one(type, 1) == 0);
 	assert(types(1, RTE_FLOW_ITEM_TYPE_ETH));
 	assert(ethernet[12] == 0x88 && ethernet[13] == 0xf7 && ethernet[0] == 0);
 	assert(ethernet_mask[12] == 0xff && ethernet_mask[13] == 0xff && ethernet_mask[0] == 0);

@@ -1,4 +1,5 @@
-//! DPDK's environment from its start to its end, which is why this program has one test only.
+//! DPDK's environment from its start to its end. EAL starts once per process, so this program has
+//! one test.
 
 mod support;
 
@@ -10,7 +11,7 @@ use fastlane_testing::{Spec, skip};
 use rustix::thread::sched_getaffinity;
 use support::{lanes, open, queues};
 
-/// The names of the threads of this process, each with the CPUs that it may use.
+/// Returns the names of the threads of this process, each with its allowed CPUs.
 fn threads() -> Vec<(String, String)> {
     let tasks = std::fs::read_dir("/proc/self/task").expect("procfs").flatten();
     let thread = |path: std::path::PathBuf| {
@@ -30,7 +31,7 @@ fn it_starts_once_beside_the_lanes_and_ends() {
     let lane_cpu = (0..1024).find(|cpu| before.is_set(*cpu)).expect("a CPU");
     let settings = EnvironmentSettings {
         lane_cpus: vec![lane_cpu],
-        huge_pages: HugePages::No,
+        huge_pages: HugePages::None,
         memory: 64,
         ..EnvironmentSettings::default()
     };
@@ -42,7 +43,7 @@ fn it_starts_once_beside_the_lanes_and_ends() {
         Err(error) => panic!("{error}"),
     };
     assert!(environment.version().starts_with("DPDK "), "{}", environment.version());
-    assert_eq!(environment.remark(), None, "no huge pages were asked for");
+    assert_eq!(environment.warning(), None, "no huge pages were asked for");
     let again = Environment::start(&EnvironmentSettings::default()).expect("it runs");
     assert!(std::sync::Arc::ptr_eq(&environment, &again));
     drop(again);
@@ -72,7 +73,7 @@ fn it_starts_once_beside_the_lanes_and_ends() {
     drop((environment, device, memory));
     assert!(threads().iter().any(|(name, _)| name == "dpdk"), "the queue still uses it");
     drop(queue);
-    // A thread that was waited for may be listed for a moment longer.
+    // A joined thread may be listed for a moment longer.
     let end = Instant::now() + Duration::from_secs(10);
     while threads().iter().any(|(name, _)| name == "dpdk") {
         assert!(Instant::now() < end, "it has not ended");

@@ -1,51 +1,53 @@
-//! `plugin/plugin.h` and `plugin/packet.h` in Rust.
+//! Binary interface of the plugin: the declarations of `plugin/plugin.h` and `plugin/packet.h` in
+//! Rust.
 
 use std::ffi::{c_char, c_int};
 
 use fastlane_core::{METADATA_LENGTH, Packet, RegionId};
 
-/// A change of anything in this file is a change of this number, here and in `plugin.h`.
+/// Version of the interface. Every change of a layout or a function increments it, here and in `plugin.h`.
 pub(crate) const VERSION: u32 = 2;
 
-/// What DPDK refused: a text that ends with a zero.
+/// Error text of DPDK, terminated by a zero.
 #[repr(C)]
 pub(crate) struct ErrorText {
     pub(crate) text: [c_char; 240],
 }
 
-/// A mempool, known by its address.
+/// Opaque mempool.
 #[repr(C)]
 pub(crate) struct MemoryHandle {
     opaque: [u8; 0],
 }
 
-/// A queue, known by its address.
+/// Opaque queue.
 #[repr(C)]
 pub(crate) struct QueueHandle {
     opaque: [u8; 0],
 }
 
-/// What a device is.
+/// Properties of a device.
 #[derive(Clone, Debug)]
 #[repr(C)]
-pub(crate) struct Facts {
+pub(crate) struct DeviceInfo {
     pub(crate) driver: [c_char; 40],
     pub(crate) mac: [u8; 6],
     pub(crate) mtu: u16,
-    pub(crate) least_mtu: u16,
-    pub(crate) most_mtu: u16,
-    pub(crate) most_receive_queues: u16,
-    pub(crate) most_transmit_queues: u16,
+    pub(crate) min_mtu: u16,
+    pub(crate) max_mtu: u16,
+    pub(crate) max_receive_queues: u16,
+    pub(crate) max_transmit_queues: u16,
     pub(crate) socket: i32,
     pub(crate) checksums: u8,
-    pub(crate) spreads: u8,
+    pub(crate) rss: u8,
     pub(crate) reserved: [u8; 2],
 }
 
-/// What a device shall be; the descriptors and the last three come back as they are.
+/// Configuration of a device. The plugin overwrites the numbers of descriptors and the last three
+/// fields with the values in effect.
 #[derive(Clone, Debug, Default)]
 #[repr(C)]
-pub(crate) struct Settings {
+pub(crate) struct DeviceConfig {
     pub(crate) queues: u16,
     pub(crate) receive_descriptors: u16,
     pub(crate) transmit_descriptors: u16,
@@ -53,20 +55,20 @@ pub(crate) struct Settings {
     pub(crate) promiscuous: u8,
     pub(crate) checksums: u8,
     pub(crate) interrupts: u8,
-    pub(crate) spreads: u8,
+    pub(crate) symmetric_rss: u8,
 }
 
-/// What a device has lost.
+/// Losses of a device.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(crate) struct Losses {
+pub(crate) struct DeviceLosses {
     pub(crate) missed: u64,
     pub(crate) receive_errors: u64,
     pub(crate) transmit_errors: u64,
     pub(crate) no_frames: u64,
 }
 
-/// What a queue could not receive.
+/// Packets that a queue could not receive.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct QueueLosses {
@@ -74,7 +76,7 @@ pub(crate) struct QueueLosses {
     pub(crate) invalid: u64,
 }
 
-/// What was received.
+/// Result of a receive call.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Received {
@@ -82,19 +84,19 @@ pub(crate) struct Received {
     pub(crate) packets: u64,
 }
 
-/// What became of a run of packets.
+/// Result of a transmit call.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
-pub(crate) struct Outcome {
+pub(crate) struct SendResult {
     pub(crate) bytes: u64,
     pub(crate) taken: u32,
     pub(crate) stopped: u32,
 }
 
-/// A steering rule; numbers in network byte order.
+/// A steering rule. Numbers are in network byte order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub(crate) struct FlatRule {
+pub(crate) struct FlowRule {
     pub(crate) ethertype: [u8; 2],
     pub(crate) first_port: [u8; 2],
     pub(crate) last_port: [u8; 2],
@@ -108,7 +110,7 @@ pub(crate) struct FlatRule {
     pub(crate) destination_mask: [u8; 16],
 }
 
-/// Which fields of a rule hold.
+/// Flags of the valid fields of a rule.
 pub(crate) mod fields {
     pub(crate) const ETHERTYPE: u16 = 1;
     pub(crate) const PROTOCOL: u16 = 2;
@@ -116,14 +118,14 @@ pub(crate) mod fields {
     pub(crate) const GTP_U: u16 = 8;
 }
 
-/// The size of a packet and the offset of each of its fields: data, token, length, headroom,
-/// tailroom, port, flags, verdict. A test compares them with packets as core makes them.
+/// Size of a packet, then the offset of each field: data, token, length, headroom, tailroom, port,
+/// flags, verdict. A test compares them with packets of core.
 pub(crate) const LAYOUT: [u32; 9] = [size_of::<Packet>() as u32, 0, 8, 16, 20, 22, 24, 26, 28];
 
 type Text = *mut ErrorText;
 type Port = u16;
 
-/// The functions of the plugin; `plugin.h` says what they do.
+/// Function table of the plugin; `plugin.h` documents the functions.
 #[repr(C)]
 #[derive(Clone)]
 pub(crate) struct Table {
@@ -132,8 +134,8 @@ pub(crate) struct Table {
     pub(crate) layout: [u32; 9],
     pub(crate) metadata: u32,
     pub(crate) dpdk_version: unsafe extern "C" fn() -> *const c_char,
-    pub(crate) start: unsafe extern "C" fn(c_int, *mut *mut c_char, Text) -> c_int,
-    pub(crate) stop: unsafe extern "C" fn() -> c_int,
+    pub(crate) eal_init: unsafe extern "C" fn(c_int, *mut *mut c_char, Text) -> c_int,
+    pub(crate) eal_cleanup: unsafe extern "C" fn() -> c_int,
     pub(crate) thread_register: unsafe extern "C" fn() -> c_int,
     pub(crate) thread_unregister: unsafe extern "C" fn(),
     pub(crate) memory_create: unsafe extern "C" fn(
@@ -148,15 +150,15 @@ pub(crate) struct Table {
     pub(crate) memory_in_use: unsafe extern "C" fn(*const MemoryHandle) -> u32,
     pub(crate) memory_free: unsafe extern "C" fn(*mut MemoryHandle),
     pub(crate) probe: unsafe extern "C" fn(*const c_char, Text) -> c_int,
-    pub(crate) facts: unsafe extern "C" fn(Port, *mut Facts, Text) -> c_int,
-    pub(crate) configure: unsafe extern "C" fn(Port, *mut Settings, Text) -> c_int,
-    pub(crate) begin:
-        unsafe extern "C" fn(Port, *const Settings, *const *mut MemoryHandle, Text) -> c_int,
+    pub(crate) device_info: unsafe extern "C" fn(Port, *mut DeviceInfo, Text) -> c_int,
+    pub(crate) configure: unsafe extern "C" fn(Port, *mut DeviceConfig, Text) -> c_int,
+    pub(crate) device_start:
+        unsafe extern "C" fn(Port, *const DeviceConfig, *const *mut MemoryHandle, Text) -> c_int,
     pub(crate) link_up: unsafe extern "C" fn(Port) -> c_int,
-    pub(crate) losses: unsafe extern "C" fn(Port, *mut Losses) -> c_int,
-    pub(crate) steer: unsafe extern "C" fn(Port, u16, *const FlatRule, u32, Text) -> c_int,
+    pub(crate) losses: unsafe extern "C" fn(Port, *mut DeviceLosses) -> c_int,
+    pub(crate) steer: unsafe extern "C" fn(Port, u16, *const FlowRule, u32, Text) -> c_int,
     pub(crate) set_link: unsafe extern "C" fn(Port, c_int) -> c_int,
-    pub(crate) remove: unsafe extern "C" fn(Port, u16) -> c_int,
+    pub(crate) device_remove: unsafe extern "C" fn(Port, u16) -> c_int,
     pub(crate) ring_pair:
         unsafe extern "C" fn(*const c_char, u16, u32, *mut [Port; 2], Text) -> c_int,
     pub(crate) queue_create: unsafe extern "C" fn(
@@ -176,14 +178,14 @@ pub(crate) struct Table {
     pub(crate) arm: unsafe extern "C" fn(*const QueueHandle) -> c_int,
     pub(crate) disarm: unsafe extern "C" fn(*const QueueHandle),
     pub(crate) receive: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> Received,
-    pub(crate) transmit: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> Outcome,
-    pub(crate) blank: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> u32,
+    pub(crate) transmit: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> SendResult,
+    pub(crate) alloc_packets: unsafe extern "C" fn(*mut QueueHandle, *mut Packet, u32) -> u32,
     pub(crate) release: unsafe extern "C" fn(*mut u64, u32),
 }
 
-/// What differs in the first two words of a table, if anything does. Nothing behind them may be
-/// looked at before.
-pub(crate) fn fault_of_head([version, size]: [u32; 2]) -> Option<String> {
+/// Checks the first two words of a table; returns the difference, if any. Nothing behind these
+/// words may be read before.
+pub(crate) fn check_header([version, size]: [u32; 2]) -> Option<String> {
     if version != VERSION {
         return Some(format!("its table has version {version}, not {VERSION}"));
     }
@@ -192,16 +194,16 @@ pub(crate) fn fault_of_head([version, size]: [u32; 2]) -> Option<String> {
 }
 
 impl Table {
-    /// What differs from what this program was built for, if anything does.
-    pub(crate) fn fault(&self) -> Option<String> {
+    /// Checks the packet layout of the plugin; returns the difference, if any.
+    pub(crate) fn check(&self) -> Option<String> {
         if self.layout != LAYOUT || self.metadata as usize != METADATA_LENGTH {
-            return Some("its packets are laid out in another way".to_owned());
+            return Some("its packet layout differs".to_owned());
         }
         None
     }
 }
 
-/// The token of no frame in particular of a home.
-pub(crate) fn token_base(home: RegionId) -> u64 {
-    home.token(0)
+/// Returns the token of a memory region without a frame.
+pub(crate) fn token_base(region: RegionId) -> u64 {
+    region.token(0)
 }

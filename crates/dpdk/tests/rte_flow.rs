@@ -1,5 +1,5 @@
-//! The translation of rules to `rte_flow`, in C, against a device that writes down what it is
-//! asked.
+//! Test of the translation of rules to `rte_flow`, in C, against a device that records the
+//! requests.
 
 use std::process::Command;
 
@@ -15,7 +15,7 @@ fn rules_are_translated() {
         return skip("dpdk", "DPDK's development files are missing: apt install libdpdk-dev");
     }
     let program = std::env::temp_dir().join(format!("fastlane-flow-{}", std::process::id()));
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/flow/flow.c");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rte_flow/flow.c");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let built = Command::new(compiler)
         .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", source, "-o"])

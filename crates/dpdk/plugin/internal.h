@@ -1,6 +1,6 @@
-/* What the files of the plugin share. */
-#ifndef FASTLANE_SHIM_H
-#define FASTLANE_SHIM_H
+/* Declarations shared by the files of the plugin. */
+#ifndef FASTLANE_INTERNAL_H
+#define FASTLANE_INTERNAL_H
 
 #include <stdbool.h>
 
@@ -9,21 +9,22 @@
 
 #include "plugin.h"
 
-/* What tells flows apart. Fragments of a flow that has ports go by their addresses. */
-#define FASTLANE_HASHES \
+/* RSS hash types that separate flows. Fragments of a flow with ports are hashed by their
+ * addresses. */
+#define FASTLANE_RSS_TYPES \
 	(RTE_ETH_RSS_IP | RTE_ETH_RSS_TCP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_SCTP)
-/* The longest key of the devices that DPDK knows. */
-#define FASTLANE_KEY 128
+/* Maximum length of an RSS key in octets, over all drivers of DPDK. */
+#define FASTLANE_MAX_KEY 128
 
-/* A key that repeats two octets gives both directions of a flow one hash (Woo, Park: Scalable TCP
- * session monitoring with symmetric receive-side scaling, 2012). */
-static inline void fastlane_symmetric(uint8_t *key, size_t length)
+/* Fills an RSS key by repeating two octets. Such a key gives both directions of a flow the same
+ * hash (Woo, Park: Scalable TCP session monitoring with symmetric receive-side scaling, 2012). */
+static inline void fastlane_symmetric_key(uint8_t *key, size_t length)
 {
 	for (size_t at = 0; at < length; at++)
 		key[at] = at % 2 == 0 ? 0x6d : 0x5a;
 }
 
-/* Says what DPDK refused, and returns `result`, which is a negative errno. */
+/* Writes to `error` what DPDK refused, and returns `result`, which is a negative errno. */
 int fastlane_refuse(struct fastlane_error *error, int result, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
@@ -41,16 +42,18 @@ void fastlane_memory_free(struct fastlane_memory *memory);
 
 /* device.c */
 int fastlane_probe(const char *device, struct fastlane_error *error);
-int fastlane_facts(uint16_t port, struct fastlane_facts *facts, struct fastlane_error *error);
+int fastlane_device_info(uint16_t port, struct fastlane_device_info *device,
+			 struct fastlane_error *error);
 int fastlane_configure(uint16_t port, struct fastlane_settings *settings,
 		       struct fastlane_error *error);
-int fastlane_begin(uint16_t port, const struct fastlane_settings *settings,
+int fastlane_device_start(uint16_t port, const struct fastlane_settings *settings,
 		   struct fastlane_memory *const *memories, struct fastlane_error *error);
 int fastlane_link_up(uint16_t port);
 int fastlane_set_link(uint16_t port, int up);
 int fastlane_losses(uint16_t port, struct fastlane_losses *losses);
-int fastlane_remove(uint16_t port, uint16_t queues);
-/* Whether no device has been opened that leaves something behind for EAL to stumble over. */
+int fastlane_device_remove(uint16_t port, uint16_t queues);
+/* Returns false if a removed device has left descriptors behind that rte_eal_cleanup would
+ * access. */
 bool fastlane_may_clean_up(void);
 
 /* flow.c */
@@ -62,8 +65,8 @@ int fastlane_ring_pair(const char *name, uint16_t queues, uint32_t size, uint16_
 		       struct fastlane_error *error);
 
 /* queue.c */
-int fastlane_queue_create(uint16_t port, uint16_t number, uint16_t packet_port, uint64_t home,
-			  uint32_t longest, int checksums, int steered,
+int fastlane_queue_create(uint16_t port, uint16_t number, uint16_t packet_port, uint64_t region,
+			  uint32_t max_length, int checksums, int steered,
 			  struct fastlane_memory *memory, struct fastlane_queue **queue);
 void fastlane_queue_losses(const struct fastlane_queue *queue,
 			   struct fastlane_queue_losses *losses);
@@ -75,7 +78,7 @@ struct fastlane_received fastlane_receive(struct fastlane_queue *queue,
 					  struct fastlane_packet *packets, uint32_t room);
 struct fastlane_sent fastlane_transmit(struct fastlane_queue *queue,
 				       struct fastlane_packet *packets, uint32_t count);
-uint32_t fastlane_blank(struct fastlane_queue *queue, struct fastlane_packet *packets,
+uint32_t fastlane_alloc_packets(struct fastlane_queue *queue, struct fastlane_packet *packets,
 			uint32_t count);
 void fastlane_release(uint64_t *frames, uint32_t count);
 

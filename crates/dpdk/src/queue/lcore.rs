@@ -1,4 +1,4 @@
-//! Threads that DPDK knows: each has a cache of frames of its own.
+//! Registration of lane threads with DPDK. A registered thread has a cache of frames of its own.
 
 use std::cell::Cell;
 use std::thread::ThreadId;
@@ -6,19 +6,19 @@ use std::thread::ThreadId;
 use crate::plugin::Plugin;
 
 thread_local! {
-    /// Queues that this thread uses, and whether we made it known.
+    /// Number of queues that this thread uses, and true if this module registered the thread.
     static USES: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
-/// Keeps the thread that made it known to DPDK until the last of them is dropped there.
+/// Keeps its thread registered with DPDK until the last value of the thread is dropped there.
 pub(super) struct Registration {
     plugin: Plugin,
     thread: ThreadId,
 }
 
 impl Registration {
-    /// Makes the calling thread known. Where DPDK knows 128 threads already it is not: then it
-    /// does without the cache.
+    /// Registers the calling thread. DPDK registers at most 128 threads; a further one works
+    /// without the cache.
     pub(super) fn new(plugin: Plugin) -> Self {
         let (uses, ours) = USES.get();
         let ours = if uses == 0 { plugin.register_thread() } else { ours };
@@ -29,7 +29,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // Elsewhere it says nothing about this thread; its own will end, known as it is.
+        // Another thread cannot unregister this one; it stays registered until it ends.
         if std::thread::current().id() != self.thread {
             return;
         }
