@@ -1,4 +1,4 @@
-//! The fast path takes what steering claims; for everything else the interface is as it was.
+//! The fast path takes only packets that steering claims; Linux keeps the interface for all others.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 
@@ -29,7 +29,7 @@ fn ping(lab: &Lab) {
     }
 }
 
-/// The servers are once beside the application and once opposite.
+/// Transfers the page from each host to the other over HTTP.
 fn transfer(lab: &Lab, page: &Page) {
     let sides = [(&lab.left, LEFT, &lab.right), (&lab.right, RIGHT, &lab.left)];
     for (number, (server, address, client)) in sides.into_iter().enumerate() {
@@ -44,8 +44,8 @@ fn transfer(lab: &Lab, page: &Page) {
     }
 }
 
-/// A plain socket, whose checksums Linux leaves to the device (veth offers to compute them): what
-/// comes back has the addresses swapped, and Linux finds its checksum right.
+/// Sends datagrams from a socket whose checksums Linux leaves to the device (veth offers to compute
+/// them). They must return with swapped MAC addresses and a checksum that Linux accepts.
 fn plain_socket(lab: &Lab, mechanism: Mechanism) {
     accept_echoes(&lab.right);
     let mut wire = lab.right.enter(|| Wire::open("wire0")).expect("a raw socket");
@@ -72,8 +72,7 @@ fn plain_socket(lab: &Lab, mechanism: Mechanism) {
     }
 }
 
-/// Datagrams that come back have the left host's address as their destination: makes `host` take
-/// them.
+/// Makes `host` accept datagrams with the left host's address as their destination.
 fn accept_echoes(host: &Host) {
     for setting in ["all.rp_filter=0", "wire0.rp_filter=0", "wire0.accept_local=1"] {
         host.run(&["sysctl", "-q", "-w", &format!("net.ipv4.conf.{setting}")]);
@@ -83,8 +82,8 @@ fn accept_echoes(host: &Host) {
     host.run(&[&["ip", "rule", "add", "priority", "0"][..], &udp].concat());
 }
 
-/// The sum over the pseudo header, the UDP header and the payload (RFC 768); 0xffff when the
-/// checksum is right. Written here without the code under test.
+/// Returns the sum over pseudo-header, UDP header and payload (RFC 768), 0xffff if the checksum is
+/// valid. Independent of the code under test.
 fn udp_sum(frame: &[u8], payload: usize) -> u16 {
     let datagram = &frame[34..42 + payload];
     let words = frame[26..34].chunks(2).chain(datagram.chunks(2));

@@ -1,10 +1,10 @@
-//! Two ports on two mechanisms, in one configuration, forward to one another: a generator beyond
-//! the one, a macswap beyond the other, so every packet crosses in both directions.
+//! Two ports on two mechanisms in one configuration forward to each other. A generator is behind
+//! the one, a macswap behind the other, so every packet crosses in both directions.
 
 use fastlane_tests::{Application, Generator, Host, Lab, binary, measure};
 use serde_json::{Value, json};
 
-/// A mechanism of which the lane's packets are in memory that is not like the other's.
+/// Mechanism of a port. They differ in the memory of their packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     XdpNative,
@@ -18,16 +18,16 @@ enum Side {
 const ALL: [Side; 6] =
     [Side::XdpNative, Side::XdpGeneric, Side::Packet, Side::Tap, Side::Memif, Side::Dpdk];
 
-/// One of each way that a copy takes: out of DPDK's memory and into it, from and to frames of the
-/// pool that are sent as they are, and from and to drivers that copy the bytes out themselves.
+/// One pair for each kind of copy: out of and into the memory of DPDK, between frames of the pool,
+/// and between drivers that copy the bytes out.
 const REPRESENTATIVES: [(Side, Side); 3] =
     [(Side::Dpdk, Side::XdpNative), (Side::Memif, Side::Dpdk), (Side::XdpNative, Side::Memif)];
 
-/// Where a port of the crossing ends, and what is beyond.
+/// One port of the crossing and the program behind it.
 struct End<'a> {
     near: Value,
     far: Value,
-    /// Where the program beyond runs.
+    /// Host of the program behind the port.
     host: &'a Host,
 }
 

@@ -1,4 +1,4 @@
-//! `fastlane capture` beside a running application: what tshark reads of it.
+//! `fastlane capture` on a running application, read by tshark.
 
 use std::io::Read;
 use std::path::Path;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 const FRAMES: usize = 300;
 
-/// A lab where tshark can be asked.
+/// Creates a lab if tshark is installed.
 fn lab(story: &str) -> Option<Lab> {
     if Command::new("tshark").arg("--version").output().is_err() {
         skip(story, "tshark is not installed");
@@ -32,7 +32,7 @@ fn begin(lab: &Lab, application: &Application, file: &Path, words: &[&str]) -> P
     Process::start(command)
 }
 
-/// As [`begin`], once all lanes capture.
+/// Starts a capture into a file and waits until all lanes capture.
 fn start(lab: &Lab, application: &Application, file: &Path, words: &[&str]) -> Process {
     let capture = begin(lab, application, file, words);
     capture.wait_for("capturing macswap (process ");
@@ -43,7 +43,7 @@ fn ended_well(ended: &Ended) {
     assert_eq!(ended.status.code(), Some(0), "{}", ended.stderr);
 }
 
-/// How many packets a capture says it has written and has not captured.
+/// Returns the number of packets that a capture has written and the number that it has missed.
 fn summary(ended: &Ended) -> (usize, u64) {
     ended_well(ended);
     let line = ended.stderr.lines().find(|line| line.contains("captured; ")).expect("a summary");
@@ -51,7 +51,7 @@ fn summary(ended: &Ended) -> (usize, u64) {
     (words[1].parse().expect("a number"), words[4].parse().expect("a number"))
 }
 
-/// These fields of each packet of a file, as tshark reads them.
+/// Returns these fields of each packet of a file, as tshark reads them.
 fn fields(file: &Path, names: &[&str]) -> Vec<Vec<String>> {
     let mut tshark = Command::new("tshark");
     tshark.arg("-n").arg("-r").arg(file).args(["-T", "fields"]);
@@ -64,7 +64,7 @@ fn fields(file: &Path, names: &[&str]) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect()
 }
 
-/// Macswap with a memory port in which frames go round as fast as can be.
+/// Starts macswap with a memory port in which frames circulate at the maximum rate.
 fn whirl(lab: &Lab, cpus: &[usize]) -> Application {
     let memory = json!({"memory": {"fill": {"frames": 64, "length": 200}}});
     let lanes = json!({"cpus": cpus});
@@ -116,7 +116,7 @@ fn packets_ports_verdicts_and_times_are_those_of_the_wire() {
     }
 }
 
-/// An IPv4 UDP frame to a port, without a checksum.
+/// Builds an IPv4 UDP frame to a port, without a checksum.
 fn datagram(port: u16) -> Vec<u8> {
     let mut frame = [mac(LEFT_MAC), mac(RIGHT_MAC)].concat();
     frame.extend([8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 77, 0, 2, 10, 77, 0, 1]);
@@ -205,7 +205,7 @@ fn a_capture_that_is_killed_hurts_nobody_and_there_is_one_at_a_time() {
     assert_eq!(ended.drops(), 0, "{}", ended.stderr);
 }
 
-/// What a process has in its address space (proc_pid_maps(5)).
+/// Returns the memory mappings of a process (proc_pid_maps(5)).
 fn maps(application: &Application) -> String {
     std::fs::read_to_string(format!("/proc/{}/maps", application.process.id())).expect("it runs")
 }

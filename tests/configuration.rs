@@ -1,4 +1,4 @@
-//! Twenty-four broken configurations, each with the exact message that it gets and its exit status.
+//! Invalid configurations, each with its exact message and exit status.
 //!
 //! `BLESS=1 cargo test -p fastlane-tests --test configuration` writes the messages anew, to be read
 //! before they are committed.

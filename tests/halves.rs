@@ -1,4 +1,4 @@
-//! The two halves: the fast one never waits for the slow one, whatever becomes of that.
+//! Fast path and slow path: the fast path never waits for the slow path, whatever happens to that.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +11,7 @@ use fastlane_tests::{
 };
 use serde_json::{Value, json};
 
-/// The first source port of the generator's flows, and how many.
+/// First source port of the generator's flows.
 const FIRST: u16 = 5000;
 const FLOWS: u16 = 16;
 
@@ -19,12 +19,12 @@ fn soak() -> bool {
     std::env::var_os("FASTLANE_SOAK").is_some()
 }
 
-/// A driver with large rings, which outlast the pauses of a shared machine.
+/// Returns a driver with large rings, for pauses of a loaded machine.
 fn driver() -> Value {
     json!({"af-packet": {"interface": "wire0", "ring": 16_384}})
 }
 
-/// The fast half on the left host.
+/// Starts the fast path on the left host.
 fn fast(lab: &Lab, changes: &[(&str, Value)]) -> Application {
     fast_on(lab, &driver(), changes)
 }
@@ -39,7 +39,7 @@ fn fast_on(lab: &Lab, driver: &Value, changes: &[(&str, Value)]) -> Application 
     Application::start(lab, &lab.left, &binary("ledger"), configuration)
 }
 
-/// The slow half, once all accounts are open.
+/// Starts the slow path and waits until all accounts are open.
 fn slow_half(session: &Path) -> Process {
     let mut command = Command::new(binary("ledger_slow"));
     command.arg(session).args([FIRST.to_string(), FLOWS.to_string()]);
@@ -52,7 +52,7 @@ fn attached(application: &Application) -> Slow {
     slow::attach(application.session().to_str().expect("text")).expect("it runs")
 }
 
-/// Packets without an account, accounts that were torn.
+/// Returns the number of packets without an account and of accounts read while they changed.
 fn totals(slow: &Slow) -> [u64; 2] {
     slow.state::<2>("totals").expect("it is there").read(EntryId(0))
 }
@@ -67,7 +67,7 @@ fn traffic(lab: &Lab, packets: u64) -> Report {
     measure(lab, &lab.right, &driver(), app).0
 }
 
-/// Kills the slow half and starts it again, so many times.
+/// Starts the slow path and kills it, `count` times.
 fn kill_and_restart(session: &Path, count: u64) {
     for number in 0..count {
         let slow = slow_half(session);
@@ -77,7 +77,8 @@ fn kill_and_restart(session: &Path, count: u64) {
     }
 }
 
-/// Traffic until `is_over`, in at least two runs; how many, and how many packets were lost.
+/// Sends traffic until `is_over`, in at least two runs. Returns the number of runs and of lost
+/// packets.
 fn traffic_until(lab: &Lab, is_over: impl Fn(usize) -> bool) -> (usize, u64) {
     let (mut runs, mut lost) = (0, 0);
     while runs < 2 || !is_over(runs) {
@@ -170,7 +171,7 @@ fn events_that_must_not_be_lost_survive_a_full_ring_and_a_stopped_slow_path() {
     fast.stop();
 }
 
-/// Starts the fast half again with its configuration, in which these keys are others.
+/// Restarts the fast path with its configuration and these changes.
 fn again(lab: &Lab, session: &Path, changes: &[(&str, Value)]) -> Application {
     let path = session.with_extension("json");
     let text = std::fs::read_to_string(&path).expect("its configuration");
@@ -184,7 +185,7 @@ fn again(lab: &Lab, session: &Path, changes: &[(&str, Value)]) -> Application {
     Application::run(command, session.to_owned())
 }
 
-/// Packets that were counted under any account.
+/// Returns the number of packets counted under any account.
 fn counted(slow: &Slow) -> u64 {
     let state = slow.state::<1>("accounts").expect("it is there");
     (0..256).map(|entry| state.read(EntryId(entry))[0]).sum()
@@ -274,7 +275,7 @@ fn counter(name: &str) -> fastlane::counters::LaneCounter {
     *all.find(|counter| counter.name() == name).expect("there is one")
 }
 
-/// What `fastlane reload` says of this configuration, and whether it worked.
+/// Runs `fastlane reload` with this configuration. Returns true if it has worked, and its output.
 fn reload(lab: &Lab, fast: &Application, configuration: &Value) -> (bool, String) {
     let path = lab.file("new.json");
     std::fs::write(&path, configuration.to_string()).expect("it is written");

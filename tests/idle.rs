@@ -1,12 +1,12 @@
-//! What an application does when there is nothing to do: counted in turns and sleeps, as CPU time
-//! on a shared machine says little.
+//! Idle policies, judged by turns and sleeps: CPU time is no measure on a shared machine.
 
 use std::time::{Duration, Instant};
 
 use fastlane_tests::{Application, Echo, Lab, Mechanism};
 use serde_json::json;
 
-/// Turns and sleeps of a lane per second without traffic, and the share of the time slept.
+/// Returns turns per second, sleeps per second and the share of time slept of a lane without
+/// traffic.
 fn at_rest(macswap: &Application) -> (f64, f64, f64) {
     // The way down to the longest wait.
     std::thread::sleep(Duration::from_millis(200));

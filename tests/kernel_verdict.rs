@@ -1,5 +1,5 @@
-//! An application that labels every packet `Kernel`: Linux gets each of them, on the interface
-//! where it arrived, and works as if nobody were between.
+//! An application that labels every packet `Kernel`: Linux receives each packet on the interface
+//! where it arrived.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 const DATAGRAMS: u32 = 500;
 
-/// How often each datagram arrives at a socket that is bound to the interface.
+/// Sends datagrams and returns how often each arrives at a socket bound to the interface.
 fn socket(lab: &Lab) -> BTreeMap<u32, u32> {
     let mut linux = lab.left.enter(|| namespace::linux("wire0"));
     let sender = lab.right.enter(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)));

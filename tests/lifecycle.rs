@@ -1,4 +1,4 @@
-//! How an application starts and ends, and what happens to its interface meanwhile.
+//! Start and end of an application, and the state of its interface meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use fastlane_tests::{Application, Echo, Lab, Mechanism, eventually};
 use serde_json::json;
 
-/// The numbers of the programs and maps that a process holds, by the names in `/proc` (proc(5)).
+/// Returns the IDs of the eBPF programs and maps of a process, by their kind in `/proc` (proc(5)).
 fn held(process: u32) -> BTreeSet<(&'static str, String)> {
     let folder = format!("/proc/{process}/fdinfo");
     let files = std::fs::read_dir(folder).expect("the process runs").flatten();
@@ -23,7 +23,8 @@ fn held(process: u32) -> BTreeSet<(&'static str, String)> {
         .collect()
 }
 
-/// Interfaces, programs on them, filters: all that could be left behind in the left host.
+/// Returns all interfaces, programs and filters on the left host that an application could leave
+/// behind.
 fn traces(lab: &Lab) -> Vec<String> {
     let links = lab.left.run(&["ip", "-d", "link"]);
     let mut traces: Vec<String> = links

@@ -1,4 +1,5 @@
-//! No packet is lost below a share of what the machine can do, and above it every loss has a name.
+//! No packet is lost below a share of the maximum rate, and above it every loss is counted under a
+//! reason.
 //!
 //! The environment variable `FASTLANE_SOAK` makes it ten million packets.
 
@@ -9,22 +10,22 @@ use fastlane_tests::{
 };
 use serde_json::{Value, json};
 
-/// One measurement at a time: they would be each other's load.
+/// Lock of a measurement: parallel measurements would load each other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The share of the highest rate at which nothing may be lost.
+/// Share of the maximum rate at which no packet may be lost, in percent.
 const PERCENT: f64 = 30.0;
 
 fn packets(usual: u64) -> u64 {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 10_000_000 } else { usual }
 }
 
-/// The mechanism of the generator on the right host: not the one under test.
+/// Returns the driver of the generator on the right host, which differs from the one under test.
 fn driver() -> Value {
     with_rings(Mechanism::Packet, 16_384)
 }
 
-/// A driver on `wire0` that receives into rings of so many frames.
+/// Returns a driver on `wire0` with receive rings of `frames` frames.
 fn with_rings(mechanism: Mechanism, frames: u32) -> Value {
     let mut driver = mechanism.on("wire0");
     let (word, key) = match mechanism {
@@ -35,7 +36,8 @@ fn with_rings(mechanism: Mechanism, frames: u32) -> Value {
     driver
 }
 
-/// The rate at which frames come back when each is replaced by a new one, in packets a second.
+/// Returns the maximum rate in packets per second, measured with a fixed number of packets in
+/// flight.
 fn highest(lab: &Lab) -> f64 {
     let settings = json!({"outstanding-packets": 256, "duration-ms": 1000, "flows": {"count": 16}});
     measure(lab, &lab.right, &driver(), settings).0.rate()
@@ -86,15 +88,15 @@ fn frames_cross_af_packet_and_none_is_lost() {
     below_its_limit("loss-af-packet", Mechanism::Packet, 200_000);
 }
 
-/// What an interface has sent and what it dropped instead.
+/// Returns the packets that an interface has sent and those it has dropped.
 fn transmitted(host: &Host) -> (u64, u64) {
     let statistics = host.statistics("wire0");
     let of = |key: &str| statistics["tx"][key].as_u64().expect("a counter of ip");
     (of("packets"), of("dropped"))
 }
 
-/// As fast as the generator can, which is faster than the rest. From one counter to the next on the
-/// way there and back, each difference has a name.
+/// Sends at the full rate of the generator, above that of the application. Asserts that each
+/// difference between neighbouring counters along the path is counted under a reason.
 fn above_its_limit(name: &str, mechanism: Mechanism) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = Lab::new(name, 1) else { return };
@@ -153,7 +155,7 @@ fn every_loss_on_af_packet_has_a_name() {
     above_its_limit("loss-named-af-packet", Mechanism::Packet);
 }
 
-/// The generator alone, with these ports and settings.
+/// Runs the generator alone, with these ports and settings.
 fn alone(name: &str, ports: Value, mut app: Value) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = Lab::new(name, 1) else { return };

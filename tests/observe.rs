@@ -9,7 +9,7 @@ use serde_json::json;
 
 const FRAMES: u64 = 250;
 
-/// The value of a sample of the metrics, over all lanes: of those whose labels contain `label`.
+/// Returns the value of a metric, summed over all samples whose labels contain `label`.
 fn sample(page: &str, name: &str, label: &str) -> u64 {
     let lines = page.lines().filter(|line| line.starts_with(&format!("{name}_total{{")));
     let values = lines.filter(|line| line.contains(label)).map(|line| {

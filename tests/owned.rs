@@ -1,5 +1,5 @@
-//! Devices that Linux does not have, over memif and DPDK: Linux behind them by way of a TAP, no
-//! privilege, several programs side by side, and what is said when something is missing.
+//! Devices that Linux does not have, over memif and DPDK: Linux behind them by a TAP, operation
+//! without privilege, several programs side by side, and refusals.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::process::Command;
 use fastlane_tests::{Application, Generator, Lab, Process, binary, eventually};
 use serde_json::{Value, json};
 
-/// A memif port, native or by DPDK's own driver.
+/// Returns a memif port: native, or by DPDK's driver.
 fn memif(lab: &Lab, native: bool, role: &str) -> Value {
     let socket = lab.file("peer.memif");
     if native {
@@ -18,12 +18,12 @@ fn memif(lab: &Lab, native: bool, role: &str) -> Value {
     json!({"dpdk": {"vdev": format!("net_memif0,role={role},socket={socket},socket-abstract=no")}})
 }
 
-/// A configuration with one port `wire`.
+/// Returns a configuration with one port `wire`.
 fn configuration(port: Value) -> Value {
     json!({"ports": {"wire": port}, "dpdk": {"huge-pages": "none"}})
 }
 
-/// 20,000 packets go round without loss; `macswap` ends while its peer is still there.
+/// Sends 20,000 packets through `macswap` without loss and stops it while its peer runs.
 fn goes_round(lab: &Lab, macswap: Application, driver: &Value) {
     let mut generator = Generator::start(lab, &lab.right, driver);
     let report = generator.trial(&json!({"count-packets": 20_000, "outstanding-packets": 32}));
@@ -102,7 +102,7 @@ fn two_programs_on_dpdk_side_by_side() {
     }
 }
 
-/// What macswap says when DPDK's plugin is to be found there only.
+/// Returns exit status and output of macswap with this path of the DPDK plugin.
 fn refusal(lab: &Lab, driver: Value, plugin: &str) -> (Option<i32>, String) {
     let (mut command, _) = Application::wrapped(lab, &[], configuration(json!({"driver": driver})));
     command.env("FASTLANE_DPDK_PLUGIN", plugin);

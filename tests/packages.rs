@@ -51,12 +51,12 @@ impl Machine {
     }
 }
 
-/// The install command for one package.
+/// Returns the install command of one package.
 fn install(package: &str) -> String {
     format!("install --yes --quiet --no-install-recommends {package}\n")
 }
 
-/// The text that a process has written to standard error.
+/// Returns the standard error of a process.
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

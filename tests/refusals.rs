@@ -1,10 +1,10 @@
-//! What cannot run does not start: the exit status is 4, and the message names the thing, the
+//! Configurations that cannot run are refused with exit status 4; the message names the object, the
 //! reason and the remedy.
 
 use fastlane_tests::{Application, Echo, Lab, Mechanism, eventually};
 use serde_json::{Value, json};
 
-/// Asserts that macswap refuses so, and says these words.
+/// Asserts that macswap refuses to start with these words.
 #[track_caller]
 fn refused(lab: &Lab, wrapper: &[&str], configuration: Value, words: &[&str]) {
     let before = lab.left.run(&["ip", "-brief", "link"]);

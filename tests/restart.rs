@@ -1,4 +1,4 @@
-//! The fast half is replaced, and what it had is not: hot restart.
+//! Hot restart: the fast path is replaced and hands over tables, sockets and devices.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,12 +10,12 @@ use fastlane_tests::{Application, Lab, Mechanism, Process, Report, binary, event
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-/// The first source port of the generator's flows, and how many.
+/// First source port of the generator's flows.
 const FIRST: u16 = 5000;
 const FLOWS: u16 = 16;
 const TAP: &str = "tap0";
 
-/// The configuration of the fast half: accounts and totals, three parts of tables.
+/// Returns the configuration of the fast path, with the tables of accounts and totals.
 fn configuration(driver: &Value) -> Value {
     let mut configuration = Application::steered(driver);
     configuration["lanes"] = json!({"frames": 32_768});
@@ -31,7 +31,7 @@ fn start(lab: &Lab, configuration: Value) -> Application {
     Application::start(lab, &lab.left, &binary("ledger"), configuration)
 }
 
-/// Starts the fast half with the session and the configuration that it had.
+/// Restarts the fast path with its session and configuration.
 fn again(lab: &Lab, session: &Path) -> Application {
     let mut command = lab.left.command(&[]);
     command.arg(binary("ledger")).arg(session.with_extension("json"));
@@ -52,7 +52,7 @@ fn open_accounts(session: &Path) {
     }
 }
 
-/// Packets that were counted under any account; none without one.
+/// Returns the packets counted under any account. None may be without one.
 fn counted(slow: &Slow) -> u64 {
     let totals = slow.state::<2>("totals").expect("it is there").read(EntryId(0));
     assert_eq!(totals, [0, 0], "packets without an account, torn accounts");
@@ -60,7 +60,7 @@ fn counted(slow: &Slow) -> u64 {
     (0..256).map(|entry| state.read(EntryId(entry))[0]).sum()
 }
 
-/// Sends so many packets to the fast half: by `wire0` of the right host, or by the TAP of the left.
+/// Sends packets to the fast path: from `wire0` of the right host, or from the TAP of the left one.
 fn traffic(lab: &Lab, by: &str, packets: u64) -> Report {
     let app = json!({
         "rate-packets-per-second": 5000,
@@ -73,7 +73,7 @@ fn traffic(lab: &Lab, by: &str, packets: u64) -> Report {
     measure(lab, host, &driver, app).0
 }
 
-/// Traffic while `restart` is done in the middle of it; what came of that.
+/// Calls `restart` under traffic. Returns the report of the traffic and the result.
 fn under_traffic<T>(
     lab: &Lab,
     by: &str,
@@ -93,14 +93,14 @@ fn under_traffic<T>(
     })
 }
 
-/// Says what a restart cost: most packets must have come back.
+/// Prints the cost of a restart. Asserts that most packets have returned.
 fn say(what: &str, report: &Report) {
     let longest = report.0["received"]["latency"]["maximum-ns"].as_u64().unwrap_or(0) / 1_000_000;
     eprintln!("{what}: {} of {} lost, delayed to {longest} ms", report.lost(), report.sent());
     assert!(report.received() > 5000, "{}", report.0);
 }
 
-/// The number and the addresses of an interface of the left host.
+/// Returns the index and the addresses of an interface of the left host.
 fn identity(lab: &Lab, interface: &str) -> (u64, String) {
     let text = lab.left.run(&["ip", "-j", "address", "show", "dev", interface]);
     let links: Value = serde_json::from_str(&text).expect("JSON from ip");
@@ -243,11 +243,11 @@ fn messages_under_way_survive_the_fast_half() {
     fast.stop();
 }
 
-/// Closes what the test was started with, and becomes a program: descriptors from 3 on are its own.
+/// Script that closes all inherited descriptors from 3 on and executes a program.
 const CLOSE: &str =
     "for n in /proc/$$/fd/*; do n=${n##*/}; ((n < 3)) || eval \"exec $n>&-\"; done; exec \"$@\"";
 
-/// The fast half as a service; what the service manager says and what it says.
+/// A fast path under a service manager.
 struct Service<'a> {
     manager: Process,
     lab: &'a Lab,
@@ -268,8 +268,7 @@ impl<'a> Service<'a> {
         service
     }
 
-    /// Waits until it has said once more that it is ready, and returns what was said since its
-    /// start.
+    /// Waits until the service reports readiness once more. Returns the log since its start.
     fn is_ready(&mut self) -> String {
         self.starts += 1;
         let ready = || self.manager.stderr().matches("READY=1").count();
@@ -278,7 +277,7 @@ impl<'a> Service<'a> {
         said.rsplit("manager: service ").next().unwrap_or_default().to_owned()
     }
 
-    /// Ends it; the manager starts it again.
+    /// Sends a signal to the service. The manager restarts it.
     fn end(&self, signal: Signal) {
         let said = self.manager.stderr();
         let last = said.rsplit("manager: service ").next().unwrap_or_default();

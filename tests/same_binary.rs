@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const FRAMES: u32 = 1000;
 
-/// macswap on the left host with the driver changed on the command line, once it runs.
+/// Starts macswap on the left host with a driver given on the command line.
 fn on(lab: &Lab, driver: &str) -> Application {
     let configuration = json!({"ports": {"wire": {"driver": {"af-xdp": {"interface": "wire0"}}}}});
     let (mut command, session) = Application::wrapped(lab, &[], configuration);
@@ -68,7 +68,7 @@ fn on_rings_both_ends_are_ports() {
     macswap.stop();
 }
 
-/// The frames of a capture file, as tcpdump reads them.
+/// Returns the frames of a capture file, as tcpdump reads them.
 fn frames(lab: &Lab, path: &Path) -> Vec<String> {
     let path = path.to_str().expect("a path in ASCII");
     let text = lab.left.run(&["tcpdump", "-n", "-t", "-q", "-xx", "-r", path]);

@@ -14,7 +14,7 @@ const PACKETS: u64 = 20_000;
 /// Packets under way at most: no ring overflows, however slow the machine is.
 const FEW: u64 = 128;
 
-/// How lanes and ports belong together, in a machine of two CPUs.
+/// Assignment of lanes and ports on a machine with two CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Model {
     Alone,
@@ -47,7 +47,7 @@ impl Model {
         json!({"lanes": lanes, "ports": {"wire": port}})
     }
 
-    /// Who has labelled what, and who has sent it.
+    /// Asserts which lanes have processed and sent packets.
     fn check(self, totals: &Totals) {
         let of = |lane: u64, counter: &str| -> u64 {
             let entries = totals.0["ports"].as_array().unwrap().iter();
@@ -158,7 +158,7 @@ fn in_memory() {
     }
 }
 
-/// What a worker leaves to Linux goes there by the lane that has the port.
+/// Packets that a worker labels `Kernel` reach Linux by the lane of the port.
 #[test]
 fn the_way_into_linux_is_the_ports() {
     for mechanism in Mechanism::ALL {
@@ -179,8 +179,8 @@ fn the_way_into_linux_is_the_ports() {
     }
 }
 
-/// Packets of one source, whose address ends in `last`: its shard. So many are under way at most; 0
-/// is no limit.
+/// Sends packets of one source address, whose last octet is the shard. At most `outstanding` are in
+/// flight; 0 means no limit.
 fn of_source(lab: &Lab, last: u8, packets: u64, outstanding: u64) -> Report {
     let app = json!({
         "count-packets": packets, "rate-packets-per-second": 20_000,

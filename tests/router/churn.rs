@@ -1,5 +1,4 @@
-//! Ten thousand routes change while packets flow: each packet takes the way before or the way
-//! after, and each that does not arrive is under a counter.
+//! Routes change under traffic, and each packet that does not arrive is counted.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -7,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane_tests::routed::{
-    Counts, Gun, Hit, Routed, Sinks, batch, counters, hop_address, hop_mac,
+    Arrival, Counts, Receivers, Routed, Sender, batch, counters, hop_address, hop_mac,
 };
 use fastlane_tests::{Mechanism, mac};
 use serde_json::json;
@@ -17,7 +16,7 @@ use super::{MECHANISMS, NEAR};
 const ROUTES: usize = 10_000;
 const FIRST: u32 = u32::from_be_bytes([10, 200, 0, 0]);
 
-/// Commands of `ip -batch` about the routes to all destinations.
+/// Returns `ip -batch` commands for the routes to all destinations.
 fn lines(verb: &str, hop: impl Fn(usize) -> usize) -> Vec<String> {
     let line = |number| {
         let (to, via) = (destination(number), hop_address(hop(number)));
@@ -30,7 +29,7 @@ fn destination(number: usize) -> IpAddr {
     Ipv4Addr::from_bits(FIRST + number as u32).into()
 }
 
-/// Which destination that is.
+/// Returns the number of a destination.
 fn number(destination: IpAddr) -> usize {
     match destination {
         IpAddr::V4(address) => (address.to_bits() - FIRST) as usize,
@@ -38,45 +37,45 @@ fn number(destination: IpAddr) -> usize {
     }
 }
 
-/// What has arrived in a round, against what was allowed.
+/// Arrivals of one round, and the allowed next hops.
 struct Round {
-    /// Of each destination the next hop before and after.
+    /// Next hops of each destination, before and after the change.
     allowed: Vec<[usize; 2]>,
-    hits: Vec<Hit>,
+    arrivals: Vec<Arrival>,
 }
 
 impl Round {
-    /// How long after `end` the last packet was sent that still took the old way.
+    /// Returns the time after `end` at which the last packet by an old next hop was sent.
     fn latest(&self, end: Duration) -> Duration {
         let mut latest = Duration::ZERO;
         let mut has_changed = vec![false; self.allowed.len()];
-        let mut hits: Vec<&Hit> = self.hits.iter().collect();
-        hits.sort_by_key(|hit| hit.shot.number);
-        for hit in hits {
-            let number = number(hit.shot.to);
+        let mut arrivals: Vec<&Arrival> = self.arrivals.iter().collect();
+        arrivals.sort_by_key(|arrival| arrival.probe.number);
+        for arrival in arrivals {
+            let number = number(arrival.probe.to);
             let [before, after] = self.allowed[number];
-            assert!(hit.is_sound && hit.time_to_live == 63, "{hit:?}");
-            if hit.mac == mac(&hop_mac(after)) {
+            assert!(arrival.has_valid_checksum && arrival.time_to_live == 63, "{arrival:?}");
+            if arrival.mac == mac(&hop_mac(after)) {
                 has_changed[number] = true;
             } else {
-                assert_eq!(hit.mac, mac(&hop_mac(before)), "never configured: {hit:?}");
-                assert!(!has_changed[number], "back to the old way: {hit:?}");
-                latest = latest.max(hit.shot.at.saturating_sub(end));
+                assert_eq!(arrival.mac, mac(&hop_mac(before)), "never configured: {arrival:?}");
+                assert!(!has_changed[number], "back to the old way: {arrival:?}");
+                latest = latest.max(arrival.probe.at.saturating_sub(end));
             }
         }
         latest
     }
 }
 
-/// Of the packets to the destination whose route changed last: when the last by the old way and the
-/// first by the new way were sent, in milliseconds after `end`, when `ip` had ended.
-fn tell_turning_point(round: &Round, end: Duration) {
+/// Prints when the last packet by the old and the first by the new next hop were sent, for the
+/// route that changes last, in milliseconds after `end`, when `ip` had ended.
+fn print_switchover(round: &Round, end: Duration) {
     let last = destination(ROUTES - 1);
     let new = mac(&hop_mac(round.allowed[ROUTES - 1][1]));
     let times = |by_new: bool| {
-        let hits = round.hits.iter().filter(move |hit| hit.shot.to == last);
-        let hits = hits.filter(move |hit| (hit.mac == new) == by_new);
-        hits.map(move |hit| (hit.shot.at.as_secs_f64() - end.as_secs_f64()) * 1e3)
+        let arrivals = round.arrivals.iter().filter(move |arrival| arrival.probe.to == last);
+        let arrivals = arrivals.filter(move |arrival| (arrival.mac == new) == by_new);
+        arrivals.map(move |arrival| (arrival.probe.at.as_secs_f64() - end.as_secs_f64()) * 1e3)
     };
     let old = times(false).fold(f64::NEG_INFINITY, f64::max);
     let new = times(true).fold(f64::INFINITY, f64::min);
@@ -92,26 +91,26 @@ fn ten_thousand_routes_change_under_traffic() {
         let mut now: Vec<usize> = vec![0; ROUTES];
         run(&routed, "first", &lines("add", |_| 0));
         let router = routed.start(mechanism, &[]);
-        let (start, mut sinks) = (Instant::now(), Sinks::open(&routed.far));
+        let (start, mut receivers) = (Instant::now(), Receivers::open(&routed.far));
         for round in 1..=rounds() {
             let next: Vec<usize> =
                 (0..ROUTES).map(|number| (now[number] + 1 + number % 3) % 4).collect();
             let before = Counts::of(&routed, &router);
-            let (hits, end, sent) = traffic(&routed, start, &mut sinks, || {
+            let (arrivals, end, sent) = traffic(&routed, start, &mut receivers, || {
                 std::thread::sleep(Duration::from_millis(300));
                 run(&routed, "change", &lines("replace", |number| next[number]));
             });
-            let lost = before.account(&routed, &router, sent, hits.len() as u64);
+            let lost = before.account(&routed, &router, sent, arrivals.len() as u64);
             let allowed = (0..ROUTES).map(|number| [now[number], next[number]]).collect();
-            let result = Round { allowed, hits };
+            let result = Round { allowed, arrivals };
             let latest = result.latest(end);
             println!(
                 "{mechanism:?}, round {round}: {} of {sent} packets arrived, lost {lost:?}; the \
                  last by the old way was sent {latest:?} after ip had ended",
-                result.hits.len()
+                result.arrivals.len()
             );
-            tell_turning_point(&result, end);
-            assert!(result.hits.len() as u64 > sent / 2, "{sent} sent: {lost:?}");
+            print_switchover(&result, end);
+            assert!(result.arrivals.len() as u64 > sent / 2, "{sent} sent: {lost:?}");
             now = next;
         }
         println!("{mechanism:?}: {:?}", counters(&router, &[]));
@@ -124,35 +123,35 @@ fn run(routed: &Routed, name: &str, lines: &[String]) {
     routed.router().run(&["ip", "-batch", path.to_str().expect("text")]);
 }
 
-/// Packets while `change` is under way, and once round all destinations after it: what arrived,
-/// when the change had ended, and how many Linux has taken. Every second packet goes where the
-/// route is the last to change.
+/// Sends packets during `change`, and one to each destination after it. Every second packet goes to
+/// the destination that changes last. Returns the arrivals, the time when the change had ended and
+/// the number of packets that Linux has accepted.
 fn traffic(
     routed: &Routed,
     start: Instant,
-    sinks: &mut Sinks,
+    receivers: &mut Receivers,
     change: impl FnOnce(),
-) -> (Vec<Hit>, Duration, u64) {
+) -> (Vec<Arrival>, Duration, u64) {
     let (done, changed) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
-            let mut gun = Gun::new(&routed.lab.right, NEAR, start);
+            let mut sender = Sender::new(&routed.lab.right, NEAR, start);
             while !done.load(Ordering::Relaxed) {
                 let last = changed.load(Ordering::Relaxed);
                 let to = |number| [number * 7 % ROUTES, ROUTES - 1];
                 let to = (0..ROUTES).flat_map(to).map(destination);
-                gun.volley(to.map(|to| (to, 2152)));
+                sender.send_all(to.map(|to| (to, 2152)));
                 done.store(last, Ordering::Relaxed);
             }
-            gun.taken()
+            sender.accepted()
         });
         let receiver = scope.spawn(|| {
-            let mut hits = Vec::new();
+            let mut arrivals = Vec::new();
             while !done.load(Ordering::Relaxed) {
-                hits.extend(sinks.gather_while(100, Duration::from_secs(1)));
+                arrivals.extend(receivers.receive_until_quiet(100, Duration::from_secs(1)));
             }
-            hits.extend(sinks.gather_all());
-            hits
+            arrivals.extend(receivers.receive_all());
+            arrivals
         });
         change();
         let end = start.elapsed();
@@ -166,12 +165,11 @@ fn rounds() -> usize {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 20 } else { 2 }
 }
 
-/// The control of the account: with small rings, and a router that stands still for a while, there
-/// is something to count.
+/// Control of the accounting: small rings and a paused router cause losses.
 #[test]
 fn what_does_not_fit_is_under_a_counter() {
     const RING: usize = 64;
-    const SHOTS: usize = 20_000;
+    const PROBES: usize = 20_000;
     for mechanism in MECHANISMS {
         let Some(routed) = Routed::new("router-narrow") else { return };
         routed.add_hops();
@@ -186,24 +184,24 @@ fn what_does_not_fit_is_under_a_counter() {
         };
         let ports = json!({"wire0": port("wire0"), "wire1": port("wire1"), "wire2": port("wire2")});
         let router = routed.start(mechanism, &[("ports", ports)]);
-        let mut sinks = Sinks::open(&routed.far);
-        let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
+        let mut receivers = Receivers::open(&routed.far);
+        let mut sender = Sender::new(&routed.lab.right, NEAR, Instant::now());
         let before = Counts::of(&routed, &router);
-        let mut shoot = |shots: Range<usize>| {
-            for shot in shots {
-                gun.shoot(destination(shot % ROUTES), 2152);
+        let mut send = |probes: Range<usize>| {
+            for probe in probes {
+                sender.send(destination(probe % ROUTES), 2152);
             }
         };
-        shoot(0..SHOTS / 2);
+        send(0..PROBES / 2);
         router.process.pause();
-        shoot(SHOTS / 2..SHOTS / 2 + 4 * RING);
+        send(PROBES / 2..PROBES / 2 + 4 * RING);
         router.process.resume();
-        shoot(SHOTS / 2 + 4 * RING..SHOTS);
-        let hits = sinks.gather_all().len() as u64;
-        let lost = before.account(&routed, &router, gun.taken(), hits);
-        println!("{mechanism:?}: {hits} of {} arrived, lost {lost:?}", gun.taken());
-        assert_eq!(hits + lost.values().sum::<u64>(), gun.taken());
-        assert!(hits > 0 && !lost.is_empty(), "nothing was lost: {lost:?}");
+        send(PROBES / 2 + 4 * RING..PROBES);
+        let arrivals = receivers.receive_all().len() as u64;
+        let lost = before.account(&routed, &router, sender.accepted(), arrivals);
+        println!("{mechanism:?}: {arrivals} of {} arrived, lost {lost:?}", sender.accepted());
+        assert_eq!(arrivals + lost.values().sum::<u64>(), sender.accepted());
+        assert!(arrivals > 0 && !lost.is_empty(), "nothing was lost: {lost:?}");
         router.stop();
     }
 }

@@ -1,24 +1,26 @@
-//! Two lanes, both families: whoever gets a packet, it goes as Linux says.
+//! Routing with two lanes, IPv4 and IPv6: each lane routes as Linux says.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use fastlane_tests::routed::{Gun, Lanes, Routed, Sinks, hop_address, hop_address6, hop_mac};
+use fastlane_tests::routed::{
+    Lanes, Receivers, Routed, Sender, hop_address, hop_address6, hop_mac,
+};
 use fastlane_tests::{Application, Mechanism, eventually, mac};
 
-use super::{NEAR, rises};
+use super::{NEAR, wait_until_counted};
 
 const FLOWS: std::ops::Range<u16> = 2000..2128;
 
-/// One family, in words of `ip`.
+/// An address family, in words of `ip`.
 #[derive(Debug)]
 struct Family {
     near: IpAddr,
     to: IpAddr,
     prefix: &'static str,
     hop: fn(usize) -> String,
-    /// The router's address on `wire2`.
+    /// Address of the router on `wire2`.
     own: &'static str,
 }
 
@@ -42,30 +44,36 @@ fn families() -> [Family; 2] {
     ]
 }
 
-/// Waits until one packet of each flow leaves by one of these next hops, and none by another or not
-/// at all; by which.
+/// Waits until each flow leaves by one of these next hops; none may leave if there are none.
+/// Returns the next hop of each flow.
 #[track_caller]
-fn leave_by(
-    gun: &mut Gun,
-    sinks: &mut Sinks,
+fn wait_until_leaving_by(
+    sender: &mut Sender,
+    receivers: &mut Receivers,
     to: IpAddr,
     hops: &[usize],
 ) -> BTreeMap<u16, [u8; 6]> {
     let allowed: Vec<[u8; 6]> = hops.iter().map(|hop| mac(&hop_mac(*hop))).collect();
-    let mut ways = BTreeMap::new();
+    let mut next_hops = BTreeMap::new();
     eventually(&format!("all flows to {to} leave by {hops:?}"), || {
-        sinks.take();
-        let first = gun.shoot(to, FLOWS.start).number;
-        gun.volley(FLOWS.skip(1).map(|port| (to, port)));
+        receivers.poll();
+        let first = sender.send(to, FLOWS.start).number;
+        sender.send_all(FLOWS.skip(1).map(|port| (to, port)));
         std::thread::sleep(Duration::from_millis(20));
-        let hits = sinks.gather_while(FLOWS.len(), Duration::from_secs(1));
-        let hits = hits.iter().filter(|hit| hit.shot.number >= first && hit.shot.to == to);
-        assert!(hits.clone().all(|hit| hit.time_to_live == 63 && hit.is_sound));
-        ways = hits.map(|hit| (hit.shot.port, hit.mac)).collect();
+        let arrivals = receivers.receive_until_quiet(FLOWS.len(), Duration::from_secs(1));
+        let arrivals = arrivals
+            .iter()
+            .filter(|arrival| arrival.probe.number >= first && arrival.probe.to == to);
+        assert!(
+            arrivals
+                .clone()
+                .all(|arrival| arrival.time_to_live == 63 && arrival.has_valid_checksum)
+        );
+        next_hops = arrivals.map(|arrival| (arrival.probe.port, arrival.mac)).collect();
         let count = if allowed.is_empty() { 0 } else { FLOWS.len() };
-        ways.len() == count && ways.values().all(|way| allowed.contains(way))
+        next_hops.len() == count && next_hops.values().all(|way| allowed.contains(way))
     });
-    ways
+    next_hops
 }
 
 fn routes_hold(lanes: Lanes, mechanism: Mechanism, family: &Family) {
@@ -76,23 +84,27 @@ fn routes_hold(lanes: Lanes, mechanism: Mechanism, family: &Family) {
     let (one, other) = (hop(0), hop(2));
     routed.ip(&format!("route add {prefix} via {one}"));
     let router = routed.start_with(lanes, mechanism, &[]);
-    let mut sinks = Sinks::open(&routed.far);
-    let mut gun = Gun::new(&routed.lab.right, *near, Instant::now());
-    leave_by(&mut gun, &mut sinks, *to, &[0]);
+    let mut receivers = Receivers::open(&routed.far);
+    let mut sender = Sender::new(&routed.lab.right, *near, Instant::now());
+    wait_until_leaving_by(&mut sender, &mut receivers, *to, &[0]);
     // Another next hop, by another wire.
     routed.ip(&format!("route replace {prefix} via {}", hop(3)));
-    leave_by(&mut gun, &mut sinks, *to, &[3]);
+    wait_until_leaving_by(&mut sender, &mut receivers, *to, &[3]);
     // Two, which share the flows: each flow has one, whichever lane gets it.
     let both = format!("nexthop via {one} weight 1 nexthop via {other} weight 1");
     routed.ip(&format!("route replace {prefix} {both}"));
-    let ways = leave_by(&mut gun, &mut sinks, *to, &[0, 2]);
-    let share = ways.values().filter(|way| **way == mac(&hop_mac(0))).count();
+    let next_hops = wait_until_leaving_by(&mut sender, &mut receivers, *to, &[0, 2]);
+    let share = next_hops.values().filter(|way| **way == mac(&hop_mac(0))).count();
     // Six standard deviations of a fair choice.
     assert!(share.abs_diff(FLOWS.len() / 2) < 34, "{share} of {}", FLOWS.len());
-    assert_eq!(leave_by(&mut gun, &mut sinks, *to, &[0, 2]), ways, "one flow, one way");
+    assert_eq!(
+        wait_until_leaving_by(&mut sender, &mut receivers, *to, &[0, 2]),
+        next_hops,
+        "one flow, one way"
+    );
     // One is withdrawn with its wire, and comes again.
     routed.ip("link set wire2 down");
-    leave_by(&mut gun, &mut sinks, *to, &[0]);
+    wait_until_leaving_by(&mut sender, &mut receivers, *to, &[0]);
     routed.ip("link set wire2 up");
     routed.ip(&format!(
         "address replace {own} dev wire2{}",
@@ -100,19 +112,21 @@ fn routes_hold(lanes: Lanes, mechanism: Mechanism, family: &Family) {
     ));
     routed.add_hops();
     routed.ip(&format!("route replace {prefix} {both}"));
-    eventually("flows go both ways again", || leave_by(&mut gun, &mut sinks, *to, &[0, 2]) == ways);
+    eventually("flows go both next_hops again", || {
+        wait_until_leaving_by(&mut sender, &mut receivers, *to, &[0, 2]) == next_hops
+    });
     // No way at all.
     routed.ip(&format!("route replace blackhole {prefix}"));
-    leave_by(&mut gun, &mut sinks, *to, &[]);
-    rises(&router, "linux_blackhole", || {
-        gun.shoot(*to, FLOWS.start);
+    wait_until_leaving_by(&mut sender, &mut receivers, *to, &[]);
+    wait_until_counted(&router, "linux_blackhole", || {
+        sender.send(*to, FLOWS.start);
     });
-    who_worked(lanes, &router);
+    check_lanes(lanes, &router);
     router.stop();
 }
 
-/// Which lanes have labelled packets of `wire0`, and which have received them.
-fn who_worked(lanes: Lanes, router: &Application) {
+/// Asserts which lanes have received and processed packets of `wire0`.
+fn check_lanes(lanes: Lanes, router: &Application) {
     let totals = router.totals();
     let of = |lane: u64, counter: &str| {
         let entries = totals.0["ports"].as_array().expect("a list of ports").iter();

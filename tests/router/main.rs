@@ -1,5 +1,5 @@
-//! A router beside Linux, which stays the one who decides: what Linux routes is forwarded, what is
-//! not simple is Linux's, and what Linux changes holds at once.
+//! A router beside Linux, which makes the decisions: the fast path forwards what Linux routes,
+//! leaves special cases to Linux and follows its changes immediately.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane_tests::routed::{
-    Counts, FAR, Gun, Hit, Routed, Sinks, acl, batch, cause, counters, hop_address, hop_mac,
+    Arrival, Counts, FAR, Receivers, Routed, Sender, acl, batch, counters, drop_count, hop_address,
+    hop_mac,
 };
 use fastlane_tests::{Application, Host, LEFT_MAC, Mechanism, RIGHT_MAC, binary, eventually, mac};
 use serde_json::{Value, json};
@@ -18,50 +19,59 @@ mod numbers;
 
 const NEAR: [u8; 4] = [10, 77, 0, 2];
 
-/// Every mechanism that shares an interface with Linux.
+/// Mechanisms that share an interface with Linux.
 const MECHANISMS: [Mechanism; 2] = [Mechanism::XdpNative, Mechanism::Packet];
 
 /// Waits until packets to an address leave by a next hop, or by none.
 #[track_caller]
-fn leaves_by(gun: &mut Gun, sinks: &mut Sinks, to: [u8; 4], expected: Option<[u8; 6]>) {
+fn wait_until_left_by(
+    sender: &mut Sender,
+    receivers: &mut Receivers,
+    to: [u8; 4],
+    expected: Option<[u8; 6]>,
+) {
     eventually(&format!("packets to {to:?} leave by {expected:?}"), || {
-        sinks.take();
-        let shot = gun.shoot(to.into(), 2152);
+        receivers.poll();
+        let probe = sender.send(to.into(), 2152);
         std::thread::sleep(Duration::from_millis(20));
-        let hits = sinks.take();
-        let hit = hits.iter().find(|hit| hit.shot.number == shot.number);
-        hit.map(|hit| hit.mac) == expected
+        let arrivals = receivers.poll();
+        let arrival = arrivals.iter().find(|arrival| arrival.probe.number == probe.number);
+        arrival.map(|arrival| arrival.mac) == expected
     });
 }
 
 #[track_caller]
-fn rises(router: &Application, name: &str, mut doing: impl FnMut()) {
-    let before = cause(router, name);
-    eventually(&format!("{name} rises"), || {
+fn wait_until_counted(router: &Application, name: &str, mut doing: impl FnMut()) {
+    let before = drop_count(router, name);
+    eventually(&format!("{name} wait_until_counted"), || {
         doing();
-        cause(router, name) > before
+        drop_count(router, name) > before
     });
 }
 
-/// Waits until a packet to an address falls under a cause, and none leaves: that none has come so
-/// far says little.
+/// Waits until a packet to an address is counted under a reason and none leaves.
 #[track_caller]
-fn falls_under(router: &Application, name: &str, gun: &mut Gun, sinks: &mut Sinks, to: [u8; 4]) {
-    leaves_by(gun, sinks, to, None);
-    rises(router, name, || {
-        gun.shoot(to.into(), 2152);
+fn wait_until_dropped(
+    router: &Application,
+    name: &str,
+    sender: &mut Sender,
+    receivers: &mut Receivers,
+    to: [u8; 4],
+) {
+    wait_until_left_by(sender, receivers, to, None);
+    wait_until_counted(router, name, || {
+        sender.send(to.into(), 2152);
     });
-    leaves_by(gun, sinks, to, None);
+    wait_until_left_by(sender, receivers, to, None);
 }
 
-/// Waits until pings to a host, none of which may be lost, are fast both ways: neighbours must be
-/// known first.
+/// Waits until the fast path forwards pings to a host in both directions. No ping may be lost.
 #[track_caller]
-fn becomes_fast(router: &Application, near: &Host, to: &str) {
+fn wait_until_fast(router: &Application, near: &Host, to: &str) {
     eventually(&format!("pings to {to} are fast"), || {
-        let before = cause(router, "forwarded");
+        let before = drop_count(router, "forwarded");
         near.run(&["ping", "-c", "20", "-i", "0.02", "-W", "5", to]);
-        cause(router, "forwarded") >= before + 40
+        drop_count(router, "forwarded") >= before + 40
     });
 }
 
@@ -71,8 +81,8 @@ fn hosts_reach_each_other_and_linux_answers_for_the_router() {
         let Some(routed) = Routed::new("router-hosts") else { return };
         let router = routed.start(mechanism, &[]);
         let near = &routed.lab.right;
-        becomes_fast(&router, near, FAR);
-        becomes_fast(&router, near, "fd78::2");
+        wait_until_fast(&router, near, FAR);
+        wait_until_fast(&router, near, "fd78::2");
         // The router's own addresses, on either side of it.
         near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", "10.77.0.1"]);
         near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", "10.78.0.1"]);
@@ -101,7 +111,7 @@ fn what_is_too_long_is_linuxs_and_an_mtu_is_followed() {
         near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", FAR]);
         near.run(&long);
         routed.ip("link set wire1 mtu 1300");
-        rises(&router, "linux_too_long", || {
+        wait_until_counted(&router, "linux_too_long", || {
             near.run(&["ip", "route", "flush", "cache"]);
             let said = near.attempt(&long);
             let said = String::from_utf8_lossy(&said.stdout).into_owned();
@@ -113,14 +123,14 @@ fn what_is_too_long_is_linuxs_and_an_mtu_is_followed() {
         routed.ip("link set wire1 mtu 1500");
         eventually("the longer MTU holds", || {
             near.run(&["ip", "route", "flush", "cache"]);
-            let before = cause(&router, "forwarded");
-            near.attempt(&long).status.success() && cause(&router, "forwarded") >= before + 2
+            let before = drop_count(&router, "forwarded");
+            near.attempt(&long).status.success() && drop_count(&router, "forwarded") >= before + 2
         });
         router.stop();
     }
 }
 
-/// What the generator sends to the far host, and what that has received.
+/// Runs the generator to the far host. Returns the reports of sender and receiver.
 fn flood(routed: &Routed, count: u64) -> (Value, Value) {
     let report = |name: &str| routed.lab.file(&format!("{name}.json"));
     let start = |host: &Host, name: &str, wire: &str, more: Value| {
@@ -180,7 +190,7 @@ fn a_flow_is_fast_intact_and_counted() {
     }
 }
 
-/// A port over memif, whose way into Linux is a TAP with this address.
+/// Returns a memif port whose path into Linux is a TAP with this address.
 fn over_memif(routed: &Routed, role: &str, address: &str, rules: Value) -> Value {
     let socket = routed.lab.file("peer.memif");
     json!({"driver": {"memif": {"socket": socket, "role": role}}, "steer": rules,
@@ -203,13 +213,13 @@ fn a_device_that_linux_does_not_have_is_the_tap_that_stands_for_it() {
     let near = &routed.lab.right;
     let ping = ["ping", "-c", "1", "-W", "1", "10.80.0.2"];
     eventually("the first answer comes", || near.attempt(&ping).status.success());
-    becomes_fast(&router, near, "10.80.0.2");
+    wait_until_fast(&router, near, "10.80.0.2");
     // The peer goes: so does its link, and the way to it.
     far.stop();
     eventually("packets to it are Linux's", || {
-        let before = cause(&router, "forwarded");
+        let before = drop_count(&router, "forwarded");
         let _ = near.attempt(&["ping", "-c", "2", "-i", "0.02", "-W", "0.1", "10.80.0.2"]);
-        cause(&router, "forwarded") == before
+        drop_count(&router, "forwarded") == before
     });
     router.stop();
 }
@@ -223,42 +233,42 @@ fn what_linux_changes_holds_at_once() {
             routed.ip(&format!("route add 10.10{hop}.0.0/16 via {}", hop_address(hop)));
         }
         let router = routed.start(mechanism, &[]);
-        let mut sinks = Sinks::open(&routed.far);
-        let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
-        let (gun, sinks) = (&mut gun, &mut sinks);
+        let mut receivers = Receivers::open(&routed.far);
+        let mut sender = Sender::new(&routed.lab.right, NEAR, Instant::now());
+        let (sender, receivers) = (&mut sender, &mut receivers);
         for hop in 0..4_u8 {
             let mac = mac(&hop_mac(hop.into()));
-            leaves_by(gun, sinks, [10, 100 + hop, 1, 1], Some(mac));
+            wait_until_left_by(sender, receivers, [10, 100 + hop, 1, 1], Some(mac));
         }
         // Another next hop, and a longer prefix.
         routed.ip(&format!("route replace 10.100.0.0/16 via {}", hop_address(3)));
-        leaves_by(gun, sinks, [10, 100, 1, 1], Some(mac(&hop_mac(3))));
+        wait_until_left_by(sender, receivers, [10, 100, 1, 1], Some(mac(&hop_mac(3))));
         routed.ip(&format!("route add 10.100.7.0/24 via {}", hop_address(1)));
-        leaves_by(gun, sinks, [10, 100, 7, 1], Some(mac(&hop_mac(1))));
-        leaves_by(gun, sinks, [10, 100, 8, 1], Some(mac(&hop_mac(3))));
+        wait_until_left_by(sender, receivers, [10, 100, 7, 1], Some(mac(&hop_mac(1))));
+        wait_until_left_by(sender, receivers, [10, 100, 8, 1], Some(mac(&hop_mac(3))));
         routed.ip("route del 10.100.7.0/24");
-        leaves_by(gun, sinks, [10, 100, 7, 1], Some(mac(&hop_mac(3))));
+        wait_until_left_by(sender, receivers, [10, 100, 7, 1], Some(mac(&hop_mac(3))));
         // A blackhole, and an address of the router.
         routed.ip("route add blackhole 10.100.9.0/24");
-        falls_under(&router, "linux_blackhole", gun, sinks, [10, 100, 9, 1]);
+        wait_until_dropped(&router, "linux_blackhole", sender, receivers, [10, 100, 9, 1]);
         routed.ip("address add 10.100.10.1/32 dev lo");
-        falls_under(&router, "linux_local", gun, sinks, [10, 100, 10, 1]);
+        wait_until_dropped(&router, "linux_local", sender, receivers, [10, 100, 10, 1]);
         routed.lab.right.run(&["ping", "-c", "1", "-W", "5", "10.100.10.1"]);
         routed.ip("address del 10.100.10.1/32 dev lo");
-        leaves_by(gun, sinks, [10, 100, 10, 1], Some(mac(&hop_mac(3))));
+        wait_until_left_by(sender, receivers, [10, 100, 10, 1], Some(mac(&hop_mac(3))));
         // A neighbour that has another Ethernet address now.
         let other = "02:00:00:00:bb:01";
         let words = format!("neigh replace {} lladdr {other} dev wire1", hop_address(1));
         routed.ip(&format!("{words} nud permanent"));
-        leaves_by(gun, sinks, [10, 101, 1, 1], Some(mac(other)));
+        wait_until_left_by(sender, receivers, [10, 101, 1, 1], Some(mac(other)));
         // A link that is down, and comes up again; Linux has forgotten its routes.
         routed.ip("link set wire2 down");
-        leaves_by(gun, sinks, [10, 102, 1, 1], None);
-        leaves_by(gun, sinks, [10, 101, 1, 1], Some(mac(other)));
+        wait_until_left_by(sender, receivers, [10, 102, 1, 1], None);
+        wait_until_left_by(sender, receivers, [10, 101, 1, 1], Some(mac(other)));
         routed.ip("link set wire2 up");
         routed.ip(&format!("route add 10.102.0.0/16 via {}", hop_address(2)));
         routed.add_hops();
-        leaves_by(gun, sinks, [10, 102, 1, 1], Some(mac(&hop_mac(2))));
+        wait_until_left_by(sender, receivers, [10, 102, 1, 1], Some(mac(&hop_mac(2))));
         router.stop();
     }
 }
@@ -269,31 +279,31 @@ fn linux_says_whether_there_is_forwarding_and_what_sources_are_believed() {
     routed.add_hops();
     routed.ip(&format!("route add 10.100.0.0/16 via {}", hop_address(0)));
     let router = routed.start(Mechanism::Packet, &[]);
-    let mut sinks = Sinks::open(&routed.far);
-    let gun = |from| Gun::new(&routed.lab.right, from, Instant::now());
-    let (mut near, to) = (gun(NEAR), [10, 100, 1, 1]);
-    leaves_by(&mut near, &mut sinks, to, Some(mac(&hop_mac(0))));
+    let mut receivers = Receivers::open(&routed.far);
+    let sender = |from| Sender::new(&routed.lab.right, from, Instant::now());
+    let (mut near, to) = (sender(NEAR), [10, 100, 1, 1]);
+    wait_until_left_by(&mut near, &mut receivers, to, Some(mac(&hop_mac(0))));
     routed.set("ipv4/conf/wire0/forwarding", "0");
-    falls_under(&router, "linux_forwarding_off", &mut near, &mut sinks, to);
+    wait_until_dropped(&router, "linux_forwarding_off", &mut near, &mut receivers, to);
     routed.set("ipv4/conf/wire0/forwarding", "1");
-    leaves_by(&mut near, &mut sinks, to, Some(mac(&hop_mac(0))));
+    wait_until_left_by(&mut near, &mut receivers, to, Some(mac(&hop_mac(0))));
     // From somewhere that is not there, from the other side, from the router itself.
-    let mut stranger = gun([192, 0, 2, 9]);
-    let mut other_side = gun([10, 79, 0, 11]);
-    let mut itself = gun([10, 78, 0, 1]);
+    let mut stranger = sender([192, 0, 2, 9]);
+    let mut other_side = sender([10, 79, 0, 11]);
+    let mut itself = sender([10, 78, 0, 1]);
     let hop = Some(mac(&hop_mac(0)));
-    leaves_by(&mut stranger, &mut sinks, to, hop);
-    leaves_by(&mut other_side, &mut sinks, to, hop);
-    falls_under(&router, "linux_own_source", &mut itself, &mut sinks, to);
+    wait_until_left_by(&mut stranger, &mut receivers, to, hop);
+    wait_until_left_by(&mut other_side, &mut receivers, to, hop);
+    wait_until_dropped(&router, "linux_own_source", &mut itself, &mut receivers, to);
     routed.set("ipv4/conf/wire0/rp_filter", "2");
-    leaves_by(&mut stranger, &mut sinks, to, None);
-    leaves_by(&mut other_side, &mut sinks, to, hop);
+    wait_until_left_by(&mut stranger, &mut receivers, to, None);
+    wait_until_left_by(&mut other_side, &mut receivers, to, hop);
     routed.set("ipv4/conf/wire0/rp_filter", "1");
-    falls_under(&router, "linux_reverse_path", &mut other_side, &mut sinks, to);
-    leaves_by(&mut near, &mut sinks, to, hop);
+    wait_until_dropped(&router, "linux_reverse_path", &mut other_side, &mut receivers, to);
+    wait_until_left_by(&mut near, &mut receivers, to, hop);
     // Martians, whatever is set.
     for from in [[127, 0, 0, 1], [0, 1, 2, 3], [224, 0, 0, 1], [255; 4]] {
-        falls_under(&router, "linux_source", &mut gun(from), &mut sinks, to);
+        wait_until_dropped(&router, "linux_source", &mut sender(from), &mut receivers, to);
     }
     router.stop();
 }
@@ -306,25 +316,25 @@ fn several_ways_share_flows_by_their_weights() {
     let way = |hop, weight| format!("nexthop via {} weight {weight}", hop_address(hop));
     routed.ip(&format!("route add 10.100.0.0/16 {} {}", way(0, 1), way(2, 3)));
     let router = routed.start(Mechanism::XdpNative, &[]);
-    let mut sinks = Sinks::open(&routed.far);
-    let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
+    let mut receivers = Receivers::open(&routed.far);
+    let mut sender = Sender::new(&routed.lab.right, NEAR, Instant::now());
     let to = IpAddr::from([10, 100, 1, 1]);
     let flows = 1000..5000_u16;
     let before = Counts::of(&routed, &router);
-    gun.volley(flows.clone().map(|port| (to, port)));
-    gun.volley(flows.clone().map(|port| (to, port)));
-    let hits = sinks.gather(8000);
-    let lost = before.account(&routed, &router, gun.taken(), hits.len() as u64);
-    assert!(hits.len() > 7900, "{} of {}: {lost:?}", hits.len(), gun.taken());
-    let mut ways: BTreeMap<u16, [u8; 6]> = BTreeMap::new();
-    for Hit { shot, mac, .. } in &hits {
-        assert_eq!(*ways.entry(shot.port).or_insert(*mac), *mac, "one flow, one way");
+    sender.send_all(flows.clone().map(|port| (to, port)));
+    sender.send_all(flows.clone().map(|port| (to, port)));
+    let arrivals = receivers.receive(8000);
+    let lost = before.account(&routed, &router, sender.accepted(), arrivals.len() as u64);
+    assert!(arrivals.len() > 7900, "{} of {}: {lost:?}", arrivals.len(), sender.accepted());
+    let mut next_hops: BTreeMap<u16, [u8; 6]> = BTreeMap::new();
+    for Arrival { probe, mac, .. } in &arrivals {
+        assert_eq!(*next_hops.entry(probe.port).or_insert(*mac), *mac, "one flow, one way");
     }
-    let share = |hop| ways.values().filter(|way| **way == mac(&hop_mac(hop))).count();
-    println!("of {} flows {} and {} by the weights 1 and 3", ways.len(), share(0), share(2));
+    let share = |hop| next_hops.values().filter(|way| **way == mac(&hop_mac(hop))).count();
+    println!("of {} flows {} and {} by the weights 1 and 3", next_hops.len(), share(0), share(2));
     // Six standard deviations of a fair choice.
-    assert!(share(0).abs_diff(1000) < 165, "{} of {}", share(0), ways.len());
-    assert_eq!(share(0) + share(2), ways.len());
+    assert!(share(0).abs_diff(1000) < 165, "{} of {}", share(0), next_hops.len());
+    assert_eq!(share(0) + share(2), next_hops.len());
     router.stop();
 }
 
@@ -336,13 +346,13 @@ fn a_list_says_who_may_and_is_exchanged_as_a_whole() {
     routed.without_ipv6();
     routed.ip(&format!("route add 10.100.0.0/16 via {}", hop_address(0)));
     let router = routed.start(Mechanism::XdpNative, &[]);
-    let mut sinks = Sinks::open(&routed.far);
-    let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
+    let mut receivers = Receivers::open(&routed.far);
+    let mut sender = Sender::new(&routed.lab.right, NEAR, Instant::now());
     let address = [10, 100, 1, 1];
     let to = IpAddr::from(address);
-    leaves_by(&mut gun, &mut sinks, address, Some(mac(&hop_mac(0))));
+    wait_until_left_by(&mut sender, &mut receivers, address, Some(mac(&hop_mac(0))));
     acl(&router, "add", &["10", "drop", "udp", "to", "10.100.0.0/16", "port", "2152"]);
-    leaves_by(&mut gun, &mut sinks, address, None);
+    wait_until_left_by(&mut sender, &mut receivers, address, None);
     // The near host's own ping is none of this rule's, but one more stops it.
     routed.lab.right.run(&["ping", "-c", "1", "-W", "5", FAR]);
     acl(&router, "add", &["20", "drop", "icmp", "from", "10.77.0.0/24"]);
@@ -358,7 +368,7 @@ fn a_list_says_who_may_and_is_exchanged_as_a_whole() {
     assert!(list.contains("10 drop udp to 10.100.0.0/16 port 2152 # "), "{list}");
     assert!(list.contains("20 drop icmp from 10.77.0.0/24 # 2 packets"), "{list}");
     acl(&router, "delete", &["10"]);
-    leaves_by(&mut gun, &mut sinks, address, Some(mac(&hop_mac(0))));
+    wait_until_left_by(&mut sender, &mut receivers, address, Some(mac(&hop_mac(0))));
     // Both lists permit the packet, each by another place; of the one and the other half, neither.
     let nobody = "drop tcp from 192.0.2.1/32 to any port 9";
     let permit = "permit udp to 10.100.0.0/16 port 2152";
@@ -372,15 +382,15 @@ fn a_list_says_who_may_and_is_exchanged_as_a_whole() {
         "b",
         &["default drop".to_owned(), format!("1 {permit}"), format!("2 {nobody}")],
     );
-    let before = cause(&router, "drop_acl");
+    let before = drop_count(&router, "drop_acl");
     let done = AtomicBool::new(false);
     acl(&router, "load", &[one.to_str().expect("text")]);
-    sinks.take();
+    receivers.poll();
     let sent = std::thread::scope(|scope| {
         let sender = scope.spawn(|| {
             let mut sent = 0;
             while !done.load(Ordering::Relaxed) {
-                gun.volley((0..100).map(|_| (to, 2152)));
+                sender.send_all((0..100).map(|_| (to, 2152)));
                 sent += 100;
             }
             sent
@@ -394,6 +404,6 @@ fn a_list_says_who_may_and_is_exchanged_as_a_whole() {
     });
     println!("{sent} packets under 100 exchanges");
     assert!(sent > 0, "nothing was judged");
-    assert_eq!(cause(&router, "drop_acl"), before, "packets dropped by a mixed list");
+    assert_eq!(drop_count(&router, "drop_acl"), before, "packets dropped by a mixed list");
     router.stop();
 }

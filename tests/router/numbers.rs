@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Instant;
 
-use fastlane_tests::routed::{Gun, Routed, Sinks, cause, hop_address};
+use fastlane_tests::routed::{Receivers, Routed, Sender, drop_count, hop_address};
 use fastlane_tests::{Application, Mechanism, binary, eventually};
 use serde_json::json;
 
 use super::NEAR;
 
-/// Of each destination the number of its route and how many packets that has counted.
+/// Returns the number of the route of each destination and its packet count.
 fn by_destination(router: &Application) -> BTreeMap<IpAddr, (String, u64)> {
     let mut command = Command::new(binary("router"));
     let output = command.arg("counters").arg(router.session()).arg("--routes").output();
@@ -40,24 +40,24 @@ fn a_route_counts_its_own_packets_also_under_a_number_that_was_anothers() {
         ),
     ];
     let router = routed.start(Mechanism::Packet, &few);
-    let mut sinks = Sinks::open(&routed.far);
-    let mut gun = Gun::new(&routed.lab.right, NEAR, Instant::now());
+    let mut receivers = Receivers::open(&routed.far);
+    let mut sender = Sender::new(&routed.lab.right, NEAR, Instant::now());
     let mut numbers = BTreeSet::new();
     for route in 0..ROUTES {
         let (to, via) = (IpAddr::from([10, 150, route, 1]), hop_address(0));
         routed.ip(&format!("route add 10.150.{route}.0/24 via {via}"));
         // Those that came before the mirror had the route are Linux's, and not counted under it.
-        let (before, mut shots) = (cause(&router, "forwarded"), 0);
+        let (before, mut probes) = (drop_count(&router, "forwarded"), 0);
         eventually("its packets are fast", || {
-            gun.shoot(to, 2152);
-            shots += 1;
-            sinks.gather(1);
-            cause(&router, "forwarded") > before
+            sender.send(to, 2152);
+            probes += 1;
+            receivers.receive(1);
+            drop_count(&router, "forwarded") > before
         });
         let first = by_destination(&router)[&to].1;
-        assert!(first <= shots, "{first} packets to {to}, of {shots}: another route's");
-        gun.volley((0..EACH).map(|_| (to, 2152)));
-        assert_eq!(sinks.gather(EACH as usize).len() as u64, EACH);
+        assert!(first <= probes, "{first} packets to {to}, of {probes}: another route's");
+        sender.send_all((0..EACH).map(|_| (to, 2152)));
+        assert_eq!(receivers.receive(EACH as usize).len() as u64, EACH);
         let (number, count) = by_destination(&router)[&to].clone();
         assert_eq!(count - first, EACH, "{number} of {to}");
         numbers.insert(number);

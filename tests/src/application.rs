@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 
 use crate::{Ended, Host, Lab, Process, Totals, binary};
 
-/// A running application and where its session is.
+/// A running application.
 #[derive(Debug)]
 pub struct Application {
-    /// The process.
+    /// Process of the application.
     pub process: Process,
     session: PathBuf,
 }
 
 impl Application {
-    /// Writes a configuration with a session of its own into the lab's directory; returns its path
-    /// and that of the session.
+    /// Writes a configuration with a session of its own into the lab's directory. Returns its path and
+    /// that of the session.
     ///
     /// # Panics
     /// When it cannot be written.
@@ -29,12 +29,12 @@ impl Application {
         let session = lab.file(&format!("{number}.sock"));
         configuration["session"] = json!(session);
         let path = lab.file(&format!("{number}.json"));
-        std::fs::write(&path, configuration.to_string()).expect("the configuration is written");
+        std::fs::write(&path, configuration.to_string()).expect("the configuration is writable");
         (path, session)
     }
 
-    /// A configuration of one port `wire` with this driver, for which UDP ports 2152 (the
-    /// generator's) and 40000 (those of [`Echo`](crate::Echo)) are fast.
+    /// Returns a configuration of one port `wire` with this driver. Its rules claim UDP ports 2152
+    /// (of the generator) and 40000 (of [`Echo`](crate::Echo)).
     #[must_use]
     pub fn steered(driver: &Value) -> Value {
         let rules = json!([{"udp-port": 2152}, {"udp-port": 40_000}]);
@@ -51,8 +51,8 @@ impl Application {
         Self::start_behind(lab, host, &[], program, configuration)
     }
 
-    /// As [`start`](Self::start), after `wrapper` (a program and its arguments that end by running
-    /// another).
+    /// Starts a program by `wrapper`, a command that executes the one behind it, and waits until it
+    /// runs.
     #[track_caller]
     #[must_use]
     pub fn start_behind(
@@ -75,8 +75,8 @@ impl Application {
         Self::start(lab, &lab.left, &binary("macswap"), configuration)
     }
 
-    /// The command that runs macswap with a configuration on the left host, after `wrapper` (a
-    /// program and its arguments that end by running another), and the session's path.
+    /// Returns the command that runs macswap with a configuration on the left host by `wrapper`, and
+    /// the path of the session.
     #[must_use]
     pub fn wrapped(lab: &Lab, wrapper: &[&str], configuration: Value) -> (Command, PathBuf) {
         let (path, session) = Self::configure(lab, configuration);
@@ -85,8 +85,8 @@ impl Application {
         (command, session)
     }
 
-    /// Runs macswap on the left host to its end, which must be a refusal; the exit status and what
-    /// it said.
+    /// Runs macswap on the left host until it refuses to start. Returns the exit status and standard
+    /// error.
     ///
     /// # Panics
     /// When it does not end.
@@ -107,13 +107,13 @@ impl Application {
         Self { process, session }
     }
 
-    /// The path of its session.
+    /// Returns the path of the session.
     #[must_use]
     pub fn session(&self) -> &Path {
         &self.session
     }
 
-    /// Starts `fastlane keep`, and waits until it keeps so many of its descriptors.
+    /// Starts `fastlane keep` and waits until it holds `descriptors` descriptors of the application.
     #[track_caller]
     #[must_use]
     pub fn keeper(&self, descriptors: usize) -> Process {
@@ -124,13 +124,13 @@ impl Application {
         keeper
     }
 
-    /// Waits until a keeper has so many of its descriptors.
+    /// Waits until a holder has `descriptors` descriptors of the application.
     #[track_caller]
     pub fn is_kept_by(&self, keeper: &Process, descriptors: usize) {
         keeper.wait_for(&format!("process {}, {descriptors} descriptors kept", self.process.id()));
     }
 
-    /// Its counters now. What the kernel counts is up to 100 ms older.
+    /// Returns the counters. Those of the kernel are up to 100 ms old.
     ///
     /// # Panics
     /// When `fastlane top` fails.
@@ -140,21 +140,21 @@ impl Application {
         let mut top = Command::new(binary("fastlane"));
         let output = top.arg("top").arg(&self.session).args(["--once", "--json"]).output();
         let output = output.expect("fastlane can be started");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "fastlane top: {said}\n{}", self.process.stderr());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "fastlane top: {errors}\n{}", self.process.stderr());
         Totals(serde_json::from_slice(&output.stdout).expect("JSON from fastlane top"))
     }
 
-    /// Kills it.
+    /// Kills the application.
     #[track_caller]
     pub fn kill(self) {
         self.process.kill();
     }
 
-    /// Asks it to end, and waits; it must end well.
+    /// Sends SIGTERM and waits for the end.
     ///
     /// # Panics
-    /// When it does not.
+    /// When the exit status is not 0.
     #[track_caller]
     pub fn stop(self) -> Ended {
         let ended = self.process.stop();

@@ -1,4 +1,4 @@
-//! Frames to an application that swaps and reflects, one at a time.
+//! Frames to an application that reflects, one at a time.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use fastlane_testing::{Addresses, Peer, Tag};
 
 use crate::{Host, LEFT_MAC, PATIENCE, RIGHT_MAC};
 
-/// A raw socket that sends frames and waits for each to come back, its Ethernet addresses swapped.
+/// A raw socket that sends frames and waits for each to return with swapped MAC addresses.
 #[derive(Debug)]
 pub struct Echo {
     wire: Wire,
@@ -16,7 +16,7 @@ pub struct Echo {
 }
 
 impl Echo {
-    /// On an interface of `host`, towards the left `wire0`.
+    /// Opens an interface of `host` towards the left `wire0`.
     ///
     /// # Panics
     /// When there is no such interface.
@@ -28,10 +28,10 @@ impl Echo {
         Self { wire, addresses, next: Tag { test: std::process::id(), sequence: 0 } }
     }
 
-    /// Sends a frame; whether it came back within `limit`.
+    /// Sends a frame. Returns true if it has returned within `limit`.
     ///
     /// # Panics
-    /// When it came back changed in another way than it should.
+    /// When more than its MAC addresses has changed.
     #[track_caller]
     pub fn try_once(&mut self, limit: Duration) -> bool {
         let tag = self.next;
@@ -46,26 +46,26 @@ impl Echo {
             let left = end.saturating_duration_since(Instant::now());
             let Some(back) = self.wire.receive(left) else { return false };
             if Tag::find(&back).is_some_and(|(found, _)| found == tag) {
-                assert_eq!(back, swapped, "the frame came back changed");
+                assert_eq!(back, swapped, "the returned frame has changed");
                 return true;
             }
         }
     }
 
-    /// Sends a frame, which must come back.
+    /// Sends a frame and waits until it returns.
     ///
     /// # Panics
     /// When it does not.
     #[track_caller]
     pub fn once(&mut self) {
-        assert!(self.try_once(PATIENCE), "frame {} did not come back", self.next.sequence - 1);
+        assert!(self.try_once(PATIENCE), "frame {} has not returned", self.next.sequence - 1);
     }
 }
 
-/// The bytes of a hardware address.
+/// Parses a MAC address.
 ///
 /// # Panics
-/// When it is none.
+/// When `text` is none.
 #[must_use]
 pub fn mac(text: &str) -> [u8; 6] {
     let bytes = text.split(':').map(|byte| u8::from_str_radix(byte, 16));

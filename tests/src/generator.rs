@@ -1,4 +1,4 @@
-//! The generator and sink of `apps/traffic`, as the instrument of a story.
+//! The traffic generator and sink of `apps/traffic`.
 
 use std::process::Stdio;
 
@@ -8,39 +8,39 @@ use crate::{
     Application, Ended, Host, LEFT_MAC, Lab, PATIENCE, Process, RIGHT_MAC, binary, eventually,
 };
 
-/// What the generator has found out.
+/// Report of the generator.
 #[derive(Clone, Debug)]
 pub struct Report(pub Value);
 
 impl Report {
-    /// Packets sent.
+    /// Returns the number of packets sent.
     ///
     /// # Panics
-    /// When the report has not the expected form.
+    /// When the report has no such number.
     #[track_caller]
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.0["sent"]["packets"].as_u64().unwrap_or_else(|| panic!("{}", self.0))
     }
 
-    /// Packets that came back, each once.
+    /// Returns the number of packets received, without duplicates.
     #[track_caller]
     #[must_use]
     pub fn received(&self) -> u64 {
         self.count("packets")
     }
 
-    /// Packets that did not come back.
+    /// Returns the number of packets lost.
     #[track_caller]
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.count("lost-packets")
     }
 
-    /// Packets that came back each second.
+    /// Returns the packets received per second.
     ///
     /// # Panics
-    /// When the report has not the expected form.
+    /// When the report has no such number.
     #[track_caller]
     #[must_use]
     pub fn rate(&self) -> f64 {
@@ -48,7 +48,7 @@ impl Report {
         rate.unwrap_or_else(|| panic!("{}", self.0))
     }
 
-    /// A number under `received`.
+    /// Returns a number under `received`.
     ///
     /// # Panics
     /// When there is none.
@@ -58,10 +58,7 @@ impl Report {
         self.0["received"][key].as_u64().unwrap_or_else(|| panic!("no {key} in {}", self.0))
     }
 
-    /// Nothing but what was sent has come back, all of it intact and once.
-    ///
-    /// # Panics
-    /// When that is not so.
+    /// Asserts that each packet was received once and intact, and nothing else.
     #[track_caller]
     pub fn assert_intact(&self) {
         for key in ["lost-packets", "duplicated-packets", "corrupted-packets", "ancient-packets"] {
@@ -71,19 +68,18 @@ impl Report {
     }
 }
 
-/// The generator as a program that stays: on a port to a peer that does not like others to go
-/// first, and that it has to wait for.
+/// A generator that keeps running between trials, for ports whose peer must not end first.
 #[derive(Debug)]
 pub struct Generator {
     process: Process,
-    answers: usize,
+    trials: usize,
 }
 
 impl Generator {
-    /// Starts it on a host with this driver, and waits until its link is up.
+    /// Starts the generator on a host with this driver and waits until the link is up.
     ///
     /// # Panics
-    /// When it does not start or nobody comes.
+    /// When it does not start or the link does not come up.
     #[track_caller]
     #[must_use]
     pub fn start(lab: &Lab, host: &Host, driver: &Value) -> Self {
@@ -95,22 +91,22 @@ impl Generator {
         command.arg(binary("traffic")).arg(path).stdin(Stdio::piped());
         let process = Process::start(command);
         process.wait_for("link up");
-        Self { process, answers: 0 }
+        Self { process, trials: 0 }
     }
 
-    /// Runs it with these settings until that ends.
+    /// Runs one trial with these settings.
     ///
     /// # Panics
     /// When it fails.
     #[track_caller]
     pub fn trial(&mut self, settings: &Value) -> Report {
         let mut settings = settings.clone();
-        lingers(&mut settings);
-        self.process.say(&settings.to_string());
-        let answer = |process: &Process| process.stdout().lines().nth(self.answers).map(parsed);
-        eventually("the generator has answered", || answer(&self.process).is_some());
-        let report = answer(&self.process).flatten().expect("JSON from the generator");
-        self.answers += 1;
+        set_linger(&mut settings);
+        self.process.write_line(&settings.to_string());
+        let report = |process: &Process| process.stdout().lines().nth(self.trials).map(parsed);
+        eventually("the generator reports", || report(&self.process).is_some());
+        let report = report(&self.process).flatten().expect("JSON from the generator");
+        self.trials += 1;
         Report(report)
     }
 }
@@ -119,16 +115,15 @@ fn parsed(line: &str) -> Option<Value> {
     serde_json::from_str(line).ok()
 }
 
-/// Unless they say otherwise the end waits for what may be with a program that has no CPU for a
-/// while.
-fn lingers(settings: &mut Value) {
+/// Sets a default of 2 s for late packets: a program on a loaded machine may lack a CPU for a while.
+fn set_linger(settings: &mut Value) {
     if settings.get("linger-ms").is_none() {
         settings["linger-ms"] = json!(2000);
     }
 }
 
-/// Runs the generator on a host's `wire0` with these settings (its object `app`, which may have an
-/// object `lanes` of the configuration) until it ends; its report, and what it said.
+/// Runs the generator on a host's `wire0` with these settings: its object `app`, which may hold the
+/// object `lanes` of the configuration. Returns its report and its output.
 ///
 /// # Panics
 /// When it fails.
@@ -137,7 +132,7 @@ pub fn measure(lab: &Lab, host: &Host, driver: &Value, mut app: Value) -> (Repor
     let report = lab.file(&format!("report-{:?}.json", std::thread::current().id()));
     app["port"] = json!("wire");
     app["report"] = json!(report);
-    lingers(&mut app);
+    set_linger(&mut app);
     let flows = &mut app["flows"];
     flows["source-mac"] = json!(RIGHT_MAC);
     flows["destination-mac"] = json!(LEFT_MAC);

@@ -1,4 +1,4 @@
-//! A network namespace in the part of a computer.
+//! Hosts: network namespaces with the programs in them.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
@@ -9,32 +9,33 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::Process;
 
-/// A network namespace, which is gone when nobody refers to it any more.
+/// A network namespace. It ends with its last reference.
 #[derive(Debug)]
 pub struct Host {
     namespace: File,
 }
 
 impl Host {
-    /// A namespace with nothing but `lo`; `None`, after a skip, where that is not allowed.
+    /// Creates a namespace with `lo` only. Returns `None` after a skip if that is not allowed.
     pub(crate) fn new(story: &str) -> Option<Self> {
-        let make = || {
-            let made = namespace::private(story);
-            made.then(|| File::open("/proc/thread-self/ns/net").expect("the thread's namespace"))
+        let create = || {
+            let is_created = namespace::private(story);
+            is_created
+                .then(|| File::open("/proc/thread-self/ns/net").expect("the thread's namespace"))
         };
-        let namespace = std::thread::scope(|scope| scope.spawn(make).join());
+        let namespace = std::thread::scope(|scope| scope.spawn(create).join());
         namespace
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             .map(|namespace| Self { namespace })
     }
 
-    /// The namespace as a file that others can open while this process lives.
+    /// Returns a path by which other processes can open the namespace while this process runs.
     #[must_use]
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
     }
 
-    /// A command in this namespace. Its process is the program itself.
+    /// Returns a command in this namespace. Its process is the program itself.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new("nsenter");
@@ -43,7 +44,7 @@ impl Host {
         command
     }
 
-    /// Runs a program to its end, whatever that is.
+    /// Runs a program to its end, with any exit status.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -53,17 +54,17 @@ impl Host {
         self.command(words).output().expect("nsenter can be started")
     }
 
-    /// Runs a program, which must succeed; returns what it wrote.
+    /// Runs a program, which must succeed. Returns its standard output.
     ///
     /// # Panics
-    /// When it fails, with all that it said.
+    /// When it fails, with its output.
     #[track_caller]
     pub fn run(&self, words: &[&str]) -> String {
         let output = self.attempt(words);
-        let (said, wrote) =
+        let (stderr, stdout) =
             (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
-        assert!(output.status.success(), "{words:?}: {}\n{wrote}{said}", output.status);
-        wrote.into_owned()
+        assert!(output.status.success(), "{words:?}: {}\n{stdout}{stderr}", output.status);
+        stdout.into_owned()
     }
 
     /// Starts a program.
@@ -73,10 +74,10 @@ impl Host {
         Process::start(self.command(words))
     }
 
-    /// Runs a function on a thread in this namespace: the sockets that it makes belong here.
+    /// Runs a function on a thread in this namespace, so that its sockets belong to the namespace.
     ///
     /// # Panics
-    /// When the function does.
+    /// When the function panics.
     pub fn enter<T: Send>(&self, function: impl FnOnce() -> T + Send) -> T {
         let enter = || {
             let kind = Some(LinkNameSpaceType::Network);
@@ -87,7 +88,7 @@ impl Host {
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// Counters of an interface, as `ip -s -j link` has them.
+    /// Returns the counters of an interface as `ip -s -j link` prints them.
     ///
     /// # Panics
     /// When there is no such interface.

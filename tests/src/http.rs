@@ -1,4 +1,4 @@
-//! A page of bytes over HTTP, for transfers beside the fast path.
+//! Transfers over HTTP beside the fast path.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -6,12 +6,12 @@ use std::thread::JoinHandle;
 
 use crate::Host;
 
-/// Bytes without a pattern that repeats, the same each time.
+/// A page of pseudo-random bytes, the same in each run.
 #[derive(Debug)]
 pub struct Page(pub Vec<u8>);
 
 impl Page {
-    /// So many bytes (xorshift64*, Vigna 2016).
+    /// Creates a page of `length` bytes (xorshift64*, Vigna 2016).
     #[must_use]
     pub fn new(length: usize) -> Self {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -27,10 +27,10 @@ impl Page {
     }
 }
 
-/// Serves `page` once from an address of `host`; returns the URL and the server's thread.
+/// Serves `page` once from an address of `host`. Returns the URL and the server's thread.
 ///
 /// # Panics
-/// When the address cannot be listened on.
+/// When the address is not available.
 #[track_caller]
 pub fn serve(
     host: &Host,

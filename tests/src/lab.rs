@@ -1,4 +1,4 @@
-//! Two hosts and the wire between them.
+//! Two hosts joined by a veth pair.
 
 use std::path::{Path, PathBuf};
 
@@ -6,29 +6,29 @@ use tempfile::TempDir;
 
 use crate::Host;
 
-/// The IPv4 address of the left host on `wire0`.
+/// IPv4 address of the left host on `wire0`.
 pub const LEFT: &str = "10.77.0.1";
-/// The IPv4 address of the right host on `wire0`.
+/// IPv4 address of the right host on `wire0`.
 pub const RIGHT: &str = "10.77.0.2";
-/// The hardware address of the left `wire0`.
+/// MAC address of the left `wire0`.
 pub const LEFT_MAC: &str = "02:00:00:00:77:01";
-/// The hardware address of the right `wire0`.
+/// MAC address of the right `wire0`.
 pub const RIGHT_MAC: &str = "02:00:00:00:77:02";
 
 /// Two hosts joined by a veth pair with all offloads on: `wire0` in each. They also have `fd77::1`
 /// and `fd77::2`.
 #[derive(Debug)]
 pub struct Lab {
-    /// Where the application under test runs.
+    /// Host of the application under test.
     pub left: Host,
-    /// Its peer.
+    /// Host of its peer.
     pub right: Host,
     directory: TempDir,
 }
 
 impl Lab {
-    /// Makes them, the interfaces with so many queues; `None`, after a skip, where that is not
-    /// allowed.
+    /// Creates both hosts. Their interfaces have `queues` queues. Returns `None` after a skip if that
+    /// is not allowed.
     ///
     /// # Panics
     /// When the kernel refuses.
@@ -54,7 +54,7 @@ impl Lab {
         Some(Self { left, right, directory })
     }
 
-    /// Joins the hosts by another veth pair, without addresses: `name` in each.
+    /// Adds another veth pair without addresses, called `name` on both hosts.
     ///
     /// # Panics
     /// When the kernel refuses.
@@ -68,19 +68,19 @@ impl Lab {
         }
     }
 
-    /// One more host, joined to nobody; `None`, after a skip, where that is not allowed.
+    /// Creates a host without links. Returns `None` after a skip if that is not allowed.
     #[must_use]
     pub fn another(&self) -> Option<Host> {
         Host::new("another host")
     }
 
-    /// Where this lab's files are; gone with it.
+    /// Returns the directory of this lab's files. It is removed with the lab.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// A file of this lab.
+    /// Returns the path of a file of this lab.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory().join(name)

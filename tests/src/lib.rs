@@ -1,8 +1,8 @@
-//! What the stories share: two hosts joined by a veth pair, the programs, what they say.
+//! Shared support of the stories: two hosts joined by a veth pair, programs, their output.
 //!
 //! * [`Lab`]: two network namespaces, `left` and `right`, an interface `wire0` in each. They are
-//!   held by a file descriptor only, so nothing is left behind, however a test ends.
-//! * [`Process`]: a program in one of them, ended when the guard is dropped; its output is kept.
+//!   held by a file descriptor only, so nothing is left behind when a test ends.
+//! * [`Process`]: a program in one of them. Dropping it kills the program; its output is recorded.
 //! * [`Application`]: a Fastlane application with its configuration and session, and its
 //!   [`Totals`].
 

@@ -1,4 +1,4 @@
-//! The mechanisms that share an interface with Linux.
+//! Mechanisms that share an interface with Linux.
 
 use std::time::{Duration, Instant};
 
@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 
 use crate::PATIENCE;
 
-/// A mechanism on an interface, and its mode.
+/// A mechanism and its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// AF_XDP, native mode.
     XdpNative,
     /// AF_XDP, generic mode.
     XdpGeneric,
-    /// AF_PACKET.
+    /// AF_PACKET with a ring.
     Packet,
 }
 
 impl Mechanism {
-    /// All.
+    /// All mechanisms.
     pub const ALL: [Self; 3] = [Self::XdpNative, Self::XdpGeneric, Self::Packet];
 
-    /// The value of `driver` in the configuration.
+    /// Returns the value of `driver` for an interface.
     #[must_use]
     pub fn on(self, interface: &str) -> Value {
         match self {
@@ -32,7 +32,7 @@ impl Mechanism {
     }
 }
 
-/// Waits until `done` says so.
+/// Waits until `done` returns true.
 ///
 /// # Panics
 /// When that takes longer than [`PATIENCE`].
@@ -40,7 +40,7 @@ impl Mechanism {
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
-        assert!(Instant::now() < end, "it did not come about that {what}");
+        assert!(Instant::now() < end, "timeout: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

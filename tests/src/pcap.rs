@@ -1,6 +1,6 @@
-//! Capture files, written without the code under test.
+//! Capture files, encoded without the code under test.
 
-/// A classic capture file (pcap-savefile(5)) with these frames.
+/// Returns a capture file (pcap-savefile(5)) of these frames.
 #[must_use]
 pub fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     let header = [0xa1b2_c3d4_u32, 4 << 16 | 2, 0, 0, 65_535, 1];

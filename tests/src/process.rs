@@ -1,4 +1,4 @@
-//! A program that runs beside the test.
+//! Child processes of a test.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,22 +10,22 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::eventually;
 
-/// How long anything may take that is waited for: only a machine that hangs needs longer.
+/// Timeout of all waits. Only a machine that hangs needs longer.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How a process has ended.
+/// Exit status and output of a process.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its exit status.
+    /// Exit status.
     pub status: ExitStatus,
-    /// All that it wrote to standard output.
+    /// Standard output.
     pub stdout: String,
-    /// All that it wrote to standard error.
+    /// Standard error.
     pub stderr: String,
 }
 
 impl Ended {
-    /// A counter of the summary that an application has printed at its end; 0 when it is not in it.
+    /// Returns a counter of the summary that an application prints at its end, or 0 if it is absent.
     #[must_use]
     pub fn counter(&self, name: &str) -> u64 {
         let mut lines = self.stderr.lines().map(str::split_whitespace);
@@ -33,7 +33,7 @@ impl Ended {
         value.and_then(|value| value.parse().ok()).unwrap_or(0)
     }
 
-    /// All counters of the summary that name a loss.
+    /// Returns the sum of all drop counters of the summary.
     #[must_use]
     pub fn drops(&self) -> u64 {
         let names = self.stderr.lines().filter_map(|line| line.split_whitespace().next());
@@ -41,7 +41,7 @@ impl Ended {
     }
 }
 
-/// Lines that a thread gathers.
+/// Lines that a thread has read from a pipe.
 #[derive(Debug, Default)]
 struct Gathered {
     text: Mutex<(String, bool)>,
@@ -54,7 +54,7 @@ impl Gathered {
     }
 }
 
-/// A process, killed when this is dropped.
+/// A process. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -64,7 +64,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a command, without input unless it has one.
+    /// Starts a command.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -80,30 +80,30 @@ impl Process {
         Self { child, name: format!("{command:?}"), output, readers }
     }
 
-    /// The id of the process.
+    /// Returns the process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has written to standard error so far.
+    /// Returns standard error so far.
     #[must_use]
     pub fn stderr(&self) -> String {
         self.output[1].lock().0.clone()
     }
 
-    /// What it has written to standard output so far.
+    /// Returns standard output so far.
     #[must_use]
     pub fn stdout(&self) -> String {
         self.output[0].lock().0.clone()
     }
 
-    /// Writes a line to its standard input, which must have been asked for.
+    /// Writes a line to standard input, which must be a pipe.
     ///
     /// # Panics
-    /// When it does not read.
+    /// When the process has closed it.
     #[track_caller]
-    pub fn say(&mut self, line: &str) {
+    pub fn write_line(&mut self, line: &str) {
         let input = self.child.stdin.as_mut().expect("a pipe");
         writeln!(input, "{line}").unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
@@ -111,7 +111,7 @@ impl Process {
     /// Waits until standard error contains `words`.
     ///
     /// # Panics
-    /// When it does not, in [`PATIENCE`] or before the program has ended.
+    /// After [`PATIENCE`], or when the program has ended before.
     #[track_caller]
     pub fn wait_for(&self, words: &str) {
         let end = Instant::now() + PATIENCE;
@@ -134,7 +134,7 @@ impl Process {
         kill_process(id, signal).unwrap_or_else(|error| panic!("{}: {error}", self.name));
     }
 
-    /// Stops it, and waits until all its threads stand still.
+    /// Sends SIGSTOP and waits until all threads are stopped.
     ///
     /// # Panics
     /// When it has ended.
@@ -142,18 +142,18 @@ impl Process {
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.id());
-        // Behind the name in parentheses: the state (proc_pid_stat(5)).
+        // The state follows the name in parentheses (proc_pid_stat(5)).
         let is_stopped =
             |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
-        eventually("all threads stand still", || {
-            let tasks = std::fs::read_dir(&tasks).expect("it has not ended");
+        eventually("all threads are stopped", || {
+            let tasks = std::fs::read_dir(&tasks).expect("the process runs");
             tasks
                 .flatten()
                 .all(|task| std::fs::read_to_string(task.path().join("stat")).is_ok_and(is_stopped))
         });
     }
 
-    /// Lets it go on.
+    /// Sends SIGCONT.
     ///
     /// # Panics
     /// When it has ended.
@@ -162,12 +162,12 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// Whether it still runs.
+    /// Returns true if the process still runs.
     pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     ///
     /// # Panics
     /// When that takes longer than `limit`.
@@ -176,7 +176,7 @@ impl Process {
     pub fn wait_within(mut self, limit: Duration) -> Ended {
         let end = Instant::now() + limit;
         let status = loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
+            if let Some(status) = self.child.try_wait().expect("a child of this process") {
                 break status;
             }
             assert!(
@@ -188,11 +188,11 @@ impl Process {
             );
             std::thread::sleep(Duration::from_millis(5));
         };
-        self.readers.drain(..).for_each(|reader| reader.join().expect("reading does not panic"));
+        self.readers.drain(..).for_each(|reader| reader.join().expect("the reader does not panic"));
         Ended { status, stdout: self.stdout(), stderr: self.stderr() }
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     ///
     /// # Panics
     /// When that takes longer than [`PATIENCE`].
@@ -202,7 +202,7 @@ impl Process {
         self.wait_within(PATIENCE)
     }
 
-    /// Asks it to end (SIGTERM) and waits.
+    /// Sends SIGTERM and waits for the end.
     #[track_caller]
     #[must_use]
     pub fn stop(self) -> Ended {
@@ -210,21 +210,22 @@ impl Process {
         self.wait()
     }
 
-    /// Kills it (SIGKILL) and waits.
+    /// Sends SIGKILL and waits for the end.
     #[track_caller]
     pub fn kill(self) {
         self.signal(Signal::KILL);
         let _ = self.wait();
     }
 
-    /// CPU time that it has used, in clock ticks of 10 ms (proc_pid_stat(5)).
+    /// Returns the CPU time in clock ticks of 10 ms (proc_pid_stat(5)).
     ///
     /// # Panics
     /// When it has ended.
     #[track_caller]
     #[must_use]
     pub fn cpu_ticks(&self) -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("it runs");
+        let text =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("the process runs");
         let (_, fields) = text.rsplit_once(") ").expect("a name in brackets");
         let fields: Vec<&str> = fields.split(' ').collect();
         fields[11..13].iter().filter_map(|ticks| ticks.parse::<u64>().ok()).sum()
@@ -241,7 +242,7 @@ impl Drop for Process {
     }
 }
 
-/// The last lines, enough to understand.
+/// Returns the last 20 lines.
 fn tail(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(20)..].join("\n") + "\n"

@@ -1,14 +1,14 @@
-//! Where the programs under test are.
+//! Paths of the programs under test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-/// The program of the workspace with this name (`macswap`, `traffic`, `fastlane`), as it was built
-/// beside this test; built now if it is missing.
+/// Returns the path of a program of the workspace (`macswap`, `traffic`, `fastlane`) in the build
+/// folder of this test. Builds all programs if it is missing.
 ///
 /// # Panics
-/// When it cannot be built.
+/// When the build fails.
 #[track_caller]
 #[must_use]
 pub fn binary(name: &str) -> PathBuf {

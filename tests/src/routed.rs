@@ -1,4 +1,4 @@
-//! A router between two hosts, and packets whose way is looked at one by one.
+//! A router between two hosts, and packets that are followed one by one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,28 +14,27 @@ use crate::{Application, Host, LEFT_MAC, Lab, Mechanism, RIGHT_MAC, binary, mac}
 
 mod account;
 
-/// Frames that a ring of the router holds: what comes while a shared machine leaves it without a
-/// CPU.
+/// Size of the router's rings in frames: enough for a time without a CPU on a loaded machine.
 const RING: u32 = 8192;
 
 pub use account::Counts;
 
-/// The address of the far host on the wire between the router and it; the router's ends with 1.
+/// Address of the far host on `wire1`. The router's address ends with 1.
 pub const FAR: &str = "10.78.0.2";
 
-/// A router and two hosts. On the router `wire0` leads to the near host (10.77.0.2, fd77::2),
-/// `wire1` to the far one (10.78.0.2, fd78::2), and so does `wire2` (10.79.0.2), each host's
-/// interface having the name of the router's. Both hosts route by the router.
+/// A router and two hosts. On the router `wire0` leads to the near host (10.77.0.2, fd77::2), `wire1`
+/// (10.78.0.2, fd78::2) and `wire2` (10.79.0.2) to the far one. Both ends of a link have the same
+/// name. Both hosts have a default route to the router.
 #[derive(Debug)]
 pub struct Routed {
-    /// The router is its left host, the near one its right host.
+    /// The router is the left host, the near host the right one.
     pub lab: Lab,
-    /// The host beyond the router.
+    /// The far host, behind the router.
     pub far: Host,
 }
 
 impl Routed {
-    /// Makes them; `None`, after a skip, where that is not allowed.
+    /// Creates the hosts. Returns `None` after a skip if that is not allowed.
     ///
     /// # Panics
     /// When the kernel refuses.
@@ -45,8 +44,8 @@ impl Routed {
         Self::with_queues(story, 1)
     }
 
-    /// Makes them, each interface with so many queues; `None`, after a skip, where that is not
-    /// allowed.
+    /// Creates the hosts with `queues` queues per interface. Returns `None` after a skip if that is
+    /// not allowed.
     ///
     /// # Panics
     /// When the kernel refuses.
@@ -83,13 +82,13 @@ impl Routed {
         Some(this)
     }
 
-    /// The router's Linux.
+    /// Returns the host of the router.
     #[must_use]
     pub fn router(&self) -> &Host {
         &self.lab.left
     }
 
-    /// Sets something under `/proc/sys/net` of the router.
+    /// Writes a key under `/proc/sys/net` of the router.
     ///
     /// # Panics
     /// When it cannot be set.
@@ -98,10 +97,10 @@ impl Routed {
         set(&self.lab.left, key, value);
     }
 
-    /// Nobody speaks IPv6 any more: nothing is on the wires but what the test sends.
+    /// Disables IPv6 on all hosts, so that the links carry only packets of the test.
     ///
     /// # Panics
-    /// As [`set`](Self::set).
+    /// When the key cannot be written.
     #[track_caller]
     pub fn without_ipv6(&self) {
         for host in [&self.lab.left, &self.lab.right, &self.far] {
@@ -109,18 +108,18 @@ impl Routed {
         }
     }
 
-    /// `ip` with these words, on the router.
+    /// Runs `ip` with these words on the router.
     #[track_caller]
     pub fn ip(&self, words: &str) {
         let words: Vec<&str> = ["ip"].into_iter().chain(words.split(' ')).collect();
         self.lab.left.run(&words);
     }
 
-    /// Gives the far host other addresses, as if they were more hosts: on each of the two wires the
-    /// last octets 11 and 12 (IPv6: `::11` and `::12`), with the Ethernet addresses of [`hop_mac`].
+    /// Adds four next hops to the router, as permanent neighbours: on each link to the far host those
+    /// with the last octets 11 and 12 (IPv6: `::11` and `::12`) and the MAC addresses of [`hop_mac`].
     pub fn add_hops(&self) {
-        for (place, number) in [(0, 78), (2, 79)] {
-            for hop in [place, place + 1] {
+        for (first, number) in [(0, 78), (2, 79)] {
+            for hop in [first, first + 1] {
                 let wire = if number == 78 { "wire1" } else { "wire2" };
                 let text = hop_mac(hop);
                 for address in [hop_address(hop), hop_address6(hop)] {
@@ -131,14 +130,14 @@ impl Routed {
         }
     }
 
-    /// Starts the program `router` with a mechanism on all wires.
+    /// Starts the program `router` with a mechanism on all links.
     #[track_caller]
     #[must_use]
     pub fn start(&self, mechanism: Mechanism, changes: &[(&str, Value)]) -> Application {
         self.start_with(Lanes::One, mechanism, changes)
     }
 
-    /// The same in several lanes. The interfaces must have a queue for each that receives.
+    /// Starts the program `router` with several lanes. The interfaces need a queue per receiving lane.
     #[track_caller]
     #[must_use]
     pub fn start_with(
@@ -177,21 +176,21 @@ impl Routed {
     }
 }
 
-/// Who does the work.
+/// Lanes of the router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lanes {
     /// One lane.
     One,
-    /// Two, each with a queue of its own: the device's hash says which.
+    /// Two lanes with a queue each. The hash of the device selects the lane.
     ByDevice,
-    /// Two, each with a queue of its own; which one gets a packet depends on its flow.
+    /// Two lanes with a queue each. The flow of a packet selects the lane.
     ByFlow,
-    /// Lane 1 has the ports, lane 0 the router.
+    /// Lane 1 has the ports, lane 0 the application.
     MasterWorker,
 }
 
 impl Lanes {
-    /// How many queues each interface needs.
+    /// Returns the number of queues that each interface needs.
     #[must_use]
     pub fn queues(self) -> usize {
         if matches!(self, Self::ByDevice | Self::ByFlow) { 2 } else { 1 }
@@ -223,31 +222,31 @@ fn set(host: &Host, key: &str, value: &str) {
     host.enter(write).unwrap_or_else(|error| panic!("{key}: {error}"));
 }
 
-/// The Ethernet address of a host's own interface on the wire with this number.
+/// Returns the MAC address of a host on the link with this number.
 fn own_mac(number: u32, last: u32) -> String {
     format!("02:00:00:00:{number}:0{last}")
 }
 
-/// The Ethernet address of a next hop: 0 and 1 are on `wire1` (10.78.0.11 and 12), 2 and 3 on
+/// Returns the MAC address of a next hop: 0 and 1 are on `wire1` (10.78.0.11 and 12), 2 and 3 on
 /// `wire2` (10.79.0.11 and 12).
 #[must_use]
 pub fn hop_mac(hop: usize) -> String {
     format!("02:00:00:00:aa:{hop:02x}")
 }
 
-/// The address of a next hop.
+/// Returns the IPv4 address of a next hop.
 #[must_use]
 pub fn hop_address(hop: usize) -> String {
     format!("10.{}.0.{}", 78 + hop / 2, 11 + hop % 2)
 }
 
-/// The IPv6 address of a next hop.
+/// Returns the IPv6 address of a next hop.
 #[must_use]
 pub fn hop_address6(hop: usize) -> String {
     format!("fd{}::{}", 78 + hop / 2, 11 + hop % 2)
 }
 
-/// What the program says of a running router: of each name packets and octets.
+/// Returns packets and octets of each counter of a running router.
 ///
 /// # Panics
 /// When it fails.
@@ -257,24 +256,24 @@ pub fn counters(application: &Application, more: &[&str]) -> BTreeMap<String, [u
     let mut command = Command::new(binary("router"));
     let output = command.arg("counters").arg(application.session()).args(more).output();
     let output = output.expect("router can be started");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
     let line = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |at: usize| words[at].parse().expect("a number");
         (words[0].to_owned(), [number(1), number(2)])
     };
-    said.lines().map(line).collect()
+    stdout.lines().map(line).collect()
 }
 
-/// How many packets fell under a cause.
+/// Returns the number of packets with a drop reason.
 #[track_caller]
 #[must_use]
-pub fn cause(application: &Application, name: &str) -> u64 {
+pub fn drop_count(application: &Application, name: &str) -> u64 {
     counters(application, &[]).get(name).map_or(0, |[packets, _]| *packets)
 }
 
-/// Says something to the list of a running router; what it answers.
+/// Runs `router acl COMMAND` on a running router and returns its output.
 ///
 /// # Panics
 /// When it refuses.
@@ -283,34 +282,34 @@ pub fn acl(application: &Application, command: &str, rest: &[&str]) -> String {
     let mut program = Command::new(binary("router"));
     program.args(["acl", command]).arg(application.session()).args(rest);
     let output = program.output().expect("router can be started");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "router acl {command} {rest:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "router acl {command} {rest:?}: {stderr}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A packet of the test.
+/// A packet that the test sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shot {
-    /// Which.
+pub struct Probe {
+    /// Sequence number.
     pub number: u32,
-    /// When it was sent, since the clock's start.
+    /// Time of transmission since the start of the test.
     pub at: Duration,
-    /// Where it goes.
+    /// Destination address.
     pub to: IpAddr,
-    /// The UDP port that it goes to.
+    /// Destination UDP port.
     pub port: u16,
 }
 
-/// Behind the UDP header.
+/// Magic number behind the UDP header.
 const MARK: &[u8] = b"RTST";
-/// Octets from the UDP header on.
+/// Length from the UDP header on, in octets.
 const PAYLOAD: u8 = 26;
 
-impl Shot {
-    /// The frame, from the near host's wire to the router.
+impl Probe {
+    /// Builds the frame from the near host to the router.
     ///
     /// # Panics
-    /// When it comes from an address of the other family.
+    /// When the addresses are of two families.
     #[must_use]
     pub fn frame(&self, from: IpAddr) -> Vec<u8> {
         let mut frame = [mac(LEFT_MAC), mac(RIGHT_MAC)].concat();
@@ -331,7 +330,7 @@ impl Shot {
         }
         frame.extend(4000_u16.to_be_bytes());
         frame.extend(self.port.to_be_bytes());
-        frame.extend([0, PAYLOAD, 0, 0]); // without a checksum, which no router looks at
+        frame.extend([0, PAYLOAD, 0, 0]); // without a checksum: routers ignore it
         frame.extend(MARK);
         frame.extend(self.number.to_be_bytes());
         frame.extend((self.at.as_nanos() as u64).to_be_bytes());
@@ -339,7 +338,7 @@ impl Shot {
         frame
     }
 
-    /// The packet in a frame that has passed the router, if it is one of the test.
+    /// Parses a frame that has passed the router. Returns `None` if the test has not sent it.
     #[must_use]
     pub fn read(frame: &[u8]) -> Option<Self> {
         let (to, udp): (IpAddr, usize) = match frame.get(12..14)? {
@@ -362,23 +361,23 @@ impl Shot {
 
 /// A packet that came out of the router.
 #[derive(Clone, Copy, Debug)]
-pub struct Hit {
-    /// Which packet.
-    pub shot: Shot,
-    /// The Ethernet address that it was sent to.
+pub struct Arrival {
+    /// The packet as it was sent.
+    pub probe: Probe,
+    /// Destination MAC address.
     pub mac: [u8; 6],
-    /// Its time to live.
+    /// Time to live or hop limit.
     pub time_to_live: u8,
-    /// Whether its IPv4 header, if it has one, has a right checksum.
-    pub is_sound: bool,
+    /// The checksum of the IPv4 header is valid. Always true for IPv6.
+    pub has_valid_checksum: bool,
 }
 
-/// The ends of the far host's wires.
+/// Raw sockets on the far host.
 #[derive(Debug)]
-pub struct Sinks(Vec<Wire>);
+pub struct Receivers(Vec<Wire>);
 
-impl Sinks {
-    /// Listens on both wires.
+impl Receivers {
+    /// Opens `wire1` and `wire2` of the far host.
     ///
     /// # Panics
     /// When that is not allowed.
@@ -388,54 +387,53 @@ impl Sinks {
         Self(far.enter(|| vec![open("wire1"), open("wire2")]))
     }
 
-    /// What has come so far.
-    pub fn take(&mut self) -> Vec<Hit> {
-        let mut hits = Vec::new();
+    /// Returns the packets received so far.
+    pub fn poll(&mut self) -> Vec<Arrival> {
+        let mut arrivals = Vec::new();
         for wire in &mut self.0 {
             while let Some(frame) = wire.receive(Duration::ZERO) {
-                let Some(shot) = Shot::read(&frame) else { continue };
+                let Some(probe) = Probe::read(&frame) else { continue };
                 let mac = frame[..6].try_into().expect("six octets");
-                let (time_to_live, is_sound) = match shot.to {
+                let (time_to_live, has_valid_checksum) = match probe.to {
                     IpAddr::V4(_) => {
                         (frame[22], fastlane::wire::checksum::checksum(&frame[14..34]) == 0)
                     }
                     IpAddr::V6(_) => (frame[21], true),
                 };
-                hits.push(Hit { shot, mac, time_to_live, is_sound });
+                arrivals.push(Arrival { probe, mac, time_to_live, has_valid_checksum });
             }
         }
-        hits
+        arrivals
     }
 
-    /// What comes until there is this much, or nothing has come for five seconds: on a machine with
-    /// other work the rest may be late.
-    pub fn gather(&mut self, count: usize) -> Vec<Hit> {
-        self.gather_while(count, Duration::from_secs(5))
+    /// Receives `count` packets, or until none has arrived for 5 s. A loaded machine may be late.
+    pub fn receive(&mut self, count: usize) -> Vec<Arrival> {
+        self.receive_until_quiet(count, Duration::from_secs(5))
     }
 
-    /// What comes until nothing has come for a second.
-    pub fn gather_all(&mut self) -> Vec<Hit> {
-        self.gather_while(usize::MAX, Duration::from_secs(1))
+    /// Receives until no packet has arrived for 1 s.
+    pub fn receive_all(&mut self) -> Vec<Arrival> {
+        self.receive_until_quiet(usize::MAX, Duration::from_secs(1))
     }
 
-    /// What comes until there is this much, or nothing has come for so long.
-    pub fn gather_while(&mut self, count: usize, quiet: Duration) -> Vec<Hit> {
-        let (mut hits, mut last) = (self.take(), Instant::now());
-        while hits.len() < count && last.elapsed() < quiet {
+    /// Receives `count` packets, or until none has arrived for `quiet`.
+    pub fn receive_until_quiet(&mut self, count: usize, quiet: Duration) -> Vec<Arrival> {
+        let (mut arrivals, mut last) = (self.poll(), Instant::now());
+        while arrivals.len() < count && last.elapsed() < quiet {
             std::thread::sleep(Duration::from_millis(1));
-            let more = self.take();
+            let more = self.poll();
             if !more.is_empty() {
                 last = Instant::now();
             }
-            hits.extend(more);
+            arrivals.extend(more);
         }
-        hits
+        arrivals
     }
 }
 
-/// The near host's end, from which packets are sent.
+/// Sender on the near host.
 #[derive(Debug)]
-pub struct Gun {
+pub struct Sender {
     wire: Wire,
     from: IpAddr,
     start: Instant,
@@ -443,8 +441,8 @@ pub struct Gun {
     refused: u64,
 }
 
-impl Gun {
-    /// Sends from an address by the near host's wire.
+impl Sender {
+    /// Opens `wire0` of the near host, to send from an address.
     ///
     /// # Panics
     /// When that is not allowed.
@@ -455,34 +453,34 @@ impl Gun {
     }
 
     /// Sends one packet.
-    pub fn shoot(&mut self, to: IpAddr, port: u16) -> Shot {
-        let shot = Shot { number: self.number, at: self.start.elapsed(), to, port };
+    pub fn send(&mut self, to: IpAddr, port: u16) -> Probe {
+        let probe = Probe { number: self.number, at: self.start.elapsed(), to, port };
         self.number += 1;
-        self.refused += u64::from(!self.wire.send(&shot.frame(self.from)));
-        shot
+        self.refused += u64::from(!self.wire.send(&probe.frame(self.from)));
+        probe
     }
 
-    /// How many packets Linux has taken, to be sent.
+    /// Returns the number of packets that Linux has accepted.
     #[must_use]
-    pub fn taken(&self) -> u64 {
+    pub fn accepted(&self) -> u64 {
         u64::from(self.number) - self.refused
     }
 
-    /// Sends many, not faster than 20,000 in a second.
-    pub fn volley(&mut self, to: impl IntoIterator<Item = (IpAddr, u16)>) {
-        for (place, (to, port)) in to.into_iter().enumerate() {
-            self.shoot(to, port);
-            if place % 20 == 19 {
+    /// Sends packets at up to 20,000 per second.
+    pub fn send_all(&mut self, to: impl IntoIterator<Item = (IpAddr, u16)>) {
+        for (number, (to, port)) in to.into_iter().enumerate() {
+            self.send(to, port);
+            if number % 20 == 19 {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
     }
 }
 
-/// A path for a file of commands.
+/// Writes a file of commands and returns its path.
 #[must_use]
 pub fn batch(lab: &Lab, name: &str, lines: &[String]) -> PathBuf {
     let path = lab.file(name);
-    std::fs::write(&path, lines.join("\n") + "\n").expect("the file is written");
+    std::fs::write(&path, lines.join("\n") + "\n").expect("the file is writable");
     path
 }

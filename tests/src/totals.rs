@@ -1,13 +1,13 @@
-//! The counters of a running application, as a user sees them.
+//! Counters of a running application from `fastlane top`.
 
 use serde_json::Value;
 
-/// What `fastlane top NAME --once --json` has said.
+/// Output of `fastlane top NAME --once --json`.
 #[derive(Clone, Debug)]
 pub struct Totals(pub Value);
 
 impl Totals {
-    /// A counter of a port, over all lanes and outside of them.
+    /// Returns a counter of a port, summed over all lanes and the main thread.
     ///
     /// # Panics
     /// When there is no such counter or port.
@@ -24,14 +24,14 @@ impl Totals {
         counts.iter().sum()
     }
 
-    /// A counter of the port `wire`.
+    /// Returns a counter of the port `wire`.
     #[track_caller]
     #[must_use]
     pub fn wire(&self, counter: &str) -> u64 {
         self.port("wire", counter)
     }
 
-    /// A counter of a lane.
+    /// Returns a counter of a lane.
     ///
     /// # Panics
     /// When there is no such counter or lane.
@@ -42,10 +42,10 @@ impl Totals {
         value.unwrap_or_else(|| panic!("no counter {counter} of lane {lane} in {}", self.0))
     }
 
-    /// The losses of a port by their reasons; only what is not zero.
+    /// Returns the drop counters of a port that are not zero.
     ///
     /// # Panics
-    /// When the form is not the expected.
+    /// When the output has another form.
     #[track_caller]
     #[must_use]
     pub fn drops(&self, port: &str) -> Vec<(String, u64)> {
@@ -55,7 +55,7 @@ impl Totals {
         drops.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The mode that a port's mechanism has chosen.
+    /// Returns the mode of a port's mechanism.
     ///
     /// # Panics
     /// When there is no such port.

@@ -1,4 +1,4 @@
-//! Groups of cases: those of a group share a running UPF, and are run by one program.
+//! Groups of cases. The cases of a group share a running UPF and run in one Python process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::AssertUnwindSafe;
@@ -10,9 +10,9 @@ use std::time::Duration;
 use fastlane_tests::PATIENCE;
 use serde_json::Value;
 
-use crate::topology::{Carrier, Setup, is_soak};
+use crate::topology::{PortMechanism, Setup, is_soak};
 
-/// A group of cases, by the configuration that they need.
+/// A group of cases with a common configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Group {
     Node,
@@ -27,7 +27,7 @@ impl Group {
     pub(crate) const ALL: [Self; 6] =
         [Self::Node, Self::Session, Self::Data, Self::Limits, Self::Survive, Self::Soak];
 
-    /// As the cases call it.
+    /// Returns the name of the group in the Python cases.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -51,8 +51,8 @@ impl Group {
         if self == Self::Limits { 40 } else { 0 }
     }
 
-    /// T1 in ms. Who does not answer for three of them has lost his association: a machine with
-    /// other work takes so long now and then. Where it is waited for many times, it is short.
+    /// Returns T1 in ms. An association ends after three unanswered heartbeats, which a loaded
+    /// machine may delay. T1 is short where cases wait for it often.
     pub(crate) fn t1_ms(self) -> u64 {
         if matches!(self, Self::Node | Self::Soak) { 500 } else { 1000 }
     }
@@ -62,43 +62,46 @@ impl Group {
     }
 }
 
-/// What became of a group.
+/// Outcome of a group.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// By case, why it did not pass.
+    /// Result of each case, with the reason of a failure.
     pub(crate) cases: BTreeMap<u32, Result<(), String>>,
-    /// What tshark calls malformed.
+    /// Messages that tshark calls malformed.
     pub(crate) malformed: Vec<String>,
 }
 
-type Places = HashMap<(Group, Carrier), Arc<OnceLock<Result<Outcome, String>>>>;
+type Outcomes = HashMap<(Group, PortMechanism), Arc<OnceLock<Result<Outcome, String>>>>;
 
-/// Runs the cases of a group on a mechanism, once; what became of them.
+/// Runs the cases of a group on a mechanism, once per process. Returns their outcome.
 ///
 /// # Panics
 /// When they could not be run.
 #[track_caller]
-pub(crate) fn outcome(group: Group, carrier: Carrier) -> impl std::ops::Deref<Target = Outcome> {
-    static OUTCOMES: LazyLock<Mutex<Places>> = LazyLock::new(Mutex::default);
-    let place = {
+pub(crate) fn outcome(
+    group: Group,
+    mechanism: PortMechanism,
+) -> impl std::ops::Deref<Target = Outcome> {
+    static OUTCOMES: LazyLock<Mutex<Outcomes>> = LazyLock::new(Mutex::default);
+    let slot = {
         let mut all = OUTCOMES.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(all.entry((group, carrier)).or_default())
+        Arc::clone(all.entry((group, mechanism)).or_default())
     };
     // Who panics in it must not make the next one try again.
-    place.get_or_init(|| {
-        let run = std::panic::catch_unwind(AssertUnwindSafe(|| run(group, carrier, &[])));
+    slot.get_or_init(|| {
+        let run = std::panic::catch_unwind(AssertUnwindSafe(|| run(group, mechanism, &[])));
         run.map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             text.or_else(|| panic.downcast_ref::<&str>().map(|&it| it.to_owned()))
                 .unwrap_or_default()
         })
     });
-    Held(place)
+    OutcomeRef(slot)
 }
 
-struct Held(Arc<OnceLock<Result<Outcome, String>>>);
+struct OutcomeRef(Arc<OnceLock<Result<Outcome, String>>>);
 
-impl std::ops::Deref for Held {
+impl std::ops::Deref for OutcomeRef {
     type Target = Outcome;
 
     fn deref(&self) -> &Outcome {
@@ -114,8 +117,8 @@ impl std::ops::Deref for Held {
 ///
 /// # Panics
 /// When that cannot be done.
-pub(crate) fn run(group: Group, carrier: Carrier, only: &[u32]) -> Outcome {
-    let setup = Setup::new(carrier).expect("namespaces can be made");
+pub(crate) fn run(group: Group, mechanism: PortMechanism, only: &[u32]) -> Outcome {
+    let setup = Setup::new(mechanism).expect("namespaces can be made");
     let upf = setup.start(group);
     let pid = upf.process.id();
     let judge = setup.judge(python(), group, only, pid);
@@ -125,7 +128,7 @@ pub(crate) fn run(group: Group, carrier: Carrier, only: &[u32]) -> Outcome {
     let said = upf.process.stderr();
     if ended.stdout.contains("\"passed\": false") {
         let last: Vec<&str> = said.lines().rev().take(40).collect();
-        eprintln!("{group:?} on {carrier:?}, the UPF:");
+        eprintln!("{group:?} on {mechanism:?}, the UPF:");
         last.iter().rev().for_each(|line| eprintln!("  {line}"));
     }
     upf.stop(); // says by its status that all frames came back
@@ -150,7 +153,8 @@ fn parse(text: &str) -> Outcome {
     outcome
 }
 
-/// Python with the packages of `requirements.txt`, in the build folder.
+/// Returns the Python interpreter with the packages of `requirements.txt`, installed in the build
+/// folder.
 ///
 /// # Panics
 /// When they cannot be installed.
@@ -180,7 +184,7 @@ fn command(command: &mut Command) {
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
-/// What the program that runs the cases says to a question about itself.
+/// Runs the program of the cases with a query option. Returns its output.
 ///
 /// # Panics
 /// When it fails.

@@ -1,6 +1,6 @@
-//! The UPF as a black box: 82 cases of PFCP and GTP-U, each by its number, against the running
-//! program on every mechanism. The cases are `upf/*.py`: scapy is SMF, gNB and data network, tshark
-//! judges what the UPF sends.
+//! Black-box tests of the UPF: 82 numbered cases of PFCP and GTP-U (table in `apps/upf/README.md`)
+//! on every mechanism. The cases are `upf/*.py`: scapy acts as SMF, gNB and data network, tshark
+//! checks the messages of the UPF.
 
 use std::collections::BTreeSet;
 
@@ -11,30 +11,31 @@ mod group;
 mod topology;
 
 use group::{Group, ask, outcome, run};
-use topology::{Carrier, is_soak};
+use topology::{PortMechanism, is_soak};
 
-/// Of each clause one or two: what a mechanism that is tested in short must pass.
+/// Cases for mechanisms with a short test: one or two per clause.
 const SHORT: [(Group, &[u32]); 3] = [
     (Group::Node, &[1, 3, 9]),
     (Group::Session, &[22, 40, 46, 50]),
     (Group::Data, &[57, 58, 64, 68, 71, 73, 78]),
 ];
 
-/// What is said of all cases, by number.
+/// Returns the list of all cases, by number.
 fn listed() -> Vec<Value> {
     serde_json::from_str(&ask("--cases")).expect("JSON")
 }
 
-/// A case has passed in all groups that have a part of it; or it is listed as one that does not.
+/// Asserts that a case has passed in all groups that have a part of it, or that it is listed as
+/// missing.
 #[track_caller]
-fn passes(carrier: Carrier, number: u32) {
+fn passes(mechanism: PortMechanism, number: u32) {
     let all = listed();
     let one = all.iter().find(|it| it["case"] == number).expect("the case is listed");
     let groups = one["groups"].as_array().expect("a list");
     let of = |group: &&Group| groups.iter().any(|name| name == group.name());
     let mut wrong = Vec::new();
     for group in Group::ALL.iter().filter(of) {
-        let outcome = outcome(*group, carrier);
+        let outcome = outcome(*group, mechanism);
         match outcome.cases.get(&number) {
             Some(Ok(())) => {}
             Some(Err(why)) => wrong.push(format!("{}: {why}", group.name())),
@@ -45,7 +46,7 @@ fn passes(carrier: Carrier, number: u32) {
         assert!(!wrong.is_empty(), "case {number} passes: it is listed as not passed ({missing})");
         return;
     }
-    assert!(wrong.is_empty(), "case {number} on {carrier:?}: {}", wrong.join("; "));
+    assert!(wrong.is_empty(), "case {number} on {mechanism:?}: {}", wrong.join("; "));
 }
 
 macro_rules! cases {
@@ -56,7 +57,7 @@ macro_rules! cases {
             $(
                 #[test]
                 fn $name() {
-                    super::passes(super::Carrier::AfXdp, $number);
+                    super::passes(super::PortMechanism::AfXdp, $number);
                 }
             )*
         }
@@ -65,7 +66,7 @@ macro_rules! cases {
             $(
                 #[test]
                 fn $name() {
-                    super::passes(super::Carrier::AfPacket, $number);
+                    super::passes(super::PortMechanism::AfPacket, $number);
                 }
             )*
         }
@@ -157,23 +158,23 @@ cases! {
     case_82_a_half_crashes = 82,
 }
 
-/// What the UPF sent in any group is well formed, says tshark.
+/// All messages of the UPF are well formed according to tshark.
 #[test]
 fn nothing_malformed_is_sent() {
-    for carrier in [Carrier::AfXdp, Carrier::AfPacket] {
+    for mechanism in [PortMechanism::AfXdp, PortMechanism::AfPacket] {
         for group in Group::ALL {
-            let wrong = &outcome(group, carrier).malformed;
-            assert!(wrong.is_empty(), "{group:?} on {carrier:?}: {wrong:?}");
+            let wrong = &outcome(group, mechanism).malformed;
+            assert!(wrong.is_empty(), "{group:?} on {mechanism:?}: {wrong:?}");
         }
     }
 }
 
-/// A mechanism behind a relay: a part of the cases, in the long form all.
-fn behind_a_relay(carrier: Carrier) {
+/// Runs a part of the cases, or all in the long form, on a mechanism behind a relay.
+fn behind_a_relay(mechanism: PortMechanism) {
     let (mut wrong, mut right) = (Vec::new(), BTreeSet::new());
     let groups = Group::ALL.map(|it| (it, &[][..]));
     for (group, only) in if is_soak() { &groups[..] } else { &SHORT[..] } {
-        let outcome = run(*group, carrier, only);
+        let outcome = run(*group, mechanism, only);
         let missing = only.iter().filter(|it| !outcome.cases.contains_key(it));
         assert_eq!(missing.count(), 0, "{:?}", outcome.cases);
         wrong.extend(outcome.malformed);
@@ -187,34 +188,38 @@ fn behind_a_relay(carrier: Carrier) {
             }
         }
     }
-    eprintln!("on {carrier:?}: {} cases have passed, {} parts have not", right.len(), wrong.len());
-    assert!(wrong.is_empty(), "on {carrier:?}: {wrong:#?}");
+    eprintln!(
+        "on {mechanism:?}: {} cases have passed, {} parts have not",
+        right.len(),
+        wrong.len()
+    );
+    assert!(wrong.is_empty(), "on {mechanism:?}: {wrong:#?}");
 }
 
 #[test]
 fn over_memif() {
-    behind_a_relay(Carrier::Memif);
+    behind_a_relay(PortMechanism::Memif);
 }
 
 #[test]
 fn over_dpdk() {
-    behind_a_relay(Carrier::Dpdk);
+    behind_a_relay(PortMechanism::Dpdk);
 }
 
-/// For work on cases: prints what becomes of those that the environment names.
+/// Prints the outcome of the cases in the environment, for work on them.
 #[test]
 #[ignore = "UPF_GROUP=data UPF_CASES=57,58 UPF_ON=memif cargo test --test upf some -- --ignored"]
 fn some_cases() {
     let word = |name: &str| std::env::var(name).unwrap_or_default();
     let group = Group::ALL.into_iter().find(|it| it.name() == word("UPF_GROUP"));
-    let carrier = match word("UPF_ON").as_str() {
-        "af-xdp" => Carrier::AfXdp,
-        "memif" => Carrier::Memif,
-        "dpdk" => Carrier::Dpdk,
-        _ => Carrier::AfPacket,
+    let mechanism = match word("UPF_ON").as_str() {
+        "af-xdp" => PortMechanism::AfXdp,
+        "memif" => PortMechanism::Memif,
+        "dpdk" => PortMechanism::Dpdk,
+        _ => PortMechanism::AfPacket,
     };
     let only: Vec<u32> = word("UPF_CASES").split(',').filter_map(|it| it.parse().ok()).collect();
-    let outcome = run(group.expect("UPF_GROUP names a group"), carrier, &only);
+    let outcome = run(group.expect("UPF_GROUP names a group"), mechanism, &only);
     for (number, result) in &outcome.cases {
         println!("case {number}: {result:?}");
     }
@@ -222,8 +227,7 @@ fn some_cases() {
     assert!(outcome.cases.values().all(Result::is_ok));
 }
 
-/// The relay is an application itself, and is judged first: frames go through it to a macswap over
-/// memif and come back, all of them, intact.
+/// Control of the relay: frames pass it to a macswap over memif and return intact.
 #[test]
 fn the_relay_echoes() {
     let Some(lab) = Lab::new("upf-relay", 1) else { return };
@@ -243,13 +247,13 @@ fn the_relay_echoes() {
     far.stop();
 }
 
-/// The library of the cases agrees with scapy and tshark about what it builds.
+/// The encoder of the cases agrees with scapy and tshark.
 #[test]
 fn what_is_sent_is_what_scapy_and_tshark_read() {
     assert!(ask("--self").contains("agrees"));
 }
 
-/// The names here are those of the cases, and the table of the README is theirs.
+/// The test names and the table of the README agree with the list of cases.
 #[test]
 fn names_and_table_are_those_of_the_cases() {
     let all = listed();

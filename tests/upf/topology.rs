@@ -1,5 +1,5 @@
-//! Where the UPF runs: its network namespace, those of the control plane, the access network and
-//! the data networks, the wires between them, and its configuration.
+//! Topology of the UPF under test: namespaces of UPF, control plane, access network and data
+//! networks, the links between them, and the configuration.
 
 use std::path::Path;
 
@@ -8,22 +8,22 @@ use serde_json::{Value, json};
 
 use crate::group::Group;
 
-/// N1, and the seconds between heartbeats: short, so that what must come to an end does.
+/// N1. It is short like the heartbeat interval, so that associations end soon.
 const N1: u32 = 3;
 const HEARTBEAT_S: u64 = 2;
 
-/// What carries the UPF's packets.
+/// Mechanism of the UPF's ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Carrier {
+pub(crate) enum PortMechanism {
     AfXdp,
     AfPacket,
     Memif,
     Dpdk,
 }
 
-/// A wire of the UPF: its name, the UPF's addresses, those of the next hop at its other end, and
-/// the networks beyond.
-struct Place {
+/// A port of the UPF: its name, the UPF's addresses, those of the next hop and the networks behind
+/// it.
+struct Interface {
     name: &'static str,
     own: [&'static str; 2],
     hop: [&'static str; 2],
@@ -32,8 +32,8 @@ struct Place {
     steer: &'static [&'static str],
 }
 
-const PLACES: [Place; 4] = [
-    Place {
+const INTERFACES: [Interface; 4] = [
+    Interface {
         name: "ims",
         own: ["10.61.0.1/24", "fd61::1/64"],
         hop: ["10.61.0.2", "fd61::2"],
@@ -41,7 +41,7 @@ const PLACES: [Place; 4] = [
         table: "100",
         steer: &["10.46.0.0/16", "10.47.0.0/16", "fd46::/16", "fd47::/16"],
     },
-    Place {
+    Interface {
         name: "n3",
         own: ["10.30.0.1/24", "fd30::1/64"],
         hop: ["10.30.0.2", "fd30::2"],
@@ -49,7 +49,7 @@ const PLACES: [Place; 4] = [
         table: "main",
         steer: &[],
     },
-    Place {
+    Interface {
         name: "n6",
         own: ["10.60.0.1/24", "fd60::1/64"],
         hop: ["10.60.0.2", "fd60::2"],
@@ -64,7 +64,7 @@ const PLACES: [Place; 4] = [
             "fd99::/16",
         ],
     },
-    Place {
+    Interface {
         name: "n9",
         own: ["10.90.0.1/24", "fd90::1/64"],
         hop: ["10.90.0.2", "fd90::2"],
@@ -74,32 +74,33 @@ const PLACES: [Place; 4] = [
     },
 ];
 
-impl Carrier {
-    /// Whether its ports are wires of Linux.
-    fn is_linuxs(self) -> bool {
+impl PortMechanism {
+    /// Returns true if the ports are interfaces of Linux.
+    fn is_shared_with_linux(self) -> bool {
         matches!(self, Self::AfXdp | Self::AfPacket)
     }
 
-    /// The UPF's port.
-    fn port(self, lab: &Lab, place: &Place) -> Value {
-        let socket = lab.file(&format!("{}.memif", place.name));
+    /// Returns the configuration of a port.
+    fn port(self, lab: &Lab, interface: &Interface) -> Value {
+        let socket = lab.file(&format!("{}.memif", interface.name));
         let driver = match self {
-            Self::AfXdp => Mechanism::XdpNative.on(place.name),
-            Self::AfPacket => Mechanism::Packet.on(place.name),
+            Self::AfXdp => Mechanism::XdpNative.on(interface.name),
+            Self::AfPacket => Mechanism::Packet.on(interface.name),
             Self::Memif => json!({"memif": {"socket": socket, "role": "client"}}),
             Self::Dpdk => {
-                let number = PLACES.iter().position(|it| it.name == place.name).unwrap_or(0);
+                let number =
+                    INTERFACES.iter().position(|it| it.name == interface.name).unwrap_or(0);
                 let vdev = format!("net_memif{number},role=client,socket-abstract=no");
                 json!({"dpdk": {"vdev": format!("{vdev},socket={}", socket.display())}})
             }
         };
-        let steer = match place.steer {
+        let steer = match interface.steer {
             [] => json!([{"udp-port": 2152}]),
             prefixes => prefixes.iter().map(|it| json!({"destination": it})).collect(),
         };
         let mut port = json!({"driver": driver, "steer": steer});
-        if !self.is_linuxs() {
-            port["kernel"] = json!({"tap": {"name": place.name, "addresses": place.own}});
+        if !self.is_shared_with_linux() {
+            port["kernel"] = json!({"tap": {"name": interface.name, "addresses": interface.own}});
         }
         port
     }
@@ -112,12 +113,12 @@ pub(crate) struct Setup {
     control: Host,
     data: Host,
     relay: Option<(Host, Application)>,
-    carrier: Carrier,
+    mechanism: PortMechanism,
 }
 
 impl Setup {
     /// Makes the namespaces and wires; `None`, after a skip, where that is not allowed.
-    pub(crate) fn new(carrier: Carrier) -> Option<Self> {
+    pub(crate) fn new(mechanism: PortMechanism) -> Option<Self> {
         let lab = Lab::new("upf", 1)?;
         let [control, data] = [lab.another()?, lab.another()?];
         join(&lab.left, &control, "n4");
@@ -128,43 +129,45 @@ impl Setup {
         for key in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
             lab.left.run(&["sysctl", "-qw", &format!("{key}=1")]);
         }
-        let mut this = Self { lab, control, data, relay: None, carrier };
-        if carrier.is_linuxs() {
-            for place in &PLACES {
-                join(&this.lab.left, this.far(place), place.name);
-                addresses(&this.lab.left, place.name, &place.own);
+        let mut this = Self { lab, control, data, relay: None, mechanism };
+        if mechanism.is_shared_with_linux() {
+            for interface in &INTERFACES {
+                join(&this.lab.left, this.far(interface), interface.name);
+                addresses(&this.lab.left, interface.name, &interface.own);
             }
         } else {
             let host = this.lab.another()?;
-            PLACES.iter().for_each(|place| join(&host, this.far(place), place.name));
+            INTERFACES
+                .iter()
+                .for_each(|interface| join(&host, this.far(interface), interface.name));
             let relay = this.start_relay(&host);
             this.relay = Some((host, relay));
         }
-        for place in &PLACES {
-            let hop = [format!("{}/24", place.hop[0]), format!("{}/64", place.hop[1])];
-            addresses(this.far(place), place.name, &[&hop[0], &hop[1]]);
+        for interface in &INTERFACES {
+            let hop = [format!("{}/24", interface.hop[0]), format!("{}/64", interface.hop[1])];
+            addresses(this.far(interface), interface.name, &[&hop[0], &hop[1]]);
         }
         Some(this)
     }
 
-    /// Who is at the other end of a wire.
-    fn far(&self, place: &Place) -> &Host {
-        if place.name.starts_with("n3") || place.name == "n9" {
+    /// Returns the host at the other end of a link.
+    fn far(&self, interface: &Interface) -> &Host {
+        if interface.name.starts_with("n3") || interface.name == "n9" {
             &self.lab.right
         } else {
             &self.data
         }
     }
 
-    /// All wires on one side, a memif server for each on the other.
+    /// Starts a relay between all links and a memif server for each.
     fn start_relay(&self, host: &Host) -> Application {
         let mut ports = json!({});
-        for place in &PLACES {
-            let socket = self.lab.file(&format!("{}.memif", place.name));
+        for interface in &INTERFACES {
+            let socket = self.lab.file(&format!("{}.memif", interface.name));
             let memif = json!({"memif": {"socket": socket, "role": "server"}});
-            let wire = json!({"af-packet": {"interface": place.name}});
-            ports[place.name] = json!({"driver": wire, "kernel": "none"});
-            ports[format!("{}-far", place.name)] = json!({"driver": memif});
+            let wire = json!({"af-packet": {"interface": interface.name}});
+            ports[interface.name] = json!({"driver": wire, "kernel": "none"});
+            ports[format!("{}-far", interface.name)] = json!({"driver": memif});
         }
         Application::start(&self.lab, host, &binary("relay"), json!({"ports": ports}))
     }
@@ -174,37 +177,38 @@ impl Setup {
         let program = binary("upf");
         let upf =
             Application::start(&self.lab, &self.lab.left, &program, self.configuration(group));
-        for place in &PLACES {
-            self.know_next_hops(place);
+        for interface in &INTERFACES {
+            self.know_next_hops(interface);
         }
         upf
     }
 
-    fn know_next_hops(&self, place: &Place) {
+    fn know_next_hops(&self, interface: &Interface) {
         let upf = &self.lab.left;
-        let show = ["ip", "link", "show", "dev", place.name];
+        let show = ["ip", "link", "show", "dev", interface.name];
         eventually("the UPF's interface is up", || {
             String::from_utf8_lossy(&upf.attempt(&show).stdout).contains("LOWER_UP")
         });
         // A memif has room for more than the wires behind the relay.
-        upf.run(&["ip", "link", "set", "dev", place.name, "mtu", "1500"]);
-        let far = mac(self.far(place), place.name);
-        for hop in place.hop {
-            let words = ["ip", "neigh", "replace", hop, "lladdr", &far, "dev", place.name];
+        upf.run(&["ip", "link", "set", "dev", interface.name, "mtu", "1500"]);
+        let far = mac(self.far(interface), interface.name);
+        for hop in interface.hop {
+            let words = ["ip", "neigh", "replace", hop, "lladdr", &far, "dev", interface.name];
             upf.run(&[&words[..], &["nud", "permanent"]].concat());
         }
-        for network in place.beyond {
-            let hop = place.hop[usize::from(network.contains(':'))];
-            let words = ["ip", "route", "replace", network, "via", hop, "dev", place.name];
-            upf.run(&[&words[..], &["table", place.table]].concat());
+        for network in interface.beyond {
+            let hop = interface.hop[usize::from(network.contains(':'))];
+            let words = ["ip", "route", "replace", network, "via", hop, "dev", interface.name];
+            upf.run(&[&words[..], &["table", interface.table]].concat());
         }
     }
 
     fn configuration(&self, group: Group) -> Value {
-        let ports = PLACES.iter().map(|it| (it.name.to_owned(), self.carrier.port(&self.lab, it)));
+        let ports =
+            INTERFACES.iter().map(|it| (it.name.to_owned(), self.mechanism.port(&self.lab, it)));
         let ports: serde_json::Map<String, Value> = ports.collect();
-        let tunnel = |name: &str, instance: &str, place: &Place| {
-            let own = place.own.map(|it| it.split('/').next().unwrap_or(it));
+        let tunnel = |name: &str, instance: &str, interface: &Interface| {
+            let own = interface.own.map(|it| it.split('/').next().unwrap_or(it));
             json!({"port": name, "role": name, "network-instance": instance, "addresses": own})
         };
         let mut app = json!({
@@ -214,7 +218,7 @@ impl Setup {
                 "heartbeat-s": HEARTBEAT_S,
             },
             "interfaces": {
-                "n3": tunnel("n3", "access", &PLACES[1]), "n9": tunnel("n9", "n9", &PLACES[3]),
+                "n3": tunnel("n3", "access", &INTERFACES[1]), "n9": tunnel("n9", "n9", &INTERFACES[3]),
                 "n6": {"port": "n6", "role": "n6", "network-instance": "internet"},
                 "ims": {"port": "ims", "role": "n6", "network-instance": "ims", "route-table": 100},
             },
@@ -244,12 +248,12 @@ impl Setup {
 
     /// Writes what the cases must know, and starts the program that runs them.
     pub(crate) fn judge(&self, python: &Path, group: Group, only: &[u32], pid: u32) -> Process {
-        let wire = |place: &Place| {
-            let far = self.far(place);
-            json!({"namespace": far.path(), "interface": place.name, "mac": mac(far, place.name),
-                "upf-mac": mac(&self.lab.left, place.name)})
+        let wire = |interface: &Interface| {
+            let far = self.far(interface);
+            json!({"namespace": far.path(), "interface": interface.name, "mac": mac(far, interface.name),
+                "upf-mac": mac(&self.lab.left, interface.name)})
         };
-        let wires = PLACES.iter().map(|it| (it.name.to_owned(), wire(it)));
+        let wires = INTERFACES.iter().map(|it| (it.name.to_owned(), wire(it)));
         let soak = is_soak();
         let facts = json!({
             "wires": wires.collect::<serde_json::Map<_, _>>(), "smf-namespace": self.control.path(),
@@ -258,7 +262,7 @@ impl Setup {
             "heartbeat-s": HEARTBEAT_S,
             "sessions": group.sessions(), "establishments-per-s": group.establishments_per_s(),
             "errors-per-s": 100, "echoes-per-s": 1000, "filters": 16, "quiet-s": group.quiet_s(),
-            "grace": if self.carrier.is_linuxs() { 0.05 } else { 0.15 }, "soak": soak,
+            "grace": if self.mechanism.is_shared_with_linux() { 0.05 } else { 0.15 }, "soak": soak,
             "mutants": if soak { 200_000 } else { 20_000 },
         });
         let path = self.lab.file("lab.json");
@@ -278,7 +282,7 @@ impl Setup {
     }
 }
 
-/// Whether the long form is asked for.
+/// Returns true if the long form of the tests was requested.
 pub(crate) fn is_soak() -> bool {
     std::env::var_os("FASTLANE_SOAK").is_some()
 }
@@ -301,7 +305,7 @@ fn addresses(host: &Host, name: &str, addresses: &[&str]) {
     }
 }
 
-/// The hardware address of an interface.
+/// Returns the MAC address of an interface.
 fn mac(host: &Host, name: &str) -> String {
     let text = host.run(&["ip", "-j", "link", "show", "dev", name]);
     let links: Value = serde_json::from_str(&text).expect("JSON from ip");

@@ -7,11 +7,11 @@ mod site;
 
 use site::Site;
 
-/// Octets that a user downloads: the short form.
+/// Size of a download in octets.
 const OCTETS: usize = 1 << 20;
 const USERS: usize = 3;
 
-/// Users' addresses and the lines about them that a base station reads.
+/// Establishes the sessions. Returns the SMF and its lines about each UE, which a gNB reads.
 fn sessions(site: &Site, more: &[&str]) -> (Process, Vec<String>) {
     let smf = site.smf(USERS, more);
     eventually("all sessions are set up", || smf.stdout().lines().count() == USERS);
@@ -19,14 +19,14 @@ fn sessions(site: &Site, more: &[&str]) -> (Process, Vec<String>) {
     (smf, lines)
 }
 
-/// What the UPF has counted under a cause.
+/// Returns a counter of `upf_packets_total`.
 fn count(metrics: &str, cause: &str) -> u64 {
     let name = format!("upf_packets_total{{cause=\"{cause}\"}} ");
     let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
     line.expect("the cause is in the metrics").parse().expect("a number")
 }
 
-/// Sets users up, pings from one, downloads to another, and looks at what was counted.
+/// Establishes sessions, pings from one UE, downloads to another and checks the counters.
 fn crosses(example: &'static str, wrapper: &[&str]) {
     let Some(site) = Site::new(example) else { return };
     let upf = site.start(wrapper);
@@ -85,8 +85,7 @@ fn crosses(example: &'static str, wrapper: &[&str]) {
     site.end();
 }
 
-/// Nobody listens where a user's client goes: the UPF itself tells it to go elsewhere, also when
-/// many go at a time.
+/// HTTP redirection: the UPF itself answers the clients of UEs, also many at a time.
 #[test]
 fn a_client_of_the_web_is_redirected() {
     const TO: &str = "http://top-up.example/?why=quota";
@@ -133,7 +132,7 @@ fn on_af_xdp() {
     crosses("af-xdp", &[]);
 }
 
-/// No limit has to be raised for BPF: whoever may not do that is not refused.
+/// BPF needs no raised limit, so a process without CAP_SYS_RESOURCE starts.
 #[test]
 fn on_af_xdp_without_the_right_to_raise_limits() {
     let lost = ["setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource"];

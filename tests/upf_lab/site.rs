@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 /// The server in the data network.
 pub(crate) const SERVER: &str = "10.9.0.2";
 
-/// The hosts, and what stands between the UPF and wires where Linux has no such port.
+/// The hosts, and the relay between the UPF and the links where Linux has no such port.
 pub(crate) struct Site {
     /// The UPF is its left host, the access network its right one.
     lab: Lab,
@@ -56,13 +56,13 @@ impl Site {
         Some(site)
     }
 
-    /// The wires to the access and the data network begin at a host.
+    /// Adds the links from a host to the access network and to the data network.
     fn wires(&self, host: &Host) {
         join(host, &self.lab.right, "eth1");
         join(host, &self.data, "eth2");
     }
 
-    /// Both wires on one side, a memif server for each on the other.
+    /// Starts a relay between both links and a memif server for each.
     fn start_relay(&self, host: &Host) -> Application {
         let wire =
             |name: &str| json!({"driver": {"af-packet": {"interface": name}}, "kernel": "none"});
@@ -80,7 +80,7 @@ impl Site {
         self.lab.file(&format!("{name}.memif"))
     }
 
-    /// The example, with what differs on this machine.
+    /// Returns the example configuration, adapted to this machine.
     fn configuration(&self) -> Value {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../apps/upf/config");
         let path = folder.join(format!("{}.json", self.example));
@@ -105,8 +105,7 @@ impl Site {
         example
     }
 
-    /// Starts the UPF, both halves, after `wrapper`, and does what the README says that its Linux
-    /// needs.
+    /// Starts the UPF by `wrapper` and configures its Linux as the README says.
     pub(crate) fn start(&self, wrapper: &[&str]) -> Application {
         let (lab, upf, program) = (&self.lab, &self.lab.left, binary("upf"));
         let started = Application::start_behind(lab, upf, wrapper, &program, self.configuration());
@@ -140,7 +139,8 @@ impl Site {
         started
     }
 
-    /// Starts an SMF that sets up so many sessions and then holds them, with options of `smf`.
+    /// Starts an SMF that establishes `sessions` sessions and holds them, with more options of
+    /// `smf`.
     pub(crate) fn smf(&self, sessions: usize, more: &[&str]) -> Process {
         let (program, sessions) = (binary("smf"), sessions.to_string());
         let program = program.to_str().expect("a path in ASCII");
@@ -149,7 +149,7 @@ impl Site {
         self.lab.right.start(&words)
     }
 
-    /// Starts the base station with these tunnels, and leads its host's packets to users' device.
+    /// Starts the gNB with these tunnels and routes the host's packets to the device of the UEs.
     pub(crate) fn gnb(&self, lines: &[String]) -> Process {
         let path = self.lab.file("tunnels");
         std::fs::write(&path, lines.join("\n") + "\n").expect("the lines are written");
@@ -163,35 +163,35 @@ impl Site {
         gnb
     }
 
-    /// Where the users are.
+    /// Returns the host of the UEs.
     pub(crate) fn access(&self) -> &Host {
         &self.lab.right
     }
 
-    /// Where the server is.
+    /// Returns the host of the server.
     pub(crate) fn network(&self) -> &Host {
         &self.data
     }
 
-    /// A file of this site.
+    /// Returns the path of a file of this site.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.lab.file(name)
     }
 
-    /// What the UPF's API says.
+    /// Returns the response of the UPF's API.
     pub(crate) fn ask(&self, path: &str) -> String {
         let url = format!("http://127.0.0.1:8805{path}");
         self.lab.left.run(&["curl", "--silent", "--show-error", "--fail", &url])
     }
 
-    /// What `upf trace` says.
+    /// Returns the output of `upf trace`.
     pub(crate) fn trace(&self, words: &[&str]) -> String {
         let program = binary("upf");
         let program = program.to_str().expect("a path in ASCII");
         self.lab.left.run(&[&[program, "trace"], words].concat())
     }
 
-    /// Ends what carries, after the UPF.
+    /// Stops the relay. The UPF must have ended.
     pub(crate) fn end(self) {
         if let Some((_, relay)) = self.relay {
             relay.stop();

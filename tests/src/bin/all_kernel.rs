@@ -1,4 +1,4 @@
-//! Gives every packet to Linux: the application of the story `kernel_verdict`.
+//! Labels every packet `Kernel`: the application of the story `kernel_verdict`.
 
 use fastlane::{Packet, Verdict};
 

@@ -1,5 +1,4 @@
-//! Joins the ports `a` and `b`: what comes in by one leaves by the other. The application of the
-//! story `between`.
+//! Forwards between the ports `a` and `b`: the application of the story `between`.
 
 use fastlane::{Error, Packet, Verdict};
 

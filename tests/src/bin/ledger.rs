@@ -1,22 +1,22 @@
-//! Sends back every packet whose source port has an account, and counts it there. The fast half of
-//! the stories `halves`; `ledger_slow` opens the accounts.
+//! Reflects every packet whose source port has an account, and counts it there: the fast path of
+//! the stories `halves`. `ledger_slow` opens the accounts.
 
 use fastlane::table::{EntryId, HashReader, LanePending, LaneState};
 use fastlane::{App, Error, LaneInfo, Packet, Shape, Turn, Verdict, wire::Ethernet};
 
-/// Where the UDP source port of an IPv4 packet without options is.
+/// Offset of the UDP source port in a frame with IPv4 without options.
 const SOURCE_PORT: std::ops::Range<usize> = 34..36;
-/// The kind of the message that says that something has happened.
+/// Type of the message that announces an event.
 const EVENT: u32 = 1;
-/// Where the totals are: packets without an account, accounts that were read while they changed.
+/// Entry of the totals: packets without an account, accounts read while they changed.
 const TOTALS: EntryId = EntryId(0);
 
 struct Ledger {
-    /// All words of an account are the same.
+    /// Accounts. All words of an account are equal.
     accounts: HashReader<[u8; 2], [u64; 8]>,
     packets: LaneState<1>,
     totals: LaneState<2>,
-    /// An event for each packet, if that is wanted.
+    /// Pending events, one per packet, if enabled.
     events: Option<LanePending>,
 }
 

@@ -1,14 +1,14 @@
-//! Opens accounts and keeps changing them; deals with events. The slow half of the stories
-//! `halves`: `ledger_slow SESSION FIRST-PORT PORTS`.
+//! Opens accounts, keeps changing them and handles events: the slow path of the stories `halves`.
+//! Usage: `ledger_slow SESSION FIRST-PORT PORTS`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fastlane::slow::{self, SlowError};
 
-/// How often all accounts are changed.
+/// Interval between changes of all accounts.
 const PERIOD: Duration = Duration::from_millis(1);
-/// How often it is looked for events without a message.
+/// Interval between scans for events without a message.
 const SCAN: Duration = Duration::from_millis(100);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

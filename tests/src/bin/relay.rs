@@ -1,5 +1,5 @@
-//! Joins ports two by two, in the order of their names: what comes in by the first leaves by the
-//! second, and so on. It puts a mechanism that Linux does not have behind wires that it has.
+//! Forwards between pairs of ports, in the order of their names: first and second, third and
+//! fourth. It joins a mechanism that Linux does not have to links that it has.
 
 use fastlane::{Packet, PortId, Verdict};
 

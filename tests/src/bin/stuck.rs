@@ -1,5 +1,5 @@
-//! Swaps and reflects, but one of its lanes does not return before a file is there. The application
-//! of the story `threading`.
+//! Reflects packets, but one of its lanes does not return from a turn before a file exists: the
+//! application of the story `threading`.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Where packets are that did not arrive: each is under one counter, of Linux or of the router.
+//! Accounting of packets: each packet that does not arrive is under one counter, of Linux or of the
+//! router.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -6,37 +7,37 @@ use std::time::{Duration, Instant};
 use super::{Routed, counters};
 use crate::Application;
 
-/// How long what the kernel counts may take to be shown.
+/// Maximum delay of the kernel's counters.
 const SETTLES: Duration = Duration::from_secs(5);
 
-/// Lost between the wire and the application.
-const BEFORE: [&str; 4] =
+/// Counters of drops before the application.
+const BEFORE_APPLICATION: [&str; 4] =
     ["drop_device_full", "drop_device_invalid", "drop_no_frame", "drop_receive_length"];
-/// Lost between two lanes.
-const BETWEEN: [&str; 3] = ["drop_pass_full", "drop_park", "drop_bad_verdict"];
-/// To be forwarded, and not handed over.
-const OUT: [&str; 5] = [
+/// Counters of drops between lanes.
+const BETWEEN_LANES: [&str; 3] = ["drop_pass_full", "drop_park", "drop_bad_verdict"];
+/// Counters of drops at transmission.
+const TRANSMIT: [&str; 5] = [
     "drop_transmit_full",
     "drop_transmit_error",
     "drop_transmit_length",
     "drop_copy_no_frame",
     "drop_no_port",
 ];
-/// To Linux, which did not get it.
+/// Counters of drops on the path into Linux.
 const TO_LINUX: [&str; 3] = ["drop_kernel_budget", "drop_kernel_full", "drop_no_kernel_peer"];
-/// What Linux counts of packets that it got and does not forward (`/proc/net/snmp`).
+/// Linux's counters of packets that it does not forward (`/proc/net/snmp`).
 const LINUX: [&str; 5] =
     ["InHdrErrors", "InAddrErrors", "InDiscards", "OutDiscards", "OutNoRoutes"];
 
-/// The counters on the way of packets, by name.
+/// Counters along the path of a packet, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts(BTreeMap<String, u64>);
 
 impl Counts {
-    /// Those of now. What the kernel counts may be a little older.
+    /// Reads all counters. Those of the kernel may be slightly older.
     ///
     /// # Panics
-    /// When a program fails that shows them.
+    /// When a program that prints them fails.
     #[track_caller]
     #[must_use]
     pub fn of(routed: &Routed, router: &Application) -> Self {
@@ -66,7 +67,7 @@ impl Counts {
         let mut lines = text.lines().filter(|line| line.starts_with("Ip: "));
         let mut words = || lines.next().expect("two lines").split(' ').skip(1);
         for (name, value) in words().zip(words()) {
-            counts.add(name, value.parse().unwrap_or(0)); // one of them, not ours, may be -1
+            counts.add(name, value.parse().unwrap_or(0)); // DefaultTTL may be -1
         }
         counts
     }
@@ -89,16 +90,16 @@ impl Counts {
         names.iter().map(|name| self.get(name)).sum()
     }
 
-    /// From each counter on the way to the next: on both sides the same.
+    /// Returns the pairs of sums along the path that must be equal.
     fn equations(&self, sent: u64, arrived: u64) -> [(&'static str, u64, u64); 7] {
         let received = self.get("received_packets");
         let forwarded = self.get("forwarded");
         let by_linux = self.get("ForwDatagrams");
         [
             ("taken by Linux, on the wire", sent, self.get("near_sent")),
-            ("on the wire, received", sent, received + self.sum(&BEFORE)),
-            ("received, judged", received, self.get("causes") + self.sum(&BETWEEN)),
-            ("forwarded, sent", forwarded, self.get("sent_packets") + self.sum(&OUT)),
+            ("on the wire, received", sent, received + self.sum(&BEFORE_APPLICATION)),
+            ("received, judged", received, self.get("causes") + self.sum(&BETWEEN_LANES)),
+            ("forwarded, sent", forwarded, self.get("sent_packets") + self.sum(&TRANSMIT)),
             (
                 "left to Linux, forwarded by it",
                 self.get("linux"),
@@ -113,11 +114,12 @@ impl Counts {
         ]
     }
 
-    /// Every packet that was sent since `self` has arrived, or one counter has it. `sent` is what
-    /// Linux took to be sent; nothing else may be on the wires. How many were lost, by name.
+    /// Asserts that every packet sent since `self` has arrived or is under one counter. Returns the
+    /// losses by name. `sent` is the number of packets that Linux has accepted; the links carry
+    /// nothing else.
     ///
     /// # Panics
-    /// When a packet is gone without a trace, or was made up.
+    /// When a packet has vanished or appeared uncounted.
     #[track_caller]
     pub fn account(
         &self,
@@ -131,13 +133,14 @@ impl Counts {
             let rose = Self::of(routed, router).since(self);
             let wrong = rose.equations(sent, arrived).into_iter().find(|(_, a, b)| a != b);
             let Some((what, before, after)) = wrong else {
-                let all = [&BEFORE[..], &BETWEEN, &OUT, &TO_LINUX, &LINUX].concat();
+                let all = [&BEFORE_APPLICATION[..], &BETWEEN_LANES, &TRANSMIT, &TO_LINUX, &LINUX]
+                    .concat();
                 let names = all.into_iter().chain(["router_wire_dropped", "drop_acl"]);
                 let lost = names.map(|name| (name.to_owned(), rose.get(name)));
                 return lost.filter(|(_, count)| *count > 0).collect();
             };
-            let said = format!("{sent} sent, {arrived} arrived; {what}: {before}, {after}");
-            assert!(Instant::now() < end, "{said}\n{:#?}", rose.0);
+            let text = format!("{sent} sent, {arrived} arrived; {what}: {before}, {after}");
+            assert!(Instant::now() < end, "{text}\n{:#?}", rose.0);
             std::thread::sleep(Duration::from_millis(50));
         }
     }

@@ -39,7 +39,7 @@ pub enum Driver {
     AfXdp,
     /// AF_PACKET on veth.
     AfPacket,
-    /// TAP.
+    /// TAP with a raw socket as its peer.
     Tap,
 }
 
