@@ -7,13 +7,19 @@ use serde_json::{Value, json};
 /// Asserts that macswap refuses to start with these words.
 #[track_caller]
 fn refused(lab: &Lab, wrapper: &[&str], configuration: Value, words: &[&str]) {
-    let before = lab.left.run(&["ip", "-brief", "link"]);
+    let before = links(lab);
     let (status, said) = Application::refused(lab, wrapper, configuration);
     assert_eq!(status, Some(4), "{said}");
     for word in words {
         assert!(said.contains(word), "`{word}` is not in: {said}");
     }
-    eventually("no interface is left behind", || lab.left.run(&["ip", "-brief", "link"]) == before);
+    eventually("no interface is left behind", || links(lab) == before);
+}
+
+/// Returns the names of the interfaces of the left host. Their states change asynchronously.
+fn links(lab: &Lab) -> Vec<String> {
+    let text = lab.left.run(&["ip", "-brief", "link"]);
+    text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
 fn steered(mechanism: Mechanism) -> Value {
