@@ -1,6 +1,7 @@
 //! Groups of cases. The cases of a group share a running UPF and run in one Python process.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -166,6 +167,9 @@ pub(crate) fn python() -> &'static Path {
         let program = folder.join("bin/python");
         let wanted = Path::new(env!("CARGO_MANIFEST_DIR")).join("upf/requirements.txt");
         let marker = folder.join("requirements.txt");
+        // Parts of the tests run side by side: the first one installs.
+        let lock = File::create(folder.with_extension("lock")).expect("the lock is writable");
+        lock.lock().expect("the lock");
         let read = |path: &Path| std::fs::read(path).unwrap_or_default();
         if read(&marker) != read(&wanted) {
             command(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
