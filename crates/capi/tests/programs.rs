@@ -1,6 +1,5 @@
 //! Programs in C: compiled against the committed header, linked with the library, run.
 
-#[path = "support/mod.rs"]
 mod support;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,5 @@
 //! What C does to the ends of a packet is what Rust does: the same steps from both sides.
 
-#[path = "support/mod.rs"]
 mod support;
 
 use std::fmt::Write;

@@ -3,9 +3,6 @@ use std::process::Command;
 use super::*;
 use crate::{Rules, Settings};
 
-#[path = "../../tests/support/skip.rs"]
-mod skip;
-
 const NAME: &str = "attach::tests::before_linux_6_6_a_filter_is_attached_and_leftovers_are_removed";
 
 /// How many of our filters are on the ingress of the loopback interface.
@@ -28,7 +25,7 @@ fn before_linux_6_6_a_filter_is_attached_and_leftovers_are_removed() {
         if let Err(error @ ProgramError::NoPrivilege { .. }) =
             Program::load(&Rules::default(), settings)
         {
-            return skip::skip(NAME, &error.to_string());
+            return fastlane_testing::skip(NAME, &error.to_string());
         }
         let this = std::env::current_exe().expect("the test is a file");
         let status = Command::new("unshare")

@@ -4,9 +4,8 @@
 pub(crate) mod frames;
 pub(crate) mod machine;
 pub(crate) mod rules;
-mod skip;
 
-pub(crate) use skip::skip;
+pub(crate) use fastlane_testing::skip;
 
 use fastlane_steer::{Program, ProgramError, Rules, Settings};
 

@@ -7,11 +7,8 @@
 //! 200 kills; 10,000 with `FASTLANE_SOAK=1`.
 #![allow(unsafe_code, reason = "guards: the lanes of this test publish their turns")]
 
-#[path = "torture/lanes.rs"]
 mod lanes;
-#[path = "torture/tables.rs"]
 mod tables;
-#[path = "torture/writer_process.rs"]
 mod writer_process;
 
 use std::io;

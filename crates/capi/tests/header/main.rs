@@ -1,6 +1,5 @@
 //! `include/fastlane.h` is what the sources say.
 
-#[path = "header/generator.rs"]
 mod generator;
 
 use std::path::Path;
