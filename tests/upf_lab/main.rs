@@ -44,8 +44,13 @@ fn crosses(example: &'static str, wrapper: &[&str]) {
     });
     let ready = site.ask("/metrics");
     let words = ["ping", "-q", "-c", "50", "-i", "0.01", "-W", "5", "-I", users[0], site::SERVER];
-    let said = access.run(&words);
-    assert!(said.contains("50 packets transmitted, 50 received"), "{example}: {said}");
+    // A loaded machine may lose a ping, but not in each of three attempts.
+    let mut output = String::new();
+    let is_complete = (0..3).any(|_| {
+        output = String::from_utf8_lossy(&access.attempt(&words).stdout).into_owned();
+        output.contains("50 packets transmitted, 50 received")
+    });
+    assert!(is_complete, "{example}: {output}");
 
     let page = Page::new(OCTETS);
     let (url, server) = serve(site.network(), site::SERVER, page.0.clone());
