@@ -107,7 +107,7 @@ impl Candidate {
         let mut rings = rings.map_err(|refusal| match refusal {
             MapError::TooOld => Error::AdoptionTooOld { interface: settings.interface.clone() },
             MapError::NoSocket => unfit("its descriptor is no AF_XDP socket".to_owned()),
-            MapError::Unbound => unfit("its interface is gone".to_owned()),
+            MapError::Unbound => unfit("its interface was deleted".to_owned()),
             MapError::Size => unfit("its rings do not have the sizes written down".to_owned()),
             MapError::Refused(error) => unfit(format!("mapping its rings: {error}")),
         })?;

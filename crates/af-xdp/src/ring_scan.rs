@@ -92,7 +92,7 @@ fn await_completions(socket: &Socket, rings: &mut Rings) -> Result<(), String> {
 }
 
 /// Checks that each frame that left the fill ring is in the receive ring. A zero-copy driver keeps
-/// many in rings of its own, where they cannot be told from free ones.
+/// many in rings of its own, which are not mapped here.
 fn await_receptions(rings: &Rings) -> Result<(), String> {
     let (mut samples, mut most) = (0, i32::MIN);
     let mut deadline = Deadline::new();

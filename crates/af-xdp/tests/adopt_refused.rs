@@ -22,7 +22,7 @@ fn ours() -> Settings {
     Settings { receive_ring: 1024, transmit_ring: 1024, ..settings("ours", Mode::Auto) }
 }
 
-/// Returns the handover of a lane on `ours` whose process is gone.
+/// Returns the handover of a lane on `ours` whose process has ended.
 fn kept() -> Handover {
     let mut device = device(ours());
     let mut pool = pool(FRAMES);
@@ -77,7 +77,7 @@ fn other_sizes_are_refused() {
             assert!(matches!(error, Err(Error::FrameSize { .. })), "{error:?}");
         }
         // The true description is accepted.
-        let (_device, mut pool, mut opened) = kept.adopt(ours()).expect("it is as it was");
+        let (_device, mut pool, mut opened) = kept.adopt(ours()).expect("the description is true");
         opened[0].handle.close(&mut pool);
         assert_eq!(pool.missing(), 0);
     });
@@ -104,7 +104,7 @@ fn descriptors_of_something_else_are_refused() {
         ip("link delete ours");
         let error =
             refusal(&kept, Settings { index: kept.device.interface, ..settings("lo", Mode::Auto) });
-        assert!(error.to_string().contains("is gone"), "{error}");
+        assert!(error.to_string().contains("was deleted"), "{error}");
     });
 }
 
@@ -166,7 +166,7 @@ fn frames_in_flight_are_waited_for() {
         let start = Instant::now();
         let error = refusal(&kept, ours()).to_string();
         assert!(error.contains("frames are in flight and do not come back"), "{error}");
-        assert!(start.elapsed() > Duration::from_millis(490), "it was not waited");
+        assert!(start.elapsed() > Duration::from_millis(490), "it did not wait");
         let mut came = 0;
         let all = until(
             || 1,
@@ -175,7 +175,7 @@ fn frames_in_flight_are_waited_for() {
                 came == SENT || start.elapsed() > Duration::from_secs(20)
             },
         );
-        assert!(all && came == SENT, "{came} of {SENT} came");
+        assert!(all && came == SENT, "{came} of {SENT} arrived");
         let (_device, mut pool, mut opened) = kept.adopt(ours()).expect("all are back");
         assert_eq!(pool.free(), FRAMES / 2, "what was sent is free");
         opened[0].handle.close(&mut pool);
@@ -212,7 +212,7 @@ fn what_waits_in_the_rings_is_received_and_sent() {
         };
         assert!(until(|| 1, || claimed() == 30), "Linux has not taken them yet");
         let mut numbers: Vec<u32> = Vec::new();
-        let (_device, mut pool, mut opened) = kept.adopt(ours()).expect("it is as it was");
+        let (_device, mut pool, mut opened) = kept.adopt(ours()).expect("the description is true");
         let mut burst = Burst::new(8);
         let all = until(
             || echo(&mut opened[0].handle, &mut burst, &mut pool),
@@ -238,7 +238,8 @@ fn an_adopted_device_counts_on_and_takes_new_rules() {
         veth("ours", "peer", 1);
         let (mut sender, mut peer) = (wire("peer"), wire("peer"));
         let kept = kept();
-        let (mut device, mut pool, mut opened) = kept.adopt(ours()).expect("it is as it was");
+        let (mut device, mut pool, mut opened) =
+            kept.adopt(ours()).expect("the description is true");
         drop(kept);
         let mut burst = Burst::new(8);
         // Sends a datagram and another frame; returns how many come back before a second without
@@ -262,7 +263,7 @@ fn an_adopted_device_counts_on_and_takes_new_rules() {
         assert_eq!(back(), 1, "the datagram is fast, the other Linux's");
         let counts = device.counts().expect("counts");
         assert_eq!((counts.claimed, counts.passed), (3, 1));
-        assert!(device.handover().is_some(), "and can be kept again");
+        assert!(device.handover().is_some(), "it can be handed over again");
         opened[0].handle.close(&mut pool);
         assert!(opened[0].handle.handover().is_none());
         assert_eq!(pool.missing(), 0);

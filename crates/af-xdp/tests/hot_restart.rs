@@ -101,7 +101,7 @@ fn a_life() {
         let adopted = kept.adopt(ours(mode));
         let outcome = adopted.as_ref().map_or_else(|error| error.to_string(), |_| "adopted".into());
         fd_passing::send(&keeper, outcome.as_bytes(), &[]);
-        adopted.expect("it said so")
+        adopted.expect("the queues are adopted")
     };
     // Frames that an application holds when it is killed; the successor must find them free.
     (0..50).for_each(|_| drop(pool.take()));
@@ -256,7 +256,7 @@ fn kill_one_after_the_other(mode: &'static str, at_once: u32) -> (PeerCounts, u6
 
 fn assert_only_what_was_held_is_lost(mode: &'static str, at_once: u32) {
     let (seen, dropped) = kill_one_after_the_other(mode, at_once);
-    assert_eq!(seen.twice, 0, "frames came twice");
+    assert_eq!(seen.twice, 0, "frames were received twice");
     let lost = seen.sent as usize - seen.back.len();
     // Each kill may lose one burst: taken from the receive ring, not yet in the transmit ring.
     let held = BURST * lives() as usize;

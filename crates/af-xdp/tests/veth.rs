@@ -75,7 +75,8 @@ fn devices_that_share_a_pool_forward_both_ways() {
         let modes = [Mode::NativeCopy, Mode::GenericCopy];
         for (left, right) in modes.into_iter().flat_map(|left| modes.map(|right| (left, right))) {
             for right_wakeup in [true, false] {
-                // Without the same use of wake-up flags they cannot share a UMEM: it is made twice.
+                // UMEMs differ in their use of wake-up flags, so without the same use there are
+                // two.
                 let mut pool = pool(1024);
                 let mut left = device(settings("left", left));
                 let mut right =
@@ -102,7 +103,7 @@ fn devices_that_share_a_pool_forward_both_ways() {
                             came == [wave * 100; 2]
                         },
                     );
-                    assert!(all, "wave {wave}: {came:?} crossed");
+                    assert!(all, "wave {wave}: {came:?} were forwarded");
                 }
                 queues.iter_mut().for_each(|queue| while queue.flush(&mut pool) {});
                 assert_eq!(pool.free(), 512, "what was sent is back, what was received lent anew");
@@ -184,7 +185,7 @@ fn what_does_not_fit_is_counted_by_its_reason() {
             let mut burst = Burst::new(64);
             let received = Cell::new(0);
             for round in 1..=3 {
-                // Far more than there are frames, and nobody looks.
+                // More than the pool has frames, while nobody receives.
                 (0..500).for_each(|number| assert!(peer.send(&frame(number, 300))));
                 let claimed =
                     until(|| 0, || device.counts().expect("counts").claimed == round * 500);
@@ -279,7 +280,7 @@ fn a_link_that_is_down_keeps_nobody_awake() {
             let own = pool.take().expect("a frame");
             let mut packet = pool.packet(own, 256, 80, PortId(0)).expect("it fits");
             queue.transmit(std::slice::from_mut(&mut packet), &mut pool);
-            assert!(!queue.flush(&mut pool), "the interface is gone");
+            assert!(!queue.flush(&mut pool), "the interface was deleted");
         }
         assert_eq!(queue.statistics().transmit_error, 0, "as long as it may come back");
         queue.close(&mut pool);

@@ -1,13 +1,13 @@
 //! Devices: network cards, virtual functions and virtual devices.
 
-use std::fmt;
 use std::sync::Arc;
 
 use fastlane_core::PortId;
 use fastlane_steer::Rules;
 
+use crate::ethdev::EthPort;
 use crate::flow::{self, Steering};
-use crate::plugin::{DeviceConfig, DeviceInfo, DeviceLosses, QueueConfig, RawQueue, text};
+use crate::plugin::{DeviceConfig, DeviceInfo, QueueConfig, RawQueue, text};
 use crate::{DpdkQueue, Environment, Error, LaneMemory};
 
 /// Default number of descriptors of a receive queue.
@@ -57,28 +57,12 @@ impl DeviceSettings {
 /// A running device. It stops when it and all its queues are dropped.
 #[derive(Debug)]
 pub struct Device {
-    port: Arc<Port>,
+    port: Arc<EthPort>,
     info: DeviceInfo,
     config: DeviceConfig,
     steering: Steering,
     mtu: u16,
     handed_out: Vec<bool>,
-}
-
-/// The part of a device that its queues share.
-pub(crate) struct Port {
-    pub(crate) environment: Arc<Environment>,
-    /// Port number of DPDK.
-    number: u16,
-    name: String,
-    /// Memory of each queue; the device holds frames of it.
-    memories: Vec<LaneMemory>,
-    /// Frames reserved in each memory.
-    reserved: usize,
-    /// Number of running queues.
-    queues: u16,
-    /// Losses of the device before it was opened here.
-    before: DeviceLosses,
 }
 
 impl Device {
@@ -98,15 +82,7 @@ impl Device {
         let name = &settings.device;
         let refused = |reason| Error::Refused { device: name.clone(), reason };
         let number = environment.with(|plugin| plugin.probe(name)).map_err(refused)?;
-        let mut port = Port {
-            environment: Arc::clone(environment),
-            number,
-            name: name.clone(),
-            memories: Vec::new(),
-            reserved: 0,
-            queues: 0,
-            before: DeviceLosses::default(),
-        };
+        let mut port = EthPort::new(environment, number, name);
         let info = environment.with(|plugin| plugin.device_info(number)).map_err(refused)?;
         let queues = check_fit(settings, &info, memories)?;
         let mut config = DeviceConfig {
@@ -235,7 +211,7 @@ impl Device {
 
 /// Handle to the link state of a device.
 #[derive(Clone, Debug)]
-pub struct Link(Arc<Port>);
+pub struct Link(Arc<EthPort>);
 
 impl Link {
     /// Returns true if the link is up now. May query the device, so a lane must not call it.
@@ -288,52 +264,4 @@ fn check_fit(
         return Err(unfit(reason, "set another".to_owned()));
     }
     Ok(queues)
-}
-
-impl Port {
-    /// Reserves frames for all queues.
-    fn reserve(&mut self, memories: &[LaneMemory], config: &DeviceConfig) -> Result<(), Error> {
-        self.reserved =
-            usize::from(config.receive_descriptors) + usize::from(config.transmit_descriptors);
-        for memory in memories {
-            memory.reserve(&self.name, self.reserved)?;
-            self.memories.push(memory.clone());
-        }
-        Ok(())
-    }
-
-    fn link_up(&self) -> bool {
-        self.environment.with(|plugin| plugin.link_up(self.number))
-    }
-
-    /// Returns the losses of the device since it was opened. May cost a system call; does not lock.
-    pub(crate) fn losses(&self) -> DeviceLosses {
-        let now = self.environment.plugin().losses(self.number);
-        let since = |now: u64, before: u64| now.saturating_sub(before);
-        DeviceLosses {
-            missed: since(now.missed, self.before.missed),
-            receive_errors: since(now.receive_errors, self.before.receive_errors),
-            transmit_errors: since(now.transmit_errors, self.before.transmit_errors),
-            no_frames: since(now.no_frames, self.before.no_frames),
-        }
-    }
-}
-
-impl Drop for Port {
-    fn drop(&mut self) {
-        self.environment.with(|plugin| plugin.remove_device(self.number, self.queues));
-        for memory in &self.memories {
-            memory.unreserve(self.reserved);
-        }
-    }
-}
-
-impl fmt::Debug for Port {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("Port")
-            .field("number", &self.number)
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
 }

@@ -31,6 +31,7 @@
 mod device;
 mod environment;
 mod error;
+mod ethdev;
 mod flow;
 mod memory;
 mod plugin;

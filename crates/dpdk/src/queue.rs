@@ -10,7 +10,7 @@ use fastlane_core::{
 };
 
 use crate::LaneMemory;
-use crate::device::Port;
+use crate::ethdev::EthPort;
 use crate::plugin::RawQueue;
 use lcore::Registration;
 
@@ -34,7 +34,7 @@ pub struct DpdkQueue {
     statistics: Statistics,
     reports_losses: bool,
     // Dropped last, in this order: the device must be closed before its memory is freed.
-    port: Arc<Port>,
+    port: Arc<EthPort>,
     _memory: LaneMemory,
 }
 
@@ -59,7 +59,7 @@ impl DpdkQueue {
     pub(crate) fn new(
         raw: RawQueue,
         memory: &LaneMemory,
-        port: &Arc<Port>,
+        port: &Arc<EthPort>,
         reports_losses: bool,
         interrupt: Option<OwnedFd>,
     ) -> Self {

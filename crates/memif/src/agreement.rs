@@ -8,7 +8,7 @@ use crate::message::Message;
 use crate::region::Regions;
 use crate::ring::Ring;
 
-/// Name of this program, as the peer is told.
+/// Name of this program in messages to the peer.
 pub(crate) const PROGRAM: &str = concat!("Fastlane ", env!("CARGO_PKG_VERSION"));
 
 /// The eventfd of a ring, by which the sender wakes the receiver. The peer holds it too.

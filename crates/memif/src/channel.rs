@@ -74,7 +74,7 @@ impl Channel {
         let mut parts = [IoSliceMut::new(&mut record)];
         let result = rustix::net::recvmsg(&self.0, &mut parts, &mut control, flags);
         // Take the descriptor out in any case: one that stays in the buffer leaks. A peer that
-        // sends descriptors nobody asked for would otherwise exhaust our descriptor table.
+        // attaches descriptors to every message would otherwise exhaust our descriptor table.
         let file = control.drain().find_map(|message| match message {
             RecvAncillaryMessage::ScmRights(mut files) => files.next(),
             _ => None,
@@ -201,7 +201,7 @@ fn remove_stale(path: &Path, target: &SocketAddrUnix) -> Result<(), Error> {
     match Channel::connect(target) {
         Err(Errno::CONNREFUSED | Errno::NOENT) => {}
         Err(Errno::ACCESS) => return Err(Error::NotPermitted { socket: name() }),
-        // A socket of another type, or a busy server: somebody uses it.
+        // A socket of another type, or a busy server: the address is in use.
         Ok(_) | Err(_) => return Err(Error::InUse { socket: name() }),
     }
     match std::fs::remove_file(path) {

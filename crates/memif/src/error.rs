@@ -14,7 +14,7 @@ pub enum Error {
         what: String,
         /// Reason of the refusal.
         reason: String,
-        /// What the operator can do.
+        /// Remedy for the operator.
         remedy: String,
     },
     /// The socket name is too long.

@@ -58,7 +58,7 @@ pub struct MemifSettings {
     pub id: u32,
     /// Secret that the client must send, at most 24 octets; the same at both ends.
     pub secret: Option<String>,
-    /// Interface name that the peer is told, at most 31 octets.
+    /// Interface name sent to the peer, at most 31 octets.
     pub name: String,
     /// Number of queues, 1 to 256. There is one ring per queue and direction, or fewer if the peer
     /// has fewer.

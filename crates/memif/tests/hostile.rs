@@ -111,7 +111,7 @@ fn heads_and_tails_that_jump_end_the_connection() {
 }
 
 #[test]
-fn frames_that_are_not_there_are_counted() {
+fn frames_outside_of_the_memory_are_counted() {
     let mut server = Server::open();
     let client = server.client();
     let outside = [
@@ -172,7 +172,7 @@ fn chains_are_made_one_or_counted() {
 }
 
 #[test]
-fn buffers_that_are_not_there_end_the_connection() {
+fn buffers_outside_of_the_memory_end_the_connection() {
     for (region, length, offset) in
         [(1, 2048, 0), (0, 2048, LENGTH as u32 - 99), (0, 2048, u32::MAX), (0, 0, 0)]
     {

@@ -40,13 +40,13 @@ fn who_sleeps_is_woken_once_for_what_comes() {
         sleeper.queues[0].arm();
         sleeper.look();
         for round in 0..20 {
-            assert!(peer.send(&[round; 60]), "it is looked for, so nobody rings");
+            assert!(peer.send(&[round; 60]), "a polled ring needs no doorbell");
             assert!(!is_interrupted(&sleeper, MUST_NOT_COME), "round {round}");
             assert_eq!(sleeper.receive(Duration::from_secs(5)), Some(vec![round; 60]));
             assert!(!sleeper.queues[0].arm(), "nothing is there");
             assert!(!is_interrupted(&sleeper, MUST_NOT_COME), "nothing was sent");
             assert!(peer.send(&[round; 61]));
-            assert!(is_interrupted(&sleeper, MUST_COME), "round {round}: nobody rang");
+            assert!(is_interrupted(&sleeper, MUST_COME), "round {round}: no interrupt");
             assert_eq!(sleeper.receive(Duration::from_secs(5)), Some(vec![round; 61]));
             assert!(peer.send(&[round; 62]));
             assert!(sleeper.queues[0].arm(), "something is there: no sleep");
@@ -62,17 +62,20 @@ fn who_sleeps_without_a_peer_is_woken_by_the_next() {
         let directory = directory();
         let mut sleeper = End::open(settings(&directory, role));
         for round in 0..5 {
-            assert!(!sleeper.queues[0].arm(), "round {round}: there is nobody");
+            assert!(!sleeper.queues[0].arm(), "round {round}: there is no peer");
             assert!(!is_interrupted(&sleeper, MUST_NOT_COME), "round {round}");
             let mut peer = End::open(settings(&directory, other(role)));
-            assert!(is_interrupted(&sleeper, MUST_COME), "nothing told of the peer");
+            assert!(is_interrupted(&sleeper, MUST_COME), "no interrupt for the new peer");
             sleeper.connect();
             peer.connect();
             sleeper.queues[0].arm();
             sleeper.look();
             sleeper.queues[0].arm();
             drop(peer);
-            assert!(is_interrupted(&sleeper, MUST_COME), "nothing told of the end");
+            assert!(
+                is_interrupted(&sleeper, MUST_COME),
+                "no interrupt for the end of the connection"
+            );
             until("the end of it", || !sleeper.link.state().connected);
             sleeper.look();
         }

@@ -40,7 +40,7 @@ fn either_side_starts_first_and_either_comes_again() {
         let last = one.link.state().last_end.expect("a reason");
         assert!(last.contains("the port is closed"), "{last}");
     }
-    assert!(!directory.path().join("memif.sock").exists(), "the socket's file goes with it");
+    assert!(!directory.path().join("memif.sock").exists(), "the socket file is removed");
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn each_end_may_want_something_else() {
 }
 
 #[test]
-fn only_who_knows_the_secret_and_the_number_gets_in() {
+fn a_wrong_secret_or_interface_number_is_refused() {
     let directory = directory();
     let with = |role, id, secret: Option<&str>| {
         let secret = secret.map(str::to_owned);

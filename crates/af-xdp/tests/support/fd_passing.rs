@@ -10,7 +10,7 @@ use rustix::net::{
 };
 
 /// Maximum number of descriptors in a message.
-const MOST: usize = 16;
+const MAX_DESCRIPTORS: usize = 16;
 
 /// Creates a pair of connected sockets that preserve message boundaries.
 pub fn pair() -> (OwnedFd, OwnedFd) {
@@ -20,7 +20,7 @@ pub fn pair() -> (OwnedFd, OwnedFd) {
 
 /// Sends octets and descriptors.
 pub fn send(socket: impl AsFd, octets: &[u8], descriptors: &[BorrowedFd<'_>]) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)), "too many");
@@ -31,7 +31,7 @@ pub fn send(socket: impl AsFd, octets: &[u8], descriptors: &[BorrowedFd<'_>]) {
 
 /// Receives the next message; returns no octets if the other end is closed.
 pub fn receive(socket: impl AsFd) -> (Vec<u8>, Vec<OwnedFd>) {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut octets = vec![0; 4096];
     let mut parts = [IoSliceMut::new(&mut octets)];
