@@ -23,8 +23,8 @@ use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
 use fastlane_mirror::{Follower, Mirror, MirrorSettings};
 use fastlane_table::{EntryId, Readers, State};
-use upf::datapath::{CAUSE_WORDS, Routes};
-use upf::rules::layout::cause::{CAUSES, Cause};
+use upf::datapath::{DROP_REASON_WORDS, Routes};
+use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason};
 
 pub use frames::Direction;
 use frames::Template;
@@ -83,7 +83,7 @@ impl Routes for Asked {
         Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
     }
 
-    fn way(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup {
+    fn next_hop(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup {
         let _ = table;
         match to {
             IpAddr::V4(to) => self.0.route4(turn, to, flow),
@@ -91,7 +91,7 @@ impl Routes for Asked {
         }
     }
 
-    fn ways4(
+    fn next_hops4(
         &self,
         turn: &Turn,
         table: Option<u32>,
@@ -160,9 +160,10 @@ fn lane(ways: &Ways) -> Result<Asked> {
     Ok(Asked(Mirror::attach(ways.0.memories())?))
 }
 
-fn all_forwarded(causes: &State<CAUSE_WORDS>) -> Result<()> {
+fn all_forwarded(causes: &State<DROP_REASON_WORDS>) -> Result<()> {
     for (cause, packets) in counts(causes) {
-        let is_forwarded = matches!(cause, Cause::ForwardedUplink | Cause::ForwardedDownlink);
+        let is_forwarded =
+            matches!(cause, DropReason::ForwardedUplink | DropReason::ForwardedDownlink);
         if !is_forwarded {
             return Err(format!("{packets} packets were not forwarded: {}", cause.name()).into());
         }
@@ -171,7 +172,7 @@ fn all_forwarded(causes: &State<CAUSE_WORDS>) -> Result<()> {
 }
 
 /// What became of packets, and of how many.
-fn counts(causes: &State<CAUSE_WORDS>) -> impl Iterator<Item = (Cause, u64)> {
-    let packets = |cause: &Cause| (*cause, causes.read(EntryId(*cause as u32))[0]);
-    CAUSES.iter().map(packets).filter(|(_, packets)| *packets > 0)
+fn counts(causes: &State<DROP_REASON_WORDS>) -> impl Iterator<Item = (DropReason, u64)> {
+    let packets = |cause: &DropReason| (*cause, causes.read(EntryId(*cause as u32))[0]);
+    DROP_REASONS.iter().map(packets).filter(|(_, packets)| *packets > 0)
 }

@@ -11,8 +11,8 @@
 #[path = "../tests/packets/frames.rs"]
 mod frames;
 #[allow(dead_code, reason = "the tests use all of it")]
-#[path = "../tests/packets/support.rs"]
-mod support;
+#[path = "../tests/packets/test_lane.rs"]
+mod test_lane;
 
 use std::time::Instant;
 
@@ -21,15 +21,15 @@ use fastlane_core::{Lane, LaneConfig, Pool, Port};
 use fastlane_local::memory::Memory;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
-use support::{INTERNET, Known, SERVER, USER, settings, simple, tables, teid};
+use test_lane::{INTERNET, SERVER, TestRoutes, USER, settings, simple, tables, teid};
 use upf::datapath::Upf;
-use upf::rules::layout::key::{SessionRef, UserKey};
-use upf::rules::layout::rules::{Rules, flag};
+use upf::rules::layout::key::{SessionRef, UeKey};
+use upf::rules::layout::session_rules::{Rules, flag};
 use upf::session::SessionId;
 
 /// Passes each packet of a burst as one that has just arrived.
 struct Shown {
-    upf: Option<Upf<Known>>,
+    upf: Option<Upf<TestRoutes>>,
     frame: Vec<u8>,
     /// Offset of the session index in a frame, and the bytes in front of it.
     at: usize,
@@ -100,11 +100,11 @@ fn user(session: u32) -> [u8; 4] {
 /// Builds rules with a meter and a URR in both directions.
 fn rules(session: u32) -> Rules {
     let mut rules = simple(1);
-    rules.up.user4 = u32::from_be_bytes(user(session));
-    rules.up.side.tunnel = teid(SessionId(session));
-    for side in [&mut rules.up.side, &mut rules.down.side] {
+    rules.uplink.ue4 = u32::from_be_bytes(user(session));
+    rules.uplink.common.tunnel = teid(SessionId(session));
+    for side in [&mut rules.uplink.common, &mut rules.downlink.common] {
         side.flags |= flag::METER | flag::COUNT;
-        (side.cost, side.burst, side.way.shift) = (1, 1000, 8);
+        (side.cost, side.burst, side.forwarding.shift) = (1, 1000, 8);
     }
     rules
 }
@@ -116,20 +116,21 @@ fn main() {
     };
     let sessions: u32 = sessions.parse().expect("a number");
     let packets: u64 = packets.parse().expect("a number");
-    let (tables, mut halves) = tables();
+    let (tables, mut writers) = tables();
     for session in 0..sessions {
-        halves.rules.set(session as usize, &rules(session)).expect("there is room");
-        let key = UserKey::v4(INTERNET, user(session).into());
+        writers.rules.set(session as usize, &rules(session)).expect("there is room");
+        let key = UeKey::v4(INTERNET, user(session).into());
         let found = SessionRef::to(SessionId(session));
-        halves.users.insert(&key, &found).expect("there is room");
+        writers.users.insert(&key, &found).expect("there is room");
     }
     let is_down = which.starts_with("down");
     let port = PortId(u16::from(is_down));
     let settings = serde_json::from_value(settings()).expect("settings");
-    let upf =
-        Upf::new(&settings, 2, tables, Known::new(), |name| Ok(PortId(u16::from(name == "n6"))))
-            .expect("the settings are right");
-    let inner = |from, to| frames::user4(from, to, 64, 36);
+    let upf = Upf::new(&settings, 2, tables, TestRoutes::new(), |name| {
+        Ok(PortId(u16::from(name == "n6")))
+    })
+    .expect("the settings are right");
+    let inner = |from, to| frames::ue4(from, to, 64, 36);
     let (frame, at, number): (_, _, fn(u32) -> [u8; 4]) = if is_down {
         (frames::ethernet(1, &inner(SERVER, USER)), 30, user)
     } else {

@@ -1,7 +1,7 @@
 //! HTTP API for operators, with metrics, on a thread of its own.
 //!
 //! The control plane process has one thread, and only it accesses sessions. Each request therefore
-//! becomes a [`Query`] in a short queue. The control plane's loop answers it between datagrams by
+//! becomes a [`PendingQuery`] in a short queue. The control plane's loop answers it between datagrams by
 //! [`answer`]; if the queue is full the request is refused (503). Every reply is bounded.
 //!
 //! ```text
@@ -13,16 +13,16 @@ pub(crate) mod backend;
 mod bounded;
 pub mod client;
 mod explain;
-mod facts;
 mod metrics;
+mod node_view;
 mod openapi;
 mod query;
 mod server;
 pub mod view;
 
-pub use facts::{Facts, Leading, answer};
-pub use metrics::Numbers;
-pub use query::{Answer, Inbox, Query, Question, Who};
+pub use metrics::Snapshot;
+pub use node_view::{NodeView, RouteSource, answer};
+pub use query::{PendingQuery, Query, QueryReceiver, Reply, TraceSubject};
 pub use server::{Api, ApiError, serve};
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::{Args, Parser, Subcommand};
-use upf::api::Who;
-use upf::api::client::{self, Ask};
+use upf::api::TraceSubject;
+use upf::api::client::{self, Request};
 use upf::supervisor::supervise::{Plan, end_with_supervisor, supervise};
-use upf::supervisor::{self, check};
+use upf::supervisor::{self, host_checks};
 
 /// A 5G User Plane Function whose fast path runs on any packet I/O mechanism and whose slow path
 /// stays on Linux.
@@ -72,7 +72,7 @@ struct Both {
 
 /// Address of the API and output format.
 #[derive(Debug, Args)]
-struct Asked {
+struct ApiArguments {
     /// Address of the API: `app.api` of the configuration.
     #[arg(long, default_value_t = client::API)]
     api: SocketAddr,
@@ -129,7 +129,7 @@ enum Command {
     /// Print the JSON schema of the configuration.
     Schema,
     /// List the associations of a running UPF.
-    Associations(Asked),
+    Associations(ApiArguments),
     /// List the sessions of a running UPF, or show all rules of one.
     Sessions {
         /// SEID of a session, as the list shows it.
@@ -138,17 +138,17 @@ enum Command {
         #[arg(long, default_value_t = 100)]
         most: usize,
         #[command(flatten)]
-        asked: Asked,
+        asked: ApiArguments,
     },
     /// Explain how packets of a subscriber, address or tunnel are forwarded; with --to, also the
     /// decision about a sample packet in both directions. It is not counted and uses nothing up.
     Trace {
         /// SUPI (imsi-001010000000001), UE address, or TEID (0x1234).
-        who: Who,
+        who: TraceSubject,
         #[command(flatten)]
         packet: Packet,
         #[command(flatten)]
-        asked: Asked,
+        asked: ApiArguments,
     },
 }
 
@@ -163,14 +163,14 @@ fn main() -> ExitCode {
             say(&supervisor::program().schema());
             ExitCode::SUCCESS
         }
-        Command::Associations(asked) => tell(&asked, &Ask::Associations),
-        Command::Sessions { seid: Some(seid), asked, .. } => tell(&asked, &Ask::Session(seid)),
-        Command::Sessions { seid: None, most, asked } => tell(&asked, &Ask::Sessions(most)),
-        Command::Trace { who, packet, asked } => tell(&asked, &Ask::Trace(who, packet.asked())),
+        Command::Associations(asked) => tell(&asked, &Request::Associations),
+        Command::Sessions { seid: Some(seid), asked, .. } => tell(&asked, &Request::Session(seid)),
+        Command::Sessions { seid: None, most, asked } => tell(&asked, &Request::Sessions(most)),
+        Command::Trace { who, packet, asked } => tell(&asked, &Request::Trace(who, packet.asked())),
     }
 }
 
-fn tell(asked: &Asked, question: &Ask) -> ExitCode {
+fn tell(asked: &ApiArguments, question: &Request) -> ExitCode {
     match client::ask(asked.api, question, asked.json) {
         Ok(text) => {
             say(&text);
@@ -241,7 +241,7 @@ fn examine(configured: &Configured) -> ExitCode {
     }
     match supervisor::read(config, overrides) {
         Ok(told) => {
-            check::warnings(&told.settings)
+            host_checks::warnings(&told.settings)
                 .iter()
                 .for_each(|warning| println!("warning: {warning}"));
             ExitCode::SUCCESS

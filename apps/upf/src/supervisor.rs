@@ -17,10 +17,10 @@ use crate::pfcp::run::run;
 use crate::rules::layout::table;
 use crate::store::record::{AnswerRecord, SessionPart, SessionRecord};
 
-use crate::api::backend::Desk;
+use crate::api::backend::Backend;
 
-pub mod check;
-pub mod pools;
+pub mod blackhole_routes;
+pub mod host_checks;
 pub mod supervise;
 
 /// Name of the program, and of its session unless the configuration has another one.
@@ -28,7 +28,7 @@ pub const NAME: &str = "upf";
 
 /// Time for which the control plane keeps the resources of a fast path process that ended, for its
 /// successor.
-const KEPT: Duration = Duration::from_secs(60);
+const HANDOVER_TIME: Duration = Duration::from_secs(60);
 
 /// Returns the description of this program for Fastlane.
 #[must_use]
@@ -48,14 +48,14 @@ pub fn read(path: &Path, overrides: &[String]) -> Result<Told<Settings>, Error> 
 /// asked to end or `stop` is true. Returns the exit status.
 pub fn fast(words: impl IntoIterator<Item = OsString>, stop: &Arc<AtomicBool>) -> u8 {
     program().main_from(words, stop, |lane| {
-        kept_tables(lane)?;
+        create_control_tables(lane)?;
         crate::datapath::upf(lane)
     })
 }
 
 /// Creates the tables that lanes never read, in which the control plane keeps its state for its
 /// successor.
-fn kept_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
+fn create_control_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
     lane.array::<SessionRecord>(table::SESSIONS)?;
     lane.array::<SessionPart>(table::SESSION_PARTS)?;
     lane.array::<AnswerRecord>(table::ANSWERS)?;
@@ -78,17 +78,17 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(|error| Error::Run(format!("cannot handle signals: {error}")))?;
     }
-    for problem in pools::close(&settings) {
+    for problem in blackhole_routes::add_missing(&settings) {
         tracing::warn!("{problem}");
     }
     let session = as_path(&session);
-    let keeper = Keeper::start(&session, KEPT);
+    let keeper = Keeper::start(&session, HANDOVER_TIME);
     if let Err(error) = &keeper {
         tracing::warn!("a fast path process that dies cannot hand its resources over: {error}");
     }
-    let mut desk = Desk::open(&settings).map_err(Error::application)?;
+    let mut backend = Backend::open(&settings).map_err(Error::application)?;
     tracing::info!("running; waiting for the fast path at {session}");
-    run(&settings, &session, &stop, &mut desk).map_err(Error::application)
+    run(&settings, &session, &stop, &mut backend).map_err(Error::application)
 }
 
 /// Returns the session path with a slash; without one it would be the name of an application.

@@ -21,7 +21,7 @@ impl Routes for OneWay {
         Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
     }
 
-    fn way(&self, _: &Turn, _: Option<u32>, _: IpAddr, _: u32) -> RouteLookup {
+    fn next_hop(&self, _: &Turn, _: Option<u32>, _: IpAddr, _: u32) -> RouteLookup {
         let destination = [2, 0, 0, 0, 0, 2];
         let (port, source, mtu) = (PortId(0), STATION, 1500);
         RouteLookup::Forward(NextHop { port, source, destination, mtu, link: 0, route: 0 })

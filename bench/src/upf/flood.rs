@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use fastlane_table::State;
 use upf::config::Gtp;
-use upf::datapath::CAUSE_WORDS;
+use upf::datapath::DROP_REASON_WORDS;
 
 pub use accounts::Account;
 pub use junk::{Junk, check_junk, compare_junk};
@@ -47,7 +47,7 @@ pub struct Flooded {
     station: Station,
     traffic: Traffic,
     order: Order,
-    causes: Option<State<CAUSE_WORDS>>,
+    causes: Option<State<DROP_REASON_WORDS>>,
     start: Instant,
 }
 

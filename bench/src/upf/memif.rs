@@ -8,7 +8,7 @@ use fastlane::slow::attach_wait;
 use fastlane_table::State;
 use serde_json::{Value, json};
 use upf::config::Settings;
-use upf::datapath::CAUSE_WORDS;
+use upf::datapath::DROP_REASON_WORDS;
 use upf::rules::layout::table;
 use upf::rules::tables::Tables;
 
@@ -165,7 +165,7 @@ fn macswap(users: Users, direction: Direction) -> Result<Device> {
 /// The program `upf`, and what it counts.
 struct UserPlane {
     device: Device,
-    causes: State<CAUSE_WORDS>,
+    causes: State<DROP_REASON_WORDS>,
 }
 
 impl UserPlane {

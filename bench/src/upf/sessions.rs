@@ -9,10 +9,10 @@ use fastlane_table::{
 };
 use serde_json::{Value, json};
 use upf::config::{Gtp, Settings};
-use upf::datapath::{CAUSE_WORDS, Routes, Tables, Upf};
+use upf::datapath::{DROP_REASON_WORDS, LaneTables, Routes, Upf};
 use upf::rules::compile::Context;
-use upf::rules::layout::identifier::TeidShape;
 use upf::rules::layout::table;
+use upf::rules::layout::teid_layout::TeidLayout;
 use upf::rules::publish::Published;
 use upf::rules::tables::{Private, Tables as Written};
 use upf::session::{
@@ -65,13 +65,13 @@ pub(super) struct Users {
     pub(super) count: u32,
     /// After how many octets their URRs report.
     pub(super) threshold: u64,
-    teids: TeidShape,
+    teids: TeidLayout,
 }
 
 impl Users {
     /// Their URRs never report.
     pub(super) fn new(shape: Shape, count: u32) -> Self {
-        Self { shape, count, threshold: 1 << 60, teids: TeidShape::of(count as usize) }
+        Self { shape, count, threshold: 1 << 60, teids: TeidLayout::of(count as usize) }
     }
 
     /// The tunnel of a session.
@@ -101,7 +101,7 @@ pub struct Sessions {
     pub(super) shape: Shape,
     pub(super) count: u32,
     threshold: u64,
-    teids: TeidShape,
+    teids: TeidLayout,
     settings: Settings,
     memory: Private,
     /// Keeps the tables as they are.
@@ -122,7 +122,9 @@ impl Sessions {
         let settings: Settings = serde_json::from_value(settings(users, ["wire"; 2]))?;
         let memory = Private::new(settings.capacities());
         // As an application makes them: each lane has a copy.
-        memory.memory(table::CAUSES, |most| Spec::state::<CAUSE_WORDS>("causes", most, lanes))?;
+        memory.memory(table::CAUSES, |most| {
+            Spec::state::<DROP_REASON_WORDS>("causes", most, lanes)
+        })?;
         memory.memory(table::EVENTS, |most| Spec::pending("events", most, lanes))?;
         let _published = users.publish(Written::private(&memory)?, &settings)?;
         let Users { shape, count, threshold, teids } = users;
@@ -152,8 +154,8 @@ impl Sessions {
     }
 
     /// What lanes have counted.
-    pub(super) fn causes(&self) -> Result<State<CAUSE_WORDS>> {
-        let causes = self.memory.state::<CAUSE_WORDS>(table::CAUSES)?;
+    pub(super) fn causes(&self) -> Result<State<DROP_REASON_WORDS>> {
+        let causes = self.memory.state::<DROP_REASON_WORDS>(table::CAUSES)?;
         Ok(causes)
     }
 
@@ -207,7 +209,7 @@ pub(super) fn settings(users: Users, [access, core]: [&str; 2]) -> Value {
     })
 }
 
-fn session(id: SessionId, shape: Shape, teids: TeidShape, (access, core): (u16, u16)) -> Session {
+fn session(id: SessionId, shape: Shape, teids: TeidLayout, (access, core): (u16, u16)) -> Session {
     let (pdrs, meters) = match shape {
         Shape::Simple => (1, 1),
         Shape::Rich => (FLOWS, 3),

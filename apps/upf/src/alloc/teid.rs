@@ -7,7 +7,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::rules::layout::identifier::TeidShape;
+use crate::rules::layout::teid_layout::TeidLayout;
 use crate::session::SessionId;
 
 /// Returns the generation of an index that was never used.
@@ -20,7 +20,7 @@ pub fn first_generation(id: SessionId) -> u32 {
 /// Returns the next free TEID of an index, neither 0 nor all ones (TS 29.281 clause 5.1). Returns
 /// `None` if TEIDs chosen by the control plane occupy all of them.
 pub fn next(
-    shape: TeidShape,
+    shape: TeidLayout,
     id: SessionId,
     generation: &mut u32,
     is_taken: impl Fn(u32) -> bool,
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn all_identifiers_of_a_place_come_before_one_comes_again() {
-        let (shape, id) = (TeidShape::of(1 << 20), SessionId(0xF_FFFF));
+        let (shape, id) = (TeidLayout::of(1 << 20), SessionId(0xF_FFFF));
         let mut generation = u32::MAX - 7;
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..4095 {
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_passed_over_and_neither_0_nor_all_ones_is_given() {
-        let shape = TeidShape::of(1 << 20);
+        let shape = TeidLayout::of(1 << 20);
         let mut generation = 0;
         assert_eq!(next(shape, SessionId(0), &mut generation, |_| false), Some(1 << 20));
         let taken = |teid| teid < 5 << 20;

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::rules::layout::key::UserKey;
+use crate::rules::layout::key::UeKey;
 use crate::session::{InstanceId, Prefix};
 use crate::store::Given;
 
@@ -152,22 +152,22 @@ impl Addresses {
     }
 
     /// Marks an address as used by a session, whoever allocated it.
-    pub fn claim(&mut self, key: &UserKey) {
+    pub fn claim(&mut self, key: &UeKey) {
         self.each(key, Pool::claim);
     }
 
     /// Frees an allocated address that no UE has used.
-    pub fn give_back(&mut self, key: &UserKey) {
+    pub fn give_back(&mut self, key: &UeKey) {
         self.each(key, |pool, place| pool.mark(place, false));
     }
 
     /// Frees an address that a UE used until `now`, in nanoseconds of `CLOCK_MONOTONIC`. It enters
     /// quarantine.
-    pub fn put_to_rest(&mut self, key: &UserKey, now: u64) {
+    pub fn put_to_rest(&mut self, key: &UeKey, now: u64) {
         self.each(key, |pool, place| pool.put_to_rest(place, now));
     }
 
-    fn each(&mut self, key: &UserKey, mut what: impl FnMut(&mut Pool, u32)) {
+    fn each(&mut self, key: &UeKey, mut what: impl FnMut(&mut Pool, u32)) {
         let (family, address) = of_key(key);
         for pool in self.pools.iter_mut().filter(|pool| pool.is(key.instance, family)) {
             if let Some(place) = pool.place(address) {
@@ -210,7 +210,7 @@ impl Addresses {
     }
 }
 
-fn of_key(key: &UserKey) -> (Family, u64) {
+fn of_key(key: &UeKey) -> (Family, u64) {
     let upper = u64::from_be_bytes(key.address);
     if key.family == 6 { (Family::V6, upper) } else { (Family::V4, upper >> 32) }
 }

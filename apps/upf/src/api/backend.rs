@@ -7,15 +7,17 @@ use fastlane::table::{EntryId, State};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::api::explain;
-use crate::api::view::Judged;
-use crate::api::{self, Api, ApiError, Facts, Inbox, Leading, Numbers, Who, answer};
+use crate::api::view::DryRun;
+use crate::api::{
+    self, Api, ApiError, NodeView, QueryReceiver, RouteSource, Snapshot, TraceSubject, answer,
+};
 use crate::config::{Role, Settings};
-use crate::datapath::CAUSE_WORDS;
-use crate::datapath::decide::Subject;
+use crate::datapath::DROP_REASON_WORDS;
+use crate::datapath::classify::PacketFields;
 use crate::pfcp::Node;
 use crate::pfcp::peer::peers::Association;
 use crate::pfcp::run::Beside;
-use crate::rules::layout::cause::CAUSES;
+use crate::rules::layout::drop_reason::DROP_REASONS;
 use crate::rules::layout::table;
 use crate::session::{InstanceId, Session, SessionId};
 use crate::time::Now;
@@ -24,17 +26,17 @@ use crate::time::Now;
 const QUESTIONS: usize = 4;
 
 /// The API server and what it needs in addition to the node.
-pub(crate) struct Desk {
-    api: Option<(Api, Inbox)>,
+pub(crate) struct Backend {
+    api: Option<(Api, QueryReceiver)>,
     instances: Vec<String>,
     /// Network instances of N3 and N6, the first of each.
     arrivals: [Option<InstanceId>; 2],
     settings: Settings,
     /// Counters of the attached fast path's lanes.
-    fast: Option<(Slow, State<CAUSE_WORDS>)>,
+    fast: Option<(Slow, State<DROP_REASON_WORDS>)>,
 }
 
-impl Desk {
+impl Backend {
     /// Serves the API where the settings say.
     pub(crate) fn open(settings: &Settings) -> Result<Self, ApiError> {
         let api = settings.api.map(api::serve).transpose()?;
@@ -50,7 +52,7 @@ impl Desk {
     }
 }
 
-impl Beside for Desk {
+impl Beside for Backend {
     fn attached(&mut self, slow: &Slow) -> Result<(), SlowError> {
         self.fast = Some((slow.clone(), slow.state(table::CAUSES)?));
         Ok(())
@@ -61,26 +63,26 @@ impl Beside for Desk {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.api.as_ref().map(|(_, inbox)| inbox.as_fd())
+        self.api.as_ref().map(|(_, receiver)| receiver.as_fd())
     }
 
     fn serve(&mut self, node: &mut Node, _: Now) {
-        let Some((_, inbox)) = &self.api else { return };
+        let Some((_, receiver)) = &self.api else { return };
         for _ in 0..QUESTIONS {
-            let Some(query) = inbox.next() else { return };
+            let Some(query) = receiver.next() else { return };
             // The client may have disconnected.
-            let _ = query.answer.send(answer(&query.question, &Known { desk: self, node }));
+            let _ = query.answer.send(answer(&query.query, &BackendView { backend: self, node }));
         }
     }
 }
 
 /// View of the node and the backend during a query.
-struct Known<'a> {
-    desk: &'a Desk,
+struct BackendView<'a> {
+    backend: &'a Backend,
     node: &'a Node,
 }
 
-impl Known<'_> {
+impl BackendView<'_> {
     /// Returns the Node IDs of associations with their numbers of sessions.
     fn by_association(&self) -> Vec<(String, usize)> {
         let all = self.node.associations();
@@ -88,7 +90,7 @@ impl Known<'_> {
     }
 }
 
-impl Facts for Known<'_> {
+impl NodeView for BackendView<'_> {
     fn associations(&self) -> Vec<&Association> {
         self.node.associations().collect()
     }
@@ -111,13 +113,13 @@ impl Facts for Known<'_> {
         self.node.sessions().find(seid)
     }
 
-    fn find(&self, who: &Who, limit: usize) -> Vec<Session> {
+    fn find(&self, who: &TraceSubject, limit: usize) -> Vec<Session> {
         let sessions = self.node.sessions();
         let found: Vec<SessionId> = match who {
-            Who::Supi(supi) => return sessions.find_supi(supi).take(limit).collect(),
-            Who::Teid(teid) => sessions.find_tunnel(*teid).into_iter().collect(),
-            Who::Address(address) => {
-                let instances = 0..self.desk.instances.len() as InstanceId;
+            TraceSubject::Supi(supi) => return sessions.find_supi(supi).take(limit).collect(),
+            TraceSubject::Teid(teid) => sessions.find_tunnel(*teid).into_iter().collect(),
+            TraceSubject::Address(address) => {
+                let instances = 0..self.backend.instances.len() as InstanceId;
                 instances.filter_map(|it| sessions.find_user(it, *address)).collect()
             }
         };
@@ -129,38 +131,38 @@ impl Facts for Known<'_> {
     }
 
     fn instance(&self, instance: InstanceId) -> Option<&str> {
-        self.desk.instances.get(usize::from(instance)).map(String::as_str)
+        self.backend.instances.get(usize::from(instance)).map(String::as_str)
     }
 
     fn arrival(&self, is_uplink: bool) -> Option<InstanceId> {
-        self.desk.arrivals[usize::from(!is_uplink)]
+        self.backend.arrivals[usize::from(!is_uplink)]
     }
 
-    fn leading(&self, instance: Option<InstanceId>, is_n6: bool) -> Leading {
-        let interface = self.desk.settings.leading(instance, is_n6);
+    fn route_source(&self, instance: Option<InstanceId>, is_n6: bool) -> RouteSource {
+        let interface = self.backend.settings.leading(instance, is_n6);
         match interface.and_then(|it| Some((it.next_hop.clone()?, it.port.clone()))) {
-            Some((hop, port)) => Leading::Fixed(hop, port),
-            None => Leading::Table(interface.and_then(|it| it.route_table)),
+            Some((hop, port)) => RouteSource::Fixed(hop, port),
+            None => RouteSource::Table(interface.and_then(|it| it.route_table)),
         }
     }
 
-    fn judge(&self, session: &Session, subject: &Subject) -> Option<Judged> {
-        explain::judge(self.node.sessions().published(), session, subject)
+    fn dry_run(&self, session: &Session, fields: &PacketFields) -> Option<DryRun> {
+        explain::dry_run(self.node.sessions().published(), session, fields)
     }
 
-    fn numbers(&self) -> Numbers {
+    fn numbers(&self) -> Snapshot {
         let up = self.node.associations().filter(|it| it.peer.is_up).count();
         let down = self.node.associations().count() - up;
         let answering = self.node.paths().iter().filter(|(_, has_failed)| !*has_failed).count();
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
-        let fast = self.desk.fast.as_ref();
-        let cause = |(_, counts): &(Slow, State<CAUSE_WORDS>)| {
-            CAUSES.iter().map(|it| (*it, counts.read(EntryId(*it as u32)))).collect()
+        let fast = self.backend.fast.as_ref();
+        let cause = |(_, counts): &(Slow, State<DROP_REASON_WORDS>)| {
+            DROP_REASONS.iter().map(|it| (*it, counts.read(EntryId(*it as u32)))).collect()
         };
-        Numbers {
+        Snapshot {
             associations: [up, down],
             sessions: self.sessions(),
-            capacity: self.desk.settings.sessions as usize,
+            capacity: self.backend.settings.sessions as usize,
             by_association: self.by_association(),
             rules: self.node.rules(),
             reports: *self.node.reports(),

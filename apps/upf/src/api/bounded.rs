@@ -16,24 +16,24 @@ use tokio::time::Sleep;
 /// Maximum number of connections; further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 32;
 /// Maximum lifetime of a connection: a silent client must not keep others out.
-const LIFE: Duration = Duration::from_secs(10);
+const LIFETIME: Duration = Duration::from_secs(10);
 /// Pause after a failed `accept`, in most cases because no descriptor is free.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Listener with a limited number of connections.
 #[derive(Debug)]
-pub(super) struct Bounded {
+pub(super) struct BoundedListener {
     listener: TcpListener,
     free: Arc<Semaphore>,
 }
 
-impl Bounded {
+impl BoundedListener {
     pub(super) fn new(listener: TcpListener) -> Self {
         Self { listener, free: Arc::new(Semaphore::new(CONNECTIONS)) }
     }
 }
 
-impl axum::serve::Listener for Bounded {
+impl axum::serve::Listener for BoundedListener {
     type Io = Connection;
     type Addr = SocketAddr;
 
@@ -42,7 +42,7 @@ impl axum::serve::Listener for Bounded {
             let permit = Arc::clone(&self.free).acquire_owned().await.ok();
             match self.listener.accept().await {
                 Ok((stream, address)) => {
-                    let end = Box::pin(tokio::time::sleep(LIFE));
+                    let end = Box::pin(tokio::time::sleep(LIFETIME));
                     return (Connection { stream, end, _permit: permit }, address);
                 }
                 Err(_) => tokio::time::sleep(PAUSE).await,

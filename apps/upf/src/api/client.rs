@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use crate::api::Who;
+use crate::api::TraceSubject;
 use crate::api::view::{AssociationView, Page, SessionView, Trace};
 
 mod text;
 
 /// Timeout of the API.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum length of a reply in octets.
-const LONGEST: u64 = 16 << 20;
+const MAX_REPLY: u64 = 16 << 20;
 /// Sessions per page.
 const PAGE: usize = 1000;
 
@@ -23,7 +23,7 @@ pub const API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 880
 
 /// Reason why there is no reply.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum ClientError {
     /// No server, or no reply.
     #[error(
         "no reply from {address} ({source}); check that `upf CONFIG` runs in this network \
@@ -45,7 +45,7 @@ pub enum AskError {
 
 /// Request to the API.
 #[derive(Clone, Debug)]
-pub enum Ask {
+pub enum Request {
     /// List of associations.
     Associations,
     /// List of up to this number of sessions.
@@ -53,7 +53,7 @@ pub enum Ask {
     /// Session with this SEID and its rules.
     Session(String),
     /// Trace of a subscriber, address or tunnel, with an optional sample packet.
-    Trace(Who, Option<Packet>),
+    Trace(TraceSubject, Option<Packet>),
 }
 
 /// A sample packet between a UE and a remote address.
@@ -94,22 +94,22 @@ impl Packet {
 ///
 /// # Errors
 /// If there is no reply.
-pub fn ask(address: SocketAddr, ask: &Ask, json: bool) -> Result<String, AskError> {
+pub fn ask(address: SocketAddr, ask: &Request, json: bool) -> Result<String, ClientError> {
     match ask {
-        Ask::Associations => {
+        Request::Associations => {
             let all: Vec<AssociationView> = fetch(address, "/associations")?;
             Ok(if json { pretty(&all) } else { text::associations(&all) })
         }
-        Ask::Sessions(most) => {
+        Request::Sessions(most) => {
             let page = pages(address, *most)?;
             Ok(if json { pretty(&page) } else { text::sessions(&page) })
         }
-        Ask::Session(seid) => {
+        Request::Session(seid) => {
             let session: SessionView = fetch(address, &format!("/sessions/{}", escaped(seid)))?;
             // A session is a tree, which JSON shows best.
             Ok(pretty(&session))
         }
-        Ask::Trace(who, packet) => {
+        Request::Trace(who, packet) => {
             let packet = packet.as_ref().map(Packet::query).unwrap_or_default();
             let who = escaped(&who.to_string());
             let trace: Trace = fetch(address, &format!("/trace?who={who}{packet}"))?;
@@ -119,7 +119,7 @@ pub fn ask(address: SocketAddr, ask: &Ask, json: bool) -> Result<String, AskErro
 }
 
 /// Fetches sessions, page by page.
-fn pages(address: SocketAddr, most: usize) -> Result<Page, AskError> {
+fn pages(address: SocketAddr, most: usize) -> Result<Page, ClientError> {
     let mut all = Page::default();
     let mut after = String::new();
     while all.sessions.len() < most {
@@ -149,27 +149,29 @@ fn escaped(text: &str) -> String {
     text.bytes().map(each).collect()
 }
 
-fn fetch<T: DeserializeOwned>(address: SocketAddr, path: &str) -> Result<T, AskError> {
-    let silent = |source| AskError::Silent { address, source };
+fn fetch<T: DeserializeOwned>(address: SocketAddr, path: &str) -> Result<T, ClientError> {
+    let silent = |source| ClientError::Silent { address, source };
     let answer = exchange(address, path).map_err(silent)?;
-    let strange = |what: &str| AskError::Strange(address, what.to_owned());
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| strange("no HTTP"))?;
-    let status = head.split_whitespace().nth(1).ok_or_else(|| strange("no HTTP"))?;
+    let unexpected = |what: &str| ClientError::Strange(address, what.to_owned());
+    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(|| unexpected("no HTTP"))?;
+    let status = head.split_whitespace().nth(1).ok_or_else(|| unexpected("no HTTP"))?;
     if status != "200" {
         let said: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
         let said = said.get("error").and_then(|it| it.as_str());
-        return Err(said.map_or_else(|| strange(status), |it| AskError::Refused(it.to_owned())));
+        return Err(
+            said.map_or_else(|| unexpected(status), |it| ClientError::Refused(it.to_owned()))
+        );
     }
-    serde_json::from_str(body).map_err(|error| strange(&error.to_string()))
+    serde_json::from_str(body).map_err(|error| unexpected(&error.to_string()))
 }
 
 /// Sends one HTTP/1.0 request; the reply ends with the connection.
 fn exchange(address: SocketAddr, path: &str) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = String::new();
-    stream.take(LONGEST).read_to_string(&mut answer)?;
+    stream.take(MAX_REPLY).read_to_string(&mut answer)?;
     Ok(answer)
 }

@@ -2,18 +2,22 @@
 
 use fastlane::table::{ArrayWriter, EntryId, Spec, State};
 
-use crate::api::view::Judged;
-use crate::datapath::decide::{Fate, Subject, decide, passes};
-use crate::rules::layout::cause::Cause;
-use crate::rules::layout::rules::Block;
-use crate::rules::layout::state::WORDS;
+use crate::api::view::DryRun;
+use crate::datapath::classify::{Action, PacketFields, decide, passes};
+use crate::rules::layout::counter_slots::WORDS;
+use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::session_rules::Block;
 use crate::rules::publish::Published;
 use crate::session::Session;
 use crate::time::Now;
 
 /// Decides about a packet as a lane would, on a copy of the session's counter slots. `None` if the
 /// session is not published, or memory is insufficient.
-pub(super) fn judge(published: &Published, session: &Session, subject: &Subject) -> Option<Judged> {
+pub(super) fn dry_run(
+    published: &Published,
+    session: &Session,
+    fields: &PacketFields,
+) -> Option<DryRun> {
     let rules = published.rules(session.id)?;
     let tables = published.tables();
     // Only the pages of the session's slots are touched.
@@ -28,21 +32,21 @@ pub(super) fn judge(published: &Published, session: &Session, subject: &Subject)
     }
     let blocks: &ArrayWriter<Block> = &tables.blocks;
     let now = Now::read().monotonic;
-    let decision = decide(rules, &blocks, subject, session.id, &state, now);
+    let decision = decide(rules, &blocks, fields, session.id, &state, now);
     // A packet that would leave must pass meters and quotas, too.
-    let fate = match decision.fate {
-        Fate::Forward(path) if path.redirects(decision.direction, subject) => {
-            Fate::Drop(Cause::Redirected)
+    let fate = match decision.action {
+        Action::Forward(path) if path.redirects(decision.direction, fields) => {
+            Action::Drop(DropReason::Redirected)
         }
-        Fate::Forward(_) => passes(rules, &blocks, decision.charge, session.id, &state, now)
+        Action::Forward(_) => passes(rules, &blocks, decision.charge, session.id, &state, now)
             .refused
-            .map_or(decision.fate, Fate::Drop),
+            .map_or(decision.action, Action::Drop),
         fate => fate,
     };
     let (fate, cause) = match fate {
-        Fate::Forward(_) => ("forward", None),
-        Fate::Hold(_) => ("hold", None),
-        Fate::Drop(cause) => ("drop", Some(cause)),
+        Action::Forward(_) => ("forward", None),
+        Action::Hold(_) => ("hold", None),
+        Action::Drop(cause) => ("drop", Some(cause)),
     };
-    Some(Judged { pdr: decision.pdr, fate, cause })
+    Some(DryRun { pdr: decision.pdr, fate, cause })
 }

@@ -7,12 +7,12 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::pfcp::node::statistics::Statistics;
-use crate::rules::layout::cause::Cause;
+use crate::rules::layout::drop_reason::DropReason;
 use crate::usage::UsageStatistics;
 
 /// Snapshot of all counters.
 #[derive(Clone, Debug, Default)]
-pub struct Numbers {
+pub struct Snapshot {
     /// Number of associations that are up, and that are down.
     pub associations: [usize; 2],
     /// Number of sessions.
@@ -28,7 +28,7 @@ pub struct Numbers {
     /// Tables with their entries and capacities.
     pub tables: Vec<(&'static str, usize, usize)>,
     /// Packets and octets by drop reason, over all lanes.
-    pub causes: Vec<(Cause, [u64; 2])>,
+    pub causes: Vec<(DropReason, [u64; 2])>,
     /// Counters of the PFCP server.
     pub statistics: Statistics,
     /// Number of GTP-U paths that are up, and that are down.
@@ -40,7 +40,7 @@ pub struct Numbers {
 }
 
 /// Returns the metrics in OpenMetrics text format.
-pub(super) fn page(numbers: &Numbers) -> String {
+pub(super) fn page(numbers: &Snapshot) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Collector(numbers.clone())));
     let mut text = String::new();
@@ -50,7 +50,7 @@ pub(super) fn page(numbers: &Numbers) -> String {
 }
 
 #[derive(Debug)]
-struct Collector(Numbers);
+struct Collector(Snapshot);
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
@@ -96,7 +96,7 @@ impl Collector {
     }
 
     fn packets(&self, page: &mut Page<'_>) -> std::fmt::Result {
-        let cause = |cause: Cause| [("cause", cause.name().to_owned())];
+        let cause = |cause: DropReason| [("cause", cause.name().to_owned())];
         let all = || self.0.causes.iter();
         let packets = all().map(|(which, [packets, _])| (cause(*which), *packets));
         page.counters("upf_packets", "Packets by outcome or drop reason.", packets)?;

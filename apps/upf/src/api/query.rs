@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::oneshot;
 
-use super::metrics::Numbers;
+use super::metrics::Snapshot;
 use super::view::{AssociationView, Page, Sample, SessionView, Trace};
 use crate::session::SessionId;
 
@@ -19,7 +19,7 @@ const WAITING: usize = 16;
 
 /// Content of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Question {
+pub enum Query {
     /// All associations.
     Associations,
     /// A page of sessions by session index: up to `limit` behind the cursor.
@@ -33,14 +33,14 @@ pub enum Question {
     Session(u64),
     /// Explanation of how packets of a subscriber, address or tunnel are forwarded, and the
     /// decision about a sample packet.
-    Trace(Who, Option<Sample>),
+    Trace(TraceSubject, Option<Sample>),
     /// All counters.
-    Numbers,
+    Snapshot,
 }
 
 /// Subject of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum TraceSubject {
     /// Subscriber: digits of the SUPI.
     Supi(String),
     /// UE address.
@@ -51,7 +51,7 @@ pub enum Who {
 
 /// Parses an address; a TEID as `0x` and hex digits or a number of at most 10 digits; a SUPI with
 /// or without `imsi-`.
-impl FromStr for Who {
+impl FromStr for TraceSubject {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -78,7 +78,7 @@ impl FromStr for Who {
     }
 }
 
-impl fmt::Display for Who {
+impl fmt::Display for TraceSubject {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Supi(digits) => write!(to, "imsi-{digits}"),
@@ -90,45 +90,45 @@ impl fmt::Display for Who {
 
 /// Reply to a query.
 #[derive(Clone, Debug)]
-pub enum Answer {
-    /// Reply to [`Question::Associations`].
+pub enum Reply {
+    /// Reply to [`Query::Associations`].
     Associations(Vec<AssociationView>),
-    /// Reply to [`Question::Sessions`].
+    /// Reply to [`Query::Sessions`].
     Sessions(Page),
-    /// Reply to [`Question::Session`], if it exists.
+    /// Reply to [`Query::Session`], if it exists.
     Session(Option<Box<SessionView>>),
-    /// Reply to [`Question::Trace`].
+    /// Reply to [`Query::Trace`].
     Trace(Box<Trace>),
-    /// Reply to [`Question::Numbers`].
-    Numbers(Box<Numbers>),
+    /// Reply to [`Query::Numbers`].
+    Snapshot(Box<Snapshot>),
 }
 
 /// A query with the channel of its reply.
 #[derive(Debug)]
-pub struct Query {
+pub struct PendingQuery {
     /// Content of the query.
-    pub question: Question,
+    pub query: Query,
     /// Channel of the reply; the client may have disconnected.
-    pub answer: oneshot::Sender<Answer>,
+    pub answer: oneshot::Sender<Reply>,
 }
 
 /// Control plane's end of the queue, readable while queries may wait.
 #[derive(Debug)]
-pub struct Inbox {
-    queries: Receiver<Query>,
+pub struct QueryReceiver {
+    queries: Receiver<PendingQuery>,
     bell: Arc<OwnedFd>,
 }
 
 /// API's end of the queue.
 #[derive(Clone, Debug)]
-pub(super) struct Outbox {
-    queries: SyncSender<Query>,
+pub(super) struct QuerySender {
+    queries: SyncSender<PendingQuery>,
     bell: Arc<OwnedFd>,
 }
 
 /// Reason why a query gets no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unanswered {
+pub(super) enum QueryError {
     /// The queue is full.
     Busy,
     /// The control plane has ended.
@@ -136,17 +136,17 @@ pub(super) enum Unanswered {
 }
 
 /// Creates the queue.
-pub(super) fn pair() -> rustix::io::Result<(Outbox, Inbox)> {
+pub(super) fn pair() -> rustix::io::Result<(QuerySender, QueryReceiver)> {
     let (sender, receiver) = sync_channel(WAITING);
     let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    let outbox = Outbox { queries: sender, bell: Arc::clone(&bell) };
-    Ok((outbox, Inbox { queries: receiver, bell }))
+    let sender = QuerySender { queries: sender, bell: Arc::clone(&bell) };
+    Ok((sender, QueryReceiver { queries: receiver, bell }))
 }
 
-impl Inbox {
+impl QueryReceiver {
     /// Returns the next query, if any. The descriptor stays readable until a call finds the queue
     /// empty.
-    pub fn next(&self) -> Option<Query> {
+    pub fn next(&self) -> Option<PendingQuery> {
         // Reads the eventfd first: a sender enqueues the query, then signals.
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         self.queries.try_recv().ok().inspect(|_| {
@@ -156,22 +156,22 @@ impl Inbox {
     }
 }
 
-impl AsFd for Inbox {
+impl AsFd for QueryReceiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 }
 
-impl Outbox {
+impl QuerySender {
     /// Sends a query and waits for the reply.
-    pub(super) async fn ask(&self, question: Question) -> Result<Answer, Unanswered> {
+    pub(super) async fn ask(&self, query: Query) -> Result<Reply, QueryError> {
         let (answer, answered) = oneshot::channel();
-        self.queries.try_send(Query { question, answer }).map_err(|error| match error {
-            TrySendError::Full(_) => Unanswered::Busy,
-            TrySendError::Disconnected(_) => Unanswered::Ended,
+        self.queries.try_send(PendingQuery { query, answer }).map_err(|error| match error {
+            TrySendError::Full(_) => QueryError::Busy,
+            TrySendError::Disconnected(_) => QueryError::Ended,
         })?;
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-        answered.await.map_err(|_| Unanswered::Ended)
+        answered.await.map_err(|_| QueryError::Ended)
     }
 }
 
@@ -181,16 +181,16 @@ mod tests {
 
     #[test]
     fn people_write_who_in_four_ways() {
-        let of = |text: &str| text.parse::<Who>();
-        assert_eq!(of("10.45.0.2"), Ok(Who::Address("10.45.0.2".parse().unwrap())));
-        assert_eq!(of("2001:db8::1"), Ok(Who::Address("2001:db8::1".parse().unwrap())));
-        assert_eq!(of("0x1f"), Ok(Who::Teid(31)));
-        assert_eq!(of("31"), Ok(Who::Teid(31)));
-        assert_eq!(of("4294967295"), Ok(Who::Teid(u32::MAX)));
+        let of = |text: &str| text.parse::<TraceSubject>();
+        assert_eq!(of("10.45.0.2"), Ok(TraceSubject::Address("10.45.0.2".parse().unwrap())));
+        assert_eq!(of("2001:db8::1"), Ok(TraceSubject::Address("2001:db8::1".parse().unwrap())));
+        assert_eq!(of("0x1f"), Ok(TraceSubject::Teid(31)));
+        assert_eq!(of("31"), Ok(TraceSubject::Teid(31)));
+        assert_eq!(of("4294967295"), Ok(TraceSubject::Teid(u32::MAX)));
         assert!(of("4294967296").is_err());
         assert!(of("0x100000000").is_err());
-        assert_eq!(of("imsi-31"), Ok(Who::Supi("31".to_owned())));
-        assert_eq!(of("001010000000001"), Ok(Who::Supi("001010000000001".to_owned())));
+        assert_eq!(of("imsi-31"), Ok(TraceSubject::Supi("31".to_owned())));
+        assert_eq!(of("001010000000001"), Ok(TraceSubject::Supi("001010000000001".to_owned())));
         for nobody in ["", "x", "imsi-", "imsi-1x", "1234567890123456", "10.45.0"] {
             assert!(of(nobody).is_err(), "{nobody}");
         }
@@ -202,32 +202,32 @@ mod tests {
     #[test]
     fn a_full_queue_refuses_and_the_bell_rings_until_it_is_empty() {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let (outbox, inbox) = pair().unwrap();
-        let readable = |inbox: &Inbox| {
-            let mut one = [PollFd::new(inbox, PollFlags::IN)];
+        let (sender, receiver) = pair().unwrap();
+        let readable = |receiver: &QueryReceiver| {
+            let mut one = [PollFd::new(receiver, PollFlags::IN)];
             poll(&mut one, Some(&Timespec::default())).unwrap() == 1
         };
-        assert!(!readable(&inbox));
+        assert!(!readable(&receiver));
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let mut asked: Vec<_> =
-                (0..=WAITING).map(|_| Box::pin(outbox.ask(Question::Numbers))).collect();
+                (0..=WAITING).map(|_| Box::pin(sender.ask(Query::Snapshot))).collect();
             let mut refused = 0;
             for ask in &mut asked {
                 tokio::select! {
                     biased;
-                    said = ask => refused += usize::from(said.err() == Some(Unanswered::Busy)),
+                    said = ask => refused += usize::from(said.err() == Some(QueryError::Busy)),
                     () = std::future::ready(()) => {}
                 }
             }
             assert_eq!(refused, 1);
             let mut taken = 0;
-            while readable(&inbox) {
-                taken += usize::from(inbox.next().is_some());
+            while readable(&receiver) {
+                taken += usize::from(receiver.next().is_some());
             }
             assert_eq!(taken, WAITING);
-            drop(inbox);
-            assert_eq!(outbox.ask(Question::Numbers).await.err(), Some(Unanswered::Ended));
+            drop(receiver);
+            assert_eq!(sender.ask(Query::Snapshot).await.err(), Some(QueryError::Ended));
         });
     }
 }

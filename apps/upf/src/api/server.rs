@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::thread::JoinHandle;
 
 use axum::Router;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query as UrlQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get};
@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use utoipa::{IntoParams, ToSchema};
 
-use super::bounded::Bounded;
-use super::facts::MOST;
-use super::query::{Answer, Inbox, Outbox, Question, Unanswered, Who, pair};
+use super::bounded::BoundedListener;
+use super::node_view::MAX_PAGE;
+use super::query::{Query, QueryError, QueryReceiver, QuerySender, Reply, TraceSubject, pair};
 use super::view::{AssociationView, Page, Sample, SessionView, Trace, protocol};
 use super::{metrics, openapi};
 use crate::session::SessionId;
@@ -62,23 +62,23 @@ impl Drop for Api {
 }
 
 /// Serves the API on `address` (port 0: chosen by the kernel) in a thread of its own, without
-/// authentication. The queries arrive at the [`Inbox`].
+/// authentication. The queries arrive at the [`QueryReceiver`].
 ///
 /// # Errors
 /// If the server cannot listen on the address.
-pub fn serve(address: SocketAddr) -> Result<(Api, Inbox), ApiError> {
+pub fn serve(address: SocketAddr) -> Result<(Api, QueryReceiver), ApiError> {
     let failed = |what| move |source| ApiError { address, what, source };
     let listener = TcpListener::bind(address).map_err(failed("cannot listen there"))?;
     listener.set_nonblocking(true).map_err(failed("cannot be waited for"))?;
     let address = listener.local_addr().map_err(failed("has no address"))?;
-    let (outbox, inbox) = pair().map_err(|error| failed("has no eventfd")(error.into()))?;
+    let (sender, receiver) = pair().map_err(|error| failed("has no eventfd")(error.into()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(failed("cannot wait"))?;
     let (stop, stopped) = oneshot::channel::<()>();
     let thread = std::thread::Builder::new().name("api".to_owned()).spawn(move || {
         let served = runtime.block_on(async move {
-            let listener = Bounded::new(tokio::net::TcpListener::from_std(listener)?);
-            let server = axum::serve(listener, router(outbox)).into_future();
+            let listener = BoundedListener::new(tokio::net::TcpListener::from_std(listener)?);
+            let server = axum::serve(listener, router(sender)).into_future();
             tokio::select! {
                 served = server => served,
                 _ = stopped => Ok(()),
@@ -89,11 +89,11 @@ pub fn serve(address: SocketAddr) -> Result<(Api, Inbox), ApiError> {
         }
     });
     let thread = Some(thread.map_err(failed("has no thread"))?);
-    Ok((Api { address, stop: Some(stop), thread }, inbox))
+    Ok((Api { address, stop: Some(stop), thread }, receiver))
 }
 
 /// Returns all routes with their handlers.
-pub(super) fn routes() -> [(&'static str, MethodRouter<Outbox>); 7] {
+pub(super) fn routes() -> [(&'static str, MethodRouter<QuerySender>); 7] {
     [
         ("/associations", get(associations)),
         ("/sessions", get(sessions)),
@@ -105,9 +105,9 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<Outbox>); 7] {
     ]
 }
 
-fn router(outbox: Outbox) -> Router {
+fn router(sender: QuerySender) -> Router {
     let all = routes().into_iter();
-    all.fold(Router::new(), |router, (path, method)| router.route(path, method)).with_state(outbox)
+    all.fold(Router::new(), |router, (path, method)| router.route(path, method)).with_state(sender)
 }
 
 /// Error response.
@@ -129,20 +129,20 @@ impl IntoResponse for Refusal {
     }
 }
 
-impl From<Unanswered> for Refusal {
-    fn from(unanswered: Unanswered) -> Self {
+impl From<QueryError> for Refusal {
+    fn from(unanswered: QueryError) -> Self {
         refuse(
             StatusCode::SERVICE_UNAVAILABLE,
             match unanswered {
-                Unanswered::Busy => "the control plane has too many queries waiting; try again",
-                Unanswered::Ended => "the control plane process is ending; ask its successor",
+                QueryError::Busy => "the control plane has too many queries waiting; try again",
+                QueryError::Ended => "the control plane process is ending; ask its successor",
             },
         )
     }
 }
 
 /// Returns the error for a reply to another query, which [`answer`](super::answer) never gives.
-fn strange() -> Refusal {
+fn unexpected() -> Refusal {
     refuse(StatusCode::INTERNAL_SERVER_ERROR, "the control plane answered another query")
 }
 
@@ -150,11 +150,11 @@ fn strange() -> Refusal {
 #[utoipa::path(get, path = "/associations",
     responses((status = 200, body = Vec<AssociationView>), (status = 503, body = Refusal)))]
 pub(super) async fn associations(
-    State(outbox): State<Outbox>,
+    State(sender): State<QuerySender>,
 ) -> Result<Json<Vec<AssociationView>>, Refusal> {
-    match outbox.ask(Question::Associations).await? {
-        Answer::Associations(all) => Ok(Json(all)),
-        _ => Err(strange()),
+    match sender.ask(Query::Associations).await? {
+        Reply::Associations(all) => Ok(Json(all)),
+        _ => Err(unexpected()),
     }
 }
 
@@ -173,17 +173,17 @@ pub(super) struct Paging {
     responses((status = 200, body = Page), (status = 400, body = Refusal),
               (status = 503, body = Refusal)))]
 pub(super) async fn sessions(
-    State(outbox): State<Outbox>,
-    Query(paging): Query<Paging>,
+    State(sender): State<QuerySender>,
+    UrlQuery(paging): UrlQuery<Paging>,
 ) -> Result<Json<Page>, Refusal> {
     let limit = paging.limit.unwrap_or(PAGE);
-    if !(1..=MOST).contains(&limit) {
-        let what = format!("limit: {limit} is not allowed; write 1 to {MOST}");
+    if !(1..=MAX_PAGE).contains(&limit) {
+        let what = format!("limit: {limit} is not allowed; write 1 to {MAX_PAGE}");
         return Err(refuse(StatusCode::BAD_REQUEST, what));
     }
-    match outbox.ask(Question::Sessions { after: paging.after.map(SessionId), limit }).await? {
-        Answer::Sessions(page) => Ok(Json(page)),
-        _ => Err(strange()),
+    match sender.ask(Query::Sessions { after: paging.after.map(SessionId), limit }).await? {
+        Reply::Sessions(page) => Ok(Json(page)),
+        _ => Err(unexpected()),
     }
 }
 
@@ -193,7 +193,7 @@ pub(super) async fn sessions(
     responses((status = 200, body = SessionView), (status = 400, body = Refusal),
               (status = 404, body = Refusal), (status = 503, body = Refusal)))]
 pub(super) async fn session(
-    State(outbox): State<Outbox>,
+    State(sender): State<QuerySender>,
     Path(text): Path<String>,
 ) -> Result<Json<SessionView>, Refusal> {
     let number = match text.strip_prefix("0x") {
@@ -204,20 +204,20 @@ pub(super) async fn session(
         let what = format!("`{text}` is no SEID; write 0x and up to 16 hex digits");
         refuse(StatusCode::BAD_REQUEST, what)
     })?;
-    match outbox.ask(Question::Session(seid)).await? {
-        Answer::Session(Some(session)) => Ok(Json(*session)),
-        Answer::Session(None) => {
+    match sender.ask(Query::Session(seid)).await? {
+        Reply::Session(Some(session)) => Ok(Json(*session)),
+        Reply::Session(None) => {
             let what = format!("no session has the SEID {seid:#x}; GET /sessions shows them");
             Err(refuse(StatusCode::NOT_FOUND, what))
         }
-        _ => Err(strange()),
+        _ => Err(unexpected()),
     }
 }
 
 /// Subject and sample packet of a trace.
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Traced {
+pub(super) struct TraceQuery {
     /// SUPI (`imsi-` and digits), UE address, or TEID (`0x` and hex digits).
     who: String,
     /// Remote address of a sample packet, which is decided in both directions. The other parameters
@@ -236,7 +236,7 @@ pub(super) struct Traced {
     length: Option<u16>,
 }
 
-impl Traced {
+impl TraceQuery {
     /// Returns the sample packet, if one is given.
     fn sample(&self) -> Result<Option<Sample>, String> {
         let Some(to) = self.to else { return Ok(None) };
@@ -254,39 +254,39 @@ impl Traced {
 }
 
 /// Explains how packets of a subscriber, address or tunnel are forwarded.
-#[utoipa::path(get, path = "/trace", params(Traced),
+#[utoipa::path(get, path = "/trace", params(TraceQuery),
     responses((status = 200, body = Trace), (status = 400, body = Refusal),
               (status = 404, body = Refusal), (status = 503, body = Refusal)))]
 pub(super) async fn trace(
-    State(outbox): State<Outbox>,
-    Query(traced): Query<Traced>,
+    State(sender): State<QuerySender>,
+    UrlQuery(traced): UrlQuery<TraceQuery>,
 ) -> Result<Json<Trace>, Refusal> {
-    let who: Who =
+    let who: TraceSubject =
         traced.who.parse().map_err(|what: String| refuse(StatusCode::BAD_REQUEST, what))?;
     let sample = traced.sample().map_err(|what| refuse(StatusCode::BAD_REQUEST, what))?;
-    match outbox.ask(Question::Trace(who, sample)).await? {
-        Answer::Trace(trace) if trace.sessions.is_empty() => {
+    match sender.ask(Query::Trace(who, sample)).await? {
+        Reply::Trace(trace) if trace.sessions.is_empty() => {
             Err(refuse(StatusCode::NOT_FOUND, trace.summary()))
         }
-        Answer::Trace(mut trace) => {
+        Reply::Trace(mut trace) => {
             trace.add_routes();
             Ok(Json(*trace))
         }
-        _ => Err(strange()),
+        _ => Err(unexpected()),
     }
 }
 
 /// Returns 200 if the control plane answers and the fast path process runs.
 #[utoipa::path(get, path = "/healthz",
     responses((status = 200, description = "Both processes run."), (status = 503, body = Refusal)))]
-pub(super) async fn healthz(State(outbox): State<Outbox>) -> Result<&'static str, Refusal> {
-    match outbox.ask(Question::Numbers).await? {
-        Answer::Numbers(numbers) if numbers.is_fast_alive => Ok("ok\n"),
-        Answer::Numbers(_) => {
+pub(super) async fn healthz(State(sender): State<QuerySender>) -> Result<&'static str, Refusal> {
+    match sender.ask(Query::Snapshot).await? {
+        Reply::Snapshot(numbers) if numbers.is_fast_alive => Ok("ok\n"),
+        Reply::Snapshot(_) => {
             let what = "the fast path process does not run; its supervisor restarts it";
             Err(refuse(StatusCode::SERVICE_UNAVAILABLE, what))
         }
-        _ => Err(strange()),
+        _ => Err(unexpected()),
     }
 }
 
@@ -294,11 +294,11 @@ pub(super) async fn healthz(State(outbox): State<Outbox>) -> Result<&'static str
 #[utoipa::path(get, path = "/metrics",
     responses((status = 200, content_type = "application/openmetrics-text", body = String),
               (status = 503, body = Refusal)))]
-pub(super) async fn metrics(State(outbox): State<Outbox>) -> Result<Response, Refusal> {
-    match outbox.ask(Question::Numbers).await? {
-        Answer::Numbers(numbers) => {
+pub(super) async fn metrics(State(sender): State<QuerySender>) -> Result<Response, Refusal> {
+    match sender.ask(Query::Snapshot).await? {
+        Reply::Snapshot(numbers) => {
             Ok(([(header::CONTENT_TYPE, OPEN_METRICS)], metrics::page(&numbers)).into_response())
         }
-        _ => Err(strange()),
+        _ => Err(unexpected()),
     }
 }

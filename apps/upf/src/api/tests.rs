@@ -4,21 +4,21 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::metrics::Numbers;
-use super::query::Who;
-use super::view::Judged;
-use super::{Facts, Inbox, Leading, answer, serve};
-use crate::api::client::{Ask, ask};
-use crate::datapath::decide::Subject;
+use super::metrics::Snapshot;
+use super::query::TraceSubject;
+use super::view::DryRun;
+use super::{NodeView, QueryReceiver, RouteSource, answer, serve};
+use crate::api::client::{Request, ask};
+use crate::datapath::classify::PacketFields;
 use crate::pfcp::peer::peers::Association;
 use crate::session::{CpSeid, InstanceId, Session, SessionId};
 
-mod trace;
+mod traced_routes;
 
 /// Control plane with sessions only.
-struct Known(Vec<Session>);
+struct BackendView(Vec<Session>);
 
-impl Facts for Known {
+impl NodeView for BackendView {
     fn associations(&self) -> Vec<&Association> {
         vec![]
     }
@@ -40,8 +40,8 @@ impl Facts for Known {
         self.0.iter().find(|it| it.seid == seid).cloned()
     }
 
-    fn find(&self, who: &Who, limit: usize) -> Vec<Session> {
-        let supi = |it: &&Session| matches!(who, Who::Supi(supi) if it.supi.as_ref() == Some(supi));
+    fn find(&self, who: &TraceSubject, limit: usize) -> Vec<Session> {
+        let supi = |it: &&Session| matches!(who, TraceSubject::Supi(supi) if it.supi.as_ref() == Some(supi));
         self.0.iter().filter(supi).take(limit).cloned().collect()
     }
 
@@ -57,27 +57,27 @@ impl Facts for Known {
         Some(0)
     }
 
-    fn leading(&self, instance: Option<InstanceId>, is_n6: bool) -> Leading {
+    fn route_source(&self, instance: Option<InstanceId>, is_n6: bool) -> RouteSource {
         match (instance, is_n6) {
-            (_, true) => Leading::Fixed("02:00:00:00:00:02".to_owned(), "n6".to_owned()),
-            (instance, false) => Leading::Table(instance.map(u32::from)),
+            (_, true) => RouteSource::Fixed("02:00:00:00:00:02".to_owned(), "n6".to_owned()),
+            (instance, false) => RouteSource::Table(instance.map(u32::from)),
         }
     }
 
-    fn judge(&self, _: &Session, _: &Subject) -> Option<Judged> {
+    fn dry_run(&self, _: &Session, _: &PacketFields) -> Option<DryRun> {
         None
     }
 
-    fn numbers(&self) -> Numbers {
-        let causes = vec![(crate::rules::layout::cause::Cause::GateClosed, [7, 700])];
-        Numbers {
+    fn numbers(&self) -> Snapshot {
+        let causes = vec![(crate::rules::layout::drop_reason::DropReason::GateClosed, [7, 700])];
+        Snapshot {
             sessions: self.0.len(),
             causes,
             is_fast_alive: true,
             rules: [4, 3, 2, 1, 0],
             by_association: vec![("smf \"1\"\n".to_owned(), 3)],
             tables: vec![("users", 5, 70)],
-            ..Numbers::default()
+            ..Snapshot::default()
         }
     }
 }
@@ -109,13 +109,13 @@ fn session(place: u32) -> Session {
 
 /// Runs `test` while a thread answers queries.
 fn with(sessions: u32, test: impl FnOnce(SocketAddr)) {
-    let (api, inbox) = serve("127.0.0.1:0".parse().unwrap()).unwrap();
+    let (api, receiver) = serve("127.0.0.1:0".parse().unwrap()).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let loops = std::thread::spawn(move || {
-        let known = Known((0..sessions).map(session).collect());
+        let known = BackendView((0..sessions).map(session).collect());
         while !stopped.load(Ordering::Relaxed) {
-            serve_one(&inbox, &known);
+            serve_one(&receiver, &known);
         }
     });
     test(api.address());
@@ -123,12 +123,12 @@ fn with(sessions: u32, test: impl FnOnce(SocketAddr)) {
     loops.join().unwrap();
 }
 
-fn serve_one(inbox: &Inbox, known: &Known) {
+fn serve_one(receiver: &QueryReceiver, known: &BackendView) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let wait = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
-    let _ = poll(&mut [PollFd::new(inbox, PollFlags::IN)], Some(&wait));
-    while let Some(query) = inbox.next() {
-        let _ = query.answer.send(answer(&query.question, known));
+    let _ = poll(&mut [PollFd::new(receiver, PollFlags::IN)], Some(&wait));
+    while let Some(query) = receiver.next() {
+        let _ = query.answer.send(answer(&query.query, known));
     }
 }
 
@@ -147,12 +147,12 @@ fn exchange(address: SocketAddr, request: &str) -> String {
 #[test]
 fn pages_come_one_after_the_other_and_end() {
     with(2345, |address| {
-        let json = ask(address, &Ask::Sessions(usize::MAX), true).unwrap();
+        let json = ask(address, &Request::Sessions(usize::MAX), true).unwrap();
         let page: super::view::Page = serde_json::from_str(&json).unwrap();
         assert_eq!((page.sessions.len(), page.total, page.next), (2345, 2345, None));
         assert_eq!(page.sessions[2344].seid, "0x100000928");
         assert_eq!(page.sessions[7].counted[0], 7);
-        let few = ask(address, &Ask::Sessions(3), false).unwrap();
+        let few = ask(address, &Request::Sessions(3), false).unwrap();
         assert!(few.ends_with("3 of 2345 sessions\n"), "{few}");
     });
 }
@@ -160,13 +160,15 @@ fn pages_come_one_after_the_other_and_end() {
 #[test]
 fn what_is_not_there_and_what_is_no_question_is_said() {
     with(1, |address| {
-        let detail = ask(address, &Ask::Session("0x100000000".to_owned()), true).unwrap();
+        let detail = ask(address, &Request::Session("0x100000000".to_owned()), true).unwrap();
         assert!(detail.contains("\"place\": 0"), "{detail}");
-        let error = ask(address, &Ask::Session("0x5".to_owned()), true).unwrap_err().to_string();
+        let error =
+            ask(address, &Request::Session("0x5".to_owned()), true).unwrap_err().to_string();
         assert!(error.contains("no session has the SEID 0x5"), "{error}");
-        let found = ask(address, &Ask::Trace("imsi-001010000000000".parse().unwrap(), None), false);
+        let found =
+            ask(address, &Request::Trace("imsi-001010000000000".parse().unwrap(), None), false);
         assert!(found.unwrap().starts_with("session 0x100000000 of imsi-001010000000000"));
-        let error = ask(address, &Ask::Trace("0x5".parse().unwrap(), None), true).unwrap_err();
+        let error = ask(address, &Request::Trace("0x5".parse().unwrap(), None), true).unwrap_err();
         assert!(error.to_string().contains("dropped as unknown_tunnel"), "{error}");
         for wrong in ["/sessions?limit=0", "/sessions?limit=1001", "/sessions?x=1", "/trace?who=x"]
         {

@@ -6,16 +6,16 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::facts::Facts;
+use super::node_view::NodeView;
 use crate::pfcp::peer::peers::Association;
 use crate::session::{Session, UserAddress};
 
-mod packet;
-mod rules;
+mod rule_views;
+mod sample_packet;
 mod trace;
 
-pub use packet::{Judged, PacketView, Sample, protocol};
-pub use rules::{FarView, ForwardingView, PdrView, QerView, RateView, UrrView};
+pub use rule_views::{FarView, ForwardingView, PdrView, QerView, RateView, UrrView};
+pub use sample_packet::{DryRun, PacketView, Sample, protocol};
 pub use trace::{Trace, TracedSession, WayView};
 
 /// An association with a control plane function.
@@ -45,7 +45,7 @@ const FROM_1900: i64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 
 impl AssociationView {
-    pub(super) fn of(it: &Association, facts: &dyn Facts) -> Self {
+    pub(super) fn of(it: &Association, node: &dyn NodeView) -> Self {
         Self {
             node_id: it.peer.node_id.to_string(),
             address: it.peer.address.to_string(),
@@ -54,7 +54,7 @@ impl AssociationView {
             features: format!("{:#x}", it.peer.features),
             is_up: it.peer.is_up,
             since_unix_s: it.since / SECOND,
-            sessions: facts.sessions_of(it.peer.place),
+            sessions: node.sessions_of(it.peer.place),
         }
     }
 }
@@ -98,14 +98,14 @@ pub struct SessionRow {
 }
 
 impl SessionRow {
-    pub(super) fn of(it: &Session, facts: &dyn Facts) -> Self {
+    pub(super) fn of(it: &Session, node: &dyn NodeView) -> Self {
         let mut addresses: Vec<String> =
             it.pdrs.iter().filter_map(|pdr| pdr.user).flat_map(|user| texts(&user)).collect();
-        addresses.extend(it.pdrs.iter().flat_map(|pdr| &pdr.framed).map(rules::prefix));
+        addresses.extend(it.pdrs.iter().flat_map(|pdr| &pdr.framed).map(rule_views::prefix));
         addresses.sort_unstable();
         addresses.dedup();
         let tunnels = it.pdrs.iter().filter_map(|pdr| pdr.tunnel);
-        let mut tunnels: Vec<String> = tunnels.map(|it| rules::tunnel(&it)).collect();
+        let mut tunnels: Vec<String> = tunnels.map(|it| rule_views::tunnel(&it)).collect();
         tunnels.sort_unstable();
         tunnels.dedup();
         Self {
@@ -117,7 +117,7 @@ impl SessionRow {
             addresses,
             tunnels,
             rules: it.rules(),
-            counted: facts.counted(it.id.0),
+            counted: node.counted(it.id.0),
             since_unix_s: it.established / SECOND,
         }
     }
@@ -151,15 +151,15 @@ pub struct SessionView {
 }
 
 impl SessionView {
-    pub(super) fn of(it: &Session, facts: &dyn Facts) -> Self {
+    pub(super) fn of(it: &Session, node: &dyn NodeView) -> Self {
         Self {
-            row: SessionRow::of(it, facts),
+            row: SessionRow::of(it, node),
             place: it.id.0,
             version: it.version,
-            pdrs: rules::by_precedence(it).map(|pdr| PdrView::of(pdr, facts)).collect(),
-            fars: it.fars.iter().map(|far| FarView::of(far, facts)).collect(),
+            pdrs: rule_views::by_precedence(it).map(|pdr| PdrView::of(pdr, node)).collect(),
+            fars: it.fars.iter().map(|far| FarView::of(far, node)).collect(),
             qers: it.qers.iter().map(QerView::of).collect(),
-            urrs: it.urrs.iter().map(|urr| UrrView::of(urr, facts)).collect(),
+            urrs: it.urrs.iter().map(|urr| UrrView::of(urr, node)).collect(),
         }
     }
 }

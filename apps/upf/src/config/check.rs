@@ -10,12 +10,12 @@ use super::addresses::unfit;
 use super::{N4, Predefined, Settings};
 use crate::session::FlowDescription;
 
-mod places;
+mod interfaces;
 
 /// Maximum number of sessions: the session index takes 22 of the 32 bits of a TEID.
 const MAX_SESSIONS: u32 = 1 << 22;
 /// Maximum number of interfaces, pools and addresses: lanes search them linearly.
-const MAX_PLACES: usize = 64;
+const MAX_ENTRIES: usize = 64;
 
 /// Returns the error for an invalid value.
 pub(super) fn refuse(path: impl Into<String>, what: impl Into<String>) -> Error {
@@ -120,9 +120,9 @@ fn check_predefined(name: &str, rule: &Predefined) -> Result<(), Error> {
 }
 
 fn check_n4(n4: &N4) -> Result<(), Error> {
-    if n4.addresses.is_empty() || n4.addresses.len() > MAX_PLACES {
+    if n4.addresses.is_empty() || n4.addresses.len() > MAX_ENTRIES {
         let what = format!(
-            "peers need an address to send to; {} are configured; write 1 to {MAX_PLACES}",
+            "peers need an address to send to; {} are configured; write 1 to {MAX_ENTRIES}",
             n4.addresses.len()
         );
         return Err(refuse("app.n4.addresses", what));

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::check::refuse;
 use super::{Settings, TeidChoice};
-use crate::rules::layout::{cause, table};
+use crate::rules::layout::{drop_reason, table};
 
 /// Up to this number all sessions may have complex rules; of those beyond, a quarter.
 const ALL_COMPLEX: u32 = 65_536;
@@ -104,7 +104,7 @@ impl Settings {
             (table::FRAMED, them.framed),
             (table::STATE, them.lines),
             (table::EVENTS, them.sessions),
-            (table::CAUSES, cause::ENTRIES),
+            (table::CAUSES, drop_reason::ENTRIES),
             (table::SESSIONS, them.sessions),
             (table::SESSION_PARTS, them.parts),
             (table::ANSWERS, them.answers),

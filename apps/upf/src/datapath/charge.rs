@@ -3,19 +3,19 @@
 use fastlane::Packet;
 use fastlane::table::EntryId;
 
-use super::batch::Task;
-use super::decide::{self, Charge, Charged, Fate};
-use super::inner;
-use super::judge::Outcome;
-use super::later::Later;
-use super::ways::Routes;
-use super::{Parts, Put, World};
-use crate::rules::layout::cause::Cause;
+use super::apply::Outcome;
+use super::classify::{self, Action, Charge, ChargeResult};
+use super::deferred::Deferred;
+use super::inner_packet;
+use super::lookup::UePacket;
+use super::next_hop::Routes;
+use super::{BurstContext, Datapath, DeferredQueue};
+use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::message::SessionEvent;
-use crate::rules::layout::rules::Rules;
+use crate::rules::layout::session_rules::Rules;
 use crate::session::SessionId;
 
-impl Put {
+impl DeferredQueue {
     /// Charges a packet that is about to leave, in the turn in which these rules classified it.
     ///
     /// # Errors
@@ -23,34 +23,34 @@ impl Put {
     #[inline(always)]
     pub(super) fn charge(
         &mut self,
-        task: &Task,
+        ue_packet: &UePacket,
         (session, rules): (SessionId, &Rules),
         charge: Charge,
-        world: World<'_>,
+        burst: BurstContext<'_>,
     ) -> Result<(), Outcome> {
         // The final counters of a deleted session may have been read already.
-        if world.tables.rules(world.turn, session).is_none() {
-            return Err(Outcome::Drop(Cause::UnknownUser));
+        if burst.tables.rules(burst.turn, session).is_none() {
+            return Err(Outcome::Drop(DropReason::UnknownUser));
         }
-        match decide::charge_at_once(rules, charge, session, &world.tables.state, world.now) {
+        match classify::charge_simple(rules, charge, session, &burst.tables.state, burst.now) {
             true => Ok(()),
-            false => self.charge_closely(task, (session, rules), charge, world),
+            false => self.charge_slow(ue_packet, (session, rules), charge, burst),
         }
     }
 
     #[inline(never)]
-    fn charge_closely(
+    fn charge_slow(
         &mut self,
-        task: &Task,
+        ue_packet: &UePacket,
         (session, rules): (SessionId, &Rules),
         charge: Charge,
-        world: World<'_>,
+        burst: BurstContext<'_>,
     ) -> Result<(), Outcome> {
-        let World { tables, turn, now } = world;
+        let BurstContext { tables, turn, now } = burst;
         let blocks = tables.blocks(turn);
-        let charged = decide::charge(rules, &blocks, charge, session, &tables.state, now);
+        let charged = classify::charge(rules, &blocks, charge, session, &tables.state, now);
         if charged.events != 0 {
-            self.raise(task, 0, session, rules, &charged, world);
+            self.raise(ue_packet, 0, session, rules, &charged, burst);
         }
         outcome(&charged)
     }
@@ -59,21 +59,21 @@ impl Put {
     #[cold]
     pub(super) fn raise(
         &mut self,
-        task: &Task,
+        ue_packet: &UePacket,
         dscp: u8,
         session: SessionId,
         rules: &Rules,
-        raised: &Charged,
-        world: World<'_>,
+        raised: &ChargeResult,
+        burst: BurstContext<'_>,
     ) {
-        world.tables.events.raise(EntryId(session.0));
-        let container = task.tunnel.and_then(|tunnel| tunnel.pdu_session);
-        self.push(Later::Event(SessionEvent {
+        burst.tables.events.raise(EntryId(session.0));
+        let container = ue_packet.tunnel.and_then(|tunnel| tunnel.pdu_session);
+        self.push(Deferred::Event(SessionEvent {
             session: session.0,
             line: raised.line,
             events: raised.events,
             version: u64::from(rules.version()),
-            at: world.now,
+            at: burst.now,
             pdr: raised.pdr,
             qfi: container.map_or(0, |it| it.qfi),
             dscp,
@@ -82,57 +82,57 @@ impl Put {
     }
 }
 
-impl<R: Routes> Parts<R> {
+impl<R: Routes> Datapath<R> {
     /// Charges a packet that leaves unchanged, after all packets of its batch are labelled.
     ///
     /// # Errors
     /// Returns the outcome if quota or rate are used up.
     pub(super) fn charge_later(
         &mut self,
-        task: &Task,
+        ue_packet: &UePacket,
         session: SessionId,
         charge: Charge,
         packet: &Packet,
-        world: World<'_>,
+        burst: BurstContext<'_>,
     ) -> Result<(), Outcome> {
-        let rules = world.tables.rules(world.turn, session);
+        let rules = burst.tables.rules(burst.turn, session);
         match rules.filter(|rules| rules.version() == charge.version()) {
-            Some(rules) => self.later.charge(task, (session, rules), charge, world),
-            None => self.charge_anew(task, session, packet, world),
+            Some(rules) => self.deferred.charge(ue_packet, (session, rules), charge, burst),
+            None => self.charge_by_current_rules(ue_packet, session, packet, burst),
         }
     }
 
     /// Charges by the current rules, since they changed after the packet was classified. The
     /// current rules decide whether it may leave, the former ones where to.
     #[cold]
-    fn charge_anew(
+    fn charge_by_current_rules(
         &mut self,
-        task: &Task,
+        ue_packet: &UePacket,
         session: SessionId,
         packet: &Packet,
-        world: World<'_>,
+        burst: BurstContext<'_>,
     ) -> Result<(), Outcome> {
-        let World { tables, turn, now } = world;
-        let rules = tables.rules(turn, session).ok_or(Outcome::Drop(Cause::UnknownUser))?;
-        let malformed = Outcome::Drop(Cause::Malformed);
-        let inner = inner::read(task.inner(packet.bytes())).ok_or(malformed)?;
-        let qfi = self.flow_of(task).ok_or(malformed)?;
-        let teid = task.tunnel.map(|tunnel| tunnel.teid);
-        let subject = inner.subject(teid, task.instance, qfi);
+        let BurstContext { tables, turn, now } = burst;
+        let rules = tables.rules(turn, session).ok_or(Outcome::Drop(DropReason::UnknownUser))?;
+        let malformed = Outcome::Drop(DropReason::Malformed);
+        let inner = inner_packet::read(ue_packet.inner(packet.bytes())).ok_or(malformed)?;
+        let qfi = self.flow_of(ue_packet).ok_or(malformed)?;
+        let teid = ue_packet.tunnel.map(|tunnel| tunnel.teid);
+        let fields = inner.fields(teid, ue_packet.instance, qfi);
         let (blocks, state) = (tables.blocks(turn), &tables.state);
-        let decision = decide::decide(rules, &blocks, &subject, session, state, now);
-        let charged = match decision.fate {
-            Fate::Hold(hold) => return Err(self.hold(session, rules, hold, world)),
-            Fate::Drop(_) => decision.into(),
-            Fate::Forward(path) if path.redirects(decision.direction, &subject) => {
-                return Err(Outcome::Drop(Cause::Redirected));
+        let decision = classify::decide(rules, &blocks, &fields, session, state, now);
+        let charged = match decision.action {
+            Action::Hold(hold) => return Err(self.hold(session, rules, hold, burst)),
+            Action::Drop(_) => decision.into(),
+            Action::Forward(path) if path.redirects(decision.direction, &fields) => {
+                return Err(Outcome::Drop(DropReason::Redirected));
             }
-            Fate::Forward(_) => {
-                decide::charge(rules, &blocks, decision.charge, session, state, now)
+            Action::Forward(_) => {
+                classify::charge(rules, &blocks, decision.charge, session, state, now)
             }
         };
         if charged.events != 0 {
-            self.later.raise(task, inner.tos >> 2, session, rules, &charged, world);
+            self.deferred.raise(ue_packet, inner.tos >> 2, session, rules, &charged, burst);
         }
         outcome(&charged)
     }
@@ -142,15 +142,15 @@ impl<R: Routes> Parts<R> {
 pub(super) fn is_stopped(
     (session, rules): (SessionId, &Rules),
     charge: Charge,
-    world: World<'_>,
-) -> Option<Cause> {
-    let World { tables, turn, now } = world;
-    decide::is_stopped(rules, &tables.blocks(turn), charge, session, &tables.state, now)
+    burst: BurstContext<'_>,
+) -> Option<DropReason> {
+    let BurstContext { tables, turn, now } = burst;
+    classify::is_stopped(rules, &tables.blocks(turn), charge, session, &tables.state, now)
 }
 
-fn outcome(charged: &Charged) -> Result<(), Outcome> {
+fn outcome(charged: &ChargeResult) -> Result<(), Outcome> {
     match charged.refused {
         None => Ok(()),
-        Some(cause) => Err(Outcome::Drop(cause)),
+        Some(reason) => Err(Outcome::Drop(reason)),
     }
 }

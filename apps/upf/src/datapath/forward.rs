@@ -4,44 +4,45 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane::{Packet, Turn};
 
-use super::batch::{Leaving, Plain, Task};
-use super::control::peer_of;
-use super::decide::Path;
-use super::encapsulate::{self, Container, Exit, Outer};
-use super::icmp::Trouble;
-use super::inner::Inner;
-use super::judge::{Case, Outcome};
-use super::later::{Later, Out};
-use super::route;
-use super::tables::To;
-use super::ways::Routes;
-use super::{Parts, World};
-use crate::rules::layout::cause::Cause;
-use crate::rules::layout::rules::{Direction, Outer as Put};
+use super::apply::{Outcome, PacketCase};
+use super::classify::Path;
+use super::deferred::{Deferred, Egress};
+use super::encap::{self, Container, GtpuFields, TunnelRoute};
+use super::gtpu_control::peer_of;
+use super::icmp::IcmpError;
+use super::inner_packet::InnerPacket;
+use super::ip_header;
+use super::lane_tables::DestinationAddress;
+use super::lookup::{RouteBatch, RoutedPacket, UePacket};
+use super::next_hop::Routes;
+use super::{BurstContext, Datapath};
+use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::session_rules::{Direction, Encapsulation};
 use crate::session::{Destination, InstanceId};
 
-impl<R: Routes> Parts<R> {
+impl<R: Routes> Datapath<R> {
     /// Forwards a packet.
     #[inline(always)]
     pub(super) fn forward(
         &mut self,
-        case: Case<'_>,
-        inner: &Inner,
+        case: PacketCase<'_>,
+        inner: &InnerPacket,
         path: &Path<'_>,
         packet: &mut Packet,
-        (four, six): (&mut Leaving<Ipv4Addr>, &mut Leaving<Ipv6Addr>),
-        world: World<'_>,
+        (four, six): (&mut RouteBatch<Ipv4Addr>, &mut RouteBatch<Ipv6Addr>),
+        burst: BurstContext<'_>,
     ) -> Outcome {
-        let task = case.task;
-        if let Some(tunnel) = &task.tunnel
+        let ue_packet = case.ue_packet;
+        if let Some(tunnel) = &ue_packet.tunnel
             && tunnel.ecn == 3
-            && !(is_relayed(task, path) || route::note_congestion(inner_mut(packet, task)))
+            && !(is_relayed(ue_packet, path)
+                || ip_header::copy_congestion(inner_mut(packet, ue_packet)))
         {
-            return Outcome::Drop(Cause::Congested);
+            return Outcome::Drop(DropReason::Congested);
         }
         match path.outer() {
-            Some(put) => self.put_into_tunnel(case, inner, path, put, packet, world),
-            None => self.put_aside(case, inner, path, four, six),
+            Some(put) => self.encapsulate_and_send(case, inner, path, put, packet, burst),
+            None => self.route_later(case, inner, path, four, six),
         }
     }
 
@@ -52,182 +53,182 @@ impl<R: Routes> Parts<R> {
         &mut self,
         tos: u8,
         path: &Path<'_>,
-        put: Put,
+        put: Encapsulation,
         direction: Direction,
         turn: &Turn,
-    ) -> Result<(Exit, Outer), Cause> {
-        let Put::Gtpu(_, teid) = put else { return Err(Cause::NoRoute) };
+    ) -> Result<(TunnelRoute, GtpuFields), DropReason> {
+        let Encapsulation::Gtpu(_, teid) = put else { return Err(DropReason::NoRoute) };
         let (to, instance) = (peer_of(put), instance_of(path));
-        match self.ways.to(&self.routes, &self.sides, turn, instance, to) {
-            Ok(exit) => Ok((*exit, outer(tos, path, teid, direction))),
-            Err(cause) => {
-                if cause == Cause::NoNeighbour {
-                    self.later.push(Later::Resolve(to));
+        match self.next_hops.to(&self.routes, &self.ports, turn, instance, to) {
+            Ok(route) => Ok((*route, outer(tos, path, teid, direction))),
+            Err(reason) => {
+                if reason == DropReason::NoNeighbour {
+                    self.deferred.push(Deferred::Resolve(to));
                 }
-                Err(cause)
+                Err(reason)
             }
         }
     }
 
     /// Encapsulates a packet and forwards it to the far end of the tunnel.
     #[inline(always)]
-    fn put_into_tunnel(
+    fn encapsulate_and_send(
         &mut self,
-        case: Case<'_>,
-        inner: &Inner,
+        case: PacketCase<'_>,
+        inner: &InnerPacket,
         path: &Path<'_>,
-        put: Put,
+        put: Encapsulation,
         packet: &mut Packet,
-        world: World<'_>,
+        burst: BurstContext<'_>,
     ) -> Outcome {
-        let Case { task, session, rules, direction, charge, .. } = case;
-        let Put::Gtpu(_, teid) = put else { return Outcome::Drop(Cause::NoRoute) };
+        let PacketCase { ue_packet, session, rules, direction, charge, .. } = case;
+        let Encapsulation::Gtpu(_, teid) = put else { return Outcome::Drop(DropReason::NoRoute) };
         let (to, instance) = (peer_of(put), instance_of(path));
-        let exit = match self.ways.to(&self.routes, &self.sides, world.turn, instance, to) {
-            Ok(exit) => exit,
-            Err(cause) => return self.no_way(to, cause),
+        let route = match self.next_hops.to(&self.routes, &self.ports, burst.turn, instance, to) {
+            Ok(route) => route,
+            Err(reason) => return self.unreachable(to, reason),
         };
         let outer = outer(inner.tos, path, teid, direction);
-        let is_relayed = is_relayed(task, path);
-        let (at, length) = match &task.tunnel {
+        let is_relayed = is_relayed(ue_packet, path);
+        let (at, length) = match &ue_packet.tunnel {
             Some(tunnel) if is_relayed => (usize::from(tunnel.gtp), tunnel.length()),
-            _ => (usize::from(task.at), inner.length as usize),
+            _ => (usize::from(ue_packet.at), inner.length as usize),
         };
         let front = match is_relayed {
-            true => exit.ends.ip_length() + fastlane::wire::Udp::LENGTH,
-            false => outer.length(exit.ends),
+            true => route.endpoints.ip_length() + fastlane::wire::Udp::LENGTH,
+            false => outer.length(route.endpoints),
         };
-        if front + length > exit.hop.mtu as usize {
+        if front + length > route.hop.mtu as usize {
             let overhead = (front + length) as u32 - inner.length;
-            let room = exit.hop.mtu.saturating_sub(overhead);
+            let room = route.hop.mtu.saturating_sub(overhead);
             if !inner.dont_fragment && !is_relayed {
-                let out = Out::Tunnel(*exit, outer);
-                return self.cut_up(case.number, (session, charge), out, room);
+                let out = Egress::Tunnel(*route, outer);
+                return self.defer_fragmentation(case.number, (session, charge), out, room);
             }
-            return self.trouble(case, Trouble::TooLong(room), world);
+            return self.icmp_error(case, IcmpError::TooLong(room), burst);
         }
-        if !encapsulate::has_room(packet, at, length, front) {
-            return Outcome::Drop(Cause::NoFrame);
+        if !encap::has_room(packet, at, length, front) {
+            return Outcome::Drop(DropReason::NoFrame);
         }
-        if let Err(outcome) = self.later.charge(task, (session, rules), charge, world) {
+        if let Err(outcome) = self.deferred.charge(ue_packet, (session, rules), charge, burst) {
             return outcome;
         }
-        if takes_hop(task, path) && !task.is_hairpin {
-            route::take_hop(inner_mut(packet, task));
+        if is_ip_hop(ue_packet, path) && !ue_packet.is_hairpin {
+            ip_header::decrement_ttl(inner_mut(packet, ue_packet));
         }
         let fits = match is_relayed {
-            true => encapsulate::relay(packet, at, length, exit, &outer),
-            false => encapsulate::encapsulate(packet, at, length, exit, &outer),
+            true => encap::relay(packet, at, length, route, &outer),
+            false => encap::encapsulate(packet, at, length, route, &outer),
         };
         match fits {
-            true => Outcome::Leaves(exit.hop.port, sent(direction)),
-            false => Outcome::Drop(Cause::NoFrame),
+            true => Outcome::Forward(route.hop.port, sent(direction)),
+            false => Outcome::Drop(DropReason::NoFrame),
         }
     }
 
     /// Forwards a packet without a tunnel: to another UE, or into the batch that is routed
     /// together.
     #[inline(always)]
-    fn put_aside(
+    fn route_later(
         &mut self,
-        case: Case<'_>,
-        inner: &Inner,
+        case: PacketCase<'_>,
+        inner: &InnerPacket,
         path: &Path<'_>,
-        four: &mut Leaving<Ipv4Addr>,
-        six: &mut Leaving<Ipv6Addr>,
+        four: &mut RouteBatch<Ipv4Addr>,
+        six: &mut RouteBatch<Ipv6Addr>,
     ) -> Outcome {
-        let (way, task) = (path.way, case.number);
-        if !matches!(way.destination(), Destination::Core | Destination::SgiLan) {
-            return Outcome::Drop(Cause::NoRoute);
+        let (forwarding, ue_packet) = (path.forwarding, case.number);
+        if !matches!(forwarding.destination(), Destination::Core | Destination::SgiLan) {
+            return Outcome::Drop(DropReason::NoRoute);
         }
         let to = inner.to();
-        let Case { session, charge, .. } = case;
-        if let Some(instance) = way.instance().or(self.only_instance)
+        let PacketCase { session, charge, .. } = case;
+        if let Some(instance) = forwarding.instance().or(self.only_instance)
             && self.pools.has(instance, to)
         {
-            self.later.push(Later::ToUser { task, instance, session, charge });
-            return Outcome::Later;
+            self.deferred.push(Deferred::ToUe { ue_packet, instance, session, charge });
+            return Outcome::Deferred;
         }
-        let plain = Plain {
-            task,
+        let plain = RoutedPacket {
+            ue_packet,
             session,
             charge,
-            instance: way.instance(),
-            marking: way.marking,
-            mask: way.mask,
+            instance: forwarding.instance(),
+            marking: forwarding.marking,
+            mask: forwarding.mask,
             length: inner.length,
         };
         let flow = inner.flow_hash();
         match to {
-            To::Four(to) => four.push(plain, to, flow),
-            To::Six(to) => six.push(plain, to, flow),
+            DestinationAddress::V4(to) => four.push(plain, to, flow),
+            DestinationAddress::V6(to) => six.push(plain, to, flow),
         }
-        Outcome::Waits
+        Outcome::Routed
     }
 
     /// Drops a packet whose tunnel endpoint is unreachable now.
     #[cold]
-    fn no_way(&mut self, to: IpAddr, cause: Cause) -> Outcome {
-        if cause == Cause::NoNeighbour {
-            self.later.push(Later::Resolve(to));
+    fn unreachable(&mut self, to: IpAddr, reason: DropReason) -> Outcome {
+        if reason == DropReason::NoNeighbour {
+            self.deferred.push(Deferred::Resolve(to));
         }
-        Outcome::Drop(cause)
+        Outcome::Drop(reason)
     }
 }
 
 /// Builds the per-packet fields of the outer header.
 #[inline(always)]
-fn outer(tos: u8, path: &Path<'_>, teid: u32, direction: Direction) -> Outer {
-    let way = path.way;
-    let container = match (way.qfi(), direction) {
+fn outer(tos: u8, path: &Path<'_>, teid: u32, direction: Direction) -> GtpuFields {
+    let forwarding = path.forwarding;
+    let container = match (forwarding.qfi(), direction) {
         (None, _) => Container::NONE,
-        (Some(qfi), Direction::Down) => {
-            Container::downlink(qfi, way.is_reflective(), way.paging_policy())
+        (Some(qfi), Direction::Downlink) => {
+            Container::downlink(qfi, forwarding.is_reflective(), forwarding.paging_policy())
         }
-        (Some(qfi), Direction::Up) => Container::uplink(qfi),
+        (Some(qfi), Direction::Uplink) => Container::uplink(qfi),
     };
-    Outer { tos: way.marked(tos), teid, container }
+    GtpuFields { tos: forwarding.marked(tos), teid, container }
 }
 
 /// Returns the network instance that packets of a tunnel leave in, if one was named.
 #[inline(always)]
 fn instance_of(path: &Path<'_>) -> Option<InstanceId> {
-    match path.way.destination() {
+    match path.forwarding.destination() {
         Destination::Control => None,
-        _ => path.way.instance(),
+        _ => path.forwarding.instance(),
     }
 }
 
 /// Returns the counter of forwarded packets of a direction.
-pub(crate) const fn sent(direction: Direction) -> Cause {
+pub(crate) const fn sent(direction: Direction) -> DropReason {
     match direction {
-        Direction::Up => Cause::ForwardedUplink,
-        Direction::Down => Cause::ForwardedDownlink,
+        Direction::Uplink => DropReason::ForwardedUplink,
+        Direction::Downlink => DropReason::ForwardedDownlink,
     }
 }
 
 /// Returns true if a GTP-U message is relayed with its extension headers: between tunnels, unless
 /// the rules remove or replace its container.
 #[inline]
-pub(crate) fn is_relayed(task: &Task, path: &Path<'_>) -> bool {
-    let way = path.way;
-    task.tunnel.is_some()
-        && matches!(path.outer(), Some(Put::Gtpu(..)))
-        && way.qfi().is_none()
-        && !way.removes_extension()
+pub(crate) fn is_relayed(ue_packet: &UePacket, path: &Path<'_>) -> bool {
+    let forwarding = path.forwarding;
+    ue_packet.tunnel.is_some()
+        && matches!(path.outer(), Some(Encapsulation::Gtpu(..)))
+        && forwarding.qfi().is_none()
+        && !forwarding.removes_extension()
 }
 
 /// Returns true if this UPF is an IP hop of the packet: decapsulated or encapsulated, but not both.
 /// Between tunnels the inner packet is not changed (TS 23.501 clause 5.6.4: the UE's IP link ends
 /// at the anchor).
 #[inline]
-pub(crate) fn takes_hop(task: &Task, path: &Path<'_>) -> bool {
-    task.tunnel.is_some() != path.outer().is_some()
+pub(crate) fn is_ip_hop(ue_packet: &UePacket, path: &Path<'_>) -> bool {
+    ue_packet.tunnel.is_some() != path.outer().is_some()
 }
 
 /// Returns the inner packet for modification.
 #[inline]
-pub(crate) fn inner_mut<'a>(packet: &'a mut Packet, task: &Task) -> &'a mut [u8] {
-    let range = usize::from(task.at)..task.end as usize;
+pub(crate) fn inner_mut<'a>(packet: &'a mut Packet, ue_packet: &UePacket) -> &'a mut [u8] {
+    let range = usize::from(ue_packet.at)..ue_packet.end as usize;
     packet.bytes_mut().get_mut(range).unwrap_or_default()
 }

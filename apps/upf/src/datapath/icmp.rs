@@ -6,19 +6,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use fastlane::wire::checksum::{self, Sum};
 use fastlane::wire::{Fragment, Icmp, Icmpv6, IpProtocol, Ipv4, Ipv6, U16, U32, header_mut};
 
-use super::encapsulate::{ipv4, ipv6};
-use super::inner::Inner;
+use super::encap::{ipv4, ipv6};
+use super::inner_packet::InnerPacket;
 
 /// Quoted octets of the original packet, which limit an error to 576 octets in IPv4 (RFC 1812
 /// clause 4.3.2.3) and 1280 in IPv6 (RFC 4443 clause 2.4).
-const QUOTED4: usize = 576 - Ipv4::LENGTH - Icmp::LENGTH;
-const QUOTED6: usize = 1280 - Ipv6::LENGTH - Icmp::LENGTH;
+const MAX_QUOTED4: usize = 576 - Ipv4::LENGTH - Icmp::LENGTH;
+const MAX_QUOTED6: usize = 1280 - Ipv6::LENGTH - Icmp::LENGTH;
 /// Maximum length of an error in octets.
-pub(crate) const LONGEST: usize = 1280;
+pub(crate) const MAX_LENGTH: usize = 1280;
 
 /// Kind of an ICMP error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum IcmpError {
     /// TTL or hop limit has expired.
     TimeExceeded,
     /// Longer than this MTU.
@@ -27,7 +27,7 @@ pub(crate) enum Trouble {
 
 /// Returns true if an error may be sent about a packet: not about errors, later fragments, or
 /// packets from or to a group (RFC 1122 clause 3.2.2, RFC 4443 clause 2.4).
-pub(crate) fn may_tell(inner: &Inner, bytes: &[u8], trouble: Trouble) -> bool {
+pub(crate) fn may_send(inner: &InnerPacket, bytes: &[u8], icmp_error: IcmpError) -> bool {
     if inner.fragment == Fragment::Later {
         return false;
     }
@@ -36,7 +36,7 @@ pub(crate) fn may_tell(inner: &Inner, bytes: &[u8], trouble: Trouble) -> bool {
         let is_group = |address: u128| address >> 120 == 0xff;
         let is_one = !is_group(inner.source) && inner.source != 0;
         // Path MTU discovery works for groups (RFC 4443 clause 2.4 e.3).
-        let asks = !is_group(inner.destination) || matches!(trouble, Trouble::TooLong(_));
+        let asks = !is_group(inner.destination) || matches!(icmp_error, IcmpError::TooLong(_));
         let is_error = inner.protocol == IpProtocol::ICMPV6 && kind().is_none_or(|it| it < 128);
         is_one && asks && !is_error
     } else {
@@ -52,33 +52,33 @@ pub(crate) fn may_tell(inner: &Inner, bytes: &[u8], trouble: Trouble) -> bool {
 /// address is of the other family or the buffer is too short.
 pub(crate) fn write(
     to: &mut [u8],
-    trouble: Trouble,
+    icmp_error: IcmpError,
     own: IpAddr,
-    inner: &Inner,
+    inner: &InnerPacket,
     bytes: &[u8],
 ) -> Option<usize> {
     match own {
-        IpAddr::V4(own) if !inner.is_v6 => four(to, trouble, own, inner, bytes),
-        IpAddr::V6(own) if inner.is_v6 => six(to, trouble, own, inner, bytes),
+        IpAddr::V4(own) if !inner.is_v6 => four(to, icmp_error, own, inner, bytes),
+        IpAddr::V6(own) if inner.is_v6 => six(to, icmp_error, own, inner, bytes),
         _ => None,
     }
 }
 
 fn four(
     to: &mut [u8],
-    trouble: Trouble,
+    icmp_error: IcmpError,
     own: Ipv4Addr,
-    inner: &Inner,
+    inner: &InnerPacket,
     bytes: &[u8],
 ) -> Option<usize> {
-    let quoted = bytes.get(..bytes.len().min(QUOTED4))?;
+    let quoted = bytes.get(..bytes.len().min(MAX_QUOTED4))?;
     let carried = Icmp::LENGTH + quoted.len();
     let to = to.get_mut(..Ipv4::LENGTH + carried)?;
     let source = Ipv4Addr::from_bits((inner.source >> 96) as u32);
     *header_mut::<Ipv4>(to, 0)? = ipv4(own, source, 0xc0, carried, IpProtocol::ICMP);
-    let (message_type, code, rest) = match trouble {
-        Trouble::TimeExceeded => (Icmp::TIME_EXCEEDED, 0, 0),
-        Trouble::TooLong(mtu) => {
+    let (message_type, code, rest) = match icmp_error {
+        IcmpError::TimeExceeded => (Icmp::TIME_EXCEEDED, 0, 0),
+        IcmpError::TooLong(mtu) => {
             (Icmp::DESTINATION_UNREACHABLE, Icmp::FRAGMENTATION_NEEDED, mtu.min(0xffff))
         }
     };
@@ -93,19 +93,19 @@ fn four(
 
 fn six(
     to: &mut [u8],
-    trouble: Trouble,
+    icmp_error: IcmpError,
     own: Ipv6Addr,
-    inner: &Inner,
+    inner: &InnerPacket,
     bytes: &[u8],
 ) -> Option<usize> {
-    let quoted = bytes.get(..bytes.len().min(QUOTED6))?;
+    let quoted = bytes.get(..bytes.len().min(MAX_QUOTED6))?;
     let carried = Icmp::LENGTH + quoted.len();
     let to = to.get_mut(..Ipv6::LENGTH + carried)?;
     let source = Ipv6Addr::from_bits(inner.source);
     *header_mut::<Ipv6>(to, 0)? = ipv6(own, source, 0, carried, IpProtocol::ICMPV6);
-    let (message_type, rest) = match trouble {
-        Trouble::TimeExceeded => (Icmpv6::TIME_EXCEEDED, 0),
-        Trouble::TooLong(mtu) => (Icmpv6::PACKET_TOO_BIG, mtu),
+    let (message_type, rest) = match icmp_error {
+        IcmpError::TimeExceeded => (Icmpv6::TIME_EXCEEDED, 0),
+        IcmpError::TooLong(mtu) => (Icmpv6::PACKET_TOO_BIG, mtu),
     };
     let icmp = &mut to[Ipv6::LENGTH..];
     let (checksum, rest) = (U16::new(0), U32::new(rest));
@@ -121,7 +121,7 @@ fn six(
 mod tests {
     use fastlane::wire::Layers;
 
-    use super::super::inner;
+    use super::super::inner_packet;
     use super::*;
 
     fn packet4(protocol: u8, kind: u8) -> Vec<u8> {
@@ -139,19 +139,19 @@ mod tests {
         packet6.extend([0x30; 16]);
         packet6.resize(40 + 0x5b0, 0xab);
         for (own, packet) in own.into_iter().zip([packet4(17, 0xab), packet6]) {
-            let inner = inner::read(&packet).unwrap();
-            for trouble in [Trouble::TimeExceeded, Trouble::TooLong(1400)] {
-                assert!(may_tell(&inner, &packet, trouble));
-                let mut to = [0; LONGEST];
-                let length = write(&mut to, trouble, own, &inner, &packet).unwrap();
-                let error = inner::read(&to[..length]).unwrap();
+            let inner = inner_packet::read(&packet).unwrap();
+            for icmp_error in [IcmpError::TimeExceeded, IcmpError::TooLong(1400)] {
+                assert!(may_send(&inner, &packet, icmp_error));
+                let mut to = [0; MAX_LENGTH];
+                let length = write(&mut to, icmp_error, own, &inner, &packet).unwrap();
+                let error = inner_packet::read(&to[..length]).unwrap();
                 assert_eq!((error.destination, error.length), (inner.source, length as u32));
                 let ethertype = if own.is_ipv4() { 0x0800 } else { 0x86dd };
                 let layers = Layers::parse_network(&to[..length], 0, ethertype).unwrap();
                 assert_eq!(checksum::verify_transport(&to[..length], &layers), Ok(true));
                 let start = usize::from(layers.transport);
                 let mtu = u32::from_be_bytes(to[start + 4..start + 8].try_into().unwrap());
-                let expected = if trouble == Trouble::TimeExceeded { 0 } else { 1400 };
+                let expected = if icmp_error == IcmpError::TimeExceeded { 0 } else { 1400 };
                 assert_eq!(mtu, expected);
                 let quoted = &to[start + 8..length];
                 assert_eq!(quoted, &packet[..quoted.len()]);
@@ -161,15 +161,16 @@ mod tests {
 
     #[test]
     fn nobody_is_told_of_errors_or_groups() {
-        let tell =
-            |packet: &[u8]| may_tell(&inner::read(packet).unwrap(), packet, Trouble::TimeExceeded);
-        assert!(tell(&packet4(1, 8)));
-        assert!(!tell(&packet4(1, 3)) && !tell(&packet4(1, 11)));
+        let send_icmp_error = |packet: &[u8]| {
+            may_send(&inner_packet::read(packet).unwrap(), packet, IcmpError::TimeExceeded)
+        };
+        assert!(send_icmp_error(&packet4(1, 8)));
+        assert!(!send_icmp_error(&packet4(1, 3)) && !send_icmp_error(&packet4(1, 11)));
         let mut group = packet4(17, 0);
         group[16] = 239;
-        assert!(!tell(&group));
-        let mut later = packet4(17, 0);
-        later[7] = 3;
-        assert!(!tell(&later));
+        assert!(!send_icmp_error(&group));
+        let mut deferred = packet4(17, 0);
+        deferred[7] = 3;
+        assert!(!send_icmp_error(&deferred));
     }
 }

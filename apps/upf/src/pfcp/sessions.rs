@@ -30,7 +30,7 @@ use self::remove::users_of;
 use super::{NodeName, RequestKey};
 use crate::alloc::{Addresses, Places};
 use crate::config::Settings;
-use crate::rules::layout::identifier::TeidShape;
+use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::publish::{PublishError, Published};
 use crate::session::{Prefix, Session, SessionId};
 use crate::store::record::SessionRecord;
@@ -56,7 +56,7 @@ pub struct Sessions {
     settings: Settings,
     node_id: NodeName,
     network: Network,
-    shape: TeidShape,
+    shape: TeidLayout,
     store: Store,
     places: Places,
     addresses: Addresses,
@@ -90,7 +90,7 @@ impl Sessions {
         let life = t1.saturating_mul(settings.n4.n1.into());
         let mut this = Self {
             network: Network::of(settings),
-            shape: TeidShape::of(settings.sessions as usize),
+            shape: TeidLayout::of(settings.sessions as usize),
             places: Places::open(&store),
             addresses: pools(settings, life.saturating_add(GRACE)),
             life,

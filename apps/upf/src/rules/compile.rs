@@ -9,13 +9,13 @@
 //! UE. If it has any, uplink packets must have one of them as their source, whatever PDR they
 //! match.
 
+mod block_packer;
 mod context;
-mod entry;
-mod keys;
-mod pack;
-mod rate;
-mod simple;
-mod way;
+mod far_path;
+mod lookup_keys;
+mod meter_cost;
+mod rule_entry;
+mod simple_form;
 
 #[cfg(test)]
 mod tests;
@@ -23,13 +23,13 @@ mod tests;
 use std::net::IpAddr;
 
 pub use context::{Context, PredefinedRule};
-pub use keys::{Keys, keys};
+pub use lookup_keys::{LookupKeys, keys};
 
-use crate::rules::layout::key::{TunnelKey, UserKey};
-use crate::rules::layout::rules::{Block, Rules};
+use crate::rules::layout::key::{TunnelKey, UeKey};
+use crate::rules::layout::session_rules::{Block, Rules};
 use crate::session::{FarId, InstanceId, PdrId, QerId, Session, UrrId};
 
-/// A network behind a UE, or UE addresses that a [`UserKey`] cannot express.
+/// A network behind a UE, or UE addresses that a [`UeKey`] cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FramedRoute {
     /// Network instance.
@@ -48,7 +48,7 @@ pub struct Compiled {
     /// Blocks in the order of evaluation.
     pub blocks: Vec<Block>,
     /// UE addresses, each once.
-    pub users: Vec<UserKey>,
+    pub users: Vec<UeKey>,
     /// Tunnels whose TEID does not contain the session index, each once.
     pub tunnels: Vec<TunnelKey>,
     /// Networks behind the UE, each once.
@@ -101,7 +101,7 @@ pub enum CompileError {
         far: FarId,
     },
     /// A FAR redirects to a URL that is too long.
-    #[error("FAR {far} redirects to a URL of more than {most} octets; use a shorter one", most = way::URL)]
+    #[error("FAR {far} redirects to a URL of more than {most} octets; use a shorter one", most = far_path::MAX_URL)]
     Redirect {
         /// Rule ID of the FAR.
         far: FarId,
@@ -148,14 +148,14 @@ impl CompileError {
 /// # Errors
 /// If a rule refers to a missing one, or cannot be carried out.
 pub fn compile(session: &Session, context: &Context) -> Result<Compiled, CompileError> {
-    let entries = entry::entries(session, context)?;
+    let entries = rule_entry::entries(session, context)?;
     let keys = keys(session, context);
-    let (rules, blocks) = match simple::rules(session, &entries) {
+    let (rules, blocks) = match simple_form::rules(session, &entries) {
         Some(rules) => (rules, Vec::new()),
-        None => pack::blocks(session, &entries)?,
+        None => block_packer::blocks(session, &entries)?,
     };
     let rules = with_marker(session, rules);
-    let Keys { users, tunnels, framed } = keys;
+    let LookupKeys { users, tunnels, framed } = keys;
     Ok(Compiled { rules, blocks, users, tunnels, framed })
 }
 
@@ -170,6 +170,6 @@ fn with_marker(session: &Session, mut rules: Rules) -> Rules {
     rules.cold.marker_teid = teid;
     rules.cold.marker_version = marker.version as u32;
     rules.cold.marker_instance =
-        marker.instance.unwrap_or(crate::rules::layout::rules::way::NO_INSTANCE);
+        marker.instance.unwrap_or(crate::rules::layout::session_rules::forwarding::NO_INSTANCE);
     rules
 }

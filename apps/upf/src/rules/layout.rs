@@ -4,13 +4,13 @@
 //! All values are plain old data of fixed size. The control plane writes the tables. The lane that
 //! owns a session writes its state.
 
-pub mod cause;
-pub mod framed;
-pub mod identifier;
+pub mod counter_slots;
+pub mod drop_reason;
+pub mod framed_route;
 pub mod key;
 pub mod message;
-pub mod rules;
-pub mod state;
+pub mod session_rules;
+pub mod teid_layout;
 
 /// Tables by name, each with its type.
 pub mod table {
@@ -20,7 +20,7 @@ pub mod table {
     pub const BLOCKS: &str = "blocks";
     /// `Hash<TunnelKey, SessionRef>`: tunnels whose TEID does not contain the session index.
     pub const TUNNELS: &str = "tunnels";
-    /// `Hash<UserKey, SessionRef>`: UE addresses.
+    /// `Hash<UeKey, SessionRef>`: UE addresses.
     pub const USERS: &str = "users";
     /// IPv4 networks behind UEs: a prefix to an index in [`FRAMED`].
     pub const FRAMED4: &str = "framed4";
@@ -28,7 +28,7 @@ pub mod table {
     pub const FRAMED6: &str = "framed6";
     /// `Array<Framed>`: owners of a prefix by network instance.
     pub const FRAMED: &str = "framed";
-    /// Lane state by counter slot (see [`state`](super::state)). The first slots are those of
+    /// Lane state by counter slot (see [`counter_slots`](super::counter_slots)). The first slots are those of
     /// sessions.
     pub const STATE: &str = "state";
     /// Pending events by session index.

@@ -12,25 +12,27 @@
 //! counters, since they never decrease.
 
 mod entries;
-mod lines;
-mod networks;
-mod places;
-mod recover;
+mod framed_networks;
+mod index_allocator;
+mod slot_assignment;
+mod table_recovery;
 #[cfg(test)]
 mod tests;
 
 use fastlane::table::{EntryId, TableError};
 
-use self::networks::{NetworkError, Networks};
-use self::places::Places;
+use self::framed_networks::{FramedNetworks, NetworkError};
+use self::index_allocator::IndexAllocator;
 use super::tables::Tables;
-use crate::rules::compile::{CompileError, Compiled, Context, FramedRoute, Keys, compile, keys};
-use crate::rules::layout::key::{SessionRef, TunnelKey, UserKey};
-use crate::rules::layout::rules::{Block, CHAIN, Rules};
-use crate::rules::layout::state;
+use crate::rules::compile::{
+    CompileError, Compiled, Context, FramedRoute, LookupKeys, compile, keys,
+};
+use crate::rules::layout::counter_slots;
+use crate::rules::layout::key::{SessionRef, TunnelKey, UeKey};
+use crate::rules::layout::session_rules::{Block, CHAIN, Rules};
 use crate::session::{Session, SessionId};
 
-pub use recover::Recovered;
+pub use table_recovery::Recovered;
 
 /// Reason why a session cannot be published. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +59,7 @@ pub enum PublishError {
     #[error("a UE address of the session belongs to session {}; choose another", session.0)]
     User {
         /// Lookup key of the address.
-        key: UserKey,
+        key: UeKey,
         /// Session that owns it.
         session: SessionId,
     },
@@ -79,9 +81,9 @@ pub enum PublishError {
 pub struct Published {
     tables: Tables,
     context: Context,
-    blocks: Places,
-    lines: Places,
-    networks: Networks,
+    blocks: IndexAllocator,
+    slots: IndexAllocator,
+    networks: FramedNetworks,
     /// True if the published rules of a version are those that the current context compiles to.
     is_trusted: bool,
 }
@@ -94,9 +96,9 @@ fn step() {
 
 /// Entries added by a publication that may still fail.
 #[derive(Debug, Default)]
-struct Added {
+struct AddedEntries {
     blocks: Vec<u32>,
-    users: Vec<UserKey>,
+    users: Vec<UeKey>,
     tunnels: Vec<TunnelKey>,
     framed: Vec<FramedRoute>,
 }
@@ -107,10 +109,10 @@ impl Published {
     #[must_use]
     pub fn open(tables: Tables, context: Context) -> Self {
         let sessions = tables.rules.capacity();
-        let lines = Places::new(sessions, tables.state.capacity(), &tables.readers);
-        let blocks = Places::new(0, tables.blocks.capacity(), &tables.readers);
-        let networks = Networks::new(&tables);
-        Self { tables, context, blocks, lines, networks, is_trusted: true }
+        let slots = IndexAllocator::new(sessions, tables.state.capacity(), &tables.readers);
+        let blocks = IndexAllocator::new(0, tables.blocks.capacity(), &tables.readers);
+        let networks = FramedNetworks::new(&tables);
+        Self { tables, context, blocks, slots, networks, is_trusted: true }
     }
 
     /// Declares the published rules outdated, since they were compiled with another context.
@@ -184,8 +186,8 @@ impl Published {
     ) -> Result<(), PublishError> {
         let Compiled { rules, blocks, users, tunnels, framed } = compile(session, &self.context)?;
         let old = before.map(|before| keys(before, &self.context));
-        let mut added = Added::default();
-        let keys = Keys { users, tunnels, framed };
+        let mut added = AddedEntries::default();
+        let keys = LookupKeys { users, tunnels, framed };
         if let Err(error) = self.put(session.id, rules, blocks, &keys, &mut added) {
             self.undo(session.id, added);
             return Err(error);
@@ -194,7 +196,7 @@ impl Published {
             self.remove_keys(session.id, old.without(&keys));
         }
         if let Some(before) = before {
-            self.give_up_lines(before, Some(session));
+            self.free_slots(before, Some(session));
         }
         Ok(())
     }
@@ -205,24 +207,28 @@ impl Published {
         id: SessionId,
         mut rules: Rules,
         blocks: Vec<Block>,
-        keys: &Keys,
-        added: &mut Added,
+        keys: &LookupKeys,
+        added: &mut AddedEntries,
     ) -> Result<(), PublishError> {
         rules.cold.block = self.put_blocks(blocks, added)?;
         self.put_keys(id, keys, added)?;
         let old = self.chain(id);
         step();
         self.tables.rules.set(id.0 as usize, &rules)?;
-        self.give_up_blocks(old);
+        self.free_blocks(old);
         Ok(())
     }
 
     /// Writes blocks, the last one first; returns 1 + the index of the first.
-    fn put_blocks(&mut self, blocks: Vec<Block>, added: &mut Added) -> Result<u32, PublishError> {
+    fn put_blocks(
+        &mut self,
+        blocks: Vec<Block>,
+        added: &mut AddedEntries,
+    ) -> Result<u32, PublishError> {
         let mut next = 0;
         for mut block in blocks.into_iter().rev() {
             let mut freed = Vec::new();
-            let place = self.blocks.take_and(&self.tables.readers, &mut freed);
+            let place = self.blocks.take_and_reclaim(&self.tables.readers, &mut freed);
             self.clear_blocks(freed);
             let place = place.ok_or(PublishError::None("block of rules"))?;
             added.blocks.push(place);
@@ -237,8 +243,8 @@ impl Published {
     fn put_keys(
         &mut self,
         id: SessionId,
-        keys: &Keys,
-        added: &mut Added,
+        keys: &LookupKeys,
+        added: &mut AddedEntries,
     ) -> Result<(), PublishError> {
         let found = SessionRef::to(id);
         for key in &keys.users {
@@ -278,16 +284,16 @@ impl Published {
     }
 
     /// Removes what a failed publication has added.
-    fn undo(&mut self, id: SessionId, added: Added) {
-        let Added { blocks, users, tunnels, framed } = added;
-        self.remove_keys(id, Keys { users, tunnels, framed });
+    fn undo(&mut self, id: SessionId, added: AddedEntries) {
+        let AddedEntries { blocks, users, tunnels, framed } = added;
+        self.remove_keys(id, LookupKeys { users, tunnels, framed });
         for place in blocks {
             self.tables.blocks.clear(place as usize);
             self.blocks.untake(place);
         }
     }
 
-    fn remove_keys(&mut self, id: SessionId, keys: Keys) {
+    fn remove_keys(&mut self, id: SessionId, keys: LookupKeys) {
         for key in &keys.users {
             if self.user(*key) == Some(id) {
                 step();
@@ -322,7 +328,7 @@ impl Published {
 
     /// Frees unreferenced blocks. A lane may have read the rules that referred to them and look for
     /// the blocks only now, so they stay until all lanes have passed a turn.
-    fn give_up_blocks(&mut self, places: Vec<u32>) {
+    fn free_blocks(&mut self, places: Vec<u32>) {
         for place in places {
             self.blocks.retire(place);
         }
@@ -352,7 +358,7 @@ impl Published {
         step();
         self.tables.rules.clear(session.id.0 as usize);
         self.remove_keys(session.id, keys(session, &self.context));
-        self.give_up_blocks(old);
+        self.free_blocks(old);
     }
 
     /// Returns the published rules of a session.
@@ -363,7 +369,7 @@ impl Published {
 
     /// Returns the session of a UE address.
     #[must_use]
-    pub fn user(&self, key: UserKey) -> Option<SessionId> {
+    pub fn user(&self, key: UeKey) -> Option<SessionId> {
         self.tables.users.get(&key).map(|found| found.value.session())
     }
 
@@ -379,10 +385,10 @@ impl Published {
     pub fn counters(&self, line: u32) -> [u64; 4] {
         let words = self.tables.state.read(EntryId(line));
         [
-            state::UPLINK_OCTETS,
-            state::UPLINK_PACKETS,
-            state::DOWNLINK_OCTETS,
-            state::DOWNLINK_PACKETS,
+            counter_slots::UPLINK_OCTETS,
+            counter_slots::UPLINK_PACKETS,
+            counter_slots::DOWNLINK_OCTETS,
+            counter_slots::DOWNLINK_PACKETS,
         ]
         .map(|word| words[word])
     }
@@ -391,21 +397,21 @@ impl Published {
     /// the session passed, in ns of `CLOCK_MONOTONIC`; 0: never.
     #[must_use]
     pub fn last(&self, line: u32) -> u64 {
-        self.tables.state.read(EntryId(line))[state::LAST]
+        self.tables.state.read(EntryId(line))[counter_slots::LAST]
     }
 
-    /// Returns the events of a slot: bits of [`state::event`], and the lower 32 bits of the version
+    /// Returns the events of a slot: bits of [`counter_slots::event`], and the lower 32 bits of the version
     /// in the upper half.
     #[must_use]
     pub fn events(&self, line: u32) -> u64 {
-        let marker = state::event::MARKER;
-        self.tables.state.read(EntryId(line))[state::EVENTS] & !marker
+        let marker = counter_slots::event::MARKER;
+        self.tables.state.read(EntryId(line))[counter_slots::EVENTS] & !marker
     }
 
-    /// Returns the identification of the end marker sent last: bits [`state::event::MARKER`].
+    /// Returns the identification of the end marker sent last: bits [`counter_slots::event::MARKER`].
     #[must_use]
     pub fn marker(&self, id: SessionId) -> u64 {
-        self.tables.state.read(EntryId(id.0))[state::EVENTS] & state::event::MARKER
+        self.tables.state.read(EntryId(id.0))[counter_slots::EVENTS] & counter_slots::event::MARKER
     }
 
     /// Returns the tables, for reading.

@@ -16,10 +16,10 @@ use fastlane::table::{
 
 pub use private::Private;
 
-use crate::rules::layout::framed::Framed;
-use crate::rules::layout::key::{SessionRef, TunnelKey, UserKey};
-use crate::rules::layout::rules::{Block, Rules};
-use crate::rules::layout::state::WORDS;
+use crate::rules::layout::counter_slots::WORDS;
+use crate::rules::layout::framed_route::Framed;
+use crate::rules::layout::key::{SessionRef, TunnelKey, UeKey};
+use crate::rules::layout::session_rules::{Block, Rules};
 use crate::rules::layout::table;
 
 /// A writer, however it was come by.
@@ -82,7 +82,7 @@ pub struct Tables {
     /// Tunnels.
     pub tunnels: Lent<HashWriter<TunnelKey, SessionRef>>,
     /// Users' addresses.
-    pub users: Lent<HashWriter<UserKey, SessionRef>>,
+    pub users: Lent<HashWriter<UeKey, SessionRef>>,
     /// Networks behind users, IPv4.
     pub framed4: Lent<Lpm4Writer>,
     /// Networks behind users, IPv6.

@@ -15,18 +15,18 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
-mod half;
-mod orphan;
+mod parent_death;
+mod process;
 
-use half::{Half, Next};
-pub use orphan::end_with_supervisor;
+pub use parent_death::end_with_supervisor;
+use process::{AfterExit, Process};
 
 /// Environment variable with the supervisor's process id.
 const SUPERVISOR: &str = "UPF_SUPERVISOR";
 /// Time after which ending processes are killed.
-const ENDING: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Exit status for a process that died by a signal or had to be killed.
-const WRONG: u8 = 5;
+const FAILED: u8 = 5;
 
 /// Command line of both processes.
 #[derive(Clone, Debug)]
@@ -47,31 +47,31 @@ pub struct Plan {
 /// # Errors
 /// If signal handlers cannot be installed.
 pub fn supervise(plan: &Plan) -> io::Result<u8> {
-    let mut bell = Bell::new()?;
-    let mut halves = [Half::new("fast"), Half::new("slow")];
+    let mut signals = SignalPipe::new()?;
+    let mut processes = [Process::new("fast"), Process::new("slow")];
     loop {
-        for half in &mut halves {
-            if half.is_due(Instant::now()) {
-                start(half, plan);
+        for process in &mut processes {
+            if process.is_due(Instant::now()) {
+                start(process, plan);
             }
         }
-        let due = halves.iter().filter_map(Half::due).min();
-        if bell.wait(due) {
-            return Ok(end(&mut halves, &mut bell));
+        let due = processes.iter().filter_map(Process::due).min();
+        if signals.wait(due) {
+            return Ok(end(&mut processes, &mut signals));
         }
-        for half in &mut halves {
-            let Some(status) = half.ended() else { continue };
-            let name = half.name;
-            match half.after(&status, Instant::now()) {
-                Next::Over => {
+        for process in &mut processes {
+            let Some(status) = process.ended() else { continue };
+            let name = process.name;
+            match process.after(&status, Instant::now()) {
+                AfterExit::GiveUp => {
                     let code = code(&status);
                     eprintln!(
                         "upf: the {name} path process cannot start (exit status {code}); ending both"
                     );
-                    let others = end(&mut halves, &mut bell);
+                    let others = end(&mut processes, &mut signals);
                     return Ok(if code == 0 { others } else { code });
                 }
-                Next::Again(wait) => {
+                AfterExit::Restart(wait) => {
                     let wait = match wait.as_millis() {
                         0 => "at once".to_owned(),
                         wait => format!("in {wait} ms"),
@@ -85,19 +85,19 @@ pub fn supervise(plan: &Plan) -> io::Result<u8> {
     }
 }
 
-fn start(half: &mut Half, plan: &Plan) {
+fn start(process: &mut Process, plan: &Plan) {
     let mut command = Command::new(&plan.program);
-    command.arg(half.name).args(&plan.arguments);
+    command.arg(process.name).args(&plan.arguments);
     command.env(SUPERVISOR, std::process::id().to_string());
     // Ctrl-C in a terminal reaches only the supervisor, which ends the processes in order.
     command.process_group(0);
     match command.spawn() {
         Ok(child) => {
-            eprintln!("upf: the {} path process has id {}", half.name, child.id());
-            half.started(child, Instant::now());
+            eprintln!("upf: the {} path process has id {}", process.name, child.id());
+            process.started(child, Instant::now());
         }
         Err(error) => {
-            let wait = half.failed(Instant::now()).as_millis();
+            let wait = process.failed(Instant::now()).as_millis();
             let program = plan.program.display();
             eprintln!("upf: {program} cannot be started ({error}); retrying in {wait} ms");
         }
@@ -106,19 +106,19 @@ fn start(half: &mut Half, plan: &Plan) {
 
 /// Ends both: the control plane first, so that it does not see the other one detach. Returns the
 /// exit status.
-fn end(halves: &mut [Half; 2], bell: &mut Bell) -> u8 {
-    let limit = Instant::now() + ENDING;
+fn end(processes: &mut [Process; 2], signals: &mut SignalPipe) -> u8 {
+    let limit = Instant::now() + END_TIMEOUT;
     let mut status = 0;
-    for half in halves.iter_mut().rev() {
-        let Some(mut child) = half.child.take() else { continue };
+    for process in processes.iter_mut().rev() {
+        let Some(mut child) = process.child.take() else { continue };
         signal(&child, Signal::TERM);
-        let own = match wait(&mut child, limit, bell) {
+        let own = match wait(&mut child, limit, signals) {
             Some(ended) => code(&ended),
             None => {
-                eprintln!("upf: the {} path process does not end; killing it", half.name);
+                eprintln!("upf: the {} path process does not end; killing it", process.name);
                 let _ = child.kill(); // it may have ended meanwhile
                 let _ = child.wait();
-                WRONG
+                FAILED
             }
         };
         status = if own == 0 { status } else { own };
@@ -126,7 +126,7 @@ fn end(halves: &mut [Half; 2], bell: &mut Bell) -> u8 {
     status
 }
 
-fn wait(child: &mut Child, limit: Instant, bell: &mut Bell) -> Option<ExitStatus> {
+fn wait(child: &mut Child, limit: Instant, signals: &mut SignalPipe) -> Option<ExitStatus> {
     loop {
         if let Ok(Some(status)) = child.try_wait() {
             return Some(status);
@@ -135,7 +135,7 @@ fn wait(child: &mut Child, limit: Instant, bell: &mut Bell) -> Option<ExitStatus
             return None;
         }
         // A second signal is passed on and ends a process at once.
-        if bell.wait(Some(limit)) {
+        if signals.wait(Some(limit)) {
             signal(child, Signal::TERM);
         }
     }
@@ -150,18 +150,18 @@ fn signal(child: &Child, signal: Signal) {
 /// Returns the exit status of this program for that of a process.
 fn code(status: &ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
-        (Some(code), _) => u8::try_from(code).unwrap_or(WRONG),
-        _ => WRONG,
+        (Some(code), _) => u8::try_from(code).unwrap_or(FAILED),
+        _ => FAILED,
     }
 }
 
 /// Wakes the supervisor when a child ends or this process is asked to end.
-struct Bell {
+struct SignalPipe {
     children: UnixStream,
     end: UnixStream,
 }
 
-impl Bell {
+impl SignalPipe {
     fn new() -> io::Result<Self> {
         let (children, theirs) = UnixStream::pair()?;
         signal_hook::low_level::pipe::register(SIGCHLD, theirs)?;

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::meter::Meter;
-use crate::rules::layout::message::SessionEvent;
-use crate::rules::layout::state::{
+use crate::rules::layout::counter_slots::{
     DOWNLINK_OCTETS, DOWNLINK_PACKETS, EVENTS, LAST, UPLINK_OCTETS, UPLINK_PACKETS, WORDS, event,
 };
+use crate::rules::layout::message::SessionEvent;
 use crate::session::{Session, SessionId, Urr};
 use crate::time::Now;
 

@@ -7,8 +7,8 @@ use super::next::next;
 use super::settle::settle;
 use super::take::take_all;
 use super::write::report_request;
+use crate::rules::layout::counter_slots::event;
 use crate::rules::layout::message::SessionEvent;
-use crate::rules::layout::state::event;
 use crate::session::{
     DownlinkData, Pdr, Session, SessionId, Source, Unacknowledged, UsageTriggers,
 };

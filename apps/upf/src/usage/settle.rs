@@ -1,7 +1,7 @@
 //! Collection of due triggers.
 
 use super::meter::{Meter, between, later};
-use crate::rules::layout::state::event;
+use crate::rules::layout::counter_slots::event;
 use crate::session::{Progress, ReportTriggers, Split, Urr, UsageTriggers, Volume};
 use crate::time::Now;
 use crate::time::{SECOND, from_ntp};

@@ -2,14 +2,14 @@
 
 use fastlane_wire::Layers;
 use fastlane_wire::checksum::verify_transport;
-use upf::rules::layout::cause::Cause;
-use upf::rules::layout::rules::{flag, way};
+use upf::rules::layout::drop_reason::DropReason;
+use upf::rules::layout::session_rules::{flag, forwarding};
 
-use crate::frames::{ethernet, fill, g_pdu, gtpu, ipv6, opened, udp, user4};
-use crate::support::*;
+use crate::frames::{ethernet, fill, g_pdu, gtpu, ipv6, opened, udp, ue4};
+use crate::test_lane::*;
 
 fn inner() -> Vec<u8> {
-    user4(SERVER, USER, 64, 20)
+    ue4(SERVER, USER, 64, 20)
 }
 
 fn a_hop_less(mut packet: Vec<u8>) -> Vec<u8> {
@@ -20,49 +20,51 @@ fn a_hop_less(mut packet: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn case_64_and_73_the_outer_header_is_as_the_rules_say() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     let mut padded = ethernet(N6, &inner());
     padded.extend([0; 6]);
     world.show(N6, &[padded]);
-    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.causes()) };
+    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
     let (teid, container, packet) = opened(frame);
     assert_eq!((teid, &container[..], packet), (GNB_TEID, &[1, 0, 9, 0][..], a_hop_less(inner())));
     assert_eq!(world.usage(), [0, 0, inner().len() as u64, 1]);
 
     // Reflective QoS and paging policy; DSCP by the rules, ECN from the inner header.
     let mut rules = simple(2);
-    rules.down.side.way.quality |= way::REFLECTIVE | way::PAGING | 5 << way::PAGING_SHIFT;
-    (rules.down.side.way.marking, rules.down.side.way.mask) = (46 << 2, 0xfc);
+    rules.downlink.common.forwarding.quality |=
+        forwarding::REFLECTIVE | forwarding::PAGING | 5 << forwarding::PAGING_SHIFT;
+    (rules.downlink.common.forwarding.marking, rules.downlink.common.forwarding.mask) =
+        (46 << 2, 0xfc);
     world.publish(&rules);
     let mut marked = inner();
     marked[1] = 0x22;
     fill(&mut marked);
     world.show(N6, &[ethernet(N6, &marked)]);
-    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.causes()) };
+    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
     let (_, container, _) = opened(frame);
     assert_eq!((frame[15], &container[..]), (46 << 2 | 2, &[2, 0, 0xc9, 0xa0, 0, 0, 0, 0][..]));
 
     // No QFI, no container.
     let mut rules = simple(3);
-    rules.down.side.way.quality = 0;
+    rules.downlink.common.forwarding.quality = 0;
     world.publish(&rules);
     world.show(N6, &[ethernet(N6, &inner())]);
-    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.causes()) };
+    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
     assert_eq!((frame[42], opened(frame).1), (0x30, vec![]));
     world.check();
 }
 
 #[test]
 fn case_73_over_ipv6_udp_has_a_checksum() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     let mut rules = simple(2);
-    rules.down.side.way.what |= way::V6;
-    rules.down.peer6 = "fd03::9".parse::<std::net::Ipv6Addr>().expect("an address").octets();
+    rules.downlink.common.forwarding.what |= forwarding::V6;
+    rules.downlink.peer6 = "fd03::9".parse::<std::net::Ipv6Addr>().expect("an address").octets();
     world.publish(&rules);
-    let v6 = ipv6("2001:db8:7::7", &user6().to_string(), 17, 64, &udp(1, 2, b"odd"));
+    let v6 = ipv6("2001:db8:7::7", &ue6().to_string(), 17, 64, &udp(1, 2, b"odd"));
     world.show(N6, &[ethernet(N6, &inner()), ethernet(N6, &v6)]);
     let left = world.left(N3);
-    assert_eq!(left.len(), 2, "{:?}", world.causes());
+    assert_eq!(left.len(), 2, "{:?}", world.drop_reasons());
     for frame in &left {
         let layers = Layers::parse(frame).expect("it parses");
         assert_eq!(verify_transport(frame, &layers), Ok(true));
@@ -76,10 +78,10 @@ fn case_73_over_ipv6_udp_has_a_checksum() {
 
 #[test]
 fn what_is_no_users_is_linuxs_and_what_is_a_pools_is_nobodys() {
-    let mut world = World::with_user();
-    let other = ethernet(N6, &user4(SERVER, [198, 51, 100, 1], 64, 4));
-    let arp = [&STATION[1][..], &BEYOND[1], &[8, 6], &[0; 28]].concat();
-    let nobody = ethernet(N6, &user4(SERVER, [10, 45, 9, 9], 64, 4));
+    let mut world = TestLane::with_user();
+    let other = ethernet(N6, &ue4(SERVER, [198, 51, 100, 1], 64, 4));
+    let arp = [&PORT_MAC[1][..], &NEIGHBOUR_MAC[1], &[8, 6], &[0; 28]].concat();
+    let nobody = ethernet(N6, &ue4(SERVER, [10, 45, 9, 9], 64, 4));
     let mut station = ethernet(N6, &inner());
     station[5] ^= 1;
     // GTP-U to a local address from the data network.
@@ -87,7 +89,10 @@ fn what_is_no_users_is_linuxs_and_what_is_a_pools_is_nobodys() {
     let through = ethernet(N6, &through);
     world.show(N6, &[other.clone(), arp.clone(), nobody, station.clone(), through]);
     assert_eq!(world.linux(), [other, arp, station]);
-    assert_eq!((world.count(Cause::UnknownUser), world.count(Cause::WrongInterface)), (1, 1));
+    assert_eq!(
+        (world.count(DropReason::UnknownUser), world.count(DropReason::WrongInterface)),
+        (1, 1)
+    );
     // Packets other than GTP-U on N3 belong to Linux, for example PFCP.
     let pfcp = ethernet(N3, &crate::frames::ipv4(GNB, OUR, 17, 9, &udp(8805, 8805, b"pfcp")));
     world.show(N3, std::slice::from_ref(&pfcp));
@@ -97,33 +102,33 @@ fn what_is_no_users_is_linuxs_and_what_is_a_pools_is_nobodys() {
 
 #[test]
 fn case_72_too_long_is_told_with_the_right_mtu_or_cut_up() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     // 1500 less IPv4, UDP, GTP-U with container.
     let most = 1500 - 20 - 8 - 16;
-    let mut fits = user4(SERVER, USER, 64, most - 28);
+    let mut fits = ue4(SERVER, USER, 64, most - 28);
     fits[6] = 0x40;
     fill(&mut fits);
-    let mut long = user4(SERVER, USER, 64, most - 27);
+    let mut long = ue4(SERVER, USER, 64, most - 27);
     long[6] = 0x40;
     fill(&mut long);
     world.show(N6, &[ethernet(N6, &fits), ethernet(N6, &long)]);
-    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.causes()) };
+    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
     assert_eq!(frame.len(), 1514);
-    let [error] = &world.left(N6)[..] else { panic!("{:?}", world.causes()) };
+    let [error] = &world.left(N6)[..] else { panic!("{:?}", world.drop_reasons()) };
     assert_eq!((&error[30..34], error[34], error[35]), (&SERVER[..], 3, 4));
     assert_eq!(error[40..42], (most as u16).to_be_bytes());
     assert_eq!(error[42..42 + 28], long[..28]);
 
-    let v6 = ipv6("2001:db8:7::7", &user6().to_string(), 17, 64, &udp(1, 2, &vec![1; 1450]));
+    let v6 = ipv6("2001:db8:7::7", &ue6().to_string(), 17, 64, &udp(1, 2, &vec![1; 1450]));
     world.show(N6, &[ethernet(N6, &v6)]);
-    let [error] = &world.left(N6)[..] else { panic!("{:?}", world.causes()) };
+    let [error] = &world.left(N6)[..] else { panic!("{:?}", world.drop_reasons()) };
     assert_eq!((error[54], &error[58..62]), (2, &(most as u32).to_be_bytes()[..]));
-    assert_eq!(world.count(Cause::TooLong), 2);
+    assert_eq!(world.count(DropReason::TooLong), 2);
 
-    let loose = user4(SERVER, USER, 64, 2000);
+    let loose = ue4(SERVER, USER, 64, 2000);
     world.show(N6, &[ethernet(N6, &loose)]);
     let pieces: Vec<_> = world.left(N3).iter().map(|frame| opened(frame).2).collect();
-    assert_eq!((pieces.len(), world.count(Cause::Fragmented)), (2, 2));
+    assert_eq!((pieces.len(), world.count(DropReason::Fragmented)), (2, 2));
     let mut whole: Vec<u8> = vec![];
     for piece in &pieces {
         assert!(piece.len() <= most && fastlane_wire::checksum::checksum(&piece[..20]) == 0);
@@ -137,40 +142,40 @@ fn case_72_too_long_is_told_with_the_right_mtu_or_cut_up() {
 
 #[test]
 fn gates_and_meters_drop_under_their_own_names() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     let mut rules = simple(2);
-    rules.down.side.flags |= flag::CLOSED;
+    rules.downlink.common.flags |= flag::CLOSED;
     world.publish(&rules);
     world.show(N6, &[ethernet(N6, &inner())]);
-    assert_eq!((world.count(Cause::GateClosed), world.usage()), (1, [0; 4]));
+    assert_eq!((world.count(DropReason::GateClosed), world.usage()), (1, [0; 4]));
     let mut rules = simple(3);
-    rules.down.side.flags |= flag::DROP;
+    rules.downlink.common.flags |= flag::DROP;
     world.publish(&rules);
     world.show(N6, &[ethernet(N6, &inner())]);
-    assert_eq!(world.count(Cause::ActionDrop), 1);
+    assert_eq!(world.count(DropReason::ActionDrop), 1);
     world.check();
 }
 
 #[test]
 fn case_75_between_tunnels_to_the_user_a_new_flow_gets_a_new_container() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     let mut rules = simple(2);
     // As an intermediate UPF: from the anchor through one tunnel, to the gNB through another.
-    rules.up.side.flags = 0;
-    rules.down.side.flags = flag::PRESENT | flag::TUNNEL;
-    rules.down.side.tunnel = teid(SESSION);
+    rules.uplink.common.flags = 0;
+    rules.downlink.common.flags = flag::PRESENT | flag::TUNNEL;
+    rules.downlink.common.tunnel = teid(SESSION);
     world.publish(&rules);
     let message = gtpu(0x30, 255, teid(SESSION), &inner());
     world.show(N3, &[crate::frames::from_gnb(&message)]);
-    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.causes()) };
+    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
     assert_eq!(opened(frame), (GNB_TEID, vec![1, 0, 9, 0], inner()));
     world.check();
-    let mut world = World::with_user();
-    rules.down.side.way.quality = 0;
+    let mut world = TestLane::with_user();
+    rules.downlink.common.forwarding.quality = 0;
     world.publish(&rules);
     let relayed = g_pdu(teid(SESSION), 1, 7, &inner());
     world.show(N3, &[crate::frames::from_gnb(&relayed)]);
-    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.causes()) };
+    let [frame] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
     assert_eq!(opened(frame), (GNB_TEID, vec![1, 0x10, 7, 0], inner()));
     world.check();
 }

@@ -2,7 +2,7 @@
 
 use fastlane_wire::checksum::{Sum, checksum};
 
-use crate::support::{BEYOND, GNB, OUR, STATION};
+use crate::test_lane::{GNB, NEIGHBOUR_MAC, OUR, PORT_MAC};
 
 /// Builds an IPv4 packet.
 pub(crate) fn ipv4(from: [u8; 4], to: [u8; 4], protocol: u8, ttl: u8, payload: &[u8]) -> Vec<u8> {
@@ -44,7 +44,7 @@ pub(crate) fn udp(from: u16, to: u16, data: &[u8]) -> Vec<u8> {
 }
 
 /// Builds an IPv4 UDP packet of the UE.
-pub(crate) fn user4(from: [u8; 4], to: [u8; 4], ttl: u8, data: usize) -> Vec<u8> {
+pub(crate) fn ue4(from: [u8; 4], to: [u8; 4], ttl: u8, data: usize) -> Vec<u8> {
     ipv4(from, to, 17, ttl, &udp(4000, 53, &vec![0xab; data]))
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn user4(from: [u8; 4], to: [u8; 4], ttl: u8, data: usize) -> Vec<u8>
 pub(crate) fn ethernet(port: u16, packet: &[u8]) -> Vec<u8> {
     let at = usize::from(port);
     let ethertype: [u8; 2] = if packet[0] >> 4 == 6 { [0x86, 0xdd] } else { [8, 0] };
-    [&STATION[at][..], &BEYOND[at], &ethertype, packet].concat()
+    [&PORT_MAC[at][..], &NEIGHBOUR_MAC[at], &ethertype, packet].concat()
 }
 
 /// Builds a GTP-U message; `rest` follows the mandatory header.
@@ -89,7 +89,7 @@ pub(crate) fn from_gnb6(message: &[u8]) -> Vec<u8> {
 /// Returns the content of a tunnel over IPv4 to the gNB: TEID, container, inner packet. Checks the
 /// outer headers.
 pub(crate) fn opened(frame: &[u8]) -> (u32, Vec<u8>, Vec<u8>) {
-    assert_eq!(frame[..12], [BEYOND[0], STATION[0]].concat());
+    assert_eq!(frame[..12], [NEIGHBOUR_MAC[0], PORT_MAC[0]].concat());
     assert_eq!((frame[14], frame[23], checksum(&frame[14..34])), (0x45, 17, 0));
     assert_eq!(frame[16..18], ((frame.len() - 14) as u16).to_be_bytes());
     assert_eq!(frame[26..34], [OUR, GNB].concat());

@@ -2,20 +2,20 @@
 //! README.
 
 mod frames;
-mod fuzz;
-mod support;
+mod fuzz_input;
+mod test_lane;
 
+mod buffering;
 mod charging;
-mod compiled;
-mod control;
+mod compiled_rules;
 mod downlink;
-mod fixed;
+mod fixed_next_hop;
 mod golden;
-mod hold;
-mod messages;
-mod properties;
+mod gtpu_messages;
+mod lane_messages;
+mod packet_properties;
+mod ue_to_ue;
 mod uplink;
-mod users;
 
 /// Maximum number of sessions of a test.
 const SESSIONS: usize = 1024;

@@ -2,14 +2,14 @@
 
 use fastlane::mirror::ReversePath;
 use fastlane::mirror::{FallbackReason, RouteLookup};
-use upf::rules::layout::cause::Cause;
-use upf::rules::layout::rules::{flag, way};
+use upf::rules::layout::drop_reason::DropReason;
+use upf::rules::layout::session_rules::{flag, forwarding};
 
-use crate::frames::{ethernet, fill, from_gnb, from_gnb6, g_pdu, gtpu, ipv6, udp, user4};
-use crate::support::*;
+use crate::frames::{ethernet, fill, from_gnb, from_gnb6, g_pdu, gtpu, ipv6, udp, ue4};
+use crate::test_lane::*;
 
 fn inner() -> Vec<u8> {
-    user4(USER, SERVER, 64, 20)
+    ue4(USER, SERVER, 64, 20)
 }
 
 /// Returns the packet as the server receives it: with its TTL decremented.
@@ -21,13 +21,13 @@ fn routed(mut packet: Vec<u8>) -> Vec<u8> {
         packet[7] -= 1;
     }
     let mut frame = ethernet(N6, &packet);
-    frame[..12].copy_from_slice(&[BEYOND[1], STATION[1]].concat());
+    frame[..12].copy_from_slice(&[NEIGHBOUR_MAC[1], PORT_MAC[1]].concat());
     frame
 }
 
 #[test]
 fn case_63_all_flags_and_both_families_are_decapsulated() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     let teid = teid(SESSION);
     let mut frames = vec![];
     for flags in 0..8_u8 {
@@ -41,7 +41,7 @@ fn case_63_all_flags_and_both_families_are_decapsulated() {
         rest.extend(inner());
         frames.push(from_gnb(&gtpu(0x30 | flags, 255, teid, &rest)));
     }
-    let v6 = ipv6(&user6().to_string(), "2001:db8:7::7", 17, 64, &udp(1, 2, b"six"));
+    let v6 = ipv6(&ue6().to_string(), "2001:db8:7::7", 17, 64, &udp(1, 2, b"six"));
     frames.push(from_gnb(&g_pdu(teid, 1, 9, &v6)));
     frames.push(from_gnb6(&g_pdu(teid, 1, 9, &inner())));
     world.show(N3, &frames);
@@ -49,7 +49,7 @@ fn case_63_all_flags_and_both_families_are_decapsulated() {
     let expected: Vec<_> = (0..8).map(|_| routed(inner())).chain([routed(inner())]).collect();
     // Families are routed one after the other.
     let (four, six): (Vec<_>, Vec<_>) = left.into_iter().partition(|frame| frame[12] == 8);
-    assert_eq!(four, expected, "{:?}", world.causes());
+    assert_eq!(four, expected, "{:?}", world.drop_reasons());
     assert_eq!(six, [routed(v6.clone())]);
     let octets = 9 * inner().len() as u64 + v6.len() as u64;
     assert_eq!(world.usage(), [octets, 10, 0, 0]);
@@ -58,7 +58,7 @@ fn case_63_all_flags_and_both_families_are_decapsulated() {
 
 #[test]
 fn padding_behind_the_inner_packet_is_cut_off_and_not_counted() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     let padded = [&inner()[..], &[0xee; 9]].concat();
     world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &padded))]);
     assert_eq!(world.left(N6), [routed(inner())]);
@@ -69,12 +69,12 @@ fn padding_behind_the_inner_packet_is_cut_off_and_not_counted() {
 #[test]
 fn case_60_and_61_what_is_wrong_is_dropped_and_counted() {
     let cause_of = |frame: Vec<u8>| {
-        let mut world = World::with_user();
+        let mut world = TestLane::with_user();
         world.show(N3, &[frame]);
         assert_eq!((world.left(N6).len(), world.left(N3).len(), world.linux().len()), (0, 0, 0));
-        let causes = world.causes();
+        let drop_reasons = world.drop_reasons();
         world.check();
-        *causes.keys().next().expect("one")
+        *drop_reasons.keys().next().expect("one")
     };
     let teid = teid(SESSION);
     let good = g_pdu(teid, 1, 1, &inner());
@@ -110,7 +110,7 @@ fn case_60_and_61_what_is_wrong_is_dropped_and_counted() {
 
 #[test]
 fn udp_over_ipv6_without_a_checksum_is_taken() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     let mut frame = from_gnb6(&g_pdu(teid(SESSION), 1, 1, &inner()));
     frame[60..62].fill(0);
     world.show(N3, &[frame]);
@@ -120,57 +120,57 @@ fn udp_over_ipv6_without_a_checksum_is_taken() {
 
 #[test]
 fn case_68_a_foreign_source_is_dropped() {
-    let mut world = World::with_user();
-    let foreign = user4([10, 45, 0, 6], SERVER, 64, 8);
+    let mut world = TestLane::with_user();
+    let foreign = ue4([10, 45, 0, 6], SERVER, 64, 8);
     world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &foreign))]);
-    assert_eq!(world.count(Cause::ForeignSource), 1);
+    assert_eq!(world.count(DropReason::ForeignSource), 1);
     assert_eq!((world.left(N6).len(), world.usage()), (0, [0; 4]));
     world.check();
 }
 
 #[test]
 fn case_64_the_flow_must_be_the_rules_flow() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     let mut rules = simple(2);
-    rules.up.side.flags |= (1 + 9) << flag::QFI;
+    rules.uplink.common.flags |= (1 + 9) << flag::QFI;
     world.publish(&rules);
     let frames = [9, 8].map(|qfi| from_gnb(&g_pdu(teid(SESSION), 1, qfi, &inner())));
     world.show(N3, &frames);
-    assert_eq!((world.left(N6).len(), world.count(Cause::NoRule)), (1, 1));
+    assert_eq!((world.left(N6).len(), world.count(DropReason::NoRule)), (1, 1));
     world.check();
 }
 
 #[test]
 fn case_71_the_last_hop_is_told_through_the_tunnel_and_not_counted() {
-    let mut world = World::with_user();
-    let dying = user4(USER, SERVER, 1, 20);
+    let mut world = TestLane::with_user();
+    let dying = ue4(USER, SERVER, 1, 20);
     world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &dying))]);
     assert!(world.left(N6).is_empty());
-    let [error] = &world.left(N3)[..] else { panic!("{:?}", world.causes()) };
+    let [error] = &world.left(N3)[..] else { panic!("{:?}", world.drop_reasons()) };
     let (teid, container, error) = crate::frames::opened(error);
     assert_eq!((teid, &container[..]), (GNB_TEID, &[1, 0, 9, 0][..]));
     assert_eq!((&error[12..16], &error[16..20], error[20]), (&OUR[..], &USER[..], 11));
     assert_eq!(error[28..], dying);
     assert_eq!(world.usage()[..2], [0, 0], "it did not pass");
-    assert_eq!((world.count(Cause::TimeToLive), world.count(Cause::IcmpSent)), (1, 1));
+    assert_eq!((world.count(DropReason::TimeToLive), world.count(DropReason::IcmpSent)), (1, 1));
     world.check();
 }
 
 #[test]
 fn case_75_between_tunnels_the_message_stays_as_it_is() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     let mut rules = simple(2);
-    rules.up.side.way.what = way::REMOVE | way::GTPU;
-    rules.up.side.way.peer = GNB;
-    rules.up.side.way.teid = 0xabcd;
-    rules.up.side.way.instance = way::NO_INSTANCE;
+    rules.uplink.common.forwarding.what = forwarding::REMOVE | forwarding::GTPU;
+    rules.uplink.common.forwarding.peer = GNB;
+    rules.uplink.common.forwarding.teid = 0xabcd;
+    rules.uplink.common.forwarding.instance = forwarding::NO_INSTANCE;
     world.publish(&rules);
-    let mut message = g_pdu(teid(SESSION), 1, 33, &user4(USER, SERVER, 1, 20));
+    let mut message = g_pdu(teid(SESSION), 1, 33, &ue4(USER, SERVER, 1, 20));
     let marker = gtpu(0x30, 254, teid(SESSION), &[]);
     world.show(N3, &[from_gnb(&message), from_gnb(&marker)]);
     message[4..8].copy_from_slice(&0xabcd_u32.to_be_bytes());
     let left = world.left(N3);
-    assert_eq!(left.len(), 2, "{:?}", world.causes());
+    assert_eq!(left.len(), 2, "{:?}", world.drop_reasons());
     crate::frames::opened(&left[0]);
     assert_eq!(left[0][42..], message);
     assert_eq!(left[1][42..], gtpu(0x30, 254, 0xabcd, &[]), "the end marker goes on");
@@ -180,42 +180,43 @@ fn case_75_between_tunnels_the_message_stays_as_it_is() {
 #[test]
 fn a_neighbour_that_linux_must_find_is_left_to_it_or_asked_for() {
     for (reverse_path, linux) in [(ReversePath::Any, 1), (ReversePath::Strict, 0)] {
-        let mut known = Known::new();
+        let mut known = TestRoutes::new();
         known.set("192.0.2.7", RouteLookup::Fallback(FallbackReason::NoNeighbour));
         known.reverse_path = reverse_path;
-        let mut world = World::new(known, settings());
+        let mut world = TestLane::new(known, settings());
         world.publish(&simple(1));
         world.show(N3, &[from_gnb(&g_pdu(teid(SESSION), 1, 1, &inner()))]);
         let got = world.linux();
         assert_eq!(got.len(), linux);
         for frame in got {
-            assert_eq!(frame[..6], STATION[0]);
+            assert_eq!(frame[..6], PORT_MAC[0]);
             assert_eq!(frame[14..], inner(), "Linux takes the hop");
         }
-        let causes = [Cause::ForwardedByLinux, Cause::NoNeighbour].map(|cause| world.count(cause));
-        assert_eq!(causes, [linux as u64, 1 - linux as u64]);
+        let drop_reasons =
+            [DropReason::ForwardedByLinux, DropReason::NoNeighbour].map(|cause| world.count(cause));
+        assert_eq!(drop_reasons, [linux as u64, 1 - linux as u64]);
         world.check();
     }
 }
 
 #[test]
 fn what_would_leave_by_n3_or_come_back_to_us_is_dropped() {
-    let mut known = Known::new();
+    let mut known = TestRoutes::new();
     known.set("192.0.2.7", out_of(N3, 1500));
     known.set("10.3.0.1", RouteLookup::Fallback(FallbackReason::Local));
-    let mut world = World::new(known, settings());
+    let mut world = TestLane::new(known, settings());
     world.publish(&simple(1));
-    let to_us = user4(USER, OUR, 64, 8);
+    let to_us = ue4(USER, OUR, 64, 8);
     let frames = [inner(), to_us].map(|it| from_gnb(&g_pdu(teid(SESSION), 1, 1, &it)));
     world.show(N3, &frames);
-    assert_eq!((world.count(Cause::NoRoute), world.count(Cause::Loop)), (1, 1));
+    assert_eq!((world.count(DropReason::NoRoute), world.count(DropReason::Loop)), (1, 1));
     assert!(world.left(N3).is_empty() && world.linux().is_empty());
     world.check();
 }
 
 #[test]
 fn rfc_6040_congestion_is_told_or_the_packet_dropped() {
-    let mut world = World::with_user();
+    let mut world = TestLane::with_user();
     let mut able = inner();
     able[1] = 1;
     fill(&mut able);
@@ -229,6 +230,6 @@ fn rfc_6040_congestion_is_told_or_the_packet_dropped() {
     able[1] = 3;
     fill(&mut able);
     assert_eq!(world.left(N6), [routed(able)]);
-    assert_eq!(world.count(Cause::Congested), 1);
+    assert_eq!(world.count(DropReason::Congested), 1);
     world.check();
 }

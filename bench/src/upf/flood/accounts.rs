@@ -2,8 +2,8 @@
 
 use fastlane_table::counters::PortCounter;
 use fastlane_table::{EntryId, State};
-use upf::datapath::CAUSE_WORDS;
-use upf::rules::layout::cause::{CAUSES, Cause};
+use upf::datapath::DROP_REASON_WORDS;
+use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason};
 
 use super::sender::Tally;
 use super::station::Station;
@@ -26,10 +26,10 @@ pub(super) struct Counted {
 
 impl Counted {
     /// Reads them.
-    pub(super) fn now(station: &Station, causes: Option<&State<CAUSE_WORDS>>) -> Self {
+    pub(super) fn now(station: &Station, causes: Option<&State<DROP_REASON_WORDS>>) -> Self {
         let of = |counter| station.count(counter);
-        let cause = |causes: &State<CAUSE_WORDS>| {
-            CAUSES.iter().map(|cause| causes.read(EntryId(*cause as u32))[0]).collect()
+        let cause = |causes: &State<DROP_REASON_WORDS>| {
+            DROP_REASONS.iter().map(|cause| causes.read(EntryId(*cause as u32))[0]).collect()
         };
         Self {
             received: of(PortCounter::ReceivedPackets),
@@ -54,7 +54,7 @@ impl Counted {
         }
     }
 
-    fn cause(&self, cause: Cause) -> u64 {
+    fn cause(&self, cause: DropReason) -> u64 {
         self.causes.get(cause as usize).copied().unwrap_or_default()
     }
 
@@ -165,18 +165,20 @@ fn forwarded(
     lane: &Counted,
     same: impl Fn(&str, u64, u64) -> std::result::Result<(), String>,
 ) -> Result<u64> {
-    let all = CAUSES.iter().filter(|cause| !cause.is_besides()).map(|cause| lane.cause(*cause));
+    let all =
+        DROP_REASONS.iter().filter(|cause| !cause.is_additional()).map(|cause| lane.cause(*cause));
     same("received, by cause", lane.received, all.sum())?;
-    let echoes = lane.cause(Cause::EchoAnswered) + lane.cause(Cause::EchoSuppressed);
+    let echoes = lane.cause(DropReason::EchoAnswered) + lane.cause(DropReason::EchoSuppressed);
     same("echo requests", tally.written(Kind::Echo), echoes)?;
-    same("unknown tunnels", tally.written(Kind::Unknown), lane.cause(Cause::UnknownTunnel))?;
-    let told =
-        lane.cause(Cause::ErrorIndicationSent) + lane.cause(Cause::ErrorIndicationSuppressed);
+    same("unknown tunnels", tally.written(Kind::Unknown), lane.cause(DropReason::UnknownTunnel))?;
+    let told = lane.cause(DropReason::ErrorIndicationSent)
+        + lane.cause(DropReason::ErrorIndicationSuppressed);
     same("unknown tunnels, told or not", tally.written(Kind::Unknown), told)?;
-    let answers = lane.cause(Cause::EchoAnswered) + lane.cause(Cause::ErrorIndicationSent);
+    let answers =
+        lane.cause(DropReason::EchoAnswered) + lane.cause(DropReason::ErrorIndicationSent);
     let came = tally.came(Seen::EchoResponse) + tally.came(Seen::ErrorIndication);
     if came > answers || answers > came + lane.lost {
         return Err(format!("{came} answers of {answers} came; {lane:?}").into());
     }
-    Ok(lane.cause(Cause::ForwardedUplink) + lane.cause(Cause::ForwardedDownlink))
+    Ok(lane.cause(DropReason::ForwardedUplink) + lane.cause(DropReason::ForwardedDownlink))
 }

@@ -6,8 +6,8 @@ use fastlane::Turn;
 use fastlane_core::{App, Packet, Verdict};
 use fastlane_table::{EntryId, State};
 use upf::config::Gtp;
-use upf::datapath::CAUSE_WORDS;
-use upf::rules::layout::cause::Cause;
+use upf::datapath::DROP_REASON_WORDS;
+use upf::rules::layout::drop_reason::DropReason;
 
 use super::super::{BURST, Sessions, Ways, lane};
 use super::answers;
@@ -80,8 +80,8 @@ impl Junk {
     }
 
     /// What becomes of such packets; nothing else does. The rates let some be answered.
-    const fn becomes(self) -> &'static [Cause] {
-        use Cause::{
+    const fn becomes(self) -> &'static [DropReason] {
+        use DropReason::{
             EchoAnswered, EchoSuppressed, ErrorIndicationSent, ErrorIndicationSuppressed,
             ForwardedDownlink, ForwardedUplink, UnknownTunnel,
         };
@@ -215,9 +215,10 @@ fn check(sessions: &Sessions, junk: Junk, run: impl FnOnce() -> Result<u64>) -> 
 struct Totals([u64; 2]);
 
 impl Totals {
-    fn of(causes: &State<CAUSE_WORDS>, junk: Junk) -> Self {
-        const ANSWERED: [Cause; 2] = [Cause::EchoAnswered, Cause::ErrorIndicationSent];
-        let sum = |all: &[Cause]| {
+    fn of(causes: &State<DROP_REASON_WORDS>, junk: Junk) -> Self {
+        const ANSWERED: [DropReason; 2] =
+            [DropReason::EchoAnswered, DropReason::ErrorIndicationSent];
+        let sum = |all: &[DropReason]| {
             all.iter().map(|cause| causes.read(EntryId(*cause as u32))[0]).sum::<u64>()
         };
         Self([sum(junk.becomes()), sum(&ANSWERED)])

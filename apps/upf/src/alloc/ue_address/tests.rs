@@ -25,7 +25,7 @@ fn one_that_comes_back_is_the_last_to_be_given_again() {
     let mut addresses = Addresses::resting(0);
     addresses.add(1, pool("10.0.0.0/25"), true);
     let first = addresses.take_v4(1, 0).unwrap();
-    addresses.give_back(&UserKey::v4(1, first));
+    addresses.give_back(&UeKey::v4(1, first));
     let given: Vec<_> = std::iter::from_fn(|| addresses.take_v4(1, 0)).collect();
     assert_eq!((given.len(), given.last()), (126, Some(&first)));
 }
@@ -54,10 +54,10 @@ fn instances_have_pools_of_their_own_and_one_may_have_several() {
 fn an_address_that_somebody_else_chose_is_not_given_out() {
     let mut addresses = Addresses::resting(0);
     addresses.add(1, pool("10.0.0.0/30"), true);
-    addresses.claim(&UserKey::v4(1, Ipv4Addr::new(10, 0, 0, 1)));
-    addresses.claim(&UserKey::v4(1, Ipv4Addr::new(10, 0, 0, 1)));
-    addresses.claim(&UserKey::v4(1, Ipv4Addr::new(10, 9, 0, 1)));
-    addresses.claim(&UserKey::v4(2, Ipv4Addr::new(10, 0, 0, 2)));
+    addresses.claim(&UeKey::v4(1, Ipv4Addr::new(10, 0, 0, 1)));
+    addresses.claim(&UeKey::v4(1, Ipv4Addr::new(10, 0, 0, 1)));
+    addresses.claim(&UeKey::v4(1, Ipv4Addr::new(10, 9, 0, 1)));
+    addresses.claim(&UeKey::v4(2, Ipv4Addr::new(10, 0, 0, 2)));
     assert_eq!(addresses.take_v4(1, 0), Some(Ipv4Addr::new(10, 0, 0, 2)));
     assert_eq!(addresses.take_v4(1, 0), None);
 }
@@ -68,7 +68,7 @@ const SECOND: u64 = 1_000_000_000;
 fn one_that_a_user_had_rests_and_others_are_given_meanwhile() {
     let mut addresses = Addresses::resting(11 * SECOND);
     addresses.add(1, pool("10.0.0.0/29"), true);
-    let key = |address| UserKey::v4(1, address);
+    let key = |address| UeKey::v4(1, address);
     let given: Vec<_> = (0..6).filter_map(|_| addresses.take_v4(1, SECOND)).collect();
     assert_eq!(given.len(), 6);
     addresses.put_to_rest(&key(given[4]), 20 * SECOND);
@@ -108,7 +108,7 @@ proptest! {
         for (gives, which) in steps {
             if gives && !taken.is_empty() {
                 let address = taken.swap_remove(usize::from(which) % taken.len());
-                addresses.give_back(&UserKey::v4(0, address));
+                addresses.give_back(&UeKey::v4(0, address));
             } else if let Some(address) = addresses.take_v4(0, 0) {
                 prop_assert!(!taken.contains(&address));
                 taken.push(address);

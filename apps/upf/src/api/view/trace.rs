@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::SessionRow;
-use super::packet::{PacketView, Sample};
-use super::rules::{actions, by_precedence, destination, outer, source};
-use crate::api::{Facts, Leading, Who};
-use crate::rules::layout::cause::Cause;
-use crate::rules::layout::rules::Direction;
+use super::rule_views::{actions, by_precedence, destination, outer, source};
+use super::sample_packet::{PacketView, Sample};
+use crate::api::{NodeView, RouteSource, TraceSubject};
+use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::session_rules::Direction;
 use crate::session::{Destination, Far, Gate, Pdr, Session, Source, UsageTriggers};
 
 /// Trace of a subscriber, address or tunnel.
@@ -72,23 +72,23 @@ pub struct WayView {
 
 impl Trace {
     pub(in crate::api) fn of(
-        who: &Who,
+        who: &TraceSubject,
         sample: Option<&Sample>,
         sessions: &[Session],
-        facts: &dyn Facts,
+        node: &dyn NodeView,
     ) -> Self {
         let user = match who {
-            Who::Address(address) => Some(*address),
-            Who::Supi(_) | Who::Teid(_) => None,
+            TraceSubject::Address(address) => Some(*address),
+            TraceSubject::Supi(_) | TraceSubject::Teid(_) => None,
         };
         let packets = |it: &Session| {
-            let both = [Direction::Up, Direction::Down].into_iter();
-            let of = |direction| PacketView::of(it, user, sample?, direction, facts);
+            let both = [Direction::Uplink, Direction::Downlink].into_iter();
+            let of = |direction| PacketView::of(it, user, sample?, direction, node);
             both.filter_map(of).collect()
         };
         let traced = |it: &Session| TracedSession {
-            row: SessionRow::of(it, facts),
-            ways: by_precedence(it).map(|pdr| WayView::of(it, pdr, facts)).collect(),
+            row: SessionRow::of(it, node),
+            ways: by_precedence(it).map(|pdr| WayView::of(it, pdr, node)).collect(),
             packets: packets(it),
         };
         Self { who: who.to_string(), sessions: sessions.iter().map(traced).collect() }
@@ -114,8 +114,8 @@ impl Trace {
             0 => format!(
                 "{} has no session: packets are dropped as {} or {}",
                 self.who,
-                Cause::UnknownTunnel.name(),
-                Cause::UnknownUser.name()
+                DropReason::UnknownTunnel.name(),
+                DropReason::UnknownUser.name()
             ),
             1 => format!("{} has a session", self.who),
             count => format!("{} has {count} sessions", self.who),
@@ -124,7 +124,7 @@ impl Trace {
 }
 
 impl WayView {
-    pub(super) fn of(session: &Session, pdr: &Pdr, facts: &dyn Facts) -> Self {
+    pub(super) fn of(session: &Session, pdr: &Pdr, node: &dyn NodeView) -> Self {
         let far = session.fars.iter().find(|far| far.id == pdr.far);
         let (fate, cause) = fate(session, pdr, far);
         let forwarding = far.and_then(|far| far.forwarding.as_ref());
@@ -134,13 +134,13 @@ impl WayView {
             let side = destination(it.destination);
             header.map_or_else(|| side.to_owned(), |it| format!("{side} by {}", outer(it)))
         });
-        let leading = forwarding.map(|it| {
+        let route_source = forwarding.map(|it| {
             let instance = it.instance.filter(|_| it.destination != Destination::Control);
-            facts.leading(instance, header.is_none())
+            node.route_source(instance, header.is_none())
         });
-        let (table, next_hop) = match leading {
-            Some(Leading::Table(table)) => (table, None),
-            Some(Leading::Fixed(hop, port)) => (None, Some(format!("to {hop} by port {port}"))),
+        let (table, next_hop) = match route_source {
+            Some(RouteSource::Table(table)) => (table, None),
+            Some(RouteSource::Fixed(hop, port)) => (None, Some(format!("to {hop} by port {port}"))),
             None => (None, None),
         };
         Self {
@@ -185,27 +185,27 @@ fn next_hop(toward: IpAddr, table: Option<u32>) -> String {
 
 /// Returns the action for a matching packet as far as rules decide it. Meters, addresses and routes
 /// depend on the packet.
-fn fate(session: &Session, pdr: &Pdr, far: Option<&Far>) -> (&'static str, Option<Cause>) {
+fn fate(session: &Session, pdr: &Pdr, far: Option<&Far>) -> (&'static str, Option<DropReason>) {
     let mut qers = session.qers.iter().filter(|qer| pdr.qers.contains(&qer.id));
     let closed = qers.any(|qer| {
         let gate = if pdr.source == Source::Access { qer.uplink } else { qer.downlink };
         gate == Gate::Closed
     });
     if closed {
-        return ("drop", Some(Cause::GateClosed));
+        return ("drop", Some(DropReason::GateClosed));
     }
-    let Some(far) = far else { return ("drop", Some(Cause::NoRule)) };
+    let Some(far) = far else { return ("drop", Some(DropReason::NoRule)) };
     let mut urrs = session.urrs.iter().filter(|urr| pdr.urrs.contains(&urr.id));
     let quotas = [UsageTriggers::VOLQU, UsageTriggers::TIMQU, UsageTriggers::QUHTI];
     let ended = quotas.into_iter().fold(UsageTriggers::QUVTI, UsageTriggers::with);
     if urrs.any(|urr| urr.progress.ended.any(ended) && urr.exhausted_far.is_none()) {
-        return ("drop", Some(Cause::QuotaExhausted));
+        return ("drop", Some(DropReason::QuotaExhausted));
     }
     if far.actions.forward {
         ("forward", None)
     } else if far.actions.buffer {
         ("hold", None)
     } else {
-        ("drop", Some(Cause::ActionDrop))
+        ("drop", Some(DropReason::ActionDrop))
     }
 }

@@ -27,7 +27,7 @@ pub struct PeerRecord {
     /// Time when the peer was first heard after its last start, in nanoseconds of
     /// `CLOCK_MONOTONIC`.
     pub begun: u64,
-    /// One of [`state`].
+    /// One of [`counter_slots`].
     pub state: u32,
     /// Recovery time stamp of the peer.
     pub recovery: u32,

@@ -12,8 +12,8 @@ use super::{Change, GRACE, Sessions};
 use crate::alloc::Addresses;
 use crate::alloc::teid::first_generation;
 use crate::pfcp::Context;
-use crate::rules::layout::identifier::TeidShape;
-use crate::rules::layout::key::UserKey;
+use crate::rules::layout::key::UeKey;
+use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::publish::Published;
 use crate::session::{Pdr, Reporting, Session, SessionId, Urr, UrrId, UsageReport, UsageTriggers};
 use crate::store::Store;
@@ -26,7 +26,7 @@ struct Outcome {
     created: Vec<Created>,
     reports: Vec<UsageReport>,
     /// UE addresses taken from pools for this request.
-    taken: Vec<UserKey>,
+    taken: Vec<UeKey>,
 }
 
 impl Sessions {
@@ -377,7 +377,7 @@ const SETS: usize = 8;
 pub(super) fn owner_of(
     store: &Store,
     published: &Published,
-    shape: TeidShape,
+    shape: TeidLayout,
     teid: u32,
 ) -> Option<SessionId> {
     let by_number = || {

@@ -12,8 +12,8 @@ use super::refusal::Refusal;
 use super::{far, pdr, qer, urr};
 use crate::alloc::Addresses;
 use crate::config::Settings;
-use crate::rules::layout::identifier::TeidShape;
-use crate::rules::layout::key::UserKey;
+use crate::rules::layout::key::UeKey;
+use crate::rules::layout::teid_layout::TeidLayout;
 use crate::session::{
     Buffering, InstanceId, LocalTunnel, Pdr, PdrId, Session, SessionId, Source, Urr, UrrId,
     UserAddress,
@@ -25,7 +25,7 @@ use crate::usage::{self, Given, Meter};
 pub(super) struct Around<'a> {
     pub(super) network: &'a Network,
     pub(super) settings: &'a Settings,
-    pub(super) shape: TeidShape,
+    pub(super) shape: TeidLayout,
     pub(super) addresses: &'a mut Addresses,
     /// Returns the session that owns a TEID.
     pub(super) owner: &'a dyn Fn(u32) -> Option<SessionId>,
@@ -58,7 +58,7 @@ pub(super) struct Draft<'a> {
     tunnels: Vec<LocalTunnel>,
     /// F-TEIDs of this request by CHOOSE ID.
     chosen: Vec<(u8, LocalTunnel)>,
-    taken: Vec<UserKey>,
+    taken: Vec<UeKey>,
 }
 
 /// Result of a valid draft.
@@ -70,7 +70,7 @@ pub(super) struct Ready {
     /// New URRs. They start counting when they have state slots.
     pub(super) begun: Vec<UrrId>,
     /// Addresses taken from pools, to be returned if the request fails.
-    pub(super) taken: Vec<UserKey>,
+    pub(super) taken: Vec<UeKey>,
 }
 
 /// A Create PDR or Update PDR whose F-TEID and UE address are not allocated yet.

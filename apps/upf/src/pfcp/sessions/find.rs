@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use fastlane_pfcp::{Message, MessageType};
 
 use super::Sessions;
-use crate::rules::layout::key::UserKey;
+use crate::rules::layout::key::UeKey;
 use crate::session::{InstanceId, Session, SessionId};
 use crate::store::subscriber;
 
@@ -51,8 +51,8 @@ impl Sessions {
     #[must_use]
     pub fn find_user(&self, instance: InstanceId, address: IpAddr) -> Option<SessionId> {
         self.published.user(match address {
-            IpAddr::V4(address) => UserKey::v4(instance, address),
-            IpAddr::V6(address) => UserKey::v6(instance, address),
+            IpAddr::V4(address) => UeKey::v4(instance, address),
+            IpAddr::V6(address) => UeKey::v6(instance, address),
         })
     }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use fastlane::table::EntryId;
 
 use super::Sessions;
-use crate::rules::layout::state::WORDS;
+use crate::rules::layout::counter_slots::WORDS;
 use crate::session::{Session, SessionId};
 use crate::time::Now;
 use crate::usage::{Ground, Lines};

@@ -10,7 +10,7 @@ use super::{Network, Sessions};
 use crate::alloc::{Addresses, Family};
 use crate::pfcp::RequestKey;
 use crate::rules::compile::keys;
-use crate::rules::layout::key::UserKey;
+use crate::rules::layout::key::UeKey;
 use crate::session::{Pdr, Session, SessionId, Source, Urr};
 use crate::store::StoreError;
 use crate::time::MILLISECOND;
@@ -168,7 +168,7 @@ impl Sessions {
         gone.for_each(|key| self.addresses.put_to_rest(key, now.monotonic));
     }
 
-    fn users_of(&self, session: &Session) -> Vec<UserKey> {
+    fn users_of(&self, session: &Session) -> Vec<UeKey> {
         let users = keys(session, self.published.context()).users;
         users_of(session, users, &self.network, &self.addresses)
     }
@@ -178,20 +178,20 @@ impl Sessions {
 /// contains yet.
 pub(super) fn users_of(
     session: &Session,
-    mut users: Vec<UserKey>,
+    mut users: Vec<UeKey>,
     network: &Network,
     addresses: &Addresses,
-) -> Vec<UserKey> {
+) -> Vec<UeKey> {
     let is_from_there = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
     let of_others = session.pdrs.iter().filter(is_from_there).find_map(|pdr| pdr.instance);
     for pdr in &session.pdrs {
         let Some(user) = pdr.user.filter(|user| user.is_ours) else { continue };
         let pool = |family| network.pool(pdr.instance, of_others, addresses, family);
         if let Some(v4) = user.v4 {
-            users.extend(pool(Family::V4).map(|it| UserKey::v4(it, v4)));
+            users.extend(pool(Family::V4).map(|it| UeKey::v4(it, v4)));
         }
         if let Some((v6, 64)) = user.v6 {
-            users.extend(pool(Family::V6).map(|it| UserKey::v6(it, v6)));
+            users.extend(pool(Family::V6).map(|it| UeKey::v6(it, v6)));
         }
     }
     users

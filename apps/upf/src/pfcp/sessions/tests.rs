@@ -143,14 +143,14 @@ impl World {
 
     /// What lanes would add to a line of state.
     pub(super) fn count(&self, line: u32, octets_up: u64) {
-        use crate::rules::layout::state;
+        use crate::rules::layout::counter_slots;
         let memory = self.memory.memory(table::STATE, |_| unreachable!()).unwrap();
-        let all = fastlane::table::State::<{ state::WORDS }>::attach(&memory).unwrap();
+        let all = fastlane::table::State::<{ counter_slots::WORDS }>::attach(&memory).unwrap();
         let lane = all.lane(0);
         let words = lane.at(fastlane::table::EntryId(line));
-        words.add(state::UPLINK_OCTETS, octets_up);
-        words.add(state::UPLINK_PACKETS, 1);
-        words.set(state::LAST, self.now.monotonic);
+        words.add(counter_slots::UPLINK_OCTETS, octets_up);
+        words.add(counter_slots::UPLINK_PACKETS, 1);
+        words.set(counter_slots::LAST, self.now.monotonic);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::config::{Predefined, Role, Settings};
-use crate::rules::layout::identifier::TeidShape;
+use crate::rules::layout::teid_layout::TeidLayout;
 use crate::session::{FlowDescription, FlowError, InstanceId, Session};
 
 /// A predefined rule with parsed flow descriptions.
@@ -23,7 +23,7 @@ pub struct PredefinedRule {
 #[derive(Clone, Debug)]
 pub struct Context {
     /// Layout of TEIDs.
-    pub shape: TeidShape,
+    pub shape: TeidLayout,
     /// Network instances of N6, in which UEs without a named one are found.
     pub core: Vec<InstanceId>,
     /// Predefined rules by name.
@@ -50,7 +50,7 @@ impl Context {
             Ok((name.clone(), rule))
         };
         Ok(Self {
-            shape: TeidShape::of(settings.sessions as usize),
+            shape: TeidLayout::of(settings.sessions as usize),
             core,
             predefined: settings.predefined.iter().map(read).collect::<Result<_, _>>()?,
             held_packets: settings.limits.held_packets,

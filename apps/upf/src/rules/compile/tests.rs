@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rules::layout::identifier::TeidShape;
-use crate::rules::layout::rules::flag;
+use crate::rules::layout::session_rules::flag;
+use crate::rules::layout::teid_layout::TeidLayout;
 use crate::session::{FlowDescription, Source};
 use crate::store::{any_session, typical};
 
@@ -16,7 +16,7 @@ fn context() -> Context {
         qfi: Some(3),
     };
     Context {
-        shape: TeidShape::of(256),
+        shape: TeidLayout::of(256),
         core: vec![0],
         predefined: BTreeMap::from([
             ("web".to_owned(), rule(9, "permit out 6 from any 80 to assigned", false)),
@@ -59,11 +59,11 @@ fn an_ordinary_session_needs_no_block() {
     session.qers[0].line = 3;
     let compiled = compile(&session, &context()).unwrap();
     assert!(compiled.blocks.is_empty() && compiled.users.len() == 1);
-    let (up, down) = (compiled.rules.up, compiled.rules.down);
+    let (up, down) = (compiled.rules.uplink, compiled.rules.downlink);
     let both = flag::PRESENT | flag::METER | flag::COUNT;
-    assert_eq!(up.side.flags & both, both);
-    assert_eq!(down.side.flags & both, both);
-    assert_eq!(up.side.flags & flag::USER4, flag::USER4);
+    assert_eq!(up.common.flags & both, both);
+    assert_eq!(down.common.flags & both, both);
+    assert_eq!(up.common.flags & flag::UE4, flag::UE4);
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub struct TunnelKey {
 /// are in the tables of networks behind UEs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
-pub struct UserKey {
+pub struct UeKey {
     /// Upper half of an IPv6 address, or an IPv4 address and zeros.
     pub address: [u8; 8],
     /// IP version, 4 or 6.
@@ -53,7 +53,7 @@ pub struct UserKey {
     pub reserved: u32,
 }
 
-impl UserKey {
+impl UeKey {
     /// Creates the key of an IPv4 address.
     #[must_use]
     pub const fn v4(instance: InstanceId, address: Ipv4Addr) -> Self {

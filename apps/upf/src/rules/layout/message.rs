@@ -31,7 +31,7 @@ pub struct SessionEvent {
     pub session: u32,
     /// Counter slot of the event.
     pub line: u32,
-    /// Bits of [`state::event`](super::state::event).
+    /// Bits of [`state::event`](super::counter_slots::event).
     pub events: u64,
     /// Version of the rules.
     pub version: u64,

@@ -1,7 +1,7 @@
 //! Fill levels of the tables.
 
 use super::Published;
-use super::places::Places;
+use super::index_allocator::IndexAllocator;
 use crate::rules::layout::table;
 
 impl Published {
@@ -9,7 +9,7 @@ impl Published {
     #[must_use]
     pub fn entries(&self) -> Vec<(&'static str, usize, usize)> {
         let it = &self.tables;
-        let used = |places: &Places, capacity: usize| capacity - places.left() as usize;
+        let used = |places: &IndexAllocator, capacity: usize| capacity - places.left() as usize;
         let (blocks, lines) = (it.blocks.capacity(), it.state.capacity());
         vec![
             (table::TUNNELS, it.tunnels.len(), it.tunnels.capacity()),
@@ -18,7 +18,7 @@ impl Published {
             (table::FRAMED6, it.framed6.len(), it.framed6.capacity()),
             (table::BLOCKS, used(&self.blocks, blocks), blocks),
             // Of the counter slots only those beyond the one that each session has.
-            (table::STATE, used(&self.lines, lines - it.rules.capacity()), lines),
+            (table::STATE, used(&self.slots, lines - it.rules.capacity()), lines),
         ]
     }
 }

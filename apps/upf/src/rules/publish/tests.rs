@@ -3,7 +3,7 @@ use std::net::IpAddr;
 
 use super::*;
 use crate::config::Capacities;
-use crate::rules::layout::identifier::TeidShape;
+use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::tables::Private;
 use crate::session::{PdrId, Prefix, Progress, Qer, Source, Urr};
 use crate::store::fuse::stop_after;
@@ -23,7 +23,7 @@ const CAPACITIES: Capacities = Capacities {
 
 fn context() -> Context {
     Context {
-        shape: TeidShape::of(256),
+        shape: TeidLayout::of(256),
         core: vec![0, 1],
         predefined: BTreeMap::new(),
         held_packets: 64,
@@ -120,9 +120,9 @@ fn a_session_that_was_published_is_found_and_one_that_was_withdrawn_is_not() {
     let mut before = session(3, 1, 0);
     published.publish(None, &before).unwrap();
     let user = before.pdrs[1].user.unwrap().v4.unwrap();
-    assert_eq!(published.user(UserKey::v4(0, user)), Some(SessionId(3)));
-    assert_eq!(published.user(UserKey::v4(1, user)), Some(SessionId(3)));
-    assert_eq!(published.user(UserKey::v4(2, user)), None);
+    assert_eq!(published.user(UeKey::v4(0, user)), Some(SessionId(3)));
+    assert_eq!(published.user(UeKey::v4(1, user)), Some(SessionId(3)));
+    assert_eq!(published.user(UeKey::v4(2, user)), None);
     for (version, extra) in [(2, 2), (3, 5), (4, 0), (5, 1)] {
         let now = session(3, version, extra);
         published.publish(Some(&before), &now).unwrap();
@@ -276,7 +276,7 @@ fn lines_are_each_ones_own_and_start_from_what_they_have_counted() {
         assert_eq!(unique.len(), all.len(), "{all:?}");
     }
     assert_eq!(meters[..3], lines[..], "meters use the lines of URRs first");
-    lane.at(EntryId(lines[1])).add(state::DOWNLINK_OCTETS, 777);
+    lane.at(EntryId(lines[1])).add(counter_slots::DOWNLINK_OCTETS, 777);
     // One URR is removed and two are added; the others keep their slots.
     let mut two = one.clone();
     two.urrs.remove(1);
@@ -318,8 +318,11 @@ fn lines_that_records_name_are_not_given_out_after_a_restart() {
     for place in 4..16 {
         let mut other = with(&session(place, 3, 0), 2, 2);
         if next.assign(None, &mut other).is_ok() {
-            let lines = lines::further(&other);
-            assert!(lines.iter().all(|line| !lines::further(&one).contains(line)), "{lines:?}");
+            let lines = slot_assignment::extra_slots(&other);
+            assert!(
+                lines.iter().all(|line| !slot_assignment::extra_slots(&one).contains(line)),
+                "{lines:?}"
+            );
         }
     }
 }
@@ -367,7 +370,7 @@ fn a_place_is_used_again_only_after_every_lane_has_passed() {
     let counters = Counters::create(1, 0).unwrap();
     let readers = Readers::lanes(&counters);
     let turn = |number| counters.lane(0).publish(LaneCounter::Turn, number);
-    let mut places = Places::new(10, 12, &readers);
+    let mut places = IndexAllocator::new(10, 12, &readers);
     turn(FENCE_TURNS);
     let taken = [places.take(&readers), places.take(&readers)];
     assert_eq!((taken, places.take(&readers)), ([Some(10), Some(11)], None));
@@ -426,7 +429,7 @@ fn what_was_published_with_another_context_is_published_anew() {
     next.distrust();
     assert_eq!(recover(&mut next, &sessions).published, 2);
     let user = sessions[0].pdrs[1].user.unwrap().v4.unwrap();
-    assert_eq!(next.user(UserKey::v4(2, user)), Some(SessionId(3)));
+    assert_eq!(next.user(UeKey::v4(2, user)), Some(SessionId(3)));
     let mut last = Published::open(next.tables, context());
     last.distrust();
     recover(&mut last, &sessions);
@@ -465,7 +468,7 @@ fn what_has_room_is_published_and_what_has_not_is_known_before() {
 
 #[test]
 fn lanes_look_for_networks_only_while_there_are_some() {
-    use crate::rules::layout::framed::ANY;
+    use crate::rules::layout::framed_route::ANY;
     let memory = Private::new(CAPACITIES);
     let mut published = open(&memory);
     let has = |published: &Published| published.tables.framed.get(ANY).is_some();

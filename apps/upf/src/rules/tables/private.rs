@@ -41,7 +41,7 @@ impl Private {
             (table::FRAMED, most.framed),
             (table::STATE, most.lines),
             (table::EVENTS, most.sessions),
-            (table::CAUSES, crate::rules::layout::cause::ENTRIES),
+            (table::CAUSES, crate::rules::layout::drop_reason::ENTRIES),
             (table::SESSIONS, most.sessions),
             (table::SESSION_PARTS, most.parts),
             (table::ANSWERS, most.answers),

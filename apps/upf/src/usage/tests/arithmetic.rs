@@ -1,6 +1,6 @@
 //! URRs by the clause, one at a time.
 
-use crate::rules::layout::state::event;
+use crate::rules::layout::counter_slots::event;
 use crate::session::{Measure, ReportTriggers, Urr, UsageReport, UsageTriggers, Volume};
 use crate::time::Now;
 use crate::time::{SECOND, ntp};

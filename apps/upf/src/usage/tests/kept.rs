@@ -3,7 +3,7 @@
 use fastlane::table::EntryId;
 
 use super::super::{Ground, Lines};
-use crate::rules::layout::state::WORDS;
+use crate::rules::layout::counter_slots::WORDS;
 use crate::rules::publish::Published;
 use crate::session::{Session, SessionId};
 use crate::store::Store;

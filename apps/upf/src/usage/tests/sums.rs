@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::arithmetic::{at, total, urr};
-use crate::rules::layout::state::event;
+use crate::rules::layout::counter_slots::event;
 use crate::session::{ReportTriggers, Urr, UsageReport, UsageTriggers};
 use crate::time::Now;
 use crate::time::{SECOND, ntp};

@@ -15,10 +15,10 @@ use super::kept::Kept;
 use crate::config::Capacities;
 use crate::pfcp::{Outbox, Requests};
 use crate::rules::compile::Context;
-use crate::rules::layout::identifier::TeidShape;
+use crate::rules::layout::counter_slots::{EVENTS, LAST, WORDS, event};
 use crate::rules::layout::message::{PathMessage, SessionEvent};
-use crate::rules::layout::state::{EVENTS, LAST, WORDS, event};
 use crate::rules::layout::table;
+use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::publish::Published;
 use crate::rules::tables::{Events, Private, Tables};
 use crate::session::{Session, SessionId, UsageTriggers, Watch};
@@ -69,7 +69,7 @@ pub(super) struct World {
 
 fn context() -> Context {
     Context {
-        shape: TeidShape::of(SESSIONS),
+        shape: TeidLayout::of(SESSIONS),
         core: vec![2],
         predefined: BTreeMap::default(),
         held_packets: 64,

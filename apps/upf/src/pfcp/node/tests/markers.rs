@@ -6,7 +6,7 @@ use fastlane_table::EntryId;
 
 use super::sessions::{control, establishment, seid_of};
 use super::*;
-use crate::datapath::decide::{marker_due, marker_sent};
+use crate::datapath::classify::{marker_due, marker_sent};
 use crate::pfcp::LaneMessage;
 use crate::session::SessionId;
 
@@ -59,7 +59,7 @@ fn send(world: &World, id: SessionId) {
     let rules = world.node.sessions().published().rules(id).unwrap();
     let marker = marker_due(rules, id, &lane).expect("it is due");
     marker_sent(marker, id, &lane);
-    assert_eq!(state.read(EntryId(id.0))[crate::rules::layout::state::EVENTS] >> 31 & 1, 1);
+    assert_eq!(state.read(EntryId(id.0))[crate::rules::layout::counter_slots::EVENTS] >> 31 & 1, 1);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::alloc::{Family, teid};
 use crate::config::TeidChoice;
 use crate::pfcp::sessions::pdr;
 use crate::pfcp::sessions::refusal::Refusal;
-use crate::rules::layout::key::UserKey;
+use crate::rules::layout::key::UeKey;
 use crate::session::{InstanceId, LocalTunnel, Pdr, UserAddress};
 
 /// Network instances from which the pool of a UE address is selected.
@@ -117,7 +117,7 @@ impl Draft<'_> {
                 None => {
                     let instance = self.pool(Family::V4, wanted)?;
                     let taken = self.around.addresses.take_v4(instance, now).ok_or(occupied())?;
-                    self.taken.push(UserKey::v4(instance, taken));
+                    self.taken.push(UeKey::v4(instance, taken));
                     Some(taken)
                 }
             };
@@ -128,7 +128,7 @@ impl Draft<'_> {
                 None => {
                     let instance = self.pool(Family::V6, wanted)?;
                     let taken = self.around.addresses.take_v6(instance, now).ok_or(occupied())?;
-                    self.taken.push(UserKey::v6(instance, taken));
+                    self.taken.push(UeKey::v6(instance, taken));
                     Some((taken, 64))
                 }
             };

@@ -109,7 +109,7 @@ fn case_41_where_the_control_plane_chooses() {
 fn a_restored_tunnel_is_not_given_to_another() {
     let mut world = World::new();
     let first = world.ask(&with_tunnels(1, UE, &[choose(None)], false));
-    let shape = TeidShape::of(512);
+    let shape = TeidLayout::of(512);
     let teid = first.tunnel(10).teid;
     let next = teid.wrapping_add(1 << (32 - shape.generations().trailing_zeros()));
     assert_eq!(shape.session(next), shape.session(teid));

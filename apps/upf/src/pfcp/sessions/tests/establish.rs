@@ -39,14 +39,14 @@ fn a_session_is_established() {
     assert_eq!((session.control.seid, session.peer), (77, 3));
     let tunnel = answered.tunnel(1);
     assert_eq!((tunnel.v4, tunnel.v6), (Some(N3), None));
-    let shape = TeidShape::of(512);
+    let shape = TeidLayout::of(512);
     assert_eq!(shape.session(tunnel.teid), session.id);
     assert_eq!(world.sessions.find_tunnel(tunnel.teid), Some(session.id));
     assert_eq!(world.sessions.find(up.seid), Some(session.clone()));
     let instance = world.settings.instance("internet").unwrap();
     assert_eq!(world.sessions.find_user(instance, UE.into()), Some(session.id));
     let rules = world.sessions.published().rules(session.id).unwrap();
-    assert_eq!(rules.up.side.version, session.version as u32);
+    assert_eq!(rules.uplink.common.version, session.version as u32);
     world.restart();
     assert_eq!(world.only(), session);
 }

@@ -51,7 +51,7 @@ pub(super) fn is_whole(world: &World) {
     let mut users = 0;
     for session in &sessions {
         let rules = world.sessions.published().rules(session.id).unwrap();
-        assert_eq!(rules.up.side.version, session.version as u32);
+        assert_eq!(rules.uplink.common.version, session.version as u32);
         let keys = crate::rules::compile::keys(session, world.sessions.published().context());
         users += keys.users.len();
         for key in keys.users {

@@ -56,7 +56,7 @@ fn case_46_from_buffering_to_forwarding() {
     let outer = session.fars[1].forwarding.as_ref().unwrap().outer.unwrap();
     assert_eq!((outer.teid, session.fars[1].end_marker), (Some(0x200), None));
     let rules = world.sessions.published().rules(session.id).unwrap();
-    assert_eq!(rules.down.side.version, session.version as u32);
+    assert_eq!(rules.downlink.common.version, session.version as u32);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn case_47_what_fails_half_way_leaves_everything_as_it_was() {
     assert_eq!(world.only(), before);
     assert_eq!(world.sessions.addresses().usage().map(|it| it.2).collect::<Vec<_>>(), used);
     let rules = world.sessions.published().rules(before.id).unwrap();
-    assert_eq!(rules.up.side.version, before.version as u32);
+    assert_eq!(rules.uplink.common.version, before.version as u32);
 }
 
 #[test]

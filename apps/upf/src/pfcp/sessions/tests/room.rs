@@ -8,7 +8,7 @@ use fastlane::table::Readers;
 
 use super::*;
 use crate::config::Settings;
-use crate::rules::layout::key::UserKey;
+use crate::rules::layout::key::UeKey;
 
 /// A session with four URRs, which its record alone has no room for.
 fn four(w: &mut Writer<'_>) {
@@ -123,7 +123,7 @@ fn lanes_have_what_is_kept_after_a_change_that_was_not() {
     let rules = published.rules(before.id).unwrap();
     assert_eq!(rules.version(), before.version as u32);
     let instance = world.settings.instance("internet").unwrap();
-    let user = |last| UserKey::v4(instance, Ipv4Addr::new(11, 0, 0, last));
+    let user = |last| UeKey::v4(instance, Ipv4Addr::new(11, 0, 0, last));
     assert_eq!(published.user(user(4)), Some(before.id));
     assert_eq!(published.user(user(5)), None);
     let ended = world.ask(&deletion(3, seid));

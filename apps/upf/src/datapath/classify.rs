@@ -1,0 +1,327 @@
+//! Packet classification and enforcement: the one module that applies rules to packets.
+//!
+//! [`classify`] takes the rules of the packet's session, the packet's fields and the lane's counter
+//! slots. It neither allocates nor fails. Its steps (TS 29.244 clause 5.2.1): find the first PDR by
+//! precedence that matches; check gates; check URRs; check meters, all of which must conform before
+//! any is charged; apply the FAR. A packet that is held is not counted: it is decided again when it
+//! is released.
+//!
+//! A packet that may be forwarded is not charged yet, since its next hop and a frame for it are not
+//! known. Once they are, [`charge`] checks quotas and meters again, which earlier packets may have
+//! used up, and charges. ([`decide_simple`] leaves them to it altogether.) So URRs count the
+//! octets of inner IP packets that leave. URRs with MBQE (clause 8.2.68) also count what QoS
+//! enforcement or the FAR drops.
+//!
+//! An event is raised once per counter slot and version of the rules. The caller raises the
+//! session's pending event if [`Decision::events`] is not 0.
+
+mod apply_rule;
+mod block_access;
+mod block_rules;
+mod due_charge;
+mod packet_fields;
+mod rate_meter;
+mod redirection;
+mod simple_rules;
+mod urr_limits;
+
+use std::net::IpAddr;
+
+use fastlane::table::LaneState;
+
+use crate::rules::layout::counter_slots::WORDS;
+use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::session_rules::{
+    Block, Direction, Encapsulation, ForwardingAction, OuterPath, Rules, flag,
+};
+use crate::session::{PdrId, SessionId};
+
+pub use block_access::{Blocks, BlocksInTurn};
+pub use due_charge::Charge;
+pub use packet_fields::{PacketFields, Ports};
+pub use urr_limits::{is_later, marker_due, marker_sent};
+
+/// Decision about a packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decision<'t> {
+    /// Forward, hold or drop.
+    pub action: Action<'t>,
+    /// PDR that matched; 0: none.
+    pub pdr: PdrId,
+    /// Direction of the packet.
+    pub direction: Direction,
+    /// New events: bits of [`state::event`](crate::rules::layout::counter_slots::event). If not 0, the caller
+    /// raises the session's pending event.
+    pub events: u64,
+    /// Counter slot of the last event.
+    pub line: u32,
+    /// Destinations of copies (DUPL).
+    pub copies: &'t [OuterPath],
+    /// Charge that is due when it leaves.
+    pub charge: Charge,
+}
+
+/// Result of charging a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChargeResult {
+    /// Reason why it must not leave; `None`: it may leave.
+    pub refused: Option<DropReason>,
+    /// PDR that matched; 0: none.
+    pub pdr: PdrId,
+    /// New events, see [`Decision::events`].
+    pub events: u64,
+    /// Counter slot of the last event.
+    pub line: u32,
+}
+
+/// Decision of the short path: the packet may be forwarded.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardDecision<'t> {
+    /// Path of the packet.
+    pub path: Path<'t>,
+    /// Direction of the packet.
+    pub direction: Direction,
+    /// Charge that is due when it leaves.
+    pub charge: Charge,
+}
+
+/// Action for a packet.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Action<'t> {
+    /// May be forwarded. It is charged when it leaves.
+    Forward(Path<'t>),
+    /// The packet is dropped.
+    Drop(DropReason),
+    /// Held and decided again later. It has not been counted.
+    Hold(HoldLimits),
+}
+
+/// Limits of buffering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldLimits {
+    /// Maximum number of packets of the session.
+    pub packets: u16,
+    /// Maximum time in ms.
+    pub ms: u32,
+}
+
+/// Path of forwarded packets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Path<'t> {
+    /// Compiled FAR.
+    pub forwarding: &'t ForwardingAction,
+    /// IPv6 address of the far end, if the outer header is IPv6.
+    pub peer6: &'t [u8; 16],
+    /// Redirection, if the FAR has one.
+    pub redirect: Option<Redirect<'t>>,
+}
+
+/// Redirection of HTTP requests (TS 29.244 clause 8.2.20).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Redirect<'t> {
+    /// To an address.
+    Address(IpAddr),
+    /// By a response with this URL.
+    Url(&'t [u8]),
+}
+
+impl Path<'_> {
+    /// Returns the outer header to add.
+    #[inline]
+    #[must_use]
+    pub fn outer(&self) -> Option<Encapsulation> {
+        self.forwarding.outer(self.peer6)
+    }
+
+    /// Returns true if a packet is redirected: not if it is exchanged with the redirect server
+    /// already.
+    #[inline]
+    #[must_use]
+    pub fn redirects(&self, direction: Direction, fields: &PacketFields) -> bool {
+        self.redirect.is_some_and(|redirect| {
+            let other = match direction {
+                Direction::Uplink => fields.destination,
+                Direction::Downlink => fields.source,
+            };
+            match redirect {
+                Redirect::Address(to) => PacketFields::address(to) != (fields.family, other),
+                Redirect::Url(_) => true,
+            }
+        })
+    }
+}
+
+/// Decides about a packet. A packet that may be forwarded is not charged yet.
+///
+/// `rules` are those of `session`, read once for this packet; `now` is `CLOCK_MONOTONIC` in ns. The
+/// session's own slot of `counter_slots` is accessed, and those of its further URRs and QERs.
+#[inline]
+pub fn decide<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    fields: &PacketFields,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> Decision<'t> {
+    if has_blocks(rules, fields.tunnel) {
+        block_rules::decide(rules, blocks, fields, session, state, now)
+    } else {
+        simple_rules::decide(rules, fields, session, state, now)
+    }
+}
+
+/// Decides about most packets without going through memory. `None` if [`classify`] has to decide.
+#[inline(always)]
+pub fn decide_simple<'t>(rules: &'t Rules, fields: &PacketFields) -> Option<ForwardDecision<'t>> {
+    if has_blocks(rules, fields.tunnel) { None } else { simple_rules::decide_simple(rules, fields) }
+}
+
+/// Charges most packets. If it returns false it has done nothing, and [`charge`] has to charge.
+#[inline(always)]
+pub fn charge_simple(
+    rules: &Rules,
+    charge: Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> bool {
+    charge.is_by_line() && simple_rules::charge_simple(rules, charge, session, state, now)
+}
+
+/// Returns true if blocks decide, by the cache line that the packet's direction most often has.
+#[inline(always)]
+const fn has_blocks(rules: &Rules, tunnel: Option<u32>) -> bool {
+    rules.has_blocks_for(if tunnel.is_some() { Direction::Uplink } else { Direction::Downlink })
+}
+
+/// Charges a packet that is about to leave if meters and quotas allow it. Nothing may keep it from
+/// leaving afterwards.
+///
+/// `rules` have the version that `charge` names.
+#[inline]
+pub fn charge<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    charge: Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> ChargeResult {
+    look::<CHARGE>(rules, blocks, charge, session, state, now)
+}
+
+/// Checks if [`charge`] would let a packet pass. A quota that stops it raises an event.
+pub fn passes<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    charge: Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> ChargeResult {
+    look::<CHECK>(rules, blocks, charge, session, state, now)
+}
+
+/// Returns the reason that stops a packet which will not leave in any case. Quotas that it would
+/// use up are left unchanged.
+pub fn is_stopped<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    charge: Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> Option<DropReason> {
+    look::<LOOK>(rules, blocks, charge, session, state, now).refused
+}
+
+#[inline]
+fn look<'t, const MODE: u8>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    charge: Charge,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+    now: u64,
+) -> ChargeResult {
+    if charge.is_by_line() {
+        simple_rules::charge::<MODE>(rules, charge, session, state, now)
+    } else {
+        block_rules::charge::<MODE>(blocks, charge, session, state, now).into()
+    }
+}
+
+/// Returns the path of the rule that matches, regardless of URRs and meters, for packets that this
+/// UPF originates. `None` if the rule does not forward, or redirects.
+pub fn own_path<'t>(
+    rules: &'t Rules,
+    blocks: &impl Blocks<'t>,
+    fields: &PacketFields,
+    session: SessionId,
+) -> Option<Path<'t>> {
+    if has_blocks(rules, fields.tunnel) {
+        block_rules::own_path(rules, blocks, fields, session)
+    } else {
+        simple_rules::own_path(rules, fields)
+    }
+}
+
+/// Returns true if a tunnel belongs to the session. False for a late packet whose session index has
+/// been reused.
+#[inline]
+#[must_use]
+pub fn has_tunnel<'t>(rules: &'t Rules, blocks: &impl Blocks<'t>, teid: u32) -> bool {
+    if has_blocks(rules, Some(teid)) {
+        return block_rules::has_tunnel(rules, blocks, teid);
+    }
+    rules.uplink.common.is_by(Some(teid)) || rules.downlink.common.is_by(Some(teid))
+}
+
+impl<'t> Decision<'t> {
+    fn drop(reason: DropReason, pdr: PdrId, direction: Direction) -> Self {
+        let charge = Charge::default();
+        Self {
+            action: Action::Drop(reason),
+            pdr,
+            direction,
+            events: 0,
+            line: 0,
+            copies: &[],
+            charge,
+        }
+    }
+}
+
+impl From<Decision<'_>> for ChargeResult {
+    fn from(decision: Decision<'_>) -> Self {
+        let Decision { action, pdr, events, line, .. } = decision;
+        let refused = match action {
+            Action::Forward(_) => None,
+            Action::Drop(reason) => Some(reason),
+            Action::Hold(_) => Some(DropReason::HoldLimit), // a held packet is never charged
+        };
+        Self { refused, pdr, events, line }
+    }
+}
+
+/// Flags with which a rule forwards nothing.
+const SHUT: u32 = flag::DROP | flag::HOLD | flag::CLOSED;
+
+/// Mode: a packet whose next hop is unknown. Volume limits stop it only if they were reached
+/// before.
+const LOOK: u8 = 0;
+/// Mode: check a packet that could leave.
+const CHECK: u8 = 1;
+/// Mode: charge a packet if it may leave.
+const CHARGE: u8 = 2;
+
+/// Blocks in private memory by index, for tests and tools.
+impl<'t> Blocks<'t> for &'t [Block] {
+    fn block(&self, place: usize) -> Option<&'t Block> {
+        self.get(place)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! Applies the rule of a block that matched: gates, URRs, meters, FAR.
+
+use fastlane::table::{EntryId, LaneState};
+
+use super::rate_meter::MeterRate;
+use super::redirection;
+use super::urr_limits::{self, CounterSlot, UrrCheck};
+use super::{Action, CHARGE, Charge, Decision, HoldLimits, LOOK, Path};
+use crate::rules::layout::counter_slots::{LAST, WORDS, event};
+use crate::rules::layout::drop_reason::DropReason;
+use crate::rules::layout::session_rules::{
+    Block, Count, Direction, Meter, NONE, OuterPath, Rule, flag,
+};
+use crate::session::SessionId;
+
+/// A rule and a packet to apply it to.
+pub(super) struct RuleApplication<'t, 'a> {
+    pub(super) block: &'t Block,
+    pub(super) rule: &'t Rule,
+    pub(super) direction: Direction,
+    /// Address family of the packet, 4 or 6: it selects the redirect address.
+    pub(super) family: u8,
+    pub(super) session: SessionId,
+    pub(super) version: u32,
+    pub(super) state: &'a LaneState<WORDS>,
+    pub(super) now: u64,
+}
+
+/// Combined result of all URRs.
+#[derive(Default)]
+struct UrrChecks {
+    /// One bit per URR whose quota is used up.
+    stopped: u32,
+    /// Path for packets beyond the quota, unless one of those URRs has none.
+    exhausted: Option<u8>,
+}
+
+/// Events that were raised.
+#[derive(Default)]
+struct RaisedEvents {
+    events: u64,
+    line: u32,
+}
+
+impl<'t> RuleApplication<'t, '_> {
+    /// Decides about a packet of `length` octets.
+    pub(super) fn decide(&self, length: u32) -> Decision<'t> {
+        self.apply::<LOOK>(length, None)
+    }
+
+    /// Charges a packet that was decided to take this path, if the decision still holds.
+    pub(super) fn charge<const MODE: u8>(&self, length: u32, path: u8) -> Decision<'t> {
+        self.apply::<MODE>(length, Some(path))
+    }
+
+    fn apply<const MODE: u8>(&self, length: u32, wanted: Option<u8>) -> Decision<'t> {
+        let mut raised = RaisedEvents::default();
+        let mut path = 0;
+        let (action, copies) = match self.drop_flag() {
+            Some(reason) => (self.dropped(reason, length, &mut raised), false),
+            None => self.action::<MODE>(length, wanted, &mut path, &mut raised),
+        };
+        if matches!(action, Action::Drop(_)) && self.direction == Direction::Downlink {
+            for (_, count) in self.counts().filter(|(_, it)| it.flags & flag::DROPPED != 0) {
+                self.raise(count.line, event::DROPPED, &mut raised);
+            }
+        }
+        let RaisedEvents { events, line } = raised;
+        let copies = if copies { self.copies() } else { &[] };
+        let charge = Charge::new(self.version, length, self.direction).by_path(path);
+        let (pdr, direction) = (self.rule.pdr, self.direction);
+        Decision { action, pdr, direction, events, line, copies, charge }
+    }
+
+    /// Returns the reason if a packet is dropped regardless of URRs.
+    fn drop_flag(&self) -> Option<DropReason> {
+        match self.rule.flags {
+            flags if flags & flag::CLOSED != 0 => Some(DropReason::GateClosed),
+            flags if flags & flag::DROP != 0 => Some(DropReason::ActionDrop),
+            _ => None,
+        }
+    }
+
+    fn action<const MODE: u8>(
+        &self,
+        length: u32,
+        wanted: Option<u8>,
+        chosen: &mut u8,
+        raised: &mut RaisedEvents,
+    ) -> (Action<'t>, bool) {
+        let flags = self.rule.flags;
+        let is_held = flags & flag::HOLD != 0;
+        if !is_held && !self.conforms(length) {
+            return (self.dropped(DropReason::RateExceeded, length, raised), false);
+        }
+        let looks = self.look::<MODE>(length, raised);
+        let is_stopped = looks.stopped != 0;
+        let path = match looks.exhausted {
+            _ if !is_stopped && is_held => return (self.hold(raised), false),
+            _ if !is_stopped => self.rule.path,
+            Some(path) => path,
+            None => return (Action::Drop(DropReason::QuotaExhausted), false),
+        };
+        if wanted.is_some_and(|wanted| wanted != path) {
+            // Earlier packets have used up the quota since the path was chosen.
+            return (Action::Drop(DropReason::QuotaExhausted), false);
+        }
+        *chosen = path;
+        if is_held && !self.conforms(length) {
+            return (self.dropped(DropReason::RateExceeded, length, raised), false);
+        }
+        let Some(path) = self.path(path) else {
+            return (self.dropped(DropReason::ActionDrop, length, raised), false);
+        };
+        if MODE == CHARGE {
+            self.charge_all(length, &looks, raised);
+        }
+        (Action::Forward(path), !is_stopped && flags & flag::DUPLICATE != 0)
+    }
+
+    /// Charges meters and URRs.
+    fn charge_all(&self, length: u32, looks: &UrrChecks, raised: &mut RaisedEvents) {
+        let word = urr_limits::meter(self.direction);
+        for (meter, price) in self.meters() {
+            let line = self.line(meter.line);
+            if let Some(new) = price.charge(line.get(word), length, self.now) {
+                line.set(word, new);
+            }
+        }
+        self.line(self.session.0).set(LAST, self.now);
+        for (place, count) in self.counts() {
+            if looks.stopped & 1 << place == 0 {
+                self.count(count, length, raised);
+            }
+        }
+    }
+
+    fn hold(&self, raised: &mut RaisedEvents) -> Action<'t> {
+        if self.rule.flags & flag::NOTIFY != 0 {
+            self.raise(self.session.0, event::HELD, raised);
+        }
+        Action::Hold(HoldLimits { packets: self.rule.hold_packets, ms: self.rule.hold_ms })
+    }
+
+    /// Drops a packet, which URRs with MBQE count nevertheless.
+    fn dropped(&self, reason: DropReason, length: u32, raised: &mut RaisedEvents) -> Action<'t> {
+        for (_, count) in self.counts().filter(|(_, it)| it.flags & flag::BEFORE != 0) {
+            let look = self.look_of(count, length);
+            if look.is_stopped {
+                self.raise(count.line, look.events, raised);
+            } else {
+                self.count(count, length, raised);
+            }
+        }
+        Action::Drop(reason)
+    }
+
+    /// Counts the packet and raises the events that follow.
+    fn count(&self, count: &Count, length: u32, raised: &mut RaisedEvents) {
+        let UrrCheck { events, .. } = self.look_of(count, length);
+        urr_limits::count(self.line(count.line), self.direction, length, self.now);
+        self.raise(count.line, events | urr_limits::starts(count.flags), raised);
+    }
+
+    fn look<const MODE: u8>(&self, length: u32, raised: &mut RaisedEvents) -> UrrChecks {
+        let mut looks = UrrChecks::default();
+        let mut drops = false;
+        for (place, count) in self.counts() {
+            // A quota with an exhausted path must be checked before the path is looked up.
+            let is_held = self.rule.flags & flag::HOLD != 0;
+            let is_early = MODE == LOOK && count.exhausted == NONE && !is_held;
+            let look = self.look_of(count, if is_early { 0 } else { length });
+            if look.is_stopped {
+                let path = Some(count.exhausted).filter(|it| *it != NONE);
+                drops |= path.is_none();
+                looks.exhausted = looks.exhausted.or(path).filter(|_| !drops);
+                looks.stopped |= 1 << place;
+                self.raise(count.line, look.events, raised);
+            }
+        }
+        looks
+    }
+
+    fn look_of(&self, count: &Count, length: u32) -> UrrCheck {
+        if count.flags & flag::STOPPED != 0 {
+            return urr_limits::STOPPED;
+        }
+        let first = usize::from(count.first_limit);
+        let limits = self.block.limits().get(first..first + usize::from(count.limits));
+        let (line, limits) = (self.line(count.line), limits.unwrap_or(&[]));
+        urr_limits::look(line, self.version, limits, self.direction, length, self.now)
+    }
+
+    fn conforms(&self, length: u32) -> bool {
+        let word = urr_limits::meter(self.direction);
+        self.meters().all(|(meter, price)| {
+            price.charge(self.line(meter.line).get(word), length, self.now).is_some()
+        })
+    }
+
+    /// Returns the meters with a limit in this direction.
+    fn meters(&self) -> impl Iterator<Item = (&'t Meter, MeterRate)> {
+        let (chosen, direction) = (self.rule.meters, self.direction as usize);
+        let all = self.block.meters().iter().take(32).enumerate();
+        let those = all
+            .filter(move |(place, meter)| chosen & 1 << place != 0 && meter.cost[direction] != 0);
+        those.map(move |(_, meter)| {
+            let (cost, shift, burst) =
+                (meter.cost[direction], meter.shift[direction], meter.burst[direction]);
+            (meter, MeterRate { cost, shift, burst })
+        })
+    }
+
+    /// Returns the rule's counters with their indices.
+    fn counts(&self) -> impl Iterator<Item = (usize, &'t Count)> {
+        let chosen = self.rule.counts;
+        let all = self.block.counts().iter().take(32).enumerate();
+        all.filter(move |(place, _)| chosen & 1 << place != 0)
+    }
+
+    fn path(&self, place: u8) -> Option<Path<'t>> {
+        let path = self.block.paths().get(usize::from(place))?;
+        let redirect = redirection::of(self.block, path, self.family);
+        Some(Path { forwarding: &path.forwarding, peer6: &path.peer6, redirect })
+    }
+
+    fn copies(&self) -> &'t [OuterPath] {
+        let first = usize::from(self.rule.first_copy);
+        self.block.paths().get(first..first + usize::from(self.rule.copies)).unwrap_or(&[])
+    }
+
+    fn line(&self, number: u32) -> CounterSlot<'_> {
+        self.state.at(EntryId(number))
+    }
+
+    fn raise(&self, line: u32, events: u64, raised: &mut RaisedEvents) {
+        if events != 0 && urr_limits::raise(self.line(line), self.version, events) {
+            raised.events |= events;
+            raised.line = line;
+        }
+    }
+}

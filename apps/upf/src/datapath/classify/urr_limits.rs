@@ -1,0 +1,150 @@
+//! Usage reporting rules: limits that are checked before a packet passes, and counters that are
+//! updated when it does.
+
+use fastlane::table::{EntryId, LaneState, StateWords};
+
+use crate::rules::layout::counter_slots::{
+    DOWNLINK_METER, DOWNLINK_OCTETS, EVENTS, LAST, UPLINK_METER, UPLINK_OCTETS, WORDS, event,
+};
+use crate::rules::layout::session_rules::{
+    Direction, DueEndMarker, Limit, Rules, events_of, flag, limit,
+};
+use crate::session::SessionId;
+
+/// Words of a counter slot.
+pub(super) type CounterSlot<'a> = StateWords<'a, WORDS>;
+
+/// Returns the word of the octets of a direction; that of the packets follows it.
+#[inline(always)]
+pub(super) const fn octets(direction: Direction) -> usize {
+    match direction {
+        Direction::Uplink => UPLINK_OCTETS,
+        Direction::Downlink => DOWNLINK_OCTETS,
+    }
+}
+
+/// Returns the word of the meter of a direction.
+#[inline(always)]
+pub(super) const fn meter(direction: Direction) -> usize {
+    match direction {
+        Direction::Uplink => UPLINK_METER,
+        Direction::Downlink => DOWNLINK_METER,
+    }
+}
+
+/// Returns the events raised under a version.
+#[inline(always)]
+pub(super) fn events(line: CounterSlot<'_>, version: u32) -> u64 {
+    let word = line.get(EVENTS);
+    if word >> 32 == u64::from(version) { word & event::ALL } else { 0 }
+}
+
+/// Sets events; true if one of them is new.
+pub(super) fn raise(line: CounterSlot<'_>, version: u32, new: u64) -> bool {
+    let before = events(line, version);
+    if before | new == before || is_later(line.get(EVENTS), version) {
+        return false;
+    }
+    let marker = line.get(EVENTS) & event::MARKER;
+    line.publish(EVENTS, events_of(version) | marker | before | new);
+    true
+}
+
+/// Returns true if a word of events has a version shortly after this one. Within a batch some
+/// packets may have read rules that were published after those of others. Older words are not
+/// later, however often versions wrap.
+#[must_use]
+pub fn is_later(word: u64, version: u32) -> bool {
+    let ahead = ((word >> 32) as u32).wrapping_sub(version);
+    ahead != 0 && ahead < 1 << 16
+}
+
+/// Counts a packet that passes.
+#[inline(always)]
+pub(super) fn count(line: CounterSlot<'_>, direction: Direction, length: u32, now: u64) {
+    line.add(octets(direction), u64::from(length));
+    line.add(octets(direction) + 1, 1);
+    line.set(LAST, now);
+}
+
+/// Result of checking a packet against a URR.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct UrrCheck {
+    /// True if a quota is used up and the packet must not pass.
+    pub(super) is_stopped: bool,
+    /// Events that follow if it passes, or because it does not.
+    pub(super) events: u64,
+}
+
+/// Result for a quota that is known to be used up.
+pub(super) const STOPPED: UrrCheck = UrrCheck { is_stopped: true, events: 0 };
+
+/// Checks a packet of `length` octets against the limits of a URR.
+pub(super) fn look(
+    line: CounterSlot<'_>,
+    version: u32,
+    limits: &[Limit],
+    direction: Direction,
+    length: u32,
+    now: u64,
+) -> UrrCheck {
+    if events(line, version) & event::QUOTA != 0 {
+        return STOPPED;
+    }
+    let counters = [line.get(UPLINK_OCTETS), line.get(DOWNLINK_OCTETS)];
+    let mut look = UrrCheck::default();
+    for limit in limits {
+        let (before, after) = position(limit, counters, direction, length, now);
+        let is_quota = limit.what & limit::QUOTA != 0;
+        if is_quota && (after > limit.at || before >= limit.at) {
+            return UrrCheck { is_stopped: true, events: event::QUOTA };
+        }
+        if after >= limit.at {
+            look.events |= if is_quota { event::QUOTA } else { event::THRESHOLD };
+        }
+    }
+    look
+}
+
+/// Returns the limited counter before and after a packet.
+fn position(
+    limit: &Limit,
+    counters: [u64; 2],
+    direction: Direction,
+    length: u32,
+    now: u64,
+) -> (u64, u64) {
+    let [up, down] = counters;
+    let (before, is_meant) = match limit.what & limit::BASIS {
+        limit::TOTAL => (up.wrapping_add(down), true),
+        limit::UPLINK => (up, direction == Direction::Uplink),
+        limit::DOWNLINK => (down, direction == Direction::Downlink),
+        _ => return (now, now),
+    };
+    let length = if is_meant { u64::from(length) } else { 0 };
+    (before, before.saturating_add(length))
+}
+
+/// Returns the event that any packet raises by the flags of a URR.
+#[inline(always)]
+pub(super) const fn starts(flags: u32) -> u64 {
+    if flags & flag::START != 0 { event::START } else { 0 }
+}
+
+/// Returns the end marker of a session's rules if it has not been sent yet.
+#[must_use]
+pub fn marker_due(
+    rules: &Rules,
+    session: SessionId,
+    state: &LaneState<WORDS>,
+) -> Option<DueEndMarker> {
+    let marker = rules.marker()?;
+    let word = state.at(EntryId(session.0)).get(EVENTS);
+    (!marker.is_sent(word)).then_some(marker)
+}
+
+/// Records that the end marker was sent.
+pub fn marker_sent(marker: DueEndMarker, session: SessionId, state: &LaneState<WORDS>) {
+    let words = state.at(EntryId(session.0));
+    words.publish(EVENTS, words.get(EVENTS) & !event::MARKER | marker.word());
+}

@@ -1,0 +1,248 @@
+//! Port map: the user plane interfaces on each port, and the local GTP-U addresses.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use fastlane::mirror::{NextHop, RouteLookup};
+use fastlane::{Error, PortId, Turn};
+
+use super::next_hop::Routes;
+use crate::config::{Role, Settings};
+use crate::session::InstanceId;
+
+/// Source Ethernet address of ports without a Linux interface.
+const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+/// MTU towards a configured next hop.
+const FIXED_MTU: u32 = 1500;
+
+/// Role of a port for received packets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PortRole {
+    /// Local GTP-U addresses of all interfaces, with the interface if it is on this port.
+    own4: Vec<(Ipv4Addr, Option<u8>)>,
+    own6: Vec<(Ipv6Addr, Option<u8>)>,
+    /// Network instance of IP packets without a tunnel; `None`: they belong to Linux.
+    plain: Option<InstanceId>,
+    /// True for the port between lanes; its frames carry the network instance.
+    pub(crate) is_hairpin: bool,
+}
+
+impl PortRole {
+    /// Returns true if IP packets without a tunnel can be for UEs.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain.is_some()
+    }
+
+    /// Returns the network instance of IP packets without a tunnel.
+    #[inline]
+    pub(crate) fn plain(&self) -> InstanceId {
+        self.plain.unwrap_or_default()
+    }
+
+    /// Returns `None` if an IPv4 address is no local GTP-U address, otherwise the interface if it
+    /// is on this port.
+    #[inline]
+    pub(crate) fn own4(&self, address: Ipv4Addr) -> Option<Option<u8>> {
+        self.own4.iter().find(|(own, _)| *own == address).map(|(_, interface)| *interface)
+    }
+
+    /// Returns the same as [`own4`](Self::own4) for IPv6.
+    #[inline]
+    pub(crate) fn own6(&self, address: Ipv6Addr) -> Option<Option<u8>> {
+        self.own6.iter().find(|(own, _)| *own == address).map(|(_, interface)| *interface)
+    }
+}
+
+/// A user plane interface.
+#[derive(Clone, Debug)]
+pub(crate) struct Interface {
+    /// Port of the interface.
+    pub(crate) port: PortId,
+    /// Role: N3, N9 or N6.
+    pub(crate) role: Role,
+    /// Network instance.
+    pub(crate) instance: InstanceId,
+    /// First IPv4 address, the source of its packets.
+    pub(crate) v4: Option<Ipv4Addr>,
+    /// First IPv6 address.
+    pub(crate) v6: Option<Ipv6Addr>,
+    /// Linux routing table for packets that leave by it.
+    pub(crate) route_table: Option<u32>,
+    /// Configured next hop for everything that leaves by it, regardless of Linux's routes.
+    pub(crate) configured_next_hop: Option<NextHop>,
+}
+
+/// All user plane interfaces, in the order of their names.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PortMap {
+    /// By port number.
+    ports: Vec<PortRole>,
+    /// By index.
+    pub(crate) interfaces: Vec<Interface>,
+    /// Port by which packets between UEs change lanes.
+    pub(crate) hairpin: Option<PortId>,
+}
+
+impl PortMap {
+    /// Creates the port map of a configuration; `port` finds a port by its name.
+    ///
+    /// # Errors
+    /// Errors of `port`, and invalid settings.
+    pub(crate) fn new(
+        settings: &Settings,
+        ports: usize,
+        port: impl Fn(&str) -> Result<PortId, Error>,
+    ) -> Result<Self, Error> {
+        let mut ports = vec![PortRole::default(); ports];
+        let mut interfaces = Vec::with_capacity(settings.interfaces.len());
+        let mut own = Vec::new();
+        for (place, (name, interface)) in settings.interfaces.iter().enumerate() {
+            let id = port(&interface.port)?;
+            let instance = settings.instance(&interface.network_instance).unwrap_or_default();
+            let place = u8::try_from(place)
+                .map_err(|_| wrong(name, "there are more than 256 interfaces".to_owned()))?;
+            if interface.role == Role::N6 {
+                let side = ports.get_mut(usize::from(id.0));
+                let before = side.and_then(|side| side.plain.replace(instance));
+                if before.is_some_and(|before| before != instance) {
+                    let what = format!(
+                        "its port `{}` is N6 of another network instance, too; give each a port",
+                        interface.port
+                    );
+                    return Err(wrong(name, what));
+                }
+            } else {
+                own.extend(interface.addresses.iter().map(|address| (*address, id, place)));
+            }
+            interfaces.push(Interface {
+                port: id,
+                role: interface.role,
+                instance,
+                v4: interface.addresses.iter().find_map(|address| match address {
+                    IpAddr::V4(address) => Some(*address),
+                    IpAddr::V6(_) => None,
+                }),
+                v6: interface.addresses.iter().find_map(|address| match address {
+                    IpAddr::V6(address) => Some(*address),
+                    IpAddr::V4(_) => None,
+                }),
+                route_table: interface.route_table,
+                configured_next_hop: interface
+                    .fixed_hop()
+                    .map(|address| configured_next_hop(id, address)),
+            });
+        }
+        for (number, side) in ports.iter_mut().enumerate() {
+            for (address, port, place) in &own {
+                let here = (usize::from(port.0) == number).then_some(*place);
+                match address {
+                    IpAddr::V4(address) => side.own4.push((*address, here)),
+                    IpAddr::V6(address) => side.own6.push((*address, here)),
+                }
+            }
+        }
+        Ok(Self { ports, interfaces, hairpin: None })
+    }
+
+    /// Sets the port by which packets between UEs change lanes.
+    pub(crate) fn set_hairpin(&mut self, port: PortId) {
+        self.hairpin = Some(port);
+        if let Some(side) = self.ports.get_mut(usize::from(port.0)) {
+            (side.is_hairpin, side.plain) = (true, Some(0));
+        }
+    }
+
+    /// Returns the role of a port.
+    #[inline]
+    pub(crate) fn of(&self, port: PortId) -> Option<&PortRole> {
+        self.ports.get(usize::from(port.0))
+    }
+
+    /// Returns true if an address is a local GTP-U address.
+    pub(crate) fn is_own(&self, address: IpAddr) -> bool {
+        let side = self.ports.first();
+        match address {
+            IpAddr::V4(address) => side.is_some_and(|side| side.own4(address).is_some()),
+            IpAddr::V6(address) => side.is_some_and(|side| side.own6(address).is_some()),
+        }
+    }
+
+    /// Returns the interface by which packets leave a port, by role and, if given, network
+    /// instance.
+    #[inline]
+    pub(crate) fn exit(
+        &self,
+        port: PortId,
+        instance: Option<InstanceId>,
+        accepts: impl Fn(Role) -> bool,
+    ) -> Option<&Interface> {
+        self.interfaces.iter().find(|interface| {
+            interface.port == port
+                && accepts(interface.role)
+                && instance.is_none_or(|instance| instance == interface.instance)
+        })
+    }
+
+    /// Returns what routes packets that leave by interfaces of a role and, if given, a network
+    /// instance.
+    pub(crate) fn route_source(
+        &self,
+        instance: Option<InstanceId>,
+        accepts: impl Fn(Role) -> bool,
+    ) -> RouteSource {
+        let is_it = |interface: &&Interface| {
+            accepts(interface.role)
+                && instance.is_none_or(|instance| instance == interface.instance)
+        };
+        match self.interfaces.iter().find(is_it) {
+            Some(Interface { configured_next_hop: Some(hop), .. }) => RouteSource::Fixed(*hop),
+            found => RouteSource::Table(found.and_then(|interface| interface.route_table)),
+        }
+    }
+
+    /// Returns the source address of ICMP errors: of N6 if it has one.
+    pub(crate) fn icmp_source(&self, is_v6: bool) -> Option<IpAddr> {
+        let of = |interface: &Interface| match is_v6 {
+            false => interface.v4.map(IpAddr::V4),
+            true => interface.v6.map(IpAddr::V6),
+        };
+        let (n6, others): (Vec<&Interface>, Vec<&Interface>) =
+            self.interfaces.iter().partition(|interface| interface.role == Role::N6);
+        n6.into_iter().chain(others).find_map(of)
+    }
+}
+
+/// Source of egress routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RouteSource {
+    /// Linux routing table by number; `None`: the first one that is mirrored.
+    Table(Option<u32>),
+    /// One configured next hop.
+    Fixed(NextHop),
+}
+
+impl RouteSource {
+    /// Routes a packet. The flow hash selects among equal-cost paths.
+    #[inline]
+    pub(crate) fn next_hop<R: Routes>(
+        self,
+        routes: &R,
+        turn: &Turn,
+        to: IpAddr,
+        flow: u32,
+    ) -> RouteLookup {
+        match self {
+            Self::Table(table) => routes.next_hop(turn, table, to, flow),
+            Self::Fixed(hop) => RouteLookup::Forward(hop),
+        }
+    }
+}
+
+/// Builds a configured next hop.
+const fn configured_next_hop(port: PortId, destination: [u8; 6]) -> NextHop {
+    NextHop { port, source: OWN, destination, mtu: FIXED_MTU, link: 0, route: 0 }
+}
+
+fn wrong(interface: &str, what: String) -> Error {
+    Error::Value { path: format!("app.interfaces.{interface}"), what, meant: None }
+}

@@ -1,0 +1,159 @@
+//! Drop reasons and other outcomes of packets, one number each, counted per lane.
+
+/// Defines the drop reasons with their names.
+macro_rules! causes {
+    ($($(#[$meta:meta])* $variant:ident = $name:literal,)*) => {
+        /// Outcome of a packet, in most cases the reason why it was dropped (compare
+        /// `skb_drop_reason` of Linux).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum DropReason { $($(#[$meta])* $variant,)* }
+
+        /// All reasons by number.
+        pub const DROP_REASONS: &[DropReason] = &[$(DropReason::$variant,)*];
+
+        impl DropReason {
+            /// Returns true if it counts something done in addition, and not the outcome of a
+            /// received packet. Every received packet has exactly one outcome.
+            #[must_use]
+            pub const fn is_additional(self) -> bool {
+                matches!(
+                    self,
+                    Self::ErrorIndicationSent
+                        | Self::ErrorIndicationSuppressed
+                        | Self::EndMarkerSent
+                        | Self::ExtensionNotification
+                        | Self::IcmpSent
+                        | Self::IcmpSuppressed
+                        | Self::Duplicated
+                        | Self::NotDuplicated
+                        | Self::UserToUser
+                        | Self::Fragmented
+                        | Self::HoldDiscarded
+                        | Self::HoldLost
+                        | Self::RedirectSent
+                        | Self::RedirectSuppressed
+                )
+            }
+
+            /// Returns the name in metrics and `upf trace`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+/// Entry behind all reasons: packets that a lane holds now, and packets lost with lanes that held
+/// them.
+pub const HOLDING: u32 = DROP_REASONS.len() as u32;
+/// Entries of the table of drop reasons.
+pub const ENTRIES: usize = DROP_REASONS.len() + 1;
+
+causes! {
+    /// Uplink packet forwarded.
+    ForwardedUplink = "forwarded_uplink",
+    /// Downlink packet forwarded.
+    ForwardedDownlink = "forwarded_downlink",
+    /// Not claimed by the UPF: passed to Linux.
+    NotOurs = "not_ours",
+    /// Held until the control plane function decides.
+    Held = "held",
+    /// A GTP-U or IP header is truncated or invalid.
+    Malformed = "malformed",
+    /// GTP version or protocol type other than GTP-U version 1.
+    GtpVersion = "gtp_version",
+    /// GTP-U message that is not for a UPF.
+    GtpMessage = "gtp_message",
+    /// Extension header that requires comprehension and is not supported.
+    GtpExtension = "gtp_extension",
+    /// No session has this tunnel.
+    UnknownTunnel = "unknown_tunnel",
+    /// Address of a UE pool that no session has.
+    UnknownUser = "unknown_user",
+    /// No PDR matches.
+    NoRule = "no_rule",
+    /// The source is not the UE's address.
+    ForeignSource = "foreign_source",
+    /// Dropped by the FAR.
+    ActionDrop = "action_drop",
+    /// The gate is closed.
+    GateClosed = "gate_closed",
+    /// Above the maximum bit rate.
+    RateExceeded = "rate_exceeded",
+    /// The quota is used up.
+    QuotaExhausted = "quota_exhausted",
+    /// Above the limit of held packets or of their time.
+    HoldLimit = "hold_limit",
+    /// Held packets discarded at the request of the control plane function.
+    HoldDiscarded = "hold_discarded",
+    /// Held packets lost when a fast path process ended, counted by its successor.
+    HoldLost = "hold_lost",
+    /// TTL or hop limit expired.
+    TimeToLive = "time_to_live",
+    /// Longer than the path MTU, and not to be fragmented.
+    TooLong = "too_long",
+    /// Fragment whose first one was not seen.
+    FragmentUnknown = "fragment_unknown",
+    /// Fragment of the outer packet.
+    OuterFragment = "outer_fragment",
+    /// No route in Linux.
+    NoRoute = "no_route",
+    /// The egress interface is down or has no carrier.
+    LinkDown = "link_down",
+    /// The neighbour is not resolved yet.
+    NoNeighbour = "no_neighbour",
+    /// Forwarding loop: a local tunnel endpoint, another route back to this UPF, or rules that
+    /// forward a packet between UEs to a UE again.
+    Loop = "loop",
+    /// Echo requests answered.
+    EchoAnswered = "echo_answered",
+    /// Echo responses received.
+    EchoResponse = "echo_response",
+    /// Error indications sent.
+    ErrorIndicationSent = "error_indication_sent",
+    /// Error indications suppressed by the rate limit or shortly after the start.
+    ErrorIndicationSuppressed = "error_indication_suppressed",
+    /// Error indications received.
+    ErrorIndicationReceived = "error_indication_received",
+    /// Error indications ignored as implausible.
+    ErrorIndicationIgnored = "error_indication_ignored",
+    /// End markers sent.
+    EndMarkerSent = "end_marker_sent",
+    /// End markers received.
+    EndMarkerReceived = "end_marker_received",
+    /// Notifications of the supported extension headers sent.
+    ExtensionNotification = "extension_notification",
+    /// ICMP errors sent to UEs and to the network.
+    IcmpSent = "icmp_sent",
+    /// ICMP errors suppressed by the rate limit.
+    IcmpSuppressed = "icmp_suppressed",
+    /// GTP-U to a local address on an interface that does not have it.
+    WrongInterface = "wrong_interface",
+    /// The outer header has a congestion mark that the inner one cannot carry (RFC 6040 clause
+    /// 4.2).
+    Congested = "congested",
+    /// Packet between UEs without a port for them.
+    NoHairpin = "no_hairpin",
+    /// Redirected by the control plane function: dropped, and answered if it is an HTTP request.
+    Redirected = "redirected",
+    /// Uplink packet that Linux forwards, because it resolves the neighbour.
+    ForwardedByLinux = "forwarded_by_linux",
+    /// Echo requests not answered because of the rate limit.
+    EchoSuppressed = "echo_suppressed",
+    /// Fragments made of packets that were too long.
+    Fragmented = "fragmented",
+    /// No free frame for a packet of this UPF.
+    NoFrame = "no_frame",
+    /// Copies sent (DUPL).
+    Duplicated = "duplicated",
+    /// Packets between UEs.
+    UserToUser = "user_to_user",
+    /// Copies (DUPL) not sent: no route, no frame, or too long.
+    NotDuplicated = "not_duplicated",
+    /// HTTP redirect responses sent.
+    RedirectSent = "redirect_sent",
+    /// HTTP redirect responses suppressed: rate limit, or no path to the UE.
+    RedirectSuppressed = "redirect_suppressed",
+}
