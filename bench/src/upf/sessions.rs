@@ -166,7 +166,7 @@ impl Sessions {
 
     /// The user plane of a lane.
     pub(super) fn user_plane_of<R: Routes>(&self, lane: usize, routes: R) -> Result<Upf<R>> {
-        let tables = Tables {
+        let tables = LaneTables {
             rules: ArrayReader::attach(&self.table(table::RULES)?)?,
             blocks: ArrayReader::attach(&self.table(table::BLOCKS)?)?,
             tunnels: HashReader::attach(&self.table(table::TUNNELS)?)?,
@@ -176,7 +176,7 @@ impl Sessions {
             framed: ArrayReader::attach(&self.table(table::FRAMED)?)?,
             state: State::attach(&self.table(table::STATE)?)?.lane(lane),
             events: Pending::attach(&self.table(table::EVENTS)?)?.lane(lane),
-            causes: self.causes()?.lane(lane),
+            drop_reasons: self.causes()?.lane(lane),
         };
         Ok(Upf::new(&self.settings, 1, tables, routes, |_| Ok(PortId(0)))?)
     }
