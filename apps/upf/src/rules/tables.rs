@@ -1,8 +1,8 @@
-//! The tables that the slow half writes for the lanes, and what lanes write for it.
+//! Table writers of the control plane, and readers of what lanes write.
 //!
-//! [`Tables::attach`] gets them from a running application, [`Tables::private`] from memory that is
-//! made here: the same tables and the same writers, without lanes. A [`Private`] keeps its memory,
-//! so that tables can be attached again, as by a process that comes after one that was killed.
+//! [`Tables::attach`] opens them from a running application, [`Tables::private`] in private memory:
+//! the same tables and writers, without lanes. A [`Private`] keeps its memory, so that tables can
+//! be attached again, as by the successor of a killed process.
 
 mod private;
 
@@ -22,33 +22,32 @@ use crate::rules::layout::key::{SessionRef, TunnelKey, UeKey};
 use crate::rules::layout::session_rules::{Block, Rules};
 use crate::rules::layout::table;
 
-/// A writer, however it was come by.
+/// A writer of an application or of private memory.
 pub type Lent<W> = Box<dyn DerefMut<Target = W> + Send>;
 
-/// Why tables cannot be had.
+/// Reason why tables cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TablesError {
-    /// The application does not give them.
+    /// The application does not provide a table.
     #[error(transparent)]
     Slow(#[from] SlowError),
-    /// They are not what this program expects.
+    /// A table is not what this program expects.
     #[error(transparent)]
     Table(#[from] TableError),
 }
 
-/// Pending events, however they were come by.
+/// Pending events of an application or of private memory.
 #[derive(Clone, Debug)]
 pub enum Events {
-    /// Of an application.
+    /// Events of an application.
     Attached(PendingEvents),
-    /// Of memory that was made here.
+    /// Events in private memory.
     Private(Pending),
 }
 
 impl Events {
-    /// Calls `visit` for each session that has pending events, with what to give to
-    /// [`done`](Self::done).
+    /// Calls `visit` for each session with pending events, with the value for [`done`](Self::done).
     pub fn scan(&self, visit: impl FnMut(EntryId, u64)) {
         match self {
             Self::Attached(events) => events.scan(visit),
@@ -56,7 +55,7 @@ impl Events {
         }
     }
 
-    /// The same for some of the places: a scan of all, a bit at a time.
+    /// Scans some of the sessions like [`scan`](Self::scan), for a scan in steps.
     pub fn scan_range(&self, places: std::ops::Range<usize>, visit: impl FnMut(EntryId, u64)) {
         match self {
             Self::Attached(events) => events.scan_range(places, visit),
@@ -64,7 +63,7 @@ impl Events {
         }
     }
 
-    /// Says that the events of a session up to `seen` have been dealt with.
+    /// Marks the events of a session up to `seen` as handled.
     pub fn done(&self, session: EntryId, seen: u64) {
         match self {
             Self::Attached(events) => events.done(session, seen),
@@ -73,35 +72,35 @@ impl Events {
     }
 }
 
-/// The tables of rules and what finds them.
+/// Tables of rules and lookup keys.
 pub struct Tables {
-    /// Rules by session.
+    /// Rules by session index.
     pub rules: Lent<ArrayWriter<Rules>>,
-    /// Blocks.
+    /// Blocks of rules.
     pub blocks: Lent<ArrayWriter<Block>>,
-    /// Tunnels.
+    /// Tunnels whose TEID does not contain the session index.
     pub tunnels: Lent<HashWriter<TunnelKey, SessionRef>>,
-    /// Users' addresses.
+    /// UE addresses.
     pub users: Lent<HashWriter<UeKey, SessionRef>>,
-    /// Networks behind users, IPv4.
+    /// IPv4 networks behind UEs.
     pub framed4: Lent<Lpm4Writer>,
-    /// Networks behind users, IPv6.
+    /// IPv6 networks behind UEs.
     pub framed6: Lent<Lpm6Writer>,
-    /// Whose those networks are.
+    /// Owners of networks behind UEs.
     pub framed: Lent<ArrayWriter<Framed>>,
-    /// What lanes count, to be read.
+    /// Counter slots, read only.
     pub state: State<WORDS>,
-    /// What lanes have raised.
+    /// Pending events of sessions.
     pub events: Events,
-    /// The lanes that read them.
+    /// Lanes that read the tables.
     pub readers: Arc<Readers>,
 }
 
 impl Tables {
-    /// Those of a running application. Nobody else writes them as long as they live.
+    /// Opens the tables of a running application. This is the only writer while it exists.
     ///
     /// # Errors
-    /// When it has not all of them, or another program writes one.
+    /// If a table is missing, or another program writes it.
     pub fn attach(slow: &Slow) -> Result<Self, TablesError> {
         Ok(Self {
             rules: Box::new(slow.array_writer(table::RULES)?),
@@ -117,11 +116,11 @@ impl Tables {
         })
     }
 
-    /// Those in memory of one's own. As of a process that was killed, what another `Tables` of the
-    /// same memory has left is in them; that one must not be used any more.
+    /// Opens tables in private memory. They contain what a former `Tables` of the same memory has
+    /// left, as after a kill; the former one must not be used any more.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// If memory is insufficient.
     pub fn private(memory: &Private) -> Result<Self, TablesError> {
         Ok(Self {
             rules: memory.array(table::RULES)?,
