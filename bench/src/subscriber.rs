@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fastlane_core::exchange::{
-    ExchangeConfig, FrameShard, LaneBy, LaneRing, ShardClassifier, Shards,
-};
 use fastlane_core::{
     App, Burst, Idle, Lane, LaneConfig, Packet, Pool, Port, PortId, Queue, Sent, Statistics, Turn,
     Verdict,
 };
 use fastlane_local::ring::{doorbells, lane_ring};
+use fastlane_sharding::{
+    ExchangeConfig, FrameShard, LaneBy, LaneRing, ShardClassifier, ShardExchange, Shards,
+};
 use fastlane_table::counters::Counters;
 use fastlane_table::{EntryId, LaneState, SharedMemory, Spec, State};
 
@@ -374,13 +374,17 @@ pub fn slice(way: Way, work: Work, lanes: usize, length: Duration) -> Result<Ser
     let Built { lanes: parts, state, _counters } = build(way, work, lanes)?;
     let barrier = Barrier::new(lanes);
     let results: Vec<Result<(f64, u64, u64)>> = std::thread::scope(|scope| {
-        let start = |((parts, app, exchange), &cpu)| {
+        let start = |((parts, app, exchange), &cpu): (
+            (LaneConfig, Serving, Option<ExchangeConfig>),
+            &usize,
+        )| {
             let barrier = &barrier;
             scope.spawn(move || {
                 pin(cpu);
+                let burst = parts.burst;
                 let mut lane = Lane::new(app, parts);
                 if let Some(exchange) = exchange {
-                    lane.exchange(exchange);
+                    lane.join(Box::new(ShardExchange::new(exchange, burst)));
                 }
                 undisturbed(|| time(lane, length, barrier))
             })

@@ -2,7 +2,7 @@
 //! they, 8 bytes each, then the frame.
 #![no_main]
 
-use fastlane_core::capture::{Instruction, Program};
+use fastlane_capture::{Instruction, Program};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Some((count, rest)) = data.split_first() else { return };

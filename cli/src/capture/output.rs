@@ -130,7 +130,7 @@ fn comment(into: &mut String, copy: &Copy<'_>, ports: &[String]) {
     if record.event != Event::Arrived {
         let _ = write!(into, ", {}", record.event.name());
     }
-    match record.label {
+    match record.verdict {
         _ if record.is_from_kernel => into.push_str(", from Linux"),
         Some(label) => {
             into.push_str(", verdict ");

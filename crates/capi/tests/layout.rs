@@ -65,7 +65,7 @@ fn labels(packet: &mut fastlane::Packet) {
         (FL_FORWARD, Verdict::Forward(PortId(0))),
         (FL_FORWARD | 0xffff, Verdict::Forward(PortId(u16::MAX))),
         (FL_HOLD | 1, Verdict::Hold(HoldKey::new(1).unwrap())),
-        (FL_HOLD | FL_HOLD_MOST, Verdict::Hold(HoldKey::new(HoldKey::MOST).unwrap())),
+        (FL_HOLD | FL_HOLD_MOST, Verdict::Hold(HoldKey::new(HoldKey::MAX).unwrap())),
     ] {
         packet.set_verdict(verdict);
         assert_eq!(seen(packet).verdict, word);

@@ -1,48 +1,65 @@
-//! A bounded run of packets.
+//! Bursts: bounded lists of packets.
 #![allow(unsafe_code, reason = "packets that a driver in C has written")]
 
 use std::mem::MaybeUninit;
 
 use crate::{Packet, Pool, PortId};
 
-/// Packets on their way from a queue to the application. It never grows beyond its capacity.
+/// Packets between a queue and the application. A burst never grows beyond its capacity.
+///
+/// # Examples
+/// ```
+/// use fastlane_core::{Burst, Pool, PortId};
+/// use fastlane_table::SharedMemory;
+///
+/// let mut pool = Pool::new(SharedMemory::create("frames", 4 * 2048)?, 2048, 192)?;
+/// let mut burst = Burst::new(2);
+/// while burst.room() > 0 {
+///     let packet = pool.alloc_packet(60, PortId(0)).expect("four frames are free");
+///     assert!(burst.push(packet).is_ok());
+/// }
+/// assert_eq!((burst.len(), pool.free()), (2, 2));
+/// burst.clear(&mut pool);
+/// assert_eq!((burst.len(), pool.free()), (0, 4));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Burst {
     packets: Vec<Packet>,
     capacity: usize,
-    /// Of the packets as they were appended.
+    /// Bytes in the packets at the time they were appended.
     bytes: u64,
 }
 
 impl Burst {
-    /// An empty burst for at most `capacity` packets.
+    /// Creates an empty burst for at most `capacity` packets.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         Self { packets: Vec::with_capacity(capacity), capacity, bytes: 0 }
     }
 
-    /// How many more packets fit.
+    /// Returns the number of packets that still fit.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
         self.capacity - self.packets.len()
     }
 
-    /// How many packets there are.
+    /// Returns the number of packets.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether there is no packet.
+    /// Returns true if the burst has no packet.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.packets.is_empty()
     }
 
-    /// Bytes in the packets, as they were when they were appended.
+    /// Returns the number of bytes in the packets at the time they were appended.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -51,7 +68,7 @@ impl Burst {
     /// Appends a packet.
     ///
     /// # Errors
-    /// Gives the packet back when the burst is full.
+    /// Returns the packet if the burst is full.
     #[inline]
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         if self.packets.len() >= self.capacity {
@@ -62,9 +79,9 @@ impl Burst {
         Ok(())
     }
 
-    /// For drivers that pass packets on: takes them out of the front of `packets`, as many as there
-    /// is room for, as packets that arrive at `port`: labelled `Kernel`, and not from Linux.
-    /// Returns how many.
+    /// Moves packets from the front of `packets` into the burst, as many as fit, as arrivals at
+    /// `port`: labelled `Kernel` and not from Linux. Returns their number. It is for drivers that
+    /// pass packets on.
     #[inline]
     pub fn take_from(&mut self, packets: &mut [Packet], port: PortId) -> usize {
         let count = self.room().min(packets.len());
@@ -78,7 +95,7 @@ impl Burst {
         count
     }
 
-    /// For drivers that write packets themselves: the places behind the last packet.
+    /// Returns the free slots behind the last packet, for drivers that write packets themselves.
     #[inline]
     #[must_use]
     pub fn spare(&mut self) -> &mut [MaybeUninit<Packet>] {
@@ -86,36 +103,35 @@ impl Burst {
         &mut self.packets.spare_capacity_mut()[..room]
     }
 
-    /// For drivers that write packets themselves: the first `count` places of
-    /// [`spare`](Self::spare) are packets now, with `bytes` bytes in all.
+    /// Appends the first `count` slots of [`spare`](Self::spare), which have `bytes` bytes in all.
     ///
     /// # Safety
-    /// They are, as [`Pool::packet`] would have made them, each with a token of a
-    /// [`RegionId`](crate::RegionId) that the lane's pool has admitted and a frame that no other packet
-    /// has; and `count` is at most the length of `spare`.
+    /// `count` must be at most the length of `spare`. The slots must hold packets as
+    /// [`Pool::packet`] makes them, with tokens of a [`RegionId`](crate::RegionId) that the lane's
+    /// pool has registered. No other packet may have the same frame.
     #[inline]
     pub unsafe fn assume_received(&mut self, count: usize, bytes: u64) {
         debug_assert!(count <= self.room());
-        // SAFETY: the caller promises that the places are initialised, and that there are as many.
+        // SAFETY: the caller guarantees that these slots exist and are initialised.
         unsafe { self.packets.set_len(self.packets.len() + count) };
         self.bytes += bytes;
     }
 
-    /// The packets.
+    /// Returns the packets.
     #[inline]
     #[must_use]
     pub fn packets(&mut self) -> &mut [Packet] {
         &mut self.packets
     }
 
-    /// The packet appended last.
+    /// Returns the packet that was appended last.
     #[inline]
     #[must_use]
     pub fn last(&mut self) -> Option<&mut Packet> {
         self.packets.last_mut()
     }
 
-    /// Empties the burst; frames that nobody took go back to the pool.
+    /// Empties the burst. Frames that were not taken go back to the pool.
     #[inline]
     pub fn clear(&mut self, pool: &mut Pool) {
         for packet in &mut self.packets {
@@ -125,13 +141,13 @@ impl Burst {
         self.bytes = 0;
     }
 
-    /// Forgets the packets that were taken out.
-    pub(crate) fn keep_framed(&mut self) {
+    /// Removes the slots whose packets were taken out.
+    pub fn remove_taken(&mut self) {
         self.packets.retain(Packet::has_frame);
-        self.bytes = 0; // counted already; an empty burst is not cleared again
+        self.bytes = 0; // counted already, and an empty burst is not cleared again
     }
 
-    /// Empties a burst of which every packet was taken, so that none need be looked at again.
+    /// Empties a burst of which every packet was taken, without a second look at each.
     #[inline]
     pub(crate) fn clear_taken(&mut self) {
         debug_assert!(self.packets.iter().all(|packet| !packet.has_frame()), "a frame is left");

@@ -5,18 +5,20 @@
 
 use fastlane_table::counters::PortCounter;
 
-use crate::capture::{Departure, Recorder};
 use crate::exchange::Exchange;
 use crate::hold::Hold;
 use crate::memory::copy::make_transmittable;
-use crate::{Burst, Packet, PacketOwnership, Pool, Port, Sent, Verdict};
+use crate::observer::{Departure, PacketObserver};
+use crate::{Burst, Packet, PacketOwnership, Pool, Port, PortId, Sent, Verdict};
 
 /// Exits of a lane, and the packets that this turn may still give to Linux.
 pub(crate) struct Egress {
     pub(crate) ports: Vec<Port>,
-    pub(crate) recorder: Recorder,
+    pub(crate) observer: Option<Box<dyn PacketObserver>>,
+    /// True if the observer is active in this turn.
+    is_observed: bool,
     /// Exchange with other lanes, if packets change lanes.
-    pub(crate) exchange: Option<Box<Exchange>>,
+    pub(crate) exchange: Option<Box<dyn Exchange>>,
     /// Packets per turn for Linux, and in addition for control protocols.
     budget: (usize, usize),
     kernel_left: usize,
@@ -40,14 +42,14 @@ struct Exit {
 impl Egress {
     /// Creates the egress of a lane. A turn gives at most `budget` packets to Linux. A quarter of
     /// that, at least one, is reserved in addition for ARP, ICMP and ICMPv6, so that other packets
-    /// cannot crowd them out. No burst is longer than `burst`.
-    pub(crate) fn new(ports: Vec<Port>, budget: usize, burst: usize) -> Self {
-        let (recorder, budget) = (Recorder::new(burst), (budget, (budget / 4).max(1)));
+    /// cannot crowd them out.
+    pub(crate) fn new(ports: Vec<Port>, budget: usize) -> Self {
         Self {
             ports,
-            recorder,
+            observer: None,
+            is_observed: false,
             exchange: None,
-            budget,
+            budget: (budget, (budget / 4).max(1)),
             kernel_left: 0,
             control_left: 0,
             linux_sends: false,
@@ -57,8 +59,24 @@ impl Egress {
     /// Begins a turn.
     #[inline]
     pub(crate) fn begin(&mut self) {
-        self.recorder.begin();
+        self.is_observed = self.observer.as_mut().is_some_and(|it| it.begin_turn());
         (self.kernel_left, self.control_left) = self.budget;
+    }
+
+    /// Calls the observer if it is active in this turn.
+    #[inline]
+    pub(crate) fn observe(&mut self, call: impl FnOnce(&mut dyn PacketObserver)) {
+        if self.is_observed
+            && let Some(observer) = &mut self.observer
+        {
+            call(&mut **observer);
+        }
+    }
+
+    /// Returns true if the observer is active in this turn.
+    #[inline]
+    pub(crate) fn is_observed(&self) -> bool {
+        self.is_observed
     }
 
     /// Receives from one queue of a port and returns the number of packets.
@@ -239,7 +257,7 @@ impl Egress {
                 0
             }
             Some(Verdict::Hold(key)) => {
-                let held = hold.keep(key.number(), queue, run);
+                let held = hold.hold(key, queue, run);
                 self.count(source, PortCounter::DropHold, run.len() - held);
                 0
             }
@@ -254,25 +272,25 @@ impl Egress {
         }
     }
 
-    /// Sends a run by its exit, and records it if a capture is active. Returns the number of
-    /// packets that the exit took.
+    /// Sends a run by its exit, and shows it to an active observer. Returns the number of packets
+    /// that the exit took.
     #[inline]
     fn send(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> usize {
-        if self.recorder.is_on() && exit.to < self.ports.len() {
-            return self.send_recorded(exit, run, pool);
+        if self.is_observed && exit.to < self.ports.len() {
+            return self.send_observed(exit, run, pool);
         }
         self.transmit(exit, run, pool).taken
     }
 
     #[cold]
-    fn send_recorded(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> usize {
+    fn send_observed(&mut self, exit: Exit, run: &mut [Packet], pool: &mut Pool) -> usize {
         if self.exchange.as_ref().is_some_and(|exchange| exchange.hands_over(exit.to)) {
-            // The lane that has the port records the packets.
+            // The lane that has the port observes the packets.
             return self.transmit(exit, run, pool).taken;
         }
-        self.recorder.leaving(exit.to, run);
+        self.observe(|observer| observer.sending(PortId(exit.to as u16), run));
         let departure = self.transmit(exit, run, pool);
-        self.recorder.departed(departure);
+        self.observe(|observer| observer.sent(departure));
         departure.taken
     }
 
@@ -320,7 +338,7 @@ impl Egress {
         let exchange = self.exchange.as_mut();
         let Some(sent) = exchange.and_then(|exchange| exchange.hand_over(to, run, pool)) else {
             self.count(source, without, run.len());
-            return Departure::NOWHERE;
+            return Departure::NO_QUEUE;
         };
         self.count(source, PortCounter::DropTransmitLength, sent.taken - sent.packets);
         self.count(source, PortCounter::DropPassFull, run.len() - sent.taken);

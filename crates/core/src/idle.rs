@@ -1,4 +1,4 @@
-//! What a lane does when nothing arrives.
+//! Idle policies: the behaviour of a lane without work.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -7,43 +7,43 @@ use rustix::event::{Timespec, epoll};
 
 use crate::now;
 
-/// What a lane does in a turn without work.
+/// Idle policy: the behaviour of a lane after a turn without work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
-    /// Looks again at once: the lowest delay, a whole core.
+    /// Polls again at once: the lowest latency, a whole core.
     Busy,
-    /// Waits for an interrupt at once: the least CPU, a wake-up for each burst.
+    /// Waits for an interrupt at once: the least CPU time, a wake-up for each burst.
     Interrupt,
-    /// Looks again for a while, then naps for growing times, then waits for an interrupt: CPU
-    /// follows load, throughput under load equals `Busy`.
+    /// Polls for a while, then naps for growing times, then waits for an interrupt. CPU time follows
+    /// the load; the throughput under load equals `Busy`.
     #[default]
     Adaptive,
 }
 
-/// How long `Adaptive` looks again, in nanoseconds: longer than a round trip on a fast wire, so
-/// that whoever waits for each answer finds the lane awake.
+/// Time that `Adaptive` polls, in nanoseconds. It is longer than a round trip on a fast link, so
+/// that a peer which waits for each reply finds the lane awake.
 const SPIN: u64 = 8_000;
-/// How long `Adaptive` naps before it waits for an interrupt. When packets are further apart than
-/// this, one interrupt for each is cheaper than looking between them.
+/// Time that `Adaptive` naps before it waits for an interrupt, in nanoseconds. If packets are
+/// further apart, one interrupt for each is cheaper than polling between them.
 const NAP_PHASE: u64 = 50_000;
-/// The first nap; each next one is twice as long. A nap costs some microseconds of CPU, so shorter
-/// ones would not save any; what arrives meanwhile makes the next burst. (Linux adds about 50
-/// microseconds of timer slack unless the thread has asked for less, as lanes do.)
+/// First nap, in nanoseconds; each following one is twice as long. A nap costs some microseconds of
+/// CPU time, so shorter ones would save nothing. Packets that arrive meanwhile form the next burst.
+/// (Linux adds about 50 microseconds of timer slack unless the thread sets less, as lanes do.)
 const NAP_FIRST: u64 = 20_000;
-/// The longest nap of a lane of which some port has no interrupt.
+/// Longest nap of a lane that has a port without interrupt, in nanoseconds.
 const NAP_WITHOUT_INTERRUPT: u64 = 1_000_000;
-/// The longest wait: then the lane looks after its statistics and whether it shall end.
+/// Longest wait, in nanoseconds. After it the lane publishes statistics and checks whether to end.
 const WAIT: u64 = 100_000_000;
-/// Interrupts in a row that bring no work, after which a lane naps instead of waiting: what is
-/// readable stays so when the device is dead or the pool has no frame to receive into.
+/// Number of consecutive interrupts without work after which a lane naps instead of waiting. A
+/// descriptor stays readable if the device is dead or the pool has no frame to receive into.
 const FALSE_ALARMS: u32 = 3;
-/// That nap.
+/// Nap after [`FALSE_ALARMS`] interrupts without work, in nanoseconds.
 const ALARM_NAP: u64 = 1_000_000;
 
-/// The rest of a lane between turns.
-pub(crate) struct Rest {
+/// Idle state of a lane: how long it has had no work, and how it rests next.
+pub(crate) struct IdleState {
     policy: Idle,
-    /// An epoll instance of all interrupts, when every port has one.
+    /// Epoll instance of all interrupts, if every port has one.
     interrupts: Option<OwnedFd>,
     events: Vec<epoll::Event>,
     idle_since: Option<u64>,
@@ -51,19 +51,19 @@ pub(crate) struct Rest {
     false_alarms: u32,
 }
 
-impl Rest {
+impl IdleState {
     pub(crate) fn new(policy: Idle, interrupts: Option<OwnedFd>) -> Self {
         let events = Vec::with_capacity(16);
         Self { policy, interrupts, events, idle_since: None, nap: NAP_FIRST, false_alarms: 0 }
     }
 
-    /// Whether it never rests at all.
+    /// Returns true if the lane never rests.
     #[inline]
     pub(crate) fn is_busy(&self) -> bool {
         self.policy == Idle::Busy
     }
 
-    /// There was work.
+    /// Resets the state after a turn with work.
     #[inline]
     pub(crate) fn reset(&mut self) {
         self.idle_since = None;
@@ -71,8 +71,8 @@ impl Rest {
         self.false_alarms = 0;
     }
 
-    /// How long to rest, in nanoseconds, before the turn that is due at `deadline`, if any: `None`
-    /// is not at all.
+    /// Decides how to rest before the turn that is due at `deadline`, if any. Returns `None` if the
+    /// lane must not rest.
     #[inline]
     pub(crate) fn decide(&mut self, deadline: Option<u64>) -> Option<Sleep> {
         if self.policy == Idle::Busy {
@@ -97,13 +97,14 @@ impl Rest {
         sleep.at_most(until_due)
     }
 
+    /// Rests for the given time, or until an interrupt.
     pub(crate) fn sleep(&mut self, sleep: Sleep) {
         match (sleep, &self.interrupts) {
             (Sleep::Wait(wait), Some(interrupts)) => {
                 let timeout = Timespec { tv_sec: 0, tv_nsec: wait as i64 };
                 self.events.clear();
                 let room = rustix::buffer::spare_capacity(&mut self.events);
-                // Work resets the count, so it is of interrupts that brought none.
+                // Work resets the count, so it counts interrupts without work.
                 match epoll::wait(interrupts.as_fd(), room, Some(&timeout)) {
                     Ok(0) => self.false_alarms = 0,
                     Ok(_) | Err(_) => self.false_alarms += 1,
@@ -117,17 +118,17 @@ impl Rest {
     }
 }
 
-/// How a lane rests, in nanoseconds.
+/// Rest of a lane, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleep {
-    /// Without looking.
+    /// Sleep for this time.
     Nap(u64),
-    /// Until an interrupt, at most.
+    /// Wait for an interrupt, at most for this time.
     Wait(u64),
 }
 
 impl Sleep {
-    /// Whether it ends with an interrupt.
+    /// Returns true if an interrupt ends it.
     pub(crate) fn is_wait(self) -> bool {
         matches!(self, Self::Wait(_))
     }
@@ -145,35 +146,35 @@ impl Sleep {
 mod tests {
     use super::*;
 
-    fn rest(policy: Idle) -> Rest {
-        Rest::new(policy, None)
+    fn idle(policy: Idle) -> IdleState {
+        IdleState::new(policy, None)
     }
 
     #[test]
     fn busy_never_sleeps() {
-        assert_eq!(rest(Idle::Busy).decide(None), None);
+        assert_eq!(idle(Idle::Busy).decide(None), None);
     }
 
     #[test]
     fn naps_grow_to_a_bound_and_start_anew_after_work() {
-        let mut rest = rest(Idle::Interrupt); // without interrupts it naps
-        assert_eq!(rest.decide(None), Some(Sleep::Nap(NAP_FIRST)));
-        assert_eq!(rest.decide(None), Some(Sleep::Nap(2 * NAP_FIRST)));
+        let mut idle = idle(Idle::Interrupt); // without interrupts it naps
+        assert_eq!(idle.decide(None), Some(Sleep::Nap(NAP_FIRST)));
+        assert_eq!(idle.decide(None), Some(Sleep::Nap(2 * NAP_FIRST)));
         for _ in 0..20 {
-            let _ = rest.decide(None);
+            let _ = idle.decide(None);
         }
-        assert_eq!(rest.decide(None), Some(Sleep::Nap(NAP_WITHOUT_INTERRUPT)));
-        rest.reset();
-        assert_eq!(rest.decide(None), Some(Sleep::Nap(NAP_FIRST)));
+        assert_eq!(idle.decide(None), Some(Sleep::Nap(NAP_WITHOUT_INTERRUPT)));
+        idle.reset();
+        assert_eq!(idle.decide(None), Some(Sleep::Nap(NAP_FIRST)));
     }
 
     #[test]
     fn a_timer_bounds_the_sleep() {
-        let mut rest = rest(Idle::Interrupt);
-        assert_eq!(rest.decide(Some(0)), None, "a timer that is due allows no sleep");
+        let mut idle = idle(Idle::Interrupt);
+        assert_eq!(idle.decide(Some(0)), None, "a timer that is due allows no sleep");
         let soon = now() + NAP_FIRST / 2;
-        match rest.decide(Some(soon)) {
-            None => {} // the deadline passed meanwhile
+        match idle.decide(Some(soon)) {
+            None => {} // the deadline has passed
             Some(Sleep::Nap(time)) => assert!(time <= NAP_FIRST / 2),
             Some(other) => panic!("{other:?}"),
         }
@@ -182,24 +183,24 @@ mod tests {
     #[test]
     fn interrupts_without_work_end_in_a_nap() {
         let (reader, mut writer) = std::io::pipe().unwrap();
-        std::io::Write::write_all(&mut writer, b"x").unwrap(); // readable for ever
+        std::io::Write::write_all(&mut writer, b"x").unwrap(); // always readable
         let instance = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
         let data = epoll::EventData::new_u64(0);
         epoll::add(&instance, &reader, data, epoll::EventFlags::IN).unwrap();
-        let mut rest = Rest::new(Idle::Interrupt, Some(instance));
+        let mut idle = IdleState::new(Idle::Interrupt, Some(instance));
         for _ in 0..FALSE_ALARMS {
-            let sleep = rest.decide(None).unwrap();
+            let sleep = idle.decide(None).unwrap();
             assert_eq!(sleep, Sleep::Wait(WAIT));
-            rest.sleep(sleep);
+            idle.sleep(sleep);
         }
-        let sleep = rest.decide(None).unwrap();
+        let sleep = idle.decide(None).unwrap();
         assert_eq!(sleep, Sleep::Nap(ALARM_NAP));
-        rest.sleep(sleep);
-        assert_eq!(rest.decide(None), Some(Sleep::Wait(WAIT)), "then it waits again");
+        idle.sleep(sleep);
+        assert_eq!(idle.decide(None), Some(Sleep::Wait(WAIT)), "then it waits again");
     }
 
     #[test]
     fn adaptive_first_looks_again() {
-        assert_eq!(rest(Idle::Adaptive).decide(None), None);
+        assert_eq!(idle(Idle::Adaptive).decide(None), None);
     }
 }

@@ -1,90 +1,114 @@
-//! The world of one core.
+//! Lanes: everything that belongs to one core.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use fastlane_table::counters::{LaneCounter, LaneCounters, PortCounter, PortCounters};
 
-use crate::capture::CaptureMailbox;
 use crate::egress::Egress;
-use crate::idle::Rest;
+use crate::idle::IdleState;
 use crate::{
-    App, Burst, HoldLimits, Idle, Messages, PacketOwnership, Pool, Port, Queue, Statistics, Turn,
-    TxMemory, now,
+    App, Burst, HoldBuffer, Idle, Messages, PacketObserver, PacketOwnership, Pool, Port, PortId,
+    Queue, Statistics, Turn, TxMemory, now,
 };
 
-/// How often a lane asks its queues for their losses, in nanoseconds.
+/// Period at which a lane asks its queues for their losses, in nanoseconds.
 const STATISTICS_PERIOD: u64 = 100_000_000;
-/// A lane with work looks only every so many turns whether its queues are to be asked.
+/// Number of turns with work between two looks at the clock for [`STATISTICS_PERIOD`].
 const CLOCK_TURNS: u64 = 64;
-/// A lane with work looks only every so many turns whether Linux sends through its kernel peers, as
-/// long as it does not: with bursts of 32 from one port, and 80 ns for a packet, some 40 µs.
+/// Number of turns with work between two polls of the kernel peers, as long as Linux sends nothing:
+/// some 40 microseconds with bursts of 32 from one port and 80 ns per packet.
 const KERNEL_TURNS: u64 = 16;
-/// How long a closing lane tries to send what its ports still hold, in nanoseconds.
+/// Longest time that a closing lane tries to send what its ports still have, in nanoseconds.
 const DRAIN: u64 = 500_000_000;
 
-/// What a lane is made of.
+/// Parts and settings of a lane.
 pub struct LaneConfig {
-    /// The frames of all its ports.
+    /// Frame pool of all ports of the lane.
     pub pool: Pool,
-    /// An entry for each configured port, in the order of their numbers.
+    /// Entry for each configured port, in the order of their numbers.
     pub ports: Vec<Port>,
-    /// Written by this lane only.
+    /// Counters, which only this lane writes.
     pub counters: LaneCounters,
-    /// The most packets shown to the application at once, and the most that it may make in a turn.
+    /// Maximum number of packets in a burst, and of packets that the application makes in a turn.
     pub burst: usize,
-    /// The most packets that a turn gives to Linux, besides a share for ARP and ICMP.
+    /// Maximum number of packets that a turn gives to Linux, besides a share for ARP and ICMP.
     pub kernel_budget: usize,
-    /// What to do when nothing arrives.
+    /// Behaviour without work.
     pub idle: Idle,
-    /// The way to the slow path and back.
+    /// Messages to and from the slow path.
     pub messages: Option<Messages>,
-    /// What packets labelled `Hold` are kept in.
-    pub hold: HoldLimits,
+    /// Buffer for packets labelled `Hold`. Without one they are dropped and counted.
+    pub hold: Option<Box<dyn HoldBuffer>>,
 }
 
 impl LaneConfig {
-    /// Those that there must be; the rest is as in a configuration that does not name it, with
-    /// nothing that can be held and no messages.
+    /// Creates a configuration from the required parts. Everything else has its default; holding
+    /// and messages are disabled.
     #[must_use]
     pub fn new(pool: Pool, ports: Vec<Port>, counters: LaneCounters) -> Self {
-        let (idle, messages, hold) = (Idle::default(), None, HoldLimits::default());
+        let (idle, messages, hold) = (Idle::default(), None, None);
         Self { pool, ports, counters, burst: 32, kernel_budget: 32, idle, messages, hold }
     }
 }
 
 /// One thread's part of a network application: queues of the ports, an instance of the application,
-/// a pool of frames, counters. Lanes share nothing that they both write.
+/// a frame pool and counters. No two lanes write the same memory.
+///
+/// # Examples
+/// ```
+/// use fastlane_core::{Lane, LaneConfig, Packet, Pool, Port, PortId, Queue, Verdict};
+/// use fastlane_local::memory::Memory;
+/// use fastlane_table::SharedMemory;
+/// use fastlane_table::counters::{Counters, PortCounter};
+///
+/// let counters = Counters::create(1, 1)?;
+/// let mut pool = Pool::new(SharedMemory::create("frames", 64 * 2048)?, 2048, 192)?;
+/// // A memory port with eight packets: what the application reflects arrives again.
+/// let queue = Memory::filled(PortId(0), &mut pool, 8, &[0; 60])?;
+/// let port = Port {
+///     queues: vec![Box::new(queue)],
+///     kernel: None,
+///     filter: None,
+///     counters: counters.port(0, 0),
+/// };
+/// let config = LaneConfig::new(pool, vec![port], counters.lane(0));
+/// let mut lane = Lane::new(|_: &mut Packet| Verdict::Reflect, config);
+/// assert_eq!(lane.turn(), 8);
+/// assert_eq!(counters.port(0, 0).load(PortCounter::SentPackets), 8);
+/// assert_eq!(lane.close(), 0, "every frame is back in the pool");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Lane<A> {
     app: A,
     egress: Egress,
     burst: Burst,
-    /// Packets that were held and are shown again; empty between bursts.
+    /// Held packets that are shown again; empty between bursts.
     resumed: Burst,
     turn: Turn,
-    rest: Rest,
+    idle: IdleState,
     statistics_due: u64,
-    way: Way,
+    phase: Phase,
 }
 
-/// How a turn begins.
+/// Phase of a lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Phase {
+    /// The lane has no exchange with others.
     Alone,
-    /// With what other lanes have passed.
-    WithOthers,
-    /// Not at all: the lane has said that it reads tables no more.
+    /// A turn begins with packets of other lanes.
+    Exchanging,
+    /// The lane no longer reads tables, so a turn does nothing.
     Closed,
 }
 
 impl<A: App> Lane<A> {
-    /// Puts a lane together. All its memory is allocated here.
-    pub fn new(app: A, parts: LaneConfig) -> Self {
+    /// Creates a lane. It allocates all memory that the lane uses.
+    pub fn new(app: A, config: LaneConfig) -> Self {
         let LaneConfig { pool, ports, counters, burst, kernel_budget, idle, messages, hold } =
-            parts;
+            config;
         counters.publish(LaneCounter::PoolFrames, pool.frames() as u64);
-        // Another lane may have had the counters before. The fence is as after sleep: see `rest`.
+        // An earlier lane may have used these counters. The fence is that of `rest`.
         counters.publish(LaneCounter::Asleep, 0);
         counters.publish(LaneCounter::Ended, 0);
         fence(Ordering::SeqCst);
@@ -93,23 +117,23 @@ impl<A: App> Lane<A> {
             burst: Burst::new(burst),
             resumed: Burst::new(burst),
             turn: Turn::new(pool, burst, counters, messages, hold),
-            egress: Egress::new(ports, kernel_budget, burst),
-            rest: Rest::new(idle, None),
+            egress: Egress::new(ports, kernel_budget),
+            idle: IdleState::new(idle, None),
             statistics_due: 0,
-            way: Way::Alone,
+            phase: Phase::Alone,
         }
     }
 
-    /// One turn: receive, show to the application, carry out its verdicts, send everything,
-    /// publish. Returns how much there was to do; 0 means that the lane may rest. Nothing is done
-    /// when the lane was [closed](Self::close).
+    /// Runs one turn: receives, shows the packets to the application, carries out its verdicts,
+    /// sends everything and publishes counters. Returns the amount of work; with 0 the lane may
+    /// rest. Does nothing after [`close`](Self::close).
     pub fn turn(&mut self) -> usize {
         self.turn.begin();
         self.egress.begin();
-        let mut work = match self.way {
-            Way::Alone => self.resume(),
-            Way::WithOthers => self.resume() + self.serve(),
-            Way::Closed => return 0,
+        let mut work = match self.phase {
+            Phase::Alone => self.resume(),
+            Phase::Exchanging => self.resume() + self.serve(),
+            Phase::Closed => return 0,
         };
         for port in 0..self.egress.ports.len() {
             for queue in 0..self.egress.ports[port].queues.len() {
@@ -135,20 +159,20 @@ impl<A: App> Lane<A> {
         }
         work += usize::from(self.flush());
         work += usize::from(self.turn.is_awake());
-        self.look_at_the_clock(work == 0);
+        self.publish_if_due(work == 0);
         self.turn.end_turn();
         self.turn.counters.publish(LaneCounter::Turn, self.turn.number());
         work
     }
 
-    /// Turns until `stop` is set, by whomever (the application does it by [`Turn::end`]), then
-    /// returns all frames and ends. The number that it returns is that of the frames that did not
-    /// come back: 0, or something is wrong.
+    /// Runs turns until `stop` is set, which an application does by [`Turn::end`], and closes the
+    /// lane. Returns the number of frames that did not return to the pool: anything but 0 is a
+    /// defect of a driver.
     pub fn run(&mut self, stop: &AtomicBool) -> usize {
         while !stop.load(Ordering::Relaxed) {
             if self.turn() > 0 {
                 self.turn.counters.add(LaneCounter::BusyTurns, 1);
-                self.rest.reset();
+                self.idle.reset();
             } else {
                 self.rest();
             }
@@ -159,9 +183,8 @@ impl<A: App> Lane<A> {
         self.close()
     }
 
-    /// What must be watched for the lane to be woken by arrivals: the interrupts of all its queues
-    /// and of its messages, or `None` when a queue has none, so that the lane can only look from
-    /// time to time.
+    /// Returns the descriptors that wake the lane: the interrupts of its queues, its messages and
+    /// its exchange. Returns `None` if a queue has no interrupt, so that the lane must poll.
     #[must_use]
     pub fn interrupts(&self) -> Option<Vec<BorrowedFd<'_>>> {
         let queues = self.egress.ports.iter().flat_map(|port| {
@@ -170,60 +193,61 @@ impl<A: App> Lane<A> {
             port.queues.iter().map(AsRef::as_ref).chain(kernel)
         });
         let messages = self.turn.messages.as_ref().map(|messages| Some(messages.interrupt()));
-        let passages = self.egress.exchange.as_ref().map(|exchange| exchange.interrupt());
+        let exchange = self.egress.exchange.as_ref().map(|exchange| exchange.interrupt());
         let queues = queues.filter(|queue| !queue.is_loop());
-        queues.map(Queue::interrupt).chain(messages).chain(passages).collect()
+        queues.map(Queue::interrupt).chain(messages).chain(exchange).collect()
     }
 
-    /// Lets the lane wait on an epoll instance that watches all of
+    /// Makes the lane wait on an epoll instance that watches all of
     /// [`interrupts`](Self::interrupts).
     pub fn wait_on(&mut self, epoll: OwnedFd, idle: Idle) {
-        self.rest = Rest::new(idle, Some(epoll));
+        self.idle = IdleState::new(idle, Some(epoll));
     }
 
-    /// Lets the lane be told to capture. Until then it cannot.
-    pub fn listen(&mut self, captures: Arc<CaptureMailbox>) {
-        self.egress.recorder.listen(captures);
+    /// Attaches an observer, such as a capture, in place of any other.
+    pub fn observe(&mut self, observer: Box<dyn PacketObserver>) {
+        self.egress.observer = Some(observer);
     }
 
-    /// The lane's counters; [`LaneCounter::Thread`] and [`LaneCounter::Cpu`] are for its thread to
-    /// set.
+    /// Returns the lane's counters. Its thread sets [`LaneCounter::Thread`] and
+    /// [`LaneCounter::Cpu`].
     #[must_use]
     pub fn counters(&self) -> &LaneCounters {
         &self.turn.counters
     }
 
-    /// The application.
+    /// Returns the application.
     pub fn app(&mut self) -> &mut A {
         &mut self.app
     }
 
-    /// Has the burst labelled, and copied if it is looked on.
+    /// Runs the application on the burst, and shows it to an active observer.
     #[inline]
     fn show(&mut self, port: usize) {
-        let sorted = self.egress.steer(port, self.burst.packets());
-        if sorted && self.egress.exchange.is_some() {
-            self.sort(port);
+        let steered = self.egress.steer(port, self.burst.packets());
+        if steered && self.egress.exchange.is_some() {
+            self.distribute(port);
         }
-        if self.egress.recorder.is_on() {
-            return self.label_recorded(port, sorted);
+        if self.egress.is_observed() {
+            return self.label_observed(port, steered);
         }
-        self.label(sorted);
+        self.label(steered);
     }
 
     #[cold]
-    fn label_recorded(&mut self, port: usize, sorted: bool) {
-        self.egress.recorder.arrived(port, self.burst.packets());
-        self.label(sorted);
-        self.egress.recorder.labelled(self.burst.packets());
+    fn label_observed(&mut self, port: usize, steered: bool) {
+        let port = PortId(port as u16);
+        self.egress.observe(|observer| observer.received(port, self.burst.packets()));
+        self.label(steered);
+        self.egress.observe(|observer| observer.labelled(self.burst.packets()));
     }
 
-    /// Shows the burst to the application, or of one that is sorted what is the application's.
+    /// Shows the burst to the application; of a steered one only the claimed packets.
     #[inline]
-    fn label(&mut self, sorted: bool) {
+    fn label(&mut self, steered: bool) {
         self.turn.begin_burst();
         let packets = self.burst.packets();
-        if !sorted {
+        if !steered {
             return self.app.process(packets, &mut self.turn);
         }
         for run in packets.chunk_by_mut(|one, other| one.is_claimed() == other.is_claimed()) {
@@ -233,7 +257,8 @@ impl<A: App> Lane<A> {
         }
     }
 
-    // Inlined into each turn: most queues have little to do here, and a call would cost as much.
+    /// Flushes all queues. Returns true if one needs another flush.
+    // Inlined into each turn: most queues have little to do, and a call would cost as much.
     #[inline(always)]
     fn flush(&mut self) -> bool {
         let mut pending = false;
@@ -251,8 +276,9 @@ impl<A: App> Lane<A> {
         pending
     }
 
+    /// Rests as the idle policy says.
     fn rest(&mut self) {
-        let Some(sleep) = self.rest.decide(self.turn.next_deadline()) else {
+        let Some(sleep) = self.idle.decide(self.turn.next_deadline()) else {
             return std::hint::spin_loop();
         };
         if sleep.is_wait() && self.arm() {
@@ -261,9 +287,9 @@ impl<A: App> Lane<A> {
         let counters = &self.turn.counters;
         let before = now();
         counters.publish(LaneCounter::Asleep, 1);
-        self.rest.sleep(sleep);
+        self.idle.sleep(sleep);
         counters.publish(LaneCounter::Asleep, 0);
-        // Whoever still saw the lane asleep has written before what the lane reads from here on.
+        // A writer that saw the lane asleep has written before the lane's reads from here on.
         fence(Ordering::SeqCst);
         counters.add(LaneCounter::Sleeps, 1);
         counters.add(LaneCounter::SleptNanoseconds, now() - before);
@@ -272,7 +298,7 @@ impl<A: App> Lane<A> {
         }
     }
 
-    /// Tells all queues that the lane will wait; true when it should not.
+    /// Prepares all queues for waiting. Returns true if the lane must not wait.
     fn arm(&mut self) -> bool {
         let mut arrived = false;
         for port in &mut self.egress.ports {
@@ -290,11 +316,11 @@ impl<A: App> Lane<A> {
     }
 
     #[inline]
-    fn look_at_the_clock(&mut self, is_idle: bool) {
-        // Who never sleeps, or has work, looks only now and then: 25 ns a turn.
-        let rests = is_idle && !self.rest.is_busy();
-        let looks = rests || self.turn.number() % CLOCK_TURNS == 1;
-        if looks && self.turn.now() >= self.statistics_due {
+    fn publish_if_due(&mut self, is_idle: bool) {
+        // A lane that never sleeps or has work reads the clock rarely: it costs 25 ns.
+        let rests = is_idle && !self.idle.is_busy();
+        let reads_clock = rests || self.turn.number() % CLOCK_TURNS == 1;
+        if reads_clock && self.turn.now() >= self.statistics_due {
             self.publish_statistics();
         }
     }
@@ -324,9 +350,9 @@ impl<A: App> Lane<A> {
         }
     }
 
-    /// Sends what the ports still hold, for a bounded time, closes them and takes all frames back.
-    /// There are no turns after that: from now on memory of tables is used again without asking
-    /// this lane.
+    /// Sends what the ports still have, for a bounded time, closes them and takes all frames back.
+    /// Returns the number of missing frames. The lane runs no turns afterwards, so writers of
+    /// tables no longer wait for it.
     pub fn close(&mut self) -> usize {
         if self.egress.exchange.is_some() {
             self.leave();
@@ -335,10 +361,10 @@ impl<A: App> Lane<A> {
         while self.flush() && now() < end {
             std::hint::spin_loop();
         }
-        self.publish_statistics(); // while the devices can still be asked
-        let parked = self.close_exchange();
+        self.publish_statistics(); // before the devices are closed
+        let missing = self.close_exchange();
         let pool = &mut self.turn.pool;
-        // Those with memory of their own go last: the others may still hold frames of it.
+        // Queues with memory of their own come last: the others may still have frames of it.
         for last in [false, true] {
             for port in &mut self.egress.ports {
                 let kernel = port.kernel.as_mut().map(|path| &mut path.queue);
@@ -348,11 +374,11 @@ impl<A: App> Lane<A> {
                     .for_each(|queue| queue.close(pool));
             }
         }
-        self.publish_statistics(); // with what closing has lost
+        self.publish_statistics(); // with the losses of closing
         self.turn.drop_held();
-        self.way = Way::Closed;
+        self.phase = Phase::Closed;
         self.turn.counters.publish(LaneCounter::Ended, 1);
-        self.turn.pool.missing() + parked
+        self.turn.pool.missing() + missing
     }
 }
 
@@ -365,7 +391,7 @@ fn publish(counters: &PortCounters, losses: Statistics) {
     counters.store(PortCounter::DeviceNoFrames, losses.device_no_frames);
 }
 
-mod passing;
+mod exchanging;
 mod resume;
 #[cfg(test)]
 mod tests;

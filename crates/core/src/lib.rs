@@ -1,21 +1,35 @@
-//! The framework without any I/O.
+//! Packet, verdict, application, queue, pool and lane: the parts of Fastlane that every packet of
+//! every application needs, without any I/O.
 //!
-//! A [`Lane`] is the world of one core: it takes bursts of [`Packet`]s from its [`Queue`]s, shows
-//! them to its [`App`], which labels each with a [`Verdict`], and carries the verdicts out. Frames
-//! belong to the lane's [`Pool`]. This crate opens no file descriptor and reads no configuration;
-//! after start it neither allocates, locks, logs nor fails: it counts.
+//! A [`Lane`] is one core. In each [`Turn`] it receives bursts of [`Packet`]s from its [`Queue`]s,
+//! shows them to its [`App`], which labels each with a [`Verdict`], and carries the verdicts out.
+//! Frames belong to the lane's [`Pool`].
+//!
+//! Most authors use these types through the crate `fastlane`, which opens ports and runs lanes from
+//! a configuration. This crate is for drivers, which implement [`Queue`] (see the crate
+//! `fastlane-local` for small ones), and for the layers around a lane:
+//!
+//! | seam | layer |
+//! |---|---|
+//! | [`PacketObserver`] | `fastlane-capture` records packets |
+//! | [`HoldBuffer`] | `fastlane-hold` holds packets until the application resumes them |
+//! | [`Exchange`] | `fastlane-sharding` passes packets between lanes |
+//!
+//! Invariants: the crate opens no file descriptor and reads no configuration. After start a lane
+//! neither allocates, locks, logs nor returns an error; it counts. An application can neither keep
+//! nor lose a frame.
 
 mod app;
 mod burst;
-pub mod capture;
 mod egress;
-pub mod exchange;
+mod exchange;
 mod hold;
 mod idle;
 mod lane;
 mod mailbox;
 mod memory;
 mod messages;
+mod observer;
 mod packet;
 mod port;
 mod queue;
@@ -25,13 +39,14 @@ mod verdict;
 
 pub use app::App;
 pub use burst::Burst;
-pub use exchange::LaneRing;
-pub use hold::HoldLimits;
+pub use exchange::{Exchange, ShardOwnership};
+pub use hold::{HoldBuffer, Resume};
 pub use idle::Idle;
 pub use lane::{Lane, LaneConfig};
 pub use mailbox::Mailbox;
 pub use memory::{Frame, Pool, PoolError, RegionId};
 pub use messages::Messages;
+pub use observer::{Departure, PacketObserver};
 pub use packet::{METADATA_LENGTH, Packet, PacketOwnership, Partial, PortId};
 pub use port::{Filter, KernelPath, Port};
 pub use queue::{Queue, Sent, Statistics, TxMemory};

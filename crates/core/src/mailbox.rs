@@ -1,9 +1,9 @@
-//! Handing something to a lane that is running.
+//! Mailboxes: passing a value to a running lane.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A place for one thing, put there by a thread that may wait and taken by a lane that may not.
+/// Mailbox for one value, which a thread that may wait puts and a lane that must not wait takes.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     full: AtomicBool,
@@ -17,17 +17,17 @@ impl<T> Default for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// Puts something in; returns what was there and not yet taken. It may wait, for as long as it
-    /// takes another thread to move one `T`.
+    /// Puts a value and returns the previous one if it was not taken. It may wait for as long as
+    /// another thread moves one `T`.
     pub fn put(&self, content: T) -> Option<T> {
-        let mut place = self.content.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let before = place.replace(content);
+        let mut slot = self.content.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let before = slot.replace(content);
         self.full.store(true, Ordering::Release);
         before
     }
 
-    /// Takes what is there. It never waits: when somebody is putting something in just then, the
-    /// next call finds it. One load when there is nothing.
+    /// Takes the value without waiting. If another thread is putting one at this moment, the next
+    /// call finds it. An empty mailbox costs one load.
     #[inline]
     pub fn take(&self) -> Option<T> {
         if self.full.load(Ordering::Relaxed) { self.take_now() } else { None }
@@ -35,16 +35,16 @@ impl<T> Mailbox<T> {
 
     #[cold]
     fn take_now(&self) -> Option<T> {
-        let mut place = self.content.try_lock().ok()?;
+        let mut slot = self.content.try_lock().ok()?;
         self.full.store(false, Ordering::Relaxed);
-        place.take()
+        slot.take()
     }
 
-    /// For a thread that may wait: takes what is there.
-    pub fn take_for_sure(&self) -> Option<T> {
-        let mut place = self.content.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    /// Takes the value, for a thread that may wait.
+    pub fn take_waiting(&self) -> Option<T> {
+        let mut slot = self.content.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.full.store(false, Ordering::Relaxed);
-        place.take()
+        slot.take()
     }
 }
 
@@ -55,15 +55,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_taken_comes_back_to_who_puts() {
+    fn a_value_that_was_not_taken_returns_to_the_sender() {
         let mailbox = Mailbox::default();
         assert_eq!((mailbox.take(), mailbox.put(1), mailbox.put(2)), (None, None, Some(1)));
         assert_eq!((mailbox.take(), mailbox.take(), mailbox.put(3)), (Some(2), None, None));
-        assert_eq!((mailbox.take_for_sure(), mailbox.take_for_sure()), (Some(3), None));
+        assert_eq!((mailbox.take_waiting(), mailbox.take_waiting()), (Some(3), None));
     }
 
     #[test]
-    fn everything_put_is_taken_or_comes_back_once() {
+    fn every_value_is_taken_or_returned_once() {
         const COUNT: u64 = 100_000;
         let mailbox = Arc::new(Mailbox::default());
         let theirs = Arc::clone(&mailbox);

@@ -8,47 +8,47 @@ use fastlane_table::messages::{Channel, Message, PUNT, Punted};
 
 use crate::Packet;
 
-/// The most messages that a lane receives in a turn: a slow path that sends faster than the
+/// Maximum number of messages that a lane receives in a turn: a slow path that sends faster than the
 /// application reads must not keep the lane from its packets.
-pub(crate) const MOST: u32 = 256;
+pub(crate) const MAX_RECEIVED: u32 = 256;
 
-/// The lane's side of its messages; see [`fastlane_table::messages`] for what lies in the memory
-/// and for the other side.
+/// Messages between a lane and the slow path: the side of the lane. The rings and the other side are
+/// in [`fastlane_table::messages`].
 #[derive(Debug)]
 pub struct Messages {
     channel: Channel,
     lane: u16,
     punted: usize,
-    /// The turn that received last, and how many more it may.
+    /// Turn that received last, and the number of messages that it may still receive.
     turn: u64,
     left: u32,
 }
 
 impl Messages {
-    /// The messages of the lane with this number.
+    /// Creates the messages of the lane with this number.
     #[must_use]
     pub fn new(channel: Channel, lane: u16) -> Self {
         let punted = channel.sender.max_body() - Punted::HEADER;
         Self { channel, lane, punted, turn: 0, left: 0 }
     }
 
-    /// Shows the slow path what was sent in this turn.
+    /// Publishes the messages of this turn to the slow path.
     #[inline]
     pub(crate) fn publish(&mut self) {
         self.channel.sender.publish();
     }
 
-    /// What becomes readable when the slow path has sent something to a lane that waits.
+    /// Returns the descriptor that becomes readable when the slow path has sent to a waiting lane.
     pub(crate) fn interrupt(&self) -> BorrowedFd<'_> {
         self.channel.receiver.doorbell().as_fd()
     }
 
-    /// The lane is about to wait for the interrupt; false when a message came before.
+    /// Announces that the lane is about to wait. Returns false if a message has arrived.
     pub(crate) fn begin_wait(&mut self) -> bool {
         self.channel.receiver.begin_wait()
     }
 
-    /// The lane no longer waits, if it did.
+    /// Announces that the lane no longer waits.
     pub(crate) fn end_wait(&mut self) {
         self.channel.receiver.end_wait();
     }
@@ -73,11 +73,12 @@ impl Messages {
         self.channel.sender.send_with_header(PUNT, &punted.header(), bytes)
     }
 
-    /// The next message, in the turn of this number; `None` also when the turn has had its share.
+    /// Returns the next message in the turn of this number, or `None` if there is none or the turn
+    /// has received its maximum.
     #[inline]
     pub(crate) fn receive(&mut self, turn: u64, counters: &LaneCounters) -> Option<Message<'_>> {
         if self.turn != turn {
-            (self.turn, self.left) = (turn, MOST);
+            (self.turn, self.left) = (turn, MAX_RECEIVED);
         }
         self.left = self.left.checked_sub(1)?;
         match self.channel.receiver.receive() {

@@ -1,40 +1,57 @@
-//! A port as one lane sees it.
+//! Ports: the part of a port that one lane has.
 
 use fastlane_table::counters::PortCounters;
 
 use crate::Queue;
 
-/// The lane's part of a port: its queues, the port's way into Linux, its counters.
+/// Part of a port that one lane has: queues, the path into Linux and counters.
 ///
-/// A lane has an entry for every configured port, so that a [`PortId`](crate::PortId) means the
-/// same in all lanes; one without queues cannot be forwarded to.
+/// A lane has an entry for every configured port, so that a [`PortId`](crate::PortId) means the same
+/// in all lanes. A port without queues cannot be forwarded to.
+///
+/// # Examples
+/// ```
+/// use fastlane_core::{Port, PortId};
+/// use fastlane_local::memory::Memory;
+/// use fastlane_table::counters::Counters;
+///
+/// let counters = Counters::create(1, 1)?; // one lane, one port
+/// let port = Port {
+///     queues: vec![Box::new(Memory::new(PortId(0), 64))],
+///     kernel: None, // packets labelled `Kernel` are dropped and counted
+///     filter: None, // the application sees all packets
+///     counters: counters.port(0, 0),
+/// };
+/// assert_eq!(port.queues.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Port {
-    /// The queues of this port that this lane owns.
+    /// Queues of this port that this lane owns.
     pub queues: Vec<Box<dyn Queue>>,
-    /// Where packets labelled `Kernel` go.
+    /// Path into Linux, for packets labelled `Kernel`.
     pub kernel: Option<KernelPath>,
-    /// What is fast, where the device or the kernel has not sorted that out before. Packets that it
-    /// does not claim are Linux's, and the application never sees them. `None`: all are fast.
+    /// Steering, if the device or the kernel has not done it. Packets that it does not claim go to
+    /// Linux, and the application never sees them. `None` claims all.
     pub filter: Option<Box<dyn Filter>>,
-    /// Written by this lane only.
+    /// Counters, which only this lane writes.
     pub counters: PortCounters,
 }
 
-/// Steering in software, for devices that Linux does not have.
+/// Steering in software, for devices that Linux does not own.
 pub trait Filter: Send {
-    /// Whether a frame is fast.
+    /// Returns true if steering claims a frame.
     fn claims(&mut self, frame: &[u8]) -> bool;
 
-    /// Whether it claims every frame, so that none is looked at or counted.
+    /// Returns true if every frame is claimed, so that none is examined or counted.
     fn claims_all(&self) -> bool {
         false
     }
 }
 
-/// The way between a port and Linux.
+/// Path between a port and Linux.
 pub struct KernelPath {
-    /// Its `transmit` gives packets to Linux.
+    /// Queue whose `transmit` gives packets to Linux.
     pub queue: Box<dyn Queue>,
-    /// Whether Linux also sends through it: true for a port whose device Linux does not have.
+    /// True if Linux also sends through it, as for a port whose device Linux does not own.
     pub receives: bool,
 }

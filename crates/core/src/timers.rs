@@ -3,22 +3,22 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Pending timers, at most [`Timers::CAPACITY`].
+/// Pending timers of a lane, at most [`Timers::CAPACITY`].
 #[derive(Debug)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(u64, u64)>>,
 }
 
 impl Timers {
-    /// Enough for one timer for each of many sessions; more belong into a wheel of the
-    /// application's.
+    /// Maximum number of timers: enough for one for each of many sessions. More belong in a timer
+    /// wheel of the application.
     pub(crate) const CAPACITY: usize = 65536;
 
     pub(crate) fn new() -> Self {
         Self { heap: BinaryHeap::with_capacity(Self::CAPACITY) }
     }
 
-    /// False when there are too many.
+    /// Starts a timer. Returns false if too many are pending.
     pub(crate) fn start(&mut self, deadline: u64, key: u64) -> bool {
         let fits = self.heap.len() < Self::CAPACITY;
         if fits {
@@ -31,7 +31,7 @@ impl Timers {
         self.heap.is_empty()
     }
 
-    /// The key of a timer whose deadline is not after `now`, earliest first.
+    /// Removes the earliest timer whose deadline is not after `now`, and returns its key.
     pub(crate) fn expired(&mut self, now: u64) -> Option<u64> {
         let Reverse((deadline, _)) = self.heap.peek()?;
         if *deadline > now {

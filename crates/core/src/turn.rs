@@ -1,5 +1,5 @@
-//! What an application can ask of its lane.
-#![allow(unsafe_code, reason = "a turn answers for its guard")]
+//! Turns: the services of a lane for its application.
+#![allow(unsafe_code, reason = "a turn guarantees the conditions of its guard")]
 
 use std::cell::Cell;
 
@@ -7,16 +7,16 @@ use fastlane_table::Guard;
 use fastlane_table::counters::{LaneCounter, LaneCounters};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::exchange::Shards;
+use crate::exchange::ShardOwnership;
 use crate::hold::Hold;
 use crate::messages::Messages;
 use crate::timers::Timers;
-use crate::{Burst, HoldLimits, Packet, PacketOwnership, Pool, PortId, Verdict};
+use crate::{Burst, HoldBuffer, Packet, PacketOwnership, Pool, PortId, Verdict};
 
-mod hold;
-mod messages;
+mod holding;
+mod messaging;
 
-/// Nanoseconds of `CLOCK_MONOTONIC`: the same clock in every process of the machine.
+/// Reads `CLOCK_MONOTONIC`, in nanoseconds. All processes of the machine have the same clock.
 #[inline]
 #[must_use]
 pub fn now() -> u64 {
@@ -24,8 +24,57 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// One turn of a lane: its time, its timers, packets of the application's own, messages, and the
-/// proof that tables can be read: what is found in them is lent until the application returns.
+/// One turn of a lane: one poll iteration, at whose end no reference into a table exists (a
+/// quiescent state in the sense of RCU).
+///
+/// An application gets it in every call and uses it for the time, timers, packets of its own,
+/// messages and held packets. It is also the guard with which tables are read: a value from a table
+/// is borrowed as long as the turn is.
+///
+/// # Examples
+/// An application that sends a packet every millisecond:
+/// ```
+/// use fastlane_core::{App, Packet, PortId, Turn};
+///
+/// struct Beacon {
+///     frame: Vec<u8>,
+/// }
+///
+/// impl App for Beacon {
+///     fn process(&mut self, _: &mut [Packet], _: &mut Turn) {}
+///
+///     fn turn(&mut self, turn: &mut Turn) {
+///         let mut is_due = turn.number() == 1;
+///         while turn.expired().is_some() {
+///             is_due = true;
+///         }
+///         if is_due {
+///             if let Some(packet) = turn.new_packet(PortId(0)) {
+///                 if let Some(bytes) = packet.append(self.frame.len()) {
+///                     bytes.copy_from_slice(&self.frame);
+///                 }
+///             }
+///             let _ = turn.start_timer(1_000_000, 0); // fails with 65,536 pending timers
+///         }
+///     }
+/// }
+/// # use fastlane_core::{Lane, LaneConfig, Pool, Port};
+/// # use fastlane_local::memory::Memory;
+/// # use fastlane_table::SharedMemory;
+/// # use fastlane_table::counters::{Counters, LaneCounter};
+/// # let counters = Counters::create(1, 1)?;
+/// # let pool = Pool::new(SharedMemory::create("frames", 64 * 2048)?, 2048, 192)?;
+/// # let queue = Memory::new(PortId(0), 8);
+/// # let port = Port {
+/// #     queues: vec![Box::new(queue)], kernel: None, filter: None, counters: counters.port(0, 0),
+/// # };
+/// # let config = LaneConfig::new(pool, vec![port], counters.lane(0));
+/// # let mut lane = Lane::new(Beacon { frame: vec![0; 60] }, config);
+/// # lane.turn();
+/// # assert_eq!(counters.lane(0).load(LaneCounter::NewPackets), 1);
+/// # assert_eq!(lane.close(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Turn {
     pub(crate) pool: Pool,
@@ -33,11 +82,11 @@ pub struct Turn {
     pub(crate) counters: LaneCounters,
     pub(crate) messages: Option<Messages>,
     pub(crate) hold: Hold,
-    /// Whose each shard is, and this lane's number, where packets change lanes.
-    pub(crate) shards: Option<(Shards, usize)>,
+    /// Shards of this lane, if packets change lanes.
+    pub(crate) shards: Option<Box<dyn ShardOwnership>>,
     timers: Timers,
     guard: Guard,
-    /// 0 until it is read.
+    /// Time of the turn; 0 until the clock is read.
     now: Cell<u64>,
     number: u64,
     burst: u64,
@@ -51,14 +100,14 @@ impl Turn {
         outbox: usize,
         counters: LaneCounters,
         messages: Option<Messages>,
-        hold: HoldLimits,
+        hold: Option<Box<dyn HoldBuffer>>,
     ) -> Self {
         let outbox = Burst::new(outbox);
-        let hold = Hold::new(hold, pool.frame_size());
+        let hold = Hold::new(hold);
         let timers = Timers::new();
-        // SAFETY: the turn is the only way to its guard. A lane publishes its turn number, sleeps
-        // and ends by methods that borrow all of it, its turn included, for themselves, so not
-        // while the application, or what it has found, borrows the turn.
+        // SAFETY: the guard is reachable only through the turn. A lane publishes its turn number,
+        // sleeps and ends in methods that borrow all of it, with its turn, exclusively. So none of
+        // these happens while the application or a value from a table borrows the turn.
         let guard = unsafe { Guard::new() };
         Self {
             pool,
@@ -77,6 +126,7 @@ impl Turn {
         }
     }
 
+    /// Begins a turn.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.now.set(0);
@@ -85,31 +135,31 @@ impl Turn {
         self.pool.set_mixed(false);
     }
 
-    /// Another burst is about to be shown.
+    /// Begins a burst.
     #[inline]
     pub(crate) fn begin_burst(&mut self) {
         self.burst += 1;
     }
 
-    /// Publishes what the turn has sent and what is held.
+    /// Publishes the messages of the turn and the number of held packets.
     #[inline]
     pub(crate) fn end_turn(&mut self) {
         if let Some(messages) = &mut self.messages {
             messages.publish();
         }
         if self.hold.has_changed() {
-            self.counters.publish(LaneCounter::HeldPackets, self.hold.len() as u64);
+            self.counters.publish(LaneCounter::HeldPackets, self.hold.packets() as u64);
         }
     }
 
-    /// Drops what is still held when the lane ends.
+    /// Drops all held packets, at the end of the lane.
     pub(crate) fn drop_held(&mut self) {
-        self.counters.add(LaneCounter::DropHeldAtEnd, self.hold.drop_all() as u64);
+        self.counters.add(LaneCounter::DropHeldAtEnd, self.hold.discard_all() as u64);
         self.end_turn();
     }
 
-    /// The time of this turn, in nanoseconds of `CLOCK_MONOTONIC`. The clock is read once a turn,
-    /// when it is first asked for (about 25 ns): all packets of the turn get the same time.
+    /// Returns the time of this turn, in nanoseconds of `CLOCK_MONOTONIC`. The first call of a turn
+    /// reads the clock (about 25 ns); later calls return the same time.
     #[inline]
     #[must_use]
     pub fn now(&self) -> u64 {
@@ -119,41 +169,42 @@ impl Turn {
         self.now.get()
     }
 
-    /// Whether packets of a shard are shown to this lane ([`App::shard`](crate::App::shard)), as
-    /// far as is known now: while a shard moves, another may get them soon. A lane that is alone
-    /// owns all.
+    /// Returns true if packets of a shard are shown to this lane
+    /// ([`App::shard`](crate::App::shard)). While a shard migrates, the result can change with the
+    /// next turn. A lane without others owns all shards.
     #[must_use]
     pub fn owns(&self, shard: u8) -> bool {
-        self.shards.as_ref().is_none_or(|(shards, lane)| shards.owner(shard) == *lane)
+        self.shards.as_ref().is_none_or(|shards| shards.owns(shard))
     }
 
-    /// The number of this turn; the first is 1.
+    /// Returns the number of this turn. The first is 1.
     #[inline]
     #[must_use]
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The number of the burst that packets were last shown of. One burst may be shown in several
-    /// parts, each by a call of [`App::process`](crate::App::process) of its own; the labels of all
-    /// are carried out together, after the last one.
+    /// Returns the number of the current burst. A burst can be shown in several parts, each by its
+    /// own call of [`App::process`](crate::App::process). The verdicts of all parts are carried out
+    /// together, after the last one.
     #[inline]
     #[must_use]
     pub fn burst(&self) -> u64 {
         self.burst
     }
 
-    /// A new, empty packet, already labelled `Forward(port)`; it leaves in this turn. `None`, which
-    /// is counted, when the pool has no frame or the turn has made its share (a burst size)
-    /// already.
+    /// Creates an empty packet that is labelled `Forward(port)` and leaves in this turn. Returns
+    /// `None`, which is counted, if the pool has no free frame or the turn has made as many packets
+    /// as a burst has.
     #[inline]
     #[must_use]
     pub fn new_packet(&mut self, port: PortId) -> Option<&mut Packet> {
         self.originate(port, 0, Verdict::Forward(port))
     }
 
-    /// A copy of a packet, with its port, a partial checksum, and the label `Drop` until it gets
-    /// another; refused as in [`new_packet`](Self::new_packet), also when it does not fit a frame.
+    /// Copies a packet with its port and partial checksum, labelled `Drop`. Returns `None` as
+    /// [`new_packet`](Self::new_packet) does, and also if the packet does not fit a frame or has
+    /// lost the start of its checksum.
     #[must_use]
     pub fn copy(&mut self, packet: &Packet) -> Option<&mut Packet> {
         if packet.has_lost_checksum() {
@@ -175,7 +226,7 @@ impl Turn {
         packet.set_verdict(verdict);
         self.awake = true;
         if let Err(mut packet) = self.outbox.push(packet) {
-            self.pool.release(&mut packet); // not reached: `make` found room
+            self.pool.release(&mut packet); // unreachable: `make` found room
         }
         self.outbox.last()
     }
@@ -188,19 +239,19 @@ impl Turn {
         self.pool.alloc_packet(length, port)
     }
 
-    /// How many packets this turn can still make, if the pool has the frames.
+    /// Returns the number of packets that this turn can still make.
     #[inline]
     #[must_use]
     pub fn new_packets_left(&self) -> usize {
         self.outbox.room().min(self.pool.free())
     }
 
-    /// Starts a timer: `key` comes out of [`expired`](Self::expired) in the first turn that begins
-    /// `after` nanoseconds from now or later; never in this one. False, which is counted, when
-    /// 65,536 are pending.
+    /// Starts a timer. [`expired`](Self::expired) returns `key` in the first turn that begins at
+    /// least `after` nanoseconds from now, and never in this turn. Returns false, which is counted,
+    /// if 65,536 timers are pending.
     #[must_use]
     pub fn start_timer(&mut self, after: u64, key: u64) -> bool {
-        // At least one later, or an application that restarts each expired timer with 0 would never
+        // At least 1 ns, or an application that restarts each expired timer with 0 would never
         // leave this turn.
         let started = self.timers.start(self.now().saturating_add(after.max(1)), key);
         if !started {
@@ -209,7 +260,7 @@ impl Turn {
         started
     }
 
-    /// The key of the next timer that has expired, to be asked for in
+    /// Returns the key of the next timer that has expired, earliest first, for
     /// [`App::turn`](crate::App::turn).
     #[must_use]
     pub fn expired(&mut self) -> Option<u64> {
@@ -219,14 +270,13 @@ impl Turn {
         self.timers.expired(self.now())
     }
 
-    /// Keeps the lane from sleeping after this turn: the application has work of its own to do
-    /// soon.
+    /// Keeps the lane from sleeping after this turn, because the application has work of its own.
     #[inline]
     pub fn keep_awake(&mut self) {
         self.awake = true;
     }
 
-    /// Ends the whole application: after this turn all lanes send what they hold, and stop.
+    /// Ends the whole application. After this turn all lanes send what they have and stop.
     pub fn end(&mut self) {
         self.ended = true;
     }

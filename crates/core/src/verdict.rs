@@ -1,40 +1,42 @@
-//! What shall become of a packet.
+//! Verdicts: the labels that an application puts on packets.
 
 use crate::PortId;
 
-/// The label that an application puts on a packet.
+/// Label that an application puts on a packet.
+///
+/// See the crate `fastlane-hold` for an application that uses [`Hold`](Self::Hold).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verdict {
-    /// It belongs to Linux: what the application does not claim is Linux's.
+    /// Gives the packet to Linux. Packets that the application does not label go there too.
     #[default]
     Kernel,
-    /// Nobody needs it.
+    /// Drops the packet.
     Drop,
-    /// Back out of the port that it came from.
+    /// Sends the packet by its port of arrival.
     Reflect,
-    /// Out of another port.
+    /// Sends the packet by another port.
     Forward(PortId),
-    /// Not yet: the lane keeps it until the application [resumes](crate::Turn::resume) the key.
+    /// Buffers the packet in the lane until the application [resumes](crate::Turn::resume) the key.
     Hold(HoldKey),
 }
 
-/// What packets are held under: a number of 24 bits that means something to the application, the
-/// entry of a table for example.
+/// Key of held packets: a number of 24 bits that the application chooses, for example the index of a
+/// table entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldKey(u32);
 
 impl HoldKey {
-    /// The greatest number.
-    pub const MOST: u32 = (1 << 24) - 1;
+    /// Greatest number.
+    pub const MAX: u32 = (1 << 24) - 1;
 
-    /// The key with this number; `None` when it is greater than [`MOST`](Self::MOST).
+    /// Creates the key with this number, or returns `None` if it is greater than [`MAX`](Self::MAX).
     #[inline]
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {
-        if number <= Self::MOST { Some(Self(number)) } else { None }
+        if number <= Self::MAX { Some(Self(number)) } else { None }
     }
 
-    /// The number.
+    /// Returns the number.
     #[inline]
     #[must_use]
     pub const fn number(self) -> u32 {
@@ -42,10 +44,10 @@ impl HoldKey {
     }
 }
 
-/// A verdict as it lies in the packet: the kind in the top byte, its operand below.
+/// Verdict as a packet stores it: the kind in the top byte, the operand below.
 ///
-/// Programs in other languages write this word, so every value is possible;
-/// [`verdict`](Self::verdict) is the checked view.
+/// Programs in other languages write this word, so every value is possible. An unknown value drops
+/// the packet and increments `drop_bad_verdict`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct RawVerdict(pub u32);
@@ -57,7 +59,7 @@ impl RawVerdict {
     const HOLD: u32 = 4 << 24;
     const OPERAND: u32 = (1 << 24) - 1;
 
-    /// The meaning of the word, or `None` when it has none.
+    /// Returns the verdict, or `None` if the value has no meaning.
     #[inline]
     #[must_use]
     pub fn verdict(self) -> Option<Verdict> {
@@ -94,9 +96,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_verdict_survives_the_way_into_memory_and_back() {
+    fn every_verdict_survives_encoding_and_decoding() {
         let forwards = [0, 1, 255, 256, u16::MAX].map(|port| Verdict::Forward(PortId(port)));
-        let holds = [0, 1, 0xffff, HoldKey::MOST].map(|key| Verdict::Hold(HoldKey(key)));
+        let holds = [0, 1, 0xffff, HoldKey::MAX].map(|key| Verdict::Hold(HoldKey(key)));
         for verdict in [Verdict::Kernel, Verdict::Drop, Verdict::Reflect]
             .into_iter()
             .chain(forwards)
@@ -108,12 +110,12 @@ mod tests {
 
     #[test]
     fn a_key_has_24_bits() {
-        assert_eq!(HoldKey::new(HoldKey::MOST).map(HoldKey::number), Some(0x00ff_ffff));
-        assert_eq!(HoldKey::new(HoldKey::MOST + 1), None);
+        assert_eq!(HoldKey::new(HoldKey::MAX).map(HoldKey::number), Some(0x00ff_ffff));
+        assert_eq!(HoldKey::new(HoldKey::MAX + 1), None);
     }
 
     #[test]
-    fn other_words_are_no_verdict() {
+    fn other_values_are_no_verdict() {
         for word in [1, 0x0100_0001, 0x0200_ffff, 0x0301_0000, 0x0500_0000, 0x0600_0000, u32::MAX] {
             assert_eq!(RawVerdict(word).verdict(), None, "{word:#x}");
         }

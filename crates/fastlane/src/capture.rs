@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-pub use fastlane_core::capture::{Event, Instruction, MOST_INSTRUCTIONS, Record};
+pub use fastlane_capture::{Event, Instruction, MAX_INSTRUCTIONS, Record};
 pub use fastlane_local::pcap::pcapng;
 
 mod copies;

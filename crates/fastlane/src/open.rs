@@ -14,6 +14,7 @@ mod tap;
 mod udp;
 
 use fastlane_core::{KernelPath, LaneConfig, Pool, Port, Queue};
+use fastlane_hold::HoldArea;
 use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
 
@@ -173,7 +174,7 @@ impl<'a> Opening<'a> {
                 burst: plan.burst,
                 kernel_budget: plan.kernel_budget,
                 idle: plan.idle,
-                hold: plan.hold,
+                hold: Some(Box::new(HoldArea::new(plan.hold, plan.frame_size))),
                 ..LaneConfig::new(opening.pool, ports.collect(), counters.lane(lane))
             }
         });

@@ -1,6 +1,6 @@
 //! Shards that move to other lanes while the application runs.
 
-use fastlane_core::exchange::{MoveError, ShardMigration};
+use fastlane_sharding::{MigrationError, ShardMigration};
 
 /// Moves shards, and knows how busy each is.
 pub(crate) struct Resharder {
@@ -35,16 +35,16 @@ impl Resharder {
     /// When the lane has no application, or a lane does not get on; the shard stays where it was.
     pub(crate) fn move_shard(&mut self, shard: u8, lane: usize) -> Result<(), String> {
         self.mover.move_shard(shard, lane).map_err(|error| match error {
-            MoveError::NoSuchLane(lane) => {
+            MigrationError::NoSuchLane(lane) => {
                 let lanes: Vec<String> =
                     self.mover.owners().iter().map(ToString::to_string).collect();
                 format!("lane {lane} has no application; those that have one: {}", lanes.join(", "))
             }
-            MoveError::Stuck(lane) => format!(
+            MigrationError::Stuck(lane) => format!(
                 "lane {lane} has not finished a turn within a second, so shard {shard} stays where \
                  it is; see why its application does not return, and try again"
             ),
-            MoveError::Ended(lane) => format!("lane {lane} has ended; the application ends"),
+            MigrationError::Ended(lane) => format!("lane {lane} has ended; the application ends"),
         })
     }
 

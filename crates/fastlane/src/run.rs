@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use fastlane_core::capture::CaptureMailbox;
-use fastlane_core::exchange::ExchangeConfig;
+use fastlane_capture::{CaptureMailbox, Recorder};
 use fastlane_core::{App, Idle, Lane, LaneConfig, Packet, Turn};
+use fastlane_sharding::{ExchangeConfig, ShardExchange};
 use fastlane_table::counters::{Counters, LaneCounter};
 use prometheus_client::collector::Collector;
 use rustix::event::epoll;
@@ -220,10 +220,11 @@ fn lane_thread<A: App>(
     stop: &AtomicBool,
 ) -> usize {
     let cpu = crate::cpus::settle(plan.lanes[index].cpu);
+    let burst = parts.burst;
     let mut lane = Lane::new(app, parts);
-    lane.listen(captures);
+    lane.observe(Box::new(Recorder::new(captures, burst)));
     if let Some(exchange) = exchange {
-        lane.exchange(exchange);
+        lane.join(Box::new(ShardExchange::new(exchange, burst)));
     }
     lane.counters().publish(LaneCounter::Thread, crate::cpus::thread_id());
     lane.counters().publish(LaneCounter::Cpu, cpu);

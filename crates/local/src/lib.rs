@@ -1,4 +1,7 @@
-//! Ports without a device: plain [`memory`], a [`ring`] between two lanes, [`pcap`] files.
+//! Ports without a device: [`memory`] loops, a [`ring`] between two lanes, [`pcap`] files.
+//!
+//! Each module has a small driver, an implementation of [`Queue`](fastlane_core::Queue).
+//! [`memory::Memory`] is the shortest and a good start for a new driver.
 
 #![deny(unsafe_code)]
 

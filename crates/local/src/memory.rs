@@ -1,69 +1,68 @@
-//! Packets that never leave the lane.
+//! Memory ports: packets that never leave the lane.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
 
-use fastlane_core::{Burst, Packet, PacketOwnership, Pool, PortId, Queue, Sent, Statistics};
+use fastlane_core::{Burst, Packet, PacketOwnership, Pool, PortId, Queue, Sent};
 
-/// Why a memory port cannot be filled.
+/// Reason why a memory port cannot be filled.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The frame is longer than a frame of the pool holds.
+    /// The frame is longer than the pool's frames.
     #[error(
         "a memory port cannot hold frames of {length} bytes: the pool's frames have room for \
              {room}; shorten the frame or raise the frame size"
     )]
     TooLong {
-        /// Bytes in the frame.
+        /// Length of the frame, in bytes.
         length: usize,
-        /// Bytes that fit.
+        /// Length of the longest frame that fits, in bytes.
         room: usize,
     },
-    /// A source needs a frame with content.
+    /// The frame is empty.
     #[error("a memory port cannot be filled with empty frames; give it at least one byte")]
     Empty,
-    /// The pool has fewer free frames than wanted.
+    /// The pool has too few free frames.
     #[error(
-        "a memory port wants {wanted} frames of a pool that has {free} free; raise the lane's \
+        "a memory port needs {wanted} frames of a pool that has {free} free; raise the lane's \
              frames or lower the port's"
     )]
     TooMany {
-        /// Frames wanted.
+        /// Number of requested frames.
         wanted: usize,
-        /// Frames that the pool has free.
+        /// Number of free frames of the pool.
         free: usize,
     },
 }
 
-/// A loop: what is transmitted is received again, in order. Packets pass by moving their 32 bytes;
-/// the frames are not touched.
+/// Loop: transmitted packets are received again, in order. A packet passes by moving its 32 bytes;
+/// its frame is not touched.
 ///
-/// The packets that wait here hold frames of the lane's pool until [`Queue::close`]. A partial
-/// checksum stays partial: no packet leaves.
+/// Waiting packets hold frames of the lane's pool until [`Queue::close`]. Partial checksums stay
+/// partial, because no packet leaves.
 #[derive(Debug)]
 pub struct Memory {
     port: PortId,
     waiting: VecDeque<Packet>,
     capacity: usize,
-    /// Fewer waiting packets than this are topped up with copies of `frame`; 0 for a plain loop.
+    /// Minimum number of waiting packets, reached with copies of `frame`; 0 for a plain loop.
     source: usize,
     frame: Box<[u8]>,
 }
 
 impl Memory {
-    /// An empty loop for at most `capacity` packets.
+    /// Creates an empty loop for at most `capacity` packets.
     #[must_use]
     pub fn new(port: PortId, capacity: usize) -> Self {
         let waiting = VecDeque::with_capacity(capacity);
         Self { port, waiting, capacity, source: 0, frame: Box::default() }
     }
 
-    /// A source without end: a loop that holds `frames` copies of `frame`. Those that the
-    /// application sends back come again as they are; for those that it sends elsewhere or drops,
-    /// new copies are made as soon as the pool has frames.
+    /// Creates an endless source: a loop with `frames` copies of `frame`. Packets that the
+    /// application sends back come again as they are. New copies replace those that it sends
+    /// elsewhere or drops, as soon as the pool has free frames.
     ///
     /// # Errors
-    /// When the frame does not fit the pool's frames, or the pool has not so many free.
+    /// Returns an error if the frame is empty or too long, or the pool has too few free frames.
     pub fn filled(
         port: PortId,
         pool: &mut Pool,
@@ -93,12 +92,12 @@ impl Memory {
                     packet.bytes_mut().copy_from_slice(&self.frame);
                     self.waiting.push_back(packet);
                 }
-                Err(frame) => return pool.give(frame), // another pool, with smaller frames
+                Err(frame) => return pool.give(frame), // a pool with smaller frames than at the start
             }
         }
     }
 
-    /// Empty packets go nowhere.
+    /// Releases empty packets, which are never received.
     #[cold]
     fn release_empty(&mut self, pool: &mut Pool) {
         self.waiting.iter_mut().filter(|packet| packet.len() == 0).for_each(|packet| {
@@ -114,7 +113,7 @@ impl Queue for Memory {
         if self.waiting.len() < self.source {
             self.refill(pool);
         }
-        // What waits is in at most two pieces.
+        // The deque has at most two slices.
         let (front, back) = self.waiting.as_mut_slices();
         let taken = burst.take_from(front, self.port);
         let more = if taken == front.len() { burst.take_from(back, self.port) } else { 0 };
@@ -125,7 +124,7 @@ impl Queue for Memory {
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
         let count = packets.len().min(self.capacity - self.waiting.len());
         let (mut bytes, mut empty) = (0, 0);
-        // Never longer than the capacity that was allocated.
+        // The capacity is allocated, so this does not allocate.
         self.waiting.extend(packets[..count].iter_mut().map(|packet| {
             bytes += packet.len() as u64;
             empty += usize::from(packet.len() == 0);
@@ -137,25 +136,12 @@ impl Queue for Memory {
         Sent { taken: count, packets: count - empty, bytes }
     }
 
-    #[inline]
-    fn flush(&mut self, _: &mut Pool) -> bool {
-        false
-    }
-
     fn arm(&mut self) -> bool {
         !self.waiting.is_empty()
     }
 
-    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
     fn is_loop(&self) -> bool {
         self.source == 0
-    }
-
-    fn statistics(&mut self) -> Statistics {
-        Statistics::default()
     }
 
     fn close(&mut self, pool: &mut Pool) {
@@ -276,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_makes_up_for_what_does_not_come_back() {
+    fn a_source_replaces_packets_that_do_not_return() {
         let (mut pool, mut burst) = (pool(8), Burst::new(4));
         let mut memory = Memory::filled(PORT, &mut pool, 6, b"frame with content").unwrap();
         assert_eq!(pool.free(), 2);
@@ -293,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_filled_is_refused() {
+    fn a_port_that_cannot_be_filled_is_refused() {
         let mut pool = pool(4);
         let wanted = Memory::filled(PORT, &mut pool, 5, &[0; 60]).unwrap_err();
         assert_eq!(wanted, Error::TooMany { wanted: 5, free: 4 });

@@ -1,13 +1,12 @@
-//! Capture files as a port: for tests and for looking at what an application does.
+//! Pcap ports: capture files as a port, for tests and for examining an application.
 //!
-//! What is received comes from a file in the classic pcap format or in pcapng, which is read and
-//! checked as a whole when the port is opened. What is sent goes to a pcapng file with nanosecond
-//! timestamps. The lane's own thread writes it, and waits for the file system: not for a lane that
-//! must keep up.
+//! Received packets come from a file in the classic pcap format or in pcapng, which is read and
+//! checked as a whole when the port is opened. Sent packets go to a pcapng file with nanosecond
+//! timestamps. The lane's thread writes it and waits for the file system, so a pcap port is not for
+//! a lane under load.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -19,21 +18,21 @@ mod cursor;
 pub mod pcapng;
 mod write;
 
-use cursor::{Fault, Place};
+use cursor::{FormatError, FrameSpan};
 use write::Writer;
 
-/// The longest file that is read: all of it is kept in memory.
+/// Length of the longest file that is read, in bytes. The whole file is kept in memory.
 const LONGEST_FILE: u64 = 4 << 30;
 
-/// What a pcap port reads and writes.
+/// Settings of a pcap port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapSettings {
-    /// The file whose frames are received; without one nothing is.
+    /// File whose frames are received; without one nothing is received.
     pub read: Option<PathBuf>,
-    /// The file that sent packets are written to, made anew; without one they count as
+    /// File that sent packets are written to. It is created or truncated. Without one they count as
     /// `transmit_error`.
     pub write: Option<PathBuf>,
-    /// How often the file is received; 0 is without end.
+    /// Number of times that the file is received; 0 is without end.
     pub repeat: u64,
 }
 
@@ -43,87 +42,86 @@ impl Default for PcapSettings {
     }
 }
 
-/// Why a pcap port cannot be opened.
+/// Reason why a pcap port cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Neither a file to read nor one to write.
+    /// The settings name no file.
     #[error("a pcap port needs a file to read, a file to write or both; name one")]
     NoFile,
-    /// Reading and writing the same file.
+    /// The settings name the same file for reading and writing.
     #[error("{}: a pcap port cannot write the file that it reads; name another file to write",
             .path.display())]
     SameFile {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The file cannot be read.
     #[error("{}: cannot be read ({source}); check the path and its permissions", .path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// The file cannot be made.
+    /// The file cannot be created.
     #[error("{}: cannot be written ({source}); check the directory and its permissions",
             .path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The file is longer than the port keeps in memory.
     #[error("{}: longer than 4 GiB; split it with `editcap -c`", .path.display())]
     TooLong {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The content is not what a capture file has.
-    #[error("{}, byte {offset}: {what}", .path.display())]
+    /// The content is no capture of Ethernet frames.
+    #[error("{}, byte {offset}: {reason}", .path.display())]
     Content {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where, in bytes from the start of the file.
+        /// Offset of the defect, in bytes from the start of the file.
         offset: u64,
-        /// What is wrong, and what helps.
-        what: String,
+        /// Defect and remedy.
+        reason: String,
     },
 }
 
-/// The queue of a pcap port. It has no interrupt.
+/// Queue of a pcap port. It has no interrupt.
 #[derive(Debug)]
 pub struct Pcap {
     port: PortId,
     file: Vec<u8>,
-    frames: Vec<Place>,
+    frames: Vec<FrameSpan>,
     next: usize,
-    /// Passes through the frames that are still to begin, this one included; `u64::MAX` is for
-    /// ever.
+    /// Number of passes through the file that remain, with the current one; `u64::MAX` is without
+    /// end.
     passes: u64,
     writer: Option<Writer>,
     statistics: Statistics,
 }
 
-/// Opens a pcap port: reads and checks the one file, makes the other.
+/// Opens a pcap port: reads and checks the file to read, and creates the file to write.
 ///
 /// # Errors
-/// When a file cannot be read or made, or is no capture of Ethernet frames; the error names the
-/// file and the byte.
+/// Returns an error if a file cannot be read or created, or is no capture of Ethernet frames. The
+/// error names the file and the byte.
 pub fn open(settings: &PcapSettings, port: PortId) -> Result<Pcap, Error> {
     let PcapSettings { read, write, repeat } = settings;
     if read.is_none() && write.is_none() {
         return Err(Error::NoFile);
     }
     let file = read.as_deref().map(content).transpose()?.unwrap_or_default();
-    let frames = match read {
-        Some(path) => parse(&file).map_err(|Fault { offset, what }| Error::Content {
-            path: path.clone(),
-            offset: offset as u64,
-            what,
-        })?,
-        None => Vec::new(),
-    };
+    let frames =
+        match read {
+            Some(path) => parse(&file).map_err(|FormatError { offset, reason }| {
+                Error::Content { path: path.clone(), offset: offset as u64, reason }
+            })?,
+            None => Vec::new(),
+        };
     if let (Some(from), Some(to)) = (read, write)
         && is_same_file(from, to)
     {
@@ -139,7 +137,7 @@ pub fn open(settings: &PcapSettings, port: PortId) -> Result<Pcap, Error> {
     Ok(Pcap { port, file, frames, next: 0, passes, writer, statistics })
 }
 
-/// Also by links of any kind.
+/// Returns true if both paths name the same file, also through links.
 fn is_same_file(one: &Path, other: &Path) -> bool {
     let file = |path: &Path| path.metadata().ok().map(|data| (data.dev(), data.ino()));
     file(one).is_some_and(|one| Some(one) == file(other))
@@ -161,25 +159,25 @@ fn writer(path: &Path) -> Result<Writer, Error> {
     writer.map_err(|source| Error::Write { path: path.into(), source })
 }
 
-/// Where the frames are in a capture file of either format.
-fn parse(file: &[u8]) -> Result<Vec<Place>, Fault> {
+/// Returns the positions of the frames in a capture file of either format.
+fn parse(file: &[u8]) -> Result<Vec<FrameSpan>, FormatError> {
     if blocks::is_section_header(file) { blocks::parse(file) } else { classic::parse(file) }
 }
 
 impl Pcap {
-    /// Whether all frames of the file were received, as often as wanted.
+    /// Returns true if all frames of the file were received, with all repetitions.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         self.passes == 0
     }
 
-    /// How many frames the file has.
+    /// Returns the number of frames of the file.
     #[must_use]
     pub fn frames(&self) -> usize {
         self.frames.len()
     }
 
-    /// Steps on to the next frame, or the next pass.
+    /// Advances to the next frame or the next pass.
     fn step(&mut self) {
         self.next += 1;
         if self.next == self.frames.len() {
@@ -191,18 +189,18 @@ impl Pcap {
 
 impl Queue for Pcap {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
-        // Bounded also when no frame of the file fits.
+        // Bounded even if no frame of the file fits.
         for _ in 0..burst.room() {
             if self.is_finished() {
                 return;
             }
             let Some(frame) = pool.take() else { return };
-            let Place { start, length } = self.frames[self.next];
+            let FrameSpan { start, length } = self.frames[self.next];
             match pool.packet(frame, pool.data_offset(), length, self.port) {
                 Ok(mut packet) => {
                     packet.bytes_mut().copy_from_slice(&self.file[start..start + length]);
                     if let Err(mut packet) = burst.push(packet) {
-                        pool.release(&mut packet); // not reached: there was room
+                        pool.release(&mut packet); // unreachable: the burst has room
                     }
                 }
                 Err(frame) => {
@@ -240,10 +238,6 @@ impl Queue for Pcap {
 
     fn tx_memory(&self) -> TxMemory {
         TxMemory::Any
-    }
-
-    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        None
     }
 
     fn statistics(&mut self) -> Statistics {

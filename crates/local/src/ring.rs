@@ -1,8 +1,8 @@
-//! Rings between lanes: a port, and the way by which lanes pass packets to each other.
+//! Rings between lanes: a port ([`RingQueue`]), and the [`lane_ring`] by which lanes exchange packets.
 //!
-//! The sender lends its frames: the ring carries where a packet lies, the receiver copies it into a
-//! frame of its own pool, and the sender takes its frame back once the ring says so. A frame never
-//! changes its pool, and nothing is lost: full is full. A receiver that sleeps is woken.
+//! The sender lends its frames. The ring carries descriptors, the receiver copies each packet into a
+//! frame of its own pool, and the sender takes its frames back when they were read. A frame never
+//! changes its pool. A full ring takes no packets. A receiver that sleeps is woken.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -21,9 +21,7 @@ pub use lane_ring::{LaneRingEnd, doorbells, lane_ring};
 use lender::Lender;
 use spsc::{Consumer, channel};
 
-/// One end of a ring, the queue of one lane.
-///
-/// Cost: one copy of each packet, on the receiver's side.
+/// One end of a ring port, the queue of one lane. Each packet costs one copy, in the receiving lane.
 #[derive(Debug)]
 pub struct RingQueue {
     port: PortId,
@@ -32,14 +30,15 @@ pub struct RingQueue {
     statistics: Statistics,
 }
 
-/// Both ends of a ring: the queues of `port_a` in one lane and of `port_b` in another (or in the
-/// same). Each direction holds `capacity` packets, at least one.
+/// Creates a ring and returns both ends: the queues of `port_a` in one lane and of `port_b` in
+/// another or the same. Each direction holds `capacity` packets, at least one.
 ///
-/// When one end is closed, what it had not read yet comes back to the sender, which counts it as
-/// `transmit_error`; from then on the other end takes nothing more.
+/// When one end closes, packets that it has not read return to the sender, which counts them as
+/// `transmit_error`. The other end takes no packets afterwards.
 ///
 /// # Errors
-/// When the process may have no more descriptors: each end needs one, to be woken by.
+/// Returns an error if the process has reached its limit of descriptors. Each end needs one for its
+/// doorbell.
 pub fn pair(port_a: PortId, port_b: PortId, capacity: usize) -> io::Result<(RingQueue, RingQueue)> {
     let capacity = capacity.max(1);
     let (to_b, from_a) = channel(capacity, &Arc::new(Doorbell::new()?));
@@ -52,10 +51,10 @@ pub fn pair(port_a: PortId, port_b: PortId, capacity: usize) -> io::Result<(Ring
 }
 
 impl RingQueue {
-    /// Takes back the frames that the other end has read, and all when it is gone.
+    /// Takes back the frames that the other end has read, and all of them if it has closed.
     #[inline]
     fn reap(&mut self, pool: &mut Pool) {
-        // In this order: an end that closes reads nothing afterwards.
+        // The test comes first: an end that has closed reads nothing afterwards.
         let gone = self.lender.producer.is_consumer_gone();
         self.lender.reap(pool);
         if gone {
@@ -86,7 +85,7 @@ impl Queue for RingQueue {
                     packet.bytes_mut().copy_from_slice(passed.bytes);
                     packet.set_partial_checksum(passed.partial);
                     if let Err(mut packet) = burst.push(packet) {
-                        pool.release(&mut packet); // not reached: there was room
+                        pool.release(&mut packet); // unreachable: the burst has room
                     }
                 }
                 Err(frame) => {
@@ -124,7 +123,7 @@ impl Queue for RingQueue {
     }
 
     fn flush(&mut self, pool: &mut Pool) -> bool {
-        self.lender.tell();
+        self.lender.ring();
         self.reap(pool);
         self.lender.is_short(pool)
     }
@@ -145,7 +144,7 @@ impl Queue for RingQueue {
         self.statistics
     }
 
-    /// Waits, for the time of one burst's copies, should the other end be reading just then.
+    /// Closes the end. It waits while the other end copies a burst.
     fn close(&mut self, pool: &mut Pool) {
         self.consumer.close();
         self.lender.producer.close();

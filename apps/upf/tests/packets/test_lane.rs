@@ -7,7 +7,8 @@ use std::sync::Arc;
 use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
 use fastlane::{Error, PortId, Turn};
-use fastlane_core::{Filter, HoldLimits, KernelPath, Lane, LaneConfig, Messages, Pool, Port};
+use fastlane_core::{Filter, HoldBuffer, KernelPath, Lane, LaneConfig, Messages, Pool, Port};
+use fastlane_hold::{HoldArea, HoldLimits};
 use fastlane_table::counters::Counters;
 use fastlane_table::messages::{Channel, Doorbells, size};
 use fastlane_table::{
@@ -256,7 +257,8 @@ impl TestLane {
         let pool = Pool::new(memory, 4096, 192).expect("the frame size is allowed");
         let parts =
             LaneConfig::new(pool, vec![port(N3), port(N6), port(HAIRPIN)], counters.lane(0));
-        let hold = HoldLimits { packets: 64, per_key: 32 };
+        let limits = HoldLimits { packets: 64, per_key: 32 };
+        let hold = Some(Box::new(HoldArea::new(limits, 4096)) as Box<dyn HoldBuffer>);
         let parts = LaneConfig { kernel_budget: 256, hold, ..parts };
         let (messages, slow) = messages();
         let lane = Lane::new(upf, LaneConfig { messages: Some(messages), ..parts });

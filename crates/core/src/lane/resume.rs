@@ -1,38 +1,37 @@
-//! Showing the application again what it has held.
+//! Resumption of held packets.
 
 use fastlane_table::counters::LaneCounter;
 
 use super::Lane;
 use crate::App;
-use crate::hold::Next;
+use crate::hold::Resume;
 
-/// How often a lane sends everything, to get frames back, before it gives up.
+/// Number of flushes, to get frames back, before the lane drops resumed packets.
 const ATTEMPTS: usize = 64;
 
 impl<A: App> Lane<A> {
-    /// Shows the packets that the application has resumed since this was called last; returns how
-    /// many.
+    /// Shows packets that the application has resumed since the last call. Returns their number.
     #[inline]
     pub(super) fn resume(&mut self) -> usize {
-        if self.turn.hold.has_requests() { self.show_again() } else { 0 }
+        if self.turn.hold.has_requests() { self.show_resumed() } else { 0 }
     }
 
     #[cold]
-    fn show_again(&mut self) -> usize {
+    fn show_resumed(&mut self) -> usize {
         let (mut shown, mut attempts) = (0, 0);
         self.turn.hold.begin_round();
         loop {
-            match self.turn.hold.take(&mut self.resumed, &mut self.turn.pool) {
-                Next::Nothing => return shown,
-                Next::NoFrame if attempts < ATTEMPTS => {
+            match self.turn.hold.next_burst(&mut self.resumed, &mut self.turn.pool) {
+                Resume::Done => return shown,
+                Resume::NoFrame if attempts < ATTEMPTS => {
                     attempts += 1;
                     self.flush();
                 }
-                Next::NoFrame => {
-                    let lost = self.turn.hold.lose() as u64;
-                    self.turn.counters.add(LaneCounter::DropResumeNoFrame, lost);
+                Resume::NoFrame => {
+                    let dropped = self.turn.hold.drop_next() as u64;
+                    self.turn.counters.add(LaneCounter::DropResumeNoFrame, dropped);
                 }
-                Next::Burst(queue) => {
+                Resume::Burst(queue) => {
                     attempts = 0;
                     shown += self.resumed.len();
                     let count = self.resumed.len() as u64;

@@ -75,7 +75,7 @@ impl Bench {
     }
 }
 
-/// Port 0 with a kernel path, port 1 without, port 2 without queues.
+/// Creates a lane with port 0 with a kernel path, port 1 without one and port 2 without queues.
 fn lane<A: App>(app: A, arrivals: &[usize], space: usize) -> (Lane<A>, Bench) {
     let counters = Counters::create(1, 3).unwrap();
     let sent: [Arc<AtomicUsize>; 3] = std::array::from_fn(|_| Arc::default());
@@ -188,10 +188,10 @@ fn kernel_without_a_way_there_is_counted() {
     assert_eq!(lane.close(), 0);
 }
 
-/// Says that it has sent more than it was shown.
-struct Boaster;
+/// Queue that reports more sent packets than it was passed.
+struct Overreporting;
 
-impl Queue for Boaster {
+impl Queue for Overreporting {
     fn receive(&mut self, _: &mut Burst, _: &mut Pool) {}
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
@@ -199,20 +199,6 @@ impl Queue for Boaster {
         let more = packets.len() + 5;
         Sent { taken: more, packets: more, bytes: 0 }
     }
-
-    fn flush(&mut self, _: &mut Pool) -> bool {
-        false
-    }
-
-    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn statistics(&mut self) -> Statistics {
-        Statistics::default()
-    }
-
-    fn close(&mut self, _: &mut Pool) {}
 }
 
 #[test]
@@ -224,8 +210,9 @@ fn a_driver_that_says_too_much_does_not_end_the_lane() {
         if number <= 20 { Verdict::Kernel } else { Verdict::Forward(PortId(1)) }
     };
     let (mut lane, bench) = lane(app, &[60; 30], 1000);
-    lane.egress.ports[0].kernel = Some(KernelPath { queue: Box::new(Boaster), receives: false });
-    lane.egress.ports[1].queues = vec![Box::new(Boaster)];
+    lane.egress.ports[0].kernel =
+        Some(KernelPath { queue: Box::new(Overreporting), receives: false });
+    lane.egress.ports[1].queues = vec![Box::new(Overreporting)];
     lane.turn();
     let counters =
         [PortCounter::ToKernelPackets, PortCounter::DropKernelFull, PortCounter::DropKernelBudget];

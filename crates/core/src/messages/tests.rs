@@ -202,7 +202,7 @@ fn a_lane_reads_and_does_not_sleep_before_it_has_read_all() {
 fn a_turn_ends_however_much_the_slow_path_sends() {
     let (mut parts, _counters, _memory, mut slow) = parts();
     say(&mut slow.sender, 0, b"");
-    let (most, mut received) = (u64::from(MOST), vec![]);
+    let (most, mut received) = (u64::from(MAX_RECEIVED), vec![]);
     let app = EachTurn(|turn: &mut Turn| {
         let before = received.len();
         while let Some(message) = turn.receive() {

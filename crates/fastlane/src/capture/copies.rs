@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use fastlane_core::capture::Record;
+use fastlane_capture::Record;
 use fastlane_core::now;
 use fastlane_table::SharedMemory;
 use fastlane_table::journal::JournalReader;

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use fastlane_capture::{Capture, CaptureMailbox, Instruction, Program, Selection, VerdictSet};
 use fastlane_core::PortId;
-use fastlane_core::capture::{Capture, CaptureMailbox, Instruction, Labels, Program, Selection};
 use fastlane_table::SharedMemory;
 use fastlane_table::journal::{JournalWriter, size};
 
@@ -135,7 +135,7 @@ impl Captures {
             ports: request.ports.iter().copied().map(PortId).collect(),
             arriving: request.arriving,
             leaving: request.leaving,
-            labels: labels(&request.labels),
+            verdicts: verdicts(&request.labels),
             program: program.transpose()?,
             sample: request.sample,
             snap_length: request.snap_length as usize,
@@ -156,18 +156,18 @@ fn ring_bytes(request: &Request, lanes: usize) -> Result<usize, String> {
     })
 }
 
-fn labels(labels: &[Label]) -> Labels {
+fn verdicts(labels: &[Label]) -> VerdictSet {
     if labels.is_empty() {
-        return Labels::ALL;
+        return VerdictSet::ALL;
     }
-    labels.iter().fold(Labels::NONE, |all, label| {
-        all.and(match label {
-            Label::Kernel => Labels::KERNEL,
-            Label::Drop => Labels::DROP,
-            Label::Reflect => Labels::REFLECT,
-            Label::Forward => Labels::FORWARD,
-            Label::Hold => Labels::HOLD,
-            Label::Invalid => Labels::INVALID,
+    labels.iter().fold(VerdictSet::NONE, |all, label| {
+        all.union(match label {
+            Label::Kernel => VerdictSet::KERNEL,
+            Label::Drop => VerdictSet::DROP,
+            Label::Reflect => VerdictSet::REFLECT,
+            Label::Forward => VerdictSet::FORWARD,
+            Label::Hold => VerdictSet::HOLD,
+            Label::Invalid => VerdictSet::INVALID,
         })
     })
 }

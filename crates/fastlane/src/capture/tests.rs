@@ -2,7 +2,7 @@
 
 use super::host::Captures;
 use super::*;
-use fastlane_core::capture::CaptureMailbox;
+use fastlane_capture::CaptureMailbox;
 use std::sync::Arc;
 
 /// Of two lanes, which nobody runs, and three ports.

@@ -41,7 +41,7 @@ pub(crate) struct Plan {
     pub frame_size: usize,
     pub headroom: usize,
     pub kernel_budget: usize,
-    pub hold: core::HoldLimits,
+    pub hold: fastlane_hold::HoldLimits,
     pub ports: Vec<PortPlan>,
     pub session: PathBuf,
     pub metrics: Option<SocketAddr>,

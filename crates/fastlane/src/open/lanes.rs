@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use fastlane_core::exchange::{
-    ExchangeConfig, FrameShard, LaneBy, ShardClassifier, ShardMigration, Shards,
-};
-use fastlane_core::{LaneConfig, LaneRing, Pool};
+use fastlane_core::{LaneConfig, Pool};
 use fastlane_local::ring::{self, Doorbell};
+use fastlane_sharding::{
+    ExchangeConfig, FrameShard, LaneBy, LaneRing, ShardClassifier, ShardMigration, Shards,
+};
 use fastlane_steer::LaneKey;
 use fastlane_table::SharedMemory;
 

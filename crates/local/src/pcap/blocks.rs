@@ -1,8 +1,8 @@
-//! The next generation format (draft-ietf-opsawg-pcapng).
+//! Reader of the pcapng format (draft-ietf-opsawg-pcapng).
 
-use super::cursor::{Cursor, Fault, Order, Place, check_link_type};
+use super::cursor::{Cursor, FormatError, FrameSpan, Order, check_link_type};
 
-/// A palindrome: the same in both byte orders.
+/// Block type of a section header: a palindrome, the same in both byte orders.
 pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 pub(super) const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 pub(super) const INTERFACE: u32 = 1;
@@ -10,22 +10,22 @@ const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
 pub(super) const ENHANCED_PACKET: u32 = 6;
 
-/// Whether a file begins as pcapng does.
+/// Returns true if a file begins as pcapng.
 pub(super) fn is_section_header(file: &[u8]) -> bool {
     file.starts_with(&SECTION_HEADER.to_le_bytes())
 }
 
-/// What is known of a section so far.
+/// State of a section.
 #[derive(Default)]
 struct Section {
     interfaces: u32,
-    /// The snap length of its first interface, 0 for none: simple packets do not have their own.
+    /// Snap length of the first interface, which holds for simple packets; 0 for none.
     snap_length: u32,
 }
 
-/// Where the frames are. Times and interfaces are not kept; unknown blocks are skipped, as the
-/// format asks for.
-pub(super) fn parse(file: &[u8]) -> Result<Vec<Place>, Fault> {
+/// Returns the positions of the frames. Timestamps and interfaces are ignored; unknown blocks are
+/// skipped, as the format requires.
+pub(super) fn parse(file: &[u8]) -> Result<Vec<FrameSpan>, FormatError> {
     let mut file = Cursor::new(file, Order::Little);
     let (mut frames, mut section) = (Vec::new(), Section::default());
     while !file.is_empty() {
@@ -45,7 +45,7 @@ pub(super) fn parse(file: &[u8]) -> Result<Vec<Place>, Fault> {
             SIMPLE_PACKET => frames.extend(simple_packet(body, &section)?),
             OBSOLETE_PACKET => {
                 let what = "an obsolete packet block; convert the file with `editcap -F pcapng`";
-                return Err(Fault::new(at, what));
+                return Err(FormatError::new(at, what));
             }
             _ => {}
         }
@@ -53,7 +53,7 @@ pub(super) fn parse(file: &[u8]) -> Result<Vec<Place>, Fault> {
     Ok(frames)
 }
 
-fn byte_order(mut ahead: Cursor<'_>) -> Result<Order, Fault> {
+fn byte_order(mut ahead: Cursor<'_>) -> Result<Order, FormatError> {
     let at = ahead.offset;
     ahead.order = Order::Little;
     match ahead.u32("a byte order")? {
@@ -61,20 +61,20 @@ fn byte_order(mut ahead: Cursor<'_>) -> Result<Order, Fault> {
         other if other.swap_bytes() == BYTE_ORDER => Ok(Order::Big),
         other => {
             let what = format!("{other:#010x} is no byte order; the file is damaged");
-            Err(Fault::new(at, what))
+            Err(FormatError::new(at, what))
         }
     }
 }
 
-/// The body of the block that began at `at`, between its two equal lengths.
-fn body<'a>(file: &mut Cursor<'a>, at: usize) -> Result<Cursor<'a>, Fault> {
+/// Reads the body of the block that begins at `at`, between its two equal lengths.
+fn body<'a>(file: &mut Cursor<'a>, at: usize) -> Result<Cursor<'a>, FormatError> {
     let length = file.u32("a block length")?;
     if length < 12 || length % 4 != 0 {
         let what = format!(
             "a block of {length} bytes, expected a multiple of 4 from 12 on; the \
                             file is damaged"
         );
-        return Err(Fault::new(at + 4, what));
+        return Err(FormatError::new(at + 4, what));
     }
     let body = file.part(length as usize - 12, "a block")?;
     let end = file.offset;
@@ -82,24 +82,24 @@ fn body<'a>(file: &mut Cursor<'a>, at: usize) -> Result<Cursor<'a>, Fault> {
     if again != length {
         let what =
             format!("a block of {length} bytes says {again} at its end; the file is damaged");
-        return Err(Fault::new(end, what));
+        return Err(FormatError::new(end, what));
     }
     Ok(body)
 }
 
-fn section_header(mut body: Cursor<'_>) -> Result<Section, Fault> {
+fn section_header(mut body: Cursor<'_>) -> Result<Section, FormatError> {
     body.part(4, "a section header")?;
     let at = body.offset;
     let (major, minor) = (body.u16("a version")?, body.u16("a version")?);
     body.part(8, "a section length")?;
     if major != 1 {
         let what = format!("version {major}.{minor} of pcapng, expected 1.x; convert with editcap");
-        return Err(Fault::new(at, what));
+        return Err(FormatError::new(at, what));
     }
     Ok(Section::default())
 }
 
-fn interface(mut body: Cursor<'_>, section: &mut Section) -> Result<(), Fault> {
+fn interface(mut body: Cursor<'_>, section: &mut Section) -> Result<(), FormatError> {
     let at = body.offset;
     check_link_type(u32::from(body.u16("a link type")?), at)?;
     body.part(2, "an interface")?;
@@ -111,7 +111,10 @@ fn interface(mut body: Cursor<'_>, section: &mut Section) -> Result<(), Fault> {
     Ok(())
 }
 
-fn enhanced_packet(mut body: Cursor<'_>, section: &Section) -> Result<Option<Place>, Fault> {
+fn enhanced_packet(
+    mut body: Cursor<'_>,
+    section: &Section,
+) -> Result<Option<FrameSpan>, FormatError> {
     let at = body.offset;
     let interface = body.u32("an interface number")?;
     if interface >= section.interfaces {
@@ -120,7 +123,7 @@ fn enhanced_packet(mut body: Cursor<'_>, section: &Section) -> Result<Option<Pla
             "a packet of interface {interface}, and there are {count} before it; \
                             the file is damaged"
         );
-        return Err(Fault::new(at, what));
+        return Err(FormatError::new(at, what));
     }
     body.part(8, "a time")?;
     let length = body.u32("a captured length")?;
@@ -128,24 +131,27 @@ fn enhanced_packet(mut body: Cursor<'_>, section: &Section) -> Result<Option<Pla
     frame(body, length)
 }
 
-fn simple_packet(mut body: Cursor<'_>, section: &Section) -> Result<Option<Place>, Fault> {
+fn simple_packet(
+    mut body: Cursor<'_>,
+    section: &Section,
+) -> Result<Option<FrameSpan>, FormatError> {
     let at = body.offset;
     if section.interfaces == 0 {
-        return Err(Fault::new(at, "a packet before any interface; the file is damaged"));
+        return Err(FormatError::new(at, "a packet before any interface; the file is damaged"));
     }
     let length = body.u32("an original length")?;
     let captured = if section.snap_length == 0 { length } else { length.min(section.snap_length) };
     frame(body, captured)
 }
 
-fn frame(mut body: Cursor<'_>, length: u32) -> Result<Option<Place>, Fault> {
+fn frame(mut body: Cursor<'_>, length: u32) -> Result<Option<FrameSpan>, FormatError> {
     if length as usize > body.left() {
         let left = body.left();
         let what = format!(
             "a packet of {length} bytes in a block that has {left} left; the file \
                             is damaged"
         );
-        return Err(Fault::new(body.offset, what));
+        return Err(FormatError::new(body.offset, what));
     }
-    body.frame(length as usize).map(|place| Some(place).filter(|place| place.length > 0))
+    body.frame(length as usize).map(|span| Some(span).filter(|span| span.length > 0))
 }

@@ -1,37 +1,37 @@
-//! Numbers in a file of either byte order.
+//! Cursor: reads numbers and frames from a file of either byte order.
 
-/// Where a frame is in the file.
+/// Position of a frame in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FrameSpan {
     pub(super) start: usize,
     pub(super) length: usize,
 }
 
-/// What is wrong with a file, and where.
+/// Defect of a file, with its offset.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct FormatError {
     pub(super) offset: usize,
-    pub(super) what: String,
+    pub(super) reason: String,
 }
 
-impl Fault {
-    pub(super) fn new(offset: usize, what: impl Into<String>) -> Self {
-        Self { offset, what: what.into() }
+impl FormatError {
+    pub(super) fn new(offset: usize, reason: impl Into<String>) -> Self {
+        Self { offset, reason: reason.into() }
     }
 }
 
-/// The byte order of a file or section.
+/// Byte order of a file or section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Little,
     Big,
 }
 
-/// A part of a file, read from the front; every read is inside or a [`Fault`].
+/// Part of a file, read from the front. A read beyond its end is a [`FormatError`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
-    /// Of the first of `bytes` in the file.
+    /// Offset of `bytes` in the file.
     pub(super) offset: usize,
     pub(super) order: Order,
 }
@@ -49,15 +49,15 @@ impl<'a> Cursor<'a> {
         self.bytes.len()
     }
 
-    /// The next `count` bytes as a part of their own.
-    pub(super) fn part(&mut self, count: usize, what: &str) -> Result<Self, Fault> {
+    /// Reads the next `count` bytes as a part of their own.
+    pub(super) fn part(&mut self, count: usize, what: &str) -> Result<Self, FormatError> {
         let Some((bytes, rest)) = self.bytes.split_at_checked(count) else {
             let left = self.bytes.len();
             let what = format!(
                 "the file ends inside {what}: {count} bytes wanted, {left} left; \
                  it was cut off, copy it again"
             );
-            return Err(Fault::new(self.offset, what));
+            return Err(FormatError::new(self.offset, what));
         };
         let part = Self { bytes, ..*self };
         self.bytes = rest;
@@ -65,19 +65,19 @@ impl<'a> Cursor<'a> {
         Ok(part)
     }
 
-    /// The next `count` bytes as a frame.
-    pub(super) fn frame(&mut self, count: usize) -> Result<Place, Fault> {
+    /// Reads the next `count` bytes as a frame.
+    pub(super) fn frame(&mut self, count: usize) -> Result<FrameSpan, FormatError> {
         let start = self.offset;
-        self.part(count, "a frame").map(|_| Place { start, length: count })
+        self.part(count, "a frame").map(|_| FrameSpan { start, length: count })
     }
 
-    fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], Fault> {
+    fn array<const N: usize>(&mut self, what: &str) -> Result<[u8; N], FormatError> {
         let part = self.part(N, what)?;
         // The part has N bytes.
         Ok(part.bytes.first_chunk().copied().unwrap_or([0; N]))
     }
 
-    pub(super) fn u16(&mut self, what: &str) -> Result<u16, Fault> {
+    pub(super) fn u16(&mut self, what: &str) -> Result<u16, FormatError> {
         let bytes = self.array(what)?;
         Ok(match self.order {
             Order::Little => u16::from_le_bytes(bytes),
@@ -85,7 +85,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    pub(super) fn u32(&mut self, what: &str) -> Result<u32, Fault> {
+    pub(super) fn u32(&mut self, what: &str) -> Result<u32, FormatError> {
         let bytes = self.array(what)?;
         Ok(match self.order {
             Order::Little => u32::from_le_bytes(bytes),
@@ -94,11 +94,11 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// `LINKTYPE_ETHERNET`.
+/// Link type of Ethernet (`LINKTYPE_ETHERNET`).
 pub(super) const ETHERNET: u32 = 1;
 
-/// Only Ethernet frames can be packets.
-pub(super) fn check_link_type(link_type: u32, offset: usize) -> Result<(), Fault> {
+/// Checks the link type: only Ethernet frames can be packets.
+pub(super) fn check_link_type(link_type: u32, offset: usize) -> Result<(), FormatError> {
     if link_type == ETHERNET {
         return Ok(());
     }
@@ -106,5 +106,5 @@ pub(super) fn check_link_type(link_type: u32, offset: usize) -> Result<(), Fault
         "link type {link_type}, expected 1 (Ethernet); capture on an interface of \
                         that type"
     );
-    Err(Fault::new(offset, what))
+    Err(FormatError::new(offset, what))
 }

@@ -1,8 +1,8 @@
-//! Writing captures in the next generation format (draft-ietf-opsawg-pcapng).
+//! Writer of the pcapng format (draft-ietf-opsawg-pcapng).
 //!
-//! Blocks are appended to bytes that the caller writes out: a [`section`] first, then an
-//! [`interface`] for each that packets name, then [`packet`]s. All numbers are little endian, all
-//! times in nanoseconds since 1970, all link types Ethernet.
+//! The functions append blocks to bytes that the caller writes to a file: a [`section`] first, then
+//! an [`interface`] for each that packets name, then [`packet`]s. Numbers are little endian, times
+//! are nanoseconds since 1970, and the link type is Ethernet.
 
 use super::blocks::{BYTE_ORDER, ENHANCED_PACKET, INTERFACE, SECTION_HEADER};
 use super::cursor::ETHERNET;
@@ -15,48 +15,48 @@ const RESOLUTION: u16 = 9;
 const NANOSECONDS: u8 = 9;
 const FLAGS: u16 = 2;
 
-/// Bytes of a packet's block besides the packet, its padding and its options.
+/// Length of a packet's block without the packet, its padding and its options, in bytes.
 pub(super) const PACKET: usize = 32;
 
-/// An interface of a capture.
+/// Interface of a capture.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Interface<'a> {
-    /// Its name; none when it is empty.
+    /// Name; omitted if empty.
     pub name: &'a str,
-    /// What it is; nothing when it is empty.
+    /// Description; omitted if empty.
     pub description: &'a str,
-    /// The most bytes of a packet, 0 for no limit.
+    /// Maximum number of captured bytes of a packet; 0 for no limit.
     pub snap_length: u32,
 }
 
-/// Which way a packet went.
+/// Direction of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// It arrived.
+    /// The packet arrived.
     Inbound,
-    /// It left.
+    /// The packet left.
     Outbound,
 }
 
-/// A packet of a capture.
+/// Packet of a capture.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// The interface, in the order of the section's, from 0.
+    /// Index of the interface in its section, from 0.
     pub interface: u32,
-    /// Nanoseconds since 1970.
+    /// Time, in nanoseconds since 1970.
     pub time: u64,
-    /// What was captured of it.
+    /// Captured bytes.
     pub bytes: &'a [u8],
-    /// Bytes that it had.
+    /// Original length, in bytes.
     pub length: u32,
-    /// Which way it went, when that is known.
+    /// Direction, if known.
     pub direction: Option<Direction>,
-    /// What is to be said of it; nothing when it is empty.
+    /// Comment; omitted if empty.
     pub comment: &'a str,
 }
 
-/// Appends the header of a section that `application` writes (no word of it when it is empty), of
-/// which `comment` is to be said.
+/// Appends the header of a section that `application` writes, with a comment. Empty strings are
+/// omitted.
 pub fn section(into: &mut Vec<u8>, application: &str, comment: &str) {
     block(into, SECTION_HEADER, |body| {
         for word in [BYTE_ORDER, 1, u32::MAX, u32::MAX] {
@@ -95,7 +95,7 @@ pub fn packet(into: &mut Vec<u8>, packet: &Packet<'_>) {
     });
 }
 
-/// A block between its two equal lengths.
+/// Appends a block between its two equal lengths.
 fn block(into: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = into.len();
     into.extend(kind.to_le_bytes());
@@ -106,11 +106,11 @@ fn block(into: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     into[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Those that have a value, and their end; nothing at all when none has.
+/// Appends the options that have a value, and the end of options if there is one.
 fn options(body: &mut Vec<u8>, options: &[(u16, &[u8])]) {
     let mut any = false;
     for (code, value) in options {
-        // A longer one would be cut inside a character: it is only text, and left out.
+        // A longer text would be cut inside a character, so it is omitted.
         let Some(length) = u16::try_from(value.len()).ok().filter(|length| *length > 0) else {
             continue;
         };

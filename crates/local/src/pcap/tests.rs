@@ -73,11 +73,11 @@ impl Builder {
     }
 }
 
-fn contents(file: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
-    let places = parse(file)?;
-    Ok(places
+fn contents(file: &[u8]) -> Result<Vec<Vec<u8>>, FormatError> {
+    let spans = parse(file)?;
+    Ok(spans
         .into_iter()
-        .map(|Place { start, length }| file[start..start + length].into())
+        .map(|FrameSpan { start, length }| file[start..start + length].into())
         .collect())
 }
 
@@ -140,12 +140,12 @@ fn faults_name_the_byte_and_the_reason() {
         (next(&|file| _ = file.u32(5).u32(16).u32(0).u32(20)), 40, "says 20 at its end"),
     ];
     for (file, offset, what) in cases {
-        let fault = contents(&file).unwrap_err();
-        assert!(fault.offset == offset && fault.what.contains(what), "{what}: {fault:?}");
+        let error = contents(&file).unwrap_err();
+        assert!(error.offset == offset && error.reason.contains(what), "{what}: {error:?}");
     }
     let cut = next(&|file| _ = file.interface(1, 0).enhanced(0, &[1; 60]));
-    let fault = contents(&cut[..cut.len() - 1]).unwrap_err();
-    assert!(fault.what.contains("ends inside"), "{fault:?}");
+    let error = contents(&cut[..cut.len() - 1]).unwrap_err();
+    assert!(error.reason.contains("ends inside"), "{error:?}");
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn some_file() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever the bytes: an answer, and places inside the file.
+    /// Whatever the bytes: an answer, and spans inside the file.
     #[test]
     fn parsing_is_total(
         mut file in some_file(),
@@ -282,10 +282,10 @@ proptest! {
         }
         file.truncate(cut.index(file.len()) + 1);
         match parse(&file) {
-            Ok(places) => for Place { start, length } in places {
+            Ok(spans) => for FrameSpan { start, length } in spans {
                 prop_assert!(length > 0 && start + length <= file.len());
             },
-            Err(fault) => prop_assert!(fault.offset <= file.len() && !fault.what.is_empty()),
+            Err(error) => prop_assert!(error.offset <= file.len() && !error.reason.is_empty()),
         }
     }
 

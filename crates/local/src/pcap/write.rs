@@ -8,7 +8,7 @@ use super::pcapng;
 
 /// Holds several bursts of usual frames, and one frame of any length at least.
 const SPACE: usize = 512 * 1024;
-/// Nanoseconds since 1970.
+/// Returns the time in nanoseconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
@@ -39,7 +39,7 @@ impl Writer {
         Ok(Self { file, space, pending: 0, lost: 0, whole, broken: false })
     }
 
-    /// Packets that could not be written.
+    /// Returns the number of packets that could not be written.
     pub(super) fn lost(&self) -> u64 {
         self.lost
     }

@@ -1,8 +1,8 @@
-//! How a lane that sleeps learns that a ring has something for it.
+//! Doorbell of a lane: the wake-up for packets in its rings.
 //!
-//! As in Dekker's algorithm: the sleeper says that it sleeps and then looks at its rings; a sender
-//! publishes and then looks whether the other sleeps. In the single order of the two fences one of
-//! them sees the other. So a sender writes the descriptor only for a sleeper, and once.
+//! As in Dekker's algorithm the sleeper sets its state and then polls its rings, and a sender
+//! publishes and then tests the state. In the single order of the two fences one of them sees the
+//! other. So a sender rings only for a sleeper, and once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,8 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const RUNG: u32 = 2;
 
-/// One for each lane, or for each end of a ring: any number of senders, one sleeper.
+/// Doorbell of one lane, or of one end of a ring: any number of senders, one sleeper. It is an eventfd
+/// with a state that saves the system call for a lane that is awake.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Doorbell {
@@ -23,22 +24,23 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// A doorbell of a lane that is awake.
+    /// Creates the doorbell of a lane that is awake.
     ///
     /// # Errors
-    /// When the process may have no more descriptors.
+    /// Returns an error if the process has reached its limit of descriptors.
     pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { state: AtomicU32::new(AWAKE), event })
     }
 
-    /// The sleeper will sleep. It looks at its rings after this, and only then sleeps.
+    /// Announces that the sleeper is about to sleep. It must poll its rings between this call and
+    /// the sleep.
     pub fn arm(&self) {
         self.state.store(ASLEEP, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// The sleeper is awake: one load when it was before.
+    /// Announces that the sleeper is awake. This is one load if it was awake before.
     #[inline]
     pub fn disarm(&self) {
         if self.state.load(Ordering::Relaxed) != AWAKE {
@@ -49,12 +51,12 @@ impl Doorbell {
     #[cold]
     fn wake_up(&self) {
         if self.state.swap(AWAKE, Ordering::Relaxed) == RUNG {
-            // Whoever rang may write only now: then the next sleep ends at once, no more.
+            // A sender may write after this read: then the next sleep ends at once, without harm.
             let _ = rustix::io::read(&self.event, &mut [0; 8]);
         }
     }
 
-    /// Wakes the sleeper if it sleeps: for who has published something that it shall see.
+    /// Wakes the sleeper if it sleeps, after a sender has published packets for it.
     #[inline]
     pub fn ring(&self) {
         fence(Ordering::SeqCst);
@@ -71,7 +73,7 @@ impl Doorbell {
         }
     }
 
-    /// What becomes readable when it is rung.
+    /// Returns the descriptor that becomes readable when a sender rings.
     #[must_use]
     pub fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
@@ -96,7 +98,7 @@ mod tests {
         doorbell.ring();
         assert!(!is_readable(&doorbell), "awake");
         doorbell.arm();
-        assert!(!is_readable(&doorbell), "nobody rang");
+        assert!(!is_readable(&doorbell), "no sender rang");
         doorbell.ring();
         doorbell.ring();
         assert!(is_readable(&doorbell));

@@ -1,4 +1,4 @@
-//! The way between two lanes that pass packets on.
+//! Lane rings: the pair of rings between two lanes that exchange packets.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -10,22 +10,23 @@ use super::doorbell::Doorbell;
 use super::lender::Lender;
 use super::spsc::{Consumer, channel};
 
-/// One lane's end of a pair of rings to another lane, by which packets keep their port and verdict.
+/// One lane's end of a pair of rings to another lane.
 ///
-/// Cost: one copy of each packet, on the receiver's side. What one lane has lent another is never
-/// more than the capacity, so one that does not read costs the others no more frames than that.
+/// Each packet costs one copy, in the receiving lane. A lane that does not read holds at most
+/// `capacity` frames of each other lane.
 #[derive(Debug)]
 pub struct LaneRingEnd {
     lender: Lender,
     consumer: Consumer,
-    /// The longest packet that a frame of the other lane holds.
+    /// Length of the longest packet that fits a frame of the other lane.
     longest: usize,
-    /// How far the other lane had written when that was [asked](fastlane_core::LaneRingEnd::mark).
+    /// Number of packets that the other lane had passed at the last
+    /// [`mark`](fastlane_sharding::LaneRing::mark).
     mark: usize,
 }
 
-/// Both ends of the way between two lanes, each of which has a [`Doorbell`]. Each direction holds
-/// `capacity` packets, at least one; frames have `frame_size` bytes in both lanes.
+/// Creates the rings between two lanes with these doorbells and returns the end of each. Each
+/// direction holds `capacity` packets, at least one. Frames have `frame_size` bytes in both lanes.
 #[must_use]
 pub fn lane_ring(
     doorbells: [&Arc<Doorbell>; 2],
@@ -45,15 +46,15 @@ pub fn lane_ring(
     [end(to_second, from_second), end(to_first, from_first)]
 }
 
-/// A doorbell for each of `lanes` lanes.
+/// Creates a doorbell for each of `lanes` lanes.
 ///
 /// # Errors
-/// When the process may have no more descriptors.
+/// Returns an error if the process has reached its limit of descriptors.
 pub fn doorbells(lanes: usize) -> io::Result<Vec<Arc<Doorbell>>> {
     (0..lanes).map(|_| Doorbell::new().map(Arc::new)).collect()
 }
 
-impl fastlane_core::LaneRing for LaneRingEnd {
+impl fastlane_sharding::LaneRing for LaneRingEnd {
     #[inline]
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
         self.consumer.awake();
@@ -63,7 +64,7 @@ impl fastlane_core::LaneRing for LaneRingEnd {
         }
         self.consumer.read(wanted, |passed| {
             let length = passed.bytes.len();
-            // An application may have used the head room: then there is less of it here.
+            // Prepended headers can leave less headroom here.
             let offset = pool.data_offset().min(pool.frame_size().saturating_sub(length));
             let Some(frame) = pool.take() else { return };
             match pool.packet(frame, offset, length, passed.port) {
@@ -73,10 +74,10 @@ impl fastlane_core::LaneRing for LaneRingEnd {
                     packet.set_raw_verdict(passed.verdict);
                     packet.set_labelled(passed.labelled);
                     if let Err(mut packet) = burst.push(packet) {
-                        pool.release(&mut packet); // not reached: there was room
+                        pool.release(&mut packet); // unreachable: the burst has room
                     }
                 }
-                Err(frame) => pool.give(frame), // not reached: the sender knows the longest
+                Err(frame) => pool.give(frame), // unreachable: the sender checks the length
             }
         });
     }
@@ -110,7 +111,7 @@ impl fastlane_core::LaneRing for LaneRingEnd {
     #[inline]
     fn flush(&mut self, pool: &mut Pool) -> bool {
         self.lender.publish();
-        self.lender.tell();
+        self.lender.ring();
         self.lender.reap(pool);
         self.lender.is_short(pool)
     }

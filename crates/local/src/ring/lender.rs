@@ -1,4 +1,4 @@
-//! The sending side of a ring: what is lent, and getting it back.
+//! Sending side of a ring: lent packets and their return.
 
 use std::collections::VecDeque;
 
@@ -6,56 +6,56 @@ use fastlane_core::{Packet, PacketOwnership, Pool};
 
 use super::spsc::Producer;
 
-/// A producer and the packets that it has lent.
+/// Producer with the packets that it has lent.
 #[derive(Debug)]
 pub(super) struct Lender {
     pub(super) producer: Producer,
-    /// Packets that the other end may be reading, in the order of the ring.
+    /// Packets that the other end may read, in the order of the ring.
     lent: VecDeque<Packet>,
-    /// What was published since the other end was told.
-    untold: bool,
+    /// True if packets were pushed since the doorbell was rung last.
+    must_ring: bool,
 }
 
 impl Lender {
     pub(super) fn new(producer: Producer) -> Self {
         let lent = VecDeque::with_capacity(producer.capacity());
-        Self { producer, lent, untold: false }
+        Self { producer, lent, must_ring: false }
     }
 
-    /// Whether nobody reads any more what is lent.
+    /// Returns true if one end is closed, so that lent packets are no longer read.
     #[inline]
     pub(super) fn is_gone(&self) -> bool {
         self.producer.is_closed() || self.producer.is_consumer_gone()
     }
 
-    /// Lends a packet, which is taken out; false when there is no space. It is shown with the next
-    /// [`publish`](Self::publish).
+    /// Takes a packet out and lends it. The other end sees it after the next
+    /// [`publish`](Self::publish). Returns false if there is no space.
     #[inline]
     pub(super) fn lend(&mut self, packet: &mut Packet) -> bool {
         if !self.producer.push(packet) {
             return false;
         }
-        // Not longer than the ring that was allocated: it had space.
+        // The ring had space, so this does not allocate.
         self.lent.push_back(packet.take());
-        self.untold = true;
+        self.must_ring = true;
         true
     }
 
-    /// Shows what is lent to the other end.
+    /// Publishes the lent packets to the other end.
     #[inline]
     pub(super) fn publish(&self) {
         self.producer.publish();
     }
 
-    /// Wakes the other end, if something was published since and it sleeps.
+    /// Wakes the other end if it sleeps and packets were lent since the last call.
     #[inline]
-    pub(super) fn tell(&mut self) {
-        if std::mem::take(&mut self.untold) {
+    pub(super) fn ring(&mut self) {
+        if std::mem::take(&mut self.must_ring) {
             self.producer.ring();
         }
     }
 
-    /// Takes back what the other end has read.
+    /// Takes back the packets that the other end has read.
     #[inline]
     pub(super) fn reap(&mut self, pool: &mut Pool) {
         if self.lent.is_empty() {
@@ -67,20 +67,20 @@ impl Lender {
         }
     }
 
-    /// Whether a frame may be wanted before the other end has given back those that it was lent.
-    /// Only then is it worth staying awake for them: who reads them is woken by itself.
+    /// Returns true if the pool may run out of frames before lent ones return. Only then the lane
+    /// stays awake for them; the reader is woken in any case.
     #[inline]
     pub(super) fn is_short(&self, pool: &Pool) -> bool {
         !self.lent.is_empty() && pool.free() < self.lent.len()
     }
 
-    /// Whether something lent has not come back.
+    /// Returns true if lent packets have not returned.
     pub(super) fn is_lending(&self) -> bool {
         !self.lent.is_empty()
     }
 
-    /// Takes everything back once the other end is gone or this one closed; `lost` sees each packet
-    /// that was not read.
+    /// Takes all packets back after one end has closed. Calls `lost` with each packet that was not
+    /// read.
     pub(super) fn take_all_back(&mut self, pool: &mut Pool, mut lost: impl FnMut(&Packet)) {
         self.reap(pool);
         for packet in &mut self.lent {

@@ -1,12 +1,11 @@
-//! One direction of a ring: descriptors of lent packets, for one producer and one consumer.
+//! Ring of descriptors of lent packets, for one producer and one consumer.
 //!
-//! Who may read a lent packet is settled by two flags, as in Dekker's algorithm. The consumer says
-//! that it reads and then looks whether the producer has closed; the producer closes and then looks
-//! whether the consumer reads. In the single order of these four sequentially consistent accesses
-//! one of them sees the other: either the consumer reads nothing any more, or the producer waits
-//! until it has done. The indices count up without end; a place is an index modulo the length, a
-//! power of two.
-#![allow(unsafe_code, reason = "memory that two threads take turns with; each block says why")]
+//! Two flags decide whether the consumer may read a lent packet, as in Dekker's algorithm. The
+//! consumer sets `reading` and then tests whether the producer has closed. The producer closes and
+//! then tests `reading`. In the single order of these four sequentially consistent accesses one of
+//! them sees the other: either the consumer reads nothing any more, or the producer waits until it
+//! has finished. Indices increase without end; a slot is an index modulo the length, a power of two.
+#![allow(unsafe_code, reason = "memory that two threads use in turn; each block says why")]
 
 use std::cell::UnsafeCell;
 use std::os::fd::BorrowedFd;
@@ -18,7 +17,7 @@ use fastlane_core::{Packet, PacketOwnership, Partial, PortId, RawVerdict};
 
 use super::doorbell::Doorbell;
 
-/// Where a lent packet lies, and what is known of it.
+/// Descriptor of a lent packet.
 #[derive(Clone, Copy, Debug)]
 struct Descriptor {
     data: NonNull<u8>,
@@ -29,7 +28,7 @@ struct Descriptor {
     partial: Option<Partial>,
 }
 
-/// A packet as its receiver sees it.
+/// Packet as the receiver sees it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Passed<'a> {
     pub(super) bytes: &'a [u8],
@@ -39,55 +38,55 @@ pub(super) struct Passed<'a> {
     pub(super) partial: Option<Partial>,
 }
 
-/// On a cache line of its own, and the neighbour that processors fetch along with it.
+/// Value with a cache line of its own, and the adjacent line that processors prefetch with it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Padded<T>(T);
 
 #[derive(Debug)]
 struct Shared {
-    /// Descriptors that the producer has published; written by it only.
+    /// Number of published descriptors; only the producer writes it.
     produced: Padded<AtomicUsize>,
-    /// Descriptors that the consumer is done with; written by it only.
+    /// Number of consumed descriptors; only the consumer writes it.
     consumed: Padded<AtomicUsize>,
-    /// The consumer is reading lent packets.
+    /// True while the consumer reads lent packets.
     reading: Padded<AtomicBool>,
-    /// The producer takes its packets back. Never unset.
+    /// True once the producer takes its packets back.
     producer_closed: Padded<AtomicBool>,
-    /// The consumer reads no more. Never unset.
+    /// True once the consumer reads no more.
     consumer_closed: AtomicBool,
-    /// The consumer's.
+    /// Doorbell of the consumer.
     doorbell: Arc<Doorbell>,
-    places: Box<[UnsafeCell<Descriptor>]>,
+    slots: Box<[UnsafeCell<Descriptor>]>,
 }
 
-// SAFETY: a place is written by the producer alone while its index is not below `produced`, and
-// read by the consumer alone while it is between `consumed` and `produced`; the indices are passed
-// on by release and acquire. `Producer` and `Consumer` exist once each and take `&mut self`. What
-// the descriptors point to is lent as the module says.
+// SAFETY: only the producer writes a slot, while its index is not below `produced`. Only the
+// consumer reads it, while it is between `consumed` and `produced`. The indices are stored with
+// release and loaded with acquire. `Producer` and `Consumer` exist once each and take `&mut self`.
+// The packets that descriptors point to are lent as the module describes.
 unsafe impl Sync for Shared {}
-// SAFETY: as above; a descriptor is not tied to a thread.
+// SAFETY: access is exclusive as for `Sync`, and a descriptor is not bound to a thread.
 unsafe impl Send for Shared {}
 
-/// The end that lends.
+/// End that lends packets.
 #[derive(Debug)]
 pub(super) struct Producer {
     shared: Arc<Shared>,
     capacity: usize,
-    /// Descriptors written, published or not.
+    /// Number of descriptors written, published or not.
     written: usize,
-    /// `consumed` as last seen.
+    /// Last value read from `consumed`.
     consumed: usize,
 }
 
-/// The end that reads.
+/// End that reads packets.
 #[derive(Debug)]
 pub(super) struct Consumer {
     shared: Arc<Shared>,
     consumed: usize,
 }
 
-/// An empty direction for `capacity` packets, to a consumer who sleeps at `doorbell`.
+/// Creates an empty ring for `capacity` packets, whose consumer waits for `doorbell`.
 pub(super) fn channel(capacity: usize, doorbell: &Arc<Doorbell>) -> (Producer, Consumer) {
     let empty = Descriptor {
         data: NonNull::dangling(),
@@ -97,7 +96,7 @@ pub(super) fn channel(capacity: usize, doorbell: &Arc<Doorbell>) -> (Producer, C
         labelled: false,
         partial: None,
     };
-    let places = (0..capacity.next_power_of_two()).map(|_| UnsafeCell::new(empty)).collect();
+    let slots = (0..capacity.next_power_of_two()).map(|_| UnsafeCell::new(empty)).collect();
     let shared = Arc::new(Shared {
         produced: Padded::default(),
         consumed: Padded::default(),
@@ -105,7 +104,7 @@ pub(super) fn channel(capacity: usize, doorbell: &Arc<Doorbell>) -> (Producer, C
         producer_closed: Padded::default(),
         consumer_closed: AtomicBool::new(false),
         doorbell: Arc::clone(doorbell),
-        places,
+        slots,
     });
     let producer = Producer { shared: Arc::clone(&shared), capacity, written: 0, consumed: 0 };
     (producer, Consumer { shared, consumed: 0 })
@@ -113,25 +112,25 @@ pub(super) fn channel(capacity: usize, doorbell: &Arc<Doorbell>) -> (Producer, C
 
 impl Shared {
     #[inline]
-    fn place(&self, index: usize) -> *mut Descriptor {
-        self.places[index & (self.places.len() - 1)].get()
+    fn slot(&self, index: usize) -> *mut Descriptor {
+        self.slots[index & (self.slots.len() - 1)].get()
     }
 }
 
 impl Producer {
-    /// The most packets that can be lent.
+    /// Returns the maximum number of lent packets.
     pub(super) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Packets that fit, as far as was last seen.
+    /// Returns the number of packets that fit, as of the last call of [`unread`](Self::unread).
     #[inline]
     pub(super) fn space(&self) -> usize {
         self.capacity - self.written.wrapping_sub(self.consumed)
     }
 
-    /// Writes where a packet lies; the caller keeps the packet until the consumer has read it.
-    /// False when there is no space.
+    /// Writes the descriptor of a packet, which the caller keeps until the consumer has read it.
+    /// Returns false if there is no space.
     #[inline]
     pub(super) fn push(&mut self, packet: &Packet) -> bool {
         if self.space() == 0 {
@@ -145,33 +144,34 @@ impl Producer {
             labelled: packet.is_labelled(),
             partial: packet.partial_checksum(),
         };
-        // SAFETY: the index is not published, and what lay at this place `capacity` indices ago was
-        // consumed, or there would be no space: nobody else looks at it.
-        unsafe { self.shared.place(self.written).write(descriptor) };
+        // SAFETY: the index is not published, and the descriptor that was in this slot before was
+        // consumed, or there would be no space. So nothing else reads the slot.
+        unsafe { self.shared.slot(self.written).write(descriptor) };
         self.written = self.written.wrapping_add(1);
         true
     }
 
-    /// Shows all that was written to the consumer.
+    /// Publishes all written descriptors to the consumer.
     #[inline]
     pub(super) fn publish(&self) {
         self.shared.produced.0.store(self.written, Ordering::Release);
     }
 
-    /// Wakes the consumer, should it sleep, for what was published.
+    /// Wakes the consumer for the published packets, if it sleeps.
     #[inline]
     pub(super) fn ring(&self) {
         self.shared.doorbell.ring();
     }
 
-    /// How many packets the consumer has not read yet. The others are the producer's again.
+    /// Returns the number of packets that the consumer has not read. The others belong to the
+    /// producer again.
     #[inline]
     pub(super) fn unread(&mut self) -> usize {
         self.consumed = self.shared.consumed.0.load(Ordering::Acquire);
         self.written.wrapping_sub(self.consumed)
     }
 
-    /// Whether the consumer has closed: it reads nothing from then on.
+    /// Returns true if the consumer has closed, after which it reads nothing.
     #[inline]
     pub(super) fn is_consumer_gone(&self) -> bool {
         self.shared.consumer_closed.load(Ordering::Acquire)
@@ -181,29 +181,29 @@ impl Producer {
         self.shared.producer_closed.0.load(Ordering::Relaxed)
     }
 
-    /// Revokes what was lent: when this returns the consumer reads nothing and never will.
+    /// Closes the ring. When this returns, the consumer reads nothing and never will.
     pub(super) fn close(&mut self) {
         self.shared.producer_closed.0.store(true, Ordering::SeqCst);
         while self.shared.reading.0.load(Ordering::SeqCst) {
-            std::thread::yield_now(); // the other thread may need this core to get on
+            std::thread::yield_now(); // the other thread may need this core
         }
     }
 
-    /// After one end has closed: nothing is lent any more.
+    /// Resets the count of lent packets after one end has closed.
     pub(super) fn forget(&mut self) {
         self.written = self.consumed;
     }
 }
 
 impl Drop for Producer {
-    /// Packets that are still lent are lost to their pool, which keeps their memory mapped; so the
-    /// consumer need not be waited for.
+    /// Closes the ring without waiting for the consumer. Packets that are still lent are lost to
+    /// their pool, which keeps their memory mapped.
     fn drop(&mut self) {
         self.shared.producer_closed.0.store(true, Ordering::SeqCst);
     }
 }
 
-/// Says that the consumer has done reading, also when it unwinds.
+/// Guard that clears the flag `reading`, also on unwinding.
 struct Reading<'a>(&'a AtomicBool);
 
 impl Drop for Reading<'_> {
@@ -213,41 +213,43 @@ impl Drop for Reading<'_> {
 }
 
 impl Consumer {
-    /// Whether something can be read.
+    /// Returns true if packets can be read.
     #[inline]
     pub(super) fn has_packets(&self) -> bool {
         self.produced() != self.consumed
     }
 
-    /// How far the producer has written.
+    /// Returns the number of descriptors that the producer has published.
     #[inline]
     pub(super) fn produced(&self) -> usize {
         self.shared.produced.0.load(Ordering::Acquire)
     }
 
-    /// Whether everything that was written [up to there](Self::produced) is read.
+    /// Returns true if all descriptors up to `produced`, a result of [`produced`](Self::produced),
+    /// were read.
     pub(super) fn has_passed(&self, produced: usize) -> bool {
         produced.wrapping_sub(self.consumed).cast_signed() <= 0
     }
 
-    /// The consumer will sleep; true when it should not, because something has arrived.
+    /// Announces that the consumer is about to sleep. Returns true if packets have arrived, so that
+    /// it must not.
     pub(super) fn arm(&self) -> bool {
         self.shared.doorbell.arm();
         self.has_packets()
     }
 
-    /// The consumer is awake.
+    /// Announces that the consumer is awake.
     #[inline]
     pub(super) fn awake(&self) {
         self.shared.doorbell.disarm();
     }
 
-    /// What becomes readable for a consumer that sleeps.
+    /// Returns the descriptor that becomes readable for a sleeping consumer.
     pub(super) fn event(&self) -> BorrowedFd<'_> {
         self.shared.doorbell.event()
     }
 
-    /// Shows at most `limit` packets to `take`, then gives them all back.
+    /// Calls `take` with at most `limit` packets, then returns all of them to the producer.
     #[inline]
     pub(super) fn read(&mut self, limit: usize, mut take: impl FnMut(Passed<'_>)) {
         let shared = &*self.shared;
@@ -264,12 +266,12 @@ impl Consumer {
             return;
         }
         for index in 0..count {
-            // SAFETY: the index is between `consumed` and `produced`: written, and not written
-            // again before `consumed` has passed it.
-            let descriptor = unsafe { shared.place(self.consumed.wrapping_add(index)).read() };
+            // SAFETY: the index is between `consumed` and `produced`, so the slot was written and
+            // is not written again before `consumed` has passed it.
+            let descriptor = unsafe { shared.slot(self.consumed.wrapping_add(index)).read() };
             let Descriptor { data, length, verdict, port, labelled, partial } = descriptor;
-            // SAFETY: the producer keeps this packet, untouched, until `consumed` has passed it or
-            // it has closed and `reading` is unset; neither is before the end of this function.
+            // SAFETY: the producer keeps this packet unchanged until `consumed` has passed it, or
+            // until it has closed and `reading` is false. Neither happens in this function.
             let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), length as usize) };
             take(Passed { bytes, verdict, port, labelled, partial });
         }
@@ -278,7 +280,7 @@ impl Consumer {
         drop(reading);
     }
 
-    /// Reads no more; what is lent goes back to the producer.
+    /// Closes the consumer: it reads no more, and lent packets return to the producer.
     pub(super) fn close(&mut self) {
         self.shared.consumer_closed.store(true, Ordering::Release);
     }

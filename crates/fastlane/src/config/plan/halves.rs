@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use fastlane_core as core;
-
 use super::{refuse, twice, within};
 use crate::Error;
 use crate::config::written::{self, Configuration};
@@ -45,10 +43,10 @@ pub(super) fn messages(written: &Configuration) -> Result<Option<usize>, Error> 
     Ok(Some(ring_kib))
 }
 
-pub(super) fn hold(written: written::Hold) -> Result<core::HoldLimits, Error> {
+pub(super) fn hold(written: written::Hold) -> Result<fastlane_hold::HoldLimits, Error> {
     let packets = within("lanes.hold.packets", written.packets, 0, 1 << 20)?;
     let per_key = within("lanes.hold.per-key", written.per_key, 1, 1 << 20)?;
-    Ok(core::HoldLimits { packets, per_key })
+    Ok(fastlane_hold::HoldLimits { packets, per_key })
 }
 
 pub(super) fn mirror(written: &Configuration) -> Result<Option<written::Mirror>, Error> {
