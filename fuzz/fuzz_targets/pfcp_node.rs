@@ -4,12 +4,12 @@
 
 use std::cell::RefCell;
 
-#[path = "../../apps/upf/tests/node/fuzz.rs"]
-mod fuzz;
+#[path = "../../apps/upf/tests/node/node_fuzzer.rs"]
+mod node_fuzzer;
 
 thread_local! {
     /// One for all inputs: a process can make 65,534 shared memories.
-    static WORLD: RefCell<fuzz::World> = RefCell::new(fuzz::World::new());
+    static WORLD: RefCell<node_fuzzer::NodeFuzzer> = RefCell::new(node_fuzzer::NodeFuzzer::new());
 }
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

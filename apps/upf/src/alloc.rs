@@ -7,5 +7,5 @@ pub mod seid;
 pub mod teid;
 pub mod ue_address;
 
-pub use seid::Places;
+pub use seid::SessionIndices;
 pub use ue_address::{Addresses, Family};

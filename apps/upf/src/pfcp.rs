@@ -5,21 +5,24 @@
 //! sent into an [`Outbox`]. [`run`] is the event loop around them. What must outlive this process
 //! is in the tables of the user plane process.
 
+pub mod association_record;
+pub mod associations;
 pub mod end_marker;
 pub mod heartbeat;
 pub mod neighbours;
 pub mod node;
+pub mod outbox;
 pub mod overload;
-pub mod path;
+pub mod paths;
 pub mod peer;
 pub mod run;
 pub mod sessions;
 pub mod socket;
-pub mod transaction;
+pub mod transactions;
 
 pub use node::Node;
+pub use outbox::{LaneMessage, Outbox, Outgoing};
 pub use peer::{NodeName, Peer};
-pub use run::{Beside, RunError, run};
-pub use socket::outbox::{LaneMessage, Outbox, Outgoing};
-pub use transaction::requests::{Request, Requests, Tag};
-pub use transaction::{Context, RequestKey};
+pub use run::{LoopService, RunError, run};
+pub use transactions::requests::{Request, Requests, Tag};
+pub use transactions::{Context, RequestKey};

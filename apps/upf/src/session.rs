@@ -4,25 +4,30 @@
 //! into the rules that lanes read. Rule IDs are those of the control plane and unique within their
 //! session (TS 29.244 clause 5.2.1).
 
-mod action;
-mod flow;
+pub(crate) mod bar;
+pub(crate) mod far;
+mod network;
+pub(crate) mod pdr;
 mod progress;
-mod session;
-mod usage;
+pub(crate) mod qer;
+mod refusal;
+pub(crate) mod sdf_filter;
+pub(crate) mod urr;
 mod watch;
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-pub use action::{
-    Actions, Buffering, Destination, EndMarker, Far, Forwarding, Gate, OuterHeader, Qer, Rate,
-    Redirect,
-};
-pub use flow::{FlowDescription, FlowError, Ports, Prefix};
+pub use bar::Buffering;
+pub use far::{Actions, Destination, EndMarker, Far, Forwarding, OuterHeader, Redirect};
+pub use network::Network;
+pub use pdr::{LocalTunnel, Pdr, Removal, Source, UserAddress};
 pub use progress::{
     DownlinkData, Progress, Reporting, Split, Unacknowledged, UsageReport, UsageTriggers,
 };
-pub use session::{CpSeid, Session, SessionId};
-pub use usage::{Measure, Quota, ReportTriggers, Urr, UrrId, Volume};
+pub use qer::{Gate, Qer, Rate};
+pub use refusal::Refusal;
+pub use sdf_filter::{Filter, FlowDescription, FlowError, Ports, Prefix};
+pub use urr::{Measure, Quota, ReportTriggers, Urr, UrrId, UrrUpdate, Volume};
 pub use watch::Watch;
 
 /// PDR ID, unique in its session.
@@ -36,98 +41,71 @@ pub type BarId = u8;
 /// Index of a network instance in the configuration.
 pub type InstanceId = u16;
 
-/// Source Interface (TS 29.244 clause 8.2.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Source {
-    /// Access network: N3, or N9 from a UPF closer to it.
-    Access = 0,
-    /// Core: N6, or N9 from a UPF closer to the data network.
-    Core = 1,
-    /// SGi-LAN or N6-LAN: a local network beside the data network.
-    SgiLan = 2,
-    /// Control plane function (N4-u).
-    Control = 3,
+/// Session index: the slot of a session, less than the capacity of the tables. The lower 8 bits are
+/// its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub u32);
+
+/// CP F-SEID (TS 29.244 clause 8.2.37).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpSeid {
+    /// SEID of the control plane.
+    pub seid: u64,
+    /// Address for our requests.
+    pub address: IpAddr,
 }
 
-/// A packet detection rule (TS 29.244 clause 5.2.1, tables 7.5.2.2-1 and 7.5.2.2-2).
+/// PFCP session and all its rules, in the order of their creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pdr {
-    /// PDR ID.
-    pub id: PdrId,
-    /// Precedence; the lowest value is matched first (clause 8.2.11).
-    pub precedence: u32,
-    /// Source Interface of its packets.
-    pub source: Source,
-    /// Network instance in which the packets arrive, if given.
-    pub instance: Option<InstanceId>,
-    /// Local F-TEID by which the packets arrive.
-    pub tunnel: Option<LocalTunnel>,
-    /// UE addresses that the packets have as source or destination.
-    pub user: Option<UserAddress>,
-    /// Framed routes behind the UE (clause 5.16), IPv4 or IPv6.
-    pub framed: Vec<Prefix>,
-    /// SDF filters, of which one must match; empty matches all.
-    pub filters: Vec<Filter>,
-    /// QFIs, of which one must be the packet's; empty matches all.
-    pub qfis: Vec<u8>,
-    /// Outer header to remove.
-    pub removal: Option<Removal>,
-    /// FAR for its packets.
-    pub far: FarId,
-    /// QERs, all of which apply.
-    pub qers: Vec<QerId>,
-    /// URRs, all of which count.
-    pub urrs: Vec<UrrId>,
-    /// Names of activated predefined rules.
-    pub predefined: Vec<String>,
+pub struct Session {
+    /// Session index.
+    pub id: SessionId,
+    /// UP SEID: the index in the lower 32 bits, a generation that never repeats in the upper ones.
+    pub seid: u64,
+    /// CP F-SEID.
+    pub control: CpSeid,
+    /// Index of its association.
+    pub peer: u16,
+    /// Version, increased by each change of any session. Published rules and stored responses refer
+    /// to it.
+    pub version: u64,
+    /// Generation of the next TEID of this index, increased by each allocation.
+    pub generation: u32,
+    /// Last version that discarded all packets buffered before (DROBU, clause 8.2.70); 0 if none.
+    pub discarded: u64,
+    /// The record is a tombstone, kept while a request can be retransmitted.
+    pub is_deleted: bool,
+    /// Time of establishment, in nanoseconds of `CLOCK_REALTIME`.
+    pub established: u64,
+    /// PDN type (clause 8.2.79): 1 IPv4, 2 IPv6, 3 both; 0 if absent.
+    pub pdn_type: u8,
+    /// SUPI, as the digits of the IMSI, if the control plane sends it (User ID, clause 8.2.101).
+    pub supi: Option<String>,
+    /// DNN (clause 8.2.117).
+    pub network: Option<String>,
+    /// User plane inactivity timer in seconds (clause 8.2.57).
+    pub inactivity_s: Option<u32>,
+    /// FQ-CSIDs of the session as received (clause 8.2.61).
+    pub sets: Vec<Vec<u8>>,
+    /// Packet detection rules.
+    pub pdrs: Vec<Pdr>,
+    /// Forwarding action rules.
+    pub fars: Vec<Far>,
+    /// QoS enforcement rules.
+    pub qers: Vec<Qer>,
+    /// Usage reporting rules.
+    pub urrs: Vec<Urr>,
+    /// Buffering action rules.
+    pub bars: Vec<Buffering>,
+    /// Reports sent to the control plane and not acknowledged.
+    pub reporting: Reporting,
 }
 
-/// Local F-TEID (clause 8.2.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalTunnel {
-    /// Tunnel endpoint identifier.
-    pub teid: u32,
-    /// Our IPv4 address.
-    pub v4: Option<Ipv4Addr>,
-    /// Our IPv6 address.
-    pub v6: Option<Ipv6Addr>,
-    /// This UPF allocated the TEID and also frees it.
-    pub is_ours: bool,
-}
-
-/// UE addresses in a network instance (clause 8.2.62).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UserAddress {
-    /// IPv4 address.
-    pub v4: Option<Ipv4Addr>,
-    /// IPv6 prefix and its length in bits, 64 by default.
-    pub v6: Option<(Ipv6Addr, u8)>,
-    /// This UPF allocated the addresses from a pool, to which they return.
-    pub is_ours: bool,
-}
-
-/// Service data flow filter (clause 8.2.5). All present parts must match.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Filter {
-    /// SDF Filter ID, by which other PDRs of the session can refer to it.
-    pub id: Option<u32>,
-    /// Flow description: the 5-tuple.
-    pub flow: Option<FlowDescription>,
-    /// Type of service or traffic class: value and mask.
-    pub tos: Option<(u8, u8)>,
-    /// Security parameter index of IPsec.
-    pub spi: Option<u32>,
-    /// IPv6 flow label, 20 bits.
-    pub flow_label: Option<u32>,
-}
-
-/// Outer Header Removal (clause 8.2.64).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Removal {
-    /// Description: 0 GTP-U/UDP/IPv4, 1 GTP-U/UDP/IPv6, 2 UDP/IPv4, 3 UDP/IPv6, 4 IPv4, 5 IPv6, 6
-    /// GTP-U/UDP/IP.
-    pub description: u8,
-    /// The PDU session container is removed too (octet 6, bit 1).
-    pub extension: bool,
+impl Session {
+    /// Returns the number of PDRs, FARs, QERs, URRs and BARs.
+    #[must_use]
+    pub const fn rules(&self) -> [usize; 5] {
+        let Self { pdrs, fars, qers, urrs, bars, .. } = self;
+        [pdrs.len(), fars.len(), qers.len(), urrs.len(), bars.len()]
+    }
 }

@@ -17,32 +17,28 @@
 //! responses and parts, only as much memory is touched as is in use: at the rate of one thread 214
 //! octets per request of the last N1 times T1.
 
-mod answers;
-mod bits;
-mod cells;
-mod encoding;
-#[cfg(test)]
-pub(crate) mod fuse;
-mod parts;
+mod codec;
+pub(crate) mod failpoint;
+mod part_chains;
 pub mod record;
-mod remains;
-mod stored;
+mod responses;
+mod tombstone;
 
 use fastlane::table::TableError;
 use zerocopy::FromZeros;
 
-use self::answers::{Answers, Fresh, NOBODY};
-use self::cells::Array;
-pub use self::cells::Cells;
-use self::encoding::{FORMAT, decode, encode};
-use self::parts::Parts;
-use self::record::{AnswerRecord, BODY, SessionPart, SessionRecord};
-pub use self::remains::Given;
+use self::codec::{FORMAT, decode, encode};
+use self::failpoint::Array;
+pub use self::failpoint::Cells;
+use self::part_chains::PartChains;
+use self::record::{BODY, ResponseRecord, SessionPart, SessionRecord};
+use self::responses::{NO_SESSION, NewResponse, Responses};
+pub use self::tombstone::AllocatedAddresses;
 use crate::pfcp::RequestKey;
 use crate::session::{Session, SessionId};
 
 #[cfg(test)]
-pub(crate) use self::encoding::tests::{any_session, typical};
+pub(crate) use self::codec::tests::{any_session, typical};
 #[cfg(test)]
 pub(crate) use self::tests::Memory;
 
@@ -72,8 +68,8 @@ pub enum StoreError {
 /// Writer of the tables of sessions and responses.
 pub struct Store {
     sessions: Array<SessionRecord>,
-    parts: Parts,
-    answers: Answers,
+    parts: PartChains,
+    answers: Responses,
     version: u64,
     buffer: Vec<u8>,
 }
@@ -84,10 +80,10 @@ impl Store {
     pub fn open(
         sessions: Cells<SessionRecord>,
         parts: Cells<SessionPart>,
-        answers: Cells<AnswerRecord>,
+        answers: Cells<ResponseRecord>,
     ) -> Self {
         let sessions = Array(sessions);
-        let mut parts = Parts::open(parts);
+        let mut parts = PartChains::open(parts);
         let mut version = 0;
         for (_, record) in sessions.0.iter() {
             version = version.max(record.version);
@@ -95,11 +91,11 @@ impl Store {
             // An invalid chain is detected when the session is read.
             parts.mark(record.part, rest.min(LONGEST), record.version);
         }
-        let counts = |answer: &AnswerRecord| {
+        let counts = |answer: &ResponseRecord| {
             let record = sessions.get(answer.session);
-            answer.session == NOBODY || record.is_some_and(|it| it.version >= answer.version)
+            answer.session == NO_SESSION || record.is_some_and(|it| it.version >= answer.version)
         };
-        let answers = Answers::open(answers, &mut parts, counts);
+        let answers = Responses::open(answers, &mut parts, counts);
         parts.sweep();
         let version = version.max(answers.version());
         Self { sessions, parts, answers, version, buffer: Vec::new() }
@@ -168,7 +164,7 @@ impl Store {
         record.part = rest;
         let written = answer.map(|(key, bytes)| {
             let (session, version) = (session.id.0, session.version);
-            self.answers.write(Fresh { key, bytes, session, version, at }, &mut self.parts)
+            self.answers.write(NewResponse { key, bytes, session, version, at }, &mut self.parts)
         });
         let written = written.transpose().inspect_err(|_| self.parts.give_up(rest))?;
         let before = self.record(session.id).map_or(0, |record| record.part);
@@ -200,7 +196,7 @@ impl Store {
         record.peer = session.peer;
         record.format = FORMAT;
         if session.is_deleted {
-            record.bury(session, at);
+            record.make_tombstone(session, at);
             return Ok(0);
         }
         record.subscriber = session.supi.as_deref().map_or(0, subscriber);
@@ -222,7 +218,7 @@ impl Store {
     /// # Errors
     /// There is no space.
     pub fn remember(&mut self, key: &RequestKey, bytes: &[u8], at: u64) -> Result<(), StoreError> {
-        let fresh = Fresh { key, bytes, session: NOBODY, version: self.version, at };
+        let fresh = NewResponse { key, bytes, session: NO_SESSION, version: self.version, at };
         let place = self.answers.write(fresh, &mut self.parts)?;
         self.answers.link(place);
         Ok(())

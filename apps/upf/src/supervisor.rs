@@ -11,11 +11,11 @@ use fastlane::slow::Keeper;
 use fastlane::{Error, LaneInfo, Program, Told};
 
 use crate::config::{Settings, defaults};
-use crate::pfcp::node::record::NodeRecord;
-use crate::pfcp::peer::record::PeerRecord;
+use crate::pfcp::association_record::AssociationRecord;
+use crate::pfcp::node::NodeRecord;
 use crate::pfcp::run::run;
 use crate::rules::layout::table;
-use crate::store::record::{AnswerRecord, SessionPart, SessionRecord};
+use crate::store::record::{ResponseRecord, SessionPart, SessionRecord};
 
 use crate::api::backend::Backend;
 
@@ -58,8 +58,8 @@ pub fn fast(words: impl IntoIterator<Item = OsString>, stop: &Arc<AtomicBool>) -
 fn create_control_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
     lane.array::<SessionRecord>(table::SESSIONS)?;
     lane.array::<SessionPart>(table::SESSION_PARTS)?;
-    lane.array::<AnswerRecord>(table::ANSWERS)?;
-    lane.array::<PeerRecord>(table::PEERS)?;
+    lane.array::<ResponseRecord>(table::ANSWERS)?;
+    lane.array::<AssociationRecord>(table::PEERS)?;
     lane.record::<NodeRecord>(table::NODE)?;
     Ok(())
 }

@@ -90,31 +90,27 @@
 //! session indices in 10 ms. Timers are one heap with at most one deadline per session, rebuilt
 //! from the records by [`Usage::open`]. A call evaluates at most 512 sessions.
 
-mod answered;
-mod ask;
+mod collect;
 mod engine;
-mod ground;
-mod look;
-mod meter;
-mod next;
-mod parked;
+mod evaluate;
+mod peer_tunnels;
 mod provision;
-mod remotes;
-mod settle;
-mod take;
+mod report_messages;
+mod report_queue;
+mod report_response;
+mod session_backend;
+mod thresholds;
 mod timers;
-mod write;
+mod urr_meter;
 
-pub use answered::Outcome;
-pub use ask::{forget_notified, in_answer};
-pub use engine::{On, Usage, UsageStatistics};
-pub use ground::{Ground, Lines};
-pub use meter::Meter;
-pub use next::next;
-pub use provision::{Given, begin, update};
-pub use settle::{STOP_OF_TRAFFIC_S, settle};
-pub use take::{DURATION, MOST, PACKETS, VOLUME, take, take_all};
-pub use write::write_usage;
+pub use collect::{DURATION, MOST, PACKETS, VOLUME, forget_notified, in_answer, take, take_all};
+pub use engine::{ReportContext, Usage, UsageStatistics};
+pub use provision::{begin, update};
+pub use report_messages::write_usage;
+pub use report_response::Outcome;
+pub use session_backend::{Ground, Lines};
+pub use thresholds::{STOP_OF_TRAFFIC_S, next, settle};
+pub use urr_meter::Meter;
 
 #[cfg(test)]
 mod tests;

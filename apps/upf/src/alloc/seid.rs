@@ -15,7 +15,7 @@ const NONE: u32 = u32::MAX;
 
 /// Free session indices.
 #[derive(Debug)]
-pub struct Places {
+pub struct SessionIndices {
     /// By index: the one that was freed after it.
     after: Vec<u32>,
     shards: Vec<Shard>,
@@ -31,7 +31,7 @@ struct Shard {
     live: u32,
 }
 
-impl Places {
+impl SessionIndices {
     /// Creates the free lists from the sessions of a store.
     #[must_use]
     pub fn open(store: &Store) -> Self {

@@ -13,8 +13,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::rules::layout::key::UeKey;
-use crate::session::{InstanceId, Prefix};
-use crate::store::Given;
+use crate::session::{InstanceId, Network, Prefix};
+use crate::store::AllocatedAddresses;
 
 /// Maximum number of addresses of a pool.
 const MOST: u64 = 1 << 24;
@@ -134,6 +134,23 @@ impl Addresses {
         instances.all(|other| other == first).then_some(first)
     }
 
+    /// Returns the network instance whose pool provides an address. It is `named` if that is a data
+    /// network, else that of the session's other rules, else the only one with a pool, else the
+    /// default. `None` if it has no pool.
+    #[must_use]
+    pub fn pool_of(
+        &self,
+        network: &Network,
+        named: Option<InstanceId>,
+        of_others: Option<InstanceId>,
+        family: Family,
+    ) -> Option<InstanceId> {
+        let named = named.filter(|it| network.is_data_network(*it)).or(of_others);
+        let instance = named.or_else(|| self.only_instance(family));
+        let instance = instance.unwrap_or_else(|| network.data_network());
+        self.has(instance, family).then_some(instance)
+    }
+
     /// Allocates an IPv4 address at the time `now`, in nanoseconds of `CLOCK_MONOTONIC`. Returns
     /// `None` if all are in use or in quarantine.
     pub fn take_v4(&mut self, instance: InstanceId, now: u64) -> Option<Ipv4Addr> {
@@ -179,7 +196,7 @@ impl Addresses {
     /// Restores the addresses of a session at a restart. `gone` is the time of its removal, if it
     /// was removed. The search continues after the last allocation; recently freed addresses enter
     /// quarantine.
-    pub fn resume(&mut self, given: &Given, gone: Option<u64>) {
+    pub fn resume(&mut self, given: &AllocatedAddresses, gone: Option<u64>) {
         let v4 = given.v4.map(|it| (Family::V4, u64::from(it.to_bits())));
         let v6 = given.v6.map(|it| (Family::V6, (it.to_bits() >> 64) as u64));
         for (family, address) in v4.into_iter().chain(v6) {

@@ -15,8 +15,8 @@ use crate::config::{Role, Settings};
 use crate::datapath::DROP_REASON_WORDS;
 use crate::datapath::classify::PacketFields;
 use crate::pfcp::Node;
-use crate::pfcp::peer::peers::Association;
-use crate::pfcp::run::Beside;
+use crate::pfcp::associations::Association;
+use crate::pfcp::run::LoopService;
 use crate::rules::layout::drop_reason::DROP_REASONS;
 use crate::rules::layout::table;
 use crate::session::{InstanceId, Session, SessionId};
@@ -52,7 +52,7 @@ impl Backend {
     }
 }
 
-impl Beside for Backend {
+impl LoopService for Backend {
     fn attached(&mut self, slow: &Slow) -> Result<(), SlowError> {
         self.fast = Some((slow.clone(), slow.state(table::CAUSES)?));
         Ok(())

@@ -4,7 +4,7 @@ use super::metrics::Snapshot;
 use super::query::{Query, Reply, TraceSubject};
 use super::view::{AssociationView, DryRun, Page, SessionRow, SessionView, Trace};
 use crate::datapath::classify::PacketFields;
-use crate::pfcp::peer::peers::Association;
+use crate::pfcp::associations::Association;
 use crate::session::{InstanceId, Session, SessionId};
 
 /// Maximum number of sessions of a page.

@@ -10,7 +10,7 @@ use super::view::DryRun;
 use super::{NodeView, QueryReceiver, RouteSource, answer, serve};
 use crate::api::client::{Request, ask};
 use crate::datapath::classify::PacketFields;
-use crate::pfcp::peer::peers::Association;
+use crate::pfcp::associations::Association;
 use crate::session::{CpSeid, InstanceId, Session, SessionId};
 
 mod traced_routes;

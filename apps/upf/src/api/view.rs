@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::node_view::NodeView;
-use crate::pfcp::peer::peers::Association;
+use crate::pfcp::associations::Association;
 use crate::session::{Session, UserAddress};
 
 mod rule_views;

@@ -3,79 +3,62 @@
 //! It uses neither sockets nor clocks. Peers are not trusted: each datagram costs bounded work and
 //! at most one response per message in it.
 
-mod answer;
-mod associate;
-mod expire;
-mod follow;
+mod association_client;
+mod association_server;
+mod attach;
+mod bulk_removal;
+mod dispatch;
 mod identity;
-mod initiate;
-mod parts;
-mod receive;
-pub mod record;
-mod removal;
-mod report;
+mod node_messages;
+mod node_report;
+mod peer_restoration;
+mod recovery;
+mod session_handlers;
 pub mod statistics;
-mod wake;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::DerefMut;
 
 use fastlane::table::{RecordWriter, TableError};
+use fastlane_pfcp::{Message, MessageType};
 
+use self::association_client::Initiations;
+pub use self::attach::{AttachError, Keep, NodeRecord, NodeTables};
+use self::attach::{BLOCK, begin};
+use self::bulk_removal::Removal;
 pub use self::identity::Identity;
-use self::initiate::Initiations;
-pub use self::parts::{Parts, PartsError};
-use self::record::NodeRecord;
-use self::removal::Removal;
+use self::recovery::RecoverySet;
 use self::statistics::Statistics;
-use self::wake::Unfollowed;
+use super::associations::{Association, Associations};
 use super::heartbeat::Heartbeats;
 use super::overload::{Limiter, Overload};
-use super::path::{PathEvent, Paths};
-use super::peer::peers::{Association, Peers};
-use super::transaction::answers::Answers;
-use super::transaction::requests::SEQUENCES;
-use super::{Outbox, Requests};
+use super::paths::Paths;
+use super::transactions::requests::SEQUENCES;
+use super::transactions::response_cache::ResponseCache;
+use super::{Outbox, Request, Requests};
 use crate::config::Settings;
 use crate::pfcp::end_marker::Markers;
 use crate::pfcp::sessions::Sessions;
+use crate::session::Session;
 use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
-use crate::usage::{Usage, UsageStatistics};
+use crate::usage::{ReportContext, Usage, UsageStatistics};
 
 /// Writer of the node record, owned or shared.
 pub type Cell<V> = Box<dyn DerefMut<Target = RecordWriter<V>> + Send>;
 
-/// Number of sequence numbers reserved at a time. After a restart the reserved block is skipped,
-/// because its requests may still be in flight.
-const BLOCK: u32 = 1 << 16;
 /// Rate limit of Version Not Supported responses, per second (TS 29.244 clause 7.6.2).
 const VERSION_ANSWERS: u32 = 10;
-
-/// State in the memory of this process that outlives a user plane process.
-#[derive(Clone, Debug, Default)]
-pub struct Keep {
-    /// Recovery time stamp.
-    recovery: u32,
-    statistics: Statistics,
-}
-
-impl Keep {
-    /// Returns true if there was no user plane process before.
-    #[must_use]
-    pub const fn is_new(&self) -> bool {
-        self.recovery == 0
-    }
-}
 
 /// PFCP node of the UP function.
 pub struct Node {
     settings: Settings,
     identity: Identity,
     record: Cell<NodeRecord>,
-    peers: Peers,
+    peers: Associations,
     requests: Requests,
-    answers: Answers,
+    answers: ResponseCache,
     heartbeats: Heartbeats,
     initiations: Initiations,
     paths: Paths,
@@ -91,12 +74,50 @@ pub struct Node {
     /// Number of PDRs, FARs, QERs, URRs and BARs of all sessions.
     rules: [u64; 5],
     /// Sessions of the previous process that are not recovered yet.
-    unfollowed: Unfollowed,
+    unfollowed: RecoverySet,
     /// Bulk removals of sessions, at most one per association.
     removals: VecDeque<Removal>,
     statistics: Statistics,
     /// Lifetime of a response, N1 times T1, in nanoseconds.
     life: u64,
+}
+
+/// Context of a handler: the node, the time and the messages to send.
+struct NodeContext<'a> {
+    node: &'a mut Node,
+    now: Now,
+    out: &'a mut Outbox,
+}
+
+impl NodeContext<'_> {
+    /// Sends a request. Returns false if too many requests wait for a response.
+    fn send(&mut self, request: Request) -> bool {
+        let message_type = request.bytes.get(1).copied().unwrap_or(0);
+        let is_sent = self.node.requests.send(self.now, request, self.out).is_ok();
+        if is_sent {
+            *self.node.statistics.requested.entry(message_type).or_default() += 1;
+        }
+        is_sent
+    }
+
+    /// Calls the usage reporting engine.
+    fn usage<R>(
+        &mut self,
+        call: impl FnOnce(&mut Usage, &mut ReportContext<'_, Sessions>) -> R,
+    ) -> R {
+        let Node { usage, sessions, requests, .. } = &mut *self.node;
+        call(
+            usage,
+            &mut ReportContext { ground: sessions, requests, out: &mut *self.out, now: self.now },
+        )
+    }
+}
+
+/// Source of a datagram and our address that it was sent to.
+#[derive(Clone, Copy, Debug)]
+struct RequestPath {
+    from: SocketAddr,
+    local: IpAddr,
 }
 
 impl Node {
@@ -107,24 +128,24 @@ impl Node {
     /// The table `node` cannot be written.
     pub fn open(
         settings: &Settings,
-        parts: Parts,
+        parts: NodeTables,
         keep: &mut Keep,
         now: Now,
         out: &mut Outbox,
     ) -> Result<Self, TableError> {
-        let Parts { mut record, peers, sessions, context } = parts;
+        let NodeTables { mut record, peers, sessions, context } = parts;
         let this = begin(&mut record, keep, now, context)?;
         let n4 = &settings.n4;
         let t1 = n4.t1_ms.saturating_mul(MILLISECOND);
         let requests = Requests::new(t1, n4.n1, this.sequences);
         let usage = Usage::begin(&sessions);
-        let unfollowed = Unfollowed::new(sessions.capacity());
+        let unfollowed = RecoverySet::new(sessions.capacity());
         let mut node = Self {
             identity: Identity::new(settings, this.recovery),
             record,
-            peers: Peers::open(peers),
+            peers: Associations::open(peers),
             requests,
-            answers: Answers::new(t1.saturating_mul(n4.n1.into())),
+            answers: ResponseCache::new(t1.saturating_mul(n4.n1.into())),
             heartbeats: Heartbeats::new(n4.heartbeat_s.saturating_mul(SECOND)),
             initiations: Initiations::new(&n4.peers, now),
             paths: Paths::new(settings),
@@ -144,7 +165,7 @@ impl Node {
         };
         let places: Vec<u16> = node.peers.iter().map(|found| found.peer.place).collect();
         places.into_iter().for_each(|place| node.heartbeats.begin(now, place));
-        node.wake(now, out);
+        recovery::wake(&mut NodeContext { node: &mut node, now, out });
         Ok(node)
     }
 
@@ -234,7 +255,7 @@ impl Node {
             self.initiations.deadline(),
             self.paths.deadline(now),
             self.markers.deadline(now),
-            self.expiry(),
+            peer_restoration::expiry(self),
             Some(self.usage_at),
             (!self.removals.is_empty() || !self.unfollowed.is_empty()).then_some(now.monotonic),
         ];
@@ -243,24 +264,43 @@ impl Node {
 
     /// Runs all due timers. Returns the time at which it must be called again at the latest.
     pub fn tick(&mut self, now: Now, out: &mut Outbox) -> Option<u64> {
-        while let Some((tag, sequence)) = self.requests.tick(now, out) {
-            self.given_up(now, tag, sequence, out);
+        let cx = &mut NodeContext { node: self, now, out };
+        while let Some((tag, sequence)) = cx.node.requests.tick(now, cx.out) {
+            dispatch::given_up(cx, tag, sequence);
         }
-        self.expire(now, out);
-        self.wake(now, out);
-        self.go_on_removing(now, out);
-        while let Some(place) = self.heartbeats.next(now) {
-            self.ask_whether_there(now, place, out);
+        peer_restoration::expire(cx);
+        recovery::wake(cx);
+        association_server::go_on_removing(cx);
+        while let Some(place) = cx.node.heartbeats.next(now) {
+            peer_restoration::ask_whether_there(cx, place);
         }
-        self.initiate(now, out);
-        while let Some(event) = self.paths.tick(now, out) {
-            self.path_event(now, &event, out);
+        association_client::initiate(cx);
+        while let Some(event) = cx.node.paths.tick(now, cx.out) {
+            node_report::path_event(cx, &event);
         }
-        let given_up = self.markers.tick(self.sessions.published(), now, out);
-        self.statistics.end_markers_given_up += given_up;
-        self.usage_at = self.usage(now, out, |usage, on| usage.tick(on));
+        let given_up = cx.node.markers.tick(cx.node.sessions.published(), now, cx.out);
+        cx.node.statistics.end_markers_given_up += given_up;
+        cx.node.usage_at = cx.usage(|usage, on| usage.tick(on));
         self.keep_sequences();
         self.deadline(now)
+    }
+
+    /// Handles a datagram sent by `from` to our address `local`.
+    pub fn receive(
+        &mut self,
+        now: Now,
+        local: IpAddr,
+        from: SocketAddr,
+        datagram: &[u8],
+        out: &mut Outbox,
+    ) {
+        let cx = &mut NodeContext { node: self, now, out };
+        dispatch::datagram(cx, RequestPath { from, local }, datagram);
+    }
+
+    /// Handles a lane message of a kind with its body.
+    pub fn lane_message(&mut self, now: Now, of_kind: u32, body: &[u8], out: &mut Outbox) {
+        dispatch::lane_message(&mut NodeContext { node: self, now, out }, of_kind, body);
     }
 
     /// Reserves further sequence numbers before the current block is used up.
@@ -288,40 +328,30 @@ impl Node {
         }
     }
 
-    /// Logs a path failure or recovery and reports it to the control planes that use the path.
-    fn path_event(&mut self, now: Now, event: &PathEvent, out: &mut Outbox) {
-        let (counter, what) = if event.has_failed {
-            (&mut self.statistics.paths_failed, "does not answer any more")
-        } else {
-            (&mut self.statistics.paths_recovered, "answers again")
-        };
-        *counter += 1;
-        tracing::info!("GTP-U path to {}: the peer {what}", event.route.remote);
-        for place in &event.peers {
-            self.report_path(now, *place, event, out);
+    fn count_answer(&mut self, message_type: MessageType, cause: u8) {
+        *self.statistics.answered.entry((message_type.0, cause)).or_default() += 1;
+    }
+
+    fn count_answer_of(&mut self, bytes: &[u8]) {
+        if let Ok((message, _)) = Message::parse(bytes) {
+            self.count_answer(message.header.message_type, node_messages::cause_of(&message));
         }
     }
-}
 
-/// Updates the node record at a start. Returns it with the first sequence number to use.
-fn begin(
-    record: &mut Cell<NodeRecord>,
-    keep: &Keep,
-    now: Now,
-    context: u32,
-) -> Result<NodeRecord, TableError> {
-    // With empty tables the time stamp exceeds the previous one, whatever the clock says.
-    let is_later = keep.recovery == 0 || expire::is_newer(now.ntp(), keep.recovery);
-    let recovery = if is_later { now.ntp() } else { keep.recovery.wrapping_add(1) };
-    let kept = record.get().copied();
-    let mut this = kept.unwrap_or(NodeRecord { recovery, ..Default::default() });
-    let first = this.sequences;
-    this.starts = this.starts.wrapping_add(1);
-    // Recovered sessions have been published with this context.
-    this.context = context;
-    this.sequences = (first + BLOCK) % SEQUENCES;
-    record.set(&this)?;
-    Ok(NodeRecord { sequences: first, ..this })
+    /// Updates the number of sessions per association and the number of rules.
+    fn count(&mut self, before: Option<&Session>, after: Option<&Session>) {
+        let of = |session: Option<&Session>| session.map_or([0; 5], Session::rules);
+        let (old, new) = (of(before), of(after));
+        for ((sum, old), new) in self.rules.iter_mut().zip(old).zip(new) {
+            *sum = (*sum + new as u64).saturating_sub(old as u64);
+        }
+        if let Some(after) = after {
+            *self.by_peer.entry(after.peer).or_default() += 1;
+        }
+        if let Some(count) = before.and_then(|before| self.by_peer.get_mut(&before.peer)) {
+            *count = count.saturating_sub(1);
+        }
+    }
 }
 
 impl std::fmt::Debug for Node {

@@ -1,8 +1,5 @@
 //! Control planes that this node is associated with.
 
-pub mod peers;
-pub mod record;
-
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -8,7 +8,7 @@ use fastlane::slow::{Messages, Slow, SlowError, attach_wait};
 use fastlane::table::TableError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::node::{Keep, Parts, PartsError};
+use super::node::{AttachError, Keep, NodeTables};
 use super::socket::{SocketError, Sockets};
 use super::{LaneMessage, Node, Outbox};
 use crate::config::Settings;
@@ -26,7 +26,7 @@ const MESSAGES: usize = 512;
 const WAIT: u64 = 100 * MILLISECOND;
 
 /// Hook for a service that shares the event loop, such as the HTTP API.
-pub trait Beside {
+pub trait LoopService {
     /// Notes a new user plane process.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ pub trait Beside {
 }
 
 /// No hook.
-impl Beside for () {
+impl LoopService for () {
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -65,7 +65,7 @@ pub enum RunError {
     Socket(#[from] SocketError),
     /// The node's tables cannot be opened.
     #[error(transparent)]
-    Parts(#[from] PartsError),
+    Attach(#[from] AttachError),
     /// A table cannot be written.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -84,7 +84,7 @@ pub fn run(
     settings: &Settings,
     session: &str,
     stop: &AtomicBool,
-    beside: &mut dyn Beside,
+    service: &mut dyn LoopService,
 ) -> Result<(), RunError> {
     let mut sockets = None;
     let mut keep = Keep::default();
@@ -94,10 +94,13 @@ pub fn run(
             Some(sockets) => sockets,
             none => none.insert(Sockets::bind(&settings.n4, Neighbours::new(settings))?),
         };
-        match with(settings, &slow, sockets, &mut keep, stop, beside) {
+        let event_loop = &mut EventLoop { settings, sockets, stop, service: &mut *service };
+        match serve_process(event_loop, &slow, &mut keep) {
             Err(error) if slow.is_alive() => return Err(error),
             Ok(()) if stop.load(Ordering::Relaxed) => return Ok(()),
-            Ok(()) | Err(_) => tracing::warn!("the fast half has ended: waiting for the next one"),
+            Ok(()) | Err(_) => {
+                tracing::warn!("the user plane process has ended; waiting for the next one")
+            }
         }
     }
     Ok(())
@@ -115,25 +118,30 @@ fn attach(session: &str, stop: &AtomicBool) -> Result<Option<Slow>, RunError> {
     Ok(None)
 }
 
+/// Parts of the event loop that outlive a user plane process.
+struct EventLoop<'a> {
+    settings: &'a Settings,
+    sockets: &'a mut Sockets,
+    stop: &'a AtomicBool,
+    service: &'a mut dyn LoopService,
+}
+
 /// Serves one user plane process until it ends or `stop` is true.
-fn with(
-    settings: &Settings,
+fn serve_process(
+    event_loop: &mut EventLoop<'_>,
     slow: &Slow,
-    sockets: &mut Sockets,
     keep: &mut Keep,
-    stop: &AtomicBool,
-    beside: &mut dyn Beside,
 ) -> Result<(), RunError> {
     let mut messages = slow.messages()?;
     let mut out = Outbox::new();
-    let parts = Parts::attach(settings, slow)?;
+    let parts = NodeTables::attach(event_loop.settings, slow)?;
     if parts.record.get().is_none() && keep.is_new() {
-        next_second(stop);
+        next_second(event_loop.stop);
     }
-    let mut node = Node::open(settings, parts, keep, Now::read(), &mut out)?;
-    beside.attached(slow)?;
-    let ended = serve(&mut node, slow, sockets, &mut messages, &mut out, stop, beside);
-    beside.detached();
+    let mut node = Node::open(event_loop.settings, parts, keep, Now::read(), &mut out)?;
+    event_loop.service.attached(slow)?;
+    let ended = serve(event_loop, &mut node, slow, &mut messages, &mut out);
+    event_loop.service.detached();
     *keep = node.keep();
     ended
 }
@@ -150,20 +158,19 @@ fn next_second(stop: &AtomicBool) {
 }
 
 fn serve(
+    event_loop: &mut EventLoop<'_>,
     node: &mut Node,
     slow: &Slow,
-    sockets: &mut Sockets,
     messages: &mut Messages,
     out: &mut Outbox,
-    stop: &AtomicBool,
-    beside: &mut dyn Beside,
 ) -> Result<(), RunError> {
+    let EventLoop { sockets, stop, service, .. } = event_loop;
     while !stop.load(Ordering::Relaxed) {
         let now = Now::read();
         let deadline = node.tick(now, out);
         flush(node, sockets, messages, out, now);
         let wait = deadline.map_or(WAIT, |at| at.saturating_sub(now.monotonic).min(WAIT));
-        let ready = sleep(slow, sockets, messages, beside, wait)?;
+        let ready = sleep(slow, sockets, messages, &**service, wait)?;
         let now = Now::read();
         for place in ready {
             datagrams(node, sockets, place, now, out);
@@ -173,7 +180,7 @@ fn serve(
             return Ok(());
         }
         flush(node, sockets, messages, out, now);
-        beside.serve(node, now);
+        service.serve(node, now);
     }
     Ok(())
 }
@@ -183,7 +190,7 @@ fn sleep(
     slow: &Slow,
     sockets: &Sockets,
     messages: &mut Messages,
-    beside: &dyn Beside,
+    service: &dyn LoopService,
     nanoseconds: u64,
 ) -> Result<Vec<usize>, RunError> {
     let may_wait = messages.arm();
@@ -191,7 +198,7 @@ fn sleep(
         sockets.descriptors().map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)).collect();
     events.push(PollFd::new(messages, PollFlags::IN));
     events.push(PollFd::new(slow, PollFlags::IN | PollFlags::RDHUP));
-    events.extend(beside.descriptor().map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)));
+    events.extend(service.descriptor().map(|it| PollFd::from_borrowed_fd(it, PollFlags::IN)));
     let wait = if may_wait { nanoseconds } else { 0 };
     let timeout = Timespec {
         tv_sec: i64::try_from(wait / SECOND).unwrap_or(0),

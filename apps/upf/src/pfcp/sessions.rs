@@ -8,35 +8,31 @@
 //! Per session the heap holds only its index among those in use (4 bytes) and one bit for its UE
 //! address.
 
-mod ahead;
-mod answer;
-mod change;
 mod draft;
-mod far;
-mod find;
-mod ground;
-mod network;
-mod pdr;
-mod qer;
-mod refusal;
-mod remove;
-mod request;
-mod urr;
+mod procedures;
+mod session_messages;
+mod teardown;
 
-pub use self::network::Network;
-pub use self::refusal::Refusal;
-pub use self::remove::is_in;
-use self::remove::users_of;
+use std::net::{IpAddr, SocketAddr};
+
+use fastlane::table::EntryId;
+use fastlane_pfcp::{Message, MessageType};
+
+pub use self::teardown::is_in;
+use self::teardown::users_of;
 use super::{NodeName, RequestKey};
-use crate::alloc::{Addresses, Places};
+use crate::alloc::{Addresses, SessionIndices};
 use crate::config::Settings;
 use crate::rules::layout::teid_layout::TeidLayout;
+use crate::rules::layout::key::UeKey;
+use crate::rules::layout::counter_slots::WORDS;
 use crate::rules::publish::{PublishError, Published};
-use crate::session::{Prefix, Session, SessionId};
+use crate::session::{InstanceId, Prefix, Session, SessionId};
+pub use crate::session::{Network, Refusal};
 use crate::store::record::SessionRecord;
-use crate::store::{Given, Store, StoreError};
-use crate::time::Now;
-use crate::time::{MILLISECOND, SECOND};
+use crate::store::{AllocatedAddresses, Store, StoreError, subscriber};
+use crate::time::{MILLISECOND, Now, SECOND};
+use crate::usage::{Ground, Lines};
 
 /// Quarantine of a session index and of a UE address beyond the time in which a request can be
 /// retransmitted. It is longer than packets stay in flight.
@@ -58,7 +54,7 @@ pub struct Sessions {
     network: Network,
     shape: TeidLayout,
     store: Store,
-    places: Places,
+    places: SessionIndices,
     addresses: Addresses,
     published: Published,
     /// Lifetime of a response, N1 times T1, in nanoseconds.
@@ -91,7 +87,7 @@ impl Sessions {
         let mut this = Self {
             network: Network::of(settings),
             shape: TeidLayout::of(settings.sessions as usize),
-            places: Places::open(&store),
+            places: SessionIndices::open(&store),
             addresses: pools(settings, life.saturating_add(GRACE)),
             life,
             settings: settings.clone(),
@@ -109,7 +105,10 @@ impl Sessions {
         let read = |id: SessionId| {
             let session = store.get(id);
             if session.is_none() && store.record(id).is_some_and(SessionRecord::is_live) {
-                tracing::error!("session {} cannot be read; end it and set it up anew", id.0);
+                tracing::error!(
+                    "session {} cannot be decoded; delete it and establish it again",
+                    id.0
+                );
             }
             session
         };
@@ -117,10 +116,10 @@ impl Sessions {
         let recovered = published.recover_with(read, |session, keys| {
             let users = users_of(session, keys.users, network, addresses);
             users.iter().for_each(|key| addresses.claim(key));
-            addresses.resume(&Given::to(session), None);
+            addresses.resume(&AllocatedAddresses::to(session), None);
         });
         for (id, error) in &recovered.failed {
-            tracing::error!("session {} is kept and not published: {error}", id.0);
+            tracing::error!("session {} is stored but not published: {error}", id.0);
         }
         // The current time is unknown, but it is not earlier than the last removal.
         let gone = || store.places(0).filter_map(|(_, record)| Some((record, record.gone_at()?)));
@@ -190,6 +189,133 @@ impl Sessions {
     /// Takes the change made by the last request.
     pub const fn take_change(&mut self) -> Option<Change> {
         self.change.take()
+    }
+
+    /// Returns the response to a request for a session that does not exist or belongs to another
+    /// control plane.
+    #[must_use]
+    pub fn unknown(message: &Message<'_>) -> Vec<u8> {
+        let answer = MessageType(message.header.message_type.0.wrapping_add(1));
+        session_messages::unknown_session(message, answer)
+    }
+
+    /// Returns the session with an index.
+    #[must_use]
+    pub fn get(&self, id: SessionId) -> Option<Session> {
+        self.store.get(id)
+    }
+
+    /// Returns the indices of all sessions, in order.
+    pub fn ids(&self) -> impl Iterator<Item = SessionId> {
+        self.ids_from(0)
+    }
+
+    /// Returns the session indices from `place` on, to continue an interrupted scan.
+    pub fn ids_from(&self, place: u32) -> impl Iterator<Item = SessionId> {
+        self.store.places(place).filter(|(_, record)| record.is_live()).map(|(id, _)| id)
+    }
+
+    /// Returns all sessions, in the order of their indices.
+    pub fn iter(&self) -> impl Iterator<Item = Session> {
+        self.ids().filter_map(|id| self.get(id))
+    }
+
+    /// Returns the session with one of our SEIDs.
+    #[must_use]
+    pub fn find(&self, seid: u64) -> Option<Session> {
+        let id = SessionId(seid as u32);
+        let record = self.store.record(id)?;
+        if record.seid == seid && record.is_live() { self.store.get(id) } else { None }
+    }
+
+    /// Returns the session with a UE address in a network instance.
+    #[must_use]
+    pub fn find_user(&self, instance: InstanceId, address: IpAddr) -> Option<SessionId> {
+        self.published.user(match address {
+            IpAddr::V4(address) => UeKey::v4(instance, address),
+            IpAddr::V6(address) => UeKey::v6(instance, address),
+        })
+    }
+
+    /// Returns the session that owns one of our TEIDs.
+    #[must_use]
+    pub fn find_tunnel(&self, teid: u32) -> Option<SessionId> {
+        procedures::owner_of(&self.store, &self.published, self.shape, teid)
+    }
+
+    /// Returns the sessions of a subscriber. It scans all records, so it is for operators only.
+    pub fn find_supi<'a>(&'a self, supi: &'a str) -> impl Iterator<Item = Session> + 'a {
+        let hash = subscriber(supi);
+        let places = self.store.places(0);
+        let places = places.filter(move |(_, it)| it.is_live() && it.subscriber == hash);
+        let sessions = places.filter_map(|(id, _)| self.get(id));
+        sessions.filter(move |session| session.supi.as_deref() == Some(supi))
+    }
+
+    /// Returns the first session of an association with an index in `from..end`, and the index at
+    /// which the search continues.
+    #[must_use]
+    pub fn next_of_peer(&self, from: u32, end: u32, peer: u16) -> (Option<SessionId>, u32) {
+        let end = end.min(self.capacity());
+        let mut places = self.store.places(from).take_while(|(id, _)| id.0 < end);
+        let found = places.find(|(_, it)| it.is_live() && it.peer == peer).map(|(id, _)| id);
+        (found, found.map_or(end.max(from), |id| id.0 + 1))
+    }
+
+    /// Returns the association index of the session with one of our SEIDs.
+    #[must_use]
+    pub fn peer_of(&self, seid: u64) -> Option<u16> {
+        let record = self.store.record(SessionId(seid as u32))?;
+        (record.seid == seid && record.is_live()).then_some(record.peer)
+    }
+
+    /// Returns the maximum number of sessions.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.store.capacity()
+    }
+}
+
+impl Lines for Sessions {
+    fn line(&self, line: u32) -> [u64; WORDS] {
+        self.published.tables().state.read(EntryId(line))
+    }
+}
+
+impl Ground for Sessions {
+    fn capacity(&self) -> u32 {
+        self.store.capacity()
+    }
+
+    fn session(&self, id: SessionId) -> Option<Session> {
+        self.get(id)
+    }
+
+    fn next_version(&mut self) -> u64 {
+        self.store.next_version()
+    }
+
+    fn commit(&mut self, session: &Session, now: Now) -> Result<(), String> {
+        self.save(session, now).map_err(|error| error.to_string())
+    }
+
+    fn way(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
+        (SocketAddr::new(session.control.address, self.settings.n4.port), None)
+    }
+
+    fn is_published(&self, session: &Session) -> bool {
+        let rules = self.published.rules(session.id);
+        rules.is_some_and(|rules| u64::from(rules.version()) == session.version & 0xFFFF_FFFF)
+    }
+
+    fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionId, u64)) {
+        let places = from as usize..(from as usize).saturating_add(count as usize);
+        let events = &self.published.tables().events;
+        events.scan_range(places, |id, seen| visit(SessionId(id.0), seen));
+    }
+
+    fn done(&mut self, id: SessionId, seen: u64) {
+        self.published.tables().events.done(EntryId(id.0), seen);
     }
 }
 

@@ -1,7 +1,5 @@
 //! UDP sockets of N4.
 
-pub mod outbox;
-
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -38,11 +36,11 @@ struct Socket {
 /// An N4 address cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "app.n4.addresses: {address} cannot be listened at: {source}; give this host the address, or \
-     end what listens there"
+    "app.n4.addresses: cannot bind {address}: {source}; assign the address to this host, or stop \
+     the program that uses it"
 )]
 pub struct SocketError {
-    /// Address.
+    /// Address that cannot be used.
     pub address: SocketAddr,
     /// Error of the kernel.
     pub source: io::Error,

@@ -40,9 +40,9 @@ pub mod table {
     pub const SESSIONS: &str = "sessions";
     /// `Array<SessionPart>`: overflow of session records.
     pub const SESSION_PARTS: &str = "session-parts";
-    /// `Array<AnswerRecord>`: responses to retransmitted requests.
+    /// `Array<ResponseRecord>`: responses to retransmitted requests.
     pub const ANSWERS: &str = "answers";
-    /// `Array<PeerRecord>`: associations.
+    /// `Array<AssociationRecord>`: associations.
     pub const PEERS: &str = "peers";
     /// `Record<NodeRecord>`: recovery time stamp and other state of the node.
     pub const NODE: &str = "node";

@@ -91,7 +91,7 @@ pub struct Published {
 /// Failpoint before each change of a table, at which tests stop.
 fn step() {
     #[cfg(test)]
-    crate::store::fuse::burn();
+    crate::store::failpoint::fail_if_due();
 }
 
 /// Entries added by a publication that may still fail.

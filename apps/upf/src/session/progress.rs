@@ -72,7 +72,7 @@ pub struct Split {
 pub struct UsageTriggers(pub u32);
 
 impl UsageTriggers {
-    /// Periodic.
+    /// Periodic reporting.
     pub const PERIO: Self = Self(1);
     /// Volume threshold.
     pub const VOLTH: Self = Self(1 << 1);
@@ -143,7 +143,7 @@ impl UsageTriggers {
 pub struct UsageReport {
     /// URR ID.
     pub urr: UrrId,
-    /// UR-SEQN.
+    /// UR-SEQN of the report.
     pub sequence: u32,
     /// Usage Report Trigger.
     pub triggers: UsageTriggers,

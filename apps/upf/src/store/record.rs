@@ -50,14 +50,14 @@ pub struct SessionPart {
     pub length: u32,
     /// Version of the session that it was written for.
     pub version: u64,
-    /// Content.
+    /// Content of the part.
     pub bytes: [u8; PART],
 }
 
-/// Response that may be repeated, in an `Array<AnswerRecord>`.
+/// Response that may be repeated, in an `Array<ResponseRecord>`.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct AnswerRecord {
+pub struct ResponseRecord {
     /// Time when it was sent, in nanoseconds of `CLOCK_MONOTONIC`.
     pub at: u64,
     /// Version of the session from which on the response is valid.
@@ -85,4 +85,4 @@ pub struct AnswerRecord {
 }
 
 const _: () = assert!(size_of::<SessionRecord>() == 248 && size_of::<SessionPart>() == 248);
-const _: () = assert!(size_of::<AnswerRecord>() == 184);
+const _: () = assert!(size_of::<ResponseRecord>() == 184);

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use fastlane::table::{ArrayWriter, Readers, SharedMemory, Spec, Value};
 use proptest::prelude::*;
 
-use super::fuse::stop_after;
+use super::failpoint::stop_after;
 use super::*;
 
-/// The memory of the tables, which outlives each store.
+/// Memory of the tables, which outlives each store.
 pub(crate) struct Memory([Arc<SharedMemory>; 3]);
 
 const SESSIONS: usize = 64;
@@ -22,7 +22,7 @@ impl Memory {
     pub(crate) fn of(sessions: usize, parts: usize, answers: usize) -> Self {
         let sessions = Spec::array::<SessionRecord>("sessions", sessions).create();
         let parts = Spec::array::<SessionPart>("session-parts", parts).create();
-        let answers = Spec::array::<AnswerRecord>("answers", answers).create();
+        let answers = Spec::array::<ResponseRecord>("answers", answers).create();
         Self([sessions, parts, answers].map(Result::unwrap))
     }
 
@@ -45,7 +45,7 @@ fn key(sequence: u32) -> RequestKey {
     }
 }
 
-/// The session with so many times its first PDR.
+/// Returns the session with its first PDR repeated `count` times.
 fn with_pdrs(place: u32, count: u16, version: u64) -> Session {
     let mut session = typical(place);
     let first = session.pdrs[0].clone();
@@ -87,7 +87,7 @@ fn one_that_is_gone_says_when_and_leaves_its_numbers() {
     assert_eq!(store.get(SessionId(3)), None);
     let record = store.record(SessionId(3)).unwrap();
     assert_eq!((record.gone_at(), record.generation), (Some(20), typical(3).generation));
-    assert_eq!(record.had(), Some(Given::to(&gone(3, 2))));
+    assert_eq!(record.had(), Some(AllocatedAddresses::to(&gone(3, 2))));
     assert_eq!(store.answer(&key(9), 0, &|_| 0).as_deref(), Some(&b"bye"[..]));
     assert_eq!(store.free_parts(), PARTS as u32);
 }
@@ -137,7 +137,7 @@ fn what_finds_no_room_changes_nothing() {
     assert_eq!(memory.open().get(SessionId(1)), Some(before));
 }
 
-/// A request of a history: the session as it then is, and how long the answer is.
+/// Request of a history: the session afterwards and the length of the response.
 type Step = (Session, usize);
 
 fn history() -> Vec<Step> {
@@ -165,8 +165,8 @@ fn seen(store: &Store) -> (Option<Session>, Option<Session>, u32) {
     (store.get(SessionId(5)), store.get(SessionId(6)), store.free_parts())
 }
 
-/// Each step of a history is stopped after each operation on a table; then another process goes
-/// on, and the peer repeats its request.
+/// Stops each step of a history after each table operation. Then a successor continues, and the
+/// peer retransmits.
 #[test]
 fn a_kill_at_any_operation_leaves_the_session_before_or_after_and_the_answer_with_it() {
     let steps = history();
@@ -185,7 +185,7 @@ fn a_kill_at_any_operation_leaves_the_session_before_or_after_and_the_answer_wit
             (0..stopped).for_each(|number| run(&mut store, number, &steps[number]));
             let ended = stop_after(operations, || run(&mut store, stopped, &steps[stopped]));
             drop(store);
-            // The next one is stopped too, while it repairs.
+            // The successor is stopped too, during its repair.
             for repairs in [0, 1, 3] {
                 stop_after(repairs, || memory.open());
             }

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::ground::Ground;
-use super::look::MOST_REQUESTS;
-use super::parked::Parked;
-use super::remotes::{Remotes, tunnels};
+use super::evaluate::MOST_REQUESTS;
+use super::peer_tunnels::{Remotes, tunnels};
+use super::report_messages::error_request;
+use super::report_queue::Parked;
+use super::session_backend::Ground;
 use super::timers::Timers;
-use super::write::error_request;
 use crate::pfcp::{Outbox, Request, Requests, Tag};
 use crate::rules::layout::message::{PathMessage, SessionEvent};
 use crate::session::{DownlinkData, Session, SessionId};
@@ -74,7 +74,7 @@ pub struct Usage {
 }
 
 /// Context of a call.
-pub struct On<'a, G> {
+pub struct ReportContext<'a, G> {
     /// Sessions of the node.
     pub ground: &'a mut G,
     /// Our pending requests.
@@ -88,7 +88,7 @@ pub struct On<'a, G> {
 impl Usage {
     /// Creates an engine that continues the work of its predecessor: evaluates each session once,
     /// sends pending reports again and arms the timers.
-    pub fn open<G: Ground>(on: &mut On<'_, G>) -> Self {
+    pub fn open<G: Ground>(on: &mut ReportContext<'_, G>) -> Self {
         let mut usage = Self::begin(on.ground);
         for place in 0..on.ground.capacity() {
             if let Some(session) = on.ground.session(SessionId(place)) {
@@ -115,7 +115,7 @@ impl Usage {
     }
 
     /// Adds a session of the previous process.
-    pub fn found<G: Ground>(&mut self, on: &mut On<'_, G>, session: Session) {
+    pub fn found<G: Ground>(&mut self, on: &mut ReportContext<'_, G>, session: Session) {
         self.follow(Some(&session));
         self.look_at(on, &session.clone(), session, None);
     }
@@ -128,7 +128,7 @@ impl Usage {
     /// Handles an established, modified or removed session: `before` and `after` as committed.
     pub fn changed<G: Ground>(
         &mut self,
-        on: &mut On<'_, G>,
+        on: &mut ReportContext<'_, G>,
         before: Option<&Session>,
         after: Option<&Session>,
     ) {
@@ -147,7 +147,7 @@ impl Usage {
         }
     }
 
-    fn forget<G: Ground>(&mut self, on: &mut On<'_, G>, id: SessionId) {
+    fn forget<G: Ground>(&mut self, on: &mut ReportContext<'_, G>, id: SessionId) {
         self.timers.set(id, None);
         self.delayed.remove(&id);
         if let Some(sequence) = self.errors.remove(&id) {
@@ -157,7 +157,7 @@ impl Usage {
     }
 
     /// Handles a lane message about an event of a session.
-    pub fn event<G: Ground>(&mut self, on: &mut On<'_, G>, event: &SessionEvent) {
+    pub fn event<G: Ground>(&mut self, on: &mut ReportContext<'_, G>, event: &SessionEvent) {
         let id = SessionId(event.session);
         if event.session >= on.ground.capacity() {
             return;
@@ -172,7 +172,7 @@ impl Usage {
 
     /// Runs due timers and scans for events whose messages were lost. Returns the latest time of
     /// the next call.
-    pub fn tick<G: Ground>(&mut self, on: &mut On<'_, G>) -> u64 {
+    pub fn tick<G: Ground>(&mut self, on: &mut ReportContext<'_, G>) -> u64 {
         if self.scan_at <= on.now.monotonic {
             self.scan_at = on.now.monotonic.saturating_add(SCAN_EVERY);
             self.scan(on);
@@ -196,7 +196,7 @@ impl Usage {
     }
 
     /// Scans the next session indices for pending events.
-    fn scan<G: Ground>(&mut self, on: &mut On<'_, G>) {
+    fn scan<G: Ground>(&mut self, on: &mut ReportContext<'_, G>) {
         let mut found = Vec::new();
         let capacity = on.ground.capacity();
         let from = if self.scanned >= capacity { 0 } else { self.scanned };
@@ -210,7 +210,11 @@ impl Usage {
 
     /// Handles an error indication (TS 29.281 clause 7.3.1): reports it to the session's control
     /// plane (clause 5.10), unless a report is pending.
-    pub fn error_indication<G: Ground>(&mut self, on: &mut On<'_, G>, message: &PathMessage) {
+    pub fn error_indication<G: Ground>(
+        &mut self,
+        on: &mut ReportContext<'_, G>,
+        message: &PathMessage,
+    ) {
         let peer = Ipv6Addr::from(message.peer).to_canonical();
         let mut is_known = false;
         for id in self.remotes.find(peer, message.teid) {
@@ -223,7 +227,13 @@ impl Usage {
         self.statistics.errors_ignored += u64::from(!is_known);
     }
 
-    fn error<G: Ground>(&mut self, on: &mut On<'_, G>, session: &Session, peer: IpAddr, teid: u32) {
+    fn error<G: Ground>(
+        &mut self,
+        on: &mut ReportContext<'_, G>,
+        session: &Session,
+        peer: IpAddr,
+        teid: u32,
+    ) {
         let room = on.requests.room_for(on.ground.way(session).0);
         if self.errors.contains_key(&session.id) || room == 0 {
             self.statistics.errors_repeated += 1;
@@ -240,7 +250,7 @@ impl Usage {
     /// Sends a session report request. Returns false if there was no room.
     pub(super) fn send<G: Ground>(
         &mut self,
-        on: &mut On<'_, G>,
+        on: &mut ReportContext<'_, G>,
         session: &Session,
         sequence: u32,
         bytes: Vec<u8>,
@@ -257,7 +267,12 @@ impl Usage {
     }
 
     /// Handles a request without response. It is sent again later with the same content.
-    pub fn given_up<G: Ground>(&mut self, on: &mut On<'_, G>, id: SessionId, sequence: u32) {
+    pub fn given_up<G: Ground>(
+        &mut self,
+        on: &mut ReportContext<'_, G>,
+        id: SessionId,
+        sequence: u32,
+    ) {
         self.statistics.unanswered += 1;
         self.flying.remove(&sequence);
         if self.errors.get(&id) == Some(&sequence) {

@@ -1,27 +1,9 @@
 //! Creation and update of URRs by the control plane.
 
-use super::meter::{Meter, later};
-use super::settle::settle;
-use crate::session::{Progress, Urr, UsageTriggers};
+use super::thresholds::settle;
+use super::urr_meter::{Meter, later};
+use crate::session::{Progress, Urr, UrrUpdate, UsageTriggers};
 use crate::time::Now;
-
-/// IEs present in an Update URR (table 7.5.4.4-1). A repeated quota is a new grant even if its
-/// value is the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Given {
-    /// Volume Quota.
-    pub volume_quota: bool,
-    /// Time Quota.
-    pub time_quota: bool,
-    /// Quota Validity Time.
-    pub validity: bool,
-    /// Quota Holding Time.
-    pub holding: bool,
-    /// Measurement Period, or Reporting Triggers.
-    pub period: bool,
-    /// Monitoring Time.
-    pub monitoring: bool,
-}
 
 /// Starts the measurement of a new URR on the state slot in its progress.
 pub fn begin(urr: &mut Urr, meter: &Meter, now: Now) {
@@ -45,7 +27,7 @@ pub fn begin(urr: &mut Urr, meter: &Meter, now: Now) {
 
 /// Updates a URR. `apply` writes the new values and returns which are present. A new quota counts
 /// from here and replaces the rest of the old one; measurement and thresholds continue.
-pub fn update(urr: &mut Urr, meter: &Meter, now: Now, apply: impl FnOnce(&mut Urr) -> Given) {
+pub fn update(urr: &mut Urr, meter: &Meter, now: Now, apply: impl FnOnce(&mut Urr) -> UrrUpdate) {
     settle(urr, meter, now);
     let was_paused = urr.has_information(Urr::PAUSED);
     let given = apply(urr);

@@ -1,9 +1,9 @@
-//! URRs by themselves, and on real tables.
+//! Tests of URRs alone, and on real tables.
 
 mod arithmetic;
-mod kept;
 mod kills;
 mod pool;
 mod scenarios;
 mod sums;
-mod world;
+mod table_backend;
+mod testbed;

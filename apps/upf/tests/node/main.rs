@@ -1,9 +1,9 @@
-//! The committed corpus of the fuzzer of the PFCP node goes through as it goes there.
+//! Replay of the committed corpus of the PFCP node fuzzer.
 
-mod fuzz;
+mod node_fuzzer;
 
 #[test]
 fn the_corpus_holds() {
-    let mut world = fuzz::World::new();
+    let mut world = node_fuzzer::NodeFuzzer::new();
     fastlane_testing::corpus::replay("pfcp_node", 15, |input| world.show(input));
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::session::Session;
 use crate::store::{Memory, typical};
 
-fn end(store: &mut Store, places: &mut Places, id: SessionId, at: u64) {
+fn end(store: &mut Store, places: &mut SessionIndices, id: SessionId, at: u64) {
     let gone = Session { id, is_deleted: true, version: store.next_version(), ..typical(id.0) };
     store.commit(&gone, None, at).unwrap();
     places.give_back(id);
@@ -21,7 +21,7 @@ fn begin(store: &mut Store, id: SessionId) {
 fn sessions_are_spread_over_shards() {
     let memory = Memory::of(1024, 16, 16);
     let store = memory.open();
-    let mut places = Places::open(&store);
+    let mut places = SessionIndices::open(&store);
     let taken: BTreeSet<u32> = (0..512).map(|_| places.take(&store, 1).unwrap().0).collect();
     assert_eq!((taken.len(), places.live()), (512, 512));
     assert!(places.by_shard().all(|live| live == 2));
@@ -31,7 +31,7 @@ fn sessions_are_spread_over_shards() {
 fn a_place_is_used_again_when_it_has_been_free_long_enough_and_after_those_free_longer() {
     let memory = Memory::of(512, 16, 16);
     let mut store = memory.open();
-    let mut places = Places::open(&store);
+    let mut places = SessionIndices::open(&store);
     for _ in 0..512 {
         let id = places.take(&store, 1).unwrap();
         begin(&mut store, id);
@@ -40,8 +40,8 @@ fn a_place_is_used_again_when_it_has_been_free_long_enough_and_after_those_free_
     end(&mut store, &mut places, SessionId(7), 100);
     end(&mut store, &mut places, SessionId(263), 200);
     assert_eq!(places.take(&store, 100), None);
-    // The next process goes on.
-    for mut places in [Places::open(&memory.open()), places] {
+    // A successor process rebuilds the same order.
+    for mut places in [SessionIndices::open(&memory.open()), places] {
         assert_eq!(places.take(&store, 101), Some(SessionId(7)));
         assert_eq!(places.take(&store, 150), None);
         assert_eq!(places.take(&store, 201), Some(SessionId(263)));
@@ -57,7 +57,7 @@ proptest! {
     fn no_place_is_given_out_twice(steps in prop::collection::vec(any::<(bool, u8)>(), 1..200)) {
         let memory = Memory::of(300, 16, 16);
         let mut store = memory.open();
-        let mut places = Places::open(&store);
+        let mut places = SessionIndices::open(&store);
         let mut live = Vec::new();
         for (now, (ends, which)) in steps.into_iter().enumerate() {
             if ends && !live.is_empty() {
@@ -70,7 +70,7 @@ proptest! {
             }
             prop_assert_eq!(places.live() as usize, live.len());
         }
-        let reopened = Places::open(&memory.open());
+        let reopened = SessionIndices::open(&memory.open());
         prop_assert_eq!(reopened.live() as usize, live.len());
         prop_assert!(reopened.by_shard().eq(places.by_shard()));
     }

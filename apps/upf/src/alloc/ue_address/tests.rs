@@ -78,14 +78,14 @@ fn one_that_a_user_had_rests_and_others_are_given_meanwhile() {
     assert_eq!(addresses.take_v4(1, 31 * SECOND), None);
     assert_eq!(addresses.take_v4(1, 31 * SECOND + SECOND / 10), Some(given[4]));
     assert_eq!(addresses.take_v4(1, 31 * SECOND + SECOND / 10), None);
-    // Who chooses its users' addresses itself has it at once, and it rests after that again.
+    // The control plane may reuse an address at once. It enters quarantine again afterwards.
     addresses.claim(&key(given[1]));
     assert_eq!(addresses.take_v4(1, 40 * SECOND), None);
     addresses.put_to_rest(&key(given[1]), 50 * SECOND);
     assert_eq!(addresses.take_v4(1, 61 * SECOND), None);
     assert_eq!(addresses.take_v4(1, 62 * SECOND), Some(given[1]));
     assert_eq!(addresses.usage().next(), Some((1, Family::V4, 6, 0)));
-    // What was given out for nothing does not rest.
+    // An address that no UE used needs no quarantine.
     addresses.give_back(&key(given[1]));
     assert_eq!(addresses.take_v4(1, 62 * SECOND), Some(given[1]));
 }

@@ -1,11 +1,11 @@
-//! Scenarios: datagrams and moments in, datagrams out. The tables are real ones.
+//! Scenarios of the PFCP node on real tables: datagrams and times in, datagrams out.
 
-mod associations;
+mod association_procedures;
 mod hostile;
 mod markers;
 mod ours;
 mod removals;
-mod sessions;
+mod session_requests;
 mod strangers;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -41,20 +41,20 @@ fn settings(more: serde_json::Value) -> Settings {
 }
 
 fn open(settings: &Settings, memory: &Private, now: Now, out: &mut Outbox) -> Node {
-    let parts = Parts::private(settings, memory).unwrap();
+    let parts = NodeTables::private(settings, memory).unwrap();
     Node::open(settings, parts, &mut Keep::default(), now, out).unwrap()
 }
 
-/// A node and a clock.
-struct World {
-    /// The memory of the fast half: it outlives nodes.
+/// A node with its tables and a clock.
+struct NodeTestbed {
+    /// Memory of the user plane process, which outlives nodes.
     memory: Private,
     settings: Settings,
     node: Node,
     now: Now,
 }
 
-impl World {
+impl NodeTestbed {
     fn new(more: serde_json::Value) -> Self {
         let settings = settings(more);
         let memory = Private::new(settings.capacities().with_answers(4096));
@@ -63,7 +63,8 @@ impl World {
         Self { memory, settings, node, now }
     }
 
-    /// The process is killed, and another one goes on with its tables. What that sends at once.
+    /// Kills the process and starts a successor on its tables. Returns the datagrams it sends at
+    /// once.
     fn kill(&mut self) -> Vec<Outgoing> {
         let mut out = Outbox::new();
         self.node = open(&self.settings, &self.memory, self.now, &mut out);
@@ -76,7 +77,7 @@ impl World {
         out.datagrams
     }
 
-    /// The one answer to a request.
+    /// Sends a request and returns its only response.
     fn ask(&mut self, from: SocketAddr, datagram: &[u8]) -> Vec<u8> {
         let mut answers = self.send(from, datagram);
         assert_eq!(answers.len(), 1, "{answers:?}");
@@ -85,8 +86,7 @@ impl World {
         answer.bytes
     }
 
-    /// Lets time pass in steps of a tenth of a second. What is sent, with the tenths that have
-    /// passed.
+    /// Advances the time in steps of 0.1 s. Returns the datagrams sent, each with its step.
     fn pass(&mut self, tenths: u64) -> Vec<(u64, Outgoing)> {
         let mut sent = Vec::new();
         for tenth in 1..=tenths {

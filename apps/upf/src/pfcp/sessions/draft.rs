@@ -1,28 +1,25 @@
 //! A session as a request describes it. The request is applied to a copy, which replaces the
 //! session only if all of it is valid.
 
-mod check;
-mod give;
+mod allocation;
+mod validation;
 
 use fastlane_pfcp::ie::{self, FailedRuleId};
 use fastlane_pfcp::{Group, IeType};
 
-use super::network::Network;
-use super::refusal::Refusal;
-use super::{far, pdr, qer, urr};
 use crate::alloc::Addresses;
 use crate::config::Settings;
 use crate::rules::layout::key::UeKey;
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::session::{
-    Buffering, InstanceId, LocalTunnel, Pdr, PdrId, Session, SessionId, Source, Urr, UrrId,
-    UserAddress,
+    Buffering, InstanceId, LocalTunnel, Network, Pdr, PdrId, Refusal, Session, SessionId, Source,
+    Urr, UrrId, UrrUpdate, UserAddress, bar, far, pdr, qer, urr,
 };
 use crate::time::Now;
-use crate::usage::{self, Given, Meter};
+use crate::usage::{self, Meter};
 
 /// Context that a draft is built in.
-pub(super) struct Around<'a> {
+pub(super) struct DraftContext<'a> {
     pub(super) network: &'a Network,
     pub(super) settings: &'a Settings,
     pub(super) shape: TeidLayout,
@@ -53,7 +50,7 @@ pub(super) struct Draft<'a> {
     created: Vec<Created>,
     removed: Vec<Urr>,
     begun: Vec<UrrId>,
-    around: Around<'a>,
+    around: DraftContext<'a>,
     /// F-TEIDs of the session before the request, and those that it gets.
     tunnels: Vec<LocalTunnel>,
     /// F-TEIDs of this request by CHOOSE ID.
@@ -62,7 +59,7 @@ pub(super) struct Draft<'a> {
 }
 
 /// Result of a valid draft.
-pub(super) struct Ready {
+pub(super) struct CompletedDraft {
     pub(super) session: Session,
     pub(super) created: Vec<Created>,
     /// Removed URRs, with their state before the removal.
@@ -74,7 +71,7 @@ pub(super) struct Ready {
 }
 
 /// A Create PDR or Update PDR whose F-TEID and UE address are not allocated yet.
-struct Asked {
+struct PendingPdr {
     pdr: Pdr,
     pdi: pdr::Pdi,
     is_update: bool,
@@ -82,7 +79,7 @@ struct Asked {
 
 impl<'a> Draft<'a> {
     /// Creates a draft from a stored session, or from a new one without rules.
-    pub(super) fn of(session: Session, around: Around<'a>) -> Self {
+    pub(super) fn of(session: Session, around: DraftContext<'a>) -> Self {
         let tunnels = session.pdrs.iter().filter_map(|pdr| pdr.tunnel).collect();
         let (created, removed, begun) = (Vec::new(), Vec::new(), Vec::new());
         let (chosen, taken) = (Vec::new(), Vec::new());
@@ -90,9 +87,9 @@ impl<'a> Draft<'a> {
     }
 
     /// Returns the result of the draft.
-    pub(super) fn ready(self) -> Ready {
+    pub(super) fn ready(self) -> CompletedDraft {
         let Self { session, created, removed, begun, taken, .. } = self;
-        Ready { session, created, removed, begun, taken }
+        CompletedDraft { session, created, removed, begun, taken }
     }
 
     /// Abandons the draft and returns its addresses to the pools.
@@ -122,7 +119,7 @@ impl<'a> Draft<'a> {
         self.create_qers(group)?;
         self.create_urrs(group)?;
         let limit = self.around.settings.limits.pdrs;
-        let mut asked: Vec<Asked> = Vec::new();
+        let mut asked: Vec<PendingPdr> = Vec::new();
         for it in group.groups(IeType::CREATE_PDR) {
             let mut pdr = pdr::create(&it)?;
             let failed = FailedRuleId::Pdr(pdr.id);
@@ -138,7 +135,7 @@ impl<'a> Draft<'a> {
             ))?;
             let pdi = pdr::detection(&pdi, self.around.network, failed)?;
             (pdr.source, pdr.instance) = (pdi.source, pdi.instance);
-            asked.push(Asked { pdr, pdi, is_update: false });
+            asked.push(PendingPdr { pdr, pdi, is_update: false });
         }
         self.give_out(asked)
     }
@@ -146,7 +143,7 @@ impl<'a> Draft<'a> {
     fn create_bars(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
         for it in group.groups(IeType::CREATE_BAR) {
             let mut bar = Buffering { id: it.need::<ie::BarId>()?.0, ..Buffering::default() };
-            far::buffering(&mut bar, &it)?;
+            bar::apply(&mut bar, &it)?;
             if self.session.bars.iter().any(|known| known.id == bar.id) {
                 return Err(Refusal::rule(FailedRuleId::Bar(bar.id)));
             }
@@ -238,7 +235,7 @@ impl<'a> Draft<'a> {
         for it in group.groups(IeType::UPDATE_BAR) {
             let id = it.need::<ie::BarId>()?.0;
             let bar = session.bars.iter_mut().find(|bar| bar.id == id);
-            far::buffering(bar.ok_or(Refusal::rule(FailedRuleId::Bar(id)))?, &it)?;
+            bar::apply(bar.ok_or(Refusal::rule(FailedRuleId::Bar(id)))?, &it)?;
         }
         for it in group.groups(IeType::UPDATE_FAR) {
             let id = it.need::<ie::FarId>()?.0;
@@ -266,7 +263,7 @@ impl<'a> Draft<'a> {
         usage::update(&mut self.session.urrs[place], &meter, self.around.now, |urr| {
             urr::apply(urr, group).unwrap_or_else(|refusal| {
                 outcome = Err(refusal);
-                Given::default()
+                UrrUpdate::default()
             })
         });
         outcome
@@ -283,14 +280,14 @@ impl<'a> Draft<'a> {
             if let Some(pdi) = it.group(IeType::PDI) {
                 let pdi = pdr::detection(&pdi, self.around.network, failed)?;
                 (known.source, known.instance) = (pdi.source, pdi.instance);
-                asked.push(Asked { pdr: known.clone(), pdi, is_update: true });
+                asked.push(PendingPdr { pdr: known.clone(), pdi, is_update: true });
             }
         }
         self.give_out(asked)
     }
 
     /// Returns the network instance of the PDRs that match packets from the data network.
-    fn data_network(&self, asked: &[Asked]) -> Option<InstanceId> {
+    fn data_network(&self, asked: &[PendingPdr]) -> Option<InstanceId> {
         let is_from_there = |pdr: &&Pdr| matches!(pdr.source, Source::Core | Source::SgiLan);
         let known = self.session.pdrs.iter().chain(asked.iter().map(|asked| &asked.pdr));
         known.filter(is_from_there).find_map(|pdr| pdr.instance)

@@ -1,15 +1,15 @@
-//! Requests as control plane functions send them, byte by byte, against real tables.
+//! Session procedures: requests as control planes encode them, on real tables.
 
-mod addresses;
 mod cost;
 mod establish;
 mod kill;
 mod limits;
 mod modify;
-mod properties;
-mod redirect;
-mod remove;
+mod redirect_information;
+mod removal;
+mod request_properties;
 mod room;
+mod ue_addresses;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -27,7 +27,7 @@ pub(super) const GNB: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 1);
 pub(super) const N3: Ipv4Addr = Ipv4Addr::new(192, 168, 1, 10);
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 0, 2));
 
-/// The settings of most tests, with other values of some keys.
+/// Returns the settings of most tests with some values replaced.
 pub(super) fn settings(changes: serde_json::Value) -> Settings {
     let mut all = serde_json::json!({
         "node-id": "10.9.0.2",
@@ -56,8 +56,8 @@ pub(super) fn settings(changes: serde_json::Value) -> Settings {
     serde_json::from_value(all).unwrap()
 }
 
-/// Tables that outlive the process that writes them, and that process.
-pub(super) struct World {
+/// Tables that outlive their process, and the process.
+pub(super) struct SessionTestbed {
     memory: Private,
     pub(super) settings: Settings,
     pub(super) sessions: Sessions,
@@ -79,7 +79,7 @@ pub(super) fn peer(place: u16) -> Peer {
     }
 }
 
-impl World {
+impl SessionTestbed {
     pub(super) fn new() -> Self {
         Self::with(serde_json::json!({}))
     }
@@ -94,14 +94,14 @@ impl World {
         Self::on(Private::new(capacities), settings)
     }
 
-    /// In these tables.
+    /// Opens the sessions on given tables.
     pub(super) fn on(memory: Private, settings: Settings) -> Self {
         let sessions = open(&memory, &settings);
         let now = Now { monotonic: 1_000 * SECOND, real: 1_790_000_000 * SECOND };
         Self { memory, settings, sessions, now, peer: Some(peer(3)) }
     }
 
-    /// Another process goes on.
+    /// Starts a successor process.
     pub(super) fn restart(&mut self) {
         self.sessions = open(&self.memory, &self.settings);
     }
@@ -141,7 +141,7 @@ impl World {
         all.into_iter().next().unwrap()
     }
 
-    /// What lanes would add to a line of state.
+    /// Adds to the counters of a state slot, as lanes do.
     pub(super) fn count(&self, line: u32, octets_up: u64) {
         use crate::rules::layout::counter_slots;
         let memory = self.memory.memory(table::STATE, |_| unreachable!()).unwrap();
@@ -163,7 +163,7 @@ fn open(memory: &Private, settings: &Settings) -> Sessions {
     Sessions::open(settings, LOCAL.into(), store, published)
 }
 
-/// What an answer says.
+/// Decoded response.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) bytes: Vec<u8>,
@@ -172,9 +172,9 @@ pub(super) struct Answered {
     pub(super) offending: Option<u16>,
     pub(super) failed: Option<FailedRuleId>,
     pub(super) up: Option<FSeid>,
-    /// By PDR: what was given out.
+    /// Created PDRs with their F-TEID and UE IP address.
     pub(super) created: Vec<(u16, Option<FTeid>, Option<UeIpAddress>)>,
-    /// Of usage reports: URR, number, trigger, octets up.
+    /// Usage reports: URR ID, UR-SEQN, trigger, uplink octets.
     pub(super) usage: Vec<(u32, u32, u64, Option<u64>)>,
 }
 
@@ -210,7 +210,7 @@ impl Answered {
         }
     }
 
-    /// The cause, the offending element and the rule.
+    /// Returns the cause, the offending IE and the failed rule.
     pub(super) fn why(&self) -> (u8, Option<u16>, Option<FailedRuleId>) {
         (self.cause, self.offending, self.failed)
     }
@@ -237,7 +237,7 @@ fn message(
     bytes
 }
 
-/// An establishment by SEID `seid` of the control plane.
+/// Returns an establishment with the CP SEID `seid`.
 pub(super) fn establishment(sequence: u32, seid: u64, body: Body<'_>) -> Vec<u8> {
     message(MessageType::SESSION_ESTABLISHMENT_REQUEST, 0, sequence, |w| {
         w.put(&ie::NodeId::V4(Ipv4Addr::new(10, 9, 0, 1)));
@@ -262,7 +262,7 @@ pub(super) fn address(v4: Ipv4Addr) -> UeIpAddress {
     UeIpAddress { v4: Some(v4), ..UeIpAddress::default() }
 }
 
-/// A PDR with these numbers of a PDR, FAR, QERs and URRs.
+/// Appends a Create PDR with the given IDs of its FAR, QERs and URRs.
 pub(super) fn pdr(w: &mut Writer<'_>, id: u16, far: u32, pdi: Body<'_>, more: Body<'_>) {
     w.group(IeType::CREATE_PDR, |w| {
         w.put(&ie::PdrId(id));
@@ -323,7 +323,7 @@ pub(super) fn qer(w: &mut Writer<'_>, id: u32) {
     });
 }
 
-/// What a smartphone's session is: two PDRs, two FARs, a QER and a URR.
+/// Appends the rules of a typical session: two PDRs, two FARs, a QER and a URR.
 pub(super) fn usual(w: &mut Writer<'_>, user: &UeIpAddress) {
     let rules: Body<'_> = &|w| {
         w.put(&ie::UrrId(1));

@@ -6,7 +6,7 @@ use crate::config::Capacities;
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::tables::Private;
 use crate::session::{PdrId, Prefix, Progress, Qer, Source, Urr};
-use crate::store::fuse::stop_after;
+use crate::store::failpoint::stop_after;
 use crate::store::typical;
 
 const CAPACITIES: Capacities = Capacities {

@@ -1,12 +1,11 @@
-//! URRs by the clause, one at a time.
+//! Evaluation of single URRs, clause by clause.
 
 use crate::rules::layout::counter_slots::event;
+use crate::session::UrrUpdate;
 use crate::session::{Measure, ReportTriggers, Urr, UsageReport, UsageTriggers, Volume};
 use crate::time::Now;
 use crate::time::{SECOND, ntp};
-use crate::usage::{
-    DURATION, Given, Meter, PACKETS, VOLUME, begin, next, settle, take, take_all, update,
-};
+use crate::usage::{DURATION, Meter, PACKETS, VOLUME, begin, next, settle, take, take_all, update};
 
 pub(super) const REAL: u64 = 1_780_000_000 * SECOND;
 
@@ -89,7 +88,7 @@ fn case_51_a_volume_quota_stops_and_reports_once_and_a_new_one_counts_from_where
     urr.quota.volume = total(1000);
     let mut urr = began(urr, at(0));
     assert_eq!(urr.watch().quota.total, Some(1000));
-    // 900 octets passed, and one of 200 was refused.
+    // 900 octets passed, and a packet of 200 was dropped.
     let meter = Meter { events: event::QUOTA, ..counted(900, 0, at(1)) };
     let reports = due(&mut urr, &meter, at(1));
     assert_eq!(triggers(&reports), [UsageTriggers::VOLQU]);
@@ -98,7 +97,7 @@ fn case_51_a_volume_quota_stops_and_reports_once_and_a_new_one_counts_from_where
     assert_eq!(due(&mut urr, &meter, at(2)), []);
     let renew = |urr: &mut Urr| {
         urr.quota.volume = total(500);
-        Given { volume_quota: true, ..Given::default() }
+        UrrUpdate { volume_quota: true, ..UrrUpdate::default() }
     };
     update(&mut urr, &meter, at(3), renew);
     assert!(!urr.watch().is_stopped);
@@ -136,7 +135,7 @@ fn case_51_time_is_used_from_the_first_packet_and_ends_by_threshold_and_quota() 
     assert!(urr.watch().start && urr.watch().deadline.is_none());
     assert_eq!(due(&mut urr, &Meter::default(), at(100)), []);
     assert_eq!(next(&urr, &Meter::default(), at(100)), None);
-    // A lane's message says when the first packet was.
+    // A lane message reports the time of the first packet.
     let meter = Meter { first: Some(at(101).monotonic), ..counted(1, 0, at(103)) };
     assert_eq!(due(&mut urr, &meter, at(104)), []);
     assert!(!urr.watch().start);
@@ -181,13 +180,13 @@ fn case_51_immediate_start_and_pause() {
     let mut urr = began(urr, at(0));
     let pause = |urr: &mut Urr| {
         urr.information |= Urr::PAUSED;
-        Given::default()
+        UrrUpdate::default()
     };
     update(&mut urr, &Meter::default(), at(7), pause);
     assert!(urr.watch().is_paused && !urr.watch().start);
     let resume = |urr: &mut Urr| {
         urr.information &= !Urr::PAUSED;
-        Given::default()
+        UrrUpdate::default()
     };
     update(&mut urr, &Meter::default(), at(50), resume);
     let meter = counted(1, 0, at(60));
@@ -207,7 +206,7 @@ fn case_51_periods_are_kept_whatever_else_is_reported() {
     take(&mut urr, &counted(1, 0, at(30)), at(30), UsageTriggers::IMMER, &mut reports);
     assert_eq!(triggers(&due(&mut urr, &counted(2, 0, at(31)), at(61))), [UsageTriggers::PERIO]);
     assert_eq!(next(&urr, &Meter::default(), at(61)), Some(at(120).monotonic));
-    // The slow half was away for three periods: one report, and the beat stays.
+    // The process was away for three periods: one report, and the period continues.
     assert_eq!(due(&mut urr, &counted(3, 0, at(200)), at(290)).len(), 1);
     assert_eq!(next(&urr, &Meter::default(), at(290)), Some(at(300).monotonic));
 }
@@ -233,7 +232,7 @@ fn case_51_usage_is_split_at_the_monitoring_time() {
     assert_eq!((second.since, second.at), (at(10).real, at(12).real));
     assert_eq!((first.sequence, second.sequence), (0, 1));
     assert_eq!(second.measured, VOLUME | PACKETS | DURATION);
-    // The subsequent threshold holds from then on.
+    // The subsequent threshold applies from then on.
     assert_eq!(urr.watch().threshold.total, Some(1400));
 }
 
@@ -269,7 +268,7 @@ fn case_51_start_and_stop_of_traffic_are_reports_without_usage() {
     assert_eq!(triggers(&reports), [UsageTriggers::STOPT]);
     assert_eq!(reports[0].at, at(9).real);
     assert!(urr.watch().start);
-    // Traffic came and went while nobody looked.
+    // Traffic started and stopped between two evaluations.
     let reports = due(&mut urr, &counted(20, 0, at(20)), at(60));
     assert_eq!(triggers(&reports), [UsageTriggers::START, UsageTriggers::STOPT]);
     let mut reports = Vec::new();
@@ -291,7 +290,7 @@ fn case_51_quota_holding_and_validity_end_a_quota() {
     let meter = counted(100, 0, at(45));
     assert_eq!(invalid.watch().deadline, Some(at(50).monotonic));
     assert_eq!(triggers(&due(&mut invalid, &meter, at(50))), [UsageTriggers::QUVTI]);
-    let renew = |_: &mut Urr| Given { volume_quota: true, ..Given::default() };
+    let renew = |_: &mut Urr| UrrUpdate { volume_quota: true, ..UrrUpdate::default() };
     update(&mut invalid, &meter, at(55), renew);
     assert_eq!(invalid.watch().deadline, Some(at(105).monotonic));
 }

@@ -1,12 +1,13 @@
-//! The process is killed before each operation on a table; the next one goes on.
+//! Kills before each table operation; a successor continues.
 
 use proptest::prelude::*;
 
 use super::arithmetic::{total, urr};
-use super::world::World;
+use super::testbed::Testbed;
+use crate::session::UrrUpdate;
 use crate::session::{ReportTriggers, Session, UsageTriggers};
-use crate::store::fuse::stop_after;
-use crate::usage::{Given, Meter, update};
+use crate::store::failpoint::stop_after;
+use crate::usage::{Meter, update};
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -17,11 +18,11 @@ enum Step {
     },
     Wait(u16),
     Tick,
-    /// What was sent comes to the control plane; its answers come back, or get lost.
+    /// Requests arrive at the control plane; responses arrive or get lost.
     Deliver {
         is_answered: bool,
     },
-    /// What was sent gets lost.
+    /// Requests get lost.
     Lose,
     Query(u32),
     Renew(u32),
@@ -63,20 +64,20 @@ fn everything(session: &mut Session) {
     session.inactivity_s = Some(5);
 }
 
-/// The operations on tables that are part of this step end after so many of them.
-fn killed(world: &mut World, left: u32, what: impl FnOnce(&mut World)) {
+/// Runs a step and kills the process after `left` table operations.
+fn killed(world: &mut Testbed, left: u32, what: impl FnOnce(&mut Testbed)) {
     if stop_after(left, || what(world)).is_none() {
         world.restart();
     }
 }
 
-fn run(world: &mut World, step: Step, left: u32) {
+fn run(world: &mut Testbed, step: Step, left: u32) {
     match step {
         Step::Packet { session, is_up, octets } => {
             world.packet(session, is_up, octets.into());
         }
         Step::Wait(milliseconds) => world.wait(milliseconds.into()),
-        Step::Tick => killed(world, left, World::tick),
+        Step::Tick => killed(world, left, Testbed::tick),
         Step::Deliver { is_answered } => {
             for datagram in world.sent() {
                 if is_answered {
@@ -89,19 +90,19 @@ fn run(world: &mut World, step: Step, left: u32) {
             }
         }
         Step::Lose => drop(world.sent()),
-        // Their answers are kept with the commit, by the store: not killed here.
+        // The response is committed by the store and is not interrupted here.
         Step::Query(session) => world.query(session, UsageTriggers::IMMER),
         Step::Renew(session) => world.modify(session, |session, published, now| {
             let meter = Meter::read(published, &session.urrs[0], session.version);
-            update(&mut session.urrs[0], &meter, now, |_| Given {
+            update(&mut session.urrs[0], &meter, now, |_| UrrUpdate {
                 volume_quota: true,
-                ..Given::default()
+                ..UrrUpdate::default()
             });
         }),
     }
 }
 
-fn check(world: &mut World) {
+fn check(world: &mut Testbed) {
     world.restart();
     for _ in 0..3 {
         world.wait(40_000);
@@ -123,7 +124,7 @@ fn check(world: &mut World) {
     }
 }
 
-/// Attaching to tables again takes most of the time.
+/// Returns the number of cases; attaching to tables takes most of the time.
 fn cases() -> u32 {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 2000 } else { 64 }
 }
@@ -134,7 +135,7 @@ proptest! {
     fn case_81_sums_are_exact_whenever_it_is_killed(
         steps in prop::collection::vec((step(), 0..12u32), 1..120),
     ) {
-        let mut world = World::new();
+        let mut world = Testbed::new();
         (1..4).for_each(|session| world.establish(session, everything));
         for (step, left) in steps {
             run(&mut world, step, left);
@@ -167,7 +168,7 @@ fn case_81_killed_at_every_operation_in_turn() {
         |it: &usize| matches!(script[*it], Step::Tick | Step::Deliver { is_answered: true });
     for victim in (0..script.len()).filter(has_operations) {
         for left in 0..8 {
-            let mut world = World::new();
+            let mut world = Testbed::new();
             (1..4).for_each(|session| world.establish(session, everything));
             for (place, step) in script.into_iter().enumerate() {
                 run(&mut world, step, if place == victim { left } else { u32::MAX });

@@ -1,5 +1,5 @@
-//! Prefix tables for tests that have no networks behind users: to attach to one takes longer than
-//! the rest of a test, so they are lent.
+//! Prefix tables for tests without framed routes. Attaching to one takes longer than the rest of a
+//! test, so they are shared.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use crate::rules::tables::{Lent, Private};
 static FREE4: Mutex<Vec<Lent<Lpm4Writer>>> = Mutex::new(Vec::new());
 static FREE6: Mutex<Vec<Lent<Lpm6Writer>>> = Mutex::new(Vec::new());
 
-/// A writer that goes back where it came from.
+/// Writer that returns to its pool.
 struct Pooled<W: 'static> {
     writer: Option<Lent<W>>,
     home: &'static Mutex<Vec<Lent<W>>>,

@@ -1,4 +1,4 @@
-//! Cases by the octets that are sent and read.
+//! Scenarios by the octets that are sent and read.
 
 use std::net::Ipv4Addr;
 
@@ -8,9 +8,10 @@ use fastlane_pfcp::ie::{
 use fastlane_pfcp::{Cause, IeType};
 
 use super::arithmetic::{total, urr};
-use super::world::World;
+use super::testbed::Testbed;
+use crate::session::UrrUpdate;
 use crate::session::{Buffering, Measure, ReportTriggers, Session, SessionId, UsageTriggers};
-use crate::usage::{Given, Meter, Outcome, update};
+use crate::usage::{Meter, Outcome, update};
 
 const DLDR: u64 = 1;
 const USAR: u64 = 2;
@@ -24,7 +25,7 @@ fn by_volume(session: &mut Session, threshold: u64) {
 
 #[test]
 fn case_49_queries_are_answered_at_once_and_each_octet_is_reported_once() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |session| by_volume(session, 1000));
     for _ in 0..7 {
         assert!(world.packet(1, true, 100));
@@ -42,7 +43,7 @@ fn case_49_queries_are_answered_at_once_and_each_octet_is_reported_once() {
 
 #[test]
 fn case_50_the_last_reports_have_the_next_numbers() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |session| {
         by_volume(session, 50);
         session.urrs.push(urr(2, &[]));
@@ -59,7 +60,7 @@ fn case_50_the_last_reports_have_the_next_numbers() {
 
 #[test]
 fn case_51_quota_threshold_period_and_traffic_are_reported_without_messages_of_lanes() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |session| {
         let urr = &mut session.urrs[0];
         urr.triggers = ReportTriggers(
@@ -78,9 +79,9 @@ fn case_51_quota_threshold_period_and_traffic_are_reported_without_messages_of_l
     assert_eq!(world.smf.last().triggers, UsageTriggers::PERIO);
     world.modify(1, |session, published, now| {
         let meter = Meter::read(published, &session.urrs[0], session.version);
-        update(&mut session.urrs[0], &meter, now, |_| Given {
+        update(&mut session.urrs[0], &meter, now, |_| UrrUpdate {
             volume_quota: true,
-            ..Given::default()
+            ..UrrUpdate::default()
         });
     });
     assert!(world.packet(1, true, 500) && !world.packet(1, true, 1));
@@ -91,7 +92,7 @@ fn case_51_quota_threshold_period_and_traffic_are_reported_without_messages_of_l
 
 #[test]
 fn case_51_the_monitoring_time_splits_usage_and_the_two_go_together() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     let at = crate::time::ntp(world.now.real) + 5;
     world.establish(1, |session| {
         by_volume(session, 1000);
@@ -114,7 +115,7 @@ fn case_51_the_monitoring_time_splits_usage_and_the_two_go_together() {
 
 #[test]
 fn case_51_inactivity_is_reported_once_until_there_is_a_packet() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |session| {
         session.urrs.clear();
         session.pdrs.iter_mut().for_each(|pdr| pdr.urrs.clear());
@@ -130,7 +131,7 @@ fn case_51_inactivity_is_reported_once_until_there_is_a_packet() {
         world.wait(2000);
         world.settle();
     }
-    let kinds = |world: &World| world.smf.requests.iter().map(|it| it.0).collect::<Vec<_>>();
+    let kinds = |world: &Testbed| world.smf.requests.iter().map(|it| it.0).collect::<Vec<_>>();
     assert_eq!(kinds(&world), [UPIR]);
     world.packet(1, false, 100);
     world.wait(15_000);
@@ -144,7 +145,7 @@ fn case_51_inactivity_is_reported_once_until_there_is_a_packet() {
 
 #[test]
 fn case_51_many_urrs_take_several_requests_and_one_after_the_other() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |session| {
         session.urrs = (1..=24).map(|id| urr(id, &[ReportTriggers::VOLTH])).collect();
         session.urrs.iter_mut().for_each(|urr| {
@@ -179,7 +180,7 @@ fn held(session: &mut Session, delay_ms: u32) {
 
 #[test]
 fn case_77_held_packets_are_told_of_once_and_again_when_they_are_held_again() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |session| held(session, 0));
     for is_told in [true, false, true] {
         world.hold(1, 2, is_told);
@@ -200,7 +201,7 @@ fn case_77_held_packets_are_told_of_once_and_again_when_they_are_held_again() {
 
 #[test]
 fn case_77_the_notification_waits_for_its_delay_and_is_spared_when_packets_go_on_before() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |session| held(session, 500));
     world.establish(2, |session| held(session, 500));
     world.hold(1, 2, true);
@@ -216,7 +217,7 @@ fn case_77_the_notification_waits_for_its_delay_and_is_spared_when_packets_go_on
 
 #[test]
 fn case_77_an_answer_changes_buffering() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |session| held(session, 0));
     world.hold(1, 2, true);
     let sent = world.sent();
@@ -239,7 +240,7 @@ fn case_77_an_answer_changes_buffering() {
 
 #[test]
 fn case_65_an_error_indication_is_reported_with_its_tunnel_and_a_spoofed_one_is_counted() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |_| ());
     let outer = world.session(1).fars[1].forwarding.as_ref().unwrap().outer.unwrap();
     let (gnb, teid) = (outer.v4.unwrap(), outer.teid.unwrap());
@@ -256,7 +257,7 @@ fn case_65_an_error_indication_is_reported_with_its_tunnel_and_a_spoofed_one_is_
     assert_eq!(world.smf.requests[0].0, ERIR);
     let statistics = world.process.with(world.now, |usage, _| *usage.statistics());
     assert_eq!((statistics.errors_ignored, statistics.errors_repeated), (2, 1));
-    // The tunnel has moved: the old one is nobody's.
+    // The tunnel has moved: no session owns the old one.
     world.modify(1, |session, _, _| {
         let way = session.fars[1].forwarding.as_mut().unwrap();
         way.outer = Some(crate::session::OuterHeader { teid: Some(9), ..way.outer.unwrap() });
@@ -269,7 +270,7 @@ fn case_65_an_error_indication_is_reported_with_its_tunnel_and_a_spoofed_one_is_
 
 #[test]
 fn case_45_a_session_that_the_control_plane_does_not_know_is_to_be_removed() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |session| by_volume(session, 10));
     world.packet(1, true, 10);
     world.tick();
@@ -280,7 +281,7 @@ fn case_45_a_session_that_the_control_plane_does_not_know_is_to_be_removed() {
 
 #[test]
 fn a_report_that_nobody_answers_is_sent_again_later_and_says_the_same() {
-    let mut world = World::new();
+    let mut world = Testbed::new();
     world.establish(1, |session| by_volume(session, 10));
     world.packet(1, true, 10);
     let mut sent = Vec::new();
@@ -302,14 +303,14 @@ fn a_report_that_nobody_answers_is_sent_again_later_and_says_the_same() {
 #[test]
 fn a_peer_that_does_not_answer_keeps_nobody_elses_reports_waiting() {
     use crate::pfcp::{Request, Tag};
-    let mut world = World::new();
+    let mut world = Testbed::new();
     let dead = Ipv4Addr::new(192, 0, 2, 99);
     world.establish(1, |session| by_volume(session, 10));
     world.establish(2, |session| {
         by_volume(session, 10);
         session.control.address = dead.into();
     });
-    // What it was sent before, and has not answered.
+    // Its earlier requests without response.
     let to = (dead, fastlane_pfcp::PORT).into();
     let mut before = Vec::new();
     let requests = &mut world.process.requests;
@@ -334,7 +335,7 @@ fn a_peer_that_does_not_answer_keeps_nobody_elses_reports_waiting() {
     }
     assert_eq!((sent, world.smf.sum(2, 1)), (1, ([10, 0], 1)));
     let looks = world.process.store.record(SessionId(2)).unwrap().version;
-    // It answers: what waited is sent, once.
+    // It responds: waiting reports are sent, once.
     before.iter().for_each(|sequence| world.process.requests.cancel(*sequence));
     world.wait(10);
     world.tick();

@@ -1,14 +1,15 @@
-//! Whatever the order of packets, ticks, questions and changes: what is reported is what was
-//! counted, each octet once.
+//! Properties of any order of packets, ticks, queries and changes: each counted octet is reported
+//! once.
 
 use proptest::prelude::*;
 
 use super::arithmetic::{at, total, urr};
 use crate::rules::layout::counter_slots::event;
+use crate::session::UrrUpdate;
 use crate::session::{ReportTriggers, Urr, UsageReport, UsageTriggers};
 use crate::time::Now;
 use crate::time::{SECOND, ntp};
-use crate::usage::{Given, MOST, Meter, begin, next, settle, take, update};
+use crate::usage::{MOST, Meter, begin, next, settle, take, update};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -35,8 +36,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A URR of everything, the lane that counts it, and the control plane that adds up.
-struct World {
+/// A URR of everything, the lane that counts it, and the control plane that adds up its reports.
+struct CountedUrr {
     urr: Urr,
     meter: Meter,
     now: Now,
@@ -44,7 +45,7 @@ struct World {
     refused: u64,
 }
 
-impl World {
+impl CountedUrr {
     fn new(triggers: u32, information: u8, inactivity: u8) -> Self {
         let mut urr = urr(1, &[ReportTriggers(triggers)]);
         urr.volume_threshold = total(3000);
@@ -58,13 +59,13 @@ impl World {
         urr.subsequent_volume_threshold = total(1000);
         urr.information = information;
         urr.inactivity_s = (inactivity != 0).then_some(u32::from(inactivity));
-        // The line has counted for another URR before.
+        // The slot has counted for another URR before.
         let meter = Meter { counts: [1 << 40, 7, 1 << 41, 9], last: 5, ..Meter::default() };
         begin(&mut urr, &meter, at(0));
         Self { urr, meter, now: at(0), reports: Vec::new(), refused: 0 }
     }
 
-    /// As a lane does it: not one packet too many.
+    /// Counts a packet if the limits allow it, as a lane does.
     fn packet(&mut self, is_up: bool, octets: u64) {
         let watch = self.urr.watch();
         if watch.is_paused {
@@ -100,7 +101,7 @@ impl World {
     }
 
     fn step(&mut self, step: &Step) {
-        let change: Box<dyn FnOnce(&mut Urr) -> Given> = match *step {
+        let change: Box<dyn FnOnce(&mut Urr) -> UrrUpdate> = match *step {
             Step::Packet { is_up, octets } => return self.packet(is_up, octets.into()),
             Step::Wait { milliseconds } => {
                 self.now = self.now.after(u64::from(milliseconds) * SECOND / 1000);
@@ -111,23 +112,23 @@ impl World {
             Step::Renew { volume, time } => Box::new(move |urr| {
                 urr.quota.volume = total(volume.into());
                 urr.quota.time_s = Some(time.into());
-                Given { volume_quota: true, time_quota: true, ..Given::default() }
+                UrrUpdate { volume_quota: true, time_quota: true, ..UrrUpdate::default() }
             }),
             Step::Threshold { volume } => Box::new(move |urr| {
                 urr.volume_threshold = total(volume.into());
-                Given::default()
+                UrrUpdate::default()
             }),
             Step::Monitor { in_seconds } => {
                 let time = ntp(self.now.real) + u32::from(in_seconds);
                 Box::new(move |urr| {
                     urr.monitoring_time = Some(time);
-                    Given { monitoring: true, ..Given::default() }
+                    UrrUpdate { monitoring: true, ..UrrUpdate::default() }
                 })
             }
             Step::Pause(is_paused) => Box::new(move |urr| {
                 urr.information &= !Urr::PAUSED;
                 urr.information |= if is_paused { Urr::PAUSED } else { 0 };
-                Given::default()
+                UrrUpdate::default()
             }),
         };
         update(&mut self.urr, &self.meter, self.now, change);
@@ -150,7 +151,7 @@ proptest! {
         inactivity in 0..6u8,
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut world = World::new(triggers, information & !Urr::PAUSED, inactivity);
+        let mut world = CountedUrr::new(triggers, information & !Urr::PAUSED, inactivity);
         for step in &steps {
             world.step(step);
         }
@@ -162,7 +163,7 @@ proptest! {
         let elapsed = world.urr.elapsed(world.meter.last, world.now.monotonic);
         prop_assert_eq!(seconds, elapsed / SECOND);
         prop_assert!(elapsed <= world.now.monotonic - at(0).monotonic);
-        // Numbers have no gap, and what measures has no gap in time either.
+        // UR-SEQNs have no gap, and measured times have none either.
         for (number, report) in world.reports.iter().enumerate() {
             prop_assert_eq!(report.sequence as usize, number);
             prop_assert!(!report.triggers.is_empty());
@@ -178,7 +179,7 @@ proptest! {
         triggers in any::<u32>(),
         steps in prop::collection::vec(step(), 1..60),
     ) {
-        let mut world = World::new(triggers, 0, 2);
+        let mut world = CountedUrr::new(triggers, 0, 2);
         for step in &steps {
             world.step(step);
             world.look(UsageTriggers::NONE);

@@ -1,4 +1,4 @@
-//! What nobody should send: cases 14 to 18, 20 and 21, and anything else.
+//! Hostile input: cases 14 to 18, 20 and 21, and arbitrary octets.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -7,25 +7,25 @@ use serde_json::json;
 use super::super::statistics::Discarded;
 use super::*;
 
-fn discarded(world: &World, reason: Discarded) -> u64 {
+fn discarded(world: &NodeTestbed, reason: Discarded) -> u64 {
     world.node.statistics().discarded.get(&reason).copied().unwrap_or(0)
 }
 
 #[test]
 fn case_14_another_version_is_answered_with_its_sequence_number() {
-    let mut world = World::new(json!({}));
+    let mut world = NodeTestbed::new(json!({}));
     let mut datagram = heartbeat(0x0012_3456, 1);
     datagram[0] = 2 << 5;
     let answer = world.ask(SMF, &datagram);
     assert_eq!(answer, [0x20, 11, 0, 4, 0x12, 0x34, 0x56, 0]);
-    // Its own answer to us is not answered: two nodes would never end.
+    // A Version Not Supported response gets no response: two nodes would loop forever.
     datagram[1] = 11;
     assert!(world.send(SMF, &datagram).is_empty());
 }
 
 #[test]
 fn case_15_a_flood_of_another_version_is_answered_at_a_limited_rate() {
-    let mut world = World::new(json!({}));
+    let mut world = NodeTestbed::new(json!({}));
     let mut datagram = heartbeat(1, 1);
     datagram[0] = 2 << 5;
     let mut answers = 0;
@@ -40,7 +40,7 @@ fn case_15_a_flood_of_another_version_is_answered_at_a_limited_rate() {
 
 #[test]
 fn case_16_what_is_no_message_is_discarded() {
-    let mut world = World::new(json!({}));
+    let mut world = NodeTestbed::new(json!({}));
     let whole = setup(1, SMF_NAME, STARTED);
     for length in 0..whole.len() {
         assert!(world.send(SMF, &whole[..length]).is_empty(), "{length} octets");
@@ -54,7 +54,7 @@ fn case_16_what_is_no_message_is_discarded() {
 
 #[test]
 fn cases_17_and_18_unknown_messages_and_answers_nobody_asked_for_are_discarded() {
-    let mut world = World::new(json!({}));
+    let mut world = NodeTestbed::new(json!({}));
     world.associate(SMF, 1, SMF_NAME, STARTED);
     let known = [1, 3, 5, 7, 9, 14];
     for number in 0..=255 {
@@ -75,7 +75,7 @@ fn cases_17_and_18_unknown_messages_and_answers_nobody_asked_for_are_discarded()
 
 #[test]
 fn case_20_a_wrong_s_flag_is_discarded() {
-    let mut world = World::new(json!({}));
+    let mut world = NodeTestbed::new(json!({}));
     let mut bytes = Vec::new();
     let header = Header { seid: Some(1), ..Header::node(MessageType::HEARTBEAT_REQUEST, 1) };
     Writer::new(&mut bytes).message(header, |to| to.put(&RecoveryTimeStamp(1)));
@@ -87,7 +87,7 @@ fn case_20_a_wrong_s_flag_is_discarded() {
 
 #[test]
 fn case_21_bundled_messages_are_answered_each() {
-    let mut world = World::new(json!({}));
+    let mut world = NodeTestbed::new(json!({}));
     let mut bundle = Vec::new();
     let mut writer = Writer::new(&mut bundle);
     for sequence in 1..=3 {
@@ -100,9 +100,9 @@ fn case_21_bundled_messages_are_answered_each() {
     let sequence = |it: &Outgoing| parse(&it.bytes).header.sequence;
     assert_eq!(answers.iter().map(sequence).collect::<Vec<_>>(), [1, 2, 3]);
     assert!(answers.iter().all(|it| !parse(&it.bytes).header.follow_on));
-    // One that is cut off does not take the others with it.
+    // A truncated message does not invalidate the others of its bundle.
     assert_eq!(world.send(SMF, &bundle[..bundle.len() - 1]).len(), 2);
-    // One that never ends is not followed for ever.
+    // The number of messages of a bundle is bounded.
     let mut endless = Vec::new();
     let header = Header { follow_on: true, ..Header::node(MessageType::HEARTBEAT_REQUEST, 1) };
     (0..1000).for_each(|_| Writer::new(&mut endless).message(header, |_| {}));
@@ -114,7 +114,7 @@ fn case_21_bundled_messages_are_answered_each() {
 fn case_55_a_flood_of_establishments_is_told_to_slow_down() {
     use fastlane_pfcp::IeType;
     use fastlane_pfcp::ie::{FSeid, Metric, Timer};
-    let mut world = World::new(json!({ "establishments-per-s": 10 }));
+    let mut world = NodeTestbed::new(json!({ "establishments-per-s": 10 }));
     world.associate(SMF, 1, SMF_NAME, STARTED);
     let establishment = |sequence| {
         let mut bytes = Vec::new();
@@ -133,13 +133,13 @@ fn case_55_a_flood_of_establishments_is_told_to_slow_down() {
     let told = message.group().group(IeType::OVERLOAD_CONTROL_INFORMATION).unwrap();
     assert!(told.need::<Metric>().unwrap().0 >= 5);
     assert_eq!(told.need::<Timer>().unwrap().0.seconds(), Some(10));
-    // Asked again it is the same, though there would be room by now.
+    // A retransmission gets the same response, though there would be room by now.
     world.pass(20);
     assert_eq!(world.ask(SMF, &establishment(3)), refused);
     assert_ne!(world.ask(SMF, &establishment(4)), refused);
 }
 
-/// Sound messages, of which some octets are then changed.
+/// Returns valid messages with some octets changed.
 fn nearly_sound() -> impl Strategy<Value = Vec<u8>> {
     let sound = prop_oneof![
         (0..9_u32).prop_map(|sequence| setup(sequence, SMF_NAME, STARTED)),
@@ -171,7 +171,7 @@ fn nearly_sound() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// What happens.
+/// Input step.
 #[derive(Clone, Debug)]
 enum Step {
     Datagram(Vec<u8>, u16),
@@ -190,7 +190,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Opening tables costs most: the fuzz target `pfcp_node` does more.
+/// Few cases, because opening tables is slow; the fuzz target `pfcp_node` runs more.
 const CASES: u32 = 12;
 
 proptest! {
@@ -198,7 +198,7 @@ proptest! {
 
     #[test]
     fn whatever_comes_answers_are_bounded_and_sound(steps in vec(step(), 0..40)) {
-        let mut world = World::new(json!({ "peers": ["192.0.2.100"], "keep-sessions-s": 5 }));
+        let mut world = NodeTestbed::new(json!({ "peers": ["192.0.2.100"], "keep-sessions-s": 5 }));
         for step in steps {
             match step {
                 Step::Datagram(bytes, from) => {
@@ -219,7 +219,7 @@ proptest! {
                     world.node.lane_message(world.now, kind, &body, &mut Outbox::new());
                 }
                 Step::Pass(tenths) => {
-                    // N1 in T1 to each of two peers, and one setup.
+                    // N1 requests in T1 to each of two peers, and one setup.
                     let sent = world.pass(tenths);
                     prop_assert!(sent.len() as u64 <= 3 * (tenths + 3), "{}", sent.len());
                 }
@@ -240,7 +240,7 @@ proptest! {
         datagram in nearly_sound(),
         others in vec(nearly_sound(), 0..5),
     ) {
-        let mut world = World::new(json!({}));
+        let mut world = NodeTestbed::new(json!({}));
         let first = world.send(SMF, &datagram);
         for other in others {
             world.send(OTHER, &other);
@@ -248,7 +248,7 @@ proptest! {
         let is_version = datagram.first().is_some_and(|flags| flags >> 5 != 1);
         let again = world.send(SMF, &datagram);
         prop_assert!(is_version || first == again);
-        // What changed nothing is judged anew by the next process.
+        // A refused request changed nothing, so a successor evaluates it again.
         let is_accepted = |answer: &Outgoing| {
             let (message, _) = Message::parse(&answer.bytes).unwrap();
             message.group().find() == Ok(Some(CauseIe(1)))

@@ -1,16 +1,16 @@
-//! End markers: lanes are told until one has sent it (case 67).
+//! End markers: lanes are reminded until one has sent it (case 67).
 
 use fastlane_pfcp::IeType;
 use fastlane_pfcp::ie::{ApplyAction, FarId, OuterHeaderCreation, PfcpsmreqFlags};
 use fastlane_table::EntryId;
 
-use super::sessions::{control, establishment, seid_of};
+use super::session_requests::{control, establishment, seid_of};
 use super::*;
 use crate::datapath::classify::{marker_due, marker_sent};
 use crate::pfcp::LaneMessage;
 use crate::session::SessionId;
 
-/// Moves the user to another tunnel, with an end marker to the old one.
+/// Returns a modification that moves the UE to another tunnel, with an end marker to the old one.
 fn handover(sequence: u32, seid: u64, teid: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     let header = Header::session(MessageType::SESSION_MODIFICATION_REQUEST, seid, sequence);
@@ -32,8 +32,8 @@ fn handover(sequence: u32, seid: u64, teid: u32) -> Vec<u8> {
     bytes
 }
 
-/// How often lanes are told of a session within so many milliseconds.
-fn told(world: &mut World, id: SessionId, milliseconds: u64) -> usize {
+/// Returns the number of messages to lanes about a session within `milliseconds`.
+fn told(world: &mut NodeTestbed, id: SessionId, milliseconds: u64) -> usize {
     let mut told = 0;
     for _ in 0..milliseconds {
         world.now = world.now.after(MILLISECOND);
@@ -44,16 +44,16 @@ fn told(world: &mut World, id: SessionId, milliseconds: u64) -> usize {
     told
 }
 
-fn begun() -> (World, u64, SessionId) {
-    let mut world = World::new(serde_json::json!({}));
+fn begun() -> (NodeTestbed, u64, SessionId) {
+    let mut world = NodeTestbed::new(serde_json::json!({}));
     world.associate(SMF, 1, SMF_NAME, STARTED);
     let answer = world.ask(SMF, &establishment(2, SMF_NAME, control(7, 100), 5));
     let seid = seid_of(&answer);
     (world, seid, SessionId(seid as u32))
 }
 
-/// A lane sends what it is told of.
-fn send(world: &World, id: SessionId) {
+/// Marks the end marker as sent, as a lane does.
+fn send(world: &NodeTestbed, id: SessionId) {
     let state = world.node.sessions().published().tables().state.clone();
     let lane = state.lane(0);
     let rules = world.node.sessions().published().rules(id).unwrap();
@@ -73,7 +73,7 @@ fn case_67_lanes_are_told_until_one_has_sent_it() {
     send(&world, id);
     assert_eq!(told(&mut world, id, 3000), 0);
     assert!(world.node.markers().is_empty());
-    // The next one is due again.
+    // The next end marker becomes due.
     assert_eq!(cause(&world.ask(SMF, &handover(4, seid, 0x201))), 1);
     assert!(told(&mut world, id, 100) > 0);
     send(&world, id);
@@ -98,18 +98,18 @@ fn case_67_also_when_the_slow_half_was_killed_and_not_for_ever() {
 fn of_a_session_that_is_deleted_lanes_are_not_told() {
     let (mut world, seid, id) = begun();
     assert_eq!(cause(&world.ask(SMF, &handover(4, seid, 0x201))), 1);
-    assert_eq!(cause(&world.ask(SMF, &super::sessions::deletion(5, seid))), 1);
+    assert_eq!(cause(&world.ask(SMF, &super::session_requests::deletion(5, seid))), 1);
     assert_eq!(told(&mut world, id, 3000), 0);
     assert!(world.node.markers().is_empty());
 }
 
-/// What a lane asks for is handed to whoever sends.
+/// Requests of lanes for neighbours are passed on.
 #[test]
 fn a_neighbour_that_a_lane_needs_is_asked_for() {
-    let mut world = World::new(serde_json::json!({}));
+    let mut world = NodeTestbed::new(serde_json::json!({}));
     let peer = IpAddr::from([10, 3, 0, 9]);
     let message = crate::rules::layout::message::PathMessage {
-        peer: crate::pfcp::peer::record::mapped(peer),
+        peer: crate::pfcp::association_record::mapped(peer),
         local: [0; 16],
         teid: 0,
         sequence: 0,

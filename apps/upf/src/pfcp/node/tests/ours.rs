@@ -1,13 +1,13 @@
-//! What the node asks for: cases 8, 11 and 12, and the failure of paths.
+//! Requests of the node: cases 8, 11 and 12, and path failure reports.
 
 use fastlane_pfcp::ie::{NodeReportType, RemoteGtpUPeer};
 use fastlane_pfcp::{Cause, IeType};
 use serde_json::json;
 
 use super::*;
-use crate::pfcp::path::{PathEvent, Route};
+use crate::pfcp::paths::{PathEvent, Route};
 
-/// The messages of a type, with when they were sent.
+/// Returns the messages of a type, with the step in which they were sent.
 fn of(sent: &[(u64, Outgoing)], message_type: MessageType) -> Vec<(u64, u32)> {
     let found = sent.iter().map(|(tenth, datagram)| (tenth, parse(&datagram.bytes).header));
     let found = found.filter(|(_, header)| header.message_type == message_type);
@@ -24,7 +24,7 @@ fn alive(sequence: u32, recovery: u32) -> Vec<u8> {
 
 #[test]
 fn case_8_a_newer_stamp_in_an_answer_restores() {
-    let mut world = World::new(json!({}));
+    let mut world = NodeTestbed::new(json!({}));
     world.associate(SMF, 1, SMF_NAME, STARTED);
     let sent = world.pass(100);
     assert_eq!(beats(&sent), [(100, 0)]);
@@ -42,7 +42,7 @@ fn case_8_a_newer_stamp_in_an_answer_restores() {
 
 #[test]
 fn case_12_a_peer_that_is_not_heard_loses_its_association() {
-    let mut world = World::new(json!({}));
+    let mut world = NodeTestbed::new(json!({}));
     world.associate(SMF, 1, SMF_NAME, STARTED);
     assert_eq!(beats(&world.pass(129)), [(100, 0), (110, 0), (120, 0)]);
     assert_eq!(world.node.associations().count(), 1);
@@ -54,19 +54,19 @@ fn case_12_a_peer_that_is_not_heard_loses_its_association() {
 
 #[test]
 fn case_12_its_sessions_stay_for_the_time_that_is_configured() {
-    let mut world = World::new(json!({ "keep-sessions-s": 30 }));
+    let mut world = NodeTestbed::new(json!({ "keep-sessions-s": 30 }));
     world.associate(SMF, 1, SMF_NAME, STARTED);
     world.pass(130);
-    let is_up = |world: &World| world.node.associations().next().map(|it| it.peer.is_up);
+    let is_up = |world: &NodeTestbed| world.node.associations().next().map(|it| it.peer.is_up);
     assert_eq!(is_up(&world), Some(false));
-    // It is asked on, and comes back with an answer: one process or the next.
+    // The request is repeated by either process, and the response ends it.
     world.kill();
     assert_eq!(is_up(&world), Some(false));
     let sent = beats(&world.pass(110));
     assert_eq!(sent.len(), 2, "{sent:?}");
     world.send(SMF, &alive(sent[0].1, STARTED));
     assert_eq!(is_up(&world), Some(true));
-    // The next time it stays away for too long.
+    // This time the peer is silent for too long.
     world.pass(130);
     assert_eq!(is_up(&world), Some(false));
     world.pass(300);
@@ -75,16 +75,16 @@ fn case_12_its_sessions_stay_for_the_time_that_is_configured() {
 
 #[test]
 fn case_11_associations_are_asked_for_by_t1_and_n1_and_then_after_a_pause() {
-    let mut world = World::new(json!({ "peers": ["192.0.2.100"] }));
+    let mut world = NodeTestbed::new(json!({ "peers": ["192.0.2.100"] }));
     let mut out = Outbox::new();
     world.node.tick(world.now, &mut out);
     assert_eq!(type_of(&out.datagrams[0].bytes), MessageType::ASSOCIATION_SETUP_REQUEST);
     assert_eq!((out.datagrams[0].to, out.datagrams[0].local), (SMF, None));
     let sent = of(&world.pass(130), MessageType::ASSOCIATION_SETUP_REQUEST);
-    // Given up after 3 s, asked again after a pause of 1 s, then of 2 s.
+    // Given up after 3 s, tried again after pauses of 1 s and 2 s.
     let expected = [(10, 0), (20, 0), (40, 1), (50, 1), (60, 1), (90, 2), (100, 2), (110, 2)];
     assert_eq!(sent, expected);
-    // The peer answers at last.
+    // The peer responds at last.
     let sent = of(&world.pass(50), MessageType::ASSOCIATION_SETUP_REQUEST);
     let answer = request(MessageType::ASSOCIATION_SETUP_RESPONSE, sent[0].1, |to| {
         to.put(&NodeId::Name(SMF_NAME));
@@ -101,7 +101,7 @@ fn case_11_associations_are_asked_for_by_t1_and_n1_and_then_after_a_pause() {
 
 #[test]
 fn a_peer_that_refuses_is_asked_again_later_and_one_that_has_asked_itself_is_not() {
-    let mut world = World::new(json!({ "peers": ["192.0.2.100", "192.0.2.101"] }));
+    let mut world = NodeTestbed::new(json!({ "peers": ["192.0.2.100", "192.0.2.101"] }));
     world.associate(OTHER, 1, OTHER_NAME, STARTED);
     let mut out = Outbox::new();
     world.node.tick(world.now, &mut out);
@@ -118,7 +118,7 @@ fn a_peer_that_refuses_is_asked_again_later_and_one_that_has_asked_itself_is_not
 
 #[test]
 fn numbers_of_requests_are_not_used_again_after_a_restart() {
-    let mut world = World::new(json!({}));
+    let mut world = NodeTestbed::new(json!({}));
     world.associate(SMF, 1, SMF_NAME, STARTED);
     let first = beats(&world.pass(100))[0].1;
     world.kill();
@@ -128,14 +128,15 @@ fn numbers_of_requests_are_not_used_again_after_a_restart() {
 
 #[test]
 fn a_failed_path_is_reported_to_whoever_uses_it() {
-    let mut world = World::new(json!({}));
+    let mut world = NodeTestbed::new(json!({}));
     world.associate(SMF, 1, SMF_NAME, STARTED);
     world.associate(OTHER, 1, OTHER_NAME, STARTED);
     let gnb = Ipv4Addr::new(10, 3, 0, 7);
     let route = Route { interface: 0, remote: gnb.into() };
     let mut event = PathEvent { route, has_failed: true, peers: vec![1] };
     let mut out = Outbox::new();
-    world.node.path_event(world.now, &event, &mut out);
+    let cx = &mut NodeContext { node: &mut world.node, now: world.now, out: &mut out };
+    node_report::path_event(cx, &event);
     assert_eq!(out.datagrams.len(), 1);
     let message = parse(&out.datagrams[0].bytes);
     assert_eq!(out.datagrams[0].to, OTHER);
@@ -144,7 +145,7 @@ fn a_failed_path_is_reported_to_whoever_uses_it() {
     let report = message.group().group(IeType::USER_PLANE_PATH_FAILURE_REPORT).unwrap();
     let remote: RemoteGtpUPeer<'_> = report.need().unwrap();
     assert_eq!((remote.v4, remote.v6), (Some(gnb), None));
-    // It is sent again until it is answered.
+    // The report is retransmitted until the response arrives.
     assert_eq!(of(&world.pass(15), MessageType::NODE_REPORT_REQUEST), [(10, 0)]);
     let answer = request(MessageType::NODE_REPORT_RESPONSE, 0, |to| {
         to.put(&NodeId::Name(OTHER_NAME));
@@ -154,7 +155,8 @@ fn a_failed_path_is_reported_to_whoever_uses_it() {
     assert_eq!(of(&world.pass(30), MessageType::NODE_REPORT_REQUEST), []);
     event.has_failed = false;
     out.clear();
-    world.node.path_event(world.now, &event, &mut out);
+    let cx = &mut NodeContext { node: &mut world.node, now: world.now, out: &mut out };
+    node_report::path_event(cx, &event);
     let message = parse(&out.datagrams[0].bytes);
     assert_eq!(message.group().need(), Ok(NodeReportType::UPRR));
 }

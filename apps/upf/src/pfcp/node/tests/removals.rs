@@ -1,15 +1,15 @@
-//! Many sessions that go together: what is answered in between, and what a kill leaves.
+//! Bulk removal of sessions: service in between, and recovery after a kill.
 
 use serde_json::json;
 
-use super::sessions::{control, deletion, establishment, seid_of};
+use super::session_requests::{control, deletion, establishment, seid_of};
 use super::*;
 
-/// More than go at a time.
+/// More sessions than one slice removes.
 const MANY: u8 = 200;
 
-impl World {
-    /// Many sessions of one node.
+impl NodeTestbed {
+    /// Creates a node with many sessions of one association.
     fn with_many() -> (Self, u64) {
         let mut settings = settings(json!({}));
         settings.sessions = 256;
@@ -27,7 +27,7 @@ impl World {
         (world, seid)
     }
 
-    /// Goes on until there is nothing more to do at once; what was sent.
+    /// Runs ticks until no work is due. Returns the datagrams sent.
     fn finish(&mut self) -> Vec<Outgoing> {
         let mut sent = Vec::new();
         for _ in 0..100 {
@@ -53,15 +53,15 @@ fn release(sequence: u32) -> Vec<u8> {
 
 #[test]
 fn a_release_is_answered_when_all_sessions_are_gone_and_heartbeats_before() {
-    let (mut world, seid) = World::with_many();
+    let (mut world, seid) = NodeTestbed::with_many();
     assert!(world.send(SMF, &release(2)).is_empty());
     let left = world.count();
     assert!(0 < left && left < usize::from(MANY), "{left} are left");
     world.is_alive(3);
-    // What has to wait is asked again.
+    // Other requests of the association must be retransmitted.
     assert!(world.send(SMF, &setup(4, SMF_NAME, STARTED)).is_empty());
     assert!(world.send(SMF, &deletion(5, seid)).is_empty());
-    // Others need not wait.
+    // Other associations are served.
     world.associate(OTHER, 6, OTHER_NAME, STARTED);
     seid_of(&world.ask(OTHER, &establishment(7, OTHER_NAME, control(9, 101), 250)));
     let early = world.ask(SMF, &release(2));
@@ -78,12 +78,12 @@ fn a_release_is_answered_when_all_sessions_are_gone_and_heartbeats_before() {
 
 #[test]
 fn a_release_that_was_killed_goes_on_and_is_answered_when_it_is_asked_again() {
-    let (mut world, _) = World::with_many();
+    let (mut world, _) = NodeTestbed::with_many();
     assert!(world.send(SMF, &release(2)).is_empty());
     world.kill();
     let left = world.count();
     assert!(0 < left && left < usize::from(MANY), "{left} are left");
-    // Whether it is asked again soon or late.
+    // The time of the retransmission does not matter.
     let answer = world.ask(SMF, &release(2));
     assert_eq!(type_of(&answer), MessageType::ASSOCIATION_RELEASE_RESPONSE);
     assert!(world.finish().is_empty());
@@ -94,7 +94,7 @@ fn a_release_that_was_killed_goes_on_and_is_answered_when_it_is_asked_again() {
 
 #[test]
 fn a_setup_over_many_sessions_is_answered_when_they_are_gone_also_after_a_kill() {
-    let (mut world, _) = World::with_many();
+    let (mut world, _) = NodeTestbed::with_many();
     let again = setup(2, SMF_NAME, STARTED + 1);
     assert!(world.send(SMF, &again).is_empty());
     world.kill();
@@ -109,7 +109,7 @@ fn a_setup_over_many_sessions_is_answered_when_they_are_gone_also_after_a_kill()
 
 #[test]
 fn a_peer_that_has_started_again_has_no_session_in_the_end() {
-    let (mut world, _) = World::with_many();
+    let (mut world, _) = NodeTestbed::with_many();
     let answer = world.ask(SMF, &heartbeat(2, STARTED + 9));
     assert_eq!(type_of(&answer), MessageType::HEARTBEAT_RESPONSE);
     world.ask(SMF, &heartbeat(3, STARTED + 9));

@@ -1,4 +1,4 @@
-//! What an establishment costs: `cargo test -p upf --profile soak -- --ignored cost --nocapture`.
+//! Cost of an establishment: `cargo test -p upf --profile soak -- --ignored cost --nocapture`.
 
 use std::time::Instant;
 
@@ -9,7 +9,7 @@ use super::*;
 fn cost_of_an_establishment() {
     let sessions: u32 =
         std::env::var("SESSIONS").ok().and_then(|it| it.parse().ok()).unwrap_or(1 << 18);
-    let mut world = World::with(serde_json::json!({ "sessions": sessions }));
+    let mut world = SessionTestbed::with(serde_json::json!({ "sessions": sessions }));
     let requests = |from: u32| -> Vec<Vec<u8>> {
         let user = |number| address(Ipv4Addr::from_bits(0x0B00_0000 + number));
         (from..from + 10_000).map(|it| establishment(it, 77, &|w| usual(w, &user(it)))).collect()

@@ -2,9 +2,9 @@ use super::*;
 
 const UE: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 7);
 
-/// An establishment with a PDR for packets from the core and a FAR, changed.
+/// Sends an establishment with a PDR from the core and a FAR, changed by the caller.
 pub(super) fn refused(
-    world: &mut World,
+    world: &mut SessionTestbed,
     body: Body<'_>,
 ) -> (u8, Option<u16>, Option<FailedRuleId>) {
     let sequence = world.now.monotonic as u32 & 0xFF_FFFF;
@@ -19,8 +19,8 @@ pub(super) fn down(w: &mut Writer<'_>) {
     pdr(w, 2, 2, &|w| core(w, b"internet", &address(UE)), &|_| {});
 }
 
-/// The body of a PDR as bytes: what is built by hand.
-fn with_pdr(world: &mut World, body: Body<'_>) -> (u8, Option<u16>, Option<FailedRuleId>) {
+/// Sends a PDR body given as bytes.
+fn with_pdr(world: &mut SessionTestbed, body: Body<'_>) -> (u8, Option<u16>, Option<FailedRuleId>) {
     refused(world, &|w| {
         w.group(IeType::CREATE_PDR, |w| body(w));
         far_up(w, 1);
@@ -29,7 +29,7 @@ fn with_pdr(world: &mut World, body: Body<'_>) -> (u8, Option<u16>, Option<Faile
 
 #[test]
 fn a_session_is_established() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     let answered = world.ask(&establishment(1, 77, &|w| usual(w, &address(UE))));
     assert_eq!((answered.cause, answered.seid), (1, 77));
     let session = world.only();
@@ -53,14 +53,14 @@ fn a_session_is_established() {
 
 #[test]
 fn case_22_without_an_association() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     world.peer = None;
     assert_eq!(refused(&mut world, &|w| usual(w, &address(UE))), (72, None, None));
 }
 
 #[test]
 fn cases_23_and_24_without_node_id_or_f_seid() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     let no_node = message(MessageType::SESSION_ESTABLISHMENT_REQUEST, 0, 1, |w| {
         w.put(&FSeid { seid: 77, v4: Some(GNB), v6: None });
         usual(w, &address(UE));
@@ -77,7 +77,7 @@ fn cases_23_and_24_without_node_id_or_f_seid() {
 
 #[test]
 fn cases_25_to_28_what_is_missing_is_named() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     assert_eq!(refused(&mut world, &|w| far_up(w, 1)), (66, Some(1), None));
     assert_eq!(refused(&mut world, &down), (66, Some(3), None));
     let id = |w: &mut Writer<'_>| w.put(&ie::PdrId(1));
@@ -96,8 +96,8 @@ fn cases_25_to_28_what_is_missing_is_named() {
 
 #[test]
 fn case_29_rules_that_are_not_there() {
-    let mut world = World::new();
-    let with = |world: &mut World, far: u32, more: Body<'_>| {
+    let mut world = SessionTestbed::new();
+    let with = |world: &mut SessionTestbed, far: u32, more: Body<'_>| {
         refused(world, &|w| {
             pdr(w, 7, far, &|w| core(w, b"internet", &address(UE)), more);
             far_up(w, 1);
@@ -120,7 +120,7 @@ fn case_29_rules_that_are_not_there() {
 
 #[test]
 fn case_30_two_rules_of_one_number() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     let why = refused(&mut world, &|w| {
         down(w);
         down(w);
@@ -137,9 +137,9 @@ fn case_30_two_rules_of_one_number() {
 
 #[test]
 fn cases_31_and_32_lengths() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     let why = refused(&mut world, &|w| {
-        // A PDI that says that it is longer than the PDR around it.
+        // A PDI whose length exceeds that of its PDR.
         w.raw(IeType::CREATE_PDR, &[0, 56, 0, 2, 0, 1, 0, 2, 0, 99, 0, 20, 0, 1, 0]);
         far_up(w, 1);
     });
@@ -172,7 +172,7 @@ fn cases_31_and_32_lengths() {
 }
 
 fn with_filter(
-    world: &mut World,
+    world: &mut SessionTestbed,
     filter: &ie::SdfFilter<'_>,
 ) -> (u8, Option<u16>, Option<FailedRuleId>) {
     refused(world, &|w| {
@@ -187,7 +187,7 @@ fn with_filter(
 
 #[test]
 fn case_33_filters_that_are_none_and_too_many() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     for text in [&b"permit out ip from"[..], b"", b"\xFF", b"deny in ip from any to any"] {
         let filter = ie::SdfFilter { flow_description: Some(text), ..<_>::default() };
         assert_eq!(with_filter(&mut world, &filter), (69, Some(23), None), "{text:?}");
@@ -209,7 +209,7 @@ fn case_33_filters_that_are_none_and_too_many() {
 
 #[test]
 fn case_35_a_filter_by_its_number() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     let refer = ie::SdfFilter { filter_id: Some(5), ..<_>::default() };
     let why = with_filter(&mut world, &refer);
     assert_eq!(why, (73, Some(23), Some(FailedRuleId::Pdr(1))), "there is no such filter");
@@ -234,7 +234,7 @@ fn case_35_a_filter_by_its_number() {
 
 #[test]
 fn cases_36_and_37_what_is_unknown_is_ignored_and_the_first_counts() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     let answered = world.ask(&establishment(1, 77, &|w| {
         w.raw(IeType(999), b"what");
         w.raw(IeType(0x8001), b"\x12\x34enterprise");
@@ -247,7 +247,7 @@ fn cases_36_and_37_what_is_unknown_is_ignored_and_the_first_counts() {
 
 #[test]
 fn cases_38_and_39_short_and_long_forms() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     let forms: [(&[u8], &[u8]); 3] = [(&[2], &[0]), (&[2, 0], &[0, 1]), (&[2, 0, 0], &[0, 0])];
     for (number, (action, removal)) in forms.into_iter().enumerate() {
         let user = Ipv4Addr::new(10, 99, 1, number as u8);
@@ -270,8 +270,8 @@ fn cases_38_and_39_short_and_long_forms() {
 
 #[test]
 fn actions_that_cannot_be() {
-    let mut world = World::new();
-    let with = |world: &mut World, action: u8, more: Body<'_>| {
+    let mut world = SessionTestbed::new();
+    let with = |world: &mut SessionTestbed, action: u8, more: Body<'_>| {
         refused(world, &|w| {
             down(w);
             w.group(IeType::CREATE_FAR, |w| {
@@ -297,7 +297,7 @@ fn actions_that_cannot_be() {
 
 #[test]
 fn what_is_not_done_is_refused() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     let endpoint = refused(&mut world, &|w| {
         down(w);
         far_up(w, 2);
@@ -310,7 +310,7 @@ fn what_is_not_done_is_refused() {
         w.put(&ie::EthernetPduSessionInformation::ETHI);
     });
     assert_eq!(ethernet, (76, Some(142), None));
-    let pdi = |more: Body<'_>, world: &mut World| {
+    let pdi = |more: Body<'_>, world: &mut SessionTestbed| {
         refused(world, &|w| {
             let all = |w: &mut Writer<'_>| {
                 core(w, b"internet", &address(UE));
@@ -342,7 +342,7 @@ fn what_is_not_done_is_refused() {
 
 #[test]
 fn a_session_says_who_it_is_for() {
-    let mut world = World::new();
+    let mut world = SessionTestbed::new();
     let answered = world.ask(&establishment(1, 77, &|w| {
         usual(w, &address(UE));
         w.put(&ie::UserId { imsi: Some(&[0x00, 0x01, 0x01, 0xF5]), ..<_>::default() });
@@ -358,7 +358,7 @@ fn a_session_says_who_it_is_for() {
 
 #[test]
 fn case_52_no_more_sessions_than_places() {
-    let mut world = World::with(serde_json::json!({ "sessions": 300 }));
+    let mut world = SessionTestbed::with(serde_json::json!({ "sessions": 300 }));
     for number in 0..300_u32 {
         let user = Ipv4Addr::from_bits(0x0B00_0000 + number);
         let answered = world.ask(&establishment(number, 77, &|w| usual(w, &address(user))));
@@ -376,7 +376,7 @@ fn case_52_no_more_sessions_than_places() {
 
 #[test]
 fn limits_of_rules() {
-    let mut world = World::with(serde_json::json!({ "limits": { "qers": 2 } }));
+    let mut world = SessionTestbed::with(serde_json::json!({ "limits": { "qers": 2 } }));
     let why = refused(&mut world, &|w| {
         down(w);
         far_up(w, 2);

@@ -1,10 +1,10 @@
-//! The process is killed between any two operations on tables while it handles a request, another
-//! goes on, and the peer repeats what was not answered.
+//! Kills between any two table operations of a request; a successor continues, and the peer
+//! retransmits.
 
 use super::*;
-use crate::store::fuse::stop_after;
+use crate::store::failpoint::stop_after;
 
-/// A history of requests about two sessions. `seids` are those that were given out.
+/// Returns request `step` of a history with two sessions. `seids` are the UP SEIDs so far.
 fn request(step: usize, seids: &[u64]) -> Vec<u8> {
     let sequence = step as u32 + 1;
     let dynamic = UeIpAddress { choose_v4: true, choose_v6: true, ..UeIpAddress::default() };
@@ -33,8 +33,8 @@ fn request(step: usize, seids: &[u64]) -> Vec<u8> {
 
 const STEPS: usize = 6;
 
-/// What must be the same however often the process was killed: but for what is random.
-fn seen(world: &World) -> Vec<(u64, u64, usize, usize, Vec<u32>)> {
+/// Returns the state that kills must not change, without random values.
+fn seen(world: &SessionTestbed) -> Vec<(u64, u64, usize, usize, Vec<u32>)> {
     let seen = |it: Session| {
         let sequences = it.urrs.iter().map(|urr| urr.progress.sequence).collect();
         (it.control.seid, it.seid & 0xFFFF_FFFF, it.pdrs.len(), it.urrs.len(), sequences)
@@ -42,8 +42,8 @@ fn seen(world: &World) -> Vec<(u64, u64, usize, usize, Vec<u32>)> {
     world.sessions.iter().map(seen).collect()
 }
 
-/// Everything that lanes see is what the records say.
-pub(super) fn is_whole(world: &World) {
+/// Checks that lanes see exactly what the records say.
+pub(super) fn is_whole(world: &SessionTestbed) {
     let sessions: Vec<Session> = world.sessions.iter().collect();
     assert_eq!(world.sessions.len() as usize, sessions.len());
     let tables = world.sessions.published().tables();
@@ -61,14 +61,14 @@ pub(super) fn is_whole(world: &World) {
     assert_eq!(tables.users.iter().count(), users);
 }
 
-fn count_all(world: &World) {
+fn count_all(world: &SessionTestbed) {
     for session in world.sessions.iter() {
         session.urrs.iter().for_each(|urr| world.count(urr.progress.line, 100));
     }
 }
 
-/// Does a step and adds what its reports say, once for each answer that is new.
-fn step(world: &mut World, number: usize, seids: &mut Vec<u64>) -> Answered {
+/// Runs a step and adds its usage reports, once per new response.
+fn step(world: &mut SessionTestbed, number: usize, seids: &mut Vec<u64>) -> Answered {
     let answered = world.ask(&request(number, seids));
     assert_eq!(answered.cause, 1, "{number}: {answered:?}");
     if number < 2 && seids.len() == number {
@@ -84,19 +84,19 @@ fn sum(answered: &Answered) -> u64 {
 #[test]
 fn exactly_once_wherever_the_process_is_killed() {
     let mut expected = Vec::new();
-    let (mut undisturbed, mut seids, mut total) = (World::new(), Vec::new(), 0);
+    let (mut undisturbed, mut seids, mut total) = (SessionTestbed::new(), Vec::new(), 0);
     for number in 0..STEPS {
         count_all(&undisturbed);
         total += sum(&step(&mut undisturbed, number, &mut seids));
         expected.push(seen(&undisturbed));
         is_whole(&undisturbed);
     }
-    // What was counted: of step 1 one URR, of 2 five, of 3 and 4 .. as they were.
+    // Expected counts: one URR in step 1, five in step 2, the same in steps 3 and 4.
     assert!(total > 1000, "{total}");
     let mut stops = 0;
     for (stopped, after) in expected.iter().enumerate() {
         for operations in 0.. {
-            let (mut world, mut seids, mut reported) = (World::new(), Vec::new(), 0);
+            let (mut world, mut seids, mut reported) = (SessionTestbed::new(), Vec::new(), 0);
             for number in 0..stopped {
                 count_all(&world);
                 reported += sum(&step(&mut world, number, &mut seids));

@@ -2,9 +2,9 @@ use super::*;
 
 const UE: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 7);
 
-/// A world with a usual session, and our SEID of it.
-fn one() -> (World, u64) {
-    let mut world = World::new();
+/// Creates a testbed with a typical session. Returns its UP SEID.
+fn one() -> (SessionTestbed, u64) {
+    let mut world = SessionTestbed::new();
     let answered = world.ask(&establishment(1, 77, &|w| usual(w, &address(UE))));
     assert_eq!(answered.cause, 1);
     (world, answered.up.unwrap().seid)
@@ -63,7 +63,7 @@ fn case_46_from_buffering_to_forwarding() {
 fn case_67_an_end_marker_to_the_old_tunnel() {
     let (mut world, seid) = one();
     let forward = ie::ApplyAction::FORW;
-    let flip = |world: &mut World, sequence, teid| {
+    let flip = |world: &mut SessionTestbed, sequence, teid| {
         let request =
             modification(sequence, seid, &|w| update_far(w, 2, forward, Some(teid), true));
         assert_eq!(world.ask(&request).cause, 1);
@@ -72,7 +72,7 @@ fn case_67_an_end_marker_to_the_old_tunnel() {
     let session = world.only();
     let marker = session.fars[1].end_marker.unwrap();
     assert_eq!((marker.to.teid, marker.version), (Some(0x100), session.version));
-    // The same tunnel again needs none.
+    // No end marker is needed for the same tunnel.
     flip(&mut world, 3, 0x200);
     let published = world.sessions.published().rules(session.id).unwrap();
     let again = world.only().fars[1].end_marker;
@@ -195,7 +195,7 @@ fn case_49_usage_is_queried() {
     let query = modification(3, seid, &|w| w.group(IeType::QUERY_URR, |w| w.put(&ie::UrrId(1))));
     let one = world.ask(&query);
     assert_eq!(one.usage, [(1, 1, ie::UsageReportTrigger::IMMER.0, Some(234))]);
-    // Again the same bytes, also by another process, and nothing is counted twice.
+    // The same bytes again, also by a successor, and nothing is counted twice.
     world.restart();
     assert_eq!(world.handle(&query), one.bytes);
     assert_eq!(world.ask(&modification(4, seid, &|_| {})).usage, []);

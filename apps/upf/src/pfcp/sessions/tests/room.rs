@@ -1,4 +1,4 @@
-//! When there is no room for something: what was taken for it is free again.
+//! Exhausted resources: allocations of a failed request are free again.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use super::*;
 use crate::config::Settings;
 use crate::rules::layout::key::UeKey;
 
-/// A session with four URRs, which its record alone has no room for.
+/// Appends a session with four URRs, which exceeds its record.
 fn four(w: &mut Writer<'_>) {
     usual(w, &address(Ipv4Addr::new(11, 0, 0, 4)));
     (2..5).for_each(|id| urr(w, id));
 }
 
-/// A session with a name so long, for its room only.
-fn filler(world: &mut World, number: u32, length: usize) -> Answered {
+/// Establishes a session whose long DNN takes `length` octets.
+fn filler(world: &mut SessionTestbed, number: u32, length: usize) -> Answered {
     let user = Ipv4Addr::from_bits(0x0C00_0000 + number);
     let name = "n".repeat(length);
     world.ask(&establishment(number, 77, &|w| {
@@ -26,8 +26,8 @@ fn filler(world: &mut World, number: u32, length: usize) -> Answered {
     }))
 }
 
-/// Takes all parts.
-fn fill(world: &mut World) -> Vec<u64> {
+/// Uses up all parts.
+fn fill(world: &mut SessionTestbed) -> Vec<u64> {
     let mut number = 1000;
     let mut seids = Vec::new();
     for length in [20_000, 2_000, 200] {
@@ -44,10 +44,10 @@ fn fill(world: &mut World) -> Vec<u64> {
     seids
 }
 
-fn world(parts: usize) -> (World, usize) {
+fn world(parts: usize) -> (SessionTestbed, usize) {
     let settings: Settings = settings(serde_json::json!({}));
     let lines = settings.sessions as usize + 8;
-    let world = World::of(settings, |most| (most.parts, most.lines) = (parts, lines));
+    let world = SessionTestbed::of(settings, |most| (most.parts, most.lines) = (parts, lines));
     (world, lines)
 }
 
@@ -68,7 +68,7 @@ fn what_cannot_be_kept_has_taken_no_lines() {
     for number in 0..lines as u32 {
         assert_eq!(world.ask(&establishment(number, 77, &four)).why(), (75, None, None));
     }
-    // A modification takes none either.
+    // A modification finds no part either.
     let more: Body<'_> = &|w| (2..6).for_each(|id| urr(w, id));
     for number in 0..lines as u32 {
         let refused = world.ask(&modification(5000 + number, seids[0], more));
@@ -99,8 +99,8 @@ fn lanes_have_what_is_kept_after_a_change_that_was_not() {
     let lines: Vec<u32> = before.urrs.iter().map(|urr| urr.progress.line).collect();
     fill(&mut world);
     world.count(lines[3], 100);
-    // It has traffic, so lanes work by the new rules when its last report is made; but the answer
-    // and the other rules have no room.
+    // The session has traffic, so lanes use the new rules when its last report is made. Then the
+    // response and the other rules find no space.
     let name = "n".repeat(30_000);
     let change: Body<'_> = &|w| {
         w.group(IeType::REMOVE_URR, |w| w.put(&ie::UrrId(4)));
@@ -130,8 +130,8 @@ fn lanes_have_what_is_kept_after_a_change_that_was_not() {
     assert_eq!((ended.cause, ended.usage.iter().map(|it| it.3).max()), (1, Some(Some(100))));
 }
 
-/// The next version of the usual session.
-fn next(world: &mut World, sequence: u32, seid: u64) -> Answered {
+/// Sends another modification of the typical session.
+fn next(world: &mut SessionTestbed, sequence: u32, seid: u64) -> Answered {
     let change: Body<'_> = &|w| {
         w.group(IeType::UPDATE_FAR, |w| {
             w.put(&ie::FarId(2));
@@ -146,10 +146,10 @@ fn next(world: &mut World, sequence: u32, seid: u64) -> Answered {
 
 #[test]
 fn whoever_waits_for_each_answer_is_never_told_to_ask_less() {
-    // 15,000 in a second, and as many sessions as a laboratory has.
+    // 15,000 requests per second with few sessions.
     let settings = settings(serde_json::json!({ "sessions": 8 }));
     let memory = Private::new(settings.capacities());
-    let mut world = World::on(memory, settings);
+    let mut world = SessionTestbed::on(memory, settings);
     let user = address(Ipv4Addr::new(11, 0, 0, 4));
     let seid = world.ask(&establishment(1, 77, &|w| usual(w, &user))).up.unwrap().seid;
     let first = next(&mut world, 2, seid);
@@ -164,7 +164,7 @@ fn whoever_waits_for_each_answer_is_never_told_to_ask_less() {
 
 #[test]
 fn who_asks_faster_than_answers_can_be_kept_is_told_so_and_nothing_is_forgotten() {
-    let mut world = World::of(settings(serde_json::json!({})), |most| most.answers = 50);
+    let mut world = SessionTestbed::of(settings(serde_json::json!({})), |most| most.answers = 50);
     let user = address(Ipv4Addr::new(11, 0, 0, 4));
     let seid = world.ask(&establishment(1, 77, &|w| usual(w, &user))).up.unwrap().seid;
     let given: Vec<_> = (2..51).map(|sequence| next(&mut world, sequence, seid)).collect();
@@ -176,7 +176,7 @@ fn who_asks_faster_than_answers_can_be_kept_is_told_so_and_nothing_is_forgotten(
         }
         world.restart();
     }
-    // 9 s later they cannot be asked for any more.
+    // Nine seconds later they can no longer be retransmitted.
     world.now = world.now.after(9 * SECOND + 1);
     for sequence in 51..101 {
         assert_eq!(next(&mut world, sequence, seid).cause, 1, "{sequence}");
@@ -190,10 +190,10 @@ fn a_lane_that_does_not_turn_for_a_while_delays_answers_and_refuses_nobody() {
     let counters = Counters::create(1, 0).unwrap();
     let readers = Readers::lanes(&counters).into();
     let memory = Private::with_readers(settings.capacities().with_answers(4096), readers);
-    let mut world = World::on(memory, settings);
+    let mut world = SessionTestbed::on(memory, settings);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // As one that others leave no processor to.
+        // A preempted lane.
         scope.spawn(|| {
             for turns in 1.. {
                 std::thread::sleep(Duration::from_millis(40));

@@ -1,0 +1,363 @@
+//! All associations: indexed in memory, stored in the table `peers`.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+
+use fastlane::table::TableError;
+use zerocopy::FromZeros;
+
+use super::association_record::{
+    ANSWER, AssociationRecord, Endpoint, StoredResponse, mapped, state,
+};
+use super::peer::{NodeName, Peer};
+use crate::pfcp::RequestKey;
+use crate::store::Cells;
+use crate::time::Now;
+
+/// An association with its state in this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Association {
+    /// Peer of the association.
+    pub peer: Peer,
+    /// Time of the setup, in nanoseconds of `CLOCK_REALTIME`.
+    pub since: u64,
+    /// Time when the peer became silent, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub down: Option<u64>,
+    /// Time when the peer was first heard after its last start, in nanoseconds of
+    /// `CLOCK_MONOTONIC`. Responses sent before do not answer its requests.
+    pub begun: u64,
+    /// The sessions of the association are being removed.
+    pub is_ending: bool,
+}
+
+/// Parameters of an association.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Node ID.
+    pub node_id: NodeName,
+    /// Recovery time stamp of the peer.
+    pub recovery: u32,
+    /// Address for our requests.
+    pub address: SocketAddr,
+    /// Our address that the peer sends to.
+    pub local: Option<IpAddr>,
+    /// CP Function Features, octet 5 lowest.
+    pub features: u64,
+}
+
+/// Response stored with an association, to be repeated after a restart.
+#[derive(Clone, Copy, Debug)]
+pub struct AssociationResponse<'a> {
+    /// Key of the request.
+    pub key: RequestKey,
+    /// Encoded response.
+    pub bytes: &'a [u8],
+}
+
+/// Error of creating or changing an association.
+#[derive(Debug, thiserror::Error)]
+pub enum AssociationError {
+    /// All association indices are in use.
+    #[error("all {0} association slots are in use; raise the capacity of the table `peers`")]
+    Full(usize),
+    /// The table could not be written.
+    #[error("an association cannot be stored: {0}")]
+    Table(#[from] TableError),
+}
+
+/// All associations, and the writer of their table.
+pub struct Associations {
+    table: Cells<AssociationRecord>,
+    places: Vec<Option<Association>>,
+    by_name: HashMap<NodeName, u16>,
+    /// Associations that are down or ending; these are few.
+    troubled: BTreeSet<u16>,
+}
+
+impl Associations {
+    /// Opens the associations of the table. Records that no program of this release wrote are
+    /// removed.
+    pub fn open(mut table: Cells<AssociationRecord>) -> Self {
+        let capacity = table.capacity().min(usize::from(u16::MAX));
+        let (mut places, mut by_name) = (vec![None; capacity], HashMap::new());
+        let mut troubled = BTreeSet::new();
+        for (index, at) in places.iter_mut().enumerate() {
+            let Some(record) = table.get(index).copied() else { continue };
+            if record.state == state::RELEASED {
+                continue;
+            }
+            match association(index as u16, &record) {
+                Some(found) if !by_name.contains_key(&found.peer.node_id) => {
+                    by_name.insert(found.peer.node_id.clone(), index as u16);
+                    if !found.peer.is_up {
+                        troubled.insert(index as u16);
+                    }
+                    *at = Some(found);
+                }
+                _ => drop(table.clear(index)),
+            }
+        }
+        Self { table, places, by_name, troubled }
+    }
+
+    /// Returns the associations.
+    pub fn iter(&self) -> impl Iterator<Item = &Association> {
+        self.places.iter().flatten()
+    }
+
+    /// Returns the number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Returns true if there are no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// Returns the association with an index.
+    #[must_use]
+    pub fn get(&self, place: u16) -> Option<&Association> {
+        self.places.get(usize::from(place))?.as_ref()
+    }
+
+    /// Returns the association with a Node ID.
+    #[must_use]
+    pub fn find(&self, node_id: &NodeName) -> Option<&Association> {
+        self.get(*self.by_name.get(node_id)?)
+    }
+
+    /// Returns the associations with a peer address. Several Node IDs can share an address.
+    pub fn at(&self, address: IpAddr) -> impl Iterator<Item = &Association> {
+        self.iter().filter(move |found| found.peer.address.ip() == address)
+    }
+
+    /// Returns the index of a Node ID, or a free one.
+    ///
+    /// # Errors
+    /// All indices are in use.
+    pub fn place(&self, node_id: &NodeName, now: Now, life: u64) -> Result<u16, AssociationError> {
+        if let Some(place) = self.by_name.get(node_id) {
+            return Ok(*place);
+        }
+        let is_free = |index: &usize| {
+            self.places[*index].is_none()
+                && self.table.get(*index).is_none_or(|record| is_over(record, now, life))
+        };
+        let free = (0..self.places.len()).find(is_free);
+        // If nothing else is free, a released association with responses that might be repeated is
+        // overwritten.
+        let free = free.or_else(|| self.places.iter().position(Option::is_none));
+        free.map(|index| index as u16).ok_or(AssociationError::Full(self.places.len()))
+    }
+
+    /// Creates or replaces an association, and stores the response.
+    ///
+    /// # Errors
+    /// The table cannot be written; nothing has changed then.
+    pub fn set_up(
+        &mut self,
+        place: u16,
+        setup: &Setup,
+        now: Now,
+        answer: Option<AssociationResponse<'_>>,
+    ) -> Result<(), AssociationError> {
+        let index = usize::from(place);
+        let mut record = AssociationRecord::new(&setup.node_id);
+        record.begun = now.monotonic;
+        if let Some(before) = self.table.get(index) {
+            record.answers = before.answers;
+            let is_same = before.state != state::RELEASED
+                && before.recovery == setup.recovery
+                && before.node_id().as_ref() == Some(&setup.node_id);
+            record.begun = if is_same { before.begun } else { now.monotonic };
+        }
+        record.features = setup.features;
+        record.since = now.real;
+        record.state = state::UP;
+        record.recovery = setup.recovery;
+        record.address = Endpoint::of(setup.address);
+        record.local = setup.local.map_or([0; 16], mapped);
+        keep(&mut record, answer, now);
+        self.table.set(index, &record)?;
+        self.forget(place);
+        self.by_name.insert(setup.node_id.clone(), place);
+        self.places[index] = association(place, &record);
+        Ok(())
+    }
+
+    /// Changes the record of an association.
+    fn change(
+        &mut self,
+        place: u16,
+        change: impl FnOnce(&mut AssociationRecord),
+    ) -> Result<(), AssociationError> {
+        let index = usize::from(place);
+        let Some(mut record) = self.table.get(index).copied() else { return Ok(()) };
+        change(&mut record);
+        self.table.set(index, &record)?;
+        if record.state == state::RELEASED {
+            self.forget(place);
+            return Ok(());
+        }
+        let changed = association(place, &record);
+        if changed.as_ref().is_some_and(|changed| !changed.peer.is_up) {
+            self.troubled.insert(place);
+        } else {
+            self.troubled.remove(&place);
+        }
+        self.places[index] = changed;
+        Ok(())
+    }
+
+    /// Removes an association from the memory of this process.
+    fn forget(&mut self, place: u16) {
+        self.troubled.remove(&place);
+        let before = self.places.get_mut(usize::from(place)).and_then(Option::take);
+        if let Some(before) = before {
+            self.by_name.remove(&before.peer.node_id);
+        }
+    }
+
+    /// Returns the associations that are down or ending.
+    pub fn troubled(&self) -> impl Iterator<Item = &Association> {
+        self.troubled.iter().filter_map(|place| self.get(*place))
+    }
+
+    /// Stores a response, and the peer's features if present.
+    ///
+    /// # Errors
+    /// The table cannot be written; nothing has changed then.
+    pub fn update(
+        &mut self,
+        place: u16,
+        now: Now,
+        features: Option<u64>,
+        answer: AssociationResponse<'_>,
+    ) -> Result<(), AssociationError> {
+        self.change(place, |record| {
+            record.features = features.unwrap_or(record.features);
+            keep(record, Some(answer), now);
+        })
+    }
+
+    /// Stores the recovery time stamp of a restarted peer.
+    ///
+    /// # Errors
+    /// The table cannot be written; nothing has changed then.
+    pub fn set_recovery(
+        &mut self,
+        place: u16,
+        now: Now,
+        recovery: u32,
+    ) -> Result<(), AssociationError> {
+        self.change(place, |record| {
+            (record.recovery, record.begun) = (recovery, now.monotonic);
+        })
+    }
+
+    /// Marks the peer as heard (`None`) or as silent since a time.
+    ///
+    /// # Errors
+    /// The table cannot be written; nothing has changed then.
+    pub fn set_down(&mut self, place: u16, down: Option<u64>) -> Result<(), AssociationError> {
+        self.change(place, |record| {
+            record.state = if down.is_some() { state::DOWN } else { state::UP };
+            record.down = down.unwrap_or(0);
+        })
+    }
+
+    /// Marks the association as ending and stores the response. If the process is killed, its
+    /// successor continues with the removal and has the response.
+    ///
+    /// # Errors
+    /// The table cannot be written; nothing has changed then.
+    pub fn begin_end(
+        &mut self,
+        place: u16,
+        now: Now,
+        answer: Option<AssociationResponse<'_>>,
+    ) -> Result<(), AssociationError> {
+        self.change(place, |record| {
+            record.state = state::ENDING;
+            keep(record, answer, now);
+        })
+    }
+
+    /// Releases the association. Its responses are kept while they may be repeated.
+    ///
+    /// # Errors
+    /// The table cannot be written; nothing has changed then.
+    pub fn release(&mut self, place: u16) -> Result<(), AssociationError> {
+        self.change(place, |record| record.state = state::RELEASED)
+    }
+
+    /// Returns the response that was sent to a request at most `life` nanoseconds ago.
+    #[must_use]
+    pub fn answer(&self, key: &RequestKey, now: Now, life: u64) -> Option<&[u8]> {
+        let peer = Endpoint::of(key.peer);
+        let records = self.table.iter().flat_map(|(_, record)| &record.answers);
+        let mut kept = records.filter(|answer| {
+            answer.sequence == key.sequence
+                && answer.message_type == u16::from(key.message_type)
+                && answer.digest == key.digest
+                && answer.peer == peer
+                && lives(answer, now, life)
+        });
+        kept.next().map(StoredResponse::bytes)
+    }
+}
+
+impl std::fmt::Debug for Associations {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.debug_list().entries(self.places.iter().flatten()).finish()
+    }
+}
+
+fn lives(answer: &StoredResponse, now: Now, life: u64) -> bool {
+    answer.at != 0 && now.monotonic.saturating_sub(answer.at) < life
+}
+
+/// Returns true if a record is released and none of its responses may be repeated.
+fn is_over(record: &AssociationRecord, now: Now, life: u64) -> bool {
+    record.state == state::RELEASED && !record.answers.iter().any(|it| lives(it, now, life))
+}
+
+fn association(place: u16, record: &AssociationRecord) -> Option<Association> {
+    let (is_up, down, is_ending) = match record.state {
+        state::UP => (true, None, false),
+        state::DOWN => (false, Some(record.down), false),
+        state::ENDING => (false, None, true),
+        _ => return None,
+    };
+    let peer = Peer {
+        place,
+        node_id: record.node_id()?,
+        recovery: record.recovery,
+        address: record.address.socket(),
+        local: record.local(),
+        features: record.features,
+        is_up,
+    };
+    Some(Association { peer, since: record.since, down, begun: record.begun, is_ending })
+}
+
+/// Stores a response in front of the others. A response that is too long is not stored: a
+/// retransmission is handled again.
+fn keep(record: &mut AssociationRecord, answer: Option<AssociationResponse<'_>>, now: Now) {
+    let Some(AssociationResponse { key, bytes }) = answer else { return };
+    if bytes.len() > ANSWER {
+        return;
+    }
+    let mut kept = StoredResponse::new_zeroed();
+    kept.at = now.monotonic.max(1);
+    kept.peer = Endpoint::of(key.peer);
+    (kept.sequence, kept.digest) = (key.sequence, key.digest);
+    kept.message_type = key.message_type.into();
+    kept.length = bytes.len() as u16;
+    kept.bytes[..bytes.len()].copy_from_slice(bytes);
+    record.answers.rotate_right(1);
+    record.answers[0] = kept;
+}

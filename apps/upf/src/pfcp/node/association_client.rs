@@ -1,0 +1,153 @@
+//! Associations that this node sets up, with the configured control planes (TS 29.244 clause
+//! 6.2.6.3).
+
+use std::net::IpAddr;
+
+use fastlane_pfcp::ie::{CpFunctionFeatures, NodeId, RecoveryTimeStamp};
+use fastlane_pfcp::{Cause, Fault, Header, Message, MessageType};
+
+use super::bulk_removal::{Removal, RemovalScope, RemovalStep};
+use super::{NodeContext, RequestPath, association_server, bulk_removal, node_messages};
+use crate::pfcp::associations::Setup;
+use crate::pfcp::{NodeName, Request, Tag};
+use crate::time::Now;
+use crate::time::SECOND;
+
+/// First and longest interval between attempts, in nanoseconds. It doubles after each failure.
+const FIRST: u64 = SECOND;
+const LAST: u64 = 60 * SECOND;
+
+/// Attempts to set up associations.
+#[derive(Debug)]
+pub(super) struct Initiations {
+    all: Vec<Initiation>,
+}
+
+#[derive(Debug)]
+struct Initiation {
+    address: IpAddr,
+    due: u64,
+    pause: u64,
+    is_asked: bool,
+}
+
+impl Initiations {
+    /// Creates one attempt per address, all due at once.
+    pub(super) fn new(addresses: &[IpAddr], now: Now) -> Self {
+        let due = now.monotonic;
+        let one =
+            |address: &IpAddr| Initiation { address: *address, due, pause: FIRST, is_asked: false };
+        Self { all: addresses.iter().map(one).collect() }
+    }
+
+    /// Returns a due attempt and schedules the next one.
+    fn next(&mut self, now: Now) -> Option<(usize, IpAddr)> {
+        let is_due = |it: &&mut Initiation| !it.is_asked && it.due <= now.monotonic;
+        let (place, found) = self.all.iter_mut().enumerate().find(|(_, it)| is_due(it))?;
+        found.due = now.monotonic.saturating_add(LAST);
+        Some((place, found.address))
+    }
+
+    fn asked(&mut self, place: usize) {
+        if let Some(found) = self.all.get_mut(place) {
+            found.is_asked = true;
+        }
+    }
+
+    fn failed(&mut self, now: Now, place: usize) {
+        if let Some(found) = self.all.get_mut(place) {
+            found.is_asked = false;
+            found.due = now.monotonic.saturating_add(found.pause);
+            found.pause = (found.pause * 2).min(LAST);
+        }
+    }
+
+    fn done(&mut self, now: Now, place: usize) {
+        if let Some(found) = self.all.get_mut(place) {
+            found.is_asked = false;
+            found.pause = FIRST;
+            found.due = now.monotonic.saturating_add(LAST);
+        }
+    }
+
+    /// Schedules a new attempt after an association with this address has ended.
+    pub(super) fn ended(&mut self, now: Now, address: IpAddr) {
+        for found in self.all.iter_mut().filter(|it| it.address == address && !it.is_asked) {
+            found.due = now.monotonic.saturating_add(found.pause);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.all.iter().filter(|it| !it.is_asked).map(|it| it.due).min()
+    }
+}
+
+/// Sends setup requests for configured associations that do not exist.
+pub(super) fn initiate(cx: &mut NodeContext<'_>) {
+    while let Some((place, address)) = cx.node.initiations.next(cx.now) {
+        if cx.node.peers.at(address).next().is_some() {
+            continue;
+        }
+        let sequence = cx.node.requests.sequence();
+        let header = Header::node(MessageType::ASSOCIATION_SETUP_REQUEST, sequence);
+        let bytes = node_messages::message(header, |to| {
+            to.put(&cx.node.identity.node_id.ie());
+            association_server::introduce(cx.node, to);
+        });
+        let to = (address, cx.node.settings.n4.port).into();
+        let request = Request { bytes, sequence, to, local: None, tag: Tag::Setup(place) };
+        if cx.send(request) {
+            cx.node.initiations.asked(place);
+        }
+    }
+}
+
+/// Handles a setup response.
+pub(super) fn initiated(
+    cx: &mut NodeContext<'_>,
+    way: RequestPath,
+    place: usize,
+    message: &Message<'_>,
+) {
+    match accepted(cx, way, message) {
+        Ok(()) => cx.node.initiations.done(cx.now, place),
+        Err(fault) => {
+            tracing::warn!("{} refused the association setup: {fault}", way.from.ip());
+            cx.node.initiations.failed(cx.now, place);
+        }
+    }
+}
+
+fn accepted(
+    cx: &mut NodeContext<'_>,
+    way: RequestPath,
+    message: &Message<'_>,
+) -> Result<(), Fault> {
+    let group = message.group();
+    let node_id = NodeName::from(group.need::<NodeId<'_>>()?);
+    let cause = group.need::<Cause>()?;
+    if !cause.is_accepted() {
+        return Err(Fault { cause, offending: None });
+    }
+    let RecoveryTimeStamp(recovery) = group.need()?;
+    let features = group.find::<CpFunctionFeatures>()?.unwrap_or_default().0;
+    let local = Some(way.local);
+    let setup = Setup { node_id, recovery, address: way.from, local, features };
+    let place = association_server::place(cx.node, cx.now, &setup.node_id)?;
+    if bulk_removal::is_removing(cx.node, place) {
+        let cause = Cause::REQUEST_REJECTED;
+        return Err(Fault { cause, offending: None });
+    }
+    // If the peer set up the association itself in between, the time stamp is equal and its
+    // sessions stay.
+    let is_old = cx.node.peers.get(place).is_some_and(|found| found.peer.recovery != recovery);
+    let from = if is_old { 0 } else { u32::MAX };
+    let then = RemovalStep::Begin(setup, false);
+    let removal = Removal { place, which: RemovalScope::All, then, asked: None, from };
+    association_server::begin_removal(cx, removal).map(|_| ())
+}
+
+/// Handles a setup request without response.
+pub(super) fn not_initiated(cx: &mut NodeContext<'_>, place: usize) {
+    cx.node.initiations.failed(cx.now, place);
+}

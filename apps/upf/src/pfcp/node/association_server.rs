@@ -1,0 +1,266 @@
+//! Association procedures that control planes start (TS 29.244 clauses 6.2.6 to 6.2.8), and session
+//! set deletion.
+
+use fastlane_pfcp::ie::{
+    CpFunctionFeatures, CpPfcpEntityIpAddress, FqCsid, NodeId, PfcpasrspFlags, RecoveryTimeStamp,
+};
+use fastlane_pfcp::{Cause, Fault, Header, Ie, IeType, Message, Writer};
+
+use super::bulk_removal::{PendingRequest, Removal, RemovalScope, RemovalStep, Retained};
+use super::{Node, NodeContext, bulk_removal, node_messages};
+use crate::pfcp::associations::{AssociationError, AssociationResponse, Setup};
+use crate::pfcp::{NodeName, RequestKey};
+use crate::time::Now;
+
+/// Handles an association setup (table 7.4.4.1-1). It replaces an existing association. Its
+/// sessions are removed, except those that the request retains (clause 6.2.6.2.2).
+pub(super) fn set_up(
+    cx: &mut NodeContext<'_>,
+    asked: PendingRequest,
+    message: &Message<'_>,
+) -> Result<Option<Vec<u8>>, Fault> {
+    let (group, way) = (message.group(), asked.way);
+    let node_id = NodeName::from(group.need::<NodeId<'_>>()?);
+    let RecoveryTimeStamp(recovery) = group.need()?;
+    let features = group.find::<CpFunctionFeatures>()?.unwrap_or_default().0;
+    let address = (way.from.ip(), cx.node.settings.n4.port).into();
+    let setup = Setup { node_id, recovery, address, local: Some(way.local), features };
+    let place = place(cx.node, cx.now, &setup.node_id)?;
+    let retained = retained(message)?;
+    let is_there = cx.node.peers.get(place).is_some();
+    let are_kept = is_there && retained.is_some();
+    let which = retained.map_or(RemovalScope::All, RemovalScope::Unless);
+    let (then, from) = (RemovalStep::Begin(setup, are_kept), if is_there { 0 } else { u32::MAX });
+    let removal = Removal { place, which, then, asked: Some(asked), from };
+    begin_removal(cx, removal)
+}
+
+pub(super) fn place(node: &Node, now: Now, node_id: &NodeName) -> Result<u16, Fault> {
+    let place = node.peers.place(node_id, now, node.life);
+    place.map_err(|_| Fault { cause: Cause::NO_RESOURCES_AVAILABLE, offending: None })
+}
+
+pub(super) fn accept_setup(node: &Node, request: Header, are_kept: bool) -> Vec<u8> {
+    node_messages::answer(request, &node.identity, Cause::REQUEST_ACCEPTED, |to| {
+        introduce(node, to);
+        if are_kept {
+            to.put(&PfcpasrspFlags::PSREI);
+        }
+    })
+}
+
+/// Appends recovery time stamp, features and resources of this node.
+pub(super) fn introduce(node: &Node, to: &mut Writer<'_>) {
+    to.put(&RecoveryTimeStamp(node.identity.recovery));
+    to.put(&node.identity.features);
+    node.identity.put_resources(to);
+}
+
+/// Creates or replaces an association.
+pub(super) fn begin(
+    cx: &mut NodeContext<'_>,
+    place: u16,
+    setup: &Setup,
+    given: Option<AssociationResponse<'_>>,
+) -> Result<(), Fault> {
+    let is_new = cx.node.peers.get(place).is_none();
+    cx.node
+        .peers
+        .set_up(place, setup, cx.now, given)
+        .map_err(|error| system_failure(cx, &error))?;
+    cancel(cx, place);
+    cx.node.heartbeats.begin(cx.now, place);
+    cx.node.statistics.associations_up += 1;
+    if is_new {
+        tracing::info!("association with {} ({}) set up", setup.node_id, setup.address);
+    }
+    Ok(())
+}
+
+/// Handles an association update (table 7.4.4.3-1). Only the CP function features are stored.
+/// Release preparation (PARPS, graceful release period) concerns the other direction and is
+/// ignored.
+pub(super) fn update(
+    cx: &mut NodeContext<'_>,
+    key: RequestKey,
+    message: &Message<'_>,
+) -> Result<Vec<u8>, Fault> {
+    let group = message.group();
+    let place = known(cx.node, &NodeName::from(group.need::<NodeId<'_>>()?))?;
+    let features = group.find::<CpFunctionFeatures>()?;
+    let (header, identity) = (message.header, &cx.node.identity);
+    let bytes = node_messages::answer(header, identity, Cause::REQUEST_ACCEPTED, |to| {
+        to.put(&identity.features);
+    });
+    let given = AssociationResponse { key, bytes: &bytes };
+    let changed = cx.node.peers.update(place, cx.now, features.map(|it| it.0), given);
+    changed.map_err(|error| system_failure(cx, &error))?;
+    Ok(bytes)
+}
+
+/// Handles an association release (table 7.4.4.5-1): all its sessions are removed.
+pub(super) fn release(
+    cx: &mut NodeContext<'_>,
+    asked: PendingRequest,
+    message: &Message<'_>,
+) -> Result<Option<Vec<u8>>, Fault> {
+    let place = known(cx.node, &NodeName::from(message.group().need::<NodeId<'_>>()?))?;
+    if !bulk_removal::is_removing(cx.node, place) {
+        return end(cx, place, Some(asked));
+    }
+    // The association already ends for another reason.
+    let bytes = accept(cx.node, asked);
+    let kept = cx.node.peers.update(
+        place,
+        cx.now,
+        None,
+        AssociationResponse { key: asked.key, bytes: &bytes },
+    );
+    kept.map_err(|error| system_failure(cx, &error))?;
+    Ok(Some(bytes))
+}
+
+/// Ends an association after its sessions. If the process is killed in between, its successor
+/// continues.
+pub(super) fn end(
+    cx: &mut NodeContext<'_>,
+    place: u16,
+    asked: Option<PendingRequest>,
+) -> Result<Option<Vec<u8>>, Fault> {
+    let bytes = asked.map(|asked| (asked.key, accept(cx.node, asked)));
+    let given = bytes.as_ref().map(|(key, bytes)| AssociationResponse { key: *key, bytes });
+    cx.node.peers.begin_end(place, cx.now, given).map_err(|error| system_failure(cx, &error))?;
+    let removal =
+        Removal { place, which: RemovalScope::All, then: RemovalStep::End, asked, from: 0 };
+    begin_removal(cx, removal)
+}
+
+/// Releases an association whose sessions have been removed.
+pub(super) fn ended(
+    cx: &mut NodeContext<'_>,
+    place: u16,
+    is_asked: bool,
+) -> Result<(), AssociationError> {
+    if let Some(found) = cx.node.peers.get(place) {
+        tracing::info!("association with {} has ended", found.peer.node_id);
+        cx.node.initiations.ended(cx.now, found.peer.address.ip());
+    }
+    cancel(cx, place);
+    cx.node.peers.release(place)?;
+    cx.node.statistics.associations_released += u64::from(is_asked);
+    Ok(())
+}
+
+/// Encodes a response that accepts the request.
+pub(super) fn accept(node: &Node, asked: PendingRequest) -> Vec<u8> {
+    node_messages::answer(asked.header, &node.identity, Cause::REQUEST_ACCEPTED, |_| {})
+}
+
+/// Cancels heartbeats and pending requests of an association.
+fn cancel(cx: &mut NodeContext<'_>, place: u16) {
+    cx.node.requests.cancel_of_peer(place);
+    cx.node.heartbeats.end(place);
+}
+
+/// Handles a session set deletion (table 7.4.6.1-1): removes all sessions of the association
+/// with one of the FQ-CSIDs.
+pub(super) fn remove_set(
+    cx: &mut NodeContext<'_>,
+    asked: PendingRequest,
+    message: &Message<'_>,
+) -> Result<Option<Vec<u8>>, Fault> {
+    let group = message.group();
+    let place = known(cx.node, &NodeName::from(group.need::<NodeId<'_>>()?))?;
+    // All FQ-CSIDs are validated before a session is removed.
+    let all = group.all::<FqCsid<'_>>().take(SETS).map(|set| {
+        let mut octets = Vec::new();
+        set?.encode(&mut octets);
+        Ok(octets)
+    });
+    let which = RemovalScope::Of(all.collect::<Result<_, Fault>>()?);
+    let removal = Removal { place, which, then: RemovalStep::Answer, asked: Some(asked), from: 0 };
+    begin_removal(cx, removal)
+}
+
+/// Returns the association index of a Node ID.
+fn known(node: &Node, node_id: &NodeName) -> Result<u16, Fault> {
+    node.peers.find(node_id).map(|found| found.peer.place).ok_or(node_messages::NO_ASSOCIATION)
+}
+
+pub(super) fn system_failure(cx: &mut NodeContext<'_>, error: &AssociationError) -> Fault {
+    cx.node.statistics.table_failed += 1;
+    tracing::error!("{error}");
+    Fault { cause: Cause::SYSTEM_FAILURE, offending: None }
+}
+
+/// Starts a removal. Returns the response if all sessions are removed at once, else it is sent
+/// later.
+pub(super) fn begin_removal(
+    cx: &mut NodeContext<'_>,
+    mut removal: Removal,
+) -> Result<Option<Vec<u8>>, Fault> {
+    if !bulk_removal::remove_slice(cx, &mut removal) {
+        cx.node.removals.push_back(removal);
+        return Ok(None);
+    }
+    removed(cx, &removal)
+}
+
+/// Continues the pending removals, one association after the other.
+pub(super) fn go_on_removing(cx: &mut NodeContext<'_>) {
+    let Some(mut removal) = cx.node.removals.pop_front() else { return };
+    if !bulk_removal::remove_slice(cx, &mut removal) {
+        return cx.node.removals.push_back(removal);
+    }
+    let ended = removed(cx, &removal);
+    let Some(PendingRequest { key, header, way }) = removal.asked else { return };
+    let bytes = match ended {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return,
+        Err(fault) => node_messages::refuse(header, &cx.node.identity, fault),
+    };
+    cx.node.answers.keep(cx.now, key, bytes.clone());
+    cx.node.count_answer_of(&bytes);
+    cx.out.send(Some(way.local), way.from, bytes);
+}
+
+/// Runs the step after a removal and returns the response to the request.
+fn removed(cx: &mut NodeContext<'_>, removal: &Removal) -> Result<Option<Vec<u8>>, Fault> {
+    let (place, asked) = (removal.place, removal.asked);
+    let bytes = asked.map(|asked| match &removal.then {
+        RemovalStep::Begin(_, are_kept) => accept_setup(cx.node, asked.header, *are_kept),
+        _ => accept(cx.node, asked),
+    });
+    let given = asked.zip(bytes.as_ref());
+    let given = given.map(|(asked, bytes)| AssociationResponse { key: asked.key, bytes });
+    match &removal.then {
+        RemovalStep::Begin(setup, _) => begin(cx, place, setup, given)?,
+        RemovalStep::End => {
+            let ended = ended(cx, place, asked.is_some());
+            ended.map_err(|error| system_failure(cx, &error))?;
+        }
+        RemovalStep::Restored(recovery) => {
+            let changed = cx.node.peers.set_recovery(place, cx.now, *recovery);
+            cx.node.check(changed);
+            cx.node.statistics.restorations += 1;
+        }
+        RemovalStep::Answer => {
+            let kept = given.map(|given| cx.node.peers.update(place, cx.now, None, given));
+            kept.transpose().map_err(|error| system_failure(cx, &error))?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// Maximum number of FQ-CSIDs in a request: one for each kind of node (table 7.4.6.1-1 has five).
+const SETS: usize = 16;
+/// Maximum number of CP addresses with retained sessions.
+const ADDRESSES: usize = 64;
+
+/// Returns the sessions to retain when an association is set up again (table 7.4.4.1-2), if any.
+fn retained(message: &Message<'_>) -> Result<Option<Retained>, Fault> {
+    let ie_type = IeType::PFCP_SESSION_RETENTION_INFORMATION;
+    let Some(group) = message.group().group(ie_type) else { return Ok(None) };
+    let all = group.all::<CpPfcpEntityIpAddress>().take(ADDRESSES);
+    Ok(Some(Retained { of: all.collect::<Result<_, Fault>>()? }))
+}

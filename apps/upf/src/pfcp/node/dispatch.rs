@@ -1,0 +1,270 @@
+//! Reception of datagrams and lane messages: parsing, duplicate detection and dispatch.
+
+use fastlane_pfcp::{Cause, HeaderError, Message, MessageType};
+
+use super::bulk_removal::{PendingRequest, Removal, RemovalStep};
+use super::statistics::Discarded;
+use super::{
+    NodeContext, RequestPath, association_client, association_server, bulk_removal, node_messages,
+    node_report, peer_restoration, session_handlers,
+};
+use crate::pfcp::association_record::unmapped;
+use crate::pfcp::{Context, RequestKey, Tag};
+use crate::rules::layout::message::{PathMessage, SessionEvent, kind};
+
+/// Maximum number of messages handled in a datagram. More than one occurs only in bundles (TS
+/// 29.244 clause 7.2.2.1).
+const BUNDLE: usize = 32;
+
+/// Handles a datagram.
+pub(super) fn datagram(cx: &mut NodeContext<'_>, way: RequestPath, datagram: &[u8]) {
+    let mut rest = datagram;
+    for _ in 0..BUNDLE {
+        match Message::parse(rest) {
+            Ok((message, after)) => {
+                rest = after;
+                handle_message(cx, way, &message);
+            }
+            Err(error) => return no_message(cx, way, error),
+        }
+        if rest.is_empty() {
+            return cx.node.keep_sequences();
+        }
+    }
+    cx.node.statistics.discard(Discarded::Bundle);
+    cx.node.keep_sequences();
+}
+
+/// Discards a datagram that cannot be parsed. A peer with another version is told so.
+fn no_message(cx: &mut NodeContext<'_>, way: RequestPath, error: HeaderError) {
+    match error {
+        HeaderError::Version { message_type, sequence, .. } => {
+            let is_answer = message_type == MessageType::VERSION_NOT_SUPPORTED_RESPONSE;
+            if is_answer || !cx.node.versions.admit(cx.now) {
+                return cx.node.statistics.discard(Discarded::Version);
+            }
+            cx.node.count_answer(MessageType::VERSION_NOT_SUPPORTED_RESPONSE, 0);
+            cx.out.send(Some(way.local), way.from, node_messages::version(sequence));
+        }
+        HeaderError::TooShort | HeaderError::Length(_) => {
+            cx.node.statistics.discard(Discarded::Malformed);
+        }
+        HeaderError::SeidFlag(_) => cx.node.statistics.discard(Discarded::SeidFlag),
+    }
+}
+
+fn handle_message(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
+    let message_type = message.header.message_type;
+    *cx.node.statistics.received.entry(message_type.0).or_default() += 1;
+    match message_type {
+        MessageType::HEARTBEAT_REQUEST => peer_restoration::heartbeat(cx, way, message),
+        MessageType::PFD_MANAGEMENT_REQUEST
+        | MessageType::ASSOCIATION_SETUP_REQUEST
+        | MessageType::ASSOCIATION_UPDATE_REQUEST
+        | MessageType::ASSOCIATION_RELEASE_REQUEST
+        | MessageType::SESSION_SET_DELETION_REQUEST
+        | MessageType::SESSION_ESTABLISHMENT_REQUEST
+        | MessageType::SESSION_MODIFICATION_REQUEST
+        | MessageType::SESSION_DELETION_REQUEST => request(cx, way, message),
+        other if other.is_response() => answered(cx, way, message),
+        _ => cx.node.statistics.discard(Discarded::MessageType),
+    }
+}
+
+/// Handles a request once. A retransmission gets the stored response.
+fn request(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
+    let RequestPath { from, local } = way;
+    let message_type = message.header.message_type;
+    let key = RequestKey::of(from, message);
+    if let Some(bytes) = given(cx, &key) {
+        cx.node.statistics.repeated += 1;
+        return cx.out.send(Some(local), from, bytes);
+    }
+    let done = if message_type.is_session() {
+        session_request(cx, way, key, message)
+    } else {
+        let done = node_request(cx, way, key, message);
+        done.inspect(|bytes| cx.node.answers.keep(cx.now, key, bytes.clone()))
+    };
+    if let Some(bytes) = done {
+        cx.node.count_answer_of(&bytes);
+        cx.out.send(Some(local), from, bytes);
+    }
+}
+
+/// Returns the stored response to a retransmitted request.
+fn given(cx: &mut NodeContext<'_>, key: &RequestKey) -> Option<Vec<u8>> {
+    if let Some(bytes) = cx.node.answers.find(cx.now, key) {
+        return Some(bytes.to_owned());
+    }
+    if MessageType(key.message_type).is_session() {
+        // A response from before the peer restarted belongs to another request.
+        let begun = |place| cx.node.peers.get(place).map_or(0, |found| found.begun);
+        cx.node.sessions.answer(cx.now, key, &begun)
+    } else {
+        cx.node.peers.answer(key, cx.now, cx.node.life).map(<[u8]>::to_owned)
+    }
+}
+
+fn session_request(
+    cx: &mut NodeContext<'_>,
+    way: RequestPath,
+    key: RequestKey,
+    message: &Message<'_>,
+) -> Option<Vec<u8>> {
+    let is_new = message.header.message_type == MessageType::SESSION_ESTABLISHMENT_REQUEST;
+    if let Some(overload) = cx.node.overload.as_mut().filter(|_| is_new)
+        && let Err(told) = overload.admit(cx.now)
+    {
+        // It is stored, so that a retransmission is not admitted by chance.
+        let bytes = node_messages::congestion(message, &cx.node.identity, &told);
+        cx.node.answers.keep(cx.now, key, bytes.clone());
+        return Some(bytes);
+    }
+    let found = node_messages::node_id(message).and_then(|name| cx.node.peers.find(&name));
+    let place = found.map(|found| found.peer.place);
+    if bulk_removal::is_removing_session(cx.node, place, message.header.seid.unwrap_or(0)) {
+        cx.node.statistics.discard(Discarded::Busy);
+        return None;
+    }
+    let peer = found.filter(|found| !found.is_ending).map(|found| found.peer.clone());
+    let (local, peer, answer_life) = (way.local, peer.as_ref(), cx.node.life);
+    let context = Context { now: cx.now, key, local, peer, answer_life };
+    let (bytes, followed) = session_handlers::carry_out(cx, message, &context);
+    if node_messages::cause(&bytes) != Cause::REQUEST_ACCEPTED.0 {
+        // A refused request changed nothing and is in no record. A retransmission is refused
+        // again.
+        cx.node.answers.keep(cx.now, key, bytes.clone());
+    }
+    session_handlers::changed(cx, &followed);
+    Some(bytes)
+}
+
+/// Handles a node related request. Returns no response if it is sent later or the peer has to
+/// retransmit.
+fn node_request(
+    cx: &mut NodeContext<'_>,
+    way: RequestPath,
+    key: RequestKey,
+    message: &Message<'_>,
+) -> Option<Vec<u8>> {
+    let header = message.header;
+    if let Err(fault) = message.check() {
+        return Some(node_messages::refuse(header, &cx.node.identity, fault));
+    }
+    let asked = PendingRequest { key, header, way };
+    if waits(cx, asked, message) {
+        return None;
+    }
+    let carried_out = match header.message_type {
+        MessageType::ASSOCIATION_SETUP_REQUEST => association_server::set_up(cx, asked, message),
+        MessageType::ASSOCIATION_UPDATE_REQUEST => {
+            association_server::update(cx, key, message).map(Some)
+        }
+        MessageType::ASSOCIATION_RELEASE_REQUEST => association_server::release(cx, asked, message),
+        MessageType::SESSION_SET_DELETION_REQUEST => {
+            association_server::remove_set(cx, asked, message)
+        }
+        _ => Ok(Some(node_messages::refuse_pfds(header))),
+    };
+    carried_out
+        .unwrap_or_else(|fault| Some(node_messages::refuse(header, &cx.node.identity, fault)))
+}
+
+/// Returns true if a request must wait because sessions of its association are being removed.
+fn waits(cx: &mut NodeContext<'_>, asked: PendingRequest, message: &Message<'_>) -> bool {
+    if cx.node.removals.is_empty() {
+        return false;
+    }
+    let found = node_messages::node_id(message).and_then(|name| cx.node.peers.find(&name));
+    let place = found.map(|found| found.peer.place);
+    let same = |removal: &&Removal| Some(removal.place) == place;
+    let Some(removal) = cx.node.removals.iter().find(same) else { return false };
+    let is_release = asked.header.message_type == MessageType::ASSOCIATION_RELEASE_REQUEST;
+    if is_release && matches!(removal.then, RemovalStep::End) {
+        return false;
+    }
+    if removal.asked.is_some_and(|it| it.key == asked.key) {
+        cx.node.statistics.repeated += 1;
+    } else {
+        cx.node.statistics.discard(Discarded::Busy);
+    }
+    true
+}
+
+/// Handles a response to one of our requests.
+fn answered(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
+    let (message_type, sequence) = (message.header.message_type, message.header.sequence);
+    let Some(tag) = cx.node.requests.answered(way.from, sequence, message_type.0) else {
+        return cx.node.statistics.discard(Discarded::Unsolicited);
+    };
+    let cause = node_messages::cause_of(message);
+    *cx.node.statistics.answers.entry((message_type.0, cause)).or_default() += 1;
+    if message_type == MessageType::VERSION_NOT_SUPPORTED_RESPONSE {
+        // The peer will not understand a retransmission either.
+        return given_up(cx, tag, sequence);
+    }
+    told(cx, way, tag, message);
+}
+
+/// Handles the response to one of our requests.
+fn told(cx: &mut NodeContext<'_>, way: RequestPath, tag: Tag, message: &Message<'_>) {
+    match tag {
+        Tag::Heartbeat(place) => peer_restoration::is_there(cx, place, message),
+        Tag::Setup(place) => association_client::initiated(cx, way, place, message),
+        Tag::Report(id) => session_handlers::reported(cx, id, message),
+        Tag::Association(_) | Tag::NodeReport(_) => {}
+    }
+}
+
+/// Handles a request that got no response or was cancelled.
+pub(super) fn given_up(cx: &mut NodeContext<'_>, tag: Tag, sequence: u32) {
+    let message_type = match tag {
+        Tag::Heartbeat(_) => MessageType::HEARTBEAT_REQUEST,
+        Tag::Setup(_) => MessageType::ASSOCIATION_SETUP_REQUEST,
+        Tag::Association(_) => MessageType::ASSOCIATION_RELEASE_REQUEST,
+        Tag::NodeReport(_) => MessageType::NODE_REPORT_REQUEST,
+        Tag::Report(_) => MessageType::SESSION_REPORT_REQUEST,
+    };
+    *cx.node.statistics.unanswered.entry(message_type.0).or_default() += 1;
+    match tag {
+        Tag::Heartbeat(place) => peer_restoration::is_not_there(cx, place),
+        Tag::Setup(place) => association_client::not_initiated(cx, place),
+        Tag::Report(id) => {
+            cx.usage(|usage, on| usage.given_up(on, id, sequence));
+        }
+        Tag::Association(_) | Tag::NodeReport(_) => {}
+    }
+}
+
+/// Handles a lane message of a kind with its body.
+pub(super) fn lane_message(cx: &mut NodeContext<'_>, of_kind: u32, body: &[u8]) {
+    use zerocopy::FromBytes;
+    *cx.node.statistics.lane_messages.entry(of_kind.min(kind::PROBE)).or_default() += 1;
+    let path = || PathMessage::read_from_bytes(body).ok();
+    match of_kind {
+        kind::EVENT => {
+            if let Ok(event) = SessionEvent::read_from_bytes(body) {
+                cx.usage(|usage, on| usage.event(on, &event));
+            }
+        }
+        kind::ERROR_INDICATION => {
+            if let Some(message) = path() {
+                cx.usage(|usage, on| usage.error_indication(on, &message));
+            }
+        }
+        kind::ECHO_RESPONSE => {
+            let event = path().and_then(|message| cx.node.paths.answered(&message));
+            if let Some(event) = event {
+                node_report::path_event(cx, &event);
+            }
+        }
+        kind::NEIGHBOUR => {
+            if let Some(message) = path() {
+                cx.out.find_out(unmapped(message.peer));
+            }
+        }
+        _ => {}
+    }
+    cx.node.keep_sequences();
+}

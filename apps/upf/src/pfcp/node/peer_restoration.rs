@@ -1,0 +1,146 @@
+//! Heartbeat procedure, and detection of restarted and silent peers.
+
+use std::net::IpAddr;
+
+use fastlane_pfcp::ie::RecoveryTimeStamp;
+use fastlane_pfcp::{Header, Message, MessageType};
+
+use super::bulk_removal::{Removal, RemovalScope, RemovalStep};
+use super::statistics::Discarded;
+use super::{Node, NodeContext, RequestPath, association_server, bulk_removal, node_messages};
+use crate::pfcp::{Request, Tag};
+use crate::time::SECOND;
+
+/// Handles a heartbeat request (clause 6.2.2). The peer needs no association. It gets a
+/// response even if its recovery time stamp is missing.
+pub(super) fn heartbeat(cx: &mut NodeContext<'_>, way: RequestPath, message: &Message<'_>) {
+    match message.group().need() {
+        Ok(RecoveryTimeStamp(recovery)) => heard(cx, way.from.ip(), recovery),
+        Err(_) => cx.node.statistics.discard(Discarded::MissingIe),
+    }
+    let bytes = node_messages::heartbeat(message.header, &cx.node.identity);
+    cx.node.count_answer_of(&bytes);
+    cx.out.send(Some(way.local), way.from, bytes);
+}
+
+/// Handles the recovery time stamp of a peer address. A stamp newer than that of the
+/// association setup means that the peer restarted and lost its sessions (TS 23.527 clause
+/// 4.3).
+fn heard(cx: &mut NodeContext<'_>, address: IpAddr, recovery: u32) {
+    for place in meant(cx.node, address, recovery) {
+        heard_of(cx, place, recovery);
+    }
+}
+
+/// Returns the associations at an address that a recovery time stamp applies to. Several
+/// control planes may share an address. An unknown stamp does not tell which of them restarted.
+fn meant(node: &Node, address: IpAddr, recovery: u32) -> Vec<u16> {
+    let all = node.peers.at(address).map(|it| (it.peer.place, it.peer.recovery));
+    let mut all: Vec<(u16, u32)> = all.collect();
+    let is_one = all.windows(2).all(|pair| pair[0].1 == pair[1].1);
+    if !is_one {
+        all.retain(|(_, known)| *known == recovery);
+    }
+    all.into_iter().map(|(place, _)| place).collect()
+}
+
+fn heard_of(cx: &mut NodeContext<'_>, place: u16, recovery: u32) {
+    let Some(found) = cx.node.peers.get(place).filter(|found| !found.is_ending) else { return };
+    let (known, is_up) = (found.peer.recovery, found.peer.is_up);
+    if is_newer(recovery, known) && !bulk_removal::is_removing(cx.node, place) {
+        tracing::info!("{} has restarted: removing its sessions", found.peer.node_id);
+        let (which, then) = (RemovalScope::All, RemovalStep::Restored(recovery));
+        let removal = Removal { place, which, then, asked: None, from: 0 };
+        let begun = association_server::begin_removal(cx, removal);
+        cx.node.check(begun);
+    }
+    if !is_up {
+        let changed = cx.node.peers.set_down(place, None);
+        cx.node.check(changed);
+        cx.node.statistics.associations_up += 1;
+    }
+}
+
+/// Sends a heartbeat request.
+pub(super) fn ask_whether_there(cx: &mut NodeContext<'_>, place: u16) {
+    let Some(found) = cx.node.peers.get(place) else { return };
+    let (to, local) = (found.peer.address, found.peer.local);
+    let sequence = cx.node.requests.sequence();
+    let header = Header::node(MessageType::HEARTBEAT_REQUEST, sequence);
+    let recovery = RecoveryTimeStamp(cx.node.identity.recovery);
+    let bytes = node_messages::message(header, |to| to.put(&recovery));
+    let request = Request { bytes, sequence, to, local, tag: Tag::Heartbeat(place) };
+    if !cx.send(request) {
+        // It is sent again after one period.
+        cx.node.heartbeats.is_over(place);
+    }
+}
+
+/// Handles a heartbeat response.
+pub(super) fn is_there(cx: &mut NodeContext<'_>, place: u16, message: &Message<'_>) {
+    cx.node.heartbeats.is_over(place);
+    match message.group().need() {
+        Ok(RecoveryTimeStamp(recovery)) => {
+            let Some(found) = cx.node.peers.get(place) else { return };
+            let (address, known) = (found.peer.address.ip(), found.peer.recovery);
+            let is_its = meant(cx.node, address, recovery).contains(&place);
+            heard_of(cx, place, if is_its { recovery } else { known });
+        }
+        Err(_) => cx.node.statistics.discard(Discarded::MissingIe),
+    }
+}
+
+/// Handles a peer that did not respond to N1 heartbeats.
+pub(super) fn is_not_there(cx: &mut NodeContext<'_>, place: u16) {
+    cx.node.heartbeats.is_over(place);
+    let is_removing = bulk_removal::is_removing(cx.node, place);
+    let found = cx.node.peers.get(place).filter(|found| found.peer.is_up && !is_removing);
+    let Some(found) = found else { return };
+    let keep_s = cx.node.settings.n4.keep_sessions_s;
+    tracing::warn!("{} does not answer: its sessions stay for {keep_s} s", found.peer.node_id);
+    cx.node.statistics.associations_lost += 1;
+    if keep_s == 0 {
+        let ended = association_server::end(cx, place, None);
+        cx.node.check(ended);
+    } else {
+        let changed = cx.node.peers.set_down(place, Some(cx.now.monotonic));
+        cx.node.check(changed);
+    }
+}
+
+/// Ends associations that have been down for too long, and those whose end began before this
+/// process started.
+pub(super) fn expire(cx: &mut NodeContext<'_>) {
+    while let Some((at, place)) = next_end(cx.node) {
+        if at > cx.now.monotonic || check_end(cx, place).is_none() {
+            return;
+        }
+    }
+}
+
+fn check_end(cx: &mut NodeContext<'_>, place: u16) -> Option<()> {
+    let ended = association_server::end(cx, place, None);
+    cx.node.check(ended).map(|_| ())
+}
+
+/// Returns the time at which the next association ends if its peer stays silent.
+pub(super) fn expiry(node: &Node) -> Option<u64> {
+    next_end(node).map(|(at, _)| at)
+}
+
+fn next_end(node: &Node) -> Option<(u64, u16)> {
+    let keep = node.settings.n4.keep_sessions_s.saturating_mul(SECOND);
+    let troubled =
+        node.peers.troubled().filter(|found| !bulk_removal::is_removing(node, found.peer.place));
+    let ends = troubled.filter_map(|found| match found.down {
+        _ if found.is_ending => Some((0, found.peer.place)),
+        Some(down) => Some((down.saturating_add(keep), found.peer.place)),
+        None => None,
+    });
+    ends.min()
+}
+
+/// Returns true if a time stamp is later than another. Time stamps wrap (RFC 1982).
+pub(super) const fn is_newer(one: u32, other: u32) -> bool {
+    one.wrapping_sub(other).cast_signed() > 0
+}

@@ -1,0 +1,306 @@
+//! Forwarding action rules (TS 29.244 tables 7.5.2.3-1 to -3 and 7.5.4.3-1 to -3).
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use fastlane_pfcp::ie::{self, FailedRuleId, OuterHeaderCreation, RedirectAddress};
+use fastlane_pfcp::{Cause, Group, IeType};
+
+use super::network::Network;
+use super::refusal::Refusal;
+use super::{BarId, FarId, InstanceId};
+
+/// Forwarding action rule (TS 29.244 table 7.5.2.3-1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Far {
+    /// FAR ID.
+    pub id: FarId,
+    /// Apply Action flags.
+    pub actions: Actions,
+    /// Forwarding parameters, if packets are forwarded.
+    pub forwarding: Option<Forwarding>,
+    /// Duplicating parameters: the destinations of copies.
+    pub duplicating: Vec<Forwarding>,
+    /// BAR, if packets are buffered.
+    pub bar: Option<BarId>,
+    /// End marker due at the tunnel that packets took before (SNDEM, clause 8.2.70).
+    pub end_marker: Option<EndMarker>,
+}
+
+/// End marker, sent once by the lane after its last packet to the old tunnel (TS 23.501 clause
+/// 5.8.2.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndMarker {
+    /// Old tunnel.
+    pub to: OuterHeader,
+    /// Network instance of the old tunnel, if given.
+    pub instance: Option<InstanceId>,
+    /// Version of the session in which the end marker became due.
+    pub version: u64,
+}
+
+/// Apply Action (clause 8.2.26).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Actions {
+    /// DROP flag.
+    pub drop: bool,
+    /// FORW flag.
+    pub forward: bool,
+    /// BUFF flag.
+    pub buffer: bool,
+    /// NOCP: notify the control plane of the first buffered packet.
+    pub notify: bool,
+    /// DUPL flag.
+    pub duplicate: bool,
+}
+
+/// Destination Interface (clause 8.2.24).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Destination {
+    /// Access network.
+    Access = 0,
+    /// Core network.
+    Core = 1,
+    /// SGi-LAN or N6-LAN: a local network beside the data network.
+    SgiLan = 2,
+    /// Control plane function (N4-u).
+    Control = 3,
+}
+
+/// Forwarding and duplicating parameters (tables 7.5.2.3-2 and 7.5.2.3-3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forwarding {
+    /// Destination Interface.
+    pub destination: Destination,
+    /// Network instance in which packets leave, if given.
+    pub instance: Option<InstanceId>,
+    /// Outer header to add.
+    pub outer: Option<OuterHeader>,
+    /// Type of service or traffic class of the outer header: value and mask (clause 8.2.12).
+    pub marking: Option<(u8, u8)>,
+    /// Redirect information for HTTP requests (clause 8.2.20).
+    pub redirect: Option<Redirect>,
+}
+
+/// Outer Header Creation (clause 8.2.56).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OuterHeader {
+    /// TEID of the peer; none for plain UDP or IP.
+    pub teid: Option<u32>,
+    /// IPv4 address of the peer.
+    pub v4: Option<Ipv4Addr>,
+    /// IPv6 address of the peer, used if there is no IPv4 address.
+    pub v6: Option<Ipv6Addr>,
+    /// UDP port, for plain UDP.
+    pub port: Option<u16>,
+}
+
+/// Redirect information (clause 8.2.20).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Redirect {
+    /// HTTP requests are redirected to this address. Packets to and from it pass.
+    Address(IpAddr),
+    /// Redirect addresses for IPv4 and for IPv6 packets.
+    Both(Ipv4Addr, Ipv6Addr),
+    /// HTTP requests are redirected to this URL (RFC 9110 clause 15.4.3).
+    Url(String),
+    /// SIP URI: stored, without effect.
+    Sip(String),
+}
+
+/// Reads Create FAR.
+pub(crate) fn create(group: &Group<'_>, network: &Network) -> Result<Far, Refusal> {
+    let id = group.need::<ie::FarId>()?.0;
+    let failed = FailedRuleId::Far(id);
+    let actions = actions(group.need::<ie::ApplyAction>()?)?;
+    let parameters = group.group(IeType::FORWARDING_PARAMETERS);
+    let forwarding = parameters.map(|it| forwarding(&it, network, failed)).transpose()?;
+    let copies = group.groups(IeType::DUPLICATING_PARAMETERS);
+    let duplicating =
+        copies.map(|it| self::forwarding(&it, network, failed)).collect::<Result<_, _>>();
+    let bar = group.find::<ie::BarId>()?.map(|bar| bar.0);
+    let far = Far { id, actions, forwarding, duplicating: duplicating?, bar, end_marker: None };
+    check(&far)?;
+    Ok(far)
+}
+
+/// Checks that the FAR has the parameters that its action needs.
+fn check(far: &Far) -> Result<(), Refusal> {
+    let missing = |ie| Err(Refusal::of(Cause::CONDITIONAL_IE_MISSING, ie));
+    if far.actions.forward && far.forwarding.is_none() {
+        return missing(IeType::FORWARDING_PARAMETERS);
+    }
+    if far.actions.duplicate && far.duplicating.is_empty() {
+        return missing(IeType::DUPLICATING_PARAMETERS);
+    }
+    Ok(())
+}
+
+/// Applies Update FAR; absent IEs change nothing. `version` is the version of the session after the
+/// request.
+pub(crate) fn update(
+    far: &mut Far,
+    group: &Group<'_>,
+    network: &Network,
+    version: u64,
+) -> Result<(), Refusal> {
+    let failed = FailedRuleId::Far(far.id);
+    if let Some(action) = group.find::<ie::ApplyAction>()? {
+        far.actions = actions(action)?;
+    }
+    if let Some(bar) = group.find::<ie::BarId>()? {
+        far.bar = Some(bar.0);
+    }
+    if let Some(parameters) = group.group(IeType::UPDATE_FORWARDING_PARAMETERS) {
+        let before = far.forwarding.clone();
+        match &mut far.forwarding {
+            Some(forwarding) => change(forwarding, &parameters, network, failed)?,
+            none => *none = Some(forwarding(&parameters, network, failed)?),
+        }
+        let flags = parameters.find::<ie::PfcpsmreqFlags>()?.unwrap_or_default();
+        if flags.has(ie::PfcpsmreqFlags::SNDEM) {
+            far.end_marker = end_marker(before, far.forwarding.as_ref(), version);
+        }
+    }
+    let mut copies = group.groups(IeType::UPDATE_DUPLICATING_PARAMETERS).peekable();
+    if copies.peek().is_some() {
+        far.duplicating =
+            copies.map(|it| forwarding(&it, network, failed)).collect::<Result<_, _>>()?;
+    }
+    check(far)
+}
+
+/// Returns the end marker for the tunnel that packets no longer take, if there was one.
+fn end_marker(
+    before: Option<Forwarding>,
+    after: Option<&Forwarding>,
+    version: u64,
+) -> Option<EndMarker> {
+    let before = before?;
+    let to = before.outer.filter(|outer| outer.teid.is_some())?;
+    let is_other = after.and_then(|after| after.outer) != Some(to);
+    is_other.then_some(EndMarker { to, instance: before.instance, version })
+}
+
+/// Reads Apply Action: exactly one of drop, forward and buffer (clause 8.2.26).
+fn actions(action: ie::ApplyAction) -> Result<Actions, Refusal> {
+    use ie::ApplyAction as Flag;
+    let known = Flag::DROP | Flag::FORW | Flag::BUFF | Flag::NOCP | Flag::DUPL;
+    let two_octets = 0xFFFF;
+    if action.0 & two_octets & !known.0 != 0 {
+        return Err(Refusal::unsupported(IeType::APPLY_ACTION));
+    }
+    let actions = Actions {
+        drop: action.has(Flag::DROP),
+        forward: action.has(Flag::FORW),
+        buffer: action.has(Flag::BUFF),
+        notify: action.has(Flag::NOCP),
+        duplicate: action.has(Flag::DUPL),
+    };
+    let one = [actions.drop, actions.forward, actions.buffer];
+    let is_sound =
+        one.into_iter().filter(|flag| *flag).count() == 1 && (actions.buffer || !actions.notify);
+    if is_sound { Ok(actions) } else { Err(Refusal::incorrect(IeType::APPLY_ACTION)) }
+}
+
+/// Reads forwarding or duplicating parameters.
+fn forwarding(
+    group: &Group<'_>,
+    network: &Network,
+    failed: FailedRuleId,
+) -> Result<Forwarding, Refusal> {
+    let destination = destination(group.need::<ie::DestinationInterface>()?)?;
+    let mut forwarding =
+        Forwarding { destination, instance: None, outer: None, marking: None, redirect: None };
+    change(&mut forwarding, group, network, failed)?;
+    Ok(forwarding)
+}
+
+/// Replaces the parameters whose IEs are present.
+fn change(
+    forwarding: &mut Forwarding,
+    group: &Group<'_>,
+    network: &Network,
+    failed: FailedRuleId,
+) -> Result<(), Refusal> {
+    if let Some(interface) = group.find::<ie::DestinationInterface>()? {
+        forwarding.destination = destination(interface)?;
+    }
+    if let Some(name) = group.find::<ie::NetworkInstance<'_>>()? {
+        let unknown = Refusal::rule_by(failed, IeType::NETWORK_INSTANCE);
+        forwarding.instance = Some(network.instance(name).ok_or(unknown)?);
+    }
+    if let Some(outer) = group.find::<OuterHeaderCreation>()? {
+        forwarding.outer = Some(outer_header(&outer)?);
+    }
+    if let Some(marking) = group.find::<ie::TransportLevelMarking>()? {
+        forwarding.marking = Some((marking.value, marking.mask));
+    }
+    if let Some(redirect) = group.find::<ie::RedirectInformation<'_>>()? {
+        forwarding.redirect = Some(self::redirect(&redirect)?);
+    }
+    if group.has(IeType::FORWARDING_POLICY) {
+        let cause = Cause::INVALID_FORWARDING_POLICY;
+        return Err(Refusal::of(cause, IeType::FORWARDING_POLICY));
+    }
+    if group.has(IeType::HEADER_ENRICHMENT) {
+        return Err(Refusal::unsupported(IeType::HEADER_ENRICHMENT));
+    }
+    Ok(())
+}
+
+fn destination(interface: ie::DestinationInterface) -> Result<Destination, Refusal> {
+    match interface {
+        ie::DestinationInterface::ACCESS => Ok(Destination::Access),
+        ie::DestinationInterface::CORE => Ok(Destination::Core),
+        ie::DestinationInterface::SGI_LAN => Ok(Destination::SgiLan),
+        ie::DestinationInterface::CP_FUNCTION => Ok(Destination::Control),
+        _ => Err(Refusal::unsupported(IeType::DESTINATION_INTERFACE)),
+    }
+}
+
+/// Reads Outer Header Creation: GTP-U, UDP or IP. VLAN tags are refused.
+fn outer_header(outer: &OuterHeaderCreation) -> Result<OuterHeader, Refusal> {
+    const ALONE: u16 = OuterHeaderCreation::IPV4 | OuterHeaderCreation::IPV6;
+    let is_tunnel = outer.teid.is_some() || outer.port.is_some() || outer.description & ALONE != 0;
+    if !is_tunnel || outer.c_tag.is_some() || outer.s_tag.is_some() {
+        return Err(Refusal::unsupported(IeType::OUTER_HEADER_CREATION));
+    }
+    let v4 = outer.v4.filter(|address| !address.is_unspecified());
+    let v6 = outer.v6.filter(|address| !address.is_unspecified());
+    if outer.teid == Some(0) || (v4.is_none() && v6.is_none()) {
+        return Err(Refusal::incorrect(IeType::OUTER_HEADER_CREATION));
+    }
+    Ok(OuterHeader { teid: outer.teid, v4, v6, port: outer.port })
+}
+
+fn redirect(information: &ie::RedirectInformation<'_>) -> Result<Redirect, Refusal> {
+    let text = |bytes: &[u8]| {
+        let text = std::str::from_utf8(bytes).ok().filter(|text| !text.is_empty());
+        text.map(str::to_owned).ok_or(Refusal::incorrect(IeType::REDIRECT_INFORMATION))
+    };
+    let address = |bytes: &[u8]| {
+        let parsed = std::str::from_utf8(bytes).ok().and_then(|text| text.parse::<IpAddr>().ok());
+        parsed.ok_or(Refusal::incorrect(IeType::REDIRECT_INFORMATION))
+    };
+    match information.address_type {
+        RedirectAddress::V4 | RedirectAddress::V6 => {
+            Ok(Redirect::Address(address(information.address)?))
+        }
+        RedirectAddress::V4V6 => {
+            match (address(information.address)?, address(information.other)?) {
+                (IpAddr::V4(v4), IpAddr::V6(v6)) | (IpAddr::V6(v6), IpAddr::V4(v4)) => {
+                    Ok(Redirect::Both(v4, v6))
+                }
+                _ => Err(Refusal::incorrect(IeType::REDIRECT_INFORMATION)),
+            }
+        }
+        // The URL is copied into a response header unchanged (RFC 3986: no blanks, no control
+        // characters).
+        RedirectAddress::Url if !information.address.iter().all(u8::is_ascii_graphic) => {
+            Err(Refusal::incorrect(IeType::REDIRECT_INFORMATION))
+        }
+        RedirectAddress::Url => Ok(Redirect::Url(text(information.address)?)),
+        RedirectAddress::SipUri => Ok(Redirect::Sip(text(information.address)?)),
+    }
+}

@@ -1,0 +1,273 @@
+//! Evaluation of a session: due reports are committed, then sent.
+
+use super::collect::take_all;
+use super::engine::{AGAIN, DELAYED, ReportContext, Usage};
+use super::report_messages::report_request;
+use super::session_backend::Ground;
+use super::thresholds::next;
+use super::thresholds::settle;
+use super::urr_meter::{Meter, later};
+use crate::rules::layout::message::SessionEvent;
+use crate::rules::layout::counter_slots::event;
+use crate::session::{
+    DownlinkData, Pdr, Session, SessionId, Source, Unacknowledged, UsageTriggers,
+};
+use crate::time::Now;
+use crate::time::{MILLISECOND, SECOND};
+
+/// Maximum number of usage reports in one request, so that it fits a datagram of 1500 bytes.
+const IN_REQUEST: usize = 10;
+
+impl Usage {
+    /// Evaluates a session and sends due reports. `hint` is a lane message about it.
+    pub(super) fn look<G: Ground>(
+        &mut self,
+        on: &mut ReportContext<'_, G>,
+        id: SessionId,
+        hint: Option<&SessionEvent>,
+    ) {
+        match on.ground.session(id) {
+            Some(session) => self.look_at(on, &session.clone(), session, hint),
+            None => self.timers.set(id, None),
+        }
+    }
+
+    /// Evaluates a session. `before` is the stored version, `session` the one to become.
+    pub(super) fn look_at<G: Ground>(
+        &mut self,
+        on: &mut ReportContext<'_, G>,
+        before: &Session,
+        mut session: Session,
+        hint: Option<&SessionEvent>,
+    ) {
+        let meters: Vec<Meter> = session
+            .urrs
+            .iter()
+            .map(|urr| Meter::read(on.ground, urr, session.version))
+            .zip(&session.urrs)
+            .map(|(meter, urr)| meter.told(urr.progress.line, hint))
+            .collect();
+        for (urr, meter) in session.urrs.iter_mut().zip(&meters) {
+            settle(urr, meter, on.now);
+        }
+        let own = Meter::of(on.ground.line(session.id.0), session.version);
+        self.usage(on, &mut session, &meters, &own);
+        self.downlink(on, &mut session, &own, hint);
+        let is_new = session != *before || !on.ground.is_published(&session);
+        if is_new && !self.keep(on, &mut session) {
+            let again = on.now.monotonic.saturating_add(SECOND);
+            self.timers.set(session.id, Some(again));
+            return;
+        }
+        self.send_all(on, &session);
+        self.arm(on, &session, &meters, &own);
+    }
+
+    /// Commits and publishes a changed session. Returns false if that failed.
+    pub(super) fn keep<G: Ground>(
+        &mut self,
+        on: &mut ReportContext<'_, G>,
+        session: &mut Session,
+    ) -> bool {
+        session.version = on.ground.next_version();
+        match on.ground.commit(session, on.now) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::error!(
+                    "usage of session {:#x} cannot be stored yet: {error}",
+                    session.seid
+                );
+                self.statistics.not_kept += 1;
+                false
+            }
+        }
+    }
+
+    /// Creates due usage and inactivity reports, unless earlier ones wait for a response.
+    fn usage<G: Ground>(
+        &mut self,
+        on: &mut ReportContext<'_, G>,
+        session: &mut Session,
+        meters: &[Meter],
+        own: &Meter,
+    ) {
+        let is_inactive = inactivity(on, session, meters, own);
+        let is_waiting = session.reporting.unacknowledged.iter().any(|it| it.downlink.is_none());
+        if is_waiting {
+            return;
+        }
+        let peer = on.ground.way(session).0;
+        if on.requests.room_for(peer) < MOST_REQUESTS {
+            // A silent peer must not delay the reports to others.
+            if is_inactive || session.urrs.iter().any(|urr| !urr.progress.due.is_empty()) {
+                self.parked.add(peer, session.id);
+            }
+            return;
+        }
+        let mut usage = take_all(&mut session.urrs, meters, on.now, |_| UsageTriggers::NONE);
+        if is_inactive {
+            session.reporting.is_inactive = true;
+            session.reporting.awaited_from = awaited(on.now, session, meters, own);
+        }
+        let mut is_inactivity = is_inactive;
+        while is_inactivity || !usage.is_empty() {
+            let rest = usage.split_off(usage.len().min(IN_REQUEST));
+            let message = on.requests.sequence();
+            self.statistics.usage_reports += usage.len() as u64;
+            self.statistics.inactivity_reports += u64::from(is_inactivity);
+            let report = Unacknowledged { message, is_inactivity, downlink: None, usage };
+            session.reporting.unacknowledged.push(report);
+            (usage, is_inactivity) = (rest, false);
+        }
+    }
+
+    /// Creates a downlink data report for the first buffered packet of a PDR (clause 5.2.4), once
+    /// until buffering ends.
+    fn downlink<G: Ground>(
+        &mut self,
+        on: &mut ReportContext<'_, G>,
+        session: &mut Session,
+        own: &Meter,
+        hint: Option<&SessionEvent>,
+    ) {
+        let delayed = self.delayed.get(&session.id).copied();
+        let hint = hint.filter(|hint| hint.events & event::HELD != 0);
+        if !own.has(event::HELD) && hint.is_none() && delayed.is_none() {
+            return;
+        }
+        let Some((data, at)) = delayed.or_else(|| held(on, session, hint)) else { return };
+        let is_held = |pdr: &Pdr| pdr.id == data.pdr && is_held(session, pdr);
+        if !session.pdrs.iter().any(is_held) || session.reporting.notified.contains(&data.pdr) {
+            self.delayed.remove(&session.id);
+            return;
+        }
+        if at > on.now.monotonic && self.delayed.len() < DELAYED {
+            self.delayed.insert(session.id, (data, at));
+            return;
+        }
+        if on.requests.room_for(on.ground.way(session).0) == 0 {
+            self.delayed.insert(session.id, (data, on.now.monotonic.saturating_add(SECOND)));
+            return;
+        }
+        self.delayed.remove(&session.id);
+        let message = on.requests.sequence();
+        session.reporting.notified.push(data.pdr);
+        let downlink = Some(data);
+        let report = Unacknowledged { message, downlink, ..Unacknowledged::default() };
+        session.reporting.unacknowledged.push(report);
+        self.statistics.downlink_reports += 1;
+    }
+
+    /// Sends committed reports that are not pending: new ones, those of the previous process, and
+    /// those without response.
+    fn send_all<G: Ground>(&mut self, on: &mut ReportContext<'_, G>, session: &Session) {
+        for report in &session.reporting.unacknowledged {
+            if self.flying.get(&report.message) != Some(&session.id) {
+                let bytes = report_request(session, report);
+                self.send(on, session, report.message, bytes);
+            }
+        }
+    }
+
+    /// Sets the timer of the next evaluation.
+    fn arm<G: Ground>(
+        &mut self,
+        on: &ReportContext<'_, G>,
+        session: &Session,
+        meters: &[Meter],
+        own: &Meter,
+    ) {
+        let now = on.now.monotonic;
+        let urrs =
+            session.urrs.iter().zip(meters).filter_map(|(urr, meter)| next(urr, meter, on.now));
+        let unsent = |it: &&Unacknowledged| self.flying.get(&it.message) != Some(&session.id);
+        let again = session.reporting.unacknowledged.iter().find(unsent).map(|_| now + AGAIN);
+        // Reports that wait for an earlier response are evaluated when it arrives.
+        let is_waiting = !session.reporting.unacknowledged.is_empty();
+        let is_due = session.urrs.iter().any(|urr| !urr.progress.due.is_empty());
+        let is_parked = self.parked.has(session.id);
+        let busy = (is_due && !is_waiting && !is_parked).then(|| now.saturating_add(SECOND));
+        let delayed = self.delayed.get(&session.id).map(|(_, at)| *at);
+        let quiet = session.inactivity_s.filter(|seconds| *seconds != 0).map(|seconds| {
+            let at = later(awaited(on.now, session, meters, own), seconds);
+            if session.reporting.is_inactive || at <= now { later(now, seconds) } else { at }
+        });
+        let all = [again, busy, delayed, quiet];
+        let at = urrs.chain(all.into_iter().flatten()).min();
+        self.timers.set(session.id, at);
+    }
+}
+
+/// Maximum number of requests of one evaluation.
+pub(super) const MOST_REQUESTS: usize = 32;
+
+/// Returns the time of the last packet of a session.
+fn last(meters: &[Meter], own: &Meter) -> u64 {
+    meters.iter().map(|meter| meter.last).max().unwrap_or(0).max(own.last)
+}
+
+/// Returns true if an inactivity report is due (clause 5.11.3).
+fn inactivity<G>(
+    on: &ReportContext<'_, G>,
+    session: &mut Session,
+    meters: &[Meter],
+    own: &Meter,
+) -> bool {
+    let reporting = &mut session.reporting;
+    let Some(seconds) = session.inactivity_s.filter(|seconds| *seconds != 0) else {
+        (reporting.awaited_from, reporting.is_inactive) = (0, false);
+        return false;
+    };
+    if reporting.is_inactive && last(meters, own) > reporting.awaited_from {
+        reporting.is_inactive = false;
+    }
+    let at = later(awaited(on.now, session, meters, own), seconds);
+    !session.reporting.is_inactive && at <= on.now.monotonic
+}
+
+/// Returns the start of inactivity: the last packet, or the request of the control plane.
+fn awaited(now: Now, session: &Session, meters: &[Meter], own: &Meter) -> u64 {
+    let asked = match session.reporting.awaited_from {
+        0 => now.monotonic_of(session.established),
+        asked => asked,
+    };
+    last(meters, own).max(asked)
+}
+
+/// Returns the buffered packet to report and the time of the report. The data come from a lane
+/// message. If that was lost, they are those of the first PDR that buffers.
+fn held<G>(
+    on: &ReportContext<'_, G>,
+    session: &Session,
+    hint: Option<&SessionEvent>,
+) -> Option<(DownlinkData, u64)> {
+    let is_new =
+        |pdr: &&Pdr| is_held(session, pdr) && !session.reporting.notified.contains(&pdr.id);
+    let told = hint.and_then(|hint| {
+        let pdr = session.pdrs.iter().find(|pdr| pdr.id == hint.pdr).filter(is_new)?;
+        let data = DownlinkData {
+            pdr: pdr.id,
+            qfi: Some(hint.qfi).filter(|qfi| *qfi != 0),
+            dscp: Some(hint.dscp),
+        };
+        Some((pdr, data, hint.at))
+    });
+    let (pdr, data, at) = match told {
+        Some(told) => told,
+        None if hint.is_some() => return None,
+        None => {
+            let pdr = session.pdrs.iter().find(is_new)?;
+            (pdr, DownlinkData { pdr: pdr.id, qfi: None, dscp: None }, on.now.monotonic)
+        }
+    };
+    let far = session.fars.iter().find(|far| far.id == pdr.far)?;
+    let bar = session.bars.iter().find(|bar| Some(bar.id) == far.bar);
+    let delay = bar.map_or(0, |bar| u64::from(bar.notification_delay_ms) * MILLISECOND);
+    Some((data, at.min(on.now.monotonic).saturating_add(delay)))
+}
+
+/// Returns true if a PDR buffers packets and the control plane wants a notification.
+fn is_held(session: &Session, pdr: &Pdr) -> bool {
+    let far = session.fars.iter().find(|far| far.id == pdr.far);
+    pdr.source != Source::Access && far.is_some_and(|far| far.actions.buffer && far.actions.notify)
+}

@@ -1,0 +1,263 @@
+//! Collection of due triggers.
+
+use super::urr_meter::{Meter, between, later};
+use crate::rules::layout::counter_slots::event;
+use crate::session::{Progress, ReportTriggers, Split, Urr, UsageTriggers, Volume};
+use crate::time::Now;
+use crate::time::{SECOND, from_ntp};
+
+/// Time without packets that ends traffic, in seconds, unless the URR has an inactivity detection
+/// time.
+pub const STOP_OF_TRAFFIC_S: u32 = 10;
+
+/// Updates the progress of a URR with all events since the last call and the triggers that became
+/// due. It may be called at any time and repeatedly.
+pub fn settle(urr: &mut Urr, meter: &Meter, now: Now) {
+    time(urr, meter, now);
+    traffic(urr, meter, now);
+    monitoring(urr, meter, now);
+    quota(urr, meter, now);
+    thresholds(urr, meter, now);
+    period(urr, now);
+}
+
+/// Starts the time of use with a packet, and ends it after the inactivity detection time.
+fn time(urr: &mut Urr, meter: &Meter, now: Now) {
+    note_first(urr, meter, now);
+    if !urr.measure.duration || urr.has_information(Urr::PAUSED) {
+        return;
+    }
+    if urr.progress.running == 0 && meter.last > urr.progress.idle_after {
+        urr.progress.running = first_packet(urr, meter).min(now.monotonic).max(1);
+    }
+    let end = urr.suspended_at(meter.last).filter(|end| *end <= now.monotonic);
+    if let Some(end) = end.filter(|_| urr.progress.running != 0) {
+        urr.progress.elapsed = urr.elapsed(meter.last, end);
+        urr.progress.running = 0;
+        urr.progress.idle_after = meter.last;
+    }
+}
+
+/// Notes the time of the first unreported packet, if there is only one or a lane message reported
+/// it.
+fn note_first(urr: &mut Urr, meter: &Meter, now: Now) {
+    let progress = &mut urr.progress;
+    let [_, up, _, down] = between(progress.reported, meter.counts);
+    if progress.first != 0 || up + down == 0 || meter.last == 0 {
+        return;
+    }
+    let alone = (up + down == 1).then_some(meter.last);
+    let told = meter.first.map(|at| now.real_of(at)).filter(|at| *at >= progress.since);
+    progress.first = told.or(alone.map(|at| now.real_of(at))).unwrap_or(0);
+}
+
+/// Returns the first packet since the time of use ended, from a lane message, else the last packet.
+fn first_packet(urr: &Urr, meter: &Meter) -> u64 {
+    let is_of_now = |at: &u64| *at > urr.progress.idle_after && *at <= meter.last;
+    meter.first.filter(is_of_now).unwrap_or(meter.last)
+}
+
+/// Detects start and stop of traffic.
+fn traffic(urr: &mut Urr, meter: &Meter, now: Now) {
+    if !urr.reports_traffic() || urr.has_information(Urr::PAUSED) {
+        return;
+    }
+    let is_of_now = |at: &u64| *at > urr.progress.traffic_after && *at <= meter.last;
+    let first = meter.first.filter(is_of_now).unwrap_or(meter.last);
+    let end = urr.stop_of_traffic(meter.last);
+    let asked = |urr: &Urr, trigger| urr.triggers.has(trigger);
+    let (start, stop) = (asked(urr, ReportTriggers::START), asked(urr, ReportTriggers::STOPT));
+    let progress = &mut urr.progress;
+    if !progress.has_traffic && meter.last > progress.traffic_after {
+        progress.has_traffic = true;
+        if start {
+            progress.due = progress.due.with(UsageTriggers::START);
+            progress.started_at = now.real_of(first.max(1));
+        }
+    }
+    if progress.has_traffic && end <= now.monotonic {
+        progress.has_traffic = false;
+        progress.traffic_after = meter.last;
+        if stop {
+            progress.due = progress.due.with(UsageTriggers::STOPT);
+            progress.stopped_at = now.real_of(end);
+        }
+    }
+}
+
+/// Stores the counters at the monitoring time and activates subsequent thresholds and quotas.
+fn monitoring(urr: &mut Urr, meter: &Meter, now: Now) {
+    let Some(at) = urr.monitoring_at(now).filter(|at| *at <= now.real) else { return };
+    let elapsed = urr.elapsed(meter.last, now.monotonic_of(at));
+    let split = Split { counters: meter.counts, elapsed, at };
+    let (volume, time) = (urr.subsequent_quota.volume, urr.subsequent_quota.time_s);
+    let progress = &mut urr.progress;
+    progress.split = Some(split);
+    progress.is_after_monitoring = true;
+    if volume.is_some() {
+        progress.granted = meter.counts;
+        progress.ended = progress.ended.without(UsageTriggers::VOLQU);
+    }
+    if time.is_some() {
+        progress.elapsed_granted = elapsed;
+        progress.ended = progress.ended.without(UsageTriggers::TIMQU);
+    }
+}
+
+/// Ends the quota once, for one or several reasons.
+fn quota(urr: &mut Urr, meter: &Meter, now: Now) {
+    if !urr.progress.ended.is_empty() {
+        return;
+    }
+    let by_time = timed_quota(urr, meter, now);
+    let found = if by_time.is_empty() { volume_quota(urr, meter) } else { by_time };
+    let wanted = [
+        (ReportTriggers::VOLQU, UsageTriggers::VOLQU),
+        (ReportTriggers::TIMQU, UsageTriggers::TIMQU),
+        (ReportTriggers::QUHTI, UsageTriggers::QUHTI),
+        (ReportTriggers::QUVTI, UsageTriggers::QUVTI),
+    ];
+    urr.progress.ended = found;
+    for (asked, trigger) in wanted {
+        if urr.triggers.has(asked) && found.has(trigger) {
+            urr.progress.due = urr.progress.due.with(trigger);
+        }
+    }
+}
+
+/// Returns the time-based reasons that end the quota: time used up, validity, holding time.
+fn timed_quota(urr: &Urr, meter: &Meter, now: Now) -> UsageTriggers {
+    let Progress { elapsed_granted, granted_at, .. } = urr.progress;
+    let quota = urr.quota_now();
+    let used = urr.elapsed(meter.last, now.monotonic).saturating_sub(elapsed_granted);
+    let time = quota.time_s.filter(|_| urr.measure.duration);
+    let is_time_up = time.is_some_and(|time| match time {
+        0 => meter.has(event::QUOTA),
+        time => used >= u64::from(time) * SECOND,
+    });
+    let is_passed = |from: u64, seconds: Option<u32>| {
+        seconds.is_some_and(|seconds| later(from, seconds) <= now.monotonic)
+    };
+    let all = [
+        (is_time_up, UsageTriggers::TIMQU),
+        (is_passed(granted_at, quota.validity_s), UsageTriggers::QUVTI),
+        (is_passed(granted_at.max(meter.last), urr.quota_holding_s), UsageTriggers::QUHTI),
+    ];
+    let found = all.iter().filter(|(is_found, _)| *is_found);
+    found.fold(UsageTriggers::NONE, |all, (_, one)| all.with(*one))
+}
+
+/// Returns VOLQU if the volume is used up, or a packet did not fit. A quota of zero is reported
+/// when the first packet is dropped.
+fn volume_quota(urr: &Urr, meter: &Meter) -> UsageTriggers {
+    let Some(quota) = urr.quota_now().volume.filter(|_| urr.measure.volume) else {
+        return UsageTriggers::NONE;
+    };
+    let is_refused = meter.has(event::QUOTA);
+    let is_up = is_refused || reaches(between(urr.progress.granted, meter.counts), quota);
+    if is_up { UsageTriggers::VOLQU } else { UsageTriggers::NONE }
+}
+
+/// Returns true if octets reach one of the marks, each at least one octet.
+fn reaches([up, _, down, _]: [u64; 4], marks: Volume) -> bool {
+    let reaches = |octets: u64, mark: Option<u64>| mark.is_some_and(|mark| octets >= mark.max(1));
+    reaches(up.saturating_add(down), marks.total)
+        || reaches(up, marks.uplink)
+        || reaches(down, marks.downlink)
+}
+
+fn thresholds(urr: &mut Urr, meter: &Meter, now: Now) {
+    let mut found = UsageTriggers::NONE;
+    let volume = urr.volume_threshold_now().filter(|_| urr.measure.volume);
+    let octets = between(urr.threshold_base(), meter.counts);
+    if urr.triggers.has(ReportTriggers::VOLTH) && volume.is_some_and(|it| reaches(octets, it)) {
+        found = found.with(UsageTriggers::VOLTH);
+    }
+    if urr.triggers.has(ReportTriggers::TIMTH) && urr.measure.duration {
+        let used = urr.elapsed(meter.last, now.monotonic).saturating_sub(urr.time_threshold_base());
+        if urr.time_threshold_now().is_some_and(|time| used >= u64::from(time.max(1)) * SECOND) {
+            found = found.with(UsageTriggers::TIMTH);
+        }
+    }
+    if urr.triggers.has(ReportTriggers::DROTH) && meter.has(event::DROPPED) {
+        found = found.with(UsageTriggers::DROTH);
+    }
+    urr.progress.due = urr.progress.due.with(found);
+}
+
+/// Adds PERIO. Periods count from the creation or update of the URR; other reports do not move
+/// them.
+fn period(urr: &mut Urr, now: Now) {
+    let Some(seconds) = urr.period() else { return };
+    let progress = &mut urr.progress;
+    if progress.period_at == 0 || progress.period_at > now.monotonic {
+        return;
+    }
+    let length = u64::from(seconds) * SECOND;
+    let passed = (now.monotonic - progress.period_at) / length;
+    progress.period_at = progress.period_at.saturating_add((passed + 1).saturating_mul(length));
+    progress.due = progress.due.with(UsageTriggers::PERIO);
+}
+
+/// Returns the time in nanoseconds of `CLOCK_MONOTONIC` at which an evaluated URR may become due;
+/// none if only packets can make it due.
+#[must_use]
+pub fn next(urr: &Urr, meter: &Meter, now: Now) -> Option<u64> {
+    let progress = &urr.progress;
+    let is_paused = urr.has_information(Urr::PAUSED);
+    let is_running = urr.measure.duration && progress.running != 0;
+    let suspended = urr.suspended_at(meter.last).filter(|_| is_running);
+    let stop = Some(urr.stop_of_traffic(meter.last))
+        .filter(|_| urr.reports_traffic() && progress.has_traffic && !is_paused);
+    let monitoring = urr.monitoring_at(now).map(|at| now.monotonic_of(at));
+    let period = Some(progress.period_at).filter(|at| *at != 0 && urr.period().is_some());
+    let threshold =
+        urr.time_threshold_now().filter(|_| is_running && urr.triggers.has(ReportTriggers::TIMTH));
+    let threshold = threshold.map(|seconds| when(urr, urr.time_threshold_base(), seconds.max(1)));
+    let quota = quota_end(urr, meter, is_running);
+    [suspended, stop, monitoring, period, threshold, quota].into_iter().flatten().min()
+}
+
+/// Returns the time at which the quota ends.
+fn quota_end(urr: &Urr, meter: &Meter, is_running: bool) -> Option<u64> {
+    let progress = &urr.progress;
+    if !progress.ended.is_empty() {
+        return None;
+    }
+    let quota = urr.quota_now();
+    let used_up = quota
+        .time_s
+        .filter(|seconds| is_running && *seconds != 0)
+        .map(|seconds| when(urr, progress.elapsed_granted, seconds));
+    let invalid = quota.validity_s.map(|seconds| later(progress.granted_at, seconds));
+    let from = progress.granted_at.max(meter.last);
+    let held = urr.quota_holding_s.map(|seconds| later(from, seconds));
+    [used_up, invalid, held].into_iter().flatten().min()
+}
+
+/// Returns the time at which `seconds` of use from `base` are reached, if use continues.
+fn when(urr: &Urr, base: u64, seconds: u32) -> u64 {
+    let used = urr.progress.elapsed.saturating_sub(base);
+    let before = base.saturating_sub(urr.progress.elapsed);
+    let left = (u64::from(seconds) * SECOND).saturating_sub(used).saturating_add(before);
+    urr.progress.running.saturating_add(left)
+}
+
+impl Urr {
+    /// Returns the measurement period in seconds, if periodic reports are enabled.
+    pub(super) fn period(&self) -> Option<u32> {
+        let is_asked = self.triggers.has(ReportTriggers::PERIO);
+        self.period_s.filter(|seconds| is_asked && *seconds != 0)
+    }
+
+    /// Returns the time at which traffic has stopped if no other packet arrives.
+    pub(super) fn stop_of_traffic(&self, last: u64) -> u64 {
+        later(last, self.inactivity_s.unwrap_or(STOP_OF_TRAFFIC_S))
+    }
+
+    /// Returns the next monitoring time, in nanoseconds of `CLOCK_REALTIME`.
+    pub(super) fn monitoring_at(&self, now: Now) -> Option<u64> {
+        let seconds = self.monitoring_time.filter(|_| !self.progress.is_after_monitoring)?;
+        Some(from_ntp(seconds, now.real))
+    }
+}

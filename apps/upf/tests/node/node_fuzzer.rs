@@ -1,0 +1,91 @@
+//! Input interpreter of the fuzzer of the PFCP node, shared with the test that replays the corpus.
+//! A step of an input is two octets (action, length) and up to `length` pairs of octets.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use upf::config::Settings;
+use upf::pfcp::node::{Keep, NodeTables};
+use upf::pfcp::{Node, Outbox};
+use upf::rules::tables::Private;
+use upf::time::Now;
+
+const UPF: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const SECOND: u64 = 1_000_000_000;
+/// Magic value that starts a successor process, which takes as long as the rest of an input.
+const AGAIN: &[u8] = b"again!";
+/// Maximum size of the responses to one datagram: 32 messages of a bundle.
+const MOST: usize = 32 * 65_536;
+
+pub(crate) struct NodeFuzzer {
+    settings: Settings,
+    memory: Private,
+    node: Node,
+    now: Now,
+}
+
+fn open(settings: &Settings, memory: &Private, now: Now) -> Node {
+    let parts = NodeTables::private(settings, memory).expect("tables");
+    Node::open(settings, parts, &mut Keep::default(), now, &mut Outbox::new()).expect("a node")
+}
+
+impl NodeFuzzer {
+    pub(crate) fn new() -> Self {
+        let settings: Settings = serde_json::from_str(SETTINGS).expect("settings");
+        let memory = Private::new(settings.capacities().with_answers(4096));
+        let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
+        let node = open(&settings, &memory, now);
+        Self { settings, memory, node, now }
+    }
+
+    /// Runs the steps of an input and checks that everything is removed in the end.
+    pub(crate) fn show(&mut self, input: &[u8]) {
+        let mut rest = input;
+        while let [what, length, after @ ..] = rest {
+            let (bytes, next) = after.split_at(after.len().min(usize::from(*length) * 2));
+            self.step(*what, bytes);
+            rest = next;
+        }
+        self.forget();
+    }
+
+    fn step(&mut self, what: u8, bytes: &[u8]) {
+        let mut out = Outbox::new();
+        match what {
+            0..=199 => {
+                let from = (Ipv4Addr::new(192, 0, 2, 100 + what % 4), 8805);
+                self.node.receive(self.now, UPF, SocketAddr::from(from), bytes, &mut out);
+                let sent: usize = out.datagrams.iter().map(|datagram| datagram.bytes.len()).sum();
+                assert!(sent <= MOST, "{sent} octets for {}", bytes.len());
+            }
+            200..=229 => self.node.lane_message(self.now, (what % 5).into(), bytes, &mut out),
+            230..=254 => {
+                self.now = self.now.after(u64::from(what - 229) * SECOND);
+                self.node.tick(self.now, &mut out);
+            }
+            255 if bytes == AGAIN => self.node = open(&self.settings, &self.memory, self.now),
+            255 => {}
+        }
+    }
+
+    /// Lets all associations expire, and their sessions with them.
+    fn forget(&mut self) {
+        for _ in 0..40 {
+            self.now = self.now.after(SECOND);
+            self.node.tick(self.now, &mut Outbox::new());
+        }
+        assert_eq!(self.node.associations().count(), 0);
+        assert!(self.node.sessions().is_empty() && self.node.paths().is_empty());
+    }
+}
+
+const SETTINGS: &str = r#"{
+    "node-id": "upf.example",
+    "n4": { "addresses": ["192.0.2.1"], "t1-ms": 1000, "n1": 2, "heartbeat-s": 10 },
+    "interfaces": {
+        "n3": { "port": "n3", "role": "n3", "network-instance": "access",
+                "addresses": ["10.3.0.1", "2001:db8:3::1"] },
+        "n6": { "port": "n6", "role": "n6", "network-instance": "internet" }
+    },
+    "pools": [{ "network-instance": "internet", "prefix": "10.45.0.0/24" }],
+    "sessions": 64
+}"#;
