@@ -7,8 +7,8 @@ use super::session_backend::Ground;
 use super::thresholds::next;
 use super::thresholds::settle;
 use super::urr_meter::{Meter, later};
-use crate::rules::layout::message::SessionEvent;
 use crate::rules::layout::counter_slots::event;
+use crate::rules::layout::message::SessionEvent;
 use crate::session::{
     DownlinkData, Pdr, Session, SessionId, Source, Unacknowledged, UsageTriggers,
 };

@@ -1,10 +1,10 @@
 //! Counters read from a lane, and clock conversions.
 
 use super::session_backend::Lines;
-use crate::rules::layout::message::SessionEvent;
 use crate::rules::layout::counter_slots::{
     DOWNLINK_OCTETS, DOWNLINK_PACKETS, EVENTS, LAST, UPLINK_OCTETS, UPLINK_PACKETS, WORDS, event,
 };
+use crate::rules::layout::message::SessionEvent;
 use crate::session::{Progress, Urr};
 use crate::time::{Now, SECOND};
 
