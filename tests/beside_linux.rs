@@ -18,14 +18,14 @@ fn ping(lab: &Lab) {
         // Without neighbours both must be found by ARP, in both directions.
         lab.left.run(&["ip", "neighbour", "flush", "dev", "wire0"]);
         lab.right.run(&["ip", "neighbour", "flush", "dev", "wire0"]);
-        let said = host.run(&[&ping[..], &[address]].concat());
-        assert!(said.contains(" 5 received"), "{said}");
+        let message = host.run(&[&ping[..], &[address]].concat());
+        assert!(message.contains(" 5 received"), "{message}");
     }
     for (host, address) in [(&lab.left, "fd77::2"), (&lab.right, "fd77::1")] {
         lab.left.run(&["ip", "-6", "neighbour", "flush", "dev", "wire0"]);
         lab.right.run(&["ip", "-6", "neighbour", "flush", "dev", "wire0"]);
-        let said = host.run(&[&ping[..], &["-6", address]].concat());
-        assert!(said.contains(" 5 received"), "{said}");
+        let message = host.run(&[&ping[..], &["-6", address]].concat());
+        assert!(message.contains(" 5 received"), "{message}");
     }
 }
 

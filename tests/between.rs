@@ -93,9 +93,9 @@ fn cross(first: Side, second: Side, count: u64) {
     report.assert_intact();
     let totals = crossing.totals();
     for (from, to) in [("a", "b"), ("b", "a")] {
-        let said = format!("{story}, {from} to {to}: {}", totals.0);
-        assert_eq!(totals.port(from, "verdict_forward"), count, "{said}");
-        assert_eq!(totals.port(to, "sent_packets"), count, "{said}");
+        let message = format!("{story}, {from} to {to}: {}", totals.0);
+        assert_eq!(totals.port(from, "verdict_forward"), count, "{message}");
+        assert_eq!(totals.port(to, "sent_packets"), count, "{message}");
     }
     // The crossing goes first: DPDK's devices do not like their peers to go before them.
     crossing.stop(); // and says by its exit status that all frames came back

@@ -246,15 +246,15 @@ fn a_live_capture_flows_into_tshark_and_ends_with_it() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 20);
     // It sees that nobody listens also when there is nothing to write.
     let status = capture.wait().expect("it ends");
-    let mut said = String::new();
-    capture.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
-    assert_eq!(status.code(), Some(0), "{said}");
-    assert_eq!(said.lines().count(), 1, "quietly: {said}");
+    let mut message = String::new();
+    capture.stderr.take().expect("a pipe").read_to_string(&mut message).expect("text");
+    assert_eq!(status.code(), Some(0), "{message}");
+    assert_eq!(message.lines().count(), 1, "quietly: {message}");
     macswap.stop();
 }
 
 #[test]
-fn what_cannot_be_captured_is_said() {
+fn impossible_captures_are_refused() {
     let Some(lab) = lab("capture-refusals") else { return };
     let macswap = whirl(&lab, &[0]);
     let file = lab.file("out.pcapng");

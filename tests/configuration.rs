@@ -33,14 +33,14 @@ fn each_mistake_has_its_message() {
             .expect("macswap starts");
         let status = output.status.code();
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
-        let said = format!("{message}exit status {}\n", status.unwrap_or(-1));
+        let text = format!("{message}exit status {}\n", status.unwrap_or(-1));
         let golden = file.with_extension("expected");
         if std::env::var_os("BLESS").is_some() {
-            std::fs::write(&golden, &said).unwrap();
+            std::fs::write(&golden, &text).unwrap();
         }
         let expected = std::fs::read_to_string(&golden).unwrap_or_default();
-        if said != expected || !matches!(status, Some(3 | 4)) || !output.stdout.is_empty() {
-            wrong.push(format!("{}:\n{said}expected:\n{expected}", file.display()));
+        if text != expected || !matches!(status, Some(3 | 4)) || !output.stdout.is_empty() {
+            wrong.push(format!("{}:\n{text}expected:\n{expected}", file.display()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

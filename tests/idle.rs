@@ -36,12 +36,13 @@ fn adaptive_and_interrupt_sleep_and_busy_does_not() {
             let mut echo = Echo::new(&lab.right, "wire0");
             echo.once();
             let (turns, sleeps, slept) = at_rest(&macswap);
-            let said = format!("{mechanism:?} {idle}: {turns} turns/s, {sleeps} sleeps/s, {slept}");
+            let message =
+                format!("{mechanism:?} {idle}: {turns} turns/s, {sleeps} sleeps/s, {slept}");
             if idle == "busy" {
-                assert!(sleeps == 0.0 && turns > 1000.0, "{said}");
+                assert!(sleeps == 0.0 && turns > 1000.0, "{message}");
             } else {
                 // Ten waits of 100 ms, and what goes on besides.
-                assert!(turns < 100.0 && sleeps > 1.0 && slept > 0.5, "{said}");
+                assert!(turns < 100.0 && sleeps > 1.0 && slept > 0.5, "{message}");
             }
             // Out of the deepest sleep, one frame alone.
             (0..5).for_each(|_| {

@@ -52,13 +52,13 @@ fn story(name: &str, mechanism: Mechanism) {
     // given back, so that tcpdump has both.
     let expected = DATAGRAMS * if mechanism == Mechanism::Packet { 2 } else { 1 };
     tcpdump.signal(Signal::INT);
-    let said = tcpdump.wait().stderr;
-    assert!(said.contains(&format!("\n{expected} packets received by filter")), "{said}");
+    let message = tcpdump.wait().stderr;
+    assert!(message.contains(&format!("\n{expected} packets received by filter")), "{message}");
 
     let ping = ["ping", "-q", "-c", "5", "-i", "0.05", "-W", "5"];
     for (host, address) in [(&lab.left, RIGHT), (&lab.right, LEFT), (&lab.right, "fd77::1")] {
-        let said = host.run(&[&ping[..], &[address]].concat());
-        assert!(said.contains(" 5 received"), "{said}");
+        let message = host.run(&[&ping[..], &[address]].concat());
+        assert!(message.contains(" 5 received"), "{message}");
     }
     let page = Page::new(4 << 20);
     let sides = [(&lab.left, LEFT, &lab.right), (&lab.right, RIGHT, &lab.left)];

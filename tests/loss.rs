@@ -67,9 +67,9 @@ fn below_its_limit(name: &str, mechanism: Mechanism, count: u64) {
         }),
     );
     let ended = macswap.stop();
-    let said = format!("{}\n{}\n{}", report.0, generator.stderr, ended.stderr);
-    assert_eq!(report.sent(), packets(count), "{said}");
-    assert_eq!(ended.drops() + generator.drops(), 0, "{said}");
+    let message = format!("{}\n{}\n{}", report.0, generator.stderr, ended.stderr);
+    assert_eq!(report.sent(), packets(count), "{message}");
+    assert_eq!(ended.drops() + generator.drops(), 0, "{message}");
     report.assert_intact();
 }
 
@@ -108,8 +108,8 @@ fn above_its_limit(name: &str, mechanism: Mechanism) {
     let (report, generator) = measure(&lab, &lab.right, &driver(), settings);
     let [there_after, back_after] = [&lab.right, &lab.left].map(transmitted);
     let application = macswap.stop();
-    let said = format!("{}\n{}\n{}", report.0, generator.stderr, application.stderr);
-    let is = |left: u64, right: u64, what: &str| assert_eq!(left, right, "{what}\n{said}");
+    let message = format!("{}\n{}\n{}", report.0, generator.stderr, application.stderr);
+    let is = |left: u64, right: u64, what: &str| assert_eq!(left, right, "{what}\n{message}");
     let of = Ended::counter;
 
     // Offered: the generator's own port may have been full.
@@ -118,7 +118,7 @@ fn above_its_limit(name: &str, mechanism: Mechanism) {
     // The wire: veth has a queue of its own where XDP is native.
     let on_wire = of(&application, "steer_claimed");
     is(of(&generator, "sent_packets"), on_wire + there_after.1 - there.1, "the wire there");
-    assert!(there_after.0 - there.0 >= on_wire, "{said}");
+    assert!(there_after.0 - there.0 >= on_wire, "{message}");
     // Claimed: what did not fit into the ring is counted by the kernel.
     let received = of(&application, "received_packets");
     let ring_full = ["drop_device_full", "drop_device_invalid", "drop_no_frame"];
@@ -136,8 +136,8 @@ fn above_its_limit(name: &str, mechanism: Mechanism) {
     is(report.received(), arrived, "received");
     // The control: there was something to be counted, and the generator has seen the loss.
     is(report.lost(), report.sent() - report.received(), "lost");
-    assert!(report.lost() > 0, "the generator was not faster\n{said}");
-    assert!(report.received() > 0, "{said}");
+    assert!(report.lost() > 0, "the generator was not faster\n{message}");
+    assert!(report.received() > 0, "{message}");
 }
 
 #[test]

@@ -68,9 +68,12 @@ fn another_user_sees_nothing() {
     let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
     let refused = lab.left.attempt(&[&nobody[..], &top].concat());
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains(session) && said.contains("run as that user, or as root"), "{said}");
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{message}");
+    assert!(
+        message.contains(session) && message.contains("run as that user, or as root"),
+        "{message}"
+    );
     assert!(refused.stdout.is_empty());
     // The control: it is the user that makes the difference.
     assert!(lab.left.run(&top).contains("received_packets"));

@@ -113,10 +113,10 @@ fn refusal(lab: &Lab, driver: Value, plugin: &str) -> (Option<i32>, String) {
 #[test]
 fn without_dpdk_it_says_what_to_install() {
     let Some(lab) = Lab::new("owned-missing", 1) else { return };
-    let (status, said) = refusal(&lab, json!({"dpdk": {"vdev": "net_null0"}}), "/nowhere/x.so");
-    assert_eq!(status, Some(4), "{said}");
-    assert!(said.contains("port `wire`") && said.contains("apt install dpdk"), "{said}");
-    assert!(said.contains("make dpdk-plugin") && said.contains("/nowhere/x.so"), "{said}");
+    let (status, message) = refusal(&lab, json!({"dpdk": {"vdev": "net_null0"}}), "/nowhere/x.so");
+    assert_eq!(status, Some(4), "{message}");
+    assert!(message.contains("port `wire`") && message.contains("apt install dpdk"), "{message}");
+    assert!(message.contains("make dpdk-plugin") && message.contains("/nowhere/x.so"), "{message}");
     // Everything else works without: nothing is looked for before a port asks for it.
     let port = json!({"driver": {"memory": {"fill": {"frames": 8, "length": 60}}}});
     let (mut command, session) = Application::wrapped(&lab, &[], configuration(port));
@@ -144,8 +144,8 @@ fn devices_that_are_not_there_are_named() {
         (json!({"memif": {"socket": "/nowhere/at/all.sock", "role": "server"}}), "/nowhere/at/all"),
     ];
     for (driver, named) in cases {
-        let (status, said) = refusal(&lab, driver, plugin);
-        assert_eq!(status, Some(4), "{said}");
-        assert!(said.contains("port `wire`") && said.contains(named), "{said}");
+        let (status, message) = refusal(&lab, driver, plugin);
+        assert_eq!(status, Some(4), "{message}");
+        assert!(message.contains("port `wire`") && message.contains(named), "{message}");
     }
 }

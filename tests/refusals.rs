@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 #[track_caller]
 fn refused(lab: &Lab, wrapper: &[&str], configuration: Value, words: &[&str]) {
     let before = links(lab);
-    let (status, said) = Application::refused(lab, wrapper, configuration);
-    assert_eq!(status, Some(4), "{said}");
+    let (status, log) = Application::refused(lab, wrapper, configuration);
+    assert_eq!(status, Some(4), "{log}");
     for word in words {
-        assert!(said.contains(word), "`{word}` is not in: {said}");
+        assert!(log.contains(word), "`{word}` is not in: {log}");
     }
     eventually("no interface is left behind", || links(lab) == before);
 }

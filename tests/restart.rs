@@ -39,24 +39,24 @@ fn again(lab: &Lab, session: &Path) -> Application {
 }
 
 fn attached(session: &Path) -> Slow {
-    slow::attach(session.to_str().expect("text")).expect("it runs")
+    slow::attach(session.to_str().expect("text")).expect("the process runs")
 }
 
 /// Opens the accounts of all flows.
 fn open_accounts(session: &Path) {
     let slow = attached(session);
     let accounts = slow.hash_writer::<[u8; 2], [u64; 8]>("accounts");
-    let mut accounts = accounts.expect("it is there");
+    let mut accounts = accounts.expect("the table exists");
     for port in FIRST..FIRST + FLOWS {
-        accounts.insert(&port.to_be_bytes(), &[1; 8]).expect("there is room");
+        accounts.insert(&port.to_be_bytes(), &[1; 8]).expect("the table has room");
     }
 }
 
 /// Returns the packets counted under any account. None may be without one.
 fn counted(slow: &Slow) -> u64 {
-    let totals = slow.state::<2>("totals").expect("it is there").read(EntryId(0));
+    let totals = slow.state::<2>("totals").expect("the table exists").read(EntryId(0));
     assert_eq!(totals, [0, 0], "packets without an account, torn accounts");
-    let state = slow.state::<1>("accounts").expect("it is there");
+    let state = slow.state::<1>("accounts").expect("the table exists");
     (0..256).map(|entry| state.read(EntryId(entry))[0]).sum()
 }
 
@@ -83,13 +83,13 @@ fn under_traffic<T>(
     std::thread::scope(|scope| {
         let slow = attached(session);
         let before = counted(&slow);
-        // What is sent to a TAP while nobody has it is lost: it goes on for longer than a restart
-        // takes on a machine with other work. A socket's ring has room for all of the rest.
+        // Packets to a TAP without a fast path are lost, so the traffic outlasts a restart on a
+        // loaded machine. The ring of a socket holds all of the rest.
         let packets = if by == TAP { 20_000 } else { 10_000 };
         let report = scope.spawn(move || traffic(lab, by, packets));
         eventually("packets flow", || counted(&slow) > before + 1000);
         let done = restart();
-        (report.join().expect("it does not panic"), done)
+        (report.join().expect("the thread does not panic"), done)
     })
 }
 
@@ -110,12 +110,12 @@ fn identity(lab: &Lab, interface: &str) -> (u64, String) {
 }
 
 #[test]
-fn a_tap_device_survives_the_fast_half() {
+fn a_tap_device_survives_the_fast_path() {
     let Some(lab) = Lab::new("restart-tap", 1) else { return };
     let mut fast = start(&lab, configuration(&tap()));
     let session = fast.session().to_owned();
     open_accounts(&session);
-    // What nobody but Linux knows of.
+    // State that only Linux has.
     lab.left.run(&["ip", "address", "add", "10.88.1.1/24", "dev", TAP]);
     lab.left.run(&["ip", "route", "add", "10.99.0.0/16", "via", "10.88.1.2", "dev", TAP]);
     let before = identity(&lab, TAP);
@@ -133,14 +133,14 @@ fn a_tap_device_survives_the_fast_half() {
             again(&lab, &session)
         });
         fast = next;
-        let said = fast.process.stderr();
-        assert!(said.contains("the ports on TAP are taken over"), "{said}");
+        let stderr = fast.process.stderr();
+        assert!(stderr.contains("the ports on TAP are taken over"), "{stderr}");
         say(&format!("TAP, killed {is_killed}"), &report);
         assert_eq!((identity(&lab, TAP), routes()), (before.clone(), routes_before.clone()));
-        assert_eq!(traffic(&lab, TAP, 1000).lost(), 0, "all is well again");
+        assert_eq!(traffic(&lab, TAP, 1000).lost(), 0, "no loss after the restart");
         fast.is_kept_by(&keeper, 4);
     }
-    // The control: nobody keeps it.
+    // Control: without a holder the TAP is new.
     keeper.kill();
     fast.kill();
     fast = again(&lab, &session);
@@ -150,7 +150,7 @@ fn a_tap_device_survives_the_fast_half() {
 }
 
 #[test]
-fn the_tap_that_stands_for_a_device_survives_the_fast_half() {
+fn the_tap_that_stands_for_a_device_survives_the_fast_path() {
     let Some(lab) = Lab::new("restart-peer", 1) else { return };
     let driver = json!({"memif": {"socket": lab.file("memif.sock"), "role": "server"}});
     let mut peer = configuration(&driver);
@@ -163,8 +163,8 @@ fn the_tap_that_stands_for_a_device_survives_the_fast_half() {
     for _ in 0..2 {
         fast.kill();
         fast = again(&lab, &session);
-        let said = fast.process.stderr();
-        assert!(said.contains("the ports on TAP are taken over"), "{said}");
+        let stderr = fast.process.stderr();
+        assert!(stderr.contains("the ports on TAP are taken over"), "{stderr}");
         assert_eq!(identity(&lab, TAP), before);
         fast.is_kept_by(&keeper, 4);
     }
@@ -189,12 +189,12 @@ fn a_device_that_has_gone_is_made_anew() {
             lab.wire(interface);
         }
         let fast = again(&lab, &session);
-        let said = fast.process.stderr();
-        let anew = said.matches("the ports that were kept are opened anew: ").count();
-        assert!(anew == 1 && !said.contains("are taken over"), "{said}");
-        let why = said.lines().find(|line| line.contains("opened anew")).unwrap_or_default();
+        let stderr = fast.process.stderr();
+        let anew = stderr.matches("the ports that were kept are opened anew: ").count();
+        assert!(anew == 1 && !stderr.contains("are taken over"), "{stderr}");
+        let why = stderr.lines().find(|line| line.contains("opened anew")).unwrap_or_default();
         eprintln!("{interface}: {why}");
-        assert!(said.contains("table `accounts`: kept from"), "{said}");
+        assert!(stderr.contains("table `accounts`: kept from"), "{stderr}");
         assert_eq!(traffic(&lab, interface, 1000).lost(), 0);
         assert_eq!(counted(&attached(&session)), 2000);
         fast.is_kept_by(&keeper, descriptors);
@@ -204,7 +204,7 @@ fn a_device_that_has_gone_is_made_anew() {
 }
 
 #[test]
-fn messages_under_way_survive_the_fast_half() {
+fn messages_in_flight_survive_the_fast_path() {
     let Some(lab) = Lab::new("restart-messages", 1) else { return };
     let mut settings = configuration(&json!({"af-packet": {"interface": "wire0", "ring": 16_384}}));
     settings["app"] = json!({"events": true});
@@ -215,13 +215,13 @@ fn messages_under_way_survive_the_fast_half() {
     // Four parts of tables, the rings, two bells.
     let keeper = fast.keeper(7);
     for round in 0..3 {
-        // Before the restart nobody listens in one round, somebody does and leaves in another.
+        // One round without a listener before the restart, the others with one.
         let slow = attached(&session);
-        let mut early = (round > 0).then(|| slow.messages().expect("it has some"));
+        let mut early = (round > 0).then(|| slow.messages().expect("the session has messages"));
         assert_eq!(traffic(&lab, "wire0", 1000).received(), 1000);
         let heard = early.as_mut().map_or(0, |messages| {
             (0..300)
-                .filter(|_| messages.receive(Duration::ZERO).expect("it runs").is_some())
+                .filter(|_| messages.receive(Duration::ZERO).expect("the process runs").is_some())
                 .count()
         });
         drop((early, slow));
@@ -229,14 +229,16 @@ fn messages_under_way_survive_the_fast_half() {
         fast = again(&lab, &session);
         assert!(fast.process.stderr().contains("messages: the rings are kept"));
         let slow = attached(&session);
-        let mut messages = slow.messages().expect("it has some");
+        let mut messages = slow.messages().expect("the session has messages");
         let mut all = || {
-            let next = || messages.receive(Duration::from_millis(200)).expect("it runs").is_some();
+            let next = || {
+                messages.receive(Duration::from_millis(200)).expect("the process runs").is_some()
+            };
             std::iter::repeat_with(next).take_while(|more| *more).count()
         };
-        assert_eq!(heard + all(), 1000, "each once");
+        assert_eq!(heard + all(), 1000, "each message once");
         assert_eq!(traffic(&lab, "wire0", 500).received(), 500);
-        assert_eq!(all(), 500, "those of the one that runs now");
+        assert_eq!(all(), 500, "messages of the new fast path");
         fast.is_kept_by(&keeper, 7);
     }
     keeper.kill();
@@ -272,33 +274,33 @@ impl<'a> Service<'a> {
     fn is_ready(&mut self) -> String {
         self.starts += 1;
         let ready = || self.manager.stderr().matches("READY=1").count();
-        eventually("it is ready", || ready() == self.starts);
-        let said = self.manager.stderr();
-        said.rsplit("manager: service ").next().unwrap_or_default().to_owned()
+        eventually("the service is ready", || ready() == self.starts);
+        let stderr = self.manager.stderr();
+        stderr.rsplit("manager: service ").next().unwrap_or_default().to_owned()
     }
 
     /// Sends a signal to the service. The manager restarts it.
     fn end(&self, signal: Signal) {
-        let said = self.manager.stderr();
-        let last = said.rsplit("manager: service ").next().unwrap_or_default();
+        let stderr = self.manager.stderr();
+        let last = stderr.rsplit("manager: service ").next().unwrap_or_default();
         let pid = last.split(' ').next().and_then(|number| number.parse().ok());
         let pid = pid.and_then(Pid::from_raw).expect("a process id");
-        kill_process(pid, signal).expect("it runs");
+        kill_process(pid, signal).expect("the process runs");
     }
 
     fn restart_under_traffic(&mut self, by: &str, signal: Signal) -> String {
         let (lab, session) = (self.lab, self.session.clone());
-        let (report, said) = under_traffic(lab, by, &session, || {
+        let (report, stderr) = under_traffic(lab, by, &session, || {
             self.end(signal);
             self.is_ready()
         });
         say(&format!("service on {by}, {signal:?}"), &report);
-        said
+        stderr
     }
 }
 
 #[test]
-fn a_service_manager_keeps_what_the_fast_half_has() {
+fn a_service_manager_keeps_what_the_fast_path_has() {
     let Some(lab) = Lab::new("restart-service", 1) else { return };
     let mut driver = Mechanism::XdpNative.on("wire0");
     driver["af-xdp"]["receive-ring"] = json!(16_384);
@@ -311,41 +313,47 @@ fn a_service_manager_keeps_what_the_fast_half_has() {
     let tap = identity(&lab, TAP);
     let mut sum = traffic(&lab, "wire0", 1000).received();
     for signal in [Signal::KILL, Signal::KILL, Signal::TERM] {
-        let said = service.restart_under_traffic("wire0", signal);
+        let stderr = service.restart_under_traffic("wire0", signal);
         // Three of tables, a TAP, a pool, a socket, four of steering, three of messages; and what
         // they are.
-        assert!(said.contains(" with 14 descriptors"), "{said}");
+        assert!(stderr.contains(" with 14 descriptors"), "{stderr}");
         for words in ["table `accounts`: kept", "AF_XDP and TAP are taken over", "rings are kept"] {
-            assert!(said.contains(words), "{said}");
+            assert!(stderr.contains(words), "{stderr}");
         }
-        // What it has is what was kept: it need not be kept again.
-        assert!(!said.contains("FDSTORE"), "{said}");
+        // The manager already holds all descriptors.
+        assert!(!stderr.contains("FDSTORE"), "{stderr}");
         assert_eq!(identity(&lab, TAP), tap);
         let slow = attached(&session);
         let now = counted(&slow);
         assert!(now > sum + 5000, "{sum} {now}");
-        assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0, "all is well again");
+        assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0, "no loss after the restart");
         sum = counted(&slow);
     }
     assert!(service.manager.stderr().contains("STOPPING=1"));
-    // One device has gone: the ports are made anew, the tables stay, and all is kept again.
+    // Without one device the ports are reopened, the tables persist and all is stored again.
     lab.left.run(&["ip", "link", "delete", TAP]);
     service.end(Signal::KILL);
-    let said = service.is_ready();
-    assert!(said.contains("opened anew") && said.contains("table `accounts`: kept"), "{said}");
-    assert!(said.contains("FDSTOREREMOVE=1 FDNAME=fastlane-description; 13 kept"), "{said}");
-    assert!(said.contains("FDNAME=fastlane-description FDPOLL=0; 14 kept"), "{said}");
+    let stderr = service.is_ready();
+    assert!(
+        stderr.contains("opened anew") && stderr.contains("table `accounts`: kept"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("FDSTOREREMOVE=1 FDNAME=fastlane-description; 13 kept"), "{stderr}");
+    assert!(stderr.contains("FDNAME=fastlane-description FDPOLL=0; 14 kept"), "{stderr}");
     assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0);
     assert!(service.restart_under_traffic("wire0", Signal::KILL).contains("are taken over"));
-    // Another configuration: a clean start, and nothing of the old one is left.
+    // A changed configuration: a clean start without old descriptors.
     let path = session.with_extension("json");
     let text = std::fs::read_to_string(&path).expect("its configuration");
-    std::fs::write(&path, text.replace("32768", "16384")).expect("it is written");
+    std::fs::write(&path, text.replace("32768", "16384")).expect("the file is writable");
     service.end(Signal::KILL);
-    let said = service.is_ready();
-    assert!(said.contains("is not used: the configuration has changed (`lanes.frames`)"), "{said}");
-    assert!(said.contains("; 0 kept") && said.contains("; 14 kept"), "{said}");
-    assert!(!said.contains("kept from") && !said.contains("taken over"), "{said}");
+    let stderr = service.is_ready();
+    assert!(
+        stderr.contains("is not used: the configuration has changed (`lanes.frames`)"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("; 0 kept") && stderr.contains("; 14 kept"), "{stderr}");
+    assert!(!stderr.contains("kept from") && !stderr.contains("taken over"), "{stderr}");
     open_accounts(&session);
     assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0);
 }
@@ -355,10 +363,13 @@ fn a_service_manager_that_keeps_too_little_is_named_with_the_remedy() {
     let Some(lab) = Lab::new("restart-small", 1) else { return };
     let mut service = Service::start(&lab, configuration(&tap()), 4);
     for _ in 0..2 {
-        let said = service.manager.stderr();
-        assert!(said.contains("write `FileDescriptorStoreMax=5` in the unit"), "{said}");
+        let stderr = service.manager.stderr();
+        assert!(stderr.contains("write `FileDescriptorStoreMax=5` in the unit"), "{stderr}");
         service.end(Signal::KILL);
-        let said = service.is_ready();
-        assert!(said.contains(" with 0 descriptors") && !said.contains("taken over"), "{said}");
+        let stderr = service.is_ready();
+        assert!(
+            stderr.contains(" with 0 descriptors") && !stderr.contains("taken over"),
+            "{stderr}"
+        );
     }
 }

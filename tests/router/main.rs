@@ -87,11 +87,14 @@ fn hosts_reach_each_other_and_linux_answers_for_the_router() {
         near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", "10.77.0.1"]);
         near.run(&["ping", "-c", "3", "-i", "0.02", "-W", "5", "10.78.0.1"]);
         let words = ["ping", "-c", "1", "-W", "5", "-t", "1", FAR];
-        let said = String::from_utf8_lossy(&near.attempt(&words).stdout).into_owned();
-        assert!(said.contains("10.77.0.1") && said.contains("Time to live exceeded"), "{said}");
+        let message = String::from_utf8_lossy(&near.attempt(&words).stdout).into_owned();
+        assert!(
+            message.contains("10.77.0.1") && message.contains("Time to live exceeded"),
+            "{message}"
+        );
         let words = ["ping", "-6", "-c", "1", "-W", "5", "-t", "1", "fd78::2"];
-        let said = String::from_utf8_lossy(&near.attempt(&words).stdout).into_owned();
-        assert!(said.contains("fd77::1") && said.contains("Hop limit"), "{said}");
+        let message = String::from_utf8_lossy(&near.attempt(&words).stdout).into_owned();
+        assert!(message.contains("fd77::1") && message.contains("Hop limit"), "{message}");
         let seen = counters(&router, &[]);
         assert!(seen["linux_time_to_live"][0] >= 2, "{mechanism:?}: {seen:?}");
         assert!(seen["linux_local"][0] >= 6, "{mechanism:?}: {seen:?}");
@@ -113,13 +116,13 @@ fn what_is_too_long_is_linuxs_and_an_mtu_is_followed() {
         routed.ip("link set wire1 mtu 1300");
         wait_until_counted(&router, "linux_too_long", || {
             near.run(&["ip", "route", "flush", "cache"]);
-            let said = near.attempt(&long);
-            let said = String::from_utf8_lossy(&said.stdout).into_owned();
-            assert!(said.contains("mtu = 1300") || said.contains("1 received"), "{said}");
+            let message = near.attempt(&long);
+            let message = String::from_utf8_lossy(&message.stdout).into_owned();
+            assert!(message.contains("mtu = 1300") || message.contains("1 received"), "{message}");
         });
         let words = ["ping", "-6", "-M", "do", "-s", "1352", "-c", "1", "-W", "5", "fd78::2"];
-        let said = String::from_utf8_lossy(&near.attempt(&words).stdout).into_owned();
-        assert!(said.contains("Packet too big: mtu=1300"), "{said}");
+        let message = String::from_utf8_lossy(&near.attempt(&words).stdout).into_owned();
+        assert!(message.contains("Packet too big: mtu=1300"), "{message}");
         routed.ip("link set wire1 mtu 1500");
         eventually("the longer MTU holds", || {
             near.run(&["ip", "route", "flush", "cache"]);
@@ -362,8 +365,8 @@ fn a_list_says_who_may_and_is_exchanged_as_a_whole() {
     routed.lab.right.run(&["ping", "-c", "1", "-W", "5", "10.77.0.1"]);
     // Nor does what would be Linux's get past it.
     let words = ["ping", "-c", "1", "-W", "1", "-t", "1", FAR];
-    let said = String::from_utf8_lossy(&routed.lab.right.attempt(&words).stdout).into_owned();
-    assert!(!said.contains("exceeded"), "{said}");
+    let message = String::from_utf8_lossy(&routed.lab.right.attempt(&words).stdout).into_owned();
+    assert!(!message.contains("exceeded"), "{message}");
     let list = acl(&router, "list", &[]);
     assert!(list.contains("10 drop udp to 10.100.0.0/16 port 2152 # "), "{list}");
     assert!(list.contains("20 drop icmp from 10.77.0.0/24 # 2 packets"), "{list}");

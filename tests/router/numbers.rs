@@ -15,8 +15,8 @@ use super::NEAR;
 fn by_destination(router: &Application) -> BTreeMap<IpAddr, (String, u64)> {
     let mut command = Command::new(binary("router"));
     let output = command.arg("counters").arg(router.session()).arg("--routes").output();
-    let said = String::from_utf8(output.expect("router can be started").stdout).expect("text");
-    let routes = said.lines().filter(|line| line.starts_with("route-"));
+    let message = String::from_utf8(output.expect("router can be started").stdout).expect("text");
+    let routes = message.lines().filter(|line| line.starts_with("route-"));
     let parse = |line: &str| {
         let words: Vec<&str> = line.split(' ').collect();
         let (packets, to) = (words[1].parse().expect("a number"), words[3]);

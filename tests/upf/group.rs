@@ -126,9 +126,9 @@ pub(crate) fn run(group: Group, mechanism: PortMechanism, only: &[u32]) -> Outco
     let limit = if is_soak() { 120 * PATIENCE } else { Duration::from_secs(900) };
     let ended = judge.wait_within(limit);
     assert!(ended.status.success(), "{}{}", ended.stdout, ended.stderr);
-    let said = upf.process.stderr();
+    let message = upf.process.stderr();
     if ended.stdout.contains("\"passed\": false") {
-        let last: Vec<&str> = said.lines().rev().take(40).collect();
+        let last: Vec<&str> = message.lines().rev().take(40).collect();
         eprintln!("{group:?} on {mechanism:?}, the UPF:");
         last.iter().rev().for_each(|line| eprintln!("  {line}"));
     }
@@ -139,7 +139,7 @@ pub(crate) fn run(group: Group, mechanism: PortMechanism, only: &[u32]) -> Outco
 
 fn parse(text: &str) -> Outcome {
     let mut outcome =
-        Outcome { cases: BTreeMap::new(), malformed: vec!["nothing said".to_owned()] };
+        Outcome { cases: BTreeMap::new(), malformed: vec!["nothing message".to_owned()] };
     for line in text.lines() {
         let line: Value = serde_json::from_str(line).expect("a line of JSON");
         if let Some(wrong) = line["malformed"].as_array() {
@@ -184,8 +184,8 @@ pub(crate) fn python() -> &'static Path {
 
 fn command(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {message}");
 }
 
 /// Runs the program of the cases with a query option. Returns its output.
@@ -196,7 +196,7 @@ pub(crate) fn ask(question: &str) -> String {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("upf/run.py");
     let output = Command::new(python()).arg(script).arg(question).output();
     let output = output.expect("Python can be started");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{question}: {said}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{question}: {message}");
     String::from_utf8(output.stdout).expect("text")
 }

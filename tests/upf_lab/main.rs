@@ -65,12 +65,13 @@ fn crosses(example: &'static str, wrapper: &[&str]) {
     for line in ["upf_table_entries{table=\"users\"} 3", "upf_rules{kind=\"pdr\"} 6"] {
         assert!(metrics.lines().any(|it| it == line), "{example}: no {line} in {metrics}");
     }
-    let said = site.trace(&[users[2], "--to", site::SERVER, "--protocol", "tcp", "--port", "80"]);
+    let message =
+        site.trace(&[users[2], "--to", site::SERVER, "--protocol", "tcp", "--port", "80"]);
     for part in ["uplink: tcp from ", "PDR 1 ", "forward to core", "PDR 2 ", "forward to access"] {
-        assert!(said.contains(part), "{example}: no {part} in {said}");
+        assert!(message.contains(part), "{example}: no {part} in {message}");
     }
-    let said = site.trace(&[users[2], "--to", site::SERVER, "--qfi", "63"]);
-    assert!(said.contains("drop: no_rule"), "{example}: {said}");
+    let message = site.trace(&[users[2], "--to", site::SERVER, "--qfi", "63"]);
+    assert!(message.contains("drop: no_rule"), "{example}: {message}");
     assert_eq!(site.ask("/metrics").matches("{cause=\"no_rule\"} 0").count(), 2, "nothing counts");
     assert!(count(&metrics, "forwarded_uplink") >= 51, "{metrics}");
     // So many packets the page has at least.
@@ -104,19 +105,19 @@ fn a_client_of_the_web_is_redirected() {
     for user in users {
         let words = ["curl", "--silent", "--show-error", "--max-time", "20", "--interface", user];
         let ways = ["--write-out", "%{http_code} %{redirect_url}\\n", "--parallel", &url];
-        let mut said = String::new();
+        let mut message = String::new();
         // The first packets have Linux find the neighbours out.
         eventually("all are answered", || {
             let done = site.access().attempt(&[&words[..], &ways].concat());
-            said = String::from_utf8_lossy(&done.stdout).into_owned();
+            message = String::from_utf8_lossy(&done.stdout).into_owned();
             done.status.success()
         });
-        assert_eq!(said, format!("302 {TO}\n").repeat(20), "{user}");
+        assert_eq!(message, format!("302 {TO}\n").repeat(20), "{user}");
         ready.get_or_insert_with(|| site.ask("/metrics"));
     }
     let user = lines[0].split(' ').nth(1).expect("an address");
-    let said = site.trace(&[user, "--to", site::SERVER, "--protocol", "tcp", "--port", "80"]);
-    assert!(said.contains("drop: redirected"), "{said}");
+    let message = site.trace(&[user, "--to", site::SERVER, "--protocol", "tcp", "--port", "80"]);
+    assert!(message.contains("drop: redirected"), "{message}");
     let metrics = site.ask("/metrics");
     // Of each request: SYN, the request, FIN.
     assert!(count(&metrics, "redirect_sent") >= 3 * 3 * 20, "{metrics}");

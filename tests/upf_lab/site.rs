@@ -109,7 +109,7 @@ impl Site {
     pub(crate) fn start(&self, wrapper: &[&str]) -> Application {
         let (lab, upf, program) = (&self.lab, &self.lab.left, binary("upf"));
         let started = Application::start_behind(lab, upf, wrapper, &program, self.configuration());
-        eventually("both halves run", || {
+        eventually("both processes run", || {
             let words = ["curl", "--silent", "--fail", "http://127.0.0.1:8805/healthz"];
             upf.attempt(&words).status.success()
         });

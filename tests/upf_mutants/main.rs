@@ -196,8 +196,8 @@ fn mutated_input_leaves_nothing_behind() {
         senders.nodes.inbox
     );
     assert_nothing_left(&lab, &upf, senders, &before, sessions);
-    let said = upf.log();
-    assert!(!said.contains("panicked"), "{said}");
+    let text = upf.log();
+    assert!(!text.contains("panicked"), "{text}");
     upf.stop(); // its exit status reports lost frames
 }
 

@@ -1,5 +1,5 @@
 //! Reflects every packet whose source port has an account, and counts it there: the fast path of
-//! the stories `halves`. `ledger_slow` opens the accounts.
+//! the stories `slow_path`. `ledger_slow` opens the accounts.
 
 use fastlane::table::{EntryId, HashReader, LanePending, LaneState};
 use fastlane::{App, Error, LaneInfo, Packet, Shape, Turn, Verdict, wire::Ethernet};

@@ -1,4 +1,4 @@
-//! Opens accounts, keeps changing them and handles events: the slow path of the stories `halves`.
+//! Opens accounts, keeps changing them and handles events: the slow path of the stories `slow_path`.
 //! Usage: `ledger_slow SESSION FIRST-PORT PORTS`.
 
 use std::collections::BTreeMap;

@@ -40,7 +40,7 @@ fn fast_on(lab: &Lab, driver: &Value, changes: &[(&str, Value)]) -> Application 
 }
 
 /// Starts the slow path and waits until all accounts are open.
-fn slow_half(session: &Path) -> Process {
+fn start_slow_path(session: &Path) -> Process {
     let mut command = Command::new(binary("ledger_slow"));
     command.arg(session).args([FIRST.to_string(), FLOWS.to_string()]);
     let process = Process::start(command);
@@ -49,12 +49,12 @@ fn slow_half(session: &Path) -> Process {
 }
 
 fn attached(application: &Application) -> Slow {
-    slow::attach(application.session().to_str().expect("text")).expect("it runs")
+    slow::attach(application.session().to_str().expect("text")).expect("the process runs")
 }
 
 /// Returns the number of packets without an account and of accounts read while they changed.
 fn totals(slow: &Slow) -> [u64; 2] {
-    slow.state::<2>("totals").expect("it is there").read(EntryId(0))
+    slow.state::<2>("totals").expect("the table exists").read(EntryId(0))
 }
 
 fn traffic(lab: &Lab, packets: u64) -> Report {
@@ -70,8 +70,8 @@ fn traffic(lab: &Lab, packets: u64) -> Report {
 /// Starts the slow path and kills it, `count` times.
 fn kill_and_restart(session: &Path, count: u64) {
     for number in 0..count {
-        let slow = slow_half(session);
-        // At another place of its work each time.
+        let slow = start_slow_path(session);
+        // At a different moment each time.
         std::thread::sleep(Duration::from_micros(7919 * (number % 13)));
         slow.kill();
     }
@@ -90,51 +90,51 @@ fn traffic_until(lab: &Lab, is_over: impl Fn(usize) -> bool) -> (usize, u64) {
 
 #[test]
 fn a_slow_path_that_is_killed_costs_no_packet() {
-    let Some(lab) = Lab::new("halves-killed", 1) else { return };
+    let Some(lab) = Lab::new("slow-path-killed", 1) else { return };
     let fast = fast(&lab, &[]);
     let session = fast.session();
     let slow = attached(&fast);
-    slow_half(session).kill(); // the accounts stay
+    start_slow_path(session).kill(); // the accounts persist
     let kills = if soak() { 1000 } else { 20 };
-    let (mut said, mut is_good) = (Vec::new(), false);
-    // Other programs on the machine may cost packets in any of the runs.
+    let (mut log, mut is_good) = (Vec::new(), false);
+    // Load from other programs may lose packets in any run.
     for _ in 0..3 {
         let (runs, lost) = std::thread::scope(|scope| {
             let kills = scope.spawn(|| kill_and_restart(session, kills));
             traffic_until(&lab, |_| kills.is_finished())
         });
-        let quiet = slow_half(session);
+        let quiet = start_slow_path(session);
         let (_, control) = traffic_until(&lab, |done| done >= runs);
         quiet.kill();
         assert_eq!(totals(&slow), [0, 0], "packets without an account, torn accounts");
-        said.push(format!("{kills} kills in {runs} runs: {lost} lost, without: {control}"));
+        log.push(format!("{kills} kills in {runs} runs: {lost} lost, without: {control}"));
         is_good = lost <= control;
         if is_good {
             break;
         }
     }
-    assert!(is_good, "{said:?}");
-    eprintln!("{said:?}");
+    assert!(is_good, "{log:?}");
+    eprintln!("{log:?}");
     fast.stop();
 }
 
 #[test]
 fn a_second_writer_is_refused_by_the_name_of_the_first_until_that_is_dead() {
-    let Some(lab) = Lab::new("halves-writer", 1) else { return };
+    let Some(lab) = Lab::new("slow-path-writer", 1) else { return };
     let fast = fast(&lab, &[]);
     let slow = attached(&fast);
     let ask = |slow: &Slow| slow.hash_writer::<[u8; 2], [u64; 8]>("accounts").map(drop);
     for _ in 0..20 {
-        let first = slow_half(fast.session());
+        let first = start_slow_path(fast.session());
         let error = ask(&slow).unwrap_err().to_string();
         let expected = format!("is with process {} (ledger_slow)", first.id());
         assert!(error.contains(&expected), "{error}");
         let listed = Command::new(binary("fastlane")).arg("tables").arg(fast.session()).output();
-        let listed = String::from_utf8(listed.expect("it can be started").stdout).expect("text");
+        let listed = String::from_utf8(listed.expect("the program starts").stdout).expect("text");
         let line = listed.lines().find(|line| line.starts_with("accounts ")).expect("listed");
         assert!(line.contains(&format!("process {} (ledger_slow)", first.id())), "{listed}");
         first.kill();
-        // Not eventually: at once.
+        // Immediately, without a wait.
         let second = attached(&fast);
         ask(&second).expect("the first is dead");
         assert!(second.hash_writer::<[u8; 2], [u64; 8]>("accounts").is_ok(), "and again");
@@ -149,25 +149,25 @@ fn a_second_writer_is_refused_by_the_name_of_the_first_until_that_is_dead() {
 }
 
 #[test]
-fn events_that_must_not_be_lost_survive_a_full_ring_and_a_stopped_slow_path() {
-    let Some(lab) = Lab::new("halves-events", 1) else { return };
+fn pending_events_survive_a_full_ring_and_a_stopped_slow_path() {
+    let Some(lab) = Lab::new("slow-path-events", 1) else { return };
     let changes = [("app", json!({"events": true})), ("messages", json!({"ring-kib": 4}))];
     let fast = fast(&lab, &changes);
-    let slow_half = slow_half(fast.session());
-    slow_half.pause();
+    let slow_path = start_slow_path(fast.session());
+    slow_path.pause();
     let report = traffic(&lab, 5000);
     let slow = attached(&fast);
     let lane = slow.counters().lane(0);
     let [sent, lost] = [counter("messages_sent"), counter("messages_lost")].map(|it| lane.load(it));
     assert!(lost > 0, "{sent} messages found room in 4 KiB");
     assert_eq!(sent + lost, report.received(), "each packet has a message");
-    slow_half.resume();
+    slow_path.resume();
     let all = format!("{} events", report.received());
-    eventually("all events are dealt with", || slow_half.stdout().contains(&all));
+    eventually("all events are handled", || slow_path.stdout().contains(&all));
     std::thread::sleep(Duration::from_millis(300));
-    assert_eq!(slow_half.stdout().lines().last(), Some(all.as_str()), "each of them once");
+    assert_eq!(slow_path.stdout().lines().last(), Some(all.as_str()), "each event once");
     assert_eq!(totals(&slow), [0, 0]);
-    slow_half.kill();
+    slow_path.kill();
     fast.stop();
 }
 
@@ -179,7 +179,7 @@ fn again(lab: &Lab, session: &Path, changes: &[(&str, Value)]) -> Application {
     for (key, value) in changes {
         configuration[key] = value.clone();
     }
-    std::fs::write(&path, configuration.to_string()).expect("it is written");
+    std::fs::write(&path, configuration.to_string()).expect("the file is writable");
     let mut command = lab.left.command(&[]);
     command.arg(binary("ledger")).arg(path);
     Application::run(command, session.to_owned())
@@ -187,16 +187,16 @@ fn again(lab: &Lab, session: &Path, changes: &[(&str, Value)]) -> Application {
 
 /// Returns the number of packets counted under any account.
 fn counted(slow: &Slow) -> u64 {
-    let state = slow.state::<1>("accounts").expect("it is there");
+    let state = slow.state::<1>("accounts").expect("the table exists");
     (0..256).map(|entry| state.read(EntryId(entry))[0]).sum()
 }
 
 #[test]
-fn tables_survive_the_fast_half() {
-    let Some(lab) = Lab::new("halves-kept", 1) else { return };
+fn tables_survive_the_fast_path() {
+    let Some(lab) = Lab::new("slow-path-kept", 1) else { return };
     let mut fast = fast(&lab, &[("app", json!({"events": true}))]);
     let session = fast.session().to_owned();
-    slow_half(&session).kill();
+    start_slow_path(&session).kill();
     let keeper = fast.keeper(4);
     for round in 1..4 {
         let received = traffic(&lab, 1000).received();
@@ -204,34 +204,34 @@ fn tables_survive_the_fast_half() {
         fast.kill();
         fast = again(&lab, &session, &[]);
         assert!(fast.process.stderr().contains("table `accounts`: kept from"));
-        // Nobody writes: these are the accounts that were opened before the first end.
+        // No writer runs: these accounts are from before the first restart.
         let slow = attached(&fast);
         assert_eq!((totals(&slow), counted(&slow)), ([0, 0], round * 1000));
         fast.is_kept_by(&keeper, 4);
     }
-    // Another capacity is another configuration.
+    // A changed capacity is a changed configuration.
     let tables = json!({"accounts": {"capacity": 512}, "totals": {"capacity": 1}});
     fast.kill();
     fast = again(&lab, &session, &[("tables", tables)]);
-    let said = fast.process.stderr();
+    let log = fast.process.stderr();
     let expected = "is not used: the configuration has changed (`tables.accounts.capacity`)";
-    assert!(said.contains(expected), "{said}");
-    let tables = attached(&fast).tables().expect("it answers");
+    assert!(log.contains(expected), "{log}");
+    let tables = attached(&fast).tables().expect("the session responds");
     assert_eq!((tables[0].entries, tables[0].capacity), (0, 512));
     keeper.kill();
     fast.stop();
 }
 
 #[test]
-fn sockets_survive_the_fast_half() {
+fn sockets_survive_the_fast_path() {
     let mechanisms = [Mechanism::XdpNative, Mechanism::XdpGeneric];
     for (mechanism, native) in mechanisms.into_iter().zip([true, false]) {
-        let Some(lab) = Lab::new("halves-sockets", 1) else { return };
+        let Some(lab) = Lab::new("slow-path-sockets", 1) else { return };
         let mut driver_here = mechanism.on("wire0");
         driver_here["af-xdp"]["receive-ring"] = json!(16_384);
         let mut fast = fast_on(&lab, &driver_here, &[]);
         let session = fast.session().to_owned();
-        slow_half(&session).kill();
+        start_slow_path(&session).kill();
         // Three parts of tables; a pool, a socket, and the four of the steering program.
         let keeper = fast.keeper(9);
         assert_eq!(traffic(&lab, 1000).lost(), 0);
@@ -247,24 +247,24 @@ fn sockets_survive_the_fast_half() {
                     fast.stop();
                 }
                 let next = again(&lab, &session, &[]);
-                (report.join().expect("it does not panic"), next)
+                (report.join().expect("the thread does not panic"), next)
             });
             fast = next;
-            let said = fast.process.stderr();
-            assert!(said.contains("on AF_XDP are taken over"), "{said}");
+            let log = fast.process.stderr();
+            assert!(log.contains("on AF_XDP are taken over"), "{log}");
             assert!(report.received() > 10_000, "{}", report.0);
             assert_eq!(totals(&attached(&fast)), [0, 0]);
             let (lost, longest) = (report.lost(), &report.0["received"]["latency"]["maximum-ns"]);
             eprintln!("native {native}, killed {is_killed}: {lost} lost, latency to {longest} ns");
-            assert_eq!(traffic(&lab, 1000).lost(), 0, "all is well again");
+            assert_eq!(traffic(&lab, 1000).lost(), 0, "no loss after the restart");
             fast.is_kept_by(&keeper, 9);
         }
-        // The control: nobody keeps anything.
+        // Control: without a holder nothing survives.
         keeper.kill();
         fast.kill();
         fast = again(&lab, &session, &[]);
         assert!(!fast.process.stderr().contains("taken over"));
-        slow_half(&session).kill();
+        start_slow_path(&session).kill();
         assert_eq!(traffic(&lab, 1000).lost(), 0);
         fast.stop();
     }
@@ -272,24 +272,24 @@ fn sockets_survive_the_fast_half() {
 
 fn counter(name: &str) -> fastlane::counters::LaneCounter {
     let mut all = fastlane::counters::LaneCounter::ALL.iter();
-    *all.find(|counter| counter.name() == name).expect("there is one")
+    *all.find(|counter| counter.name() == name).expect("the counter exists")
 }
 
 /// Runs `fastlane reload` with this configuration. Returns true if it has worked, and its output.
 fn reload(lab: &Lab, fast: &Application, configuration: &Value) -> (bool, String) {
     let path = lab.file("new.json");
-    std::fs::write(&path, configuration.to_string()).expect("it is written");
+    std::fs::write(&path, configuration.to_string()).expect("the file is writable");
     let mut command = Command::new(binary("fastlane"));
     let output = command.arg("reload").arg(fast.session()).arg(path).output();
-    let output = output.expect("it can be started");
-    let said = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8(said).expect("text"))
+    let output = output.expect("the program starts");
+    let log = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(log).expect("text"))
 }
 
 #[test]
 fn rules_are_replaced_under_traffic() {
     for mechanism in Mechanism::ALL {
-        let Some(lab) = Lab::new("halves-rules", 1) else { return };
+        let Some(lab) = Lab::new("slow-path-rules", 1) else { return };
         let mut configuration = Application::steered(&mechanism.on("wire0"));
         let macswap = Application::macswap(&lab, configuration.clone());
         configuration["session"] = json!(macswap.session());
@@ -304,20 +304,20 @@ fn rules_are_replaced_under_traffic() {
         for round in 0..10 {
             let rules =
                 if round % 2 == 0 { &narrow } else { &json!([{"udp-port": "40000-40009"}]) };
-            let (done, said) = reload(&lab, &macswap, &with(rules));
-            assert!(done && said.contains("port `wire`: "), "{said}");
+            let (done, log) = reload(&lab, &macswap, &with(rules));
+            assert!(done && log.contains("port `wire`: "), "{log}");
             (0..20).for_each(|_| echo.once());
         }
-        let (done, said) = reload(&lab, &macswap, &with(&json!([{"udp-port": 53}])));
-        assert!(done && said.contains("udp-port"), "{said}");
+        let (done, log) = reload(&lab, &macswap, &with(&json!([{"udp-port": 53}])));
+        assert!(done && log.contains("udp-port"), "{log}");
         let before = macswap.totals().wire("received_packets");
-        assert!(!echo.try_once(Duration::from_millis(200)), "it is Linux's now");
-        eventually("that is counted", || macswap.totals().wire("steer_passed") > 0);
+        assert!(!echo.try_once(Duration::from_millis(200)), "Linux receives it now");
+        eventually("the packet is counted", || macswap.totals().wire("steer_passed") > 0);
         assert_eq!(macswap.totals().wire("received_packets"), before);
         let mut other = configuration.clone();
         other["lanes"] = json!({"frames": 128});
-        let (done, said) = reload(&lab, &macswap, &other);
-        assert!(!done && said.contains("`lanes.frames` can only change with a restart"), "{said}");
+        let (done, log) = reload(&lab, &macswap, &other);
+        assert!(!done && log.contains("`lanes.frames` can only change with a restart"), "{log}");
         macswap.stop();
     }
 }
