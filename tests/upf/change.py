@@ -107,7 +107,7 @@ def removal(lab):
 
 
 def usage(answer, kind):
-    """The usage reports of a message by URR: number, trigger bits, volumes."""
+    """Returns the usage reports of a message by URR: number, trigger bits, volumes."""
     found = {}
     for it in answer.all(kind):
         trigger = int.from_bytes(it.get(ie.USAGE_REPORT_TRIGGER), "little")

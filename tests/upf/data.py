@@ -162,7 +162,7 @@ def is_exceeded(packet, destination):
 
 
 def downlink_of(lab, user, size, **fields):
-    """A UDP packet to the user of so many octets."""
+    """Builds a downlink UDP packet of `size` octets."""
     far_end, head = (DN6, 48) if ":" in user else (DN, 28)
     return packets.udp(far_end, user, mark().ljust(size - head, b"x"), **fields)
 

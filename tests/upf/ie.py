@@ -1,4 +1,4 @@
-"""PFCP messages as bytes: information elements are built and taken apart here, by the tables of
+"""PFCP messages as octets: encoding and decoding of information elements, by the tables of
 TS 29.244, so that each octet can also be wrong. Scapy and tshark judge the result."""
 
 import ipaddress
@@ -38,7 +38,7 @@ GROUPED = {CREATE_PDR, PDI, CREATE_FAR, FORWARDING, DUPLICATING, CREATE_URR, CRE
 
 
 def ie(kind, *parts):
-    """An information element: its type, and what its value is made of."""
+    """Encodes an information element of a type from the parts of its value."""
     value = b"".join(parts)
     return struct.pack("!HH", kind, len(value)) + value
 
@@ -56,7 +56,7 @@ def u32(kind, value):
 
 
 def octets(address):
-    """The octets of an address in text form; none for None."""
+    """Returns the octets of an address in text form, nothing for None."""
     return ipaddress.ip_address(address).packed if address else b""
 
 
@@ -65,7 +65,7 @@ def is_v6(address):
 
 
 def node_id(name):
-    """Clause 8.2.38: an address, or a name as labels."""
+    """Node ID (8.2.38): an address, or a name as labels."""
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
@@ -75,7 +75,7 @@ def node_id(name):
 
 
 def recovery(seconds):
-    """Clause 8.2.65: seconds since 1900."""
+    """Recovery Time Stamp (8.2.65): seconds since 1900."""
     return u32(RECOVERY_TIME_STAMP, seconds & 0xFFFF_FFFF)
 
 
@@ -86,13 +86,13 @@ def f_seid(seid, v4=None, v6=None):
 
 
 def f_teid(teid, v4=None, v6=None):
-    """Clause 8.2.3, chosen by the control plane."""
+    """F-TEID (8.2.3) chosen by the control plane."""
     flags = (1 if v4 else 0) | (2 if v6 else 0)
     return ie(F_TEID, struct.pack("!BI", flags, teid), octets(v4), octets(v6))
 
 
 def choose(v4=True, v6=False, number=None):
-    """Clause 8.2.3: the UPF is to choose, for one CHOOSE ID the same."""
+    """F-TEID (8.2.3) that the UPF chooses, one for each CHOOSE ID."""
     flags = 4 | (1 if v4 else 0) | (2 if v6 else 0) | (8 if number is not None else 0)
     return ie(F_TEID, bytes([flags]), b"" if number is None else bytes([number]))
 
@@ -160,7 +160,7 @@ def triggers(value):
 
 
 def message(kind, sequence, *parts, seid=None, version=1, flags=0):
-    """A whole message (clause 7.2.2)."""
+    """Encodes a message (7.2.2)."""
     body = b"".join(parts)
     tail = struct.pack("!I", sequence << 8) + body
     if seid is not None:
@@ -170,7 +170,7 @@ def message(kind, sequence, *parts, seid=None, version=1, flags=0):
 
 
 def parse(value):
-    """The information elements of a group in order, as pairs of type and value."""
+    """Returns the information elements of a group in order, as pairs of type and value."""
     found, at = [], 0
     while at < len(value):
         kind, length = struct.unpack_from("!HH", value, at)
@@ -188,23 +188,23 @@ class Group:
         self.ies = parse(value)
 
     def all(self, kind):
-        """Every value of this type, groups as groups."""
+        """Returns all values of this type, grouped IEs as groups."""
         make = Group if kind in GROUPED else bytes
         return [make(value) for found, value in self.ies if found == kind]
 
     def get(self, kind):
-        """The first, or None."""
+        """Returns the first value of this type, or None."""
         found = self.all(kind)
         return found[0] if found else None
 
     def number(self, kind):
-        """The first as a number, or None."""
+        """Returns the first value of this type as a number, or None."""
         value = self.get(kind)
         return None if value is None else int.from_bytes(value, "big")
 
 
 class Message(Group):
-    """A message that has come."""
+    """A received message."""
 
     def __init__(self, data):
         self.bytes = bytes(data)
@@ -231,7 +231,7 @@ class Message(Group):
 
 
 def read_f_teid(value):
-    """TEID, IPv4 address and IPv6 address, None for what is not there."""
+    """Returns TEID, IPv4 and IPv6 address, None for absent ones."""
     flags, (teid,), at = value[0], struct.unpack_from("!I", value, 1), 5
     v4 = v6 = None
     if flags & 1:
@@ -246,7 +246,7 @@ def read_f_seid(value):
 
 
 def read_ue(value):
-    """IPv4 and IPv6 address of a UE IP Address."""
+    """Returns IPv4 and IPv6 address of a UE IP Address."""
     flags, at, v4, v6 = value[0], 1, None, None
     if flags & 2:
         v4, at = str(ipaddress.ip_address(value[at:at + 4])), at + 4
@@ -256,7 +256,7 @@ def read_ue(value):
 
 
 def read_volume(value):
-    """Total, uplink and downlink octets of a measurement, None for what is not there."""
+    """Returns total, uplink and downlink octets of a measurement, None for absent ones."""
     flags, at, values = value[0], 1, []
     for bit in range(3):
         if flags & 1 << bit:

@@ -1,4 +1,4 @@
-"""What the cases share: the control plane, the wires, and how it is seen that nothing came.
+"""Shared support of the cases: control plane, links, and checks that nothing was sent.
 
 The lab's file (JSON, written by the harness) names the network namespaces, addresses, and the
 process under test, so that another UPF can be put there."""
@@ -24,12 +24,12 @@ _marks = itertools.count(1)
 
 
 def mark(size=24):
-    """A payload that no other packet has."""
+    """Returns a unique payload."""
     return f"<{next(_marks):08d}>".encode().ljust(size, b".")
 
 
 def fence_response(packet):
-    """The number of the fence to which this is the response, if it is one."""
+    """Returns the number of the fence that this message responds to, or None."""
     if packet[16:20] != socket.inet_aton(FENCE):
         return None
     found = packets.read(packet)
@@ -62,7 +62,7 @@ class Lab:
     # Between cases.
 
     def wait_until_up(self, within=60):
-        """Until a heartbeat is answered."""
+        """Waits for the response to a heartbeat."""
         end = time.monotonic() + within
         while True:
             try:
@@ -79,7 +79,7 @@ class Lab:
             self.faults.append(f"when the cases began: {error}")
 
     def begin(self):
-        """A fresh association, and nothing of earlier cases on the wires."""
+        """Sets up a new association and discards packets of earlier cases."""
         self.smf.is_silent = False
         self.smf.on_report = Smf.__init__.__globals__["accept_report"]
         self.smf.associate(started=self.smf.started + 1)
@@ -114,7 +114,7 @@ class Lab:
     # The user plane. Inner packets are bytes.
 
     def uplink(self, session, inner, pdu=(0x10, 1), **how):
-        """Sends a user's packet through the session's tunnel."""
+        """Sends a UE's packet through the session's tunnel."""
         message = packets.gtpu(session.teid, inner, pdu=pdu, **how)
         self.gnb(message, session.gnb, session.upf or session.upf_v6)
 
@@ -123,15 +123,15 @@ class Lab:
         self.n3.send(packets.tunnelled(source, destination or self.upf, message, **outer))
 
     def at_dn(self, marker, wire=None, within=5.0):
-        """The packet with the marker that comes to the data network."""
+        """Returns the packet with the marker that arrives at the data network."""
         return (wire or self.n6).find(lambda it: marker in it, within)
 
     def at_gnb(self, marker, within=5.0, wire=None):
-        """The packet with the marker that comes to the access network, as GTP-U."""
+        """Returns the packet with the marker that arrives at the access network, as GTP-U."""
         return packets.read((wire or self.n3).find(lambda it: marker in it, within))
 
     def goes_up(self, session, destination=None, source=None, wire=None, **how):
-        """A packet of the user's reaches the data network; what came there."""
+        """Asserts that an uplink packet reaches the data network; returns it."""
         source = source or session.v4 or session.v6
         destination = destination or (DN6 if ":" in source else DN)
         ports = {key: how.pop(key) for key in ("sport", "dport") if key in how}
@@ -140,7 +140,7 @@ class Lab:
         return self.at_dn(marker, wire)
 
     def goes_down(self, session, source=None, user=None, wire=None, **ports):
-        """A packet of the data network reaches the gNB; what came there, as GTP-U."""
+        """Asserts that a downlink packet reaches the gNB; returns it as GTP-U."""
         user = user or session.v4 or session.v6
         source = source or (DN6 if ":" in user else DN)
         marker = mark()
@@ -148,13 +148,13 @@ class Lab:
         return self.at_gnb(marker)
 
     def goes(self, session):
-        """Both ways."""
+        """Asserts that uplink and downlink packets arrive."""
         self.goes_up(session)
         found = self.goes_down(session)
         assert found.teid == session.gnb_teid, f"TEID {found.teid:#x}, not {session.gnb_teid:#x}"
 
     def goes_down_until(self, session, teid, within=10):
-        """Sends downlink packets until one comes by this tunnel; all GTP-U that came."""
+        """Sends downlink packets until one arrives by this tunnel; returns all GTP-U packets."""
         found, end = [], time.monotonic() + within
         while time.monotonic() < end:
             marker = mark()
@@ -170,7 +170,7 @@ class Lab:
         raise AssertionError(f"no packet by tunnel {teid:#x}")
 
     def kernel_echo(self):
-        """The response to an echo request that a socket of Linux sends on N3."""
+        """Returns the response to an Echo Request that a socket of Linux sends on N3."""
         with Inside(self["wires"]["n3"]["namespace"]):
             plain = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         with plain:
@@ -203,7 +203,7 @@ class Lab:
         raise AssertionError("no echo response in 10 s: the UPF does not answer")
 
     def comes_of(self, send):
-        """What comes out on any wire of what a function sends: by the wire's name."""
+        """Returns the packets that leave on any link while a function sends, by name of the link."""
         self.drain()
         send()
         seen = {"n3": self.fence()}
@@ -212,7 +212,7 @@ class Lab:
         return {name: found for name, found in seen.items() if found}
 
     def is_dropped(self, send):
-        """Nothing comes out of what a function sends."""
+        """Asserts that nothing leaves while a function sends."""
         seen = self.comes_of(send)
         assert not seen, f"came: { {name: [it.hex() for it in found[:3]] for name, found in seen.items()} }"
 
@@ -228,7 +228,7 @@ class Lab:
     # The program under test as a set of processes.
 
     def processes(self):
-        """The processes of the program under test, by their first argument ("fast", "slow")."""
+        """Returns the processes of the program under test by their first argument ("fast", "slow")."""
         found, waiting = {}, [self["pid"]]
         while waiting:
             pid = waiting.pop()
@@ -244,7 +244,7 @@ class Lab:
         return found
 
     def until_forwarding(self, within=60):
-        """Until an echo is answered again."""
+        """Waits until an Echo Request has a response again."""
         end = time.monotonic() + within
         while True:
             try:
@@ -261,7 +261,7 @@ class Lab:
         return total
 
     def in_upf(self, *words):
-        """Runs a program in the UPF's network namespace; what it said."""
+        """Runs a program in the UPF's network namespace; returns its output."""
         command = ["nsenter", f"--net={self['upf-namespace']}", "--", *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 

@@ -12,7 +12,7 @@ _tunnels = iter(range(0x0070_0001, 0x0070_FFFF))
 
 
 def own(lab, teid=None, **how):
-    """A session with a TEID that the SMF chose, not faster than is allowed."""
+    """Establishes a session with a TEID of the SMF, at the allowed rate."""
     time.sleep(1 / lab["establishments-per-s"] * 1.5)
     teid = next(_tunnels) if teid is None else teid
     made = lab.session(tunnel=ie.f_teid(teid, v4=lab.upf), check=False, **how)

@@ -109,7 +109,7 @@ def restoration(lab):
 
 
 def gone_within(lab, session, seconds):
-    """Until packets of a session do not pass any more."""
+    """Waits until packets of a session no longer pass."""
     end = time.monotonic() + seconds
     while True:
         marker = mark()
@@ -166,7 +166,7 @@ def initiated(lab):
 
 
 def series(lab, smf):
-    """The same setup request N1 times: the last of them, and the seconds between them."""
+    """Receives the same setup request N1 times; returns the last one and the intervals in s."""
     times, of = [], None
     end = time.monotonic() + 60
     while len(times) < lab["n1"]:

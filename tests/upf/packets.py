@@ -1,4 +1,4 @@
-"""Packets of users, GTP-U around them, and what comes back, by scapy."""
+"""Packets of UEs and GTP-U messages around them, by scapy."""
 
 import socket
 import struct
@@ -11,7 +11,7 @@ GTPU = 2152
 
 
 def udp(source, destination, payload=b"payload", sport=4000, dport=5000, **fields):
-    """A UDP packet of either family as bytes."""
+    """Builds a UDP packet of either family."""
     layer = IPv6 if ":" in source else IP
     return bytes(layer(src=source, dst=destination, **fields)
                  / UDP(sport=sport, dport=dport) / Raw(payload))
@@ -41,12 +41,12 @@ def gtpu(teid, payload, kind=255, sequence=None, pdu=None, extensions=(), flags=
 
 
 def tunnelled(source, destination, message, sport=GTPU, dport=GTPU, **fields):
-    """The outer packet."""
+    """Returns the outer packet."""
     return udp(source, destination, message, sport, dport, **fields)
 
 
 class Tunnelled:
-    """A GTP-U message that came from the UPF, with its outer header."""
+    """A GTP-U message of the UPF, with its outer header."""
 
     def __init__(self, packet):
         layer = IPv6 if packet[0] >> 4 == 6 else IP
@@ -73,12 +73,12 @@ class Tunnelled:
 
     @property
     def pdu(self):
-        """The content of the PDU session container, or None."""
+        """Returns the content of the PDU session container, or None."""
         return dict(self.extensions).get(0x85)
 
 
 def read(packet):
-    """A GTP-U message in a packet, or None."""
+    """Returns the GTP-U message in a packet, or None."""
     try:
         if packet[0] >> 4 == 4:
             is_udp, at = packet[9] == 17 and not struct.unpack_from("!H", packet, 6)[0] & 0x1FFF, 20
@@ -92,7 +92,7 @@ def read(packet):
 
 
 def checksum(data):
-    """The Internet checksum over octets (RFC 1071); 0 over what has a right one."""
+    """Returns the Internet checksum over octets (RFC 1071), 0 if they contain a valid one."""
     if len(data) % 2:
         data += b"\0"
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
@@ -102,7 +102,7 @@ def checksum(data):
 
 
 def is_sound(ip):
-    """Whether the checksums of an IP packet that carries UDP are right."""
+    """Returns true if the checksums of an IP packet with UDP are valid."""
     if ip[0] >> 4 == 4:
         if checksum(ip[:20]) != 0:
             return False
@@ -114,7 +114,7 @@ def is_sound(ip):
 
 
 def tunnelled_fast(source, destination, message):
-    """The same for many: IPv4, no UDP checksum."""
+    """Builds many UDP packets over IPv4, without UDP checksum."""
     udp_part = struct.pack("!HHHH", GTPU, GTPU, len(message) + 8, 0) + message
     head = struct.pack("!BBHHHBBH", 0x45, 0, len(udp_part) + 20, 0, 0, 64, 17, 0)
     head += socket.inet_aton(source) + socket.inet_aton(destination)

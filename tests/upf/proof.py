@@ -16,7 +16,7 @@ from wire import Capture
 
 
 class Nobody:
-    """A control plane that sends nothing."""
+    """An SMF that sends nothing."""
     name = address = "10.40.0.2"
     started = 3_900_000_000
     seids = iter(range(1, 100))

@@ -1,4 +1,4 @@
-"""Sessions as an SMF makes them: an uplink and a downlink rule, and what is added to them."""
+"""Sessions of an SMF: an uplink and a downlink rule with optional parts."""
 
 import itertools
 
@@ -15,7 +15,7 @@ def network(instance):
 
 
 def pdi_uplink(tunnel, *more, instance="access", kind=11, source=ie.ACCESS):
-    """The PDI of a rule for packets from a tunnel."""
+    """Returns the PDI of a rule for packets from a tunnel."""
     parts = [ie.u8(ie.SOURCE_INTERFACE, source), tunnel]
     if instance:
         parts.append(network(instance))
@@ -26,7 +26,7 @@ def pdi_uplink(tunnel, *more, instance="access", kind=11, source=ie.ACCESS):
 
 
 def pdi_downlink(user, *more, instance="internet", kind=17):
-    """The PDI of a rule for packets from the data network."""
+    """Returns the PDI of a rule for packets from the data network."""
     parts = [ie.u8(ie.SOURCE_INTERFACE, ie.CORE)]
     if instance:
         parts.append(network(instance))
@@ -136,7 +136,7 @@ class Session:
             self.learn(self.answer)
 
     def learn(self, answer):
-        """Takes up what the answer to the establishment says."""
+        """Takes the values of the Session Establishment Response."""
         self.answer = answer
         assert answer.seid == self.seid, f"header SEID {answer.seid}, not {self.seid}"
         self.up_seid = ie.read_f_seid(answer.get(ie.F_SEID))

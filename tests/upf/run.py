@@ -1,6 +1,6 @@
-"""Runs a group of cases against a running UPF, or says which cases there are.
+"""Runs a group of cases against a running UPF, or lists the cases.
 
-    run.py LAB GROUP [CASE...]   a line of JSON for each case, and one of what tshark says
+    run.py LAB GROUP [CASE...]   a line of JSON for each case, and one with the messages that tshark calls malformed
     run.py --cases               all cases as JSON
     run.py --table               all cases as a table
     run.py --self                the library against scapy and tshark, without a UPF
@@ -28,7 +28,7 @@ from suite import CASES, run  # noqa: E402
 
 
 def cases():
-    """One entry for each number: its groups, and the first part's name and remarks."""
+    """Returns an entry per number: its groups, and name and remarks of the first part."""
     found = {}
     for key in sorted(CASES):
         one = CASES[key]
@@ -41,7 +41,7 @@ def cases():
 
 
 def table():
-    """The table of the UPF's README."""
+    """Returns the table of the UPF's README."""
     lines = ["| case | | result |", "|---|---|---|"]
     for one in cases():
         result = "passed"

@@ -12,7 +12,7 @@ GROUP = "session"
 
 
 def refused(lab, parts, cause, offending=None, rule=None, seid=None):
-    """An establishment with these parts is refused; the answer."""
+    """Asserts that an establishment with these parts is refused; returns the response."""
     seid = next(lab.smf.seids) if seid is None else seid
     answer = lab.smf.establish(*parts, seid=seid)
     causes = cause if isinstance(cause, tuple) else (cause,)
@@ -31,7 +31,7 @@ def draft(lab, **how):
 
 
 def works(lab, **how):
-    """A session with these parts is established and forwards both ways."""
+    """Asserts that a session with these parts is established and forwards in both directions."""
     session = lab.session(**how)
     lab.goes(session)
     session.delete()

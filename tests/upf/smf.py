@@ -1,4 +1,4 @@
-"""A control plane function: a PFCP client that answers heartbeats and reports while it waits."""
+"""An SMF: a PFCP client that responds to heartbeats and reports while it waits."""
 
 import itertools
 import queue
@@ -19,7 +19,7 @@ MADE_UP = 1 << 23
 
 
 class Smf:
-    """One address, one Node ID. Requests that come are answered by a thread."""
+    """An SMF with one address and one Node ID. A thread responds to requests of the UPF."""
 
     def __init__(self, lab, address, upf=None, name=None):
         self.lab, self.address, self.name = lab, address, name or address
@@ -110,7 +110,7 @@ class Smf:
                     return found
 
     def request_of(self, kind, within=PATIENCE):
-        """The next request of this type that the UPF sends."""
+        """Returns the next request of this type from the UPF."""
         end = time.monotonic() + within
         while (left := end - time.monotonic()) > 0:
             try:
@@ -122,7 +122,7 @@ class Smf:
         raise AssertionError(f"no request of type {kind} in {within} s")
 
     def forget(self):
-        """Forgets all that has come."""
+        """Discards all received messages."""
         while not self.requests.empty():
             self.requests.get_nowait()
         self.reported.clear()
@@ -138,7 +138,7 @@ class Smf:
         return next(self.sequences) & 0xFF_FFFF
 
     def answers_to(self, sequence, count=1, within=PATIENCE):
-        """The first answers to a sequence number, so many of them."""
+        """Returns the first `count` responses to a sequence number."""
         end = time.monotonic() + within
         with self.arrived:
             while len(self.answers.get(sequence, [])) < count:
@@ -149,7 +149,7 @@ class Smf:
             return self.answers.pop(sequence)
 
     def request(self, kind, *parts, seid=None, within=PATIENCE, sequence=None):
-        """Sends a request; its answer, which must have the type that belongs to it."""
+        """Sends a request; returns its response, which must have the matching type."""
         sequence = self.sequence() if sequence is None else sequence
         self.send(ie.message(kind, sequence, *parts, seid=seid))
         answer = self.answers_to(sequence, within=within)[0]
@@ -157,7 +157,7 @@ class Smf:
         return answer
 
     def exchange(self, data, within=PATIENCE):
-        """Sends a message as it is; the answer to its sequence number."""
+        """Sends a message unchanged; returns the response to its sequence number."""
         at = 12 if data[0] & 1 else 4
         sequence = struct.unpack_from("!I", data, at)[0] >> 8
         self.send(data)
@@ -191,7 +191,7 @@ class Smf:
         return ie.f_seid(seid, v4=self.address)
 
     def establish(self, *parts, seid=None, **how):
-        """A session establishment request with the Node ID and F-SEID; its answer."""
+        """Sends a Session Establishment Request with Node ID and F-SEID; returns its response."""
         seid = next(self.seids) if seid is None else seid
         return self.request(ie.ESTABLISH, ie.node_id(self.name), self.f_seid(seid), *parts, seid=0, **how)
 

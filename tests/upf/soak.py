@@ -16,7 +16,7 @@ ROUND = 256
 
 
 def seeds(lab, session):
-    """Valid messages of every type, with many IEs."""
+    """Returns valid messages of every type, with many IEs."""
     smf = lab.smf
     draft = lab.session(draft=True, v6=True)
     rich = [*draft.pdrs(), *draft.fars(), urr(1, ie.volume(ie.VOLUME_THRESHOLD, 1, 2, 3), ie.u32(ie.TIME_QUOTA, 9)),
@@ -49,7 +49,7 @@ def user_seeds(session):
 
 
 def mutated(chance, seed):
-    """A seed with one to four changes."""
+    """Returns a seed with one to four mutations."""
     data = bytearray(seed)
     for _ in range(chance.choice((1, 1, 1, 2, 3, 4))):
         at = chance.randrange(len(data)) if data else 0
@@ -131,7 +131,7 @@ def memory_after(lab):
 
 
 def capacity(lab):
-    """As many sessions as there may be: none is left of what went before."""
+    """Establishes the maximum number of sessions: earlier ones have left nothing behind."""
     lab.smf.associate(started=lab.smf.started + 1)
     end = time.monotonic() + 60
     while True:

@@ -1,4 +1,4 @@
-"""The list of cases, and how they are run. A case is a function with a number, a name and a group;
+"""The list of cases and their execution. A case is a function with a number, a name and a group;
 what it expects, and why where the specification leaves a choice, is in its text."""
 
 import time

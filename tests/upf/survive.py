@@ -1,4 +1,4 @@
-"""A half is killed: cases 81, 82, and the quiet time of case 58."""
+"""Restarts of fast and slow path: cases 81, 82, and the quiet time of case 58."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ GROUP = "survive"
 
 
 def kill(lab, half):
-    """Kills a half (SIGKILL); returns when there is another process in its place."""
+    """Kills the fast or slow path (SIGKILL); returns when it was restarted."""
     before = lab.processes()[half]
     os.kill(before, signal.SIGKILL)
     end = time.monotonic() + 30
@@ -26,7 +26,7 @@ def kill(lab, half):
 
 
 def answered(lab, within=30):
-    """Until the control plane's side answers again."""
+    """Waits until the slow path responds again."""
     end = time.monotonic() + within
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Usage that is reported of itself: case 51."""
+"""Usage reports without a query: case 51."""
 
 import time
 
@@ -26,7 +26,7 @@ def reports(lab):
 
 
 def next_usage(lab, within=15):
-    """The next usage report that the UPF sends, by URR."""
+    """Returns the next usage report of the UPF, by URR."""
     found = lab.smf.reports(within, until=lambda them: any(it.get(ie.USAGE_SRR) for it in them))
     assert found, f"no usage report in {within} s"
     assert found[-1].get(ie.REPORT_TYPE)[0] & 2, "Report Type says USAR"

@@ -13,7 +13,7 @@ _NEWNET = 0x4000_0000
 
 
 class Inside:
-    """What is opened within belongs to the namespace at a path. One thread at a time."""
+    """Enters the namespace at a path for everything opened within. One thread at a time."""
 
     def __init__(self, path):
         self.path = path
@@ -56,7 +56,7 @@ class Capture:
         self.file.write(struct.pack("=IIII", *head) + frame)
 
     def datagram(self, source, destination, data):
-        """A UDP datagram that was seen by a socket: addresses as pairs, IPv4."""
+        """A UDP datagram over IPv4 that a socket has received, with addresses as pairs."""
         udp = struct.pack("!HHHH", source[1], destination[1], len(data) + 8, 0) + data
         head = struct.pack("!BBHHHBBH", 0x45, 0, len(udp) + 20, 0, 0, 64, 17, 0)
         addresses = socket.inet_aton(source[0]) + socket.inet_aton(destination[0])
@@ -67,7 +67,7 @@ class Capture:
 
 
 class Wire:
-    """The far end of one of the UPF's ports."""
+    """A raw socket at the far end of one of the UPF's ports."""
 
     def __init__(self, lab, name):
         place = lab["wires"][name]
@@ -87,7 +87,7 @@ class Wire:
         self.frame(self.peer + self.mac + kind + ip)
 
     def frame(self, frame):
-        """Sends a frame as it is."""
+        """Sends a frame unchanged."""
         while True:
             try:
                 self.socket.send(frame)
@@ -98,7 +98,7 @@ class Wire:
                 select.select([], [self.socket], [], 0.01)
 
     def receive(self, until):
-        """The next IP packet from the UPF, or None at the time `until` (monotonic)."""
+        """Returns the next IP packet from the UPF, or None at the time `until` (monotonic)."""
         while True:
             try:
                 frame, where = self.socket.recvfrom(65_536)
@@ -118,7 +118,7 @@ class Wire:
             return trimmed(frame[14:])
 
     def take(self):
-        """All IP packets that have come."""
+        """Returns all received IP packets."""
         taken = []
         while (packet := self.receive(0)) is not None:
             taken.append(packet)
@@ -135,7 +135,7 @@ class Wire:
 
 
 def trimmed(ip):
-    """Without the padding of a short Ethernet frame."""
+    """Removes the padding of a short Ethernet frame."""
     if ip and ip[0] >> 4 == 4 and len(ip) >= 4:
         return ip[:struct.unpack_from("!H", ip, 2)[0]]
     if len(ip) >= 40:
