@@ -228,7 +228,7 @@ fn initial(inner: &InnerPacket, client: u32) -> u32 {
 
 /// Writes the HTTP response.
 fn write_page(page: &mut ReplyBuffer<'_>, target: Redirect<'_>) -> fmt::Result {
-    page.write_str("HTTP/1.1 302 PacketRules\r\nLocation: ")?;
+    page.write_str("HTTP/1.1 302 Found\r\nLocation: ")?;
     match target {
         Redirect::Url(url) => page.put(url).ok_or(fmt::Error)?,
         Redirect::Address(IpAddr::V4(to)) => write!(page, "http://{to}/")?,
@@ -339,7 +339,7 @@ mod tests {
             let acknowledged_octets = sequence.wrapping_add(page.len() as u32 + 1);
             let page = String::from_utf8(page).unwrap();
             let (status, rest) = page.split_once("\r\n").unwrap();
-            assert_eq!(status, "HTTP/1.1 302 PacketRules");
+            assert_eq!(status, "HTTP/1.1 302 Found");
             assert!(rest.starts_with("Location: https://top-up.example/?from=upf\r\n"), "{rest}");
             assert!(rest.ends_with("\r\n\r\n"));
             // Segments behind a gap, or sent before the response arrived, are resent.

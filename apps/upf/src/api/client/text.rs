@@ -38,7 +38,7 @@ pub(super) fn trace(trace: &Trace) -> String {
         let supi = row.supi.as_deref().map_or(String::new(), |supi| format!(" of imsi-{supi}"));
         let _ = writeln!(text, "session {}{supi}: {}", row.seid, row.addresses.join(", "));
         for tunnel in &row.tunnels {
-            let _ = writeln!(text, "  ingress_of by {tunnel}");
+            let _ = writeln!(text, "  arrives by {tunnel}");
         }
         let [up, up_packets, down, down_packets] = row.counted;
         let _ = writeln!(
@@ -58,7 +58,7 @@ pub(super) fn trace(trace: &Trace) -> String {
 fn packet(it: &PacketView) -> String {
     let mut text = format!("{}: {}\n", it.direction, it.packet);
     if let Some(tunnel) = &it.tunnel {
-        let _ = writeln!(text, "  ingress_of by {tunnel}");
+        let _ = writeln!(text, "  arrives by {tunnel}");
     }
     match &it.way {
         Some(way) => text += &self::way(&WayView { cause: it.cause.clone(), ..way.clone() }),

@@ -80,10 +80,10 @@ fn a_quota_is_not_exceeded_by_one_octet_and_nothing_passes_after_it() {
                     action => assert_eq!(action, Action::Drop(DropReason::QuotaExhausted)),
                 }
                 let raised = decision.events & event::QUOTA != 0;
-                let endpoints = sum == quota || !matches!(decision.action, Action::Forward(_));
-                assert_eq!(raised, endpoints && !is_over, "once, at the end");
+                let is_last = sum == quota || !matches!(decision.action, Action::Forward(_));
+                assert_eq!(raised, is_last && !is_over, "once, at the end");
                 assert!(!is_over || !matches!(decision.action, Action::Forward(_)));
-                is_over |= endpoints;
+                is_over |= is_last;
                 assert!(sum <= quota);
             }
             let counted = fixture.counters(7);
