@@ -1,5 +1,5 @@
-//! Runs arbitrary filter programs over arbitrary frames: a byte says how many instructions, then
-//! they, 8 bytes each, then the frame.
+//! Fuzzes capture filters: runs arbitrary programs on arbitrary frames. The input is the number of
+//! instructions (one byte), the instructions (8 bytes each), and the frame.
 #![no_main]
 
 use fastlane_capture::{Instruction, Program};

@@ -1,4 +1,4 @@
-//! Finds the layers of arbitrary frames.
+//! Fuzzes the frame parser with arbitrary frames.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fastlane_wire::fuzz::layers(data));

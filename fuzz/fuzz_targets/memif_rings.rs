@@ -1,4 +1,4 @@
-//! Plays a memif peer that writes anything into the shared memory.
+//! Fuzzes memif rings: a peer that writes arbitrary data into the shared memory.
 #![no_main]
 
 use std::sync::{LazyLock, Mutex};
@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex};
 use fastlane_core::Pool;
 use fastlane_table::SharedMemory;
 
-/// One for all inputs: a process can make 65,534 of them.
+/// Pool shared by all inputs, because a process can create 65,534 of them at most.
 static POOL: LazyLock<Mutex<Pool>> = LazyLock::new(|| {
     let memory = SharedMemory::create("fuzz", 16 * 2048).expect("memory");
     Mutex::new(Pool::new(memory, 2048, 192).expect("a pool"))

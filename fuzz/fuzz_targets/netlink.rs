@@ -1,4 +1,4 @@
-//! Reads arbitrary messages of rtnetlink into the model of the kernel mirror.
+//! Fuzzes the kernel mirror with arbitrary rtnetlink messages.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| fastlane_mirror::fuzz::netlink(data));

@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 
 use fastlane_core::{Pool, PortId};
-use fastlane_steer::{Kept, Program, XdpMode};
+use fastlane_steer::{ProgramHandover, Program, XdpMode};
 use fastlane_table::SharedMemory;
 
 use crate::in_flight::{FrameQuota, FrameSet};
@@ -157,14 +157,14 @@ impl Device {
     /// Returns what a successor needs to take over the device, besides the queues: its description
     /// and the descriptors of its steering program. `None` if the program is attached nowhere.
     #[must_use]
-    pub fn handover(&self) -> Option<(DeviceDescription, Kept<std::os::fd::BorrowedFd<'_>>)> {
+    pub fn handover(&self) -> Option<(DeviceDescription, ProgramHandover<std::os::fd::BorrowedFd<'_>>)> {
         let description = DeviceDescription {
             interface: self.settings.index,
             is_native: self.is_native(),
             copies: self.copies,
             max_length: self.max_length,
         };
-        Some((description, self.program.kept()?))
+        Some((description, self.program.handover()?))
     }
 
     /// Takes over a device with its steering program, which has kept running since its process
@@ -176,7 +176,7 @@ impl Device {
     pub fn adopt(
         settings: Settings,
         description: &DeviceDescription,
-        kept: Kept<OwnedFd>,
+        kept: ProgramHandover<OwnedFd>,
     ) -> Result<Self, Error> {
         let &DeviceDescription { is_native, copies, max_length, .. } = description;
         let steering = fastlane_steer::Settings { max_length, mark: 0, reenter_ifindex: 0 };

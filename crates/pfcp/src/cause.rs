@@ -1,10 +1,10 @@
-//! Causes of answers (TS 29.244 clause 8.2.1) and what is wrong with a message.
+//! Causes of responses (TS 29.244 clause 8.2.1) and faults of messages.
 
 use core::fmt;
 
 use crate::IeType;
 
-/// Why a request was accepted or not (clause 8.2.1).
+/// Cause of a response: the reason why a request was accepted or rejected (clause 8.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cause(pub u8);
 
@@ -13,7 +13,7 @@ macro_rules! causes {
         impl Cause {
             $(#[doc = $words] pub const $name: Self = Self($number);)*
 
-            /// Its name in TS 29.244; nothing for causes that this crate does not know.
+            /// Returns the name in TS 29.244, or `None` for causes that this crate does not know.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -55,7 +55,7 @@ causes! {
 }
 
 impl Cause {
-    /// Whether it says that the request was carried out, wholly or in part (clause 8.2.1).
+    /// Returns true if the request was accepted, wholly or in part (clause 8.2.1).
     #[must_use]
     pub const fn is_accepted(self) -> bool {
         self.0 < 64
@@ -77,17 +77,17 @@ impl fmt::Debug for Cause {
     }
 }
 
-/// What is wrong with a request: the Cause and Offending IE of its answer (clause 7.6).
+/// Fault of a request: Cause and Offending IE of its response (clause 7.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The cause.
+    /// Cause of the response.
     pub cause: Cause,
-    /// The type of the element that is missing or wrong, if one can be named (clause 8.2.22).
+    /// Type of the missing or wrong element, if there is one (clause 8.2.22).
     pub offending: Option<IeType>,
 }
 
 impl Fault {
-    /// A fault of that element.
+    /// Creates the fault of an element.
     #[must_use]
     pub const fn of(cause: Cause, offending: IeType) -> Self {
         Self { cause, offending: Some(offending) }

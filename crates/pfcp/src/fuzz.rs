@@ -1,12 +1,12 @@
-//! What the fuzz target does with its input, here so that the tests replay the corpus through the
-//! same functions. Not for applications: these functions panic when a promise is broken.
+//! Body of the fuzz target. It is here so that the tests can replay the corpus through it. Not for
+//! applications: these functions panic when an invariant is violated.
 
 use alloc::vec::Vec;
 
 use crate::ie::*;
 use crate::{Cause, Group, HeaderError, IeType, Message, MessageType, Writer};
 
-/// Reads all messages of a datagram and checks what the crate promises about them.
+/// Parses all messages of a datagram and checks the crate's invariants.
 pub fn datagram(datagram: &[u8]) {
     let mut rest = datagram;
     loop {
@@ -47,7 +47,7 @@ fn check_message(message: &Message<'_>) {
     if let Err(fault) = verdict {
         assert!((66..=69).contains(&fault.cause.0), "{fault}");
     }
-    // What was read is written as it was.
+    // A parsed message must be encoded as it was.
     if is_complete {
         let mut copy = Vec::new();
         let mut writer = Writer::new(&mut copy);
@@ -68,7 +68,7 @@ fn put_all(w: &mut Writer<'_>, message: &Message<'_>) {
     }
 }
 
-/// Decodes all that can be, as deep as groups go.
+/// Decodes all elements, at every depth of groups.
 fn walk(group: Group<'_>, depth: usize) {
     for ie in group.ies().flatten() {
         assert!(ie.enterprise.is_some() == ie.ie_type.is_enterprise());
@@ -79,8 +79,8 @@ fn walk(group: Group<'_>, depth: usize) {
     }
 }
 
-/// Decodes a value and encodes it again, if the type has fields; what comes of that must be the
-/// same when it is decoded.
+/// Decodes a value and encodes it again, if the type has fields. Decoding the result must give the
+/// same fields.
 #[must_use]
 pub fn again(ie_type: IeType, value: &[u8]) -> Option<Result<Vec<u8>, Cause>> {
     macro_rules! each {
@@ -127,7 +127,7 @@ pub fn again(ie_type: IeType, value: &[u8]) -> Option<Result<Vec<u8>, Cause>> {
     }
 }
 
-/// Reads `value` as the only element of a message of each type.
+/// Checks `value` as the only element of a message of each type.
 pub fn element(ie_type: IeType, value: &[u8]) {
     for message_type in (0..=u8::MAX).map(MessageType).filter(|message| message.name().is_some()) {
         let mut copy = Vec::new();

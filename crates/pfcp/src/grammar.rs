@@ -1,86 +1,96 @@
-//! Which elements belong where: the tables of TS 29.244 clauses 7.4 and 7.5, and what follows from
-//! them for causes 66 to 69 and the Offending IE (clause 7.6).
+//! Grammar of the messages: the tables of TS 29.244 clauses 7.4 and 7.5. Derives causes 66 to 69
+//! and the Offending IE (clause 7.6) from them.
 
 mod condition;
-mod node;
-mod report;
+mod node_messages;
 mod rules;
 mod session;
+mod session_reports;
 mod update;
 
 use crate::{Cause, Fault, Group, IeType, Ies, Message, MessageType};
 
-/// Whether an element must be there: the column P of the tables.
+/// Presence of an element: column P of the tables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Presence {
-    /// Mandatory.
+    /// Mandatory element.
     M,
-    /// Conditional; what can be seen of the condition in the message is a function of the grammar.
+    /// Conditional element. The grammar's condition checks what the message shows of it.
     C,
-    /// Optional.
+    /// Optional element.
     O,
 }
 
-/// What an element's value is checked by.
+/// Check of an element's value.
 #[derive(Clone, Copy)]
 enum Content {
-    /// Its fields: lengths (68) and values (69).
+    /// Fields, whose lengths (cause 68) and values (69) are checked.
     Fields(fn(&[u8]) -> Result<(), Cause>),
-    /// A grammar of its own.
+    /// Group with its own grammar.
     Group(&'static Grammar),
-    /// At least so many octets; this crate does not look inside.
+    /// At least this number of octets, which are not parsed.
     Octets(usize),
 }
 
-/// An element that may be somewhere.
+/// Type of an element and the check of its value.
+#[derive(Clone, Copy)]
+struct Element {
+    ie_type: IeType,
+    content: Content,
+}
+
+/// Element that a message or a group may contain.
 #[derive(Clone, Copy)]
 struct Rule {
     ie_type: IeType,
     presence: Presence,
-    /// Whether each one counts, or only the first.
+    /// True if every occurrence counts, not only the first.
     many: bool,
     content: Content,
 }
 
-/// The elements of a message or of a grouped element.
+/// Elements of a message or of a grouped element.
 struct Grammar {
     rules: &'static [Rule],
-    /// Which of the rules are mandatory, by place.
+    /// Bit set of the mandatory rules, by index.
     mandatory: u64,
-    /// What of the conditions can be seen in the element itself.
+    /// Check of the conditions that the element itself shows.
     condition: Option<fn(Group<'_>) -> Result<(), Fault>>,
 }
 
-/// A rule about an element with typed fields.
+/// Makes the element of a rule from a type with fields.
 macro_rules! fields {
     ($ie:ident) => {
-        (<$ie as Ie>::TYPE, Content::Fields(|value: &[u8]| $ie::decode(value).map(|_| ())))
+        Element {
+            ie_type: <$ie as Ie>::TYPE,
+            content: Content::Fields(|value: &[u8]| $ie::decode(value).map(|_| ())),
+        }
     };
 }
 
-/// A rule about a grouped element.
+/// Makes the element of a rule from a group.
 macro_rules! group {
     ($ie_type:ident, $grammar:path) => {
-        (IeType::$ie_type, Content::Group(&$grammar))
+        Element { ie_type: IeType::$ie_type, content: Content::Group(&$grammar) }
     };
 }
 
-/// A rule about an element that has no type in this crate.
+/// Makes the element of a rule from a type that has no fields in this crate.
 macro_rules! octets {
     ($ie_type:ident, $least:literal) => {
-        (IeType::$ie_type, Content::Octets($least))
+        Element { ie_type: IeType::$ie_type, content: Content::Octets($least) }
     };
 }
 
 use {fields, group, octets};
 
 impl Presence {
-    const fn once(self, (ie_type, content): (IeType, Content)) -> Rule {
-        Rule { ie_type, presence: self, many: false, content }
+    const fn once(self, element: Element) -> Rule {
+        Rule { ie_type: element.ie_type, presence: self, many: false, content: element.content }
     }
 
-    const fn many(self, (ie_type, content): (IeType, Content)) -> Rule {
-        Rule { ie_type, presence: self, many: true, content }
+    const fn many(self, element: Element) -> Rule {
+        Rule { ie_type: element.ie_type, presence: self, many: true, content: element.content }
     }
 }
 
@@ -104,7 +114,7 @@ impl Rule {
 
 impl Grammar {
     const fn new(rules: &'static [Rule]) -> Self {
-        assert!(rules.len() <= 64, "what was seen is remembered in 64 bits");
+        assert!(rules.len() <= 64, "the elements seen are recorded in 64 bits");
         let mut mandatory = 0;
         let mut at = 0;
         while at < rules.len() {
@@ -119,8 +129,8 @@ impl Grammar {
         self
     }
 
-    /// The rule about an element. Peers send elements in the order of the tables, so the search
-    /// begins where the last one ended.
+    /// Returns the rule of an element and its index. Peers send elements in the order of the
+    /// tables, so the search begins at `from`, where the last one ended.
     fn rule(&self, ie_type: IeType, from: usize) -> Option<(usize, &'static Rule)> {
         let (before, after) = self.rules.split_at_checked(from)?;
         let is_it = |rule: &&Rule| rule.ie_type == ie_type;
@@ -152,50 +162,54 @@ impl Grammar {
         self.condition.map_or(Ok(()), |condition| condition(Group::new(body)))
     }
 
-    /// The grammar of a message.
+    /// Returns the grammar of a message.
     const fn of(message_type: MessageType) -> Option<&'static Self> {
         Some(match message_type {
-            MessageType::HEARTBEAT_REQUEST => &node::HEARTBEAT_REQUEST,
-            MessageType::HEARTBEAT_RESPONSE => &node::HEARTBEAT_RESPONSE,
-            MessageType::PFD_MANAGEMENT_REQUEST => &node::PFD_MANAGEMENT_REQUEST,
-            MessageType::PFD_MANAGEMENT_RESPONSE => &node::PFD_MANAGEMENT_RESPONSE,
-            MessageType::ASSOCIATION_SETUP_REQUEST => &node::ASSOCIATION_SETUP_REQUEST,
-            MessageType::ASSOCIATION_SETUP_RESPONSE => &node::ASSOCIATION_SETUP_RESPONSE,
-            MessageType::ASSOCIATION_UPDATE_REQUEST => &node::ASSOCIATION_UPDATE_REQUEST,
-            MessageType::ASSOCIATION_UPDATE_RESPONSE => &node::ASSOCIATION_UPDATE_RESPONSE,
-            MessageType::ASSOCIATION_RELEASE_REQUEST => &node::ASSOCIATION_RELEASE_REQUEST,
-            MessageType::ASSOCIATION_RELEASE_RESPONSE => &node::NODE_RESPONSE,
-            MessageType::NODE_REPORT_REQUEST => &node::NODE_REPORT_REQUEST,
-            MessageType::NODE_REPORT_RESPONSE => &node::NODE_RESPONSE,
-            MessageType::SESSION_SET_DELETION_REQUEST => &node::SESSION_SET_DELETION_REQUEST,
-            MessageType::SESSION_SET_DELETION_RESPONSE => &node::NODE_RESPONSE,
-            MessageType::SESSION_SET_MODIFICATION_REQUEST => &node::SESSION_SET_MODIFICATION,
-            MessageType::SESSION_SET_MODIFICATION_RESPONSE => &node::NODE_RESPONSE,
+            MessageType::HEARTBEAT_REQUEST => &node_messages::HEARTBEAT_REQUEST,
+            MessageType::HEARTBEAT_RESPONSE => &node_messages::HEARTBEAT_RESPONSE,
+            MessageType::PFD_MANAGEMENT_REQUEST => &node_messages::PFD_MANAGEMENT_REQUEST,
+            MessageType::PFD_MANAGEMENT_RESPONSE => &node_messages::PFD_MANAGEMENT_RESPONSE,
+            MessageType::ASSOCIATION_SETUP_REQUEST => &node_messages::ASSOCIATION_SETUP_REQUEST,
+            MessageType::ASSOCIATION_SETUP_RESPONSE => &node_messages::ASSOCIATION_SETUP_RESPONSE,
+            MessageType::ASSOCIATION_UPDATE_REQUEST => &node_messages::ASSOCIATION_UPDATE_REQUEST,
+            MessageType::ASSOCIATION_UPDATE_RESPONSE => &node_messages::ASSOCIATION_UPDATE_RESPONSE,
+            MessageType::ASSOCIATION_RELEASE_REQUEST => &node_messages::ASSOCIATION_RELEASE_REQUEST,
+            MessageType::ASSOCIATION_RELEASE_RESPONSE => &node_messages::NODE_RESPONSE,
+            MessageType::NODE_REPORT_REQUEST => &node_messages::NODE_REPORT_REQUEST,
+            MessageType::NODE_REPORT_RESPONSE => &node_messages::NODE_RESPONSE,
+            MessageType::SESSION_SET_DELETION_REQUEST => {
+                &node_messages::SESSION_SET_DELETION_REQUEST
+            }
+            MessageType::SESSION_SET_DELETION_RESPONSE => &node_messages::NODE_RESPONSE,
+            MessageType::SESSION_SET_MODIFICATION_REQUEST => {
+                &node_messages::SESSION_SET_MODIFICATION
+            }
+            MessageType::SESSION_SET_MODIFICATION_RESPONSE => &node_messages::NODE_RESPONSE,
             MessageType::SESSION_ESTABLISHMENT_REQUEST => &session::ESTABLISHMENT_REQUEST,
             MessageType::SESSION_ESTABLISHMENT_RESPONSE => &session::ESTABLISHMENT_RESPONSE,
             MessageType::SESSION_MODIFICATION_REQUEST => &session::MODIFICATION_REQUEST,
             MessageType::SESSION_MODIFICATION_RESPONSE => &session::MODIFICATION_RESPONSE,
             MessageType::SESSION_DELETION_REQUEST => &session::DELETION_REQUEST,
             MessageType::SESSION_DELETION_RESPONSE => &session::DELETION_RESPONSE,
-            MessageType::SESSION_REPORT_REQUEST => &report::SESSION_REPORT_REQUEST,
-            MessageType::SESSION_REPORT_RESPONSE => &report::SESSION_REPORT_RESPONSE,
+            MessageType::SESSION_REPORT_REQUEST => &session_reports::SESSION_REPORT_REQUEST,
+            MessageType::SESSION_REPORT_RESPONSE => &session_reports::SESSION_REPORT_RESPONSE,
             _ => return None,
         })
     }
 }
 
 impl Message<'_> {
-    /// Compares the message and all groups in it with the tables of clauses 7.4 and 7.5.
+    /// Checks the message and all groups in it against the tables of clauses 7.4 and 7.5.
     ///
-    /// Elements that do not belong where they are, unknown ones and those of enterprises are not
-    /// looked at (clause 7.6.9), nor are repetitions of what may be there once (clause 7.6.10).
-    /// Messages of unknown types pass. A wrong value is a fault wherever it is: ignoring an
-    /// optional element, a filter say, would make another rule than the one that was asked for.
+    /// Misplaced, unknown and enterprise-specific elements are ignored (clause 7.6.9). So are
+    /// repetitions of elements that may occur once (clause 7.6.10). Messages of unknown types pass.
+    /// A wrong value is a fault in every element: ignoring an optional one, such as a filter, would
+    /// create another rule than requested.
     ///
     /// # Errors
     ///
-    /// The first fault: cause 68 or 69 of an element in the order of the octets, then 66 of a
-    /// missing one, then 67 of one that others in the message call for.
+    /// Returns the first fault: cause 68 or 69 of an element in the order of the octets, then 66
+    /// for a missing element, then 67 for one that other elements require.
     pub fn check(&self) -> Result<(), Fault> {
         Grammar::of(self.header.message_type).map_or(Ok(()), |grammar| grammar.check(self.body))
     }

@@ -1,74 +1,91 @@
-//! Finds elements by their type.
+//! Finds elements by type.
 
 use core::marker::PhantomData;
 
 use crate::{Cause, Fault, Ie, IeType, Ies};
 
-/// The content of a message or of a grouped element.
+/// Content of a message or of a grouped element.
 ///
-/// Elements that nobody asks for, unknown ones and those of enterprises are skipped (clause
-/// 7.6.9). Of an element that may be there once the first counts (clause 7.6.10).
+/// Elements that nobody asks for, unknown and enterprise-specific ones are skipped (clause 7.6.9).
+/// Of an element that may occur once, the first one counts (clause 7.6.10).
+///
+/// # Examples
+/// ```
+/// use fastlane_pfcp::ie::{FarId, PdrId, Precedence};
+/// use fastlane_pfcp::{Group, IeType, Writer};
+///
+/// let mut body = Vec::new();
+/// Writer::new(&mut body).group(IeType::CREATE_PDR, |w| {
+///     w.put(&PdrId(1));
+///     w.put(&Precedence(100));
+/// });
+///
+/// let pdr = Group::new(&body).group(IeType::CREATE_PDR).expect("a Create PDR");
+/// assert_eq!(pdr.need::<PdrId>(), Ok(PdrId(1)));
+/// assert_eq!(pdr.find::<FarId>(), Ok(None));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group<'a> {
     body: &'a [u8],
 }
 
 impl<'a> Group<'a> {
-    /// The group of the elements that lie one after the other in `body`.
+    /// Creates a group from consecutive elements in `body`.
     #[must_use]
     pub const fn new(body: &'a [u8]) -> Self {
         Self { body }
     }
 
-    /// The elements as they lie there.
+    /// Returns the elements in their order.
     #[must_use]
     pub const fn ies(&self) -> Ies<'a> {
         Ies::new(self.body)
     }
 
-    /// The value of the first element of that type before any that is cut short.
+    /// Returns the value of the first element of a type, unless an element before it is cut short.
     #[must_use]
     pub fn raw(&self, ie_type: IeType) -> Option<&'a [u8]> {
         self.values(ie_type).next()
     }
 
-    /// Whether there is an element of that type.
+    /// Returns true if there is an element of the type.
     #[must_use]
     pub fn has(&self, ie_type: IeType) -> bool {
         self.raw(ie_type).is_some()
     }
 
-    /// The first element of a type, if there is one.
+    /// Returns the first element of a type, or `None` if there is none.
     ///
     /// # Errors
     ///
-    /// It is too short (cause 68) or means nothing (69), or an element before it is cut short.
+    /// Returns a fault if it is too short (cause 68) or invalid (69), or an element before it is
+    /// cut short.
     pub fn find<T: Ie<'a>>(&self) -> Result<Option<T>, Fault> {
         self.all().next().transpose()
     }
 
-    /// The first element of a type, which must be there.
+    /// Returns the first element of a type, which must exist.
     ///
     /// # Errors
     ///
-    /// As of [`Group::find`], and cause 66 if it is not there.
+    /// Returns the faults of [`Group::find`], and cause 66 if there is none.
     pub fn need<T: Ie<'a>>(&self) -> Result<T, Fault> {
         self.find()?.ok_or(Fault::of(Cause::MANDATORY_IE_MISSING, T::TYPE))
     }
 
-    /// All elements of a type. After an element that is cut short nothing comes.
+    /// Returns all elements of a type, up to an element that is cut short.
     #[must_use]
-    pub const fn all<T: Ie<'a>>(&self) -> All<'a, T> {
-        All { ies: self.ies(), of: PhantomData }
+    pub const fn all<T: Ie<'a>>(&self) -> TypedIes<'a, T> {
+        TypedIes { ies: self.ies(), of: PhantomData }
     }
 
-    /// The first grouped element of that type.
+    /// Returns the first grouped element of a type.
     #[must_use]
     pub fn group(&self, ie_type: IeType) -> Option<Self> {
         self.groups(ie_type).next()
     }
 
-    /// All grouped elements of that type, up to an element that is cut short.
+    /// Returns all grouped elements of a type, up to an element that is cut short.
     #[must_use]
     pub const fn groups(&self, ie_type: IeType) -> Groups<'a> {
         Groups { ies: self.ies(), ie_type }
@@ -79,14 +96,14 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Iterates over the elements of a type; see [`Group::all`].
+/// Iterator over the elements of a type; see [`Group::all`].
 #[derive(Clone, Debug)]
-pub struct All<'a, T> {
+pub struct TypedIes<'a, T> {
     ies: Ies<'a>,
     of: PhantomData<T>,
 }
 
-impl<'a, T: Ie<'a>> Iterator for All<'a, T> {
+impl<'a, T: Ie<'a>> Iterator for TypedIes<'a, T> {
     type Item = Result<T, Fault>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -102,7 +119,7 @@ impl<'a, T: Ie<'a>> Iterator for All<'a, T> {
     }
 }
 
-/// Iterates over the grouped elements of a type; see [`Group::groups`].
+/// Iterator over the grouped elements of a type; see [`Group::groups`].
 #[derive(Clone, Debug)]
 pub struct Groups<'a> {
     ies: Ies<'a>,

@@ -1,4 +1,4 @@
-//! The header of a message (TS 29.244 clauses 7.2.2 and 7.3).
+//! Header of a message (TS 29.244 clauses 7.2.2 and 7.3).
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -6,7 +6,7 @@ use core::fmt;
 use crate::octets::Octets;
 use crate::{Cause, Group, Ies};
 
-/// The type of a message (clause 7.3).
+/// Type of a message (clause 7.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageType(pub u8);
 
@@ -15,7 +15,7 @@ macro_rules! messages {
         impl MessageType {
             $(#[doc = concat!("PFCP ", $words)] pub const $name: Self = Self($number);)*
 
-            /// Its name in TS 29.244; nothing for unknown types.
+            /// Returns the name in TS 29.244, or `None` for unknown types.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -56,21 +56,22 @@ messages! {
 }
 
 impl MessageType {
-    /// Whether it is about a session, so that its header has a SEID: types 50 to 99.
+    /// Returns true if the message belongs to a session, so that its header has a SEID: types 50 to
+    /// 99.
     #[must_use]
     pub const fn is_session(self) -> bool {
         matches!(self.0, 50..=99)
     }
 
-    /// Whether it answers another. Of unknown types this is not known, and not said.
+    /// Returns true if the message is a response. Unknown types count as requests.
     #[must_use]
     pub const fn is_response(self) -> bool {
         matches!(self.0, 2 | 4 | 6 | 8 | 10 | 11 | 13 | 15 | 17 | 51 | 53 | 55 | 57)
     }
 
-    /// The type of its answer, if it is a request.
+    /// Returns the type of the response, if this is the type of a request.
     #[must_use]
-    pub const fn answer(self) -> Option<Self> {
+    pub const fn response(self) -> Option<Self> {
         if self.name().is_none() || self.is_response() { None } else { Some(Self(self.0 + 1)) }
     }
 }
@@ -90,35 +91,35 @@ impl fmt::Debug for MessageType {
     }
 }
 
-/// The header of a message.
+/// Header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the message is.
+    /// Type of the message.
     pub message_type: MessageType,
-    /// The session endpoint of the receiver, in messages about a session; 0 if it is not known.
+    /// SEID of the receiver, in session messages; 0 if it is unknown.
     pub seid: Option<u64>,
-    /// Pairs requests and responses; 24 bits.
+    /// Sequence number, 24 bits. A response has that of its request.
     pub sequence: u32,
-    /// The priority of the message, 0 (highest) to 15 (clause 5.7.3).
+    /// Priority of the message, 0 (highest) to 15 (clause 5.7.3).
     pub priority: Option<u8>,
-    /// Whether another message follows in the same datagram (clause 7.2.2.1).
+    /// True if another message follows in the same datagram (clause 7.2.2.1).
     pub follow_on: bool,
 }
 
 impl Header {
-    /// The header of a message about the node.
+    /// Creates the header of a node message.
     #[must_use]
     pub const fn node(message_type: MessageType, sequence: u32) -> Self {
         Self { message_type, seid: None, sequence, priority: None, follow_on: false }
     }
 
-    /// The header of a message about the session that its receiver knows as `seid`.
+    /// Creates the header of a session message. `seid` is the receiver's SEID of the session.
     #[must_use]
     pub const fn session(message_type: MessageType, seid: u64, sequence: u32) -> Self {
         Self { message_type, seid: Some(seid), sequence, priority: None, follow_on: false }
     }
 
-    /// Appends it with a length that fits a message without elements.
+    /// Appends the header with the length of a message without elements.
     pub(crate) fn encode(&self, to: &mut Vec<u8>) {
         let flag = |set: bool, bit: u8| u8::from(set) << bit;
         let flags = 1 << 5
@@ -135,24 +136,25 @@ impl Header {
     }
 }
 
-/// Why a datagram is no message.
+/// Reason why a datagram is no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderError {
-    /// Less than a header: it cannot be answered.
+    /// Shorter than a header, so no response is possible.
     TooShort,
-    /// Another version than 1: answered by Version Not Supported (clause 7.6.2), unless it is one
+    /// Version other than 1. The response is Version Not Supported (clause 7.6.2), unless it is one
     /// itself.
     Version {
-        /// The version.
+        /// Version in the header.
         version: u8,
-        /// The type that it would have in version 1.
+        /// Type that the message would have in version 1.
         message_type: MessageType,
-        /// The sequence number where version 1 has it, for the answer.
+        /// Sequence number at its place in version 1, for the response.
         sequence: u32,
     },
-    /// The length field says more than there is, or less than a header: discarded (clause 7.6.3).
+    /// Length field beyond the datagram or shorter than a header. The message is discarded (clause
+    /// 7.6.3).
     Length(Header),
-    /// A message about the node with a SEID, or one about a session without (clause 7.2.2).
+    /// Node message with a SEID, or session message without (clause 7.2.2).
     SeidFlag(Header),
 }
 
@@ -173,22 +175,23 @@ impl fmt::Display for HeaderError {
 
 impl core::error::Error for HeaderError {}
 
-/// A message, in the datagram that it came in.
+/// Message in the datagram that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Its header.
+    /// Header of the message.
     pub header: Header,
-    /// Its elements.
+    /// Elements of the message.
     pub body: &'a [u8],
 }
 
 impl<'a> Message<'a> {
-    /// Reads the first message of a datagram, and what comes after it: if `follow_on` is set that
-    /// is another message, else nothing (octets there are dropped, as clause 7.6.3 wants).
+    /// Parses the first message of a datagram. Also returns the rest of the datagram, which is
+    /// another message if `follow_on` is set. Otherwise the rest is empty: octets after the message
+    /// are dropped (clause 7.6.3).
     ///
     /// # Errors
     ///
-    /// The header is no header of PFCP, or does not fit the datagram.
+    /// Returns an error if the header is no PFCP header, or does not fit the datagram.
     pub fn parse(datagram: &'a [u8]) -> Result<(Self, &'a [u8]), HeaderError> {
         let mut octets = Octets::new(datagram);
         let short = |_: Cause| HeaderError::TooShort;
@@ -215,13 +218,13 @@ impl<'a> Message<'a> {
         Ok((Self { header, body }, rest))
     }
 
-    /// The elements as they lie there.
+    /// Returns the elements in their order.
     #[must_use]
     pub const fn ies(&self) -> Ies<'a> {
         Ies::new(self.body)
     }
 
-    /// The elements, to be found by type.
+    /// Returns the elements as a group, to be found by type.
     #[must_use]
     pub const fn group(&self) -> Group<'a> {
         Group::new(self.body)

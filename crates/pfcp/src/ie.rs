@@ -1,8 +1,9 @@
-//! Information elements with their fields (TS 29.244 clause 8.2), named as they are there.
+//! Information elements with their fields (TS 29.244 clause 8.2), under the names of the
+//! specification.
 //!
-//! Values are accepted that are longer than this crate knows, and what is added is ignored (clause
-//! 7.6.7). Enumerations keep values that the crate does not know: what a value means is for the
-//! user to say. Bits that are spare are written as zero and not read.
+//! A value may be longer than this crate knows; the additional octets are ignored (clause 7.6.7).
+//! Enumerations keep unknown values, which the user of the crate must interpret. Spare bits are
+//! written as zero and not read.
 
 #[macro_use]
 mod macros;
@@ -52,35 +53,35 @@ pub use usage::{
 };
 pub use user::UserId;
 
-/// An information element whose fields are known.
+/// Information element with known fields.
 pub trait Ie<'a>: Sized {
-    /// Its type.
+    /// Type of the element.
     const TYPE: IeType;
 
-    /// Reads its value.
+    /// Decodes the value.
     ///
     /// # Errors
     ///
-    /// Cause 68 where fields are missing, 69 where they mean nothing.
+    /// Returns cause 68 if fields are missing, and 69 if a field is invalid.
     fn decode(value: &'a [u8]) -> Result<Self, Cause>;
 
-    /// Appends its value.
+    /// Appends the value.
     fn encode(&self, to: &mut Vec<u8>);
 }
 
-/// One bit of the octet that says which fields are there.
+/// Returns bit `number` of the octet that flags the present fields, if `set`.
 const fn bit(set: bool, number: u8) -> u8 {
     (set as u8) << number
 }
 
-/// Appends a string with its length in two octets; at most 65,535 octets of it.
+/// Appends a string of at most 65,535 octets after its length in two octets.
 fn put_string16(to: &mut Vec<u8>, string: &[u8]) {
     let length = u16::try_from(string.len()).unwrap_or(u16::MAX);
     to.extend_from_slice(&length.to_be_bytes());
     to.extend_from_slice(&string[..length.into()]);
 }
 
-/// Appends a string with its length in one octet; at most 255 octets of it.
+/// Appends a string of at most 255 octets after its length in one octet.
 fn put_string8(to: &mut Vec<u8>, string: &[u8]) {
     let length = u8::try_from(string.len()).unwrap_or(u8::MAX);
     to.push(length);
@@ -92,7 +93,7 @@ fn put_u24(to: &mut Vec<u8>, number: u32) {
     to.extend_from_slice(&number.to_be_bytes()[1..]);
 }
 
-/// Appends the octets of an address if there is one.
+/// Appends the octets of an address, if present.
 fn put_address<const N: usize>(to: &mut Vec<u8>, octets: Option<[u8; N]>) {
     to.extend(octets.into_iter().flatten());
 }

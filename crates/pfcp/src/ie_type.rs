@@ -1,8 +1,8 @@
-//! The types of information elements (TS 29.244 clause 8.1.2, table 8.1.2-1).
+//! Types of information elements (TS 29.244 clause 8.1.2, table 8.1.2-1).
 
 use core::fmt;
 
-/// The type of an information element. Those from 0x8000 on are an enterprise's.
+/// Type of an information element. Types from 0x8000 on are enterprise-specific.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IeType(pub u16);
 
@@ -11,7 +11,7 @@ macro_rules! types {
         impl IeType {
             $(#[doc = $words] pub const $name: Self = Self($number);)*
 
-            /// Its name in TS 29.244; nothing for types that this crate does not know.
+            /// Returns the name in TS 29.244, or `None` for types that this crate does not know.
             #[must_use]
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
@@ -219,8 +219,8 @@ types! {
     NW_TT_PORT_NUMBER = 197, "NW-TT Port Number";
     FIVE_GS_USER_PLANE_NODE = 198, "5GS User Plane Node";
     TSC_MANAGEMENT_INFORMATION = 199, "TSC Management Information in a Modification Request";
-    TSC_MANAGEMENT_INFORMATION_IN_RESPONSE = 200, "TSC Management Information in an answer";
-    TSC_MANAGEMENT_INFORMATION_IN_REPORT = 201, "TSC Management Information in a report";
+    TSC_MANAGEMENT_INFORMATION_IN_RESPONSE = 200, "TSC Management Information in a Modification Response";
+    TSC_MANAGEMENT_INFORMATION_IN_REPORT = 201, "TSC Management Information in a Report Request";
     PORT_MANAGEMENT_INFORMATION_CONTAINER = 202, "Port Management Information Container";
     CLOCK_DRIFT_CONTROL_INFORMATION = 203, "Clock Drift Control Information";
     REQUESTED_CLOCK_DRIFT_INFORMATION = 204, "Requested Clock Drift Information";
@@ -296,7 +296,7 @@ types! {
     L2TP_TUNNEL_INFORMATION = 276, "L2TP Tunnel Information";
     L2TP_SESSION_INFORMATION = 277, "L2TP Session Information";
     L2TP_USER_AUTHENTICATION = 278, "L2TP User Authentication";
-    CREATED_L2TP_SESSION = 279, "L2TP Session Information in an answer";
+    CREATED_L2TP_SESSION = 279, "Created L2TP Session";
     LNS_ADDRESS = 280, "LNS Address";
     TUNNEL_PREFERENCE = 281, "Tunnel Preference";
     CALLING_NUMBER = 282, "Calling Number";
@@ -341,7 +341,7 @@ types! {
 }
 
 impl IeType {
-    /// Whether the element is an enterprise's own (clause 8.1.1).
+    /// Returns true if the element is enterprise-specific (clause 8.1.1).
     #[must_use]
     pub const fn is_enterprise(self) -> bool {
         self.0 & 0x8000 != 0

@@ -1,13 +1,16 @@
-//! The Packet Forwarding Control Protocol (3GPP TS 29.244, Release 16, with the elements of
-//! Releases 17 and 18 that peers send).
+//! Codec of the Packet Forwarding Control Protocol (3GPP TS 29.244, Release 16, with the elements
+//! of Releases 17 and 18 that peers send).
 //!
-//! A datagram is parsed in place and nothing is copied: [`Message::parse`] reads the header,
-//! [`Message::check`] compares the whole message with its grammar and names what is wrong,
-//! [`Message::group`] finds typed elements. [`Writer`] makes messages.
+//! * [`Message::parse`] parses a header in place; nothing is copied.
+//! * [`Message::check`] compares the whole message with its grammar and returns the first fault.
+//! * [`Message::group`] finds elements by type; [`ie`] has their fields.
+//! * [`Writer`] encodes messages.
 //!
-//! Every function is total: whatever the octets are, it ends, in time proportional to their number,
-//! and does not panic.
+//! # Invariants
+//! Every function is total: for any octets it ends in time proportional to their number and does
+//! not panic.
 //!
+//! # Examples
 //! ```
 //! use fastlane_pfcp::{Header, Message, MessageType, Writer, ie::RecoveryTimeStamp};
 //!
@@ -38,12 +41,12 @@ mod tlv;
 mod writer;
 
 pub use cause::{Cause, Fault};
-pub use group::{All, Group, Groups};
+pub use group::{Group, Groups, TypedIes};
 pub use header::{Header, HeaderError, Message, MessageType};
 pub use ie::Ie;
 pub use ie_type::IeType;
 pub use tlv::{Ies, RawIe, Truncated};
 pub use writer::Writer;
 
-/// The UDP port of PFCP (clause 4.2.2).
+/// UDP port of PFCP (clause 4.2.2).
 pub const PORT: u16 = 8805;

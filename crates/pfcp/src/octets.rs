@@ -1,10 +1,10 @@
-//! Reads the fields of an element one after the other.
+//! Reads the fields of an element in order.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::Cause;
 
-/// What of an element has not been read yet. Reading past the end is cause 68.
+/// Rest of an element that has not been read. Reading past its end is cause 68.
 #[derive(Clone, Copy)]
 pub(crate) struct Octets<'a> {
     rest: &'a [u8],
@@ -27,13 +27,13 @@ impl<'a> Octets<'a> {
         Ok(first)
     }
 
-    /// A string with its length in two octets before it.
+    /// Reads a string after its length in two octets.
     pub(crate) fn string16(&mut self) -> Result<&'a [u8], Cause> {
         let length = self.u16()?;
         self.take(length.into())
     }
 
-    /// A string with its length in one octet before it.
+    /// Reads a string after its length in one octet.
     pub(crate) fn string8(&mut self) -> Result<&'a [u8], Cause> {
         let length = self.u8()?;
         self.take(length.into())
@@ -71,7 +71,7 @@ impl<'a> Octets<'a> {
         self.array().map(|octets: [u8; 16]| Ipv6Addr::from(octets))
     }
 
-    /// A field that is there if `present`.
+    /// Reads a field if it is `present`.
     pub(crate) fn when<T>(
         &mut self,
         present: bool,

@@ -2,21 +2,21 @@
 
 use crate::{Cause, Fault, IeType};
 
-/// An element as it lies in the message.
+/// Undecoded element of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawIe<'a> {
-    /// Its type.
+    /// Type of the element.
     pub ie_type: IeType,
-    /// Whose element it is, for types from 0x8000 on: a private enterprise number of IANA.
+    /// Private enterprise number (IANA), for types from 0x8000 on.
     pub enterprise: Option<u16>,
-    /// Its content, without the enterprise number.
+    /// Content, without the enterprise number.
     pub value: &'a [u8],
 }
 
-/// An element goes past the end of what it is in; nothing after it can be read.
+/// Element that extends beyond the message or group that contains it. Nothing after it can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncated {
-    /// Its type, if there was room for one.
+    /// Type of the element, if it is complete.
     pub ie_type: Option<IeType>,
 }
 
@@ -26,7 +26,7 @@ impl From<Truncated> for Fault {
     }
 }
 
-/// The elements of a message or of a grouped element, in their order.
+/// Iterator over the elements of a message or of a grouped element, in their order.
 ///
 /// It ends after the first [`Truncated`].
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ pub struct Ies<'a> {
 }
 
 impl<'a> Ies<'a> {
-    /// The elements that lie one after the other in `body`.
+    /// Creates an iterator over the consecutive elements in `body`.
     #[must_use]
     pub const fn new(body: &'a [u8]) -> Self {
         Self { rest: body }

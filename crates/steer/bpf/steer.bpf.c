@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 //
-// Steering in the kernel: decides for each frame whether it is fast. The reference is
+// Steering in the kernel: decides which frames the fast path claims. The reference is
 // crates/steer/src/matcher.rs; tests/agreement.rs compares the two. Built by ./build, loaded by
 // src/program.rs. Needs only the kernel's UAPI headers and libbpf's macros: Linux 6.1 or newer.
 
@@ -26,7 +26,7 @@
 #define NEXT_FRAGMENT 44
 #define NEXT_DESTINATION 60
 
-// What is known of a frame, and what a rule needs to be known.
+// Fields that are known of a frame, and fields that a rule requires.
 #define KNOWS_IPV4 (1 << 0)
 #define KNOWS_IPV6 (1 << 1)
 #define KNOWS_PROTOCOL (1 << 2)
@@ -38,7 +38,7 @@
 #define HAS_PREFIX (1 << 16)
 #define ANY_PROTOCOL 0x100
 
-// Laid out by src/encode.rs: words in the machine's byte order, addresses in the network's.
+// Encoded by src/encoded_rules.rs: words in the machine's byte order, addresses in the network's.
 struct rule {
 	__u32 needs;
 	__u32 ethertype; // 0: any
@@ -59,12 +59,12 @@ struct steering {
 	struct rule rules[MAX_RULES];
 };
 
-// Keys of `counts`, in the order of `Counts` in src/program.rs.
+// Keys of `counts`, in the order of `Counts` in src/settings.rs.
 enum count { CLAIMED, PASSED, UNCOVERED, TOO_LONG, REENTERED, COUNTS };
 
-// The rules and settings in force: a table of one entry, which is never written again once it is
-// here. Replacing the rules is replacing the table, so every frame is judged by one list or the
-// other. The kernel's call that does it returns when no program uses the table before any more
+// The rules and settings in force: a table of one entry, which does not change once it is stored
+// here. Replacing the rules replaces the table, so every frame is evaluated with one list or the
+// other. The system call that does it returns when no program uses the old table any more
 // (maybe_wait_bpf_programs in kernel/bpf/syscall.c).
 struct steering_table {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -80,8 +80,8 @@ struct {
 	__array(values, struct steering_table);
 } steering SEC(".maps");
 
-// What fastlane_select has said of the frame at hand: fastlane_claim, which sees it next on the same
-// CPU, must say the same though the rules were replaced in between.
+// Decision of fastlane_select on the current frame. fastlane_claim, which sees it next on the same
+// CPU, must decide the same, even if the rules were replaced in between.
 struct judgement {
 	__u64 frame; // 0: none
 	__u64 fast;
@@ -108,8 +108,8 @@ struct {
 	__uint(value_size, sizeof(__u32));
 } sockets SEC(".maps");
 
-// What could be read from a frame; a field is valid when `knows` says so. The kernel's verifier
-// follows it through match() with unknown values, because match() is a function of its own.
+// Fields that could be read from a frame; `knows` flags the valid ones. The kernel's verifier
+// checks match() with unknown values of it, because match() is a global function.
 struct key {
 	__u32 knows;
 	__u32 fragment;
@@ -120,13 +120,13 @@ struct key {
 	__u32 destination[4];
 };
 
-// Where headers are read from: an XDP frame directly, a socket buffer by a helper.
+// Source of headers: an XDP frame is read directly, a socket buffer by a helper.
 struct frame {
 	struct xdp_md *xdp;
 	struct __sk_buff *skb;
 };
 
-// Copies `size` octets at `offset`, when the frame has them. `size` is a constant.
+// Copies `size` octets at `offset`, if the frame has them. `size` is a constant.
 static __always_inline int read_bytes(const struct frame *frame, __u32 offset, void *to, __u32 size)
 {
 	if (frame->skb)
@@ -135,11 +135,11 @@ static __always_inline int read_bytes(const struct frame *frame, __u32 offset, v
 	void *end = (void *)(long)frame->xdp->data_end;
 	void *from = (void *)(long)frame->xdp->data;
 
-	// The verifier follows packet pointers over 16 bits; headers never lie that far in.
+	// The verifier tracks packet offsets up to 16 bits; headers never begin that far in.
 	if (offset > 0x3fff)
 		return 0;
 	from += offset;
-	// A frame may be in several pieces, of which only the first is at hand.
+	// A frame may have several fragments, of which only the first is mapped.
 	if (from + size > end)
 		return bpf_xdp_load_bytes(frame->xdp, offset, to, size) == 0;
 	__builtin_memcpy(to, from, size);
@@ -237,7 +237,7 @@ static __always_inline void read_ipv6(const struct frame *frame, __u32 offset, s
 		read_transport(frame, offset, next, key);
 }
 
-// `tags` were already taken out of the frame by the kernel.
+// `tags` is the number of tags that the kernel has removed from the frame.
 static __always_inline void read_key(const struct frame *frame, int tags, struct key *key)
 {
 	__u32 offset = offsetof(struct ethhdr, h_proto);
@@ -258,7 +258,7 @@ static __always_inline void read_key(const struct frame *frame, int tags, struct
 		read_ipv6(frame, offset, key);
 }
 
-// The address is outside the prefix. IPv4 has one word, and a rule for it needs KNOWS_IPV4.
+// True if the address is outside the prefix. IPv4 has one word; its rules need KNOWS_IPV4.
 static __always_inline int is_outside(const __u32 *is, const __u32 *wanted, const __u32 *mask,
 				      __u32 needs)
 {
@@ -296,9 +296,9 @@ static __always_inline const struct steering *get_steering(void)
 	return table ? bpf_map_lookup_elem(table, &zero) : NULL;
 }
 
-// A global function, which the verifier checks once for any key instead of once for each way of
-// reading a frame: that keeps 64 rules far below its limit of instructions. It cannot be handed the
-// list, so it may be a newer one than its caller has seen; then this one alone decides.
+// A global function, which the verifier checks once for any key instead of once for each path of
+// reading a frame: that keeps 64 rules far below its limit of instructions. It cannot take the list
+// as an argument, so it may see a newer one than its caller; then the newer list decides.
 __attribute__((noinline)) int match(const struct key *key)
 {
 	const struct steering *table = get_steering();
@@ -336,8 +336,8 @@ static __always_inline void add_to(enum count which)
 		(*own)++;
 }
 
-// AF_XDP: fast frames go to the socket of their queue. A VLAN tag that the device took out is not
-// in the frame here (and no matter for the rules): who wants it turns the offload off.
+// AF_XDP: claimed frames go to the socket of their queue. A VLAN tag that the device has stripped
+// is not in the frame here and does not affect the rules. To keep it, disable the offload.
 SEC("xdp.frags")
 int fastlane_xdp(struct xdp_md *xdp)
 {
@@ -361,8 +361,8 @@ int fastlane_xdp(struct xdp_md *xdp)
 	return action;
 }
 
-// Segments that Linux or a device has merged, or has not yet divided, are several frames in one:
-// only Linux knows how to divide them again.
+// Segments that Linux or a device has merged or not yet split (GRO, GSO) are several frames in one:
+// only Linux can split them.
 static __always_inline int is_too_long(const struct steering *table, const struct __sk_buff *skb)
 {
 	return skb->gso_size || skb->len + (skb->vlan_present ? 4 : 0) > table->max_length;
@@ -375,9 +375,9 @@ static __always_inline struct judgement *get_judgement(void)
 	return bpf_map_lookup_elem(&judgement, &zero);
 }
 
-// The kernel shows a frame to the sockets' filters and then, in the same function, to the programs
-// at the ingress: __netif_receive_skb_core in net/core/dev.c. A trial (BPF_PROG_TEST_RUN) shows it
-// to one program only, as if it came by the loopback interface.
+// The kernel passes a frame to the sockets' filters and then, in the same function, to the programs
+// at the ingress: __netif_receive_skb_core in net/core/dev.c. A test run (BPF_PROG_TEST_RUN) passes
+// it to one program only, as if it arrived on the loopback interface.
 static __always_inline void remember(const struct __sk_buff *skb, int fast)
 {
 	struct judgement *last = get_judgement();
@@ -388,7 +388,7 @@ static __always_inline void remember(const struct __sk_buff *skb, int fast)
 	last->fast = fast;
 }
 
-// What was said of the frame, or -1.
+// Returns the recorded decision on the frame, or -1.
 static __always_inline int recall(const struct __sk_buff *skb)
 {
 	struct judgement *last = get_judgement();
@@ -399,9 +399,9 @@ static __always_inline int recall(const struct __sk_buff *skb)
 	return !!last->fast;
 }
 
-// AF_PACKET: what fastlane_select takes is kept from Linux (TC_ACT_STOLEN would not count as a
-// drop, but a tcx link does not know it). Re-entered frames go on with a clean mark, and so does
-// everything else: TC_ACT_UNSPEC lets later filters run.
+// AF_PACKET: hides the frames that fastlane_select takes from Linux (TC_ACT_STOLEN would not count
+// as a drop, but a tcx link does not support it). Re-entered frames continue without the mark, all
+// others unchanged: TC_ACT_UNSPEC lets later filters run.
 SEC("classifier")
 int fastlane_claim(struct __sk_buff *skb)
 {
@@ -421,7 +421,7 @@ int fastlane_claim(struct __sk_buff *skb)
 	return fast ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
-// AF_PACKET: the socket's filter. The kernel shows it frames that leave and that re-enter as well.
+// AF_PACKET: filter of the socket. The kernel passes outgoing and re-entered frames to it too.
 SEC("socket")
 int fastlane_select(struct __sk_buff *skb)
 {
@@ -443,7 +443,7 @@ int fastlane_select(struct __sk_buff *skb)
 	return fate == CLAIMED ? WHOLE_FRAME : 0;
 }
 
-// The re-entry TAP: a frame written to it arrives on the interface it once came from.
+// Re-entry TAP: a frame written to it arrives on the interface where it was received.
 SEC("classifier")
 int fastlane_reenter(struct __sk_buff *skb)
 {

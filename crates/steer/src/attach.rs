@@ -1,4 +1,4 @@
-//! Puts the programs on interfaces and sockets.
+//! Attaches the programs to interfaces and sockets.
 
 use std::{
     fmt, io,
@@ -18,28 +18,28 @@ use crate::{
     program::Program,
 };
 
-/// How often an interface that is taken is tried, and the time between.
+/// Number of attempts on a busy interface, and the time between them.
 const BUSY_TRIES: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_millis(25);
 
-/// Who runs the XDP program.
+/// Place where the XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpMode {
-    /// The driver, before the kernel allocates a socket buffer.
+    /// In the driver, before the kernel allocates a socket buffer.
     Native,
-    /// The kernel's network stack: slower, works with every driver.
+    /// In the kernel's network stack: slower, but works with every driver.
     Generic,
 }
 
 impl Program {
-    /// Attaches `fastlane_xdp` to an interface, and takes it off the one it was on. The BPF link
-    /// ends with this value.
+    /// Attaches `fastlane_xdp` to an interface and detaches it from the previous one. The BPF link
+    /// ends when this value is dropped.
     ///
-    /// Waits up to a tenth of a second for an interface that is taken: when the link before was
-    /// closed while some thread was starting a program, the child holds it until it has started.
+    /// Waits up to a tenth of a second for a busy interface. If the previous link was closed while
+    /// another thread was starting a child process, the child holds the link until it has started.
     ///
     /// # Errors
-    /// [`ProgramError::InterfaceBusy`], [`ProgramError::NoNativeXdp`],
+    /// Returns [`ProgramError::InterfaceBusy`], [`ProgramError::NoNativeXdp`],
     /// [`ProgramError::NoInterface`] or [`ProgramError::NoPrivilege`].
     pub fn attach_xdp(&mut self, interface: &str, mode: XdpMode) -> Result<(), ProgramError> {
         check_name(interface)?;
@@ -58,42 +58,44 @@ impl Program {
         }
     }
 
-    /// Takes `fastlane_xdp` off its interface; nothing happens when it is on none.
+    /// Detaches `fastlane_xdp` from its interface. Does nothing if it is not attached.
     pub fn detach_xdp(&mut self) {
         self.xdp_link = None;
     }
 
-    /// Attaches `fastlane_claim` to the ingress of an interface, before all others: what the
-    /// AF_PACKET sockets with [`Program::attach_select`] take is kept from Linux.
+    /// Attaches `fastlane_claim` to the ingress of an interface, before all other programs. It
+    /// hides the frames that the AF_PACKET sockets of [`Program::attach_select`] take from Linux.
     ///
-    /// Since Linux 6.6 this is a tcx link and ends with this value. Before, it is a filter on the
-    /// clsact queueing discipline: that one survives SIGKILL, and Linux then gets no fast frames on
-    /// the interface until the next start, which removes what is left over. So on these kernels two
-    /// ports on one interface are not possible. The clsact discipline itself stays.
+    /// Since Linux 6.6 this is a tcx link, which ends when this value is dropped. On older kernels
+    /// it is a filter on the clsact queueing discipline, which survives SIGKILL. Linux then
+    /// receives no claimed frames on the interface until the next start, which removes the
+    /// leftover. For this reason two ports on one interface are impossible on these kernels. The
+    /// clsact discipline itself stays.
     ///
     /// # Errors
-    /// [`ProgramError::NoInterface`], [`ProgramError::NoPrivilege`] or [`ProgramError::Kernel`].
+    /// Returns [`ProgramError::NoInterface`], [`ProgramError::NoPrivilege`] or
+    /// [`ProgramError::Kernel`].
     pub fn attach_claim(&mut self, interface: &str) -> Result<(), ProgramError> {
         self.attach_ingress("fastlane_claim", interface, has_tcx())
     }
 
-    /// Attaches `fastlane_reenter` to the ingress of the re-entry TAP: what is written to it
-    /// arrives on the interface of `Settings::reenter_ifindex`, with the mark of the settings.
-    /// Generic-mode XDP there would see the frame again, an endless loop when it is fast; native
-    /// mode does not. Lifetime and errors as with [`Program::attach_claim`].
+    /// Attaches `fastlane_reenter` to the ingress of the re-entry TAP. Frames written to it arrive
+    /// on the interface `Settings::reenter_ifindex`, with the mark of the settings. Generic-mode
+    /// XDP on that interface would see the frame again, which is an endless loop for claimed
+    /// frames; native mode does not. Lifetime as for [`Program::attach_claim`].
     ///
     /// # Errors
-    /// See [`Program::attach_claim`].
+    /// Returns the errors of [`Program::attach_claim`].
     pub fn attach_reenter(&mut self, tap: &str) -> Result<(), ProgramError> {
         self.attach_ingress("fastlane_reenter", tap, has_tcx())
     }
 
-    /// Attaches `fastlane_select` to an AF_PACKET socket of type SOCK_RAW: it receives the fast
-    /// frames that arrive, none that leave and none that re-enter. It stays until the socket is
-    /// closed.
+    /// Attaches `fastlane_select` to an AF_PACKET socket of type SOCK_RAW. The socket then receives
+    /// arriving frames that a rule claims, but no outgoing and no re-entered ones. The filter stays
+    /// until the socket is closed.
     ///
     /// # Errors
-    /// [`ProgramError::NoPrivilege`], or [`ProgramError::Kernel`] when `socket` is no socket.
+    /// Returns [`ProgramError::NoPrivilege`], or [`ProgramError::Kernel`] if `socket` is no socket.
     pub fn attach_select(&mut self, socket: BorrowedFd<'_>) -> Result<(), ProgramError> {
         self.select()?.attach(socket).map_err(|error| {
             ProgramError::new("attaching the filter to an AF_PACKET socket", error)
@@ -147,13 +149,13 @@ impl fmt::Display for XdpMode {
     }
 }
 
-/// Whether the kernel attaches to an interface's ingress by a link.
+/// Returns true if the kernel attaches programs to an interface's ingress by a link (tcx).
 fn has_tcx() -> bool {
-    // The kernel's LINUX_VERSION_CODE of 6.6.
+    // LINUX_VERSION_CODE of Linux 6.6.
     KernelVersion::current().is_ok_and(|version| version.code() >= 6 << 16 | 6 << 8)
 }
 
-/// Makes room for a netlink filter: the queueing discipline is there, a leftover of ours is not.
+/// Prepares an interface for a netlink filter: adds the queueing discipline and removes leftovers.
 fn prepare_clsact(interface: &str, name: &str) -> Result<(), tc::TcError> {
     match tc::qdisc_add_clsact(interface) {
         Err(tc::TcError::NetlinkError(error)) if error.raw_os_error() == Some(error::EEXIST) => {}
@@ -191,7 +193,7 @@ fn no_device(interface: &str, refused: ProgramError) -> ProgramError {
     }
 }
 
-/// The kernel's rule for names (IFNAMSIZ), checked because the loader panics at a NUL.
+/// Checks an interface name by the kernel's rule (IFNAMSIZ), because the loader panics at a NUL.
 fn check_name(interface: &str) -> Result<(), ProgramError> {
     match interface.is_empty() || interface.len() > 15 || interface.contains('\0') {
         true => Err(ProgramError::NoInterface { interface: interface.to_owned() }),

@@ -1,4 +1,4 @@
-//! Why a program could not be loaded or attached, in words that say what to do.
+//! Errors of loading and attaching a program.
 
 use std::io;
 
@@ -10,83 +10,83 @@ use aya::{
 };
 use thiserror::Error;
 
-/// Why a steering program could not be loaded, attached or fed.
+/// Reason why a steering program could not be loaded, attached or updated.
 #[derive(Debug, Error)]
 pub enum ProgramError {
-    /// The kernel refused for lack of privilege.
+    /// Missing privilege.
     #[error("{action}: {reason}")]
     NoPrivilege {
-        /// What was being done.
+        /// Attempted action.
         action: String,
-        /// Which capability is missing, and what to do.
+        /// Missing capability, and the remedy.
         reason: String,
     },
-    /// There is no interface of this name in the network namespace of the calling thread.
+    /// Unknown interface in the network namespace of the calling thread.
     #[error("no interface `{interface}` in this network namespace: `ip link` lists those that are")]
     NoInterface {
-        /// The name as given.
+        /// Name of the interface.
         interface: String,
     },
-    /// Another XDP program, or the same in the other mode, is attached to the interface.
+    /// Interface with another XDP program, or with this one in another mode.
     #[error(
         "another XDP program is attached to `{interface}`: `bpftool net list dev {interface}` \
          shows it; stop its owner, or take it off with `ip link set dev {interface} xdp off`"
     )]
     InterfaceBusy {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
     },
-    /// The driver does not run XDP, or does not as the interface is set up (frames too large).
+    /// Driver without XDP, or without XDP in the interface's present setting (frames too large).
     #[error(
         "the driver of `{interface}` does not run XDP itself in the present setting ({source}): \
          use generic mode, or lower the MTU of an interface whose driver can"
     )]
     NoNativeXdp {
-        /// The interface asked for.
+        /// Name of the interface.
         interface: String,
-        /// The kernel's answer.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The queue has no place in the table of sockets.
-    #[error("queue {queue} is out of range: the table has {most} places")]
+    /// Queue number beyond the table of sockets.
+    #[error("queue {queue} is out of range: the table has {most} slots")]
     QueueOutOfRange {
-        /// The queue as given.
+        /// Requested queue.
         queue: u32,
-        /// [`MAX_QUEUES`](crate::MAX_QUEUES).
+        /// Number of slots, [`MAX_QUEUES`](crate::MAX_QUEUES).
         most: u32,
     },
-    /// What was kept of a program does not belong to one that could be taken over.
+    /// Descriptors that belong to no program that can be taken over.
     #[error("the steering program cannot be taken over: {reason}; start without it")]
     NotAdoptable {
-        /// Why not.
+        /// Reason, with the property that differs.
         reason: String,
     },
-    /// The program was loaded by the process before, which alone could do this.
+    /// Action that only the process that loaded the program can perform.
     #[error("{program}: it was taken over and stays as it is attached: close it and load anew")]
     Adopted {
-        /// Its name.
+        /// Name of the program.
         program: String,
     },
-    /// The kernel refused for another reason.
+    /// Another error of the kernel.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was being done.
+        /// Attempted action.
         action: String,
-        /// The kernel's answer.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The loader refused before the kernel was asked, or the kernel's verifier rejected a program.
-    #[error("{action}: {reason}; this is a fault of Fastlane or an unsupported kernel (needs 6.1)")]
+    /// Object that the loader refused, or a program that the kernel's verifier rejected.
+    #[error("{action}: {reason}; this is a bug of Fastlane or an unsupported kernel (needs 6.1)")]
     Object {
-        /// What was being done.
+        /// Attempted action.
         action: String,
-        /// The loader's words, the end of the verifier's log included.
+        /// Message of the loader, with the end of the verifier's log.
         reason: String,
     },
 }
 
 impl ProgramError {
-    /// Sorts an error of the loader into ours.
+    /// Converts an error of the loader.
     pub(crate) fn new(action: impl Into<String>, error: AyaError) -> ProgramError {
         let action = action.into();
         match system_error(error) {
@@ -95,7 +95,7 @@ impl ProgramError {
         }
     }
 
-    /// The same for an error that the kernel gave.
+    /// Converts an error of a system call.
     pub(crate) fn system(action: impl Into<String>, source: io::Error) -> ProgramError {
         let action = action.into();
         match source.raw_os_error() {
@@ -104,7 +104,7 @@ impl ProgramError {
         }
     }
 
-    /// The number of the kernel's answer (errno), when the kernel gave one of the common kind.
+    /// Returns the error number (errno) of the kernel, if there is one.
     pub(crate) fn number(&self) -> Option<i32> {
         match self {
             ProgramError::Kernel { source, .. } => source.raw_os_error(),
@@ -124,7 +124,7 @@ pub(crate) const ENOSPC: i32 = 28;
 pub(crate) const ERANGE: i32 = 34;
 pub(crate) const EOPNOTSUPP: i32 = 95;
 
-/// The kernel's answer within the loader's error, or the loader's words.
+/// Returns the kernel's error in the loader's error, or the loader's message.
 fn system_error(error: AyaError) -> Result<io::Error, String> {
     match error {
         AyaError::SyscallError(SyscallError { io_error, .. }) | AyaError::IOError(io_error) => {
@@ -136,8 +136,8 @@ fn system_error(error: AyaError) -> Result<io::Error, String> {
             Ok(io_error)
         }
         AyaError::LoadError { io_error, verifier_log } => match io_error.raw_os_error() {
-            // The verifier answers EACCES to a faulty program, and to a sound one that uses what
-            // the loading thread may not.
+            // The verifier returns EACCES for an invalid program, and for a valid one that uses
+            // features for which the loading thread lacks a capability.
             Some(EPERM | EACCES) if lacks_any() => Ok(io_error),
             _ => Err(format!("{io_error}: {}", tail(&verifier_log.to_string()))),
         },
@@ -164,7 +164,7 @@ fn netlink_error(error: &aya::sys::NetlinkError) -> Result<io::Error, String> {
     }
 }
 
-/// Sorts an error of opening the object.
+/// Converts an error of opening the object.
 pub(crate) fn open_error(error: EbpfError) -> ProgramError {
     let action = "creating the tables of the steering program";
     let sorted = match error {
@@ -178,12 +178,12 @@ pub(crate) fn open_error(error: EbpfError) -> ProgramError {
     }
 }
 
-/// Sorts an error of a map operation.
+/// Converts an error of a map operation.
 pub(crate) fn table_error(action: &str, error: MapError) -> ProgramError {
     ProgramError::new(action, AyaError::MapError(error))
 }
 
-/// The object, or a table, is not what it should be.
+/// Creates the error for a program or table that the object does not contain.
 pub(crate) fn absent(name: &str) -> ProgramError {
     ProgramError::Object {
         action: format!("opening {name}"),
@@ -191,7 +191,7 @@ pub(crate) fn absent(name: &str) -> ProgramError {
     }
 }
 
-/// The error and its causes, in one line.
+/// Returns the error and its causes in one line.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
     let mut cause = error.source();
@@ -205,13 +205,13 @@ fn chain(error: &dyn std::error::Error) -> String {
     words
 }
 
-/// The last lines of a verifier's log, which name the instruction and the reason.
+/// Returns the last lines of a verifier's log, which name the instruction and the reason.
 fn tail(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(6)..].join(" | ")
 }
 
-/// Why the calling thread was refused, by its capabilities (capabilities(7)).
+/// Returns the reason of a refusal, from the calling thread's capabilities (capabilities(7)).
 fn refusal() -> String {
     match effective_capabilities().map(lacking) {
         None => "permission denied: CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON are needed".to_owned(),
@@ -228,7 +228,7 @@ fn refusal() -> String {
     }
 }
 
-/// True when the thread surely lacks a capability that the programs need.
+/// Returns true if the thread certainly lacks a capability that the programs need.
 fn lacks_any() -> bool {
     effective_capabilities().is_some_and(|effective| !lacking(effective).is_empty())
 }
@@ -242,10 +242,11 @@ fn effective_in(status: &str) -> Option<u64> {
     u64::from_str_radix(line.trim(), 16).ok()
 }
 
-/// What is needed: to load programs, to attach them, and to compute with packet pointers in them.
+/// Returns the missing capabilities of those needed: to load programs, to attach them, and to use
+/// packet pointers in them.
 fn lacking(effective: u64) -> Vec<&'static str> {
     const NET_ADMIN: u64 = 1 << 12;
-    // CAP_SYS_ADMIN includes the younger two.
+    // CAP_SYS_ADMIN includes CAP_PERFMON and CAP_BPF.
     const SYS_ADMIN: u64 = 1 << 21;
     const PERFMON: u64 = 1 << 38;
     const BPF: u64 = 1 << 39;

@@ -1,68 +1,69 @@
-//! The lane key: which of 256 shards a frame belongs to, for `lane-by`.
+//! Lane key: the part of a frame that selects one of 256 shards, for `lane-by`.
 //!
-//! Everything here is a function of the bytes alone, so that every lane, and whatever device does
-//! it in a lane's stead, comes to the same answer.
+//! The result depends on the bytes of the frame only, so every lane, and a device that computes it
+//! for a lane, gets the same one.
 
 use crate::rule::{GTP_U_PORT, IPV4, IPV6, TCP, UDP, VLAN};
 
-/// VLAN tags that are stepped over.
+/// Maximum number of VLAN tags that are skipped.
 const MAX_TAGS: usize = 2;
-/// IPv6 extension headers that are stepped over.
+/// Maximum number of IPv6 extension headers that are skipped.
 const MAX_EXTENSIONS: usize = 6;
 /// IPv6 next header: hop-by-hop options, routing, destination options (RFC 8200 4).
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 /// IPv6 next header: fragment (RFC 8200 4.5).
 const FRAGMENT: u8 = 44;
-/// IP protocol number of SCTP (RFC 9260), whose ports lie where those of TCP and UDP do.
+/// IP protocol number of SCTP (RFC 9260), whose ports are at the offsets of those of TCP and UDP.
 const SCTP: u8 = 132;
 
-/// What says whose a frame is.
+/// Key by which frames are assigned to lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneKey {
-    /// IP addresses, protocol, and the ports of TCP, UDP and SCTP; the same in both directions.
+    /// IP addresses, protocol, and the ports of TCP, UDP and SCTP. Both directions of a flow are
+    /// equal.
     Flow,
-    /// A field.
+    /// Value of one field.
     Field {
-        /// Which.
+        /// Field of the frame.
         field: KeyField,
-        /// The bit of the field, counted from the least significant, at which the eight bits of the
-        /// shard begin; `None` when it has no shard in it, which then is a hash of the field.
+        /// Number of the field's bit, counted from the least significant, at which the eight bits
+        /// of the shard begin. `None` if the field contains no shard; the shard is then a hash of
+        /// the field.
         shard_at: Option<u32>,
     },
 }
 
-/// A field of a frame.
+/// Field of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyField {
-    /// The tunnel endpoint identifier of GTP-U (3GPP TS 29.281 5.1), behind UDP port 2152.
+    /// GTP-U tunnel endpoint identifier (3GPP TS 29.281 5.1), on UDP port 2152.
     GtpTeid,
-    /// The IPv4 source address, or the upper 64 bits of the IPv6 one.
+    /// IPv4 source address, or the upper 64 bits of the IPv6 one.
     SourceAddress,
-    /// The IPv4 destination address, or the upper 64 bits of the IPv6 one.
+    /// IPv4 destination address, or the upper 64 bits of the IPv6 one.
     DestinationAddress,
-    /// Bytes of the frame, from the Ethernet header on, as a number: the first byte is the most
-    /// significant.
+    /// Bytes of the frame as a big-endian number.
     Bytes {
-        /// Where they begin.
+        /// Offset of the first byte, from the Ethernet header on.
         offset: u16,
-        /// How many: at most 16 count.
+        /// Number of bytes; at most 16 are used.
         length: u8,
     },
 }
 
-/// What the key of a frame says.
+/// Shard of a frame, or the reason why it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keyed {
-    /// The frame belongs to this shard.
+    /// Shard to which the frame belongs.
     Shard(u8),
-    /// It has no such key.
+    /// Frame without this key.
     None,
-    /// It is a fragment of an IP packet, and not every fragment of one has the key.
+    /// Fragment of an IP packet whose other fragments may lack the key.
     Fragment,
 }
 
 impl KeyField {
-    /// How many bits the field has at least: an address of IPv4 has 32.
+    /// Returns the minimum number of bits of the field; an IPv4 address has 32.
     #[must_use]
     pub fn bits(self) -> u32 {
         match self {
@@ -73,13 +74,13 @@ impl KeyField {
 }
 
 impl LaneKey {
-    /// The shard of a frame, which begins at the Ethernet header; up to two VLAN tags are stepped
-    /// over.
+    /// Returns the shard of a frame, which begins at the Ethernet header. Up to two VLAN tags are
+    /// skipped.
     ///
-    /// A fragment (the first too, and one that is alone) has no ports and no TEID that could be
-    /// relied on, so it is a [`Fragment`](Keyed::Fragment); addresses are in each, so by them it
-    /// has a shard. A flow whose ports are cut off, or hidden behind more than six IPv6 extension
-    /// headers, goes by addresses and protocol. Neither allocates nor panics.
+    /// By ports or TEID a fragment is a [`Fragment`](Keyed::Fragment), even the first or only one,
+    /// because not every fragment has them. By addresses it has a shard. A flow whose ports are cut
+    /// off, or follow more than six IPv6 extension headers, is hashed by addresses and protocol.
+    /// Neither allocates nor panics.
     #[inline]
     #[must_use]
     pub fn of(&self, frame: &[u8]) -> Keyed {
@@ -109,21 +110,21 @@ impl LaneKey {
     }
 }
 
-/// The packet is a fragment.
+/// Marker of a packet that is a fragment.
 struct Fragmented;
 
-/// An IP header as far as keys need it.
+/// IP header, as far as keys need it.
 #[derive(Clone, Copy)]
 struct Network {
     source: Address,
     destination: Address,
     protocol: u8,
     fragment: bool,
-    /// Where the transport header begins; `None` when that could not be found.
+    /// Offset of the transport header, or `None` if it was not found.
     transport: Option<usize>,
 }
 
-/// An IP address in network byte order; IPv4 in `upper`.
+/// IP address in network byte order; IPv4 in `upper`.
 #[derive(Clone, Copy)]
 struct Address {
     upper: u64,
@@ -146,7 +147,8 @@ impl Address {
 }
 
 impl Network {
-    /// `None` when the frame is not IP, or ends before the fixed header does.
+    /// Reads the header. Returns `None` if the frame is not IP or ends before the fixed header
+    /// does.
     #[inline]
     fn read(frame: &[u8]) -> Option<Self> {
         let mut offset = 12;
@@ -165,7 +167,7 @@ impl Network {
         }
     }
 
-    /// RFC 791 3.1.
+    /// Reads an IPv4 header (RFC 791 3.1).
     #[inline]
     fn ipv4(frame: &[u8], offset: usize) -> Option<Self> {
         let header: [u8; 20] = bytes(frame, offset)?;
@@ -177,13 +179,13 @@ impl Network {
             source: Address::v4(bytes(&header, 12)?),
             destination: Address::v4(bytes(&header, 16)?),
             protocol: header[9],
-            // More fragments, or an offset.
+            // More-fragments flag, or an offset.
             fragment: u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0,
             transport: Some(offset + length),
         })
     }
 
-    /// RFC 8200 3 and 4.
+    /// Reads an IPv6 header and its extension headers (RFC 8200 3 and 4).
     fn ipv6(frame: &[u8], offset: usize) -> Option<Self> {
         let header: [u8; 40] = bytes(frame, offset)?;
         if header[0] >> 4 != 6 {
@@ -219,18 +221,18 @@ fn flow(frame: &[u8]) -> Keyed {
     let [a, b, c, d] = ports.unwrap_or_default();
     let one = end(network.source, u16::from_be_bytes([a, b]));
     let other = end(network.destination, u16::from_be_bytes([c, d]));
-    // Sum and difference do not tell which end is which.
+    // Sum and difference are the same in both directions.
     let protocol = u64::from(network.protocol);
     Keyed::Shard(shard(fold(one.wrapping_add(other) ^ protocol, (one ^ other) ^ SEEDS[2])))
 }
 
-/// One end of a flow, as a number.
+/// Returns one end of a flow as a number.
 #[inline]
 fn end(address: Address, port: u16) -> u64 {
     fold(address.upper ^ SEEDS[0], address.lower ^ u64::from(port).rotate_left(40) ^ SEEDS[1])
 }
 
-/// `Err` when the frame is a fragment.
+/// Returns the TEID, or `Err` if the frame is a fragment.
 fn gtp_teid(frame: &[u8]) -> Result<Option<u32>, Fragmented> {
     let Some(network) = Network::read(frame) else { return Ok(None) };
     if network.fragment {
@@ -256,10 +258,10 @@ fn number(frame: &[u8], offset: usize, length: usize) -> Option<u128> {
     Some(octets.iter().fold(0, |number, octet| number << 8 | u128::from(*octet)))
 }
 
-/// Digits of pi, as good as any.
+/// Arbitrary odd constants: digits of pi.
 const SEEDS: [u64; 3] = [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0];
 
-/// The product of two words, folded: every bit of it depends on all of both.
+/// Returns the folded product of two words. Every bit depends on all bits of both.
 #[inline]
 fn fold(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
@@ -268,11 +270,11 @@ fn fold(one: u64, other: u64) -> u64 {
 
 #[inline]
 fn shard(hash: u64) -> u8 {
-    // Once more: a folded product of nearly alike words is nearly alike in its upper bits.
+    // Hash again: folded products of similar words are similar in their upper bits.
     (fold(hash, 0x9e37_79b9_7f4a_7c15) >> 32) as u8
 }
 
-/// `N` octets at `offset`, when the frame has them.
+/// Returns `N` bytes at `offset`, if the frame has them.
 #[inline]
 fn bytes<const N: usize>(frame: &[u8], offset: usize) -> Option<[u8; N]> {
     frame.get(offset..)?.first_chunk().copied()

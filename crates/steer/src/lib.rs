@@ -1,29 +1,51 @@
-//! Steering: which frames of an interface are fast, and which stay in Linux.
+//! Steering: selects the frames of an interface that the fast path takes; all others stay in Linux.
 //!
-//! [`Rules`] is the list an author writes. It is judged in two places that must agree:
-//! [`Rules::matches`] in Rust is the reference, and the eBPF programs in `bpf/steer.bpf.c`, which
-//! [`Program`] loads and attaches, do the same inside the kernel. `tests/agreement.rs` compares
-//! them over random rules and frames.
+//! [`Rules`] is the list that an author writes. Two implementations evaluate it and must agree.
+//! [`Rules::matches`] in Rust is the reference. The eBPF programs in `bpf/steer.bpf.c`, which
+//! [`Program`] loads and attaches, do the same in the kernel. `tests/agreement.rs` compares them
+//! over random rules and frames. [`LaneKey`] assigns frames to lanes.
 //!
-//! With no rules every frame is fast. With rules a frame is fast when any rule matches, except that
-//! an IP fragment never is (see [`Rules::matches`]).
+//! Without rules every frame is claimed. With rules a frame is claimed if any rule matches, except
+//! that an IP fragment never is (see [`Rules::matches`]).
+//!
+//! # The forms of a rule
+//! | form | where | purpose |
+//! |---|---|---|
+//! | configuration entry | crate `fastlane`, `config` | parsed JSON |
+//! | [`Rule`] | `rule.rs` | checked conditions |
+//! | `RuleMatcher` | `matcher.rs` | prepared comparison in Rust |
+//! | `EncodedRule` | `encoded_rules.rs` | words for the eBPF map |
+//! | `struct rule` | `bpf/steer.bpf.c` | the same words in C |
+//!
+//! # Examples
+//! ```
+//! use fastlane_steer::{Rule, Rules};
+//!
+//! let gtp_u = Rule { gtp_u: true, ..Rule::default() };
+//! let rules = Rules::new(vec![gtp_u])?;
+//! assert!(!rules.matches(&[0; 60])); // stays in Linux
+//! assert!(Rules::default().matches(&[0; 60])); // without rules every frame is claimed
+//! # Ok::<(), fastlane_steer::RuleError>(())
+//! ```
 
-mod adopt;
 mod attach;
-mod encode;
+mod encoded_rules;
 mod error;
 mod key;
 mod link;
 mod matcher;
 mod program;
 mod rule;
+mod rules;
+mod settings;
 mod tables;
-mod trial;
+mod test_run;
 
-pub use adopt::Kept;
 pub use attach::XdpMode;
 pub use error::ProgramError;
 pub use key::{KeyField, Keyed, LaneKey};
-pub use program::{Counts, MAX_QUEUES, Program, Settings};
-pub use rule::{Field, MAX_RULES, PortRange, Prefix, Rule, RuleError, RuleFault, Rules};
-pub use trial::{Entry, Trial};
+pub use program::{MAX_QUEUES, Program, ProgramHandover};
+pub use rule::{Field, PortRange, Prefix, Rule, RuleFault};
+pub use rules::{MAX_RULES, RuleError, Rules};
+pub use settings::{Counts, Settings};
+pub use test_run::{ProgramName, TestRunResult};

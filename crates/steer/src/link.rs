@@ -1,5 +1,5 @@
-//! BPF links of XDP programs, by bpf(2): the loader makes such links too, but keeps their
-//! descriptors to itself, and a successor needs them.
+//! BPF links of XDP programs, by bpf(2). The loader creates such links too, but does not give
+//! access to their descriptors, which a successor needs.
 #![allow(unsafe_code, reason = "bpf(2) and if_nametoindex(3)")]
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 use crate::XdpMode;
 
-// Of linux/bpf.h and linux/if_link.h.
+// Constants of linux/bpf.h and linux/if_link.h.
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_XDP: u32 = 37;
@@ -18,14 +18,14 @@ const BPF_LINK_TYPE_XDP: u32 = 6;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// The beginning of `union bpf_attr` for BPF_LINK_CREATE.
+/// First fields of `union bpf_attr` for BPF_LINK_CREATE.
 #[repr(C)]
 struct Create {
     program: u32,
     interface: u32,
     kind: u32,
     flags: u32,
-    /// Cookies and the like, which this kind of link does not have.
+    /// Options such as cookies, which this kind of link does not have.
     rest: [u64; 4],
 }
 
@@ -34,11 +34,11 @@ struct Create {
 struct GetInfo {
     descriptor: u32,
     length: u32,
-    /// Where the answer goes.
+    /// Address of the result.
     info: u64,
 }
 
-/// The beginning of `struct bpf_link_info`, for a link of an XDP program.
+/// First fields of `struct bpf_link_info` for a link of an XDP program.
 #[repr(C)]
 #[derive(Default)]
 struct Info {
@@ -50,7 +50,7 @@ struct Info {
     rest: [u32; 3],
 }
 
-/// Puts an XDP program on an interface; the link ends with the last of its descriptors.
+/// Attaches an XDP program to an interface. The link ends with its last descriptor.
 pub(crate) fn attach(
     program: BorrowedFd<'_>,
     interface: u32,
@@ -62,14 +62,15 @@ pub(crate) fn attach(
     };
     let program = program.as_raw_fd() as u32;
     let mut request = Create { program, interface, kind: BPF_XDP, flags, rest: [0; 4] };
-    // SAFETY: this command reads the structure, which begins as it wants it and is else zero.
+    // SAFETY: this command only reads the structure, whose fields are as it requires and otherwise
+    // zero.
     let number = unsafe { call(BPF_LINK_CREATE, &mut request)? };
-    // SAFETY: the kernel just made this descriptor (with O_CLOEXEC), and nobody else has it.
+    // SAFETY: the kernel just created this descriptor (with O_CLOEXEC), and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// The index of the interface that the XDP program of a link is on; `None` when the interface is
-/// gone, or this is a link of another kind.
+/// Returns the index of the interface that a link's XDP program is attached to. Returns `None` if
+/// the interface is removed, or the link is of another kind.
 pub(crate) fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     let mut info = Info::default();
     let mut request = GetInfo {
@@ -77,14 +78,14 @@ pub(crate) fn interface(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
         length: size_of::<Info>() as u32,
         info: (&raw mut info).expose_provenance() as u64,
     };
-    // SAFETY: this command writes at most `length` octets to where `info` lies, which outlives the
-    // call; every bit pattern of it is a value.
+    // SAFETY: this command writes at most `length` octets to `info`, which outlives the call. Every
+    // bit pattern is a valid value of it.
     unsafe { call(BPF_OBJ_GET_INFO_BY_FD, &mut request)? };
     let on_one = info.kind == BPF_LINK_TYPE_XDP && info.interface != 0;
     Ok(on_one.then_some(info.interface))
 }
 
-/// The index of an interface in the network namespace of the calling thread.
+/// Returns the index of an interface in the network namespace of the calling thread.
 pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
     let name = CString::new(interface)?;
     // SAFETY: the name is a string that ends with NUL and lives through the call.
@@ -94,10 +95,12 @@ pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
     }
 }
 
+/// Calls bpf(2).
+///
 /// # Safety
-/// `request` must be what the command takes.
+/// `request` must be of the type that the command takes.
 unsafe fn call<T>(command: libc::c_int, request: &mut T) -> io::Result<libc::c_int> {
-    // SAFETY: the pointer and the length are those of `request`; the rest the caller promises.
+    // SAFETY: pointer and length are those of `request`; the caller guarantees the rest.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(request), size_of::<T>())
     };

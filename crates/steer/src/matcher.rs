@@ -1,20 +1,20 @@
-//! The reference: what a frame says, and whether a rule holds for it.
+//! Reference matcher: reads the key of a frame and evaluates rules on it.
 //!
 //! The eBPF programs mirror this file (`read_key` and `rule_matches` in `bpf/steer.bpf.c`). A
-//! change here is a change there.
+//! change here requires the same change there.
 
-use crate::rule::{GTP_U_PORT, IPV4, IPV6, PortRange, Prefix, Rule, Rules, TCP, UDP, VLAN};
+use crate::rule::{GTP_U_PORT, IPV4, IPV6, PortRange, Prefix, Rule, TCP, UDP, VLAN};
 
-/// VLAN tags that are stepped over; a frame with more has a tag as its EtherType.
+/// Maximum number of VLAN tags that are skipped. A frame with more has a tag as its EtherType.
 const MAX_TAGS: usize = 2;
-/// IPv6 extension headers that are stepped over; behind more the protocol counts as unknown.
+/// Maximum number of IPv6 extension headers that are skipped. After more the protocol is unknown.
 const MAX_EXTENSIONS: usize = 6;
 /// IPv6 next header: hop-by-hop options, routing, destination options (RFC 8200 4).
 const EXTENSIONS: [u8; 3] = [0, 43, 60];
 /// IPv6 next header: fragment (RFC 8200 4.5).
 const FRAGMENT: u8 = 44;
 
-/// What can be known of a frame: the `KNOWS_*` bits of `bpf/steer.bpf.c`.
+/// Fields that can be known of a frame: the `KNOWS_*` bits of `bpf/steer.bpf.c`.
 mod knows {
     pub(super) const IPV4: u32 = 1;
     pub(super) const IPV6: u32 = 1 << 1;
@@ -24,13 +24,13 @@ mod knows {
     pub(super) const GTP_U: u32 = 1 << 5;
 }
 
-/// What could be read from a frame before it ended; `knows` says which fields that are.
+/// Fields that could be read before the frame ended. `knows` flags the valid ones.
 #[derive(Clone, Copy, Debug, Default)]
-struct Key {
+pub(crate) struct FrameKey {
     knows: u32,
-    fragment: bool,
+    pub(crate) fragment: bool,
     protocol: u8,
-    /// 0, which is none, when it is not known.
+    /// EtherType, or 0 (which is none) if it is unknown.
     ethertype: u16,
     /// UDP or TCP destination port.
     port: u16,
@@ -38,13 +38,14 @@ struct Key {
     destination: Address,
 }
 
-/// An IP address or its mask, in network byte order; IPv4 is the first four octets.
+/// IP address or mask, in network byte order. IPv4 uses the first four octets.
 type Address = [u64; 2];
 
-/// A rule as it is asked of each frame. A field that the rule does not name holds for all frames.
+/// Rule prepared for comparison with keys. Every frame meets a condition that the rule does not
+/// have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Test {
-    /// What must be known of the frame.
+pub(crate) struct RuleMatcher {
+    /// Fields that must be known of the frame.
     needs: u32,
     has_prefix: bool,
     protocol: Option<u8>,
@@ -54,37 +55,15 @@ pub(crate) struct Test {
     destination: Network,
 }
 
-/// A prefix: an address and which of its bits count.
+/// Prefix as an address and a mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Network {
     address: Address,
     mask: Address,
 }
 
-impl Rules {
-    /// True when the frame is fast. `frame` begins at the Ethernet header, its VLAN tags included.
-    ///
-    /// With no rules every frame is fast, runts too. With rules:
-    /// * A frame that cannot be read far enough for a rule does not match it. A rule on the
-    ///   EtherType needs Ethernet only, a prefix the fixed IP header, a port the whole fixed UDP or
-    ///   TCP header, GTP-U its eight mandatory octets. The frame's end bounds the reading; lengths
-    ///   that the headers claim are left for the application to check.
-    /// * An IP fragment is never fast, the first one neither: only the first carries the ports, so
-    ///   the rest of its datagram goes to Linux, and Linux can only reassemble what it gets whole.
-    ///   An IPv6 packet with a fragment header is one, also when it is alone (RFC 6946).
-    ///
-    /// Neither allocates nor panics; a few nanoseconds and one comparison per rule.
-    pub fn matches(&self, frame: &[u8]) -> bool {
-        if self.is_empty() {
-            return true;
-        }
-        let key = Key::read(frame);
-        !key.fragment && self.tests.iter().any(|test| test.holds(&key))
-    }
-}
-
 impl Rule {
-    /// What must be known of a frame before the rule can hold.
+    /// Returns the fields that must be known of a frame before the rule can match.
     pub(crate) fn needs(&self) -> u32 {
         let prefixes = [self.source, self.destination];
         let has = |v4| prefixes.iter().flatten().any(|prefix| prefix.address.is_ipv4() == v4);
@@ -100,37 +79,38 @@ impl Rule {
     }
 }
 
-impl Test {
-    pub(crate) fn of(rule: &Rule) -> Test {
-        Test {
+impl RuleMatcher {
+    pub(crate) fn new(rule: &Rule) -> Self {
+        Self {
             needs: rule.needs(),
             has_prefix: rule.has_prefix(),
             protocol: rule.protocol,
             ethertype: rule.ethertype,
             ports: rule.ports(),
-            source: rule.source.map_or_else(Network::default, Network::of),
-            destination: rule.destination.map_or_else(Network::default, Network::of),
+            source: rule.source.map_or_else(Network::default, Network::new),
+            destination: rule.destination.map_or_else(Network::default, Network::new),
         }
     }
 
+    /// Returns true if the rule matches a frame with this key.
     #[inline]
-    fn holds(&self, key: &Key) -> bool {
+    pub(crate) fn matches(&self, key: &FrameKey) -> bool {
         key.knows & self.needs == self.needs
             && self.ethertype.is_none_or(|wanted| key.ethertype == wanted)
             && self.protocol.is_none_or(|wanted| key.protocol == wanted)
             && self.ports.contains(key.port)
             && (!self.has_prefix
-                || self.source.holds(key.source) && self.destination.holds(key.destination))
+                || self.source.contains(key.source) && self.destination.contains(key.destination))
     }
 }
 
 impl Network {
-    fn of(prefix: Prefix) -> Network {
+    fn new(prefix: Prefix) -> Network {
         Network { address: words(prefix.octets()), mask: words(prefix.mask()) }
     }
 
     #[inline]
-    fn holds(&self, [high, low]: Address) -> bool {
+    fn contains(&self, [high, low]: Address) -> bool {
         let differ = |at: usize, is: u64| (is ^ self.address[at]) & self.mask[at];
         differ(0, high) | differ(1, low) == 0
     }
@@ -141,10 +121,11 @@ fn words(octets: [u8; 16]) -> Address {
     [u64::from_ne_bytes(halves[0]), u64::from_ne_bytes(halves[1])]
 }
 
-impl Key {
-    fn read(frame: &[u8]) -> Key {
-        let mut key = Key::default();
-        // Every step returns None when the frame ends; what was found before stays in the key.
+impl FrameKey {
+    /// Reads as much of the key as the frame contains.
+    pub(crate) fn read(frame: &[u8]) -> Self {
+        let mut key = FrameKey::default();
+        // Each step returns None when the frame ends; the fields read before stay valid.
         let _ = key.read_ethernet(frame);
         key
     }
@@ -167,7 +148,7 @@ impl Key {
         }
     }
 
-    /// RFC 791 3.1.
+    /// Reads an IPv4 header (RFC 791 3.1).
     #[inline]
     fn read_ipv4(&mut self, frame: &[u8], offset: usize) -> Option<()> {
         let header: [u8; 20] = bytes(frame, offset)?;
@@ -181,7 +162,7 @@ impl Key {
         };
         self.source = address(12);
         self.destination = address(16);
-        // More-fragments flag or an offset; the don't-fragment flag and the reserved bit do not
+        // More-fragments flag or an offset. The don't-fragment flag and the reserved bit do not
         // count.
         self.fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff != 0;
         self.protocol = header[9];
@@ -189,7 +170,7 @@ impl Key {
         self.read_transport(frame, offset + header_length)
     }
 
-    /// RFC 8200 3 and 4.
+    /// Reads an IPv6 header and its extension headers (RFC 8200 3 and 4).
     fn read_ipv6(&mut self, frame: &[u8], offset: usize) -> Option<()> {
         let header: [u8; 40] = bytes(frame, offset)?;
         if header[0] >> 4 != 6 {
@@ -216,7 +197,7 @@ impl Key {
         self.read_transport(frame, offset)
     }
 
-    /// RFC 768, RFC 9293 3.1, 3GPP TS 29.281 5.1.
+    /// Reads a UDP, TCP or GTP-U header (RFC 768, RFC 9293 3.1, 3GPP TS 29.281 5.1).
     #[inline]
     fn read_transport(&mut self, frame: &[u8], offset: usize) -> Option<()> {
         match self.protocol {
@@ -243,7 +224,7 @@ impl Key {
     }
 }
 
-/// `N` octets at `offset`, when the frame has them.
+/// Returns `N` bytes at `offset`, if the frame has them.
 fn bytes<const N: usize>(frame: &[u8], offset: usize) -> Option<[u8; N]> {
     frame.get(offset..)?.first_chunk().copied()
 }

@@ -1,12 +1,12 @@
-//! Loads the eBPF programs, attaches them and feeds their tables.
+//! Loads the eBPF programs, updates their tables and hands them over to another process.
 //!
-//! The object is compiled ahead (`bpf/build`) and committed, so no compiler is needed. Linux 6.1 is
-//! the oldest supported. Memory of maps and programs does not count against RLIMIT_MEMLOCK since
-//! Linux 5.11.
+//! The object is compiled ahead (`bpf/build`) and committed, so no compiler is needed. The oldest
+//! supported kernel is Linux 6.1. Since Linux 5.11 the memory of maps and programs does not count
+//! against RLIMIT_MEMLOCK.
 
 use std::{
     fmt,
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use aya::{
@@ -15,51 +15,39 @@ use aya::{
 };
 
 use crate::{
-    Rules, encode,
+    encoded_rules,
     error::{self, ProgramError},
+    link,
+    rules::Rules,
+    settings::{Counts, Settings},
     tables::Tables,
 };
 
-/// Places in the table of AF_XDP sockets: queue numbers go from 0 to one less.
+/// Number of slots in the table of AF_XDP sockets. Queue numbers must be lower.
 pub const MAX_QUEUES: u32 = 1024;
 
-/// What the programs need to know besides the rules.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Longest frame that the fast path takes, in octets from the Ethernet header on, VLAN tags
-    /// included. A longer one is left to Linux and counted.
-    pub max_length: u32,
-    /// Mark (`skb->mark`, SO_MARK) of frames that re-enter; 0 marks none.
-    pub mark: u32,
-    /// Interface on which frames re-enter, by its index; 0 when none do.
-    pub reenter_ifindex: u32,
+/// Descriptors by which a successor takes over an attached program. The program runs, with its
+/// tables unchanged, as long as one process holds the link.
+#[derive(Debug)]
+pub struct ProgramHandover<T> {
+    /// BPF link that holds the program on its interface.
+    pub link: T,
+    /// Table with the rules in force.
+    pub steering: T,
+    /// Table of AF_XDP sockets. It holds no references to them, so the sockets must be handed over
+    /// too.
+    pub sockets: T,
+    /// Table of counts.
+    pub counts: T,
 }
 
-/// Frames counted by the programs since they were loaded, summed over the CPUs.
+/// eBPF programs of one port, with their tables.
 ///
-/// `fastlane_xdp` and `fastlane_select` count each frame they see exactly once, in one of the first
-/// four. Several AF_PACKET sockets that are not in one fanout group count it once each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Given to the fast path.
-    pub claimed: u64,
-    /// No rule matched: left to Linux.
-    pub passed: u64,
-    /// A rule matched, but no AF_XDP socket is on the queue: left to Linux.
-    pub uncovered: u64,
-    /// A rule matched, but the frame is longer than [`Settings::max_length`]: left to Linux.
-    pub too_long: u64,
-    /// Sent by the re-entry TAP to the interface's ingress.
-    pub reentered: u64,
-}
-
-/// The eBPF programs of one port, with their tables.
-///
-/// Dropping it detaches everything, and so does the end of the process however it comes, with one
-/// exception: see [`Program::attach_claim`]. All methods act in the network namespace of the
-/// calling thread. Not for lanes: every method is a system call or more.
+/// Dropping it detaches everything, and so does any end of the process, with one exception: see
+/// [`Program::attach_claim`]. All methods act in the network namespace of the calling thread. They
+/// are not for lanes: every method makes at least one system call.
 pub struct Program {
-    /// `None` for a program that was adopted: another process has loaded it.
+    /// Loaded programs; `None` if another process loaded them and this one took them over.
     pub(crate) programs: Option<Ebpf>,
     pub(crate) tables: Tables,
     pub(crate) settings: Settings,
@@ -67,15 +55,16 @@ pub struct Program {
 }
 
 impl Program {
-    /// Creates the tables and fills in `rules` and `settings`. The programs themselves are verified
-    /// by the kernel when they are first attached.
+    /// Creates the tables and fills in `rules` and `settings`. The kernel verifies each program
+    /// when it is first attached.
     ///
     /// # Errors
-    /// [`ProgramError::NoPrivilege`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON (the
-    /// verifier lets nobody compute with packet pointers without the last, see linux/capability.h).
+    /// Returns [`ProgramError::NoPrivilege`] without CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON. The
+    /// verifier requires the last one for arithmetic on packet pointers (linux/capability.h).
     pub fn load(rules: &Rules, settings: Settings) -> Result<Program, ProgramError> {
         let object = aya::include_bytes_aligned!("../bpf/steer.bpf.o");
-        // The programs read no kernel structures, so the kernel's type information is not needed.
+        // The programs read no kernel structures, so they do not need the kernel's type
+        // information.
         let programs = EbpfLoader::new().btf(None).load(object).map_err(error::open_error)?;
         let tables = Tables::of(&programs)?;
         let mut program = Program { programs: Some(programs), tables, settings, xdp_link: None };
@@ -83,23 +72,23 @@ impl Program {
         Ok(program)
     }
 
-    /// Replaces the rules, at any time: each frame is judged by the old list or by the new one,
-    /// never by a mixture, and so that what the AF_PACKET sockets take is kept from Linux and the
-    /// rest is not. When it returns no frame is judged by the old list any more; that takes some
-    /// milliseconds (an RCU grace period). Not for several threads or processes at once.
+    /// Replaces the rules at any time. Each frame is evaluated with the old list or the new one,
+    /// never with a mixture. Frames that the AF_PACKET sockets take are hidden from Linux, and no
+    /// others. After the return no frame is evaluated with the old list. The call takes some
+    /// milliseconds (an RCU grace period). Only one thread and process at a time may call it.
     ///
     /// # Errors
-    /// [`ProgramError::Kernel`] when the kernel refuses; then the old rules stay in force.
+    /// Returns [`ProgramError::Kernel`] if the kernel refuses. The old rules stay in force then.
     pub fn replace_rules(&mut self, rules: &Rules) -> Result<(), ProgramError> {
-        self.tables.replace(encode::steering(rules, &self.settings))
+        self.tables.replace(encoded_rules::encode(rules, &self.settings))
     }
 
-    /// Makes `socket`, an AF_XDP socket with its rings set up, the target of the queue's fast
-    /// frames. It must be bound to that queue of the interface, else the kernel drops them. The
-    /// table holds no reference: closing the socket takes it out.
+    /// Makes `socket`, an AF_XDP socket with its rings set up, the target of the queue's claimed
+    /// frames. It must be bound to that queue of the interface; otherwise the kernel drops them.
+    /// The table holds no reference: closing the socket removes it.
     ///
     /// # Errors
-    /// [`ProgramError::QueueOutOfRange`], or [`ProgramError::Kernel`] (EOPNOTSUPP) when
+    /// Returns [`ProgramError::QueueOutOfRange`], or [`ProgramError::Kernel`] (EOPNOTSUPP) if
     /// `socket` is no AF_XDP socket or has no receive ring and no UMEM yet.
     pub fn insert_socket(
         &mut self,
@@ -114,23 +103,24 @@ impl Program {
             .map_err(|error| error::table_error(&action, error))
     }
 
-    /// Takes the socket of `queue` out, if one is there: its frames stay in Linux from now on,
-    /// counted uncovered.
+    /// Removes the socket of `queue`, if there is one. From then on its frames stay in Linux and
+    /// count as uncovered.
     ///
     /// # Errors
-    /// [`ProgramError::QueueOutOfRange`], or [`ProgramError::Kernel`] when the kernel refuses.
+    /// Returns [`ProgramError::QueueOutOfRange`], or [`ProgramError::Kernel`] if the kernel
+    /// refuses.
     pub fn remove_socket(&mut self, queue: u32) -> Result<(), ProgramError> {
         check_queue(queue)?;
-        let action = format!("taking the AF_XDP socket off queue {queue}");
+        let action = format!("removing the AF_XDP socket of queue {queue}");
         self.tables.sockets.unset(queue).map_err(|error| error::table_error(&action, error))
     }
 
-    /// Reads the counts. Each is exact; they are not of one instant.
+    /// Returns the counts. Each is exact, but they are not of one instant.
     ///
     /// # Errors
-    /// [`ProgramError::Kernel`] when the kernel refuses.
+    /// Returns [`ProgramError::Kernel`] if the kernel refuses.
     pub fn counts(&self) -> Result<Counts, ProgramError> {
-        // The keys of `enum count` in `bpf/steer.bpf.c`.
+        // Keys of `enum count` in `bpf/steer.bpf.c`.
         let mut sums = [0; 5];
         for (key, sum) in (0..).zip(&mut sums) {
             let values = self
@@ -163,6 +153,51 @@ impl Program {
         loaded(program.fd().is_ok(), || program.load(), name)?;
         Ok(program)
     }
+
+    /// Returns the descriptors to be duplicated or passed to another process. Returns `None` if the
+    /// XDP program is not attached. AF_PACKET has no handover: a socket's frames are lost with its
+    /// ring.
+    #[must_use]
+    pub fn handover(&self) -> Option<ProgramHandover<BorrowedFd<'_>>> {
+        let link = self.xdp_link.as_ref()?.as_fd();
+        let [steering, sockets, counts] = self.tables.descriptors();
+        Some(ProgramHandover { link, steering, sockets, counts })
+    }
+
+    /// Takes over the XDP program of a process that has ended. Checks that it is attached to
+    /// `interface` (an index). It runs meanwhile: rules and sockets stay, and counts continue.
+    /// `settings` must be those with which it was loaded; they apply when the rules are next
+    /// [replaced](Program::replace_rules).
+    ///
+    /// The successor cannot attach it again, nor attach the other programs.
+    ///
+    /// # Errors
+    /// Returns [`ProgramError::NotAdoptable`] if the descriptors are not those of a program on that
+    /// interface, and [`ProgramError::Kernel`] if the kernel refuses.
+    pub fn adopt(
+        handover: ProgramHandover<OwnedFd>,
+        interface: u32,
+        settings: Settings,
+    ) -> Result<Program, ProgramError> {
+        let ProgramHandover { link, steering, sockets, counts } = handover;
+        let attached = link::interface(link.as_fd()).map_err(|source| {
+            ProgramError::system("querying a BPF link of the handover", source)
+        })?;
+        if attached != Some(interface) {
+            let reason = match attached {
+                Some(other) => format!("its BPF link is on interface {other}, not {interface}"),
+                None => {
+                    format!("interface {interface} is removed, or the descriptor is no BPF link")
+                }
+            };
+            return Err(ProgramError::NotAdoptable { reason });
+        }
+        let tables = Tables::open([steering, sockets, counts]).map_err(|error| {
+            let reason = format!("its tables are not those of this version ({error})");
+            ProgramError::NotAdoptable { reason }
+        })?;
+        Ok(Program { programs: None, tables, settings, xdp_link: Some(link) })
+    }
 }
 
 impl fmt::Debug for Program {
@@ -178,7 +213,7 @@ fn check_queue(queue: u32) -> Result<(), ProgramError> {
     }
 }
 
-/// A program that this process has loaded.
+/// Returns a program that this process has loaded.
 fn loader<'a>(
     programs: &'a mut Option<Ebpf>,
     name: &str,
@@ -195,10 +230,10 @@ where
     T::try_from(program).map_err(|error| ProgramError::new(format!("opening {name}"), error))
 }
 
-/// How often a program is loaded again when a signal interrupted the kernel.
-const LOADS: usize = 10;
+/// Maximum number of attempts to load a program when a signal interrupts the kernel.
+const MAX_LOADS: usize = 10;
 
-/// Has the kernel verify and compile a program, once.
+/// Loads a program into the kernel, which verifies and compiles it, unless it is loaded already.
 fn loaded(
     already: bool,
     mut load: impl FnMut() -> Result<(), AyaError>,
@@ -208,9 +243,9 @@ fn loaded(
         return Ok(());
     }
     let mut result = load();
-    for _ in 1..LOADS {
-        // A signal to the thread, a child's end among them, makes the verifier give up with EAGAIN
-        // (kernel/bpf/verifier.c, do_check); libbpf tries again too.
+    for _ in 1..MAX_LOADS {
+        // A signal to the thread, such as the end of a child process, makes the verifier fail with
+        // EAGAIN (kernel/bpf/verifier.c, do_check). libbpf retries too.
         let interrupted = matches!(&result, Err(AyaError::LoadError { io_error, .. })
             if io_error.kind() == std::io::ErrorKind::WouldBlock);
         if !interrupted {

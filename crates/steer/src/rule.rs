@@ -1,13 +1,8 @@
-//! What an author writes: rules, checked once when the list is made.
+//! Rules of an author, checked once when the list is created.
 
 use std::{fmt, net::IpAddr};
 
 use thiserror::Error;
-
-use crate::matcher::Test;
-
-/// Most rules in one list: the size of the table that the eBPF programs walk for each frame.
-pub const MAX_RULES: usize = 64;
 
 /// EtherType of IPv4 (IEEE 802 numbers).
 pub(crate) const IPV4: u16 = 0x0800;
@@ -15,7 +10,7 @@ pub(crate) const IPV4: u16 = 0x0800;
 pub(crate) const IPV6: u16 = 0x86dd;
 /// EtherTypes of VLAN tags: IEEE 802.1Q and 802.1ad.
 pub(crate) const VLAN: [u16; 2] = [0x8100, 0x88a8];
-/// Smallest EtherType; below it the field is an IEEE 802.3 length.
+/// Minimum EtherType; a lower value is an IEEE 802.3 length.
 const ETHERTYPE_MIN: u16 = 0x0600;
 /// IP protocol numbers (IANA).
 pub(crate) const TCP: u8 = 6;
@@ -23,12 +18,14 @@ pub(crate) const UDP: u8 = 17;
 /// UDP port of GTP-U (3GPP TS 29.281 4.4.2).
 pub(crate) const GTP_U_PORT: u16 = 2152;
 
-/// A small conjunction: every field that is given must match.
+/// Conjunction of conditions: every field that is set must match.
 ///
-/// VLAN tags are stepped over, so `ethertype` is the one behind up to two tags.
+/// VLAN tags are skipped, so `ethertype` is the one after up to two tags.
 ///
+/// # Examples
 /// ```
 /// use fastlane_steer::{Rule, Rules};
+///
 /// let gtp = Rule { gtp_u: true, ..Rule::default() };
 /// let dns = Rule { udp_port: Some(53.into()), ..Rule::default() };
 /// let rules = Rules::new(vec![gtp, dns])?;
@@ -37,9 +34,9 @@ pub(crate) const GTP_U_PORT: u16 = 2152;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// EtherType behind the VLAN tags, host byte order. Needs nothing but Ethernet in the frame.
+    /// EtherType after the VLAN tags, in host byte order. Only needs Ethernet in the frame.
     pub ethertype: Option<u16>,
-    /// IP protocol; for IPv6 the next header behind the extension headers.
+    /// IP protocol; for IPv6 the next header after the extension headers.
     pub protocol: Option<u8>,
     /// Prefix of the IP source address.
     pub source: Option<Prefix>,
@@ -53,16 +50,16 @@ pub struct Rule {
     pub gtp_u: bool,
 }
 
-/// An IP prefix. The bits of `address` behind `length` must be zero.
+/// IP prefix. The bits of `address` after `length` must be zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// The network's address.
+    /// Network address.
     pub address: IpAddr,
-    /// Bits that must match: 0 to 32 for IPv4, 0 to 128 for IPv6.
+    /// Number of bits that must match: 0 to 32 for IPv4, 0 to 128 for IPv6.
     pub length: u8,
 }
 
-/// Ports from `first` to `last`, both included, host byte order.
+/// Range of ports from `first` to `last`, both included, in host byte order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortRange {
     /// Lowest port that matches.
@@ -71,126 +68,68 @@ pub struct PortRange {
     pub last: u16,
 }
 
-/// A checked list of at most [`MAX_RULES`] rules. Any match wins; the empty list takes everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
-    rules: Vec<Rule>,
-    /// The same, as they are asked of each frame.
-    pub(crate) tests: Vec<Test>,
-}
-
-/// Why a list of rules was refused.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum RuleError {
-    /// The list is longer than [`MAX_RULES`].
-    #[error(
-        "{count} rules are given, at most {MAX_RULES} are possible: join some by a prefix or a \
-         port range"
-    )]
-    TooMany {
-        /// Rules given.
-        count: usize,
-    },
-    /// One rule cannot hold.
-    #[error("rule {}: {fault}", index + 1)]
-    Rule {
-        /// Place in the list, from 0 (the text counts from 1).
-        index: usize,
-        /// What is wrong with it.
-        fault: RuleFault,
-    },
-}
-
-/// What is wrong with one rule. Fields are named as in the configuration.
+/// Fault of a rule. Fields are named as in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RuleFault {
-    /// No field is given.
+    /// Rule without any field.
     #[error("names no field; to take every frame, give no rules at all")]
     Empty,
-    /// An EtherType that is an IEEE 802.3 length.
+    /// EtherType that is an IEEE 802.3 length.
     #[error("ethertype {0:#06x} is a length, not a type: the smallest type is 0x0600")]
     EthertypeIsLength(u16),
-    /// A VLAN tag as EtherType.
-    #[error("ethertype {0:#06x} is a VLAN tag, which rules step over: name the type behind it")]
+    /// EtherType of a VLAN tag.
+    #[error("ethertype {0:#06x} is a VLAN tag, which rules skip: name the type after it")]
     EthertypeIsVlan(u16),
-    /// Two fields of which no frame can fulfil both.
+    /// Two fields that no frame can match together.
     #[error("{0} and {1} contradict each other: no frame has both")]
     Contradiction(Field, Field),
-    /// A prefix longer than its address.
+    /// Prefix longer than its address.
     #[error("{field} prefix {prefix}: the length is at most {most}")]
     PrefixTooLong {
-        /// The field that holds it.
+        /// Field of the prefix.
         field: Field,
-        /// The prefix as given.
+        /// Prefix as configured.
         prefix: Prefix,
-        /// Bits of such an address.
+        /// Number of bits of such an address.
         most: u8,
     },
-    /// A prefix whose address has bits behind its length.
+    /// Prefix whose address has bits set after its length.
     #[error("{field} prefix {prefix} has host bits set: write {network}")]
     HostBits {
-        /// The field that holds it.
+        /// Field of the prefix.
         field: Field,
-        /// The prefix as given.
+        /// Prefix as configured.
         prefix: Prefix,
-        /// The same prefix without them.
+        /// The same prefix without these bits.
         network: Prefix,
     },
-    /// A range whose first port is greater than its last.
+    /// Range whose first port is greater than its last.
     #[error("{field} range {range} is upside down: write the lower port first")]
     RangeUpsideDown {
-        /// The field that holds it.
+        /// Field of the range.
         field: Field,
-        /// The range as given.
+        /// Range as configured.
         range: PortRange,
     },
 }
 
-/// A field of a rule, shown by its name in the configuration.
+/// Field of a rule, displayed by its name in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// [`Rule::ethertype`]
+    /// Field [`Rule::ethertype`].
     Ethertype,
-    /// [`Rule::protocol`]
+    /// Field [`Rule::protocol`].
     Protocol,
-    /// [`Rule::source`]
+    /// Field [`Rule::source`].
     Source,
-    /// [`Rule::destination`]
+    /// Field [`Rule::destination`].
     Destination,
-    /// [`Rule::udp_port`]
+    /// Field [`Rule::udp_port`].
     UdpPort,
-    /// [`Rule::tcp_port`]
+    /// Field [`Rule::tcp_port`].
     TcpPort,
-    /// [`Rule::gtp_u`]
+    /// Field [`Rule::gtp_u`].
     GtpU,
-}
-
-impl Rules {
-    /// Checks the list.
-    ///
-    /// # Errors
-    /// [`RuleError`] when the list is too long, or when a rule is empty, malformed or cannot match
-    /// any frame.
-    pub fn new(rules: Vec<Rule>) -> Result<Rules, RuleError> {
-        if rules.len() > MAX_RULES {
-            return Err(RuleError::TooMany { count: rules.len() });
-        }
-        for (index, rule) in rules.iter().enumerate() {
-            rule.check().map_err(|fault| RuleError::Rule { index, fault })?;
-        }
-        let tests = rules.iter().map(Test::of).collect();
-        Ok(Rules { rules, tests })
-    }
-
-    /// The rules in the order given.
-    pub fn as_slice(&self) -> &[Rule] {
-        &self.rules
-    }
-
-    /// True when there are none, so that every frame is fast.
-    pub fn is_empty(&self) -> bool {
-        self.rules.is_empty()
-    }
 }
 
 impl Rule {
@@ -198,13 +137,14 @@ impl Rule {
         self.source.is_some() || self.destination.is_some()
     }
 
-    /// The UDP or TCP ports; without either all that there are.
+    /// Returns the range of UDP or TCP ports, or all ports without a condition on them.
     pub(crate) fn ports(&self) -> PortRange {
         let all = PortRange { first: 0, last: u16::MAX };
         self.udp_port.or(self.tcp_port).unwrap_or(all)
     }
 
-    fn check(&self) -> Result<(), RuleFault> {
+    /// Checks the rule by itself.
+    pub(crate) fn check(&self) -> Result<(), RuleFault> {
         if *self == Rule::default() {
             return Err(RuleFault::Empty);
         }
@@ -230,7 +170,7 @@ impl Rule {
         self.check_transport()
     }
 
-    /// Fields that fix the IP version must agree on it.
+    /// Checks that the fields that imply an IP version agree on it.
     fn check_network(&self) -> Result<(), RuleFault> {
         let mut fixed: Option<(Field, u16)> = None;
         for (field, ethertype) in [
@@ -253,7 +193,7 @@ impl Rule {
         }
     }
 
-    /// Fields that fix the IP protocol must agree on it; GTP-U also fixes the port.
+    /// Checks that the fields that imply an IP protocol agree on it; GTP-U also implies the port.
     fn check_transport(&self) -> Result<(), RuleFault> {
         let protocol_of = |field| match field {
             Field::TcpPort => TCP,
@@ -274,7 +214,7 @@ impl Rule {
         }
     }
 
-    /// The fields given that need an IP protocol.
+    /// Returns the fields in use that imply an IP protocol.
     fn transport_fields(&self) -> impl Iterator<Item = Field> {
         [
             (Field::Protocol, self.protocol.is_some()),
@@ -288,13 +228,13 @@ impl Rule {
 }
 
 impl Prefix {
-    /// The network mask, in network byte order; IPv4 uses the first four octets.
+    /// Returns the network mask in network byte order; IPv4 uses the first four octets.
     pub(crate) fn mask(self) -> [u8; 16] {
         let ones = u128::MAX.checked_shl(128 - u32::from(self.length.min(128))).unwrap_or(0);
         ones.to_be_bytes()
     }
 
-    /// The address in network byte order; IPv4 uses the first four octets.
+    /// Returns the address in network byte order; IPv4 uses the first four octets.
     pub(crate) fn octets(self) -> [u8; 16] {
         let mut octets = [0; 16];
         match self.address {
@@ -328,7 +268,7 @@ impl Prefix {
 }
 
 impl PortRange {
-    /// True when `port` lies in the range.
+    /// Returns true if `port` is in the range.
     pub fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }

@@ -1,4 +1,4 @@
-//! The tables of the eBPF programs, by descriptors that another process may have made.
+//! Tables of the eBPF programs, by descriptors that another process may have created.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,26 +8,27 @@ use aya::{
 };
 
 use crate::{
-    encode::Steering,
+    encoded_rules::EncodedSteering,
     error::{self, ProgramError},
 };
 
-/// The names of the tables that are kept, in `bpf/steer.bpf.c`.
+/// Names in `bpf/steer.bpf.c` of the tables that a handover includes.
 const NAMES: [&str; 3] = ["steering", "sockets", "counts"];
 
-/// The tables of a port's programs.
+/// Tables of a port's programs.
 pub(crate) struct Tables {
-    steering: ArrayOfMaps<MapData, Array<MapData, Steering>>,
-    /// What stands in `steering`, as far as this process knows.
-    present: Option<Array<MapData, Steering>>,
+    steering: ArrayOfMaps<MapData, Array<MapData, EncodedSteering>>,
+    /// Current value of `steering`, if this process knows it.
+    current: Option<Array<MapData, EncodedSteering>>,
     pub(crate) sockets: XskMap<MapData>,
     pub(crate) counts: PerCpuArray<MapData, u64>,
-    /// In the order of `NAMES`.
+    /// Descriptors in the order of `NAMES`.
     descriptors: [OwnedFd; 3],
 }
 
 impl Tables {
-    /// Those that the loader has made for a program; it keeps descriptors of its own.
+    /// Returns the tables that the loader created for a program. The loader keeps its own
+    /// descriptors.
     pub(crate) fn of(programs: &Ebpf) -> Result<Self, ProgramError> {
         let mut descriptors = Vec::with_capacity(NAMES.len());
         for name in NAMES {
@@ -42,32 +43,33 @@ impl Tables {
         Self::open(descriptors)
     }
 
-    /// Those of these descriptors: steering, sockets, counts.
+    /// Opens the tables by their descriptors: steering, sockets, counts.
     pub(crate) fn open(descriptors: [OwnedFd; 3]) -> Result<Self, ProgramError> {
         let [steering, sockets, counts] = &descriptors;
         let steering: ArrayOfMaps<MapData, _> = table(steering, ArrayOfMaps::try_from)?;
         let sockets = table(sockets, XskMap::try_from)?;
         let counts = table(counts, PerCpuArray::try_from)?;
-        // It takes CAP_SYS_ADMIN, and there may be none yet: see `replace`.
-        let present = steering.get(&0, 0).ok();
-        Ok(Self { steering, present, sockets, counts, descriptors })
+        // Requires CAP_SYS_ADMIN, which may be missing: see `replace`.
+        let current = steering.get(&0, 0).ok();
+        Ok(Self { steering, current, sockets, counts, descriptors })
     }
 
-    /// In the same order.
+    /// Returns the descriptors in the order of `NAMES`.
     pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
         self.descriptors.each_ref().map(OwnedFd::as_fd)
     }
 
     /// Puts rules and settings in force, from one frame to the next.
-    pub(crate) fn replace(&mut self, words: Steering) -> Result<(), ProgramError> {
+    pub(crate) fn replace(&mut self, words: EncodedSteering) -> Result<(), ProgramError> {
         let action = "writing the steering rules";
         let refused = |error| error::table_error(action, error);
         let mut table = Array::create(1, 0).map_err(refused)?;
         table.set(0, words, 0).map_err(refused)?;
         self.steering.set(0, &table, 0).map_err(refused)?;
-        // Only now, when no program uses it any more: kernels without the repair of CVE-2023-52447
-        // would free the table under a program if its last descriptor were closed before.
-        self.present = Some(table);
+        // Dropped only now, when no program uses the old table any more. Kernels without the fix
+        // for CVE-2023-52447 would free a table under a running program if its last descriptor were
+        // closed earlier.
+        self.current = Some(table);
         Ok(())
     }
 }
@@ -75,7 +77,7 @@ impl Tables {
 fn duplicate(descriptor: BorrowedFd<'_>) -> Result<OwnedFd, ProgramError> {
     descriptor
         .try_clone_to_owned()
-        .map_err(|source| ProgramError::system("keeping a steering table", source))
+        .map_err(|source| ProgramError::system("duplicating a steering table", source))
 }
 
 fn table<T>(

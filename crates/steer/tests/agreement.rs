@@ -1,4 +1,4 @@
-//! The eBPF programs decide as the reference does: random rules, random frames, through the
+//! The eBPF programs agree with the reference matcher: random rules, random frames, through the
 //! kernel's BPF_PROG_TEST_RUN.
 
 mod support;
@@ -8,7 +8,7 @@ use std::{
     os::fd::AsFd,
 };
 
-use fastlane_steer::{Counts, Entry, MAX_RULES, Program, Rule, Rules, Settings};
+use fastlane_steer::{Counts, MAX_RULES, Program, ProgramName, Rule, Rules, Settings};
 use proptest::{
     collection::vec,
     prelude::*,
@@ -19,11 +19,11 @@ use support::{
     machine, rules,
 };
 
-/// Lists of rules tried, and frames for each: 102,400 pairs.
+/// Number of lists of rules, and frames per list: 102,400 pairs.
 const LISTS: u32 = 400;
 const FRAMES: usize = 256;
-/// Frames of each list for the two programs on socket buffers. The kernel tries such frames only up
-/// to about 3,500 octets; XDP frames may be longer, and are then in several pieces.
+/// Frames per list for the two programs on socket buffers. The kernel accepts such frames up to
+/// about 3,500 octets only; XDP frames may be longer and then have several fragments.
 const BUFFERS: usize = 32;
 
 const XDP_PASS: u32 = 2;
@@ -33,7 +33,7 @@ const TC_ACT_UNSPEC: u32 = u32::MAX;
 const WHOLE_FRAME: u32 = 0x40000;
 const ANY_LENGTH: Settings = Settings { max_length: u32::MAX, mark: 0, reenter_ifindex: 0 };
 
-/// How often each outcome came.
+/// Number of frames with each outcome.
 #[derive(Default)]
 struct Outcomes {
     fast: Cell<u64>,
@@ -46,7 +46,7 @@ impl Outcomes {
         which.set(which.get() + 1);
     }
 
-    /// A test in which nearly all frames share a fate would prove little.
+    /// Fails if nearly all frames have the same outcome, which would prove little.
     fn assert_mixed(&self, least: u64) {
         let (fast, slow) = (self.fast.get(), self.slow.get());
         println!("{fast} fast, {slow} not");
@@ -56,38 +56,39 @@ impl Outcomes {
     }
 }
 
-/// Compares `judge` with the reference over `LISTS` lists of rules and `frames` frames for each.
+/// Compares `judge` with the reference over `LISTS` lists of rules and `frames` frames per list.
 fn compare(
     program: &RefCell<Program>,
     frames: impl Strategy<Value = Vec<Frame>>,
     judge: impl Fn(&mut Program, &[u8]) -> bool,
 ) -> Outcomes {
     let outcomes = Outcomes::default();
-    // A whole list fails at its first frame; `smallest` does better than shrinking the list.
+    // A whole list fails at its first frame; `smallest` reduces it better than shrinking does.
     let config = Config {
         cases: LISTS,
         max_shrink_iters: 0,
         failure_persistence: None,
         ..Config::default()
     };
-    let result = TestRunner::new(config).run(&(rules::rules(), frames), |(rules, frames)| {
-        let program = &mut *program.borrow_mut();
-        program.replace_rules(&rules).expect("the table takes them");
-        for Frame(frame) in &frames {
-            let fast = rules.matches(frame);
-            if judge(program, frame) != fast {
-                let (rules, frame) = smallest(rules, frame.clone(), |rules, frame| {
-                    program.replace_rules(rules).expect("the table takes them");
-                    judge(program, frame) != rules.matches(frame)
-                });
-                let reason =
-                    format!("fast: {}, {rules:?} {:?}", rules.matches(&frame), Frame(frame));
-                return Err(TestCaseError::fail(reason));
+    let result =
+        TestRunner::new(config).run(&(random_rules::rules(), frames), |(rules, frames)| {
+            let program = &mut *program.borrow_mut();
+            program.replace_rules(&rules).expect("the table takes them");
+            for Frame(frame) in &frames {
+                let fast = rules.matches(frame);
+                if judge(program, frame) != fast {
+                    let (rules, frame) = smallest(rules, frame.clone(), |rules, frame| {
+                        program.replace_rules(rules).expect("the table takes them");
+                        judge(program, frame) != rules.matches(frame)
+                    });
+                    let reason =
+                        format!("fast: {}, {rules:?} {:?}", rules.matches(&frame), Frame(frame));
+                    return Err(TestCaseError::fail(reason));
+                }
+                outcomes.add(fast);
             }
-            outcomes.add(fast);
-        }
-        Ok(())
-    });
+            Ok(())
+        });
     match result {
         Ok(()) => outcomes,
         Err(TestError::Fail(reason, _)) => panic!("the programs disagree; {reason}"),
@@ -95,7 +96,7 @@ fn compare(
     }
 }
 
-/// Takes away rules and octets at the end as long as `fails` holds.
+/// Removes rules and trailing octets as long as `fails` returns true.
 fn smallest(
     mut rules: Rules,
     mut frame: Vec<u8>,
@@ -119,7 +120,7 @@ fn smallest(
 fn xdp_agrees_with_the_reference() {
     let name = "xdp_agrees_with_the_reference";
     let Some(mut program) = support::load(name, &Rules::default(), ANY_LENGTH) else { return };
-    // A trial redirects only when a socket stands in the table.
+    // A test run only redirects if there is a socket in the table.
     let socket = match machine::xdp_socket() {
         Ok(socket) => socket,
         Err(error) => return support::skip(name, &format!("no AF_XDP socket: {error}")),
@@ -128,7 +129,8 @@ fn xdp_agrees_with_the_reference() {
 
     let program = RefCell::new(program);
     let outcomes = compare(&program, vec(frames::frame(14..=9_000), FRAMES), |program, frame| {
-        let trial = program.try_frame(Entry::Xdp, frame, 0, 1).expect("the frame is long enough");
+        let trial =
+            program.test_run(ProgramName::Xdp, frame, 0, 1).expect("the frame is long enough");
         assert!([XDP_REDIRECT, XDP_PASS].contains(&trial.returned));
         trial.returned == XDP_REDIRECT
     });
@@ -148,7 +150,7 @@ fn socket_buffer_programs_agree_with_the_reference() {
         let selected = select(program, frame);
         assert!([WHOLE_FRAME, 0].contains(&selected));
         if has_network_header(frame) {
-            let claim = program.try_frame(Entry::Claim, frame, 0, 1).expect("claim runs");
+            let claim = program.test_run(ProgramName::Claim, frame, 0, 1).expect("claim runs");
             let wanted = if selected == 0 { TC_ACT_UNSPEC } else { TC_ACT_SHOT };
             assert_eq!(claim.returned, wanted, "claim and select differ: {:02x?}", frame);
         }
@@ -157,7 +159,8 @@ fn socket_buffer_programs_agree_with_the_reference() {
     outcomes.assert_mixed(u64::from(LISTS) * BUFFERS as u64);
 }
 
-/// The kernel tries no socket buffer that is Ethernet alone, or IP without a whole header.
+/// Returns true if the frame has a complete IP header or a payload: the kernel accepts no other
+/// socket buffer.
 fn has_network_header(frame: &[u8]) -> bool {
     let shortest = match frame.get(12..14) {
         Some([0x08, 0x00]) => 20,
@@ -167,14 +170,14 @@ fn has_network_header(frame: &[u8]) -> bool {
     frame.len() >= 14 + shortest
 }
 
-/// A trial of a socket filter takes the Ethernet header off, which a packet socket does not: so it
-/// gets one more.
+/// Runs `fastlane_select` on a frame. A test run of a socket filter removes the Ethernet header,
+/// which a packet socket does not, so the frame gets a second one.
 fn select(program: &mut Program, frame: &[u8]) -> u32 {
     let with_header = [&[0; 14], frame].concat();
-    program.try_frame(Entry::Select, &with_header, 0, 1).expect("select runs").returned
+    program.test_run(ProgramName::Select, &with_header, 0, 1).expect("select runs").returned
 }
 
-/// A frame to a UDP port, and a rule for just that.
+/// Returns a frame to a UDP port, and a rule for exactly that port.
 fn to_port(port: u16) -> (Rule, Vec<u8>) {
     let rule = Rule { udp_port: Some(port.into()), ..Rule::default() };
     let mut frame = vec![0; 100];
@@ -197,10 +200,10 @@ fn each_of_the_most_rules_is_judged() {
     let rules = Rules::new(list[..MAX_RULES].to_vec()).expect("sound rules");
     let name = "each_of_the_most_rules_is_judged";
     let Some(mut program) = support::load(name, &rules, ANY_LENGTH) else { return };
-    for (place, frame) in frames.iter().enumerate() {
-        let wanted = if place < MAX_RULES { WHOLE_FRAME } else { 0 };
-        assert_eq!(select(&mut program, frame), wanted, "rule {place}");
-        assert_eq!(rules.matches(frame), place < MAX_RULES, "rule {place}");
+    for (index, frame) in frames.iter().enumerate() {
+        let wanted = if index < MAX_RULES { WHOLE_FRAME } else { 0 };
+        assert_eq!(select(&mut program, frame), wanted, "rule {index}");
+        assert_eq!(rules.matches(frame), index < MAX_RULES, "rule {index}");
     }
 }
 
@@ -213,11 +216,11 @@ fn sockets_leave_the_table_when_taken_out_or_closed() {
         Err(error) => return support::skip(name, &format!("no AF_XDP socket: {error}")),
     };
     let covered = |program: &mut Program| {
-        let trial = program.try_frame(Entry::Xdp, &[0; 60], 0, 1).expect("xdp runs");
+        let trial = program.test_run(ProgramName::Xdp, &[0; 60], 0, 1).expect("xdp runs");
         trial.returned == XDP_REDIRECT
     };
     assert!(!covered(&mut program));
-    program.remove_socket(0).expect("an empty place may be emptied");
+    program.remove_socket(0).expect("an empty slot may be cleared");
     program.insert_socket(0, socket.as_fd()).expect("it has memory and rings");
     assert!(covered(&mut program));
     program.remove_socket(0).expect("it is there");
@@ -239,9 +242,9 @@ fn too_long_and_uncovered_frames_stay_in_linux_and_are_counted() {
     let Some(mut program) = support::load(name, &rules, settings) else { return };
     let longer = [&frame[..], &[0]].concat();
 
-    // No socket is in the table: what would be fast is uncovered.
+    // No socket is in the table, so claimed frames are uncovered.
     for (frame, times) in [(&frame, 3), (&longer, 2)] {
-        let is = program.try_frame(Entry::Xdp, frame, 0, times).expect("xdp runs");
+        let is = program.test_run(ProgramName::Xdp, frame, 0, times).expect("xdp runs");
         assert_eq!(is.returned, XDP_PASS);
     }
     let wanted = Counts { uncovered: 3, too_long: 2, ..Counts::default() };
@@ -252,7 +255,7 @@ fn too_long_and_uncovered_frames_stay_in_linux_and_are_counted() {
     let wanted = Counts { claimed: 1, uncovered: 3, too_long: 3, ..Counts::default() };
     assert_eq!(program.counts().expect("counts"), wanted);
     for (frame, wanted) in [(&frame, TC_ACT_SHOT), (&longer, TC_ACT_UNSPEC)] {
-        let is = program.try_frame(Entry::Claim, frame, 0, 1).expect("claim runs");
+        let is = program.test_run(ProgramName::Claim, frame, 0, 1).expect("claim runs");
         assert_eq!(is.returned, wanted);
     }
 }
@@ -269,13 +272,14 @@ fn marked_frames_are_known_again() {
         (0xfa57, TC_ACT_UNSPEC, 0),
         (0xfa58, TC_ACT_SHOT, WHOLE_FRAME),
     ] {
-        let claim = program.try_frame(Entry::Claim, &frame, mark, 1).expect("claim runs");
+        let claim = program.test_run(ProgramName::Claim, &frame, mark, 1).expect("claim runs");
         assert_eq!(claim.returned, claimed, "mark {mark:#x}");
-        let select = program.try_frame(Entry::Select, &with_header, mark, 1).expect("select runs");
+        let select =
+            program.test_run(ProgramName::Select, &with_header, mark, 1).expect("select runs");
         assert_eq!(select.returned, selected, "mark {mark:#x}");
     }
     const TC_ACT_REDIRECT: u32 = 7;
-    let reenter = program.try_frame(Entry::Reenter, &frame, 0, 1).expect("reenter runs");
+    let reenter = program.test_run(ProgramName::Reenter, &frame, 0, 1).expect("reenter runs");
     assert_eq!(reenter.returned, TC_ACT_REDIRECT);
     assert_eq!(program.counts().expect("counts").reentered, 1);
 }

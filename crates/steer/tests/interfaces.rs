@@ -1,4 +1,4 @@
-//! The programs on real interfaces, in network namespaces of the test's own.
+//! The programs on real interfaces, in network namespaces of the test.
 
 mod support;
 
@@ -13,7 +13,7 @@ use std::{
 use fastlane_steer::{Counts, Program, ProgramError, Rule, Rules, Settings, XdpMode};
 use support::machine::{self, ip};
 
-// Capabilities by their bits (linux/capability.h).
+// Bit numbers of capabilities (linux/capability.h).
 const NET_ADMIN: u64 = 1 << 12;
 const NET_RAW: u64 = 1 << 13;
 const PERFMON: u64 = 1 << 38;
@@ -26,7 +26,7 @@ const SETTINGS: Settings = Settings { max_length: 1600, mark: MARK, reenter_ifin
 /// Runs `body` in a namespace with a pair of veth interfaces, `near` and `far`, or skips `test`.
 fn between_veth(test: &'static str, body: impl FnOnce() + Send + 'static) {
     let run = machine::in_namespace(move || {
-        // The kernel shall send nothing of its own. It may have been built without IPv6 anyway.
+        // Keeps the kernel from sending frames of its own. It may be built without IPv6.
         let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
         ip("link add near type veth peer name far");
         ip("link set near address 02:00:00:00:00:01");
@@ -50,7 +50,8 @@ fn load(settings: Settings) -> Program {
     Program::load(&to_port_2152(), settings).expect("a namespace needs more than this does")
 }
 
-/// A UDP datagram from 10.7.0.2 to 10.7.0.1 behind these VLAN tags, with one octet in it.
+/// Returns a UDP datagram from 10.7.0.2 to 10.7.0.1 after these VLAN tags, with one octet of
+/// payload.
 fn datagram(tags: &[u16], port: u16, content: u8) -> Vec<u8> {
     let mut frame = [OUR_ADDRESS, [2, 0, 0, 0, 0, 2]].concat();
     for tag in tags {
@@ -74,14 +75,14 @@ fn datagram(tags: &[u16], port: u16, content: u8) -> Vec<u8> {
     frame
 }
 
-/// A socket of Linux that waits a second for what comes to `port`.
+/// Opens a socket of Linux on `port` whose reads time out after a second.
 fn linux_socket(port: u16) -> UdpSocket {
     let socket = UdpSocket::bind(("10.7.0.1", port)).expect("the address is ours");
     socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a sound timeout");
     socket
 }
 
-/// The one octet of the next datagram, if any comes.
+/// Returns the octet of the next datagram, if one arrives in time.
 fn received(socket: &UdpSocket) -> Option<u8> {
     let mut content = [0; 16];
     match socket.recv(&mut content) {
@@ -91,7 +92,7 @@ fn received(socket: &UdpSocket) -> Option<u8> {
     }
 }
 
-/// The last octets of all frames that wait in a packet socket.
+/// Returns the last octets of all frames that are queued in a packet socket.
 fn captured(socket: &mut File) -> Vec<u8> {
     let mut contents = Vec::new();
     let mut frame = [0; 2048];
@@ -114,13 +115,14 @@ fn packet_sockets_share_an_interface_with_linux() {
         let mut far = File::from(machine::packet_socket("far").expect("far is there"));
         let (fast, slow) = (linux_socket(2152), linux_socket(2153));
 
-        // The kernel takes the outermost tag out of the frame; it counts all the same.
+        // The kernel removes the outermost tag from the frame, but counts it in the length.
         let stacks: [&[u16]; 4] = [&[], &[0x8100], &[0x88a8, 0x8100], &[0x8100, 0x8100, 0x8100]];
         for (content, tags) in stacks.iter().enumerate() {
             far.write_all(&datagram(tags, 2152, content as u8)).expect("far sends");
         }
         far.write_all(&datagram(&[], 2153, 9)).expect("far sends");
-        // What leaves the interface is not for the socket, though the kernel shows it.
+        // The socket must not receive outgoing frames, although the kernel passes them to the
+        // filter.
         near.write_all(&datagram(&[], 2152, 8)).expect("near sends");
 
         assert_eq!(received(&slow), Some(9), "what no rule matches is Linux's");
@@ -146,7 +148,7 @@ fn frames_reenter_once_and_without_their_mark() {
             }
         };
         ip("link set again up");
-        // A mark that is left on the frame leads it astray.
+        // A mark left on the frame would change its route.
         ip(&format!("rule add fwmark {MARK} blackhole"));
         let reenter_ifindex = machine::index_of("near").expect("near is there");
         let mut program = load(Settings { reenter_ifindex, ..SETTINGS });

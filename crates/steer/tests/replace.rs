@@ -1,4 +1,4 @@
-//! Rules replaced while frames arrive: each frame is judged by the old list or the new one.
+//! Rules replaced while frames arrive: each frame is evaluated with the old list or the new one.
 
 mod support;
 
@@ -13,13 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use fastlane_steer::{Kept, MAX_RULES, Program, ProgramError, Rule, Rules, Settings, XdpMode};
+use fastlane_steer::{
+    MAX_RULES, Program, ProgramError, ProgramHandover, Rule, Rules, Settings, XdpMode,
+};
 use support::machine::{self, ip};
 
 const SETTINGS: Settings = Settings { max_length: 1600, mark: 0, reenter_ifindex: 0 };
 const PORT: u16 = 2152;
 
-/// How often rules are replaced.
+/// Returns the number of replacements of the rules.
 fn times() -> u32 {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 2000 } else { 60 }
 }
@@ -45,13 +47,13 @@ fn to(port: u16) -> Rule {
     Rule { udp_port: Some(port.into()), ..Rule::default() }
 }
 
-/// As many rules as there can be, of which the one at `place` holds for frames to [`PORT`].
-fn at(place: usize) -> Rules {
-    let list = (0..MAX_RULES).map(|rule| to(if rule == place { PORT } else { 10 + rule as u16 }));
+/// Returns a list of maximum length in which the rule at `index` matches frames to [`PORT`].
+fn at(index: usize) -> Rules {
+    let list = (0..MAX_RULES).map(|rule| to(if rule == index { PORT } else { 10 + rule as u16 }));
     Rules::new(list.collect()).expect("sound rules")
 }
 
-/// A UDP datagram from 10.7.0.2 to 10.7.0.1 that carries a number.
+/// Returns a UDP datagram from 10.7.0.2 to 10.7.0.1 that carries a number.
 fn datagram(port: u16, number: u32) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     frame.extend([0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0x66, 0xbd, 10, 7, 0, 2, 10, 7, 0, 1]);
@@ -62,7 +64,7 @@ fn datagram(port: u16, number: u32) -> Vec<u8> {
     frame
 }
 
-/// The number at the end of a frame or datagram to [`PORT`].
+/// Returns the number at the end of a frame or datagram to [`PORT`].
 fn number(octets: &[u8]) -> u32 {
     u32::from_be_bytes(*octets.last_chunk().expect("four octets"))
 }
@@ -70,7 +72,7 @@ fn number(octets: &[u8]) -> u32 {
 #[test]
 fn xdp_never_mixes_two_lists() {
     between_veth("xdp_never_mixes_two_lists", || {
-        // A frame to the port is fast by each of these, and by every other rule of none.
+        // One rule of each list claims frames to the port; no other rule does.
         let lists = [at(0), at(MAX_RULES - 1), Rules::default()];
         let mut program = Program::load(&lists[0], SETTINGS).expect("the programs load");
         program.attach_xdp("near", XdpMode::Native).expect("near is free");
@@ -92,7 +94,7 @@ fn xdp_never_mixes_two_lists() {
             sender.join().expect("the sender ends")
         });
         let end = Instant::now() + Duration::from_secs(5);
-        // No socket is in the table, so what is fast is uncovered.
+        // No socket is in the table, so claimed frames are uncovered.
         while program.counts().expect("counts").uncovered < sent && Instant::now() < end {
             thread::sleep(Duration::from_millis(1));
         }
@@ -103,7 +105,7 @@ fn xdp_never_mixes_two_lists() {
     });
 }
 
-/// Reads all that is there into `seen`.
+/// Reads all queued frames into `seen`.
 fn collect(near: &mut File, linux: &UdpSocket, seen: &mut BTreeMap<u32, [u32; 2]>) {
     let mut octets = [0; 2048];
     loop {
@@ -140,7 +142,7 @@ fn between_packet_sockets_and_linux_no_frame_is_lost_or_seen_twice() {
             let mut far = File::from(machine::packet_socket("far").expect("far is there"));
             let mut sent = 0;
             while !stop.load(Ordering::Relaxed) {
-                // What is sent is received at once, in this thread or soon after.
+                // A sent frame is received at once, in this thread or soon afterwards.
                 for _ in 0..16 {
                     sent += u32::from(far.write(&datagram(PORT, sent)).is_ok());
                 }
@@ -163,13 +165,13 @@ fn between_packet_sockets_and_linux_no_frame_is_lost_or_seen_twice() {
     });
 }
 
-/// Descriptors of one's own of what a program keeps.
-fn kept(program: &Program) -> Kept<std::os::fd::OwnedFd> {
-    let kept = program.kept().expect("it is attached");
+/// Duplicates the descriptors of a program's handover.
+fn kept(program: &Program) -> ProgramHandover<std::os::fd::OwnedFd> {
+    let kept = program.handover().expect("it is attached");
     let own = |descriptor: std::os::fd::BorrowedFd<'_>| {
         descriptor.try_clone_to_owned().expect("a descriptor")
     };
-    Kept {
+    ProgramHandover {
         link: own(kept.link),
         steering: own(kept.steering),
         sockets: own(kept.sockets),
@@ -181,7 +183,7 @@ fn kept(program: &Program) -> Kept<std::os::fd::OwnedFd> {
 fn a_program_is_taken_over_with_its_tables() {
     between_veth("a_program_is_taken_over_with_its_tables", || {
         let mut first = Program::load(&at(0), SETTINGS).expect("the programs load");
-        assert!(first.kept().is_none(), "on no interface");
+        assert!(first.handover().is_none(), "on no interface");
         first.attach_xdp("near", XdpMode::Native).expect("near is free");
         let mut far = File::from(machine::packet_socket("far").expect("far is there"));
         let index = machine::index_of("near").expect("near is there");
@@ -215,10 +217,11 @@ fn a_program_is_taken_over_with_its_tables() {
 
         ip("link delete near");
         let error = Program::adopt(gone, index, SETTINGS).expect_err("no interface");
-        assert!(error.to_string().contains("is gone"), "{error}");
+        assert!(error.to_string().contains("is removed"), "{error}");
         let (stdin, socket) = (std::io::stdin(), UdpSocket::bind("127.0.0.1:0").expect("a port"));
         let own = || socket.as_fd().try_clone_to_owned().expect("a descriptor");
-        let strange = Kept { link: own(), steering: own(), sockets: own(), counts: own() };
+        let strange =
+            ProgramHandover { link: own(), steering: own(), sockets: own(), counts: own() };
         assert!(Program::adopt(strange, index, SETTINGS).is_err(), "{stdin:?}");
     });
 }

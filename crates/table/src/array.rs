@@ -1,13 +1,13 @@
-//! Values by number, and one value that is exchanged as a whole.
+//! Arrays (values by index) and records (one value that is replaced as a whole).
 //!
 //! ```text
 //! page 0   header
-//! index    a word u32 for each number: 0 or 1 + number of a slot
-//! data     slots: number u32, version u32, value
+//! index    one u32 per array index: 0, or 1 + slot number (the slot reference)
+//! data     slots: array index u32, version u32, value
 //! ```
-//! A value is written to a fresh slot, and the store of its slot_ref is the operation. A record is an
-//! array of one: several things that change together are one value, so a packet that reads it once
-//! sees all of a change or nothing of it.
+//! A value is written to a fresh slot. Storing its slot reference in the index publishes it. A
+//! record is an array with one element: fields that change together are one value, so a packet that
+//! reads the record once sees all of a change or none of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,10 +18,26 @@ use crate::shared_slice::SharedSlice;
 use crate::slots::{SlotWriter, Slots};
 use crate::{Guard, Readers, SharedMemory, Spec, TableError, Value, simd};
 
-/// How often a copy is tried that the writer came between.
+/// Maximum number of attempts to copy a value while the writer keeps replacing it.
 const MAX_TRIES: usize = 100;
 
-/// Looks values up by number.
+/// Reader of an array. Lanes look up values by index with it.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use fastlane_table::{ArrayReader, ArrayWriter, Readers, Spec};
+///
+/// let memory = Spec::array::<u64>("prices", 16).create()?;
+/// let mut writer = ArrayWriter::<u64>::attach(&memory, &Arc::new(Readers::none()))?;
+/// writer.set(3, &250)?;
+///
+/// let reader = ArrayReader::<u64>::attach(&memory)?;
+/// assert_eq!(reader.copy(3), Some(250)); // a lane calls `get` with its turn instead
+/// assert_eq!(reader.copy(4), None);
+/// # Ok::<(), fastlane_table::TableError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ArrayReader<V> {
     index: SharedSlice<AtomicU32>,
@@ -33,7 +49,7 @@ impl<V: Value> ArrayReader<V> {
     /// Attaches to an array.
     ///
     /// # Errors
-    /// When the memory holds none, or one of another type.
+    /// Returns an error if the memory holds no array, or one of another value type.
     pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
         Self::new(Header::expect(memory, 0, &Spec::array::<V>("", 1))?)
     }
@@ -45,13 +61,13 @@ impl<V: Value> ArrayReader<V> {
         Ok(Self { index, slots, header: Arc::new(header) })
     }
 
-    /// One more than the greatest number.
+    /// Returns the number of indexes, which is one more than the greatest index.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.index.len()
     }
 
-    /// The value with a number, if it has one.
+    /// Returns the value at an index, or `None` if it has none.
     #[inline]
     pub fn get<'t, G>(&'t self, turn: &'t G, index: usize) -> Option<&'t V>
     where
@@ -61,8 +77,8 @@ impl<V: Value> ArrayReader<V> {
         self.slots.at(turn.as_ref(), slot_ref).map(|slot| slot.value)
     }
 
-    /// As [`get`](Self::get), for who looks at the value later in the turn: the cache line with its
-    /// byte `part` is asked for.
+    /// Returns the value at an index and prefetches the cache line that holds its byte `part`, for
+    /// a caller that reads it later in the turn.
     #[inline]
     pub fn fetch<'t, G>(&'t self, turn: &'t G, index: usize, part: usize) -> Option<&'t V>
     where
@@ -73,8 +89,9 @@ impl<V: Value> ArrayReader<V> {
         Some(value)
     }
 
-    /// A copy of the value with a number, for whoever is no lane and so has no guard. One that
-    /// changes all the time may be missed: a copy is tried so many times and no more.
+    /// Returns a copy of the value at an index, for callers without a [`Guard`], such as tools. A
+    /// value that the writer keeps replacing may be missed, because the number of attempts is
+    /// limited.
     #[must_use]
     pub fn copy(&self, index: usize) -> Option<V> {
         let word = self.index.get(index)?;
@@ -88,7 +105,7 @@ impl<V: Value> ArrayReader<V> {
         Some(ended.next()?.1?.2)
     }
 
-    /// Asks for the value's cache line, for a [`get`](Self::get) soon.
+    /// Prefetches the first cache line of a value, ahead of a [`get`](Self::get).
     #[inline]
     pub fn prefetch(&self, index: usize) {
         if let Some(slot_ref) = self.index.get(index) {
@@ -96,7 +113,7 @@ impl<V: Value> ArrayReader<V> {
         }
     }
 
-    /// Asks for all cache lines of a value, for who looks at many of them.
+    /// Prefetches all cache lines of a value, for a caller that reads most of it.
     #[inline]
     pub fn prefetch_whole(&self, index: usize) {
         if let Some(slot_ref) = self.index.get(index) {
@@ -104,14 +121,30 @@ impl<V: Value> ArrayReader<V> {
         }
     }
 
-    /// Asks for the cache line that says where the value is, for a [`prefetch`](Self::prefetch).
+    /// Prefetches the index word of a value, ahead of a [`prefetch`](Self::prefetch).
     #[inline]
     pub fn prefetch_index(&self, index: usize) {
         simd::prefetch(self.index.as_ptr().wrapping_add(index));
     }
 }
 
-/// Sets values by number. There is one writer of an array at a time: the session sees to it.
+/// Writer of an array. An array has one writer at a time; the session ensures this.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use fastlane_table::{ArrayWriter, Readers, Spec, TableError};
+///
+/// let memory = Spec::array::<u64>("prices", 16).create()?;
+/// let mut writer = ArrayWriter::<u64>::attach(&memory, &Arc::new(Readers::none()))?;
+/// writer.set(3, &250)?;
+/// writer.set(3, &300)?; // replaces the value by one store
+/// assert_eq!(writer.get(3), Some(&300));
+/// assert!(matches!(writer.set(16, &1), Err(TableError::OutOfRange { .. })));
+/// assert!(writer.clear(3));
+/// # Ok::<(), TableError>(())
+/// ```
 #[derive(Debug)]
 pub struct ArrayWriter<V> {
     reader: ArrayReader<V>,
@@ -121,10 +154,10 @@ pub struct ArrayWriter<V> {
 }
 
 impl<V: Value> ArrayWriter<V> {
-    /// Becomes the writer of an array, whatever another left unfinished.
+    /// Attaches as the writer of an array and repairs index words that a damaged memory holds.
     ///
     /// # Errors
-    /// When the memory holds no array of this type, or cannot be written.
+    /// Returns an error if the memory holds no array of this type, or is mapped read-only.
     pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
         let header = Header::expect_writable(memory, 0, &Spec::array::<V>("", 1))?;
         let fresh = header.fresh;
@@ -145,34 +178,35 @@ impl<V: Value> ArrayWriter<V> {
         Ok(Self { reader, slots, free, readers: Arc::clone(readers) })
     }
 
-    /// Its name.
+    /// Returns the name of the array.
     #[must_use]
     pub fn name(&self) -> &str {
         self.reader.header.name()
     }
 
-    /// One more than the greatest number.
+    /// Returns the number of indexes, which is one more than the greatest index.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.reader.capacity()
     }
 
-    /// The value with a number, if it has one.
+    /// Returns the value at an index, or `None` if it has none.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<&V> {
         self.reader.get(self.slots.guard(), index)
     }
 
-    /// All values with their numbers.
+    /// Returns all values with their indexes, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &V)> {
         (0..self.capacity()).filter_map(|index| Some((index, self.get(index)?)))
     }
 
-    /// Gives a number a value.
+    /// Sets the value at an index, replacing an earlier one.
     ///
     /// # Errors
-    /// When there is no such number, or a lane holds back what was given up before; nothing has
-    /// changed then.
+    /// Returns [`OutOfRange`](TableError::OutOfRange) if there is no such index, and
+    /// [`Stalled`](TableError::Stalled) if a lane delays the reuse of slots. The array is unchanged
+    /// then.
     pub fn set(&mut self, index: usize, value: &V) -> Result<(), TableError> {
         let Some(word) = self.reader.index.get(index) else {
             let (table, capacity) = (self.name().to_owned(), self.capacity());
@@ -188,7 +222,7 @@ impl<V: Value> ArrayWriter<V> {
         Ok(())
     }
 
-    /// Takes a number's value away; false when it has none.
+    /// Removes the value at an index. Returns false if there is none.
     pub fn clear(&mut self, index: usize) -> bool {
         let Some(word) = self.reader.index.get(index) else { return false };
         let before = word.load(Ordering::Relaxed);
@@ -200,7 +234,7 @@ impl<V: Value> ArrayWriter<V> {
     }
 }
 
-/// Reads one value that is exchanged as a whole: read it once for each packet.
+/// Reader of a record. Read it once per packet, so that the packet sees one version.
 #[derive(Clone, Debug)]
 pub struct RecordReader<V>(ArrayReader<V>);
 
@@ -208,52 +242,68 @@ impl<V: Value> RecordReader<V> {
     /// Attaches to a record.
     ///
     /// # Errors
-    /// As [`ArrayReader::attach`].
+    /// Returns the errors of [`ArrayReader::attach`].
     pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
         Ok(Self(ArrayReader::attach(memory)?))
     }
 
-    /// The value as it is now, if there is one.
+    /// Returns the current value, or `None` before the first one.
     #[inline]
     pub fn get<'t, G: AsRef<Guard> + ?Sized>(&'t self, turn: &'t G) -> Option<&'t V> {
         self.0.get(turn, 0)
     }
 
-    /// A copy of the value, for whoever is no lane: as [`ArrayReader::copy`].
+    /// Returns a copy of the value, for callers without a [`Guard`]; see [`ArrayReader::copy`].
     #[must_use]
     pub fn copy(&self) -> Option<V> {
         self.0.copy(0)
     }
 }
 
-/// Exchanges one value. There is one writer of a record at a time: the session sees to it.
+/// Writer of a record. A record has one writer at a time; the session ensures this.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use fastlane_table::{Readers, RecordReader, RecordWriter, Spec};
+///
+/// // Both limits change together: a packet never sees one old and one new.
+/// let memory = Spec::record::<[u32; 2]>("limits").create()?;
+/// let mut writer = RecordWriter::<[u32; 2]>::attach(&memory, &Arc::new(Readers::none()))?;
+/// let reader = RecordReader::<[u32; 2]>::attach(&memory)?;
+/// assert_eq!(reader.copy(), None);
+/// writer.set(&[10, 20])?;
+/// assert_eq!(reader.copy(), Some([10, 20])); // a lane calls `get` with its turn instead
+/// # Ok::<(), fastlane_table::TableError>(())
+/// ```
 #[derive(Debug)]
 pub struct RecordWriter<V>(ArrayWriter<V>);
 
 impl<V: Value> RecordWriter<V> {
-    /// Becomes the writer of a record.
+    /// Attaches as the writer of a record.
     ///
     /// # Errors
-    /// As [`ArrayWriter::attach`].
+    /// Returns the errors of [`ArrayWriter::attach`].
     pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
         Ok(Self(ArrayWriter::attach(memory, readers)?))
     }
 
-    /// The value as it is now, if there is one.
+    /// Returns the current value, or `None` before the first one.
     #[must_use]
     pub fn get(&self) -> Option<&V> {
         self.0.get(0)
     }
 
-    /// Exchanges the value.
+    /// Replaces the value.
     ///
     /// # Errors
-    /// As [`ArrayWriter::set`].
+    /// Returns the errors of [`ArrayWriter::set`].
     pub fn set(&mut self, value: &V) -> Result<(), TableError> {
         self.0.set(0, value)
     }
 
-    /// Takes the value away; false when there was none.
+    /// Removes the value. Returns false if there was none.
     pub fn clear(&mut self) -> bool {
         self.0.clear(0)
     }

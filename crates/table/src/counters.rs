@@ -1,4 +1,4 @@
-//! The counters of an application, laid out in one memfd.
+//! Counters of an application, in one memfd.
 //!
 //! ```text
 //! word   0  magic "fastlane"          5  words of a lane block
@@ -7,13 +7,25 @@
 //!        3  ports                     8  word of the first block
 //!        4  (zero)
 //! names  six words (48 bytes, zero padded UTF-8) each: lane counters, then port counters
-//! blocks lane 0, port 0 of lane 0, port 1 of lane 0, ..., lane 1, ..., then one block for each
-//! port
+//! blocks lane 0, port 0 of lane 0, port 1 of lane 0, ..., lane 1, ..., then one block per port
 //!        that the process writes outside the lanes (steering)
 //! ```
-//! Every block begins on a cache line of its own. The names are in the memory, so a reader in any
-//! language lists counters that it was not built with. Every word has one writer: the lane, or the
-//! process for the last blocks. Counters only grow, except where their name says otherwise.
+//! Every block (a counter slot) begins on a cache line of its own. The names are in the memory, so
+//! a reader in any language can list counters that it was not built with. Every word has one
+//! writer: the lane, or the process for the last blocks. Counters only grow, unless their name says
+//! otherwise.
+//!
+//! # Examples
+//! ```
+//! use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
+//!
+//! let counters = Counters::create(2, 1)?; // two lanes, one port
+//! counters.port(0, 0).add(PortCounter::ReceivedPackets, 3); // lane 0 received
+//! counters.port(1, 0).add(PortCounter::ReceivedPackets, 4); // lane 1 received
+//! counters.lane(1).publish(LaneCounter::Turn, 1);
+//! assert_eq!(counters.port_total(0, PortCounter::ReceivedPackets), 7);
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use std::io;
 use std::sync::Arc;
@@ -25,16 +37,16 @@ const MAGIC: u64 = u64::from_le_bytes(*b"fastlane");
 const VERSION: u64 = 2;
 const HEADER_WORDS: usize = 16;
 const NAME_WORDS: usize = 6;
-/// Words of a cache line: no two writers share one.
+/// Number of words in a cache line. Two writers never share one.
 const CACHE_LINE_WORDS: usize = 8;
-/// After each turn number that is a multiple of this, a lane fences before it reads on:
-/// [`Readers`](crate::Readers) says why. A fence costs some 8 ns, so not every turn pays for one.
+/// Number of turns between two full fences of a lane. [`Readers`](crate::Readers) explains their
+/// purpose. A fence costs about 8 ns, so not every turn has one.
 pub const FENCE_TURNS: u64 = 16;
 
 mod names;
 pub use names::{LaneCounter, PortCounter};
 
-/// Where everything is, computed from the numbers in the header.
+/// Offsets of the names and blocks, in words, computed from the numbers of lanes and ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CounterLayout {
     lanes: usize,
@@ -62,7 +74,7 @@ impl CounterLayout {
         self.lane(lane) + self.lane_words + port * self.port_words
     }
 
-    /// The block of a port outside the lanes.
+    /// Returns the first word of the block that the process writes for a port.
     fn shared_port(&self, port: usize) -> usize {
         self.lane(self.lanes) + port * self.port_words
     }
@@ -72,8 +84,7 @@ impl CounterLayout {
     }
 }
 
-/// All counters of an application: made by its process, read by anyone who was given the
-/// descriptor.
+/// All counters of an application. Its process creates them; whoever has the descriptor reads them.
 #[derive(Clone, Debug)]
 pub struct Counters {
     memory: Arc<SharedMemory>,
@@ -84,7 +95,7 @@ impl Counters {
     /// Creates zeroed counters.
     ///
     /// # Errors
-    /// When the kernel refuses the memory.
+    /// Returns an error if the kernel refuses the memory.
     pub fn create(lanes: usize, ports: usize) -> io::Result<Self> {
         let layout = CounterLayout::of(lanes, ports);
         let memory = SharedMemory::create("fastlane-counters", layout.words() * 8)?;
@@ -112,10 +123,10 @@ impl Counters {
         Ok(Self { memory, layout })
     }
 
-    /// Attaches to counters made by another process of the same version.
+    /// Attaches to counters that another process of the same version created.
     ///
     /// # Errors
-    /// When the memory does not begin with this layout, or is smaller than its header says.
+    /// Returns an error if the memory has another layout, or is smaller than its header states.
     pub fn attach(memory: SharedMemory) -> io::Result<Self> {
         let memory = Arc::new(memory);
         let bad =
@@ -142,19 +153,19 @@ impl Counters {
         Ok(Self { memory, layout })
     }
 
-    /// The memory, to be handed to a reader.
+    /// Returns the memory, to be passed to a reader.
     #[must_use]
     pub fn memory(&self) -> &SharedMemory {
         &self.memory
     }
 
-    /// How many lanes are counted.
+    /// Returns the number of lanes.
     #[must_use]
     pub fn lanes(&self) -> usize {
         self.layout.lanes
     }
 
-    /// How many ports are counted.
+    /// Returns the number of ports.
     #[must_use]
     pub fn ports(&self) -> usize {
         self.layout.ports
@@ -165,20 +176,20 @@ impl Counters {
             .expect("the layout was checked against the memory")
     }
 
-    /// The block of a lane, written by that lane only.
+    /// Returns the counters of a lane. Only that lane may write them.
     ///
     /// # Panics
-    /// When there is no such lane.
+    /// Panics if there is no such lane.
     #[must_use]
     pub fn lane(&self, lane: usize) -> LaneCounters {
         assert!(lane < self.layout.lanes, "lane {lane} of {}", self.layout.lanes);
         LaneCounters(self.block(self.layout.lane(lane), self.layout.lane_words))
     }
 
-    /// The block of a port in a lane, written by that lane only.
+    /// Returns the counters of a port in a lane. Only that lane may write them.
     ///
     /// # Panics
-    /// When there is no such lane or port.
+    /// Panics if there is no such lane or port.
     #[must_use]
     pub fn port(&self, lane: usize, port: usize) -> PortCounters {
         assert!(lane < self.layout.lanes, "lane {lane} of {}", self.layout.lanes);
@@ -186,17 +197,18 @@ impl Counters {
         PortCounters(self.block(self.layout.port(lane, port), self.layout.port_words))
     }
 
-    /// The block of a port that the process writes outside the lanes (what steering counted).
+    /// Returns the counters of a port that the process writes outside the lanes, such as those of
+    /// steering.
     ///
     /// # Panics
-    /// When there is no such port.
+    /// Panics if there is no such port.
     #[must_use]
     pub fn shared_port(&self, port: usize) -> PortCounters {
         assert!(port < self.layout.ports, "port {port} of {}", self.layout.ports);
         PortCounters(self.block(self.layout.shared_port(port), self.layout.port_words))
     }
 
-    /// A counter of a port, summed over the lanes and the process.
+    /// Returns a counter of a port, summed over the lanes and the process.
     #[must_use]
     pub fn port_total(&self, port: usize, counter: PortCounter) -> u64 {
         let lanes = (0..self.lanes()).map(|lane| self.port(lane, port).load(counter));
@@ -204,19 +216,20 @@ impl Counters {
     }
 }
 
-/// The counters of one lane.
+/// Counters of one lane.
 #[derive(Clone, Debug)]
 pub struct LaneCounters(SharedWords);
 
 impl LaneCounters {
-    /// Adds to a counter; only the lane itself may.
+    /// Adds to a counter. Only the lane itself may call it.
     #[inline]
     pub fn add(&self, counter: LaneCounter, amount: u64) {
         self.0.add(counter as usize, amount);
     }
 
-    /// Overwrites a counter and publishes all that was written before; only the lane itself may.
-    /// Turn numbers are published one by one: every [`FENCE_TURNS`]th is followed by a full fence.
+    /// Overwrites a counter and publishes everything written before. Only the lane itself may call
+    /// it. Turn numbers are published one by one; every [`FENCE_TURNS`]th is followed by a full
+    /// fence.
     #[inline]
     pub fn publish(&self, counter: LaneCounter, value: u64) {
         self.0.store_release(counter as usize, value);
@@ -225,7 +238,7 @@ impl LaneCounters {
         }
     }
 
-    /// Reads a counter.
+    /// Returns the value of a counter.
     #[inline]
     #[must_use]
     pub fn load(&self, counter: LaneCounter) -> u64 {
@@ -233,24 +246,24 @@ impl LaneCounters {
     }
 }
 
-/// The counters of one port in one lane.
+/// Counters of one port in one lane.
 #[derive(Clone, Debug)]
 pub struct PortCounters(SharedWords);
 
 impl PortCounters {
-    /// Adds to a counter; only its one writer may.
+    /// Adds to a counter. Only its one writer may call it.
     #[inline]
     pub fn add(&self, counter: PortCounter, amount: u64) {
         self.0.add(counter as usize, amount);
     }
 
-    /// Overwrites a counter; only its one writer may.
+    /// Overwrites a counter. Only its one writer may call it.
     #[inline]
     pub fn store(&self, counter: PortCounter, value: u64) {
         self.0.store(counter as usize, value);
     }
 
-    /// Reads a counter.
+    /// Returns the value of a counter.
     #[inline]
     #[must_use]
     pub fn load(&self, counter: PortCounter) -> u64 {

@@ -1,4 +1,4 @@
-//! Creates tables and reads what a memory holds.
+//! Creates the memory of tables and reads the specification of an existing one.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::spec::{Kind, Spec};
 use crate::{SharedMemory, TableError};
 
 impl Spec {
-    /// Makes the table, empty.
+    /// Creates the memory of an empty table.
     ///
     /// # Errors
-    /// When there can be no such table, or the kernel refuses its memory.
+    /// Returns an error if the specification is invalid, or the kernel refuses the memory.
     pub fn create(&self) -> Result<Arc<SharedMemory>, TableError> {
         let mut spec = self.clone();
         while spec.seed == [0; 2] {
@@ -27,39 +27,40 @@ impl Spec {
             Header::write(&memory, at, &rib, &Layout::of(&rib)?)?;
         }
         Header::write(&memory, 0, &spec, &layout)?;
-        // Lanes read it at random, whatever is in it.
+        // Lanes read the buckets at random whatever the table holds, so they get huge pages at
+        // once.
         if spec.kind == Kind::Hash && memory.len() >= HUGE_PAGE {
             memory.make_huge_range(layout.index, layout.index + layout.buckets * CACHE_LINE);
         }
         Ok(memory)
     }
 
-    /// What a memory holds.
+    /// Returns the specification of the table in a memory.
     ///
     /// # Errors
-    /// When it is no table of this version, or smaller than its header says.
+    /// Returns an error if it is no table of this version, or smaller than its header states.
     pub fn of(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
         Ok(Header::read(memory, 0)?.spec)
     }
 
-    /// The process that became the table's writer last; 0: none has.
+    /// Returns the id of the process that became the table's writer last, or 0 if none did.
     ///
     /// # Errors
-    /// As [`of`](Self::of).
+    /// Returns the errors of [`of`](Self::of).
     pub fn writer_of(memory: &Arc<SharedMemory>) -> Result<u32, TableError> {
         Ok(Header::read(memory, 0)?.writer())
     }
 
-    /// Bytes of the table's memory.
+    /// Returns the size of the table's memory, in bytes.
     ///
     /// # Errors
-    /// When there can be no such table.
+    /// Returns an error if the specification is invalid.
     pub fn length(&self) -> Result<usize, TableError> {
         Ok(Layout::of(self)?.length.next_multiple_of(PAGE))
     }
 }
 
-/// A number that nobody can foresee: the standard library's hasher is keyed by the kernel.
+/// Returns an unpredictable number: the standard library seeds its hasher from the kernel.
 fn random() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }

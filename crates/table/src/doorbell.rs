@@ -1,4 +1,4 @@
-//! What wakes a sleeper in another process.
+//! Doorbell: an eventfd that wakes a thread of another process.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -6,48 +6,48 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::OFlags;
 
-/// An eventfd (eventfd(2)) that never blocks: readable from the time that somebody rings to the
-/// time that somebody drains it.
+/// A doorbell: an eventfd (eventfd(2)) that never blocks. It is readable from the moment it is rung
+/// until it is drained.
 ///
-/// Whoever was given the descriptor can ring, drain, and make it block again for everyone who has
-/// it: it is for processes that trust each other so far.
+/// Everyone who has the descriptor can ring, drain, or make it blocking for all others. It is
+/// therefore for processes that trust each other that far.
 #[derive(Debug)]
 pub struct Doorbell(OwnedFd);
 
 impl Doorbell {
-    /// A new one, silent.
+    /// Creates a doorbell that is not rung.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// Returns an error if the process has no free descriptor.
     pub fn create() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// One that another process has made.
+    /// Attaches to a doorbell that another process created.
     ///
     /// # Errors
-    /// When it cannot be kept from blocking.
+    /// Returns an error if it cannot be made non-blocking.
     pub fn attach(descriptor: OwnedFd) -> io::Result<Self> {
         let flags = rustix::fs::fcntl_getfl(&descriptor)?;
         rustix::fs::fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?;
         Ok(Self(descriptor))
     }
 
-    /// The same bell, by another descriptor.
+    /// Duplicates the descriptor of the doorbell.
     ///
     /// # Errors
-    /// When the process has no descriptor left.
+    /// Returns an error if the process has no free descriptor.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
 
-    /// Makes it readable: one system call.
+    /// Makes the doorbell readable, by one system call.
     pub fn ring(&self) {
-        // It fails only when nobody has drained for 2^64 times: then it is readable anyway.
+        // It fails only if the count would overflow 2^64 - 1; the doorbell is readable then anyway.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes it silent: one system call. True when it had been rung.
+    /// Makes the doorbell unreadable, by one system call. Returns true if it was rung.
     pub fn drain(&self) -> bool {
         rustix::io::read(&self.0, &mut [0_u8; 8]).is_ok()
     }
@@ -72,7 +72,7 @@ mod tests {
             (0..5).for_each(|_| bell.ring());
             assert!(bell.drain() && !bell.drain());
             rustix::io::write(bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-            bell.ring(); // no room to count, but readable
+            bell.ring(); // the count overflows, but the doorbell stays readable
             assert!(bell.drain());
         }
     }

@@ -1,4 +1,4 @@
-//! How full a table is.
+//! Counts the entries of a table whose types are not known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,15 +7,16 @@ use crate::header::Header;
 use crate::shared_slice::SharedSlice;
 use crate::{Kind, SharedMemory, TableError};
 
-/// Words of a bucket, and where its places are among them.
+/// Number of words in a hash bucket, and the range of its slot references.
 const BUCKET_WORDS: usize = 16;
 const SLOT_REFS: std::ops::Range<usize> = 4..12;
 
-/// How many entries a table has, of whatever types: for people, since it looks at all places, and
-/// what is written meanwhile may count or not. Lane state and pending events have none.
+/// Returns the number of entries of a table of any types. It scans the whole index and is meant for
+/// tools; entries that change meanwhile may or may not count. Lane state and pending events have
+/// none.
 ///
 /// # Errors
-/// When the memory holds no table.
+/// Returns an error if the memory holds no table.
 pub fn entries(memory: &Arc<SharedMemory>) -> Result<usize, TableError> {
     let header = Header::read(memory, 0)?;
     match header.layout.nested(&header.spec) {

@@ -1,4 +1,4 @@
-//! What can go wrong with a table.
+//! Errors of tables and rings.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub struct OutsideMemory {
     pub length: usize,
 }
 
-/// Why a message or record ring could not be created or attached.
+/// Reason why a message ring or record ring could not be created or attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RingError {
@@ -31,78 +31,80 @@ pub enum RingError {
     NoRing(usize),
 }
 
-/// Why a table could not be made, attached or written.
+/// Reason why a table could not be created, attached or written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableError {
     /// The kernel refused the memory.
     #[error("table '{table}': no memory: {source}; ask for a smaller capacity, or raise the limit")]
     Memory {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// No table can be made like this.
+    /// Specification that no table can have.
     #[error("table '{table}': {reason}")]
     Spec {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// What is wrong, and what would be right.
+        /// Violated limit.
         reason: String,
     },
-    /// The memory is not a table, or was cut off.
-    #[error("not a table of this version: {0}; both halves must be built from the same version")]
-    NotATable(String),
-    /// The memory holds another table than the program expects.
+    /// Memory that holds no table of this version, or only a part of one.
     #[error(
-        "table '{table}': its {field} is {found}, this program expects {expected}; build both \
-         halves from the same types"
+        "not a table of this version: {0}; build fast path and slow path from the same version"
+    )]
+    NotATable(String),
+    /// Table with other types than the program's.
+    #[error(
+        "table '{table}': its {field} is {found}, this program expects {expected}; build fast path \
+         and slow path from the same types"
     )]
     Differs {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// What differs.
+        /// Property that differs.
         field: &'static str,
-        /// As in the memory.
+        /// Value in the memory.
         found: u64,
-        /// As the program would have it.
+        /// Value that the program expects.
         expected: u64,
     },
-    /// A writer needs memory that it can write.
+    /// Writer on memory that is mapped read-only.
     #[error("table '{0}' is mapped for reading only; attach it writable to be its writer")]
     ReadOnly(String),
-    /// There is no room.
+    /// Table without free room.
     #[error("table '{table}' is full: {what}; remove entries, or give it a greater capacity")]
     Full {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// What has run out.
+        /// Resource that is exhausted.
         what: String,
     },
-    /// A lane holds back memory that was given up.
+    /// Lane that delays the reuse of released slots.
     #[error(
         "table '{table}' has no free {what} because {lane} has passed no turn for {seconds} s; \
          see why it does not, or end the application"
     )]
     Stalled {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// What is short.
+        /// Resource that is exhausted.
         what: &'static str,
-        /// Who does not pass.
+        /// Lane without progress.
         lane: String,
-        /// For how long the writer has waited.
+        /// Time that the writer waited, in seconds.
         seconds: u64,
     },
-    /// There is no such place.
+    /// Index beyond the capacity.
     #[error("table '{table}' has no entry {index}: its capacity is {capacity}")]
     OutOfRange {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// What was asked for.
+        /// Requested index.
         index: usize,
-        /// How many there are.
+        /// Capacity of the table.
         capacity: usize,
     },
 }

@@ -1,30 +1,30 @@
-//! Numbers that are used again after a grace period: of slots, entries, buckets, groups.
+//! Free lists with a grace period, for the numbers of slots, entries, buckets and groups.
 
 use std::time::{Duration, Instant};
 
 use crate::{Readers, Snapshot, TableError};
 
-/// How long a writer waits for a lane.
+/// Maximum time that a writer waits for a lane.
 const MAX_WAIT: Duration = Duration::from_secs(1);
-/// How long it sleeps between two looks.
+/// Poll interval while it waits.
 const POLL_INTERVAL: Duration = Duration::from_micros(20);
 
-/// Numbers that are free, and numbers that lanes may still use. It lives in the writer's heap and
-/// is made anew when a writer attaches.
+/// Free numbers, and released numbers that lanes may still use. The list lives on the writer's heap
+/// and is rebuilt when a writer attaches.
 #[derive(Debug, Default)]
 pub(crate) struct FreeList {
     what: &'static str,
     free: Vec<u32>,
-    /// Given up snapshot the last snapshot.
+    /// Numbers released since the last snapshot.
     retired: Vec<u32>,
-    /// Given up before that snapshot.
+    /// Numbers released before the last snapshot.
     waiting: Vec<u32>,
     snapshot: Option<Snapshot>,
 }
 
 impl FreeList {
-    /// Numbers of `what`; those that are not in use may still be, by lanes, unless the table is
-    /// `fresh`.
+    /// Creates the list for a resource `what`. Unused numbers count as released, because lanes may
+    /// still read them, unless the table is `fresh`.
     pub(crate) fn attach(what: &'static str, used: &[bool], fresh: bool) -> Self {
         let unused = (0..used.len()).rev().filter(|number| !used[*number]);
         let unused = unused.map(|number| number as u32).collect();
@@ -32,22 +32,22 @@ impl FreeList {
         if fresh { Self { free: unused, ..list } } else { Self { retired: unused, ..list } }
     }
 
-    /// Gives a number up: nothing refers to it any more.
+    /// Releases a number to which no index refers any more. It becomes free after a grace period.
     pub(crate) fn retire(&mut self, number: u32) {
         self.retired.push(number);
     }
 
-    /// Gives back a number that was taken and never published.
+    /// Returns a number that was taken and never published.
     pub(crate) fn put_back(&mut self, number: u32) {
         self.free.push(number);
     }
 
-    /// How many can be had, those included that lanes may still use.
+    /// Returns the number of free and released numbers.
     pub(crate) fn len(&self) -> usize {
         self.free.len() + self.retired.len() + self.waiting.len()
     }
 
-    /// Takes a number that no lane uses, if there is one now.
+    /// Takes a number that no lane uses, or returns `None` if there is none now.
     fn try_take(&mut self, readers: &Readers) -> Option<u32> {
         if self.free.is_empty() {
             self.reclaim(readers);
@@ -72,7 +72,7 @@ impl FreeList {
         }
     }
 
-    /// Takes a number that no lane uses; waits for the lanes, but not for long.
+    /// Takes a number that no lane uses. Waits for the lanes for at most [`MAX_WAIT`].
     pub(crate) fn take(&mut self, readers: &Readers, table: &str) -> Result<u32, TableError> {
         let start = Instant::now();
         loop {

@@ -1,27 +1,28 @@
-//! Exact match.
+//! Exact-match hash tables.
 //!
 //! ```text
 //! page 0     header
-//! index      buckets of 64 bytes: first those that keys hash to, then the overflow buckets
+//! index      buckets of 64 bytes: first the primary buckets, then the overflow buckets
 //! data       slots: entry id u32, version u32, key, value
 //!
-//! bucket     0 8 tags u16    16 8 slot_refs u32: 0 or 1 + number of a slot
-//!           48 next u32: 0 or 1 + number of an overflow bucket    52 zeros
+//! bucket     0 8 tags u16    16 8 slot references u32: 0, or 1 + slot number
+//!           48 next u32: 0, or 1 + number of an overflow bucket    52 zeros
 //! ```
-//! A key is found by its hash: `hash & (buckets - 1)` is the bucket, `max(hash >> 48, 1)` the tag.
+//! A key's hash selects `hash & (buckets - 1)` as its bucket and `max(hash >> 48, 1)` as its tag.
 //!
 //! ```text
-//! a, b        little-endian words of the key, zero padded to a multiple of 16 bytes, two by two
+//! a, b        little-endian words of the key, zero padded to a multiple of 16 bytes, in pairs
 //! fold(x, y)  low half of the 128-bit product of x and y, xor its upper half
 //! hash        h = seed0 ^ bytes of the key;  for each a, b: h = fold(h ^ a, seed1 ^ b);
 //!             fold(h ^ seed1, 0x9E3779B97F4A7C15)
 //! ```
-//! The seeds are random: whoever chooses the keys cannot make them meet in one bucket.
+//! The seeds are random, so a peer that chooses the keys cannot make them collide.
 //!
-//! A key never moves. An insertion fills a slot and a tag, then stores the slot_ref: that store is the
-//! operation, so a writer that is killed leaves the old state or the new. An update stores the
-//! slot_ref of a fresh slot, a removal stores 0. An overflow bucket is filled before it is linked, and
-//! unlinked once it is empty. Slots, buckets and entry ids are used again after a grace period.
+//! A key never moves. An insertion fills a slot and a tag, then stores the slot reference. That
+//! store is the operation: a writer that is killed leaves the old state or the new one. An update
+//! stores the reference of a fresh slot; a removal stores 0. An overflow bucket is filled before it
+//! is linked, and unlinked once it is empty. Slots, buckets and entry ids are reused after a grace
+//! period.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -37,18 +38,18 @@ mod resize;
 pub use hash_reader::{HashEntry, HashReader};
 pub use hash_writer::HashWriter;
 
-/// Places of a bucket.
+/// Number of ways (slot references) of a bucket.
 const WAYS: usize = 8;
-/// The most overflow buckets behind a bucket: no reader walks further.
+/// Maximum number of overflow buckets in a chain. Readers follow no more.
 const CHAIN: usize = 16;
 
-/// A number of 0..capacity that belongs to a key from insertion to removal, whatever value it has
-/// in between: lane state is found by it.
+/// Number below the capacity that belongs to a key from insertion to removal, whatever its value.
+/// Lane state is indexed by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId(pub u32);
 
 impl EntryId {
-    /// For indexing.
+    /// Returns the id as an array index.
     #[inline]
     #[must_use]
     pub fn index(self) -> usize {
@@ -56,11 +57,11 @@ impl EntryId {
     }
 }
 
-/// Eight slot_refs and what is behind them: a cache line.
+/// Eight ways and the link to the next bucket: one cache line.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Bucket {
-    /// Four tags in each.
+    /// Eight tags, four per word.
     tags: [AtomicU64; 2],
     slot_refs: [AtomicU32; WAYS],
     next: AtomicU32,
@@ -90,7 +91,7 @@ impl Bucket {
         (self.tags[way / 4].load(Ordering::Relaxed) >> (way % 4 * 16)) as u16
     }
 
-    /// Only the writer calls this and what follows.
+    /// Sets a tag. Like the other setters, only the writer calls it.
     fn set_tag(&self, way: usize, tag: u16) {
         let shift = way % 4 * 16;
         let word = &self.tags[way / 4];
@@ -115,7 +116,7 @@ impl Bucket {
     }
 }
 
-/// The bits of `ways`, lowest first.
+/// Returns the positions of the set bits of `ways`, lowest first.
 #[inline(always)]
 fn bits(mut ways: u32) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {

@@ -1,21 +1,21 @@
-//! The first page of a table.
+//! Header: the first page of a table.
 //!
-//! Everything in a table is in little-endian order; places are byte offsets from the table's first
-//! byte and numbers of slots, never pointers. The header is of 64-bit words:
+//! A table is little-endian. It contains byte offsets from its first byte and slot numbers, never
+//! pointers. The header consists of 64-bit words:
 //!
 //! ```text
 //!  0 magic "FLtable1"    8 groups                16 size of a slot       24 next generation
-//!  1 layout version: 1   9 lanes with a copy     17 buckets              25 writer's process
-//!  2 kind (Kind)        10 the types' version    18 overflow buckets     32..39 name, zero padded
-//!  3 bytes of a key     11 hash seed             19 place of the index
-//!  4 bytes of a value   12 hash seed             20 place of the data
-//!  5 align of a value   13 (zero)                21 place of the routes
+//!  1 layout version: 1   9 lanes with a copy     17 buckets              25 writer's process id
+//!  2 kind (Kind)        10 version of the types  18 overflow buckets     32..39 name, zero padded
+//!  3 bytes of a key     11 hash seed             19 offset of the index
+//!  4 bytes of a value   12 hash seed             20 offset of the data
+//!  5 align of a value   13 (zero)                21 offset of the routes
 //!  6 capacity           14 (zero)                22 length
 //!  7 (zero)             15 slots                 23 generation
 //! ```
 //! Words 0 to 22 and the name never change; the magic is written last. `next generation` is 0 until
-//! a writer has made a successor of the table with that generation: a reader then gets it from
-//! whoever gave it this one. The writer's process is for people.
+//! a writer has created a replacement table with that generation. A reader then gets the
+//! replacement from whoever passed it this table. The writer's process id is for diagnosis only.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::{SharedMemory, SharedWords, TableError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FLtable1");
 const VERSION: u64 = 1;
-/// The first word of the layout.
+/// Number of the first layout word.
 const LAYOUT: usize = 15;
 const GENERATION: usize = 23;
 const NEXT_GENERATION: usize = 24;
@@ -33,15 +33,15 @@ const WRITER: usize = 25;
 const NAME: usize = 32;
 const NAME_BYTES: usize = 64;
 
-/// The header of a table that was found sound.
+/// Header of a table, checked against its memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Header {
     pub(crate) spec: Spec,
     pub(crate) layout: Layout,
     pub(crate) memory: Arc<SharedMemory>,
-    /// Where the table begins in the memory.
+    /// Offset of the table in the memory, in bytes.
     pub(crate) base: usize,
-    /// No writer was here before: nobody has ever read anything.
+    /// True if the table never had a writer, so that no lane can have read an entry.
     pub(crate) fresh: bool,
     words: SharedWords,
 }
@@ -132,7 +132,8 @@ impl Header {
         Ok(Self { spec, layout, memory: Arc::clone(memory), base, fresh, words })
     }
 
-    /// Reads the header of a table that must be like `expected` in kind, key, value and alignment.
+    /// Reads the header of a table whose kind, key, value and alignment must equal those of
+    /// `expected`.
     pub(crate) fn expect(
         memory: &Arc<SharedMemory>,
         base: usize,
@@ -150,7 +151,8 @@ impl Header {
         Ok(header)
     }
 
-    /// As [`expect`](Self::expect), by a writer: it must be able to write, and leaves its name.
+    /// Reads the header as [`expect`](Self::expect) does, for a writer. Fails on read-only memory
+    /// and records the process id.
     pub(crate) fn expect_writable(
         memory: &Arc<SharedMemory>,
         base: usize,
@@ -176,7 +178,7 @@ impl Header {
         self.words.load(GENERATION)
     }
 
-    /// The generation of the table that replaces this one; 0: none does.
+    /// Returns the generation of the table that replaces this one, or 0 if none does.
     pub(crate) fn next_generation(&self) -> u64 {
         self.words.load(NEXT_GENERATION)
     }
@@ -189,7 +191,7 @@ impl Header {
         self.words.store_release(NEXT_GENERATION, next);
     }
 
-    /// A part of the table's memory, which was found large enough.
+    /// Returns a part of the table, or an error if it does not lie inside the memory.
     pub(crate) fn part<T>(&self, part: Option<T>) -> Result<T, TableError> {
         part.ok_or_else(|| TableError::NotATable("its parts are not inside its memory".into()))
     }

@@ -1,25 +1,25 @@
-//! Huge pages for tables, as they grow.
+//! Huge pages for growing tables.
 //!
-//! A processor's own memory of where pages are covers some megabytes of small ones, so a table of a
-//! hundred costs each lookup a walk of the page tables; of huge ones it covers more. Making a huge
-//! page of small ones keeps whoever reads them waiting, for a millisecond or more, and then gives
-//! it to all processes that have the memory mapped with their next access. So it is done before a
-//! lane can have a reason to read there: at creation for what is read in any case, and for the rest
-//! when the writer first comes to a part that nobody has touched. No more memory is used than that
-//! part.
+//! The TLB of a processor covers some megabytes of small pages. In a table of 100 MB each lookup
+//! would therefore walk the page table; huge pages avoid that. Collapsing small pages into a huge
+//! page blocks their readers for a millisecond or more. Other processes that map the memory get the
+//! huge page with their next access. Therefore it happens before a lane has a reason to read there.
+//! The parts that are always read get huge pages at creation; the rest gets them when the writer
+//! first reaches a part that nobody has touched. No memory beyond that part is used.
 
 use std::sync::Arc;
 
 use crate::SharedMemory;
 use crate::memory::HUGE_PAGE;
 
-/// Small pages of a huge one that must be there for the others to be added.
+/// Minimum number of resident small pages for which [`SharedMemory::collapse`] adds the others.
 const MIN_RESIDENT: usize = 384;
 
 impl SharedMemory {
-    /// Makes huge pages of all parts of which at least three quarters are in memory. For writers
-    /// that have built a table: it takes from 0.2 ms to some ms for each 2 MiB, and lanes that read
-    /// them meanwhile wait as long. Where they are huge already nothing happens.
+    /// Collapses every 2 MiB of which at least three quarters are resident into a huge page. It is
+    /// meant for a writer that has filled a table. Each huge page takes from 0.2 ms to some
+    /// milliseconds, for which lanes that read it wait. Memory that is already in huge pages is
+    /// left alone.
     pub fn collapse(&self) {
         let pages = 0..self.len() / HUGE_PAGE;
         let full =
@@ -27,13 +27,13 @@ impl SharedMemory {
         full.for_each(|page| self.make_huge_page(page));
     }
 
-    /// Makes huge pages of what holds a range of bytes, whether it is in memory or not.
+    /// Makes the huge pages that contain a range of bytes, resident or not.
     pub(crate) fn make_huge_range(&self, start: usize, end: usize) {
         (start / HUGE_PAGE..end.div_ceil(HUGE_PAGE)).for_each(|page| self.make_huge_page(page));
     }
 }
 
-/// Which huge pages of a memory a writer has come to.
+/// Record of the huge pages that a writer has reached.
 #[derive(Debug)]
 pub(crate) struct HugePages {
     memory: Arc<SharedMemory>,
@@ -45,8 +45,8 @@ impl HugePages {
         Self { memory: Arc::clone(memory), visited: vec![false; memory.len() / HUGE_PAGE] }
     }
 
-    /// Some of the memory is about to be written that no lane reads: where it is the first in its
-    /// huge page, by whatever writer, the page is made.
+    /// Prepares memory that is about to be written and that no lane reads. Makes its huge page if
+    /// no writer has touched the page before.
     #[inline]
     pub(crate) fn prepare<T>(&mut self, part: &[T]) {
         let start = part.as_ptr().addr().wrapping_sub(self.memory.start().addr().get());
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn what_nobody_has_touched_is_joined_and_the_rest_is_left() {
         let (memory, words) = memory();
-        words[WORDS + 7].store(1, Ordering::Relaxed); // the second is in use
+        words[WORDS + 7].store(1, Ordering::Relaxed); // the second huge page is in use
         let mut huge_pages = HugePages::new(&memory);
         huge_pages.prepare(&words[10..20]);
         huge_pages.prepare(&words[WORDS + 10..WORDS + 20]);
@@ -93,7 +93,7 @@ mod tests {
         huge_pages.prepare(&words[4 * WORDS + 10..][..10]);
         assert_eq!(huge_pages.visited, [true; 4]);
         let resident: Vec<_> = (0..5).map(|page| memory.resident(page)).collect();
-        // A kernel without MADV_COLLAPSE adds none to the one that is asked for.
+        // A kernel without MADV_COLLAPSE makes only the requested small page resident.
         assert!([1, 512].contains(&resident[0].unwrap()), "{resident:?}");
         assert_eq!(resident[1..], [Some(1), resident[0], resident[0], None]);
         assert_eq!(words[WORDS + 7].load(Ordering::Relaxed), 1);

@@ -1,29 +1,53 @@
-//! A ring of records from one writer to one reader, most often in another process.
+//! Record ring: a ring of records from one writer to one reader, usually in another process.
 //!
 //! ```text
 //! words   0 magic   1 capacity in words   16 head   17 lost   18 started
 //!         32 tail   33 waiting   64.. data
-//! record  1 word: its length in words (this one included), and in the upper half whether it is one
+//! record  1 word: its length in words (including this one); bit 32 is set once it is sealed
 //! ```
-//! In the byte order of the machine. Head and tail count words since the start and never go back;
-//! head, lost and started are the writer's, tail and waiting are the reader's. A record lies in one
-//! piece: what is left at the end of the ring, and what was reserved and never
-//! [sealed](JournalWriter::seal), is passed over.
+//! All words are in the machine's byte order. Head and tail count words since the start and never
+//! go back. The writer owns head, lost and started; the reader owns tail and waiting. A record is
+//! contiguous. The reader skips the space left at the end of the ring and records that were
+//! reserved but never [sealed](JournalWriter::seal).
 //!
 //! Neither side trusts the other. All access is atomic and inside the ring, whatever head, tail and
-//! lengths say; a tail that lies loses records, a head or length that lies ends the reading.
+//! lengths say. A wrong tail loses records; a wrong head or length ends the reading.
 //!
-//! # Either side anew
-//! A reader that attaches goes on at the tail, a writer at the head, whoever was there before. What
-//! the last reader took and [released](JournalReader::release) is gone with it; what it did not
-//! release is read again. What the last writer did not [publish](JournalWriter::publish) never was.
+//! # Restart of one side
+//! A reader that attaches continues at the tail, a writer at the head. Records that the last reader
+//! [released](JournalReader::release) are consumed; records that it did not release are read again.
+//! Records that the last writer did not [publish](JournalWriter::publish) are lost.
 //!
-//! # Waking
-//! `waiting` counts how often the reader began and ended to wait: odd while it waits. A reader
-//! makes it odd, fences, and looks at the head once more before it sleeps; a writer stores the
-//! head, fences, and looks whether it is odd. So at least one of them sees the other (Dekker's
-//! algorithm), and a wake-up is never lost. Each odd number is rung for once, however many turns
-//! the reader takes to wake.
+//! # Wake-up
+//! `waiting` counts the starts and ends of waits of the reader; it is odd while the reader waits. A
+//! reader makes it odd, fences, and reads the head once more before it sleeps. A writer stores the
+//! head, fences, and reads `waiting`. So at least one of them sees the other (Dekker's algorithm),
+//! and no wake-up is lost. A writer rings once per odd value, however many turns the reader takes
+//! to wake.
+//!
+//! # Examples
+//! ```
+//! use std::sync::Arc;
+//!
+//! use fastlane_table::SharedMemory;
+//! use fastlane_table::journal::{Cursor, JournalReader, JournalWriter, size};
+//!
+//! let memory = Arc::new(SharedMemory::create("ring", size(4096))?);
+//! let writer = JournalWriter::create(&memory, 0, 4096)?;
+//! let mut reader = JournalReader::attach(&memory, 0)?;
+//!
+//! let mut cursor = Cursor::default();
+//! let record = writer.reserve(&mut cursor, 1).expect("the ring is empty");
+//! writer.write_word(record, 0, 42);
+//! writer.seal(record);
+//! writer.publish(&cursor);
+//!
+//! let mut bytes = Vec::new();
+//! assert_eq!(reader.next(&mut bytes), Ok(true));
+//! assert_eq!(bytes, 42_u64.to_ne_bytes());
+//! reader.release();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -31,7 +55,7 @@ use std::sync::atomic::{Ordering, fence};
 use crate::{RingError, SharedMemory, SharedWords};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FLrecrd1");
-/// Words before the data.
+/// Number of words before the data.
 const HEADER: usize = 64;
 const CAPACITY: usize = 1;
 const HEAD: usize = 16;
@@ -39,12 +63,12 @@ const LOST: usize = 17;
 const STARTED: usize = 18;
 const TAIL: usize = 32;
 const WAITING: usize = 33;
-/// In the first word of a record: it is one.
+/// Bit of a record's first word that marks it as complete.
 const SEALED: u64 = 1 << 32;
-/// The fewest and the most words of a ring; a power of two.
+/// Supported ring capacities, in words. A capacity is a power of two.
 const CAPACITIES: std::ops::RangeInclusive<usize> = 1 << 9..=1 << 27;
 
-/// Bytes that a ring with room for `capacity` bytes of records takes.
+/// Returns the size of a ring for `capacity` bytes of records, in bytes.
 #[must_use]
 pub const fn size(capacity: usize) -> usize {
     8 * HEADER + capacity
@@ -64,33 +88,33 @@ fn parts(
     Ok((SharedWords::new(memory, first, HEADER)?, data))
 }
 
-/// The writer's side. It can be shared, since what moves is in the [`Cursor`].
+/// Writer of a record ring. It can be shared, because its position is in the [`Cursor`].
 #[derive(Debug)]
 pub struct JournalWriter {
     header: SharedWords,
     data: SharedWords,
 }
 
-/// How far a writer has written. A copy that was kept undoes what was reserved since.
+/// Position of a writer. Restoring an earlier copy undoes the reservations made since.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cursor {
     head: u64,
-    /// As the reader last said.
+    /// Tail that the reader published last.
     tail: u64,
-    /// The waiting of the reader that was rung for last.
+    /// Value of `waiting` for which the reader was rung last.
     rung: u64,
 }
 
-/// Where a record lies.
+/// Offset of a record in the ring, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordOffset(usize);
 
 impl JournalWriter {
-    /// Makes ring `number` of several equal ones in zeroed memory, each with room for `capacity`
-    /// bytes: a power of two from 4 KiB to 1 GiB.
+    /// Creates ring `number` of several equal ones in zeroed memory, each with a capacity of
+    /// `capacity` bytes: a power of two from 4 KiB to 1 GiB.
     ///
     /// # Errors
-    /// Returns an error if the capacity is another, or the ring does not fit into the memory.
+    /// Returns an error if the capacity is not supported, or the ring does not fit into the memory.
     pub fn create(
         memory: &Arc<SharedMemory>,
         number: usize,
@@ -102,36 +126,40 @@ impl JournalWriter {
         Ok(Self { header, data })
     }
 
-    /// Takes ring `number` of several equal ones over from a writer that has gone, to go on where
-    /// that one published last; `None` when there is none. There must be one writer at a time.
+    /// Takes over ring `number` of several equal ones from a writer that has ended, and continues
+    /// where that one published last. There must be one writer at a time.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such ring.
     pub fn attach(memory: &Arc<SharedMemory>, number: usize) -> Result<(Self, Cursor), RingError> {
         let (header, data) = attach(memory, number)?;
         let (head, tail) = (header.load_acquire(HEAD), header.load_acquire(TAIL));
         Ok((Self { header, data }, Cursor { head, tail, rung: 0 }))
     }
 
-    /// The longest record, in words, that finds room in any ring that is empty, wherever it begins.
+    /// Returns the maximum length of a record, in words. An empty ring takes a record of this
+    /// length at any position.
     #[must_use]
     pub fn max_record_words(&self) -> usize {
         self.data.len() / 2 - 1
     }
 
-    /// Writes once to every page, so that the lane need not wait for the kernel to find memory.
+    /// Writes to every page once, so that the lane takes no page fault.
     pub fn populate(&self) {
         (0..self.data.len()).step_by(512).for_each(|word| self.data.store(word, 0));
     }
 
-    /// Says that the writer has begun.
+    /// Marks the ring as started.
     pub fn start(&self) {
         self.header.store_release(STARTED, 1);
     }
 
-    /// Counts a record for which there was no room.
+    /// Counts a record that did not fit.
     pub fn count_lost(&self) {
         self.header.add(LOST, 1);
     }
 
-    /// Makes room for a record of `words` words; `None` when the reader has left too little.
+    /// Reserves a record of `words` words. Returns `None` if the ring is too full.
     #[inline]
     pub fn reserve(&self, cursor: &mut Cursor, words: usize) -> Option<RecordOffset> {
         let capacity = self.data.len();
@@ -157,7 +185,7 @@ impl JournalWriter {
     #[inline]
     fn has_room(&self, cursor: &Cursor, words: usize) -> bool {
         let capacity = self.data.len() as u64;
-        // A tail beyond the head makes this huge, and leaves no room.
+        // A tail beyond the head makes this huge and leaves no room.
         let used = cursor.head.wrapping_sub(cursor.tail);
         used <= capacity && words as u64 <= capacity - used
     }
@@ -168,26 +196,26 @@ impl JournalWriter {
         self.data.store(at + 1 + index, value);
     }
 
-    /// Writes bytes into a record, from a word on.
+    /// Writes bytes into a record, from word `index` on.
     #[inline]
     pub fn write_bytes(&self, RecordOffset(at): RecordOffset, index: usize, bytes: &[u8]) {
         self.data.store_bytes(at + 1 + index, bytes);
     }
 
-    /// Says that a record is complete: one that is not is passed over.
+    /// Marks a record as complete. The reader skips records that are not.
     #[inline]
     pub fn seal(&self, RecordOffset(at): RecordOffset) {
         self.data.store(at, self.data.load(at) & (SEALED - 1) | SEALED);
     }
 
-    /// Shows the reader everything up to the cursor.
+    /// Publishes all records up to the cursor.
     #[inline]
     pub fn publish(&self, cursor: &Cursor) {
         self.header.store_release(HEAD, cursor.head);
     }
 
-    /// Whether the reader waits and must be woken, after a [`publish`](Self::publish): true once
-    /// for each time that it waits.
+    /// Returns true if the reader waits and must be woken. Call it after
+    /// [`publish`](Self::publish). It returns true once per wait of the reader.
     #[inline]
     #[must_use]
     pub fn must_ring(&self, cursor: &mut Cursor) -> bool {
@@ -201,7 +229,7 @@ impl JournalWriter {
     }
 }
 
-/// The header and the data of a ring that somebody has created.
+/// Returns the header and the data of a ring that a writer created.
 fn attach(
     memory: &Arc<SharedMemory>,
     number: usize,
@@ -214,58 +242,62 @@ fn attach(
     if valid { Ok((header, data)) } else { Err(missing) }
 }
 
-/// The reader's side.
+/// Reader of a record ring.
 #[derive(Debug)]
 pub struct JournalReader {
     header: SharedWords,
     data: SharedWords,
-    /// As the writer last said.
+    /// Head that the writer published last.
     head: u64,
     tail: u64,
-    /// The head when the reader last looked whether there is more.
+    /// Head at the reader's last check for new records.
     last_head: u64,
 }
 
-/// The ring does not hold what a writer writes.
+/// Content of a ring that no writer produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inconsistent;
 
 impl JournalReader {
-    /// Attaches to ring `number` of several equal ones, to go on where the last reader released;
-    /// `None` when there is none. There must be one reader at a time.
+    /// Attaches to ring `number` of several equal ones and continues after the last released
+    /// record. There must be one reader at a time.
+    ///
+    /// # Errors
+    /// Returns an error if there is no such ring.
     pub fn attach(memory: &Arc<SharedMemory>, number: usize) -> Result<Self, RingError> {
         let (header, data) = attach(memory, number)?;
         let tail = header.load_acquire(TAIL);
         let reader = Self { header, data, head: tail, tail, last_head: tail };
-        reader.end_wait(); // the last one may have died in its sleep
+        reader.end_wait(); // the previous reader may have died while it waited
         Ok(reader)
     }
 
-    /// Whether the writer has begun.
+    /// Returns true if the writer has started.
     #[must_use]
     pub fn has_started(&self) -> bool {
         self.header.load_acquire(STARTED) == 1
     }
 
-    /// How many records found no room.
+    /// Returns the number of records that did not fit.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.header.load(LOST)
     }
 
-    /// The next record, in `into`; false when there is none.
+    /// Reads the next record into `into`. Returns false if there is none.
     ///
     /// # Errors
-    /// When the ring holds what no writer writes; it stays so.
+    /// Returns an error if the ring holds what no writer produces. Later calls return it too.
     pub fn next(&mut self, into: &mut Vec<u8>) -> Result<bool, Inconsistent> {
         self.next_within(usize::MAX, into)
     }
 
-    /// As [`next`](Self::next), but a record of more than `most` words is no record: `into` never
-    /// grows beyond so many.
+    /// Reads the next record into `into` as [`next`](Self::next) does, but treats a record of more
+    /// than `max_words` words as an error. `into` never grows beyond that.
     ///
     /// # Errors
-    /// When the ring holds what no writer writes, or a longer record; it stays so.
+    /// Returns an error if the ring holds what no writer produces, or a longer record. Later calls
+    /// return it too.
     pub fn next_within(
         &mut self,
         max_words: usize,
@@ -273,7 +305,8 @@ impl JournalReader {
     ) -> Result<bool, Inconsistent> {
         let mut looked = false;
         loop {
-            // Once: a writer that goes on and on without a record must not keep the reader here.
+            // At most one reload: a writer that keeps publishing skipped space must not hold the
+            // reader.
             if self.head == self.tail && !looked {
                 self.head = self.header.load_acquire(HEAD);
                 self.last_head = self.head;
@@ -305,14 +338,14 @@ impl JournalReader {
         }
     }
 
-    /// Gives the room of all records read so far back to the writer.
+    /// Returns the space of all records read so far to the writer.
     pub fn release(&self) {
         self.header.store_release(TAIL, self.tail);
     }
 
-    /// Says that the reader is about to wait for the writer to ring. False when something was
-    /// published since the reader last looked: then it must not wait, and nobody rings. What it
-    /// looked at and left unread does not count.
+    /// Announces that the reader is about to wait for the writer to ring. Returns false if records
+    /// were published since the reader's last check; then it must not wait, and nobody rings.
+    /// Records that it saw and left unread do not count.
     #[must_use]
     pub fn begin_wait(&mut self) -> bool {
         self.set_waiting(true);
@@ -326,7 +359,7 @@ impl JournalReader {
         may_wait
     }
 
-    /// Says that the reader no longer waits.
+    /// Announces that the reader no longer waits.
     pub fn end_wait(&self) {
         self.set_waiting(false);
     }

@@ -1,4 +1,4 @@
-//! Where the parts of a table are, computed from what it is made of.
+//! Computes the offsets of the parts of a table from its specification.
 
 use crate::TableError;
 use crate::spec::{Kind, Spec};
@@ -6,36 +6,36 @@ use crate::spec::{Kind, Spec};
 /// Size of a table's header, in bytes: one page.
 pub(crate) const PAGE: usize = 4096;
 
-/// Words of a group of a prefix table.
+/// Number of words in a group of a prefix table.
 pub(crate) const GROUP: usize = 256;
-/// Bytes of a cache line.
+/// Size of a cache line, in bytes.
 pub(crate) const CACHE_LINE: usize = 64;
-/// The most entries, groups or slots of anything: they are numbered by 32-bit words.
+/// Maximum number of entries, groups or slots. They are numbered by 32-bit words.
 const MAX_ENTRIES: usize = 1 << 30;
 
-/// Sizes in bytes, places as offsets from the table's first byte.
+/// Numbers and sizes of a table's parts; sizes in bytes, offsets from the table's first byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// Number of slots.
     pub(crate) slots: usize,
-    /// Bytes from slot to slot.
+    /// Distance between two slots, in bytes.
     pub(crate) stride: usize,
-    /// Buckets that keys hash to, a power of two.
+    /// Number of primary buckets, a power of two.
     pub(crate) buckets: usize,
-    /// Buckets to be linked to those.
+    /// Number of overflow buckets.
     pub(crate) overflow: usize,
-    /// Where the buckets, the words of an array, the root of a trie, or the lanes' words begin.
+    /// Offset of the buckets, an array's index, a trie's root, or the lanes' words.
     pub(crate) index: usize,
-    /// Where the slots (on two lines, which processors fetch together) or groups begin; of pending
-    /// events the words of the slow path.
+    /// Offset of the slots or groups; for pending events, of the slow path's words. Slots are
+    /// aligned to two cache lines, which processors fetch together.
     pub(crate) data: usize,
-    /// Where the table of the routes begins, within a prefix table.
+    /// Offset of the route table in a prefix table.
     pub(crate) rib: usize,
-    /// All.
+    /// Size of the table, in bytes.
     pub(crate) length: usize,
 }
 
-/// Bytes from slot to slot. Usable as a constant of the types.
+/// Returns the distance between two slots, in bytes.
 pub(crate) const fn stride(key: usize, value: usize, align: usize) -> usize {
     let end = value_offset(key, align) + value;
     let unit = if end >= CACHE_LINE || align > CACHE_LINE / 2 {
@@ -48,12 +48,12 @@ pub(crate) const fn stride(key: usize, value: usize, align: usize) -> usize {
     end.next_multiple_of(unit)
 }
 
-/// Where the value is in a slot.
+/// Returns the offset of the value in a slot, in bytes.
 pub(crate) const fn value_offset(key: usize, align: usize) -> usize {
     (8 + key).next_multiple_of(if align > 8 { align } else { 8 })
 }
 
-/// Bits of an address that the root of a trie decides.
+/// Returns the number of address bits that the root of a trie resolves.
 pub(crate) const fn root_bits(kind: Kind) -> u32 {
     if matches!(kind, Kind::Lpm4) { 24 } else { 16 }
 }
@@ -104,7 +104,7 @@ impl Layout {
     }
 
     fn lpm(spec: &Spec) -> Result<Self, TableError> {
-        // The root is where huge pages begin, when there are any.
+        // The root begins where a huge page can.
         let index = if spec.kind == Kind::Lpm4 { 2 << 20 } else { PAGE };
         let data = index + (4 << root_bits(spec.kind));
         let rib = (data + spec.groups * GROUP * 4).next_multiple_of(PAGE);
@@ -126,12 +126,12 @@ impl Layout {
         Self { stride: copy, index: PAGE, data, length: data + copy, ..Self::default() }
     }
 
-    /// The table of the routes within a prefix table, and where it is.
+    /// Returns the specification and the offset of the route table in a prefix table.
     pub(crate) fn nested(&self, spec: &Spec) -> Option<(Spec, usize)> {
         matches!(spec.kind, Kind::Lpm4 | Kind::Lpm6).then(|| (spec.rib(), self.rib))
     }
 
-    /// As they are in the header.
+    /// Returns the layout words with their names, in the order of the header.
     pub(crate) fn words(&self) -> [(&'static str, u64); 8] {
         [
             ("number of slots", self.slots as u64),

@@ -1,19 +1,44 @@
-//! Memory that both halves of a network application share.
+//! Shared memory between the fast path and the slow path of a network application.
 //!
-//! A [`SharedMemory`] is a sealed memfd: it is passed as a file descriptor, never by name, and
-//! cannot be shrunk under its readers. [`counters`] lays the counters of the lanes out in one,
-//! [`journal`] a ring of records from one writer to one reader, [`messages`] two such rings between
-//! each lane and the slow path.
+//! A [`SharedMemory`] is a sealed memfd. It is passed as a file descriptor, never by name, and
+//! cannot be shrunk under its readers. It holds one of these:
 //!
-//! Tables are written by one slow path and read by the lanes: [`HashReader`] (exact match),
-//! [`ArrayReader`] and [`RecordReader`] (by number, and one value exchanged as a whole),
-//! [`LpmReader`] (longest prefix). A reader never waits for a writer and never retries, whatever
-//! the writer does or where it dies: a value is written to a fresh slot and published by one store,
-//! and a slot is used again only when every lane has passed a turn ([`Guard`], [`Readers`]).
-//! [`State`] and [`Pending`] go the other way: lanes write, the slow path reads.
+//! * a table, which one slow path writes and the lanes read: [`HashReader`] (exact match),
+//!   [`ArrayReader`] and [`RecordReader`] (by index; one value replaced as a whole), [`LpmReader`]
+//!   (longest prefix match), each with its writer
+//! * lane state, which lanes write and the slow path reads: [`State`] and [`Pending`]
+//! * [`messages`]: two rings between each lane and the slow path
+//! * a [`journal`]: a ring of records from one writer to one reader
+//! * the [`counters`] of an application
 //!
-//! A [`Spec`] makes a table's memory; readers and writers attach to it. The header's layout is in
-//! `header.rs`, that of each kind at the top of its module; `tests/golden` keeps them as they are.
+//! A [`Spec`] creates a table's memory; readers and writers attach to it.
+//!
+//! # Invariants
+//! * Readers never wait for a writer and never retry, whatever the writer does and wherever it dies.
+//!   A value is written to a fresh slot and published by one store.
+//! * A slot is reused only after every lane has finished a turn ([`Guard`], [`Readers`]).
+//! * Every word has one writer at a time.
+//! * The layout is documented in `header.rs` and at the top of each module. `tests/golden` keeps it,
+//!   so other languages can read it.
+//!
+//! # Examples
+//! ```
+//! use std::sync::Arc;
+//!
+//! use fastlane_table::{HashReader, HashWriter, Readers, Spec};
+//!
+//! // The fast path creates the table and passes its descriptor to the slow path.
+//! let memory = Spec::hash::<[u8; 4], u64>("blocked", 1024).create()?;
+//!
+//! // The slow path writes it. `Readers::none()`: no lane reads in this example.
+//! let mut writer = HashWriter::<[u8; 4], u64>::attach(&memory, &Arc::new(Readers::none()))?;
+//! writer.insert(&[192, 0, 2, 1], &7)?;
+//!
+//! // A lane looks keys up with `get` and its turn; a tool copies values.
+//! let reader = HashReader::<[u8; 4], u64>::attach(&memory)?;
+//! assert_eq!(reader.copy(&[192, 0, 2, 1]).map(|(_, value)| value), Some(7));
+//! # Ok::<(), fastlane_table::TableError>(())
+//! ```
 
 mod array;
 pub mod counters;

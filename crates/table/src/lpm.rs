@@ -2,19 +2,19 @@
 //!
 //! ```text
 //! page 0   header
-//! index    the root, a word u32 for each value of an address's first bits: 24 (IPv4), 16 (IPv6)
+//! index    the root: one word u32 per value of an address's first bits: 24 (IPv4), 16 (IPv6)
 //! data     groups of 256 words, each for the next 8 bits
-//! routes   an exact-match table with a header of its own: prefix to value u32; the prefix is the
-//!          address as on the wire, its length u8, and 3 (IPv4) or 7 (IPv6) zeros
+//! routes   an exact-match table with its own header: prefix to value u32; the prefix is the
+//!          address in network byte order, its length u8, and 3 (IPv4) or 7 (IPv6) zeros
 //!
 //! word     bit 31 a route: bits 29..22 length of its prefix, bits 21..0 its value
 //!          bit 30 a group: bits 21..0 its number
-//!          0 nothing
+//!          0 no route
 //! ```
-//! The routes are what the table holds; the words follow from them, and so can be put right by the
-//! next writer when one is killed: only words that are wrong are changed. Each lookup finds what
-//! was there before a change or after it. A group is filled before it is linked, and unlinked when
-//! all its words are alike and would fit the word that links to it.
+//! The route table is the content; the words are derived from it. If a writer is killed, the next
+//! one repairs the words and changes only wrong ones. Each lookup returns the result from before a
+//! change or after it. A group is filled before it is linked. It is unlinked when all its words are
+//! equal and could replace the word that links to it.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -30,38 +30,38 @@ mod word;
 pub use lpm_reader::LpmReader;
 pub use lpm_writer::LpmWriter;
 
-/// Looks up IPv4 addresses.
+/// Reader of a prefix table for IPv4 addresses.
 pub type Lpm4Reader = LpmReader<Ipv4Addr>;
-/// Looks up IPv6 addresses.
+/// Reader of a prefix table for IPv6 addresses.
 pub type Lpm6Reader = LpmReader<Ipv6Addr>;
-/// Writes prefixes of IPv4.
+/// Writer of a prefix table for IPv4 addresses.
 pub type Lpm4Writer = LpmWriter<Ipv4Addr>;
-/// Writes prefixes of IPv6.
+/// Writer of a prefix table for IPv6 addresses.
 pub type Lpm6Writer = LpmWriter<Ipv6Addr>;
 
 /// An IPv4 or IPv6 address.
 pub trait Address: Copy + Eq + fmt::Debug + fmt::Display + Send + Sync + 'static {
-    /// The kind of its tables.
+    /// Kind of the prefix tables for these addresses.
     const KIND: Kind;
-    /// Its bits.
+    /// Number of bits of an address.
     const BITS: u8;
-    /// The bits that the root decides.
+    /// Number of bits that the root resolves.
     const ROOT: u8;
-    /// A prefix in the table of the routes.
+    /// Key of a prefix in the route table.
     type Route: Key;
-    /// The address, its first bit in the most significant one.
+    /// Returns the address as a number whose most significant bit is the first bit.
     fn to_bits(self) -> u128;
-    /// From such bits.
+    /// Converts from the number that [`to_bits`](Self::to_bits) returns.
     fn from_bits(bits: u128) -> Self;
-    /// A prefix as a key.
+    /// Returns the route table's key of a prefix.
     fn route(prefix: Prefix<Self>) -> Self::Route;
-    /// A prefix from such a key; `None` if it is none.
+    /// Converts a route table's key to a prefix, or returns `None` if it is none.
     fn prefix(route: Self::Route) -> Option<Prefix<Self>>;
-    /// The word of the root.
+    /// Returns the index of the address in the root.
     fn root(self) -> usize;
-    /// The word in the group of a level, 0 for those that the root links to.
+    /// Returns the index of the address in a group of a level; the root links to level 0.
     fn step(self, level: usize) -> usize;
-    /// How deep groups can be.
+    /// Maximum depth of groups.
     const LEVELS: usize = (Self::BITS - Self::ROOT) as usize / 8;
 }
 
@@ -136,7 +136,7 @@ impl Address for Ipv6Addr {
     }
 }
 
-/// The first bits of addresses.
+/// Prefix of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Prefix<A> {
     address: A,
@@ -144,8 +144,8 @@ pub struct Prefix<A> {
 }
 
 impl<A: Address> Prefix<A> {
-    /// The first `length` bits of `address`; the others are taken as zeros. `None` when an address
-    /// has not so many.
+    /// Creates the prefix of the first `length` bits of `address`. Later bits are ignored. Returns
+    /// `None` if `length` exceeds the length of an address.
     #[must_use]
     pub fn new(address: A, length: u8) -> Option<Self> {
         let mask = mask(length);
@@ -153,19 +153,19 @@ impl<A: Address> Prefix<A> {
         (length <= A::BITS).then_some(Self { address, length })
     }
 
-    /// The address, zeros after the prefix.
+    /// Returns the address, with zeros after the prefix.
     #[must_use]
     pub fn address(self) -> A {
         self.address
     }
 
-    /// How many bits it has.
+    /// Returns the length, in bits.
     #[must_use]
     pub fn length(self) -> u8 {
         self.length
     }
 
-    /// Whether the address begins with it.
+    /// Returns true if the prefix covers an address.
     #[must_use]
     pub fn contains(self, address: A) -> bool {
         address.to_bits() & mask(self.length) == self.address.to_bits()

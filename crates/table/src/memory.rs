@@ -1,4 +1,4 @@
-//! A memfd and its mapping.
+//! Shared memory: a memfd and its mapping.
 #![allow(unsafe_code, reason = "the mapping")]
 
 use std::ffi::c_void;
@@ -9,14 +9,15 @@ use std::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// Bytes of a huge page.
+/// Size of a huge page, in bytes.
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
-/// Pages of the usual size in one, as `mincore` counts them; there are no fewer bytes in one.
+/// Number of 4 KiB pages in a huge page. `mincore` reports one byte per page, so this many suffice
+/// for larger pages too.
 const SMALL_PAGES: usize = HUGE_PAGE / 4096;
 
-/// Memory that can be handed to another process as a file descriptor.
+/// Memory that can be passed to another process as a file descriptor.
 ///
-/// It is created sealed against shrinking and growing, and only such memory is attached: a peer
+/// It is created sealed against shrinking and growing, and only sealed memory is attached. A peer
 /// that could truncate it would kill every reader with SIGBUS (memfd_create(2), "File-sealing").
 #[derive(Debug)]
 pub struct SharedMemory {
@@ -26,27 +27,28 @@ pub struct SharedMemory {
     writable: bool,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; access to its bytes is either atomic
-// (`SharedWords`) or through pointers whose users make their own promises (core's pool).
+// SAFETY: the mapping belongs to the process, not to a thread. Its bytes are accessed either as
+// atomics (`SharedWords`) or by pointers whose users make their own promises (core's pool).
 unsafe impl Send for SharedMemory {}
-// SAFETY: as above; `SharedMemory` itself never reads or writes the bytes.
+// SAFETY: as above; `SharedMemory` itself never accesses the bytes.
 unsafe impl Sync for SharedMemory {}
 
 impl SharedMemory {
-    /// Creates `length` bytes of zeroed memory; `name` appears in `/proc/PID/maps` only.
+    /// Creates `length` bytes of zeroed memory. `name` only appears in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// When the kernel refuses the memfd, its size or the mapping.
+    /// Returns an error if the kernel refuses the memfd, its size or the mapping.
     pub fn create(name: &str, length: usize) -> io::Result<Self> {
         Self::create_with(name, length, MemfdFlags::empty())
     }
 
-    /// As [`create`](Self::create), for memory that is read at random: in huge pages of 2 MiB when
-    /// it fills one and enough are free (`/proc/sys/vm/nr_hugepages`); else in small pages that are
-    /// joined as the table is filled (`pages.rs`). Rounded up to whole huge pages in both cases.
+    /// Creates zeroed memory for random access. If it fills at least one huge page and enough are
+    /// free (`/proc/sys/vm/nr_hugepages`), it uses huge pages of 2 MiB. Otherwise it uses small
+    /// pages, which are collapsed as the table fills (`huge_pages.rs`). The length is rounded up to
+    /// whole huge pages in both cases.
     ///
     /// # Errors
-    /// As [`create`](Self::create).
+    /// Returns the errors of [`create`](Self::create).
     pub fn create_for_tables(name: &str, length: usize) -> io::Result<Self> {
         if length < HUGE_PAGE {
             return Self::create(name, length);
@@ -54,14 +56,14 @@ impl SharedMemory {
         let length = length.next_multiple_of(HUGE_PAGE);
         let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
         let memory = Self::create_with(name, length, huge);
-        // Writing finds out whether the pages are really there, before a lane has to.
+        // Populating shows here whether the huge pages exist, not later in a lane.
         if let Ok(memory) = memory
             && memory.advise(Advice::LinuxPopulateWrite).is_ok()
         {
             return Ok(memory);
         }
         let memory = Self::create(name, length)?;
-        let _ = memory.advise(Advice::LinuxHugepage); // a kernel without them is as good
+        let _ = memory.advise(Advice::LinuxHugepage); // only a hint
         Ok(memory)
     }
 
@@ -71,37 +73,37 @@ impl SharedMemory {
         rustix::fs::ftruncate(&file, length as u64)?;
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         if flags.contains(MemfdFlags::HUGETLB) {
-            // The kernel lets them begin where they can. It often has none: see `Area::map`.
+            // The kernel aligns huge pages itself. It often has none; see `Area::map`.
             return Self::map_anywhere(file, length, true);
         }
         Self::map(file, length, true)
     }
 
     fn advise(&self, advice: Advice) -> io::Result<()> {
-        // SAFETY: the advices given above change no byte of the mapping, which is ours.
+        // SAFETY: the advices passed here change no byte of the mapping, which `self` owns.
         unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.length, advice)? };
         Ok(())
     }
 
-    /// How many of the small pages of a huge one are in memory, of 512; `None` when the memory has
-    /// no such huge page, or not all of it.
+    /// Returns the number of resident small pages in a huge page, of 512. Returns `None` if the
+    /// memory does not contain the whole huge page.
     pub(crate) fn resident(&self, page: usize) -> Option<usize> {
         let start = self.huge_page(page)?;
         let mut resident = [0_u8; SMALL_PAGES];
-        // SAFETY: all of the range is mapped, and there is a byte for each page of it.
+        // SAFETY: the whole range is mapped, and the buffer has a byte for each page of it.
         let result = unsafe { libc::mincore(start.cast(), HUGE_PAGE, resident.as_mut_ptr()) };
         (result == 0).then(|| resident.iter().filter(|byte| **byte & 1 == 1).count())
     }
 
-    /// Makes one huge page of small ones, whatever the machine's settings say of huge pages (Linux
-    /// 6.1; elsewhere nothing happens). All who have the memory mapped get it with their next
-    /// access.
+    /// Collapses small pages into a huge page, whatever the system's setting for transparent huge
+    /// pages. Needs Linux 6.1 and does nothing before. Other processes that map the memory get the
+    /// huge page with their next access.
     pub(crate) fn make_huge_page(&self, page: usize) {
         /// `MADV_COLLAPSE` of madvise(2).
         const COLLAPSE: libc::c_int = 25;
         let Some(start) = self.huge_page(page) else { return };
-        // SAFETY: both change no byte of the mapping, which is ours. The kernel joins pages only
-        // where there is one.
+        // SAFETY: both calls change no byte of the mapping, which `self` owns. The kernel collapses
+        // only pages that are mapped.
         unsafe {
             let _ = rustix::mm::madvise(start.cast(), page_size(), Advice::LinuxPopulateWrite);
             libc::madvise(start.cast(), HUGE_PAGE, COLLAPSE);
@@ -110,14 +112,14 @@ impl SharedMemory {
 
     fn huge_page(&self, page: usize) -> Option<*mut u8> {
         let end = page.checked_add(1)?.checked_mul(HUGE_PAGE)?;
-        // SAFETY: inside the mapping, as was just found.
+        // SAFETY: inside the mapping, checked by `end <= self.length`.
         (end <= self.length).then(|| unsafe { self.start.as_ptr().add(page * HUGE_PAGE) })
     }
 
     /// Maps memory that another process created, for reading.
     ///
     /// # Errors
-    /// When `file` is not sealed against shrinking, is empty, or cannot be mapped.
+    /// Returns an error if `file` is not sealed against shrinking, is empty, or cannot be mapped.
     pub fn attach_read_only(file: OwnedFd) -> io::Result<Self> {
         Self::attach(file, false)
     }
@@ -125,7 +127,8 @@ impl SharedMemory {
     /// Maps memory that another process created, for reading and writing.
     ///
     /// # Errors
-    /// As [`attach_read_only`](Self::attach_read_only), and when the descriptor cannot write.
+    /// Returns the errors of [`attach_read_only`](Self::attach_read_only), and an error if the
+    /// descriptor is read-only.
     pub fn attach_writable(file: OwnedFd) -> io::Result<Self> {
         Self::attach(file, true)
     }
@@ -140,11 +143,11 @@ impl SharedMemory {
         Self::map(file, length, writable)
     }
 
-    /// Lets nobody map the memory for writing from now on, nor write to its descriptor, whoever
-    /// gets it; the mapping that there is keeps its right (`F_SEAL_FUTURE_WRITE`).
+    /// Forbids new writable mappings of the memory and writes to its descriptor, for every process.
+    /// The existing mapping stays writable (`F_SEAL_FUTURE_WRITE`).
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses the seal.
     pub fn forbid_other_writers(&self) -> io::Result<()> {
         Ok(rustix::fs::fcntl_add_seals(&self.file, SealFlags::FUTURE_WRITE)?)
     }
@@ -176,32 +179,33 @@ impl SharedMemory {
         Ok(Self { file, start, length, writable })
     }
 
-    /// The first byte; valid for [`len`](Self::len) bytes while `self` lives, page aligned.
+    /// Returns the first byte. It is page aligned and valid for [`len`](Self::len) bytes while
+    /// `self` lives.
     #[must_use]
     pub fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Bytes mapped.
+    /// Returns the size of the mapping, in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether nothing is mapped (never: an empty mapping is refused by the kernel).
+    /// Returns true if the mapping is empty, which the kernel never allows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Whether this process may write.
+    /// Returns true if this process may write.
     #[must_use]
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 }
 
-/// Addresses that are set aside, so that a mapping begins where a huge page can.
+/// Reserved address range in which a mapping can be aligned to a huge page.
 struct Area {
     start: *mut c_void,
     length: usize,
@@ -218,21 +222,21 @@ impl Area {
         Ok(Self { start, length, inside: start.wrapping_byte_add(before) })
     }
 
-    /// Maps a file there, and gives the rest back.
+    /// Maps a file at the aligned address and releases the rest of the range.
     fn map(self, file: &OwnedFd, length: usize, protection: ProtFlags) -> io::Result<*mut c_void> {
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: in an area that this process has set aside for it, it aliases nothing.
+        // SAFETY: the range was reserved for this mapping, so it aliases nothing.
         let start = unsafe { rustix::mm::mmap(self.inside, length, protection, flags, file, 0) };
-        // When that fails, the kernel may have given the addresses back already, and another thread
-        // may have got them: they are left alone.
+        // If mmap fails, the kernel may have unmapped the range already, and another thread may
+        // have mapped something there. So it is left alone.
         self.keep(length);
         Ok(start?)
     }
 
-    /// Gives back all but `length` bytes from `inside` on, which are another's now.
+    /// Releases the range except `length` bytes from `inside` on, which belong to the mapping now.
     fn keep(self, length: usize) {
         let before = self.inside.addr() - self.start.addr();
-        // A mapping ends with a whole page.
+        // A mapping ends at a page boundary.
         let kept = length.next_multiple_of(page_size());
         unmap(self.start, before);
         unmap(self.inside.wrapping_byte_add(kept), self.length.saturating_sub(before + kept));
@@ -243,9 +247,9 @@ fn protection(writable: bool) -> ProtFlags {
     if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ }
 }
 
-/// Bytes of a page of the usual size.
+/// Returns the size of a small page, in bytes.
 fn page_size() -> usize {
-    // SAFETY: asks for a constant.
+    // SAFETY: sysconf has no precondition.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).unwrap_or(4096)
 }
@@ -253,7 +257,7 @@ fn page_size() -> usize {
 /// Unmaps a part of an [`Area`].
 fn unmap(start: *mut c_void, length: usize) {
     if length > 0 {
-        // SAFETY: addresses that `Area::reserve` set aside and nothing else has been mapped at.
+        // SAFETY: the range was reserved by `Area::reserve` and nothing else was mapped there.
         let _ = unsafe { rustix::mm::munmap(start, length) };
     }
 }
@@ -316,14 +320,14 @@ mod tests {
             for start in [memory.start().addr().get(), other.start().addr().get()] {
                 assert_eq!(start % HUGE_PAGE, 0);
                 let end = start + length.next_multiple_of(page_size());
-                // Only the mapping itself is left of the area that it lies in.
+                // Only the mapping itself remains of the reserved range.
                 let line = format!("{start:08x}-{end:08x} ");
                 assert!(maps().contains(&line), "{line}");
             }
         }
     }
 
-    /// That there are no huge pages is found out by a mapping that fails.
+    /// A failed mapping shows that there are no huge pages; it must not hit other threads' ranges.
     #[test]
     fn threads_that_make_tables_leave_each_others_mappings_alone() {
         let make = || {

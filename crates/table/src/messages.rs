@@ -1,27 +1,50 @@
-//! Messages between the lanes and the slow path.
+//! Message rings between the lanes and the slow path.
 //!
-//! In one shared memory lie two [journals](crate::journal) for each lane, all of one capacity:
-//! number `2 * lane` is written by the lane, number `2 * lane + 1` by the slow path. A message is
-//! one record; after the record's own word come
+//! One shared memory contains two [record rings](crate::journal) per lane, all of one capacity. The
+//! lane writes ring `2 * lane`; the slow path writes ring `2 * lane + 1`. A message is one record.
+//! After the record's own word follow:
 //!
 //! ```text
 //! word 0  kind (lower 32 bits), bytes of the body (upper 32 bits)
-//! words   the body, filled up with zeros
+//! words   the body, zero padded
 //! ```
-//! in the byte order of the machine. A kind means what the application says; [`PUNT`] is a packet,
-//! [`Punted`].
+//! All words are in the machine's byte order. The application defines the kinds; [`PUNT`] is a
+//! packet, [`Punted`].
 //!
-//! Messages are hints: when there is no room they are lost and counted. What must not be lost lies
-//! in lane state.
+//! Messages are hints. If the ring is full they are dropped and counted. What must not be lost
+//! belongs in lane state.
 //!
-//! # When one side dies
-//! Of a side that dies, what it sent and did not [publish](Sender::publish) never was. What
-//! [`Receiver::receive`] had returned to it is gone with it, dealt with or not; all else its
-//! successor receives, once and in order. There must be one process on each side at a time.
+//! # Death of one side
+//! Messages that a dead side sent but did not [publish](Sender::publish) are lost. So are messages
+//! that [`Receiver::receive`] had returned to it. Its successor receives all others, once and in
+//! order. There must be one process on each side at a time.
 //!
-//! # Waking
-//! Whoever waits says so in its ring ([`Receiver::begin_wait`]); whoever publishes rings the other
-//! side's [`Doorbell`] only then, once for each wait.
+//! # Wake-up
+//! A side that is about to wait announces it in its ring ([`Receiver::begin_wait`]). Only then does
+//! the other side ring its [`Doorbell`] when it publishes, once per wait.
+//!
+//! # Examples
+//! ```
+//! use std::sync::Arc;
+//!
+//! use fastlane_table::messages::{Channel, Doorbells, size};
+//! use fastlane_table::{Doorbell, SharedMemory};
+//!
+//! let memory = Arc::new(SharedMemory::create("messages", size(1, 4096))?);
+//! let bells = [Doorbell::create()?, Doorbell::create()?];
+//! let share = || {
+//!     let [lane, slow] = &bells;
+//!     Ok::<_, std::io::Error>(Doorbells { lane: lane.try_clone()?, slow: slow.try_clone()? })
+//! };
+//! let mut lane = Channel::create(&memory, 0, 4096, share()?)?;
+//! let mut slow = Channel::attach_slow(&memory, 0, share()?)?;
+//!
+//! assert!(lane.sender.send(7, b"hello"));
+//! lane.sender.publish(); // a lane does so at the end of its turn
+//! let message = slow.receiver.receive().expect("an intact ring").expect("a message");
+//! assert_eq!((message.kind, message.body), (7, &b"hello"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::sync::Arc;
 
@@ -33,45 +56,44 @@ use crate::{Doorbell, RingError, SharedMemory};
 mod punted;
 pub use punted::Punted;
 
-/// The most bytes in the body of a message; a ring of less than 128 KiB and 32 bytes takes less
+/// Maximum length of a message's body, in bytes. A ring of less than 128 KiB + 32 bytes takes less
 /// than half of its capacity.
 pub const MAX_BODY: usize = 1 << 16;
-/// The kind of a packet that a lane shows to the slow path; applications use the others.
+/// Kind of a message that carries a packet. Applications use the other kinds.
 pub const PUNT: u32 = u32::MAX;
 
-/// Words of a message before its body.
+/// Number of words of a message before its body.
 const HEADER: usize = 1;
-/// The most words of a message.
+/// Maximum length of a message, in words.
 const MAX_WORDS: usize = HEADER + MAX_BODY / 8;
 
-/// Bytes of memory for the messages of so many lanes, each with room for `capacity` bytes in either
-/// direction: a power of two from 4 KiB to 1 GiB.
+/// Returns the size of the memory for the messages of `lanes` lanes, in bytes. Each direction has a
+/// capacity of `capacity` bytes: a power of two from 4 KiB to 1 GiB.
 #[must_use]
 pub const fn size(lanes: usize, capacity: usize) -> usize {
     2 * lanes * journal::size(capacity)
 }
 
-/// What wakes the two sides. All lanes may share the slow path's bell; each lane has its own.
+/// Doorbells of the two sides. All lanes may share the slow path's; each lane has its own.
 #[derive(Debug)]
 pub struct Doorbells {
-    /// Rung by the slow path.
+    /// Doorbell of the lane, rung by the slow path.
     pub lane: Doorbell,
-    /// Rung by the lane.
+    /// Doorbell of the slow path, rung by the lane.
     pub slow: Doorbell,
 }
 
 /// One side of the messages between a lane and the slow path.
 #[derive(Debug)]
 pub struct Channel {
-    /// What this side says.
+    /// Sender of this side.
     pub sender: Sender,
-    /// What it hears.
+    /// Receiver of this side.
     pub receiver: Receiver,
 }
 
 impl Channel {
-    /// Makes the rings of a lane in zeroed memory of [`size`] bytes, and is the lane's side of
-    /// them.
+    /// Creates the rings of a lane in zeroed memory of [`size`] bytes and returns the lane's side.
     ///
     /// # Errors
     /// Returns an error if [`size`] does not allow the capacity, or the rings do not fit.
@@ -117,13 +139,13 @@ impl Channel {
     }
 }
 
-/// The numbers of a lane's rings.
+/// Returns the numbers of a lane's rings: written by the lane, written by the slow path.
 fn rings(lane: usize) -> Result<(usize, usize), RingError> {
     let out = lane.checked_mul(2).ok_or(RingError::NoRing(lane))?;
     Ok((out, out + 1))
 }
 
-/// The writing end of one direction.
+/// Writing end of one direction.
 #[derive(Debug)]
 pub struct Sender {
     ring: JournalWriter,
@@ -144,25 +166,25 @@ impl Sender {
         bell: Doorbell,
     ) -> Result<Self, RingError> {
         let (ring, cursor) = JournalWriter::attach(memory, number)?;
-        bell.ring(); // the one before may have died between publishing and ringing
+        bell.ring(); // the previous sender may have died after publishing, before ringing
         Ok(Self::new(ring, cursor, bell))
     }
 
-    /// The most bytes in the body of a message here.
+    /// Returns the maximum length of a message's body in this ring, in bytes.
     #[must_use]
     pub fn max_body(&self) -> usize {
         MAX_BODY.min(8 * (self.ring.max_record_words() - HEADER))
     }
 
-    /// Writes a message, for the other side to see after the next [`publish`](Self::publish).
-    /// False, and counted in the ring, when it is too long or there is no room.
+    /// Writes a message, which the other side sees after the next [`publish`](Self::publish).
+    /// Returns false if it is too long or does not fit; the ring counts it as lost then.
     #[inline]
     #[must_use]
     pub fn send(&mut self, kind: u32, body: &[u8]) -> bool {
         self.send_with_header(kind, &[], body)
     }
 
-    /// As [`send`](Self::send), of a body that begins with `words`.
+    /// Writes a message as [`send`](Self::send) does. Its body is `words` followed by `bytes`.
     #[must_use]
     pub fn send_with_header(&mut self, kind: u32, words: &[u64], bytes: &[u8]) -> bool {
         let length = 8 * words.len() + bytes.len();
@@ -184,7 +206,7 @@ impl Sender {
         true
     }
 
-    /// Shows the other side all that was sent, by one store, and wakes it if it is_waiting.
+    /// Shows all sent messages to the other side by one store, and wakes that side if it waits.
     #[inline]
     pub fn publish(&mut self) {
         if self.unpublished {
@@ -201,24 +223,24 @@ impl Sender {
     }
 }
 
-/// A message, in its receiver's memory.
+/// A message in its receiver's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// What it is.
+    /// Kind, defined by the application.
     pub kind: u32,
-    /// What it says.
+    /// Body, in bytes.
     pub body: &'a [u8],
 }
 
 impl Message<'_> {
-    /// The body as a value; `None` when it is of another length, or holds none.
+    /// Returns the body as a value, or `None` if it has another length or is no valid value.
     #[must_use]
     pub fn value<T: TryFromBytes>(&self) -> Option<T> {
         T::try_read_from_bytes(self.body).ok()
     }
 }
 
-/// The reading end of one direction.
+/// Reading end of one direction.
 #[derive(Debug)]
 pub struct Receiver {
     ring: JournalReader,
@@ -235,17 +257,17 @@ impl Receiver {
         Ok(Self { ring, bell, record, is_broken: false, is_waiting: false })
     }
 
-    /// How many messages found no room, as the other side says.
+    /// Returns the number of messages that the other side could not send for lack of space.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.ring.lost()
     }
 
-    /// The next message. Its room is the sender's again at once; it allocates nothing.
+    /// Returns the next message and frees its space in the ring. Does not allocate.
     ///
     /// # Errors
-    /// Once, when the ring holds what no sender writes, or something longer than a message. It is
-    /// left alone from then on, as if nothing came.
+    /// Returns an error once, if the ring holds what no sender writes or a record that is too long.
+    /// After that it returns `Ok(None)` and leaves the ring alone.
     #[inline]
     pub fn receive(&mut self) -> Result<Option<Message<'_>>, Inconsistent> {
         if self.is_broken {
@@ -275,16 +297,16 @@ impl Receiver {
         Ok(found)
     }
 
-    /// Says that this side is about to wait for its [`doorbell`](Self::doorbell). False when something was
-    /// published since it last looked: then nobody rings, and it must not wait. Messages that it
-    /// has seen and left are no reason.
+    /// Announces that this side is about to wait for its [`doorbell`](Self::doorbell). Returns
+    /// false if messages were published since its last check; then nobody rings and it must not
+    /// wait. Messages that it saw and left unread do not count.
     #[must_use]
     pub fn begin_wait(&mut self) -> bool {
         self.is_waiting = !self.is_broken && self.ring.begin_wait();
         self.is_waiting || self.is_broken
     }
 
-    /// Says that it no longer is_waiting, and drains the bell. Nothing is done when it did not wait.
+    /// Ends the wait and drains the doorbell. Does nothing if this side did not wait.
     pub fn end_wait(&mut self) {
         if std::mem::take(&mut self.is_waiting) {
             self.ring.end_wait();
@@ -292,14 +314,14 @@ impl Receiver {
         }
     }
 
-    /// What becomes readable when something was published while this side waited.
+    /// Returns the doorbell, which becomes readable if the other side publishes during a wait.
     #[must_use]
     pub fn doorbell(&self) -> &Doorbell {
         &self.bell
     }
 }
 
-/// The message in a record.
+/// Returns the message in a record.
 fn message(record: &[u8]) -> Option<Message<'_>> {
     let (first, body) = record.split_first_chunk::<8>()?;
     let first = u64::from_ne_bytes(*first);

@@ -1,13 +1,13 @@
-//! Events that must not be lost: messages are hints, these are not.
+//! Pending events: events of entries that must not be lost, unlike messages.
 //!
 //! ```text
 //! page 0   header
-//! index    for each lane (one copy, if lanes is 0) a word u64 for each entry: how many of its
-//!          events the lane has raised; each copy on cache lines of its own
-//! data     a word u64 for each entry, written by the slow path: how many of its events are done
+//! index    per lane (one copy if lanes is 0) one word u64 per entry: number of events that the
+//!          lane has raised for it; each copy on cache lines of its own
+//! data     one word u64 per entry, written by the slow path: number of events that are handled
 //! ```
-//! An entry is pending while the lanes' words do not add up to the slow path's. Each word has one
-//! writer, and all of it survives both.
+//! An entry is pending while the sum of the lanes' words differs from the slow path's word. Each
+//! word has one writer, and the memory survives both sides.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,12 +16,27 @@ use crate::header::Header;
 use crate::layout::PAGE;
 use crate::{EntryId, Reset, SharedMemory, SharedWords, Spec, TableError};
 
-/// The slow path's side.
+/// Slow path's side of pending events.
+///
+/// # Examples
+/// ```
+/// use fastlane_table::{EntryId, Pending, Spec};
+///
+/// let memory = Spec::pending("expired", 100, 2).create()?; // 100 entries, two lanes
+/// let pending = Pending::attach(&memory)?;
+/// pending.lane(1).raise(EntryId(7)); // in lane 1
+///
+/// let mut found = Vec::new();
+/// pending.scan(|entry, seen| found.push((entry, seen)));
+/// assert_eq!(found, [(EntryId(7), 1)]);
+/// pending.done(EntryId(7), 1); // an event raised since then would keep the entry pending
+/// # Ok::<(), fastlane_table::TableError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Pending {
     words: SharedWords,
     capacity: usize,
-    /// Words from copy to copy; the last one is the slow path's.
+    /// Distance between two copies, in words. The last copy is the slow path's.
     copy: usize,
     lanes: usize,
 }
@@ -30,7 +45,7 @@ impl Pending {
     /// Attaches to pending events.
     ///
     /// # Errors
-    /// When the memory holds none.
+    /// Returns an error if the memory holds none.
     pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
         let header = Header::expect(memory, 0, &Spec::pending("", 1, 0))?;
         let words = SharedWords::new(memory, PAGE / 8, (header.layout.length - PAGE) / 8);
@@ -39,17 +54,17 @@ impl Pending {
         Ok(Self { words: header.part(words.ok())?, capacity, copy, lanes })
     }
 
-    /// How many entries there is room for.
+    /// Returns the maximum number of entries.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// What a lane raises events with. If the table has one copy, each entry's events are raised by
-    /// the lane that owns its key.
+    /// Returns the handle by which a lane raises events. If there is one copy, the lane that owns
+    /// an entry's key raises its events.
     ///
     /// # Panics
-    /// When there is no such lane.
+    /// Panics if there is no such lane.
     #[must_use]
     pub fn lane(&self, lane: usize) -> LanePending {
         assert!(lane < self.lanes || self.lanes == 1, "lane {lane} of {}", self.lanes);
@@ -66,13 +81,13 @@ impl Pending {
         copies.fold(0, |sum, word| sum.wrapping_add(self.words.load_acquire(word)))
     }
 
-    /// Calls `visit` for each entry that is pending, with what to give to [`done`](Self::done) once
-    /// its events have been dealt with.
+    /// Calls `visit` for each pending entry. Pass the number that it gets to [`done`](Self::done)
+    /// once the events are handled.
     pub fn scan(&self, visit: impl FnMut(EntryId, u64)) {
         self.scan_range(0..self.capacity, visit);
     }
 
-    /// The same for some of the entries: a scan of all, a bit at a time.
+    /// Calls `visit` for each pending entry in a range, to spread a scan over time.
     pub fn scan_range(&self, entries: Range<usize>, mut visit: impl FnMut(EntryId, u64)) {
         for entry in entries.start..entries.end.min(self.capacity) {
             let seen = self.raised(entry);
@@ -82,8 +97,8 @@ impl Pending {
         }
     }
 
-    /// Says that all events of an entry up to `seen` have been dealt with. One that was raised
-    /// since keeps it pending.
+    /// Marks the events of an entry up to `seen` as handled. Events raised since then keep it
+    /// pending.
     pub fn done(&self, entry: EntryId, seen: u64) {
         if entry.index() < self.capacity {
             self.words.store_release(self.done_word(entry.index()), seen);
@@ -99,7 +114,7 @@ impl Reset for Pending {
     }
 }
 
-/// A lane's side.
+/// Lane's side of pending events.
 #[derive(Clone, Debug)]
 pub struct LanePending {
     words: SharedWords,
@@ -108,8 +123,8 @@ pub struct LanePending {
 }
 
 impl LanePending {
-    /// Raises an event of an entry that was found in this turn. What the lane wrote to lane state
-    /// before is seen by whoever sees the event.
+    /// Raises an event of an entry that was looked up in this turn. A slow path that sees the event
+    /// also sees what the lane wrote to lane state before.
     #[inline]
     pub fn raise(&self, entry: EntryId) {
         if entry.index() < self.capacity {

@@ -1,22 +1,38 @@
-//! Who must pass a turn before memory is used again.
+//! Grace periods: tracks when every lane has finished a turn, so that memory can be reused.
 //!
-//! A lane publishes the number of each turn that it has finished, and after every
-//! [`FENCE_TURNS`]th a full fence follows ([`LaneCounters::publish`]). A writer unpublishes a slot,
-//! fences, and reads the numbers: that is a [`Snapshot`]. A lane has passed it when it has
-//! published the next multiple of `FENCE_TURNS`: either the lane's fence came first, and then the
-//! writer saw that number; or the writer's came first, and then the lane no longer finds the slot
-//! in any turn after that number. (Without the lane's fence a turn may read tables while the number
-//! of the turn before is still on its way to memory, and the writer would reuse a slot under it.)
+//! A lane publishes the number of each finished turn, and after every [`FENCE_TURNS`]th it executes
+//! a full fence ([`LaneCounters::publish`]). A writer unpublishes a slot, fences, and reads the
+//! numbers into a [`Snapshot`]. A lane has passed the snapshot when it has published the next
+//! multiple of `FENCE_TURNS`.
 //!
-//! A lane that sleeps says so and fences when it wakes, so it has passed, too; so has one that
-//! ended.
+//! There are two cases. If the lane's fence came first, the writer saw that number. If the writer's
+//! came first, the lane does not find the slot in any later turn. Without the lane's fence, a turn
+//! might read tables while the previous turn's number is still in the store buffer, and the writer
+//! would reuse a slot under it.
+//!
+//! A lane that sleeps announces it and fences when it wakes, so it has passed, too. So has a lane
+//! that ended.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::counters::{Counters, FENCE_TURNS, LaneCounter, LaneCounters};
 
-/// The lanes that read a writer's tables. One is shared by all writers of a process.
+/// Lanes that read a writer's tables. All writers of a process share one.
+///
+/// # Examples
+/// ```
+/// use fastlane_table::Readers;
+/// use fastlane_table::counters::{Counters, FENCE_TURNS, LaneCounter};
+///
+/// let counters = Counters::create(1, 0)?; // one lane
+/// let readers = Readers::lanes(&counters);
+/// let mut snapshot = readers.snapshot(); // after a slot was unpublished
+/// assert!(!readers.passed(&mut snapshot));
+/// counters.lane(0).publish(LaneCounter::Turn, FENCE_TURNS);
+/// assert!(readers.passed(&mut snapshot)); // the slot can be reused
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Readers {
     lanes: Mutex<Lanes>,
     is_running: Option<Box<dyn Fn() -> bool + Send + Sync>>,
@@ -24,12 +40,12 @@ pub struct Readers {
 
 #[derive(Debug, Default)]
 struct Lanes {
-    /// Grows when the lanes are others.
+    /// Number of changes of the set of lanes.
     epoch: u64,
     lanes: Vec<LaneCounters>,
 }
 
-/// How far each lane was at a time.
+/// Turn numbers of all lanes at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     epoch: u64,
@@ -37,13 +53,13 @@ pub struct Snapshot {
 }
 
 impl Readers {
-    /// Nobody reads while the writer writes.
+    /// Creates an empty set, for a writer whose tables no lane reads concurrently.
     #[must_use]
     pub fn none() -> Self {
         Self { lanes: Mutex::default(), is_running: None }
     }
 
-    /// All lanes of an application.
+    /// Creates the set of all lanes of an application.
     #[must_use]
     pub fn lanes(counters: &Counters) -> Self {
         let readers = Self::none();
@@ -51,9 +67,9 @@ impl Readers {
         readers
     }
 
-    /// All lanes of an application, while it `runs`. Afterwards nobody has passed anything: its
-    /// successor may have lanes that read the same tables, and their turns are counted elsewhere.
-    /// It is flag each time that memory is about to be used again.
+    /// Creates the set of all lanes of an application while `is_running` returns true. Afterwards
+    /// no snapshot is passed: a successor's lanes may read the same tables, and their turns are in
+    /// other counters. `is_running` is called each time before memory is reused.
     #[must_use]
     pub fn lanes_while(
         counters: &Counters,
@@ -62,34 +78,34 @@ impl Readers {
         Self { is_running: Some(Box::new(is_running)), ..Self::lanes(counters) }
     }
 
-    /// The application was replaced by another, or there is one now. To be called before the new
-    /// one is handed the tables.
+    /// Replaces the lanes by those of another application instance. Call it before that instance
+    /// gets the tables.
     pub fn replace(&self, counters: &Counters) {
         let mut lanes = self.lock();
         lanes.epoch += 1;
         lanes.lanes = (0..counters.lanes()).map(|lane| counters.lane(lane)).collect();
     }
 
-    /// The application is dead: its lanes read nothing any more.
+    /// Removes all lanes, after the application has died.
     pub fn remove_all(&self) {
         let mut lanes = self.lock();
         lanes.epoch += 1;
         lanes.lanes.clear();
     }
 
-    /// How far each lane is, after everything that the caller wrote before.
+    /// Returns the turn numbers of all lanes, after a full fence.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.lock().snapshot()
     }
 
-    /// Whether every lane has passed a turn since. A snapshot of lanes that were replaced is taken
-    /// anew, of those that are there now.
+    /// Returns true if every lane has passed the snapshot. A snapshot of replaced lanes is renewed
+    /// for the current ones.
     pub fn passed(&self, since: &mut Snapshot) -> bool {
         self.laggard(since).is_none()
     }
 
-    /// The first lane that has not passed a turn since.
+    /// Returns the first lane that has not passed the snapshot.
     pub fn laggard(&self, since: &mut Snapshot) -> Option<usize> {
         let lanes = self.lock();
         if since.epoch != lanes.epoch {
@@ -98,7 +114,7 @@ impl Readers {
         if self.is_running.as_ref().is_some_and(|is_running| !is_running()) {
             return Some(0);
         }
-        // What the lane says from here on, it says after what the writer wrote.
+        // Orders the loads of the lanes' words after the writer's stores.
         fence(Ordering::SeqCst);
         lanes.lanes.iter().zip(&since.turns).position(|(lane, then)| {
             lane.load(LaneCounter::Turn) / FENCE_TURNS <= then / FENCE_TURNS

@@ -1,4 +1,4 @@
-//! Runs of atomics in shared memory.
+//! Slices of atomics in shared memory.
 #![allow(unsafe_code, reason = "typed views of the mapping")]
 
 use std::ops::Deref;
@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::SharedMemory;
 
-/// What may lie in shared memory: atomics and nothing else, so that any bytes are a value and
-/// writers elsewhere are no data race.
+/// Type that may lie in shared memory: atomics only. Any bytes are a value of it, and concurrent
+/// writers are no data race.
 ///
 /// # Safety
-/// The type is made of atomics of up to 64 bits only, without padding, and aligned to 64 or less.
+/// The type consists of atomics of up to 64 bits, without padding, and its alignment is at most 64.
 pub(crate) unsafe trait Atomic {}
 
 // SAFETY: an atomic.
@@ -22,7 +22,7 @@ unsafe impl Atomic for AtomicU64 {}
 // SAFETY: 2 x 8 bytes, 8 x 4 bytes and 4 x 4 bytes of atomics, aligned to 64.
 unsafe impl Atomic for crate::hash::Bucket {}
 
-/// Consecutive atomics, which stay mapped as long as the run lives.
+/// Slice of atomics that keeps its memory mapped.
 #[derive(Debug)]
 pub(crate) struct SharedSlice<T> {
     start: NonNull<T>,
@@ -30,20 +30,21 @@ pub(crate) struct SharedSlice<T> {
     memory: Arc<SharedMemory>,
 }
 
-// SAFETY: the pointer is into the mapping, which any thread may use and `memory` keeps; what it
-// points to is atomic.
+// SAFETY: the pointer is into the mapping, which any thread may use and `memory` keeps. It points
+// to atomics.
 unsafe impl<T: Atomic> Send for SharedSlice<T> {}
 // SAFETY: as above.
 unsafe impl<T: Atomic> Sync for SharedSlice<T> {}
 
 impl<T: Atomic> SharedSlice<T> {
-    /// The `count` values from byte `offset` on; `None` when they are not all inside or misplaced.
+    /// Returns `count` values from byte `offset` on, or `None` if they are outside the memory or
+    /// misaligned.
     pub(crate) fn new(memory: &Arc<SharedMemory>, offset: usize, count: usize) -> Option<Self> {
         let end = count.checked_mul(size_of::<T>())?.checked_add(offset)?;
         if end > memory.len() || !offset.is_multiple_of(align_of::<T>()) {
             return None;
         }
-        // SAFETY: inside the mapping, as was just found.
+        // SAFETY: inside the mapping, as checked above.
         let start = unsafe { memory.start().add(offset) }.cast();
         Some(Self { start, count, memory: Arc::clone(memory) })
     }
@@ -54,7 +55,7 @@ impl<T: Atomic> Deref for SharedSlice<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: `new` checked place and alignment (the mapping begins on a page), `memory` keeps
+        // SAFETY: `new` checked bounds and alignment (the mapping begins on a page), `memory` keeps
         // it mapped, and any bytes are atomics.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }

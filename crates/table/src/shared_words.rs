@@ -1,4 +1,4 @@
-//! A run of 64-bit words in shared memory.
+//! Consecutive 64-bit words in shared memory.
 #![allow(unsafe_code, reason = "words in the mapping")]
 
 use std::ptr::NonNull;
@@ -9,16 +9,16 @@ use crate::{OutsideMemory, SharedMemory};
 
 /// Consecutive 64-bit words of a [`SharedMemory`], each with exactly one writer.
 ///
-/// Because no word has two writers, adding is a plain load and store, not a locked instruction: it
-/// costs what an addition to ordinary memory costs.
+/// Because no word has two writers, an addition is a plain load and store without a locked
+/// instruction. It costs as much as in ordinary memory.
 #[derive(Clone, Debug)]
 pub struct SharedWords {
     /// Keeps the words mapped.
     memory: Arc<SharedMemory>,
     words: NonNull<AtomicU64>,
     count: usize,
-    /// `count`, or 0 in memory that is mapped for reading only: lanes add to several words a turn,
-    /// and so look at one thing for each.
+    /// `count`, or 0 if the memory is mapped read-only. One comparison then checks bounds and
+    /// access.
     writable: usize,
 }
 
@@ -42,19 +42,19 @@ impl SharedWords {
         if end.is_none_or(|end| end > memory.len()) {
             return Err(OutsideMemory { first, count, length: memory.len() });
         }
-        // SAFETY: the words are inside the mapping, as was just found.
+        // SAFETY: the words are inside the mapping, as checked above.
         let words = unsafe { memory.start().cast::<AtomicU64>().add(first) };
         let writable = if memory.is_writable() { count } else { 0 };
         Ok(Self { memory: Arc::clone(memory), words, count, writable })
     }
 
-    /// How many words there are.
+    /// Returns the number of words.
     #[must_use]
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no words.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.count == 0
@@ -63,37 +63,37 @@ impl SharedWords {
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.count, "word {index} of {}", self.count);
-        // SAFETY: `new` checked that `count` words from there on are inside the mapping, which is
-        // page aligned and lives as long as `memory`; all access to it is atomic.
+        // SAFETY: `new` checked that all `count` words are inside the mapping, which is page
+        // aligned and lives as long as `memory`. All access to it is atomic.
         unsafe { self.words.add(index).as_ref() }
     }
 
-    /// A word that may be written; `None` when it is not there or cannot.
+    /// Returns a word to write to, or `None` if it does not exist or is read-only.
     #[inline]
     fn writable_word(&self, index: usize) -> Option<&AtomicU64> {
-        // SAFETY: as in `word`: `writable` is not more than `count`. One look, not two: a lane adds
-        // to half a dozen words in each turn.
+        // SAFETY: as in `word`, because `writable` is at most `count`. The single comparison
+        // matters: a lane adds to half a dozen words per turn.
         (index < self.writable).then(|| unsafe { self.words.add(index).as_ref() })
     }
 
-    /// As many words as the caller's array has, from `first` on; `None` when they are not all
-    /// inside. Whoever writes them must be their only writer, and may if
-    /// [`is_writable`](Self::is_writable) says so.
+    /// Returns the words of an array that begins at `first`, or `None` if they are not all inside.
+    /// A caller that writes them must be their only writer and check
+    /// [`is_writable`](Self::is_writable).
     #[inline]
     pub(crate) fn array<const W: usize>(&self, first: usize) -> Option<&[AtomicU64; W]> {
-        // One look, not one for each word.
+        // One comparison for all words.
         let is_inside = first.checked_add(W).is_some_and(|end| end <= self.count);
         // SAFETY: as in `word`: they are inside the mapping, aligned, and accessed as atomics only.
         is_inside.then(|| unsafe { self.words.add(first).cast().as_ref() })
     }
 
-    /// Whether words may be written: memory that is mapped for reading only is left as it is.
+    /// Returns true if the words are not mapped read-only.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
         self.writable != 0
     }
 
-    /// All of them, for runs of words.
+    /// Returns all words as a slice.
     #[inline]
     fn words(&self) -> &[AtomicU64] {
         // SAFETY: as in `word`: all `count` words are inside the mapping, page aligned, alive as
@@ -101,18 +101,19 @@ impl SharedWords {
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
     }
 
-    /// Overwrites the words from `first` on with `bytes`, the last one filled up with zeros. The
-    /// caller is their only writer. False, and nothing is written, when they are not all inside.
+    /// Overwrites words from `first` on with `bytes`, zero padding the last one. The caller must be
+    /// their only writer. Returns false and writes nothing if they are not all inside, or the
+    /// memory is read-only.
     #[inline]
     pub fn store_bytes(&self, first: usize, bytes: &[u8]) -> bool {
         let (whole, rest) = bytes.as_chunks::<8>();
         let count = whole.len() + usize::from(!rest.is_empty());
-        let place = first.checked_add(count).and_then(|end| self.words().get(first..end));
-        let Some(place) = place.filter(|_| self.memory.is_writable()) else { return false };
-        for (word, chunk) in place.iter().zip(whole) {
+        let words = first.checked_add(count).and_then(|end| self.words().get(first..end));
+        let Some(words) = words.filter(|_| self.memory.is_writable()) else { return false };
+        for (word, chunk) in words.iter().zip(whole) {
             word.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
         }
-        if let (Some(last), false) = (place.last(), rest.is_empty()) {
+        if let (Some(last), false) = (words.last(), rest.is_empty()) {
             let mut chunk = [0; 8];
             chunk[..rest.len()].copy_from_slice(rest);
             last.store(u64::from_ne_bytes(chunk), Ordering::Relaxed);
@@ -120,43 +121,44 @@ impl SharedWords {
         true
     }
 
-    /// Appends the bytes of the `count` words from `first` on. False, and nothing is appended, when
-    /// they are not all inside.
+    /// Appends the bytes of `count` words from `first` on to `into`. Returns false and appends
+    /// nothing if they are not all inside.
     pub fn load_bytes(&self, first: usize, count: usize, into: &mut Vec<u8>) -> bool {
-        let place = first.checked_add(count).and_then(|end| self.words().get(first..end));
-        let Some(place) = place else { return false };
+        let words = first.checked_add(count).and_then(|end| self.words().get(first..end));
+        let Some(words) = words else { return false };
         into.reserve(8 * count);
-        for word in place {
+        for word in words {
             into.extend(word.load(Ordering::Relaxed).to_ne_bytes());
         }
         true
     }
 
-    /// Asks for the cache line of a word, which need not be there.
+    /// Prefetches the cache line of a word, which need not exist.
     #[inline]
     pub(crate) fn prefetch(&self, index: usize) {
         crate::simd::prefetch(self.words.as_ptr().wrapping_add(index));
     }
 
-    /// Reads a word.
+    /// Returns a word, by a relaxed load.
     #[inline]
     #[must_use]
     pub fn load(&self, index: usize) -> u64 {
         self.word(index).load(Ordering::Relaxed)
     }
 
-    /// Reads a word and everything its writer wrote before it.
+    /// Returns a word, by an acquiring load.
     #[inline]
     #[must_use]
     pub fn load_acquire(&self, index: usize) -> u64 {
-        // Not an acquiring load: of memory that is mapped for reading only, the standard library
-        // allows none but relaxed ones (std::sync::atomic, "Atomic accesses to read-only memory").
+        // A fence instead of an acquiring load: on memory that is mapped read-only the standard
+        // library allows relaxed loads only (std::sync::atomic, "Atomic accesses to read-only
+        // memory").
         let value = self.load(index);
         fence(Ordering::Acquire);
         value
     }
 
-    /// Adds to a word of which the caller is the only writer. Read-only memory is left as it is.
+    /// Adds to a word. The caller must be its only writer. Does nothing on read-only memory.
     #[inline]
     pub fn add(&self, index: usize, amount: u64) {
         if let Some(word) = self.writable_word(index) {
@@ -164,7 +166,7 @@ impl SharedWords {
         }
     }
 
-    /// Overwrites a word of which the caller is the only writer.
+    /// Overwrites a word. The caller must be its only writer. Does nothing on read-only memory.
     #[inline]
     pub fn store(&self, index: usize, value: u64) {
         if let Some(word) = self.writable_word(index) {
@@ -172,7 +174,8 @@ impl SharedWords {
         }
     }
 
-    /// Overwrites a word and publishes everything written before it.
+    /// Overwrites a word by a releasing store, which publishes everything written before. The
+    /// caller must be its only writer.
     #[inline]
     pub fn store_release(&self, index: usize, value: u64) {
         if let Some(word) = self.writable_word(index) {

@@ -1,7 +1,7 @@
-//! What the processor has instructions for: prefetching, and comparing eight tags at once.
+//! Processor-specific instructions: prefetch, and comparison of eight tags at once.
 #![allow(unsafe_code, reason = "intrinsics")]
 
-/// Asks for the cache line of `address`, which need not be valid.
+/// Prefetches the cache line of `address`, which need not be valid.
 #[inline(always)]
 pub(crate) fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -20,8 +20,8 @@ pub(crate) fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Which of eight tags (four in each word, the first in the lowest bits) are `tag`: bit i for
-/// tag i.
+/// Compares eight tags (four per word, the first in the lowest bits) with `tag`. Bit i of the
+/// result is set if tag i is equal.
 #[inline(always)]
 pub(crate) fn matching(tags: [u64; 2], tag: u16) -> u32 {
     #[cfg(target_arch = "x86_64")]
@@ -36,16 +36,17 @@ pub(crate) fn matching(tags: [u64; 2], tag: u16) -> u32 {
     portable(tags, tag)
 }
 
-/// The same in words.
+/// Compares tags as [`matching`] does, without SIMD instructions.
 #[cfg_attr(target_arch = "x86_64", allow(dead_code, reason = "the reference in the test"))]
 fn portable(tags: [u64; 2], tag: u16) -> u32 {
     const ONES: u64 = 0x0001_0001_0001_0001;
     const LOW: u64 = 0x7FFF * ONES;
     let half = |word: u64| {
         let differ = word ^ (u64::from(tag) * ONES);
-        // The upper bit of each 16 that are zero, exactly: no carry leaves a lane.
+        // Bit 15 of each 16 bits that are zero. The comparison is exact: no carry leaves its 16
+        // bits.
         let zero = !(((differ & LOW) + LOW) | differ | LOW);
-        // Gathers bits 15, 31, 47 and 63 in the four lowest.
+        // Moves bits 15, 31, 47 and 63 to the four lowest bits.
         ((zero >> 15).wrapping_mul(0x1000_2000_4000_8000) >> 60) as u32
     };
     half(tags[0]) | half(tags[1]) << 4

@@ -1,14 +1,14 @@
-//! Slots: where keys and values lie.
+//! Slots: the memory of keys and values.
 //!
 //! ```text
 //! byte 0  entry id u32
 //!      4  version u32
-//!      8  key, zero padded to a multiple of 8 (of the value's alignment if that is more)
+//!      8  key, zero padded to a multiple of 8 (of the value's alignment if that is greater)
 //!     ..  value, zero padded
 //! ```
-//! A slot that a word of the index refers to does not change. The version is odd while the slot is
-//! written, and grows by two with each writing: whoever is no lane copies what is between two equal
-//! even versions.
+//! A slot to which the index refers does not change. The version is odd while the slot is written,
+//! and grows by two per write. A reader without a guard copies the slot between two reads of the
+//! same even version.
 #![allow(unsafe_code, reason = "values in the mapping")]
 
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ use crate::huge_pages::HugePages;
 use crate::layout::{CACHE_LINE, stride, value_offset};
 use crate::{Guard, Key, SharedMemory, Value, simd};
 
-/// The slots of a table, for reading.
+/// Slots of a table, for reading.
 #[derive(Debug)]
 pub(crate) struct Slots<K, V> {
     start: NonNull<u8>,
@@ -29,13 +29,13 @@ pub(crate) struct Slots<K, V> {
     types: PhantomData<fn() -> (K, V)>,
 }
 
-// SAFETY: the pointer is into the mapping, which any thread may use and `memory` keeps; slots are
+// SAFETY: the pointer is into the mapping, which any thread may use and `memory` keeps. Slots are
 // shared as references to plain data only while nobody writes them (`Guard`).
 unsafe impl<K: Key, V: Value> Send for Slots<K, V> {}
 // SAFETY: as above.
 unsafe impl<K: Key, V: Value> Sync for Slots<K, V> {}
 
-/// What is in a slot.
+/// Content of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot<'t, K, V> {
     pub(crate) entry: u32,
@@ -45,7 +45,7 @@ pub(crate) struct Slot<'t, K, V> {
 }
 
 impl<K: Key, V: Value> Slot<'_, K, V> {
-    /// The key itself.
+    /// Returns the key.
     pub(crate) fn to_key(self) -> Option<K> {
         K::read_from_bytes(self.key).ok()
     }
@@ -55,13 +55,13 @@ impl<K: Key, V: Value> Slots<K, V> {
     pub(crate) const STRIDE: usize = stride(size_of::<K>(), size_of::<V>(), align_of::<V>());
     const VALUE: usize = value_offset(size_of::<K>(), align_of::<V>());
 
-    /// The `count` slots from byte `offset` on; `None` when they are not all inside.
+    /// Returns `count` slots from byte `offset` on, or `None` if they are not all inside.
     pub(crate) fn new(memory: &Arc<SharedMemory>, offset: usize, count: usize) -> Option<Self> {
         let end = count.checked_mul(Self::STRIDE)?.checked_add(offset)?;
         if end > memory.len() || !offset.is_multiple_of(64) {
             return None;
         }
-        // SAFETY: inside the mapping, as was just found.
+        // SAFETY: inside the mapping, as checked above.
         let start = unsafe { memory.start().add(offset) };
         let count = u32::try_from(count).ok()?;
         Some(Self { start, count, memory: Arc::clone(memory), types: PhantomData })
@@ -71,8 +71,8 @@ impl<K: Key, V: Value> Slots<K, V> {
         self.count
     }
 
-    /// Asks for the line that a slot begins in, and for the next if there is something of it in
-    /// that; any number may be given.
+    /// Prefetches the first cache line of a slot, and the second one if the slot extends into it.
+    /// Any slot number is allowed.
     #[inline(always)]
     pub(crate) fn prefetch(&self, slot: u32) {
         let start = self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
@@ -84,7 +84,7 @@ impl<K: Key, V: Value> Slots<K, V> {
         }
     }
 
-    /// Asks for all lines of a slot; any number may be given.
+    /// Prefetches all cache lines of a slot. Any slot number is allowed.
     #[inline]
     pub(crate) fn prefetch_whole(&self, slot: u32) {
         let start = self.start.as_ptr().wrapping_add(slot as usize * Self::STRIDE);
@@ -93,21 +93,22 @@ impl<K: Key, V: Value> Slots<K, V> {
         }
     }
 
-    /// What is in slot `slot_ref - 1`, where `slot_ref` was read from the index during the guard's turn.
-    /// `None` when there is no such slot.
+    /// Returns the content of slot `slot_ref - 1`, or `None` if it does not exist. `slot_ref` must
+    /// have been read from the index during the guard's turn.
     #[inline(always)]
     pub(crate) fn at<'t>(&'t self, _guard: &'t Guard, slot_ref: u32) -> Option<Slot<'t, K, V>> {
         let slot = slot_ref.wrapping_sub(1);
         if slot >= self.count {
             return None;
         }
-        // What the writer wrote before it published the slot_ref. Not an acquiring load of the slot_ref:
-        // of memory that is mapped for reading only, none but relaxed ones are allowed.
+        // Orders the reads of the slot after the load of its reference. A fence instead of an
+        // acquiring load: memory that is mapped read-only allows relaxed loads only.
         fence(Ordering::Acquire);
-        // SAFETY: the slot is inside the mapping (`new`), `VALUE` is aligned for V within it and
-        // the slots are on 64 bytes, STRIDE a multiple of the alignment. Any bytes are a V. It was
-        // published before the caller read its slot_ref, so it is not written until the lane has
-        // passed a turn, which the guard's borrow rules out for 't; `self` keeps it mapped.
+        // SAFETY: the slot is inside the mapping (`new`). `VALUE` is aligned for V within it, the
+        // slots begin at a multiple of 64 bytes, and STRIDE is a multiple of the alignment. Any
+        // bytes are a V. The slot was published before the caller read its reference, so it is not
+        // written until the lane has finished its turn, which the guard's borrow excludes for 't.
+        // `self` keeps it mapped.
         unsafe {
             let start = self.start.add(slot as usize * Self::STRIDE);
             let key = std::slice::from_raw_parts(start.add(8).as_ptr(), size_of::<K>());
@@ -116,8 +117,8 @@ impl<K: Key, V: Value> Slots<K, V> {
         }
     }
 
-    /// A copy of the entry number, key and value in slot `slot_ref - 1`, for who is no lane. `None`
-    /// when there is no such slot, or it was written meanwhile.
+    /// Returns a copy of the entry id, key and value in slot `slot_ref - 1`, for callers without a
+    /// guard. Returns `None` if the slot does not exist or changed during the copy.
     pub(crate) fn copy(&self, slot_ref: u32) -> Option<(u32, K, V)> {
         let slot = Some(slot_ref.wrapping_sub(1)).filter(|slot| *slot < self.count)?;
         let words = self.words(slot);
@@ -131,12 +132,12 @@ impl<K: Key, V: Value> Slots<K, V> {
         whole.then_some((before as u32, key, value))
     }
 
-    /// The words of a slot, which must be one.
+    /// Returns the words of a slot, which must exist.
     fn words(&self, slot: u32) -> &[AtomicU64] {
         assert!(slot < self.count, "slot {slot} of {}", self.count);
-        // SAFETY: inside the mapping, on 8 bytes, and a multiple of 8 long. What a writer does to
-        // them it does as atomics, and only while nobody has a reference to plain data in them: see
-        // `at` and `SlotWriter::write`.
+        // SAFETY: inside the mapping, 8-byte aligned, and a multiple of 8 bytes long. A writer
+        // accesses the words as atomics, and only while nobody has a reference to plain data in
+        // them: see `at` and `SlotWriter::write`.
         unsafe {
             let start = self.start.add(slot as usize * Self::STRIDE);
             std::slice::from_raw_parts(start.cast().as_ptr(), Self::STRIDE / 8)
@@ -151,7 +152,7 @@ impl<K, V> Clone for Slots<K, V> {
     }
 }
 
-/// The slots of a table, for its writer.
+/// Slots of a table, for its writer.
 #[derive(Debug)]
 pub(crate) struct SlotWriter<K, V> {
     slots: Slots<K, V>,
@@ -161,14 +162,14 @@ pub(crate) struct SlotWriter<K, V> {
 
 impl<K: Key, V: Value> SlotWriter<K, V> {
     pub(crate) fn new(slots: Slots<K, V>) -> Self {
-        // SAFETY: the guard is lent out by `guard` only, with `self`, and slots are written only
-        // through a `&mut self`: the writer does not write while it is borrowed.
+        // SAFETY: the guard is lent by `guard` only, together with `self`, and slots are written
+        // only through a `&mut self`. So the writer does not write while the guard is borrowed.
         let guard = unsafe { Guard::new() };
         let huge_pages = HugePages::new(&slots.memory);
         Self { slots, huge_pages, guard }
     }
 
-    /// For reading by the writer itself.
+    /// Returns the guard for the writer's own reads.
     pub(crate) fn guard(&self) -> &Guard {
         &self.guard
     }
@@ -177,15 +178,15 @@ impl<K: Key, V: Value> SlotWriter<K, V> {
         self.slots.at(&self.guard, slot_ref)
     }
 
-    /// Writes a slot to which nothing refers, and to which nothing has referred in any turn that a
-    /// lane is still in.
+    /// Writes a slot to which the index does not refer and did not refer in any turn that a lane is
+    /// still in.
     pub(crate) fn write(&mut self, slot: u32, entry: u32, key: &[u8], value: &V) {
         assert!(key.len() == size_of::<K>(), "a key of {} bytes", key.len());
         let words = self.slots.words(slot);
         self.huge_pages.prepare(words);
         let writing = words[0].load(Ordering::Relaxed) >> 32 | 1;
         words[0].store(u64::from(entry) | writing << 32, Ordering::Relaxed);
-        // Whoever sees a word of what follows sees that the slot is written.
+        // Whoever sees one of the following words also sees that the slot is being written.
         fence(Ordering::Release);
         store(&words[1..], key);
         store(&words[Slots::<K, V>::VALUE / 8..], value.as_bytes());
@@ -193,7 +194,7 @@ impl<K: Key, V: Value> SlotWriter<K, V> {
     }
 }
 
-/// Stores bytes in words, the last one filled up with zeros.
+/// Stores bytes in words, zero padding the last one.
 fn store(words: &[AtomicU64], bytes: &[u8]) {
     for (word, chunk) in words.iter().zip(bytes.chunks(8)) {
         let mut bytes = [0; 8];

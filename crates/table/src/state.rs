@@ -1,15 +1,15 @@
-//! Lane state: words of entries that lanes write and the slow path reads.
+//! Lane state: words per entry that lanes write and the slow path reads.
 //!
 //! ```text
-//! page 0   header; the size of a value is 8 bytes for each of an entry's words
-//! index    lanes 0: an entry's words on cache lines of its own, entry after entry; the lane that
-//!          owns the entry's key writes them
-//!          else: a copy for each lane, on cache lines of its own, in each of them the entries'
-//!          words without gaps; a lane writes its copy, readers add them up
+//! page 0   header; the size of a value is 8 bytes per word of an entry
+//! index    lanes = 0: the words of each entry on cache lines of their own; the lane that owns the
+//!          entry's key writes them
+//!          lanes > 0: one copy per lane on cache lines of its own, in it the entries' words without
+//!          gaps; a lane writes its copy, readers add the copies up
 //! ```
-//! Every word has one writer at a time, so adding is a load and a store. The slow path zeroes the
-//! words of an entry id before it is given out again ([`HashWriter::with_state`]), when every lane
-//! has passed a turn since the removal and none has the entry any more.
+//! Every word has one writer at a time, so an addition is a load and a store. The slow path zeroes
+//! the words of an entry id before it is reused ([`HashWriter::with_state`]). By then every lane
+//! has finished a turn since the removal, so none still has the entry.
 //!
 //! [`HashWriter::with_state`]: crate::HashWriter::with_state
 
@@ -20,9 +20,9 @@ use crate::header::Header;
 use crate::layout::PAGE;
 use crate::{EntryId, SharedMemory, SharedWords, Spec, TableError};
 
-/// What is zeroed before an entry id is given out again.
+/// Per-entry data that is reset before an entry id is reused.
 pub trait Reset {
-    /// Forgets what belongs to an entry that no lane has.
+    /// Resets the data of an entry that no lane uses.
     fn reset(&self, entry: EntryId);
 }
 
@@ -32,24 +32,41 @@ impl<T: Reset + ?Sized> Reset for Box<T> {
     }
 }
 
-/// `W` words for each entry: the memory of all lanes.
+/// Lane state of all lanes, with `W` words per entry.
+///
+/// # Examples
+/// ```
+/// use fastlane_table::{EntryId, Spec, State};
+///
+/// // Packets and octets for 100 entries, one copy for each of two lanes.
+/// let memory = Spec::state::<2>("usage", 100, 2).create()?;
+/// let state = State::<2>::attach(&memory)?;
+/// for lane in 0..2 {
+///     let lane_state = state.lane(lane); // each lane has its own
+///     let words = lane_state.at(EntryId(7));
+///     words.add(0, 1);
+///     words.add(1, 64);
+/// }
+/// assert_eq!(state.read(EntryId(7)), [2, 128]); // in the slow path
+/// # Ok::<(), fastlane_table::TableError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct State<const W: usize> {
     words: SharedWords,
     capacity: usize,
-    /// Words from entry to entry.
+    /// Distance between two entries, in words.
     stride: usize,
-    /// Words from copy to copy.
+    /// Distance between two copies, in words.
     copy: usize,
-    /// 0: one copy, written by who owns the entry.
+    /// Number of copies. 0: one copy, written by the lane that owns the entry.
     lanes: usize,
 }
 
 impl<const W: usize> State<W> {
-    /// Attaches to lane state; of read-only memory it can only be read.
+    /// Attaches to lane state. On read-only memory it can only be read.
     ///
     /// # Errors
-    /// When the memory holds none, or one with another number of words.
+    /// Returns an error if the memory holds no lane state, or state with another number of words.
     pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
         Self::new(Header::expect(memory, 0, &Spec::state::<W>("", 1, 0))?)
     }
@@ -67,7 +84,7 @@ impl<const W: usize> State<W> {
         })
     }
 
-    /// Zeroes this many words of an entry in all copies.
+    /// Zeroes the first `count` words of an entry in all copies.
     fn zero(&self, entry: EntryId, count: usize) {
         let Some(first) = self.first(entry) else { return };
         for copy in 0..self.lanes.max(1) {
@@ -75,22 +92,23 @@ impl<const W: usize> State<W> {
         }
     }
 
-    /// How many entries there is room for.
+    /// Returns the maximum number of entries.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many lanes have a copy; 0: there is one, written by who owns the entry.
+    /// Returns the number of lanes with a copy of their own. 0: there is one copy, written by the
+    /// lane that owns the entry.
     #[must_use]
     pub fn lanes(&self) -> usize {
         self.lanes
     }
 
-    /// The part that a lane writes.
+    /// Returns the part that a lane writes.
     ///
     /// # Panics
-    /// When each lane has a copy and there is no such lane.
+    /// Panics if each lane has a copy and there is no such lane.
     #[must_use]
     pub fn lane(&self, lane: usize) -> LaneState<W> {
         assert!(self.lanes == 0 || lane < self.lanes, "lane {lane} of {}", self.lanes);
@@ -102,8 +120,8 @@ impl<const W: usize> State<W> {
         (entry.index() < self.capacity).then(|| entry.index() * self.stride)
     }
 
-    /// The words of an entry, summed over the lanes if each has a copy. Zeros for an entry that is
-    /// not there.
+    /// Returns the words of an entry, summed over the lanes. Returns zeros for an entry beyond the
+    /// capacity.
     #[must_use]
     pub fn read(&self, entry: EntryId) -> [u64; W] {
         let mut sums = [0_u64; W];
@@ -123,11 +141,11 @@ impl<const W: usize> Reset for State<W> {
     }
 }
 
-/// Lane state with any number of words for each entry, for who only has to forget them.
+/// Lane state with any number of words per entry, for a writer that only resets them.
 #[derive(Clone, Debug)]
 pub struct AnyState {
     state: State<0>,
-    /// Words of an entry.
+    /// Number of words of an entry.
     count: usize,
 }
 
@@ -135,7 +153,7 @@ impl AnyState {
     /// Attaches to lane state.
     ///
     /// # Errors
-    /// When the memory holds none.
+    /// Returns an error if the memory holds none.
     pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
         let header = Header::read(memory, 0)?;
         let (name, value) = (&header.spec.name, header.spec.value);
@@ -151,7 +169,19 @@ impl Reset for AnyState {
     }
 }
 
-/// What one lane writes of a [`State`].
+/// Part of a [`State`] that one lane writes.
+///
+/// # Examples
+/// ```
+/// use fastlane_table::{EntryId, Spec, State};
+///
+/// let memory = Spec::state::<1>("last_seen", 100, 0).create()?; // one copy
+/// let lane_state = State::<1>::attach(&memory)?.lane(0);
+/// let entry = EntryId(7); // from a lookup in this turn
+/// lane_state.at(entry).set(0, 1_000_000);
+/// assert_eq!(lane_state.at(entry).get(0), 1_000_000);
+/// # Ok::<(), fastlane_table::TableError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LaneState<const W: usize> {
     state: State<W>,
@@ -159,8 +189,8 @@ pub struct LaneState<const W: usize> {
 }
 
 impl<const W: usize> LaneState<W> {
-    /// The words of an entry that was found in this turn. Of an entry for which there is no room
-    /// they read as zeros and forget what is written.
+    /// Returns the words of an entry that was looked up in this turn. Beyond the capacity they read
+    /// as zeros and ignore writes.
     #[inline]
     #[must_use]
     pub fn at(&self, entry: EntryId) -> StateWords<'_, W> {
@@ -169,7 +199,7 @@ impl<const W: usize> LaneState<W> {
         StateWords { words, is_writable: state.words.is_writable() }
     }
 
-    /// Asks for the cache line that an entry's words begin in, for an [`at`](Self::at) soon.
+    /// Prefetches the first cache line of an entry's words, ahead of an [`at`](Self::at).
     #[inline]
     pub fn prefetch(&self, entry: EntryId) {
         if let Some(first) = self.state.first(entry) {
@@ -178,7 +208,7 @@ impl<const W: usize> LaneState<W> {
     }
 }
 
-/// The words of an entry.
+/// Words of an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct StateWords<'a, const W: usize> {
     words: Option<&'a [AtomicU64; W]>,
@@ -186,16 +216,17 @@ pub struct StateWords<'a, const W: usize> {
 }
 
 impl<const W: usize> StateWords<'_, W> {
-    /// A word that may be written.
+    /// Returns a word to write to, or `None` if it is read-only or beyond the capacity.
     #[inline(always)]
     fn writable_word(&self, word: usize) -> Option<&AtomicU64> {
         assert!(word < W, "word {word} of {W}");
         self.words.filter(|_| self.is_writable).map(|words| &words[word])
     }
 
-    /// Reads a word.
+    /// Returns the value of a word.
     ///
     /// # Panics
+    /// Panics if there is no such word, as do the other methods.
     /// When there is no such word; so do the others.
     #[inline(always)]
     #[must_use]
@@ -220,7 +251,8 @@ impl<const W: usize> StateWords<'_, W> {
         }
     }
 
-    /// Overwrites a word; who reads it sees what was written to the others before.
+    /// Overwrites a word by a releasing store: whoever reads it sees the earlier writes to other
+    /// words.
     #[inline(always)]
     pub fn publish(self, word: usize, value: u64) {
         if let Some(cell) = self.writable_word(word) {

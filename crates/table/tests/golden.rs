@@ -1,6 +1,7 @@
 //! The layout in memory: small tables of each kind, byte for byte as in `tests/golden`.
 //!
-//! When the layout is changed on purpose, its version is, too; `BLESS=1` writes the files anew.
+//! When the layout is changed on purpose, its version must change too; `BLESS=1` rewrites the
+//! files.
 
 use std::fmt::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,10 +13,10 @@ use fastlane_table::{
     SharedMemory, SharedWords, Spec, State,
 };
 
-/// The word that holds the writer's process: another each time.
+/// Word with the writer's process id, which differs in each run.
 const WRITER: usize = 25;
 
-/// The words that are not zero, four to a line, in the order of memory.
+/// Returns the words that are not zero, four per line, in the order of memory.
 fn dump(memory: &Arc<SharedMemory>) -> String {
     let words = SharedWords::new(memory, 0, memory.len() / 8).unwrap();
     let mut text = String::new();
@@ -37,7 +38,7 @@ fn dump(memory: &Arc<SharedMemory>) -> String {
     text
 }
 
-/// Nothing for a line like the one before; else how many of those there were.
+/// Returns nothing for a line equal to the one before; otherwise the number of such lines.
 fn words_before(before: &mut Option<(String, usize)>, line: &str) -> Option<String> {
     match before {
         Some((last, count)) if last == line => {

@@ -1,4 +1,4 @@
-//! The exact-match table does what a `HashMap` does, whatever it is asked.
+//! The hash table behaves as a `HashMap` under random operations.
 #![allow(unsafe_code, reason = "guards: everything here is in one thread")]
 
 use std::collections::{HashMap, HashSet};
@@ -32,7 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// The hash, as the documentation of the module writes it.
+/// Returns the hash as documented in the module `hash`.
 fn hash(key: Key) -> u64 {
     let fold = |x: u64, y: u64| {
         let product = u128::from(x) * u128::from(y);
@@ -42,7 +42,7 @@ fn hash(key: Key) -> u64 {
     fold(fold(SEED[0] ^ 5 ^ a, SEED[1]) ^ SEED[1], 0x9E37_79B9_7F4A_7C15)
 }
 
-/// Even numbers meet in the first bucket of tables with at most 64 of them.
+/// Returns a key. Even numbers collide in the first bucket of tables with at most 64 of them.
 fn key(number: u8) -> Key {
     let keys = (0..=u16::MAX).map(|n| [number, n as u8, (n >> 8) as u8, 3, 4]);
     let mut fit = keys.filter(|key| number % 2 == 1 || hash(*key).is_multiple_of(64));
@@ -53,7 +53,7 @@ fn value(key: u8, value: u64) -> Value {
     [value, !value, u64::from(key)]
 }
 
-/// Everything that the table says about all keys is what `model` says.
+/// Checks that every lookup agrees with `model`.
 fn check(
     memory: &Arc<SharedMemory>,
     writer: &HashWriter<Key, Value>,
@@ -146,7 +146,7 @@ fn keys_that_meet_form_a_chain_that_shrinks_again() {
     let readers = Arc::new(Readers::none());
     let mut writer = HashWriter::<Key, Value>::attach(&memory, &readers).unwrap();
     let numbers: Vec<u8> = (0..120).map(|n| 2 * n).collect();
-    // A few of each bucket of the chain are left, so that buckets in its middle become empty, too.
+    // Some keys of each bucket of the chain remain, so that buckets in its middle become empty too.
     for round in 0..10 {
         numbers.iter().for_each(|n| assert!(writer.insert(&key(*n), &value(*n, round)).is_ok()));
         let stay = |n: &u8| u64::from(*n) / 2 % 10 == round;
@@ -174,7 +174,7 @@ fn a_full_table_says_so_and_keeps_what_it_has() {
             let error = writer.insert(&u64::MAX, &0).unwrap_err().to_string();
             assert!(error.starts_with("table 'full' is full"), "{error}");
             assert!(error.contains("greater capacity"), "{error}");
-            writer.insert(&0, &99).unwrap(); // an update needs no room
+            writer.insert(&0, &99).unwrap(); // an update needs no free slot of the key
             assert!(
                 (1..capacity as u64).all(|key| *writer.get(&key).unwrap().value == key + round)
             );

@@ -1,4 +1,4 @@
-//! Whatever is in a table's memory: readers and writers stay inside it, end, and do not panic.
+//! Damaged memory: whatever it contains, readers and writers stay inside it, end, and do not panic.
 #![allow(unsafe_code, reason = "guards: everything here is in one thread")]
 
 use std::net::Ipv6Addr;
@@ -10,7 +10,8 @@ use fastlane_table::{
 };
 use proptest::prelude::*;
 
-/// Places, as parts of the memory, and what to write there; small numbers are likely to be indices.
+/// Generates offsets, as fractions of the memory, and values to write. Small numbers are frequent,
+/// because they are valid indexes.
 fn damage() -> impl Strategy<Value = Vec<(f64, u64)>> {
     let word = prop_oneof![
         any::<u64>(),
@@ -20,7 +21,7 @@ fn damage() -> impl Strategy<Value = Vec<(f64, u64)>> {
     proptest::collection::vec((0.0..1.0, word), 1..300)
 }
 
-/// Writes into the parts after the header, or everywhere.
+/// Writes the damage after the header, or everywhere.
 fn apply(memory: &Arc<SharedMemory>, damage: &[(f64, u64)], header: bool) {
     let first = if header { 0 } else { 4096 / 8 };
     let words = SharedWords::new(memory, first, memory.len() / 8 - first).unwrap();

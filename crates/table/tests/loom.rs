@@ -1,10 +1,10 @@
-//! The protocol by which a slot is published, given up and used again, in every order that the
-//! memory model of Rust allows (as far as loom models it).
+//! Model of the protocol by which a slot is published, released and reused, in every order that
+//! Rust's memory model allows (as far as loom models it).
 //!
-//! One lane, one writer, two slots: the smallest in which a slot is used again. The orderings are
-//! those of `slots.rs`, `array.rs`, `readers.rs` and `LaneCounters::publish`; a fence follows every
-//! second turn here, not every sixteenth. Slots are loom cells: reading one while it is written,
-//! or without having seen that it was, is an error.
+//! One lane, one writer, two slots: the smallest case with reuse. The orderings are those of
+//! `slots.rs`, `array.rs`, `readers.rs` and `LaneCounters::publish`. A fence follows every second
+//! turn here, not every sixteenth. Slots are loom cells: reading one while it is written, or
+//! without synchronization with the write, is an error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -13,19 +13,19 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 
-/// What is left out of the protocol, to see that the model notices.
+/// Step that is left out of the protocol, to check that the model notices.
 #[derive(Clone, Copy, PartialEq)]
 enum Without {
     Nothing,
-    /// The lane's fence after a turn number.
+    /// Fence of the lane after a turn number.
     LaneFence,
-    /// The writer's fence before it reads the turn number.
+    /// Fence of the writer before it reads the turn number.
     WriterFence,
-    /// The lane's fence when it wakes.
+    /// Fence of the lane when it wakes.
     WakeFence,
-    /// The release when the place is published.
+    /// Release ordering when the slot reference is published.
     Release,
-    /// The grace period.
+    /// Grace period.
     Grace,
 }
 
@@ -59,7 +59,8 @@ impl Shared {
         self.slots[slot].with_mut(|cell| unsafe { *cell = value });
     }
 
-    /// `ArrayReader::get`: the value is looked at twice, as an application may in its turn.
+    /// Reads as `ArrayReader::get` does. The value is read twice, as an application may in its
+    /// turn.
     #[allow(unsafe_code, reason = "loom's cells check what they are used for")]
     fn read(&self) -> u32 {
         let place = self.place.load(Ordering::Relaxed);
@@ -69,7 +70,7 @@ impl Shared {
         cell.with(|cell| unsafe { *cell })
     }
 
-    /// `LaneCounters::publish` of the turn.
+    /// Publishes the turn as `LaneCounters::publish` does.
     fn pass(&self, turn: u64, without: Without) {
         self.turn.store(turn, Ordering::Release);
         if turn.is_multiple_of(FENCE_TURNS) && without != Without::LaneFence {
@@ -77,7 +78,7 @@ impl Shared {
         }
     }
 
-    /// `Readers::laggard`, of one lane.
+    /// Returns true if the lane has passed, as `Readers::laggard` decides for one lane.
     fn has_passed(&self, then: u64) -> bool {
         fence(Ordering::SeqCst);
         let turn = self.turn.load(Ordering::Relaxed);
@@ -86,7 +87,8 @@ impl Shared {
         turn / FENCE_TURNS > then / FENCE_TURNS || asleep == 1
     }
 
-    /// `ArrayWriter::set` twice: the second uses the first slot again, if the lane has passed.
+    /// Writes twice, as `ArrayWriter::set` does. The second write reuses the first slot if the lane
+    /// has passed.
     fn set_twice(&self, without: Without) {
         self.write(1, 20);
         let release =
@@ -103,7 +105,7 @@ impl Shared {
     }
 }
 
-/// A lane of three turns that reads in each of them.
+/// Runs a lane of three turns that reads in each of them.
 fn turns(without: Without) {
     loom::model(move || {
         let shared = Arc::new(Shared::new());
@@ -122,7 +124,7 @@ fn turns(without: Without) {
     });
 }
 
-/// A lane that reads, sleeps, wakes and reads.
+/// Runs a lane that reads, sleeps, wakes and reads.
 fn sleep(without: Without) {
     loom::model(move || {
         let shared = Arc::new(Shared::new());

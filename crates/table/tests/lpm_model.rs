@@ -1,4 +1,4 @@
-//! The prefix tables do what a list of prefixes does.
+//! The prefix tables behave as a list of prefixes under random operations.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -37,10 +37,10 @@ fn check<A: Address>(writer: &LpmWriter<A>, model: &Model) {
     assert_eq!((&all, writer.len()), (model, model.len()));
 }
 
-/// Prefixes that lie within one another: few bits that differ, many lengths.
+/// Generates nested prefixes: few bits that differ, many lengths.
 fn prefixes<A: Address>() -> impl Strategy<Value = Prefix<A>> {
     let byte = || prop_oneof![Just(0_u8), Just(1), Just(255), any::<u8>()];
-    // Shorter ones write millions of words of the root: `the_shortest_prefixes` has some.
+    // Shorter prefixes write millions of words of the root; `the_shortest_prefixes` tests some.
     let shortest = A::ROOT / 2;
     (proptest::array::uniform16(byte()), shortest..=A::BITS).prop_map(|(mut bytes, length)| {
         bytes[0] &= 1;
@@ -58,7 +58,7 @@ fn compare<A: Address>(
     let mut writer = LpmWriter::<A>::attach(memory, &readers).unwrap();
     let mut model = Model::new();
     for (number, (prefix, insert, value)) in steps.iter().enumerate() {
-        // Half of the removals are of something that is there.
+        // Half of the removals are of an existing prefix.
         let some = model.keys().nth(number % model.len().max(1)).filter(|_| number % 2 == 0);
         let some = some.and_then(|(bits, length)| Prefix::new(A::from_bits(*bits), *length));
         let prefix = some.filter(|_| !insert).unwrap_or(*prefix);
@@ -83,7 +83,7 @@ fn compare<A: Address>(
         assert!(writer.remove(Prefix::new(A::from_bits(*bits), *length).unwrap()));
     }
     check(&writer, &Model::new());
-    // All groups are free again: as many long prefixes fit as there are groups.
+    // All groups are free again: there is room for as many long prefixes as there are groups.
     let groups = Spec::of(memory).unwrap().groups;
     let levels = usize::from(A::BITS - A::ROOT) / 8;
     for number in 0..groups / levels {

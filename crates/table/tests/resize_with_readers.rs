@@ -1,4 +1,4 @@
-//! A table is built anew with another capacity while lanes look into it.
+//! A table is resized while lanes read it.
 #![allow(unsafe_code, reason = "guards: the lanes of this test publish their turns")]
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -9,7 +9,7 @@ use fastlane_table::{
     EntryId, Guard, HashReader, HashWriter, Readers, SharedMemory, Spec, State, TableError,
 };
 
-/// Keys that are always there, and keys that come and go.
+/// Number of keys that always exist; the others come and go.
 const FIXED: u64 = 100;
 const OTHERS: u64 = 100;
 const LANES: usize = 2;
@@ -35,7 +35,7 @@ fn look(
     let (mut turn, mut exchanged) = (0, 0);
     while !stop.load(Ordering::Relaxed) {
         turn += 1;
-        // SAFETY: the turn's number is published when the guard is not borrowed any more.
+        // SAFETY: the turn number is published after the guard's borrow has ended.
         let guard = unsafe { Guard::new() };
         if reader.is_superseded() {
             reader = HashReader::attach(&newest.lock().unwrap()).unwrap();
@@ -106,7 +106,7 @@ fn lanes_follow_a_table_through_its_sizes() {
             .collect();
         for version in 1..60 {
             change(&mut writer, version);
-            // The old table says that it is superseded only when the new one can be had.
+            // The old table is marked as superseded only when the new one is available.
             let mut newest = newest.lock().unwrap();
             let (after, resized) = writer.resize(210 + version as usize % 40);
             writer = after;
@@ -125,7 +125,7 @@ fn change(writer: &mut HashWriter<u64, Value>, version: u64) {
             writer.remove(&key);
             continue;
         }
-        // Lanes share the processors with everything else, and are slow at times.
+        // Lanes share the processors with other tests and are slow at times.
         while let Err(error) = writer.insert(&key, &value(key, version)) {
             assert!(matches!(error, TableError::Stalled { .. }), "{error}");
         }

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::MacAddress;
 
-/// An ARP packet for IPv4 over Ethernet, 28 bytes. It is one only if [`Arp::is_ipv4`] says so.
+/// ARP packet for IPv4 over Ethernet, 28 bytes. Check [`Arp::is_ipv4`] before using the addresses.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -25,9 +25,9 @@ pub struct Arp {
     pub hardware_type: U16,
     /// Protocol address space, 0x0800 for IPv4.
     pub protocol_type: U16,
-    /// Bytes of a hardware address, 6.
+    /// Length of a hardware address, 6.
     pub hardware_length: u8,
-    /// Bytes of a protocol address, 4.
+    /// Length of a protocol address, 4.
     pub protocol_length: u8,
     /// [`Arp::REQUEST`] or [`Arp::REPLY`].
     pub operation: U16,
@@ -35,21 +35,21 @@ pub struct Arp {
     pub sender_hardware: MacAddress,
     /// IPv4 address of the sender.
     pub sender_protocol: [u8; 4],
-    /// Hardware address of the target, nothing in a request.
+    /// Hardware address of the target; zero in a request.
     pub target_hardware: MacAddress,
     /// IPv4 address of the target.
     pub target_protocol: [u8; 4],
 }
 
 impl Arp {
-    /// Bytes it takes.
+    /// Length of the packet, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
-    /// Who has the target's address?
+    /// Operation: request for the target's hardware address.
     pub const REQUEST: u16 = 1;
-    /// The sender has it.
+    /// Operation: reply with the sender's hardware address.
     pub const REPLY: u16 = 2;
 
-    /// Whether the address spaces and lengths are those of IPv4 over Ethernet.
+    /// Returns true if address spaces and lengths are those of IPv4 over Ethernet.
     #[inline]
     #[must_use]
     pub fn is_ipv4(&self) -> bool {

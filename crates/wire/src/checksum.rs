@@ -1,7 +1,17 @@
-//! Internet checksums (RFC 1071): full, changed by a difference (RFC 1624), and the partial ones
-//! that Linux leaves for a device to complete.
+//! Internet checksums (RFC 1071): full computation, incremental update (RFC 1624), and the partial
+//! checksums that Linux leaves for a device to complete.
 //!
 //! A checksum is a `u16` as a header's checksum field gives it: `field.get()`, `field.set(..)`.
+//!
+//! # Examples
+//! ```
+//! use fastlane_wire::checksum::{checksum, update_u16};
+//!
+//! let mut bytes = [0x12, 0x34, 0x56, 0x78];
+//! let full = checksum(&bytes);
+//! bytes[..2].copy_from_slice(&0xabcd_u16.to_be_bytes());
+//! assert_eq!(update_u16(full, 0x1234, 0xabcd), checksum(&bytes));
+//! ```
 
 mod partial;
 mod transport;
@@ -13,23 +23,23 @@ pub use transport::{
 };
 pub use update::{update, update_u16, update_u32};
 
-/// A ones' complement sum under way. About 0.02 ns a byte, 3 ns at least.
+/// Ones' complement sum in progress. Takes about 0.02 ns per byte, at least 3 ns.
 ///
-/// It sums in the machine's byte order, which RFC 1071 clause 2(B) shows to be the same sum, and
-/// swaps at the end.
+/// It sums in the machine's byte order, which gives the same sum (RFC 1071 clause 2(B)), and swaps
+/// the result at the end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// Zero.
+    /// Creates a sum of zero.
     #[inline]
     #[must_use]
     pub const fn new() -> Self {
         Self(0)
     }
 
-    /// The sum of the pseudo header of IPv4 (RFC 9293 clause 3.1, RFC 768); `length` is that of the
-    /// transport header and its data.
+    /// Creates the sum of the IPv4 pseudo header (RFC 9293 clause 3.1, RFC 768). `length` is the
+    /// length of the transport header and its data.
     #[inline]
     #[must_use]
     pub fn pseudo_ipv4(source: [u8; 4], destination: [u8; 4], protocol: u8, length: u16) -> Self {
@@ -42,8 +52,9 @@ impl Sum {
         )
     }
 
-    /// The sum of the pseudo header of IPv6 (RFC 8200 clause 8.1): `next_header` is the transport
-    /// protocol, `destination` the final one, `length` that of the transport header and its data.
+    /// Creates the sum of the IPv6 pseudo header (RFC 8200 clause 8.1). `next_header` is the
+    /// transport protocol, `destination` the final one, `length` that of the transport header and
+    /// its data.
     #[inline]
     #[must_use]
     pub fn pseudo_ipv6(
@@ -59,12 +70,12 @@ impl Sum {
             .add_u32(length)
     }
 
-    /// With `data` added. All but the last addition must be of an even number of bytes; an odd last
-    /// byte counts as if a zero followed.
+    /// Adds `data`. All additions but the last must have an even number of bytes; an odd last byte
+    /// is padded with a zero.
     #[inline]
     #[must_use]
     pub fn add_bytes(self, data: &[u8]) -> Self {
-        // Four sums side by side: one would wait for its own carry.
+        // Four independent sums: in a single one each addition would wait for the previous carry.
         let mut sums = [self.0, 0, 0, 0];
         let (blocks, rest) = data.as_chunks::<32>();
         for block in blocks {
@@ -88,32 +99,32 @@ impl Sum {
         Self(sum)
     }
 
-    /// With the words of a header added, of which it has a number that is known.
+    /// Adds a header whose length is known at compile time.
     #[inline(always)]
     #[must_use]
     pub fn add_header<const N: usize>(self, header: &[u8; N]) -> Self {
-        // Less than 2^32 of them cannot overflow, and only the first sum may be great.
+        // Fewer than 2^32 terms cannot overflow, and only the first sum may be large.
         let (words, rest) = header.as_chunks::<4>();
         let sum = words.iter().fold(0, |sum, word| sum + u64::from(u32::from_ne_bytes(*word)));
         Self(add_carry(self.0, sum)).add_bytes(rest)
     }
 
-    /// With a 16-bit field added.
+    /// Adds a 16-bit field.
     #[inline]
     #[must_use]
     pub const fn add_u16(self, value: u16) -> Self {
         Self(add_carry(self.0, value.to_be() as u64))
     }
 
-    /// With a 32-bit field added.
+    /// Adds a 32-bit field.
     #[inline]
     #[must_use]
     pub const fn add_u32(self, value: u32) -> Self {
         Self(add_carry(self.0, value.to_be() as u64))
     }
 
-    /// The sum in 16 bits, not complemented: 0 only if all that was added is zero, 0xffff over data
-    /// whose checksum is right.
+    /// Returns the sum in 16 bits, not complemented. It is 0 only if all added data is zero, and
+    /// 0xffff for data with a correct checksum.
     #[inline]
     #[must_use]
     pub const fn fold(self) -> u16 {
@@ -122,7 +133,7 @@ impl Sum {
         u16::from_be(fold_u32(sum as u32))
     }
 
-    /// The checksum: the complement of the folded sum.
+    /// Returns the checksum: the complement of the folded sum.
     #[inline]
     #[must_use]
     pub const fn checksum(self) -> u16 {
@@ -130,29 +141,29 @@ impl Sum {
     }
 }
 
-/// The checksum of `data`.
+/// Returns the checksum of `data`.
 #[inline]
 #[must_use]
 pub fn checksum(data: &[u8]) -> u16 {
     Sum::new().add_bytes(data).checksum()
 }
 
-/// A checksum as UDP sends it: 0 would say that there is none, so 0xffff, which is equal to it in
-/// ones' complement, is sent (RFC 768).
+/// Converts a checksum to its form in UDP, where 0 means no checksum. 0 becomes 0xffff, which is
+/// equal in ones' complement (RFC 768).
 #[inline]
 #[must_use]
 pub const fn udp(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
 
-/// Adds with the carry brought round.
+/// Adds with end-around carry.
 #[inline]
 const fn add_carry(sum: u64, value: u64) -> u64 {
     let (sum, carry) = sum.overflowing_add(value);
     sum.wrapping_add(carry as u64)
 }
 
-/// Folds to 16 bits in the order the value is in.
+/// Folds to 16 bits, without changing the byte order.
 #[inline]
 const fn fold_u32(sum: u32) -> u16 {
     let sum = (sum >> 16) + (sum & 0xffff);

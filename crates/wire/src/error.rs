@@ -1,32 +1,32 @@
-//! What is wrong with bytes that do not parse.
+//! Parse errors.
 
 use std::fmt;
 
-/// A header, named where parsing ends in an error.
+/// Header at which parsing failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderName {
-    /// [`Ethernet`](crate::Ethernet).
+    /// Ethernet header ([`Ethernet`](crate::Ethernet)).
     Ethernet,
-    /// [`Vlan`](crate::Vlan).
+    /// VLAN tag ([`Vlan`](crate::Vlan)).
     Vlan,
-    /// [`Arp`](crate::Arp).
+    /// ARP packet ([`Arp`](crate::Arp)).
     Arp,
-    /// [`Ipv4`](crate::Ipv4), options included.
+    /// IPv4 header with options ([`Ipv4`](crate::Ipv4)).
     Ipv4,
-    /// [`Ipv6`](crate::Ipv6).
+    /// IPv6 header ([`Ipv6`](crate::Ipv6)).
     Ipv6,
     /// An IPv6 extension header.
     Ipv6Extension,
-    /// [`Tcp`](crate::Tcp), without options.
+    /// TCP header without options ([`Tcp`](crate::Tcp)).
     Tcp,
-    /// [`Udp`](crate::Udp).
+    /// UDP header ([`Udp`](crate::Udp)).
     Udp,
-    /// [`Icmp`](crate::Icmp).
+    /// ICMP header ([`Icmp`](crate::Icmp)).
     Icmp,
-    /// [`Icmpv6`](crate::Icmpv6).
+    /// ICMPv6 header ([`Icmpv6`](crate::Icmpv6)).
     Icmpv6,
-    /// [`GtpU`](crate::GtpU), the optional part included.
+    /// GTP-U header with the optional part ([`GtpU`](crate::GtpU)).
     GtpU,
     /// A GTP-U extension header.
     GtpUExtension,
@@ -51,18 +51,18 @@ impl fmt::Display for HeaderName {
     }
 }
 
-/// Why bytes do not parse.
+/// Reason why bytes do not parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// The bytes end before this header does.
+    /// Bytes that end before the end of this header.
     Short(HeaderName),
-    /// This header's version is not the one it must be.
+    /// Header with an unsupported version.
     Version(HeaderName),
-    /// This header's length field is less than the header itself takes.
+    /// Header whose length field is smaller than the header.
     Length(HeaderName),
-    /// More of this header in a row than are walked.
+    /// More headers of this kind in a row than the parser walks.
     TooMany(HeaderName),
-    /// What follows this header begins beyond byte 65535.
+    /// Header that ends beyond byte 65535.
     TooFar(HeaderName),
 }
 

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A MAC address (EUI-48), in the order of transmission.
+/// MAC address (EUI-48), in the order of transmission.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -27,17 +27,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// `ff:ff:ff:ff:ff:ff`, every station.
+    /// Broadcast address, `ff:ff:ff:ff:ff:ff`.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether it names a group: the I/G bit, which the broadcast address has set too.
+    /// Returns true if it is a group address (I/G bit), such as the broadcast address.
     #[inline]
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether it was assigned locally: the U/L bit.
+    /// Returns true if it is locally administered (U/L bit).
     #[inline]
     #[must_use]
     pub const fn is_local(self) -> bool {
@@ -52,7 +52,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// A text that is not a MAC address.
+/// Error for a text that is not a MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidMacAddress;
 
@@ -68,7 +68,7 @@ impl std::error::Error for InvalidMacAddress {}
 impl FromStr for MacAddress {
     type Err = InvalidMacAddress;
 
-    /// Reads six pairs of hex digits parted by `:` or by `-`.
+    /// Parses six pairs of hex digits separated by `:` or `-`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let separator = if text.contains('-') { '-' } else { ':' };
         let mut address = [0; 6];
@@ -87,7 +87,7 @@ impl FromStr for MacAddress {
     }
 }
 
-/// The Ethernet header, 14 bytes.
+/// Ethernet header, 14 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -103,16 +103,16 @@ impl FromStr for MacAddress {
 )]
 #[repr(C)]
 pub struct Ethernet {
-    /// The station it goes to.
+    /// Destination address.
     pub destination: MacAddress,
-    /// The station it comes from.
+    /// Source address.
     pub source: MacAddress,
-    /// What follows, an [`EtherType`]; below 1536 it is a length (IEEE 802.3).
+    /// Type of the payload, an [`EtherType`]. A value below 1536 is a length (IEEE 802.3).
     pub ethertype: U16,
 }
 
 impl Ethernet {
-    /// Bytes it takes.
+    /// Length of the header, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
 }
 
@@ -140,7 +140,7 @@ impl EtherType {
     /// LLDP (IEEE 802.1AB).
     pub const LLDP: u16 = 0x88cc;
 
-    /// Whether a VLAN tag follows: [`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`].
+    /// Returns true if a VLAN tag follows: [`EtherType::VLAN`] or [`EtherType::SERVICE_VLAN`].
     #[inline]
     #[must_use]
     pub const fn is_vlan(ethertype: u16) -> bool {

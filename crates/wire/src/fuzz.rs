@@ -1,10 +1,10 @@
-//! What the fuzz targets do with their input, here so that the tests replay the corpus through the
-//! same functions. Not for applications: these functions panic when a promise is broken.
+//! Bodies of the fuzz targets. They are here so that the tests can replay the corpus through them.
+//! Not for applications: these functions panic when an invariant is violated.
 
 use crate::checksum::{self, Sum};
 use crate::{Fragment, GtpMessage, IpProtocol, Layers};
 
-/// Parses `frame` and checks what [`Layers`] promises.
+/// Parses `frame` and checks the invariants of [`Layers`].
 pub fn layers(frame: &[u8]) {
     check_layers(frame, Layers::parse(frame).ok());
     for network in [0, 1, 14, 18, u16::MAX] {
@@ -28,7 +28,7 @@ fn check_layers(frame: &[u8], layers: Option<Layers>) {
         assert!(ported && payload.len() <= end - transport);
     }
     assert!(layers.transport_length(frame).is_none_or(|length| length <= end - transport));
-    // What lies behind the packet plays no part.
+    // Bytes after the packet must not matter.
     if !layers.truncated {
         let mut again = Layers::parse_network(&frame[..end], layers.network, layers.ethertype);
         if let Ok(again) = &mut again {
@@ -36,16 +36,16 @@ fn check_layers(frame: &[u8], layers: Option<Layers>) {
         }
         assert_eq!(again, Ok(layers));
     }
-    // Asked about another, shorter frame, the layers say nothing rather than panic.
+    // For another, shorter frame the layers return `None` instead of panicking.
     let _ = (layers.payload(&[]), layers.ports(&[]), layers.transport_length(&[]));
     assert!(checksum::verify_transport(&frame[..transport], &layers) != Ok(true) || !ported);
 }
 
-/// Takes a place (two big-endian `u16`: start and offset) and a frame from `data`, and checks sums,
-/// changes and completion against each other and against the definition.
+/// Takes an offset (two big-endian `u16`: start and offset) and a frame from `data`. Checks sums,
+/// updates and completion against each other and against the definition.
 pub fn checksum(data: &[u8]) {
-    let Some((place, frame)) = data.split_first_chunk::<4>() else { return };
-    let [a, b, c, d] = *place;
+    let Some((position, frame)) = data.split_first_chunk::<4>() else { return };
+    let [a, b, c, d] = *position;
     let (start, offset) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
     assert_eq!(Sum::new().add_bytes(frame).fold(), reference_sum(frame));
 
@@ -66,7 +66,7 @@ pub fn checksum(data: &[u8]) {
     }
 }
 
-/// The sum as RFC 1071 clause 1 defines it, a 16-bit word at a time.
+/// Returns the sum as RFC 1071 clause 1 defines it, one 16-bit word at a time.
 fn reference_sum(data: &[u8]) -> u16 {
     data.chunks(2).fold(0, |sum: u16, pair| {
         let word = u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]);
@@ -75,10 +75,11 @@ fn reference_sum(data: &[u8]) -> u16 {
     })
 }
 
-fn check_update(frame: &[u8], place: u16, value: u16) {
-    let place = usize::from(place) & !1;
+fn check_update(frame: &[u8], position: u16, value: u16) {
+    let position = usize::from(position) & !1;
     let mut changed = frame.to_vec();
-    let Some(field) = changed.get_mut(place..).and_then(|rest| rest.first_chunk_mut::<2>()) else {
+    let Some(field) = changed.get_mut(position..).and_then(|rest| rest.first_chunk_mut::<2>())
+    else {
         return;
     };
     let old = u16::from_be_bytes(*field);
@@ -89,7 +90,7 @@ fn check_update(frame: &[u8], place: u16, value: u16) {
     let before = checksum::checksum(frame);
     let after = checksum::checksum(&changed);
     assert_eq!(checksum::update_u16(before, old, value), after);
-    assert_eq!(checksum::update(before, &frame[place..], &changed[place..]), after);
+    assert_eq!(checksum::update(before, &frame[position..], &changed[position..]), after);
 }
 
 fn check_only_field_changes(frame: &[u8], start: u16, offset: u16) {
@@ -129,7 +130,7 @@ fn check_completed(frame: &[u8], partial: checksum::Partial) {
     assert_eq!(checksum::find_partial(&completed), None);
 }
 
-/// Parses `bytes` as a GTP-U message and what it carries as IP.
+/// Parses `bytes` as a GTP-U message and its payload as IP.
 pub fn gtpu(bytes: &[u8]) {
     let Ok(message) = GtpMessage::parse(bytes) else { return };
     let (header_length, end) = (usize::from(message.header_length), message.end as usize);

@@ -1,4 +1,4 @@
-//! GTP-U (3GPP TS 29.281), the tunnel of user traffic in mobile networks.
+//! GTP-U (3GPP TS 29.281): tunnels for user traffic in mobile networks.
 
 mod message;
 
@@ -7,7 +7,7 @@ pub use message::{GtpMessage, MAX_GTPU_EXTENSIONS};
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The mandatory part of the GTP-U header (TS 29.281 clause 5.1), 8 bytes.
+/// Mandatory part of the GTP-U header (TS 29.281 clause 5.1), 8 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -26,43 +26,44 @@ pub struct GtpU {
     /// Version (3 bits), protocol type, spare, then [`GtpU::EXTENSION`], [`GtpU::SEQUENCE`] and
     /// [`GtpU::N_PDU`].
     pub flags: u8,
-    /// A [`GtpMessageType`].
+    /// Type of the message, a [`GtpMessageType`].
     pub message_type: u8,
-    /// Bytes after this mandatory part, the optional part and extension headers included.
+    /// Number of bytes after this mandatory part, including the optional part and extension
+    /// headers.
     pub length: U16,
-    /// The tunnel endpoint identifier, of the receiver's choice.
+    /// Tunnel endpoint identifier, allocated by the receiver.
     pub teid: U32,
 }
 
 impl GtpU {
-    /// Bytes it takes.
+    /// Length of the mandatory part, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
-    /// The UDP port of the receiver (clause 4.4.2).
+    /// UDP destination port (clause 4.4.2).
     pub const PORT: u16 = 2152;
     /// Flags of a header without optional part: version 1, protocol type GTP.
     pub const VERSION_1: u8 = 0x30;
-    /// Flag E: the next extension header type is meant.
+    /// Flag E: the next extension header type is valid.
     pub const EXTENSION: u8 = 0x04;
-    /// Flag S: the sequence number is meant.
+    /// Flag S: the sequence number is valid.
     pub const SEQUENCE: u8 = 0x02;
-    /// Flag PN: the N-PDU number is meant.
+    /// Flag PN: the N-PDU number is valid.
     pub const N_PDU: u8 = 0x01;
 
-    /// The version, 1 for GTP-U.
+    /// Returns the version, 1 for GTP-U.
     #[inline]
     #[must_use]
     pub const fn version(&self) -> u8 {
         self.flags >> 5
     }
 
-    /// The PT bit: GTP if set, else GTP' (charging, TS 32.295).
+    /// Returns true if the PT bit is set: GTP, not GTP' (charging, TS 32.295).
     #[inline]
     #[must_use]
     pub const fn is_gtp(&self) -> bool {
         self.flags & 0x10 != 0
     }
 
-    /// Whether the optional part follows: one of E, S and PN is set.
+    /// Returns true if the optional part follows: one of E, S and PN is set.
     #[inline]
     #[must_use]
     pub const fn has_optional(&self) -> bool {
@@ -70,8 +71,8 @@ impl GtpU {
     }
 }
 
-/// The optional part of the GTP-U header, 4 bytes: all there when E, S or PN is set, each field
-/// meant only when its own flag is.
+/// Optional part of the GTP-U header, 4 bytes. It is present if E, S or PN is set; each field is
+/// valid only if its own flag is set.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -87,16 +88,16 @@ impl GtpU {
 )]
 #[repr(C)]
 pub struct GtpUOptional {
-    /// Meant if S is set.
+    /// Sequence number, valid if S is set.
     pub sequence_number: U16,
-    /// Meant if PN is set.
+    /// N-PDU number, valid if PN is set.
     pub n_pdu_number: u8,
-    /// The type of the first extension header, meant if E is set.
+    /// Type of the first extension header, valid if E is set.
     pub next_extension: u8,
 }
 
 impl GtpUOptional {
-    /// Bytes it takes.
+    /// Length of the optional part, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
 }
 
@@ -105,19 +106,19 @@ impl GtpUOptional {
 pub enum GtpMessageType {}
 
 impl GtpMessageType {
-    /// Is the peer alive?
+    /// Echo Request: asks whether the peer is alive.
     pub const ECHO_REQUEST: u8 = 1;
-    /// The answer to it.
+    /// Echo Response.
     pub const ECHO_RESPONSE: u8 = 2;
-    /// No such tunnel.
+    /// Error Indication: the receiver has no such tunnel.
     pub const ERROR_INDICATION: u8 = 26;
-    /// Which extension headers the peer understands.
+    /// Supported Extension Headers Notification: the extension headers that the sender supports.
     pub const SUPPORTED_EXTENSION_HEADERS: u8 = 31;
-    /// What a tunnel between base station and gateway is about.
+    /// Tunnel Status: state of a tunnel between base station and gateway.
     pub const TUNNEL_STATUS: u8 = 253;
-    /// The last packet of a path.
+    /// End Marker: the last packet of a path.
     pub const END_MARKER: u8 = 254;
-    /// User data.
+    /// G-PDU: user data.
     pub const G_PDU: u8 = 255;
 }
 
@@ -130,7 +131,7 @@ impl GtpExtensionType {
     pub const NONE: u8 = 0x00;
     /// Service class indicator.
     pub const SERVICE_CLASS: u8 = 0x20;
-    /// The UDP port of the message that an error indication is about.
+    /// UDP port of the message to which an error indication refers.
     pub const UDP_PORT: u8 = 0x40;
     /// RAN container.
     pub const RAN_CONTAINER: u8 = 0x81;
@@ -145,7 +146,8 @@ impl GtpExtensionType {
     /// PDCP PDU number.
     pub const PDCP_PDU_NUMBER: u8 = 0xc0;
 
-    /// Whether an endpoint that gets this must understand it (figure 5.2.1-2: the highest bit).
+    /// Returns true if an endpoint must comprehend the extension header (figure 5.2.1-2: highest
+    /// bit).
     #[inline]
     #[must_use]
     pub const fn is_required(extension_type: u8) -> bool {
@@ -153,24 +155,24 @@ impl GtpExtensionType {
     }
 }
 
-/// What a PDU session container says (TS 38.415 clause 5.5.2).
+/// Content of a PDU session container (TS 38.415 clause 5.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PduSession {
-    /// [`PduSession::DOWNLINK`] or [`PduSession::UPLINK`].
+    /// PDU type, [`PduSession::DOWNLINK`] or [`PduSession::UPLINK`].
     pub pdu_type: u8,
-    /// The QoS flow identifier, 0 to 63.
+    /// QoS flow identifier, 0 to 63.
     pub qfi: u8,
-    /// The reflective QoS indicator, of a downlink packet.
+    /// Reflective QoS indicator, for downlink packets.
     pub reflective: bool,
 }
 
 impl PduSession {
-    /// PDU type: towards the user.
+    /// PDU type: downlink.
     pub const DOWNLINK: u8 = 0;
-    /// PDU type: from the user.
+    /// PDU type: uplink.
     pub const UPLINK: u8 = 1;
 
-    /// From the first two bytes of the container, which are alike in both PDU types.
+    /// Parses the first two bytes of the container, which are the same in both PDU types.
     #[inline]
     const fn read([type_flags, flags_qfi]: [u8; 2]) -> Self {
         let pdu_type = type_flags >> 4;
@@ -182,8 +184,7 @@ impl PduSession {
     }
 }
 
-/// The shortest PDU session container as an extension header, 4 bytes: to be written behind
-/// [`GtpUOptional`].
+/// Shortest PDU session container as an extension header, 4 bytes. It follows [`GtpUOptional`].
 #[derive(
     FromBytes,
     IntoBytes,
@@ -201,19 +202,19 @@ impl PduSession {
 pub struct PduSessionContainer {
     /// Length in units of 4 bytes, 1.
     pub length: u8,
-    /// PDU type (4 bits), flags for what follows.
+    /// PDU type (4 bits), then flags for optional fields.
     pub type_flags: u8,
     /// Two flags, QFI (6 bits).
     pub flags_qfi: u8,
-    /// The type of the next extension header.
+    /// Type of the next extension header.
     pub next_extension: u8,
 }
 
 impl PduSessionContainer {
-    /// Bytes it takes.
+    /// Length of the extension header, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
 
-    /// As the last extension header; of `qfi` the low six bits count.
+    /// Creates the last extension header. Only the low six bits of `qfi` are used.
     #[inline]
     #[must_use]
     pub const fn new(pdu_type: u8, qfi: u8) -> Self {

@@ -5,7 +5,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::MacAddress;
 
-/// The ICMP header, 8 bytes.
+/// ICMP header, 8 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -21,18 +21,18 @@ use crate::MacAddress;
 )]
 #[repr(C)]
 pub struct Icmp {
-    /// The type of the message, as [`Icmp::ECHO_REQUEST`].
+    /// Type of the message, such as [`Icmp::ECHO_REQUEST`].
     pub message_type: u8,
-    /// Says more about the type.
+    /// Code, which refines the type.
     pub code: u8,
     /// Checksum over the whole message.
     pub checksum: U16,
-    /// What the type makes of it: identifier and sequence number of an echo.
+    /// Rest of the header, depending on the type: identifier and sequence number of an echo.
     pub rest: U32,
 }
 
 impl Icmp {
-    /// Bytes it takes.
+    /// Length of the header, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
     /// Type: echo reply.
     pub const ECHO_REPLY: u8 = 0;
@@ -50,7 +50,7 @@ impl Icmp {
     pub const FRAGMENTATION_NEEDED: u8 = 4;
 }
 
-/// The part that all ICMPv6 messages begin with, 4 bytes.
+/// Common header of all ICMPv6 messages, 4 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -66,16 +66,16 @@ impl Icmp {
 )]
 #[repr(C)]
 pub struct Icmpv6 {
-    /// The type of the message, as [`Icmpv6::NEIGHBOR_SOLICITATION`].
+    /// Type of the message, such as [`Icmpv6::NEIGHBOR_SOLICITATION`].
     pub message_type: u8,
-    /// Says more about the type.
+    /// Code, which refines the type.
     pub code: u8,
     /// Checksum over pseudo header and message.
     pub checksum: U16,
 }
 
 impl Icmpv6 {
-    /// Bytes it takes.
+    /// Length of the header, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
     /// Type: destination unreachable.
     pub const DESTINATION_UNREACHABLE: u8 = 1;
@@ -99,7 +99,7 @@ impl Icmpv6 {
     pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 }
 
-/// A neighbor solicitation (RFC 4861 clause 4.3) without its options, 24 bytes.
+/// Neighbor solicitation (RFC 4861 clause 4.3) without its options, 24 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -117,13 +117,13 @@ impl Icmpv6 {
 pub struct NeighborSolicitation {
     /// Type 135, code 0.
     pub icmp: Icmpv6,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: U32,
-    /// The address whose owner is asked for.
+    /// Address to be resolved.
     pub target: [u8; 16],
 }
 
-/// A neighbor advertisement (RFC 4861 clause 4.4) without its options, 24 bytes.
+/// Neighbor advertisement (RFC 4861 clause 4.4) without its options, 24 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -143,21 +143,20 @@ pub struct NeighborAdvertisement {
     pub icmp: Icmpv6,
     /// [`NeighborAdvertisement::ROUTER`], `SOLICITED`, `OVERRIDE`, then 29 zero bits.
     pub flags: U32,
-    /// The address that the sender owns.
+    /// Address that the sender owns.
     pub target: [u8; 16],
 }
 
 impl NeighborAdvertisement {
     /// Flag: the sender is a router.
     pub const ROUTER: u32 = 0x8000_0000;
-    /// Flag: an answer to a solicitation.
+    /// Flag: the message answers a solicitation.
     pub const SOLICITED: u32 = 0x4000_0000;
-    /// Flag: replaces what is cached.
+    /// Flag: the message overrides a cached address.
     pub const OVERRIDE: u32 = 0x2000_0000;
 }
 
-/// The link-layer address option of neighbour discovery (RFC 4861 clause 4.6.1) for Ethernet,
-/// 8 bytes.
+/// Link-layer address option of neighbor discovery (RFC 4861 clause 4.6.1) for Ethernet, 8 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -177,13 +176,13 @@ pub struct LinkLayerAddress {
     pub option_type: u8,
     /// Length in units of 8 bytes, 1.
     pub length: u8,
-    /// The address.
+    /// Link-layer address.
     pub address: MacAddress,
 }
 
 impl LinkLayerAddress {
-    /// Option type: of the sender.
+    /// Option type: address of the sender.
     pub const SOURCE: u8 = 1;
-    /// Option type: of the target.
+    /// Option type: address of the target.
     pub const TARGET: u8 = 2;
 }

@@ -1,10 +1,9 @@
-//! IPv4 (RFC 791) and the numbers of what it carries.
+//! IPv4 (RFC 791) and IP protocol numbers.
 
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The IPv4 header without its options, 20 bytes. The options follow it, up to
-/// [`Ipv4::header_length`].
+/// IPv4 header without its options, 20 bytes. Options extend it to [`Ipv4::header_length`].
 #[derive(
     FromBytes,
     IntoBytes,
@@ -24,78 +23,78 @@ pub struct Ipv4 {
     pub version_ihl: u8,
     /// Type of service: DSCP (6 bits, RFC 2474) and ECN (2 bits, RFC 3168).
     pub type_of_service: u8,
-    /// Bytes of header and data.
+    /// Length of header and data, in bytes.
     pub total_length: U16,
-    /// Same in all fragments of a datagram.
+    /// Identification, equal in all fragments of a datagram.
     pub identification: U16,
     /// Flags (3 bits) and fragment offset (13 bits).
     pub flags_fragment_offset: U16,
-    /// Hops left.
+    /// Remaining hops.
     pub time_to_live: u8,
-    /// What follows, an [`IpProtocol`].
+    /// Protocol of the payload, an [`IpProtocol`].
     pub protocol: u8,
     /// Checksum over the header with its options.
     pub header_checksum: U16,
-    /// Where it comes from.
+    /// Source address.
     pub source: [u8; 4],
-    /// Where it goes.
+    /// Destination address.
     pub destination: [u8; 4],
 }
 
 impl Ipv4 {
-    /// Bytes it takes without options.
+    /// Length without options, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
 
-    /// The version, 4 in a valid header.
+    /// Returns the version, 4 in a valid header.
     #[inline]
     #[must_use]
     pub const fn version(&self) -> u8 {
         self.version_ihl >> 4
     }
 
-    /// The internet header length in words of 4 bytes, 5 to 15 in a valid header.
+    /// Returns the internet header length in words of 4 bytes, 5 to 15 in a valid header.
     #[inline]
     #[must_use]
     pub const fn ihl(&self) -> u8 {
         self.version_ihl & 0x0f
     }
 
-    /// Bytes of header and options, 20 to 60 in a valid header.
+    /// Returns the length of header and options in bytes, 20 to 60 in a valid header.
     #[inline]
     #[must_use]
     pub const fn header_length(&self) -> usize {
         self.ihl() as usize * 4
     }
 
-    /// Whether options follow.
+    /// Returns true if there are options.
     #[inline]
     #[must_use]
     pub const fn has_options(&self) -> bool {
         self.ihl() > 5
     }
 
-    /// The differentiated services code point (RFC 2474).
+    /// Returns the differentiated services code point (RFC 2474).
     #[inline]
     #[must_use]
     pub const fn dscp(&self) -> u8 {
         self.type_of_service >> 2
     }
 
-    /// The DF flag: routers may not fragment it.
+    /// Returns the DF flag: routers may not fragment the datagram.
     #[inline]
     #[must_use]
     pub const fn dont_fragment(&self) -> bool {
         self.flags_fragment_offset.get() & 0x4000 != 0
     }
 
-    /// The MF flag: this fragment is not the last.
+    /// Returns the MF flag: this fragment is not the last.
     #[inline]
     #[must_use]
     pub const fn more_fragments(&self) -> bool {
         self.flags_fragment_offset.get() & 0x2000 != 0
     }
 
-    /// Where this fragment's data belongs in the datagram, in bytes.
+    /// Returns the offset of this fragment's data in the datagram, in bytes.
     #[inline]
     #[must_use]
     pub const fn fragment_offset(&self) -> u16 {
@@ -103,8 +102,8 @@ impl Ipv4 {
     }
 }
 
-/// Protocol numbers (IANA, Assigned Internet Protocol Numbers), which are IPv6's next header values
-/// too. A namespace: the values are `u8`.
+/// Protocol numbers (IANA, Assigned Internet Protocol Numbers), which are also the next header
+/// values of IPv6. A namespace: the values are `u8`.
 #[derive(Debug)]
 pub enum IpProtocol {}
 
@@ -135,7 +134,7 @@ impl IpProtocol {
     pub const AUTHENTICATION: u8 = 51;
     /// ICMPv6 (RFC 4443).
     pub const ICMPV6: u8 = 58;
-    /// Nothing follows (RFC 8200).
+    /// No next header (RFC 8200).
     pub const NO_NEXT_HEADER: u8 = 59;
     /// IPv6 destination options (RFC 8200).
     pub const DESTINATION_OPTIONS: u8 = 60;

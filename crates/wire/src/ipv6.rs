@@ -3,7 +3,7 @@
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The IPv6 header, 40 bytes.
+/// IPv6 header, 40 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -21,38 +21,38 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct Ipv6 {
     /// Version (4 bits), traffic class (8 bits), flow label (20 bits).
     pub version_class_flow: U32,
-    /// Bytes after this header, extension headers included.
+    /// Number of bytes after this header, including extension headers.
     pub payload_length: U16,
-    /// What follows: an extension header or an upper-layer protocol, an
-    /// [`IpProtocol`](crate::IpProtocol).
+    /// Type of the next header, an [`IpProtocol`](crate::IpProtocol): an extension header or an
+    /// upper-layer protocol.
     pub next_header: u8,
-    /// Hops left.
+    /// Remaining hops.
     pub hop_limit: u8,
-    /// Where it comes from.
+    /// Source address.
     pub source: [u8; 16],
-    /// Where it goes, or the next stop if a routing header follows.
+    /// Destination address, or the next hop if a routing header follows.
     pub destination: [u8; 16],
 }
 
 impl Ipv6 {
-    /// Bytes it takes without extension headers.
+    /// Length without extension headers, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
 
-    /// The version, 6 in a valid header.
+    /// Returns the version, 6 in a valid header.
     #[inline]
     #[must_use]
     pub const fn version(&self) -> u8 {
         (self.version_class_flow.get() >> 28) as u8
     }
 
-    /// The traffic class: DSCP (6 bits) and ECN (2 bits).
+    /// Returns the traffic class: DSCP (6 bits) and ECN (2 bits).
     #[inline]
     #[must_use]
     pub const fn traffic_class(&self) -> u8 {
         (self.version_class_flow.get() >> 20) as u8
     }
 
-    /// The flow label, 20 bits (RFC 6437).
+    /// Returns the flow label, 20 bits (RFC 6437).
     #[inline]
     #[must_use]
     pub const fn flow_label(&self) -> u32 {
@@ -60,8 +60,8 @@ impl Ipv6 {
     }
 }
 
-/// The first bytes of a hop-by-hop, routing or destination options header (RFC 8200 clauses 4.3,
-/// 4.4 and 4.6), which is [`Ipv6Extension::header_length`] bytes long.
+/// First bytes of a hop-by-hop, routing or destination options header (RFC 8200 clauses 4.3, 4.4
+/// and 4.6). The whole header has [`Ipv6Extension::header_length`] bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -77,26 +77,26 @@ impl Ipv6 {
 )]
 #[repr(C)]
 pub struct Ipv6Extension {
-    /// What follows.
+    /// Type of the next header.
     pub next_header: u8,
-    /// Length in units of 8 bytes, the first 8 not counted.
+    /// Length in units of 8 bytes, not counting the first 8.
     pub length: u8,
     /// Options, or a routing header's type and segments left.
     pub data: [u8; 6],
 }
 
 impl Ipv6Extension {
-    /// Bytes it takes at least.
+    /// Minimum length, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
 
-    /// Bytes of the whole extension header, 8 to 2048.
+    /// Returns the length of the whole extension header in bytes, 8 to 2048.
     #[inline]
     #[must_use]
     pub const fn header_length(&self) -> usize {
         (self.length as usize + 1) * 8
     }
 
-    /// Of a routing header: stops yet to come before the final destination.
+    /// Returns the segments left of a routing header: hops before the final destination.
     #[inline]
     #[must_use]
     pub const fn segments_left(&self) -> u8 {
@@ -104,7 +104,7 @@ impl Ipv6Extension {
     }
 }
 
-/// The fragment header (RFC 8200 clause 4.5), 8 bytes.
+/// Fragment header (RFC 8200 clause 4.5), 8 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -120,28 +120,28 @@ impl Ipv6Extension {
 )]
 #[repr(C)]
 pub struct Ipv6Fragment {
-    /// What follows in the whole packet.
+    /// Type of the next header of the whole packet.
     pub next_header: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: u8,
     /// Fragment offset (13 bits), reserved (2 bits), more fragments (1 bit).
     pub offset_flags: U16,
-    /// Same in all fragments of a packet.
+    /// Identification, equal in all fragments of a packet.
     pub identification: U32,
 }
 
 impl Ipv6Fragment {
-    /// Bytes it takes.
+    /// Length of the header, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
 
-    /// Where this fragment's data belongs in the packet's fragmentable part, in bytes.
+    /// Returns the offset of this fragment's data in the packet's fragmentable part, in bytes.
     #[inline]
     #[must_use]
     pub const fn fragment_offset(&self) -> u16 {
         self.offset_flags.get() & 0xfff8
     }
 
-    /// The M flag: this fragment is not the last.
+    /// Returns the M flag: this fragment is not the last.
     #[inline]
     #[must_use]
     pub const fn more_fragments(&self) -> bool {
@@ -149,8 +149,8 @@ impl Ipv6Fragment {
     }
 }
 
-/// The fixed part of an authentication header (RFC 4302 clause 2), 12 bytes; the integrity check
-/// value follows it.
+/// Fixed part of an authentication header (RFC 4302 clause 2), 12 bytes. The integrity check value
+/// follows it.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -166,23 +166,23 @@ impl Ipv6Fragment {
 )]
 #[repr(C)]
 pub struct Ipv6Authentication {
-    /// What follows.
+    /// Type of the next header.
     pub next_header: u8,
     /// Length in units of 4 bytes, minus 2.
     pub payload_length: u8,
-    /// Zero.
+    /// Reserved, zero.
     pub reserved: U16,
-    /// Names the security association.
+    /// Identifier of the security association.
     pub security_parameters_index: U32,
-    /// Counts up, against replay.
+    /// Sequence number against replay.
     pub sequence_number: U32,
 }
 
 impl Ipv6Authentication {
-    /// Bytes it takes at least.
+    /// Minimum length, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
 
-    /// Bytes of the whole header, 12 to 1028 in a valid one.
+    /// Returns the length of the whole header in bytes, 12 to 1028 in a valid one.
     #[inline]
     #[must_use]
     pub const fn header_length(&self) -> usize {

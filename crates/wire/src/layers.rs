@@ -1,7 +1,7 @@
-//! Finds the layers of a frame in one pass.
+//! One-pass parser that finds the layers of a frame.
 //!
-//! `inline(always)` stands where it halves the time: kept in registers, [`Layers`] need not be
-//! written and read back in pieces.
+//! `inline(always)` is used where it halves the time: [`Layers`] then stays in registers instead of
+//! being written to memory and read back in pieces.
 
 mod extensions;
 
@@ -10,53 +10,72 @@ use crate::{
     Arp, EtherType, Ethernet, Icmp, Icmpv6, IpProtocol, Ipv4, Ipv6, Tcp, Udp, Vlan, header,
 };
 
-/// The most VLAN tags that [`Layers::parse`] looks behind.
+/// Maximum number of VLAN tags that [`Layers::parse`] skips.
 pub const MAX_VLANS: u8 = 2;
-/// The most IPv6 extension headers that [`Layers::parse`] walks.
+/// Maximum number of IPv6 extension headers that [`Layers::parse`] walks.
 pub const MAX_IPV6_EXTENSIONS: u8 = 8;
 
-/// Which part of an IP packet a frame carries.
+/// Part of an IP packet that a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Fragment {
-    /// All of it. An IPv6 fragment header that divides nothing (RFC 6946) counts as none.
+    /// The whole packet. An atomic IPv6 fragment (RFC 6946) counts as whole.
     None,
-    /// The first fragment: the transport header is there, the data is not all there.
+    /// First fragment: it has the transport header, but not all data.
     First,
-    /// A later fragment: there is no transport header.
+    /// Later fragment: it has no transport header.
     Later,
 }
 
-/// Where the layers of a frame begin and end, 16 bytes. All offsets are in bytes from the start of
-/// the frame.
+/// Offsets of the layers of a frame, 16 bytes. All offsets are in bytes from the start of the
+/// frame.
 ///
-/// A frame that parses holds its network header whole, and unless it is a later fragment the fixed
-/// part of its TCP, UDP, ICMP or ICMPv6 header too. What is neither IP nor ARP parses always, and
-/// so does IP that carries another protocol.
+/// A frame that parses contains its whole network header. Unless it is a later fragment, it also
+/// contains the fixed part of its TCP, UDP, ICMP or ICMPv6 header. Frames that are neither IP nor
+/// ARP always parse, and so does IP with another protocol.
+///
+/// # Examples
+/// ```
+/// use fastlane_wire::{EtherType, IpProtocol, Layers};
+///
+/// let frame = [
+///     &[0xff; 12][..], &[0x08, 0x00],                        // Ethernet: IPv4
+///     &[0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0],           // IPv4: 28 bytes, UDP
+///     &[10, 0, 0, 1, 10, 0, 0, 2],                           // from 10.0.0.1 to 10.0.0.2
+///     &[0x13, 0x88, 0x08, 0x68, 0, 8, 0, 0],                 // UDP: port 5000 to 2152
+/// ]
+/// .concat();
+/// let layers = Layers::parse(&frame)?;
+/// assert_eq!((layers.network, layers.transport), (14, 34));
+/// assert_eq!((layers.ethertype, layers.protocol), (EtherType::IPV4, IpProtocol::UDP));
+/// assert_eq!(layers.ports(&frame), Some((5000, 2152)));
+/// assert_eq!(layers.ipv4(&frame).map(|ip| ip.destination), Some([10, 0, 0, 2]));
+/// # Ok::<(), fastlane_wire::ParseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
-    /// Where the IP packet ends, before any padding; the end of the frame if it is cut short or
-    /// does not carry IP.
+    /// End of the IP packet, before any padding. End of the frame if the packet is cut short or the
+    /// frame does not carry IP.
     pub end: u32,
-    /// Where the network header begins: behind the Ethernet header and its VLAN tags.
+    /// Start of the network header, after the Ethernet header and its VLAN tags.
     pub network: u16,
-    /// Where what IP carries begins: behind IPv4 options and IPv6 extension headers. The same as
-    /// `network` if the frame does not carry IP.
+    /// Start of the IP payload, after IPv4 options and IPv6 extension headers. Equal to `network`
+    /// if the frame does not carry IP.
     pub transport: u16,
-    /// What lies at `network`, an [`EtherType`]. Still a VLAN tag's if there are more than
-    /// [`MAX_VLANS`]; a length if below 1536.
+    /// Type of the network header, an [`EtherType`]. It is still a VLAN tag's if there are more
+    /// than [`MAX_VLANS`], and a length if below 1536.
     pub ethertype: u16,
-    /// What lies at `transport`, an [`IpProtocol`]; 255 (reserved) if the frame does not carry IP.
-    /// In a later fragment it tells what the first one begins with.
+    /// Protocol of the IP payload, an [`IpProtocol`]; 255 (reserved) if the frame does not carry
+    /// IP. In a later fragment it is the protocol with which the first one begins.
     pub protocol: u8,
-    /// VLAN tags between the Ethernet header and `network`, at most [`MAX_VLANS`].
+    /// Number of VLAN tags between the Ethernet header and `network`, at most [`MAX_VLANS`].
     pub vlans: u8,
-    /// Which part of the IP packet this is.
+    /// Part of the IP packet that the frame carries.
     pub fragment: Fragment,
-    /// Whether IP promises more bytes than the frame holds.
+    /// True if the IP header states more bytes than the frame contains.
     pub truncated: bool,
-    /// Whether an IPv6 routing header has segments left, so that the IPv6 header's destination is
-    /// not the final one, which the transport checksum covers.
+    /// True if an IPv6 routing header has segments left. The IPv6 header's destination is not the
+    /// final one then, which the transport checksum covers.
     pub routed: bool,
 }
 
@@ -64,8 +83,8 @@ impl Layers {
     /// Finds the layers of an Ethernet frame, in 2 to 5 ns.
     ///
     /// # Errors
-    /// Names the header that is cut short or contradicts itself. Such a frame is not for a fast
-    /// path.
+    /// Returns the header that is cut short or inconsistent. The fast path should not process such
+    /// a frame.
     #[inline(always)]
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         let ethernet: &Ethernet =
@@ -84,11 +103,11 @@ impl Layers {
         Ok(layers)
     }
 
-    /// Finds the layers of an IP packet `network` bytes into `frame`, whose version tells which IP
-    /// it is: the inner packet of a tunnel.
+    /// Finds the layers of an IP packet `network` bytes into `frame`, such as the inner packet of a
+    /// tunnel. The version field selects IPv4 or IPv6.
     ///
     /// # Errors
-    /// As [`Layers::parse`]; what is neither IPv4 nor IPv6 has the wrong version.
+    /// Returns the errors of [`Layers::parse`], and a version error for other versions.
     #[inline]
     pub fn parse_ip(frame: &[u8], network: u16) -> Result<Self, ParseError> {
         match frame.get(usize::from(network)).map(|first| first >> 4) {
@@ -97,11 +116,11 @@ impl Layers {
         }
     }
 
-    /// Finds the layers from the network header on, which lies `network` bytes into `frame` and is
-    /// of type `ethertype`.
+    /// Finds the layers from the network header on, which is `network` bytes into `frame` and of
+    /// type `ethertype`.
     ///
     /// # Errors
-    /// As [`Layers::parse`].
+    /// Returns the errors of [`Layers::parse`].
     #[inline(always)]
     pub fn parse_network(frame: &[u8], network: u16, ethertype: u16) -> Result<Self, ParseError> {
         match ethertype {
@@ -116,7 +135,7 @@ impl Layers {
         }
     }
 
-    /// The layers of a frame that does not carry IP.
+    /// Returns the layers of a frame that does not carry IP.
     #[inline(always)]
     fn opaque(frame: &[u8], network: u16, ethertype: u16) -> Result<Self, ParseError> {
         if frame.len() < usize::from(network) {
@@ -171,7 +190,7 @@ impl Layers {
         layers.with_transport_header()
     }
 
-    /// These layers, if the fixed part of the transport header is there.
+    /// Returns these layers if the fixed part of the transport header is complete.
     #[inline(always)]
     fn with_transport_header(self) -> Result<Self, ParseError> {
         let (length, name) = match self.protocol {
@@ -188,70 +207,70 @@ impl Layers {
         Ok(self)
     }
 
-    /// Whether the frame carries IPv4.
+    /// Returns true if the frame carries IPv4.
     #[inline]
     #[must_use]
     pub const fn is_ipv4(&self) -> bool {
         self.ethertype == EtherType::IPV4
     }
 
-    /// Whether the frame carries IPv6.
+    /// Returns true if the frame carries IPv6.
     #[inline]
     #[must_use]
     pub const fn is_ipv6(&self) -> bool {
         self.ethertype == EtherType::IPV6
     }
 
-    /// Whether a header of `protocol` lies at `transport`.
+    /// Returns true if a header of `protocol` begins at `transport`.
     #[inline]
     #[must_use]
     pub fn carries(&self, protocol: u8) -> bool {
         self.protocol == protocol && self.fragment != Fragment::Later
     }
 
-    /// The IPv4 header of the frame that was parsed.
+    /// Returns the IPv4 header of the parsed frame.
     #[inline]
     #[must_use]
     pub fn ipv4<'a>(&self, frame: &'a [u8]) -> Option<&'a Ipv4> {
         if self.is_ipv4() { header(frame, self.network.into()) } else { None }
     }
 
-    /// The IPv6 header of the frame that was parsed.
+    /// Returns the IPv6 header of the parsed frame.
     #[inline]
     #[must_use]
     pub fn ipv6<'a>(&self, frame: &'a [u8]) -> Option<&'a Ipv6> {
         if self.is_ipv6() { header(frame, self.network.into()) } else { None }
     }
 
-    /// The UDP header of the frame that was parsed.
+    /// Returns the UDP header of the parsed frame.
     #[inline]
     #[must_use]
     pub fn udp<'a>(&self, frame: &'a [u8]) -> Option<&'a Udp> {
         if self.carries(IpProtocol::UDP) { header(frame, self.transport.into()) } else { None }
     }
 
-    /// The TCP header of the frame that was parsed.
+    /// Returns the TCP header of the parsed frame.
     #[inline]
     #[must_use]
     pub fn tcp<'a>(&self, frame: &'a [u8]) -> Option<&'a Tcp> {
         if self.carries(IpProtocol::TCP) { header(frame, self.transport.into()) } else { None }
     }
 
-    /// Source and destination port of the frame that was parsed, if it has a TCP or UDP header.
+    /// Returns the source and destination port of the parsed frame, if it has a TCP or UDP header.
     #[inline]
     #[must_use]
     pub fn ports(&self, frame: &[u8]) -> Option<(u16, u16)> {
         if !self.carries(IpProtocol::UDP) && !self.carries(IpProtocol::TCP) {
             return None;
         }
-        // Both headers begin alike.
+        // Both headers begin with the ports.
         let [source, destination]: &[crate::U16; 2] = header(frame, self.transport.into())?;
         Some((source.get(), destination.get()))
     }
 
-    /// Bytes of the transport header and its data, as the transport checksum covers them: what UDP
-    /// says of itself, else all that IP carries. `None` if there is no transport header, or UDP's
-    /// length is less than its header or more than there is.
+    /// Returns the length of the transport header and its data in bytes, as the transport checksum
+    /// covers them: UDP's own length, otherwise the whole IP payload. Returns `None` without a
+    /// transport header, or if UDP's length is smaller than its header or exceeds the payload.
     #[inline]
     #[must_use]
     pub fn transport_length(&self, frame: &[u8]) -> Option<usize> {
@@ -268,8 +287,8 @@ impl Layers {
         }
     }
 
-    /// The data behind the UDP header, or behind the TCP header and its options. `None` if there is
-    /// neither, or its own length does not fit.
+    /// Returns the data after the UDP header, or after the TCP header and its options. Returns
+    /// `None` if there is neither, or its length field does not fit.
     #[inline]
     #[must_use]
     pub fn payload<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {

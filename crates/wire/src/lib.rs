@@ -1,18 +1,23 @@
-//! Headers as they lie on the wire: plain structs with public big-endian fields that are read and
-//! written in place, a one-pass parser that finds the layers of a frame, and Internet checksums.
+//! Protocol headers as plain structs, a parser and checksums.
 //!
-//! A header is borrowed from a frame, never copied out of it:
+//! * Header structs such as [`Ethernet`], [`Ipv4`] and [`GtpU`] have public big-endian fields, which
+//!   are read and written in place by [`header()`] and [`header_mut`].
+//! * [`Layers`] finds the layers of a frame in one pass, [`GtpMessage`] those of a GTP-U message.
+//! * [`checksum`] computes, updates and completes Internet checksums.
 //!
+//! # Invariants
+//! Nothing here allocates, blocks or panics, and nothing reads beyond its input: every input is
+//! hostile. All types are plain data, so any thread may use them. Headers are borrowed from the
+//! frame, never copied out of it.
+//!
+//! # Examples
 //! ```
 //! use fastlane_wire::{EtherType, Ethernet, header};
 //!
 //! let frame = [0u8; 60];
-//! let ethernet: &Ethernet = header(&frame, 0).expect("a runt");
+//! let ethernet: &Ethernet = header(&frame, 0).expect("a whole header");
 //! assert_ne!(ethernet.ethertype.get(), EtherType::IPV4);
 //! ```
-//!
-//! Nothing here allocates, blocks or panics, and nothing reads past the bytes it was given: every
-//! input is hostile. All types are plain data, so any thread may use them.
 #![forbid(unsafe_code)]
 
 mod arp;
@@ -49,23 +54,22 @@ pub use zerocopy::byteorder::network_endian::{U16, U32, U64};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What any header struct is: bytes at any address, without padding, any value valid.
+/// Type of a header struct: bytes at any address, without padding, for which any value is valid.
 ///
-/// Implemented for every type that derives the five zerocopy traits, so an application's own
-/// headers are headers too.
+/// It is implemented for every type that derives the five zerocopy traits, so an application can
+/// define headers of its own.
 pub trait Header: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned {}
 
 impl<T: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned> Header for T {}
 
-/// The header of type `T` that begins `offset` bytes into `bytes`, or `None` if it would not end
-/// within them.
+/// Returns the header of type `T` at `offset` in `bytes`, or `None` if it does not fit.
 #[inline]
 #[must_use]
 pub fn header<T: Header>(bytes: &[u8], offset: usize) -> Option<&T> {
     T::ref_from_prefix(bytes.get(offset..)?).ok().map(|(header, _)| header)
 }
 
-/// As [`header`], to be written to.
+/// Returns the header of type `T` at `offset` in `bytes` for writing, or `None` if it does not fit.
 #[inline]
 #[must_use]
 pub fn header_mut<T: Header>(bytes: &mut [u8], offset: usize) -> Option<&mut T> {

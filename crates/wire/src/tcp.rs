@@ -3,8 +3,7 @@
 use zerocopy::byteorder::network_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The TCP header without its options, 20 bytes. The options follow it, up to
-/// [`Tcp::header_length`].
+/// TCP header without its options, 20 bytes. Options extend it to [`Tcp::header_length`].
 #[derive(
     FromBytes,
     IntoBytes,
@@ -20,31 +19,31 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct Tcp {
-    /// The port it comes from.
+    /// Source port.
     pub source_port: U16,
-    /// The port it goes to.
+    /// Destination port.
     pub destination_port: U16,
-    /// Of the first data byte.
+    /// Sequence number of the first data byte.
     pub sequence_number: U32,
-    /// The next sequence number expected, if [`Tcp::ACK`] is set.
+    /// Next expected sequence number, if [`Tcp::ACK`] is set.
     pub acknowledgment_number: U32,
     /// Data offset (4 bits), reserved (4 bits), control bits (8 bits).
     pub data_offset_control: U16,
-    /// Bytes the sender of this is ready to take, before scaling.
+    /// Receive window of the sender, before scaling.
     pub window: U16,
     /// Checksum over pseudo header, header and data.
     pub checksum: U16,
-    /// Where urgent data ends, if [`Tcp::URG`] is set.
+    /// End of urgent data, if [`Tcp::URG`] is set.
     pub urgent_pointer: U16,
 }
 
 impl Tcp {
-    /// Bytes it takes without options.
+    /// Length without options, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
-    /// Where the checksum lies in the header, in bytes.
+    /// Offset of the checksum in the header, in bytes.
     pub const CHECKSUM_OFFSET: u16 = 16;
 
-    /// Control bit: no more data from the sender.
+    /// Control bit: the sender has no more data.
     pub const FIN: u8 = 0x01;
     /// Control bit: synchronize sequence numbers.
     pub const SYN: u8 = 0x02;
@@ -52,30 +51,30 @@ impl Tcp {
     pub const RST: u8 = 0x04;
     /// Control bit: push.
     pub const PSH: u8 = 0x08;
-    /// Control bit: the acknowledgment number is meant.
+    /// Control bit: the acknowledgment number is valid.
     pub const ACK: u8 = 0x10;
-    /// Control bit: the urgent pointer is meant.
+    /// Control bit: the urgent pointer is valid.
     pub const URG: u8 = 0x20;
     /// Control bit: ECN echo (RFC 3168).
     pub const ECE: u8 = 0x40;
     /// Control bit: congestion window reduced (RFC 3168).
     pub const CWR: u8 = 0x80;
 
-    /// The data offset in words of 4 bytes, 5 to 15 in a valid header.
+    /// Returns the data offset in words of 4 bytes, 5 to 15 in a valid header.
     #[inline]
     #[must_use]
     pub const fn data_offset(&self) -> u8 {
         (self.data_offset_control.get() >> 12) as u8
     }
 
-    /// Bytes of header and options, 20 to 60 in a valid header.
+    /// Returns the length of header and options in bytes, 20 to 60 in a valid header.
     #[inline]
     #[must_use]
     pub const fn header_length(&self) -> usize {
         self.data_offset() as usize * 4
     }
 
-    /// The eight control bits.
+    /// Returns the eight control bits.
     #[inline]
     #[must_use]
     pub const fn control(&self) -> u8 {

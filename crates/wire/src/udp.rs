@@ -3,7 +3,7 @@
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The UDP header, 8 bytes.
+/// UDP header, 8 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -19,19 +19,19 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 )]
 #[repr(C)]
 pub struct Udp {
-    /// The port it comes from, 0 if none.
+    /// Source port, 0 if none.
     pub source_port: U16,
-    /// The port it goes to.
+    /// Destination port.
     pub destination_port: U16,
-    /// Bytes of header and data.
+    /// Length of header and data, in bytes.
     pub length: U16,
-    /// Checksum over pseudo header, header and data; 0 if the sender made none (IPv4 only).
+    /// Checksum over pseudo header, header and data; 0 for none (IPv4 only).
     pub checksum: U16,
 }
 
 impl Udp {
-    /// Bytes it takes.
+    /// Length of the header, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
-    /// Where the checksum lies in the header, in bytes.
+    /// Offset of the checksum in the header, in bytes.
     pub const CHECKSUM_OFFSET: u16 = 6;
 }

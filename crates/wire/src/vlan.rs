@@ -3,8 +3,7 @@
 use zerocopy::byteorder::network_endian::U16;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What follows the EtherType of a tag: the tag control information and the next EtherType, 4
-/// bytes.
+/// Part of a VLAN tag after its EtherType: tag control information and the next EtherType, 4 bytes.
 #[derive(
     FromBytes,
     IntoBytes,
@@ -22,29 +21,29 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct Vlan {
     /// Priority (3 bits), drop eligible (1 bit), VLAN identifier (12 bits).
     pub tag_control: U16,
-    /// What follows, an [`EtherType`](crate::EtherType).
+    /// Type of the next header, an [`EtherType`](crate::EtherType).
     pub ethertype: U16,
 }
 
 impl Vlan {
-    /// Bytes it takes.
+    /// Length of the tag without its EtherType, in bytes.
     pub const LENGTH: usize = size_of::<Self>();
 
-    /// The VLAN identifier, 0 to 4095; 0 tags a priority only.
+    /// Returns the VLAN identifier, 0 to 4095. 0 is a priority tag.
     #[inline]
     #[must_use]
     pub const fn id(&self) -> u16 {
         self.tag_control.get() & 0x0fff
     }
 
-    /// The priority code point, 0 to 7.
+    /// Returns the priority code point, 0 to 7.
     #[inline]
     #[must_use]
     pub const fn priority(&self) -> u8 {
         (self.tag_control.get() >> 13) as u8
     }
 
-    /// The drop eligible indicator.
+    /// Returns the drop eligible indicator.
     #[inline]
     #[must_use]
     pub const fn drop_eligible(&self) -> bool {

@@ -7,7 +7,7 @@ use fastlane_af_xdp::{
     adopt_lane,
 };
 use fastlane_core::{Pool, PortId};
-use fastlane_steer::Kept;
+use fastlane_steer::ProgramHandover;
 use fastlane_table::SharedMemory;
 
 /// Descriptions and descriptors that must outlive a process: of the memory, the device, the queues.
@@ -32,7 +32,7 @@ fn own(descriptor: BorrowedFd<'_>) -> OwnedFd {
 impl Handover {
     pub fn of(pool: &Pool, device: &Device, opened: &[OpenedQueue]) -> Self {
         let (description, kept) = device.handover().expect("it is attached");
-        let Kept { link, steering, sockets, counts } = kept;
+        let ProgramHandover { link, steering, sockets, counts } = kept;
         let of_device = [pool.memory().as_fd(), link, steering, sockets, counts];
         let mut descriptors: Vec<OwnedFd> = of_device.into_iter().map(own).collect();
         let mut queues = Vec::new();
@@ -98,7 +98,7 @@ impl Handover {
     pub fn device(&self, settings: Settings) -> Result<Device, Error> {
         let [link, steering, sockets, counts] =
             std::array::from_fn(|place| own(self.descriptors[1 + place].as_fd()));
-        Device::adopt(settings, &self.device, Kept { link, steering, sockets, counts })
+        Device::adopt(settings, &self.device, ProgramHandover { link, steering, sockets, counts })
     }
 
     pub fn lane(

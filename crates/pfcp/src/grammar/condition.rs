@@ -1,4 +1,4 @@
-//! Conditions that can be seen in a message: an element that another calls for (cause 67).
+//! Conditions that a message shows: elements that require other elements (cause 67).
 
 use crate::ie::{
     ActivatePredefinedRules, ApplyAction, FarId, Ie, NodeReportType, ReportType, ReportingTriggers,
@@ -12,20 +12,21 @@ fn called_for(group: Group<'_>, is_called: bool, ie_type: IeType) -> Result<(), 
     Ok(())
 }
 
-/// A PDR says what becomes of its packets: by a FAR, a MAR or predefined rules (table 7.5.2.2-1).
+/// Checks that a PDR names the handling of its packets: a FAR, a MAR or predefined rules (table
+/// 7.5.2.2-1).
 pub(super) fn create_pdr(pdr: Group<'_>) -> Result<(), Fault> {
     let other = pdr.has(IeType::MAR_ID) || pdr.has(ActivatePredefinedRules::TYPE);
     called_for(pdr, !other, FarId::TYPE)
 }
 
-/// Forwarding and duplicating have their parameters (table 7.5.2.3-1).
+/// Checks that forwarding and duplication have their parameters (table 7.5.2.3-1).
 pub(super) fn create_far(far: Group<'_>) -> Result<(), Fault> {
     let action: ApplyAction = far.need()?;
     called_for(far, action.has(ApplyAction::FORW), IeType::FORWARDING_PARAMETERS)?;
     called_for(far, action.has(ApplyAction::DUPL), IeType::DUPLICATING_PARAMETERS)
 }
 
-/// Triggers have the value that they compare with (table 7.5.2.4-1). Quotas may come later, by a
+/// Checks that reporting triggers have their thresholds (table 7.5.2.4-1). Quotas may follow in a
 /// modification.
 pub(super) fn create_urr(urr: Group<'_>) -> Result<(), Fault> {
     let triggers: ReportingTriggers = urr.need()?;
@@ -42,7 +43,7 @@ pub(super) fn create_urr(urr: Group<'_>) -> Result<(), Fault> {
     calls.iter().try_for_each(|(trigger, ie)| called_for(urr, triggers.has(*trigger), *ie))
 }
 
-/// A session report has what its type says (table 7.5.8.1-1).
+/// Checks that a session report has the elements of its report type (table 7.5.8.1-1).
 pub(super) fn session_report(report: Group<'_>) -> Result<(), Fault> {
     let report_type: ReportType = report.need()?;
     let calls = [
@@ -53,7 +54,7 @@ pub(super) fn session_report(report: Group<'_>) -> Result<(), Fault> {
     calls.iter().try_for_each(|(bit, ie)| called_for(report, report_type.has(*bit), *ie))
 }
 
-/// A node report has what its type says (table 7.4.5.1.1-1).
+/// Checks that a node report has the elements of its report type (table 7.4.5.1.1-1).
 pub(super) fn node_report(report: Group<'_>) -> Result<(), Fault> {
     let report_type: NodeReportType = report.need()?;
     let calls = [

@@ -1,7 +1,7 @@
-//! The rules of a session, as they are made (TS 29.244 clause 7.5.2).
+//! Creation of the rules of a session (TS 29.244 clause 7.5.2).
 
 use super::Presence::{C, M, O};
-use super::{Content, Grammar, condition, fields, group, octets};
+use super::{Content, Element, Grammar, condition, fields, group, octets};
 use crate::IeType;
 use crate::ie::*;
 

@@ -1,15 +1,15 @@
 //! Establishment, modification and deletion of sessions (TS 29.244 clauses 7.5.2 to 7.5.7).
 
 use super::Presence::{C, M, O};
-use super::report::{LOAD, OVERLOAD, USAGE_REPORT};
 use super::rules::{
     CREATE_BAR, CREATE_FAR, CREATE_PDR, CREATE_QER, CREATE_TRAFFIC_ENDPOINT, CREATE_URR,
 };
+use super::session_reports::{LOAD, OVERLOAD, USAGE_REPORT};
 use super::update::{
     REMOVE_BAR, REMOVE_FAR, REMOVE_PDR, REMOVE_QER, REMOVE_TRAFFIC_ENDPOINT, REMOVE_URR,
     UPDATE_BAR, UPDATE_FAR, UPDATE_PDR, UPDATE_QER, UPDATE_TRAFFIC_ENDPOINT, UPDATE_URR,
 };
-use super::{Content, Grammar, fields, group, octets};
+use super::{Content, Element, Grammar, fields, group, octets};
 use crate::ie::*;
 use crate::{Cause, IeType};
 

@@ -1,8 +1,8 @@
-//! The rules of a session, as they are changed and removed (TS 29.244 clause 7.5.4).
+//! Update and removal of the rules of a session (TS 29.244 clause 7.5.4).
 
 use super::Presence::{C, M, O};
 use super::rules::{ADDITIONAL_MONITORING_TIME, AGGREGATED_URRS, PDI};
-use super::{Content, Grammar, fields, group, octets};
+use super::{Content, Element, Grammar, fields, group, octets};
 use crate::IeType;
 use crate::ie::*;
 

@@ -1,4 +1,4 @@
-//! Addresses of users and of control plane functions.
+//! Addresses of UEs and of control plane functions.
 
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -10,19 +10,19 @@ use crate::{Cause, IeType};
 /// UE IP Address (TS 29.244 clause 8.2.62).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UeIpAddress {
-    /// The IPv4 address.
+    /// IPv4 address.
     pub v4: Option<Ipv4Addr>,
-    /// The IPv6 address or prefix.
+    /// IPv6 address or prefix.
     pub v6: Option<Ipv6Addr>,
-    /// In a PDI: whether it is the packet's destination; else it is the source.
+    /// In a PDI: true if it is the packet's destination address, false for the source.
     pub is_destination: bool,
-    /// So many bits are delegated: the prefix is that much shorter than 64.
+    /// Number of delegated prefix bits. The prefix is shorter than 64 bits by this number.
     pub prefix_delegation_bits: Option<u8>,
-    /// The length of the prefix, if it is neither 64 nor said by the delegated bits.
+    /// Length of the prefix, if it is neither 64 nor given by the delegated bits.
     pub prefix_length: Option<u8>,
-    /// The UPF is to choose an IPv4 address.
+    /// True if the UPF is to choose an IPv4 address (CHOOSE).
     pub choose_v4: bool,
-    /// The UPF is to choose an IPv6 prefix.
+    /// True if the UPF is to choose an IPv6 prefix (CHOOSE).
     pub choose_v6: bool,
 }
 
@@ -58,14 +58,14 @@ impl Ie<'_> for UeIpAddress {
     }
 }
 
-/// Alternative SMF IP Address: of other SMFs of the set.
+/// Alternative SMF IP Address: address of another SMF of the set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AlternativeSmfIpAddress {
-    /// The IPv4 address.
+    /// IPv4 address.
     pub v4: Option<Ipv4Addr>,
-    /// The IPv6 address.
+    /// IPv6 address.
     pub v6: Option<Ipv6Addr>,
-    /// It is the address that the peer is to prefer.
+    /// True if the peer should prefer this address.
     pub is_preferred: bool,
 }
 
@@ -91,9 +91,9 @@ impl Ie<'_> for AlternativeSmfIpAddress {
 /// CP PFCP Entity IP Address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CpPfcpEntityIpAddress {
-    /// The IPv4 address.
+    /// IPv4 address.
     pub v4: Option<Ipv4Addr>,
-    /// The IPv6 address.
+    /// IPv6 address.
     pub v6: Option<Ipv6Addr>,
 }
 
@@ -115,7 +115,7 @@ impl Ie<'_> for CpPfcpEntityIpAddress {
     }
 }
 
-/// UE IP Address Pool Identity: which pool an address comes from.
+/// UE IP Address Pool Identity: pool from which an address is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UeIpAddressPoolIdentity<'a>(pub &'a [u8]);
 
@@ -131,12 +131,12 @@ impl<'a> Ie<'a> for UeIpAddressPoolIdentity<'a> {
     }
 }
 
-/// IP Version: which versions a pool has addresses of.
+/// IP Version: IP versions of a pool's addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IpVersion {
-    /// IPv4.
+    /// IPv4 addresses.
     pub v4: bool,
-    /// IPv6.
+    /// IPv6 addresses.
     pub v6: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What packets are detected by.
+//! Packet detection: elements of the PDI.
 
 use alloc::vec::Vec;
 
@@ -7,44 +7,44 @@ use crate::octets::Octets;
 use crate::{Cause, IeType};
 
 small! {
-    /// Where packets come from (TS 29.244 clause 8.2.2).
+    /// Source Interface: side from which packets arrive (TS 29.244 clause 8.2.2).
     SourceInterface & 0x0f = SOURCE_INTERFACE {
-        /// The access network.
+        /// Access side.
         ACCESS = 0,
-        /// The core.
+        /// Core side.
         CORE = 1,
-        /// A network beside the data network.
+        /// SGi-LAN or N6-LAN.
         SGI_LAN = 2,
-        /// The control plane function.
+        /// CP function.
         CP_FUNCTION = 3,
-        /// The inside of a 5G virtual network.
+        /// 5G VN internal.
         VN_INTERNAL = 4,
     }
-    /// Which reference point an interface is (clause 8.2.118).
+    /// 3GPP Interface Type: reference point of an interface (clause 8.2.118).
     ThreeGppInterfaceType & 0x3f = THREE_GPP_INTERFACE_TYPE {
-        /// S1-U.
+        /// S1-U, eNB to SGW.
         S1_U = 0,
-        /// S5 or S8-U.
+        /// S5-U or S8-U.
         S5_U = 1,
-        /// N3, 3GPP access.
+        /// N3 3GPP access.
         N3 = 11,
-        /// N3, trusted access that is not 3GPP's.
+        /// N3 trusted non-3GPP access.
         N3_TRUSTED = 12,
-        /// N3, access that is not trusted.
+        /// N3 untrusted non-3GPP access.
         N3_UNTRUSTED = 13,
-        /// N3 for forwarding.
+        /// N3 for data forwarding.
         N3_FORWARDING = 14,
-        /// N9, or N9 for roaming without a home UPF.
+        /// N9, or N9 for non-roaming.
         N9 = 15,
-        /// SGi.
+        /// SGi, PGW to data network.
         SGI = 16,
-        /// N6.
+        /// N6, UPF to data network.
         N6 = 17,
-        /// N19.
+        /// N19, between PSA UPFs.
         N19 = 18,
-        /// S8-U.
+        /// S8-U, home routed.
         S8_U = 19,
-        /// Gp-U.
+        /// Gp-U, roaming Gn.
         GP_U = 20,
         /// N9 for roaming.
         N9_ROAMING = 21,
@@ -54,15 +54,15 @@ small! {
 /// SDF Filter (clause 8.2.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SdfFilter<'a> {
-    /// The rule of an IPFilterRule (RFC 6733 section 4.3.1), not checked here.
+    /// IPFilterRule (RFC 6733 section 4.3.1), not checked here.
     pub flow_description: Option<&'a [u8]>,
     /// Type of service or traffic class: value and mask.
     pub tos_traffic_class: Option<[u8; 2]>,
-    /// Security parameter index of IPsec.
+    /// IPsec security parameter index.
     pub security_parameter_index: Option<u32>,
-    /// IPv6 flow label; 24 bits are kept.
+    /// IPv6 flow label, 24 bits.
     pub flow_label: Option<u32>,
-    /// The number of the filter, by which other PDRs of the session refer to it.
+    /// Number of the filter, by which other PDRs of the session refer to it.
     pub filter_id: Option<u32>,
 }
 
@@ -100,12 +100,12 @@ impl<'a> Ie<'a> for SdfFilter<'a> {
     }
 }
 
-/// Flow Information (clause 8.2.61): the flow of a detected application.
+/// Flow Information (clause 8.2.61): flow of a detected application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowInformation<'a> {
-    /// 0 unspecified, 1 downlink, 2 uplink, 3 both.
+    /// Direction: 0 unspecified, 1 downlink, 2 uplink, 3 both.
     pub direction: u8,
-    /// The rule of an IPFilterRule.
+    /// Packet filter, as an IPFilterRule.
     pub description: &'a [u8],
 }
 
@@ -123,12 +123,12 @@ impl<'a> Ie<'a> for FlowInformation<'a> {
     }
 }
 
-/// S-NSSAI: a network slice.
+/// S-NSSAI: network slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SNssai {
-    /// The slice or service type.
+    /// Slice or service type (SST).
     pub sst: u8,
-    /// The slice differentiator, 24 bits; all ones where there is none.
+    /// Slice differentiator (SD), 24 bits; all ones for none.
     pub sd: u32,
 }
 

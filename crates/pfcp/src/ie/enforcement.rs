@@ -1,4 +1,4 @@
-//! What a QER enforces.
+//! QoS enforcement: elements of the QER.
 
 use alloc::vec::Vec;
 
@@ -6,17 +6,17 @@ use super::{Ie, bit};
 use crate::octets::Octets;
 use crate::{Cause, IeType};
 
-/// Whether packets pass.
+/// State of a gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gate {
-    /// They pass.
+    /// Packets pass.
     Open,
-    /// They do not.
+    /// Packets are dropped.
     Closed,
 }
 
 impl Gate {
-    /// Values that are not defined are closed (TS 29.244 table 8.2.7-1).
+    /// Converts from the coded value. Undefined values are closed (TS 29.244 table 8.2.7-1).
     const fn new(value: u8) -> Self {
         if value & 3 == 0 { Self::Open } else { Self::Closed }
     }
@@ -25,9 +25,9 @@ impl Gate {
 /// Gate Status (clause 8.2.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GateStatus {
-    /// Packets of the user.
+    /// Gate for uplink packets.
     pub uplink: Gate,
-    /// Packets to the user.
+    /// Gate for downlink packets.
     pub downlink: Gate,
 }
 
@@ -50,9 +50,9 @@ macro_rules! bit_rates {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub struct $name {
-            /// Of the user's packets: kilobits (1000 bits) a second, 40 bits wide.
+            /// Uplink bit rate, in kilobits (1000 bits) per second; 40 bits.
             pub uplink: u64,
-            /// Of packets to the user: kilobits (1000 bits) a second, 40 bits wide.
+            /// Downlink bit rate, in kilobits (1000 bits) per second; 40 bits.
             pub downlink: u64,
         }
 
@@ -73,18 +73,18 @@ macro_rules! bit_rates {
 }
 
 bit_rates! {
-    /// The maximum bit rate (clause 8.2.8).
+    /// Maximum bit rate (clause 8.2.8).
     Mbr = MBR;
-    /// The guaranteed bit rate (clause 8.2.9).
+    /// Guaranteed bit rate (clause 8.2.9).
     Gbr = GBR;
 }
 
-/// Packets in a unit of time.
+/// Packet rate: packets per unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rate {
-    /// 0 a minute, 1 six minutes, 2 an hour, 3 a day, 4 a week.
+    /// Unit of time: 0 minute, 1 six minutes, 2 hour, 3 day, 4 week.
     pub unit: u8,
-    /// Packets in that time.
+    /// Number of packets per unit.
     pub packets: u16,
 }
 
@@ -101,17 +101,17 @@ impl Rate {
     }
 }
 
-/// Packet Rate (clause 8.2.63). There are additional rates for all directions that have one, or
+/// Packet Rate (clause 8.2.63). Additional rates exist either for every direction with a rate, or
 /// for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PacketRate {
-    /// Of the user's packets.
+    /// Rate of uplink packets.
     pub uplink: Option<Rate>,
-    /// Of packets to the user.
+    /// Rate of downlink packets.
     pub downlink: Option<Rate>,
-    /// The additional rate of the user's packets.
+    /// Additional rate of uplink packets.
     pub additional_uplink: Option<Rate>,
-    /// The additional rate of packets to the user.
+    /// Additional rate of downlink packets.
     pub additional_downlink: Option<Rate>,
 }
 
@@ -148,7 +148,7 @@ impl Ie<'_> for PacketRate {
 pub struct DlFlowLevelMarking {
     /// Type of service or traffic class: value and mask.
     pub tos_traffic_class: Option<[u8; 2]>,
-    /// The service class indicator (TS 29.281 clause 5.2.2.3).
+    /// Service class indicator (TS 29.281 clause 5.2.2.3).
     pub service_class_indicator: Option<[u8; 2]>,
 }
 

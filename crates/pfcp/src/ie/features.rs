@@ -1,4 +1,4 @@
-//! What the two functions can do (TS 29.244 clauses 8.2.25 and 8.2.58).
+//! Features of the UP function and of the CP function (TS 29.244 clauses 8.2.25 and 8.2.58).
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use super::Ie;
 use crate::{Cause, IeType};
 
 flags! {
-    /// What the user plane function can do (clause 8.2.25).
+    /// Features of the UP function (clause 8.2.25).
     UpFunctionFeatures[2] = UP_FUNCTION_FEATURES {
         BUCP = 0, "Downlink data buffering in the CP function.";
         DDND = 1, "The buffering parameter Downlink Data Notification Delay.";
@@ -63,7 +63,7 @@ flags! {
         RATP = 52, "Redirection of ATSSS packets.";
         UPIDP = 53, "User plane inactivity by URR.";
     }
-    /// What the control plane function can do (clause 8.2.58).
+    /// Features of the CP function (clause 8.2.58).
     CpFunctionFeatures[1] = CP_FUNCTION_FEATURES {
         LOAD = 0, "Load control.";
         OVRL = 1, "Overload control.";

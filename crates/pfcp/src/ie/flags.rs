@@ -1,4 +1,4 @@
-//! Elements that are bits.
+//! Elements that are bit flags.
 
 use alloc::vec::Vec;
 
@@ -6,7 +6,7 @@ use super::Ie;
 use crate::{Cause, IeType};
 
 flags! {
-    /// What to do with packets (clause 8.2.26); one octet or two.
+    /// Apply Action: handling of packets (clause 8.2.26); one octet or two.
     ApplyAction[2] = APPLY_ACTION {
         DROP = 0, "Drop.";
         FORW = 1, "Forward.";
@@ -22,7 +22,7 @@ flags! {
         FSSM = 11, "Forward to lower layer SSM.";
         MBSU = 12, "Forward to MBS unicast tunnels.";
     }
-    /// What makes a URR report (clause 8.2.19).
+    /// Reporting Triggers: events on which a URR reports (clause 8.2.19).
     ReportingTriggers[3] = REPORTING_TRIGGERS {
         PERIO = 0, "Periodic reporting.";
         VOLTH = 1, "Volume threshold.";
@@ -43,7 +43,7 @@ flags! {
         REEMR = 16, "Report the end marker reception.";
         UPINT = 17, "User plane inactivity timer.";
     }
-    /// What made a URR report (clause 8.2.41).
+    /// Usage Report Trigger: event that caused a usage report (clause 8.2.41).
     UsageReportTrigger[3] = USAGE_REPORT_TRIGGER {
         PERIO = 0, "Periodic reporting.";
         VOLTH = 1, "Volume threshold.";
@@ -68,7 +68,7 @@ flags! {
         EMRRE = 20, "End marker received.";
         UPINT = 21, "User plane inactivity timer.";
     }
-    /// What a session report is about (clause 8.2.21).
+    /// Report Type: contents of a session report (clause 8.2.21).
     ReportType[1] = REPORT_TYPE {
         DLDR = 0, "Downlink data.";
         USAR = 1, "Usage.";
@@ -88,24 +88,24 @@ flags! {
         DETEID = 5, "Delete all tunnels of N3 and N9.";
         HRSBOM = 6, "Home routed session breakout: modify.";
     }
-    /// Requests in a session report's answer (clause 8.2.32).
+    /// Requests in a session report response (clause 8.2.32).
     PfcpsrrspFlags[1] = PFCPSRRSP_FLAGS {
         DROBU = 0, "Drop buffered packets.";
     }
-    /// What a URR measures (clause 8.2.40).
+    /// Measurement Method: quantities that a URR measures (clause 8.2.40).
     MeasurementMethod[1] = MEASUREMENT_METHOD {
         DURAT = 0, "Duration.";
         VOLUM = 1, "Volume.";
         EVENT = 2, "Events.";
     }
-    /// Which part of a session's life a report counts (clause 8.2.59).
+    /// Usage Information: period or point of the measured usage (clause 8.2.59).
     UsageInformation[1] = USAGE_INFORMATION {
         BEF = 0, "Before the monitoring time.";
         AFT = 1, "After the monitoring time.";
         UAE = 2, "After QoS enforcement.";
         UBE = 3, "Before QoS enforcement.";
     }
-    /// How a URR measures (clause 8.2.68).
+    /// Measurement Information: options of a URR's measurement (clause 8.2.68).
     MeasurementInformation[1] = MEASUREMENT_INFORMATION {
         MBQE = 0, "Measure before QoS enforcement.";
         INAM = 1, "Inactive measurement.";
@@ -116,7 +116,7 @@ flags! {
         ASPOC = 6, "Applicable to the session when charging is paused.";
         CIAM = 7, "Count in accordance with the access.";
     }
-    /// What a node report is about (clause 8.2.69).
+    /// Node Report Type: contents of a node report (clause 8.2.69).
     NodeReportType[1] = NODE_REPORT_TYPE {
         UPFR = 0, "User plane path failure.";
         UPRR = 1, "User plane path recovery.";
@@ -125,11 +125,11 @@ flags! {
         PURR = 4, "Peer UP restart.";
         VSR = 5, "Vendor-specific.";
     }
-    /// How far overload control information holds (clause 8.2.76).
+    /// Scope of overload control information (clause 8.2.76).
     OciFlags[1] = OCI_FLAGS {
         AOCI = 0, "Associate the information with the Node ID.";
     }
-    /// How the UPF wants its association to end (clause 8.2.77).
+    /// Release of an association on request of the UPF (clause 8.2.77).
     PfcpAssociationReleaseRequest[1] = PFCP_ASSOCIATION_RELEASE_REQUEST {
         SARR = 0, "The association shall be released.";
         URSS = 1, "The UPF reports the usage of all sessions before.";
@@ -138,54 +138,54 @@ flags! {
     Rqi[1] = RQI {
         RQI = 0, "Packets are marked with the reflective QoS indicator.";
     }
-    /// What the UPF answers for a user (clause 8.2.97).
+    /// Proxying: neighbor resolution that the UPF answers for a UE (clause 8.2.97).
     Proxying[1] = PROXYING {
         ARP = 0, "Address resolution protocol.";
         INS = 1, "IPv6 neighbour solicitation.";
     }
-    /// How an Ethernet filter is meant (clause 8.2.99).
+    /// Properties of an Ethernet filter (clause 8.2.99).
     EthernetFilterProperties[1] = ETHERNET_FILTER_PROPERTIES {
         BIDE = 0, "For both directions.";
     }
-    /// What a session is, if it is Ethernet (clause 8.2.102).
+    /// Kind of an Ethernet PDU session (clause 8.2.102).
     EthernetPduSessionInformation[1] = ETHERNET_PDU_SESSION_INFORMATION {
         ETHI = 0, "An Ethernet PDU session.";
     }
-    /// What the UPF says in a session report (clause 8.2.119).
+    /// Flags of a session report request (clause 8.2.119).
     PfcpsrreqFlags[1] = PFCPSRREQ_FLAGS {
         PSDBU = 0, "The session was deleted by the UPF.";
     }
-    /// What the UPF asks in an association update (clause 8.2.120).
+    /// Flags of an association update request (clause 8.2.120).
     PfcpaureqFlags[1] = PFCPAUREQ_FLAGS {
         PARPS = 0, "A release is prepared.";
     }
-    /// What the answer to an association setup says (clause 8.2.134).
+    /// Flags of an association setup response (clause 8.2.134).
     PfcpasrspFlags[1] = PFCPASRSP_FLAGS {
         PSREI = 0, "Sessions were retained.";
         UUPSI = 1, "The UPF is configured for inter-PLMN user plane security.";
     }
-    /// What a session establishment asks (clause 8.2.136).
+    /// Flags of a session establishment request (clause 8.2.136).
     PfcpsereqFlags[1] = PFCPSEREQ_FLAGS {
         RESTI = 0, "The session is restored: its F-TEIDs and addresses are the control plane's.";
         SUMPC = 1, "Stop the usage measurement to pause charging.";
         HRSBOM = 2, "Home routed session breakout.";
     }
-    /// What a QER does besides.
+    /// Additional control options of a QER.
     QerControlIndications[1] = QER_CONTROL_INDICATIONS {
         RCSR = 0, "Rate control status reporting.";
         MOED = 1, "Reports the maximum of exception data.";
         NORD = 2, "No rate control of downlink data.";
     }
-    /// What an association setup says.
+    /// Flags of an association setup request.
     PfcpasreqFlags[1] = PFCPASREQ_FLAGS {
         UUPSI = 0, "The UPF is configured for inter-PLMN user plane security.";
     }
-    /// What became of downlink data.
+    /// Handling of the first downlink packets.
     DataStatus[1] = DATA_STATUS {
         DROP = 0, "The first downlink packet was dropped.";
         BUFF = 1, "The first downlink packet was buffered.";
     }
-    /// What the answer to a session deletion says.
+    /// Flags of a session deletion response.
     PfcpsdrspFlags[1] = PFCPSDRSP_FLAGS {
         PURU = 0, "Usage reports of this session are still to come.";
     }

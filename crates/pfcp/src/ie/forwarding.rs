@@ -1,4 +1,4 @@
-//! Where packets go and what is put around them.
+//! Forwarding: destinations, outer headers and marking, elements of the FAR.
 
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -8,78 +8,78 @@ use crate::octets::Octets;
 use crate::{Cause, IeType};
 
 small! {
-    /// Where packets go (TS 29.244 clause 8.2.24).
+    /// Destination Interface: side to which packets are sent (TS 29.244 clause 8.2.24).
     DestinationInterface & 0x0f = DESTINATION_INTERFACE {
-        /// The access network.
+        /// Access side.
         ACCESS = 0,
-        /// The core.
+        /// Core side.
         CORE = 1,
-        /// A network beside the data network.
+        /// SGi-LAN or N6-LAN.
         SGI_LAN = 2,
-        /// The control plane function.
+        /// CP function.
         CP_FUNCTION = 3,
-        /// The lawful interception function.
+        /// Lawful interception function.
         LI_FUNCTION = 4,
-        /// The inside of a 5G virtual network.
+        /// 5G VN internal.
         VN_INTERNAL = 5,
     }
 }
 
-/// Outer Header Creation (clause 8.2.56). Which fields are there says which headers are made.
+/// Outer Header Creation (clause 8.2.56). The description determines which fields are present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OuterHeaderCreation {
-    /// The description: octet 5 in the upper 8 bits, octet 6 in the lower. See the constants.
+    /// Description: octet 5 in the upper 8 bits, octet 6 in the lower. See the constants.
     pub description: u16,
-    /// The tunnel endpoint identifier, for GTP-U.
+    /// Tunnel endpoint identifier, for GTP-U.
     pub teid: Option<u32>,
-    /// The peer's IPv4 address.
+    /// IPv4 address of the peer.
     pub v4: Option<Ipv4Addr>,
-    /// The peer's IPv6 address.
+    /// IPv6 address of the peer.
     pub v6: Option<Ipv6Addr>,
-    /// The peer's port, for UDP without GTP-U.
+    /// UDP port of the peer, for UDP without GTP-U.
     pub port: Option<u16>,
-    /// The customer VLAN tag.
+    /// Customer VLAN tag.
     pub c_tag: Option<[u8; 3]>,
-    /// The service VLAN tag.
+    /// Service VLAN tag.
     pub s_tag: Option<[u8; 3]>,
 }
 
 impl OuterHeaderCreation {
-    /// GTP-U over UDP over IPv4.
+    /// Description: GTP-U over UDP over IPv4.
     pub const GTP_U_UDP_IPV4: u16 = 0x0100;
-    /// GTP-U over UDP over IPv6.
+    /// Description: GTP-U over UDP over IPv6.
     pub const GTP_U_UDP_IPV6: u16 = 0x0200;
-    /// UDP over IPv4.
+    /// Description: UDP over IPv4.
     pub const UDP_IPV4: u16 = 0x0400;
-    /// UDP over IPv6.
+    /// Description: UDP over IPv6.
     pub const UDP_IPV6: u16 = 0x0800;
-    /// IPv4.
+    /// Description: IPv4 header.
     pub const IPV4: u16 = 0x1000;
-    /// IPv6.
+    /// Description: IPv6 header.
     pub const IPV6: u16 = 0x2000;
-    /// A customer VLAN tag.
+    /// Description: customer VLAN tag.
     pub const C_TAG: u16 = 0x4000;
-    /// A service VLAN tag.
+    /// Description: service VLAN tag.
     pub const S_TAG: u16 = 0x8000;
-    /// The tunnel is of N19.
+    /// Description: the tunnel is on N19.
     pub const N19: u16 = 0x0001;
-    /// The tunnel is of N6.
+    /// Description: the tunnel is on N6.
     pub const N6: u16 = 0x0002;
-    /// Lower layer SSM and C-TEID.
+    /// Description: low layer SSM and C-TEID.
     pub const SSM: u16 = 0x0004;
     const GTP_U: u16 = Self::GTP_U_UDP_IPV4 | Self::GTP_U_UDP_IPV6;
     const UDP: u16 = Self::UDP_IPV4 | Self::UDP_IPV6;
     const V4: u16 = Self::GTP_U_UDP_IPV4 | Self::UDP_IPV4 | Self::IPV4;
     const V6: u16 = Self::GTP_U_UDP_IPV6 | Self::UDP_IPV6 | Self::IPV6;
 
-    /// A GTP-U tunnel to a peer over IPv4.
+    /// Creates a GTP-U tunnel to a peer over IPv4.
     #[must_use]
     pub fn gtp_u_v4(teid: u32, peer: Ipv4Addr) -> Self {
         let description = Self::GTP_U_UDP_IPV4;
         Self { description, teid: Some(teid), v4: Some(peer), ..Self::default() }
     }
 
-    /// A GTP-U tunnel to a peer over IPv6.
+    /// Creates a GTP-U tunnel to a peer over IPv6.
     #[must_use]
     pub fn gtp_u_v6(teid: u32, peer: Ipv6Addr) -> Self {
         let description = Self::GTP_U_UDP_IPV6;
@@ -122,10 +122,10 @@ impl Ie<'_> for OuterHeaderCreation {
 /// Outer Header Removal (clause 8.2.64); one octet or two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OuterHeaderRemoval {
-    /// 0 GTP-U/UDP/IPv4, 1 GTP-U/UDP/IPv6, 2 UDP/IPv4, 3 UDP/IPv6, 4 IPv4, 5 IPv6, 6 GTP-U/UDP/IP,
-    /// 7 VLAN S-TAG, 8 S-TAG and C-TAG.
+    /// Header to remove: 0 GTP-U/UDP/IPv4, 1 GTP-U/UDP/IPv6, 2 UDP/IPv4, 3 UDP/IPv6, 4 IPv4, 5
+    /// IPv6, 6 GTP-U/UDP/IP, 7 VLAN S-TAG, 8 S-TAG and C-TAG.
     pub description: u8,
-    /// The GTP-U extension headers that go too: bit 1 the PDU session container.
+    /// GTP-U extension headers to remove: bit 1 is the PDU session container.
     pub extension_headers: u8,
 }
 
@@ -145,12 +145,12 @@ impl Ie<'_> for OuterHeaderRemoval {
     }
 }
 
-/// Transport Level Marking (clause 8.2.12): of the outer header.
+/// Transport Level Marking (clause 8.2.12) of the outer header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TransportLevelMarking {
     /// Type of service or traffic class.
     pub value: u8,
-    /// Which bits of it are set.
+    /// Mask of the bits to set.
     pub mask: u8,
 }
 
@@ -167,7 +167,7 @@ impl Ie<'_> for TransportLevelMarking {
     }
 }
 
-/// Forwarding Policy (clause 8.2.23): the name of a policy in the UPF, at most 255 octets.
+/// Forwarding Policy (clause 8.2.23): name of a policy in the UPF, at most 255 octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ForwardingPolicy<'a>(pub &'a [u8]);
 
@@ -186,11 +186,11 @@ impl<'a> Ie<'a> for ForwardingPolicy<'a> {
 /// Header Enrichment (clause 8.2.67).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HeaderEnrichment<'a> {
-    /// 0: HTTP.
+    /// Type of the header, 0 for HTTP.
     pub header_type: u8,
-    /// The name of the field, at most 255 octets.
+    /// Name of the header field, at most 255 octets.
     pub name: &'a [u8],
-    /// Its value, at most 255 octets.
+    /// Value of the header field, at most 255 octets.
     pub value: &'a [u8],
 }
 

@@ -1,4 +1,4 @@
-//! Who is who: nodes, sessions, sets of them, and which rule failed.
+//! Identities of nodes, sessions, session sets and failed rules.
 
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -10,11 +10,11 @@ use crate::{Cause, IeType};
 /// Node ID (TS 29.244 clause 8.2.38).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeId<'a> {
-    /// An IPv4 address.
+    /// IPv4 address.
     V4(Ipv4Addr),
-    /// An IPv6 address.
+    /// IPv6 address.
     V6(Ipv6Addr),
-    /// A domain name, as labels (RFC 1035 section 3.1).
+    /// FQDN, as labels (RFC 1035 section 3.1).
     Name(&'a [u8]),
 }
 
@@ -50,14 +50,14 @@ impl<'a> Ie<'a> for NodeId<'a> {
     }
 }
 
-/// F-SEID (clause 8.2.37): a session, in one of the two functions.
+/// F-SEID (clause 8.2.37): a session's identifier in the CP or UP function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FSeid {
-    /// The session endpoint identifier.
+    /// Session endpoint identifier.
     pub seid: u64,
-    /// The IPv4 address of the function.
+    /// IPv4 address of the function.
     pub v4: Option<Ipv4Addr>,
-    /// The IPv6 address of the function.
+    /// IPv6 address of the function.
     pub v6: Option<Ipv6Addr>,
 }
 
@@ -84,23 +84,21 @@ impl Ie<'_> for FSeid {
     }
 }
 
-/// FQ-CSID (clause 8.2.43): sets of sessions of a node, which fail together.
+/// FQ-CSID (clause 8.2.43): session sets of a node that fail together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FqCsid<'a> {
-    /// How the node is named: 0 by an IPv4 address, 1 by an IPv6 address, 2 by MCC, MNC and a
-    /// number.
+    /// Form of the node's identity: 0 IPv4 address, 1 IPv6 address, 2 MCC, MNC and a number.
     pub node_id_type: u8,
-    /// The node: 4 octets, or 16 for type 1.
+    /// Identity of the node: 4 octets, or 16 for type 1.
     pub node: &'a [u8],
-    /// The numbers of the sets, two octets each, at most 15.
+    /// CSIDs, two octets each, at most 15.
     pub numbers: &'a [u8],
-    /// What the node is, if that was said: 0 MME, 1 SGW-C, 2 PGW-C, 3 ePDG, 4 TWAN, 5 PGW-U or
-    /// SGW-U.
+    /// Type of the node, if present: 0 MME, 1 SGW-C, 2 PGW-C, 3 ePDG, 4 TWAN, 5 PGW-U or SGW-U.
     pub node_type: Option<u8>,
 }
 
 impl<'a> FqCsid<'a> {
-    /// The numbers of the sets, at most 15.
+    /// Returns the CSIDs, at most 15.
     pub fn csids(&self) -> impl Iterator<Item = u16> + use<'a> {
         self.numbers.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]))
     }
@@ -136,19 +134,19 @@ impl<'a> Ie<'a> for FqCsid<'a> {
 /// Failed Rule ID (clause 8.2.80).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FailedRuleId {
-    /// A packet detection rule.
+    /// Packet detection rule.
     Pdr(u16),
-    /// A forwarding action rule.
+    /// Forwarding action rule.
     Far(u32),
-    /// A QoS enforcement rule.
+    /// QoS enforcement rule.
     Qer(u32),
-    /// A usage reporting rule.
+    /// Usage reporting rule.
     Urr(u32),
-    /// A buffering action rule.
+    /// Buffering action rule.
     Bar(u8),
-    /// A multi-access rule.
+    /// Multi-access rule.
     Mar(u16),
-    /// A session reporting rule.
+    /// Session reporting rule.
     Srr(u8),
 }
 

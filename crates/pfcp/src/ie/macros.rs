@@ -1,6 +1,6 @@
-//! Elements that are one number, some bits or a string: each in one line.
+//! Macros for elements that are a number, bit flags or a string.
 
-/// Elements that are a number of so many octets.
+/// Defines elements that are a number of a fixed number of octets.
 macro_rules! numbers {
     ($($(#[$doc:meta])* $name:ident($int:ty) = $type:ident;)*) => {$(
         $(#[$doc])*
@@ -22,7 +22,7 @@ macro_rules! numbers {
     )*};
 }
 
-/// Elements that are a number in the lower bits of an octet.
+/// Defines elements that are a number in the lower bits of an octet.
 macro_rules! small {
     ($($(#[$doc:meta])* $name:ident & $mask:literal = $type:ident {
         $($(#[$value_doc:meta])* $value:ident = $number:literal,)*
@@ -50,8 +50,8 @@ macro_rules! small {
     )*};
 }
 
-/// Elements that are bits: bit 1 of octet 5 is 0 here, bit 1 of octet 6 is 8. At least so many
-/// octets are written, and more where bits of them are set.
+/// Defines elements that are bit flags. Bit 1 of octet 5 has number 0, bit 1 of octet 6 has 8. At
+/// least the given number of octets is written, and more if their bits are set.
 macro_rules! flags {
     ($($(#[$doc:meta])* $name:ident[$least:literal] = $type:ident {
         $($flag:ident = $bit:literal, $words:literal;)*
@@ -63,25 +63,25 @@ macro_rules! flags {
         impl $name {
             $(#[doc = $words] pub const $flag: Self = Self(1 << $bit);)*
 
-            /// Whether all of those bits are set.
+            /// Returns true if all of the given bits are set.
             #[must_use]
             pub const fn has(self, flags: Self) -> bool {
                 self.0 & flags.0 == flags.0
             }
 
-            /// Whether any of those bits is set.
+            /// Returns true if any of the given bits is set.
             #[must_use]
             pub const fn has_any(self, flags: Self) -> bool {
                 self.0 & flags.0 != 0
             }
 
-            /// With those bits too.
+            /// Returns the bits with the given ones set too.
             #[must_use]
             pub const fn with(self, flags: Self) -> Self {
                 Self(self.0 | flags.0)
             }
 
-            /// Whether no bit is set.
+            /// Returns true if no bit is set.
             #[must_use]
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
@@ -118,7 +118,7 @@ macro_rules! flags {
     )*};
 }
 
-/// Elements that are a string of octets.
+/// Defines elements that are a string of octets.
 macro_rules! strings {
     ($($(#[$doc:meta])* $name:ident = $type:ident;)*) => {$(
         $(#[$doc])*
@@ -126,7 +126,7 @@ macro_rules! strings {
         pub struct $name<'a>(pub &'a [u8]);
 
         impl<'a> $name<'a> {
-            /// It as text, if it is UTF-8.
+            /// Returns the string as text, if it is UTF-8.
             #[must_use]
             pub const fn text(&self) -> Option<&'a str> {
                 match core::str::from_utf8(self.0) {

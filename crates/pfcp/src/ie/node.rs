@@ -1,4 +1,4 @@
-//! Elements of messages about the node.
+//! Elements of node messages.
 
 use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -10,13 +10,13 @@ use crate::{Cause, IeType};
 /// Remote GTP-U Peer (TS 29.244 clause 8.2.70).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RemoteGtpUPeer<'a> {
-    /// Its IPv4 address.
+    /// IPv4 address of the peer.
     pub v4: Option<Ipv4Addr>,
-    /// Its IPv6 address.
+    /// IPv6 address of the peer.
     pub v6: Option<Ipv6Addr>,
-    /// The interface that it is reached by.
+    /// Interface by which the peer is reached.
     pub destination: Option<DestinationInterface>,
-    /// The network instance that it is reached in.
+    /// Network instance in which the peer is reached.
     pub instance: Option<NetworkInstance<'a>>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Ie<'a> for RemoteGtpUPeer<'a> {
     }
 }
 
-/// SMF Set ID: a domain name, as labels.
+/// SMF Set ID: FQDN, as labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SmfSetId<'a>(pub &'a [u8]);
 
@@ -72,19 +72,19 @@ impl<'a> Ie<'a> for SmfSetId<'a> {
     }
 }
 
-/// User Plane IP Resource Information (clause 8.2.82 until Release 16.3): addresses that a control
-/// plane function may take F-TEIDs of.
+/// User Plane IP Resource Information (clause 8.2.82 until Release 16.3): addresses from which a CP
+/// function may allocate F-TEIDs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UserPlaneIpResourceInformation<'a> {
-    /// How many upper bits of a TEID are given (1 to 7), and these bits as the upper octet.
+    /// TEID range: number of fixed upper bits (1 to 7), and these bits in the upper octet.
     pub teid_range: Option<(u8, u8)>,
-    /// The IPv4 address.
+    /// IPv4 address.
     pub v4: Option<Ipv4Addr>,
-    /// The IPv6 address.
+    /// IPv6 address.
     pub v6: Option<Ipv6Addr>,
-    /// The network instance.
+    /// Network instance.
     pub instance: Option<NetworkInstance<'a>>,
-    /// The source interface.
+    /// Source interface.
     pub source: Option<SourceInterface>,
 }
 

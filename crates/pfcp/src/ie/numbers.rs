@@ -6,112 +6,113 @@ use super::Ie;
 use crate::{Cause, IeType};
 
 numbers! {
-    /// Why a request was accepted or not (clause 8.2.1), as an element.
+    /// Cause of a response, as an element (clause 8.2.1).
     CauseIe(u8) = CAUSE;
-    /// The lowest value is looked at first (clause 8.2.11).
+    /// Precedence of a PDR; the lowest value is evaluated first (clause 8.2.11).
     Precedence(u32) = PRECEDENCE;
-    /// Correlates QERs of sessions (clause 8.2.10).
+    /// Correlation of QERs across sessions (clause 8.2.10).
     QerCorrelationId(u32) = QER_CORRELATION_ID;
-    /// Seconds (clause 8.2.14).
+    /// Time threshold of a URR, in seconds (clause 8.2.14).
     TimeThreshold(u32) = TIME_THRESHOLD;
-    /// The time at which counting begins anew: seconds since 1900 (clause 8.2.15).
+    /// Monitoring time, at which counting restarts, in seconds since 1900 (clause 8.2.15).
     MonitoringTime(u32) = MONITORING_TIME;
-    /// Seconds (clause 8.2.17).
+    /// Time threshold after the monitoring time, in seconds (clause 8.2.17).
     SubsequentTimeThreshold(u32) = SUBSEQUENT_TIME_THRESHOLD;
-    /// Seconds without traffic after which time stops being counted (clause 8.2.18).
+    /// Time without traffic after which the time measurement stops, in seconds (clause 8.2.18).
     InactivityDetectionTime(u32) = INACTIVITY_DETECTION_TIME;
-    /// The type of the element that is missing or wrong (clause 8.2.22).
+    /// Type of the missing or wrong element (clause 8.2.22).
     OffendingIe(u16) = OFFENDING_IE;
-    /// So many times 50 ms (clause 8.2.28).
+    /// Delay in units of 50 ms (clause 8.2.28).
     DownlinkDataNotificationDelay(u8) = DOWNLINK_DATA_NOTIFICATION_DELAY;
-    /// Grows with each load or overload control information that is new (clause 8.2.33).
+    /// Sequence number that grows with each new load or overload control information (clause
+    /// 8.2.33).
     SequenceNumber(u32) = SEQUENCE_NUMBER;
-    /// Percent: load, or how much of its messages a peer shall not send (clause 8.2.34).
+    /// Load, or share of messages that a peer shall not send, in percent (clause 8.2.34).
     Metric(u8) = METRIC;
-    /// The number of a PDR in its session (clause 8.2.36).
+    /// Number of a PDR in its session (clause 8.2.36).
     PdrId(u16) = PDR_ID;
-    /// Seconds (clause 8.2.42).
+    /// Measurement period, in seconds (clause 8.2.42).
     MeasurementPeriod(u32) = MEASUREMENT_PERIOD;
-    /// Seconds (clause 8.2.45).
+    /// Measured duration, in seconds (clause 8.2.45).
     DurationMeasurement(u32) = DURATION_MEASUREMENT;
-    /// Seconds since 1900 (clause 8.2.46).
+    /// Time of the first packet, in seconds since 1900 (clause 8.2.46).
     TimeOfFirstPacket(u32) = TIME_OF_FIRST_PACKET;
-    /// Seconds since 1900 (clause 8.2.47).
+    /// Time of the last packet, in seconds since 1900 (clause 8.2.47).
     TimeOfLastPacket(u32) = TIME_OF_LAST_PACKET;
-    /// Seconds without traffic after which a quota is given back (clause 8.2.48).
+    /// Time without traffic after which a quota is returned, in seconds (clause 8.2.48).
     QuotaHoldingTime(u32) = QUOTA_HOLDING_TIME;
-    /// Seconds (clause 8.2.51).
+    /// Time quota, in seconds (clause 8.2.51).
     TimeQuota(u32) = TIME_QUOTA;
-    /// Seconds since 1900 (clause 8.2.52).
+    /// Start time of a report, in seconds since 1900 (clause 8.2.52).
     StartTime(u32) = START_TIME;
-    /// Seconds since 1900 (clause 8.2.53).
+    /// End time of a report, in seconds since 1900 (clause 8.2.53).
     EndTime(u32) = END_TIME;
-    /// The number of a URR in its session (clause 8.2.54). Bit 32 says that the rule is
-    /// predefined in the UPF.
+    /// Number of a URR in its session (clause 8.2.54). Bit 32 marks a rule that is predefined in
+    /// the UPF.
     UrrId(u32) = URR_ID;
-    /// The URR whose report makes this one report too (clause 8.2.55).
+    /// URR whose report triggers this one too (clause 8.2.55).
     LinkedUrrId(u32) = LINKED_URR_ID;
-    /// The number of a BAR in its session (clause 8.2.57).
+    /// Number of a BAR in its session (clause 8.2.57).
     BarId(u8) = BAR_ID;
-    /// When the node was started: seconds since 1900 (clause 8.2.65).
+    /// Start time of the node, in seconds since 1900 (clause 8.2.65).
     RecoveryTimeStamp(u32) = RECOVERY_TIME_STAMP;
-    /// Counts the reports of a URR (clause 8.2.71).
+    /// Sequence number of a URR's reports (clause 8.2.71).
     UrSeqn(u32) = UR_SEQN;
-    /// The number of a FAR in its session (clause 8.2.74). Bit 32 says that the rule is
-    /// predefined in the UPF.
+    /// Number of a FAR in its session (clause 8.2.74). Bit 32 marks a rule that is predefined in
+    /// the UPF.
     FarId(u32) = FAR_ID;
-    /// The number of a QER in its session (clause 8.2.75). Bit 32 says that the rule is
-    /// predefined in the UPF.
+    /// Number of a QER in its session (clause 8.2.75). Bit 32 marks a rule that is predefined in
+    /// the UPF.
     QerId(u32) = QER_ID;
-    /// Seconds without traffic in a session after which the UPF says so (clause 8.2.83); 0 stops
-    /// it.
+    /// Time without traffic in a session after which the UPF reports, in seconds (clause 8.2.83). 0
+    /// stops the timer.
     UserPlaneInactivityTimer(u32) = USER_PLANE_INACTIVITY_TIMER;
-    /// A URR that counts together with others (clause 8.2.85).
+    /// URR whose usage is aggregated with others (clause 8.2.85).
     AggregatedUrrId(u32) = AGGREGATED_URR_ID;
-    /// Seconds (clause 8.2.87).
+    /// Time quota after the monitoring time, in seconds (clause 8.2.87).
     SubsequentTimeQuota(u32) = SUBSEQUENT_TIME_QUOTA;
-    /// Pairs a query with the reports that it made (clause 8.2.90).
+    /// Reference of a query in the reports that it caused (clause 8.2.90).
     QueryUrrReference(u32) = QUERY_URR_REFERENCE;
-    /// The number of a traffic endpoint in its session (clause 8.2.92).
+    /// Number of a traffic endpoint in its session (clause 8.2.92).
     TrafficEndpointId(u8) = TRAFFIC_ENDPOINT_ID;
-    /// The type of an Ethernet frame (clause 8.2.96).
+    /// EtherType of a frame (clause 8.2.96).
     Ethertype(u16) = ETHERTYPE;
-    /// The number of an Ethernet filter in its session (clause 8.2.98).
+    /// Number of an Ethernet filter in its session (clause 8.2.98).
     EthernetFilterId(u32) = ETHERNET_FILTER_ID;
-    /// How many packets to buffer (clause 8.2.100).
+    /// Suggested number of packets to buffer (clause 8.2.100).
     SuggestedBufferingPacketsCount(u8) = SUGGESTED_BUFFERING_PACKETS_COUNT;
-    /// Seconds (clause 8.2.105).
+    /// Ethernet inactivity timer, in seconds (clause 8.2.105).
     EthernetInactivityTimer(u32) = ETHERNET_INACTIVITY_TIMER;
-    /// Events.
+    /// Event quota: number of events.
     EventQuota(u32) = EVENT_QUOTA;
-    /// Events.
+    /// Event threshold: number of events.
     EventThreshold(u32) = EVENT_THRESHOLD;
-    /// Events.
+    /// Event quota after the monitoring time: number of events.
     SubsequentEventQuota(u32) = SUBSEQUENT_EVENT_QUOTA;
-    /// Events.
+    /// Event threshold after the monitoring time: number of events.
     SubsequentEventThreshold(u32) = SUBSEQUENT_EVENT_THRESHOLD;
-    /// How routes are learned from the network behind a user (RFC 2865).
+    /// Routing protocol with the network behind a UE (RFC 2865).
     FramedRouting(u32) = FRAMED_ROUTING;
-    /// When an event was: seconds since 1900.
+    /// Time of an event, in seconds since 1900.
     EventTimeStamp(u32) = EVENT_TIME_STAMP;
-    /// Milliseconds over which rates are averaged.
+    /// Averaging window of rates, in milliseconds.
     AveragingWindow(u32) = AVERAGING_WINDOW;
-    /// When a PDR begins to hold: seconds since 1900 (clause 8.2.121).
+    /// Time at which a PDR becomes active, in seconds since 1900 (clause 8.2.121).
     ActivationTime(u32) = ACTIVATION_TIME;
-    /// When a PDR ends to hold: seconds since 1900 (clause 8.2.122).
+    /// Time at which a PDR becomes inactive, in seconds since 1900 (clause 8.2.122).
     DeactivationTime(u32) = DEACTIVATION_TIME;
-    /// Seconds for which quotas are valid (clause 8.2.136).
+    /// Validity of quotas, in seconds (clause 8.2.136).
     QuotaValidityTime(u32) = QUOTA_VALIDITY_TIME;
-    /// How many reports.
+    /// Maximum number of reports.
     NumberOfReports(u16) = NUMBER_OF_REPORTS;
-    /// Octets of buffered packets.
+    /// Size of buffered packets, in octets.
     DlDataPacketsSize(u16) = DL_DATA_PACKETS_SIZE;
-    /// The radio access technology of the session.
+    /// Radio access technology of the session.
     RatType(u8) = RAT_TYPE;
 }
 
 impl CauseIe {
-    /// Its cause.
+    /// Returns the cause.
     #[must_use]
     pub const fn cause(self) -> Cause {
         Cause(self.0)
@@ -119,7 +120,7 @@ impl CauseIe {
 }
 
 impl OffendingIe {
-    /// Its type.
+    /// Returns the type.
     #[must_use]
     pub const fn ie_type(self) -> IeType {
         IeType(self.0)
@@ -139,36 +140,37 @@ impl Ie<'_> for Cause {
 }
 
 small! {
-    /// The QoS flow (clause 8.2.89).
+    /// QoS flow identifier (clause 8.2.89).
     Qfi & 0x3f = QFI {}
-    /// The paging policy indicator that downlink packets are marked with (clause 8.2.116).
+    /// Paging policy indicator for marking downlink packets (clause 8.2.116).
     PagingPolicyIndicator & 0x07 = PAGING_POLICY_INDICATOR {}
-    /// What the session carries (clause 8.2.79).
+    /// PDN type of the session (clause 8.2.79).
     PdnType & 0x07 = PDN_TYPE {
-        /// IPv4.
+        /// IPv4 only.
         IPV4 = 1,
-        /// IPv6.
+        /// IPv6 only.
         IPV6 = 2,
-        /// Both.
+        /// IPv4 and IPv6.
         IPV4V6 = 3,
-        /// Neither IP nor Ethernet.
+        /// Unstructured: neither IP nor Ethernet.
         NON_IP = 4,
-        /// Ethernet.
+        /// Ethernet frames.
         ETHERNET = 5,
     }
 }
 
-/// A time of five bits in a unit of three (clause 8.2.29).
+/// Duration as a five-bit count of a three-bit unit (clause 8.2.29).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Duration5(u8);
 
 impl Duration5 {
-    /// For ever.
+    /// Infinite duration.
     pub const INFINITE: Self = Self(0xe0);
     /// Units 0 to 4, in seconds.
     const UNITS: [u32; 5] = [2, 60, 600, 3600, 36_000];
 
-    /// The shortest that is not shorter than that; for ever if none is.
+    /// Returns the shortest duration of at least `seconds`, or an infinite one if none is long
+    /// enough.
     #[must_use]
     pub fn at_least(seconds: u32) -> Self {
         let fits = (0..).zip(Self::UNITS).find(|(_, unit)| seconds.div_ceil(*unit) < 32);
@@ -181,7 +183,7 @@ impl Duration5 {
         }
     }
 
-    /// In seconds; nothing for ever. Units that are not defined are minutes.
+    /// Returns the duration in seconds, or `None` if it is infinite. Undefined units are minutes.
     #[must_use]
     pub fn seconds(self) -> Option<u32> {
         let unit = match self.0 >> 5 {
@@ -214,15 +216,15 @@ macro_rules! durations {
 }
 
 durations! {
-    /// How long packets may be buffered in the UPF (clause 8.2.29).
+    /// Maximum time for which the UPF may buffer packets (clause 8.2.29).
     DlBufferingDuration = DL_BUFFERING_DURATION;
-    /// How long overload control information is valid (clause 8.2.35).
+    /// Validity of overload control information (clause 8.2.35).
     Timer = TIMER;
-    /// How long an association still lives (clause 8.2.78).
+    /// Remaining time of an association (clause 8.2.78).
     GracefulReleasePeriod = GRACEFUL_RELEASE_PERIOD;
 }
 
-/// How many packets to buffer in the UPF (clause 8.2.30): one or two octets.
+/// Suggested number of packets to buffer in the UPF (clause 8.2.30); one or two octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DlBufferingSuggestedPacketCount(pub u16);
 

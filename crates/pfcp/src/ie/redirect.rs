@@ -1,4 +1,4 @@
-//! Where traffic is redirected to (TS 29.244 clause 8.2.20).
+//! Redirection of traffic (TS 29.244 clause 8.2.20).
 
 use alloc::vec::Vec;
 
@@ -6,29 +6,29 @@ use super::{Ie, put_string16};
 use crate::octets::Octets;
 use crate::{Cause, IeType};
 
-/// Redirect Information: where packets go instead.
+/// Redirect Information: new destination of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RedirectInformation<'a> {
-    /// The kind of address.
+    /// Type of the address.
     pub address_type: RedirectAddress,
-    /// The address, as text.
+    /// Address, as text.
     pub address: &'a [u8],
-    /// For [`RedirectAddress::V4V6`], the IPv6 address, as text; else nothing.
+    /// IPv6 address as text, for [`RedirectAddress::V4V6`]; otherwise empty.
     pub other: &'a [u8],
 }
 
-/// The kind of address that traffic is redirected to.
+/// Type of a redirection address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RedirectAddress {
-    /// An IPv4 address.
+    /// IPv4 address.
     V4 = 0,
-    /// An IPv6 address.
+    /// IPv6 address.
     V6 = 1,
     /// A URL.
     Url = 2,
-    /// A SIP URI.
+    /// SIP URI.
     SipUri = 3,
-    /// An IPv4 and an IPv6 address.
+    /// IPv4 address and IPv6 address.
     V4V6 = 4,
 }
 

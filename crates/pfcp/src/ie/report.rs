@@ -1,4 +1,4 @@
-//! Elements of reports about downlink data, and of application detection.
+//! Elements of downlink data reports and of application detection.
 
 use alloc::vec::Vec;
 
@@ -6,12 +6,12 @@ use super::{Ie, bit, put_string16};
 use crate::octets::Octets;
 use crate::{Cause, IeType};
 
-/// Downlink Data Service Information (TS 29.244 clause 8.2.27): of the packet that waits.
+/// Downlink Data Service Information (TS 29.244 clause 8.2.27) of a buffered packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DownlinkDataServiceInformation {
-    /// Its differentiated services code point, as the paging policy indication; 6 bits.
+    /// DSCP of the packet, as the paging policy indication; 6 bits.
     pub paging_policy_indication: Option<u8>,
-    /// Its QoS flow; 6 bits.
+    /// QoS flow of the packet; 6 bits.
     pub qfi: Option<u8>,
 }
 
@@ -34,24 +34,24 @@ impl Ie<'_> for DownlinkDataServiceInformation {
     }
 }
 
-/// PFD Contents (clause 8.2.39): how packets of an application are known.
+/// PFD Contents (clause 8.2.39): detection of an application's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PfdContents<'a> {
-    /// The rule of an IPFilterRule.
+    /// Packet filter, as an IPFilterRule.
     pub flow_description: Option<&'a [u8]>,
-    /// A pattern of URLs.
+    /// Pattern for URLs.
     pub url: Option<&'a [u8]>,
-    /// A domain name.
+    /// Domain name.
     pub domain_name: Option<&'a [u8]>,
-    /// What an operator defines.
+    /// Custom PFD content, defined by the operator.
     pub custom: Option<&'a [u8]>,
-    /// The protocol that the domain name is looked for in.
+    /// Protocol in which the domain name is matched.
     pub domain_name_protocol: Option<&'a [u8]>,
-    /// More flow descriptions, each after its length in two octets.
+    /// Additional flow descriptions, each after its length in two octets.
     pub more_flow_descriptions: Option<&'a [u8]>,
-    /// More patterns of URLs, each after its length in two octets.
+    /// Additional URL patterns, each after its length in two octets.
     pub more_urls: Option<&'a [u8]>,
-    /// More domain names and protocols, each after its length in two octets.
+    /// Additional domain names and protocols, each after its length in two octets.
     pub more_domain_names: Option<&'a [u8]>,
 }
 

@@ -6,32 +6,31 @@ use super::Ie;
 use crate::{Cause, IeType};
 
 strings! {
-    /// The network that packets come from or go to (clause 8.2.4): a name, or the labels of a
-    /// domain name.
+    /// Network instance: the IP domain that packets come from or go to (clause 8.2.4). A name, or
+    /// the labels of an FQDN.
     NetworkInstance = NETWORK_INSTANCE;
-    /// An application (clause 8.2.6).
+    /// Application identifier (clause 8.2.6).
     ApplicationId = APPLICATION_ID;
-    /// An instance of an application (clause 8.2.60).
+    /// Application instance identifier (clause 8.2.60).
     ApplicationInstanceId = APPLICATION_INSTANCE_ID;
-    /// The name of predefined rules that shall hold (clause 8.2.72).
+    /// Name of predefined rules to activate (clause 8.2.72).
     ActivatePredefinedRules = ACTIVATE_PREDEFINED_RULES;
-    /// The name of predefined rules that shall no longer hold (clause 8.2.73).
+    /// Name of predefined rules to deactivate (clause 8.2.73).
     DeactivatePredefinedRules = DEACTIVATE_PREDEFINED_RULES;
-    /// An IPv4 network behind the user (RFC 2865 section 5.22).
+    /// IPv4 network behind the UE (RFC 2865 section 5.22).
     FramedRoute = FRAMED_ROUTE;
-    /// An IPv6 network behind the user (RFC 3162 section 2.5).
+    /// IPv6 network behind the UE (RFC 3162 section 2.5).
     FramedIpv6Route = FRAMED_IPV6_ROUTE;
-    /// The data network name, as labels (clause 8.2.117, TS 23.003 clause 9.1).
+    /// Data network name, as labels (clause 8.2.117, TS 23.003 clause 9.1).
     ApnDnn = APN_DNN;
     /// Names of predefined rules.
     PredefinedRulesName = PREDEFINED_RULES_NAME;
-    /// Where the session is anchored.
+    /// Data network access identifier: location of the session's anchor.
     DataNetworkAccessIdentifier = DATA_NETWORK_ACCESS_IDENTIFIER;
 }
 
 impl NetworkInstance<'_> {
-    /// Whether it is `name`, written as text or as labels, without regard to the case of ASCII
-    /// letters.
+    /// Returns true if it equals `name`, encoded as text or as labels, ignoring ASCII case.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
         is_name(self.0, name)
@@ -39,8 +38,7 @@ impl NetworkInstance<'_> {
 }
 
 impl ApnDnn<'_> {
-    /// Whether it is `name`, written as labels or as text, without regard to the case of ASCII
-    /// letters.
+    /// Returns true if it equals `name`, encoded as labels or as text, ignoring ASCII case.
     #[must_use]
     pub fn is(&self, name: &str) -> bool {
         is_name(self.0, name)
@@ -52,7 +50,7 @@ fn is_name(octets: &[u8], name: &str) -> bool {
     octets.eq_ignore_ascii_case(name) || are_labels(octets, name)
 }
 
-/// Whether the labels, each after its length, are the parts of `name` between its dots.
+/// Returns true if the labels (each after its length) are the parts of `name` between its dots.
 fn are_labels(octets: &[u8], name: &[u8]) -> bool {
     let mut rest = octets.strip_suffix(&[0]).unwrap_or(octets);
     let equal = name.split(|octet| *octet == b'.').all(|part| {

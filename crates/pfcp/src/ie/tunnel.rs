@@ -7,25 +7,25 @@ use super::{Ie, bit, put_address};
 use crate::octets::Octets;
 use crate::{Cause, IeType};
 
-/// F-TEID: a tunnel endpoint, or the wish that the UPF choose one.
+/// F-TEID: a tunnel endpoint, or the request that the UPF choose one (CHOOSE).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FTeid {
-    /// The tunnel endpoint identifier; 0 where the UPF is to choose.
+    /// Tunnel endpoint identifier; 0 if the UPF is to choose it.
     pub teid: u32,
-    /// Its IPv4 address.
+    /// IPv4 address of the endpoint.
     pub v4: Option<Ipv4Addr>,
-    /// Its IPv6 address.
+    /// IPv6 address of the endpoint.
     pub v6: Option<Ipv6Addr>,
-    /// The UPF is to choose an IPv4 address, and the identifier.
+    /// True if the UPF is to choose an IPv4 address and the TEID.
     pub choose_v4: bool,
-    /// The UPF is to choose an IPv6 address, and the identifier.
+    /// True if the UPF is to choose an IPv6 address and the TEID.
     pub choose_v6: bool,
-    /// All endpoints of the session with the same number here are to be one.
+    /// CHOOSE ID: endpoints of the session with the same value are to be one endpoint.
     pub choose_id: Option<u8>,
 }
 
 impl FTeid {
-    /// Whether the UPF is to choose.
+    /// Returns true if the UPF is to choose the endpoint.
     #[must_use]
     pub const fn is_choose(&self) -> bool {
         self.choose_v4 || self.choose_v6

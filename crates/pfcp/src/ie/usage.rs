@@ -1,4 +1,4 @@
-//! What a URR counts, its limits and its reports.
+//! Usage: measurements, thresholds and quotas of a URR.
 
 use alloc::vec::Vec;
 
@@ -6,14 +6,14 @@ use super::{Ie, bit};
 use crate::octets::Octets;
 use crate::{Cause, IeType};
 
-/// Octets of packets, or packets, in both directions, of the user, and to the user.
+/// Volumes in octets or packets: total, uplink and downlink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Volumes {
-    /// Both.
+    /// Total of both directions.
     pub total: Option<u64>,
-    /// Of the user's packets.
+    /// Uplink volume.
     pub uplink: Option<u64>,
-    /// Of packets to the user.
+    /// Downlink volume.
     pub downlink: Option<u64>,
 }
 
@@ -62,22 +62,22 @@ macro_rules! volumes {
 }
 
 volumes! {
-    /// After so many octets a URR reports (TS 29.244 clause 8.2.13).
+    /// Volume threshold, in octets, at which a URR reports (TS 29.244 clause 8.2.13).
     VolumeThreshold = VOLUME_THRESHOLD;
-    /// The threshold after the monitoring time (clause 8.2.16).
+    /// Volume threshold after the monitoring time, in octets (clause 8.2.16).
     SubsequentVolumeThreshold = SUBSEQUENT_VOLUME_THRESHOLD;
-    /// After so many octets packets stop (clause 8.2.50).
+    /// Volume quota, in octets, after which packets are dropped (clause 8.2.50).
     VolumeQuota = VOLUME_QUOTA;
-    /// The quota after the monitoring time (clause 8.2.86).
+    /// Volume quota after the monitoring time, in octets (clause 8.2.86).
     SubsequentVolumeQuota = SUBSEQUENT_VOLUME_QUOTA;
 }
 
 /// Volume Measurement (clause 8.2.44).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VolumeMeasurement {
-    /// Octets.
+    /// Volumes in octets.
     pub octets: Volumes,
-    /// Packets.
+    /// Volumes in packets.
     pub packets: Volumes,
 }
 
@@ -103,9 +103,9 @@ impl Ie<'_> for VolumeMeasurement {
 /// Dropped DL Traffic Threshold (clause 8.2.49).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DroppedDlTrafficThreshold {
-    /// Packets.
+    /// Number of dropped packets.
     pub packets: Option<u64>,
-    /// Octets.
+    /// Number of dropped octets.
     pub octets: Option<u64>,
 }
 
@@ -132,9 +132,9 @@ impl Ie<'_> for DroppedDlTrafficThreshold {
 /// Time Quota Mechanism (clause 8.2.81).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimeQuotaMechanism {
-    /// 0 continuous time periods, 1 discrete ones.
+    /// Type of the interval: 0 continuous time periods, 1 discrete time periods.
     pub base_time_interval_type: u8,
-    /// Seconds.
+    /// Length of the interval, in seconds.
     pub base_time_interval: u32,
 }
 
@@ -153,12 +153,12 @@ impl Ie<'_> for TimeQuotaMechanism {
     }
 }
 
-/// Multiplier (clause 8.2.84): `digits` times ten to the `exponent`.
+/// Multiplier (clause 8.2.84): `digits` times ten to the power of `exponent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Multiplier {
-    /// The digits.
+    /// Digits of the multiplier.
     pub digits: i64,
-    /// The exponent.
+    /// Decimal exponent.
     pub exponent: i32,
 }
 
@@ -177,12 +177,12 @@ impl Ie<'_> for Multiplier {
     }
 }
 
-/// Additional Usage Reports Information (clause 8.2.91): what is still to come.
+/// Additional Usage Reports Information (clause 8.2.91): reports that are to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AdditionalUsageReportsInformation {
-    /// Whether more reports are to come (bit AURI).
+    /// True if additional reports are to follow (bit AURI).
     pub more: bool,
-    /// So many, if that is known; 15 bits.
+    /// Number of these reports, if known; 15 bits.
     pub count: u16,
 }
 

@@ -1,4 +1,4 @@
-//! Who the user of a session is (TS 29.244 clause 8.2.101).
+//! Identity of the UE (TS 29.244 clause 8.2.101).
 
 use alloc::vec::Vec;
 
@@ -6,22 +6,22 @@ use super::{Ie, bit, put_string8};
 use crate::octets::Octets;
 use crate::{Cause, IeType};
 
-/// User ID. Each is at most 255 octets.
+/// User ID. Each field has at most 255 octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct UserId<'a> {
-    /// The IMSI, two digits an octet, the lower half first.
+    /// IMSI, two digits per octet, the lower half first.
     pub imsi: Option<&'a [u8]>,
-    /// The IMEI, as the IMSI.
+    /// IMEI, encoded as the IMSI.
     pub imei: Option<&'a [u8]>,
-    /// The MSISDN, as the IMSI.
+    /// MSISDN, encoded as the IMSI.
     pub msisdn: Option<&'a [u8]>,
-    /// The network access identifier, as text.
+    /// Network access identifier, as text.
     pub nai: Option<&'a [u8]>,
-    /// The SUPI, as text (TS 29.571).
+    /// SUPI, as text (TS 29.571).
     pub supi: Option<&'a [u8]>,
-    /// The GPSI, as text (TS 29.571).
+    /// GPSI, as text (TS 29.571).
     pub gpsi: Option<&'a [u8]>,
-    /// The PEI, as text (TS 29.571).
+    /// PEI, as text (TS 29.571).
     pub pei: Option<&'a [u8]>,
 }
 

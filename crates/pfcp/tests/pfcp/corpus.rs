@@ -1,4 +1,4 @@
-//! Replays the committed corpus of the fuzz target, and keeps the seeds in it up to date.
+//! Replays the committed corpus of the fuzz target and keeps its seeds up to date.
 
 use fastlane_pfcp::fuzz;
 use fastlane_testing::corpus;

@@ -1,7 +1,7 @@
-//! Tests of the codec: properties, the grammar, and what tshark and scapy make of its messages.
+//! Tests of the codec: properties, message faults, and decoding by tshark and scapy.
 
 mod corpus;
-mod grammar;
+mod message_faults;
 mod properties;
 mod samples;
 mod scapy;

@@ -1,4 +1,4 @@
-//! What holds for all octets.
+//! Properties that hold for all octets.
 
 use fastlane_pfcp::{Cause, Header, IeType, Message, MessageType, Writer, fuzz};
 use proptest::collection::vec;
@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, TestRunner};
 
 use crate::samples;
 
-/// Values that are octets until their end, or whose later octets mean something.
+/// Elements that extend to their end, or whose additional octets have a meaning.
 const OPEN_ENDED: [IeType; 15] = [
     IeType::NETWORK_INSTANCE,
     IeType::APPLICATION_ID,
@@ -36,12 +36,12 @@ fn cases(few: u32, many: u32) -> Config {
     Config { cases: if soak() { many } else { few }, ..Config::default() }
 }
 
-/// Soaks see other values each time; a short run is the same as the last.
+/// Creates a runner: soaks use new random values each time, short runs always the same ones.
 fn runner() -> TestRunner {
     if soak() { TestRunner::default() } else { TestRunner::deterministic() }
 }
 
-/// Octets among which small numbers are common, so that flags and lengths often fit.
+/// Generates octets with many small numbers, so that flags and lengths often fit.
 fn octets(most: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![4 => any::<u8>(), 3 => 0..4_u8, 1 => 4..32_u8], 0..most)
 }
@@ -80,7 +80,7 @@ fn every_element_is_written_as_it_was_read() {
 #[test]
 fn octets_that_releases_to_come_add_are_ignored() {
     let is_flags = |ie_type, value: &[u8]| {
-        // Of bits, later octets are bits too.
+        // Additional octets of bit flags are bit flags too.
         fuzz::again(ie_type, value).is_some_and(|copy| copy.is_ok_and(|c| c.len() > value.len()))
             || fuzz::again(ie_type, &[0, 0, 0, 0, 0, 0, 0, 0x80])
                 .is_some_and(|copy| copy.is_ok_and(|copy| copy.last() == Some(&0x80)))
@@ -110,7 +110,7 @@ fn whatever_is_cut_short_is_an_error() {
             let cut = &datagram[..length];
             assert!(Message::parse(cut).is_err(), "{name} cut to {length}");
             fuzz::datagram(cut);
-            // The header says that all is there.
+            // The header's length is that of the shortened datagram.
             if let Some(body) = u16::try_from(length).ok().and_then(|l| l.checked_sub(4)) {
                 let mut cut = cut.to_vec();
                 cut[2..4].copy_from_slice(&body.to_be_bytes());
@@ -164,11 +164,11 @@ proptest! {
         changes in vec((any::<Index>(), 0..5_u8, any::<u8>()), 1..8),
     ) {
         let (_, mut datagram) = which.get(&samples::all()).clone();
-        for (place, kind, octet) in changes {
+        for (offset, kind, octet) in changes {
             if datagram.is_empty() {
                 break;
             }
-            let at = place.index(datagram.len());
+            let at = offset.index(datagram.len());
             match kind {
                 0 => datagram[at] = octet,
                 1 => datagram[at] ^= 1 << (octet % 8),

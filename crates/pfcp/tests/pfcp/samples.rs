@@ -1,4 +1,4 @@
-//! A message of each type, with all elements that it can have and the crate has fields of.
+//! One message of each type, with all elements that it may contain and that have fields here.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ pub(crate) const V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 9);
 const NODE: NodeId<'static> = NodeId::V4(V4);
 const LABELS: &[u8] = b"\x03upf\x07example";
 
-/// Name and octets of every sample.
+/// Returns the name and the octets of every sample.
 pub(crate) fn all() -> Vec<(&'static str, Vec<u8>)> {
     let mut all = node();
     all.extend(session());
@@ -50,7 +50,7 @@ fn node() -> Vec<(&'static str, Vec<u8>)> {
             }),
         ),
         ("association-setup-request", make(T::ASSOCIATION_SETUP_REQUEST, association_setup)),
-        ("association-setup-response", make(T::ASSOCIATION_SETUP_RESPONSE, association_answer)),
+        ("association-setup-response", make(T::ASSOCIATION_SETUP_RESPONSE, association_response)),
         ("association-update-request", make(T::ASSOCIATION_UPDATE_REQUEST, association_update)),
         (
             "association-update-response",
@@ -98,7 +98,7 @@ fn session() -> Vec<(&'static str, Vec<u8>)> {
         ("session-deletion-request", make(T::SESSION_DELETION_REQUEST, |_| {})),
         ("session-deletion-response", make(T::SESSION_DELETION_RESPONSE, deleted)),
         ("session-report-request", make(T::SESSION_REPORT_REQUEST, report)),
-        ("session-report-response", make(T::SESSION_REPORT_RESPONSE, report_answer)),
+        ("session-report-response", make(T::SESSION_REPORT_RESPONSE, report_response)),
     ]
 }
 
@@ -152,7 +152,7 @@ fn association_setup(w: &mut Writer<'_>) {
     w.put(&PfcpasreqFlags::UUPSI);
 }
 
-fn association_answer(w: &mut Writer<'_>) {
+fn association_response(w: &mut Writer<'_>) {
     w.put(&NodeId::V6(V6));
     w.put(&Cause::REQUEST_ACCEPTED);
     w.put(&RecoveryTimeStamp(3_900_000_001));
@@ -185,7 +185,7 @@ fn node_report(w: &mut Writer<'_>) {
     }
 }
 
-/// An establishment as control plane functions send it: two PDRs and FARs, a QER, a URR.
+/// Writes an establishment as control plane functions send it: two PDRs and FARs, a QER, a URR.
 fn typical(w: &mut Writer<'_>) {
     w.put(&NODE);
     w.put(&FSeid { seid: 0x0102_0304_0506_0708, v4: Some(V4), v6: None });
@@ -621,7 +621,7 @@ fn report(w: &mut Writer<'_>) {
     w.put(&FSeid { seid: 9, v4: Some(V4), v6: None });
 }
 
-fn report_answer(w: &mut Writer<'_>) {
+fn report_response(w: &mut Writer<'_>) {
     w.put(&Cause::REQUEST_ACCEPTED);
     w.group(IeType::UPDATE_BAR_IN_REPORT, |w| {
         w.put(&BarId(4));
@@ -636,7 +636,7 @@ fn report_answer(w: &mut Writer<'_>) {
     w.put(&AlternativeSmfIpAddress { v6: Some(V6), ..Default::default() });
 }
 
-/// What is no message, or one with something wrong.
+/// Returns malformed datagrams and messages with one fault.
 pub(crate) fn broken() -> Vec<(&'static str, Vec<u8>)> {
     let whole = make(MessageType::SESSION_ESTABLISHMENT_REQUEST, typical);
     let cut = |length: usize| whole[..length].to_vec();

@@ -1,4 +1,4 @@
-//! What scapy makes of our messages, and we of its.
+//! Interoperability with scapy: each side decodes the messages of the other.
 
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -11,18 +11,18 @@ use fastlane_pfcp::{Header, IeType, Message, MessageType};
 
 use crate::samples;
 
-/// The folder with scapy, in the build folder; installed when it is not there. A reason if that
-/// cannot be done.
+/// Returns the folder with scapy, installing it in the build folder if it is missing. Returns a
+/// reason if that fails.
 fn scapy() -> &'static Result<PathBuf, String> {
     static SCAPY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     SCAPY.get_or_init(|| {
-        let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pfcp-scapy");
-        if place.join("scapy/contrib/pfcp.py").exists() {
-            return Ok(place);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pfcp-scapy");
+        if folder.join("scapy/contrib/pfcp.py").exists() {
+            return Ok(folder);
         }
         let wanted = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/upf/requirements.txt");
         // Another test program may install it at the same time: the first to be done is taken.
-        let aside = place.with_extension(std::process::id().to_string());
+        let aside = folder.with_extension(std::process::id().to_string());
         let mut pip = Command::new("python3");
         pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]);
         pip.arg("--require-hashes").arg("-r").arg(wanted).arg("--target").arg(&aside);
@@ -30,17 +30,17 @@ fn scapy() -> &'static Result<PathBuf, String> {
         if !output.status.success() {
             return Err(String::from_utf8_lossy(&output.stderr).into_owned());
         }
-        if std::fs::rename(&aside, &place).is_err() {
+        if std::fs::rename(&aside, &folder).is_err() {
             let _ = std::fs::remove_dir_all(&aside);
         }
-        Ok(place)
+        Ok(folder)
     })
 }
 
-/// What the script says to that, or nothing if scapy cannot be installed.
+/// Runs the script and returns its output, or `None` if scapy cannot be installed.
 fn ask(test: &str, verb: &str, input: &str) -> Option<String> {
-    let place = match scapy() {
-        Ok(place) => place,
+    let folder = match scapy() {
+        Ok(folder) => folder,
         Err(reason) => {
             fastlane_testing::skip(test, &format!("pip cannot install scapy: {reason}"));
             return None;
@@ -49,7 +49,7 @@ fn ask(test: &str, verb: &str, input: &str) -> Option<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/pfcp/scapy.py");
     // The script is called scapy too: its own folder is not looked in.
     let mut python = Command::new("python3");
-    python.arg("-P").arg(script).arg(verb).env("PYTHONPATH", place);
+    python.arg("-P").arg(script).arg(verb).env("PYTHONPATH", folder);
     python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = python.spawn().expect("python3 can be started");
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -73,9 +73,9 @@ fn scapy_knows_our_elements() {
             format!("{name} {octets}\n")
         })
         .collect();
-    let Some(answer) = ask("pfcp-scapy", "read", &lines) else { return };
+    let Some(output) = ask("pfcp-scapy", "read", &lines) else { return };
     let mut same = 0;
-    for (line, (name, _)) in answer.lines().zip(samples::all()) {
+    for (line, (name, _)) in output.lines().zip(samples::all()) {
         let words: Vec<_> = line.split(' ').collect();
         assert_eq!(words[0], name);
         // Session set modification is of Release 17.
@@ -88,14 +88,14 @@ fn scapy_knows_our_elements() {
         }
         same += usize::from(words[1] == "True");
     }
-    assert_eq!(answer.lines().count(), samples::all().len());
+    assert_eq!(output.lines().count(), samples::all().len());
     assert!(same >= 15, "scapy builds only {same} messages to the same octets again");
 }
 
 #[test]
 fn we_know_the_elements_of_scapy() {
-    let Some(answer) = ask("pfcp-scapy", "make", "") else { return };
-    let made: Vec<(String, Vec<u8>)> = answer
+    let Some(output) = ask("pfcp-scapy", "make", "") else { return };
+    let made: Vec<(String, Vec<u8>)> = output
         .lines()
         .map(|line| {
             let (name, octets) = line.split_once(' ').unwrap();

@@ -1,4 +1,4 @@
-//! What tshark makes of our messages.
+//! Decoding of the samples by tshark.
 
 use std::io::Write;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use crate::samples;
 
-/// A capture file (pcap, link type raw IP) of UDP datagrams between ports 8805.
+/// Writes a capture file (pcap, link type raw IP) of UDP datagrams between ports 8805.
 fn capture(path: &Path, datagrams: &[(&str, Vec<u8>)]) {
     let mut file = std::fs::File::create(path).unwrap();
     let header: [u32; 6] = [0xa1b2_c3d4, 0x0002_0004, 0, 0, 65_535, 101];
@@ -53,7 +53,7 @@ impl Captured {
         tshark(&self.0.path().join("pfcp.pcap"), arguments)
     }
 
-    /// All values of each of these fields in the sample of that name.
+    /// Returns all values of each field in a sample.
     fn fields(&self, sample: &str, fields: &[&str]) -> Vec<String> {
         let number = samples::all().iter().position(|(name, _)| *name == sample).unwrap() + 1;
         let filter = format!("frame.number == {number}");

@@ -5,7 +5,7 @@ use crate::{Rules, Settings};
 
 const NAME: &str = "attach::tests::before_linux_6_6_a_filter_is_attached_and_leftovers_are_removed";
 
-/// How many of our filters are on the ingress of the loopback interface.
+/// Returns the number of filters of Fastlane on the ingress of the loopback interface.
 fn filters() -> usize {
     let output = Command::new("tc")
         .args(["filter", "show", "dev", "lo", "ingress"])
@@ -15,8 +15,8 @@ fn filters() -> usize {
     String::from_utf8_lossy(&output.stdout).matches("direct-action").count()
 }
 
-/// Runs itself again in a network namespace of its own: this crate has no unsafe code, and a thread
-/// cannot change its namespace without.
+/// Runs the test again in a network namespace of its own. A thread cannot change its namespace
+/// without unsafe code, which this crate does not have.
 #[test]
 fn before_linux_6_6_a_filter_is_attached_and_leftovers_are_removed() {
     const INSIDE: &str = "FASTLANE_STEER_INSIDE";
@@ -48,7 +48,7 @@ fn before_linux_6_6_a_filter_is_attached_and_leftovers_are_removed() {
     assert_eq!(filters(), 1);
     drop(program);
     assert_eq!(filters(), 0);
-    // As after SIGKILL: nobody detaches.
+    // As after SIGKILL: nothing detaches the filter.
     std::mem::forget(attached());
     assert_eq!(filters(), 1);
     let program = attached();

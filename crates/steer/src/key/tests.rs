@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A flow, and what a frame of it looks like.
+/// Flow, and the shape of one frame of it.
 #[derive(Clone, Debug)]
 struct Shape {
     tags: usize,
@@ -113,7 +113,7 @@ proptest! {
         prop_assert_eq!(there, LaneKey::Flow.of(&shape.reversed().frame()));
     }
 
-    /// Tags, options and payload are no part of a flow.
+    /// Tags, options and payload are not part of a flow.
     #[test]
     fn what_is_no_key_does_not_matter(
         shape in shape(), tags in 0..3_usize, options in 0..5_usize, byte: u8,
@@ -145,7 +145,7 @@ proptest! {
         let shape = Shape { protocol: UDP, ports: [9, GTP_U_PORT], payload, ..shape };
         let key = |shard_at| LaneKey::Field { field: KeyField::GtpTeid, shard_at };
         prop_assert_eq!(key(Some(bit)).of(&shape.frame()), Keyed::Shard((teid >> bit) as u8));
-        // Without a shard in it, only the identifier counts.
+        // Without a shard in the field, only its value counts.
         let other = Shape { source: [7; 16], v6: !shape.v6, tags: 1, ..shape.clone() };
         prop_assert_eq!(key(None).of(&shape.frame()), key(None).of(&other.frame()));
         let other = Shape { ports: [9, GTP_U_PORT + 1], ..shape };
@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// No shard has more than twice its share, however alike the flows are.
+/// No shard has more than twice its share, however similar the flows are.
 #[test]
 fn shards_are_even() {
     let shape = |number: u32, v6| {

@@ -3,9 +3,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use proptest::prelude::*;
 
 use super::*;
-use crate::PortRange;
+use crate::{PortRange, Rules};
 
-/// Addresses, tags and EtherType, then `rest`.
+/// Returns a frame of addresses, tags, EtherType and `rest`.
 fn ethernet(tags: &[u16], ethertype: u16, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![0x02; 12];
     for tag in tags {
@@ -28,14 +28,14 @@ fn ipv4(options: usize, fragment: u16, protocol: u8, rest: &[u8]) -> Vec<u8> {
     packet
 }
 
-/// An IPv6 header, extension headers of these types, then `rest`.
+/// Returns a packet of an IPv6 header, extension headers of these types and `rest`.
 fn ipv6(extensions: &[u8], protocol: u8, rest: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; 40];
     packet[0] = 0x60;
     packet[6] = *extensions.first().unwrap_or(&protocol);
     packet[8..10].copy_from_slice(&[0x20, 0x01]);
-    for place in 0..extensions.len() {
-        let next = *extensions.get(place + 1).unwrap_or(&protocol);
+    for index in 0..extensions.len() {
+        let next = *extensions.get(index + 1).unwrap_or(&protocol);
         packet.extend([next, 1]);
         packet.extend([0; 14]);
     }
@@ -223,8 +223,8 @@ proptest! {
         mut frame in prop::collection::vec(any::<u8>(), 0..200),
         ethertype in prop::sample::select(vec![IPV4, IPV6, 0x8100]),
     ) {
-        if let Some(place) = frame.get_mut(12..14) {
-            place.copy_from_slice(&ethertype.to_be_bytes());
+        if let Some(field) = frame.get_mut(12..14) {
+            field.copy_from_slice(&ethertype.to_be_bytes());
         }
         let _ = dns().matches(&frame) | gtp().matches(&frame);
     }

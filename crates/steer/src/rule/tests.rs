@@ -1,6 +1,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::*;
+use crate::{MAX_RULES, RuleError, Rules};
 
 fn fault(rule: Rule) -> RuleFault {
     match Rules::new(vec![rule]) {
@@ -111,7 +112,7 @@ fn malformed_fields_are_refused_with_the_remedy() {
         ),
         (
             Rule { ethertype: Some(0x88a8), ..Rule::default() },
-            "ethertype 0x88a8 is a VLAN tag, which rules step over: name the type behind it",
+            "ethertype 0x88a8 is a VLAN tag, which rules skip: name the type after it",
         ),
         (
             Rule { source: v4(10, 1, 2, 3, 8), ..Rule::default() },

@@ -1,5 +1,5 @@
-//! Frames built from random stacks of headers, then cut and damaged. Their values come from the
-//! same small pools as those of the rules, so that many frames nearly match.
+//! Random frames: stacks of headers that are cut and damaged. Their values come from the same small
+//! pools as those of the rules, so that many frames nearly match.
 
 use std::{
     fmt,
@@ -10,7 +10,7 @@ use std::{
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
 pub(crate) const PORTS: [u16; 8] = [0, 53, 80, 2151, 2152, 2153, 40_000, 65_535];
-/// With the types of IPv6 extension headers, which are protocols in IPv4 only.
+/// IP protocols, including IPv6 extension headers, which are ordinary protocols in IPv4.
 pub(crate) const PROTOCOLS: [u8; 9] = [6, 17, 1, 58, 132, 59, 0, 43, 60];
 pub(crate) const V4: [Ipv4Addr; 5] = [
     Ipv4Addr::new(10, 0, 0, 1),
@@ -27,7 +27,7 @@ pub(crate) const V6: [Ipv6Addr; 4] = [
 ];
 pub(crate) const ETHERTYPES: [u16; 4] = [0x0800, 0x86dd, 0x0806, 0x88cc];
 
-/// A frame, shown in hexadecimal when a test fails.
+/// Frame, shown in hexadecimal when a test fails.
 #[derive(Clone)]
 pub(crate) struct Frame(pub(crate) Vec<u8>);
 
@@ -37,7 +37,7 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// Any frame of so many octets. The longest come from IPv6 extension headers.
+/// Generates frames of the given lengths. The longest have IPv6 extension headers.
 pub(crate) fn frame(lengths: RangeInclusive<usize>) -> impl Strategy<Value = Frame> {
     let damage = prop_oneof![9 => Just(None), 1 => any::<(usize, u8)>().prop_map(Some)];
     let cut = prop_oneof![4 => Just(None), 1 => any::<usize>().prop_map(Some)];
@@ -49,9 +49,9 @@ pub(crate) fn frame(lengths: RangeInclusive<usize>) -> impl Strategy<Value = Fra
         }
         frame.extend(ethertype.to_be_bytes());
         frame.extend(rest);
-        if let Some((place, octet)) = damage {
-            let place = 12 + place % (frame.len() - 12);
-            frame[place] = octet;
+        if let Some((offset, octet)) = damage {
+            let offset = 12 + offset % (frame.len() - 12);
+            frame[offset] = octet;
         }
         if let Some(cut) = cut {
             frame.truncate(cut % frame.len());
@@ -61,13 +61,13 @@ pub(crate) fn frame(lengths: RangeInclusive<usize>) -> impl Strategy<Value = Fra
     })
 }
 
-/// No VLAN tag, or one to three.
+/// Generates up to three VLAN tags.
 fn tags() -> impl Strategy<Value = Vec<(u16, u16)>> {
     let tag = || (select(vec![0x8100, 0x88a8]), any::<u16>());
     prop_oneof![4 => vec(tag(), 0..1), 3 => vec(tag(), 1..3), 1 => vec(tag(), 3..4)]
 }
 
-/// The EtherType and what follows it.
+/// Generates an EtherType and its payload.
 fn network() -> impl Strategy<Value = (u16, Vec<u8>)> {
     prop_oneof![
         5 => ipv4().prop_map(|packet| (0x0800, packet)),
@@ -130,7 +130,7 @@ fn ipv6() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
-/// The IP protocol and what follows the IP header.
+/// Generates an IP protocol and its payload.
 fn transport() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let port = || prop_oneof![9 => select(PORTS.to_vec()), 1 => any::<u16>()];
     prop_oneof![
@@ -150,7 +150,7 @@ fn transport() -> impl Strategy<Value = (u8, Vec<u8>)> {
     ]
 }
 
-/// A GTP-U header, whole or not, or anything else.
+/// Generates a GTP-U header, complete or cut, or other bytes.
 fn gtp_u() -> impl Strategy<Value = Vec<u8>> {
     let flags = prop_oneof![5 => 0x30..0x38_u8, 1 => any::<u8>()];
     let message = (flags, option::of(0..12_usize)).prop_map(|(flags, length)| {

@@ -1,4 +1,4 @@
-//! The tests' only unsafe code: sockets and devices that the standard library does not know.
+//! Unsafe code of the tests: sockets and devices that the standard library does not support.
 #![allow(unsafe_code, reason = "sockets and system calls without a safe form")]
 
 use std::{
@@ -9,14 +9,14 @@ use std::{
     ptr,
 };
 
-/// Octets of the UMEM of [`xdp_socket`].
+/// Size of the UMEM of [`xdp_socket`], in octets.
 const UMEM_LENGTH: usize = 4096 * 16;
 
-/// An AF_XDP socket with memory and rings, not bound: enough to stand in the table of sockets.
+/// Opens an AF_XDP socket with memory and rings, not bound: sufficient for the table of sockets.
 pub(crate) fn xdp_socket() -> io::Result<OwnedFd> {
     let socket = socket(libc::AF_XDP, libc::SOCK_RAW, 0)?;
-    // SAFETY: a new private mapping at an address the kernel chooses touches no memory of ours. It
-    // is never unmapped, so it outlives the socket that refers to it.
+    // SAFETY: a new private mapping at an address of the kernel's choice aliases no memory of this
+    // process. It is never unmapped, so it outlives the socket that refers to it.
     let area = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -39,7 +39,7 @@ pub(crate) fn xdp_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// An AF_PACKET socket on an interface that receives every protocol, non-blocking.
+/// Opens a non-blocking AF_PACKET socket on an interface that receives every protocol.
 pub(crate) fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
     let protocol = (libc::ETH_P_ALL as u16).to_be();
     let socket = socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_NONBLOCK, protocol.into())?;
@@ -60,13 +60,13 @@ pub(crate) fn packet_socket(interface: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A TAP of this name, without packet information; it ends with the descriptor.
+/// Opens a TAP with this name, without packet information. It ends with the descriptor.
 pub(crate) fn tap(name: &str) -> io::Result<OwnedFd> {
     let file = std::fs::File::options().read(true).write(true).open("/dev/net/tun")?;
     // SAFETY: ifreq is made of integers and unions of them, for which zero is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (place, octet) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *place = octet as libc::c_char;
+    for (character, octet) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *character = octet as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as i16;
     // SAFETY: TUNSETIFF reads and writes one ifreq, which lives through the call.
@@ -74,7 +74,7 @@ pub(crate) fn tap(name: &str) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The index of an interface in this thread's network namespace.
+/// Returns the index of an interface in this thread's network namespace.
 pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
     let name = CString::new(interface)?;
     // SAFETY: the name is a string that ends with NUL and lives through the call.
@@ -84,7 +84,7 @@ pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
     }
 }
 
-/// Runs `body` on a thread of its own in a new network namespace that ends with it.
+/// Runs `body` on a new thread in a new network namespace, which ends with it.
 pub(crate) fn in_namespace<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
@@ -96,7 +96,7 @@ pub(crate) fn in_namespace<T: Send + 'static>(
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Runs `ip` with these words in this thread's network namespace.
+/// Runs `ip` with these arguments in this thread's network namespace.
 pub(crate) fn ip(words: &str) {
     let output = Command::new("ip").args(words.split_whitespace()).output().expect("ip is there");
     assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
@@ -106,7 +106,7 @@ fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: socket(2) takes integers only.
     let number = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
     done(number)?;
-    // SAFETY: the kernel just made this descriptor for us, and nobody else has it.
+    // SAFETY: the kernel just created this descriptor, and nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -128,15 +128,15 @@ fn done(result: i32) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes all capabilities but those of `kept` (a mask) from the calling thread, and from it alone.
+/// Drops all capabilities of the calling thread except those of the mask `kept`.
 pub(crate) fn keep_capabilities(kept: u64) -> io::Result<()> {
     // struct __user_cap_header_struct: version 3 and this thread. Then, for the lower and the upper
-    // half, the effective, the permitted and the inheritable mask.
+    // 32 bits, the effective, permitted and inheritable mask.
     let header = [0x2008_0522_u32, 0];
     let (lower, upper) = (kept as u32, (kept >> 32) as u32);
     let masks = [lower, lower, 0, upper, upper, 0];
     // SAFETY: capset(2) reads both arrays, which have the layout of that version and live through
-    // it.
+    // the call.
     let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), masks.as_ptr()) };
     done(result as i32)
 }

@@ -1,64 +1,66 @@
-//! The names of the counters, in the order in which they lie in memory.
+//! Counters and their names, in the order of their words in memory.
 
-/// What a lane counts about itself. The first eight words are the cache line that others watch.
+/// Counters of a lane. The first eight words are one cache line, which other threads watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum LaneCounter {
-    /// The number of the turn that the lane has finished last; never goes back.
+    /// Number of the last finished turn; never decreases.
     Turn,
-    /// 1 while the lane sleeps and must be woken, else 0.
+    /// 1 while the lane sleeps and must be woken, otherwise 0.
     Asleep,
-    /// The kernel's id of the lane's thread, for its CPU time; 0 before it runs.
+    /// Thread id of the lane, for its CPU time; 0 before it runs.
     Thread,
     /// The CPU that the lane is pinned to.
     Cpu,
     /// 1 once the lane has returned all its frames and ended.
     Ended,
-    /// Frames of the lane's pool.
+    /// Number of frames in the lane's pool.
     PoolFrames,
-    /// Frames of the lane's pool that nobody holds, as of the last publication.
+    /// Number of free frames in the lane's pool, as of the last publication.
     PoolFree,
-    /// Reserved.
+    /// Reserved word.
     Reserved,
-    /// Turns that found work.
+    /// Turns with work.
     BusyTurns,
     /// Times that the lane went to sleep.
     Sleeps,
-    /// Nanoseconds slept.
+    /// Time slept, in nanoseconds.
     SleptNanoseconds,
-    /// Packets that the application asked for and did not get: no frame, or too many in one turn.
+    /// Packets that the application requested and did not get: no free frame, or too many in one
+    /// turn.
     NewRefused,
-    /// Timers that the application asked for and did not get: too many.
+    /// Timers that the application requested and did not get, because there were too many.
     TimersRefused,
-    /// Packets that the application made.
+    /// Packets that the application created.
     NewPackets,
     /// Packets in the hold area now.
     HeldPackets,
-    /// Packets that were held and shown to the application again.
+    /// Held packets that were resumed: shown to the application again.
     ResumedPackets,
-    /// Packets that were held and dropped because the application said so.
+    /// Held packets that were dropped at the application's request.
     DiscardedPackets,
-    /// Packets that were held and lost because no frame was free to show them in.
+    /// Held packets that were lost because no frame was free to resume them in.
     DropResumeNoFrame,
     /// Packets that were still held when the lane ended.
     DropHeldAtEnd,
-    /// Packets that waited for their shard to move to another lane.
+    /// Packets that waited while their shard migrated to another lane.
     ParkedPackets,
-    /// Messages to the slow path.
+    /// Messages sent to the slow path.
     MessagesSent,
-    /// Messages to the slow path for which there was no room.
+    /// Messages to the slow path that did not fit into the ring.
     MessagesLost,
-    /// Messages from the slow path.
+    /// Messages received from the slow path.
     MessagesReceived,
-    /// 1 once the slow path has written what is no message: none of its messages is read any more.
+    /// 1 once the slow path has written an invalid message. None of its messages is read after
+    /// that.
     MessagesRefused,
-    /// The share of the busiest shard in the packets given to their lanes here, in thousandths, as
-    /// of the last publication.
+    /// Share of the busiest shard in the packets that this lane gave to their lanes, in
+    /// thousandths, as of the last publication.
     BusiestShard,
 }
 
 impl LaneCounter {
-    /// All, in the order of memory.
+    /// All counters, in the order of memory.
     pub const ALL: [Self; 25] = [
         Self::Turn,
         Self::Asleep,
@@ -87,7 +89,7 @@ impl LaneCounter {
         Self::BusiestShard,
     ];
 
-    /// The name, as it is in memory and in metrics.
+    /// Returns the name that is used in memory and in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -120,94 +122,95 @@ impl LaneCounter {
     }
 }
 
-/// What is counted about a port in a lane.
+/// Counters of a port in a lane.
 ///
-/// Each time that a packet is shown to the application it is counted under exactly one verdict, or
-/// under `drop_bad_verdict` if its label is none. So over all ports and lanes `received_packets`
-/// and the lanes' `resumed_packets` together are the verdicts, `drop_bad_verdict`, and what was
-/// lost on its way to another lane (`drop_pass_full`, `drop_park`).
+/// Each time a packet is shown to the application it is counted under exactly one verdict, or under
+/// `drop_bad_verdict` if its verdict is invalid. Over all ports and lanes, `received_packets` plus
+/// the lanes' `resumed_packets` therefore equal the verdicts plus `drop_bad_verdict` plus the
+/// losses on the way to another lane (`drop_pass_full`, `drop_park`).
 ///
-/// What was held (`verdict_hold` without `drop_hold`, and packets of the application's own that it
-/// labelled `Hold`) is in `held_packets` now, or counted once under `resumed_packets`,
+/// A held packet (`verdict_hold` without `drop_hold`, and the application's own packets labelled
+/// `Hold`) is either in `held_packets`, or was counted once under `resumed_packets`,
 /// `discarded_packets`, `drop_resume_no_frame` or `drop_held_at_end`.
 ///
-/// A packet that did not leave as its verdict said is also counted under exactly one `drop_`: of
-/// the port that it should have left by when that port did not take it, else of the port that it
-/// came from. Packets that the application made or Linux sent count under no verdict, but under the
-/// same drops.
+/// A packet that did not leave as its verdict requires is also counted under exactly one `drop_`
+/// counter. It is a counter of the exit port if that port refused it, otherwise of the port on
+/// which it arrived. Packets that the application created or Linux sent are counted under no
+/// verdict, but under the same drops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum PortCounter {
     /// Packets received and shown to the application.
     ReceivedPackets,
-    /// Their bytes, without the frame check sequence.
+    /// Bytes of the received packets, without the frame check sequence.
     ReceivedBytes,
-    /// Packets handed to the port for sending, whatever port they came from.
+    /// Packets handed to the port for transmission, whatever port they arrived on.
     SentPackets,
-    /// Their bytes.
+    /// Bytes of the transmitted packets.
     SentBytes,
-    /// Received here, labelled `Reflect`.
+    /// Packets received here and labelled `Reflect`.
     VerdictReflect,
-    /// Received here, labelled `Forward`.
+    /// Packets received here and labelled `Forward`.
     VerdictForward,
-    /// Received here, labelled `Kernel`.
+    /// Packets received here and labelled `Kernel`.
     VerdictKernel,
-    /// Received here, labelled `Drop`: the application's own decision.
+    /// Packets received here and labelled `Drop`: the application's own decision.
     VerdictDrop,
-    /// Received here, labelled `Hold`.
+    /// Packets received here and labelled `Hold`.
     VerdictHold,
-    /// Packets given to Linux.
+    /// Packets passed to Linux.
     ToKernelPackets,
-    /// Packets that Linux sent out through this port.
+    /// Packets from Linux transmitted on this port.
     FromKernelPackets,
-    /// Labelled with a value that is no verdict.
+    /// Packets with an invalid verdict.
     DropBadVerdict,
-    /// Labelled `Forward` to a port that the lane does not have.
+    /// Packets labelled `Forward` to a port that the lane does not have.
     DropNoPort,
-    /// The port's transmit queue was full, also after a retry.
+    /// Packets for which the transmit queue was full, after a retry too.
     DropTransmitFull,
-    /// To be copied into the port's memory, where no frame was free.
+    /// Packets that needed a copy into the exit port's memory, where no frame was free.
     DropCopyNoFrame,
-    /// Longer than the port can send, empty, or with a checksum that cannot be completed.
+    /// Packets that are too long for the exit port, empty, or whose checksum cannot be completed.
     DropTransmitLength,
-    /// Labelled `Kernel`, but the port has no way into Linux.
+    /// Packets labelled `Kernel` on a port without a kernel peer.
     DropNoKernelPeer,
-    /// Labelled `Kernel`, beyond what a turn may give to Linux.
+    /// Packets labelled `Kernel` beyond the limit per turn.
     DropKernelBudget,
-    /// Labelled `Kernel`, but Linux did not take it.
+    /// Packets labelled `Kernel` that Linux did not accept.
     DropKernelFull,
-    /// Labelled `Hold`, beyond what can be held, in all or under the key.
+    /// Packets labelled `Hold` beyond the limit in all or of the key.
     DropHold,
-    /// Arrived while the lane's pool had no free frame.
+    /// Packets that arrived while the lane's pool had no free frame.
     DropNoFrame,
-    /// Arrived longer than a frame of the pool.
+    /// Packets that arrived longer than a frame of the pool.
     DropReceiveLength,
-    /// Dropped by the kernel or the device before the port saw it: its queue was full.
+    /// Packets that the kernel or the device dropped because its queue was full.
     DropDeviceFull,
-    /// Dropped by the kernel or the device as invalid.
+    /// Packets that the kernel or the device dropped as invalid.
     DropDeviceInvalid,
-    /// Handed over, but the device refused to send it (link down, peer gone).
+    /// Packets handed over that the device refused to send (link down, peer disconnected).
     DropTransmitError,
-    /// Times that the device wanted a frame to receive into and there was none.
+    /// Times that the device needed a frame to receive into and there was none.
     DeviceNoFrames,
-    /// Steering: frames claimed as fast.
+    /// Frames that steering claimed for the fast path.
     SteerClaimed,
-    /// Steering: frames left to Linux.
+    /// Frames that steering left to Linux.
     SteerPassed,
-    /// Steering: fast frames on a queue that no lane covers, left to Linux.
+    /// Claimed frames on a queue that no lane covers, left to Linux.
     SteerUncovered,
-    /// Steering: fast frames longer than a frame of the pool, left to Linux.
+    /// Claimed frames longer than a frame of the pool, left to Linux.
     SteerTooLong,
-    /// Received here and passed to the lane that owns their key, which counts their verdicts.
+    /// Packets received here and passed to the lane that owns their key, which counts their
+    /// verdicts.
     PassedPackets,
-    /// To be passed to another lane, whose ring was full.
+    /// Packets to another lane whose ring was full.
     DropPassFull,
-    /// To wait for their shard to move to another lane, where there was no room.
+    /// Packets that had to wait for their shard's migration and found the buffer full.
     DropPark,
 }
 
 impl PortCounter {
-    /// All, in the order of memory.
+    /// All counters, in the order of memory.
     pub const ALL: [Self; 33] = [
         Self::ReceivedPackets,
         Self::ReceivedBytes,
@@ -244,7 +247,7 @@ impl PortCounter {
         Self::DropPark,
     ];
 
-    /// The name, as it is in memory and in metrics.
+    /// Returns the name that is used in memory and in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -284,7 +287,7 @@ impl PortCounter {
         }
     }
 
-    /// Whether it counts packets lost against their sender's will.
+    /// Returns true if it counts packets lost against the sender's will.
     #[must_use]
     pub fn is_drop(self) -> bool {
         self.name().starts_with("drop_")

@@ -42,7 +42,7 @@ fn foreign_memory_is_refused() {
     assert!(attach(memory).ends_with("wrong magic"));
     assert!(attach(SharedMemory::create("tiny", 16).unwrap()).ends_with("too small"));
 
-    // A header that promises more than there is must not be believed.
+    // A header with greater numbers than its memory must be refused.
     let memory = Arc::new(SharedMemory::create("liar", 4096).unwrap());
     let header = SharedWords::new(&memory, 0, HEADER_WORDS).unwrap();
     let layout = CounterLayout::of(4096, 4096);

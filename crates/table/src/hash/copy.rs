@@ -1,26 +1,26 @@
-//! Looking into a table without being a lane.
+//! Copies out of a hash table, for readers that are no lane.
 
 use super::{Bucket, CHAIN, EntryId, HashReader, WAYS, bits, key};
 use crate::{Key, Value};
 
-/// How often a copy is tried that the writer came between.
+/// Maximum number of attempts to copy an entry while the writer keeps replacing it.
 const MAX_TRIES: usize = 100;
 
-/// The writer came between: what was copied may be a mixture.
+/// Copy during which the writer changed the slot. Its content may be inconsistent.
 struct Torn;
 
 impl<K: Key, V: Value> HashReader<K, V> {
-    /// A copy of a key's value, with its number, for whoever is no lane and so has no guard: tools,
-    /// and the slow path beside the writer. It may have changed since. A key whose value changes
-    /// all the time may be missed: a copy is tried so many times and no more.
+    /// Returns a copy of a key's entry id and value, for readers without a [`Guard`](crate::Guard):
+    /// tools, and a slow path that is not the writer. The value may have changed since. A key whose
+    /// value changes all the time may be missed, because the number of attempts is limited.
     #[must_use]
     pub fn copy(&self, key: &K) -> Option<(EntryId, V)> {
         let tries = (0..MAX_TRIES).map(|_| self.try_copy(key));
         tries.filter_map(Result::ok).next().flatten()
     }
 
-    /// Copies of all keys that are there from beginning to end, with their numbers and values, and
-    /// of some of those that come or go meanwhile; as [`copy`](Self::copy), for whoever is no lane.
+    /// Returns copies of all entries that exist during the whole iteration, and of some that come
+    /// or go meanwhile. For readers without a guard, as [`copy`](Self::copy).
     pub fn copies(&self) -> impl Iterator<Item = (K, EntryId, V)> {
         let ways = |bucket| (0..WAYS).map(move |way| (bucket, way));
         self.buckets.iter().flat_map(ways).filter_map(|(bucket, way)| {
@@ -50,7 +50,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
     fn copy_way(&self, bucket: &Bucket, way: usize) -> Result<Option<(K, EntryId, V)>, Torn> {
         let slot_ref = bucket.slot_ref(way);
         let copy = self.slots.copy(slot_ref);
-        // Still the same: what was copied has been published.
+        // An unchanged reference proves that the copied slot was published.
         match copy.filter(|_| bucket.slot_ref(way) == slot_ref) {
             Some((entry, key, value)) if entry < self.capacity => {
                 Ok(Some((key, EntryId(entry), value)))

@@ -1,7 +1,7 @@
-//! What a writer does first: find what is in use, and put right what cannot be.
+//! Attaches a writer: finds what is in use and repairs the rest.
 //!
-//! A writer that was killed between two stores leaves nothing wrong but an empty overflow bucket
-//! that it had not yet unlinked. Everything else here is for memory that was damaged.
+//! A writer that was killed between two stores leaves at most one defect: an empty overflow bucket
+//! that it had not unlinked yet. All other repairs are for damaged memory.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use crate::slots::SlotWriter;
 use crate::{Key, Readers, SharedMemory, Spec, TableError, Value};
 
 impl<K: Key, V: Value> HashWriter<K, V> {
-    /// Becomes the writer of a table. What another writer left unfinished when it was killed is put
-    /// in order; memory that nothing refers to is used once `readers` have passed a turn.
+    /// Attaches as the writer of a table. Completes what a killed writer left unfinished. Unused
+    /// memory becomes free once the lanes in `readers` have finished a turn.
     ///
     /// # Errors
-    /// When the memory holds no table of these types, or cannot be written.
+    /// Returns an error if the memory holds no table of these types, or is mapped read-only.
     pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
         let expected = Spec::hash::<K, V>("", 1);
         Self::new(Header::expect_writable(memory, 0, &expected)?, readers)
     }
 
-    /// As [`attach`](Self::attach), of a table within another.
+    /// Attaches as the writer of the table with this header, which may lie inside another table.
     pub(crate) fn new(header: Header, readers: &Arc<Readers>) -> Result<Self, TableError> {
         let reader = HashReader::new(header)?;
         let slots = SlotWriter::new(reader.slots.clone());
@@ -33,7 +33,7 @@ impl<K: Key, V: Value> HashWriter<K, V> {
     }
 }
 
-/// What was found.
+/// Result of a repair.
 struct Repaired {
     free: FreeLists,
     len: usize,
@@ -107,7 +107,7 @@ impl<K: Key, V: Value> Repair<'_, K, V> {
         }
     }
 
-    /// Looks at the slot_refs of a bucket of the chain that begins with `first`.
+    /// Checks the references of bucket `number` in the chain that begins with `first`.
     fn check_bucket(&mut self, first: usize, number: usize, keys: &mut Vec<u32>) {
         let Some(bucket) = self.reader.buckets.get(number) else { return };
         for way in 0..WAYS {
@@ -131,7 +131,7 @@ impl<K: Key, V: Value> Repair<'_, K, V> {
         }
     }
 
-    /// The entry and the tag of a slot_ref, if all is well with it.
+    /// Returns the entry id and the tag of a reference, or `None` if it is invalid.
     fn validate(&self, first: usize, slot_ref: u32, keys: &[u32]) -> Option<(usize, u16)> {
         let slot = self.slots.at(slot_ref).filter(|_| !self.used_slots[slot_ref as usize - 1])?;
         let entry = slot.entry as usize;
@@ -142,7 +142,7 @@ impl<K: Key, V: Value> Repair<'_, K, V> {
         (here && free && !keys.iter().any(known)).then_some((entry, key::tag(hash)))
     }
 
-    /// Buckets that nothing links to hold nothing.
+    /// Clears the references of buckets that are not linked.
     fn clear_unlinked(&self) {
         let first = self.reader.header.layout.buckets;
         let unlinked = self.used_overflow.iter().enumerate().filter(|(_, used)| !**used);

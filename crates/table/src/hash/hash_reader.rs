@@ -1,4 +1,4 @@
-//! The lanes' side.
+//! Reader of a hash table: lookups by lanes.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use crate::shared_slice::SharedSlice;
 use crate::slots::Slots;
 use crate::{Guard, Key, SharedMemory, Spec, TableError, Value, simd};
 
-/// How many keys are looked up together.
+/// Number of keys that are looked up together.
 const BATCH: usize = 32;
 
-/// What a key was found with.
+/// Entry of a hash table: the result of a lookup.
 #[derive(Debug)]
 pub struct HashEntry<'t, V> {
-    /// The key's number: lane state is found by it.
+    /// Id of the entry. Lane state is indexed by it.
     pub entry: EntryId,
-    /// The value, lent for the rest of the turn.
+    /// Value, borrowed for the rest of the turn.
     pub value: &'t V,
 }
 
@@ -30,13 +30,38 @@ impl<V> Clone for HashEntry<'_, V> {
 
 impl<V> Copy for HashEntry<'_, V> {}
 
-/// Looks keys up. Lanes do, each with a reader of its own or all with one; nothing here allocates,
-/// waits or retries, whatever the writer does or has left behind.
+/// Reader of a hash table. Lanes may share one or have one each. Nothing here allocates, waits or
+/// retries, whatever the writer does or leaves behind.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use fastlane_table::{Guard, HashReader, HashWriter, Readers, Spec};
+///
+/// let memory = Spec::hash::<u32, u64>("flows", 1024).create()?;
+/// let mut writer = HashWriter::<u32, u64>::attach(&memory, &Arc::new(Readers::none()))?;
+/// for key in 0..100 {
+///     writer.insert(&key, &(u64::from(key) * 10))?;
+/// }
+///
+/// let reader = HashReader::<u32, u64>::attach(&memory)?;
+/// // In a lane the turn is the guard.
+/// // SAFETY: the writer does not write while the guard is borrowed.
+/// let guard = unsafe { Guard::new() };
+/// assert_eq!(reader.get(&guard, &7).map(|found| *found.value), Some(70));
+///
+/// // The cache misses of a batch overlap.
+/// let mut found = [None; 3];
+/// assert_eq!(reader.get_many(&guard, &[1, 1000, 2], &mut found), 2);
+/// assert_eq!(found.map(|found| found.map(|found| *found.value)), [Some(10), None, Some(20)]);
+/// # Ok::<(), fastlane_table::TableError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct HashReader<K, V> {
-    /// Those that keys hash to, then the others.
+    /// Primary buckets, then overflow buckets.
     pub(super) buckets: SharedSlice<Bucket>,
-    /// Number of buckets that keys hash to, less 1.
+    /// Number of primary buckets, less 1.
     pub(super) mask: u64,
     pub(super) slots: Slots<K, V>,
     pub(super) capacity: u32,
@@ -49,7 +74,7 @@ impl<K: Key, V: Value> HashReader<K, V> {
     /// Attaches to a table.
     ///
     /// # Errors
-    /// When the memory holds none, or one of other types.
+    /// Returns an error if the memory holds no hash table, or one of other types.
     pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
         Self::new(Header::expect(memory, 0, &Spec::hash::<K, V>("", 1))?)
     }
@@ -70,26 +95,26 @@ impl<K: Key, V: Value> HashReader<K, V> {
         })
     }
 
-    /// Whether the table has been replaced by another, which the owner of this reader gets from
-    /// whoever gave it this one. This one stays as it was.
+    /// Returns true if another table has replaced this one. The owner of this reader gets it from
+    /// whoever passed it this one, which stays as it was.
     #[must_use]
     pub fn is_superseded(&self) -> bool {
         self.generation() < self.header.next_generation()
     }
 
-    /// 1, or one more than that of the table that this one has replaced.
+    /// Returns the generation of the table: 1, or one more than that of the table that it replaced.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.header.generation()
     }
 
-    /// The most entries; entry ids are smaller.
+    /// Returns the maximum number of entries. Entry ids are smaller.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity as usize
     }
 
-    /// The value of a key and its number.
+    /// Returns the entry of a key, or `None` if there is none.
     #[inline]
     pub fn get<'t, G>(&'t self, turn: &'t G, key: &K) -> Option<HashEntry<'t, V>>
     where
@@ -98,8 +123,8 @@ impl<K: Key, V: Value> HashReader<K, V> {
         self.find(turn.as_ref(), self.hash(key), key)
     }
 
-    /// Looks up many keys at once: their cache misses overlap. `found` gets an answer for each key
-    /// that it has room for; the number returned is that of the keys that were found.
+    /// Looks up many keys at once, so that their cache misses overlap. Writes the result of each
+    /// key to `found`, as far as it has room, and returns the number of keys that exist.
     #[inline]
     pub fn get_many<'t, G>(
         &'t self,
@@ -125,7 +150,8 @@ impl<K: Key, V: Value> HashReader<K, V> {
             *hash = self.hash(key);
             simd::prefetch(self.buckets.as_ptr().wrapping_add((*hash & self.mask) as usize));
         }
-        // The slot_ref of the first key with the tag; 0: there is none, but a next bucket.
+        // References of the first way with the key's tag. 0: none in this bucket, but it links to
+        // another.
         let mut slot_refs = [ABSENT; BATCH];
         for ((slot_ref, hash), _) in slot_refs.iter_mut().zip(&hashes).zip(keys) {
             let Some(bucket) = self.bucket(*hash) else { continue };
@@ -160,13 +186,13 @@ impl<K: Key, V: Value> HashReader<K, V> {
         self.buckets.get((hash & self.mask) as usize)
     }
 
-    /// The bucket that a `next` word leads to.
+    /// Returns the bucket that a `next` word links to.
     #[inline(always)]
     pub(super) fn linked(&self, next: u32) -> Option<&Bucket> {
         if next == 0 {
             return None;
         }
-        // What the writer wrote into the bucket before it linked it.
+        // Orders the reads of the bucket after the load of the link.
         fence(Ordering::Acquire);
         self.buckets.get((self.mask + u64::from(next)) as usize)
     }
@@ -193,5 +219,5 @@ impl<K: Key, V: Value> HashReader<K, V> {
     }
 }
 
-/// No slot_ref: there is no such key.
+/// Marker of a key that is certain not to exist.
 const ABSENT: u32 = u32::MAX;

@@ -1,4 +1,4 @@
-//! The slow path's side.
+//! Writer of a hash table: insertion, update and removal by the slow path.
 
 use std::sync::Arc;
 
@@ -8,7 +8,23 @@ use crate::free_list::FreeList;
 use crate::slots::SlotWriter;
 use crate::{Guard, Key, Readers, Reset, TableError, Value};
 
-/// Inserts, updates and removes. There is one writer of a table at a time: the session sees to it.
+/// Writer of a hash table. A table has one writer at a time; the session ensures this.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use fastlane_table::{HashWriter, Readers, Spec};
+///
+/// let memory = Spec::hash::<[u8; 4], u64>("blocked", 1024).create()?;
+/// let mut writer = HashWriter::<[u8; 4], u64>::attach(&memory, &Arc::new(Readers::none()))?;
+/// let entry = writer.insert(&[192, 0, 2, 1], &1)?;
+/// assert_eq!(writer.insert(&[192, 0, 2, 1], &2)?, entry); // an update keeps the entry id
+/// assert_eq!(writer.get(&[192, 0, 2, 1]).map(|found| *found.value), Some(2));
+/// assert!(writer.remove(&[192, 0, 2, 1]));
+/// assert!(writer.is_empty());
+/// # Ok::<(), fastlane_table::TableError>(())
+/// ```
 pub struct HashWriter<K, V> {
     pub(super) reader: HashReader<K, V>,
     pub(super) slots: SlotWriter<K, V>,
@@ -19,7 +35,7 @@ pub struct HashWriter<K, V> {
     pub(super) repaired: usize,
 }
 
-/// What can be handed out.
+/// Free resources of the table.
 #[derive(Debug)]
 pub(super) struct FreeLists {
     pub(super) slots: FreeList,
@@ -27,73 +43,73 @@ pub(super) struct FreeLists {
     pub(super) overflow: FreeList,
 }
 
-/// Where a key is, or could be put.
+/// Result of a search for a key.
 struct Search {
-    /// Bucket, way and slot_ref of the key.
+    /// Bucket, way and slot reference of the key.
     found: Option<(u32, usize, u32)>,
-    /// The first empty slot_ref.
+    /// Bucket and number of the first empty way.
     empty: Option<(u32, usize)>,
-    /// The end of the chain, and how many buckets it has.
+    /// Last bucket of the chain, and the number of buckets in the chain.
     last: (u32, usize),
 }
 
 impl<K: Key, V: Value> HashWriter<K, V> {
-    /// Lane state that belongs to the entries: it is zeroed before an entry id is given out, when
-    /// no lane can write to it for the key that had the id before.
+    /// Registers lane state that belongs to the entries. It is reset before an entry id is reused,
+    /// when no lane can write to it for the previous key any more.
     pub fn with_state(&mut self, state: impl Reset + Send + Sync + 'static) {
         self.states.push(Box::new(state));
     }
 
-    /// Its name.
+    /// Returns the name of the table.
     #[must_use]
     pub fn name(&self) -> &str {
         self.reader.header.name()
     }
 
-    /// For reading other tables that only this writer's owner writes.
+    /// Returns the guard for reading other tables that only this writer's owner writes.
     pub(crate) fn guard(&self) -> &Guard {
         self.slots.guard()
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no keys.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The most keys.
+    /// Returns the maximum number of keys.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.reader.capacity()
     }
 
-    /// How many words of the table made no sense when the writer attached and were put right. A
-    /// writer that is killed leaves at most an empty bucket to be unlinked.
+    /// Returns the number of words that were repaired when the writer attached. A writer that is
+    /// killed leaves at most one empty bucket to be unlinked.
     #[must_use]
     pub fn repaired(&self) -> usize {
         self.repaired
     }
 
-    /// The value of a key and its number.
+    /// Returns the entry of a key, or `None` if there is none.
     #[must_use]
     pub fn get(&self, key: &K) -> Option<HashEntry<'_, V>> {
         self.reader.get(self.slots.guard(), key)
     }
 
-    /// As [`HashReader::get_many`].
+    /// Looks up many keys at once, as [`HashReader::get_many`] does.
     pub fn get_many<'t>(&'t self, keys: &[K], found: &mut [Option<HashEntry<'t, V>>]) -> usize {
         self.reader.get_many(self.slots.guard(), keys, found)
     }
 
-    /// All keys with their values, in no order.
+    /// Returns all keys with their entries, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (K, HashEntry<'_, V>)> {
-        // Empty buckets that nothing links to have no slot_refs, those that do are all reached.
+        // An empty overflow bucket that is not linked has no references; all others are reached.
         self.reader.buckets.iter().flat_map(move |bucket| {
             (0..super::WAYS).filter_map(move |way| {
                 let slot = self.slots.at(bucket.slot_ref(way))?;
@@ -103,11 +119,12 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         })
     }
 
-    /// Gives a key a value, a new one if it has one. Its number is the same until it is removed.
+    /// Inserts a key, or replaces the value of an existing one. The entry id stays the same until
+    /// the key is removed.
     ///
     /// # Errors
-    /// [`Full`](TableError::Full): nothing has changed. [`Stalled`](TableError::Stalled): a lane
-    /// holds back what was given up before; nothing has changed.
+    /// Returns [`Full`](TableError::Full) if there is no room, and [`Stalled`](TableError::Stalled)
+    /// if a lane delays the reuse of released slots. The table is unchanged in both cases.
     pub fn insert(&mut self, key: &K, value: &V) -> Result<EntryId, TableError> {
         let hash = self.reader.hash(key);
         let search = self.search(hash, key);
@@ -122,7 +139,7 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         self.add(hash, search, key, value, None)
     }
 
-    /// Inserts a key that is not there with an entry id that is not used.
+    /// Inserts a key that does not exist, with an entry id that is not used.
     pub(super) fn insert_with_id(
         &mut self,
         key: &K,
@@ -133,7 +150,8 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         self.add(hash, self.search(hash, key), key, value, Some(entry.0))
     }
 
-    /// After [`insert_with_id`](Self::insert_with_id): the other entry ids may have been in use before.
+    /// Rebuilds the list of free entry ids after [`insert_with_id`](Self::insert_with_id). Unused
+    /// ids may have been in use before.
     pub(super) fn take_over_entries(&mut self) {
         let mut used = vec![false; self.capacity()];
         self.iter().for_each(|(_, found)| used[found.entry.index()] = true);
@@ -194,7 +212,7 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         }
     }
 
-    /// Removes a key; false when there is none.
+    /// Removes a key. Returns false if there is none.
     pub fn remove(&mut self, key: &K) -> bool {
         let search = self.search(self.reader.hash(key), key);
         let Some((bucket, way, slot_ref)) = search.found else { return false };
@@ -212,10 +230,10 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         true
     }
 
-    /// Takes an empty overflow bucket out of its chain. What it links to stays, for readers in it.
+    /// Unlinks an empty overflow bucket. It keeps its own link, for readers that are in it.
     fn unlink(&mut self, hash: u64, empty: u32) {
         let mut before = (hash & self.reader.mask) as u32;
-        // No chain is longer; one that somebody else has made a ring of would have no end.
+        // No chain is longer. The limit ends the loop if damaged memory links buckets in a circle.
         for _ in 0..=CHAIN {
             let Some(next) = self.next(before) else { return };
             if next == empty {
@@ -253,12 +271,12 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         &self.reader.buckets[number as usize]
     }
 
-    /// The number of an overflow bucket among all.
+    /// Returns the number of an overflow bucket among all buckets.
     fn overflow(&self, number: u32) -> u32 {
         self.reader.mask as u32 + 1 + number
     }
 
-    /// The bucket behind another, if there is one.
+    /// Returns the number of the bucket that a bucket links to, if there is one.
     fn next(&self, bucket: u32) -> Option<u32> {
         let next = self.bucket(bucket).next() as usize;
         let is_one = (1..=self.reader.header.layout.overflow).contains(&next);

@@ -1,4 +1,4 @@
-//! The keyed hash.
+//! Keyed hash.
 
 use crate::Key;
 
@@ -16,7 +16,7 @@ fn pair(hash: u64, seed: u64, bytes: &[u8; 16]) -> u64 {
     fold(hash ^ u64::from_le_bytes(words[0]), seed ^ u64::from_le_bytes(words[1]))
 }
 
-/// The hash of a key, as the module's documentation writes it.
+/// Returns the hash of a key, as documented in the module `hash`.
 #[inline(always)]
 pub(super) fn hash<K: Key>(seed: [u64; 2], key: &K) -> u64 {
     let (whole, rest) = key.as_bytes().as_chunks::<16>();
@@ -32,7 +32,7 @@ pub(super) fn hash<K: Key>(seed: [u64; 2], key: &K) -> u64 {
     fold(hash ^ seed[1], GOLDEN_RATIO)
 }
 
-/// What a bucket keeps of a hash; never 0.
+/// Returns the tag that a bucket stores of a hash; never 0.
 #[inline(always)]
 pub(super) fn tag(hash: u64) -> u16 {
     ((hash >> 48) as u16).max(1)

@@ -1,4 +1,4 @@
-//! Building a table anew with another capacity.
+//! Rebuilds a table with another capacity.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use super::HashWriter;
 use crate::{Key, SharedMemory, Spec, TableError, Value};
 
 impl<K: Key, V: Value> HashWriter<K, V> {
-    /// As [`SharedMemory::collapse`]: for tables that were filled where there was no memory for
-    /// huge pages; else they are there already.
+    /// Collapses the table's memory into huge pages, as [`SharedMemory::collapse`] does. Only
+    /// needed if no memory for huge pages was free while the table was filled.
     pub fn collapse(&self) {
         self.reader.header.memory.collapse();
     }
 
-    /// Makes a table of another capacity with the same keys, values and entry ids, says in the old
-    /// one that it is superseded, and gives the writer of the new one and its memory, for readers:
-    /// they go on with the old one, which stays as it is, until they are handed this.
+    /// Creates a table of another capacity with the same keys, values and entry ids, and marks the
+    /// old one as superseded. Returns the writer of the new table and its memory, for readers. They
+    /// continue with the old table, which does not change any more, until they get the new one.
     ///
-    /// Hand it over before anything else is written: a lane that still looks into the old table in
-    /// its next turn finds keys there that the writer has removed since, and with them entry ids
-    /// that may already belong to others. So it takes the writer itself: only who owns both the
-    /// writer and the way to the lanes can do it. Whoever writes a table of a running application
-    /// has the writer lent, and cannot.
+    /// Pass the new memory to the lanes before writing anything else. A lane that still reads the
+    /// old table finds keys there that the writer has removed since, and entry ids that may belong
+    /// to other keys. For this reason the method consumes the writer: only the owner of both the
+    /// writer and the channel to the lanes can call it. A slow path only borrows its writer and
+    /// cannot.
     ///
     /// # Errors
-    /// When not all keys and entry ids fit, or the kernel refuses the memory; the writer and its
-    /// table, which come back with the error, are then as before.
+    /// Returns an error if not all keys and entry ids fit, or the kernel refuses the memory. The
+    /// writer, which is returned with the error, and its table are unchanged.
     pub fn resize(mut self, capacity: usize) -> (Self, Result<Arc<SharedMemory>, TableError>) {
         match self.rebuilt(capacity) {
             Ok((mut new, memory)) => {
@@ -39,7 +39,7 @@ impl<K: Key, V: Value> HashWriter<K, V> {
         }
     }
 
-    /// A copy of the table with another capacity.
+    /// Returns a copy of the table with another capacity.
     fn rebuilt(&self, capacity: usize) -> Result<(Self, Arc<SharedMemory>), TableError> {
         let old = &self.reader.header;
         let beyond = self.iter().map(|(_, found)| found.entry.index()).max();

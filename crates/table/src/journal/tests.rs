@@ -61,7 +61,7 @@ fn whatever_the_ring_holds_the_reader_ends() {
         let base = HEADER + CAPACITY_BYTES / 8;
         let data = SharedWords::new(&memory, base + HEADER, 512).unwrap();
         for (index, word) in words.iter().enumerate() {
-            // Small lengths often, so that it goes on for a while.
+            // Small lengths are frequent, so that the reader gets far.
             data.store(index, if word % 3 == 0 { *word } else { (word % 9) | (word & SEALED) });
         }
         let header = SharedWords::new(&memory, base, HEADER).unwrap();
@@ -73,7 +73,7 @@ fn whatever_the_ring_holds_the_reader_ends() {
     });
 }
 
-/// What happens to a ring.
+/// Operation on a ring.
 #[derive(Clone, Debug)]
 enum Step {
     Write { bytes: Vec<u8>, seal: bool },

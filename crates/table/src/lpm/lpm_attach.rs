@@ -1,4 +1,4 @@
-//! Making the words follow from the routes again.
+//! Attaches a writer: derives the words from the routes again.
 
 use super::lpm_reader::{LpmReader, expected};
 use super::lpm_writer::{LpmWriter, Routes};
@@ -16,22 +16,22 @@ use std::sync::Arc;
 struct Repair<'a, A: Address> {
     writer: &'a mut LpmWriter<A>,
     used: Vec<bool>,
-    /// The word that was found right last, and its prefix: the next is often the same.
+    /// Last word that was found correct, and its prefix. The next word is often the same.
     last: Option<(Word, Prefix<A>)>,
     changed: usize,
 }
 
 impl<A: Address> LpmWriter<A> {
-    /// Becomes the writer of a prefix table. Words that do not follow from the routes, because
-    /// another writer was killed, are put right; no lookup fails meanwhile that did not before.
+    /// Attaches as the writer of a prefix table. Corrects words that do not follow from the routes
+    /// because a writer was killed. No lookup fails meanwhile that did not fail before.
     ///
     /// # Errors
-    /// When the memory holds no such table, or cannot be written.
+    /// Returns an error if the memory holds no such table, or is mapped read-only.
     pub fn attach(memory: &Arc<SharedMemory>, readers: &Arc<Readers>) -> Result<Self, TableError> {
         let header = Header::expect_writable(memory, 0, &expected::<A>())?;
         let (fresh, base, groups) = (header.fresh, header.layout.rib, header.spec.groups);
         let rib = Header::expect_writable(memory, base, &header.spec.rib())?;
-        // No lane reads the routes.
+        // No lane reads the route table.
         let hash = HashWriter::new(rib, &Arc::new(Readers::none()))?;
         let mut routes = Routes { hash, lengths: [0; 129] };
         routes.count();
@@ -57,7 +57,8 @@ fn repair<A: Address>(writer: &mut LpmWriter<A>) -> Result<usize, TableError> {
 }
 
 impl<A: Address> Repair<'_, A> {
-    /// Routes that no writer writes: a prefix too long, bits after it, a value too great.
+    /// Removes invalid routes: a prefix that is too long, bits after the prefix, a value that is
+    /// too great.
     fn drop_broken_routes(&mut self) {
         let routes = &mut self.writer.routes;
         let broken = |(route, value): (A::Route, u32)| {
@@ -70,8 +71,8 @@ impl<A: Address> Repair<'_, A> {
         routes.count();
     }
 
-    /// Changes words below a node that no route accounts for. Its first word is for addresses that
-    /// begin with `bits`.
+    /// Corrects words of a node and below that follow from no route. The node's first word is for
+    /// addresses that begin with `bits`.
     fn scan(&mut self, node: Node, bits: u128) {
         for index in 0..node.len() {
             let word = self.writer.trie.load(node, index);
@@ -109,7 +110,7 @@ impl<A: Address> Repair<'_, A> {
         self.last.is_some()
     }
 
-    /// Gives each route the words that are its own.
+    /// Writes the words of each route.
     fn assign(&mut self) -> Result<(), TableError> {
         let routes: Vec<_> = self.writer.iter().collect();
         for (prefix, value) in routes {
@@ -120,7 +121,7 @@ impl<A: Address> Repair<'_, A> {
             };
             match assigned {
                 Some(assigned) => assigned?,
-                // Only of damaged memory: a writer makes sure of the groups first.
+                // Only in damaged memory: a writer checks for free groups before it inserts.
                 None => {
                     self.writer.remove(prefix);
                     self.changed += 1;

@@ -1,4 +1,4 @@
-//! The lanes' side.
+//! Reader of a prefix table: lookups by lanes.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -11,10 +11,31 @@ use crate::layout::GROUP;
 use crate::shared_slice::SharedSlice;
 use crate::{Guard, Kind, SharedMemory, Spec, TableError, simd};
 
-/// How many addresses are looked up together.
+/// Number of addresses that are looked up together.
 const BATCH: usize = 32;
 
-/// Finds the value of the longest prefix of an address.
+/// Reader of a prefix table: returns the value of an address's longest prefix.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use fastlane_table::{Guard, Lpm4Reader, Lpm4Writer, Prefix, Readers, Spec};
+///
+/// let memory = Spec::lpm4("routes", 100).create()?;
+/// let mut writer = Lpm4Writer::attach(&memory, &Arc::new(Readers::none()))?;
+/// writer.insert(Prefix::new([10, 0, 0, 0].into(), 8).expect("8 bits"), 1)?;
+/// writer.insert(Prefix::new([10, 1, 0, 0].into(), 16).expect("16 bits"), 2)?;
+///
+/// let reader = Lpm4Reader::attach(&memory)?;
+/// // In a lane the turn is the guard.
+/// // SAFETY: the writer does not write while the guard is borrowed.
+/// let guard = unsafe { Guard::new() };
+/// assert_eq!(reader.lookup(&guard, [10, 1, 2, 3].into()), Some(2));
+/// assert_eq!(reader.lookup(&guard, [10, 2, 2, 3].into()), Some(1));
+/// assert_eq!(reader.lookup(&guard, [192, 0, 2, 1].into()), None);
+/// # Ok::<(), fastlane_table::TableError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LpmReader<A> {
     pub(super) root: SharedSlice<AtomicU32>,
@@ -23,7 +44,7 @@ pub struct LpmReader<A> {
     address: PhantomData<fn(A)>,
 }
 
-/// What a prefix table of such addresses looks like.
+/// Returns the specification that a prefix table of these addresses must have.
 pub(super) fn expected<A: Address>() -> Spec {
     if A::KIND == Kind::Lpm4 { Spec::lpm4("", 1) } else { Spec::lpm6("", 1) }
 }
@@ -32,7 +53,7 @@ impl<A: Address> LpmReader<A> {
     /// Attaches to a prefix table.
     ///
     /// # Errors
-    /// When the memory holds none, or one of the other kind of addresses.
+    /// Returns an error if the memory holds no prefix table, or one for other addresses.
     pub fn attach(memory: &Arc<SharedMemory>) -> Result<Self, TableError> {
         Self::new(Header::expect(memory, 0, &expected::<A>())?)
     }
@@ -45,8 +66,9 @@ impl<A: Address> LpmReader<A> {
         Ok(Self { root, groups, header: Arc::new(header), address: PhantomData })
     }
 
-    /// The value of the longest prefix of an address. Who looks into other tables with it finds
-    /// what the writer wrote there before it gave a prefix this value.
+    /// Returns the value of the longest prefix of an address, or `None` without one. A caller that
+    /// uses the value as an index of another table sees what the writer wrote there before it
+    /// inserted the prefix.
     #[inline]
     pub fn lookup<G>(&self, turn: &G, address: A) -> Option<u32>
     where
@@ -58,12 +80,12 @@ impl<A: Address> LpmReader<A> {
             let Some(group) = word.group() else { break };
             word = self.group_word(group, address.step(level));
         }
-        fence(Ordering::Acquire); // what else the writer wrote before
+        fence(Ordering::Acquire); // orders reads of tables that the value refers to
         word.value()
     }
 
-    /// Looks up many addresses at once: their cache misses overlap. `values` gets an answer for
-    /// each address that it has room for.
+    /// Looks up many addresses at once, so that their cache misses overlap. Writes the result of
+    /// each address to `values`, as far as it has room.
     #[inline]
     pub fn lookup_many<G>(&self, turn: &G, addresses: &[A], values: &mut [Option<u32>])
     where
@@ -90,7 +112,7 @@ impl<A: Address> LpmReader<A> {
                 break;
             }
             groups = false;
-            fence(Ordering::Acquire); // as in `below`, once for all of them
+            fence(Ordering::Acquire); // as in `group_word`, once for all of them
             for (word, address) in words.iter_mut().zip(addresses) {
                 if let Some(group) = word.group() {
                     *word = self.group_word_unfenced(group, address.step(level));
@@ -120,15 +142,15 @@ impl<A: Address> LpmReader<A> {
         self.root.get(address.root()).map_or(Word::NONE, |word| Word(word.load(Ordering::Relaxed)))
     }
 
-    /// A word of a group; nothing, if there is no such group.
+    /// Returns a word of a group, or no route if there is no such group.
     #[inline(always)]
     fn group_word(&self, group: u32, step: usize) -> Word {
-        // What the writer wrote into the group before it group_word_unfenced it.
+        // Orders the read of the word after the load of the link to its group.
         fence(Ordering::Acquire);
         self.group_word_unfenced(group, step)
     }
 
-    /// The same, after such a fence.
+    /// Returns a word of a group, after a fence as in `group_word`.
     #[inline(always)]
     fn group_word_unfenced(&self, group: u32, step: usize) -> Word {
         let word = self.groups.get(group as usize * GROUP + step);

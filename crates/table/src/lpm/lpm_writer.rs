@@ -1,4 +1,4 @@
-//! The slow path's side.
+//! Writer of a prefix table: insertion and removal by the slow path.
 
 use super::trie::{Change, Node, Trie};
 use super::word::{VALUE_LIMIT, Word};
@@ -6,17 +6,33 @@ use super::{Address, Prefix};
 use crate::TableError;
 use crate::hash::HashWriter;
 
-/// Inserts and removes prefixes. There is one writer of a table at a time: the session sees to it.
+/// Writer of a prefix table. A table has one writer at a time; the session ensures this.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use fastlane_table::{Lpm4Writer, Prefix, Readers, Spec};
+///
+/// let memory = Spec::lpm4("routes", 100).create()?;
+/// let mut writer = Lpm4Writer::attach(&memory, &Arc::new(Readers::none()))?;
+/// let prefix = Prefix::new([10, 1, 0, 0].into(), 16).expect("16 bits");
+/// writer.insert(prefix, 2)?;
+/// assert_eq!(writer.lookup([10, 1, 2, 3].into()), Some(2));
+/// assert!(writer.remove(prefix));
+/// assert_eq!(writer.lookup([10, 1, 2, 3].into()), None);
+/// # Ok::<(), fastlane_table::TableError>(())
+/// ```
 pub struct LpmWriter<A: Address> {
     pub(super) trie: Trie<A>,
     pub(super) routes: Routes<A>,
     pub(super) repaired: usize,
 }
 
-/// What the table holds.
+/// Route table, from which the words of the trie are derived.
 pub(super) struct Routes<A: Address> {
     pub(super) hash: HashWriter<A::Route, u32>,
-    /// How many there are of each length.
+    /// Number of routes of each prefix length.
     pub(super) lengths: [u32; 129],
 }
 
@@ -28,7 +44,7 @@ impl<A: Address> Routes<A> {
         Some(*self.hash.get(&A::route(prefix))?.value)
     }
 
-    /// The word of the longest prefix of an address that has at most `longest` bits.
+    /// Returns the word of an address's longest prefix with at most `longest` bits.
     pub(super) fn longest_match(&self, address: A, longest: u8) -> Word {
         let prefixes = (0..=longest).rev().filter_map(|length| Prefix::new(address, length));
         let mut words =
@@ -47,70 +63,70 @@ impl<A: Address> Routes<A> {
 }
 
 impl<A: Address> LpmWriter<A> {
-    /// Its name.
+    /// Returns the name of the table.
     #[must_use]
     pub fn name(&self) -> &str {
         self.trie.reader.header.name()
     }
 
-    /// How many prefixes there are.
+    /// Returns the number of prefixes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.routes.hash.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no prefixes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The most prefixes.
+    /// Returns the maximum number of prefixes.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.routes.hash.capacity()
     }
 
-    /// How many words and routes were put right when the writer attached.
+    /// Returns the number of words and routes that were repaired when the writer attached.
     #[must_use]
     pub fn repaired(&self) -> usize {
         self.repaired
     }
 
-    /// The value of exactly this prefix.
+    /// Returns the value of exactly this prefix.
     #[must_use]
     pub fn get(&self, prefix: Prefix<A>) -> Option<u32> {
         self.routes.get(prefix)
     }
 
-    /// The value of the longest prefix of an address, as lanes find it.
+    /// Returns the value of the longest prefix of an address, as lanes see it.
     #[must_use]
     pub fn lookup(&self, address: A) -> Option<u32> {
         self.trie.reader.lookup(self.routes.hash.guard(), address)
     }
 
-    /// As [`LpmReader::lookup_many`].
+    /// Looks up many addresses at once, as [`LpmReader::lookup_many`] does.
     pub fn lookup_many(&self, addresses: &[A], values: &mut [Option<u32>]) {
         self.trie.reader.lookup_many(self.routes.hash.guard(), addresses, values);
     }
 
-    /// As [`SharedMemory::collapse`]. What lanes read first of an address is 64 MiB for IPv4 and
-    /// lies in small pages until then.
+    /// Collapses the table's memory into huge pages, as [`SharedMemory::collapse`] does. The root
+    /// for IPv4 is 64 MiB and lies in small pages until then.
     pub fn collapse(&self) {
         self.trie.reader.header.memory.collapse();
     }
 
-    /// All prefixes with their values, in no order.
+    /// Returns all prefixes with their values, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix<A>, u32)> {
         let all = self.routes.hash.iter();
         all.filter_map(|(route, found)| Some((A::prefix(route)?, *found.value)))
     }
 
-    /// Gives a prefix a value less than 2^22, a new one if it has one.
+    /// Inserts a prefix with a value below 2^22, or replaces the value of an existing one.
     ///
     /// # Errors
-    /// When the value is too great, the table or its groups are full, or a lane holds back what was
-    /// given up before; nothing has changed then.
+    /// Returns an error if the value is too great, the table or its groups are full, or a lane
+    /// delays the reuse of released groups. The table is unchanged then.
     pub fn insert(&mut self, prefix: Prefix<A>, value: u32) -> Result<(), TableError> {
         if value >= VALUE_LIMIT {
             let (table, index) = (self.name().to_owned(), value as usize);
@@ -127,7 +143,7 @@ impl<A: Address> LpmWriter<A> {
             (Err(_), None) => {
                 self.routes.hash.remove(&route);
             }
-            // A prefix that was there has its groups: this cannot fail.
+            // An existing prefix has its groups, so this cannot fail.
             _ => {}
         }
         assigned
@@ -142,7 +158,7 @@ impl<A: Address> LpmWriter<A> {
         Ok(())
     }
 
-    /// Removes a prefix; false when it is not there.
+    /// Removes a prefix. Returns false if it does not exist.
     pub fn remove(&mut self, prefix: Prefix<A>) -> bool {
         if !self.routes.hash.remove(&A::route(prefix)) {
             return false;
@@ -151,7 +167,7 @@ impl<A: Address> LpmWriter<A> {
         let longest = prefix.length().checked_sub(1);
         let covering = longest
             .map_or(Word::NONE, |length| self.routes.longest_match(prefix.address(), length));
-        // Removing needs no group, so it cannot fail.
+        // A removal needs no group, so it cannot fail.
         let _ = self.trie.assign(Node::root::<A>(), prefix, covering, Change::Remove);
         self.trie.merge(Node::root::<A>(), prefix);
         true

@@ -1,4 +1,4 @@
-//! The words, as the writer changes them.
+//! Trie: the words of a prefix table, as its writer changes them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::huge_pages::HugePages;
 use crate::layout::GROUP;
 use crate::{Readers, TableError};
 
-/// The root or a group, and which bits of an address it decides.
+/// The root or a group, and the range of address bits that it resolves.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
-    /// `None`: the root.
+    /// Number of the group; `None` for the root.
     pub(super) group: Option<u32>,
     pub(super) from: u8,
     pub(super) to: u8,
@@ -34,14 +34,15 @@ impl Node {
         1 << (self.to - self.from)
     }
 
-    /// Which of its words an address with these bits has.
+    /// Returns the index of the word for an address with these bits.
     fn index(self, bits: u128) -> usize {
         let width = u32::from(self.to - self.from);
         let shifted = bits << self.from >> (128 - width);
         shifted as usize
     }
 
-    /// Which of its words a prefix covers that is no longer than what the node decides.
+    /// Returns the indexes of the words that a prefix covers. The prefix must not be longer than
+    /// `to`.
     fn covered(self, bits: u128, length: u8) -> Range<usize> {
         if length <= self.from {
             return 0..self.len();
@@ -51,7 +52,7 @@ impl Node {
     }
 }
 
-/// The words and the free groups.
+/// Words and free groups of a prefix table.
 #[derive(Debug)]
 pub(super) struct Trie<A> {
     pub(super) reader: LpmReader<A>,
@@ -60,12 +61,12 @@ pub(super) struct Trie<A> {
     pub(super) huge_pages: HugePages,
 }
 
-/// Which words a change is for.
+/// Selection of the words that a change applies to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
-    /// Words that have no route, or one with a prefix that is not longer.
+    /// Words without a route, or with a route whose prefix is not longer.
     Insert,
-    /// Words that have the route with this prefix.
+    /// Words with the route of this prefix length.
     Remove,
 }
 
@@ -94,7 +95,7 @@ impl<A: Address> Trie<A> {
         self.word(node, index).store(word.0, Ordering::Release);
     }
 
-    /// How many groups must be made for a prefix.
+    /// Returns the number of groups that a prefix needs in addition.
     pub(super) fn missing_groups(&self, prefix: Prefix<A>) -> usize {
         let mut node = Node::root::<A>();
         while prefix.length > node.to {
@@ -106,8 +107,7 @@ impl<A: Address> Trie<A> {
         0
     }
 
-    /// Gives the words that a prefix covers a new content. When a group is to be made and cannot,
-    /// nothing has changed.
+    /// Assigns a new word to the addresses that a prefix covers. On an error nothing has changed.
     pub(super) fn assign(
         &mut self,
         node: Node,
@@ -126,7 +126,7 @@ impl<A: Address> Trie<A> {
             return self.assign(node.below(group), prefix, new, change);
         }
         if matches!(change, Change::Remove) {
-            return Ok(()); // no longer prefix was here
+            return Ok(()); // there is no longer prefix here
         }
         let group = self.free.take(&self.readers, self.reader.header.name())?;
         self.huge_pages.prepare(&self.reader.groups[group as usize * GROUP..][..GROUP]);
@@ -152,7 +152,7 @@ impl<A: Address> Trie<A> {
         }
     }
 
-    /// Unlinks the groups on the way to a prefix that are no longer needed.
+    /// Unlinks the groups on the path to a prefix that are no longer needed.
     pub(super) fn merge(&mut self, node: Node, prefix: Prefix<A>) {
         if prefix.length <= node.to {
             return;
@@ -164,7 +164,7 @@ impl<A: Address> Trie<A> {
         }
     }
 
-    /// Unlinks a group all of whose words are alike and fit the word that links to it.
+    /// Unlinks a group if all its words are equal and can replace the word that links to it.
     pub(super) fn unlink(&mut self, node: Node, index: usize, group: u32) {
         let below = node.below(group);
         let word = self.load(below, 0);

@@ -1,11 +1,11 @@
-//! A word of the trie.
+//! Word of the trie.
 
 const ROUTE: u32 = 1 << 31;
 const GROUP: u32 = 1 << 30;
-/// Values and numbers of groups are smaller.
+/// Upper bound of values and group numbers, exclusive.
 pub(super) const VALUE_LIMIT: u32 = 1 << 22;
 
-/// See the module's documentation.
+/// Word of the trie; its bits are documented in the module `lpm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u32);
 
@@ -20,19 +20,19 @@ impl Word {
         Self(GROUP | group & (VALUE_LIMIT - 1))
     }
 
-    /// The number of the group that it links to.
+    /// Returns the number of the group that the word links to.
     #[inline(always)]
     pub(super) fn group(self) -> Option<u32> {
         (self.0 & GROUP != 0).then_some(self.0 & (VALUE_LIMIT - 1))
     }
 
-    /// Its value, if it is a route.
+    /// Returns the value if the word is a route.
     #[inline(always)]
     pub(super) fn value(self) -> Option<u32> {
         (self.0 & (ROUTE | GROUP) == ROUTE).then_some(self.0 & (VALUE_LIMIT - 1))
     }
 
-    /// The length of its prefix, if it is a route.
+    /// Returns the length of the prefix if the word is a route.
     pub(super) fn length(self) -> Option<u8> {
         self.value().map(|_| (self.0 >> 22) as u8)
     }

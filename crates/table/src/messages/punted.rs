@@ -1,33 +1,33 @@
-//! A packet on its way to the slow path.
+//! Punted packets: packets that a lane hands to the slow path.
 
-/// A packet that a lane shows to the slow path: the body of a message of the kind
+/// Packet that a lane hands to the slow path: the body of a message of the kind
 /// [`PUNT`](super::PUNT).
 ///
 /// ```text
 /// word 0  time, nanoseconds of CLOCK_MONOTONIC
-/// word 1  bytes that the packet had (32 bits), bytes that are here (32), from the lowest bit on
+/// word 1  length of the packet (32 bits), captured length (32), from the lowest bit on
 /// word 2  reason (32), port (16), lane (16)
-/// word 3  flags (16), where the sum of a partial checksum begins (16), where its field is (16), 0
-/// words   the bytes
+/// word 3  flags (16), start of a partial checksum's sum (16), offset of its field (16), 0
+/// words   the packet's bytes
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Punted<'a> {
-    /// The time of the turn that it was sent in: nanoseconds of `CLOCK_MONOTONIC`.
+    /// Time of the turn in which it was sent, in nanoseconds of `CLOCK_MONOTONIC`.
     pub time: u64,
-    /// Bytes that the packet had.
+    /// Length of the packet, in bytes.
     pub length: u32,
-    /// Why, as the application says.
+    /// Reason, defined by the application.
     pub reason: u32,
-    /// The port that it came from.
+    /// Port on which it arrived.
     pub port: u16,
-    /// The lane that had it.
+    /// Lane that received it.
     pub lane: u16,
-    /// Whether it came from Linux, through the port's kernel peer.
+    /// True if Linux sent it, through the port's kernel peer.
     pub is_from_kernel: bool,
-    /// A checksum that is not complete: where in the packet the sum begins, and where from there
-    /// the field is (`VIRTIO_NET_HDR_F_NEEDS_CSUM`, virtio 1.2 section 5.1.6).
+    /// Partial checksum: start of the sum in the packet, and offset of the field from there
+    /// (`VIRTIO_NET_HDR_F_NEEDS_CSUM`, virtio 1.2 section 5.1.6).
     pub partial_checksum: Option<(u16, u16)>,
-    /// The packet, or its first bytes if it was longer than a message.
+    /// The packet, or its first bytes if it is longer than a message.
     pub bytes: &'a [u8],
 }
 
@@ -36,10 +36,11 @@ const PARTIAL: u64 = 1;
 const FROM_KERNEL: u64 = 2;
 
 impl<'a> Punted<'a> {
-    /// Bytes before the packet.
+    /// Number of bytes before the packet.
     pub const HEADER: usize = HEADER;
 
-    /// Reads the body of a message of the kind [`PUNT`](super::PUNT); `None` when it is none.
+    /// Parses the body of a message of the kind [`PUNT`](super::PUNT). Returns `None` if it is
+    /// malformed.
     #[must_use]
     pub fn read(body: &'a [u8]) -> Option<Self> {
         let (header, bytes) = body.split_first_chunk::<HEADER>()?;
@@ -61,7 +62,7 @@ impl<'a> Punted<'a> {
         })
     }
 
-    /// The words before the packet.
+    /// Returns the words before the packet.
     #[must_use]
     pub fn header(&self) -> [u64; HEADER / 8] {
         let partial = if self.partial_checksum.is_some() { PARTIAL } else { 0 };

@@ -19,7 +19,7 @@ fn clone(bells: &Doorbells) -> Doorbells {
     Doorbells { lane: bells.lane.try_clone().unwrap(), slow: bells.slow.try_clone().unwrap() }
 }
 
-/// Lane 1 of two.
+/// Creates the rings of two lanes and returns both ends of lane 1.
 fn ends(capacity: usize) -> Ends {
     let memory = Arc::new(SharedMemory::create("messages-test", size(2, capacity)).unwrap());
     let bells = Doorbells { lane: Doorbell::create().unwrap(), slow: Doorbell::create().unwrap() };
@@ -116,8 +116,8 @@ fn a_body_is_a_value_of_its_length() {
 proptest! {
     #[test]
     fn a_punted_packet_is_read_as_it_was_written(
-        time in any::<u64>(), length in any::<u32>(), reason in any::<u32>(),
-        (port, lane) in any::<(u16, u16)>(), is_from_kernel in any::<bool>(),
+        (time, length, reason) in any::<(u64, u32, u32)>(),
+        (port, lane, is_from_kernel) in any::<(u16, u16, bool)>(),
         partial_checksum in any::<Option<(u16, u16)>>(),
         bytes in proptest::collection::vec(any::<u8>(), 0..100), cut in 0_usize..140,
     ) {
@@ -138,7 +138,7 @@ fn what_is_too_long_or_finds_no_room_is_lost_and_counted() {
     let longest = lane.sender.max_body();
     assert_eq!(longest, 2032);
     assert!(!lane.sender.send(1, &vec![0; longest + 1]));
-    // One as long as that always fits into a ring that is empty, wherever it begins.
+    // A message of maximum length fits into an empty ring at any position.
     for _ in 0..300 {
         assert!(lane.sender.send(2, &[1]) && lane.sender.send(3, &vec![5; longest]));
         assert!(!lane.sender.send(4, &vec![6; longest]));
@@ -160,11 +160,13 @@ fn a_successor_goes_on_where_the_one_before_it_was() {
         all(receiver).into_iter().map(|(kind, _)| kind).collect()
     };
     for round in 0..200 {
-        // The lane sends ten; the slow path takes three and dies, its successor gets the others.
+        // The lane sends ten; the slow path takes three and dies, its successor receives the
+        // others.
         send(&mut lane, 0..10);
         lane.sender.publish();
         (0..3).for_each(|kind| assert_eq!(slow.receiver.receive().unwrap().unwrap().kind, kind));
-        // It had published two, but not two more, which its successor overwrites.
+        // The dead slow path had published two messages, but not two more, which its successor
+        // overwrites.
         send(&mut slow, 20..22);
         slow.sender.publish();
         send(&mut slow, 22..24);
@@ -176,7 +178,7 @@ fn a_successor_goes_on_where_the_one_before_it_was() {
         send(&mut slow, 24..26);
         slow.sender.publish();
         assert_eq!(lane.receiver.receive().unwrap().unwrap().kind, 20);
-        // Now the lane dies, too.
+        // Now the lane dies too.
         send(&mut lane, 30..33);
         if round % 2 == 0 {
             lane = Channel::attach_lane(&memory, 1, clone(&bells)).unwrap();
@@ -214,7 +216,7 @@ fn a_sleeper_is_rung_for_once_and_nobody_else() {
     slow.receiver.end_wait();
     assert!(!bells.slow.drain(), "whoever woke has drained it");
     assert!(!slow.receiver.begin_wait() && slow.receiver.begin_wait());
-    // It dies in its sleep; its successor is awake.
+    // It dies while it waits; its successor is awake.
     slow = Channel::attach_slow(&memory, 1, clone(&bells)).unwrap();
     say(6);
     assert!(!bells.slow.drain());
@@ -236,7 +238,7 @@ fn a_ring_that_holds_no_messages_is_left_alone() {
     assert!(lane.receiver.begin_wait(), "nothing comes from there any more");
     assert!(lane.receiver.record.capacity() <= 8 * MAX_WORDS, "it has allocated nothing");
 
-    // A body longer than its record, and a record without a message in it.
+    // A body longer than its record, and a record without a message.
     for words in [[2 | 1 << 32, 9 << 32], [1 | 1 << 32, 0]] {
         let Ends { memory, mut slow, .. } = ends(CAPACITY);
         let out = SharedWords::new(&memory, 2 * (64 + 512), 64 + 512).unwrap();
@@ -247,7 +249,7 @@ fn a_ring_that_holds_no_messages_is_left_alone() {
     }
 }
 
-/// Both sides wait for the other at every chance: a wake-up that is lost leaves both asleep.
+/// Both sides wait whenever they can: a lost wake-up would leave both asleep.
 #[test]
 fn no_wake_up_is_lost() {
     let rounds: u32 = if std::env::var_os("FASTLANE_SOAK").is_some() { 5_000_000 } else { 100_000 };

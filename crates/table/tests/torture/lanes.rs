@@ -1,4 +1,4 @@
-//! Lanes that only read, and say when they have passed a turn.
+//! Lanes that only read and publish their turns.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -18,7 +18,7 @@ struct Lane {
     state: LaneState<2>,
     record: RecordReader<Rules>,
     routes: Lpm6Reader,
-    /// The version of the record seen last.
+    /// Latest version of the record.
     rules: Cell<u64>,
 }
 
@@ -36,8 +36,8 @@ pub(crate) fn run(tables: &Tables, number: usize, stop: &AtomicBool, looks: &Ato
     let mut turn = 0;
     while !stop.load(Ordering::Relaxed) {
         turn += 1;
-        // SAFETY: the turn's number is published when the guard is not borrowed any more, and the
-        // writers count this lane.
+        // SAFETY: the turn number is published after the guard's borrow has ended, and the writers
+        // count this lane.
         let guard = unsafe { Guard::new() };
         lane.turn(&guard, &mut random);
         counters.publish(LaneCounter::Turn, turn);
@@ -65,7 +65,7 @@ impl Lane {
         }
         self.check(one, self.hash.get(guard, &one));
         self.look_at_routes(guard, random);
-        // What was found is what it was until the turn ends.
+        // A borrowed value must not change until the turn ends.
         (0..random.below(200)).for_each(|n| _ = black_box(n));
         for (key, found) in keys.into_iter().zip(found) {
             let Some(found) = found else { continue };
@@ -82,7 +82,7 @@ impl Lane {
             return;
         };
         assert!(found.value.is_whole() && found.value.key == key, "{key} is {found:?}");
-        // Whoever has this entry first leaves its key; nobody else's may be there.
+        // The first lane with this entry stores its key; no other key's state may be there.
         let words = self.state.at(found.entry);
         if words.get(1) == 0 {
             assert_eq!(words.get(0), 0, "counts of a deleted entry, now of key {key}");
@@ -118,7 +118,7 @@ impl Lane {
     }
 }
 
-/// Looks on without being a lane, so that nobody waits for it: by copies.
+/// Reads copies without a guard, so that no writer waits for it.
 pub(crate) fn look_on(tables: &Tables, stop: &AtomicBool) {
     let hash = HashReader::<u64, Value>::attach(&tables.memories[0]).unwrap();
     let record = RecordReader::<Rules>::attach(&tables.memories[2]).unwrap();

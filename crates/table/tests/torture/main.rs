@@ -1,10 +1,10 @@
-//! A writer process is killed at random points, again and again, under four lanes that read.
+//! A writer process is killed at random points, many times, while four lanes read.
 //!
-//! The writer says in shared memory what it is about to do and what it has done, so that after each
-//! kill it is known what the tables must hold; then the next one takes over. The lanes look all the
-//! time and hold on to what they found until their turn ends.
+//! The writer logs in shared memory each operation before and after it, so that the valid contents
+//! after each kill are known. Then the next writer takes over. The lanes read all the time and hold
+//! values until their turn ends.
 //!
-//! 200 kills; 10,000 with `FASTLANE_SOAK=1`.
+//! It kills 200 writers, or 10,000 with `FASTLANE_SOAK=1`.
 #![allow(unsafe_code, reason = "guards: the lanes of this test publish their turns")]
 
 mod lanes;
@@ -21,13 +21,13 @@ use tables::{Random, Tables};
 
 const LANES: usize = 4;
 
-/// The writer: killed when it goes out of sight, however the test ends.
+/// Writer process, killed when it is dropped, however the test ends.
 struct Writer(Child);
 
 impl Writer {
     fn start(tables: &Tables, seed: u64) -> io::Result<Self> {
         let files = tables.memories.each_ref().map(|memory| {
-            // Without close-on-exec: the writer inherits it.
+            // Without close-on-exec, so that the writer inherits it.
             rustix::io::dup(memory.as_fd()).unwrap()
         });
         let numbers = files.each_ref().map(|file| {
@@ -43,7 +43,7 @@ impl Writer {
         Ok(Self(child))
     }
 
-    /// Lets it work for a while, in most cases, or not even attach, and kills it.
+    /// Lets the writer work for a while, or in rare cases not even attach, and kills it.
     fn kill(mut self, tables: &Tables, random: &mut Random) {
         let enough = tables.log.load(writer_process::ALIVE) + random.below(60);
         let patience = Instant::now() + Duration::from_secs(60);
@@ -67,7 +67,7 @@ impl Drop for Writer {
     }
 }
 
-/// Ends the lanes, however the test ends.
+/// Guard that stops the lanes, however the test ends.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -89,7 +89,7 @@ fn a_killed_writer_leaves_all_or_nothing_of_each_change() {
         for lane in 0..LANES {
             let (tables, stop, looks) = (&tables, &stop, &looks);
             scope.spawn(move || {
-                let _stop_all = StopOnDrop(stop); // also when this lane finds something wrong
+                let _stop_all = StopOnDrop(stop); // also when this lane fails
                 lanes::run(tables, lane, stop, looks);
             });
         }

@@ -1,4 +1,4 @@
-//! The tables, and what must be true of their contents.
+//! Tables of the torture test, and the properties of their contents.
 
 use std::net::Ipv6Addr;
 use std::os::fd::OwnedFd;
@@ -8,15 +8,15 @@ use fastlane_table::counters::Counters;
 use fastlane_table::{Prefix, SharedMemory, SharedWords, Spec};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Keys; the first ones are always there.
+/// Number of keys; the first ones always exist.
 pub(crate) const KEYS: u64 = 320;
 pub(crate) const FIXED: u64 = 64;
-/// Less than all keys, so that the table is full at times.
+/// Fewer than all keys, so that the table is full at times.
 const CAPACITY: usize = 240;
-/// Prefixes that come and go.
+/// Number of prefixes that come and go.
 pub(crate) const PREFIXES: u64 = 64;
 
-/// A value that says what it is, so that a mixture of two is seen.
+/// Value with redundancy, so that a mixture of two versions is detected.
 #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(crate) struct Value {
@@ -45,11 +45,11 @@ pub(crate) fn rules(version: u64) -> Rules {
     [[version; 8], [!version; 8]]
 }
 
-/// The memories, in the order in which their descriptors are passed on.
+/// Memories, in the order in which their descriptors are passed on.
 pub(crate) struct Tables {
     pub(crate) memories: [Arc<SharedMemory>; 6],
     pub(crate) counters: Counters,
-    /// What the writer is about to do and has done.
+    /// Log of the writer's pending and completed operations.
     pub(crate) log: SharedWords,
 }
 
@@ -70,7 +70,7 @@ impl Tables {
         Self { memories, counters, log }
     }
 
-    /// In the writer's process: the same, from its descriptors.
+    /// Attaches to the tables from the descriptors, in the writer process.
     pub(crate) fn attach(files: [OwnedFd; 6]) -> Self {
         let mut number = 0;
         let memories = files.map(|file| {
@@ -88,14 +88,14 @@ impl Tables {
     }
 }
 
-/// An address in the part of the prefixes that come and go.
+/// Returns an address inside the prefixes that come and go.
 pub(crate) fn address(random: &mut Random) -> Ipv6Addr {
     let [a, b, c] = [random.below(2), random.below(2), random.below(3)].map(|n| n as u16);
     Ipv6Addr::new(0x2001, 0xDB8, a << 15, b, c << 8, 0, 0, random.below(4) as u16)
 }
 
-/// Prefix `number` of those that come and go; the first two are of everything and of their part,
-/// and are always there.
+/// Returns prefix `number` of those that come and go. The first two, the default route and the
+/// common parent, always exist.
 pub(crate) fn prefix(number: u64) -> Prefix<Ipv6Addr> {
     match number {
         0 => Prefix::new(Ipv6Addr::UNSPECIFIED, 0).unwrap(),
@@ -104,7 +104,7 @@ pub(crate) fn prefix(number: u64) -> Prefix<Ipv6Addr> {
     }
 }
 
-/// xorshift: the same numbers each time.
+/// Pseudo-random numbers (xorshift), the same in each run.
 pub(crate) struct Random(pub u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! The writer's process, and what must be true after its death.
+//! Writer process, and checks after its death.
 
 use std::net::Ipv6Addr;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -13,12 +13,12 @@ use super::tables::{FIXED, KEYS, PREFIXES, Random, Rules, Tables, Value, address
 pub(crate) const DESCRIPTORS: &str = "FASTLANE_TORTURE_DESCRIPTORS";
 pub(crate) const SEED: &str = "FASTLANE_TORTURE_SEED";
 
-/// Words of the log. A state is twice a version, and one if the thing is there.
+/// Words of the log. A state is twice a version, plus one if the item exists.
 pub(crate) const ALIVE: usize = 0;
 const VERSION: usize = 1;
-/// A word for the record, for each key, and for each prefix: the state that is wanted.
+/// First of the words with the wanted state of the record, each key, and each prefix.
 const WANTED: usize = 16;
-/// The same for the state that has been reached.
+/// First of the words with the reached state of each.
 const REACHED: usize = 1024;
 const RECORD: usize = 0;
 const KEY: usize = 1;
@@ -42,8 +42,8 @@ impl Writers {
         Self { hash, record, routes, log: tables.log.clone() }
     }
 
-    /// Says what is wanted, does it, says that it is done.
-    fn step(&mut self, thing: usize, there: bool, act: impl FnOnce(&mut Self, u64) -> Done) {
+    /// Logs the wanted state, performs the operation, logs it as reached.
+    fn step(&mut self, thing: usize, there: bool, act: impl FnOnce(&mut Self, u64) -> WriteResult) {
         let version = self.log.load(VERSION) + 1;
         self.log.store_release(VERSION, version);
         let before = self.log.load(REACHED + thing);
@@ -51,7 +51,7 @@ impl Writers {
         self.log.store_release(WANTED + thing, wanted);
         match act(self, version) {
             Ok(()) => self.log.store_release(REACHED + thing, wanted),
-            // The lanes of this test share two processors: they are slow at times.
+            // The lanes of this test share two processors and are slow at times.
             Err(TableError::Full { .. } | TableError::Stalled { .. }) => {
                 self.log.store_release(WANTED + thing, before);
             }
@@ -74,7 +74,7 @@ impl Writers {
     fn change_prefix(&mut self, number: u64, there: bool) {
         self.step(PREFIX + number as usize, there, |writers, version| {
             if there {
-                // What it is and, in the lower bits, that it changes.
+                // Lower bits of the version, so that the value changes.
                 writers.routes.insert(prefix(number), (number << 8 | version & 0xFF) as u32)
             } else {
                 writers.routes.remove(prefix(number));
@@ -94,7 +94,7 @@ impl Writers {
                 self.change_key(key, key < FIXED || random.below(2) == 0);
             }
             10..12 => self.change_record(),
-            // Of everything: rarely, it writes 65,536 words.
+            // Rarely a prefix of everything: it writes 65,536 words.
             12 if random.below(40) == 0 => self.change_prefix(0, true),
             _ => {
                 let number = 1 + random.below(PREFIXES - 1);
@@ -104,9 +104,9 @@ impl Writers {
     }
 }
 
-type Done = Result<(), TableError>;
+type WriteResult = Result<(), TableError>;
 
-/// What is always there.
+/// Inserts the items that always exist.
 pub(crate) fn fill(tables: &Tables) {
     let mut writers = Writers::attach(tables);
     (0..FIXED).for_each(|key| writers.change_key(key, true));
@@ -116,13 +116,13 @@ pub(crate) fn fill(tables: &Tables) {
 
 pub(crate) fn run() {
     let number = |text: &str| text.parse().expect("a number");
-    // Whoever started this process has been killed: so is this.
+    // If the process that started this one was killed, this one is too.
     let signal = Some(rustix::process::Signal::KILL);
     rustix::process::set_parent_process_death_signal(signal).unwrap();
     let descriptors = std::env::var(DESCRIPTORS).expect("this is started by the torture test");
     let files: Vec<OwnedFd> = descriptors
         .split(' ')
-        // SAFETY: the test left these descriptors open for this process, and says so.
+        // SAFETY: the test left these descriptors open for this process.
         .map(|text| unsafe { OwnedFd::from_raw_fd(number(text)) })
         .collect();
     let tables = Tables::attach(files.try_into().unwrap());
@@ -133,7 +133,7 @@ pub(crate) fn run() {
     }
 }
 
-/// What was done is there, what was being done is there or not, nothing else is.
+/// Checks that completed operations are visible, the pending one is or is not, and nothing else is.
 pub(crate) fn check_after_a_kill(tables: &Tables) {
     let writers = Writers::attach(tables);
     assert!(writers.hash.repaired() <= 1, "{} words were wrong", writers.hash.repaired());
@@ -151,8 +151,8 @@ pub(crate) fn check_after_a_kill(tables: &Tables) {
     check_routes(tables, &writers.routes);
 }
 
-/// Whether the thing is in the state that was reached last, or in the one that was wanted. From
-/// here on it is the one reached.
+/// Checks that an item is in the state reached last or in the wanted one, and logs that state as
+/// reached.
 fn settle(tables: &Tables, thing: usize, version: Option<u64>, what: &str) {
     let (wanted, reached) = (tables.log.load(WANTED + thing), tables.log.load(REACHED + thing));
     let is = |state: u64| match version {
@@ -170,7 +170,7 @@ fn check_routes(tables: &Tables, routes: &Lpm6Writer) {
         let thing = PREFIX + number as usize;
         let states = [WANTED, REACHED].map(|state| tables.log.load(state + thing));
         let value = routes.get(prefix(number)).map(u64::from);
-        // Of the version only the lower bits are in the value.
+        // The value contains only the lower bits of the version.
         let is = |state: &u64| match value {
             Some(value) => state & 1 == 1 && value == number << 8 | state >> 1 & 0xFF,
             None => state & 1 == 0,

@@ -1,5 +1,5 @@
-//! Partial checksums: Linux leaves the checksum of what it sends to the device. On veth and TAP
-//! there is no device, and the frame arrives with only the pseudo header's sum in the field.
+//! Partial checksums. Linux leaves transport checksums to the device. On veth and TAP there is no
+//! device, and a frame arrives with only the pseudo header's sum in the field.
 
 use zerocopy::byteorder::network_endian::U16;
 
@@ -7,35 +7,34 @@ use super::transport::{Covered, write};
 use super::{ChecksumError, Sum};
 use crate::{IpProtocol, Layers, header};
 
-/// Where a partial checksum is to be completed, as `virtio_net_hdr` says it (virtio 1.2 clause
-/// 5.1.6, `VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+/// Position of a partial checksum, as in `virtio_net_hdr` (virtio 1.2 clause 5.1.6,
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partial {
-    /// Where the sum begins, in bytes from the start of the frame (`csum_start`).
+    /// Start of the sum, in bytes from the start of the frame (`csum_start`).
     pub start: u16,
-    /// Where the checksum field lies, in bytes from `start` (`csum_offset`).
+    /// Offset of the checksum field, in bytes from `start` (`csum_offset`).
     pub offset: u16,
 }
 
-/// Completes a partial checksum: sums from `start` to the end of the IP packet (of the frame, if it
-/// does not parse) and stores the complement `offset` bytes behind `start`, where the sum of the
-/// pseudo header lies now. About 8 ns and the sum.
+/// Completes a partial checksum. Sums from `start` to the end of the IP packet (of the frame, if it
+/// does not parse). Stores the complement `offset` bytes after `start`, in place of the pseudo
+/// header's sum. Takes about 8 ns, plus the sum.
 ///
 /// # Errors
-/// [`ChecksumError::OutOfRange`] if the field does not lie within the packet, and
-/// [`ChecksumError::Truncated`] if the packet does not lie within the frame; the frame is then
-/// unchanged.
+/// Returns [`ChecksumError::OutOfRange`] if the field is not inside the packet, and
+/// [`ChecksumError::Truncated`] if the packet is not inside the frame. The frame is unchanged then.
 #[inline]
 pub fn complete_partial(frame: &mut [u8], start: u16, offset: u16) -> Result<(), ChecksumError> {
     let end = packet_end(frame, start)?;
     let packet = frame.get_mut(start.into()..end).ok_or(ChecksumError::OutOfRange)?;
-    let place = usize::from(offset);
-    let pseudo = header::<U16>(packet, place).ok_or(ChecksumError::OutOfRange)?.get();
+    let field = usize::from(offset);
+    let pseudo = header::<U16>(packet, field).ok_or(ChecksumError::OutOfRange)?.get();
     write(packet, offset, Sum::new().add_u16(pseudo))
 }
 
-/// Where the sum from `start` ends: with the packet, since padding is not covered. `start` may lie
-/// deeper than the outer transport header (a tunnel), whose own length then says nothing.
+/// Returns the end of the sum from `start`, which excludes padding. `start` may be deeper than the
+/// outer transport header (a tunnel), so that header's length does not apply.
 #[inline]
 fn packet_end(frame: &[u8], start: u16) -> Result<usize, ChecksumError> {
     let Ok(layers) = Layers::parse(frame) else {
@@ -50,14 +49,13 @@ fn packet_end(frame: &[u8], start: u16) -> Result<usize, ChecksumError> {
     }
 }
 
-/// The partial checksum of a frame that came without a word about it, as from veth to an AF_XDP
-/// socket: TCP or UDP whose checksum field is the sum of the pseudo header, and whose checksum is
-/// wrong as it stands. About 8 ns, and the sum over the packet if the field fits.
+/// Finds the partial checksum of a frame without metadata, as from veth to an AF_XDP socket. It is
+/// a TCP or UDP checksum field that equals the pseudo header's sum and is wrong as a complete
+/// checksum. Takes about 8 ns, plus the sum over the packet if the field matches.
 ///
-/// A frame in transit looks like one by accident once in 65536 damaged packets, and is then sent
-/// on with a checksum that hides the damage; so ask only of frames from this machine's own devices
-/// (veth, TAP), not from a wire. Fragments, truncated packets and IPv6 with routing segments left
-/// are never found.
+/// A damaged frame in transit matches by accident once in 65536 cases, and completing it would hide
+/// the damage. So call it only for frames from devices of this machine (veth, TAP), not from a
+/// wire. It never finds one in fragments, truncated packets, and IPv6 with routing segments left.
 #[inline]
 #[must_use]
 pub fn find_partial(frame: &[u8]) -> Option<Partial> {
@@ -69,18 +67,18 @@ pub fn find_partial(frame: &[u8]) -> Option<Partial> {
     if covered.field(frame).ok()?.get() != covered.pseudo.fold() {
         return None;
     }
-    // A complete checksum may coincide: the sum over all says so.
+    // A complete checksum may be equal by coincidence; the full sum decides.
     if covered.sum(frame).ok()?.fold() == 0xffff {
         return None;
     }
     Some(Partial { start: layers.transport, offset: covered.offset })
 }
 
-/// Makes the TCP or UDP checksum a partial one, for a device that completes it: the field becomes
-/// the sum of the pseudo header. About 3 ns.
+/// Replaces the TCP or UDP checksum by a partial one (the pseudo header's sum), for a device that
+/// completes it. Takes about 3 ns.
 ///
 /// # Errors
-/// Says why there is no such checksum; the frame is then unchanged.
+/// Returns the reason why there is no such checksum. The frame is unchanged then.
 #[inline]
 pub fn make_partial(frame: &mut [u8], layers: &Layers) -> Result<Partial, ChecksumError> {
     if !matches!(layers.protocol, IpProtocol::TCP | IpProtocol::UDP) {

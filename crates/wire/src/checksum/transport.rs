@@ -1,4 +1,4 @@
-//! The checksums of an IPv4 header and of TCP, UDP, ICMP and ICMPv6, filled in and verified.
+//! Checksums of an IPv4 header and of TCP, UDP, ICMP and ICMPv6: filling in and verification.
 
 use std::fmt;
 
@@ -7,20 +7,20 @@ use zerocopy::byteorder::network_endian::U16;
 use super::{Sum, udp};
 use crate::{Fragment, IpProtocol, Layers, Tcp, Udp, header, header_mut};
 
-/// Why a checksum cannot be computed.
+/// Reason why a checksum cannot be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumError {
-    /// The frame carries none of TCP, UDP, ICMP and ICMPv6; or not IPv4, where its header is meant.
+    /// Frame without TCP, UDP, ICMP or ICMPv6; or without IPv4, for the header checksum.
     NotCovered,
-    /// A fragment: the checksum covers the whole packet.
+    /// Fragment: the checksum covers the whole packet.
     Fragment,
-    /// The frame holds less than IP promises.
+    /// Frame that contains less than the IP header states.
     Truncated,
-    /// An IPv6 routing header hides the final destination, which the checksum covers.
+    /// IPv6 routing header that hides the final destination, which the checksum covers.
     Routed,
-    /// UDP's length does not fit into what IP carries.
+    /// UDP length that does not fit into the IP payload.
     Length,
-    /// The checksum field does not lie within the packet.
+    /// Checksum field outside the packet.
     OutOfRange,
 }
 
@@ -39,13 +39,13 @@ impl fmt::Display for ChecksumError {
 
 impl std::error::Error for ChecksumError {}
 
-/// What a transport checksum covers, and where it is kept.
+/// Range that a transport checksum covers, and the position of its field.
 pub(super) struct Covered {
-    /// The sum of the pseudo header; zero where there is none (ICMP).
+    /// Sum of the pseudo header; zero without one (ICMP).
     pub(super) pseudo: Sum,
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Of the checksum field from `start`.
+    /// Offset of the checksum field from `start`, in bytes.
     pub(super) offset: u16,
 }
 
@@ -74,7 +74,7 @@ impl Covered {
             if layers.protocol == IpProtocol::ICMP {
                 Sum::new()
             } else {
-                // IPv4's total length bounds it to 16 bits.
+                // IPv4's total length limits it to 16 bits.
                 let (source, destination) = (ipv4.source, ipv4.destination);
                 Sum::pseudo_ipv4(source, destination, layers.protocol, length as u16)
             }
@@ -87,7 +87,7 @@ impl Covered {
         Ok(Self { pseudo, start, end: start + length, offset })
     }
 
-    /// The sum over pseudo header, header and data, the checksum field as it is.
+    /// Returns the sum over pseudo header, header and data, including the checksum field.
     #[inline]
     pub(super) fn sum(&self, frame: &[u8]) -> Result<Sum, ChecksumError> {
         let data = frame.get(self.start..self.end).ok_or(ChecksumError::Truncated)?;
@@ -96,22 +96,22 @@ impl Covered {
 
     #[inline]
     pub(super) fn field<'a>(&self, frame: &'a [u8]) -> Result<&'a U16, ChecksumError> {
-        let place = self.start + usize::from(self.offset);
-        header(frame, place).ok_or(ChecksumError::OutOfRange)
+        let field = self.start + usize::from(self.offset);
+        header(frame, field).ok_or(ChecksumError::OutOfRange)
     }
 
     #[inline]
     pub(super) fn field_mut<'a>(&self, frame: &'a mut [u8]) -> Result<&'a mut U16, ChecksumError> {
-        let place = self.start + usize::from(self.offset);
-        header_mut(frame, place).ok_or(ChecksumError::OutOfRange)
+        let field = self.start + usize::from(self.offset);
+        header_mut(frame, field).ok_or(ChecksumError::OutOfRange)
     }
 }
 
-/// Computes the checksum of the transport header of the frame that was parsed into `layers` and
-/// writes it, over the IP packet without the frame's padding.
+/// Computes and writes the transport checksum of the frame that was parsed into `layers`. It covers
+/// the IP packet without the frame's padding.
 ///
 /// # Errors
-/// Says why there is nothing to compute; the frame is then unchanged.
+/// Returns the reason why there is nothing to compute. The frame is unchanged then.
 #[inline]
 pub fn fill_transport(frame: &mut [u8], layers: &Layers) -> Result<(), ChecksumError> {
     let covered = Covered::find(frame, layers)?;
@@ -119,23 +119,23 @@ pub fn fill_transport(frame: &mut [u8], layers: &Layers) -> Result<(), ChecksumE
     write(packet, covered.offset, covered.pseudo)
 }
 
-/// Clears the checksum field `offset` bytes into `packet`, sums on from `pseudo` and writes the
-/// field.
+/// Clears the checksum field `offset` bytes into `packet`, continues the sum `pseudo` over the
+/// packet and writes the field.
 #[inline]
 pub(super) fn write(packet: &mut [u8], offset: u16, pseudo: Sum) -> Result<(), ChecksumError> {
-    let place = usize::from(offset);
-    header_mut::<U16>(packet, place).ok_or(ChecksumError::OutOfRange)?.set(0);
+    let field = usize::from(offset);
+    header_mut::<U16>(packet, field).ok_or(ChecksumError::OutOfRange)?.set(0);
     let checksum = pseudo.add_bytes(packet).checksum();
     let checksum = if offset == Udp::CHECKSUM_OFFSET { udp(checksum) } else { checksum };
-    header_mut::<U16>(packet, place).ok_or(ChecksumError::OutOfRange)?.set(checksum);
+    header_mut::<U16>(packet, field).ok_or(ChecksumError::OutOfRange)?.set(checksum);
     Ok(())
 }
 
-/// Whether the checksum of the transport header is right. UDP over IPv4 without a checksum is;
-/// over IPv6 it is not (RFC 8200 clause 8.1; RFC 6935 lets tunnels decide otherwise).
+/// Returns true if the transport checksum is correct. UDP without a checksum is correct over IPv4
+/// and wrong over IPv6 (RFC 8200 clause 8.1; RFC 6935 lets tunnels decide otherwise).
 ///
 /// # Errors
-/// Says why the frame does not tell.
+/// Returns the reason why the checksum cannot be verified.
 #[inline]
 pub fn verify_transport(frame: &[u8], layers: &Layers) -> Result<bool, ChecksumError> {
     let covered = Covered::find(frame, layers)?;
@@ -145,10 +145,10 @@ pub fn verify_transport(frame: &[u8], layers: &Layers) -> Result<bool, ChecksumE
     Ok(covered.sum(frame)?.fold() == 0xffff)
 }
 
-/// Computes the checksum of the IPv4 header, options included, and writes it.
+/// Computes and writes the checksum of the IPv4 header, including options.
 ///
 /// # Errors
-/// The frame that was parsed into `layers` does not carry IPv4.
+/// Returns an error if the frame that was parsed into `layers` does not carry IPv4.
 #[inline]
 pub fn fill_ipv4_header(frame: &mut [u8], layers: &Layers) -> Result<(), ChecksumError> {
     let bytes = ipv4_bytes(layers)?;
@@ -156,10 +156,10 @@ pub fn fill_ipv4_header(frame: &mut [u8], layers: &Layers) -> Result<(), Checksu
     write(ipv4, 10, Sum::new())
 }
 
-/// Whether the checksum of the IPv4 header is right.
+/// Returns true if the checksum of the IPv4 header is correct.
 ///
 /// # Errors
-/// The frame that was parsed into `layers` does not carry IPv4.
+/// Returns an error if the frame that was parsed into `layers` does not carry IPv4.
 #[inline]
 pub fn verify_ipv4_header(frame: &[u8], layers: &Layers) -> Result<bool, ChecksumError> {
     let ipv4 = frame.get(ipv4_bytes(layers)?).ok_or(ChecksumError::Truncated)?;

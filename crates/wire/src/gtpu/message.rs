@@ -1,44 +1,56 @@
-//! Reads a GTP-U message: header, optional part, chain of extension headers, payload.
+//! Parser of GTP-U messages: header, optional part, chain of extension headers, payload.
 
 use super::{GtpExtensionType, GtpU, GtpUOptional, PduSession};
 use crate::error::{HeaderName, ParseError};
 use crate::header;
 
-/// The most extension headers of a message that are read.
+/// Maximum number of extension headers that the parser reads.
 pub const MAX_GTPU_EXTENSIONS: u8 = 8;
 
-/// What a GTP-U header says, and where what it carries lies in the bytes it was parsed from.
+/// Parsed GTP-U header, and the position of its payload in the parsed bytes.
+///
+/// # Examples
+/// ```
+/// use fastlane_wire::{GtpMessage, GtpMessageType};
+///
+/// // Version 1, G-PDU, 4 bytes of payload, TEID 7.
+/// let bytes = [0x30, 255, 0, 4, 0, 0, 0, 7, 0x45, 0, 0, 0];
+/// let message = GtpMessage::parse(&bytes)?;
+/// assert_eq!((message.message_type, message.teid), (GtpMessageType::G_PDU, 7));
+/// assert_eq!(message.payload(&bytes), Some(&bytes[8..]));
+/// # Ok::<(), fastlane_wire::ParseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GtpMessage {
-    /// The tunnel endpoint identifier.
+    /// Tunnel endpoint identifier.
     pub teid: u32,
-    /// Where the message ends, in bytes from its start.
+    /// End of the message, in bytes from its start.
     pub end: u32,
-    /// Bytes of all headers: where the payload begins.
+    /// Length of all headers, which is the offset of the payload, in bytes.
     pub header_length: u16,
-    /// A [`GtpMessageType`](super::GtpMessageType).
+    /// Type of the message, a [`GtpMessageType`](super::GtpMessageType).
     pub message_type: u8,
-    /// How many extension headers there are.
+    /// Number of extension headers.
     pub extensions: u8,
-    /// The sequence number, if there is one.
+    /// Sequence number, if present.
     pub sequence_number: Option<u16>,
-    /// The N-PDU number, if there is one.
+    /// N-PDU number, if present.
     pub n_pdu_number: Option<u8>,
-    /// The PDU session container, if there is one; the first of several.
+    /// PDU session container, if present; the first of several.
     pub pdu_session: Option<PduSession>,
-    /// The first extension header that an endpoint must understand (clause 5.2.1) and that is
-    /// not known here, by its type. Clause 5.2.1 wants such a message dropped and answered. PDCP
-    /// PDU numbers are known: they go on with the message or mean nothing.
+    /// Type of the first extension header that an endpoint must comprehend and that is unknown
+    /// here. Clause 5.2.1 requires that such a message is dropped and answered. PDCP PDU numbers
+    /// are known: they are forwarded with the message or ignored.
     pub not_understood: Option<u8>,
 }
 
 impl GtpMessage {
-    /// Reads the message that `bytes` (the payload of UDP) begin with. Bytes behind the message
-    /// are ignored.
+    /// Parses the message at the start of `bytes` (a UDP payload). Bytes after the message are
+    /// ignored.
     ///
     /// # Errors
-    /// Names the header that is cut short or contradicts itself. GTP' and other versions have the
-    /// wrong version.
+    /// Returns the header that is cut short or inconsistent. GTP' and other versions are a version
+    /// error.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let (message, flags, bytes) = Self::begin(bytes)?;
@@ -48,9 +60,9 @@ impl GtpMessage {
         }
     }
 
-    /// As [`parse`](Self::parse), of what most messages of users are: without an optional part, or
-    /// with nothing in it but a PDU session container of 4 octets. Nothing of it goes through
-    /// memory. `None`: [`parse`](Self::parse) says.
+    /// Parses the common messages: without an optional part, or with only a PDU session container
+    /// of 4 bytes in it. All values stay in registers. Returns `None` for other messages, which
+    /// [`parse`](Self::parse) handles.
     #[inline(always)]
     #[must_use]
     pub fn parse_usual(bytes: &[u8]) -> Option<Self> {
@@ -58,16 +70,16 @@ impl GtpMessage {
         message.with_usual(flags, bytes)
     }
 
-    /// As [`parse`](Self::parse), of the mandatory part: what follows is taken for the payload.
+    /// Parses only the mandatory part. Everything after it counts as the payload.
     ///
     /// # Errors
-    /// As of [`parse`](Self::parse).
+    /// Returns the errors of [`parse`](Self::parse).
     #[inline(always)]
     pub fn parse_header(bytes: &[u8]) -> Result<Self, ParseError> {
         Self::begin(bytes).map(|(message, ..)| message)
     }
 
-    /// The mandatory part, its flags, the whole message.
+    /// Returns the mandatory part, its flags and the whole message.
     #[inline(always)]
     fn begin(bytes: &[u8]) -> Result<(Self, u8, &[u8]), ParseError> {
         let gtpu: &GtpU = header(bytes, 0).ok_or(ParseError::Short(HeaderName::GtpU))?;
@@ -90,8 +102,8 @@ impl GtpMessage {
         Ok((message, gtpu.flags, bytes))
     }
 
-    /// With what most messages of users have: no optional part, or a PDU session container of 4
-    /// octets and nothing else. `None` when it is something else.
+    /// Adds the common optional part: none, or a PDU session container of 4 bytes and nothing else.
+    /// Returns `None` for others.
     #[inline(always)]
     fn with_usual(self, flags: u8, bytes: &[u8]) -> Option<Self> {
         const CONTAINER: u8 = GtpExtensionType::PDU_SESSION_CONTAINER;
@@ -110,7 +122,7 @@ impl GtpMessage {
         None
     }
 
-    /// With any optional part and extension headers.
+    /// Adds any optional part and extension headers.
     #[inline(never)]
     fn with_optional(mut self, flags: u8, bytes: &[u8]) -> Result<Self, ParseError> {
         let optional: &GtpUOptional =
@@ -143,8 +155,8 @@ impl GtpMessage {
             GtpExtensionType::PDU_SESSION_CONTAINER => {
                 self.pdu_session.get_or_insert(PduSession::read(content));
             }
-            // For the next base station, when data is forwarded at a handover: who does not pass
-            // them on has nothing to do.
+            // For the next base station when data is forwarded at a handover. An endpoint that does
+            // not forward ignores them.
             GtpExtensionType::PDCP_PDU_NUMBER | GtpExtensionType::LONG_PDCP_PDU_NUMBER => {}
             _ if GtpExtensionType::is_required(extension_type) => {
                 self.not_understood.get_or_insert(extension_type);
@@ -153,7 +165,7 @@ impl GtpMessage {
         }
     }
 
-    /// What the message carries, of the bytes it was parsed from: the user's IP packet in a G-PDU.
+    /// Returns the payload, in the bytes that were parsed: the user's IP packet of a G-PDU.
     #[inline]
     #[must_use]
     pub fn payload<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
@@ -161,8 +173,8 @@ impl GtpMessage {
     }
 }
 
-/// The chain of extension headers (clause 5.2.1): each begins with its length in units of 4 bytes
-/// and ends with the type of the next one.
+/// Chain of extension headers (clause 5.2.1). Each begins with its length in units of 4 bytes and
+/// ends with the type of the next one.
 struct Extensions<'a> {
     bytes: &'a [u8],
     offset: usize,
@@ -170,8 +182,8 @@ struct Extensions<'a> {
 }
 
 impl Extensions<'_> {
-    /// The next extension header's type and the first two bytes of its content, which is at least
-    /// that long.
+    /// Returns the type of the next extension header and the first two bytes of its content, which
+    /// has at least that length.
     fn next(&mut self) -> Result<Option<(u8, [u8; 2])>, ParseError> {
         let extension_type = self.next_type;
         if extension_type == GtpExtensionType::NONE {

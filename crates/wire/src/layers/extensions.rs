@@ -1,4 +1,4 @@
-//! IPv6 and the walk over its extension headers (RFC 8200 clause 4).
+//! IPv6 and its extension headers (RFC 8200 clause 4).
 
 use super::{Fragment, Layers, MAX_IPV6_EXTENSIONS};
 use crate::error::{HeaderName, ParseError};
@@ -34,8 +34,8 @@ impl Layers {
         layers.with_transport_header()
     }
 
-    /// Moves `transport` and `protocol` over the extension headers; stops behind the fragment
-    /// header of a later fragment, where data lies that only the whole packet explains.
+    /// Moves `transport` and `protocol` past the extension headers. Stops after the fragment header
+    /// of a later fragment, whose data only the whole packet explains.
     #[inline(never)]
     fn walk_extensions(mut self, frame: &[u8]) -> Result<Self, ParseError> {
         let packet = frame.get(..self.end as usize).ok_or(SHORT)?;
@@ -85,8 +85,8 @@ impl Layers {
     }
 }
 
-/// Whether `protocol` is an extension header that is walked over. ESP is not: what follows it is
-/// encrypted.
+/// Returns true if `protocol` is an extension header that the parser skips. ESP is not, because the
+/// data after it is encrypted.
 #[inline]
 const fn is_extension(protocol: u8) -> bool {
     matches!(

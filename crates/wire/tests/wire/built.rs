@@ -12,7 +12,7 @@ pub(crate) enum Extension {
     Options { protocol: u8, units: u8 },
     /// A routing header without segments left.
     Routing { units: u8 },
-    /// A fragment header that divides nothing.
+    /// An atomic fragment header.
     Atomic,
     /// An authentication header with a check value of `4 * words` bytes.
     Authentication { words: u8 },
@@ -26,12 +26,12 @@ pub(crate) struct Frame {
     /// Bytes of IPv4 options, a multiple of 4 up to 40.
     pub(crate) options: usize,
     pub(crate) extensions: Vec<Extension>,
-    /// Offset in units of 8 bytes, and whether more follow.
+    /// Offset in units of 8 bytes, and the flag for more fragments.
     pub(crate) fragment: Option<(u16, bool)>,
     pub(crate) tcp: bool,
     pub(crate) ports: (u16, u16),
     pub(crate) payload: Vec<u8>,
-    /// Bytes behind the IP packet.
+    /// Padding after the IP packet.
     pub(crate) padding: Vec<u8>,
 }
 
@@ -61,7 +61,7 @@ impl Frame {
         if self.tcp { IpProtocol::TCP } else { IpProtocol::UDP }
     }
 
-    /// Where the network header begins.
+    /// Returns the offset of the network header.
     pub(crate) fn network(&self) -> usize {
         14 + 4 * self.vlans.len()
     }
@@ -87,7 +87,7 @@ impl Frame {
         frame
     }
 
-    /// The outermost of several tags is a service tag.
+    /// Returns the type of a tag: all but the innermost are service tags.
     fn tag_type(&self, index: usize) -> u16 {
         if index + 1 < self.vlans.len() { EtherType::SERVICE_VLAN } else { EtherType::VLAN }
     }
@@ -141,7 +141,7 @@ impl Frame {
 
     fn transport(&self) -> Vec<u8> {
         let (source_port, destination_port) = (U16::new(self.ports.0), U16::new(self.ports.1));
-        let (header, place) = if self.tcp {
+        let (header, offset) = if self.tcp {
             let data_offset_control = U16::new(0x5010);
             let window = U16::new(512);
             let tcp = Tcp {
@@ -163,11 +163,11 @@ impl Frame {
             0 if !self.tcp => 0xffff,
             checksum => checksum,
         };
-        transport[place..place + 2].copy_from_slice(&checksum.to_be_bytes());
+        transport[offset..offset + 2].copy_from_slice(&checksum.to_be_bytes());
         transport
     }
 
-    /// The bytes of the pseudo header.
+    /// Returns the bytes of the pseudo header.
     pub(crate) fn pseudo_header(&self, length: usize) -> Vec<u8> {
         let length = length as u32;
         let mut bytes = Vec::new();
@@ -196,7 +196,7 @@ impl Extension {
         }
     }
 
-    /// The extension header; its first byte, the next header, is left zero.
+    /// Returns the extension header; its first byte, the next header, is zero.
     fn build(self) -> Vec<u8> {
         match self {
             Self::Options { units, .. } => {
@@ -215,8 +215,8 @@ impl Extension {
     }
 }
 
-/// The sum as RFC 1071 clause 1 defines it, in bignum arithmetic: all words added, then modulo
-/// 0xffff, where only a sum of nothing is zero.
+/// Returns the sum as RFC 1071 clause 1 defines it, in exact arithmetic: the sum of all words
+/// modulo 0xffff, where only the sum of zeros is zero.
 pub(crate) fn reference_sum(data: &[u8]) -> u16 {
     let sum: u64 = data
         .chunks(2)

@@ -1,4 +1,4 @@
-//! Replays the committed corpus of every fuzz target, and keeps the seeds in it up to date.
+//! Replays the committed corpus of every fuzz target and keeps its seeds up to date.
 
 use fastlane_testing::corpus;
 use fastlane_wire::fuzz;

@@ -1,10 +1,10 @@
 //! Tests through the public interface: real frames, built frames, arbitrary bytes, the corpus.
 
 mod built;
-mod checksum;
+mod checksums;
 mod corpus;
-mod gtpu;
-mod layers;
+mod gtp_messages;
+mod parse_layers;
 mod properties;
 mod real;
 mod seeds;

@@ -33,15 +33,15 @@ prop_compose! {
     }
 }
 
-/// A frame with some of its bytes overwritten and its end cut off: close to right, and wrong.
+/// Generates frames with some bytes overwritten and the end cut off: almost valid, but wrong.
 fn damaged() -> impl Strategy<Value = Vec<u8>> {
     let damage = vec((any::<prop::sample::Index>(), any::<u8>()), 0..6);
     (frame(), damage, any::<prop::sample::Index>(), any::<bool>()).prop_map(
         |(frame, damage, cut, whole)| {
             let mut bytes = frame.build();
-            for (place, value) in damage {
-                let place = place.index(bytes.len());
-                bytes[place] = value;
+            for (offset, value) in damage {
+                let offset = offset.index(bytes.len());
+                bytes[offset] = value;
             }
             if !whole {
                 bytes.truncate(cut.index(bytes.len()));
@@ -99,8 +99,8 @@ proptest! {
 
     #[test]
     fn checksums_agree(bytes in damaged(), start in 0..120u16, offset in 0..20u16) {
-        let place = [start.to_be_bytes(), offset.to_be_bytes()].concat();
-        fuzz::checksum(&[place, bytes].concat());
+        let position = [start.to_be_bytes(), offset.to_be_bytes()].concat();
+        fuzz::checksum(&[position, bytes].concat());
     }
 
     #[test]
@@ -137,18 +137,18 @@ proptest! {
     #[test]
     fn a_change_gives_what_a_full_sum_gives(
         mut data in vec(any::<u8>(), 8..100),
-        place in any::<prop::sample::Index>(),
+        offset in any::<prop::sample::Index>(),
         value in prop_oneof![
             any::<u32>(), Just(0), Just(u32::MAX), Just(0xffff), Just(0xffff_0000)
         ],
     ) {
         data[0] = 0x45; // no packet is all zero
-        let place = (4 + place.index(data.len() - 7)) & !1;
+        let offset = (4 + offset.index(data.len() - 7)) & !1;
         let before = checksum::checksum(&data);
         let mut old = [0; 4];
-        old.copy_from_slice(&data[place..place + 4]);
+        old.copy_from_slice(&data[offset..offset + 4]);
         let new = value.to_be_bytes();
-        data[place..place + 4].copy_from_slice(&new);
+        data[offset..offset + 4].copy_from_slice(&new);
         let after = checksum::checksum(&data);
         prop_assert_eq!(update_u32(before, u32::from_be_bytes(old), value), after);
         prop_assert_eq!(update(before, &old, &new), after);

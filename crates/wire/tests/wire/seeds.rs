@@ -1,4 +1,4 @@
-//! What the fuzzers start from: one small input for each path through the parsers.
+//! Seeds of the fuzzers: one small input for each path through the parsers.
 
 use fastlane_wire::{IpProtocol, Layers, checksum};
 
@@ -7,13 +7,14 @@ use crate::real;
 
 type Seeds = Vec<(String, Vec<u8>)>;
 
-/// The seeds by target.
+/// Returns the seeds by target.
 pub(crate) fn all() -> [(&'static str, Seeds); 3] {
     let frames = frames();
     let mut layers = frames.clone();
     layers.extend(cuts());
-    let mut checksums: Seeds = frames.into_iter().map(with_place).collect();
-    checksums.extend(partial_frames().into_iter().map(with_place));
+    let mut checksums: Seeds =
+        frames.into_iter().map(|(name, frame)| (name, with_offset(frame))).collect();
+    checksums.extend(partial_frames().into_iter().map(|(name, frame)| (name, with_offset(frame))));
     [("layers", layers), ("checksum", checksums), ("gtpu", messages())]
 }
 
@@ -72,7 +73,7 @@ fn frames() -> Seeds {
     seeds
 }
 
-/// Frames cut in the middle of every header.
+/// Returns frames that are cut in the middle of each header.
 fn cuts() -> Seeds {
     let ipv4 = Frame { vlans: vec![1, 2], options: 8, ..Frame::default() }.build();
     let hop_by_hop = Extension::Options { protocol: IpProtocol::HOP_BY_HOP, units: 1 };
@@ -88,15 +89,15 @@ fn cuts() -> Seeds {
     seeds
 }
 
-/// A frame with the place of its transport checksum before it, as the target wants it.
-fn with_place((name, frame): (String, Vec<u8>)) -> (String, Vec<u8>) {
+/// Prepends the offset of a frame's transport checksum, as the fuzz target expects it.
+fn with_offset(frame: Vec<u8>) -> Vec<u8> {
     let (start, offset): (u16, u16) = match Layers::parse(&frame) {
         Ok(layers) if layers.carries(IpProtocol::TCP) => (layers.transport, 16),
         Ok(layers) if layers.carries(IpProtocol::UDP) => (layers.transport, 6),
         _ => (14, 2),
     };
-    let place = [start.to_be_bytes(), offset.to_be_bytes()].concat();
-    (name, [place, frame].concat())
+    let position = [start.to_be_bytes(), offset.to_be_bytes()].concat();
+    [position, frame].concat()
 }
 
 fn partial_frames() -> Seeds {

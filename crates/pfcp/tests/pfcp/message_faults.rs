@@ -1,5 +1,5 @@
-//! What is missing or wrong in a message is named. Case numbers are those of the UPF's conformance
-//! cases.
+//! Missing and wrong elements are named in the fault. Case numbers are those of the UPF's
+//! conformance cases.
 
 use fastlane_pfcp::ie::*;
 use fastlane_pfcp::{
@@ -8,12 +8,12 @@ use fastlane_pfcp::{
 
 use crate::samples;
 
-/// Puts the elements of a group back to where they were.
+/// Function that puts the elements of a group back into their message.
 type Wrap<'a> = &'a dyn Fn(Vec<Node>) -> Vec<Node>;
-/// Is called with the elements of a group, the place of one of them, and their way back.
+/// Function that gets the elements of a group, the index of one of them, and its [`Wrap`].
 type Change<'a> = &'a mut dyn FnMut(&[Node], usize, Wrap<'_>);
 
-/// A message as a tree.
+/// Message as a tree of elements.
 #[derive(Clone, Debug)]
 enum Node {
     Fields(IeType, Vec<u8>),
@@ -51,7 +51,7 @@ fn verdict(header: Header, body: &[Node]) -> Result<(), Fault> {
     Message::parse(&datagram).unwrap().0.check()
 }
 
-/// Calls `change` with the elements of each group, the place of one of them, for all of them.
+/// Calls `change` with the elements of each group and the index of each element.
 fn everywhere(body: &[Node], change: Change<'_>) {
     inside(body, &|changed| changed, change);
 }
@@ -70,7 +70,7 @@ fn inside(nodes: &[Node], wrap: Wrap<'_>, change: Change<'_>) {
     }
 }
 
-/// Every sample with the elements of one of its groups changed at each place.
+/// Changes every sample at each element of each of its groups.
 fn each_changed(
     mut change: impl FnMut(&[Node], usize) -> Vec<Node>,
     mut judge: impl FnMut(&str, &Node, Result<(), Fault>),
@@ -130,7 +130,7 @@ fn an_element_without_octets_is_named() {
                 Some(Err(cause)) => Fault::of(cause, *ie_type),
                 None => unreachable!("it has fields"),
             },
-            // Of a group that is empty, what must be in it is missing, if something must.
+            // An empty group lacks its first mandatory element, if it has one.
             Node::Group(..) => return,
         };
         assert_eq!(expected.cause, Cause::INVALID_LENGTH);
@@ -151,7 +151,7 @@ fn case_31_an_element_that_overruns_its_group_is_named() {
         let fault = Message::parse(&longer).unwrap().0.check();
         assert_eq!(fault, Err(Fault::of(Cause::INVALID_LENGTH, last.ie_type)), "{name}");
     }
-    // Inside a group: the octets that are left are no element.
+    // Inside a group: the remaining octets are no element.
     let fault = establishment(|w| {
         w.group(IeType::CREATE_PDR, |w| {
             w.put(&PdrId(1));
@@ -167,7 +167,7 @@ fn case_36_unknown_elements_are_ignored_everywhere() {
         Node::Fields(IeType(999), vec![1, 2, 3]),
         Node::Fields(IeType(0x8001), vec![0, 9, 1]),
         Node::Fields(IeType(0), Vec::new()),
-        // Known, but not there.
+        // A known element, in a group where it does not belong.
         Node::Fields(IeType::MULTIPLIER, Vec::new()),
     ] {
         let insert = |nodes: &[Node], at: usize| {
@@ -341,7 +341,7 @@ fn cases_14_16_20_and_21_headers() {
     let deletion = MessageType::SESSION_DELETION_REQUEST;
     let without = HeaderError::SeidFlag(Header::node(deletion, 1));
     assert_eq!(error(&[0x20, 54, 0, 4, 0, 0, 1, 0]), without);
-    // What follows a message is another one only where the header says so.
+    // Octets after a message are another message only if the header says so.
     let two = [0x24, 1, 0, 4, 0, 0, 1, 0, 0x20, 2, 0, 4, 0, 0, 2, 0];
     let (first, rest) = Message::parse(&two).unwrap();
     assert!(first.header.follow_on);
@@ -350,15 +350,15 @@ fn cases_14_16_20_and_21_headers() {
 }
 
 #[test]
-fn requests_have_answers() {
+fn requests_have_responses() {
     let types = (0..=255).map(MessageType).filter(|kind| kind.name().is_some());
     for kind in types {
-        assert_eq!(kind.answer().is_some(), kind.name().unwrap().ends_with("Request"), "{kind}");
+        assert_eq!(kind.response().is_some(), kind.name().unwrap().ends_with("Request"), "{kind}");
         assert_eq!(kind.is_response(), kind.name().unwrap().ends_with("Response"), "{kind}");
-        if let Some(answer) = kind.answer() {
+        if let Some(response) = kind.response() {
             let request = kind.name().unwrap().strip_suffix("Request").unwrap();
-            assert_eq!(answer.name().unwrap().strip_suffix("Response"), Some(request));
-            assert_eq!(answer.is_session(), kind.is_session());
+            assert_eq!(response.name().unwrap().strip_suffix("Response"), Some(request));
+            assert_eq!(response.is_session(), kind.is_session());
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Messages about the node (TS 29.244 clause 7.4).
+//! Node messages (TS 29.244 clause 7.4).
 
 use super::Presence::{C, M, O};
-use super::{Content, Grammar, condition, fields, group, octets};
+use super::{Content, Element, Grammar, condition, fields, group, octets};
 use crate::ie::*;
 use crate::{Cause, IeType};
 
@@ -106,7 +106,8 @@ pub(super) static ASSOCIATION_UPDATE_RESPONSE: Grammar = Grammar::new(&[
 /// Table 7.4.4.5-1.
 pub(super) static ASSOCIATION_RELEASE_REQUEST: Grammar = Grammar::new(&[M.once(fields!(NodeId))]);
 
-/// Answers that only accept or refuse: tables 7.4.4.6-1, 7.4.5.2.1-1, 7.4.6.2-1 and 7.4.7.2-1.
+/// Responses with a Node ID and a Cause only: tables 7.4.4.6-1, 7.4.5.2.1-1, 7.4.6.2-1 and
+/// 7.4.7.2-1.
 pub(super) static NODE_RESPONSE: Grammar =
     Grammar::new(&[M.once(fields!(NodeId)), M.once(fields!(Cause)), C.once(fields!(OffendingIe))]);
 

@@ -4,7 +4,7 @@ use fastlane_wire::{
 };
 use zerocopy::IntoBytes;
 
-/// A G-PDU with `flags`, then `rest` (optional part, extension headers, payload).
+/// Builds a G-PDU from `flags` and `rest` (optional part, extension headers, payload).
 fn message(flags: u8, rest: &[u8]) -> Vec<u8> {
     let length = U16::new(rest.len() as u16);
     let teid = U32::new(0x1234_5678);
@@ -37,7 +37,7 @@ fn the_optional_part_is_there_for_any_flag_and_means_what_its_flags_say() {
         assert_eq!(parsed.sequence_number, (flags & 2 != 0).then_some(0xbeef));
         assert_eq!(parsed.n_pdu_number, (flags & 1 != 0).then_some(7));
     }
-    // Without E the next extension header type is not meant.
+    // Without E the next extension header type is not valid.
     let parsed = GtpMessage::parse(&message(GtpU::SEQUENCE, &[0, 1, 0, 0x85])).unwrap();
     assert_eq!((parsed.header_length, parsed.extensions), (12, 0));
 }

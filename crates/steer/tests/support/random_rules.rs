@@ -7,7 +7,7 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 
 use super::frames::{ETHERTYPES, PORTS, PROTOCOLS, V4, V6};
 
-/// Any list that [`Rules::new`] takes, the empty and the longest ones included.
+/// Generates lists that [`Rules::new`] accepts, including the empty and the longest one.
 pub(crate) fn rules() -> impl Strategy<Value = Rules> {
     prop_oneof![
         1 => Just(Rules::default()),
@@ -37,8 +37,8 @@ fn rule() -> impl Strategy<Value = Rule> {
                 let rule = Rule {
                     ethertype,
                     protocol,
-                    source: prefixes.0.map(|seed| prefix(v4, seed)),
-                    destination: prefixes.1.map(|seed| prefix(v4, seed)),
+                    source: prefixes.0.map(|(index, length)| prefix(v4, index, length)),
+                    destination: prefixes.1.map(|(index, length)| prefix(v4, index, length)),
                     udp_port: ports.0,
                     tcp_port: ports.1,
                     gtp_u,
@@ -56,19 +56,19 @@ fn ports() -> impl Strategy<Value = PortRange> {
     ]
 }
 
-/// A prefix of an address from the pool, its host bits cleared.
-fn prefix(v4: bool, (place, length): (usize, u8)) -> Prefix {
+/// Returns a prefix of an address from the pool, with its host bits cleared.
+fn prefix(v4: bool, index: usize, length: u8) -> Prefix {
     match v4 {
         true => {
             let length = length % 33;
             let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            let address = V4[place % V4.len()].to_bits() & mask;
+            let address = V4[index % V4.len()].to_bits() & mask;
             Prefix { address: IpAddr::V4(address.into()), length }
         }
         false => {
             let length = length % 129;
             let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            let address = V6[place % V6.len()].to_bits() & mask;
+            let address = V6[index % V6.len()].to_bits() & mask;
             Prefix { address: IpAddr::V6(address.into()), length }
         }
     }

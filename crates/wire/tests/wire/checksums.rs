@@ -168,7 +168,7 @@ fn what_does_not_parse_is_summed_to_its_end() {
     assert_eq!(frame[34..], real::UDP4[34..]);
 }
 
-/// The payload word that makes the sum of a frame's UDP packet come out as 0xffff.
+/// Returns the payload word that makes the sum of a frame's UDP packet equal 0xffff.
 fn with_sum_of_all_ones() -> Vec<u8> {
     let mut frame = Frame { payload: vec![0; 8], ..Frame::default() }.build();
     let checksum = header::<Udp>(&frame, 34).unwrap().checksum.get();

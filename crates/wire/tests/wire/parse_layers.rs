@@ -49,11 +49,11 @@ fn real_messages_of_icmp() {
 
     let frame = real::NEIGHBOR_SOLICITATION;
     let layers = Layers::parse(frame).unwrap();
-    let place = usize::from(layers.transport);
-    let solicitation: &NeighborSolicitation = header(frame, place).unwrap();
+    let offset = usize::from(layers.transport);
+    let solicitation: &NeighborSolicitation = header(frame, offset).unwrap();
     assert_eq!(solicitation.icmp.message_type, 135);
     assert_eq!(solicitation.target, *b"\xfd\x09\0\0\0\0\0\0\0\0\0\0\0\0\0\x03");
-    let option: &LinkLayerAddress = header(frame, place + 24).unwrap();
+    let option: &LinkLayerAddress = header(frame, offset + 24).unwrap();
     assert_eq!((option.option_type, option.length), (LinkLayerAddress::SOURCE, 1));
     assert_eq!(option.address, MacAddress([2, 0, 0, 0, 0, 10]));
 
@@ -109,9 +109,9 @@ fn every_cut_is_named() {
 #[test]
 fn contradictions_in_ipv4_are_named() {
     let good = real::UDP4.to_vec();
-    let with = |place: usize, bytes: &[u8]| {
+    let with = |offset: usize, bytes: &[u8]| {
         let mut frame = good.clone();
-        frame[place..place + bytes.len()].copy_from_slice(bytes);
+        frame[offset..offset + bytes.len()].copy_from_slice(bytes);
         Layers::parse(&frame)
     };
     assert_eq!(with(14, &[0x65]), Err(ParseError::Version(HeaderName::Ipv4)));
@@ -121,7 +121,7 @@ fn contradictions_in_ipv4_are_named() {
     assert_eq!(with(16, &[0, 27]), Err(ParseError::Short(HeaderName::Udp)));
     assert_eq!(with(16, &[0, 28]).unwrap().end, 42);
     assert!(with(16, &[0xff, 0xff]).unwrap().truncated);
-    // ESP is none of ours: it may be empty.
+    // ESP is not parsed, so it may be empty.
     assert_eq!(with(23, &[IpProtocol::ESP]).unwrap().protocol, IpProtocol::ESP);
 }
 

@@ -1,7 +1,7 @@
-//! Reports about sessions (TS 29.244 clauses 7.5.8 and 7.5.9), and what other answers have too.
+//! Session reports (TS 29.244 clauses 7.5.8 and 7.5.9), and groups that other responses share.
 
 use super::Presence::{C, M, O};
-use super::{Content, Grammar, condition, fields, group, octets};
+use super::{Content, Element, Grammar, condition, fields, group, octets};
 use crate::ie::*;
 use crate::{Cause, IeType};
 
@@ -31,7 +31,7 @@ static DOWNLINK_DATA_REPORT: Grammar = Grammar::new(&[
     C.once(fields!(DataStatus)),
 ]);
 
-/// Tables 7.5.5.2-1, 7.5.7.2-1 and 7.5.8.3-1: the last has most.
+/// Usage report; a superset of tables 7.5.5.2-1, 7.5.7.2-1 and 7.5.8.3-1.
 pub(super) static USAGE_REPORT: Grammar = Grammar::new(&[
     M.once(fields!(UrrId)),
     M.once(fields!(UrSeqn)),
