@@ -191,7 +191,7 @@ impl Nodes {
         assert!(rest.is_empty() && message.check().is_ok(), "{kind}: {datagram:x?}");
         let cause = message.group().find::<Cause>().ok().flatten().map_or(0, |cause| cause.0);
         *self.inbox.entry((kind.0, cause)).or_default() += 1;
-        if kind.answer().is_some() {
+        if kind.response().is_some() {
             if node.requests.len() < MAX_REQUESTS {
                 node.requests.push((kind, message.header.sequence));
             }

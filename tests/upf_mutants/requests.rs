@@ -214,7 +214,7 @@ fn response(
     ];
     let unsolicited = (*random.pick(&any), random.below(1 << 24) as u32);
     let (kind, sequence) = requests.pop().unwrap_or(unsolicited);
-    let kind = kind.answer().unwrap_or(MessageType::HEARTBEAT_RESPONSE);
+    let kind = kind.response().unwrap_or(MessageType::HEARTBEAT_RESPONSE);
     if kind == MessageType::HEARTBEAT_RESPONSE {
         return (Header::node(kind, sequence), vec![u32(T::RECOVERY_TIME_STAMP, STARTED)]);
     }

@@ -87,7 +87,7 @@ impl Smf {
     /// When it is no PFCP message.
     pub fn send(&mut self, datagram: &[u8]) {
         let (message, _) = Message::parse(datagram).expect("PFCP");
-        if message.header.message_type.answer().is_some() {
+        if message.header.message_type.response().is_some() {
             self.first_sent.entry(message.header.sequence).or_insert_with(Instant::now);
         }
         let upf = SocketAddr::from((N4, fastlane_pfcp::PORT));
@@ -106,7 +106,7 @@ impl Smf {
         let Ok((length, _)) = self.socket.recv_from(&mut buffer) else { return false };
         let (message, rest) = Message::parse(&buffer[..length]).expect("PFCP");
         assert!(rest.is_empty() && message.check().is_ok(), "{:?}", message.header);
-        if let Some(response) = message.header.message_type.answer() {
+        if let Some(response) = message.header.message_type.response() {
             self.respond(&message, response);
             return true;
         }

@@ -169,7 +169,7 @@ impl<T> Client<T> {
             self.counts.strange += 1;
             return Ok(());
         };
-        if let Some(answer) = message.header.message_type.answer() {
+        if let Some(answer) = message.header.message_type.response() {
             return self.answer(&message, answer);
         }
         match self.pending.remove(&message.header.sequence) {

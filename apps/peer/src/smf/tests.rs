@@ -71,7 +71,7 @@ fn other_side(socket: &UdpSocket) {
         }
         let ours = message.group().find::<FSeid>().unwrap().map_or(0, |seid| seid.seid);
         let header = Header {
-            message_type: kind.answer().unwrap(),
+            message_type: kind.response().unwrap(),
             seid: message.header.seid.map(|_| ours),
             ..message.header
         };
