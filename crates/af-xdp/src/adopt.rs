@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 
 use fastlane_core::{Pool, PortId};
-use fastlane_steer::{ProgramHandover, Program, XdpMode};
+use fastlane_steer::{Program, ProgramHandover, XdpMode};
 use fastlane_table::SharedMemory;
 
 use crate::in_flight::{FrameQuota, FrameSet};
@@ -157,7 +157,9 @@ impl Device {
     /// Returns what a successor needs to take over the device, besides the queues: its description
     /// and the descriptors of its steering program. `None` if the program is attached nowhere.
     #[must_use]
-    pub fn handover(&self) -> Option<(DeviceDescription, ProgramHandover<std::os::fd::BorrowedFd<'_>>)> {
+    pub fn handover(
+        &self,
+    ) -> Option<(DeviceDescription, ProgramHandover<std::os::fd::BorrowedFd<'_>>)> {
         let description = DeviceDescription {
             interface: self.settings.index,
             is_native: self.is_native(),
