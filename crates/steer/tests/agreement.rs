@@ -16,7 +16,7 @@ use proptest::{
 };
 use support::{
     frames::{self, Frame},
-    machine, rules,
+    machine, random_rules,
 };
 
 /// Number of lists of rules, and frames per list: 102,400 pairs.
