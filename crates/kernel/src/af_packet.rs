@@ -1,15 +1,15 @@
-//! AF_PACKET: frames of an interface that Linux keeps.
+//! AF_PACKET ports: frames of an interface that stays with Linux.
 //!
-//! Works on every interface, needs no XDP, costs up to half as much again as AF_XDP. packet(7);
-//! Linux's kernel document networking/packet_mmap.
+//! An AF_PACKET port works on every interface and needs no XDP; it costs up to half as much again as
+//! AF_XDP. Sources: packet(7) and Documentation/networking/packet_mmap.rst of the kernel.
 //!
-//! Frames are received by a ring shared with the kernel, of version 2: version 3 hands them over in
-//! blocks, so that a single one would wait for a timer. They are sent by sendmmsg(2): on veth a
-//! frame costs 0.88 of what it costs by a transmit ring, whose pages the kernel copies there after
-//! all, and the kernel's answer says which frame it refused.
+//! Frames are received by a ring shared with the kernel, of version 2: version 3 delivers whole
+//! blocks, so a single frame would wait for a timer. Frames are sent by sendmmsg(2): on veth that
+//! costs 0.88 of a transmit ring, whose pages the kernel copies anyway, and its result tells which
+//! frame was refused.
 //!
-//! What the rules claim is kept from Linux by a program at the interface's ingress, and everything
-//! else from us by a filter on the sockets, both of the `fastlane-steer` crate.
+//! Two programs of `fastlane-steer` divide the frames: one at the interface's ingress keeps claimed
+//! frames from Linux, and a filter on the sockets keeps all others from the port.
 
 mod packet_queue;
 mod ring;
@@ -28,34 +28,35 @@ use crate::interface::Interface;
 use ring::{Geometry, Ring};
 use socket::Socket;
 
-/// The fewest and the most frames of a ring.
+/// Allowed numbers of frames in a ring.
 const RING_FRAMES: std::ops::RangeInclusive<u32> = 64..=65536;
-/// The longest frame.
+/// Maximum frame length in bytes.
 const MOST_LENGTH: u32 = 65536;
-/// The most sockets that share an interface: the default limit of a fanout group.
+/// Maximum number of sockets that share an interface: the default limit of a fanout group.
 const MOST_QUEUES: usize = 256;
 
-/// How an interface is opened by AF_PACKET.
+/// Settings of an AF_PACKET port.
 #[derive(Clone, Debug)]
 pub struct AfPacketSettings {
-    /// The interface.
+    /// Interface of the port.
     pub interface: Interface,
-    /// Queues, one for each lane or more. Linux spreads the flows over them by a hash of addresses
-    /// and ports.
+    /// Number of queues, at least one for each lane. Linux distributes flows over them by a hash of
+    /// addresses and ports.
     pub queues: usize,
-    /// Frames in the receive ring of each queue, a power of two from 64 to 65536.
+    /// Number of frames in the receive ring of each queue, a power of two from 64 to 65536.
     pub ring_frames: u32,
-    /// The longest frame to receive, in octets with Ethernet header and VLAN tags: at most the room
-    /// in a frame of the pool. A longer one that the rules claim is left to Linux and counted.
+    /// Maximum length of received frames in bytes, with Ethernet header and VLAN tags: at most the
+    /// room in a pool frame. Longer frames that the rules claim are left to Linux and counted.
     pub max_length: u32,
-    /// Whether frames to other Ethernet addresses are received too. They are claimed like others.
+    /// True if frames for other Ethernet addresses are received too. The rules claim them like
+    /// others.
     pub promiscuous: bool,
-    /// The mark (SO_MARK) of frames that re-enter, see [`reentry`](crate::reentry); 0 for none.
+    /// Mark (SO_MARK) of frames that re-enter, see [`reentry`](crate::reentry); 0 for none.
     pub mark: u32,
 }
 
 impl AfPacketSettings {
-    /// The usual settings for an interface, with one queue.
+    /// Creates the default settings for an interface, with one queue.
     #[must_use]
     pub fn new(interface: Interface) -> Self {
         let max_length = interface.mtu.saturating_add(14 + 2 * 4).min(MOST_LENGTH);
@@ -63,7 +64,7 @@ impl AfPacketSettings {
     }
 }
 
-/// An interface opened by AF_PACKET: its queues, until lanes take them, and its steering.
+/// An open AF_PACKET interface: its queues, until lanes take them, and its steering.
 ///
 /// Dropping it gives all frames of the interface back to Linux; its queues then receive nothing
 /// that Linux does not see too, so they are closed first. Nothing is left behind when the process
@@ -75,7 +76,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens all queues of the interface, and claims what the rules say.
+    /// Opens all queues of the interface and claims packets by the rules.
     ///
     /// # Errors
     /// [`Error::Unfit`] for impossible settings or an interface without Ethernet header,
@@ -104,15 +105,14 @@ impl Device {
         Ok(Self { program, queues })
     }
 
-    /// Hands out one of the queues, as one of the port `port`; `None` when there is none of this
-    /// number or it was taken before.
+    /// Takes a queue out for the port `port`; `None` if it does not exist or was taken before.
     #[must_use]
     pub fn queue(&mut self, port: PortId, number: usize) -> Option<AfPacketQueue> {
         self.queues.get_mut(number)?.take().map(|queue| queue.with_port(port))
     }
 
-    /// Replaces the rules while frames arrive: each frame is judged by the old list or by the new
-    /// one, and none is both taken here and given to Linux ([`Program::replace_rules`]).
+    /// Replaces the rules while frames arrive. Each frame is judged by the old or the new list, and
+    /// none goes both to this port and to Linux ([`Program::replace_rules`]).
     ///
     /// # Errors
     /// [`Error::Program`]; then the old rules stay in force.
@@ -120,7 +120,7 @@ impl Device {
         Ok(self.program.replace_rules(rules)?)
     }
 
-    /// What the steering has counted, over all queues.
+    /// Returns the steering counters over all queues.
     ///
     /// # Errors
     /// [`Error::Program`].
@@ -154,7 +154,8 @@ fn check(settings: &AfPacketSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// A socket that is ready but does not receive yet, not even when it is bound.
+/// Creates a socket and its ring. It receives nothing before a steering program is attached, even
+/// if bound.
 fn socket(settings: &AfPacketSettings) -> Result<(Socket, Ring), Error> {
     let name = &settings.interface.name;
     let refused = |action: &str, error| Error::kernel(format!("{name}: {action}"), NET_RAW, error);
@@ -175,7 +176,7 @@ fn socket(settings: &AfPacketSettings) -> Result<(Socket, Ring), Error> {
     Ok((socket, ring))
 }
 
-/// Binds the sockets: several as one group, each getting its share.
+/// Binds the sockets; several share the interface as one fanout group.
 fn join(sockets: &[(Socket, Ring)], settings: &AfPacketSettings) -> Result<(), Error> {
     let Interface { name, index, .. } = &settings.interface;
     let mut group = None;

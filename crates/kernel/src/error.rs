@@ -1,4 +1,4 @@
-//! Why something of the kernel's could not be opened, in words that say what to do.
+//! Errors of opening interfaces and devices, with remedies.
 
 use std::io;
 
@@ -6,50 +6,50 @@ use fastlane_steer::ProgramError;
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// Why something of the kernel's could not be opened.
+/// Reason why an interface or device could not be opened.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// There is no interface of this name in the network namespace of the calling thread.
+    /// The network namespace of the calling thread has no interface of this name.
     #[error("no interface {interface} in this network namespace; there are {present}")]
     NoInterface {
-        /// The name as given.
+        /// The requested name.
         interface: String,
-        /// The names of those that exist.
+        /// Names of the existing interfaces.
         present: String,
     },
-    /// The name of a new interface is taken.
+    /// The name for a new interface is in use.
     #[error("the interface name {interface} is taken: choose another, or remove that interface")]
     NameTaken {
-        /// The name as given.
+        /// The requested name.
         interface: String,
     },
-    /// A capability is missing.
+    /// The process lacks a capability.
     #[error(
         "{action}: the capability {capability} is missing: run as root, or \
          `setcap {lowercase}+ep PROGRAM`", lowercase = capability.to_lowercase()
     )]
     NoPrivilege {
-        /// What was being done.
+        /// The refused operation.
         action: String,
-        /// The capability that the kernel asks for.
+        /// The required capability.
         capability: &'static str,
     },
-    /// What was asked for cannot be.
+    /// A setting or an interface is unsuitable.
     #[error("{subject}: {reason}; {remedy}")]
     Unfit {
         /// The interface or setting.
         subject: String,
-        /// Why not.
+        /// Why it is unsuitable.
         reason: String,
         /// What to do.
         remedy: String,
     },
-    /// The kernel refused for another reason.
+    /// The kernel refused an operation for another reason.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was being done, and to which interface.
+        /// The refused operation and its interface.
         action: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A steering program could not be loaded or attached.
@@ -58,7 +58,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Sorts an answer of the kernel.
+    /// Converts an error of the kernel: a missing privilege gets the remedy.
     pub(crate) fn kernel(
         action: impl Into<String>,
         capability: &'static str,
@@ -72,7 +72,7 @@ impl Error {
     }
 }
 
-/// What it takes to make and change interfaces.
+/// Capability to create and configure interfaces.
 pub(crate) const NET_ADMIN: &str = "CAP_NET_ADMIN";
-/// What it takes to open an AF_PACKET socket.
+/// Capability to open AF_PACKET sockets.
 pub(crate) const NET_RAW: &str = "CAP_NET_RAW";

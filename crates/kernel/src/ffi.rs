@@ -1,5 +1,5 @@
-//! The system calls on interfaces that nobody wraps: ioctl(2) requests of netdevice(7) and of
-//! `linux/ethtool.h`.
+//! Interface system calls without a safe wrapper: ioctl(2) requests of netdevice(7),
+//! `linux/ethtool.h` and `linux/if_tun.h`.
 #![allow(unsafe_code, reason = "ioctls")]
 
 use std::io;
@@ -7,10 +7,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-/// Of linux/if_tun.h: `_IOR('T', 210, unsigned int)`, `_IOR('T', 215, int)`.
+/// Requests of `linux/if_tun.h`: `_IOR('T', 210, unsigned int)`, `_IOR('T', 215, int)`.
 const TUNGETIFF: libc::Ioctl = 0x8004_54d2_u32 as libc::Ioctl;
 const TUNGETVNETHDRSZ: libc::Ioctl = 0x8004_54d7_u32 as libc::Ioctl;
-/// `SIOCETHTOOL`.
+/// Request `SIOCETHTOOL`.
 const ETHTOOL: libc::Ioctl = 0x8946;
 
 /// `ETHTOOL_GDRVINFO`, `ETHTOOL_GCHANNELS`, `ETHTOOL_GFLAGS`.
@@ -18,7 +18,7 @@ const GET_DRIVER: u32 = 0x3;
 const GET_CHANNELS: u32 = 0x3c;
 pub(crate) const GET_FLAGS: u32 = 0x25;
 
-/// An interface name as the kernel takes it, NUL-terminated; `None` when it cannot be one.
+/// Converts an interface name to the NUL-terminated form of the kernel; `None` if it is invalid.
 pub(crate) fn interface_name(name: &str) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
     let fits = !name.is_empty() && name.len() < libc::IFNAMSIZ && !name.contains('\0');
     let mut octets = [0; libc::IFNAMSIZ];
@@ -28,7 +28,7 @@ pub(crate) fn interface_name(name: &str) -> Option<[libc::c_char; libc::IFNAMSIZ
     fits.then_some(octets)
 }
 
-/// `struct ethtool_drvinfo`.
+/// Layout of `struct ethtool_drvinfo`.
 #[repr(C)]
 struct DriverInfo {
     command: u32,
@@ -36,7 +36,8 @@ struct DriverInfo {
     rest: [u8; 160],
 }
 
-/// `struct ethtool_channels`: most and present counts of receive, transmit, other, combined.
+/// Layout of `struct ethtool_channels`: maximum and current numbers of receive, transmit, other and
+/// combined channels.
 #[repr(C)]
 #[derive(Default)]
 pub(crate) struct Channels {
@@ -48,27 +49,27 @@ pub(crate) struct Channels {
     pub(crate) combined: u32,
 }
 
-/// `struct ethtool_value`.
+/// Layout of `struct ethtool_value`.
 #[repr(C)]
 struct Value {
     command: u32,
     data: u32,
 }
 
-/// Asks drivers about their interfaces.
+/// Socket for ethtool requests to interface drivers.
 pub(crate) struct Ethtool {
     socket: OwnedFd,
 }
 
 impl Ethtool {
-    /// For the network namespace of the calling thread.
+    /// Opens a socket in the network namespace of the calling thread.
     pub(crate) fn new() -> io::Result<Self> {
         let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
         let socket = rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?;
         Ok(Self { socket })
     }
 
-    /// The name of the driver.
+    /// Returns the name of the driver.
     pub(crate) fn driver(&self, interface: &str) -> io::Result<String> {
         let mut answer = DriverInfo { command: GET_DRIVER, driver: [0; 32], rest: [0; 160] };
         // SAFETY: the structure is the one that the command fills.
@@ -76,7 +77,7 @@ impl Ethtool {
         Ok(fastlane_netlink::text(&answer.driver))
     }
 
-    /// The numbers of queues in use.
+    /// Returns the numbers of queues in use.
     pub(crate) fn channels(&self, interface: &str) -> io::Result<Channels> {
         let mut answer = Channels { command: GET_CHANNELS, ..Channels::default() };
         // SAFETY: the structure is the one that the command fills.
@@ -84,7 +85,7 @@ impl Ethtool {
         Ok(answer)
     }
 
-    /// The answer to one of the commands that have a number as their answer.
+    /// Returns the result of a command that reads one number.
     pub(crate) fn value(&self, interface: &str, command: u32) -> io::Result<u32> {
         let mut answer = Value { command, data: 0 };
         // SAFETY: the structure is the one that such commands fill.
@@ -105,7 +106,7 @@ impl Ethtool {
     }
 }
 
-/// `struct ifreq` with flags, for the requests of `/dev/net/tun`.
+/// Sends a `/dev/net/tun` request with a `struct ifreq` of name and flags.
 fn tun_request(file: BorrowedFd<'_>, name: &str, flags: i32) -> io::Result<libc::ifreq> {
     let ifr_name = interface_name(name).ok_or(io::ErrorKind::InvalidInput)?;
     let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_flags: flags as libc::c_short };
@@ -115,14 +116,14 @@ fn tun_request(file: BorrowedFd<'_>, name: &str, flags: i32) -> io::Result<libc:
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(request) }
 }
 
-/// Makes an open `/dev/net/tun` a queue of the interface `name`, which may have a `%d` in it for a
-/// number of the kernel's choice; returns the name that came of it.
+/// Attaches an open `/dev/net/tun` as a queue of the interface `name`. A `%d` in the name is
+/// replaced by a number that the kernel chooses. Returns the actual name.
 pub(crate) fn tun_attach(file: BorrowedFd<'_>, name: &str, flags: i32) -> io::Result<String> {
     let request = tun_request(file, name, flags)?;
     Ok(fastlane_netlink::text(&request.ifr_name.map(|octet| octet as u8)))
 }
 
-/// Says which unfinished frames a TAP queue takes from Linux (`TUN_F_*`).
+/// Sets the offloads that a TAP queue accepts from Linux (`TUN_F_*`).
 pub(crate) fn tun_set_offloads(file: BorrowedFd<'_>, offloads: u32) -> io::Result<()> {
     let offloads = libc::c_ulong::from(offloads);
     // SAFETY: TUNSETOFFLOAD takes its argument by value.
@@ -130,8 +131,7 @@ pub(crate) fn tun_set_offloads(file: BorrowedFd<'_>, offloads: u32) -> io::Resul
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The flags with which a queue was attached, and the name of its interface, which may have been
-/// changed since.
+/// Returns the flags with which a queue was attached and the current name of its interface.
 pub(crate) fn tun_attached(file: BorrowedFd<'_>) -> io::Result<(i32, String)> {
     let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_flags: 0 };
     let mut request = libc::ifreq { ifr_name: [0; libc::IFNAMSIZ], ifr_ifru };
@@ -146,7 +146,7 @@ pub(crate) fn tun_attached(file: BorrowedFd<'_>) -> io::Result<(i32, String)> {
     Ok((i32::from(flags as u16), name))
 }
 
-/// The length of the header before each frame of a queue, in octets.
+/// Returns the length of the header before each frame of a queue, in bytes.
 pub(crate) fn tun_header(file: BorrowedFd<'_>) -> io::Result<usize> {
     let mut length: libc::c_int = 0;
     // SAFETY: TUNGETVNETHDRSZ writes one int, which outlives the call.

@@ -1,5 +1,4 @@
-//! Descriptors that a service manager gives to a process at its start, as systemd does:
-//! sd_listen_fds(3).
+//! Descriptors inherited from a service manager such as systemd: sd_listen_fds(3).
 #![allow(unsafe_code, reason = "descriptors of which only the numbers are known")]
 
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -7,13 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
-/// The number of the first one, `SD_LISTEN_FDS_START`.
+/// First inherited descriptor, `SD_LISTEN_FDS_START`.
 const FIRST: RawFd = 3;
-/// The most that are believed in.
+/// Maximum plausible number of inherited descriptors.
 const MOST: usize = 1 << 16;
 
-/// Takes those that this process was started with and whose names `are_ours`, with their names.
-/// From the second call on, and in a process that was started in another way, there are none.
+/// Takes the inherited descriptors whose names satisfy `are_ours`, with their names. Returns none
+/// from the second call on, and if the process inherited none.
 ///
 /// `LISTEN_PID` names the process they are for, so children of this one do not mistake the
 /// variables, which stay, for theirs. The descriptors are closed on exec from now on.
@@ -33,7 +32,7 @@ pub fn take(are_ours: impl Fn(&str) -> bool) -> Vec<(String, OwnedFd)> {
     ours.filter_map(|(number, name)| Some((name.to_owned(), claim(number)?))).collect()
 }
 
-/// The descriptor with this number, of which [`take`] has found that it is ours.
+/// Takes ownership of a descriptor that [`take`] has found to be inherited.
 fn claim(number: RawFd) -> Option<OwnedFd> {
     // SAFETY: it takes numbers by value, and fails when nothing is open under this one.
     if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {

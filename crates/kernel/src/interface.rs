@@ -1,4 +1,4 @@
-//! The facts of a network interface.
+//! Properties of network interfaces.
 
 use std::io;
 
@@ -6,44 +6,44 @@ use crate::error::{Error, NET_ADMIN};
 use crate::ffi::{Ethtool, GET_FLAGS};
 use fastlane_netlink::{self as netlink, Request};
 
-/// A network interface as it was when it was asked about.
+/// Snapshot of a network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// Its number, which stays when it is renamed.
+    /// Index, which survives renaming.
     pub index: u32,
-    /// Its Ethernet address; zeros when it has none.
+    /// Ethernet address; zeros if it has none.
     pub mac: [u8; 6],
-    /// The longest IP packet that it sends, in octets.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// Whether it is administratively up.
+    /// True if the interface is administratively up.
     pub up: bool,
-    /// Whether its frames begin with an Ethernet header.
+    /// True if its frames begin with an Ethernet header.
     pub ethernet: bool,
-    /// The name of its driver; empty when it does not tell.
+    /// Name of the driver; empty if unknown.
     pub driver: String,
-    /// Receive queues in use.
+    /// Number of receive queues in use.
     pub receive_queues: u32,
-    /// Transmit queues in use.
+    /// Number of transmit queues in use.
     pub transmit_queues: u32,
-    /// Whether there is no wire behind it (veth, TAP, bridge, virtio...). From such an interface
-    /// frames may come with a partial checksum and longer than the MTU.
+    /// True for interfaces without a wire (veth, TAP, bridge, virtio...). Their frames may have a
+    /// partial checksum and be longer than the MTU.
     pub is_virtual: bool,
-    /// What the interface does for the protocol stack, as far as its driver tells.
+    /// Offloads that the driver reports.
     pub offloads: Vec<Offload>,
 }
 
-/// One offload of an interface, by the name that ethtool(8) has for it.
+/// State of an offload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
-    /// For example `tx-checksumming`.
+    /// Name as in ethtool(8), for example `tx-checksumming`.
     pub name: &'static str,
-    /// Whether it is on.
+    /// True if the offload is on.
     pub on: bool,
 }
 
-/// The offloads that have a command of their own (`ETHTOOL_GRXCSUM` and so on).
+/// Offloads with a command of their own (`ETHTOOL_GRXCSUM` etc.).
 const OFFLOADS: [(u32, &str); 5] = [
     (0x14, "rx-checksumming"),
     (0x16, "tx-checksumming"),
@@ -52,18 +52,19 @@ const OFFLOADS: [(u32, &str); 5] = [
     (0x2b, "generic-receive-offload"),
 ];
 
-/// The offloads that are bits of `ETHTOOL_GFLAGS`.
+/// Offloads that are bits of `ETHTOOL_GFLAGS`.
 const OFFLOAD_FLAGS: [(u32, &str); 3] =
     [(1 << 15, "large-receive-offload"), (1 << 8, "rx-vlan-offload"), (1 << 7, "tx-vlan-offload")];
 
-/// Drivers of interfaces that a hypervisor makes: the frame may come from its host's memory.
+/// Paravirtual drivers: frames may come from the memory of the hypervisor's host.
 const PARAVIRTUAL: [&str; 3] = ["virtio_net", "vif", "xen_netfront"];
 
-/// How many names an error lists.
+/// Maximum number of names in an error text.
 const NAMES: usize = 12;
 
 impl Interface {
-    /// The facts of the interface `name` in the network namespace of the calling thread.
+    /// Returns the properties of the interface `name` in the network namespace of the calling
+    /// thread.
     ///
     /// # Errors
     /// [`Error::NoInterface`], or [`Error::Kernel`] when netlink does not answer.
@@ -77,8 +78,7 @@ impl Interface {
         Ok(Self::new(link.clone(), &ethtool))
     }
 
-    /// All interfaces of the network namespace of the calling thread, in the order of their
-    /// numbers.
+    /// Returns all interfaces of the network namespace of the calling thread, ordered by index.
     ///
     /// # Errors
     /// [`Error::Kernel`] when netlink does not answer.
@@ -89,7 +89,7 @@ impl Interface {
         Ok(links.into_iter().map(|link| Self::new(link, &ethtool)).collect())
     }
 
-    /// Whether an offload, by the name that ethtool(8) has for it, is on.
+    /// Returns true if the offload with this ethtool(8) name is on.
     #[must_use]
     pub fn has_offload(&self, name: &str) -> bool {
         self.offloads.iter().any(|offload| offload.name == name && offload.on)
@@ -130,7 +130,7 @@ fn offloads(name: &str, ethtool: &Ethtool) -> Vec<Offload> {
     own.chain(flagged).collect()
 }
 
-/// What rtnetlink says of an interface.
+/// Interface attributes from rtnetlink.
 #[derive(Clone, Default)]
 struct Link {
     name: String,
@@ -151,7 +151,7 @@ fn links() -> Result<Vec<Link>, Error> {
     Ok(answers.iter().filter_map(|answer| link(answer)).collect())
 }
 
-/// Reads `struct ifinfomsg` and its attributes.
+/// Parses `struct ifinfomsg` and its attributes.
 fn link(answer: &[u8]) -> Option<Link> {
     let (header, attributes) = answer.split_first_chunk::<16>()?;
     let flags = netlink::number(&header[8..])?;

@@ -1,19 +1,15 @@
-//! What Linux itself offers to frames.
+//! Packet I/O by Linux itself, without a special driver.
 //!
-//! * [`Interface`]: the facts of a network interface.
-//! * [`af_packet`]: the frames of an interface that Linux keeps.
-//! * [`blackhole`]: routes to nowhere, for addresses that an application has to itself.
-//! * [`inherited`]: the descriptors that a service manager gives to this process.
-//! * [`mirror`]: its routes and neighbours, in tables that lanes read.
-//! * [`reentry`]: the way back into an interface for frames that were taken from it.
-//! * [`route`]: where Linux sends packets, asked once.
-//! * [`tap`]: a TAP device as queues, which is also the kernel peer of a port that Linux does not
-//!   have.
-//! * [`udp`]: an ordinary UDP socket as queues.
-//! * [`tun`]: an interface whose wire is a file of IP packets.
+//! * [`Interface`]: properties of a network interface.
+//! * [`af_packet`]: AF_PACKET ports, on interfaces that stay with Linux.
+//! * [`inherited`]: descriptors inherited from a service manager.
+//! * [`reentry`]: re-entry of frames into the interface that they were taken from.
+//! * [`tap`]: TAP ports; also the kernel peer of a port that Linux does not have.
+//! * [`tun`]: TUN devices, for tunnel endpoints in programs.
+//! * [`udp`]: UDP sockets as ports.
 //!
-//! Everything here acts in the network namespace of the calling thread, by system calls only: no
-//! sysfs, which shows the namespace of whoever mounted it, and no external commands.
+//! Everything acts in the network namespace of the calling thread and by system calls only. There
+//! are no external commands, and no sysfs: it shows the namespace in which it was mounted.
 
 pub mod af_packet;
 mod error;

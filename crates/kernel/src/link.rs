@@ -1,4 +1,4 @@
-//! Changes to an interface, by rtnetlink.
+//! Interface configuration by rtnetlink.
 
 use std::io;
 use std::net::IpAddr;
@@ -23,13 +23,13 @@ pub(crate) fn set_mtu(index: u32, mtu: u32) -> io::Result<()> {
     ask(change(index).attribute(libc::IFLA_MTU, &mtu.to_ne_bytes())).map(drop)
 }
 
-/// Sets and clears `IFF_*`.
+/// Sets and clears interface flags (`IFF_*`).
 pub(crate) fn set_flags(index: u32, set: i32, clear: i32) -> io::Result<()> {
     let header = link_header(index, set as u32, (set | clear) as u32);
     ask(Request::new(libc::RTM_NEWLINK, 0, &header)).map(drop)
 }
 
-/// Keeps Linux from giving the interface an IPv6 address when it comes up.
+/// Disables IPv6 address generation, so that the interface gets no address when it comes up.
 pub(crate) fn generate_no_addresses(index: u32) -> io::Result<()> {
     let request = change(index).nest(libc::IFLA_AF_SPEC, |families| {
         families.nest(libc::AF_INET6 as u16, |inet6| {
@@ -43,7 +43,7 @@ pub(crate) fn generate_no_addresses(index: u32) -> io::Result<()> {
     }
 }
 
-/// Gives the interface an address.
+/// Adds an address to an interface.
 pub(crate) fn add_address(index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
     let (family, octets) = match address {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),
@@ -59,7 +59,7 @@ pub(crate) fn add_address(index: u32, address: IpAddr, prefix: u8) -> io::Result
     ask(request).map(drop)
 }
 
-/// The number of the interface `name`.
+/// Returns the index of the interface `name`.
 pub(crate) fn index(name: &str) -> io::Result<u32> {
     let mut octets = name.as_bytes().to_vec();
     octets.push(0);

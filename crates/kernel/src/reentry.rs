@@ -1,4 +1,4 @@
-//! The way back: a frame that was taken from an interface arrives on it again, as if for the first
+//! Re-entry: a frame that was taken from an interface arrives on it again, as if for the first
 //! time.
 //!
 //! It goes through a TAP device of its own, quiet and without addresses, whose ingress is
@@ -14,31 +14,30 @@ use crate::interface::Interface;
 use crate::tap::{self, TapQueue, TapSettings};
 use fastlane_netlink::{self as netlink, Request};
 
-/// How what is written to the TAP gets to the interface.
+/// Mechanism that moves frames from the TAP to the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// By the tc action `mirred`. Generic-mode XDP on the interface does not see the frame again;
-    /// an AF_PACKET port on it would, so it is not for that. It stops working when the interface
-    /// gets another Ethernet address.
+pub enum Method {
+    /// The tc action `mirred`. Generic-mode XDP on the interface does not see the frame again, but
+    /// an AF_PACKET port on it would. It stops working when the Ethernet address of the interface
+    /// changes.
     Mirred,
-    /// By an eBPF program that marks the frame first. AF_PACKET ports that know the mark let it
-    /// pass; native-mode XDP does not see it. Generic-mode XDP would, without end.
+    /// An eBPF program that marks the frame before it redirects it. AF_PACKET ports let frames with
+    /// the mark pass, and native-mode XDP does not see them. Generic-mode XDP would loop.
     Redirect {
-        /// The mark (SO_MARK), that of [`AfPacketSettings`](crate::af_packet::AfPacketSettings); 0
-        /// for none.
+        /// Mark (SO_MARK) of [`AfPacketSettings`](crate::af_packet::AfPacketSettings); 0 for none.
         mark: u32,
     },
 }
 
-/// The largest MTU of a TAP device, `MAX_MTU` of Linux's tun driver without the Ethernet header.
+/// Maximum MTU of a TAP device: `MAX_MTU` of Linux's tun driver without the Ethernet header.
 const MOST_MTU: u32 = 65521;
 
-/// Opens the way back into `interface`: what is transmitted on one of the queues arrives there.
+/// Opens re-entry queues of `interface`: a packet transmitted on one arrives on the interface.
 ///
 /// # Errors
-/// As [`tap::open`]; [`Error::Unfit`] when the kernel lacks what `how` needs, [`Error::Program`].
-pub fn open(interface: &Interface, how: How, queues: usize) -> Result<Vec<TapQueue>, Error> {
-    if how == How::Mirred && interface.mac == [0; 6] {
+/// As [`tap::open`]; [`Error::Unfit`] when the kernel lacks what `method` needs, [`Error::Program`].
+pub fn open(interface: &Interface, method: Method, queues: usize) -> Result<Vec<TapQueue>, Error> {
+    if method == Method::Mirred && interface.mac == [0; 6] {
         return Err(Error::Unfit {
             subject: format!("re-entry into {}", interface.name),
             reason: "it has no Ethernet address, by which Linux would know its frames".to_owned(),
@@ -53,12 +52,12 @@ pub fn open(interface: &Interface, how: How, queues: usize) -> Result<Vec<TapQue
         quiet: true,
         ..TapSettings::default()
     })?;
-    let program = match how {
-        How::Mirred => {
+    let program = match method {
+        Method::Mirred => {
             redirect_by_mirred(tap.index, interface)?;
             None
         }
-        How::Redirect { mark } => {
+        Method::Redirect { mark } => {
             let settings = Settings { max_length: 0, mark, reenter_ifindex: interface.index };
             let mut program = Program::load(&Rules::default(), settings)?;
             program.attach_reenter(&tap.name)?;
@@ -83,8 +82,8 @@ const TCA_MIRRED_PARMS: u16 = 2;
 const TCA_INGRESS_REDIR: u32 = 3;
 const TC_ACT_STOLEN: u32 = 4;
 
-/// `tc qdisc add dev TAP clsact`, then
-/// `tc filter add dev TAP ingress u32 match u32 0 0 action mirred ingress redirect dev INTERFACE`.
+/// Runs `tc qdisc add dev TAP clsact`, then `tc filter add dev TAP ingress u32 match u32 0 0 action
+/// mirred ingress redirect dev INTERFACE`.
 fn redirect_by_mirred(tap: u32, interface: &Interface) -> Result<(), Error> {
     let ask = |what: &str, needs: &str, request: Request| {
         netlink::ask(request).map(drop).map_err(|error| {
@@ -129,7 +128,7 @@ fn mirred(action: Request, interface: u32) -> Request {
         .nest(TCA_ACT_OPTIONS, |options| options.attribute(TCA_MIRRED_PARMS, &parameters))
 }
 
-/// `struct tc_u32_sel` with one key whose mask is empty: it matches every frame.
+/// Builds a `struct tc_u32_sel` with one key and an empty mask, which matches every frame.
 fn match_all() -> [u8; 32] {
     let mut selector = [0; 32];
     selector[0] = TC_U32_TERMINAL;
@@ -137,7 +136,7 @@ fn match_all() -> [u8; 32] {
     selector
 }
 
-/// `struct tcmsg`.
+/// Builds a `struct tcmsg`.
 fn tc_header(interface: u32, handle: u32, parent: u32, about: u32) -> [u8; 20] {
     let mut header = [0; 20];
     for (place, word) in [interface, handle, parent, about].into_iter().enumerate() {

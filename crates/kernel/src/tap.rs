@@ -1,4 +1,4 @@
-//! TAP devices: an interface of Linux whose wire is a queue of ours.
+//! TAP devices: Linux interfaces whose other end is a port.
 //!
 //! Linux's kernel document networking/tuntap; the header before each frame is that of virtio 1.2
 //! section 5.1.6, in the byte order of the machine.
@@ -22,31 +22,29 @@ use crate::error::{Error, NET_ADMIN};
 use crate::{ffi, link};
 use drop_counter::DropCounter;
 
-/// Linux accepts partial checksums only when it is told so: `TUN_F_CSUM`.
+/// Offload flag that lets Linux send frames with partial checksums: `TUN_F_CSUM`.
 const CHECKSUM_OFFLOAD: u32 = 1;
-/// The most queues of one TAP device, `MAX_TAP_QUEUES`.
+/// Maximum number of queues of a TAP device, `MAX_TAP_QUEUES`.
 const MOST_QUEUES: usize = 256;
-/// How long a name that was just released may stay taken: Linux takes interfaces down slowly.
+/// Time to wait for a name that was just released: Linux removes interfaces with a delay.
 const NAME_WAIT: Duration = Duration::from_secs(1);
 
-/// What a TAP device shall be.
+/// Settings of a TAP device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapSettings {
-    /// The name of its interface, at most 15 octets; `None` lets the kernel choose one, `fl0` or
-    /// so.
+    /// Name of the interface, at most 15 bytes; `None` lets the kernel choose one such as `fl0`.
     pub name: Option<String>,
-    /// The Ethernet address of its interface; `None` lets the kernel choose one.
+    /// Ethernet address of the interface; `None` lets the kernel choose one.
     pub mac: Option<[u8; 6]>,
-    /// The MTU of its interface, in octets; `None` leaves it at 1500.
+    /// MTU of the interface in bytes; `None` leaves it at 1500.
     pub mtu: Option<u32>,
-    /// Queues, 1 to 256.
+    /// Number of queues, 1 to 256.
     pub queues: usize,
-    /// Whether to set the interface up.
+    /// True to set the interface up.
     pub up: bool,
-    /// Whether Linux shall keep quiet on it: no IPv6 address of its own accord, no ARP, no
-    /// multicast.
+    /// True to suppress Linux's own traffic on it: no IPv6 address generation, ARP or multicast.
     pub quiet: bool,
-    /// Addresses of the interface, with the lengths of their prefixes.
+    /// Addresses of the interface with prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
 }
 
@@ -64,19 +62,19 @@ impl Default for TapSettings {
     }
 }
 
-/// A TAP device. It ends, and its interface with it, when the last of its queues is closed, however
-/// the process ends, unless somebody else [keeps](TapQueue::kept) their descriptors.
+/// A TAP device. It is removed when its last queue is closed, even if the process is killed, unless
+/// another process holds [duplicates](TapQueue::kept) of the descriptors.
 #[derive(Debug)]
 pub struct Tap {
-    /// The name of its interface.
+    /// Name of the interface.
     pub name: String,
-    /// The number of its interface.
+    /// Index of the interface.
     pub index: u32,
-    /// Its queues, each for one lane.
+    /// Queues, each for one lane.
     pub queues: Vec<TapQueue>,
 }
 
-/// Makes a TAP device in the network namespace of the calling thread.
+/// Creates a TAP device in the network namespace of the calling thread.
 ///
 /// # Errors
 /// [`Error::NoPrivilege`] without CAP_NET_ADMIN, [`Error::NameTaken`], [`Error::Unfit`] when there
@@ -104,7 +102,7 @@ pub(crate) fn refused(action: String, error: io::Error) -> Error {
     Error::kernel(action, NET_ADMIN, error)
 }
 
-/// One open file for each queue.
+/// Opens one file for each queue.
 fn files(settings: &TapSettings) -> Result<(String, Vec<OwnedFd>), Error> {
     let several = if settings.queues > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;
@@ -139,8 +137,8 @@ pub(crate) fn device() -> Result<OwnedFd, Error> {
     })
 }
 
-/// Makes the interface with its first queue. It must be a new one: else we would become a queue of
-/// somebody else's device.
+/// Creates the interface with its first queue. It must be new: otherwise the file would become a
+/// queue of an existing device.
 pub(crate) fn create(file: &OwnedFd, name: Option<&str>, flags: i32) -> Result<String, Error> {
     let flags = flags | libc::IFF_TUN_EXCL;
     let wanted = name.unwrap_or("fl%d");
@@ -161,7 +159,7 @@ pub(crate) fn create(file: &OwnedFd, name: Option<&str>, flags: i32) -> Result<S
     }
 }
 
-/// On failure, says what was being set.
+/// Applies the settings. An error names the setting that failed.
 fn configure(index: u32, settings: &TapSettings) -> Result<(), (String, io::Error)> {
     let named = |action: String| move |error| (action, error);
     if let Some(mac) = settings.mac {

@@ -1,5 +1,5 @@
-//! A TUN device: an interface of Linux whose wire is a file of IP packets. For programs at the ends
-//! of tunnels; ports are [TAP devices](crate::tap).
+//! TUN devices: Linux interfaces whose other end is a file of IP packets. For tunnel endpoints in
+//! programs; ports are [TAP devices](crate::tap).
 
 use std::io;
 use std::net::IpAddr;
@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::link;
 use crate::tap::{create, device, refused};
 
-/// A TUN device, until it is dropped. Its file is not blocking: each read is one IP packet that
-/// Linux sends, each write one that it receives.
+/// A TUN device, which exists until it is dropped. Its file is non-blocking: each read returns a
+/// packet that Linux sends, each write is a packet that Linux receives.
 #[derive(Debug)]
 pub struct Tun {
     file: OwnedFd,
@@ -19,8 +19,8 @@ pub struct Tun {
 }
 
 impl Tun {
-    /// Makes the interface `name`, at most 15 octets, in the network namespace of the calling
-    /// thread, with this MTU, and brings it up.
+    /// Creates the interface `name`, at most 15 bytes, in the network namespace of the calling
+    /// thread with this MTU, and brings it up.
     ///
     /// # Errors
     /// As [`tap::open`](crate::tap::open).
@@ -37,7 +37,7 @@ impl Tun {
         Ok(Self { file, name, index })
     }
 
-    /// Gives Linux an address on it; one that is there already is none the less there.
+    /// Adds an address to the interface; an existing one is not an error.
     ///
     /// # Errors
     /// [`Error::Kernel`].

@@ -1,4 +1,4 @@
-//! An ordinary UDP socket as a port, for tunnels that end at an address of Linux.
+//! UDP socket as a port, for tunnels that end at an address of Linux.
 //!
 //! A datagram is shown as the frame that it could have come in: Ethernet, IP and UDP headers are
 //! made of what the socket says. What is transmitted must be a datagram from the socket's own
@@ -19,14 +19,14 @@ pub use udp_queue::UdpQueue;
 
 use crate::Error;
 
-/// The Ethernet address that received frames are sent to: this end.
+/// Destination Ethernet address of received frames: the local end.
 pub const LOCAL_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// The Ethernet address that received frames come from: whoever is at the other end.
+/// Source Ethernet address of received frames: the remote end.
 pub const REMOTE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-/// Octets that the kernel may keep for each socket, if the system's limit allows.
+/// Receive buffer of each socket in bytes, if the system's limit allows.
 const BUFFER: usize = 4 << 20;
 
-/// Opens a port: so many sockets at one address, among which the kernel spreads flows.
+/// Opens a port with `queues` sockets at one address, over which the kernel distributes flows.
 ///
 /// # Errors
 /// When the address is not this host's, or taken.

@@ -1,18 +1,18 @@
-//! The header that Linux puts before a frame whose checksum may be partial: `struct virtio_net_hdr`
-//! of virtio 1.2 section 5.1.6, in the byte order of the machine.
+//! Header before frames with partial checksums: `struct virtio_net_hdr` of virtio 1.2, section
+//! 5.1.6, in host byte order.
 
 use fastlane_core::{Packet, Partial};
 
-/// Its length in octets, without the field for merged buffers.
+/// Length in bytes, without the field for merged buffers.
 pub(crate) const LENGTH: usize = 10;
 
-/// The shortest frame that Linux takes: an Ethernet header.
+/// Minimum frame length that Linux accepts: an Ethernet header.
 const SHORTEST: usize = 14;
 
-/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
+/// Flag `VIRTIO_NET_HDR_F_NEEDS_CSUM`.
 const NEEDS_CHECKSUM: u8 = 1;
 
-/// The partial checksum that a header tells of.
+/// Returns the partial checksum that a header describes.
 #[inline]
 pub(crate) fn partial_checksum(header: &[u8; LENGTH]) -> Option<Partial> {
     (header[0] & NEEDS_CHECKSUM != 0).then(|| Partial {
@@ -21,7 +21,7 @@ pub(crate) fn partial_checksum(header: &[u8; LENGTH]) -> Option<Partial> {
     })
 }
 
-/// The header of a frame with that partial checksum, or with none.
+/// Builds the header of a frame with or without a partial checksum.
 #[inline]
 fn header(partial: Option<Partial>) -> [u8; LENGTH] {
     let mut header = [0; LENGTH];
@@ -33,8 +33,8 @@ fn header(partial: Option<Partial>) -> [u8; LENGTH] {
     header
 }
 
-/// The header for a packet that is to be sent; `None` when Linux would not take the packet: it is
-/// shorter than an Ethernet header, or its partial checksum is not inside it.
+/// Builds the header of a packet to be sent. Returns `None` if Linux would refuse the packet: it is
+/// shorter than an Ethernet header, or its partial checksum is outside.
 #[inline]
 pub(crate) fn header_of(packet: &mut Packet) -> Option<[u8; LENGTH]> {
     let length = packet.len();

@@ -6,12 +6,12 @@ use std::net::UdpSocket;
 
 use fastlane_core::{KernelPath, Queue};
 use fastlane_kernel::af_packet::{AfPacketSettings, Device};
-use fastlane_kernel::reentry::{self, How};
+use fastlane_kernel::reentry::{self, Method};
 use fastlane_kernel::tap::{self, Tap, TapQueue, TapSettings};
 use fastlane_steer::Rules;
 use fastlane_testing::namespace::Wire;
 use fastlane_testing::{LaneRig, Peer, Rig, Spec, conformance};
-use support::socket::{Datagrams, bound_udp};
+use support::packet_socket::{Datagrams, bound_udp};
 use support::{DEVICE_MAC, Hosts, Namespace, PEER_MAC, interface, run, udp, wire};
 
 conformance!(taps, TapRig);
@@ -174,7 +174,7 @@ impl Rig for AfPacketRig {
         self.device = Some(device);
         let mut back = Vec::new();
         if spec.kernel {
-            back = reentry::open(&interface, How::Redirect { mark: MARK }, spec.lanes)
+            back = reentry::open(&interface, Method::Redirect { mark: MARK }, spec.lanes)
                 .expect("a way back");
             self.kernel = Some(Datagrams(bound_udp(KERNEL, "d0")));
         }

@@ -1,4 +1,4 @@
-//! Routes whose packets Linux drops, for addresses that are an application's alone.
+//! Blackhole routes, for prefixes that an application handles alone.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,10 +8,9 @@ use rustix::io::Errno;
 use crate::query::request;
 use fastlane_netlink::ask;
 
-/// Adds `blackhole PREFIX` to a routing table of the network namespace of the calling thread: what
-/// Linux would forward to there it drops, and answers with nothing. It stays until somebody removes
-/// it. Whether it is new: `false` when the table has a route to that prefix already, of which
-/// [`is_blackhole`] says what it is.
+/// Adds `blackhole PREFIX` to a routing table of the calling thread's network namespace: Linux
+/// silently drops what it would forward there. The route stays until it is deleted. Returns false
+/// if the table already has a route to the prefix; [`is_blackhole`] tells which kind.
 ///
 /// # Errors
 /// The kernel's answer: `EPERM` without `CAP_NET_ADMIN`.
@@ -27,7 +26,7 @@ pub fn add(address: IpAddr, length: u8, table: u32) -> io::Result<bool> {
     }
 }
 
-/// Whether what this host sends to `address` comes to a blackhole.
+/// Returns true if packets that this host sends to `address` hit a blackhole route.
 ///
 /// # Errors
 /// What the kernel says besides that.

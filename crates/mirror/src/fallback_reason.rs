@@ -1,48 +1,48 @@
-//! Why the mirror has no answer.
+//! Reasons why the fast path leaves a packet to Linux.
 
-/// Why a packet goes to Linux, which knows what to do with it. The numbers are part of the tables'
-/// layout and stay.
+/// Reason why a lookup leaves a packet to Linux. The numbers are part of the tables' layout and
+/// must not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum FallbackReason {
-    /// The destination is one of this host's own.
+    /// The destination is an address of this host.
     Local = 1,
-    /// The destination is all hosts of a link.
+    /// The destination is a broadcast address.
     Broadcast = 2,
-    /// The destination is a group.
+    /// The destination is a multicast group.
     Multicast = 3,
-    /// The destination is nothing that is forwarded: the loopback, "this network", an address of
-    /// one link, what is reserved (RFC 6890).
+    /// The destination is never forwarded to: loopback, "this network", link-local or reserved
+    /// addresses (RFC 6890).
     Martian = 4,
-    /// No route covers it.
+    /// No route covers the destination.
     NoRoute = 5,
-    /// The route drops (`blackhole`).
+    /// The route is a `blackhole`: Linux drops silently.
     Blackhole = 6,
-    /// The route refuses (`unreachable`).
+    /// The route is `unreachable`: Linux answers "host unreachable".
     Unreachable = 7,
-    /// The route refuses (`prohibit`).
+    /// The route is `prohibit`: Linux answers "communication prohibited".
     Prohibit = 8,
-    /// The route sends it to the next rule (`throw`).
+    /// The route is `throw`: the lookup continues with the next rule.
     Throw = 9,
-    /// The route or its next hop asks for what is not done here: an encapsulation, a type of
-    /// service, a source, more hops than a group holds, several routes that are equally good.
+    /// The route needs something the mirror does not do: encapsulation, a type of service, a source
+    /// prefix, more next hops than a group holds, or several IPv6 routes of equal metric.
     Unsupported = 10,
-    /// The interface of the route is down, or has no carrier.
+    /// The interface of the route is down or has no carrier.
     LinkDown = 11,
-    /// The interface of the route is none of the ports.
+    /// The interface of the route is not a port.
     NotOurPort = 12,
-    /// The Ethernet address of the next hop is not known.
+    /// The Ethernet address of the next hop is unknown.
     NoNeighbour = 13,
-    /// A table is full, or does not hold yet what Linux has.
+    /// A table is full or does not yet hold what Linux has.
     Incomplete = 14,
-    /// There are routing rules, so that one table is not the whole truth.
+    /// Routing rules exist, so the main table alone does not decide.
     Policy = 15,
-    /// There is no such table in the mirror.
+    /// The mirror has no such routing table.
     NoTable = 16,
 }
 
 impl FallbackReason {
-    /// All of them, in the order of their numbers; the first has the number 1.
+    /// All reasons in numeric order; the first has the number 1.
     pub const ALL: [Self; 16] = [
         Self::Local,
         Self::Broadcast,
@@ -62,14 +62,14 @@ impl FallbackReason {
         Self::NoTable,
     ];
 
-    /// The reason of a number that a table holds; what means nothing is [`Self::Incomplete`].
+    /// Converts a number from a table; unknown numbers become [`Self::Incomplete`].
     #[must_use]
     pub fn from_number(number: u8) -> Self {
         let place = usize::from(number).wrapping_sub(1);
         Self::ALL.get(place).copied().unwrap_or(Self::Incomplete)
     }
 
-    /// A name for counters: words joined by underscores.
+    /// Returns the name for counters, in snake case.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Follows what Linux does, and keeps the tables.
+//! Netlink follower: reads events and dumps, and updates the tables.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,71 +24,71 @@ mod request_sender;
 use neighbour_probes::NeighbourProbes;
 use request_sender::RequestSender;
 
-/// So many events are taken in before the tables are written.
-const EVENTS: usize = 512;
-/// So often this is done before others get a turn.
-const ROUNDS: usize = 16;
-/// What found no room is tried again when there is room, and after this time.
+/// Maximum number of events that are applied before the tables are written.
+const EVENT_BATCH: usize = 512;
+/// Maximum number of such batches in one call of [`Follower::step`].
+const BATCHES_PER_STEP: usize = 16;
+/// Interval after which entries that did not fit are retried.
 const RETRY: Duration = Duration::from_secs(1);
-/// The same while what was given up waits for the lanes.
+/// Retry interval while released records wait for the lanes to pass a turn.
 const RETRY_SOON: Duration = Duration::from_millis(5);
-/// So often events are looked after while Linux lets a dump wait.
-const LOOK: Duration = Duration::from_millis(1);
-/// So many parts of dumps wait to be taken in.
-const PARTS: usize = 16;
-/// So many events are kept while everything is read anew; with more, it is read once more.
+/// Interval at which events are read while a dump is in progress.
+const EVENT_INTERVAL: Duration = Duration::from_millis(1);
+/// Maximum number of dumped batches that wait to be applied.
+const DUMP_BATCHES: usize = 16;
+/// Maximum number of events kept during a resync. With more, another resync follows.
 const BACKLOG: usize = 1 << 18;
 
-/// What a follower has seen and done.
+/// Statistics of a follower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FollowerStatistics {
-    /// Messages about what Linux has changed.
+    /// Number of change messages received.
     pub events: u64,
-    /// How often the tables were written: grows with every change.
+    /// Number of table updates.
     pub generation: u64,
-    /// How often everything was read anew, the first time included.
+    /// Number of resyncs, including the first.
     pub resyncs: u64,
-    /// How often because events were lost.
+    /// Number of resyncs requested because events were lost.
     pub overruns: u64,
-    /// How often because Linux may have changed something without saying so, or changed what the
-    /// mirror did not have.
+    /// Number of resyncs requested because Linux may have changed routes without an event, or
+    /// changed a route that the mirror did not have.
     pub doubts: u64,
-    /// How often because what was read had changed meanwhile.
+    /// Number of resyncs requested because a dump was interrupted by changes.
     pub interrupted: u64,
-    /// Messages that could not be read. Each has everything read anew.
+    /// Number of messages that could not be parsed. Each requests a resync.
     pub malformed: u64,
-    /// How often Linux was asked to look after a neighbour.
+    /// Number of neighbour probes that Linux was asked to send.
     pub probes: u64,
-    /// How long the last reading anew has taken, in nanoseconds.
+    /// Duration of the last resync, in nanoseconds.
     pub resync_time: u64,
-    /// What is in the tables.
+    /// Occupancy of the tables.
     pub occupancy: Occupancy,
 }
 
-/// Keeps the tables of a mirror. One thread runs it; it belongs to the network namespace in which
-/// it was opened.
+/// Keeps the tables of a mirror current. One thread runs it, for the network namespace in which it
+/// was opened.
 pub struct Follower {
     settings: MirrorSettings,
     memories: Memories,
     events: Socket,
-    /// `None` while a thread dumps.
+    /// The dump socket; `None` while a thread dumps.
     dumper: Option<Dumper>,
     state: Model,
     publisher: Publisher,
     neighbour_probes: NeighbourProbes,
     request_sender: RequestSender,
     statistics: FollowerStatistics,
-    /// Why everything must be read anew, if it must.
-    wanted: Option<Wanted>,
-    /// Not before.
+    /// Reason of the pending resync, if one is needed.
+    resync_reason: Option<ResyncReason>,
+    /// Earliest time of the next resync.
     next_resync: Instant,
     next_retry: Instant,
-    /// Whether all events were taken in.
-    heard_all: bool,
+    /// True once all pending events were applied.
+    events_drained: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+enum ResyncReason {
     First,
     Overrun,
     Inconsistency,
@@ -97,9 +97,8 @@ enum Wanted {
 }
 
 impl Follower {
-    /// Makes the tables of a mirror and fills them with what Linux knows in the network namespace
-    /// of the calling thread. `ports` are the interfaces, by their numbers, that packets can leave
-    /// by; `readers` are the lanes that will read.
+    /// Creates the tables of a mirror and fills them from the network namespace of the calling
+    /// thread. `ports` maps interface indexes to ports; `readers` are the lanes that will read.
     ///
     /// # Errors
     /// When the kernel refuses a socket, a dump or memory.
@@ -118,7 +117,7 @@ impl Follower {
         ports: &[(u32, PortId)],
         readers: &Arc<Readers>,
     ) -> Result<Self, Error> {
-        let refused = |error| Error::kernel("following the kernel's routes", error);
+        let refused = |error| Error::kernel("subscribing to rtnetlink events", error);
         let mut publisher = Publisher::attach(&memories, &settings, readers)?;
         publisher.set_ports(ports, &Model::default());
         let mut follower = Self {
@@ -132,53 +131,53 @@ impl Follower {
             settings,
             publisher,
             statistics: FollowerStatistics::default(),
-            wanted: Some(Wanted::First),
+            resync_reason: Some(ResyncReason::First),
             next_resync: Instant::now(),
             next_retry: Instant::now(),
-            heard_all: false,
+            events_drained: false,
         };
         follower.resync()?;
         Ok(follower)
     }
 
-    /// The memories of the tables, for the lanes.
+    /// Returns the shared memory of the tables, for the lanes.
     #[must_use]
     pub fn memories(&self) -> &Memories {
         &self.memories
     }
 
-    /// What Linux knows, as far as it was heard of.
+    /// Returns the model: Linux's forwarding state according to dumps and events.
     #[must_use]
     pub fn state(&self) -> &Model {
         &self.state
     }
 
-    /// What was seen and done.
+    /// Returns the statistics.
     #[must_use]
     pub fn statistics(&self) -> FollowerStatistics {
         FollowerStatistics { occupancy: self.publisher.occupancy(), ..self.statistics }
     }
 
-    /// What is to be told to people since the last time, with the remedy: tables that are too
-    /// small. Each kind is told once.
+    /// Returns new messages for the operator, with remedies: tables that are too small. Each kind
+    /// is returned once.
     pub fn take_notices(&mut self) -> Vec<String> {
         self.publisher.take_notices()
     }
 
-    /// Lanes count in `counts` by the numbers of routes
-    /// ([`NextHop::route`](super::NextHop::route)). From now on what is counted under a number is
-    /// zero when a route gets it, and once now: call it before the lanes run.
+    /// Registers lane state that is indexed by route number
+    /// ([`NextHop::route`](super::NextHop::route)). A route's words are zeroed when the route gets
+    /// its number, and once now. Call it before the lanes run.
     pub fn count_in(&mut self, counts: AnyState) {
         self.publisher.count_in(counts);
     }
 
-    /// Which interfaces, by their numbers, are ports from now on.
+    /// Replaces the set of interfaces that are ports.
     pub fn set_ports(&mut self, ports: &[(u32, PortId)]) {
         self.publisher.set_ports(ports, &self.state);
         self.statistics.generation += 1;
     }
 
-    /// Follows until `stop` can be read.
+    /// Follows events until `stop` is readable.
     ///
     /// # Errors
     /// As [`step`](Self::step).
@@ -189,7 +188,7 @@ impl Follower {
         Ok(())
     }
 
-    /// Waits until there is something to do, or `stop` can be read: true.
+    /// Waits for work. Returns true if `stop` is readable.
     ///
     /// # Errors
     /// When the kernel refuses to wait.
@@ -205,36 +204,35 @@ impl Follower {
         match poll(&mut files, timeout.as_ref()) {
             Ok(_) => Ok(!files[1].revents().is_empty()),
             Err(Errno::INTR) => Ok(false),
-            Err(error) => Err(Error::kernel("waiting for the kernel's events", error)),
+            Err(error) => Err(Error::kernel("waiting for rtnetlink events", error)),
         }
     }
 
-    /// How long nothing has to be done unless an event comes; `None`: for good.
+    /// Returns the time until work is due without an event; `None` if there is none.
     #[must_use]
     pub fn timeout(&self) -> Option<Duration> {
         let now = Instant::now();
-        let resync = self.wanted.map(|_| self.next_resync.saturating_duration_since(now));
+        let resync = self.resync_reason.map(|_| self.next_resync.saturating_duration_since(now));
         let retry = self.publisher.has_waiting();
         let retry = retry.then(|| self.next_retry.saturating_duration_since(now));
         [resync, retry, self.neighbour_probes.timeout(now)].into_iter().flatten().min()
     }
 
-    /// Whether what Linux has told is in the tables, and Linux is not suspected of having changed
-    /// more than that.
+    /// Returns true if the tables hold everything that Linux has reported and no resync is pending.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.heard_all && self.wanted.is_none()
+        self.events_drained && self.resync_reason.is_none()
     }
 
-    /// Takes in the events that are there, writes the tables, and reads everything anew when that
-    /// has to be. It does not wait for events.
+    /// Applies pending events, writes the tables and resyncs if one is due. Does not wait for
+    /// events.
     ///
     /// # Errors
     /// When the kernel refuses what it has granted before. The tables stay as they are.
     pub fn step(&mut self) -> Result<(), Error> {
-        for _ in 0..ROUNDS {
-            self.heard_all = self.take_in(None)?;
-            if self.heard_all {
+        for _ in 0..BATCHES_PER_STEP {
+            self.events_drained = self.apply_events(None)?;
+            if self.events_drained {
                 break;
             }
         }
@@ -243,25 +241,25 @@ impl Follower {
             let soon = self.publisher.has_room_soon();
             self.next_retry = Instant::now() + if soon { RETRY_SOON } else { RETRY };
         }
-        if self.wanted.is_some() && Instant::now() >= self.next_resync {
+        if self.resync_reason.is_some() && Instant::now() >= self.next_resync {
             self.resync()?;
         }
         let now = Instant::now();
         while let Some(request) = self.neighbour_probes.next(now) {
-            self.statistics.probes += u64::from(self.request_sender.ask(request));
+            self.statistics.probes += u64::from(self.request_sender.send(request));
         }
         Ok(())
     }
 
-    fn want(&mut self, why: Wanted) {
-        self.wanted.get_or_insert(why);
+    fn request_resync(&mut self, reason: ResyncReason) {
+        self.resync_reason.get_or_insert(reason);
     }
 
-    /// Takes in some events; `kept` gets them, too. True when there are no more.
-    fn take_in(&mut self, mut kept: Option<&mut Backlog>) -> Result<bool, Error> {
+    /// Applies up to one batch of events and appends them to `kept`. Returns true if none are left.
+    fn apply_events(&mut self, mut kept: Option<&mut Backlog>) -> Result<bool, Error> {
         let mut changes = Changes::default();
         let mut empty = false;
-        for _ in 0..EVENTS {
+        for _ in 0..EVENT_BATCH {
             let received = self.events.receive().map_err(failed)?;
             let messages = match received {
                 Received::Messages(messages) => messages,
@@ -270,7 +268,7 @@ impl Follower {
                     break;
                 }
                 Received::Lost => {
-                    self.wanted.get_or_insert(Wanted::Overrun);
+                    self.resync_reason.get_or_insert(ResyncReason::Overrun);
                     self.statistics.overruns += 1;
                     continue;
                 }
@@ -278,7 +276,7 @@ impl Follower {
             for message in messages {
                 let Ok((_, message)) = message else {
                     self.statistics.malformed += 1;
-                    self.wanted.get_or_insert(Wanted::Malformed);
+                    self.resync_reason.get_or_insert(ResyncReason::Malformed);
                     continue;
                 };
                 self.statistics.events += 1;
@@ -288,8 +286,8 @@ impl Follower {
                 self.state.apply(message, &mut changes);
             }
         }
-        if let Some(doubt) = changes.doubt {
-            self.doubt(doubt);
+        if changes.inconsistency.is_some() {
+            self.note_inconsistency();
         }
         if !changes.is_empty() {
             self.publish(changes);
@@ -297,9 +295,9 @@ impl Follower {
         Ok(empty)
     }
 
-    fn doubt(&mut self, _: Inconsistency) {
+    fn note_inconsistency(&mut self) {
         self.statistics.doubts += 1;
-        self.want(Wanted::Inconsistency);
+        self.request_resync(ResyncReason::Inconsistency);
     }
 
     fn publish(&mut self, changes: Changes) {
@@ -307,21 +305,21 @@ impl Follower {
             let neighbour = self.state.neighbours().get(key);
             let is_stale = neighbour.is_some_and(|known| known.state == Reachability::Stale);
             self.neighbour_probes
-                .note(*key, is_stale && self.neighbour_probes.concerns(*key, &self.publisher));
+                .set_stale(*key, is_stale && self.neighbour_probes.includes(*key, &self.publisher));
         }
         self.publisher.publish(&self.state, &changes);
         self.statistics.generation += 1;
     }
 
-    /// Reads everything anew. Meanwhile the tables follow the events as they come.
+    /// Reads everything again. Events continue to be applied meanwhile.
     fn resync(&mut self) -> Result<(), Error> {
         let start = Instant::now();
-        let wanted = self.wanted.take();
-        let done = self.read_anew();
+        let reason = self.resync_reason.take();
+        let done = self.read_everything();
         let took = start.elapsed();
         self.next_resync = Instant::now() + RESYNC_PAUSE.max(took * REST);
         if done.is_err() {
-            self.wanted = wanted.or(Some(Wanted::First)); // and it is tried again
+            self.resync_reason = reason.or(Some(ResyncReason::First)); // and it is tried again
             return done;
         }
         self.statistics.resyncs += 1;
@@ -329,22 +327,22 @@ impl Follower {
         Ok(())
     }
 
-    fn read_anew(&mut self) -> Result<(), Error> {
+    fn read_everything(&mut self) -> Result<(), Error> {
         let mut fresh = Model::new(&self.settings.tables);
         let mut backlog = Backlog::default();
         self.dump(&mut fresh, &mut backlog)?;
         // What came before the dumps came to it is in them, too: to hear it again does no harm, but
         // what it takes away may be gone already.
-        while !self.take_in(Some(&mut backlog))? && !backlog.is_full() {}
+        while !self.apply_events(Some(&mut backlog))? && !backlog.is_full() {}
         if backlog.is_full() {
-            self.want(Wanted::Overrun);
+            self.request_resync(ResyncReason::Overrun);
         }
         let mut changes = Changes::default();
         for message in backlog.messages {
             fresh.apply(message, &mut changes);
         }
-        if changes.doubt == Some(Inconsistency::Silent) {
-            self.want(Wanted::Inconsistency);
+        if changes.inconsistency == Some(Inconsistency::SilentChange) {
+            self.request_resync(ResyncReason::Inconsistency);
         }
         let changes = fresh.differences(&self.state);
         self.state = fresh;
@@ -353,14 +351,14 @@ impl Follower {
         Ok(())
     }
 
-    /// Takes in what a thread dumps. Linux lets dumps wait while it works on interfaces and routes
-    /// of any namespace, for longer than events may.
+    /// Dumps in a separate thread. Linux delays dumps while it configures interfaces and routes of
+    /// any namespace; events must not wait that long.
     fn dump(&mut self, fresh: &mut Model, backlog: &mut Backlog) -> Result<(), Error> {
         let refused = |what: Dump, error| Error::kernel(format!("reading {}", what.name()), error);
         let Some(mut dumper) = self.dumper.take() else {
-            return Err(failed(io::Error::other("its dump was given up")));
+            return Err(failed(io::Error::other("the previous dump was abandoned")));
         };
-        let (parts, dumped) = sync_channel(PARTS);
+        let (parts, dumped) = sync_channel(DUMP_BATCHES);
         let done = std::thread::scope(|scope| {
             let dump_all = || {
                 let parts = parts; // the end of the thread is the end of the parts
@@ -372,12 +370,12 @@ impl Follower {
             };
             let thread = std::thread::Builder::new().name("mirror-dump".to_owned());
             let thread = thread.spawn_scoped(scope, dump_all).map_err(failed)?;
-            let taken = self.take_parts(dumped, fresh, backlog);
+            let taken = self.apply_dump(dumped, fresh, backlog);
             let whole = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             taken?;
             if !whole? {
                 self.statistics.interrupted += 1;
-                self.want(Wanted::Interrupted);
+                self.request_resync(ResyncReason::Interrupted);
             }
             Ok(())
         });
@@ -385,15 +383,15 @@ impl Follower {
         done
     }
 
-    /// Takes in parts of dumps until there are no more, and meanwhile events.
-    fn take_parts(
+    /// Applies dumped batches until the dump ends, and events meanwhile.
+    fn apply_dump(
         &mut self,
         dumped: Receiver<Vec<Message>>,
         fresh: &mut Model,
         backlog: &mut Backlog,
     ) -> Result<(), Error> {
         loop {
-            match dumped.recv_timeout(LOOK) {
+            match dumped.recv_timeout(EVENT_INTERVAL) {
                 Ok(messages) => {
                     let mut ignored = Changes::default();
                     messages.into_iter().for_each(|message| fresh.apply(message, &mut ignored));
@@ -401,19 +399,19 @@ impl Follower {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-            self.take_in(Some(backlog))?;
+            self.apply_events(Some(backlog))?;
         }
     }
 }
 
 impl AsFd for Follower {
-    /// Can be read when there are events.
+    /// Returns the event socket; it is readable when events are pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
 }
 
-/// The events that came while everything was read anew.
+/// Events received during a resync.
 #[derive(Debug, Default)]
 struct Backlog {
     messages: Vec<Message>,
@@ -432,5 +430,5 @@ impl Backlog {
 }
 
 fn failed(error: io::Error) -> Error {
-    Error::kernel("receiving the kernel's events", error)
+    Error::kernel("receiving rtnetlink events", error)
 }

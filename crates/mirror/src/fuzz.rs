@@ -1,5 +1,5 @@
-//! What the fuzz target does with its input, here so that the tests replay the corpus through the
-//! same functions. Not for applications: these functions panic when a promise is broken.
+//! Entry points of the fuzz target, which the tests call too when they replay the corpus. Not for
+//! applications: the functions panic when an invariant is broken.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,14 +12,13 @@ use super::model::{Changes, LOCAL, MAIN, Model, Target};
 use super::publish::Publisher;
 use super::{FallbackReason, Memories, Mirror, MirrorSettings, RouteLookup};
 
-/// Reads arbitrary octets as what the kernel sends, and puts what they say into a model, which says
-/// afterwards of every destination what becomes of its packets.
+/// Parses arbitrary bytes as rtnetlink messages, applies them to a model and checks its invariants.
 pub fn netlink(data: &[u8]) {
     let _ = model(data);
 }
 
-/// The same, and writes the tables after every datagram of at most 256 octets. What lanes find is
-/// what the model says. Returns how many of the answers were to forward.
+/// Applies messages to a model and writes the tables after every datagram of at most 256 bytes.
+/// Checks that lookups agree with the model. Returns the number of lookups that forwarded.
 ///
 /// # Panics
 /// When it is not, or there is no memory.
@@ -57,7 +56,7 @@ pub fn tables(data: &[u8], guard: &Guard) -> usize {
     forwarded
 }
 
-/// Whether packets to an address are forwarded, as the model says.
+/// Returns true if a lookup forwards packets to `address`; checks the result against the model.
 fn compare(state: &Model, mirror: &Mirror, guard: &Guard, address: IpAddr) -> bool {
     let answer = match address {
         IpAddr::V4(address) => mirror.route4(guard, address, 0),

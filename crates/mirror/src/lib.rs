@@ -1,25 +1,26 @@
-//! What Linux knows of forwarding, in tables that lanes read.
+//! The mirror: Linux's forwarding state in tables that lanes read.
 //!
-//! Linux (or a routing daemon on it) stays the one who decides; the mirror follows. A [`Follower`],
-//! in a thread of the slow half, reads the links, addresses, neighbours, next-hop objects and
-//! routes of a network namespace by rtnetlink(7), follows their events, and keeps tables of shared
-//! memory. A [`Mirror`], one for each lane, looks packets up in them: it answers with a port,
-//! Ethernet addresses and an MTU, or that Linux has to be asked, and why ([`FallbackReason`]).
+//! Linux (or a routing daemon on it) decides; the mirror follows. A [`Follower`], in a thread of the
+//! application, reads the links, addresses, neighbours, next-hop objects and routes of a network
+//! namespace by rtnetlink(7), follows their events and keeps tables in shared memory. A [`Mirror`],
+//! one for each lane, looks packets up in them. A lookup returns a port, Ethernet addresses and an
+//! MTU, or the reason why Linux must handle the packet ([`FallbackReason`]).
 //!
 //! ```text
-//! rtnetlink ─► message (octets to values) ─► state (the model) ─► publish (what differs) ─► tables
+//! rtnetlink ─► message (parsing) ─► model (forwarding state) ─► publish (differences) ─► tables
 //!
-//! routes4-N, routes6-N   prefix ─► group           a table of Linux's, the local one laid over it
-//! groups                 number ─► hops and shares, or a reason
-//! hops                   number ─► port, Ethernet addresses, MTU; on the link; or a reason
+//! routes4-N, routes6-N   prefix ─► group           a Linux table overlaid with the local table
+//! groups                 id ─► hops and weights, or a fallback reason
+//! hops                   id ─► port, Ethernet addresses, MTU; or on-link; or a fallback reason
 //! neighbours             interface and address ─► Ethernet address
-//! links, addresses       what the host itself has
-//! status                 whether a table is the whole truth
+//! links, addresses       interfaces and addresses of the host
+//! status                 fallback reason of a whole table, if it is incomplete
 //! ```
-//! In doubt the answer is Linux: while a table is too small for what Linux has, when routing rules
-//! decide beside the main table, when an interface is down. Events are subscribed to before the
-//! first dump; when the kernel loses some, or changes things without an event, everything is read
-//! anew, while lanes go on with what is there.
+//!
+//! Invariant: in doubt, packets go to Linux. That holds while a table is too small, when routing
+//! rules consult other tables, and when an interface is down. Events are subscribed to before the
+//! first dump. When the kernel loses events, or changes something without an event, the follower
+//! reads everything again while lanes continue with the current tables.
 
 #![forbid(unsafe_code)]
 
@@ -43,7 +44,7 @@ mod socket;
 pub use error::Error;
 pub use fallback_reason::FallbackReason;
 pub use follower::{Follower, FollowerStatistics};
-pub use lookup::{Family, Mirror, NextHop, RouteLookup, TableId};
+pub use lookup::{Family, Mirror, NextHop, PrefixReaders, RouteLookup, TableId};
 pub use memories::Memories;
 pub use netconf_listener::{NetconfEvents, NetconfListener};
 pub use prefix::Prefix;

@@ -1,4 +1,4 @@
-//! The lanes' side: where a packet goes.
+//! Route lookups of the lanes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,41 +17,49 @@ mod address_family;
 
 pub use address_family::Family;
 
-/// How many packets are looked up together.
+/// Number of packets that are looked up together.
 const BATCH: usize = 32;
 
-/// Where a packet goes.
+/// Result of a route lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteLookup {
-    /// Out of a port.
+    /// The packet can be forwarded out of a port.
     Forward(NextHop),
-    /// To Linux, which knows.
+    /// The packet must be passed to Linux.
     Fallback(FallbackReason),
 }
 
-/// What a packet needs to go out of a port.
+/// Next hop of a packet: everything needed to send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextHop {
-    /// The port.
+    /// Egress port.
     pub port: PortId,
-    /// The Ethernet address of the interface.
+    /// Ethernet address of the egress interface.
     pub source: [u8; 6],
-    /// The Ethernet address of the next hop.
+    /// Ethernet address of the next hop.
     pub destination: [u8; 6],
-    /// The longest IP packet that may go this way, in octets. Longer ones are Linux's.
+    /// MTU of the path in bytes. Longer IP packets must go to Linux.
     pub mtu: u32,
-    /// The number of the interface.
+    /// Index of the egress interface.
     pub link: u32,
-    /// The number of the route, less than [`Mirror::route_numbers`]; it stays as long as the route
-    /// does. Unless routes are counted one by one, those that go the same ways have the same.
+    /// Route number, less than [`Mirror::route_numbers`]; constant for the life of the route.
+    /// Routes with equal next hops share a number unless
+    /// [`count_routes`](crate::MirrorSettings::count_routes) is set.
     pub route: u32,
 }
 
-/// One of the routing tables of a mirror.
+/// Index of a routing table in the mirror.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableId(usize);
 
-/// What Linux knows of forwarding, as a lane sees it. Each lane has a clone of its own.
+/// Prefix tables of one routing table.
+#[derive(Clone, Debug)]
+pub struct PrefixReaders {
+    v4: Lpm4Reader,
+    v6: Lpm6Reader,
+}
+
+/// Read access of one lane to the mirror's tables. Each lane has a clone of its own.
 #[derive(Clone, Debug)]
 pub struct Mirror {
     status: ArrayReader<StatusRecord>,
@@ -60,19 +68,18 @@ pub struct Mirror {
     neighbours: HashReader<NeighbourKey, NeighbourRecord>,
     hops: ArrayReader<HopRecord>,
     groups: ArrayReader<GroupRecord>,
-    routes: Vec<(Lpm4Reader, Lpm6Reader)>,
+    routes: Vec<PrefixReaders>,
 }
 
 impl Mirror {
-    /// Reads the tables of a mirror.
+    /// Attaches to the tables of a mirror.
     ///
     /// # Errors
     /// When a memory holds something else, or what another version has made.
     pub fn attach(memories: &Memories) -> Result<Self, TableError> {
-        let routes = memories
-            .routes
-            .iter()
-            .map(|[four, six]| Ok((Lpm4Reader::attach(four)?, Lpm6Reader::attach(six)?)));
+        let routes = memories.routes.iter().map(|[v4, v6]| {
+            Ok(PrefixReaders { v4: Lpm4Reader::attach(v4)?, v6: Lpm6Reader::attach(v6)? })
+        });
         Ok(Self {
             status: ArrayReader::attach(&memories.status)?,
             links: HashReader::attach(&memories.links)?,
@@ -84,26 +91,26 @@ impl Mirror {
         })
     }
 
-    /// The routing table that Linux has under a number, if it is mirrored.
+    /// Returns the index of a Linux routing table, if it is mirrored.
     #[must_use]
     pub fn table<G>(&self, turn: &G, number: u32) -> Option<TableId>
     where
         G: AsRef<Guard> + ?Sized,
     {
-        let is_it = |place: &usize| {
-            self.status.get(turn, *place).is_some_and(|status| status.table == number)
+        let has_number = |index: &usize| {
+            self.status.get(turn, *index).is_some_and(|status| status.table == number)
         };
-        (0..self.routes.len()).find(is_it).map(TableId)
+        (0..self.routes.len()).find(has_number).map(TableId)
     }
 
-    /// One more than the greatest number of a route.
+    /// Returns the number of route numbers, which is one more than the greatest.
     #[must_use]
     pub fn route_numbers(&self) -> usize {
         self.groups.capacity()
     }
 
-    /// Where a packet to an IPv4 address goes, by the first table of the mirror. Packets with the
-    /// same hash go the same way.
+    /// Looks up an IPv4 destination in the first table. Packets with equal hashes take the same
+    /// path.
     #[inline]
     pub fn route4<G>(&self, turn: &G, destination: Ipv4Addr, flow_hash: u32) -> RouteLookup
     where
@@ -112,7 +119,7 @@ impl Mirror {
         self.route(turn, TableId(0), destination, flow_hash)
     }
 
-    /// Where a packet to an IPv6 address goes, by the first table of the mirror.
+    /// Looks up an IPv6 destination in the first table.
     #[inline]
     pub fn route6<G>(&self, turn: &G, destination: Ipv6Addr, flow_hash: u32) -> RouteLookup
     where
@@ -121,7 +128,7 @@ impl Mirror {
         self.route(turn, TableId(0), destination, flow_hash)
     }
 
-    /// Where a packet goes, by one of the tables.
+    /// Looks up a destination in a table.
     #[inline]
     pub fn route<G, A>(
         &self,
@@ -134,77 +141,75 @@ impl Mirror {
         G: AsRef<Guard> + ?Sized,
         A: Family,
     {
-        let mut answer = [RouteLookup::Fallback(FallbackReason::Incomplete)];
-        self.route_many(turn, table, &[destination], &[flow_hash], &mut answer);
-        answer[0]
+        let mut lookup = [RouteLookup::Fallback(FallbackReason::Incomplete)];
+        self.route_many(turn, table, &[destination], &[flow_hash], &mut lookup);
+        lookup[0]
     }
 
-    /// Where packets to IPv4 addresses go, by the first table of the mirror; see
-    /// [`route_many`](Self::route_many).
+    /// Looks up IPv4 destinations in the first table; see [`route_many`](Self::route_many).
     #[inline]
     pub fn route4_many<G>(
         &self,
         turn: &G,
         destinations: &[Ipv4Addr],
         flow_hashes: &[u32],
-        answers: &mut [RouteLookup],
+        lookups: &mut [RouteLookup],
     ) where
         G: AsRef<Guard> + ?Sized,
     {
-        self.route_many(turn, TableId(0), destinations, flow_hashes, answers);
+        self.route_many(turn, TableId(0), destinations, flow_hashes, lookups);
     }
 
-    /// Where packets to IPv6 addresses go, by the first table of the mirror; see
-    /// [`route_many`](Self::route_many).
+    /// Looks up IPv6 destinations in the first table; see [`route_many`](Self::route_many).
     #[inline]
     pub fn route6_many<G>(
         &self,
         turn: &G,
         destinations: &[Ipv6Addr],
         flow_hashes: &[u32],
-        answers: &mut [RouteLookup],
+        lookups: &mut [RouteLookup],
     ) where
         G: AsRef<Guard> + ?Sized,
     {
-        self.route_many(turn, TableId(0), destinations, flow_hashes, answers);
+        self.route_many(turn, TableId(0), destinations, flow_hashes, lookups);
     }
 
-    /// Where many packets go, by one of the tables: their cache misses overlap. `answers` gets one
-    /// for each destination that has a hash and room for the answer.
+    /// Looks up many destinations in a table, so that their cache misses overlap. The number of
+    /// results is the shortest length of the three slices.
     pub fn route_many<G, A>(
         &self,
         turn: &G,
         table: TableId,
         destinations: &[A],
         flow_hashes: &[u32],
-        answers: &mut [RouteLookup],
+        lookups: &mut [RouteLookup],
     ) where
         G: AsRef<Guard> + ?Sized,
         A: Family,
     {
         let guard = turn.as_ref();
-        let routes = match self.asked(guard, table, A::IPV6) {
+        let routes = match self.prefix_readers(guard, table, A::IPV6) {
             Ok(routes) => routes,
             Err(reason) => {
-                let count = destinations.len().min(flow_hashes.len()).min(answers.len());
-                answers[..count].fill(RouteLookup::Fallback(reason));
+                let count = destinations.len().min(flow_hashes.len()).min(lookups.len());
+                lookups[..count].fill(RouteLookup::Fallback(reason));
                 return;
             }
         };
         let both = destinations.chunks(BATCH).zip(flow_hashes.chunks(BATCH));
-        for ((destinations, hashes), answers) in both.zip(answers.chunks_mut(BATCH)) {
-            self.batch(guard, A::of(routes), destinations, hashes, answers);
+        for ((destinations, hashes), lookups) in both.zip(lookups.chunks_mut(BATCH)) {
+            self.batch(guard, A::readers(routes), destinations, hashes, lookups);
         }
     }
 
-    /// The prefix tables, unless Linux has to be asked about everything.
+    /// Returns the prefix tables, or the reason why all packets go to Linux.
     #[inline]
-    fn asked(
+    fn prefix_readers(
         &self,
         guard: &Guard,
         table: TableId,
         ipv6: bool,
-    ) -> Result<&(Lpm4Reader, Lpm6Reader), FallbackReason> {
+    ) -> Result<&PrefixReaders, FallbackReason> {
         let routes = self.routes.get(table.0).ok_or(FallbackReason::NoTable)?;
         let status = self.status.get(guard, table.0).ok_or(FallbackReason::Incomplete)?;
         match status.ask[usize::from(ipv6)] {
@@ -220,71 +225,70 @@ impl Mirror {
         routes: &fastlane_table::LpmReader<A>,
         destinations: &[A],
         hashes: &[u32],
-        answers: &mut [RouteLookup],
+        lookups: &mut [RouteLookup],
     ) {
-        let count = destinations.len().min(hashes.len()).min(answers.len());
+        let count = destinations.len().min(hashes.len()).min(lookups.len());
         let mut numbers = [None; BATCH];
         routes.lookup_many(guard, &destinations[..count], &mut numbers[..count]);
         for number in numbers[..count].iter().flatten() {
             self.groups.prefetch(*number as usize);
         }
         let mut found: [Option<(&GroupRecord, u32)>; BATCH] = [None; BATCH];
-        for (place, number) in numbers[..count].iter().enumerate() {
+        for (index, number) in numbers[..count].iter().enumerate() {
             let group = number.and_then(|number| self.groups.get(guard, number as usize));
-            found[place] = group.map(|group| {
-                let hop = group.pick(hashes[place]);
+            found[index] = group.map(|group| {
+                let hop = group.pick(hashes[index]);
                 self.hops.prefetch(hop as usize);
                 (group, hop)
             });
         }
         let mut on_link = OnLink::new();
-        for (place, destination) in destinations[..count].iter().enumerate() {
-            let number = numbers[place];
+        for (index, destination) in destinations[..count].iter().enumerate() {
+            let number = numbers[index];
             let group =
-                found[place].map(|(group, hop)| (group, self.hops.get(guard, hop as usize)));
-            answers[place] = match resolve(*destination, number, group) {
+                found[index].map(|(group, hop)| (group, self.hops.get(guard, hop as usize)));
+            lookups[index] = match resolve(*destination, number, group) {
                 Ok(next_hop) => RouteLookup::Forward(next_hop),
                 Err(Some(reason)) => RouteLookup::Fallback(reason),
                 Err(None) => {
                     let hop = group.and_then(|(_, hop)| hop);
-                    on_link.add(place, hop.map_or(0, |hop| hop.link), destination.key());
+                    on_link.add(index, hop.map_or(0, |hop| hop.link), destination.key());
                     RouteLookup::Fallback(FallbackReason::NoNeighbour)
                 }
             };
         }
         if on_link.count > 0 {
-            self.neighbours(guard, &on_link, &numbers, &found, A::IPV6, answers);
+            self.resolve_on_link::<A>(guard, &on_link, &numbers, &found, lookups);
         }
     }
 
-    /// Completes the answers whose destination is itself on the link.
-    fn neighbours(
+    /// Completes the lookups whose destination is itself the neighbour.
+    fn resolve_on_link<A: Family>(
         &self,
         guard: &Guard,
         on_link: &OnLink,
         numbers: &[Option<u32>; BATCH],
         groups: &[Option<(&GroupRecord, u32)>; BATCH],
-        ipv6: bool,
-        answers: &mut [RouteLookup],
+        lookups: &mut [RouteLookup],
     ) {
         let mut found: [Option<HashEntry<'_, NeighbourRecord>>; BATCH] = [None; BATCH];
         self.neighbours.get_many(guard, &on_link.keys[..on_link.count], &mut found);
-        for (place, neighbour) in on_link.places[..on_link.count].iter().zip(found) {
-            let place = usize::from(*place);
+        for (index, neighbour) in on_link.indexes[..on_link.count].iter().zip(found) {
+            let index = usize::from(*index);
             let (Some(neighbour), Some((group, hop)), Some(route)) =
-                (neighbour, groups[place], numbers[place])
+                (neighbour, groups[index], numbers[index])
             else {
                 continue;
             };
             if let Some(hop) = self.hops.get(guard, hop as usize).filter(|hop| hop.state == ON_LINK)
             {
-                let next_hop = next_hop(group, hop, neighbour.value.mac, route, ipv6);
-                answers[place] = RouteLookup::Forward(next_hop);
+                let next_hop = next_hop(group, hop, neighbour.value.mac, route, A::IPV6);
+                lookups[index] = RouteLookup::Forward(next_hop);
             }
         }
     }
 
-    /// Whether an address is one of this host's own.
+    /// Returns true if `address` is an address of this host.
     #[inline]
     pub fn is_local<G>(&self, turn: &G, address: IpAddr) -> bool
     where
@@ -293,7 +297,7 @@ impl Mirror {
         self.addresses.get(turn, &AddressKey::new(address)).is_some()
     }
 
-    /// An interface, by its number.
+    /// Returns an interface by its index.
     #[inline]
     pub fn link<'t, G>(&'t self, turn: &'t G, index: u32) -> Option<&'t LinkRecord>
     where
@@ -302,8 +306,7 @@ impl Mirror {
         self.links.get(turn, &index).map(|found| found.value)
     }
 
-    /// The Ethernet address of a neighbour that frames may be sent to, on the link of an interface
-    /// that is given by its number.
+    /// Returns the Ethernet address of a usable neighbour on the link of an interface.
     #[inline]
     pub fn neighbour<G>(&self, turn: &G, link: u32, address: IpAddr) -> Option<[u8; 6]>
     where
@@ -313,29 +316,29 @@ impl Mirror {
     }
 }
 
-/// The packets of a batch whose destination is itself on the link.
+/// Packets of a batch whose destination is itself the neighbour (on-link routes).
 struct OnLink {
     count: usize,
-    places: [u8; BATCH],
+    indexes: [u8; BATCH],
     keys: [NeighbourKey; BATCH],
 }
 
 impl OnLink {
     #[inline]
     fn new() -> Self {
-        let nobody = NeighbourKey::on_link(0, AddressKey::v4([0; 4]));
-        Self { count: 0, places: [0; BATCH], keys: [nobody; BATCH] }
+        let unset = NeighbourKey::on_link(0, AddressKey::v4([0; 4]));
+        Self { count: 0, indexes: [0; BATCH], keys: [unset; BATCH] }
     }
 
     #[inline]
-    fn add(&mut self, place: usize, link: u32, address: AddressKey) {
-        self.places[self.count] = place as u8;
+    fn add(&mut self, index: usize, link: u32, address: AddressKey) {
+        self.indexes[self.count] = index as u8;
         self.keys[self.count] = NeighbourKey::on_link(link, address);
         self.count += 1;
     }
 }
 
-/// The answer; `Err(None)` when the destination itself is the neighbour.
+/// Resolves one packet; `Err(None)` if the destination itself is the neighbour.
 #[inline]
 fn resolve<A: Family>(
     destination: A,

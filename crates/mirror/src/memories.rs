@@ -1,4 +1,4 @@
-//! The memories of a mirror's tables, which are handed to the other half as descriptors.
+//! Shared memory of a mirror's tables, which is passed to other processes as descriptors.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::records::{
 };
 use super::{MirrorSettings, publish};
 
-/// A version of what the records mean; both halves must have the same.
+/// Version of the record layouts; writer and readers must agree.
 const VERSION: u64 = 0x6d69_7272_6f72_0001; // "mirror", 1
 
-/// The tables of a mirror, by their names in [`named`](Self::named).
+/// Shared memory of all tables of a mirror. [`named`](Self::named) lists the names.
 #[derive(Clone, Debug)]
 pub struct Memories {
     pub(super) status: Arc<SharedMemory>,
@@ -21,15 +21,15 @@ pub struct Memories {
     pub(super) neighbours: Arc<SharedMemory>,
     pub(super) hops: Arc<SharedMemory>,
     pub(super) groups: Arc<SharedMemory>,
-    /// For each routing table that of IPv4 and that of IPv6.
+    /// The IPv4 and the IPv6 prefix table of each routing table.
     pub(super) routes: Vec<[Arc<SharedMemory>; 2]>,
 }
 
-/// The names before those of the routes.
+/// Names of the tables before the prefix tables.
 const NAMES: [&str; 6] = ["status", "links", "addresses", "neighbours", "hops", "groups"];
 
 impl Memories {
-    /// Makes empty tables.
+    /// Creates empty tables.
     ///
     /// # Errors
     /// When there can be none of these sizes, or the kernel refuses the memory.
@@ -57,8 +57,8 @@ impl Memories {
         })
     }
 
-    /// Every memory with its name, in the order in which [`from_named`](Self::from_named) takes
-    /// them.
+    /// Returns every memory with its name, in the order that [`from_named`](Self::from_named)
+    /// expects.
     #[must_use]
     pub fn named(&self) -> Vec<(String, Arc<SharedMemory>)> {
         let first = [
@@ -78,7 +78,7 @@ impl Memories {
         first.chain(routes).collect()
     }
 
-    /// The memories that another process has made, by their names.
+    /// Assembles the memories that another process created, by their names.
     ///
     /// # Errors
     /// The name of one that is missing.

@@ -1,4 +1,4 @@
-//! The messages of rtnetlink(7) as plain values.
+//! Messages of rtnetlink(7) as plain values.
 //!
 //! The octets come from the kernel, and what is read from them steers packets: reading is total and
 //! bounded, and what does not have the shape that it should have is refused by name. Attributes and
@@ -40,63 +40,63 @@ const OVERRUN: i32 = 4;
 const NEW_NEXT_HOP: u16 = 104;
 const REMOVED_NEXT_HOP: u16 = 105;
 
-/// Where in a list of alike things the kernel has put a new one.
+/// Position of a new route among routes of equal rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Before those that are there: what is said without more.
+    /// Before the others: the default.
     First,
-    /// Behind those that are there (`NLM_F_APPEND`), as in every dump.
+    /// After the others (`NLM_F_APPEND`), as in every dump.
     Last,
-    /// In place of the first (`NLM_F_REPLACE`).
+    /// Replaces the first (`NLM_F_REPLACE`).
     Replace,
 }
 
-/// One thing that Linux says.
+/// A parsed rtnetlink message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// An interface is there, or has changed.
+    /// A new or changed interface.
     Link(Link),
-    /// The interface of this number is gone.
+    /// Removal of the interface with this index.
     LinkRemoved(u32),
-    /// An address is there.
+    /// A new address.
     Address(Address),
-    /// An address is gone.
+    /// Removal of an address.
     AddressRemoved(Address),
-    /// A neighbour is there, or has changed.
+    /// A new or changed neighbour.
     Neighbour(Neighbour),
-    /// A neighbour is forgotten.
+    /// Removal of a neighbour.
     NeighbourRemoved(Neighbour),
-    /// A route is there.
+    /// A new route.
     Route(Route, Position),
-    /// A route is gone.
+    /// Removal of a route.
     RouteRemoved(Route),
-    /// A next-hop object is there, or has changed.
+    /// A new or changed next-hop object.
     NextHop(NextHop),
-    /// The next-hop object of this number is gone.
+    /// Removal of the next-hop object with this id.
     NextHopRemoved(u32),
-    /// A rule is there.
+    /// A new routing rule.
     Rule(Rule),
-    /// A rule is gone.
+    /// Removal of a routing rule.
     RuleRemoved(Rule),
-    /// Settings of forwarding hold; what they do not say is as before.
+    /// Changed forwarding settings; absent fields are unchanged.
     Netconf(Netconf),
-    /// Settings of forwarding are gone, with their interface.
+    /// Removal of an interface's forwarding settings.
     NetconfRemoved(Netconf),
-    /// The dump has ended, with an error of the kernel's or 0.
+    /// End of a dump, with an errno or 0.
     Done(i32),
-    /// The answer to a request: an error of the kernel's (positive), or 0.
+    /// Acknowledgement of a request: an errno (positive), or 0.
     Ack(i32),
-    /// Messages were lost.
+    /// Notice that messages were lost.
     Overrun,
-    /// Nothing that concerns forwarding.
+    /// A message that does not concern forwarding.
     Other,
 }
 
-/// A message does not have the shape that rtnetlink(7) gives it.
+/// Error: a message does not have the format of rtnetlink(7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{subject} is malformed: the kernel speaks another rtnetlink than this program")]
 pub struct Malformed {
-    /// What should have been read.
+    /// Kind of object that was expected.
     pub subject: &'static str,
 }
 
@@ -104,7 +104,7 @@ pub(super) fn malformed(subject: &'static str) -> Malformed {
     Malformed { subject }
 }
 
-/// What a message says of itself.
+/// Header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     kind: u16,
@@ -113,14 +113,14 @@ pub struct Header {
 }
 
 impl Header {
-    /// Whether what was being dumped changed meanwhile, so that the dump may lack something
+    /// Returns true if the dumped objects changed during the dump, so that it may be incomplete
     /// (`NLM_F_DUMP_INTR`).
     #[must_use]
     pub fn was_interrupted(&self) -> bool {
         self.has(libc::NLM_F_DUMP_INTR)
     }
 
-    /// The number of the request that it answers; 0 of an event.
+    /// Returns the sequence number of the request; 0 for an event.
     #[must_use]
     pub fn sequence(&self) -> u32 {
         self.sequence
@@ -130,7 +130,7 @@ impl Header {
         i32::from(self.flags) & flag != 0
     }
 
-    /// In a dump the flags of a route say nothing about its place.
+    /// Returns the position of a new route. In a dump the flags do not tell.
     fn place(&self) -> Position {
         if self.has(libc::NLM_F_MULTI) || self.has(libc::NLM_F_APPEND) {
             Position::Last
@@ -142,20 +142,20 @@ impl Header {
     }
 }
 
-/// The messages of one datagram.
+/// Iterator over the messages of one datagram.
 #[derive(Clone, Debug)]
 pub struct Messages<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Messages<'a> {
-    /// Reads a datagram.
+    /// Starts parsing a datagram.
     #[must_use]
     pub fn new(datagram: &'a [u8]) -> Self {
         Self { rest: datagram }
     }
 
-    /// Splits the first message off.
+    /// Splits off the first message.
     fn split(&mut self) -> Option<(Header, &'a [u8])> {
         let header = self.rest.first_chunk::<HEADER>()?;
         let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
@@ -222,17 +222,17 @@ fn read(header: Header, body: &[u8]) -> Result<Message, Malformed> {
     Ok(message)
 }
 
-/// The kernel's errors are negative.
+/// Returns the errno of a message, which the kernel sends negated.
 fn code(body: &[u8]) -> Option<i32> {
     Some(i32::from_ne_bytes(*body.first_chunk()?).saturating_neg())
 }
 
-/// The families whose routing is mirrored.
+/// Returns true for the address families that are mirrored.
 fn is_ip(family: u8) -> bool {
     [libc::AF_INET as u8, libc::AF_INET6 as u8].contains(&family)
 }
 
-/// An address of a family in network order.
+/// Parses an address in network byte order.
 fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {
     if family == libc::AF_INET as u8 {
         <[u8; 4]>::try_from(value).ok().map(IpAddr::from)
@@ -243,7 +243,7 @@ fn ip(family: u8, value: &[u8]) -> Option<IpAddr> {
     }
 }
 
-/// The address of a family that is all zeroes.
+/// Returns the all-zero address of a family.
 fn unspecified(family: u8) -> IpAddr {
     if family == libc::AF_INET as u8 { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) }
 }

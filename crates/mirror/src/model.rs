@@ -1,9 +1,9 @@
-//! What Linux knows, as plain values: the model that dumps fill and events keep.
+//! Model of Linux's forwarding state as plain values. Dumps fill it and events update it.
 //!
 //! It does no input or output. Linux changes some things without a word: when an interface is taken
 //! down, or loses its last address, the routes of IPv4 over it vanish, and next-hop objects with
 //! them; when it comes up again, the dead hops of its multipath routes live. The model then says
-//! that it is in doubt, which asks for a fresh one from dumps, and until then takes no hop over
+//! that it is in inconsistency, which asks for a fresh one from dumps, and until then takes no hop over
 //! such an interface for usable.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,39 +21,48 @@ mod rules;
 use routing_table::RoutingTable;
 pub use routing_table::Target;
 
-/// `RT_TABLE_LOCAL`: the routes to this host's own addresses.
+/// `RT_TABLE_LOCAL`: routes to this host's own addresses.
 pub const LOCAL: u32 = 255;
-/// `RT_TABLE_MAIN`.
+/// `RT_TABLE_MAIN`: the main routing table.
 pub const MAIN: u32 = 254;
 
-/// Why a model may not be what Linux has.
+/// Reason why the model may differ from Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inconsistency {
-    /// An interface went down or came up, or lost an address: routes may have changed with it.
-    Silent,
-    /// Linux removed or replaced what the model does not have.
-    Unknown,
+    /// An interface changed its state or lost an address: routes may have changed without an event.
+    SilentChange,
+    /// Linux removed or replaced a route that the model does not have.
+    UnknownRoute,
 }
 
-/// What differs from before.
+/// Interface index and address of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NeighbourId {
+    /// Index of the interface.
+    pub link: u32,
+    /// IP address.
+    pub address: IpAddr,
+}
+
+/// Set of changed objects.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
-    /// IdAllocator of interfaces.
+    /// Interface indexes.
     pub links: BTreeSet<u32>,
-    /// Addresses of interfaces.
+    /// Interface addresses.
     pub addresses: BTreeSet<IpAddr>,
-    /// Neighbours, by the number of the interface and their address.
-    pub neighbours: BTreeSet<(u32, IpAddr)>,
-    /// Destinations of routes, by their table.
+    /// Neighbours by interface index and address.
+    pub neighbours: BTreeSet<NeighbourId>,
+    /// Destination prefixes of routes by table.
     pub routes: BTreeSet<(u32, Prefix)>,
-    /// Whether the rules differ.
+    /// True if the rules changed.
     pub rules: bool,
-    /// Whether the model may not be what Linux has.
-    pub doubt: Option<Inconsistency>,
+    /// Reason why the model may differ from Linux, if it may.
+    pub inconsistency: Option<Inconsistency>,
 }
 
 impl Changes {
-    /// Whether nothing differs.
+    /// Returns true if nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let lists = [self.links.len(), self.addresses.len(), self.neighbours.len()];
@@ -61,23 +70,23 @@ impl Changes {
     }
 }
 
-/// The model.
+/// Links, addresses, neighbours, next hops, routes and rules of a network namespace.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     links: BTreeMap<u32, Link>,
     addresses: BTreeSet<Address>,
-    neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
+    neighbours: BTreeMap<NeighbourId, Neighbour>,
     next_hops: BTreeMap<u32, NextHopKind>,
-    /// The routes that name a next-hop object.
+    /// Routes that refer to a next-hop object, by its id.
     users: BTreeMap<u32, BTreeSet<(u32, Prefix)>>,
     tables: BTreeMap<u32, RoutingTable>,
     rules: BTreeSet<Rule>,
-    /// The interfaces whose routes Linux has flushed without a word.
+    /// Interfaces whose routes Linux has flushed without events.
     flushed: BTreeSet<u32>,
 }
 
 impl Model {
-    /// An empty model of the local table and of others, by their numbers.
+    /// Creates an empty model of the local table and of `tables`.
     #[must_use]
     pub fn new(tables: &[u32]) -> Self {
         let numbers = tables.iter().copied().chain([LOCAL]);
@@ -87,8 +96,7 @@ impl Model {
         }
     }
 
-    /// Takes in what Linux says. The messages that end a dump or answer a request mean nothing
-    /// here, nor do settings of forwarding.
+    /// Applies a message. Ends of dumps, acknowledgements and forwarding settings are ignored.
     pub fn apply(&mut self, message: Message, changes: &mut Changes) {
         match message {
             Message::Link(link) => self.link_is(link, changes),
@@ -99,13 +107,13 @@ impl Model {
             }
             Message::AddressRemoved(address) => self.address_gone(address, changes),
             Message::Neighbour(neighbour) => {
-                let key = (neighbour.link, neighbour.address);
+                let key = NeighbourId { link: neighbour.link, address: neighbour.address };
                 if self.neighbours.insert(key, neighbour) != Some(neighbour) {
                     changes.neighbours.insert(key);
                 }
             }
             Message::NeighbourRemoved(neighbour) => {
-                let key = (neighbour.link, neighbour.address);
+                let key = NeighbourId { link: neighbour.link, address: neighbour.address };
                 if self.neighbours.remove(&key).is_some() {
                     changes.neighbours.insert(key);
                 }
@@ -116,7 +124,7 @@ impl Model {
             Message::NextHopRemoved(id) => {
                 if self.next_hops.remove(&id).is_some() {
                     self.mark_users(id, changes);
-                    changes.doubt = Some(Inconsistency::Silent);
+                    changes.inconsistency = Some(Inconsistency::SilentChange);
                 }
             }
             Message::Rule(rule) => {
@@ -138,7 +146,7 @@ impl Model {
             if !link.up {
                 self.flushed.insert(index);
             }
-            changes.doubt = Some(Inconsistency::Silent);
+            changes.inconsistency = Some(Inconsistency::SilentChange);
         }
         self.links.insert(index, link);
         changes.links.insert(index);
@@ -148,7 +156,7 @@ impl Model {
         if self.links.remove(&index).is_some() {
             self.flushed.insert(index);
             changes.links.insert(index);
-            changes.doubt = Some(Inconsistency::Silent);
+            changes.inconsistency = Some(Inconsistency::SilentChange);
         }
     }
 
@@ -165,7 +173,7 @@ impl Model {
             self.flushed.insert(address.link);
             changes.links.insert(address.link);
         }
-        changes.doubt = Some(Inconsistency::Silent);
+        changes.inconsistency = Some(Inconsistency::SilentChange);
     }
 
     fn route_is(&mut self, route: Route, place: Position, changes: &mut Changes) {
@@ -175,7 +183,7 @@ impl Model {
             self.users.entry(next_hop).or_default().insert(key);
         }
         if !table.insert(route, place) {
-            changes.doubt = Some(Inconsistency::Unknown);
+            changes.inconsistency = Some(Inconsistency::UnknownRoute);
         }
         changes.routes.insert(key);
     }
@@ -184,7 +192,7 @@ impl Model {
         let Some(table) = self.tables.get_mut(&route.table) else { return };
         let key = (route.table, route.destination);
         if !table.remove(route) {
-            changes.doubt = Some(Inconsistency::Unknown);
+            changes.inconsistency = Some(Inconsistency::UnknownRoute);
         }
         if route.next_hop != 0 && !table.uses(&route.destination, route.next_hop) {
             self.users.entry(route.next_hop).and_modify(|users| {
@@ -202,7 +210,7 @@ impl Model {
         }
     }
 
-    /// The routes that name a next-hop object, or a group that it is a part of.
+    /// Marks the routes that refer to a next-hop object or to a group with it.
     fn mark_users(&self, id: u32, changes: &mut Changes) {
         let holds = |kind: &NextHopKind| match kind {
             NextHopKind::Group(members) => members.iter().any(|member| member.id == id),
@@ -214,13 +222,13 @@ impl Model {
         }
     }
 
-    /// The interfaces, by their numbers.
+    /// Returns the interfaces by index.
     #[must_use]
     pub fn links(&self) -> &BTreeMap<u32, Link> {
         &self.links
     }
 
-    /// The addresses of interfaces.
+    /// Returns the interface addresses.
     #[must_use]
     pub fn addresses(&self) -> &BTreeSet<Address> {
         &self.addresses
@@ -234,46 +242,46 @@ impl Model {
         next.is_some_and(|next| next.link == link && next.address.is_ipv4())
     }
 
-    /// The neighbours, by the number of the interface and their address.
+    /// Returns the neighbours by interface index and address.
     #[must_use]
-    pub fn neighbours(&self) -> &BTreeMap<(u32, IpAddr), Neighbour> {
+    pub fn neighbours(&self) -> &BTreeMap<NeighbourId, Neighbour> {
         &self.neighbours
     }
 
-    /// The destinations that a table has routes to, of one family, in their order.
+    /// Returns the destinations of a table and family in order.
     pub fn destinations(&self, table: u32, ipv6: bool) -> impl Iterator<Item = &Prefix> {
         self.tables.get(&table).into_iter().flat_map(move |routes| routes.destinations(ipv6))
     }
 
-    /// The destinations of a table that another one covers.
+    /// Returns the destinations of a table that `by` covers.
     pub fn covered(&self, table: u32, by: &Prefix) -> impl Iterator<Item = Prefix> {
         let (first, last) = (*by, Prefix::host(by.last()));
         let routes = self.tables.get(&table).into_iter();
         routes.flat_map(move |routes| routes.range(first, last))
     }
 
-    /// The number of an interface that has an address.
+    /// Returns the index of an interface that has `address`.
     #[must_use]
     pub fn link_of(&self, address: IpAddr) -> Option<u32> {
         self.addresses.iter().find(|own| own.address == address).map(|own| own.link)
     }
 
-    /// All routes to a destination in a table, the best first.
+    /// Returns all routes to a destination in a table, the best first.
     #[must_use]
     pub fn routes(&self, table: u32, destination: &Prefix) -> &[Route] {
         self.tables.get(&table).map_or(&[], |routes| routes.get(destination))
     }
 
-    /// Whether packets can leave by an interface, and what is known of its routes still holds.
+    /// Returns true if packets can leave by an interface and its known routes are still valid.
     #[must_use]
     pub fn is_usable(&self, link: u32) -> bool {
         !self.flushed.contains(&link) && self.links.get(&link).is_some_and(Link::is_usable)
     }
 
-    /// What becomes of packets to a destination of a table: the best of its routes. Routes of the
-    /// local table come before those of any other, also the longer ones: whether Linux takes those
-    /// depends on whether there ever was a routing rule (`fib_unmerge` in `net/ipv4/fib_trie.c`),
-    /// so the packets that both cover are Linux's.
+    /// Returns the action for packets to a destination of a table, by the best route. A covering
+    /// route of the local table wins, even over longer prefixes: whether Linux prefers those
+    /// depends on whether a routing rule ever existed (`fib_unmerge` in `net/ipv4/fib_trie.c`). So
+    /// packets that both cover go to Linux.
     #[must_use]
     pub fn target(&self, table: u32, destination: &Prefix) -> Option<Target> {
         let own = self.routes(table, destination);
@@ -289,7 +297,7 @@ impl Model {
         routing_table::resolve(routes, |id| self.object(id))
     }
 
-    /// The ways of a next-hop object.
+    /// Resolves a next-hop object to its hops.
     fn object(&self, id: u32) -> Result<Vec<Hop>, FallbackReason> {
         match self.next_hops.get(&id) {
             Some(NextHopKind::Hop(hop)) => Ok(vec![*hop]),
@@ -312,8 +320,8 @@ impl Model {
         }
     }
 
-    /// Whether rules make more than the local and the main table decide, so that the routes of one
-    /// table are not the whole truth.
+    /// Returns true if routing rules consult more than the local and the main table, so that one
+    /// table alone does not decide.
     #[must_use]
     pub fn has_policy(&self, ipv6: bool) -> bool {
         rules::have_policy(&self.rules, ipv6)

@@ -1,4 +1,4 @@
-//! Hears whether Linux forwards, and what it asks of sources: `RTM_NEWNETCONF` of rtnetlink.
+//! Listener for forwarding settings and reverse-path filters: `RTM_NEWNETCONF` of rtnetlink.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,22 +6,22 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::message::{Dump, Message};
 use super::socket::{Dumper, NETCONF_GROUPS, Received, Socket};
 
-/// Receive buffer for events, in octets: about a thousand of them.
+/// Receive buffer for events in bytes: about a thousand events.
 const EVENTS_BUFFER: usize = 1 << 20;
 
-/// What has come since the last time.
+/// Outcome of [`NetconfListener::hear`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetconfEvents {
-    /// Nothing.
+    /// No event was pending.
     Nothing,
-    /// Events, all of them.
+    /// All events were received.
     Events,
-    /// Some events were lost, or could not be read: everything has to be read anew.
+    /// Some events were lost or could not be parsed: everything must be read again.
     Lost,
 }
 
-/// Hears what Linux says of [`Netconf`](super::message::Netconf), in the network namespace of the
-/// thread that opened it. Any thread may use it.
+/// Listens for [`Netconf`](super::message::Netconf) changes in the network namespace of the thread
+/// that opened it. Any thread may use it.
 #[derive(Debug)]
 pub struct NetconfListener {
     events: Socket,
@@ -29,7 +29,7 @@ pub struct NetconfListener {
 }
 
 impl NetconfListener {
-    /// Hears events from now on.
+    /// Subscribes to events.
     ///
     /// # Errors
     /// When the kernel refuses a socket.
@@ -38,7 +38,7 @@ impl NetconfListener {
         Ok(Self { events, dumper: Dumper::new()? })
     }
 
-    /// Shows `take` the events that are there. It does not wait.
+    /// Passes pending events to `take` without waiting.
     ///
     /// # Errors
     /// When the kernel refuses to say.
@@ -69,9 +69,8 @@ impl NetconfListener {
         }
     }
 
-    /// Shows `take` everything, for which it waits. A kernel without IPv6 says nothing of it.
-    /// Whether that was all: false when interfaces came or went meanwhile, as often as it was
-    /// tried, so that some may lack.
+    /// Dumps all settings to `take` and waits for the end. A kernel without IPv6 reports none for
+    /// it. Returns false if interfaces changed during every attempt, so that some may be missing.
     ///
     /// # Errors
     /// The kernel's answer, or that it could not be read.
@@ -88,7 +87,7 @@ impl NetconfListener {
 }
 
 impl AsFd for NetconfListener {
-    /// Can be read when there are events.
+    /// Returns the event socket; it is readable when events are pending.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }

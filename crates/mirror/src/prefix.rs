@@ -1,13 +1,13 @@
-//! A set of addresses that begin alike.
+//! IP prefixes.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The longest prefix of the two families, in bits.
+/// Length of the longest IPv4 and IPv6 prefix, in bits.
 const LONGEST: [u8; 2] = [32, 128];
 
-/// A prefix of IPv4 or IPv6: the bits behind its length are zeroes. Those of one family are in the
-/// order of their addresses, a shorter one before the longer ones that it holds.
+/// An IPv4 or IPv6 prefix; the bits after its length are zero. Ordered by address, and a shorter
+/// prefix comes before the longer ones that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     address: IpAddr,
@@ -15,8 +15,8 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    /// The prefix of this length, in bits, that an address lies in; a length that is longer than
-    /// the address means the address alone.
+    /// Returns the prefix of `length` bits that contains `address`. A greater length than the
+    /// address has means the address itself.
     #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Self {
         let length = length.min(LONGEST[usize::from(address.is_ipv6())]);
@@ -33,19 +33,19 @@ impl Prefix {
         Self { address, length }
     }
 
-    /// One address alone.
+    /// Returns the prefix of one address.
     #[must_use]
     pub fn host(address: IpAddr) -> Self {
         Self { address, length: LONGEST[usize::from(address.is_ipv6())] }
     }
 
-    /// Its first address.
+    /// Returns the first address.
     #[must_use]
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// The last of its addresses.
+    /// Returns the last address.
     #[must_use]
     pub fn last(&self) -> IpAddr {
         match self.address {
@@ -60,25 +60,25 @@ impl Prefix {
         }
     }
 
-    /// How many bits are alike.
+    /// Returns the length in bits.
     #[must_use]
     pub fn length(&self) -> u8 {
         self.length
     }
 
-    /// Whether it is one address alone.
+    /// Returns true if the prefix is a single address.
     #[must_use]
     pub fn is_host(&self) -> bool {
         self.length == LONGEST[usize::from(self.is_ipv6())]
     }
 
-    /// Whether it is of IPv6.
+    /// Returns true for IPv6.
     #[must_use]
     pub fn is_ipv6(&self) -> bool {
         self.address.is_ipv6()
     }
 
-    /// Whether all addresses of `other` lie in this one.
+    /// Returns true if all addresses of `other` are in this prefix.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         self.is_ipv6() == other.is_ipv6()

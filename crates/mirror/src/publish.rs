@@ -1,23 +1,23 @@
-//! From the model to the tables.
+//! Publishing: writes the differences of the model to the tables.
 //!
-//! Only what differs is written. A lane never finds a way that Linux has not had: a hop is written
-//! before a group that has it, a group before a route that has it; what is withdrawn goes the other
-//! way round, and its number is not used again before every lane has passed a turn. What does not
-//! work any more (an interface, a neighbour) is written first.
+//! Only differences are written. Lanes never see a path that Linux did not have: a hop is written
+//! before a group that refers to it, and a group before a route that refers to it. Withdrawal goes
+//! the other way round, and an id is reused only after every lane has passed a turn. Failures (an
+//! interface, a neighbour) are written first.
 //!
-//! A route that finds no room would leave its packets to a shorter prefix, whose way is another. So
-//! where a destination cannot be written, its whole family in that table asks Linux until there is
-//! room; the remedy is a larger table. NextHopGroups and hops that find no room cost only their own
-//! routes, which then ask Linux.
+//! A route that does not fit would leave its packets to a shorter prefix with another path. So
+//! if a destination cannot be written, lookups of its family in that table return
+//! [`FallbackReason::Incomplete`] until it fits; the remedy is a larger table. Groups and hops that
+//! do not fit affect only their own routes, which then fall back to Linux.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use fastlane_core::PortId;
 use fastlane_table::{AnyState, ArrayWriter, HashWriter, Readers, TableError};
 
-use super::model::{Changes, LOCAL, MAIN, Model};
+use super::model::{Changes, LOCAL, MAIN, Model, NeighbourId};
 use super::records::{AddressKey, LinkRecord, NeighbourKey, NeighbourRecord, StatusRecord};
 use super::{FallbackReason, Memories, MirrorSettings, Prefix};
 
@@ -30,31 +30,31 @@ use next_hop_groups::NextHopGroups;
 use next_hops::{NextHopKey, NextHops, Ports};
 use prefix_table::PrefixTable;
 
-/// How many groups are taken by reasons.
+/// Number of group records that are reserved for fallback reasons.
 pub(super) const REASONS: usize = next_hop_groups::FIRST as usize;
 
-/// How full the tables are, and what did not fit.
+/// Occupancy of the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
-    /// Interfaces.
+    /// Number of interfaces.
     pub links: usize,
-    /// Addresses of this host.
+    /// Number of addresses of this host.
     pub addresses: usize,
-    /// Neighbours that frames may be sent to.
+    /// Number of usable neighbours.
     pub neighbours: usize,
-    /// Destinations, of all tables.
+    /// Number of destinations in all routing tables.
     pub routes: usize,
-    /// NextHopGroups of next hops.
+    /// Number of next-hop groups.
     pub groups: usize,
-    /// Pairs of interface and router.
+    /// Number of pairs of interface and gateway.
     pub hops: usize,
-    /// Destinations that found no room and wait for it.
+    /// Number of destinations that did not fit and are retried.
     pub waiting: usize,
-    /// How often something was not written because a table was full, or a lane held memory back.
+    /// Number of writes that failed because a table was full or a lane still used the memory.
     pub refused: u64,
 }
 
-/// Writes the tables of a mirror.
+/// Writer of all tables of a mirror.
 pub(super) struct Publisher {
     status: ArrayWriter<StatusRecord>,
     links: HashWriter<u32, LinkRecord>,
@@ -64,8 +64,8 @@ pub(super) struct Publisher {
     tables: Vec<PrefixTable>,
     ports: Ports,
     ready: bool,
-    /// What could not be written, and how full the tables were then: it is tried again when there
-    /// is less in one of them.
+    /// Entries that could not be written, with the table lengths of that moment. They are retried
+    /// when a table has become shorter.
     waiting: Waiting,
     full: [usize; 6],
     refused: u64,
@@ -76,26 +76,26 @@ pub(super) struct Publisher {
 struct Waiting {
     links: BTreeSet<u32>,
     addresses: BTreeSet<IpAddr>,
-    neighbours: BTreeSet<(u32, IpAddr)>,
+    neighbours: BTreeSet<NeighbourId>,
 }
 
-/// What is to be told, once for each kind of table.
+/// Messages for the operator, one for each kind of table.
 #[derive(Debug, Default)]
 struct Notices {
-    told: HashMap<&'static str, ()>,
+    shown: BTreeSet<&'static str>,
     new: Vec<String>,
 }
 
 impl Notices {
     fn add(&mut self, table: &'static str, remedy: &str, error: &str) {
-        if self.told.insert(table, ()).is_none() {
+        if self.shown.insert(table) {
             self.new.push(format!("kernel mirror: {error}; {remedy}"));
         }
     }
 }
 
 impl Publisher {
-    /// Takes tables that are empty.
+    /// Attaches to empty tables.
     pub(super) fn attach(
         memories: &Memories,
         settings: &MirrorSettings,
@@ -123,17 +123,17 @@ impl Publisher {
         Ok(publisher)
     }
 
-    /// The model is what Linux has from now on, not only a part of it.
+    /// Marks the model as complete: from now on lookups are allowed.
     pub(super) fn set_ready(&mut self) {
         self.ready = true;
     }
 
-    /// Zeroes what lanes have counted under the number of a route before another has it.
+    /// Registers lane state that is zeroed for a route number before another route gets it.
     pub(super) fn count_in(&mut self, counts: AnyState) {
         self.groups.count_in(counts);
     }
 
-    /// Writes what could not be written before.
+    /// Retries entries that could not be written.
     pub(super) fn retry(&mut self, state: &Model) {
         let links = std::mem::take(&mut self.waiting.links);
         let addresses = std::mem::take(&mut self.waiting.addresses);
@@ -150,7 +150,7 @@ impl Publisher {
         self.finish(state);
     }
 
-    /// Writes what has changed in `state`.
+    /// Writes the changes of `state`.
     pub(super) fn publish(&mut self, state: &Model, changes: &Changes) {
         self.write(state, changes);
         self.finish(state);
@@ -192,7 +192,7 @@ impl Publisher {
         self.set_status(state);
     }
 
-    /// Which interfaces are ports from now on.
+    /// Replaces the set of interfaces that are ports.
     pub(super) fn set_ports(&mut self, ports: &[(u32, PortId)], state: &Model) {
         let ports: Ports = ports.iter().copied().collect();
         let old = std::mem::replace(&mut self.ports, ports);
@@ -221,8 +221,9 @@ impl Publisher {
         }
     }
 
-    fn write_neighbour(&mut self, (link, address): (u32, IpAddr), state: &Model) {
-        let known = state.neighbours().get(&(link, address));
+    fn write_neighbour(&mut self, neighbour: NeighbourId, state: &Model) {
+        let NeighbourId { link, address } = neighbour;
+        let known = state.neighbours().get(&neighbour);
         let (key, record) =
             (NeighbourKey::new(link, address), known.and_then(NeighbourRecord::new));
         let way = NextHopKey { link, gateway: Some(address) };
@@ -240,7 +241,7 @@ impl Publisher {
             }
         }
         if let Err(error) = done {
-            self.waiting.neighbours.insert((link, address));
+            self.waiting.neighbours.insert(neighbour);
             self.refuse("neighbours", "raise the mirror's number of neighbours", &error);
         }
     }
@@ -279,7 +280,7 @@ impl Publisher {
         }
     }
 
-    /// False when there was no room.
+    /// Writes one destination. Returns false if it did not fit.
     fn write_route(&mut self, place: usize, destination: Prefix, state: &Model) -> bool {
         let (groups, table) = (&mut self.groups, &mut self.tables[place]);
         let target = state.target(table.number, &destination);
@@ -314,29 +315,30 @@ impl Publisher {
         }
     }
 
-    /// Whether something could not be written.
+    /// Returns true if some entry could not be written.
     pub(super) fn has_waiting(&self) -> bool {
         let Waiting { links, addresses, neighbours } = &self.waiting;
         !(links.is_empty() && addresses.is_empty() && neighbours.is_empty())
             || self.tables.iter().any(PrefixTable::has_waiting)
     }
 
-    /// Whether there will be room as soon as the lanes have passed a turn.
+    /// Returns true if records become free when the lanes have passed a turn.
     pub(super) fn has_room_soon(&self) -> bool {
         self.groups.has_room_soon()
     }
 
-    /// Whether an interface is a port.
+    /// Returns true if an interface is a port.
     pub(super) fn is_port(&self, link: u32) -> bool {
         self.ports.contains_key(&link)
     }
 
-    /// Whether routes name this router.
-    pub(super) fn is_router(&self, link: u32, address: IpAddr) -> bool {
+    /// Returns true if routes use this neighbour as a gateway.
+    pub(super) fn is_gateway(&self, neighbour: NeighbourId) -> bool {
+        let NeighbourId { link, address } = neighbour;
         self.groups.hops.has(NextHopKey { link, gateway: Some(address) })
     }
 
-    /// What is to be told, each kind once.
+    /// Returns the new messages for the operator; each kind appears once.
     pub(super) fn take_notices(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notices.new)
     }
@@ -355,7 +357,7 @@ impl Publisher {
     }
 }
 
-/// Writes an entry unless it is there already.
+/// Writes an entry unless the table already has it.
 fn put<K: fastlane_table::Key, V: fastlane_table::Value + PartialEq>(
     table: &mut HashWriter<K, V>,
     key: &K,

@@ -1,5 +1,4 @@
-//! Where Linux sends packets, asked once: for people, not for lanes, which have the
-//! [`mirror`](crate::mirror).
+//! One-shot route queries to Linux, for diagnostics. Lanes use the [`Mirror`](crate::Mirror).
 
 use std::io;
 use std::net::IpAddr;
@@ -11,20 +10,20 @@ use crate::message::{Route, RouteKind, read_route};
 
 use fastlane_netlink::{Request, ask, attribute, each, number};
 
-/// Octets of `struct rtmsg`.
+/// Length of `struct rtmsg` in bytes.
 const ROUTE_HEADER: usize = 12;
 
-/// How Linux sends what this host sends to `address`.
+/// Gateway and interface of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Via {
-    /// The next hop; none for what is on the link.
+    /// Gateway; `None` if the destination is on-link.
     pub gateway: Option<IpAddr>,
-    /// The number of the interface.
+    /// Index of the interface.
     pub interface: u32,
 }
 
-/// How Linux sends to `address`, by the rules and tables of the network namespace of the calling
-/// thread.
+/// Returns the route that Linux uses for `address`, by the rules and tables of the network
+/// namespace of the calling thread.
 ///
 /// # Errors
 /// What the kernel says: `ENETUNREACH` without a route, `EINVAL` for a blackhole.
@@ -40,9 +39,9 @@ pub fn route(address: IpAddr) -> io::Result<Via> {
     found.ok_or_else(|| io::Error::other("the kernel's answer names no interface"))
 }
 
-/// The route that a routing table has for `address`, whatever Linux's rules lead to: of the longest
-/// prefix, and of those of one prefix with the lowest metric; of several ways the first. The whole
-/// table is read, which with a million routes takes seconds.
+/// Returns the best route of one routing table for `address`, regardless of rules: longest prefix,
+/// then lowest metric; of several next hops the first. Reads the whole table, which takes seconds
+/// for a million routes.
 ///
 /// # Errors
 /// What the kernel says. `ENETUNREACH` without a route; of routes to nowhere what a lookup would

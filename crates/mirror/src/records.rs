@@ -1,4 +1,4 @@
-//! What the tables hold, octet for octet.
+//! Record layouts of the tables.
 //!
 //! All numbers have the byte order of the machine; addresses, of IP and of Ethernet, are as on the
 //! wire, those of IPv4 in the first four of sixteen octets.
@@ -10,18 +10,18 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::message::{Link, Neighbour};
 
-/// In place of a port's number: none of the ports.
+/// Port number that means "not a port".
 pub(super) const NO_PORT: u16 = u16::MAX;
 
-/// The most ways that a group of next hops has.
+/// Maximum number of next hops in a group.
 pub const GROUP_HOPS: usize = 16;
 
-/// [`HopRecord::model`]: send to the record's destination.
+/// [`HopRecord::state`]: send to the record's destination address.
 pub(super) const SEND: u8 = 0;
-/// [`HopRecord::model`]: the destination is itself a neighbour on the link.
+/// [`HopRecord::state`]: the packet's destination is itself the neighbour.
 pub(super) const ON_LINK: u8 = 255;
 
-/// An interface, in the table `links` under its number.
+/// Interface record of the table `links`, keyed by interface index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct LinkRecord {
@@ -53,62 +53,62 @@ impl LinkRecord {
         }
     }
 
-    /// Its number.
+    /// Returns the interface index.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
     }
 
-    /// Its Ethernet address.
+    /// Returns the Ethernet address.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// The longest IPv4 packet that it sends, in octets.
+    /// Returns the IPv4 MTU in bytes.
     #[must_use]
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// The longest IPv6 packet that it sends, in octets.
+    /// Returns the IPv6 MTU in bytes.
     #[must_use]
     pub fn mtu6(&self) -> u32 {
         self.mtu6
     }
 
-    /// Whether it is up, with a carrier.
+    /// Returns true if the interface is up and has a carrier.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.flags & UP != 0
     }
 
-    /// Whether its frames begin with an Ethernet header.
+    /// Returns true if its frames begin with an Ethernet header.
     #[must_use]
     pub fn is_ethernet(&self) -> bool {
         self.flags & ETHERNET != 0
     }
 
-    /// Its port, when it is one.
+    /// Returns the port, if the interface is one.
     #[must_use]
     pub fn port(&self) -> Option<PortId> {
         (self.port != NO_PORT).then_some(PortId(self.port))
     }
 
-    /// The number of the interface that it is a part of (bridge, bond, VRF), or 0.
+    /// Returns the index of the master device (bridge, bond, VRF), or 0.
     #[must_use]
     pub fn master(&self) -> u32 {
         self.master
     }
 
-    /// The routing table of a VRF, or 0.
+    /// Returns the routing table of a VRF, or 0.
     #[must_use]
     pub fn vrf_table(&self) -> u32 {
         self.vrf_table
     }
 }
 
-/// The key of the table `addresses`: an address of this host.
+/// Key of the table `addresses`: an address of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct AddressKey {
@@ -117,7 +117,7 @@ pub struct AddressKey {
 }
 
 impl AddressKey {
-    /// The key of an address.
+    /// Creates the key of an address.
     #[must_use]
     pub fn new(address: IpAddr) -> Self {
         match address {
@@ -137,7 +137,7 @@ impl AddressKey {
     }
 }
 
-/// The key of the table `neighbours`: an address on the link of an interface.
+/// Key of the table `neighbours`: interface index and address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NeighbourKey {
@@ -146,7 +146,7 @@ pub struct NeighbourKey {
 }
 
 impl NeighbourKey {
-    /// The key of an address on the link of an interface, by its number.
+    /// Creates the key of an address on the link of an interface.
     #[must_use]
     pub fn new(link: u32, address: IpAddr) -> Self {
         Self { link, address: AddressKey::new(address) }
@@ -157,7 +157,7 @@ impl NeighbourKey {
     }
 }
 
-/// A neighbour that frames may be sent to; others are not in the table.
+/// Record of a usable neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct NeighbourRecord {
@@ -171,18 +171,18 @@ impl NeighbourRecord {
         Some(Self { mac, reserved: [0; 2] })
     }
 
-    /// Its Ethernet address.
+    /// Returns the Ethernet address.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         self.mac
     }
 }
 
-/// One way out, in the table `hops`, ready to be used.
+/// Next-hop record of the table `hops`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct HopRecord {
-    /// The number of the interface.
+    /// Index of the interface.
     pub(super) link: u32,
     pub(super) mtu: u32,
     pub(super) mtu6: u32,
@@ -192,25 +192,25 @@ pub struct HopRecord {
     pub(super) reserved: u8,
     pub(super) source: [u8; 6],
     pub(super) destination: [u8; 6],
-    /// The router, for people; zeroes on the link itself.
+    /// Gateway, for diagnostics; zeros if on-link.
     pub(super) gateway: AddressKey,
 }
 
-/// The ways of a route, in the table `groups`.
+/// Next-hop group record of the table `groups`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct GroupRecord {
-    /// Why packets go to Linux, or 0.
+    /// Number of a fallback reason, or 0.
     pub(super) reason: u8,
-    /// How many ways there are.
+    /// Number of next hops.
     pub(super) count: u8,
     pub(super) reserved: u16,
-    /// The longest packet that the route allows, or 0.
+    /// MTU of the route in bytes, or 0.
     pub(super) mtu: u32,
-    /// IdAllocator of records in `hops`.
+    /// Ids of records in `hops`.
     pub(super) hops: [u32; GROUP_HOPS],
-    /// A packet takes the first way whose end is not less than the upper 16 bits of its flow's
-    /// hash.
+    /// Inclusive upper bound of each hop's share of the hash space: a packet takes the first hop
+    /// whose bound is not less than the upper 16 bits of its flow hash.
     pub(super) ends: [u16; GROUP_HOPS],
 }
 
@@ -220,7 +220,7 @@ impl GroupRecord {
         Self { reason, count: 0, reserved: 0, mtu: 0, hops, ends }
     }
 
-    /// Of hops and their weights; what does not fit is left out.
+    /// Creates a group of hop ids and weights; hops beyond [`GROUP_HOPS`] are left out.
     pub(super) fn of(mtu: u32, ways: &[(u32, u32)]) -> Self {
         let ways = &ways[..ways.len().min(GROUP_HOPS)];
         let mut group = Self { count: ways.len() as u8, mtu, ..Self::ask(0) };
@@ -234,7 +234,7 @@ impl GroupRecord {
         group
     }
 
-    /// The hop for a flow.
+    /// Selects the hop for a flow.
     #[inline]
     pub(super) fn pick(&self, flow_hash: u32) -> u32 {
         if self.count <= 1 {
@@ -247,13 +247,13 @@ impl GroupRecord {
     }
 }
 
-/// What is to be known of a table before it is asked, in the table `status` by its place.
+/// Status record of the table `status`, one for each routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct StatusRecord {
-    /// The number that Linux has for the table.
+    /// Number of the routing table in Linux.
     pub(super) table: u32,
-    /// Why every packet goes to Linux, in IPv4 and in IPv6, or 0.
+    /// Fallback reason for all IPv4 and all IPv6 packets, or 0.
     pub(super) ask: [u8; 2],
     pub(super) reserved: u16,
 }

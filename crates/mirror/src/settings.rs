@@ -1,64 +1,63 @@
-//! How large the tables of a mirror are, and what it follows.
+//! Settings of a mirror: table capacities and what it follows.
 
 use std::time::Duration;
 
 use super::model::MAIN;
 
-/// How large the tables are, and what is followed. A table that is full does not lead packets
-/// astray: what it lacks is Linux's, and is counted.
+/// Table capacities and followed objects. A table that is full never misroutes packets: missing
+/// entries are left to Linux and counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorSettings {
-    /// In the names of the tables, for people.
+    /// Name prefix of the tables, for diagnostics.
     pub name: String,
-    /// The numbers of Linux's routing tables; the first is what [`route4`](super::Mirror::route4)
-    /// and [`route6`](super::Mirror::route6) ask. The routes of the local table are in each of
-    /// them.
+    /// Numbers of the mirrored Linux routing tables. [`route4`](super::Mirror::route4) and
+    /// [`route6`](super::Mirror::route6) use the first. Routes of the local table are included in
+    /// each.
     pub tables: Vec<u32>,
-    /// The most IPv4 destinations of each table.
+    /// Maximum number of IPv4 destinations in each table.
     pub routes4: usize,
-    /// The most IPv6 destinations of each table.
+    /// Maximum number of IPv6 destinations in each table.
     pub routes6: usize,
-    /// The most groups of next hops, of all tables: with [`count_routes`](Self::count_routes) one
-    /// for each destination.
+    /// Maximum number of next-hop groups in all tables. With [`count_routes`](Self::count_routes)
+    /// each destination needs one.
     pub groups: usize,
-    /// The most pairs of interface and router that routes name.
+    /// Maximum number of pairs of interface and gateway.
     pub hops: usize,
-    /// The most neighbours.
+    /// Maximum number of neighbours.
     pub neighbours: usize,
-    /// The most interfaces.
+    /// Maximum number of interfaces.
     pub links: usize,
-    /// The most addresses of this host.
+    /// Maximum number of addresses of this host.
     pub addresses: usize,
-    /// Whether each destination has a route number of its own, to count by; else routes that go the
-    /// same ways have the same one.
+    /// True if each destination has its own route number for counting. Otherwise routes with equal
+    /// next hops share one.
     pub count_routes: bool,
-    /// Octets of the receive buffer for events. Beyond it events are lost, and everything is read
-    /// anew.
+    /// Receive buffer for events in bytes. Beyond it events are lost and everything is read again.
     pub receive_buffer: usize,
-    /// Which neighbours are kept alive.
+    /// Neighbours that are probed.
     pub keep_alive: KeepAlive,
 }
 
-/// Which neighbours Linux is asked to look after, because it does not see the packets that go to
-/// them. One that is asked about answers, or is given up by Linux: that is an event.
+/// Selection of neighbours that Linux is asked to probe, because it does not see the packets sent
+/// to them. The neighbour answers, or Linux reports its failure as an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepAlive {
-    /// None.
+    /// No neighbours.
     Off,
-    /// Those that routes name.
+    /// Gateways of routes.
     Routers {
-        /// The most requests in a second.
+        /// Maximum number of probes per second.
         rate: u32,
     },
-    /// All that are on the links of ports.
+    /// All neighbours on the links of ports.
     All {
-        /// The most requests in a second.
+        /// Maximum number of probes per second.
         rate: u32,
     },
 }
 
 impl MirrorSettings {
-    /// Of the main table.
+    /// Creates default settings for the main table.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -78,7 +77,6 @@ impl MirrorSettings {
     }
 }
 
-/// Between two times that everything is read anew lies at least this, and [`REST`] times as long as
-/// the last time has taken.
+/// Minimum pause between two resyncs; it is also at least [`REST`] times the duration of the last.
 pub(super) const RESYNC_PAUSE: Duration = Duration::from_millis(20);
 pub(super) const REST: u32 = 2;

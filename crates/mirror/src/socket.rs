@@ -1,4 +1,4 @@
-//! The sockets of netlink(7).
+//! Sockets of netlink(7).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,17 +9,17 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 
 use super::message::{Dump, Malformed, Message, Messages};
 
-/// Large enough for any datagram (the kernel makes none above 32 KiB, but for one message that is
-/// longer, of at most 64 KiB).
+/// Receive size for any datagram. The kernel makes none above 32 KiB, except for single messages of
+/// up to 64 KiB.
 const BUFFER: usize = 65536;
 
-/// Receive buffer of a dump, in octets: a few datagrams, for which the kernel waits.
+/// Receive buffer of the dump socket in bytes: a few datagrams. The kernel waits when it is full.
 const DUMP_BUFFER: usize = 1 << 20;
 
-/// How often a dump is repeated when what it shows changed meanwhile.
+/// Maximum number of attempts of a dump that is interrupted by changes.
 const ATTEMPTS: u32 = 4;
 
-/// `RTNLGRP_*`: the groups of what routes are made of.
+/// Multicast groups (`RTNLGRP_*`) of the objects in the model.
 pub(super) const ROUTING_GROUPS: [u32; 9] = [
     libc::RTNLGRP_LINK,
     libc::RTNLGRP_NEIGH,
@@ -32,31 +32,31 @@ pub(super) const ROUTING_GROUPS: [u32; 9] = [
     libc::RTNLGRP_NEXTHOP,
 ];
 
-/// The groups of the settings of forwarding.
+/// Multicast groups of forwarding settings.
 pub(super) const NETCONF_GROUPS: [u32; 2] =
     [libc::RTNLGRP_IPV4_NETCONF, libc::RTNLGRP_IPV6_NETCONF];
 
-/// A socket that belongs to a network namespace, for events or for one dump.
+/// Netlink socket of a network namespace, for events or dumps.
 #[derive(Debug)]
 pub(super) struct Socket {
     file: OwnedFd,
     buffer: Box<[u8]>,
 }
 
-/// What a datagram was.
+/// Result of one receive call.
 #[derive(Debug)]
 pub(super) enum Received<'a> {
-    /// Messages of the kernel.
+    /// Messages from the kernel.
     Messages(Messages<'a>),
-    /// There is none.
+    /// No datagram was pending.
     Nothing,
-    /// Events were lost: the receive buffer was full.
+    /// Events were lost because the receive buffer was full.
     Lost,
 }
 
 impl Socket {
-    /// Follows events of groups (`RTNLGRP_*`, below 33) from now on; its receive buffer has so many
-    /// octets, as far as the privilege of the process allows.
+    /// Subscribes to multicast groups (`RTNLGRP_*`, below 33). The receive buffer has
+    /// `receive_buffer` bytes as far as the privilege of the process allows.
     pub(super) fn of_events(groups: &[u32], receive_buffer: usize) -> io::Result<Self> {
         let groups = groups.iter().fold(0, |groups, group| groups | 1 << (group - 1));
         let socket = Self::new(receive_buffer, SocketFlags::NONBLOCK)?;
@@ -64,20 +64,20 @@ impl Socket {
         Ok(socket)
     }
 
-    /// For requests whose answers nobody wants.
+    /// Opens a socket for requests whose acknowledgements are ignored.
     pub(super) fn of_requests() -> io::Result<Self> {
         Self::new(DUMP_BUFFER, SocketFlags::NONBLOCK)
     }
 
-    /// Sends a request. What was answered to those before is passed over.
+    /// Sends a request and discards earlier acknowledgements.
     pub(super) fn ask(&mut self, request: &[u8]) {
         self.pass_over();
         // One that is not taken is made again when Linux next says that there is reason to.
         let _ = rustix::net::send(&self.file, request, SendFlags::empty());
     }
 
-    /// Takes what is there out of the receive buffer: the kernel acknowledges requests for which
-    /// nobody waits, and a dump that was given up would keep the next one from beginning.
+    /// Empties the receive buffer. Pending acknowledgements or the rest of an abandoned dump would
+    /// delay the next dump.
     fn pass_over(&mut self) {
         loop {
             match rustix::net::recv(&self.file, &mut self.buffer[..], RecvFlags::DONTWAIT) {
@@ -98,7 +98,7 @@ impl Socket {
         Ok(Self { file, buffer: vec![0; BUFFER].into_boxed_slice() })
     }
 
-    /// The next datagram. What is not the kernel's is passed over.
+    /// Receives the next datagram; datagrams that are not from the kernel are skipped.
     pub(super) fn receive(&mut self) -> io::Result<Received<'_>> {
         loop {
             let received =
@@ -127,30 +127,29 @@ impl AsFd for Socket {
     }
 }
 
-/// How a dump goes.
+/// Progress of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dumped {
-    /// There is more to come.
+    /// More messages follow.
     More,
-    /// That was all.
+    /// The dump is complete.
     Whole,
-    /// That was all, but what it shows changed meanwhile, as often as it was tried: it may lack
-    /// something.
+    /// The dump ended, but changes interrupted every attempt: objects may be missing.
     Interrupted,
 }
 
-/// A dump that is under way.
+/// State of a dump in progress.
 #[derive(Debug)]
 pub(super) struct Running {
     what: Dump,
     sequence: u32,
     whole: bool,
     attempts: u32,
-    /// What the kernel said that could not be read.
+    /// First error of parsing a message.
     malformed: Option<Malformed>,
 }
 
-/// Makes dumps in the network namespace of the thread that made it, whoever calls later.
+/// Dumps the network namespace of the thread that created it, whichever thread calls.
 #[derive(Debug)]
 pub(super) struct Dumper {
     socket: Socket,
@@ -162,9 +161,8 @@ impl Dumper {
         Ok(Self { socket: Socket::new(DUMP_BUFFER, SocketFlags::empty())?, sequence: 0 })
     }
 
-    /// Makes one dump, and shows `take` the messages of each datagram until it says false. Messages
-    /// come again when the dump is repeated because something changed meanwhile. Whether that was
-    /// all: false when something changed as often as it was tried.
+    /// Makes one dump and passes the messages of each datagram to `take` until it returns false. A
+    /// repeated dump repeats messages. Returns false if changes interrupted every attempt.
     ///
     /// # Errors
     /// The kernel's answer, or that it could not be read.
@@ -186,7 +184,7 @@ impl Dumper {
         }
     }
 
-    /// Begins a dump. What is left of another one is passed over.
+    /// Starts a dump; the rest of an earlier one is discarded.
     ///
     /// # Errors
     /// When the kernel does not take the request.
@@ -198,8 +196,7 @@ impl Dumper {
         Ok(Running { what, sequence, whole: true, attempts: 1, malformed: None })
     }
 
-    /// Shows `take` the next messages of a dump. Messages come again when the dump is repeated
-    /// because something changed meanwhile.
+    /// Passes the next messages of a dump to `take`. A repeated dump repeats messages.
     ///
     /// # Errors
     /// The kernel's answer, or that it could not be read.
@@ -250,7 +247,7 @@ impl Dumper {
     }
 }
 
-/// What a kernel answers that does not have what was asked for.
+/// Errors that mean the kernel lacks the requested kind of object.
 const UNSUPPORTED: [Errno; 4] =
     [Errno::OPNOTSUPP, Errno::AFNOSUPPORT, Errno::INVAL, Errno::PROTONOSUPPORT];
 

@@ -1,4 +1,4 @@
-//! The few requests to rtnetlink that are needed, written by hand: rtnetlink(7), netlink(7).
+//! Requests to rtnetlink(7) and the attributes of its replies, by netlink(7).
 
 #![forbid(unsafe_code)]
 
@@ -10,17 +10,17 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 /// Length of `struct nlmsghdr`.
 const HEADER: usize = 16;
-/// Large enough for any message of a dump (the kernel makes none above 32 KiB).
+/// Receive size for any message of a dump (the kernel makes none above 32 KiB).
 const BUFFER: usize = 65536;
 
-/// The octets of a request, built front to back.
+/// A request, built front to back.
 pub struct Request {
     bytes: Vec<u8>,
 }
 
 impl Request {
-    /// A request of a kind (`RTM_*`) with flags (`NLM_F_*`) and the kind's fixed header. The kernel
-    /// is asked to acknowledge it unless it is a dump.
+    /// Creates a request of a type (`RTM_*`) with flags (`NLM_F_*`) and the type's fixed header.
+    /// Unless it is a dump, the kernel is asked to acknowledge it.
     pub fn new(kind: u16, flags: i32, fixed: &[u8]) -> Self {
         let ends = if flags & libc::NLM_F_DUMP == libc::NLM_F_DUMP { 0 } else { libc::NLM_F_ACK };
         let flags = (flags | libc::NLM_F_REQUEST | ends) as u16;
@@ -36,7 +36,7 @@ impl Request {
         self.nest(kind, |inside| inside.raw(value))
     }
 
-    /// Appends an attribute whose value is made of attributes.
+    /// Appends an attribute that contains attributes.
     pub fn nest(mut self, kind: u16, fill: impl FnOnce(Self) -> Self) -> Self {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; 4]);
@@ -53,7 +53,7 @@ impl Request {
         self
     }
 
-    /// The whole message.
+    /// Returns the whole message.
     pub fn finish(mut self) -> Vec<u8> {
         let length = self.bytes.len() as u32;
         self.bytes[..4].copy_from_slice(&length.to_ne_bytes());
@@ -61,8 +61,8 @@ impl Request {
     }
 }
 
-/// The fixed header of link requests, `struct ifinfomsg`: an interface, and flags to set to the
-/// given values where `change` says so.
+/// Builds the fixed header of link requests, `struct ifinfomsg`: an interface index, and the values
+/// of the flags that `change` selects.
 pub fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut header = [0; 16];
     header[4..8].copy_from_slice(&index.to_ne_bytes());
@@ -71,8 +71,8 @@ pub fn link_header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     header
 }
 
-/// Sends a request to the network namespace of the calling thread and returns the bodies of the
-/// answers, one for each message, without the netlink header.
+/// Sends a request in the network namespace of the calling thread and returns the bodies of the
+/// replies, without the netlink header.
 ///
 /// # Errors
 /// The kernel's answer.
@@ -82,7 +82,8 @@ pub fn ask(request: Request) -> io::Result<Vec<Vec<u8>>> {
     Ok(bodies)
 }
 
-/// As [`ask`], without keeping the answers.
+/// Sends a request in the network namespace of the calling thread and passes the body of each reply
+/// to `take`.
 ///
 /// # Errors
 /// The kernel's answer.
@@ -126,7 +127,7 @@ fn answers(socket: &OwnedFd, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     }
 }
 
-/// Splits the first message off: its kind, its body, what follows.
+/// Splits off the first message: its type, its body and the rest.
 fn next_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;
     let kind = u16::from_ne_bytes([*bytes.get(4)?, *bytes.get(5)?]);
@@ -135,7 +136,7 @@ fn next_message(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
     Some((kind, body, after))
 }
 
-/// The attributes in `bytes`: kind and value.
+/// Returns the attributes in `bytes` as pairs of type and value.
 pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     let mut rest = bytes;
     std::iter::from_fn(move || {
@@ -147,17 +148,17 @@ pub fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The first attribute of a kind.
+/// Returns the first attribute of a type.
 pub fn attribute(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|(is, _)| *is == kind).map(|(_, value)| value)
 }
 
-/// A value that is a 32-bit number.
+/// Parses a 32-bit number.
 pub fn number(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// A value that is a text, with or without the NUL at its end.
+/// Parses a text with or without a final NUL.
 pub fn text(value: &[u8]) -> String {
     let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
     String::from_utf8_lossy(&value[..end]).into_owned()

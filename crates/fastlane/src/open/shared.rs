@@ -2,7 +2,7 @@
 
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::{KernelPath, Queue};
-use fastlane_kernel::reentry::{self, How};
+use fastlane_kernel::reentry::{self, Method};
 use fastlane_kernel::{Interface, af_packet};
 
 use super::{Inherited, Opening, interface};
@@ -59,7 +59,7 @@ impl Opening<'_> {
         };
         if matches!(port.kernel, KernelPlan::ReEnter) {
             // mirred is the way that also holds in generic mode, where a redirect would loop.
-            self.reenter(port, &interface, How::Mirred)?;
+            self.reenter(port, &interface, Method::Mirred)?;
         }
         self.facts[usize::from(port.id.0)].interface = Some(interface.name.clone());
         self.twins[usize::from(port.id.0)] = Some(interface.index);
@@ -138,7 +138,7 @@ impl Opening<'_> {
             }
         }
         if matches!(port.kernel, KernelPlan::ReEnter) {
-            self.reenter(port, &interface, How::Redirect { mark: REENTRY_MARK })?;
+            self.reenter(port, &interface, Method::Redirect { mark: REENTRY_MARK })?;
         }
         let number = usize::from(port.id.0);
         self.facts[number].mode = "ring in, sendmmsg out".to_owned();
@@ -148,7 +148,12 @@ impl Opening<'_> {
         Ok(())
     }
 
-    fn reenter(&mut self, port: &PortPlan, interface: &Interface, how: How) -> Result<(), Error> {
+    fn reenter(
+        &mut self,
+        port: &PortPlan,
+        interface: &Interface,
+        how: Method,
+    ) -> Result<(), Error> {
         let queues = reentry::open(interface, how, port.lanes.len())
             .map_err(|error| Error::port(&port.name, error))?;
         let number = usize::from(port.id.0);

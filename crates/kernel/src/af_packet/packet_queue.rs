@@ -1,4 +1,4 @@
-//! One AF_PACKET socket as a queue.
+//! Queue of an AF_PACKET socket.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -9,18 +9,18 @@ use super::ring::{Received, Ring};
 use super::socket::{BATCH, Socket};
 use crate::virtio;
 
-/// Where a VLAN tag stands in a frame, and its octets.
+/// Offset and length of a VLAN tag in a frame, in bytes.
 const TAG_PLACE: usize = 12;
 const TAG: usize = 4;
 
-/// One AF_PACKET socket on an interface. Each frame is one copy in each direction; receiving needs
-/// no system call, sending one for a burst.
+/// Queue of one AF_PACKET socket. Each frame is copied once in each direction; receiving needs no
+/// system call, sending one for a burst.
 #[derive(Debug)]
 pub struct AfPacketQueue {
-    /// `None` once closed. The ring comes first: it is unmapped before the socket is closed.
+    /// `None` after closing. The ring comes first: it is unmapped before the socket is closed.
     open: Option<(Ring, Socket)>,
     port: PortId,
-    /// The next slot of the ring.
+    /// Position of the next slot in the ring.
     next: u32,
     statistics: Statistics,
 }
@@ -133,7 +133,7 @@ impl Queue for AfPacketQueue {
     }
 }
 
-/// Makes the headers of packets from the first on, up to one that cannot be sent; returns how many.
+/// Prepares the headers of packets up to the first that cannot be sent; returns their number.
 #[inline]
 fn prepare(packets: &mut [Packet], headers: &mut [[u8; virtio::LENGTH]; BATCH]) -> usize {
     let mut ready = 0;
@@ -145,8 +145,8 @@ fn prepare(packets: &mut [Packet], headers: &mut [[u8; virtio::LENGTH]; BATCH]) 
     ready
 }
 
-/// The packet that arrived, in a frame of the pool and with its VLAN tag in place; `None` when the
-/// kernel did not capture all of it or it does not fit. There must be a free frame.
+/// Copies a received frame into a pool frame and restores its VLAN tag. Returns `None` if the
+/// kernel truncated it or it does not fit. The pool must have a free frame.
 #[inline]
 fn copy(received: &Received<'_>, pool: &mut Pool, port: PortId) -> Option<Packet> {
     let bytes = received.bytes;

@@ -1,5 +1,5 @@
-//! The ring that a socket shares with the kernel: an array of slots that begin with a
-//! `struct tpacket2_hdr`, whose status word says whose the slot is.
+//! Receive ring shared with the kernel: an array of slots that begin with a `struct tpacket2_hdr`,
+//! whose status word says who owns the slot.
 #![allow(unsafe_code, reason = "a ring shared with the kernel")]
 
 use std::io;
@@ -12,23 +12,23 @@ use rustix::mm::{MapFlags, ProtFlags};
 use super::socket::{RingRequest, Socket};
 use crate::virtio;
 
-/// The slot is the kernel's, or ours to read; what else the kernel says of it: `TP_STATUS_*`.
+/// Slot owner and properties of the frame: `TP_STATUS_*`.
 const KERNEL: u32 = 0;
 const USER: u32 = 1;
 const VLAN_VALID: u32 = 1 << 4;
 const VLAN_TPID_VALID: u32 = 1 << 6;
 
-/// Octets of `struct tpacket2_hdr`.
+/// Length of `struct tpacket2_hdr` in bytes.
 const HEADER: usize = 32;
-/// Most octets before the Ethernet header in a slot: header, address, alignment, virtio header.
+/// Maximum offset of the Ethernet header in a slot: header, address, alignment, virtio header.
 const OVERHEAD: u32 = 128;
-/// The kernel allocates rings in blocks, of whole pages, which have up to 64 KiB. Larger ones are
-/// hard to get on a machine that has been running for long.
+/// Size of the blocks in which the kernel allocates a ring. Larger blocks are hard to get on a
+/// machine with fragmented memory.
 const BLOCK: u32 = 65536;
-/// The smallest slot, with which the smallest ring is a block.
+/// Minimum slot size, with which the smallest ring is one block.
 const SMALLEST_SLOT: u32 = 1024;
 
-/// The shape of a ring.
+/// Dimensions of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     slot: u32,
@@ -36,14 +36,14 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// A ring of `frames` slots, a power of two from 64 on, that each hold a frame of `longest`
-    /// octets.
+    /// Computes a ring of `frames` slots, a power of two from 64, for frames of up to `longest`
+    /// bytes.
     pub(super) fn new(longest: u32, frames: u32) -> Self {
         let slot = (longest + OVERHEAD).next_power_of_two().max(SMALLEST_SLOT);
         Self { slot, frames }
     }
 
-    /// Octets of the ring.
+    /// Returns the size of the ring in bytes.
     pub(super) fn length(&self) -> usize {
         self.slot as usize * self.frames as usize
     }
@@ -55,7 +55,7 @@ impl Geometry {
     }
 }
 
-/// The ring of a socket. As slots and blocks are powers of two, slots follow each other without
+/// Mapped ring of a socket. Slots and blocks are powers of two, so slots follow each other without
 /// gaps.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -66,7 +66,7 @@ pub(super) struct Ring {
 // SAFETY: the mapping belongs to the process, not to a thread, and only its owner accesses it.
 unsafe impl Send for Ring {}
 
-/// `struct tpacket2_hdr` behind its status.
+/// `struct tpacket2_hdr` after its status word.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Header {
@@ -80,16 +80,15 @@ struct Header {
     vlan_type: u16,
 }
 
-/// A frame in the ring.
+/// A received frame in the ring.
 pub(super) struct Received<'a> {
-    /// What the kernel captured of it, from the Ethernet header on, without a VLAN tag that was
-    /// taken out.
+    /// Captured bytes from the Ethernet header on, without a VLAN tag that the kernel stripped.
     pub(super) bytes: &'a [u8],
-    /// Whether that is all of it.
+    /// True if the whole frame was captured.
     pub(super) whole: bool,
-    /// The virtio header.
+    /// virtio header with the checksum state.
     pub(super) virtio: [u8; virtio::LENGTH],
-    /// A VLAN tag that was taken out, as it stands in a frame.
+    /// Stripped VLAN tag in wire format.
     pub(super) tag: Option<[u8; 4]>,
 }
 
@@ -108,21 +107,21 @@ impl Ring {
         Ok(Self { start, geometry })
     }
 
-    /// The slot at a position; positions are counted on and cut by the number of slots.
+    /// Returns the slot at a position; positions wrap at the number of slots.
     fn slot(&self, position: u32) -> NonNull<u8> {
         let number = position & (self.geometry.frames - 1);
         // SAFETY: the number is below that of the slots, so the slot is inside the mapping.
         unsafe { self.start.add(number as usize * self.geometry.slot as usize) }
     }
 
-    /// The status word of a slot.
+    /// Returns the status word of a slot.
     fn status(&self, slot: NonNull<u8>) -> &AtomicU32 {
         // SAFETY: every slot begins with this word, aligned to the page or to a power of two of at
         // least 1024; the kernel accesses it at the same time, atomically; it lives as `self` does.
         unsafe { AtomicU32::from_ptr(slot.cast().as_ptr()) }
     }
 
-    /// The frame at a position, if the kernel has put one there. It stays until
+    /// Returns the frame at a position, if the kernel has filled the slot. It stays valid until
     /// [`give_back`](Self::give_back).
     #[inline]
     pub(super) fn received(&mut self, position: u32) -> Option<Received<'_>> {
@@ -147,7 +146,7 @@ impl Ring {
         Some(Received { bytes, whole, virtio, tag: tag(status, &header) })
     }
 
-    /// Gives a slot, which must be ours, back to the kernel.
+    /// Returns a slot to the kernel. The caller must own it.
     #[inline]
     pub(super) fn give_back(&mut self, position: u32) {
         self.status(self.slot(position)).store(KERNEL, Ordering::Release);

@@ -1,4 +1,4 @@
-//! The options of AF_PACKET sockets, packet(7).
+//! AF_PACKET socket calls: packet(7).
 #![allow(unsafe_code, reason = "socket calls without a safe form")]
 
 use std::io;
@@ -11,20 +11,20 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::virtio;
 
-/// `SOL_PACKET`, and options that are not in all headers: `linux/if_packet.h`.
+/// `SOL_PACKET`, and options that some headers lack: `linux/if_packet.h`.
 const LEVEL: libc::c_int = 263;
 const IGNORE_OUTGOING: libc::c_int = 23;
 const FANOUT_UNIQUE_ID: u32 = 0x2000;
 const FANOUT_IGNORE_OUTGOING: u32 = 0x4000;
-/// `ETH_P_ALL`, in the byte order of the network.
+/// `ETH_P_ALL` in network byte order.
 const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
 
-/// The most packets sent by one system call.
+/// Maximum number of packets in one system call.
 pub(super) const BATCH: usize = 32;
-/// The most octets on their way out of a socket: about a millisecond at 40 Gbit/s.
+/// Size of the send buffer in bytes: about a millisecond at 40 Gbit/s.
 const SEND_BUFFER: usize = 4 << 20;
 
-/// `struct tpacket_req`: a ring's shape.
+/// `struct tpacket_req`: dimensions of a ring.
 #[repr(C)]
 pub(super) struct RingRequest {
     pub(super) block_size: u32,
@@ -33,21 +33,21 @@ pub(super) struct RingRequest {
     pub(super) frames: u32,
 }
 
-/// An AF_PACKET socket.
+/// AF_PACKET socket.
 #[derive(Debug)]
 pub(super) struct Socket {
     file: OwnedFd,
 }
 
 impl Socket {
-    /// One that receives nothing before it is bound.
+    /// Opens a socket that receives nothing before it is bound.
     pub(super) fn open() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let file = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         Ok(Self { file })
     }
 
-    /// Sets what all sockets of ours have.
+    /// Sets the options that all sockets need.
     pub(super) fn prepare(&self) -> io::Result<()> {
         self.set(libc::PACKET_VERSION, &(libc::tpacket_versions::TPACKET_V2 as libc::c_int))?;
         // Says with each frame whether its checksum is partial, and lets us say so.
@@ -63,7 +63,7 @@ impl Socket {
         self.set(libc::PACKET_RX_RING, request)
     }
 
-    /// Refuses every frame, until another filter takes the place of this one.
+    /// Attaches a filter that rejects every frame until another filter replaces it.
     pub(super) fn refuse_all(&self) -> io::Result<()> {
         // The instruction "return 0": `BPF_RET | BPF_K`.
         let mut filter = libc::sock_filter { code: 6, jt: 0, jf: 0, k: 0 };
@@ -78,7 +78,7 @@ impl Socket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Starts receiving, and determines where frames are sent.
+    /// Binds the socket to an interface: it receives from there and sends to there.
     pub(super) fn bind(&self, interface: u32) -> io::Result<()> {
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -96,7 +96,7 @@ impl Socket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Joins a group of sockets that share the frames of an interface, or makes one; returns which.
+    /// Joins a fanout group of sockets that share an interface, or creates one; returns its id.
     pub(super) fn join(&self, group: Option<u16>) -> io::Result<u16> {
         let kind = libc::PACKET_FANOUT_HASH | FANOUT_IGNORE_OUTGOING;
         match group {
@@ -120,7 +120,7 @@ impl Socket {
         self.set(libc::PACKET_ADD_MEMBERSHIP, &membership)
     }
 
-    /// Frames lost because the ring was full, since the last call.
+    /// Returns the number of frames dropped since the last call because the ring was full.
     pub(super) fn take_drops(&self) -> u64 {
         // `struct tpacket_stats`: packets, drops. Reading sets both to zero.
         let mut statistics = [0_u32; 2];
@@ -130,14 +130,14 @@ impl Socket {
         }
     }
 
-    /// Clears an error that arrived by itself (the interface went down), so that nobody who waits
-    /// for the socket is woken by it again.
+    /// Clears a pending socket error (the interface went down), so that it does not wake poll
+    /// again.
     pub(super) fn clear_error(&self) {
         let _ = rustix::net::sockopt::socket_error(&self.file);
     }
 
-    /// Sends packets, at most [`BATCH`], each with its virtio header; returns how many of them,
-    /// from the first on, at least one.
+    /// Sends up to [`BATCH`] packets with their virtio headers; returns how many were sent from the
+    /// first on, at least one.
     ///
     /// # Errors
     /// Why the first could not be sent.
@@ -197,7 +197,7 @@ fn part(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
 
-/// Types of which every octet may have every value.
+/// Marker of types for which every bit pattern is valid.
 trait Numbers {}
 impl Numbers for u32 {}
 impl Numbers for [u32; 2] {}

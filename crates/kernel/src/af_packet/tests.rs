@@ -5,7 +5,8 @@ use rustix::thread::UnshareFlags;
 
 use super::*;
 
-/// While the sockets of a group are bound one by one, each frame would come to several of them.
+/// Checks the filter that rejects every frame: while the sockets of a group are bound one by one,
+/// each frame would reach several of them.
 #[test]
 fn a_socket_receives_nothing_before_it_is_steered() {
     // SAFETY: only this thread's network namespace changes, which no memory or file depends on.

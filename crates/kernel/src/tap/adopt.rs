@@ -1,4 +1,4 @@
-//! A TAP device of a process that has ended.
+//! Takeover of a TAP device from a process that has ended.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -7,9 +7,9 @@ use super::{CHECKSUM_OFFLOAD, Tap, TapQueue, refused};
 use crate::error::Error;
 use crate::{ffi, link, virtio};
 
-/// Takes over a TAP device from the descriptors of its queues, in the network namespace that it is
-/// in. Addresses, MTU, carrier and what waits in the queues are as they were; offloads are set
-/// again, and what the device lost before counts no more.
+/// Takes over a TAP device by the descriptors of its queues, in its network namespace. Addresses,
+/// MTU, carrier and queued frames are unchanged; offloads are set again, and earlier drops are not
+/// counted.
 ///
 /// # Errors
 /// [`Error::Unfit`] when a descriptor is no queue of a TAP device, of one with another kind of
@@ -36,7 +36,7 @@ pub fn adopt(files: Vec<OwnedFd>) -> Result<Tap, Error> {
     Ok(Tap { name, index, queues })
 }
 
-/// The name of the interface whose queue this is.
+/// Returns the interface name of a queue after checking its type.
 fn examine(file: BorrowedFd<'_>) -> Result<String, Error> {
     let subject = "a kept descriptor of a TAP device";
     let (flags, name) = ffi::tun_attached(file)

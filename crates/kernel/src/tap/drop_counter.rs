@@ -1,26 +1,25 @@
-//! What Linux could not put into a TAP device.
+//! Counter of frames that Linux could not put into a TAP device.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The statistics of all interfaces in the network namespace of the thread that opens it. A lane
-/// reads them here and not by netlink, whose answer waits for the lock of all network
-/// configuration.
+/// Statistics of all interfaces in the network namespace of the thread that opens the file. A lane
+/// must not use netlink here, which waits for the lock of all network configuration.
 const TABLE: &str = "/proc/thread-self/net/dev";
-/// The place of the number of frames dropped on transmit, behind the name (proc(5)).
+/// Column of the transmit drops after the name (proc(5)).
 const TRANSMIT_DROPPED: usize = 11;
-/// Octets read at once: a line has about 130.
+/// Read size in bytes: a line has about 130.
 const PIECE: usize = 4096;
-/// The most octets read: some thousand interfaces.
+/// Maximum number of bytes read: some thousand interfaces.
 const MOST: u64 = 1 << 20;
 
-/// Asks for the frames that a TAP device dropped because nobody read them.
+/// Reader of the number of frames that a TAP device dropped because nobody read them.
 #[derive(Debug)]
 pub(super) struct DropCounter {
     table: File,
     name: String,
-    /// The number when somebody took the device over.
+    /// Value at the time of a takeover.
     first: u64,
     last: u64,
 }
@@ -30,15 +29,15 @@ impl DropCounter {
         Ok(Self { table: File::open(TABLE)?, name: name.to_owned(), first: 0, last: 0 })
     }
 
-    /// Of a device that was another process's: only what it drops from now on counts.
+    /// Creates a counter for a device of another process that counts only later drops.
     pub(super) fn from_now(name: &str) -> io::Result<Self> {
         let mut drops = Self::new(name)?;
         drops.first = drops.read();
         Ok(drops)
     }
 
-    /// How many since the device was made or taken over; the last number known when its line is
-    /// not found.
+    /// Returns the number of drops since the device was created or taken over, or the last known
+    /// number if its line is missing.
     pub(super) fn read(&mut self) -> u64 {
         let (mut piece, mut at) = ([0; PIECE], 0);
         while at < MOST {
@@ -58,7 +57,7 @@ impl DropCounter {
     }
 }
 
-/// The number in a line of the table, if it is the line of the interface `name`.
+/// Parses the drops from a line, if it belongs to the interface `name`.
 fn dropped(line: &[u8], name: &str) -> Option<u64> {
     let (found, numbers) = std::str::from_utf8(line).ok()?.trim_start().split_once(':')?;
     let number = || numbers.split_ascii_whitespace().nth(TRANSMIT_DROPPED)?.parse().ok();

@@ -1,4 +1,4 @@
-//! One queue of a TAP device.
+//! Queue of a TAP device.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,47 +9,47 @@ use fastlane_steer::Program;
 use rustix::io::Errno;
 
 use super::drop_counter::DropCounter;
-use crate::single_packet_io::{self, Step};
+use crate::single_packet_io::{self, Full, Received};
 use crate::virtio;
 
-/// One queue of a TAP device: what Linux sends on the interface is received, what is transmitted
-/// arrives on it. Each frame is one system call and one copy.
+/// Queue of a TAP device: receives what Linux sends on the interface; what is transmitted arrives
+/// on it. Each frame costs one system call and one copy.
 pub struct TapQueue {
     file: Option<OwnedFd>,
     port: PortId,
     statistics: Statistics,
     drops: Option<DropCounter>,
-    /// The program that redirects what is transmitted here: it works as long as somebody has it.
+    /// eBPF program that redirects transmitted frames; it is loaded as long as a queue holds it.
     redirect: Option<Arc<Program>>,
 }
 
 impl TapQueue {
-    /// The first queue of a device also tells what the device lost.
+    /// Creates a queue. The first queue of a device also reports its drops.
     pub(super) fn new(file: OwnedFd, drops: Option<DropCounter>) -> Self {
         let (port, statistics) = (PortId(0), Statistics::default());
         Self { file: Some(file), port, statistics, drops, redirect: None }
     }
 
-    /// The same queue as one of the port `port`, which is otherwise 0.
+    /// Sets the port of the queue, which is 0 otherwise.
     #[must_use]
     pub fn with_port(self, port: PortId) -> Self {
         Self { port, ..self }
     }
 
-    /// The same queue as part of a way back into an interface, keeping the program that redirects
-    /// it, if there is one. Nobody reads from it, so what Linux says there is no loss.
+    /// Makes the queue part of a re-entry device and holds its redirect program, if there is one.
+    /// Nobody reads from it, so its drops are not counted.
     pub(crate) fn for_reentry(self, redirect: Option<Arc<Program>>) -> Self {
         Self { redirect, drops: None, ..self }
     }
 
-    /// What must be kept for a successor to [take over](super::adopt) the device: a duplicate of
-    /// this descriptor of each of its queues. `None` once it is closed.
+    /// Returns the descriptor to duplicate for hot restart, so that a successor can [take
+    /// over](super::adopt) the device; `None` after closing.
     #[must_use]
     pub fn kept(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
 
-    /// The carrier of the TAP device, for another thread than the queue's.
+    /// Returns the carrier control of the TAP device, for use in another thread.
     ///
     /// # Errors
     /// `NotConnected` when the queue is closed; the kernel's answer.
@@ -58,12 +58,12 @@ impl TapQueue {
         Ok(Carrier(file.try_clone()?))
     }
 
-    /// Receives one packet into a frame; the frame comes back when there is none to be had.
-    fn receive_one(&mut self, pool: &mut Pool) -> Step {
-        let Some(file) = &self.file else { return Step::Nothing };
+    /// Receives one packet into a pool frame; the frame is released if none is pending.
+    fn receive_one(&mut self, pool: &mut Pool) -> Received {
+        let Some(file) = &self.file else { return Received::Empty };
         // Without a frame the packet stays in the device, which counts those that it cannot keep.
         let Some(mut packet) = pool.alloc_packet(pool.room(), self.port) else {
-            return Step::Nothing;
+            return Received::Empty;
         };
         let (mut header, mut beyond) = ([0; virtio::LENGTH], [0]);
         let mut parts = [
@@ -77,27 +77,27 @@ impl TapQueue {
         match length {
             Ok(length) if length > 0 && packet.truncate(length) => {
                 packet.set_partial_checksum(virtio::partial_checksum(&header));
-                return Step::Packet(packet);
+                return Received::Packet(packet);
             }
             _ => pool.release(&mut packet),
         }
         match length {
             Ok(_) => {
                 self.statistics.receive_length += 1;
-                Step::Again
+                Received::Skipped
             }
-            Err(Errno::INTR) => Step::Again,
-            Err(_) => Step::Nothing, // most often AGAIN: nothing has arrived
+            Err(Errno::INTR) => Received::Skipped,
+            Err(_) => Received::Empty, // most often AGAIN: nothing has arrived
         }
     }
 }
 
-/// The carrier of a TAP device. The device lives at least as long.
+/// Carrier control of a TAP device. The device exists at least as long.
 #[derive(Debug)]
 pub struct Carrier(OwnedFd);
 
 impl Carrier {
-    /// Sets it: the link state of the port that the device stands for.
+    /// Sets the carrier, which mirrors the link state of the port that the device represents.
     ///
     /// # Errors
     /// The kernel's answer.
@@ -112,24 +112,19 @@ impl Queue for TapQueue {
     }
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        let mut sent = Sent::default();
-        let Some(file) = &self.file else { return sent };
-        for packet in packets {
-            if let Some(header) = virtio::header_of(packet) {
-                let parts = [IoSlice::new(&header), IoSlice::new(packet.bytes())];
-                match rustix::io::retry_on_intr(|| rustix::io::writev(file, &parts)) {
-                    Ok(_) => {}
-                    Err(Errno::AGAIN) => break,
-                    // The interface is down (EIO), or Linux has no memory.
-                    Err(_) => self.statistics.transmit_error += 1,
-                }
-                sent.packets += 1;
-                sent.bytes += packet.len() as u64;
+        let Some(file) = &self.file else { return Sent::default() };
+        let errors = &mut self.statistics.transmit_error;
+        single_packet_io::transmit(packets, pool, |packet| {
+            let Some(header) = virtio::header_of(packet) else { return Ok(false) };
+            let parts = [IoSlice::new(&header), IoSlice::new(packet.bytes())];
+            match rustix::io::retry_on_intr(|| rustix::io::writev(file, &parts)) {
+                Ok(_) => {}
+                Err(Errno::AGAIN) => return Err(Full),
+                // The interface is down (EIO), or Linux has no memory.
+                Err(_) => *errors += 1,
             }
-            pool.release(packet);
-            sent.taken += 1;
-        }
-        sent
+            Ok(true)
+        })
     }
 
     fn flush(&mut self, _: &mut Pool) -> bool {

@@ -1,4 +1,4 @@
-//! Datagrams as frames, and back.
+//! Conversion between datagrams and Ethernet frames.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -13,13 +13,13 @@ const UDP: usize = 8;
 const PROTOCOL_UDP: u8 = 17;
 const HOP_LIMIT: u8 = 64;
 
-/// Octets before the payload of a received frame, by the family of the socket's address.
+/// Returns the length of the headers before the payload of a received frame.
 pub(super) const fn headers(local: &SocketAddr) -> usize {
     ETHERNET + UDP + if local.is_ipv4() { IPV4 } else { IPV6 }
 }
 
-/// Writes the headers of a datagram into a frame, whose payload is already behind them. The
-/// checksum of UDP is left out over IPv4, and over IPv6 too (RFC 6935): the kernel has checked it.
+/// Writes the headers of a datagram before its payload. The UDP checksum is zero for IPv4 and IPv6
+/// (RFC 6935): the kernel has checked it.
 pub(super) fn write(frame: &mut [u8], from: SocketAddr, local: SocketAddr) -> Option<()> {
     let headers = headers(&local);
     let (ethernet, rest) = frame.split_at_mut_checked(ETHERNET)?;
@@ -72,17 +72,17 @@ fn ipv6(ip: &mut [u8], udp_length: u16, from: Ipv6Addr, to: Ipv6Addr) {
     ip[24..40].copy_from_slice(&to.octets());
 }
 
-/// A datagram to be sent.
+/// Datagram to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Datagram<'a> {
     pub(super) to: SocketAddr,
-    /// Type of service, or traffic class.
+    /// Type of service or traffic class.
     pub(super) class: u8,
     pub(super) payload: &'a [u8],
 }
 
-/// The datagram in a frame, if it is one that this socket can send: unfragmented UDP from its own
-/// address and port.
+/// Parses the datagram in a frame, if the socket can send it: unfragmented UDP from its own address
+/// and port.
 pub(super) fn read<'a>(frame: &'a [u8], local: &SocketAddr) -> Option<Datagram<'a>> {
     let (ethernet, rest) = frame.split_at_checked(ETHERNET)?;
     let (from, to, class, udp) = match (ethernet.get(12..)?, rest.first()? >> 4) {

@@ -1,4 +1,4 @@
-//! One socket as a queue.
+//! Queue of a UDP socket.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,15 +8,15 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recvfrom, sendto, sockopt};
 
 use super::frame;
-use crate::single_packet_io::{self, Step};
+use crate::single_packet_io::{self, Full, Received};
 
-/// One socket of a port. Each datagram is one system call and one copy.
+/// Queue of one UDP socket. Each datagram costs one system call and one copy.
 #[derive(Debug)]
 pub struct UdpQueue {
     socket: Option<OwnedFd>,
     local: SocketAddr,
     port: PortId,
-    /// The type of service of what was sent last.
+    /// Type of service set on the socket.
     class: u8,
     statistics: Statistics,
 }
@@ -27,35 +27,35 @@ impl UdpQueue {
         Self { socket: Some(socket), local, port: PortId(0), class: 0, statistics }
     }
 
-    /// The same queue as one of the port `port`, which is otherwise 0.
+    /// Sets the port of the queue, which is 0 otherwise.
     #[must_use]
     pub fn with_port(self, port: PortId) -> Self {
         Self { port, ..self }
     }
 
-    /// The address that it is bound to.
+    /// Returns the bound address.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    fn receive_one(&mut self, pool: &mut Pool) -> Step {
-        let Some(socket) = &self.socket else { return Step::Nothing };
+    fn receive_one(&mut self, pool: &mut Pool) -> Received {
+        let Some(socket) = &self.socket else { return Received::Empty };
         // Without a frame the datagram stays with the kernel.
         let Some(mut packet) = pool.alloc_packet(pool.room(), self.port) else {
-            return Step::Nothing;
+            return Received::Empty;
         };
         let headers = frame::headers(&self.local);
         let Some(payload) = packet.bytes_mut().get_mut(headers..) else {
             pool.release(&mut packet);
-            return Step::Nothing;
+            return Received::Empty;
         };
         let room = payload.len();
         let result = recvfrom(socket, payload, RecvFlags::TRUNC);
         let step = match result {
             Ok((_, length, _)) if length > room => {
                 self.statistics.receive_length += 1;
-                Step::Again
+                Received::Skipped
             }
             Ok((_, length, Some(from))) => {
                 let from = SocketAddr::try_from(from).ok();
@@ -65,21 +65,22 @@ impl UdpQueue {
                         .and_then(|from| frame::write(packet.bytes_mut(), from, local))
                         .is_some();
                 if is_written {
-                    return Step::Packet(packet);
+                    return Received::Packet(packet);
                 }
                 self.statistics.device_invalid += 1;
-                Step::Again
+                Received::Skipped
             }
-            Ok(_) | Err(Errno::AGAIN) => Step::Nothing,
+            Ok(_) | Err(Errno::AGAIN) => Received::Empty,
             // What the kernel has to say of datagrams sent before.
-            Err(_) => Step::Again,
+            Err(_) => Received::Skipped,
         };
         pool.release(&mut packet);
         step
     }
 
-    /// Whether it is sent, or lost and counted. `AGAIN` is neither.
-    fn send(&mut self, packet: &Packet) -> Result<bool, Errno> {
+    /// Sends a packet. Returns false if it is not a datagram of this socket; counts other errors.
+    /// `AGAIN` leaves the packet unsent.
+    fn send(&mut self, packet: &Packet) -> Result<bool, Full> {
         let Some(socket) = &self.socket else { return Ok(false) };
         let Some(datagram) = frame::read(packet.bytes(), &self.local) else { return Ok(false) };
         if datagram.class != self.class {
@@ -94,7 +95,7 @@ impl UdpQueue {
         let send = || sendto(socket, datagram.payload, SendFlags::DONTWAIT, &datagram.to);
         match rustix::io::retry_on_intr(send) {
             Ok(_) => Ok(true),
-            Err(Errno::AGAIN) => Err(Errno::AGAIN),
+            Err(Errno::AGAIN) => Err(Full),
             Err(_) => {
                 self.statistics.transmit_error += 1;
                 Ok(true)
@@ -109,23 +110,10 @@ impl Queue for UdpQueue {
     }
 
     fn transmit(&mut self, packets: &mut [Packet], pool: &mut Pool) -> Sent {
-        let mut sent = Sent::default();
         if self.socket.is_none() {
-            return sent;
+            return Sent::default();
         }
-        for packet in packets {
-            match self.send(packet) {
-                Ok(true) => {
-                    sent.packets += 1;
-                    sent.bytes += packet.len() as u64;
-                }
-                Ok(false) => {} // no datagram of this socket
-                Err(_) => break,
-            }
-            pool.release(packet);
-            sent.taken += 1;
-        }
-        sent
+        single_packet_io::transmit(packets, pool, |packet| self.send(packet))
     }
 
     fn flush(&mut self, _: &mut Pool) -> bool {

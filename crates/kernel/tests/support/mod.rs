@@ -1,7 +1,7 @@
 //! Two hosts joined by a veth pair, in network namespaces that only the test's thread knows.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
-pub mod socket;
+pub mod packet_socket;
 
 use std::fs::File;
 use std::net::UdpSocket;

@@ -1,19 +1,19 @@
-//! Has Linux look after the neighbours that the fast path uses. Linux does not see the packets that
-//! go to them, so it would not find out that one is gone.
+//! Neighbour probing: asks Linux to confirm stale neighbours that the fast path uses. Linux does
+//! not see the packets sent to them, so it would not notice that one disappeared.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::super::KeepAlive;
 use super::super::message::probe;
+use super::super::model::NeighbourId;
 use super::super::publish::Publisher;
 
-/// The neighbours to be asked about.
+/// Stale neighbours waiting to be probed.
 #[derive(Debug)]
 pub(super) struct NeighbourProbes {
     settings: KeepAlive,
-    stale: BTreeSet<(u32, IpAddr)>,
+    stale: BTreeSet<NeighbourId>,
     next: Instant,
 }
 
@@ -22,30 +22,30 @@ impl NeighbourProbes {
         Self { settings, stale: BTreeSet::new(), next: Instant::now() }
     }
 
-    /// Whether a neighbour is one that is cared for.
-    pub(super) fn concerns(&self, (link, address): (u32, IpAddr), tables: &Publisher) -> bool {
+    /// Returns true if the settings require probes of this neighbour.
+    pub(super) fn includes(&self, neighbour: NeighbourId, tables: &Publisher) -> bool {
         match self.settings {
             KeepAlive::Off => false,
-            KeepAlive::Routers { .. } => tables.is_router(link, address),
-            KeepAlive::All { .. } => tables.is_port(link),
+            KeepAlive::Routers { .. } => tables.is_gateway(neighbour),
+            KeepAlive::All { .. } => tables.is_port(neighbour.link),
         }
     }
 
-    /// A neighbour has to be asked about, or not any more.
-    pub(super) fn note(&mut self, key: (u32, IpAddr), ask: bool) {
-        if ask {
-            self.stale.insert(key);
+    /// Schedules or cancels the probe of a neighbour.
+    pub(super) fn set_stale(&mut self, neighbour: NeighbourId, stale: bool) {
+        if stale {
+            self.stale.insert(neighbour);
         } else {
-            self.stale.remove(&key);
+            self.stale.remove(&neighbour);
         }
     }
 
-    /// How long there is nothing to be asked.
+    /// Returns the time until the next probe; `None` if none is scheduled.
     pub(super) fn timeout(&self, now: Instant) -> Option<Duration> {
         (!self.stale.is_empty()).then(|| self.next.saturating_duration_since(now))
     }
 
-    /// The next request that is due.
+    /// Returns the next probe request if one is due.
     pub(super) fn next(&mut self, now: Instant) -> Option<Vec<u8>> {
         let rate = match self.settings {
             KeepAlive::Off => return None,
@@ -54,7 +54,7 @@ impl NeighbourProbes {
         if now < self.next {
             return None;
         }
-        let (link, address) = self.stale.pop_first()?;
+        let NeighbourId { link, address } = self.stale.pop_first()?;
         self.next = now + Duration::from_secs(1) / rate;
         Some(probe(link, address))
     }
@@ -67,12 +67,13 @@ mod tests {
     #[test]
     fn requests_are_spread_over_time() {
         let mut neighbour_probes = NeighbourProbes::new(KeepAlive::All { rate: 10 });
+        let id = |last| NeighbourId { link: 1, address: [10, 0, 0, last].into() };
         let start = Instant::now();
         assert_eq!(neighbour_probes.timeout(start), None);
         for last in 1..=3 {
-            neighbour_probes.note((1, IpAddr::from([10, 0, 0, last])), true);
+            neighbour_probes.set_stale(id(last), true);
         }
-        neighbour_probes.note((1, IpAddr::from([10, 0, 0, 3])), false);
+        neighbour_probes.set_stale(id(3), false);
         let later = start + Duration::from_millis(100);
         assert!(neighbour_probes.next(later).is_some());
         assert_eq!(neighbour_probes.next(later), None);

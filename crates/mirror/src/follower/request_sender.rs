@@ -1,12 +1,13 @@
-//! Asks Linux for what it takes its time to do: a request waits while Linux works on interfaces and
-//! routes, of any namespace. Whoever follows events must not wait with it.
+//! Thread that sends requests to rtnetlink. A request blocks while Linux configures interfaces or
+//! routes of any namespace, which must not delay the reading of events.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
 
 use super::super::socket::Socket;
 
-/// A thread that sends requests, in the network namespace of who started it. It ends with this.
+/// Handle of a thread that sends requests in the network namespace of its creator. The thread ends
+/// when the handle is dropped.
 #[derive(Debug)]
 pub(super) struct RequestSender(Sender<Vec<u8>>);
 
@@ -19,8 +20,9 @@ impl RequestSender {
         Ok(Self(request_sender))
     }
 
-    /// Sends a request whose answer nobody waits for; false when it cannot be sent.
-    pub(super) fn ask(&self, request: Vec<u8>) -> bool {
+    /// Queues a request without waiting for its acknowledgement. Returns false if the thread has
+    /// ended.
+    pub(super) fn send(&self, request: Vec<u8>) -> bool {
         self.0.send(request).is_ok()
     }
 }

@@ -1,4 +1,4 @@
-//! What differs between IPv4 and IPv6 in a lookup.
+//! Differences between IPv4 and IPv6 in a lookup.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -6,18 +6,19 @@ use fastlane_table::{Lpm4Reader, Lpm6Reader, LpmReader};
 
 use super::super::FallbackReason;
 use super::super::records::AddressKey;
+use super::PrefixReaders;
 
-/// An address that routes are looked up for: `Ipv4Addr` or `Ipv6Addr`.
+/// Address type of a lookup: `Ipv4Addr` or `Ipv6Addr`.
 pub trait Family: fastlane_table::Address {
-    /// Whether it is of IPv6.
+    /// True for IPv6.
     const IPV6: bool;
-    /// The prefix table of the family.
-    fn of(routes: &(Lpm4Reader, Lpm6Reader)) -> &LpmReader<Self>
+    /// Returns the prefix table of the family.
+    fn readers(routes: &PrefixReaders) -> &LpmReader<Self>
     where
         Self: Sized;
-    /// The key of the address.
+    /// Returns the table key of the address.
     fn key(self) -> AddressKey;
-    /// Why nothing is forwarded to the address, whatever routes there are.
+    /// Returns the reason why packets to this address are never forwarded, if there is one.
     fn unroutable(self) -> Option<FallbackReason>;
 }
 
@@ -25,8 +26,8 @@ impl Family for Ipv4Addr {
     const IPV6: bool = false;
 
     #[inline]
-    fn of(routes: &(Lpm4Reader, Lpm6Reader)) -> &Lpm4Reader {
-        &routes.0
+    fn readers(routes: &PrefixReaders) -> &Lpm4Reader {
+        &routes.v4
     }
 
     #[inline]
@@ -34,7 +35,7 @@ impl Family for Ipv4Addr {
         AddressKey::v4(self.octets())
     }
 
-    /// RFC 6890 and RFC 1112.
+    /// Applies RFC 6890 and RFC 1112.
     #[inline]
     fn unroutable(self) -> Option<FallbackReason> {
         match self.octets() {
@@ -51,8 +52,8 @@ impl Family for Ipv6Addr {
     const IPV6: bool = true;
 
     #[inline]
-    fn of(routes: &(Lpm4Reader, Lpm6Reader)) -> &Lpm6Reader {
-        &routes.1
+    fn readers(routes: &PrefixReaders) -> &Lpm6Reader {
+        &routes.v6
     }
 
     #[inline]
@@ -60,7 +61,7 @@ impl Family for Ipv6Addr {
         AddressKey::v6(self.octets())
     }
 
-    /// RFC 4291: groups, addresses of one link, the loopback, no address, mapped IPv4.
+    /// Applies RFC 4291: multicast, link-local, loopback, unspecified and IPv4-mapped addresses.
     #[inline]
     fn unroutable(self) -> Option<FallbackReason> {
         match self.segments() {

@@ -1,4 +1,4 @@
-//! Addresses of interfaces: `struct ifaddrmsg` and `IFA_*`, of `linux/if_addr.h`.
+//! Interface addresses: `struct ifaddrmsg` and `IFA_*` of `linux/if_addr.h`.
 
 use std::net::IpAddr;
 
@@ -8,16 +8,15 @@ use fastlane_netlink::attributes;
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
-    /// The number of the interface.
+    /// Index of the interface.
     pub link: u32,
-    /// The address.
+    /// IP address.
     pub address: IpAddr,
-    /// What is reached without a router: the prefix that the address lies in, or that the other end
-    /// of a point-to-point link has.
+    /// On-link prefix: that of the address, or that of the other end of a point-to-point link.
     pub prefix: Prefix,
 }
 
-/// Reads an address; `None` for other families than those of IP.
+/// Parses an address; `None` for families other than IP.
 pub(super) fn read(body: &[u8]) -> Result<Option<Address>, Malformed> {
     let wrong = malformed("an address");
     let (header, rest) = body.split_first_chunk::<8>().ok_or(wrong)?;

@@ -3,60 +3,60 @@
 use super::{Malformed, malformed};
 use fastlane_netlink::{attribute, attributes, number, text};
 
-/// `IFF_LOWER_UP`, of `linux/if.h`: there is a carrier.
+/// `IFF_LOWER_UP` of `linux/if.h`: carrier present.
 const LOWER_UP: u32 = 1 << 16;
-/// `IF_OPER_UNKNOWN`, which many drivers leave it at, and `IF_OPER_UP` (RFC 2863).
+/// `IF_OPER_UNKNOWN`, which many drivers never leave, and `IF_OPER_UP` (RFC 2863).
 const GOOD_STATES: [u8; 2] = [0, 6];
-/// `IFLA_VRF_TABLE`.
+/// Attribute `IFLA_VRF_TABLE`.
 const VRF_TABLE: u16 = 1;
-/// `IFLA_INET6_CONF`, and the place in it of the MTU that IPv6 has of its own.
+/// `IFLA_INET6_CONF`, and the index of the IPv6 MTU in it.
 const INET6_CONF: u16 = 2;
 const INET6_CONF_MTU: usize = 2;
 
-/// An interface.
+/// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Its number, which stays when it is renamed.
+    /// Index, which survives renaming.
     pub index: u32,
-    /// Its name.
+    /// Interface name.
     pub name: String,
-    /// Its Ethernet address; zeros when it has none.
+    /// Ethernet address; zeros if it has none.
     pub mac: [u8; 6],
-    /// The longest IP packet that it sends, in octets.
+    /// MTU in bytes.
     pub mtu: u32,
-    /// The longest IPv6 packet that it sends when that is less than the MTU, else 0.
+    /// IPv6 MTU in bytes if it is less than the MTU, else 0.
     pub mtu6: u32,
-    /// Whether it is administratively up.
+    /// True if the interface is administratively up.
     pub up: bool,
-    /// Whether it has a carrier and what is below it works.
+    /// True if the interface has a carrier and its lower device works.
     pub running: bool,
-    /// The number of the interface that it is a part of (bridge, bond, VRF), or 0.
+    /// Index of the master device (bridge, bond, VRF), or 0.
     pub master: u32,
-    /// What it is, as `ip link add type` calls it; empty for what is no virtual device.
+    /// Kind of a virtual device, as in `ip link add type`; empty for others.
     pub kind: String,
-    /// The routing table of a VRF, or 0.
+    /// Routing table of a VRF, or 0.
     pub vrf_table: u32,
-    /// Whether its frames begin with an Ethernet header.
+    /// True if its frames begin with an Ethernet header.
     pub ethernet: bool,
 }
 
 impl Link {
-    /// Whether packets can leave by it.
+    /// Returns true if packets can leave by this interface.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.up && self.running
     }
 }
 
-/// Reads the number of an interface, unless the message is a bridge's about one of its ports.
+/// Parses an interface index; `None` for a bridge's message about one of its ports.
 pub(super) fn read_gone(body: &[u8]) -> Result<Option<u32>, Malformed> {
     let header = body.first_chunk::<16>().ok_or(malformed("a message about an interface"))?;
     let index = u32::from_ne_bytes([header[4], header[5], header[6], header[7]]);
     Ok((i32::from(header[0]) == libc::AF_UNSPEC).then_some(index))
 }
 
-/// Reads an interface. `None` for what does not describe it: a message of a bridge about its port,
-/// or of a wireless driver about its own matters.
+/// Parses an interface; `None` for messages that do not describe one: from a bridge about its port,
+/// or from a wireless driver.
 pub(super) fn read(body: &[u8]) -> Result<Option<Link>, Malformed> {
     let Some(index) = read_gone(body)? else { return Ok(None) };
     let (header, rest) = body.split_first_chunk::<16>().ok_or(malformed("an interface"))?;

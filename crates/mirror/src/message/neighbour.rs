@@ -5,19 +5,19 @@ use std::net::IpAddr;
 use super::{Malformed, ip, is_ip, malformed};
 use fastlane_netlink::attributes;
 
-/// What Linux knows about whether a neighbour is there (`NUD_*`).
+/// Reachability of a neighbour (`NUD_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reachability {
-    /// Its address may be used (`REACHABLE`, `DELAY`, `PROBE`, `PERMANENT`, `NOARP`).
+    /// The Ethernet address may be used (`REACHABLE`, `DELAY`, `PROBE`, `PERMANENT`, `NOARP`).
     Usable,
-    /// Its address may be used, but was not confirmed lately: `STALE`. Who uses it has Linux find
-    /// out.
+    /// The Ethernet address may be used but was not confirmed recently (`STALE`). Users must have
+    /// Linux probe it.
     Stale,
-    /// It did not answer, or not yet, or nobody asked (`FAILED`, `INCOMPLETE`, `NONE`).
+    /// The Ethernet address is unknown (`FAILED`, `INCOMPLETE`, `NONE`).
     Unknown,
 }
 
-/// `NUD_*`.
+/// Neighbour states `NUD_*`.
 const REACHABLE: u16 = 0x02;
 const STALE: u16 = 0x04;
 const DELAY: u16 = 0x08;
@@ -25,31 +25,32 @@ const PROBE: u16 = 0x10;
 const NOARP: u16 = 0x40;
 const PERMANENT: u16 = 0x80;
 
-/// `NTF_PROXY`: Linux answers for it; it is nobody's address.
+/// `NTF_PROXY`: an address for which Linux answers itself.
 const PROXY: u8 = 0x08;
 
-/// A host on the link of an interface.
+/// A neighbour on the link of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The number of the interface.
+    /// Index of the interface.
     pub link: u32,
-    /// Its IP address.
+    /// IP address.
     pub address: IpAddr,
-    /// Its Ethernet address, if it is known and is one.
+    /// Ethernet address, if it is known.
     pub mac: Option<[u8; 6]>,
-    /// Whether it is there.
+    /// Reachability of the Ethernet address.
     pub state: Reachability,
 }
 
 impl Neighbour {
-    /// Whether frames may be sent to its Ethernet address.
+    /// Returns true if frames may be sent to the neighbour's Ethernet address.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.mac.is_some() && self.state != Reachability::Unknown
     }
 }
 
-/// Reads a neighbour; `None` for proxies, and for what bridges and tunnels keep in the same form.
+/// Parses a neighbour; `None` for proxies and for entries of bridges and tunnels in the same
+/// format.
 pub(super) fn read(body: &[u8]) -> Result<Option<Neighbour>, Malformed> {
     let wrong = malformed("a neighbour");
     let (header, rest) = body.split_first_chunk::<12>().ok_or(wrong)?;

@@ -1,33 +1,34 @@
-//! Settings of forwarding: `struct netconfmsg` and `NETCONFA_*`, of `linux/netconf.h`.
+//! Forwarding settings: `struct netconfmsg` and `NETCONFA_*` of `linux/netconf.h`.
 
 use super::{Malformed, is_ip, malformed};
 use fastlane_netlink::{attributes, number};
 
-/// `NETCONFA_*`.
+/// Attributes `NETCONFA_*`.
 const IFINDEX: u16 = 1;
 const FORWARDING: u16 = 2;
 const RP_FILTER: u16 = 3;
 
-/// What Linux was told of an interface, under `/proc/sys/net/ipv4/conf` and
+/// Forwarding settings of an interface, as under `/proc/sys/net/ipv4/conf` and
 /// `/proc/sys/net/ipv6/conf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Netconf {
-    /// The number of the interface, or [`ALL`](Self::ALL), or -2: what new ones begin with.
+    /// Index of the interface, [`ALL`](Self::ALL), or -2 for the defaults of new interfaces.
     pub link: i32,
-    /// Whether it is about IPv6.
+    /// True for IPv6 settings.
     pub ipv6: bool,
-    /// Whether packets that come in by it are forwarded, if this is said.
+    /// True if packets received on the interface are forwarded; `None` if unchanged.
     pub forwards: Option<bool>,
-    /// `rp_filter`, if it is said: 0 (off), 1 (strict) or 2 (loose), as Linux takes any number.
+    /// `rp_filter`: 0 (off), 1 (strict) or 2 (loose); `None` if unchanged. Larger numbers count as
+    /// 2.
     pub reverse_path: Option<u8>,
 }
 
 impl Netconf {
-    /// What holds for all interfaces (`NETCONFA_IFINDEX_ALL`).
+    /// Pseudo index of the settings for all interfaces (`NETCONFA_IFINDEX_ALL`).
     pub const ALL: i32 = -1;
 }
 
-/// Reads settings; `None` for those of other families (MPLS).
+/// Parses settings; `None` for other families (MPLS).
 pub(super) fn read(body: &[u8]) -> Result<Option<Netconf>, Malformed> {
     let wrong = malformed("a setting of forwarding");
     // `struct netconfmsg` is one octet; attributes begin at a multiple of four.

@@ -1,10 +1,9 @@
-//! Next-hop objects, which routes name by a number: `struct nhmsg` and `NHA_*`, of
-//! `linux/nexthop.h`.
+//! Next-hop objects, which routes refer to by id: `struct nhmsg` and `NHA_*` of `linux/nexthop.h`.
 
 use super::{Hop, Malformed, ip, malformed};
 use fastlane_netlink::{attributes, number};
 
-/// `NHA_*`.
+/// Attributes `NHA_*`.
 const ID: u16 = 1;
 const GROUP: u16 = 2;
 const BLACKHOLE: u16 = 4;
@@ -13,41 +12,41 @@ const GATEWAY: u16 = 6;
 const ENCAP: u16 = 8;
 const FORWARDING_DATABASE: u16 = 11;
 
-/// `RTNH_F_DEAD`.
+/// Flag `RTNH_F_DEAD`.
 const DEAD: u8 = 1;
 
 /// A next-hop object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextHop {
-    /// Its number.
+    /// Id of the object.
     pub id: u32,
-    /// What it is.
+    /// Kind and contents.
     pub kind: NextHopKind,
 }
 
-/// What a next-hop object is.
+/// Kind of a next-hop object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextHopKind {
-    /// One way.
+    /// A single next hop.
     Hop(Hop),
-    /// Several of them.
+    /// A group of next hops.
     Group(Vec<Member>),
-    /// Packets are dropped.
+    /// Drops packets.
     Blackhole,
-    /// No way for IP packets.
+    /// Not a next hop for IP packets.
     Other,
 }
 
-/// A part of a group.
+/// Member of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The number of the next-hop object.
+    /// Id of the next-hop object.
     pub id: u32,
-    /// How much of the packets it gets, beside the others: 1 to 65,536.
+    /// Relative weight, 1 to 65,536.
     pub weight: u32,
 }
 
-/// Reads a next-hop object.
+/// Parses a next-hop object.
 pub(super) fn read(body: &[u8]) -> Result<NextHop, Malformed> {
     let wrong = malformed("a next-hop object");
     let (header, rest) = body.split_first_chunk::<8>().ok_or(wrong)?;
@@ -71,8 +70,8 @@ pub(super) fn read(body: &[u8]) -> Result<NextHop, Malformed> {
     Ok(NextHop { id: id.ok_or(wrong)?, kind: kind.unwrap_or(NextHopKind::Hop(hop)) })
 }
 
-/// Reads `struct nexthop_grp`; newer kernels have the upper eight bits of the weight, less one, in
-/// what was reserved.
+/// Parses `struct nexthop_grp`. Newer kernels store the upper eight bits of the weight minus one in
+/// a formerly reserved byte.
 fn member(octets: &[u8]) -> Member {
     let weight =
         octets.get(4..6).map_or(0, |weight| u32::from(u16::from_le_bytes([weight[0], weight[1]])));

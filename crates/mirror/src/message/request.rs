@@ -1,4 +1,4 @@
-//! The requests: dumps, and to have a neighbour probed.
+//! Requests: dumps and neighbour probes.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use fastlane_netlink::{Request, link_header};
 /// `RTM_GETNEXTHOP`, of `linux/rtnetlink.h`.
 const GET_NEXT_HOP: u16 = 106;
 
-/// `NTF_USE`: as if a packet had been sent to it.
+/// `NTF_USE`: acts as if a packet had been sent to the neighbour.
 const USE: u8 = 1;
 
-/// What can be dumped.
+/// Kind of dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dump {
     Links,
@@ -18,14 +18,14 @@ pub(crate) enum Dump {
     Neighbours,
     NextHops,
     Rules,
-    /// The routes of all tables of a family (`AF_*`).
+    /// Routes of all tables of a family (`AF_*`).
     Routes(i32),
-    /// The settings of forwarding of a family.
+    /// Forwarding settings of a family (`AF_*`).
     Netconf(i32),
 }
 
 impl Dump {
-    /// All that routes are made of, in an order in which what is named comes before what names it.
+    /// All dumps that the model needs. Objects come before those that refer to them.
     pub(crate) const ALL: [Self; 7] = [
         Self::Links,
         Self::Rules,
@@ -36,13 +36,14 @@ impl Dump {
         Self::Neighbours,
     ];
 
-    /// Whether a kernel may lack it altogether: IPv6, next-hop objects (5.3) and rules are options.
+    /// Returns true if a kernel may lack this kind: IPv6, next-hop objects (Linux 5.3) and rules
+    /// are optional.
     pub(crate) fn is_optional(self) -> bool {
         let of_ipv6 = matches!(self, Self::Routes(libc::AF_INET6) | Self::Netconf(libc::AF_INET6));
         of_ipv6 || matches!(self, Self::NextHops | Self::Rules)
     }
 
-    /// In words.
+    /// Returns the name for messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Links => "the interfaces",
@@ -57,7 +58,7 @@ impl Dump {
         }
     }
 
-    /// The octets of the request with a number, which all of the answer has, too.
+    /// Builds the request with a sequence number, which its replies repeat.
     pub(crate) fn request(self, sequence: u32) -> Vec<u8> {
         let (kind, fixed) = match self {
             Self::Links => (libc::RTM_GETLINK, link_header(0, 0, 0).to_vec()),
@@ -78,7 +79,7 @@ impl Dump {
     }
 }
 
-/// Has Linux find out whether a neighbour that it knows is still there. The answer is an event.
+/// Builds a request that makes Linux probe a neighbour. The result arrives as an event.
 pub(crate) fn probe(link: u32, address: IpAddr) -> Vec<u8> {
     let (family, octets) = match address {
         IpAddr::V4(address) => (libc::AF_INET, address.octets().to_vec()),

@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use super::{Malformed, Prefix, ip, is_ip, malformed, unspecified};
 use fastlane_netlink::{attribute, attributes, number};
 
-/// `RTM_F_CLONED`: what Linux has learned about one destination, no route.
+/// `RTM_F_CLONED`: a cached exception for one destination, not a route.
 const CLONED: u32 = 0x200;
 
-/// `RTNH_F_DEAD`: a hop whose interface was taken down. `RTNH_F_LINKDOWN`, for one that has lost
-/// its carrier, changes without an event; the interface itself says it.
+/// `RTNH_F_DEAD`: the interface of the hop was taken down. `RTNH_F_LINKDOWN` (no carrier) changes
+/// without a route event; the link event reports it.
 const DEAD: u8 = 1;
-/// `RTNH_F_UNRESOLVED`: a multicast route that is not known yet.
+/// `RTNH_F_UNRESOLVED`: an unresolved multicast route.
 const UNRESOLVED: u8 = 32;
 
 /// `RTA_VIA`, `RTA_ENCAP`, `RTA_NH_ID`; `RTAX_MTU`.
@@ -20,28 +20,28 @@ const ENCAP: u16 = 22;
 const NEXT_HOP_ID: u16 = 30;
 const METRIC_MTU: u16 = 2;
 
-/// What a route does with its packets (`RTN_*`).
+/// Type of a route (`RTN_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteKind {
-    /// To a next hop, or to the destination itself.
+    /// Forwards to a gateway or directly to the destination.
     Unicast,
-    /// They are for this host.
+    /// Delivers to this host.
     Local,
-    /// They are for all hosts of a link, this one among them.
+    /// Broadcasts on a link and delivers to this host.
     Broadcast,
-    /// They are for whoever is nearest, this host being one of them.
+    /// Delivers to the nearest of several hosts, which is this one.
     Anycast,
-    /// They are for a group.
+    /// Delivers to a multicast group.
     Multicast,
-    /// They are dropped.
+    /// Drops silently.
     Blackhole,
-    /// They are refused: host unreachable.
+    /// Rejects with "host unreachable".
     Unreachable,
-    /// They are refused: communication prohibited.
+    /// Rejects with "communication prohibited".
     Prohibit,
-    /// The next rule's table is asked.
+    /// Continues with the next rule's table.
     Throw,
-    /// Something else.
+    /// Any other type.
     Other,
 }
 
@@ -62,24 +62,24 @@ impl RouteKind {
     }
 }
 
-/// One way that the packets of a route may take.
+/// One next hop of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hop {
-    /// The router; without one the destination is on the link itself. A route of IPv4 may have a
-    /// router with an IPv6 address (RFC 5549).
+    /// Gateway; `None` if the destination is on-link. An IPv4 route may have an IPv6 gateway (RFC
+    /// 5549).
     pub gateway: Option<IpAddr>,
-    /// The number of the interface, or 0.
+    /// Index of the interface, or 0.
     pub link: u32,
-    /// How much of the packets it gets, beside the others: 1 to 65,536.
+    /// Relative weight, 1 to 65,536.
     pub weight: u32,
-    /// Whether Linux says that its interface cannot send.
+    /// True if Linux reports that the interface cannot send.
     pub dead: bool,
-    /// Whether Linux puts something around the packets (MPLS, segment routing, tunnels).
+    /// True if Linux encapsulates the packets (MPLS, segment routing, tunnels).
     pub encapsulated: bool,
 }
 
 impl Hop {
-    /// Whether both are the same way, though its state or share may differ.
+    /// Returns true if both are the same next hop; state and weight may differ.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.gateway == other.gateway
@@ -91,29 +91,28 @@ impl Hop {
 /// A route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The number of its table.
+    /// Number of the routing table.
     pub table: u32,
-    /// Where to.
+    /// Destination prefix.
     pub destination: Prefix,
-    /// What it does.
+    /// Route type.
     pub kind: RouteKind,
-    /// Of two routes to the same destination the one with the lower number is taken.
+    /// Metric: of several routes to one destination the lowest wins.
     pub metric: u32,
-    /// Who made it (`RTPROT_*`) and how far it reaches (`RT_SCOPE_*`), which tell routes apart that
-    /// are alike otherwise.
+    /// Protocol (`RTPROT_*`) and scope (`RT_SCOPE_*`), which distinguish otherwise equal routes.
     pub origin: (u8, u8),
-    /// The type of service of its packets, and how much of their source is given: unless both are 0
-    /// it is for some packets to the destination only.
+    /// Type of service and source prefix length. Unless both are 0, the route applies only to some
+    /// packets.
     pub selector: (u8, u8),
-    /// The longest packet that may take it, or 0.
+    /// MTU of the route in bytes, or 0.
     pub mtu: u32,
-    /// The number of the next-hop object that it goes by, or 0.
+    /// Id of the next-hop object, or 0.
     pub next_hop: u32,
-    /// The ways that it may take.
+    /// Next hops.
     pub hops: Vec<Hop>,
 }
 
-/// Reads a route; `None` for other families than those of IP, and for what is no route.
+/// Parses a route; `None` for families other than IP and for cached exceptions.
 pub(crate) fn read(body: &[u8]) -> Result<Option<Route>, Malformed> {
     let wrong = malformed("a route");
     let (header, rest) = body.split_first_chunk::<12>().ok_or(wrong)?;
@@ -157,7 +156,7 @@ pub(crate) fn read(body: &[u8]) -> Result<Option<Route>, Malformed> {
     Ok(Some(route))
 }
 
-/// Reads `struct rtnexthop` and its attributes, one after the other. `RTA_MULTIPATH`.
+/// Parses `RTA_MULTIPATH`: a list of `struct rtnexthop` with attributes.
 fn several(family: u8, value: &[u8], hops: &mut Vec<Hop>) -> Result<(), Malformed> {
     let wrong = malformed("the next hops of a route");
     let mut rest = value;
@@ -172,7 +171,7 @@ fn several(family: u8, value: &[u8], hops: &mut Vec<Hop>) -> Result<(), Malforme
     Ok(())
 }
 
-/// Reads one hop from the attributes beside its flags and its weight, less one.
+/// Parses one hop from its attributes; `weight` is the weight minus one.
 fn one(family: u8, flags: u8, weight: u32, rest: &[u8]) -> Result<Hop, Malformed> {
     let wrong = malformed("a next hop");
     let dead = flags & (DEAD | UNRESOLVED) != 0;

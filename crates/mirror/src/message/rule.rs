@@ -1,15 +1,15 @@
-//! Rules, which say what table a packet's route is looked up in: `struct fib_rule_hdr` and `FRA_*`,
-//! of `linux/fib_rules.h`.
+//! Routing rules, which select the table for a packet: `struct fib_rule_hdr` and `FRA_*` of
+//! `linux/fib_rules.h`.
 
 use super::{Malformed, is_ip, malformed};
 use fastlane_netlink::{attributes, number};
 
-/// `FR_ACT_TO_TBL`: look it up in a table.
+/// `FR_ACT_TO_TBL`: look up in a table.
 const TO_TABLE: u8 = 1;
-/// `FIB_RULE_INVERT`: for the packets that do not match.
+/// `FIB_RULE_INVERT`: applies to packets that do not match.
 const INVERT: u32 = 2;
 
-/// `FRA_*`.
+/// Attributes `FRA_*`.
 const PRIORITY: u16 = 6;
 const SUPPRESS_LENGTH: u16 = 14;
 const TABLE: u16 = 15;
@@ -17,23 +17,23 @@ const PADDING: u16 = 18;
 const MASTER_DEVICE: u16 = 19;
 const PROTOCOL: u16 = 21;
 
-/// A rule.
+/// A routing rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
-    /// Whether it is for IPv6.
+    /// True for IPv6.
     pub ipv6: bool,
-    /// The one with the lowest number is asked first.
+    /// Priority; the rule with the lowest is evaluated first.
     pub priority: u32,
-    /// The number of the table that it sends to; 0 when it does something else.
+    /// Number of the routing table; 0 for other actions.
     pub table: u32,
-    /// Whether it is for all packets.
+    /// True if the rule matches all packets.
     pub plain: bool,
-    /// Whether it sends packets of a VRF's interfaces to the VRF's table.
+    /// True if the rule sends packets of VRF interfaces to the table of the VRF.
     pub vrf: bool,
 }
 
-/// Reads a rule; `None` for other families than those of IP. With an attribute that is not known a
-/// rule is not plain: it may be what limits the rule.
+/// Parses a rule; `None` for families other than IP. Any unknown attribute clears `plain`, because
+/// it may restrict the rule.
 pub(super) fn read(body: &[u8]) -> Result<Option<Rule>, Malformed> {
     let wrong = malformed("a rule");
     let (header, rest) = body.split_first_chunk::<12>().ok_or(wrong)?;

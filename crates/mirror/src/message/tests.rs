@@ -1,4 +1,5 @@
-//! What the kernel sends, octet for octet, and what it means; the same are the seeds of the fuzzer.
+//! Known messages of the kernel, byte for byte, and their meaning. They are also the fuzzer's
+//! seeds.
 
 use fastlane_testing::corpus;
 use proptest::prelude::*;
@@ -51,12 +52,12 @@ fn route(destination: &str, hops: Vec<Hop>) -> Route {
     }
 }
 
-/// `struct rtmsg` of the main table.
+/// Builds a `struct rtmsg` of the main table.
 fn rtmsg(family: u8, length: u8, kind: u8) -> [u8; 12] {
     [family, length, 0, 0, 254, 3, 0, kind, 0, 0, 0, 0]
 }
 
-/// `struct rtnexthop` and a gateway.
+/// Builds `RTA_MULTIPATH`: `struct rtnexthop` and a gateway for each hop.
 fn several(hops: &[(u8, u32, &str)]) -> Vec<u8> {
     let mut value = Vec::new();
     for (weight, link, gateway) in hops {
@@ -338,7 +339,7 @@ fn messages_mean_what_they_say() {
     assert_eq!(Messages::new(&one_datagram).filter(Result::is_ok).count(), all().len());
 }
 
-/// Wherever a message is cut off, it is read or refused.
+/// Cuts each message at every byte: it is parsed or refused.
 #[test]
 fn what_is_cut_off_is_refused() {
     for (name, octets, _) in all() {
@@ -368,7 +369,7 @@ fn the_seeds_are_committed() {
     corpus::seeds("netlink", all().into_iter().map(|(name, octets, _)| (name, octets)));
 }
 
-/// Known messages, some of their octets changed.
+/// Generates known messages with some bytes changed.
 fn mutated() -> impl Strategy<Value = Vec<u8>> {
     let change = (any::<prop::sample::Index>(), any::<u8>());
     let message =

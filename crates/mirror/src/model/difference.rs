@@ -1,11 +1,11 @@
-//! What differs between two models.
+//! Differences between two models.
 
 use std::collections::BTreeMap;
 
 use super::{Changes, Model, RoutingTable};
 
 impl Model {
-    /// What must be looked at again when this model takes the place of `old`.
+    /// Returns the objects that must be published again when this model replaces `old`.
     #[must_use]
     pub fn differences(&self, old: &Self) -> Changes {
         let mut changes = Changes {
@@ -33,7 +33,7 @@ impl Model {
     }
 }
 
-/// The keys that only one of the maps has, or that have other values in it.
+/// Returns the keys that only one map has or whose values differ.
 fn unlike<K: Ord + Copy, V: PartialEq>(
     new: &BTreeMap<K, V>,
     old: &BTreeMap<K, V>,

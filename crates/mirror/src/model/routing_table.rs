@@ -1,28 +1,28 @@
-//! The routes of one table.
+//! Routes of one routing table.
 
 use std::collections::BTreeMap;
 
 use super::super::message::{Hop, Position, Route, RouteKind};
 use super::super::{FallbackReason, Prefix};
 
-/// `RTPROT_RA`: a route that a router has announced; Linux chooses among those by its own lights.
+/// `RTPROT_RA`: a route from a router advertisement. Linux selects among those by reachability.
 const ANNOUNCED: u8 = 9;
 
-/// What becomes of packets to a destination.
+/// Action for packets to a destination.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Linux decides.
+    /// Leave the packets to Linux.
     Fallback(FallbackReason),
-    /// They take one of these ways.
+    /// Forward to one of these next hops.
     NextHops {
-        /// At least one.
+        /// Next hops, at least one.
         hops: Vec<Hop>,
-        /// The longest packet that the route allows, or 0.
+        /// MTU of the route in bytes, or 0.
         mtu: u32,
     },
 }
 
-/// The routes of one table, and of the local one how many destinations there are of each length.
+/// Routes of one table, with the number of prefixes of each length.
 #[derive(Clone, Debug)]
 pub(super) struct RoutingTable {
     pub(super) families: [BTreeMap<Prefix, Vec<Route>>; 2],
@@ -45,17 +45,17 @@ impl RoutingTable {
         self.families[usize::from(ipv6)].keys()
     }
 
-    /// The destinations of one family from one to another.
+    /// Returns the destinations of one family from `first` to `last`.
     pub(super) fn range(&self, first: Prefix, last: Prefix) -> impl Iterator<Item = Prefix> {
         self.families[usize::from(first.is_ipv6())].range(first..=last).map(|(prefix, _)| *prefix)
     }
 
-    /// Whether a route to a destination names a next-hop object.
+    /// Returns true if a route to the destination refers to a next-hop object.
     pub(super) fn uses(&self, destination: &Prefix, id: u32) -> bool {
         self.get(destination).iter().any(|route| route.next_hop == id)
     }
 
-    /// The best route to the longest destination that covers all of this one.
+    /// Returns the best route to the longest prefix that covers `destination`.
     pub(super) fn covering(&self, destination: &Prefix) -> Option<&Route> {
         let lengths = &self.lengths[usize::from(destination.is_ipv6())];
         (0..=destination.length())
@@ -64,7 +64,7 @@ impl RoutingTable {
             .find_map(|length| self.get(&Prefix::new(destination.address(), length)).first())
     }
 
-    /// Puts a route where Linux has put it. False when what should be there is not.
+    /// Inserts a route where Linux has put it. Returns false if the route to replace is missing.
     pub(super) fn insert(&mut self, route: Route, place: Position) -> bool {
         let family = usize::from(route.destination.is_ipv6());
         let destination = route.destination;
@@ -79,7 +79,7 @@ impl RoutingTable {
         }
     }
 
-    /// Takes a route out. False when it was not there.
+    /// Removes a route. Returns false if it was not found.
     pub(super) fn remove(&mut self, route: &Route) -> bool {
         let family = usize::from(route.destination.is_ipv6());
         let Some(routes) = self.families[family].get_mut(&route.destination) else { return false };
@@ -92,13 +92,12 @@ impl RoutingTable {
     }
 }
 
-/// Routes of which Linux takes the one for the packets' type of service, and then the one with the
-/// lowest metric, are in this order.
+/// Returns the sort key of a route: Linux selects by type of service, then by metric.
 fn order(route: &Route) -> (u8, u8, u32) {
     (255 - route.selector.0, 255 - route.selector.1, route.metric)
 }
 
-/// Whether both go the same ways, as they were configured.
+/// Returns true if both routes have the same next hops as configured.
 fn is_same(one: &Route, other: &Route) -> bool {
     let ways = |one: &Route, other: &Route| {
         one.hops.len() == other.hops.len()
@@ -113,7 +112,7 @@ fn is_same(one: &Route, other: &Route) -> bool {
         && ways(one, other)
 }
 
-/// As `fib_table_insert` in `net/ipv4/fib_trie.c`.
+/// Inserts an IPv4 route as `fib_table_insert` in `net/ipv4/fib_trie.c` does.
 fn insert4(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
     let first = routes.partition_point(|other| order(other) < order(&route));
     let last = routes.partition_point(|other| order(other) <= order(&route));
@@ -127,7 +126,7 @@ fn insert4(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
     true
 }
 
-/// Linux names the route that it removes in full.
+/// Removes an IPv4 route, which Linux names in full.
 fn remove4(routes: &mut Vec<Route>, route: &Route) -> bool {
     let same = routes.iter().position(|other| is_same(other, route));
     let alike = || routes.iter().position(|other| order(other) == order(route));
@@ -137,7 +136,8 @@ fn remove4(routes: &mut Vec<Route>, route: &Route) -> bool {
     same.is_some()
 }
 
-/// Whether Linux makes one multipath route of it and others like it (`rt6_qualify_for_ecmp`).
+/// Returns true if Linux merges the route with similar ones into a multipath route
+/// (`rt6_qualify_for_ecmp`).
 fn is_multipath(route: &Route) -> bool {
     route.kind == RouteKind::Unicast
         && route.next_hop == 0
@@ -145,8 +145,8 @@ fn is_multipath(route: &Route) -> bool {
         && route.hops.iter().all(|hop| hop.gateway.is_some())
 }
 
-/// As `fib6_add_rt2node` in `net/ipv6/ip6_fib.c`: routes through routers with the same metric are
-/// one, of which each message has all hops.
+/// Inserts an IPv6 route as `fib6_add_rt2node` in `net/ipv6/ip6_fib.c` does: routes with gateways
+/// and equal metrics are one multipath route, and each message carries all hops.
 fn insert6(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
     let first = routes.partition_point(|other| order(other) < order(&route));
     let last = routes.partition_point(|other| order(other) <= order(&route));
@@ -174,7 +174,7 @@ fn insert6(routes: &mut Vec<Route>, route: Route, place: Position) -> bool {
     true
 }
 
-/// Linux names either the whole route, or the hops that it loses.
+/// Removes an IPv6 route. Linux names either the whole route or the removed hops.
 fn remove6(routes: &mut Vec<Route>, route: &Route) -> bool {
     if let Some(place) = routes.iter().position(|other| is_same(other, route)) {
         routes.remove(place);
@@ -195,7 +195,7 @@ fn remove6(routes: &mut Vec<Route>, route: &Route) -> bool {
     all
 }
 
-/// What the best of the routes to one destination do.
+/// Resolves the routes to one destination to an action.
 pub(super) fn resolve(
     routes: &[Route],
     object: impl Fn(u32) -> Result<Vec<Hop>, FallbackReason>,

@@ -1,12 +1,12 @@
-//! Whether routing rules leave it at what every host has.
+//! Detection of policy routing: rules other than those every host has.
 
 use super::{LOCAL, MAIN, Rule};
 
-/// `RT_TABLE_DEFAULT`: asked after the main table, where there is no route.
+/// `RT_TABLE_DEFAULT`: consulted after the main table.
 const DEFAULT: u32 = 253;
 
-/// Whether the rules of a family are others than "local, then main, then default". A rule for VRFs
-/// changes nothing for other interfaces. A kernel without rules has none.
+/// Returns true if the rules of a family differ from "local, then main, then default". A rule for
+/// VRFs does not affect other interfaces. A kernel without rules has none.
 pub(super) fn have_policy<'a>(rules: impl IntoIterator<Item = &'a Rule>, ipv6: bool) -> bool {
     let mut rules: Vec<&Rule> =
         rules.into_iter().filter(|rule| rule.ipv6 == ipv6 && !rule.vrf).collect();

@@ -1,4 +1,4 @@
-//! The model without a kernel: what Linux says in which order, and what comes of it.
+//! Tests of the model without a kernel: sequences of messages and the resulting routes.
 
 use super::super::message::{Member, Reachability};
 use super::*;
@@ -36,7 +36,7 @@ fn link(index: u32) -> Link {
     Link { index, name: format!("d{index}"), mtu: 1500, up: true, running: true, ..Link::default() }
 }
 
-/// A model that two links are in.
+/// Creates a model with two links.
 fn state() -> Model {
     let mut state = Model::new(&[MAIN]);
     say(&mut state, [Message::Link(link(1)), Message::Link(link(2))]);
@@ -49,7 +49,7 @@ fn say(state: &mut Model, messages: impl IntoIterator<Item = Message>) -> Change
     changes
 }
 
-/// The routers of the ways to a destination.
+/// Returns the gateways of the next hops to a destination.
 #[track_caller]
 fn routers(state: &Model, destination: &str) -> Vec<String> {
     match state.target(MAIN, &prefix(destination)) {
@@ -83,12 +83,12 @@ fn the_lowest_metric_wins_and_the_others_wait() {
     assert_eq!(routers(&state, ONE), ["1.0.0.3"]);
     let changes = say(&mut state, [Message::RouteRemoved(with(30, "1.0.0.3"))]);
     assert_eq!(state.target(MAIN, &prefix(ONE)), None);
-    assert_eq!((changes.routes.len(), changes.doubt), (1, None));
+    assert_eq!((changes.routes.len(), changes.inconsistency), (1, None));
     let changes = say(&mut state, [Message::RouteRemoved(with(30, "1.0.0.3"))]);
-    assert_eq!(changes.doubt, Some(Inconsistency::Unknown));
+    assert_eq!(changes.inconsistency, Some(Inconsistency::UnknownRoute));
 }
 
-/// `ip route prepend`, `append` and `replace` of alike routes.
+/// Covers `ip route prepend`, `append` and `replace` of alike routes.
 #[test]
 fn alike_routes_are_where_linux_has_put_them() {
     let mut state = state();
@@ -118,7 +118,7 @@ fn routes_of_ipv6_through_routers_are_one() {
     );
     assert_eq!(routers(&state, SIX), ["fe80::1", "fe80::2"]);
     let changes = say(&mut state, [Message::RouteRemoved(route(SIX, &["fe80::1"]))]);
-    assert_eq!((routers(&state, SIX), changes.doubt), (vec!["fe80::2".to_owned()], None));
+    assert_eq!((routers(&state, SIX), changes.inconsistency), (vec!["fe80::2".to_owned()], None));
     say(&mut state, [new(&["fe80::3"], Position::Replace)]);
     assert_eq!(routers(&state, SIX), ["fe80::3"]);
     // What has no router stays beside them, and which of both it is only Linux knows.
@@ -171,7 +171,10 @@ fn an_interface_that_went_down_is_in_doubt_until_all_is_read_anew() {
     assert!(state.is_usable(1));
     let down = Link { up: false, ..link(1) };
     let changes = say(&mut state, [Message::Link(down), Message::Link(link(1))]);
-    assert_eq!((changes.doubt, changes.links.len()), (Some(Inconsistency::Silent), 1));
+    assert_eq!(
+        (changes.inconsistency, changes.links.len()),
+        (Some(Inconsistency::SilentChange), 1)
+    );
     assert!(!state.is_usable(1) && state.is_usable(2));
     let mut fresh = Model::new(&[MAIN]);
     say(&mut fresh, [Message::Link(link(1)), Message::Link(link(2))]);
@@ -181,12 +184,19 @@ fn an_interface_that_went_down_is_in_doubt_until_all_is_read_anew() {
     assert_eq!(changes.routes.into_iter().collect::<Vec<_>>(), [(MAIN, prefix(ONE))]);
     // Without a carrier it is not usable, but Linux keeps the routes.
     let lost = Link { running: false, ..link(2) };
-    assert_eq!(say(&mut state, [Message::Link(lost)]).doubt, None);
+    assert_eq!(say(&mut state, [Message::Link(lost)]).inconsistency, None);
     assert!(!state.is_usable(2));
     say(&mut state, [Message::Link(link(2))]);
     assert!(state.is_usable(2));
-    assert_eq!(say(&mut state, [Message::LinkRemoved(2)]).doubt, Some(Inconsistency::Silent));
-    assert_eq!(say(&mut state, [Message::LinkRemoved(2)]).doubt, None, "it is gone already");
+    assert_eq!(
+        say(&mut state, [Message::LinkRemoved(2)]).inconsistency,
+        Some(Inconsistency::SilentChange)
+    );
+    assert_eq!(
+        say(&mut state, [Message::LinkRemoved(2)]).inconsistency,
+        None,
+        "it is gone already"
+    );
 }
 
 #[test]
@@ -204,8 +214,8 @@ fn with_its_last_ipv4_address_an_interface_loses_its_routes() {
     assert!(state.is_usable(1));
     let changes = say(&mut state, [Message::AddressRemoved(two)]);
     assert!(!state.is_usable(1) && changes.links.contains(&1));
-    assert_eq!(changes.doubt, Some(Inconsistency::Silent));
-    assert_eq!(say(&mut state, [Message::AddressRemoved(six)]).doubt, None);
+    assert_eq!(changes.inconsistency, Some(Inconsistency::SilentChange));
+    assert_eq!(say(&mut state, [Message::AddressRemoved(six)]).inconsistency, None);
 }
 
 #[test]
@@ -236,7 +246,11 @@ fn objects_change_under_their_routes() {
     say(&mut state, [is(2, NextHopKind::Blackhole)]);
     assert_eq!(asks(&state, ONE), Some(FallbackReason::Blackhole));
     let changes = say(&mut state, [Message::NextHopRemoved(1)]);
-    assert_eq!(changes.doubt, Some(Inconsistency::Silent), "its routes go without a word");
+    assert_eq!(
+        changes.inconsistency,
+        Some(Inconsistency::SilentChange),
+        "its routes go without a word"
+    );
     assert_eq!(asks(&state, "11.0.0.0/8"), Some(FallbackReason::Incomplete));
 }
 

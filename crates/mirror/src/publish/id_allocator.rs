@@ -1,12 +1,11 @@
-//! IdAllocator that lanes may still have in hand when they are given back.
+//! Allocator of record ids that lanes may still use when they are freed.
 
 use std::collections::VecDeque;
 
 use fastlane_table::{Readers, Snapshot};
 
-/// Hands out the numbers below a bound. One that was given back is handed out again when every lane
-/// has passed a turn since: a lane that read it where it no longer stands must not find something
-/// else behind it.
+/// Allocates ids below a bound. A freed id is reused only after every lane has passed a turn: a
+/// lane that read the id from an old record must not find a different record behind it.
 #[derive(Debug)]
 pub(super) struct IdAllocator {
     next: u32,
@@ -17,12 +16,12 @@ pub(super) struct IdAllocator {
 }
 
 impl IdAllocator {
-    /// Those from `start` on and below `end`.
+    /// Creates an allocator for the ids `start..end`.
     pub(super) fn new(start: u32, end: u32) -> Self {
         Self { next: start, end, free: Vec::new(), given: Vec::new(), waiting: VecDeque::new() }
     }
 
-    /// A number that nobody has; `None` when there is none yet.
+    /// Allocates an id; `None` if none is free yet.
     pub(super) fn take(&mut self, readers: &Readers) -> Option<u32> {
         if self.free.is_empty() {
             self.reclaim(readers);
@@ -36,17 +35,17 @@ impl IdAllocator {
         })
     }
 
-    /// Gives a number back that no table holds any more.
+    /// Frees an id that no table refers to any more.
     pub(super) fn give(&mut self, number: u32) {
         self.given.push(number);
     }
 
-    /// Whether there are numbers that wait for the lanes.
+    /// Returns true if freed ids wait for the lanes.
     pub(super) fn are_waiting(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// What was given back begins to wait for the lanes.
+    /// Starts the grace period of the ids freed since the last call.
     pub(super) fn seal(&mut self, readers: &Readers) {
         if !self.given.is_empty() {
             self.waiting.push_back((readers.snapshot(), std::mem::take(&mut self.given)));

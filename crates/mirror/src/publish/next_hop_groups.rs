@@ -1,4 +1,4 @@
-//! The next hops of routes.
+//! Next-hop groups: the table `groups`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::super::records::{GROUP_HOPS, GroupRecord};
 use super::id_allocator::IdAllocator;
 use super::next_hops::{NextHopKey, NextHops, Ports};
 
-/// The numbers below this one are those of reasons, for all routes that ask Linux.
+/// First id of a group. Lower ids are records of fallback reasons, which routes share.
 pub(super) const FIRST: u32 = 32;
 
-/// The ways of a route and the longest packet that it allows.
+/// Next hops and MTU of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Content {
     mtu: u32,
@@ -28,7 +28,7 @@ struct Entry {
     users: u32,
 }
 
-/// Writes the table `groups`.
+/// Writer of the table `groups`.
 #[derive(Debug)]
 pub(super) struct NextHopGroups {
     writer: ArrayWriter<GroupRecord>,
@@ -38,15 +38,15 @@ pub(super) struct NextHopGroups {
     shared: bool,
     entries: HashMap<u32, Entry>,
     by_content: HashMap<Content, u32>,
-    /// The groups with a choice, whose record depends on which interfaces work.
+    /// Groups with several hops, by interface; their records depend on which interfaces work.
     by_link: BTreeMap<u32, BTreeSet<u32>>,
-    /// What lanes count by the numbers of groups.
+    /// Lane state indexed by group id.
     counts: Vec<AnyState>,
     refusals: Vec<(&'static str, &'static str)>,
 }
 
 impl NextHopGroups {
-    /// With `shared`, routes with equal ways have one group.
+    /// Attaches to an empty table. With `shared`, routes with equal next hops share a group.
     pub(super) fn attach(
         memory: &Arc<SharedMemory>,
         hops: NextHops,
@@ -72,19 +72,19 @@ impl NextHopGroups {
         })
     }
 
-    /// How many groups are in use.
+    /// Returns the number of groups in use.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Has the lanes' counts under a number begin at zero whenever it is given to a route, also
-    /// under those that are in use, whose counts of before are nobody's. Lanes do not run yet.
+    /// Registers lane state that is zeroed for a group id whenever a route gets it, and once now
+    /// for the ids in use. Lanes must not run yet.
     pub(super) fn count_in(&mut self, counts: AnyState) {
         self.entries.keys().for_each(|number| counts.reset(EntryId(*number)));
         self.counts.push(counts);
     }
 
-    /// Whether a route of this group would have it for `target`, too.
+    /// Returns true if the group already has the contents of `target`.
     pub(super) fn is(&self, number: u32, target: &Target) -> bool {
         match (target, self.entries.get(&number)) {
             (Target::Fallback(reason), None) => number == *reason as u32,
@@ -95,8 +95,8 @@ impl NextHopGroups {
         }
     }
 
-    /// The number of a group for `target`, which has one user more from now on; `Err` has what to
-    /// take instead when a table is full.
+    /// Returns the id of a group for `target` and adds a user. `Err` is the fallback to publish
+    /// instead when a table is full.
     pub(super) fn acquire(
         &mut self,
         target: Target,
@@ -133,8 +133,8 @@ impl NextHopGroups {
         Ok(number)
     }
 
-    /// Puts other ways behind the number of a group that one route has for itself. False when
-    /// that cannot be: the route has to acquire another.
+    /// Replaces the next hops of a group that one route owns. Returns false if that is impossible
+    /// and the route must acquire another group.
     pub(super) fn exchange(
         &mut self,
         number: u32,
@@ -158,7 +158,7 @@ impl NextHopGroups {
         true
     }
 
-    /// A group has one user less, whose table does not hold it any more.
+    /// Removes a user of a group. The caller's table must not refer to it any more.
     pub(super) fn release(&mut self, number: u32) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         entry.users -= 1;
@@ -213,7 +213,7 @@ impl NextHopGroups {
         self.note_choice(number, &content);
     }
 
-    /// Releases what a group has had.
+    /// Releases the hops of a group.
     fn unlink(&mut self, number: u32, content: &Content) {
         for hop in &content.hops {
             self.hops.release(NextHopKey::of(hop));
@@ -226,7 +226,8 @@ impl NextHopGroups {
         }
     }
 
-    /// An interface has changed: first what leaves by it, then the choices that have it in them.
+    /// Updates all records that depend on an interface: first the hops, then the groups with
+    /// several hops.
     ///
     /// # Errors
     /// When a lane holds the tables' memory back. The packets concerned go to Linux.
@@ -263,25 +264,25 @@ impl NextHopGroups {
         done
     }
 
-    /// Which tables had no room since the last time, with the remedy.
+    /// Returns the tables that were full since the last call, with the remedy.
     pub(super) fn take_refusals(&mut self) -> Vec<(&'static str, &'static str)> {
         std::mem::take(&mut self.refusals)
     }
 
-    /// Whether numbers wait for the lanes.
+    /// Returns true if freed ids wait for the lanes.
     pub(super) fn has_room_soon(&self) -> bool {
         self.numbers.are_waiting() || self.hops.has_room_soon()
     }
 
-    /// IdAllocator that were given back begin to wait for the lanes.
+    /// Starts the grace period of freed ids.
     pub(super) fn seal(&mut self) {
         self.numbers.seal(&self.readers);
         self.hops.seal();
     }
 }
 
-/// A group of hops whose numbers are known, without those that do not work; when none does, with
-/// all of them, whose own records say why.
+/// Builds a group record from the working hops. If none works, it has all hops, whose own records
+/// give the reason.
 fn record(content: &Content, numbers: &[u32], state: &Model) -> GroupRecord {
     let hops = || content.hops.iter().zip(numbers);
     let working: Vec<(u32, u32)> = hops()

@@ -1,4 +1,5 @@
-//! The ways out: one record for each pair of interface and router that a route names.
+//! Next hops: the table `hops`, one record for each pair of interface and gateway that a route
+//! uses.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,14 +10,14 @@ use fastlane_table::{ArrayWriter, Readers, SharedMemory, TableError};
 
 use super::super::FallbackReason;
 use super::super::message::Hop;
-use super::super::model::Model;
+use super::super::model::{Model, NeighbourId};
 use super::super::records::{AddressKey, HopRecord, NO_PORT, NeighbourRecord, ON_LINK, SEND};
 use super::id_allocator::IdAllocator;
 
-/// Which interfaces are ports, by their numbers.
+/// Ports by interface index.
 pub(super) type Ports = BTreeMap<u32, PortId>;
 
-/// A way out: the number of an interface, and the router, if there is one.
+/// Interface index and gateway, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct NextHopKey {
     pub(super) link: u32,
@@ -35,7 +36,7 @@ struct Entry {
     users: u32,
 }
 
-/// Writes the table `hops`.
+/// Writer of the table `hops`.
 #[derive(Debug)]
 pub(super) struct NextHops {
     writer: ArrayWriter<HopRecord>,
@@ -56,12 +57,12 @@ impl NextHops {
         Ok(Self { writer, readers: Arc::clone(readers), numbers, entries, by_link })
     }
 
-    /// How many ways are in use.
+    /// Returns the number of next hops in use.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The number of a way, which has one user more from now on; `None` when the table is full.
+    /// Returns the id of a next hop and adds a user; `None` if the table is full.
     pub(super) fn acquire(&mut self, way: NextHopKey, state: &Model, ports: &Ports) -> Option<u32> {
         if let Some(entry) = self.entries.get_mut(&way) {
             entry.users += 1;
@@ -77,7 +78,8 @@ impl NextHops {
         Some(number)
     }
 
-    /// A way has one user less. Its record goes with the last, whom no table may hold any more.
+    /// Removes a user of a next hop. The last one frees the record; no table may refer to it any
+    /// more.
     pub(super) fn release(&mut self, way: NextHopKey) {
         let Some(entry) = self.entries.get_mut(&way) else { return };
         entry.users -= 1;
@@ -96,7 +98,7 @@ impl NextHops {
         }
     }
 
-    /// Writes the records of all ways over an interface anew.
+    /// Rewrites the records of all next hops over an interface.
     ///
     /// # Errors
     /// When a lane holds the table's memory back; the record is empty then, and its packets go to
@@ -112,7 +114,7 @@ impl NextHops {
         ways.into_iter().try_for_each(|way| self.changed(way, state, ports))
     }
 
-    /// Writes the record of a way anew, if it has one.
+    /// Rewrites the record of a next hop if it is in use.
     ///
     /// # Errors
     /// As [`link_changed`](Self::link_changed).
@@ -134,17 +136,17 @@ impl NextHops {
         done
     }
 
-    /// Whether a way is in use.
+    /// Returns true if a next hop is in use.
     pub(super) fn has(&self, way: NextHopKey) -> bool {
         self.entries.contains_key(&way)
     }
 
-    /// Whether numbers wait for the lanes.
+    /// Returns true if freed ids wait for the lanes.
     pub(super) fn has_room_soon(&self) -> bool {
         self.numbers.are_waiting()
     }
 
-    /// IdAllocator that were given back begin to wait for the lanes.
+    /// Starts the grace period of freed ids.
     pub(super) fn seal(&mut self) {
         self.numbers.seal(&self.readers);
     }
@@ -179,7 +181,7 @@ fn record(way: NextHopKey, state: &Model, ports: &Ports) -> HopRecord {
         record.state = ON_LINK;
         return record;
     };
-    let neighbour = state.neighbours().get(&(way.link, gateway));
+    let neighbour = state.neighbours().get(&NeighbourId { link: way.link, address: gateway });
     match neighbour.and_then(NeighbourRecord::new) {
         Some(neighbour) => {
             record.destination = neighbour.mac;

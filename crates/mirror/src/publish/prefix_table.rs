@@ -1,4 +1,4 @@
-//! The destinations of one routing table.
+//! Prefix tables of one routing table.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -11,16 +11,16 @@ use super::super::model::{Model, Target};
 use super::next_hop_groups::NextHopGroups;
 use super::next_hops::Ports;
 
-/// Writes the prefix tables of one routing table.
+/// Writer of the prefix tables of one routing table.
 pub(super) struct PrefixTable {
-    /// The number that Linux has for it.
+    /// Number of the routing table in Linux.
     pub(super) number: u32,
     four: Lpm4Writer,
     six: Lpm6Writer,
-    /// The group of each destination that is in the tables.
+    /// Group id of each published destination.
     published: HashMap<Prefix, u32>,
-    /// What found no room: in the prefix tables, so that others have to stand aside, or in those
-    /// of groups and hops.
+    /// Destinations that did not fit: into the prefix table, so that lookups of the family must not
+    /// be used, or (`reduced`) into the tables of groups and hops.
     missing: [BTreeSet<Prefix>; 2],
     reduced: BTreeSet<Prefix>,
 }
@@ -41,12 +41,12 @@ impl PrefixTable {
         })
     }
 
-    /// How many destinations there are.
+    /// Returns the number of destinations.
     pub(super) fn len(&self) -> usize {
         self.published.len()
     }
 
-    /// How many destinations found no room.
+    /// Returns the number of destinations that did not fit.
     pub(super) fn waiting(&self) -> usize {
         self.missing.iter().map(BTreeSet::len).sum::<usize>() + self.reduced.len()
     }
@@ -55,20 +55,20 @@ impl PrefixTable {
         self.waiting() > 0
     }
 
-    /// Whether a destination of a family is not in the table, so that shorter ones would have its
-    /// packets.
+    /// Returns true if a destination of a family is missing, so that a shorter prefix would match
+    /// wrongly.
     pub(super) fn lacks(&self, ipv6: bool) -> bool {
         !self.missing[usize::from(ipv6)].is_empty()
     }
 
-    /// The destinations that found no room, to be tried again.
+    /// Returns the destinations that did not fit, to be retried.
     pub(super) fn take_waiting(&mut self) -> BTreeSet<Prefix> {
         let mut waiting = std::mem::take(&mut self.reduced);
         waiting.extend(self.missing.iter().flatten());
         waiting
     }
 
-    /// Makes packets to a destination go to `target`; without one, as shorter destinations say.
+    /// Publishes `target` for a destination, or removes the destination without one.
     ///
     /// # Errors
     /// When there is no room. The destination waits for it.

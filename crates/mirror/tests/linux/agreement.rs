@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use fastlane_mirror::model::NeighbourId;
 use fastlane_mirror::{FallbackReason, MirrorSettings, RouteLookup};
 
 use crate::oracle::{is_same, route_get};
@@ -135,7 +136,9 @@ fn answers_are_those_of_linux(rig: &Rig) {
                 let state = rig.follower.state();
                 let router = via.unwrap_or(destination);
                 // A route of IPv4 through a router with an IPv6 address shows none.
-                if let Some(known) = state.neighbours().get(&(next.link, router)) {
+                if let Some(known) =
+                    state.neighbours().get(&NeighbourId { link: next.link, address: router })
+                {
                     assert_eq!(known.mac, Some(next.destination), "{destination}");
                 }
             }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use fastlane_core::{Burst, PortId, Queue};
 use fastlane_kernel::af_packet::{AfPacketSettings, Device};
-use fastlane_kernel::reentry::{self, How};
+use fastlane_kernel::reentry::{self, Method};
 use fastlane_kernel::tap::TapQueue;
 use fastlane_steer::Rules;
 use fastlane_testing::{Addresses, Peer, Tag};
-use support::socket::{Datagrams, bound_udp};
+use support::packet_socket::{Datagrams, bound_udp};
 use support::{Hosts, Namespace, interface, output, pool, run, wire};
 
 const MARK: u32 = 0x464c;
@@ -39,7 +39,7 @@ fn both_ways_lead_into_the_interface_once() {
     run("ip link set d0 mtu 9000");
     let mut wire = wire("d0");
     let mut linux = Datagrams(bound_udp("0.0.0.0:40000", "d0"));
-    for how in [How::Mirred, How::Redirect { mark: MARK }, How::Redirect { mark: 0 }] {
+    for how in [Method::Mirred, Method::Redirect { mark: MARK }, Method::Redirect { mark: 0 }] {
         let before = output("ip -brief link");
         let mut queues = reentry::open(&interface("d0"), how, 2).unwrap();
         assert_eq!(queues.len(), 2);
@@ -58,15 +58,15 @@ fn both_ways_lead_into_the_interface_once() {
 #[test]
 fn an_interface_without_address_is_refused() {
     let Some(_namespace) = Namespace::new() else { return };
-    let message = reentry::open(&interface("lo"), How::Mirred, 1).unwrap_err().to_string();
+    let message = reentry::open(&interface("lo"), Method::Mirred, 1).unwrap_err().to_string();
     assert!(message.starts_with("re-entry into lo: it has no Ethernet address"), "{message}");
-    assert!(reentry::open(&interface("lo"), How::Redirect { mark: MARK }, 1).is_ok());
+    assert!(reentry::open(&interface("lo"), Method::Redirect { mark: MARK }, 1).is_ok());
 }
 
 #[test]
 fn linux_keeps_quiet_on_the_way_back() {
     let Some(_hosts) = Hosts::new("") else { return };
-    let mut queues = reentry::open(&interface("d0"), How::Mirred, 1).unwrap();
+    let mut queues = reentry::open(&interface("d0"), Method::Mirred, 1).unwrap();
     let links = output("ip -details link show type tun");
     assert!(links.contains("addrgenmode none") && links.contains("NOARP"), "{links}");
     assert!(!links.contains("MULTICAST"), "{links}");
@@ -84,7 +84,7 @@ fn an_af_packet_port_does_not_see_its_own_frames_again() {
     let settings = AfPacketSettings { mark: MARK, ..AfPacketSettings::new(interface("d0")) };
     let mut device = Device::open(&settings, &Rules::default()).unwrap();
     let mut queue = device.queue(PortId(0), 0).unwrap();
-    let mut back = reentry::open(&interface("d0"), How::Redirect { mark: MARK }, 1).unwrap();
+    let mut back = reentry::open(&interface("d0"), Method::Redirect { mark: MARK }, 1).unwrap();
     let mut linux = Datagrams(bound_udp("0.0.0.0:40000", "d0"));
     let mut peer = hosts.at_peer(|| wire("p0"));
     let (mut burst, mut pool) = (Burst::new(32), pool(64));
