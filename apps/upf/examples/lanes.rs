@@ -25,7 +25,7 @@ use test_lane::{INTERNET, SERVER, TestRoutes, USER, settings, simple, tables, te
 use upf::datapath::Upf;
 use upf::rules::layout::key::{SessionRef, UeKey};
 use upf::rules::layout::session_rules::{Rules, flag};
-use upf::session::SessionId;
+use upf::session::SessionIndex;
 
 /// Passes each packet of a burst as one that has just arrived.
 struct Shown {
@@ -101,7 +101,7 @@ fn user(session: u32) -> [u8; 4] {
 fn rules(session: u32) -> Rules {
     let mut rules = simple(1);
     rules.uplink.ue4 = u32::from_be_bytes(user(session));
-    rules.uplink.common.tunnel = teid(SessionId(session));
+    rules.uplink.common.tunnel = teid(SessionIndex(session));
     for side in [&mut rules.uplink.common, &mut rules.downlink.common] {
         side.flags |= flag::METER | flag::COUNT;
         (side.cost, side.burst, side.forwarding.shift) = (1, 1000, 8);
@@ -120,7 +120,7 @@ fn main() {
     for session in 0..sessions {
         writers.rules.set(session as usize, &rules(session)).expect("there is room");
         let key = UeKey::v4(INTERNET, user(session).into());
-        let found = SessionRef::to(SessionId(session));
+        let found = SessionRef::to(SessionIndex(session));
         writers.users.insert(&key, &found).expect("there is room");
     }
     let is_down = which.starts_with("down");
@@ -135,7 +135,7 @@ fn main() {
         (frames::ethernet(1, &inner(SERVER, USER)), 30, user)
     } else {
         let message = frames::g_pdu(1, 1, 9, &inner(USER, SERVER));
-        (frames::from_gnb(&message), 46, |session| teid(SessionId(session)).to_be_bytes())
+        (frames::from_gnb(&message), 46, |session| teid(SessionIndex(session)).to_be_bytes())
     };
     let upf = (!which.ends_with("none")).then_some(upf);
     let app = Shown { upf, frame, at, number, sessions, random: 1 };

@@ -55,7 +55,7 @@ use crate::config::{Role, Settings};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Direction;
 use crate::rules::layout::teid_layout::TeidLayout;
-use crate::session::{InstanceId, SessionId};
+use crate::session::{InstanceId, SessionIndex};
 
 /// Maximum rate of messages to the slow path about paths and neighbours, per second.
 const MAX_REPORTS: u32 = 1000;
@@ -292,7 +292,7 @@ impl<R: Routes> App for Upf<R> {
 
 impl<R: Routes> Upf<R> {
     /// Returns the session of a packet.
-    fn session(&self, packet: &Packet, turn: &Turn) -> Option<SessionId> {
+    fn session(&self, packet: &Packet, turn: &Turn) -> Option<SessionIndex> {
         let side = self.parts.ports.of(packet.port())?;
         let frame = packet.bytes();
         match outer_header::read(frame, side, None) {

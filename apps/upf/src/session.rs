@@ -44,11 +44,11 @@ pub type InstanceId = u16;
 /// Session index: the slot of a session, less than the capacity of the tables. The lower 8 bits are
 /// its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SessionId(pub u32);
+pub struct SessionIndex(pub u32);
 
 /// CP F-SEID (TS 29.244 clause 8.2.37).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CpSeid {
+pub struct CpFSeid {
     /// SEID of the control plane.
     pub seid: u64,
     /// Address for our requests.
@@ -59,11 +59,11 @@ pub struct CpSeid {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
     /// Session index.
-    pub id: SessionId,
+    pub id: SessionIndex,
     /// UP SEID: the index in the lower 32 bits, a generation that never repeats in the upper ones.
     pub seid: u64,
     /// CP F-SEID.
-    pub control: CpSeid,
+    pub control: CpFSeid,
     /// Index of its association.
     pub peer: u16,
     /// Version, increased by each change of any session. Published rules and stored responses refer
@@ -86,7 +86,7 @@ pub struct Session {
     /// User plane inactivity timer in seconds (clause 8.2.57).
     pub inactivity_s: Option<u32>,
     /// FQ-CSIDs of the session as received (clause 8.2.61).
-    pub sets: Vec<Vec<u8>>,
+    pub fq_csids: Vec<Vec<u8>>,
     /// Packet detection rules.
     pub pdrs: Vec<Pdr>,
     /// Forwarding action rules.

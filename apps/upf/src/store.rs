@@ -35,7 +35,7 @@ use self::record::{BODY, ResponseRecord, SessionPart, SessionRecord};
 use self::responses::{NO_SESSION, NewResponse, Responses};
 pub use self::tombstone::AllocatedAddresses;
 use crate::pfcp::RequestKey;
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionIndex};
 
 #[cfg(test)]
 pub(crate) use self::codec::tests::{any_session, typical};
@@ -121,20 +121,20 @@ impl Store {
 
     /// Returns the record of an index, if it was ever used.
     #[must_use]
-    pub fn record(&self, id: SessionId) -> Option<&SessionRecord> {
+    pub fn record(&self, id: SessionIndex) -> Option<&SessionRecord> {
         self.sessions.get(id.0)
     }
 
     /// Returns the records from the index `from` on, in order.
-    pub fn places(&self, from: u32) -> impl Iterator<Item = (SessionId, &SessionRecord)> {
+    pub fn places(&self, from: u32) -> impl Iterator<Item = (SessionIndex, &SessionRecord)> {
         (from..self.capacity())
-            .filter_map(|place| Some((SessionId(place), self.sessions.get(place)?)))
+            .filter_map(|place| Some((SessionIndex(place), self.sessions.get(place)?)))
     }
 
     /// Returns the session with an index. Returns `None` if it was removed or its record cannot be
     /// decoded.
     #[must_use]
-    pub fn get(&self, id: SessionId) -> Option<Session> {
+    pub fn get(&self, id: SessionIndex) -> Option<Session> {
         let record = self.record(id).filter(|record| record.is_live())?;
         let length = record.length as usize;
         if length <= BODY {

@@ -103,12 +103,14 @@ mod thresholds;
 mod timers;
 mod urr_meter;
 
-pub use collect::{DURATION, MOST, PACKETS, VOLUME, forget_notified, in_answer, take, take_all};
+pub use collect::{
+    DURATION, MOST, PACKETS, VOLUME, collect_all, collect_for_response, forget_notified, take,
+};
 pub use engine::{ReportContext, Usage, UsageStatistics};
 pub use provision::{begin, update};
 pub use report_messages::write_usage;
 pub use report_response::Outcome;
-pub use session_backend::{Ground, Lines};
+pub use session_backend::{SessionBackend, StateSlots};
 pub use thresholds::{STOP_OF_TRAFFIC_S, next, settle};
 pub use urr_meter::Meter;
 

@@ -16,9 +16,9 @@ use upf::rules::layout::teid_layout::TeidLayout;
 use upf::rules::publish::Published;
 use upf::rules::tables::{Private, Tables as Written};
 use upf::session::{
-    Actions, CpSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
-    Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportTriggers, Reporting, Session, SessionId,
-    Source, Urr, UserAddress, Volume,
+    Actions, CpFSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
+    Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportTriggers, Reporting, Session,
+    SessionIndex, Source, Urr, UserAddress, Volume,
 };
 
 use crate::Result;
@@ -76,7 +76,7 @@ impl Users {
 
     /// The tunnel of a session.
     pub(super) fn teid(self, session: u32) -> u32 {
-        self.teids.teid(SessionId(session), 1)
+        self.teids.teid(SessionIndex(session), 1)
     }
 
     /// Publishes their sessions, as the slow half does.
@@ -86,7 +86,7 @@ impl Users {
         let instance = |name| settings.instance(name).ok_or("no such network instance");
         let (access, core) = (instance("access")?, instance("internet")?);
         for id in 0..self.count {
-            let mut session = session(SessionId(id), self.shape, self.teids, (access, core));
+            let mut session = session(SessionIndex(id), self.shape, self.teids, (access, core));
             let threshold = Volume { total: Some(self.threshold), ..Volume::default() };
             session.urrs.iter_mut().for_each(|urr| urr.volume_threshold = Some(threshold));
             published.assign(None, &mut session)?;
@@ -139,7 +139,7 @@ impl Sessions {
 
     /// A tunnel that this session had in another generation than it has.
     pub(super) fn stale_teid(&self, session: u32, generation: u32) -> u32 {
-        self.teids.teid(SessionId(session), generation)
+        self.teids.teid(SessionIndex(session), generation)
     }
 
     /// What user planes made from now on answer, and how often.
@@ -209,7 +209,12 @@ pub(super) fn settings(users: Users, [access, core]: [&str; 2]) -> Value {
     })
 }
 
-fn session(id: SessionId, shape: Shape, teids: TeidLayout, (access, core): (u16, u16)) -> Session {
+fn session(
+    id: SessionIndex,
+    shape: Shape,
+    teids: TeidLayout,
+    (access, core): (u16, u16),
+) -> Session {
     let (pdrs, meters) = match shape {
         Shape::Simple => (1, 1),
         Shape::Rich => (FLOWS, 3),
@@ -243,7 +248,7 @@ fn session(id: SessionId, shape: Shape, teids: TeidLayout, (access, core): (u16,
     Session {
         id,
         seid: 1 << 32 | u64::from(id.0),
-        control: CpSeid { seid: id.0.into(), address: IpAddr::V4(Ipv4Addr::LOCALHOST) },
+        control: CpFSeid { seid: id.0.into(), address: IpAddr::V4(Ipv4Addr::LOCALHOST) },
         version: 1,
         generation: 1,
         pdn_type: 1,
@@ -258,7 +263,7 @@ fn session(id: SessionId, shape: Shape, teids: TeidLayout, (access, core): (u16,
         supi: None,
         network: None,
         inactivity_s: None,
-        sets: vec![],
+        fq_csids: vec![],
         bars: vec![],
         reporting: Reporting::default(),
     }
@@ -274,7 +279,7 @@ fn filters(flow: u16) -> Vec<Filter> {
     (0..FLOWS).map(|number| Filter { flow: Some(flow(number)), ..Filter::default() }).collect()
 }
 
-fn outer(id: SessionId, six: bool) -> OuterHeader {
+fn outer(id: SessionIndex, six: bool) -> OuterHeader {
     let v4 = (!six).then_some(Ipv4Addr::new(10, 255, 0, 3));
     let v6 = six.then(|| "fd00::3".parse().ok()).flatten();
     OuterHeader { teid: Some(far_teid(id.0)), v4, v6, port: None }

@@ -7,7 +7,7 @@
 //!
 //! Memory: four bytes per index, and a few per shard.
 
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 use crate::store::Store;
 
 const SHARDS: usize = 256;
@@ -41,8 +41,8 @@ impl SessionIndices {
         let mut this = Self { after, shards, live: 0, none_before: 0 };
         let mut free = Vec::with_capacity(capacity as usize);
         for place in 0..capacity {
-            match store.record(SessionId(place)).map(|record| record.gone_at()) {
-                Some(None) => this.count(SessionId(place)),
+            match store.record(SessionIndex(place)).map(|record| record.gone_at()) {
+                Some(None) => this.count(SessionIndex(place)),
                 Some(Some(at)) => free.push((at, place)),
                 None => free.push((0, place)),
             }
@@ -65,7 +65,7 @@ impl SessionIndices {
 
     /// Takes an index that was freed before `until`, in nanoseconds of `CLOCK_MONOTONIC`. Returns
     /// `None` if there is none.
-    pub fn take(&mut self, store: &Store, until: u64) -> Option<SessionId> {
+    pub fn take(&mut self, store: &Store, until: u64) -> Option<SessionIndex> {
         if until <= self.none_before {
             return None;
         }
@@ -80,7 +80,7 @@ impl SessionIndices {
                 return None;
             };
             let place = shard.first;
-            let gone = store.record(SessionId(place)).and_then(|record| record.gone_at());
+            let gone = store.record(SessionIndex(place)).and_then(|record| record.gone_at());
             match gone.filter(|gone| *gone >= until) {
                 Some(gone) => {
                     soonest = soonest.min(gone);
@@ -91,24 +91,24 @@ impl SessionIndices {
         }
     }
 
-    fn remove_first(&mut self, number: usize) -> SessionId {
+    fn remove_first(&mut self, number: usize) -> SessionIndex {
         let shard = &mut self.shards[number];
         let place = shard.first;
         shard.first = self.after[place as usize];
         if shard.first == NONE {
             shard.last = NONE;
         }
-        self.count(SessionId(place));
-        SessionId(place)
+        self.count(SessionIndex(place));
+        SessionIndex(place)
     }
 
-    fn count(&mut self, id: SessionId) {
+    fn count(&mut self, id: SessionIndex) {
         self.shards[id.0 as usize % SHARDS].live += 1;
         self.live += 1;
     }
 
     /// Returns an unused index that [`take`](Self::take) gave out. It becomes the first again.
-    pub fn untake(&mut self, id: SessionId) {
+    pub fn untake(&mut self, id: SessionIndex) {
         self.none_before = 0;
         let shard = &mut self.shards[id.0 as usize % SHARDS];
         self.after[id.0 as usize] = shard.first;
@@ -121,7 +121,7 @@ impl SessionIndices {
     }
 
     /// Frees the index of a session whose record is a tombstone.
-    pub fn give_back(&mut self, id: SessionId) {
+    pub fn give_back(&mut self, id: SessionIndex) {
         self.shards[id.0 as usize % SHARDS].live -= 1;
         self.live -= 1;
         self.append(id.0);

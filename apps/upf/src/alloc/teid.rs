@@ -8,11 +8,11 @@
 use std::hash::{BuildHasher, RandomState};
 
 use crate::rules::layout::teid_layout::TeidLayout;
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Returns the generation of an index that was never used.
 #[must_use]
-pub fn first_generation(id: SessionId) -> u32 {
+pub fn first_generation(id: SessionIndex) -> u32 {
     // The standard library's hasher has a random key from the kernel.
     RandomState::new().hash_one(id.0) as u32
 }
@@ -21,7 +21,7 @@ pub fn first_generation(id: SessionId) -> u32 {
 /// `None` if TEIDs chosen by the control plane occupy all of them.
 pub fn next(
     shape: TeidLayout,
-    id: SessionId,
+    id: SessionIndex,
     generation: &mut u32,
     is_taken: impl Fn(u32) -> bool,
 ) -> Option<u32> {
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn all_identifiers_of_a_place_come_before_one_comes_again() {
-        let (shape, id) = (TeidLayout::of(1 << 20), SessionId(0xF_FFFF));
+        let (shape, id) = (TeidLayout::of(1 << 20), SessionIndex(0xF_FFFF));
         let mut generation = u32::MAX - 7;
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..4095 {
@@ -54,9 +54,9 @@ mod tests {
     fn what_is_taken_is_passed_over_and_neither_0_nor_all_ones_is_given() {
         let shape = TeidLayout::of(1 << 20);
         let mut generation = 0;
-        assert_eq!(next(shape, SessionId(0), &mut generation, |_| false), Some(1 << 20));
+        assert_eq!(next(shape, SessionIndex(0), &mut generation, |_| false), Some(1 << 20));
         let taken = |teid| teid < 5 << 20;
-        assert_eq!(next(shape, SessionId(0), &mut generation, taken), Some(5 << 20));
-        assert_eq!(next(shape, SessionId(0), &mut generation, |_| true), None);
+        assert_eq!(next(shape, SessionIndex(0), &mut generation, taken), Some(5 << 20));
+        assert_eq!(next(shape, SessionIndex(0), &mut generation, |_| true), None);
     }
 }

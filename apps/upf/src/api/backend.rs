@@ -19,7 +19,7 @@ use crate::pfcp::associations::Association;
 use crate::pfcp::run::LoopService;
 use crate::rules::layout::drop_reason::DROP_REASONS;
 use crate::rules::layout::table;
-use crate::session::{InstanceId, Session, SessionId};
+use crate::session::{InstanceId, Session, SessionIndex};
 use crate::time::Now;
 
 /// Queries answered per iteration of the loop.
@@ -103,7 +103,7 @@ impl NodeView for BackendView<'_> {
         self.node.sessions().len() as usize
     }
 
-    fn after(&self, place: Option<SessionId>, limit: usize) -> Vec<Session> {
+    fn after(&self, place: Option<SessionIndex>, limit: usize) -> Vec<Session> {
         let sessions = self.node.sessions();
         let from = place.map_or(0, |place| place.0.saturating_add(1));
         sessions.ids_from(from).filter_map(|id| sessions.get(id)).take(limit).collect()
@@ -115,7 +115,7 @@ impl NodeView for BackendView<'_> {
 
     fn find(&self, who: &TraceSubject, limit: usize) -> Vec<Session> {
         let sessions = self.node.sessions();
-        let found: Vec<SessionId> = match who {
+        let found: Vec<SessionIndex> = match who {
             TraceSubject::Supi(supi) => return sessions.find_supi(supi).take(limit).collect(),
             TraceSubject::Teid(teid) => sessions.find_tunnel(*teid).into_iter().collect(),
             TraceSubject::Address(address) => {

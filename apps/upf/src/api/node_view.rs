@@ -5,7 +5,7 @@ use super::query::{Query, Reply, TraceSubject};
 use super::view::{AssociationView, DryRun, Page, SessionRow, SessionView, Trace};
 use crate::datapath::classify::PacketFields;
 use crate::pfcp::associations::Association;
-use crate::session::{InstanceId, Session, SessionId};
+use crate::session::{InstanceId, Session, SessionIndex};
 
 /// Maximum number of sessions of a page.
 pub(super) const MAX_PAGE: usize = 1000;
@@ -21,7 +21,7 @@ pub trait NodeView {
     /// Returns the number of sessions.
     fn sessions(&self) -> usize;
     /// Returns up to `limit` sessions behind a cursor, by session index.
-    fn after(&self, place: Option<SessionId>, limit: usize) -> Vec<Session>;
+    fn after(&self, place: Option<SessionIndex>, limit: usize) -> Vec<Session>;
     /// Returns the session with this UP SEID.
     fn session(&self, seid: u64) -> Option<Session>;
     /// Returns up to `limit` sessions of a subscriber, address or tunnel.

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::metrics::Snapshot;
 use super::view::{AssociationView, Page, Sample, SessionView, Trace};
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Capacity of the queue.
 const WAITING: usize = 16;
@@ -25,7 +25,7 @@ pub enum Query {
     /// A page of sessions by session index: up to `limit` behind the cursor.
     Sessions {
         /// Cursor: index of the last session of the previous page.
-        after: Option<SessionId>,
+        after: Option<SessionIndex>,
         /// Maximum number of sessions.
         limit: usize,
     },

@@ -18,7 +18,7 @@ use super::node_view::MAX_PAGE;
 use super::query::{Query, QueryError, QueryReceiver, QuerySender, Reply, TraceSubject, pair};
 use super::view::{AssociationView, Page, Sample, SessionView, Trace, protocol};
 use super::{metrics, openapi};
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Content type of `/metrics` (OpenMetrics 1.0, section 4.1).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -181,7 +181,7 @@ pub(super) async fn sessions(
         let what = format!("limit: {limit} is not allowed; write 1 to {MAX_PAGE}");
         return Err(refuse(StatusCode::BAD_REQUEST, what));
     }
-    match sender.ask(Query::Sessions { after: paging.after.map(SessionId), limit }).await? {
+    match sender.ask(Query::Sessions { after: paging.after.map(SessionIndex), limit }).await? {
         Reply::Sessions(page) => Ok(Json(page)),
         _ => Err(unexpected()),
     }

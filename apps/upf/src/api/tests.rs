@@ -11,7 +11,7 @@ use super::{NodeView, QueryReceiver, RouteSource, answer, serve};
 use crate::api::client::{Request, ask};
 use crate::datapath::classify::PacketFields;
 use crate::pfcp::associations::Association;
-use crate::session::{CpSeid, InstanceId, Session, SessionId};
+use crate::session::{CpFSeid, InstanceId, Session, SessionIndex};
 
 mod traced_routes;
 
@@ -31,7 +31,7 @@ impl NodeView for BackendView {
         self.0.len()
     }
 
-    fn after(&self, place: Option<SessionId>, limit: usize) -> Vec<Session> {
+    fn after(&self, place: Option<SessionIndex>, limit: usize) -> Vec<Session> {
         let beyond = |it: &&Session| place.is_none_or(|place| it.id > place);
         self.0.iter().filter(beyond).take(limit).cloned().collect()
     }
@@ -84,9 +84,9 @@ impl NodeView for BackendView {
 
 fn session(place: u32) -> Session {
     Session {
-        id: SessionId(place),
+        id: SessionIndex(place),
         seid: 1 << 32 | u64::from(place),
-        control: CpSeid { seid: 7, address: "192.0.2.9".parse().unwrap() },
+        control: CpFSeid { seid: 7, address: "192.0.2.9".parse().unwrap() },
         peer: 0,
         version: 1,
         generation: 0,
@@ -97,7 +97,7 @@ fn session(place: u32) -> Session {
         supi: Some(format!("00101{place:010}")),
         network: None,
         inactivity_s: None,
-        sets: vec![],
+        fq_csids: vec![],
         pdrs: vec![],
         fars: vec![],
         qers: vec![],

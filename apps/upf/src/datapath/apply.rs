@@ -23,7 +23,7 @@ use crate::config::Role;
 use crate::rules::layout::counter_slots::{EVENTS, event};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{Direction, Rules};
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Result of applying the rules to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) struct PacketCase<'a> {
     pub(crate) ue_packet: &'a UePacket,
     pub(crate) number: u8,
     /// The session and its rules.
-    pub(crate) session: SessionId,
+    pub(crate) session: SessionIndex,
     pub(crate) rules: &'a Rules,
     pub(crate) direction: Direction,
     /// Charge that is due when the packet leaves.
@@ -149,7 +149,7 @@ impl<R: Routes> Datapath<R> {
         &mut self,
         number: u8,
         ue_packet: &UePacket,
-        (session, rules): (SessionId, &Rules),
+        (session, rules): (SessionIndex, &Rules),
         qfi: Option<u8>,
         packet: &mut Packet,
         leaving: (&mut RouteBatch<Ipv4Addr>, &mut RouteBatch<Ipv6Addr>),
@@ -267,7 +267,7 @@ impl<R: Routes> Datapath<R> {
         ue_packet: &UePacket,
         packet: &Packet,
         burst: BurstContext<'_>,
-    ) -> Result<SessionId, Outcome> {
+    ) -> Result<SessionIndex, Outcome> {
         let inner = inner_packet::read(ue_packet.inner(packet.bytes()));
         let Some(to) = inner.as_ref().map(InnerPacket::to) else { return Err(Outcome::Linux) };
         if let Some(session) = burst.tables.behind(burst.turn, ue_packet.instance, to) {
@@ -294,7 +294,7 @@ impl<R: Routes> Datapath<R> {
     /// Resumes or discards the held packets of a session before this packet, if its rules have
     /// changed.
     #[cold]
-    fn resume_before(&mut self, session: SessionId, rules: &Rules) {
+    fn resume_before(&mut self, session: SessionIndex, rules: &Rules) {
         let Some(held) = self.held.get(session) else { return };
         if held.version != rules.version() {
             let look = held.look(Some(rules), u64::MAX);
@@ -310,7 +310,7 @@ impl<R: Routes> Datapath<R> {
     #[cold]
     pub(super) fn hold(
         &mut self,
-        session: SessionId,
+        session: SessionIndex,
         rules: &Rules,
         hold: classify::HoldLimits,
         burst: BurstContext<'_>,
@@ -355,7 +355,7 @@ impl<R: Routes> Datapath<R> {
 
 /// Raises the overflow event, once per version of the rules.
 #[cold]
-fn overflow(tables: &LaneTables, session: SessionId, rules: &Rules) {
+fn overflow(tables: &LaneTables, session: SessionIndex, rules: &Rules) {
     let words = tables.state.at(EntryId(session.0));
     let (word, version) = (words.get(EVENTS), u64::from(rules.version()));
     let before = if word >> 32 == version { word & event::ALL } else { 0 };

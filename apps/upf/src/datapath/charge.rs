@@ -13,7 +13,7 @@ use super::{BurstContext, Datapath, DeferredQueue};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::message::SessionEvent;
 use crate::rules::layout::session_rules::Rules;
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 impl DeferredQueue {
     /// Charges a packet that is about to leave, in the turn in which these rules classified it.
@@ -24,7 +24,7 @@ impl DeferredQueue {
     pub(super) fn charge(
         &mut self,
         ue_packet: &UePacket,
-        (session, rules): (SessionId, &Rules),
+        (session, rules): (SessionIndex, &Rules),
         charge: Charge,
         burst: BurstContext<'_>,
     ) -> Result<(), Outcome> {
@@ -42,7 +42,7 @@ impl DeferredQueue {
     fn charge_slow(
         &mut self,
         ue_packet: &UePacket,
-        (session, rules): (SessionId, &Rules),
+        (session, rules): (SessionIndex, &Rules),
         charge: Charge,
         burst: BurstContext<'_>,
     ) -> Result<(), Outcome> {
@@ -61,7 +61,7 @@ impl DeferredQueue {
         &mut self,
         ue_packet: &UePacket,
         dscp: u8,
-        session: SessionId,
+        session: SessionIndex,
         rules: &Rules,
         raised: &ChargeResult,
         burst: BurstContext<'_>,
@@ -90,7 +90,7 @@ impl<R: Routes> Datapath<R> {
     pub(super) fn charge_later(
         &mut self,
         ue_packet: &UePacket,
-        session: SessionId,
+        session: SessionIndex,
         charge: Charge,
         packet: &Packet,
         burst: BurstContext<'_>,
@@ -108,7 +108,7 @@ impl<R: Routes> Datapath<R> {
     fn charge_by_current_rules(
         &mut self,
         ue_packet: &UePacket,
-        session: SessionId,
+        session: SessionIndex,
         packet: &Packet,
         burst: BurstContext<'_>,
     ) -> Result<(), Outcome> {
@@ -140,7 +140,7 @@ impl<R: Routes> Datapath<R> {
 
 /// Returns the reason if quotas or meters, as far as is known, stop a packet that will not leave.
 pub(super) fn is_stopped(
-    (session, rules): (SessionId, &Rules),
+    (session, rules): (SessionIndex, &Rules),
     charge: Charge,
     burst: BurstContext<'_>,
 ) -> Option<DropReason> {

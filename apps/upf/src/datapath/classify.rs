@@ -34,7 +34,7 @@ use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
     Block, Direction, Encapsulation, ForwardingAction, OuterPath, Rules, flag,
 };
-use crate::session::{PdrId, SessionId};
+use crate::session::{PdrId, SessionIndex};
 
 pub use block_access::{Blocks, BlocksInTurn};
 pub use due_charge::Charge;
@@ -160,7 +160,7 @@ pub fn decide<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
     fields: &PacketFields,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Decision<'t> {
@@ -182,7 +182,7 @@ pub fn decide_simple<'t>(rules: &'t Rules, fields: &PacketFields) -> Option<Forw
 pub fn charge_simple(
     rules: &Rules,
     charge: Charge,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> bool {
@@ -204,7 +204,7 @@ pub fn charge<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
     charge: Charge,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> ChargeResult {
@@ -216,7 +216,7 @@ pub fn passes<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
     charge: Charge,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> ChargeResult {
@@ -229,7 +229,7 @@ pub fn is_stopped<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
     charge: Charge,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Option<DropReason> {
@@ -241,7 +241,7 @@ fn look<'t, const MODE: u8>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
     charge: Charge,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> ChargeResult {
@@ -258,7 +258,7 @@ pub fn own_path<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
     fields: &PacketFields,
-    session: SessionId,
+    session: SessionIndex,
 ) -> Option<Path<'t>> {
     if has_blocks(rules, fields.tunnel) {
         block_rules::own_path(rules, blocks, fields, session)

@@ -24,7 +24,7 @@ use crate::config::Role;
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::message::{SessionEvent, kind};
 use crate::rules::layout::session_rules::Direction;
-use crate::session::{InstanceId, SessionId};
+use crate::session::{InstanceId, SessionIndex};
 
 /// An item of deferred work.
 #[derive(Clone, Copy, Debug)]
@@ -36,17 +36,17 @@ pub(crate) enum Deferred {
     /// Message to the slow path about an event of a session.
     Event(SessionEvent),
     /// Resumes held packets ahead of those labelled now, or discards them.
-    EndHold(SessionId, BufferDecision),
+    EndHold(SessionIndex, BufferDecision),
     /// ICMP error to the sender of a packet that cannot be forwarded.
-    IcmpError { ue_packet: u8, session: SessionId, icmp_error: IcmpError },
+    IcmpError { ue_packet: u8, session: SessionIndex, icmp_error: IcmpError },
     /// HTTP redirect response.
-    Redirect { ue_packet: u8, session: SessionId },
+    Redirect { ue_packet: u8, session: SessionIndex },
     /// Packet to another UE of a network instance.
-    ToUe { ue_packet: u8, instance: InstanceId, session: SessionId, charge: Charge },
+    ToUe { ue_packet: u8, instance: InstanceId, session: SessionIndex, charge: Charge },
     /// Copy of the last `length` octets of a packet (DUPL).
     Copy { ue_packet: u8, length: u32, route: TunnelRoute, outer: GtpuFields },
     /// Fragmentation of a packet into fragments of at most `room` octets.
-    Fragments { ue_packet: u8, out: Egress, room: u32, session: SessionId, charge: Charge },
+    Fragments { ue_packet: u8, out: Egress, room: u32, session: SessionIndex, charge: Charge },
     /// Request to resolve a neighbour.
     Resolve(IpAddr),
 }
@@ -255,7 +255,7 @@ impl<R: Routes> Datapath<R> {
         &mut self,
         tables: &LaneTables,
         ue_packet: &UePacket,
-        session: SessionId,
+        session: SessionIndex,
         icmp_error: IcmpError,
         packet: &mut Packet,
         turn: &mut Turn,
@@ -294,7 +294,7 @@ impl<R: Routes> Datapath<R> {
     pub(super) fn egress_to_ue(
         &mut self,
         burst: BurstContext<'_>,
-        session: SessionId,
+        session: SessionIndex,
         error: &[u8],
     ) -> Result<Egress, DropReason> {
         let BurstContext { tables, turn, now } = burst;
@@ -320,7 +320,7 @@ impl<R: Routes> Datapath<R> {
     fn tunnel_to_session(
         &mut self,
         burst: BurstContext<'_>,
-        session: SessionId,
+        session: SessionIndex,
         instance: Option<InstanceId>,
         bytes: &[u8],
     ) -> Result<(TunnelRoute, GtpuFields), DropReason> {
@@ -365,7 +365,7 @@ impl<R: Routes> Datapath<R> {
         &mut self,
         ue_packet: &UePacket,
         instance: InstanceId,
-        (from, charge): (SessionId, Charge),
+        (from, charge): (SessionIndex, Charge),
         packet: &mut Packet,
         burst: BurstContext<'_>,
     ) -> Outcome {

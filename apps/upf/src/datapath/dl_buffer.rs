@@ -4,7 +4,7 @@
 use fastlane::HoldKey;
 
 use crate::rules::layout::session_rules::Rules;
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Sessions polled per turn.
 const POLLED_PER_TURN: usize = 16;
@@ -15,7 +15,7 @@ pub(crate) const MAX_SESSIONS: usize = 65_536;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BufferedSession {
     /// Session index.
-    pub(crate) session: SessionId,
+    pub(crate) session: SessionIndex,
     /// Lower 32 bits of the rules' version when the last packet was held.
     pub(crate) version: u32,
     /// Time when the first packet was held, in ns of `CLOCK_MONOTONIC`.
@@ -73,13 +73,13 @@ impl DlBuffer {
 
     /// Returns the index of a session in `sessions`.
     #[inline]
-    fn place(&self, session: SessionId) -> Option<usize> {
+    fn place(&self, session: SessionIndex) -> Option<usize> {
         Some(self.places.get(session.0 as usize)?.checked_sub(1)? as usize)
     }
 
     /// Returns a session that has held packets.
     #[inline]
-    pub(crate) fn get(&self, session: SessionId) -> Option<&BufferedSession> {
+    pub(crate) fn get(&self, session: SessionIndex) -> Option<&BufferedSession> {
         self.sessions.get(self.place(session)?)
     }
 
@@ -101,7 +101,7 @@ impl DlBuffer {
     }
 
     /// Removes a session.
-    pub(crate) fn remove(&mut self, session: SessionId) {
+    pub(crate) fn remove(&mut self, session: SessionIndex) {
         if let Some(place) = self.place(session) {
             self.forget(place);
         }
@@ -153,7 +153,7 @@ mod tests {
     fn all_are_looked_at_in_turn() {
         let mut held = DlBuffer::new(1000);
         let one = |session| BufferedSession {
-            session: SessionId(session),
+            session: SessionIndex(session),
             version: 1,
             since: 0,
             until: 9,
@@ -172,11 +172,11 @@ mod tests {
             );
         }
         assert_eq!(seen.len(), 100);
-        let has = |held: &DlBuffer, session| held.get(SessionId(session)).is_some();
+        let has = |held: &DlBuffer, session| held.get(SessionIndex(session)).is_some();
         assert!(!has(&held, 14) && has(&held, 7) && !has(&held, 8));
-        held.remove(SessionId(7));
+        held.remove(SessionIndex(7));
         assert!(!has(&held, 7) && !held.is_empty());
-        (0..100).for_each(|session| held.remove(SessionId(session * 7)));
+        (0..100).for_each(|session| held.remove(SessionIndex(session * 7)));
         assert!(held.is_empty() && held.places.iter().all(|place| *place == 0));
     }
 }

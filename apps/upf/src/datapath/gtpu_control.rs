@@ -19,11 +19,11 @@ use crate::rules::layout::message::{PathMessage, SessionEvent, kind};
 use crate::rules::layout::session_rules::{
     CHAIN, Encapsulation, PeerAddress, Rules, flag, forwarding,
 };
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// A message from the slow path.
 enum ControlMessage {
-    RulesChanged(SessionId),
+    RulesChanged(SessionIndex),
     EchoRequest(PathMessage),
     Unknown,
 }
@@ -150,7 +150,7 @@ impl<R: Routes> Datapath<R> {
                 Some(message) => match message.kind {
                     kind::RULES => SessionEvent::read_from_prefix(message.body)
                         .map_or(ControlMessage::Unknown, |(it, _)| {
-                            ControlMessage::RulesChanged(SessionId(it.session))
+                            ControlMessage::RulesChanged(SessionIndex(it.session))
                         }),
                     kind::PROBE => PathMessage::read_from_prefix(message.body)
                         .map_or(ControlMessage::Unknown, |(it, _)| ControlMessage::EchoRequest(it)),
@@ -167,7 +167,7 @@ impl<R: Routes> Datapath<R> {
 
     /// Handles a change of a session's rules: resumes held packets and sends the end marker that is
     /// due. Every earlier packet has been labelled and leaves before the packets made here.
-    fn rules_changed(&mut self, tables: &LaneTables, session: SessionId, turn: &mut Turn) {
+    fn rules_changed(&mut self, tables: &LaneTables, session: SessionIndex, turn: &mut Turn) {
         let Some(rules) = tables.rules(turn, session).copied() else { return };
         let held = self.held.get(session).filter(|held| held.version != rules.version());
         if let Some(look) = held.map(|held| held.look(Some(&rules), turn.now())) {

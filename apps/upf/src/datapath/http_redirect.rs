@@ -30,7 +30,7 @@ use super::next_hop::{BATCH, Routes};
 use super::{BurstContext, Datapath};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Direction;
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Port of HTTP requests (RFC 9110 clause 4.2.1).
 const WEB: u16 = 80;
@@ -79,7 +79,7 @@ impl<R: Routes> Datapath<R> {
         &mut self,
         tables: &LaneTables,
         ue_packet: &UePacket,
-        session: SessionId,
+        session: SessionIndex,
         packet: &Packet,
         turn: &mut Turn,
     ) -> Outcome {
@@ -113,7 +113,7 @@ impl<R: Routes> Datapath<R> {
         &self,
         burst: BurstContext<'t>,
         ue_packet: &UePacket,
-        session: SessionId,
+        session: SessionIndex,
         inner: &InnerPacket,
     ) -> Option<Redirect<'t>> {
         let BurstContext { tables, turn, now } = burst;

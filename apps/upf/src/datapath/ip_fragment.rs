@@ -15,7 +15,7 @@ use super::next_hop::Routes;
 use super::{BurstContext, Datapath};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Direction;
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Maximum length of a fragment.
 const MAX_LENGTH: usize = 2048;
@@ -29,7 +29,7 @@ impl<R: Routes> Datapath<R> {
     pub(super) fn defer_fragmentation(
         &mut self,
         ue_packet: u8,
-        (session, charge): (SessionId, Charge),
+        (session, charge): (SessionIndex, Charge),
         out: Egress,
         room: u32,
     ) -> Outcome {
@@ -43,7 +43,7 @@ impl<R: Routes> Datapath<R> {
         tables: &LaneTables,
         ue_packet: &UePacket,
         (out, room): (&Egress, u32),
-        (session, charge): (SessionId, Charge),
+        (session, charge): (SessionIndex, Charge),
         packet: &Packet,
         turn: &mut Turn,
     ) -> Outcome {

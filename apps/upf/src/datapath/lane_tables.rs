@@ -15,7 +15,7 @@ use crate::rules::layout::key::{SessionRef, TunnelKey, UeKey};
 use crate::rules::layout::session_rules::{Block, Rules};
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::layout::{counter_slots as state, table};
-use crate::session::{InstanceId, SessionId};
+use crate::session::{InstanceId, SessionIndex};
 
 /// Words of an entry of the drop reason table: packets, octets.
 pub const DROP_REASON_WORDS: usize = 2;
@@ -104,7 +104,7 @@ impl LaneTables {
 
     /// Returns the rules of a session.
     #[inline]
-    pub(crate) fn rules<'t>(&'t self, turn: &'t Turn, session: SessionId) -> Option<&'t Rules> {
+    pub(crate) fn rules<'t>(&'t self, turn: &'t Turn, session: SessionIndex) -> Option<&'t Rules> {
         self.rules.get(turn, session.0 as usize)
     }
 
@@ -115,7 +115,7 @@ impl LaneTables {
         turn: &'t Turn,
         teid_layout: TeidLayout,
         teid: u32,
-    ) -> Option<(SessionId, &'t Rules)> {
+    ) -> Option<(SessionIndex, &'t Rules)> {
         let session = teid_layout.session(teid);
         if let Some(rules) = self.rules(turn, session)
             && classify::has_tunnel(rules, &self.blocks(turn), teid)
@@ -131,7 +131,7 @@ impl LaneTables {
         &'t self,
         turn: &'t Turn,
         teid: u32,
-    ) -> Option<(SessionId, &'t Rules)> {
+    ) -> Option<(SessionIndex, &'t Rules)> {
         let found = self.tunnels.get(turn, &TunnelKey { teid })?;
         let session = found.value.session();
         let rules = self.rules(turn, session)?;
@@ -144,7 +144,7 @@ impl LaneTables {
         turn: &Turn,
         key: &UeKey,
         to: DestinationAddress,
-    ) -> Option<SessionId> {
+    ) -> Option<SessionIndex> {
         let found = self.users.get(turn, key);
         found
             .map(|found: HashEntry<'_, SessionRef>| found.value.session())
@@ -157,7 +157,7 @@ impl LaneTables {
         turn: &Turn,
         instance: InstanceId,
         to: DestinationAddress,
-    ) -> Option<SessionId> {
+    ) -> Option<SessionIndex> {
         self.framed.get(turn, framed_route::ANY)?;
         let place = match to {
             DestinationAddress::V4(address) => self.framed4.lookup(turn, address)?,

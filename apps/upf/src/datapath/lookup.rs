@@ -15,7 +15,7 @@ use super::outer_header::GtpuPacket;
 use crate::rules::layout::key::UeKey;
 use crate::rules::layout::session_rules::{Direction, Rules};
 use crate::rules::layout::teid_layout::TeidLayout;
-use crate::session::{InstanceId, SessionId};
+use crate::session::{InstanceId, SessionIndex};
 
 /// A UE packet as it arrived.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct UePacket {
     pub(crate) instance: InstanceId,
     /// Session, as far as it is known. The session that a TEID names may turn out to be another
     /// one.
-    pub(crate) session: Option<SessionId>,
+    pub(crate) session: Option<SessionIndex>,
     /// Offset and end of the inner packet in the frame.
     pub(crate) at: u16,
     pub(crate) end: u32,
@@ -208,7 +208,7 @@ pub(crate) struct RoutedPacket {
     /// Index of the packet in the batch.
     pub(crate) ue_packet: u8,
     /// Session of the packet.
-    pub(crate) session: SessionId,
+    pub(crate) session: SessionIndex,
     /// Charge that is due when it leaves.
     pub(crate) charge: Charge,
     /// Network instance that it leaves in, if one was named.
@@ -233,7 +233,7 @@ impl<A: Copy> RouteBatch<A> {
     fn new(nowhere: A) -> Self {
         let nothing = RoutedPacket {
             ue_packet: 0,
-            session: SessionId(0),
+            session: SessionIndex(0),
             charge: Charge::default(),
             instance: None,
             marking: 0,

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::Outbox;
 use crate::rules::publish::Published;
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
 
@@ -28,8 +28,8 @@ const BURST: usize = 1024;
 /// Due end markers by session.
 #[derive(Debug, Default)]
 pub struct Markers {
-    due: HashMap<SessionId, Due>,
-    order: BTreeSet<(u64, SessionId)>,
+    due: HashMap<SessionIndex, Due>,
+    order: BTreeSet<(u64, SessionIndex)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ struct Due {
 }
 
 /// Returns the version of a session's end marker that no lane has sent yet.
-fn due(published: &Published, id: SessionId) -> Option<u32> {
+fn due(published: &Published, id: SessionIndex) -> Option<u32> {
     let marker = published.rules(id)?.marker()?;
     (!marker.is_sent(published.marker(id))).then_some(marker.version)
 }
@@ -53,7 +53,7 @@ fn due(published: &Published, id: SessionId) -> Option<u32> {
 impl Markers {
     /// Tracks the end marker of a session that was published or recovered. The caller sends the
     /// first message to the lanes.
-    pub fn changed(&mut self, published: &Published, id: SessionId, now: Now) {
+    pub fn changed(&mut self, published: &Published, id: SessionIndex, now: Now) {
         let Some(version) = due(published, id) else { return self.forget(id) };
         if self.due.get(&id).is_some_and(|it| it.version == version) {
             return;
@@ -66,12 +66,12 @@ impl Markers {
         }
     }
 
-    fn keep(&mut self, id: SessionId, due: Due) {
+    fn keep(&mut self, id: SessionIndex, due: Due) {
         self.due.insert(id, due);
         self.order.insert((due.at, id));
     }
 
-    fn forget(&mut self, id: SessionId) {
+    fn forget(&mut self, id: SessionIndex) {
         if let Some(due) = self.due.remove(&id) {
             self.order.remove(&(due.at, id));
         }

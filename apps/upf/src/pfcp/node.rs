@@ -108,7 +108,7 @@ impl NodeContext<'_> {
         let Node { usage, sessions, requests, .. } = &mut *self.node;
         call(
             usage,
-            &mut ReportContext { ground: sessions, requests, out: &mut *self.out, now: self.now },
+            &mut ReportContext { backend: sessions, requests, out: &mut *self.out, now: self.now },
         )
     }
 }

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::rules::layout::message::PathMessage;
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Outgoing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneMessage {
     /// The rules of a session have changed.
-    Rules(SessionId),
+    Rules(SessionIndex),
     /// Send an echo request.
     Probe(PathMessage),
 }
@@ -49,7 +49,7 @@ impl Outbox {
     }
 
     /// Appends a message to the lanes that the rules of a session have changed.
-    pub fn rules_changed(&mut self, session: SessionId) {
+    pub fn rules_changed(&mut self, session: SessionIndex) {
         self.lanes.push(LaneMessage::Rules(session));
     }
 

@@ -27,12 +27,12 @@ use crate::rules::layout::counter_slots::WORDS;
 use crate::rules::layout::key::UeKey;
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::publish::{PublishError, Published};
-use crate::session::{InstanceId, Prefix, Session, SessionId};
+use crate::session::{InstanceId, Prefix, Session, SessionIndex};
 pub use crate::session::{Network, Refusal};
 use crate::store::record::SessionRecord;
 use crate::store::{AllocatedAddresses, Store, StoreError, subscriber};
 use crate::time::{MILLISECOND, Now, SECOND};
-use crate::usage::{Ground, Lines};
+use crate::usage::{SessionBackend, StateSlots};
 
 /// Quarantine of a session index and of a UE address beyond the time in which a request can be
 /// retransmitted. It is longer than packets stay in flight.
@@ -102,7 +102,7 @@ impl Sessions {
 
     fn recover(&mut self) {
         let Self { store, published, network, addresses, .. } = self;
-        let read = |id: SessionId| {
+        let read = |id: SessionIndex| {
             let session = store.get(id);
             if session.is_none() && store.record(id).is_some_and(SessionRecord::is_live) {
                 tracing::error!(
@@ -201,17 +201,17 @@ impl Sessions {
 
     /// Returns the session with an index.
     #[must_use]
-    pub fn get(&self, id: SessionId) -> Option<Session> {
+    pub fn get(&self, id: SessionIndex) -> Option<Session> {
         self.store.get(id)
     }
 
     /// Returns the indices of all sessions, in order.
-    pub fn ids(&self) -> impl Iterator<Item = SessionId> {
+    pub fn ids(&self) -> impl Iterator<Item = SessionIndex> {
         self.ids_from(0)
     }
 
     /// Returns the session indices from `place` on, to continue an interrupted scan.
-    pub fn ids_from(&self, place: u32) -> impl Iterator<Item = SessionId> {
+    pub fn ids_from(&self, place: u32) -> impl Iterator<Item = SessionIndex> {
         self.store.places(place).filter(|(_, record)| record.is_live()).map(|(id, _)| id)
     }
 
@@ -223,14 +223,14 @@ impl Sessions {
     /// Returns the session with one of our SEIDs.
     #[must_use]
     pub fn find(&self, seid: u64) -> Option<Session> {
-        let id = SessionId(seid as u32);
+        let id = SessionIndex(seid as u32);
         let record = self.store.record(id)?;
         if record.seid == seid && record.is_live() { self.store.get(id) } else { None }
     }
 
     /// Returns the session with a UE address in a network instance.
     #[must_use]
-    pub fn find_user(&self, instance: InstanceId, address: IpAddr) -> Option<SessionId> {
+    pub fn find_user(&self, instance: InstanceId, address: IpAddr) -> Option<SessionIndex> {
         self.published.user(match address {
             IpAddr::V4(address) => UeKey::v4(instance, address),
             IpAddr::V6(address) => UeKey::v6(instance, address),
@@ -239,7 +239,7 @@ impl Sessions {
 
     /// Returns the session that owns one of our TEIDs.
     #[must_use]
-    pub fn find_tunnel(&self, teid: u32) -> Option<SessionId> {
+    pub fn find_tunnel(&self, teid: u32) -> Option<SessionIndex> {
         procedures::owner_of(&self.store, &self.published, self.shape, teid)
     }
 
@@ -255,7 +255,7 @@ impl Sessions {
     /// Returns the first session of an association with an index in `from..end`, and the index at
     /// which the search continues.
     #[must_use]
-    pub fn next_of_peer(&self, from: u32, end: u32, peer: u16) -> (Option<SessionId>, u32) {
+    pub fn next_of_peer(&self, from: u32, end: u32, peer: u16) -> (Option<SessionIndex>, u32) {
         let end = end.min(self.capacity());
         let mut places = self.store.places(from).take_while(|(id, _)| id.0 < end);
         let found = places.find(|(_, it)| it.is_live() && it.peer == peer).map(|(id, _)| id);
@@ -265,7 +265,7 @@ impl Sessions {
     /// Returns the association index of the session with one of our SEIDs.
     #[must_use]
     pub fn peer_of(&self, seid: u64) -> Option<u16> {
-        let record = self.store.record(SessionId(seid as u32))?;
+        let record = self.store.record(SessionIndex(seid as u32))?;
         (record.seid == seid && record.is_live()).then_some(record.peer)
     }
 
@@ -276,18 +276,18 @@ impl Sessions {
     }
 }
 
-impl Lines for Sessions {
+impl StateSlots for Sessions {
     fn line(&self, line: u32) -> [u64; WORDS] {
         self.published.tables().state.read(EntryId(line))
     }
 }
 
-impl Ground for Sessions {
+impl SessionBackend for Sessions {
     fn capacity(&self) -> u32 {
         self.store.capacity()
     }
 
-    fn session(&self, id: SessionId) -> Option<Session> {
+    fn session(&self, id: SessionIndex) -> Option<Session> {
         self.get(id)
     }
 
@@ -308,13 +308,13 @@ impl Ground for Sessions {
         rules.is_some_and(|rules| u64::from(rules.version()) == session.version & 0xFFFF_FFFF)
     }
 
-    fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionId, u64)) {
+    fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionIndex, u64)) {
         let places = from as usize..(from as usize).saturating_add(count as usize);
         let events = &self.published.tables().events;
-        events.scan_range(places, |id, seen| visit(SessionId(id.0), seen));
+        events.scan_range(places, |id, seen| visit(SessionIndex(id.0), seen));
     }
 
-    fn done(&mut self, id: SessionId, seen: u64) {
+    fn done(&mut self, id: SessionIndex, seen: u64) {
         self.published.tables().events.done(EntryId(id.0), seen);
     }
 }

@@ -30,7 +30,7 @@ use crate::rules::compile::{
 use crate::rules::layout::counter_slots;
 use crate::rules::layout::key::{SessionRef, TunnelKey, UeKey};
 use crate::rules::layout::session_rules::{Block, CHAIN, Rules};
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionIndex};
 
 pub use table_recovery::Recovered;
 
@@ -53,7 +53,7 @@ pub enum PublishError {
         /// Tunnel endpoint identifier.
         teid: u32,
         /// Session that owns it.
-        session: SessionId,
+        session: SessionIndex,
     },
     /// Another session has one of its UE addresses in the network instance.
     #[error("a UE address of the session belongs to session {}; choose another", session.0)]
@@ -61,7 +61,7 @@ pub enum PublishError {
         /// Lookup key of the address.
         key: UeKey,
         /// Session that owns it.
-        session: SessionId,
+        session: SessionIndex,
     },
     /// Another session has one of the networks behind its UE.
     #[error(
@@ -72,7 +72,7 @@ pub enum PublishError {
         /// Prefix and network instance.
         route: FramedRoute,
         /// Session that owns it.
-        session: SessionId,
+        session: SessionIndex,
     },
 }
 
@@ -138,7 +138,7 @@ impl Published {
 
     /// Checks if there is room for the session's new keys. Its old keys are removed only after
     /// that.
-    fn has_room(&self, id: SessionId, compiled: &Compiled) -> Result<(), PublishError> {
+    fn has_room(&self, id: SessionIndex, compiled: &Compiled) -> Result<(), PublishError> {
         let Tables { users, tunnels, .. } = &self.tables;
         let new = compiled.users.iter().filter(|key| self.user(**key) != Some(id)).count();
         if users.len() + new > users.capacity() {
@@ -155,7 +155,7 @@ impl Published {
         Ok(())
     }
 
-    fn conflicts(&self, id: SessionId, compiled: &Compiled) -> Result<(), PublishError> {
+    fn conflicts(&self, id: SessionIndex, compiled: &Compiled) -> Result<(), PublishError> {
         for key in &compiled.users {
             if let Some(session) = self.user(*key).filter(|owner| *owner != id) {
                 return Err(PublishError::User { key: *key, session });
@@ -204,7 +204,7 @@ impl Published {
     /// Writes everything up to the store of the rules.
     fn put(
         &mut self,
-        id: SessionId,
+        id: SessionIndex,
         mut rules: Rules,
         blocks: Vec<Block>,
         keys: &LookupKeys,
@@ -242,7 +242,7 @@ impl Published {
 
     fn put_keys(
         &mut self,
-        id: SessionId,
+        id: SessionIndex,
         keys: &LookupKeys,
         added: &mut AddedEntries,
     ) -> Result<(), PublishError> {
@@ -284,7 +284,7 @@ impl Published {
     }
 
     /// Removes what a failed publication has added.
-    fn undo(&mut self, id: SessionId, added: AddedEntries) {
+    fn undo(&mut self, id: SessionIndex, added: AddedEntries) {
         let AddedEntries { blocks, users, tunnels, framed } = added;
         self.remove_keys(id, LookupKeys { users, tunnels, framed });
         for place in blocks {
@@ -293,7 +293,7 @@ impl Published {
         }
     }
 
-    fn remove_keys(&mut self, id: SessionId, keys: LookupKeys) {
+    fn remove_keys(&mut self, id: SessionIndex, keys: LookupKeys) {
         for key in &keys.users {
             if self.user(*key) == Some(id) {
                 step();
@@ -312,7 +312,7 @@ impl Published {
     }
 
     /// Returns the indices of a session's published blocks.
-    fn chain(&self, id: SessionId) -> Vec<u32> {
+    fn chain(&self, id: SessionIndex) -> Vec<u32> {
         let mut next = self.rules(id).map_or(0, |rules| rules.cold.block);
         let mut places = Vec::new();
         while let Some(place) = next.checked_sub(1).filter(|_| places.len() < CHAIN) {
@@ -363,19 +363,19 @@ impl Published {
 
     /// Returns the published rules of a session.
     #[must_use]
-    pub fn rules(&self, id: SessionId) -> Option<&Rules> {
+    pub fn rules(&self, id: SessionIndex) -> Option<&Rules> {
         self.tables.rules.get(id.0 as usize)
     }
 
     /// Returns the session of a UE address.
     #[must_use]
-    pub fn user(&self, key: UeKey) -> Option<SessionId> {
+    pub fn user(&self, key: UeKey) -> Option<SessionIndex> {
         self.tables.users.get(&key).map(|found| found.value.session())
     }
 
     /// Returns the session of a tunnel whose TEID does not contain its index.
     #[must_use]
-    pub fn tunnel(&self, teid: u32) -> Option<SessionId> {
+    pub fn tunnel(&self, teid: u32) -> Option<SessionIndex> {
         self.tables.tunnels.get(&TunnelKey { teid }).map(|found| found.value.session())
     }
 
@@ -410,7 +410,7 @@ impl Published {
 
     /// Returns the identification of the end marker sent last: bits [`counter_slots::event::MARKER`].
     #[must_use]
-    pub fn marker(&self, id: SessionId) -> u64 {
+    pub fn marker(&self, id: SessionIndex) -> u64 {
         self.tables.state.read(EntryId(id.0))[counter_slots::EVENTS] & counter_slots::event::MARKER
     }
 

@@ -12,10 +12,10 @@ use self::bit_stream::{BitReader, BitWriter};
 use self::values::{Stored, stored};
 use super::record::SessionRecord;
 use crate::session::{
-    Actions, Buffering, CpSeid, Destination, DownlinkData, EndMarker, Far, Filter, FlowDescription,
-    Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix, Progress, Qer, Quota, Rate,
-    Redirect, Removal, ReportTriggers, Reporting, Session, SessionId, Source, Split,
-    Unacknowledged, Urr, UsageReport, UsageTriggers, UserAddress, Volume,
+    Actions, Buffering, CpFSeid, Destination, DownlinkData, EndMarker, Far, Filter,
+    FlowDescription, Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix, Progress,
+    Qer, Quota, Rate, Redirect, Removal, ReportTriggers, Reporting, Session, SessionIndex, Source,
+    Split, Unacknowledged, Urr, UsageReport, UsageTriggers, UserAddress, Volume,
 };
 
 /// Version of the format.
@@ -33,7 +33,7 @@ pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {
     session.supi.put(&mut to);
     session.network.put(&mut to);
     session.inactivity_s.put(&mut to);
-    session.sets.put(&mut to);
+    session.fq_csids.put(&mut to);
     session.pdrs.put(&mut to);
     session.fars.put(&mut to);
     session.qers.put(&mut to);
@@ -44,7 +44,7 @@ pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {
 }
 
 /// Decodes a session. Returns `None` if the bytes are invalid.
-pub(super) fn decode(id: SessionId, record: &SessionRecord, bytes: &[u8]) -> Option<Session> {
+pub(super) fn decode(id: SessionIndex, record: &SessionRecord, bytes: &[u8]) -> Option<Session> {
     if record.format != FORMAT {
         return None;
     }
@@ -63,7 +63,7 @@ pub(super) fn decode(id: SessionId, record: &SessionRecord, bytes: &[u8]) -> Opt
         supi: Stored::get(from)?,
         network: Stored::get(from)?,
         inactivity_s: Stored::get(from)?,
-        sets: Stored::get(from)?,
+        fq_csids: Stored::get(from)?,
         pdrs: Stored::get(from)?,
         fars: Stored::get(from)?,
         qers: Stored::get(from)?,
@@ -74,7 +74,7 @@ pub(super) fn decode(id: SessionId, record: &SessionRecord, bytes: &[u8]) -> Opt
 }
 
 stored! {
-    CpSeid { seid, address }
+    CpFSeid { seid, address }
     Pdr {
         id, precedence, source, instance, tunnel, user, framed, filters, qfis, removal, far, qers,
         urrs, predefined,

@@ -84,8 +84,8 @@ fn one_that_is_gone_says_when_and_leaves_its_numbers() {
     store.commit(&with_pdrs(3, 40, 1), None, 10).unwrap();
     store.commit(&gone(3, 2), Some((&key(9), b"bye")), 20).unwrap();
     let store = memory.open();
-    assert_eq!(store.get(SessionId(3)), None);
-    let record = store.record(SessionId(3)).unwrap();
+    assert_eq!(store.get(SessionIndex(3)), None);
+    let record = store.record(SessionIndex(3)).unwrap();
     assert_eq!((record.gone_at(), record.generation), (Some(20), typical(3).generation));
     assert_eq!(record.had(), Some(AllocatedAddresses::to(&gone(3, 2))));
     assert_eq!(store.answer(&key(9), 0, &|_| 0).as_deref(), Some(&b"bye"[..]));
@@ -134,7 +134,7 @@ fn what_finds_no_room_changes_nothing() {
     let error = store.commit(&with_pdrs(2, 4000, 3), None, 1).unwrap_err().to_string();
     assert!(error.contains("too long"), "{error}");
     assert_eq!((store.free_parts(), store.answer(&key(1), 0, &|_| 0)), (free, None));
-    assert_eq!(memory.open().get(SessionId(1)), Some(before));
+    assert_eq!(memory.open().get(SessionIndex(1)), Some(before));
 }
 
 /// Request of a history: the session afterwards and the length of the response.
@@ -162,7 +162,7 @@ fn run(store: &mut Store, step: usize, (session, length): &Step) {
 }
 
 fn seen(store: &Store) -> (Option<Session>, Option<Session>, u32) {
-    (store.get(SessionId(5)), store.get(SessionId(6)), store.free_parts())
+    (store.get(SessionIndex(5)), store.get(SessionIndex(6)), store.free_parts())
 }
 
 /// Stops each step of a history after each table operation. Then a successor continues, and the
@@ -228,7 +228,7 @@ proptest! {
         let mut store = memory.open();
         let mut last = std::collections::BTreeMap::new();
         for (session, place) in sessions {
-            let (id, version) = (SessionId(place), store.next_version());
+            let (id, version) = (SessionIndex(place), store.next_version());
             let session = Session { id, version, ..session };
             store.commit(&session, None, 1).unwrap();
             last.insert(id, session);

@@ -1,6 +1,6 @@
 //! Creation of usage reports from due triggers.
 
-use super::session_backend::Lines;
+use super::session_backend::StateSlots;
 use super::thresholds::settle;
 use super::urr_meter::{Meter, between};
 use crate::session::{ReportTriggers, Session, Urr, UsageReport, UsageTriggers};
@@ -134,7 +134,7 @@ fn traffic(urr: &mut Urr, meter: &Meter, now: Now, due: UsageTriggers, to: &mut 
 
 /// Creates the due reports of all URRs of a session, including linked ones (clause 5.2.2.4): a URR
 /// with the trigger LIUSA reports with the URRs that it links.
-pub fn take_all(
+pub fn collect_all(
     urrs: &mut [Urr],
     meters: &[Meter],
     now: Now,
@@ -179,7 +179,7 @@ fn link(urrs: &[Urr], triggers: &mut [UsageTriggers]) {
 ///
 /// For exact final reports, lanes must not count any more: the session is withdrawn, or the
 /// remaining rules are published, and all lanes have passed a turn.
-pub fn in_answer<L: Lines + ?Sized>(
+pub fn collect_for_response<L: StateSlots + ?Sized>(
     urrs: &mut [Urr],
     version: u64,
     lines: &L,
@@ -193,7 +193,7 @@ pub fn in_answer<L: Lines + ?Sized>(
     if urrs.iter().all(|urr| asked(urr).is_empty()) {
         return Vec::new();
     }
-    take_all(urrs, &meters, now, asked)
+    collect_all(urrs, &meters, now, asked)
 }
 
 /// Removes the downlink data notifications of PDRs that no longer buffer packets, so that buffering

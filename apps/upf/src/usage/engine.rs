@@ -7,11 +7,11 @@ use super::evaluate::MOST_REQUESTS;
 use super::peer_tunnels::{Remotes, tunnels};
 use super::report_messages::error_request;
 use super::report_queue::Parked;
-use super::session_backend::Ground;
+use super::session_backend::SessionBackend;
 use super::timers::Timers;
 use crate::pfcp::{Outbox, Request, Requests, Tag};
 use crate::rules::layout::message::{PathMessage, SessionEvent};
-use crate::session::{DownlinkData, Session, SessionId};
+use crate::session::{DownlinkData, Session, SessionIndex};
 use crate::time::Now;
 use crate::time::SECOND;
 
@@ -59,11 +59,11 @@ pub struct Usage {
     pub(super) timers: Timers,
     pub(super) remotes: Remotes,
     /// Pending requests by sequence number.
-    pub(super) flying: HashMap<u32, SessionId>,
+    pub(super) flying: HashMap<u32, SessionIndex>,
     /// Sessions with a pending error indication report.
-    pub(super) errors: HashMap<SessionId, u32>,
+    pub(super) errors: HashMap<SessionIndex, u32>,
     /// Buffered packets whose notification is delayed (BAR), with its time.
-    pub(super) delayed: HashMap<SessionId, (DownlinkData, u64)>,
+    pub(super) delayed: HashMap<SessionIndex, (DownlinkData, u64)>,
     /// Sessions whose reports wait for room at their peer.
     pub(super) parked: Parked,
     /// Peer that was served last of those with waiting sessions.
@@ -76,7 +76,7 @@ pub struct Usage {
 /// Context of a call.
 pub struct ReportContext<'a, G> {
     /// Sessions of the node.
-    pub ground: &'a mut G,
+    pub backend: &'a mut G,
     /// Our pending requests.
     pub requests: &'a mut Requests,
     /// Messages to send.
@@ -88,10 +88,10 @@ pub struct ReportContext<'a, G> {
 impl Usage {
     /// Creates an engine that continues the work of its predecessor: evaluates each session once,
     /// sends pending reports again and arms the timers.
-    pub fn open<G: Ground>(on: &mut ReportContext<'_, G>) -> Self {
-        let mut usage = Self::begin(on.ground);
-        for place in 0..on.ground.capacity() {
-            if let Some(session) = on.ground.session(SessionId(place)) {
+    pub fn open<G: SessionBackend>(on: &mut ReportContext<'_, G>) -> Self {
+        let mut usage = Self::begin(on.backend);
+        for place in 0..on.backend.capacity() {
+            if let Some(session) = on.backend.session(SessionIndex(place)) {
                 usage.found(on, session);
             }
         }
@@ -99,14 +99,14 @@ impl Usage {
     }
 
     /// Creates an engine without sessions; [`found`](Self::found) adds each one.
-    pub fn begin<G: Ground>(ground: &G) -> Self {
+    pub fn begin<G: SessionBackend>(backend: &G) -> Self {
         Self {
-            timers: Timers::new(ground.capacity()),
+            timers: Timers::new(backend.capacity()),
             remotes: Remotes::default(),
             flying: HashMap::new(),
             errors: HashMap::new(),
             delayed: HashMap::new(),
-            parked: Parked::new(ground.capacity()),
+            parked: Parked::new(backend.capacity()),
             turn: None,
             statistics: UsageStatistics::default(),
             scanned: 0,
@@ -115,9 +115,9 @@ impl Usage {
     }
 
     /// Adds a session of the previous process.
-    pub fn found<G: Ground>(&mut self, on: &mut ReportContext<'_, G>, session: Session) {
+    pub fn found<G: SessionBackend>(&mut self, on: &mut ReportContext<'_, G>, session: Session) {
         self.follow(Some(&session));
-        self.look_at(on, &session.clone(), session, None);
+        self.evaluate_session(on, &session.clone(), session, None);
     }
 
     /// Indexes the tunnels of a session. Later changes arrive by [`changed`](Self::changed).
@@ -126,7 +126,7 @@ impl Usage {
     }
 
     /// Handles an established, modified or removed session: `before` and `after` as committed.
-    pub fn changed<G: Ground>(
+    pub fn changed<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
         before: Option<&Session>,
@@ -141,13 +141,13 @@ impl Usage {
                     session.reporting.awaited_from = on.now.monotonic;
                     session.reporting.is_inactive = false;
                 }
-                self.look_at(on, after, session, None);
+                self.evaluate_session(on, after, session, None);
             }
             None => self.forget(on, id),
         }
     }
 
-    fn forget<G: Ground>(&mut self, on: &mut ReportContext<'_, G>, id: SessionId) {
+    fn forget<G: SessionBackend>(&mut self, on: &mut ReportContext<'_, G>, id: SessionIndex) {
         self.timers.set(id, None);
         self.delayed.remove(&id);
         if let Some(sequence) = self.errors.remove(&id) {
@@ -157,22 +157,26 @@ impl Usage {
     }
 
     /// Handles a lane message about an event of a session.
-    pub fn event<G: Ground>(&mut self, on: &mut ReportContext<'_, G>, event: &SessionEvent) {
-        let id = SessionId(event.session);
-        if event.session >= on.ground.capacity() {
+    pub fn event<G: SessionBackend>(
+        &mut self,
+        on: &mut ReportContext<'_, G>,
+        event: &SessionEvent,
+    ) {
+        let id = SessionIndex(event.session);
+        if event.session >= on.backend.capacity() {
             return;
         }
         let mut seen = None;
-        on.ground.raised(event.session, 1, &mut |_, it| seen = Some(it));
-        self.look(on, id, Some(event));
+        on.backend.raised(event.session, 1, &mut |_, it| seen = Some(it));
+        self.evaluate(on, id, Some(event));
         if let Some(seen) = seen {
-            on.ground.done(id, seen);
+            on.backend.done(id, seen);
         }
     }
 
     /// Runs due timers and scans for events whose messages were lost. Returns the latest time of
     /// the next call.
-    pub fn tick<G: Ground>(&mut self, on: &mut ReportContext<'_, G>) -> u64 {
+    pub fn tick<G: SessionBackend>(&mut self, on: &mut ReportContext<'_, G>) -> u64 {
         if self.scan_at <= on.now.monotonic {
             self.scan_at = on.now.monotonic.saturating_add(SCAN_EVERY);
             self.scan(on);
@@ -183,34 +187,34 @@ impl Usage {
             }
             let parked = self.unpark(on.requests);
             let Some(id) = parked.or_else(|| self.timers.take(on.now.monotonic)) else { break };
-            self.look(on, id, None);
+            self.evaluate(on, id, None);
         }
         self.timers.next().map_or(self.scan_at, |at| at.min(self.scan_at))
     }
 
     /// Returns a waiting session whose peer has room again. Peers take turns.
-    fn unpark(&mut self, requests: &Requests) -> Option<SessionId> {
+    fn unpark(&mut self, requests: &Requests) -> Option<SessionIndex> {
         let has_room = |peer| requests.room_for(peer) >= MOST_REQUESTS;
         self.turn = self.parked.next(self.turn, has_room);
         self.parked.take(self.turn?)
     }
 
     /// Scans the next session indices for pending events.
-    fn scan<G: Ground>(&mut self, on: &mut ReportContext<'_, G>) {
+    fn scan<G: SessionBackend>(&mut self, on: &mut ReportContext<'_, G>) {
         let mut found = Vec::new();
-        let capacity = on.ground.capacity();
+        let capacity = on.backend.capacity();
         let from = if self.scanned >= capacity { 0 } else { self.scanned };
-        on.ground.raised(from, SCANNED, &mut |id, seen| found.push((id, seen)));
+        on.backend.raised(from, SCANNED, &mut |id, seen| found.push((id, seen)));
         self.scanned = from.saturating_add(SCANNED);
         for (id, seen) in found {
-            self.look(on, id, None);
-            on.ground.done(id, seen);
+            self.evaluate(on, id, None);
+            on.backend.done(id, seen);
         }
     }
 
     /// Handles an error indication (TS 29.281 clause 7.3.1): reports it to the session's control
     /// plane (clause 5.10), unless a report is pending.
-    pub fn error_indication<G: Ground>(
+    pub fn error_indication<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
         message: &PathMessage,
@@ -218,7 +222,7 @@ impl Usage {
         let peer = Ipv6Addr::from(message.peer).to_canonical();
         let mut is_known = false;
         for id in self.remotes.find(peer, message.teid) {
-            let Some(session) = on.ground.session(id) else { continue };
+            let Some(session) = on.backend.session(id) else { continue };
             if tunnels(&session).any(|tunnel| tunnel == (peer, message.teid)) {
                 is_known = true;
                 self.error(on, &session, peer, message.teid);
@@ -227,14 +231,14 @@ impl Usage {
         self.statistics.errors_ignored += u64::from(!is_known);
     }
 
-    fn error<G: Ground>(
+    fn error<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
         session: &Session,
         peer: IpAddr,
         teid: u32,
     ) {
-        let room = on.requests.room_for(on.ground.way(session).0);
+        let room = on.requests.room_for(on.backend.way(session).0);
         if self.errors.contains_key(&session.id) || room == 0 {
             self.statistics.errors_repeated += 1;
             return;
@@ -248,14 +252,14 @@ impl Usage {
     }
 
     /// Sends a session report request. Returns false if there was no room.
-    pub(super) fn send<G: Ground>(
+    pub(super) fn send<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
         session: &Session,
         sequence: u32,
         bytes: Vec<u8>,
     ) -> bool {
-        let (to, local) = on.ground.way(session);
+        let (to, local) = on.backend.way(session);
         let tag = Tag::Report(session.id);
         let request = Request { bytes, sequence, to, local, tag };
         let is_sent = on.requests.send(on.now, request, on.out).is_ok();
@@ -267,10 +271,10 @@ impl Usage {
     }
 
     /// Handles a request without response. It is sent again later with the same content.
-    pub fn given_up<G: Ground>(
+    pub fn given_up<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
-        id: SessionId,
+        id: SessionIndex,
         sequence: u32,
     ) {
         self.statistics.unanswered += 1;

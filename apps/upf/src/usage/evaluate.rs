@@ -1,16 +1,16 @@
 //! Evaluation of a session: due reports are committed, then sent.
 
-use super::collect::take_all;
+use super::collect::collect_all;
 use super::engine::{AGAIN, DELAYED, ReportContext, Usage};
 use super::report_messages::report_request;
-use super::session_backend::Ground;
+use super::session_backend::SessionBackend;
 use super::thresholds::next;
 use super::thresholds::settle;
 use super::urr_meter::{Meter, later};
 use crate::rules::layout::counter_slots::event;
 use crate::rules::layout::message::SessionEvent;
 use crate::session::{
-    DownlinkData, Pdr, Session, SessionId, Source, Unacknowledged, UsageTriggers,
+    DownlinkData, Pdr, Session, SessionIndex, Source, Unacknowledged, UsageTriggers,
 };
 use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
@@ -20,20 +20,20 @@ const IN_REQUEST: usize = 10;
 
 impl Usage {
     /// Evaluates a session and sends due reports. `hint` is a lane message about it.
-    pub(super) fn look<G: Ground>(
+    pub(super) fn evaluate<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
-        id: SessionId,
+        id: SessionIndex,
         hint: Option<&SessionEvent>,
     ) {
-        match on.ground.session(id) {
-            Some(session) => self.look_at(on, &session.clone(), session, hint),
+        match on.backend.session(id) {
+            Some(session) => self.evaluate_session(on, &session.clone(), session, hint),
             None => self.timers.set(id, None),
         }
     }
 
     /// Evaluates a session. `before` is the stored version, `session` the one to become.
-    pub(super) fn look_at<G: Ground>(
+    pub(super) fn evaluate_session<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
         before: &Session,
@@ -43,17 +43,17 @@ impl Usage {
         let meters: Vec<Meter> = session
             .urrs
             .iter()
-            .map(|urr| Meter::read(on.ground, urr, session.version))
+            .map(|urr| Meter::read(on.backend, urr, session.version))
             .zip(&session.urrs)
             .map(|(meter, urr)| meter.told(urr.progress.line, hint))
             .collect();
         for (urr, meter) in session.urrs.iter_mut().zip(&meters) {
             settle(urr, meter, on.now);
         }
-        let own = Meter::of(on.ground.line(session.id.0), session.version);
+        let own = Meter::of(on.backend.line(session.id.0), session.version);
         self.usage(on, &mut session, &meters, &own);
         self.downlink(on, &mut session, &own, hint);
-        let is_new = session != *before || !on.ground.is_published(&session);
+        let is_new = session != *before || !on.backend.is_published(&session);
         if is_new && !self.keep(on, &mut session) {
             let again = on.now.monotonic.saturating_add(SECOND);
             self.timers.set(session.id, Some(again));
@@ -64,13 +64,13 @@ impl Usage {
     }
 
     /// Commits and publishes a changed session. Returns false if that failed.
-    pub(super) fn keep<G: Ground>(
+    pub(super) fn keep<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
         session: &mut Session,
     ) -> bool {
-        session.version = on.ground.next_version();
-        match on.ground.commit(session, on.now) {
+        session.version = on.backend.next_version();
+        match on.backend.commit(session, on.now) {
             Ok(()) => true,
             Err(error) => {
                 tracing::error!(
@@ -84,7 +84,7 @@ impl Usage {
     }
 
     /// Creates due usage and inactivity reports, unless earlier ones wait for a response.
-    fn usage<G: Ground>(
+    fn usage<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
         session: &mut Session,
@@ -96,7 +96,7 @@ impl Usage {
         if is_waiting {
             return;
         }
-        let peer = on.ground.way(session).0;
+        let peer = on.backend.way(session).0;
         if on.requests.room_for(peer) < MOST_REQUESTS {
             // A silent peer must not delay the reports to others.
             if is_inactive || session.urrs.iter().any(|urr| !urr.progress.due.is_empty()) {
@@ -104,7 +104,7 @@ impl Usage {
             }
             return;
         }
-        let mut usage = take_all(&mut session.urrs, meters, on.now, |_| UsageTriggers::NONE);
+        let mut usage = collect_all(&mut session.urrs, meters, on.now, |_| UsageTriggers::NONE);
         if is_inactive {
             session.reporting.is_inactive = true;
             session.reporting.awaited_from = awaited(on.now, session, meters, own);
@@ -123,7 +123,7 @@ impl Usage {
 
     /// Creates a downlink data report for the first buffered packet of a PDR (clause 5.2.4), once
     /// until buffering ends.
-    fn downlink<G: Ground>(
+    fn downlink<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
         session: &mut Session,
@@ -145,7 +145,7 @@ impl Usage {
             self.delayed.insert(session.id, (data, at));
             return;
         }
-        if on.requests.room_for(on.ground.way(session).0) == 0 {
+        if on.requests.room_for(on.backend.way(session).0) == 0 {
             self.delayed.insert(session.id, (data, on.now.monotonic.saturating_add(SECOND)));
             return;
         }
@@ -160,7 +160,7 @@ impl Usage {
 
     /// Sends committed reports that are not pending: new ones, those of the previous process, and
     /// those without response.
-    fn send_all<G: Ground>(&mut self, on: &mut ReportContext<'_, G>, session: &Session) {
+    fn send_all<G: SessionBackend>(&mut self, on: &mut ReportContext<'_, G>, session: &Session) {
         for report in &session.reporting.unacknowledged {
             if self.flying.get(&report.message) != Some(&session.id) {
                 let bytes = report_request(session, report);
@@ -170,7 +170,7 @@ impl Usage {
     }
 
     /// Sets the timer of the next evaluation.
-    fn arm<G: Ground>(
+    fn arm<G: SessionBackend>(
         &mut self,
         on: &ReportContext<'_, G>,
         session: &Session,

@@ -8,7 +8,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionIndex};
 
 /// Maximum number of records read for one error indication.
 const LOOKS: usize = 16;
@@ -41,7 +41,7 @@ pub(super) fn tunnels(session: &Session) -> impl Iterator<Item = (IpAddr, u32)> 
 impl Remotes {
     /// Returns the candidate sessions of a tunnel, each once.
     #[must_use]
-    pub(super) fn find(&self, peer: IpAddr, teid: u32) -> Vec<SessionId> {
+    pub(super) fn find(&self, peer: IpAddr, teid: u32) -> Vec<SessionIndex> {
         let hash = self.hash(peer, teid);
         let mut found = Vec::new();
         let mut at = self.home(hash);
@@ -134,12 +134,12 @@ impl Remotes {
     }
 }
 
-const fn join(hash: u32, session: SessionId) -> u64 {
+const fn join(hash: u32, session: SessionIndex) -> u64 {
     (hash as u64) << 32 | (session.0 as u64 + 1)
 }
 
-const fn split(entry: u64) -> (u32, SessionId) {
-    ((entry >> 32) as u32, SessionId((entry as u32).wrapping_sub(1)))
+const fn split(entry: u64) -> (u32, SessionIndex) {
+    ((entry >> 32) as u32, SessionIndex((entry as u32).wrapping_sub(1)))
 }
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
         ) {
             let (mut remotes, mut model) = (Remotes::default(), HashSet::new());
             for (is_new, teid, session) in steps {
-                let entry = join(remotes.hash(PEER, teid), SessionId(session));
+                let entry = join(remotes.hash(PEER, teid), SessionIndex(session));
                 if is_new && model.insert((teid, session)) {
                     remotes.insert(entry);
                 } else if !is_new && model.remove(&(teid, session)) {
@@ -181,13 +181,13 @@ mod tests {
     fn a_hundred_thousand_tunnels_take_little_memory_and_go_again() {
         let mut remotes = Remotes::default();
         for teid in 0..100_000 {
-            let entry = join(remotes.hash(PEER, teid), SessionId(teid));
+            let entry = join(remotes.hash(PEER, teid), SessionIndex(teid));
             remotes.insert(entry);
         }
         assert!(remotes.slots.len() * 8 <= 2 << 20);
-        assert_eq!(remotes.find(PEER, 77_777), [SessionId(77_777)]);
+        assert_eq!(remotes.find(PEER, 77_777), [SessionIndex(77_777)]);
         for teid in 0..100_000 {
-            let entry = join(remotes.hash(PEER, teid), SessionId(teid));
+            let entry = join(remotes.hash(PEER, teid), SessionIndex(teid));
             remotes.remove(entry);
         }
         assert!(remotes.len() == 0 && remotes.slots.iter().all(|slot| *slot == 0));

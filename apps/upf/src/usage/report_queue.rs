@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Waiting sessions by peer, in the order of their arrival, each once.
 ///
 /// Memory: one bit per session index, and 4 octets per waiting session.
 #[derive(Debug, Default)]
 pub(super) struct Parked {
-    by_peer: BTreeMap<SocketAddr, VecDeque<SessionId>>,
+    by_peer: BTreeMap<SocketAddr, VecDeque<SessionIndex>>,
     is_in: Vec<u64>,
 }
 
@@ -22,13 +22,13 @@ impl Parked {
     }
 
     /// Returns true if a session waits.
-    pub(super) fn has(&self, id: SessionId) -> bool {
+    pub(super) fn has(&self, id: SessionIndex) -> bool {
         let word = self.is_in.get(id.0 as usize / 64);
         word.is_some_and(|word| word >> (id.0 % 64) & 1 == 1)
     }
 
     /// Adds a session that waits for room at a peer.
-    pub(super) fn add(&mut self, peer: SocketAddr, id: SessionId) {
+    pub(super) fn add(&mut self, peer: SocketAddr, id: SessionIndex) {
         if self.has(id) {
             return;
         }
@@ -50,7 +50,7 @@ impl Parked {
     }
 
     /// Takes the session that has waited longest for a peer.
-    pub(super) fn take(&mut self, peer: SocketAddr) -> Option<SessionId> {
+    pub(super) fn take(&mut self, peer: SocketAddr) -> Option<SessionIndex> {
         let waiting = self.by_peer.get_mut(&peer)?;
         let id = waiting.pop_front();
         if waiting.is_empty() {
@@ -73,10 +73,10 @@ mod tests {
         let mut parked = Parked::new(100);
         let peer = |host| SocketAddr::from(([10, 0, 0, host], 8805));
         for id in [5, 7, 5, 500, 9] {
-            parked.add(peer(1), SessionId(id));
+            parked.add(peer(1), SessionIndex(id));
         }
-        parked.add(peer(2), SessionId(6));
-        parked.add(peer(2), SessionId(7));
+        parked.add(peer(2), SessionIndex(6));
+        parked.add(peer(2), SessionIndex(7));
         let mut taken = Vec::new();
         let mut last = None;
         while let Some(next) = parked.next(last, |_| true) {
@@ -84,8 +84,8 @@ mod tests {
             last = Some(next);
         }
         assert_eq!(taken, [5, 6, 7, 9]);
-        assert!((0..100).all(|id| !parked.has(SessionId(id))));
-        parked.add(peer(1), SessionId(5));
+        assert!((0..100).all(|id| !parked.has(SessionIndex(id))));
+        parked.add(peer(1), SessionIndex(5));
         assert_eq!(parked.next(None, |other| other != peer(1)), None);
         assert_eq!(parked.take(peer(2)), None);
     }

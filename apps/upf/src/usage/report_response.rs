@@ -7,8 +7,8 @@ use fastlane_pfcp::ie::{
 use fastlane_pfcp::{Cause, Group, IeType, Message};
 
 use super::engine::{AGAIN, ReportContext, Usage};
-use super::session_backend::Ground;
-use crate::session::{Buffering, Session, SessionId};
+use super::session_backend::SessionBackend;
+use crate::session::{Buffering, Session, SessionIndex};
 
 /// Action that a session report response requires of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,16 +16,16 @@ pub enum Outcome {
     /// No further action.
     Done,
     /// The control plane does not know the session (cause 65). Remove it here too.
-    Gone(SessionId),
+    Gone(SessionIndex),
 }
 
 impl Usage {
     /// Handles a session report response. The report is acknowledged and never sent again;
     /// buffering changes as requested.
-    pub fn answered<G: Ground>(
+    pub fn answered<G: SessionBackend>(
         &mut self,
         on: &mut ReportContext<'_, G>,
-        id: SessionId,
+        id: SessionIndex,
         response: &Message<'_>,
     ) -> Outcome {
         let sequence = response.header.sequence;
@@ -51,16 +51,16 @@ impl Usage {
         };
         let is_accepted = cause == Cause::REQUEST_ACCEPTED;
         self.statistics.refused += u64::from(!is_accepted);
-        let Some(mut session) = on.ground.session(id) else { return Outcome::Done };
+        let Some(mut session) = on.backend.session(id) else { return Outcome::Done };
         let before = session.clone();
         session.reporting.unacknowledged.retain(|report| report.message != sequence);
         let is_new = is_accepted && apply(&mut session, group);
         if is_new || session != before {
-            session.version = on.ground.next_version();
+            session.version = on.backend.next_version();
             if is_accepted && group_drops(group) {
                 session.discarded = session.version;
             }
-            if let Err(error) = on.ground.commit(&session, on.now) {
+            if let Err(error) = on.backend.commit(&session, on.now) {
                 tracing::error!(
                     "the response for session {:#x} cannot be stored: {error}",
                     session.seid
@@ -73,7 +73,7 @@ impl Usage {
                 on.out.rules_changed(id);
             }
         }
-        self.look(on, id, None);
+        self.evaluate(on, id, None);
         Outcome::Done
     }
 }

@@ -3,22 +3,22 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::rules::layout::counter_slots::WORDS;
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionIndex};
 use crate::time::Now;
 
 /// Access to the state slots that lanes write.
-pub trait Lines {
+pub trait StateSlots {
     /// Returns the words of a state slot; zeros if it does not exist.
     fn line(&self, line: u32) -> [u64; WORDS];
 }
 
 /// Access to stored and published sessions, and to the events that lanes raise.
-pub trait Ground: Lines {
+pub trait SessionBackend: StateSlots {
     /// Returns the number of session indices.
     fn capacity(&self) -> u32;
 
     /// Returns the session with an index, unless it was removed.
-    fn session(&self, id: SessionId) -> Option<Session>;
+    fn session(&self, id: SessionIndex) -> Option<Session>;
 
     /// Returns a version that no session has had.
     fn next_version(&mut self) -> u64;
@@ -40,8 +40,8 @@ pub trait Ground: Lines {
 
     /// Calls `visit` for each of `count` sessions from `from` on with pending events, with the
     /// value for [`done`](Self::done).
-    fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionId, u64));
+    fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionIndex, u64));
 
     /// Marks the events of a session up to `seen` as handled.
-    fn done(&mut self, id: SessionId, seen: u64);
+    fn done(&mut self, id: SessionIndex, seen: u64);
 }

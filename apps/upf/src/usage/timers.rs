@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Heap of deadlines, at most one valid per session. Setting one and taking the earliest cost
 /// logarithmic time; no operation visits all sessions.
@@ -24,7 +24,7 @@ impl Timers {
     }
 
     /// Replaces the deadline of a session. `None` removes it.
-    pub(super) fn set(&mut self, session: SessionId, at: Option<u64>) {
+    pub(super) fn set(&mut self, session: SessionIndex, at: Option<u64>) {
         let Some(place) = self.set.get_mut(session.0 as usize) else { return };
         let at = at.map_or(0, |at| at.max(1));
         let is_new = at != 0 && *place != at;
@@ -38,13 +38,13 @@ impl Timers {
     }
 
     /// Moves the deadline of a session forward to `at`, if it is later or absent.
-    pub(super) fn sooner(&mut self, session: SessionId, at: u64) {
+    pub(super) fn sooner(&mut self, session: SessionIndex, at: u64) {
         let set = self.set.get(session.0 as usize).copied().filter(|set| *set != 0);
         self.set(session, Some(set.map_or(at, |set| set.min(at))));
     }
 
     /// Takes a session whose deadline has passed.
-    pub(super) fn take(&mut self, now: u64) -> Option<SessionId> {
+    pub(super) fn take(&mut self, now: u64) -> Option<SessionIndex> {
         while let Some(&Reverse((at, session))) = self.heap.peek() {
             let place = self.set.get_mut(session as usize);
             let Some(place) = place.filter(|place| **place == at) else {
@@ -56,7 +56,7 @@ impl Timers {
             }
             *place = 0;
             self.heap.pop();
-            return Some(SessionId(session));
+            return Some(SessionIndex(session));
         }
         None
     }
@@ -89,11 +89,11 @@ mod tests {
             let mut timers = Timers::new(8);
             let mut model = [None; 8];
             for (session, at) in steps {
-                timers.set(SessionId(session), at);
+                timers.set(SessionIndex(session), at);
                 model[session as usize] = at;
             }
             let mut taken = Vec::new();
-            while let Some(SessionId(session)) = timers.take(now) {
+            while let Some(SessionIndex(session)) = timers.take(now) {
                 prop_assert!(model[session as usize].is_some_and(|at| at <= now));
                 taken.push((model[session as usize].take(), session));
             }
@@ -107,11 +107,11 @@ mod tests {
     fn old_deadlines_do_not_pile_up() {
         let mut timers = Timers::new(4);
         for at in 1..100_000 {
-            timers.set(SessionId(1), Some(at));
+            timers.set(SessionIndex(1), Some(at));
         }
         assert!(timers.heap.len() < 200);
-        assert_eq!((timers.take(u64::MAX), timers.take(u64::MAX)), (Some(SessionId(1)), None));
-        timers.set(SessionId(9), Some(1)); // no such place
+        assert_eq!((timers.take(u64::MAX), timers.take(u64::MAX)), (Some(SessionIndex(1)), None));
+        timers.set(SessionIndex(9), Some(1)); // no such place
         assert_eq!(timers.take(u64::MAX), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Counters read from a lane, and clock conversions.
 
-use super::session_backend::Lines;
+use super::session_backend::StateSlots;
 use crate::rules::layout::counter_slots::{
     DOWNLINK_OCTETS, DOWNLINK_PACKETS, EVENTS, LAST, UPLINK_OCTETS, UPLINK_PACKETS, WORDS, event,
 };
@@ -49,7 +49,7 @@ impl Meter {
 
     /// Reads the meter of a URR.
     #[must_use]
-    pub fn read<L: Lines + ?Sized>(lines: &L, urr: &Urr, version: u64) -> Self {
+    pub fn read<L: StateSlots + ?Sized>(lines: &L, urr: &Urr, version: u64) -> Self {
         Self::of(lines.line(urr.progress.line), version)
     }
 

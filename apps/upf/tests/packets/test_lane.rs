@@ -24,7 +24,7 @@ use upf::rules::layout::key::{SessionRef, TunnelKey, UeKey};
 use upf::rules::layout::session_rules::{Block, Rules, flag, forwarding};
 use upf::rules::layout::table;
 use upf::rules::layout::teid_layout::TeidLayout;
-use upf::session::{InstanceId, SessionId};
+use upf::session::{InstanceId, SessionIndex};
 
 use crate::SESSIONS;
 
@@ -47,10 +47,10 @@ pub(crate) const OUR: [u8; 4] = [10, 3, 0, 1];
 pub(crate) const USER: [u8; 4] = [10, 45, 0, 5];
 pub(crate) const SERVER: [u8; 4] = [192, 0, 2, 7];
 /// Session of the UE.
-pub(crate) const SESSION: SessionId = SessionId(261);
+pub(crate) const SESSION: SessionIndex = SessionIndex(261);
 
 /// Returns the TEID of a session.
-pub(crate) fn teid(session: SessionId) -> u32 {
+pub(crate) fn teid(session: SessionIndex) -> u32 {
     TeidLayout::of(SESSIONS).teid(session, 3)
 }
 
@@ -284,7 +284,7 @@ impl TestLane {
     }
 
     /// Assigns an address to a session with these rules.
-    pub(crate) fn publish_other(&mut self, session: SessionId, address: [u8; 4], rules: &Rules) {
+    pub(crate) fn publish_other(&mut self, session: SessionIndex, address: [u8; 4], rules: &Rules) {
         self.tables.rules.set(session.0 as usize, rules).expect("there is room");
         let key = UeKey::v4(INTERNET, v4(address));
         self.tables.users.insert(&key, &SessionRef::to(session)).expect("there is room");
@@ -333,7 +333,7 @@ impl TestLane {
     }
 
     /// Returns the counters of another session.
-    pub(crate) fn usage_of(&self, session: SessionId) -> [u64; 4] {
+    pub(crate) fn usage_of(&self, session: SessionIndex) -> [u64; 4] {
         let [a, b, c, d, ..] = self.tables.state.read(EntryId(session.0));
         [a, b, c, d]
     }

@@ -2,14 +2,14 @@
 
 use upf::rules::layout::drop_reason::DropReason;
 use upf::rules::layout::session_rules::{Rules, flag};
-use upf::session::SessionId;
+use upf::session::SessionIndex;
 
 use crate::frames::{fill, from_gnb, g_pdu, opened, ue4};
 use crate::test_lane::*;
 
 /// Address, session and TEID of the other UE.
 const OTHER: [u8; 4] = [10, 45, 0, 6];
-const FAR: SessionId = SessionId(300);
+const FAR: SessionIndex = SessionIndex(300);
 const FAR_TEID: u32 = 0x77;
 
 /// Publishes rules that forward everything of the other UE.

@@ -6,13 +6,13 @@ use super::*;
 use crate::session::Session;
 use crate::store::{Memory, typical};
 
-fn end(store: &mut Store, places: &mut SessionIndices, id: SessionId, at: u64) {
+fn end(store: &mut Store, places: &mut SessionIndices, id: SessionIndex, at: u64) {
     let gone = Session { id, is_deleted: true, version: store.next_version(), ..typical(id.0) };
     store.commit(&gone, None, at).unwrap();
     places.give_back(id);
 }
 
-fn begin(store: &mut Store, id: SessionId) {
+fn begin(store: &mut Store, id: SessionIndex) {
     let session = Session { id, version: store.next_version(), ..typical(id.0) };
     store.commit(&session, None, 0).unwrap();
 }
@@ -37,17 +37,17 @@ fn a_place_is_used_again_when_it_has_been_free_long_enough_and_after_those_free_
         begin(&mut store, id);
     }
     assert_eq!(places.take(&store, u64::MAX), None);
-    end(&mut store, &mut places, SessionId(7), 100);
-    end(&mut store, &mut places, SessionId(263), 200);
+    end(&mut store, &mut places, SessionIndex(7), 100);
+    end(&mut store, &mut places, SessionIndex(263), 200);
     assert_eq!(places.take(&store, 100), None);
     // A successor process rebuilds the same order.
     for mut places in [SessionIndices::open(&memory.open()), places] {
-        assert_eq!(places.take(&store, 101), Some(SessionId(7)));
+        assert_eq!(places.take(&store, 101), Some(SessionIndex(7)));
         assert_eq!(places.take(&store, 150), None);
-        assert_eq!(places.take(&store, 201), Some(SessionId(263)));
-        places.untake(SessionId(263));
+        assert_eq!(places.take(&store, 201), Some(SessionIndex(263)));
+        places.untake(SessionIndex(263));
         assert_eq!(places.live(), 511);
-        assert_eq!(places.take(&store, 201), Some(SessionId(263)));
+        assert_eq!(places.take(&store, 201), Some(SessionIndex(263)));
     }
 }
 

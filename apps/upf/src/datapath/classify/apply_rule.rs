@@ -11,7 +11,7 @@ use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
     Block, Count, Direction, Meter, NONE, OuterPath, Rule, flag,
 };
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// A rule and a packet to apply it to.
 pub(super) struct RuleApplication<'t, 'a> {
@@ -20,7 +20,7 @@ pub(super) struct RuleApplication<'t, 'a> {
     pub(super) direction: Direction,
     /// Address family of the packet, 4 or 6: it selects the redirect address.
     pub(super) family: u8,
-    pub(super) session: SessionId,
+    pub(super) session: SessionIndex,
     pub(super) version: u32,
     pub(super) state: &'a LaneState<WORDS>,
     pub(super) now: u64,

@@ -11,7 +11,7 @@ use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
     Block, CHAIN, Direction, NONE, PacketFilter, Rule, Rules, flag, forwarding, wanted,
 };
-use crate::session::{Destination, SessionId};
+use crate::session::{Destination, SessionIndex};
 
 /// Result of matching a packet against a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum RuleMatch {
 fn chain<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
-    session: SessionId,
+    session: SessionIndex,
 ) -> impl Iterator<Item = (u32, &'t Block)> {
     let mut next = rules.cold.block;
     let version = rules.version();
@@ -47,7 +47,7 @@ pub(super) fn decide<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
     fields: &PacketFields,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Decision<'t> {
@@ -91,7 +91,7 @@ pub(super) fn own_path<'t>(
     rules: &'t Rules,
     blocks: &impl Blocks<'t>,
     fields: &PacketFields,
-    session: SessionId,
+    session: SessionIndex,
 ) -> Option<Path<'t>> {
     for (_, block) in chain(rules, blocks, session) {
         let users = AddressMatches::of(block, fields);
@@ -118,7 +118,7 @@ pub(super) fn own_path<'t>(
 pub(super) fn charge<'t, const MODE: u8>(
     blocks: &impl Blocks<'t>,
     charge: Charge,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Decision<'t> {

@@ -13,7 +13,7 @@ use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::{
     Direction, DirectionRules, Limit, NEVER, Rules, flag, forwarding, limit,
 };
-use crate::session::{Destination, SessionId};
+use crate::session::{Destination, SessionIndex};
 
 /// Flags that need the long path.
 const RARE: u32 = flag::DROP
@@ -35,7 +35,7 @@ struct SimpleCase<'t, 'a> {
     line: CounterSlot<'a>,
     length: u32,
     now: u64,
-    session: SessionId,
+    session: SessionIndex,
 }
 
 const NO_PEER: &[u8; 16] = &[0; 16];
@@ -66,7 +66,7 @@ pub(super) fn own_path<'t>(rules: &'t Rules, fields: &PacketFields) -> Option<Pa
 pub(super) fn decide<'t>(
     rules: &'t Rules,
     fields: &PacketFields,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> Decision<'t> {
@@ -135,7 +135,7 @@ const fn rules_of(rules: &Rules, direction: Direction) -> (&DirectionRules, u64,
 pub(super) fn charge_simple(
     rules: &Rules,
     charge: Charge,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> bool {
@@ -152,7 +152,7 @@ pub(super) fn charge_simple(
 pub(super) fn charge<const MODE: u8>(
     rules: &Rules,
     charge: Charge,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
     now: u64,
 ) -> ChargeResult {
@@ -202,7 +202,7 @@ impl<'t, 'a> SimpleCase<'t, 'a> {
     fn of(
         rules: &'t Rules,
         charge: Charge,
-        session: SessionId,
+        session: SessionIndex,
         state: &'a LaneState<WORDS>,
         now: u64,
     ) -> Self {

@@ -224,7 +224,7 @@ fn blocks_of_another_version_or_session_and_damaged_ones_have_no_rules() {
     let fixture = RuleFixture::of(fixture::typical()).in_blocks();
     let fields = fixture.uplink();
     let passes = |blocks: &[Block]| {
-        let decision = decide(&fixture.rules, &blocks, &fields, SessionId(7), &fixture.state, 1);
+        let decision = decide(&fixture.rules, &blocks, &fields, SessionIndex(7), &fixture.state, 1);
         matches!(decision.action, Action::Forward(_))
     };
     assert!(passes(&fixture.blocks));

@@ -9,7 +9,7 @@ use crate::rules::layout::counter_slots::{
 use crate::rules::layout::session_rules::{
     Direction, DueEndMarker, Limit, Rules, events_of, flag, limit,
 };
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Words of a counter slot.
 pub(super) type CounterSlot<'a> = StateWords<'a, WORDS>;
@@ -135,7 +135,7 @@ pub(super) const fn starts(flags: u32) -> u64 {
 #[must_use]
 pub fn marker_due(
     rules: &Rules,
-    session: SessionId,
+    session: SessionIndex,
     state: &LaneState<WORDS>,
 ) -> Option<DueEndMarker> {
     let marker = rules.marker()?;
@@ -144,7 +144,7 @@ pub fn marker_due(
 }
 
 /// Records that the end marker was sent.
-pub fn marker_sent(marker: DueEndMarker, session: SessionId, state: &LaneState<WORDS>) {
+pub fn marker_sent(marker: DueEndMarker, session: SessionIndex, state: &LaneState<WORDS>) {
     let words = state.at(EntryId(session.0));
     words.publish(EVENTS, words.get(EVENTS) & !event::MARKER | marker.word());
 }

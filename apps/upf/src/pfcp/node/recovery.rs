@@ -2,7 +2,7 @@
 //! session is registered for reports, paths and counters.
 
 use super::NodeContext;
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionIndex};
 
 /// Sessions recovered in one slice: about two milliseconds.
 const SLICE: usize = 512;
@@ -30,7 +30,7 @@ impl RecoverySet {
     }
 
     /// Removes a session from the set. Returns true if it was in it.
-    fn take(&mut self, id: SessionId) -> bool {
+    fn take(&mut self, id: SessionIndex) -> bool {
         let bit = 1 << (id.0 % 64);
         let word = self.early.get_mut(id.0 as usize / 64).filter(|_| id.0 >= self.next);
         word.is_some_and(|word| {
@@ -46,7 +46,7 @@ pub(super) fn wake(cx: &mut NodeContext<'_>) {
     let places = cx.node.unfollowed.next..cx.node.unfollowed.end;
     let mut awake = 0;
     for place in places.take(LOOKED_AT as usize) {
-        let id = SessionId(place);
+        let id = SessionIndex(place);
         let found = cx.node.sessions.get(id).filter(|_| cx.node.unfollowed.take(id));
         cx.node.unfollowed.next = place + 1;
         let Some(session) = found else { continue };

@@ -9,7 +9,7 @@ use fastlane_pfcp::{Message, MessageType};
 use super::{Node, NodeContext, node_messages, recovery};
 use crate::pfcp::Context;
 use crate::pfcp::sessions::Sessions;
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionIndex};
 use crate::usage::Outcome;
 
 /// Handles a session request. Returns the response and the session before and after.
@@ -79,7 +79,7 @@ pub(super) fn remove(cx: &mut NodeContext<'_>, session: Session) {
 }
 
 /// Handles a session report response.
-pub(super) fn reported(cx: &mut NodeContext<'_>, id: SessionId, message: &Message<'_>) {
+pub(super) fn reported(cx: &mut NodeContext<'_>, id: SessionIndex, message: &Message<'_>) {
     let before = cx.node.sessions.get(id);
     match cx.usage(|usage, on| usage.answered(on, id, message)) {
         Outcome::Done => {}
@@ -100,11 +100,11 @@ pub(super) struct SessionChange {
 }
 
 /// Returns the session that a response says was established.
-fn established(bytes: &[u8]) -> Option<SessionId> {
+fn established(bytes: &[u8]) -> Option<SessionIndex> {
     let (message, _) = Message::parse(bytes).ok()?;
     if node_messages::cause_of(&message) != 1 {
         return None;
     }
     let FSeid { seid, .. } = message.group().find().ok()??;
-    Some(SessionId(seid as u32))
+    Some(SessionIndex(seid as u32))
 }

@@ -12,8 +12,8 @@ use crate::config::Settings;
 use crate::rules::layout::key::UeKey;
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::session::{
-    Buffering, InstanceId, LocalTunnel, Network, Pdr, PdrId, Refusal, Session, SessionId, Source,
-    Urr, UrrId, UrrUpdate, UserAddress, bar, far, pdr, qer, urr,
+    Buffering, InstanceId, LocalTunnel, Network, Pdr, PdrId, Refusal, Session, SessionIndex,
+    Source, Urr, UrrId, UrrUpdate, UserAddress, bar, far, pdr, qer, urr,
 };
 use crate::time::Now;
 use crate::usage::{self, Meter};
@@ -25,7 +25,7 @@ pub(super) struct DraftContext<'a> {
     pub(super) shape: TeidLayout,
     pub(super) addresses: &'a mut Addresses,
     /// Returns the session that owns a TEID.
-    pub(super) owner: &'a dyn Fn(u32) -> Option<SessionId>,
+    pub(super) owner: &'a dyn Fn(u32) -> Option<SessionIndex>,
     /// Returns what a URR has counted.
     pub(super) meter: &'a dyn Fn(&Urr) -> Meter,
     /// The session is restored (RESTI): F-TEIDs and UE addresses are given by the control plane.

@@ -17,7 +17,7 @@ use crate::rules::layout::key::UeKey;
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::publish::Published;
 use crate::session::{
-    Pdr, Refusal, Reporting, Session, SessionId, Urr, UrrId, UsageReport, UsageTriggers,
+    Pdr, Refusal, Reporting, Session, SessionIndex, Urr, UrrId, UsageReport, UsageTriggers,
 };
 use crate::store::Store;
 use crate::time::Now;
@@ -152,7 +152,7 @@ impl Sessions {
         self.end_traffic(&session, context.now);
         let (mut urrs, now) = (session.urrs.clone(), context.now);
         let last = |_: &Urr| UsageTriggers::TERMR;
-        let reports = usage::in_answer(&mut urrs, session.version, self, now, last);
+        let reports = usage::collect_for_response(&mut urrs, session.version, self, now, last);
         let bytes = answer.write(Cause::REQUEST_ACCEPTED, |w| {
             usage::write_usage(w, IeType::USAGE_REPORT_IN_DELETION, &reports, None);
         });
@@ -237,7 +237,7 @@ impl Sessions {
             let count = session.urrs.len();
             session.urrs.append(&mut removed);
             let mut urrs = std::mem::take(&mut session.urrs);
-            reports = usage::in_answer(&mut urrs, before.version, self, now, |urr| {
+            reports = usage::collect_for_response(&mut urrs, before.version, self, now, |urr| {
                 // A URR that one request removes and creates again is a new one.
                 let is_new = begun.contains(&urr.id) && urr.progress.since == now.real;
                 if gone.contains(&urr.id) && !is_new {
@@ -350,7 +350,7 @@ fn new_session(group: &Group<'_>, peer: u16, now: Now) -> Result<Session, Refusa
         Ok(octets)
     });
     Ok(Session {
-        id: SessionId(0),
+        id: SessionIndex(0),
         seid: 0,
         control: control(&group.need::<FSeid>()?)?,
         peer,
@@ -363,7 +363,7 @@ fn new_session(group: &Group<'_>, peer: u16, now: Now) -> Result<Session, Refusa
         supi: supi(group)?,
         network: network(group)?,
         inactivity_s: None,
-        sets: sets.collect::<Result<_, Fault>>()?,
+        fq_csids: sets.collect::<Result<_, Fault>>()?,
         pdrs: Vec::new(),
         fars: Vec::new(),
         qers: Vec::new(),
@@ -382,7 +382,7 @@ pub(super) fn owner_of(
     published: &Published,
     shape: TeidLayout,
     teid: u32,
-) -> Option<SessionId> {
+) -> Option<SessionIndex> {
     let by_number = || {
         let id = shape.session(teid);
         let session = store.get(id)?;

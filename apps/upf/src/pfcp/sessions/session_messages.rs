@@ -9,7 +9,7 @@ use fastlane_pfcp::{Cause, Fault, Group, Header, IeType, Message, MessageType, W
 use super::draft::Created;
 use crate::pfcp::NodeName;
 use crate::rules::publish::PublishError;
-use crate::session::{CpSeid, Pdr, Refusal, Session};
+use crate::session::{CpFSeid, Pdr, Refusal, Session};
 use crate::store::StoreError;
 
 /// Header fields of a session response.
@@ -105,10 +105,10 @@ pub(super) fn check(message: &Message<'_>) -> Result<(), Refusal> {
 }
 
 /// Returns the CP F-SEID of an F-SEID IE.
-pub(super) fn control(seid: &FSeid) -> Result<CpSeid, Refusal> {
+pub(super) fn control(seid: &FSeid) -> Result<CpFSeid, Refusal> {
     let address = seid.v4.map(Into::into).or(seid.v6.map(Into::into));
     let address = address.ok_or(Refusal::incorrect(IeType::F_SEID))?;
-    Ok(CpSeid { seid: seid.seid, address })
+    Ok(CpFSeid { seid: seid.seid, address })
 }
 
 /// Returns the CP SEID for the response to an establishment; 0 if the request has none.

@@ -16,7 +16,7 @@ use crate::alloc::{Addresses, Family};
 use crate::pfcp::RequestKey;
 use crate::rules::compile::keys;
 use crate::rules::layout::key::UeKey;
-use crate::session::{Network, Pdr, Session, SessionId, Source, Urr};
+use crate::session::{Network, Pdr, Session, SessionIndex, Source, Urr};
 use crate::store::StoreError;
 use crate::time::{MILLISECOND, Now};
 
@@ -60,7 +60,7 @@ impl Sessions {
         gone: &mut dyn FnMut(&Session),
     ) -> u64 {
         let of_peer = self.store.places(0).filter(|(_, it)| it.is_live() && it.peer == place);
-        let ids: Vec<SessionId> = of_peer.map(|(id, _)| id).collect();
+        let ids: Vec<SessionIndex> = of_peer.map(|(id, _)| id).collect();
         let mut removed = 0;
         for id in ids {
             let Some(session) = self.get(id).filter(is_meant) else { continue };
@@ -204,7 +204,7 @@ pub(super) fn users_of(
 /// Returns true if the session has an FQ-CSID in common with `set`.
 #[must_use]
 pub fn is_in(session: &Session, set: &FqCsid<'_>) -> bool {
-    session.sets.iter().any(|own| meet(own, set))
+    session.fq_csids.iter().any(|own| meet(own, set))
 }
 
 /// Returns true if two FQ-CSIDs are of the same node and share a CSID.

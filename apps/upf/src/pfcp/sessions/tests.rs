@@ -131,7 +131,7 @@ impl SessionTestbed {
         Answered::of(&self.handle(request))
     }
 
-    pub(super) fn ids(&self) -> Vec<SessionId> {
+    pub(super) fn ids(&self) -> Vec<SessionIndex> {
         self.sessions.ids().collect()
     }
 

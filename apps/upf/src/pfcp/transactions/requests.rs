@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::pfcp::Outbox;
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 use crate::time::Now;
 
 /// Maximum number of session requests without response. A peer may have at most as many as are
@@ -28,7 +28,7 @@ pub enum Tag {
     /// Node report to the association with this index.
     NodeReport(u16),
     /// Session report, handled by `Usage`.
-    Report(SessionId),
+    Report(SessionIndex),
 }
 
 /// Request to send.

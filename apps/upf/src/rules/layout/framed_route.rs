@@ -5,7 +5,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::session::{InstanceId, SessionId};
+use crate::session::{InstanceId, SessionIndex};
 
 /// Maximum number of network instances that share a prefix or one that contains it.
 pub const INSTANCES: usize = 7;
@@ -31,7 +31,7 @@ pub struct Framed {
 impl Framed {
     /// Creates an entry from up to [`INSTANCES`] owners.
     #[must_use]
-    pub fn of(owners: &[(InstanceId, SessionId)]) -> Self {
+    pub fn of(owners: &[(InstanceId, SessionIndex)]) -> Self {
         let owners = owners.get(..INSTANCES).unwrap_or(owners);
         let mut framed = Self {
             count: owners.len() as u16,
@@ -49,10 +49,10 @@ impl Framed {
     /// Returns the session in a network instance.
     #[inline]
     #[must_use]
-    pub fn session(&self, instance: InstanceId) -> Option<SessionId> {
+    pub fn session(&self, instance: InstanceId) -> Option<SessionIndex> {
         let count = usize::from(self.count).min(INSTANCES);
         let place = self.instances[..count].iter().position(|it| *it == instance)?;
-        Some(SessionId(self.sessions[place]))
+        Some(SessionIndex(self.sessions[place]))
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use crate::session::{InstanceId, SessionId};
+use crate::session::{InstanceId, SessionIndex};
 
 /// Reference to a session, the value of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -19,14 +19,14 @@ pub struct SessionRef {
 impl SessionRef {
     /// Creates a reference to a session.
     #[must_use]
-    pub const fn to(session: SessionId) -> Self {
+    pub const fn to(session: SessionIndex) -> Self {
         Self { session: session.0, reserved: 0 }
     }
 
     /// Returns the session.
     #[must_use]
-    pub const fn session(self) -> SessionId {
-        SessionId(self.session)
+    pub const fn session(self) -> SessionIndex {
+        SessionIndex(self.session)
     }
 }
 

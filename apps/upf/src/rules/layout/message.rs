@@ -3,7 +3,7 @@
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Kinds of messages: 1 to 15 from lanes, 16 to 31 to lanes.
 pub mod kind {
@@ -50,7 +50,7 @@ pub struct SessionEvent {
 impl SessionEvent {
     /// Creates a message about a session without further content.
     #[must_use]
-    pub fn about(session: SessionId, at: u64) -> Self {
+    pub fn about(session: SessionIndex, at: u64) -> Self {
         Self { session: session.0, at, ..Self::new_zeroed() }
     }
 }

@@ -4,7 +4,7 @@
 //! find its session, and a late packet does not match the rules of the next session at that index.
 //! The lowest 8 bits are the session's shard.
 
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Number of bits of the session index in a TEID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +22,15 @@ impl TeidLayout {
 
     /// Returns the TEID of a session in a generation, of which only the remaining bits are used.
     #[must_use]
-    pub const fn teid(self, session: SessionId, generation: u32) -> u32 {
+    pub const fn teid(self, session: SessionIndex, generation: u32) -> u32 {
         generation << self.bits | session.0
     }
 
     /// Returns the session index in a TEID. It may be out of range, or another session's.
     #[inline]
     #[must_use]
-    pub const fn session(self, teid: u32) -> SessionId {
-        SessionId(teid & ((1 << self.bits) - 1))
+    pub const fn session(self, teid: u32) -> SessionIndex {
+        SessionIndex(teid & ((1 << self.bits) - 1))
     }
 
     /// Returns the number of generations.

@@ -14,7 +14,7 @@ use super::step;
 use crate::rules::compile::FramedRoute;
 use crate::rules::layout::framed_route::{ANY, Framed, INSTANCES};
 use crate::rules::tables::Tables;
-use crate::session::{InstanceId, SessionId};
+use crate::session::{InstanceId, SessionIndex};
 
 /// Prefix: family, bits with the first one most significant, length. Sorted, a prefix comes right
 /// before those within it.
@@ -24,7 +24,7 @@ type PrefixKey = (u8, u128, u8);
 #[derive(Debug, Default)]
 struct Network {
     /// Owners of exactly this prefix, by instance.
-    owners: Vec<(InstanceId, SessionId)>,
+    owners: Vec<(InstanceId, SessionIndex)>,
     /// Index in the table of owners.
     entry: Option<u32>,
 }
@@ -40,7 +40,7 @@ pub(super) struct FramedNetworks {
 #[derive(Debug)]
 pub(super) enum NetworkError {
     /// Owned by another session.
-    Taken(SessionId),
+    Taken(SessionIndex),
     /// No free entry.
     Full,
     /// Error of a table.
@@ -88,7 +88,7 @@ impl FramedNetworks {
     }
 
     /// Returns the owner of a network.
-    pub(super) fn owner(&self, route: &FramedRoute) -> Option<SessionId> {
+    pub(super) fn owner(&self, route: &FramedRoute) -> Option<SessionIndex> {
         let owners = &self.by_prefix.get(&prefix_key(route))?.owners;
         owners.iter().find(|(instance, _)| *instance == route.instance).map(|it| it.1)
     }
@@ -98,7 +98,7 @@ impl FramedNetworks {
         &mut self,
         tables: &mut Tables,
         route: &FramedRoute,
-        session: SessionId,
+        session: SessionIndex,
     ) -> Result<bool, NetworkError> {
         match self.owner(route) {
             Some(owner) if owner != session => return Err(NetworkError::Taken(owner)),
@@ -116,7 +116,12 @@ impl FramedNetworks {
     }
 
     /// Removes a network from a session, if it owns it.
-    pub(super) fn remove(&mut self, tables: &mut Tables, route: &FramedRoute, session: SessionId) {
+    pub(super) fn remove(
+        &mut self,
+        tables: &mut Tables,
+        route: &FramedRoute,
+        session: SessionIndex,
+    ) {
         let at = prefix_key(route);
         let Some(network) = self.by_prefix.get_mut(&at) else { return };
         network.owners.retain(|owner| *owner != (route.instance, session));
@@ -152,7 +157,7 @@ impl FramedNetworks {
         &self,
         tables: &Tables,
         routes: &[FramedRoute],
-        session: SessionId,
+        session: SessionIndex,
     ) -> bool {
         let new = || routes.iter().filter(|route| self.owner(route) != Some(session));
         let is_known = |at: &PrefixKey| self.by_prefix.contains_key(at);
@@ -236,8 +241,8 @@ impl FramedNetworks {
     }
 
     /// Returns the owners of a prefix by instance: the longest prefix of each.
-    fn owners(&self, (family, bits, length): PrefixKey) -> Vec<(InstanceId, SessionId)> {
-        let mut owners: Vec<(InstanceId, SessionId)> = Vec::new();
+    fn owners(&self, (family, bits, length): PrefixKey) -> Vec<(InstanceId, SessionIndex)> {
+        let mut owners: Vec<(InstanceId, SessionIndex)> = Vec::new();
         for shorter in (0..=length).rev() {
             let Some(network) = self.by_prefix.get(&(family, masked(bits, shorter), shorter))
             else {
@@ -258,7 +263,7 @@ impl FramedNetworks {
     pub(super) fn recover(
         &mut self,
         tables: &mut Tables,
-        routes: impl Iterator<Item = (FramedRoute, SessionId)>,
+        routes: impl Iterator<Item = (FramedRoute, SessionIndex)>,
     ) -> usize {
         for (route, session) in routes {
             let network = self.by_prefix.entry(prefix_key(&route)).or_default();

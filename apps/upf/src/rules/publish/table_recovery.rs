@@ -4,7 +4,7 @@ use super::slot_assignment::extra_slots;
 use super::{PublishError, Published, step};
 use crate::rules::compile::{FramedRoute, LookupKeys, keys};
 use crate::rules::layout::key::{TunnelKey, UeKey};
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionIndex};
 
 /// Result of a recovery.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub struct Recovered {
     /// Keys without an owner that were removed.
     pub keys: usize,
     /// Sessions that cannot be published, with the reason.
-    pub failed: Vec<(SessionId, PublishError)>,
+    pub failed: Vec<(SessionIndex, PublishError)>,
 }
 
 impl Published {
@@ -27,7 +27,7 @@ impl Published {
     ///
     /// A session whose published version equals that of its record is completely published; at most
     /// keys that it had before are left over.
-    pub fn recover(&mut self, session: impl FnMut(SessionId) -> Option<Session>) -> Recovered {
+    pub fn recover(&mut self, session: impl FnMut(SessionIndex) -> Option<Session>) -> Recovered {
         self.recover_with(session, |_, _| {})
     }
 
@@ -35,14 +35,14 @@ impl Published {
     /// keys.
     pub fn recover_with(
         &mut self,
-        mut session: impl FnMut(SessionId) -> Option<Session>,
+        mut session: impl FnMut(SessionIndex) -> Option<Session>,
         mut seen: impl FnMut(&Session, LookupKeys),
     ) -> Recovered {
         let mut recovered = Recovered::default();
         let mut late = Vec::new();
         let mut in_use = KeysInUse::default();
         let capacity = u32::try_from(self.tables.rules.capacity()).unwrap_or(u32::MAX);
-        for id in (0..capacity).map(SessionId) {
+        for id in (0..capacity).map(SessionIndex) {
             match session(id) {
                 Some(session) => {
                     recovered.sessions += 1;
@@ -90,12 +90,12 @@ impl Published {
         rules.is_none_or(|rules| rules.version() != session.version as u32)
     }
 
-    fn user_entry(&self, key: &UeKey, id: SessionId) -> Option<u32> {
+    fn user_entry(&self, key: &UeKey, id: SessionIndex) -> Option<u32> {
         let found = self.tables.users.get(key)?;
         (found.value.session() == id).then_some(found.entry.0)
     }
 
-    fn tunnel_entry(&self, key: &TunnelKey, id: SessionId) -> Option<u32> {
+    fn tunnel_entry(&self, key: &TunnelKey, id: SessionIndex) -> Option<u32> {
         let found = self.tables.tunnels.get(key)?;
         (found.value.session() == id).then_some(found.entry.0)
     }
@@ -132,7 +132,7 @@ impl Published {
 struct KeysInUse {
     users: EntrySet,
     tunnels: EntrySet,
-    framed: Vec<(FramedRoute, SessionId)>,
+    framed: Vec<(FramedRoute, SessionIndex)>,
 }
 
 /// Bit set of entry numbers.

@@ -38,7 +38,7 @@ fn open(memory: &Private) -> Published {
 /// Returns a session that needs the given number of entries.
 fn session(place: u32, version: u64, extra: u32) -> Session {
     let mut session = typical(place);
-    (session.id, session.version) = (SessionId(place), version);
+    (session.id, session.version) = (SessionIndex(place), version);
     for pdr in &mut session.pdrs {
         pdr.instance = None;
         if pdr.source == Source::Access {
@@ -66,7 +66,7 @@ fn seen(published: &Published) -> Vec<String> {
     let Published { tables, .. } = published;
     for (place, rules) in tables.rules.iter() {
         let mut rules = *rules;
-        let id = SessionId(place as u32);
+        let id = SessionIndex(place as u32);
         for block in published.chain(id) {
             let mut block = *tables.blocks.get(block as usize).unwrap();
             block.next = u32::from(block.next != 0);
@@ -120,8 +120,8 @@ fn a_session_that_was_published_is_found_and_one_that_was_withdrawn_is_not() {
     let mut before = session(3, 1, 0);
     published.publish(None, &before).unwrap();
     let user = before.pdrs[1].user.unwrap().v4.unwrap();
-    assert_eq!(published.user(UeKey::v4(0, user)), Some(SessionId(3)));
-    assert_eq!(published.user(UeKey::v4(1, user)), Some(SessionId(3)));
+    assert_eq!(published.user(UeKey::v4(0, user)), Some(SessionIndex(3)));
+    assert_eq!(published.user(UeKey::v4(1, user)), Some(SessionIndex(3)));
     assert_eq!(published.user(UeKey::v4(2, user)), None);
     for (version, extra) in [(2, 2), (3, 5), (4, 0), (5, 1)] {
         let now = session(3, version, extra);
@@ -197,19 +197,19 @@ fn what_is_another_sessions_is_refused_and_nothing_has_changed() {
     let mut taken = session(4, 2, 3);
     taken.pdrs[1].user = one.pdrs[1].user;
     let check = published.check(&taken);
-    assert!(matches!(check, Err(PublishError::User { session: SessionId(3), .. })));
+    assert!(matches!(check, Err(PublishError::User { session: SessionIndex(3), .. })));
     let error = published.publish(None, &taken).unwrap_err();
-    assert!(matches!(error, PublishError::User { session: SessionId(3), .. }));
+    assert!(matches!(error, PublishError::User { session: SessionIndex(3), .. }));
     assert_eq!(seen(&published), before);
     let mut taken = session(4, 2, 3);
     taken.pdrs.last_mut().unwrap().tunnel = one.pdrs.last().unwrap().tunnel;
     let error = published.publish(None, &taken).unwrap_err();
-    assert!(matches!(error, PublishError::Tunnel { session: SessionId(3), .. }), "{error}");
+    assert!(matches!(error, PublishError::Tunnel { session: SessionIndex(3), .. }), "{error}");
     assert_eq!(seen(&published), before);
     let mut taken = session(4, 2, 0);
     taken.pdrs[1].framed = one.pdrs[1].framed.clone();
     let error = published.publish(None, &taken).unwrap_err();
-    assert!(matches!(error, PublishError::Network { session: SessionId(3), .. }), "{error}");
+    assert!(matches!(error, PublishError::Network { session: SessionIndex(3), .. }), "{error}");
     assert_eq!(seen(&published), before);
     let mut broken = session(3, 2, 0);
     broken.pdrs[0].far = 99;
@@ -239,7 +239,7 @@ fn when_blocks_run_out_nothing_has_changed_and_what_is_given_up_is_used_again() 
     published.publish(None, &left).unwrap();
     assert_eq!(seen(&published), before);
     for version in 100..200 {
-        let old = published.rules(SessionId(0)).unwrap().version();
+        let old = published.rules(SessionIndex(0)).unwrap().version();
         let (now, then) = (session(0, version, 0), session(0, old.into(), 0));
         published.publish(Some(&then), &now).unwrap();
     }
@@ -402,13 +402,13 @@ fn a_lane_that_has_read_the_rules_finds_their_blocks_until_its_turn_ends() {
     turn(FENCE_TURNS);
     let versions = [1, 2, 3].map(|version| session(0, version, 3));
     published.publish(None, &versions[0]).unwrap();
-    let read = published.chain(SessionId(0));
+    let read = published.chain(SessionIndex(0));
     assert!(!read.is_empty());
     let is_there = |published: &Published| {
         read.iter().filter(|place| published.tables.blocks.get(**place as usize).is_some()).count()
     };
     published.publish(Some(&versions[0]), &versions[1]).unwrap();
-    assert_ne!(published.chain(SessionId(0)), read);
+    assert_ne!(published.chain(SessionIndex(0)), read);
     assert_eq!(is_there(&published), read.len(), "the lane has not passed a turn");
     turn(2 * FENCE_TURNS);
     published.publish(Some(&versions[1]), &versions[2]).unwrap();
@@ -429,7 +429,7 @@ fn what_was_published_with_another_context_is_published_anew() {
     next.distrust();
     assert_eq!(recover(&mut next, &sessions).published, 2);
     let user = sessions[0].pdrs[1].user.unwrap().v4.unwrap();
-    assert_eq!(next.user(UeKey::v4(2, user)), Some(SessionId(3)));
+    assert_eq!(next.user(UeKey::v4(2, user)), Some(SessionIndex(3)));
     let mut last = Published::open(next.tables, context());
     last.distrust();
     recover(&mut last, &sessions);

@@ -8,9 +8,9 @@ use super::*;
 /// Returns a typical session: one tunnel, one address, a QER and a URR, two PDRs and FARs.
 pub(crate) fn typical(place: u32) -> Session {
     Session {
-        id: SessionId(place),
+        id: SessionIndex(place),
         seid: 77 << 32 | u64::from(place),
-        control: CpSeid { seid: u64::from(place) + 1, address: IpAddr::from([10, 0, 0, 1]) },
+        control: CpFSeid { seid: u64::from(place) + 1, address: IpAddr::from([10, 0, 0, 1]) },
         peer: 3,
         version: 900_000,
         generation: 78,
@@ -21,7 +21,7 @@ pub(crate) fn typical(place: u32) -> Session {
         supi: Some("001010000000001".to_owned()),
         network: Some("internet".to_owned()),
         inactivity_s: None,
-        sets: Vec::new(),
+        fq_csids: Vec::new(),
         pdrs: typical_pdrs(place),
         fars: typical_fars(place),
         qers: vec![typical_qer()],
@@ -293,7 +293,7 @@ pub(crate) fn any_session() -> impl Strategy<Value = Session> {
                 pdrs,
                 fars,
                 urrs,
-                sets,
+                fq_csids: sets,
                 reporting: Reporting {
                     notified: vec![peer],
                     unacknowledged: report.into_iter().collect(),
@@ -329,6 +329,6 @@ proptest! {
 
     #[test]
     fn garbage_does_no_harm(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
-        let _ = decode(SessionId(0), &record_of(&typical(1)), &bytes);
+        let _ = decode(SessionIndex(0), &record_of(&typical(1)), &bytes);
     }
 }

@@ -5,7 +5,9 @@ use crate::session::UrrUpdate;
 use crate::session::{Measure, ReportTriggers, Urr, UsageReport, UsageTriggers, Volume};
 use crate::time::Now;
 use crate::time::{SECOND, ntp};
-use crate::usage::{DURATION, Meter, PACKETS, VOLUME, begin, next, settle, take, take_all, update};
+use crate::usage::{
+    DURATION, Meter, PACKETS, VOLUME, begin, collect_all, next, settle, take, update,
+};
 
 pub(super) const REAL: u64 = 1_780_000_000 * SECOND;
 
@@ -310,7 +312,7 @@ fn case_51_linked_urrs_report_together_also_by_way_of_others() {
         begin(urr, &Meter::default(), at(0));
         settle(urr, &counted(1000, 0, at(1)), at(1));
     }
-    let reports = take_all(&mut urrs, &meters, at(1), |_| UsageTriggers::NONE);
+    let reports = collect_all(&mut urrs, &meters, at(1), |_| UsageTriggers::NONE);
     let found: Vec<_> = reports.iter().map(|it| (it.urr, it.triggers)).collect();
     let linked = UsageTriggers::LIUSA;
     assert_eq!(found, [(3, linked), (2, linked), (1, UsageTriggers::VOLTH)]);

@@ -10,7 +10,7 @@ use fastlane_pfcp::{Cause, IeType};
 use super::arithmetic::{total, urr};
 use super::testbed::Testbed;
 use crate::session::UrrUpdate;
-use crate::session::{Buffering, Measure, ReportTriggers, Session, SessionId, UsageTriggers};
+use crate::session::{Buffering, Measure, ReportTriggers, Session, SessionIndex, UsageTriggers};
 use crate::usage::{Meter, Outcome, update};
 
 const DLDR: u64 = 1;
@@ -276,7 +276,7 @@ fn case_45_a_session_that_the_control_plane_does_not_know_is_to_be_removed() {
     world.tick();
     let sent = world.sent();
     let outcome = world.exchange(&sent[0], Cause::SESSION_CONTEXT_NOT_FOUND, |_| ());
-    assert_eq!(outcome, Some(Outcome::Gone(SessionId(1))));
+    assert_eq!(outcome, Some(Outcome::Gone(SessionIndex(1))));
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn a_peer_that_does_not_answer_keeps_nobody_elses_reports_waiting() {
     while requests.room_for(to) > 0 {
         let sequence = requests.sequence();
         let bytes = vec![0x20, 56, 0, 4];
-        let tag = Tag::Report(SessionId(3));
+        let tag = Tag::Report(SessionIndex(3));
         let request = Request { bytes, sequence, to, local: None, tag };
         requests.send(world.now, request, &mut world.process.out).unwrap();
         before.push(sequence);
@@ -334,12 +334,12 @@ fn a_peer_that_does_not_answer_keeps_nobody_elses_reports_waiting() {
         }
     }
     assert_eq!((sent, world.smf.sum(2, 1)), (1, ([10, 0], 1)));
-    let looks = world.process.store.record(SessionId(2)).unwrap().version;
+    let looks = world.process.store.record(SessionIndex(2)).unwrap().version;
     // It responds: waiting reports are sent, once.
     before.iter().for_each(|sequence| world.process.requests.cancel(*sequence));
     world.wait(10);
     world.tick();
     assert_eq!(world.sent().len(), 1);
-    assert!(world.process.store.record(SessionId(2)).unwrap().version > looks);
+    assert!(world.process.store.record(SessionIndex(2)).unwrap().version > looks);
     assert_eq!(world.session(2).reporting.unacknowledged.len(), 1);
 }

@@ -2,10 +2,10 @@
 
 use fastlane::table::EntryId;
 
-use super::super::{Ground, Lines};
+use super::super::{SessionBackend, StateSlots};
 use crate::rules::layout::counter_slots::WORDS;
 use crate::rules::publish::Published;
-use crate::session::{Session, SessionId};
+use crate::session::{Session, SessionIndex};
 use crate::store::Store;
 use crate::time::Now;
 
@@ -17,24 +17,24 @@ pub(super) struct TableBackend<'a> {
     pub(super) published: &'a mut Published,
 }
 
-impl Lines for Published {
+impl StateSlots for Published {
     fn line(&self, line: u32) -> [u64; WORDS] {
         self.tables().state.read(EntryId(line))
     }
 }
 
-impl Lines for TableBackend<'_> {
+impl StateSlots for TableBackend<'_> {
     fn line(&self, line: u32) -> [u64; WORDS] {
         self.published.line(line)
     }
 }
 
-impl Ground for TableBackend<'_> {
+impl SessionBackend for TableBackend<'_> {
     fn capacity(&self) -> u32 {
         self.store.capacity()
     }
 
-    fn session(&self, id: SessionId) -> Option<Session> {
+    fn session(&self, id: SessionIndex) -> Option<Session> {
         self.store.get(id)
     }
 
@@ -55,13 +55,13 @@ impl Ground for TableBackend<'_> {
         self.published.rules(session.id).is_some_and(|rules| u64::from(rules.version()) == version)
     }
 
-    fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionId, u64)) {
+    fn raised(&self, from: u32, count: u32, visit: &mut dyn FnMut(SessionIndex, u64)) {
         let places = from as usize..from.saturating_add(count) as usize;
         let events = &self.published.tables().events;
-        events.scan_range(places, |entry, seen| visit(SessionId(entry.0), seen));
+        events.scan_range(places, |entry, seen| visit(SessionIndex(entry.0), seen));
     }
 
-    fn done(&mut self, id: SessionId, seen: u64) {
+    fn done(&mut self, id: SessionIndex, seen: u64) {
         #[cfg(test)]
         crate::store::failpoint::fail_if_due();
         self.published.tables().events.done(EntryId(id.0), seen);

@@ -21,11 +21,11 @@ use crate::rules::layout::table;
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::publish::Published;
 use crate::rules::tables::{Events, Private, Tables};
-use crate::session::{Session, SessionId, UsageTriggers, Watch};
+use crate::session::{Session, SessionIndex, UsageTriggers, Watch};
 use crate::store::{Store, typical};
 use crate::time::Now;
 use crate::time::SECOND;
-use crate::usage::{Meter, Outcome, ReportContext, Usage, begin, in_answer};
+use crate::usage::{Meter, Outcome, ReportContext, Usage, begin, collect_for_response};
 
 const SESSIONS: usize = 8;
 /// Address of the control plane.
@@ -114,7 +114,7 @@ impl Process {
     ) -> T {
         let Self { store, published, usage, requests, out } = self;
         let mut on =
-            ReportContext { ground: &mut TableBackend { store, published }, requests, out, now };
+            ReportContext { backend: &mut TableBackend { store, published }, requests, out, now };
         let usage = match usage {
             Some(usage) => usage,
             none => none.insert(Usage::open(&mut on)),
@@ -153,7 +153,7 @@ impl Testbed {
     }
 
     pub(super) fn session(&self, id: u32) -> Session {
-        self.process.store.get(SessionId(id)).unwrap()
+        self.process.store.get(SessionIndex(id)).unwrap()
     }
 
     /// Establishes a session, as the session handlers do.
@@ -192,7 +192,7 @@ impl Testbed {
         let (mut reports, now) = (Vec::new(), self.now);
         self.modify(id, |session, published, _| {
             let version = session.version;
-            reports = in_answer(&mut session.urrs, version, published, now, |_| why);
+            reports = collect_for_response(&mut session.urrs, version, published, now, |_| why);
         });
         let mut bytes = Vec::new();
         let header = Header::session(MessageType::SESSION_MODIFICATION_RESPONSE, 1, 1);

@@ -106,7 +106,7 @@ pub(super) fn tunnel(teid: u32) -> LocalTunnel {
 /// Returns session 7 with two PDRs, two FARs, a QER and a URR.
 pub(super) fn typical() -> Session {
     let mut session = crate::store::typical(7);
-    session.id = SessionId(7);
+    session.id = SessionIndex(7);
     session.version = 5;
     session.discarded = 0;
     let user = Some(UserAddress { v4: Some([10, 0, 0, 1].into()), ..UserAddress::default() });

@@ -8,7 +8,7 @@ use super::session_requests::{control, establishment, seid_of};
 use super::*;
 use crate::datapath::classify::{marker_due, marker_sent};
 use crate::pfcp::LaneMessage;
-use crate::session::SessionId;
+use crate::session::SessionIndex;
 
 /// Returns a modification that moves the UE to another tunnel, with an end marker to the old one.
 fn handover(sequence: u32, seid: u64, teid: u32) -> Vec<u8> {
@@ -33,7 +33,7 @@ fn handover(sequence: u32, seid: u64, teid: u32) -> Vec<u8> {
 }
 
 /// Returns the number of messages to lanes about a session within `milliseconds`.
-fn told(world: &mut NodeTestbed, id: SessionId, milliseconds: u64) -> usize {
+fn told(world: &mut NodeTestbed, id: SessionIndex, milliseconds: u64) -> usize {
     let mut told = 0;
     for _ in 0..milliseconds {
         world.now = world.now.after(MILLISECOND);
@@ -44,16 +44,16 @@ fn told(world: &mut NodeTestbed, id: SessionId, milliseconds: u64) -> usize {
     told
 }
 
-fn begun() -> (NodeTestbed, u64, SessionId) {
+fn begun() -> (NodeTestbed, u64, SessionIndex) {
     let mut world = NodeTestbed::new(serde_json::json!({}));
     world.associate(SMF, 1, SMF_NAME, STARTED);
     let answer = world.ask(SMF, &establishment(2, SMF_NAME, control(7, 100), 5));
     let seid = seid_of(&answer);
-    (world, seid, SessionId(seid as u32))
+    (world, seid, SessionIndex(seid as u32))
 }
 
 /// Marks the end marker as sent, as a lane does.
-fn send(world: &NodeTestbed, id: SessionId) {
+fn send(world: &NodeTestbed, id: SessionIndex) {
     let state = world.node.sessions().published().tables().state.clone();
     let lane = state.lane(0);
     let rules = world.node.sessions().published().rules(id).unwrap();

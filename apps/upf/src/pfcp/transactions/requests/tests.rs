@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use super::*;
 use crate::time::SECOND;
 
-const TAG: Tag = Tag::Report(SessionId(7));
+const TAG: Tag = Tag::Report(SessionIndex(7));
 
 fn peer() -> SocketAddr {
     (Ipv4Addr::new(192, 0, 2, 1), 8805).into()
@@ -76,7 +76,7 @@ fn whoever_does_not_answer_leaves_room_for_others() {
         loop {
             let sequence = requests.sequence();
             let request =
-                Request { to: to(host), tag: Tag::Report(SessionId(1)), ..request(sequence) };
+                Request { to: to(host), tag: Tag::Report(SessionIndex(1)), ..request(sequence) };
             match requests.send(at(0), request, &mut out) {
                 Ok(()) => sent.push(sequence),
                 Err(Busy) => return sent,
