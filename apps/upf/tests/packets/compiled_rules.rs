@@ -72,7 +72,7 @@ fn session() -> Session {
         supi: None,
         network: None,
         inactivity_s: None,
-        sets: vec![],
+        fq_csids: vec![],
         pdrs: vec![
             Pdr { filters: vec![filter], ..pdr(1, 10, Source::Access, 1) },
             pdr(2, 20, Source::Access, 3),

@@ -107,8 +107,8 @@ impl CountedUrr {
                 self.now = self.now.after(u64::from(milliseconds) * SECOND / 1000);
                 return;
             }
-            Step::Look => return self.evaluate(UsageTriggers::NONE),
-            Step::Ask => return self.evaluate(UsageTriggers::IMMER),
+            Step::Look => return self.look(UsageTriggers::NONE),
+            Step::Ask => return self.look(UsageTriggers::IMMER),
             Step::Renew { volume, time } => Box::new(move |urr| {
                 urr.quota.volume = total(volume.into());
                 urr.quota.time_s = Some(time.into());
