@@ -1,5 +1,5 @@
-//! Gives a PFCP node with real tables any datagrams from some peers, any messages of lanes, and
-//! time; now and then its process is followed by another one.
+//! Fuzzes a PFCP node with real tables: arbitrary datagrams from some peers, arbitrary messages from
+//! lanes, and time steps. At times a new process takes over.
 #![no_main]
 
 use std::cell::RefCell;
@@ -8,7 +8,7 @@ use std::cell::RefCell;
 mod node_fuzzer;
 
 thread_local! {
-    /// One for all inputs: a process can make 65,534 shared memories.
+    /// Environment shared by all inputs: a process can create 65,534 shared memories at most.
     static WORLD: RefCell<node_fuzzer::NodeFuzzer> = RefCell::new(node_fuzzer::NodeFuzzer::new());
 }
 

@@ -1,4 +1,4 @@
-//! Shows any frames to the UPF's lanes: GTP-U from base stations, IP from the data network.
+//! Fuzzes the UPF's lanes with arbitrary frames: GTP-U from base stations, IP from the data network.
 #![no_main]
 
 use std::cell::RefCell;
@@ -12,11 +12,11 @@ mod fuzz_input;
 #[path = "../../apps/upf/tests/packets/test_lane.rs"]
 mod test_lane;
 
-/// The most sessions.
+/// Maximum number of sessions.
 const SESSIONS: usize = 1024;
 
 thread_local! {
-    /// One for all inputs: a process can make 65,534 shared memories.
+    /// Environment shared by all inputs: a process can create 65,534 shared memories at most.
     static WORLD: RefCell<test_lane::TestLane> = RefCell::new(test_lane::TestLane::with_user());
 }
 

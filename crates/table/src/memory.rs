@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// A failed mapping shows that there are no huge pages; it must not hit other threads' ranges.
+    /// Checks that a mapping that fails for lack of huge pages leaves other threads' ranges alone.
     #[test]
     fn threads_that_make_tables_leave_each_others_mappings_alone() {
         let make = || {

@@ -163,7 +163,7 @@ proptest! {
     }
 }
 
-/// No shard has more than twice its share, however similar the flows are.
+/// Checks that no shard has more than twice its share, however similar the flows are.
 #[test]
 fn shards_are_even() {
     let shape = |number: u32, v6| {

@@ -249,7 +249,8 @@ fn a_ring_that_holds_no_messages_is_left_alone() {
     }
 }
 
-/// Both sides wait whenever they can: a lost wake-up would leave both asleep.
+/// Checks that no side sleeps forever. Both wait whenever they can, so a lost wake-up leaves both
+/// asleep.
 #[test]
 fn no_wake_up_is_lost() {
     let rounds: u32 = if std::env::var_os("FASTLANE_SOAK").is_some() { 5_000_000 } else { 100_000 };
