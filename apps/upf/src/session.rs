@@ -63,7 +63,7 @@ pub struct Session {
     /// UP SEID: the index in the lower 32 bits, a generation that never repeats in the upper ones.
     pub seid: u64,
     /// CP F-SEID.
-    pub control: CpFSeid,
+    pub cp_fseid: CpFSeid,
     /// Index of its association.
     pub peer: u16,
     /// Version, increased by each change of any session. Published rules and stored responses refer

@@ -248,7 +248,7 @@ fn session(
     Session {
         id,
         seid: 1 << 32 | u64::from(id.0),
-        control: CpFSeid { seid: id.0.into(), address: IpAddr::V4(Ipv4Addr::LOCALHOST) },
+        cp_fseid: CpFSeid { seid: id.0.into(), address: IpAddr::V4(Ipv4Addr::LOCALHOST) },
         version: 1,
         generation: 1,
         pdn_type: 1,

@@ -86,7 +86,7 @@ fn session(place: u32) -> Session {
     Session {
         id: SessionIndex(place),
         seid: 1 << 32 | u64::from(place),
-        control: CpFSeid { seid: 7, address: "192.0.2.9".parse().unwrap() },
+        cp_fseid: CpFSeid { seid: 7, address: "192.0.2.9".parse().unwrap() },
         peer: 0,
         version: 1,
         generation: 0,

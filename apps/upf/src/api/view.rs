@@ -110,8 +110,8 @@ impl SessionRow {
         tunnels.dedup();
         Self {
             seid: format!("{:#x}", it.seid),
-            control_seid: format!("{:#x}", it.control.seid),
-            control_address: it.control.address.to_string(),
+            control_seid: format!("{:#x}", it.cp_fseid.seid),
+            control_address: it.cp_fseid.address.to_string(),
             supi: it.supi.clone(),
             network: it.network.clone(),
             addresses,

@@ -300,7 +300,7 @@ impl SessionBackend for Sessions {
     }
 
     fn way(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
-        (SocketAddr::new(session.control.address, self.settings.n4.port), None)
+        (SocketAddr::new(session.cp_fseid.address, self.settings.n4.port), None)
     }
 
     fn is_published(&self, session: &Session) -> bool {

@@ -26,7 +26,7 @@ pub(super) const DELETED: u8 = 1;
 /// Encodes a session.
 pub(super) fn encode(session: &Session, buffer: Vec<u8>) -> Vec<u8> {
     let mut to = BitWriter::into(buffer);
-    session.control.put(&mut to);
+    session.cp_fseid.put(&mut to);
     session.discarded.put(&mut to);
     session.established.put(&mut to);
     session.pdn_type.put(&mut to);
@@ -52,7 +52,7 @@ pub(super) fn decode(id: SessionIndex, record: &SessionRecord, bytes: &[u8]) -> 
     Some(Session {
         id,
         seid: record.seid,
-        control: Stored::get(from)?,
+        cp_fseid: Stored::get(from)?,
         peer: record.peer,
         version: record.version,
         generation: record.generation,

@@ -105,7 +105,7 @@ fn request(
     kind: u64,
     body: impl FnOnce(&mut Writer<'_>),
 ) -> Vec<u8> {
-    let (kind, seid) = (ReportType(kind), session.control.seid);
+    let (kind, seid) = (ReportType(kind), session.cp_fseid.seid);
     let header = Header::session(MessageType::SESSION_REPORT_REQUEST, seid, sequence);
     let mut bytes = Vec::new();
     Writer::new(&mut bytes).message(header, |to| {

@@ -83,8 +83,8 @@ fn apply(session: &mut Session, group: Group<'_>) -> bool {
     if let Ok(Some(seid)) = group.find::<FSeid>() {
         let address = seid.v4.map(Into::into).or(seid.v6.map(Into::into));
         if let Some(address) = address {
-            session.control.seid = seid.seid;
-            session.control.address = address;
+            session.cp_fseid.seid = seid.seid;
+            session.cp_fseid.address = address;
         }
     }
     let mut is_new = group_drops(group);

@@ -35,7 +35,7 @@ pub trait SessionBackend: StateSlots {
 
     /// Returns the destination of requests about a session, and our address to send from.
     fn way(&self, session: &Session) -> (SocketAddr, Option<IpAddr>) {
-        (SocketAddr::new(session.control.address, fastlane_pfcp::PORT), None)
+        (SocketAddr::new(session.cp_fseid.address, fastlane_pfcp::PORT), None)
     }
 
     /// Calls `visit` for each of `count` sessions from `from` on with pending events, with the

@@ -61,7 +61,7 @@ fn session() -> Session {
     Session {
         id: SESSION,
         seid: 1,
-        control: CpFSeid { seid: 1, address: [10, 4, 0, 2].into() },
+        cp_fseid: CpFSeid { seid: 1, address: [10, 4, 0, 2].into() },
         peer: 0,
         version: 7,
         generation: 0,

@@ -86,7 +86,7 @@ impl RemovalScope {
     fn has(&self, session: &Session) -> bool {
         match self {
             Self::All => true,
-            Self::Unless(retained) => !retained.has(session.control.address),
+            Self::Unless(retained) => !retained.has(session.cp_fseid.address),
             Self::Of(sets) => {
                 let mut sets = sets.iter().filter_map(|set| FqCsid::decode(set).ok());
                 sets.any(|set| is_in(session, &set))

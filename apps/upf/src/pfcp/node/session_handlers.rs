@@ -49,7 +49,7 @@ pub(super) fn carry_out(
 fn is_of_another(node: &Node, seid: u64, from: IpAddr) -> bool {
     let Some(session) = node.sessions.find(seid) else { return false };
     let association = node.peers.get(session.peer).map(|found| found.peer.address.ip());
-    session.control.address != from && association != Some(from)
+    session.cp_fseid.address != from && association != Some(from)
 }
 
 /// Propagates a session change to paths, end markers, usage reporting and counters.

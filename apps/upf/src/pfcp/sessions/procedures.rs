@@ -6,7 +6,7 @@ use fastlane_pfcp::{Cause, Fault, Group, Ie, IeType, Message, MessageType};
 
 use super::draft::{CompletedDraft, Created, Draft, DraftContext};
 use super::session_messages::{
-    Response, check, control, created, network, refusal_of, refused_by, seid_of, supi,
+    Response, check, cp_fseid, created, network, refusal_of, refused_by, seid_of, supi,
     unknown_session, up_seid,
 };
 use super::{Change, GRACE, Sessions};
@@ -101,7 +101,7 @@ impl Sessions {
             return unknown_session(message, message_type);
         };
         let sequence = message.header.sequence;
-        let answer = Response { message_type, seid: before.control.seid, sequence, node: None };
+        let answer = Response { message_type, seid: before.cp_fseid.seid, sequence, node: None };
         let done = self.try_modify(&before, message, context, answer);
         done.unwrap_or_else(|refusal| answer.refused(&refusal))
     }
@@ -119,7 +119,7 @@ impl Sessions {
         let mut session = before.clone();
         session.version = self.store.next_version();
         if let Some(seid) = group.find::<FSeid>()? {
-            session.control = control(&seid)?;
+            session.cp_fseid = cp_fseid(&seid)?;
         }
         if let Some(peer) = context.peer {
             session.peer = peer.place;
@@ -127,7 +127,7 @@ impl Sessions {
         let outcome = self.build(session, Some(before), context, &group)?;
         let query = group.find::<ie::QueryUrrReference>()?.map(|it| it.0);
         // The response goes to the session's current CP F-SEID.
-        let answer = Response { seid: outcome.session.control.seid, ..answer };
+        let answer = Response { seid: outcome.session.cp_fseid.seid, ..answer };
         let bytes = answer.write(Cause::REQUEST_ACCEPTED, |w| {
             created(w, &outcome.created);
             usage::write_usage(w, IeType::USAGE_REPORT_IN_MODIFICATION, &outcome.reports, query);
@@ -144,7 +144,7 @@ impl Sessions {
             return unknown_session(message, message_type);
         };
         let sequence = message.header.sequence;
-        let answer = Response { message_type, seid: session.control.seid, sequence, node: None };
+        let answer = Response { message_type, seid: session.cp_fseid.seid, sequence, node: None };
         if let Err(refusal) = check(message).and_then(|()| self.check_room(context.now)) {
             return answer.refused(&refusal);
         }
@@ -352,7 +352,7 @@ fn new_session(group: &Group<'_>, peer: u16, now: Now) -> Result<Session, Refusa
     Ok(Session {
         id: SessionIndex(0),
         seid: 0,
-        control: control(&group.need::<FSeid>()?)?,
+        cp_fseid: cp_fseid(&group.need::<FSeid>()?)?,
         peer,
         version: 0,
         generation: 0,

@@ -105,7 +105,7 @@ pub(super) fn check(message: &Message<'_>) -> Result<(), Refusal> {
 }
 
 /// Returns the CP F-SEID of an F-SEID IE.
-pub(super) fn control(seid: &FSeid) -> Result<CpFSeid, Refusal> {
+pub(super) fn cp_fseid(seid: &FSeid) -> Result<CpFSeid, Refusal> {
     let address = seid.v4.map(Into::into).or(seid.v6.map(Into::into));
     let address = address.ok_or(Refusal::incorrect(IeType::F_SEID))?;
     Ok(CpFSeid { seid: seid.seid, address })

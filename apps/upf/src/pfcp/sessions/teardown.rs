@@ -37,7 +37,7 @@ impl Sessions {
         is_kept: &dyn Fn(IpAddr) -> bool,
         gone: &mut dyn FnMut(&Session),
     ) -> u64 {
-        self.remove_if(now, place, &|session| !is_kept(session.control.address), gone)
+        self.remove_if(now, place, &|session| !is_kept(session.cp_fseid.address), gone)
     }
 
     /// Removes the sessions of an association with an FQ-CSID. Calls `gone` for each and returns

@@ -10,7 +10,7 @@ pub(crate) fn typical(place: u32) -> Session {
     Session {
         id: SessionIndex(place),
         seid: 77 << 32 | u64::from(place),
-        control: CpFSeid { seid: u64::from(place) + 1, address: IpAddr::from([10, 0, 0, 1]) },
+        cp_fseid: CpFSeid { seid: u64::from(place) + 1, address: IpAddr::from([10, 0, 0, 1]) },
         peer: 3,
         version: 900_000,
         generation: 78,

@@ -117,7 +117,7 @@ fn check(world: &mut Testbed) {
         assert!(session.reporting.unacknowledged.is_empty());
         for urr in &session.urrs {
             let [up, _, down, _] = world.counted(urr.progress.line);
-            let (octets, reports) = world.smf.sum(session.control.seid, urr.id);
+            let (octets, reports) = world.smf.sum(session.cp_fseid.seid, urr.id);
             assert_eq!(octets, [up, down], "session {id}, URR {}", urr.id);
             assert_eq!(reports, urr.progress.sequence);
         }

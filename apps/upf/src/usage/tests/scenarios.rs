@@ -308,7 +308,7 @@ fn a_peer_that_does_not_answer_keeps_nobody_elses_reports_waiting() {
     world.establish(1, |session| by_volume(session, 10));
     world.establish(2, |session| {
         by_volume(session, 10);
-        session.control.address = dead.into();
+        session.cp_fseid.address = dead.into();
     });
     // Its earlier requests without response.
     let to = (dead, fastlane_pfcp::PORT).into();

@@ -123,7 +123,7 @@ fn case_6_setup_again_removes_all_sessions_but_those_that_are_retained() {
     });
     assert_eq!(cause(&world.ask(SMF, &retaining)), 1);
     assert_eq!(world.count(), 1);
-    assert_eq!(world.node.sessions().iter().next().unwrap().control.address, OTHER.ip());
+    assert_eq!(world.node.sessions().iter().next().unwrap().cp_fseid.address, OTHER.ip());
     world.associate(SMF, 5, SMF_NAME, STARTED);
     assert_eq!(world.count(), 0);
 }

@@ -36,7 +36,7 @@ fn a_session_is_established() {
     let up = answered.up.unwrap();
     assert_eq!((up.seid, up.v4, up.v6), (session.seid, Some(Ipv4Addr::new(10, 9, 0, 2)), None));
     assert_eq!(session.seid as u32, session.id.0);
-    assert_eq!((session.control.seid, session.peer), (77, 3));
+    assert_eq!((session.cp_fseid.seid, session.peer), (77, 3));
     let tunnel = answered.tunnel(1);
     assert_eq!((tunnel.v4, tunnel.v6), (Some(N3), None));
     let shape = TeidLayout::of(512);
@@ -242,7 +242,7 @@ fn cases_36_and_37_what_is_unknown_is_ignored_and_the_first_counts() {
         w.put(&FSeid { seid: 78, v4: Some(GNB), v6: None });
     }));
     assert_eq!((answered.cause, answered.seid), (1, 77));
-    assert_eq!(world.only().control.seid, 77);
+    assert_eq!(world.only().cp_fseid.seid, 77);
 }
 
 #[test]

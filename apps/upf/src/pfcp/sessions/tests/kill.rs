@@ -37,7 +37,7 @@ const STEPS: usize = 6;
 fn seen(world: &SessionTestbed) -> Vec<(u64, u64, usize, usize, Vec<u32>)> {
     let seen = |it: Session| {
         let sequences = it.urrs.iter().map(|urr| urr.progress.sequence).collect();
-        (it.control.seid, it.seid & 0xFFFF_FFFF, it.pdrs.len(), it.urrs.len(), sequences)
+        (it.cp_fseid.seid, it.seid & 0xFFFF_FFFF, it.pdrs.len(), it.urrs.len(), sequences)
     };
     world.sessions.iter().map(seen).collect()
 }

@@ -230,7 +230,7 @@ fn case_53_the_control_plane_moves_its_end() {
         w.put(&FSeid { seid: 99, v4: Some(Ipv4Addr::new(10, 9, 0, 5)), v6: None });
     }));
     assert_eq!((answered.cause, answered.seid), (1, 99));
-    let control = world.only().control;
+    let control = world.only().cp_fseid;
     assert_eq!((control.seid, control.address), (99, [10, 9, 0, 5].into()));
     assert_eq!(world.ask(&deletion(3, seid)).seid, 99);
 }

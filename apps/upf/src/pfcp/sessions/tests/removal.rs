@@ -69,7 +69,7 @@ fn ten() -> SessionTestbed {
 fn case_13_two_control_planes_with_equal_numbers() {
     let world = ten();
     assert_eq!(world.sessions.len(), 10);
-    assert!(world.sessions.iter().all(|session| session.control.seid == 77));
+    assert!(world.sessions.iter().all(|session| session.cp_fseid.seid == 77));
 }
 
 #[test]
