@@ -17,8 +17,8 @@ pub struct Application {
 }
 
 impl Application {
-    /// Writes a configuration with a session of its own into the lab's directory. Returns its path and
-    /// that of the session.
+    /// Writes a configuration with a session of its own into the lab's directory. Returns its path
+    /// and that of the session.
     ///
     /// # Panics
     /// When it cannot be written.
@@ -75,8 +75,8 @@ impl Application {
         Self::start(lab, &lab.left, &binary("macswap"), configuration)
     }
 
-    /// Returns the command that runs macswap with a configuration on the left host by `wrapper`, and
-    /// the path of the session.
+    /// Returns the command that runs macswap with a configuration on the left host by `wrapper`,
+    /// and the path of the session.
     #[must_use]
     pub fn wrapped(lab: &Lab, wrapper: &[&str], configuration: Value) -> (Command, PathBuf) {
         let (path, session) = Self::configure(lab, configuration);
@@ -85,8 +85,8 @@ impl Application {
         (command, session)
     }
 
-    /// Runs macswap on the left host until it refuses to start. Returns the exit status and standard
-    /// error.
+    /// Runs macswap on the left host until it refuses to start. Returns the exit status and
+    /// standard error.
     ///
     /// # Panics
     /// When it does not end.
@@ -113,7 +113,8 @@ impl Application {
         &self.session
     }
 
-    /// Starts `fastlane keep` and waits until it holds `descriptors` descriptors of the application.
+    /// Starts `fastlane keep` and waits until it holds `descriptors` descriptors of the
+    /// application.
     #[track_caller]
     #[must_use]
     pub fn keeper(&self, descriptors: usize) -> Process {

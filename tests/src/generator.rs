@@ -115,7 +115,8 @@ fn parsed(line: &str) -> Option<Value> {
     serde_json::from_str(line).ok()
 }
 
-/// Sets a default of 2 s for late packets: a program on a loaded machine may lack a CPU for a while.
+/// Sets a default of 2 s for late packets: a program on a loaded machine may lack a CPU for a
+/// while.
 fn set_linger(settings: &mut Value) {
     if settings.get("linger-ms").is_none() {
         settings["linger-ms"] = json!(2000);

@@ -27,8 +27,8 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Creates both hosts. Their interfaces have `queues` queues. Returns `None` after a skip if that
-    /// is not allowed.
+    /// Creates both hosts. Their interfaces have `queues` queues. Returns `None` after a skip if
+    /// that is not allowed.
     ///
     /// # Panics
     /// When the kernel refuses.

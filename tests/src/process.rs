@@ -25,7 +25,8 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Returns a counter of the summary that an application prints at its end, or 0 if it is absent.
+    /// Returns a counter of the summary that an application prints at its end, or 0 if it is
+    /// absent.
     #[must_use]
     pub fn counter(&self, name: &str) -> u64 {
         let mut lines = self.stderr.lines().map(str::split_whitespace);

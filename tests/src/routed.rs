@@ -22,9 +22,9 @@ pub use account::Counts;
 /// Address of the far host on `wire1`. The router's address ends with 1.
 pub const FAR: &str = "10.78.0.2";
 
-/// A router and two hosts. On the router `wire0` leads to the near host (10.77.0.2, fd77::2), `wire1`
-/// (10.78.0.2, fd78::2) and `wire2` (10.79.0.2) to the far one. Both ends of a link have the same
-/// name. Both hosts have a default route to the router.
+/// A router and two hosts. On the router `wire0` leads to the near host (10.77.0.2, fd77::2),
+/// `wire1` (10.78.0.2, fd78::2) and `wire2` (10.79.0.2) to the far one. Both ends of a link have
+/// the same name. Both hosts have a default route to the router.
 #[derive(Debug)]
 pub struct Routed {
     /// The router is the left host, the near host the right one.
@@ -115,8 +115,9 @@ impl Routed {
         self.lab.left.run(&words);
     }
 
-    /// Adds four next hops to the router, as permanent neighbours: on each link to the far host those
-    /// with the last octets 11 and 12 (IPv6: `::11` and `::12`) and the MAC addresses of [`hop_mac`].
+    /// Adds four next hops to the router, as permanent neighbours: on each link to the far host
+    /// those with the last octets 11 and 12 (IPv6: `::11` and `::12`) and the MAC addresses of
+    /// [`hop_mac`].
     pub fn add_hops(&self) {
         for (first, number) in [(0, 78), (2, 79)] {
             for hop in [first, first + 1] {
@@ -137,7 +138,8 @@ impl Routed {
         self.start_with(Lanes::One, mechanism, changes)
     }
 
-    /// Starts the program `router` with several lanes. The interfaces need a queue per receiving lane.
+    /// Starts the program `router` with several lanes. The interfaces need a queue per receiving
+    /// lane.
     #[track_caller]
     #[must_use]
     pub fn start_with(

@@ -218,7 +218,8 @@ impl Setup {
                 "heartbeat-s": HEARTBEAT_S,
             },
             "interfaces": {
-                "n3": tunnel("n3", "access", &INTERFACES[1]), "n9": tunnel("n9", "n9", &INTERFACES[3]),
+                "n3": tunnel("n3", "access", &INTERFACES[1]),
+                "n9": tunnel("n9", "n9", &INTERFACES[3]),
                 "n6": {"port": "n6", "role": "n6", "network-instance": "internet"},
                 "ims": {"port": "ims", "role": "n6", "network-instance": "ims", "route-table": 100},
             },
@@ -250,7 +251,8 @@ impl Setup {
     pub(crate) fn judge(&self, python: &Path, group: Group, only: &[u32], pid: u32) -> Process {
         let wire = |interface: &Interface| {
             let far = self.far(interface);
-            json!({"namespace": far.path(), "interface": interface.name, "mac": mac(far, interface.name),
+            json!({"namespace": far.path(), "interface": interface.name,
+                   "mac": mac(far, interface.name),
                 "upf-mac": mac(&self.lab.left, interface.name)})
         };
         let wires = INTERFACES.iter().map(|it| (it.name.to_owned(), wire(it)));

@@ -28,8 +28,8 @@ struct Node {
     function: CpFunction,
     socket: UdpSocket,
     sequence: u32,
-    /// Sessions established, and establishments refused without an association, since the last check
-    /// of the association.
+    /// Sessions established, and establishments refused without an association, since the last
+    /// check of the association.
     counts: [u64; 2],
     live: LiveSessions,
     requests: Vec<(MessageType, u32)>,
@@ -121,8 +121,8 @@ impl Nodes {
         batch
     }
 
-    /// Waits for the response to the heartbeat behind the last messages: the UPF has processed them.
-    /// Returns false if there is none.
+    /// Waits for the response to the heartbeat behind the last messages: the UPF has processed
+    /// them. Returns false if there is none.
     #[must_use]
     pub(crate) fn wait(&mut self) -> bool {
         let end = Instant::now() + PATIENCE;

@@ -42,8 +42,8 @@ impl Requests {
         Self { others: others.map(|ie| raw(ie.ie_type, ie.value)).collect(), cp_seid: 0 }
     }
 
-    /// Returns the next message of a CP function and true if it is valid. `requests` are requests of
-    /// the UPF without a response.
+    /// Returns the next message of a CP function and true if it is valid. `requests` are requests
+    /// of the UPF without a response.
     pub(crate) fn next(
         &mut self,
         random: &mut Random,

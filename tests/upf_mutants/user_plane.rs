@@ -26,7 +26,8 @@ pub(crate) struct UserPlane {
     echo: u16,
     /// Number of GTP-U frames to the UPF on N3.
     pub(crate) sent: u64,
-    /// Number of other frames: on N3 with mutated outer headers, on N6 possibly to unknown addresses.
+    /// Number of other frames: on N3 with mutated outer headers, on N6 possibly to unknown
+    /// addresses.
     pub(crate) strays: u64,
     /// Number of mutated frames on N3.
     pub(crate) mutants: u64,
@@ -71,8 +72,8 @@ impl UserPlane {
         self.sent += u64::from(self.n3.send(&frame));
     }
 
-    /// Waits for the response to the last Echo Request: the lane has processed everything before it.
-    /// Returns false if there is none.
+    /// Waits for the response to the last Echo Request: the lane has processed everything before
+    /// it. Returns false if there is none.
     #[must_use]
     pub(crate) fn wait(&mut self) -> bool {
         let end = Instant::now() + PATIENCE;
@@ -89,8 +90,8 @@ impl UserPlane {
         }
     }
 
-    /// Discards frames of the UPF, waiting for up to `wait`. Returns true if one of them responds to
-    /// the last Echo Request.
+    /// Discards frames of the UPF, waiting for up to `wait`. Returns true if one of them responds
+    /// to the last Echo Request.
     fn drain(&mut self, wait: Duration) -> bool {
         let mut is_complete = false;
         let mut wait = wait;

@@ -1,6 +1,6 @@
-//! Robustness of the UPF: slow and fast path are killed, rules change under traffic, identifiers are
-//! reused. Each packet carries a stamp, so packets and octets sent equal those received and dropped
-//! exactly.
+//! Robustness of the UPF: slow and fast path are killed, rules change under traffic, identifiers
+//! are reused. Each packet carries a stamp, so packets and octets sent equal those received and
+//! dropped exactly.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};

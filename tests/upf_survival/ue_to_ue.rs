@@ -115,8 +115,8 @@ impl Story {
         self.lab.dropped(&self.upf)
     }
 
-    /// Deletes all sessions. The usage reports of each UE must sum up to the octets that it has sent
-    /// to the data network and to other UEs, and that it has received.
+    /// Deletes all sessions. The usage reports of each UE must sum up to the octets that it has
+    /// sent to the data network and to other UEs, and that it has received.
     #[track_caller]
     fn end(mut self) {
         let [up, down] = &self.arrivals;

@@ -90,8 +90,8 @@ impl Tag {
         end == rest.len() || rest.len() <= padding && rest[end..].iter().all(|byte| *byte == 0)
     }
 
-    /// Builds a UDP datagram in an Ethernet frame of `length` bytes, with valid checksums. Its source
-    /// port depends on the sequence number, so that RSS spreads the frames over the queues.
+    /// Builds a UDP datagram in an Ethernet frame of `length` bytes, with valid checksums. Its
+    /// source port depends on the sequence number, so that RSS spreads the frames over the queues.
     ///
     /// # Panics
     /// When `length` is less than [`Tag::SHORTEST`] or exceeds the longest IPv4 packet.

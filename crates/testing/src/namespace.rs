@@ -52,8 +52,8 @@ pub fn command(program: &str, arguments: &str) -> String {
 
 /// Creates a veth pair with `queues` queues on both ends and brings it up.
 ///
-/// The interfaces have the default [`Addresses`], `name` that of the device. They have no IP address
-/// and Linux sends nothing on its own, so that counts are exact.
+/// The interfaces have the default [`Addresses`], `name` that of the device. They have no IP
+/// address and Linux sends nothing on its own, so that counts are exact.
 ///
 /// # Panics
 /// When the kernel refuses.
@@ -75,8 +75,8 @@ pub fn veth(name: &str, peer: &str, queues: usize) -> Addresses {
     addresses
 }
 
-/// Waits until an interface that was brought up has its carrier. Linux sends nothing before that and
-/// detects the carrier asynchronously.
+/// Waits until an interface that was brought up has its carrier. Linux sends nothing before that
+/// and detects the carrier asynchronously.
 ///
 /// # Panics
 /// When that takes longer than five seconds.
@@ -107,8 +107,8 @@ pub fn set_link(interface: &str, up: bool) {
     ip(&format!("link set {interface} {}", if up { "up" } else { "down" }));
 }
 
-/// Assigns [`DEVICE_IP`] to the device under test and opens a socket for packets that Linux receives
-/// on it, for [`Rig::kernel`](crate::Rig::kernel). Its `send` always returns false.
+/// Assigns [`DEVICE_IP`] to the device under test and opens a socket for packets that Linux
+/// receives on it, for [`Rig::kernel`](crate::Rig::kernel). Its `send` always returns false.
 ///
 /// # Panics
 /// When the kernel refuses.

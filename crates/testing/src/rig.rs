@@ -76,7 +76,8 @@ pub trait Peer {
 pub trait Rig: Sized {
     /// The driver loses no frame, at any rate.
     const LOSSLESS: bool = false;
-    /// Number of frames that the peer can send at once and leave unread without a loss. At least 32.
+    /// Number of frames that the peer can send at once and leave unread without a loss. At least
+    /// 32.
     const BURST: usize = 256;
     /// Length of the shortest frame that the peer can send, at least 14.
     const SHORTEST: usize = 14;

@@ -1,5 +1,5 @@
-//! Opens accounts, keeps changing them and handles events: the slow path of the stories `slow_path`.
-//! Usage: `ledger_slow SESSION FIRST-PORT PORTS`.
+//! Opens accounts, keeps changing them and handles events: the slow path of the stories
+//! `slow_path`. Usage: `ledger_slow SESSION FIRST-PORT PORTS`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -192,8 +192,8 @@ impl<R: Rig> Bench<R> {
         self.at_peer.distinct() + self.at_second_port.distinct() + self.at_kernel.distinct()
     }
 
-    /// Sends `count` frames with up to `window` in flight. Turns the lanes until each frame has left
-    /// or was dropped on purpose, or until there is no more progress.
+    /// Sends `count` frames with up to `window` in flight. Turns the lanes until each frame has
+    /// left or was dropped on purpose, or until there is no more progress.
     pub(super) fn exchange(&mut self, from: Entry, count: usize, length: usize) {
         let range = self.begin(count);
         let (mut sent, gone) = (0, self.dropped());

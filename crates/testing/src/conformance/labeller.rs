@@ -31,8 +31,8 @@ pub(super) fn to_kernel(_: u32) -> RawVerdict {
     Verdict::Kernel.into()
 }
 
-/// Application that swaps the addresses of this test's frames, labels them by their number and drops
-/// all other frames.
+/// Application that swaps the addresses of this test's frames, labels them by their number and
+/// drops all other frames.
 pub(super) struct Labeller {
     pub(super) test: u32,
     pub(super) label: Label,

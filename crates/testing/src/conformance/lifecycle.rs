@@ -74,8 +74,8 @@ pub fn link_down_and_up<R: Rig>() {
     bench.close();
 }
 
-/// Removes the peer under a running lane. The lane must go on, count packets that it cannot send and
-/// get all frames back.
+/// Removes the peer under a running lane. The lane must go on, count packets that it cannot send
+/// and get all frames back.
 pub fn peer_goes_away<R: Rig>() {
     if !R::HAS_REMOVABLE_PEER {
         return not_applicable("peer_goes_away", "peer that can be removed");

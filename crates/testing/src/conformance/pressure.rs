@@ -21,8 +21,8 @@ fn dropped<R: Rig>(bench: &Bench<R>) -> usize {
 }
 
 /// Sends up to `count` frames at full rate without receiving, with a turn per 16 frames if `turns`.
-/// Asserts that each frame has then arrived or was counted, as far as the port can know. Returns the
-/// number of frames that the port has taken.
+/// Asserts that each frame has then arrived or was counted, as far as the port can know. Returns
+/// the number of frames that the port has taken.
 #[track_caller]
 fn flood<R: Rig>(bench: &mut Bench<R>, count: usize, turns: bool) -> usize {
     let (mut taken, before) = (0, dropped(bench));

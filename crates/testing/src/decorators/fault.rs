@@ -39,8 +39,8 @@ pub struct Account {
 /// Duration of a stall in calls.
 const STALL: u32 = 8;
 
-/// A queue that injects faults and counts them. Equal seeds give equal faults. As on a wire, the lane
-/// does not learn about faults of transmitted packets.
+/// A queue that injects faults and counts them. Equal seeds give equal faults. As on a wire, the
+/// lane does not learn about faults of transmitted packets.
 pub struct Fault {
     queue: Box<dyn Queue>,
     received: FaultyDirection,

@@ -14,8 +14,8 @@ pub trait Note: Send + 'static {
     fn of(direction: Direction, packet: &Packet) -> Self;
 }
 
-/// A queue that records every packet that it has received or taken for transmission, including those
-/// that it could not transmit afterwards.
+/// A queue that records every packet that it has received or taken for transmission, including
+/// those that it could not transmit afterwards.
 pub struct Noting<N> {
     queue: Box<dyn Queue>,
     notes: Arc<Mutex<Vec<N>>>,

@@ -105,8 +105,8 @@ pub(super) fn receive(socket: &impl AsRawFd, bytes: &mut [u8], within: Duration)
     receive_with_tag(socket, bytes, within).map(|(length, _)| length)
 }
 
-/// Receives a frame from a packet socket. Returns its length and the VLAN tag that Linux has removed
-/// from it (packet(7), `PACKET_AUXDATA`): protocol and control information.
+/// Receives a frame from a packet socket. Returns its length and the VLAN tag that Linux has
+/// removed from it (packet(7), `PACKET_AUXDATA`): protocol and control information.
 pub(super) fn receive_with_tag(
     socket: &impl AsRawFd,
     bytes: &mut [u8],

@@ -1,5 +1,5 @@
-//! Tests of the suite: a correct queue passes it, also when decorated, and each kind of faulty queue
-//! fails.
+//! Tests of the suite: a correct queue passes it, also when decorated, and each kind of faulty
+//! queue fails.
 
 use fastlane_testing::conformance;
 use fastlane_testing::decorators::{Decorated, Record, Trace};
