@@ -7,10 +7,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use fastlane_bench::Result;
+use fastlane_bench::device::application;
 use fastlane_bench::report::Report;
-use fastlane_bench::runs::{self, Options};
+use fastlane_bench::report::markdown;
+use fastlane_bench::scenarios::tables::lookup;
+use fastlane_bench::scenarios::{self, Options};
 use fastlane_bench::slices::Effort;
-use fastlane_bench::{Result, application, lookup, markdown};
 
 /// Measure what the framework costs against the same work written by hand.
 ///
@@ -89,27 +92,27 @@ enum What {
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
 const MEASUREMENTS: [(What, Measure); 21] = [
-    (What::Memory, runs::memory),
-    (What::InC, runs::in_c),
-    (What::Dpdk, runs::dpdk),
-    (What::Memif, runs::memif),
-    (What::MemifRoundTrip, runs::memif_round_trips),
-    (What::AfXdp, runs::af_xdp),
-    (What::AfPacket, runs::af_packet),
-    (What::Idle, runs::idle),
-    (What::RoundTrip, runs::round_trips),
-    (What::Mechanisms, runs::mechanisms),
-    (What::CpuByLoad, runs::cpu_by_load),
-    (What::Sizes, runs::sizes),
-    (What::Lanes, runs::lanes),
-    (What::Tables, runs::hash),
-    (What::Prefixes, runs::prefixes),
-    (What::Subscriber, runs::subscriber),
-    (What::Router, runs::router),
-    (What::Upf, runs::upf),
-    (What::UpfMemif, runs::upf_memif),
-    (What::UpfLanes, runs::upf_lanes),
-    (What::UpfFlood, runs::upf_flood),
+    (What::Memory, scenarios::memory),
+    (What::InC, scenarios::in_c),
+    (What::Dpdk, scenarios::dpdk),
+    (What::Memif, scenarios::memif),
+    (What::MemifRoundTrip, scenarios::memif_round_trips),
+    (What::AfXdp, scenarios::af_xdp),
+    (What::AfPacket, scenarios::af_packet),
+    (What::Idle, scenarios::idle),
+    (What::RoundTrip, scenarios::round_trips),
+    (What::Mechanisms, scenarios::mechanisms),
+    (What::CpuByLoad, scenarios::cpu_by_load),
+    (What::Sizes, scenarios::sizes),
+    (What::Lanes, scenarios::lanes),
+    (What::Tables, scenarios::hash),
+    (What::Prefixes, scenarios::prefixes),
+    (What::Subscriber, scenarios::subscriber),
+    (What::Router, scenarios::router),
+    (What::Upf, scenarios::upf),
+    (What::UpfMemif, scenarios::upf_memif),
+    (What::UpfLanes, scenarios::upf_lanes),
+    (What::UpfFlood, scenarios::upf_flood),
 ];
 
 /// Rounds of what is not measured in pairs.
@@ -121,7 +124,7 @@ fn main() -> ExitCode {
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
     let result = match words.split_first() {
-        Some((first, rest)) if first == lookup::LOOKUPS => lookup::serve::run(rest),
+        Some((first, rest)) if first == lookup::LOOKUPS => lookup::server::run(rest),
         _ => run(&Arguments::parse()),
     };
     match result {

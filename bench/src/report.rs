@@ -1,5 +1,10 @@
 //! What a run found, as it is published: nothing picked, nothing overwritten.
 
+pub mod figure;
+pub mod figure_svg;
+pub mod markdown;
+pub mod plot;
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,10 +14,10 @@ use fastlane_measure::machine::{self, Machine, load_average};
 pub use fastlane_measure::statistics::Spread;
 use serde::{Deserialize, Serialize};
 
-use crate::figure::Figure;
+use crate::Result;
+use crate::report::figure::Figure;
 use crate::slices::{Effort, Pairs};
 use crate::statistics::{Estimate, Verdict, median};
-use crate::{Result, chart};
 
 /// One run of the benchmarks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -179,9 +184,10 @@ impl Report {
         let json = serde_json::to_string_pretty(self)? + "\n";
         let mut files = vec![(format!("{stem}.json"), json)];
         if !self.comparisons.is_empty() || !self.idle.is_empty() {
-            files.push((format!("{stem}.svg"), crate::plot::svg(self)));
+            files.push((format!("{stem}.svg"), crate::report::plot::svg(self)));
         }
-        let figure = |figure: &Figure| (format!("{stem}-{}.svg", figure.name), chart::svg(figure));
+        let figure =
+            |figure: &Figure| (format!("{stem}-{}.svg", figure.name), figure_svg::svg(figure));
         files.extend(self.figures.iter().map(figure));
         let write = |(name, content): (String, String)| {
             let path = folder.join(name);
@@ -220,7 +226,7 @@ mod tests {
         let names = ["work", "ours", "rival"].map(str::to_owned);
         report.comparisons.push(Comparison::new(names, pairs, Kind::Difference, Some(2.0)));
         let folder = std::env::temp_dir().join(format!("fastlane-report-{}", std::process::id()));
-        let mut figure = Figure::new("lanes", "Cost", "Lanes", crate::figure::Style::Lines);
+        let mut figure = Figure::new("lanes", "Cost", "Lanes", crate::report::figure::Style::Lines);
         figure.add("memory", "1", 5.0);
         report.figures.push(figure);
         let files = report.publish(&folder).unwrap();

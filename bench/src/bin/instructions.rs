@@ -14,10 +14,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use fastlane_bench::instructions::{Committed, Count};
-use fastlane_bench::lookup::counted;
-use fastlane_bench::memory::{MemoryLane, macswap};
-use fastlane_bench::{Result, application};
+use fastlane_bench::Result;
+use fastlane_bench::device::application;
+use fastlane_bench::device::memory_lane::{MemoryLane, macswap};
+use fastlane_bench::instruction_counts::{Committed, Count};
+use fastlane_bench::scenarios::tables::lookup::counted_lookups;
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
@@ -49,7 +50,10 @@ fn turn(packets: &str, burst: &str) -> Result<()> {
 }
 
 fn forward(direction: &str, packets: &str) -> Result<()> {
-    let moved = fastlane_bench::upf::counted::forward(direction, packets.parse()?)?;
+    let moved = fastlane_bench::scenarios::upf::user_plane::counted_packets::forward(
+        direction,
+        packets.parse()?,
+    )?;
     println!("{moved} packets");
     Ok(())
 }
@@ -57,9 +61,9 @@ fn forward(direction: &str, packets: &str) -> Result<()> {
 fn look_up(name: &str, lookups: &str) -> Result<()> {
     let lookups = lookups.parse()?;
     let sum = match name {
-        "hash" => counted::hash(lookups)?,
-        "lpm4" => counted::lpm4(lookups)?,
-        _ => counted::steering(lookups)?,
+        "hash" => counted_lookups::hash(lookups)?,
+        "lpm4" => counted_lookups::lpm4(lookups)?,
+        _ => counted_lookups::steering(lookups)?,
     };
     println!("{lookups} lookups, the sum of what was found is {sum}");
     Ok(())

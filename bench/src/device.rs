@@ -1,0 +1,9 @@
+//! Devices under test, the instruments that send to them, and the network that both need.
+
+pub mod application;
+pub mod cpu_time;
+pub mod load;
+pub mod memif_server;
+pub mod memory_lane;
+pub mod running_lane;
+pub mod veth_pair;

@@ -1,0 +1,152 @@
+//! A veth pair in a network namespace of the benchmark's own: one end is the device under test, the
+//! other is where frames are made and come back to.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use fastlane_kernel::Interface;
+use rustix::net::{RecvFlags, SendFlags};
+
+use crate::Result;
+use crate::device::load::Sender;
+use crate::device::memory_lane;
+use crate::rivals::ffi::{self, RawSocket};
+
+/// Frames queued at once: they fit the rings of 2048 with some to spare.
+pub const BATCH: u64 = 1900;
+
+/// Runs `body` on a thread in a network namespace that ends with it. What is started from there is
+/// in the namespace too.
+///
+/// # Errors
+/// That of `body`, or when the kernel gives no namespace: it takes CAP_SYS_ADMIN.
+pub fn in_namespace<T: Send>(body: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            ffi::unshare_network().map_err(|error| {
+                format!("no network namespace ({error}): it takes CAP_SYS_ADMIN")
+            })?;
+            body()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// A veth pair, both ends up, without addresses: nothing is sent on it but what is sent here.
+pub struct Veth {
+    /// The name of the device under test.
+    pub name: String,
+    far: String,
+    socket: RawSocket,
+    frame: Vec<u8>,
+}
+
+impl Veth {
+    /// Makes pair number `number`, for frames of `length` bytes without check sequence. `hears`
+    /// lets [`receive`](Self::receive) see what comes back.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn new(number: usize, length: usize, hears: bool) -> Result<Self> {
+        let (name, far) = (format!("near{number}"), format!("far{number}"));
+        ip(&format!(
+            "link add {name} address 02:00:00:00:00:01 type veth \
+             peer name {far} address 02:00:00:00:00:02"
+        ))?;
+        for end in [&name, &far] {
+            ip(&format!("link set {end} addrgenmode none"))?;
+            ip(&format!("link set {end} arp off up"))?;
+        }
+        let socket = RawSocket::open(Interface::query(&far)?.index, hears)?;
+        Ok(Self { name, far, socket, frame: memory_lane::frame(length) })
+    }
+
+    /// Whether a frame has come back, which is taken.
+    pub fn receive(&self) -> bool {
+        let mut frame = [0; 64];
+        rustix::net::recv(&self.socket, &mut frame, RecvFlags::TRUNC).is_ok()
+    }
+
+    /// Sends [`BATCH`] frames, and waits until all have reached the device under test; returns how
+    /// many have.
+    ///
+    /// # Errors
+    /// When the counts of the interfaces cannot be read.
+    pub fn queue(&self) -> Result<u64> {
+        let before = received(&self.name)?;
+        for _ in 0..BATCH {
+            self.send();
+        }
+        let end = Instant::now() + Duration::from_millis(20);
+        loop {
+            let arrived = received(&self.name)? - before;
+            if arrived >= BATCH || Instant::now() > end {
+                return Ok(arrived);
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Frames that have come back since the pair was made.
+    ///
+    /// # Errors
+    /// When the counts of the interfaces cannot be read.
+    pub fn returned(&self) -> Result<u64> {
+        received(&self.far)
+    }
+}
+
+impl Sender for Veth {
+    fn send(&self) -> bool {
+        rustix::net::send(&self.socket, &self.frame, SendFlags::empty()).is_ok()
+    }
+}
+
+/// Linux's side of a TAP device of somebody else.
+pub struct TapSide {
+    socket: RawSocket,
+    frame: Vec<u8>,
+}
+
+impl TapSide {
+    /// The device called `name`, for frames of `length` bytes.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn new(name: &str, length: usize) -> Result<Self> {
+        let socket = RawSocket::open(Interface::query(name)?.index, false)?;
+        Ok(Self { socket, frame: memory_lane::frame(length) })
+    }
+}
+
+impl Sender for TapSide {
+    fn send(&self) -> bool {
+        rustix::net::send(&self.socket, &self.frame, SendFlags::empty()).is_ok()
+    }
+}
+
+impl Drop for Veth {
+    fn drop(&mut self) {
+        let _ = ip(&format!("link delete {}", self.name));
+    }
+}
+
+/// Runs `ip` in the thread's namespace.
+fn ip(words: &str) -> Result<()> {
+    let output = Command::new("ip").args(words.split_whitespace()).output();
+    let output = output.map_err(|error| format!("ip: {error}; install the package `iproute2`"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!("ip {words}: {}", String::from_utf8_lossy(&output.stderr)).into()),
+    }
+}
+
+/// Frames that an interface has received.
+fn received(interface: &str) -> Result<u64> {
+    let table = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+    let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface));
+    let counts = line.and_then(|line| line.strip_prefix(':'));
+    let packets = counts.and_then(|counts| counts.split_whitespace().nth(1));
+    let packets = packets.ok_or_else(|| format!("{interface} is not in /proc/net/dev"))?;
+    Ok(packets.parse()?)
+}

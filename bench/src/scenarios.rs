@@ -1,0 +1,56 @@
+//! What the program can measure: each adds its results to a report.
+
+pub mod c_application;
+pub mod dpdk;
+pub mod figures;
+pub mod lanes;
+pub mod memif;
+pub mod memory;
+pub mod router;
+pub mod subscriber;
+pub mod tables;
+pub mod upf;
+pub mod upf_flood;
+pub mod upf_lanes;
+pub mod upf_memif;
+pub mod veth;
+
+pub use c_application::in_c;
+pub use dpdk::dpdk;
+pub use figures::{cpu_by_load, mechanisms, sizes};
+pub use lanes::lanes;
+pub use memif::{memif, memif_round_trips};
+pub use memory::memory;
+pub use router::router;
+pub use subscriber::subscriber;
+pub use tables::{hash, prefixes};
+pub use upf::upf;
+pub use upf_flood::upf_flood;
+pub use upf_lanes::upf_lanes;
+pub use upf_memif::upf_memif;
+pub use veth::{af_packet, af_xdp, idle, round_trips};
+
+use crate::slices::Effort;
+
+/// How thorough to be.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Pairs of slices.
+    pub effort: Effort,
+    /// Rounds of what is not measured in pairs.
+    pub rounds: usize,
+    /// Numbers of lanes that run at once.
+    pub lanes: Vec<usize>,
+}
+
+impl Options {
+    /// For one of many points of a figure.
+    fn point(&self) -> Effort {
+        Effort { pairs: self.rounds, slice: self.effort.slice / 2 }
+    }
+
+    /// Says on standard error how far it is.
+    fn tell(&self, what: &str, number: usize) {
+        eprintln!("{what}: {} of {}", number + 1, self.effort.pairs);
+    }
+}

@@ -1,0 +1,227 @@
+//! The subscriber experiment: measured on two lanes, simulated for more.
+
+pub mod slices;
+
+use crate::Result;
+use crate::report::figure::{Figure, Style};
+use crate::report::{Comparison, Kind, Report};
+use crate::scenarios::Options;
+use crate::scenarios::lanes::parallel::cpus;
+use crate::scenarios::subscriber::slices::model::{Costs, Spread, locked, owned};
+use crate::scenarios::subscriber::slices::{Way, Work, slice, steps};
+use crate::slices::Pairs;
+use crate::statistics::median;
+
+/// Private work in nanoseconds, and words that a section reads and writes.
+const PRIVATE: [f64; 4] = [0.0, 300.0, 1400.0, 6000.0];
+const SECTIONS: [usize; 2] = [8, 64];
+/// Lanes that are measured at once, and cores that are simulated.
+const LANES: usize = 2;
+const CORES: [usize; 8] = [1, 2, 4, 8, 12, 16, 20, 24];
+/// A slice is a tenth of the usual: for so long lanes go before everything else.
+const PART: u32 = 10;
+/// Grid of the sensitivity: parts of a packet's time that are under the lock; what taking it over
+/// costs, in sections.
+const SHARES: [f64; 7] = [0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.10];
+const HAND_OVERS: [f64; 6] = [0.0, 0.5, 1.0, 1.5, 2.7, 5.0];
+
+/// Nanoseconds of one lane per packet, in each round, of a way at a point.
+struct Measured {
+    way: Way,
+    private: f64,
+    section: usize,
+    lanes: usize,
+    costs: Vec<f64>,
+}
+
+/// Shared state under a lock against state that one lane owns.
+///
+/// # Errors
+/// When there are no two CPUs, or a subscriber that is owned was written by two lanes.
+pub fn subscriber(report: &mut Report, options: &Options) -> Result<()> {
+    if cpus().len() < LANES {
+        return Err(format!("{LANES} lanes need as many CPUs").into());
+    }
+    let measured = measure(options)?;
+    for &section in &SECTIONS {
+        for &private in &PRIVATE {
+            compare(report, &measured, private, section);
+        }
+    }
+    report.figures.push(rates(&measured));
+    for &section in &SECTIONS {
+        for lock in [Way::Mutex, Way::Spin] {
+            report.figures.push(simulated(&measured, lock, section));
+        }
+        report.figures.push(checked(&measured, section));
+    }
+    report.figures.extend([Spread::Exponential, Spread::Fixed].map(sensitivity));
+    Ok(())
+}
+
+/// Everything in every round, in changing order.
+fn measure(options: &Options) -> Result<Vec<Measured>> {
+    let mut all: Vec<Measured> = Vec::new();
+    let mut add = |way, private, section, lanes| {
+        all.push(Measured { way, private, section, lanes, costs: Vec::new() });
+    };
+    for &section in &SECTIONS {
+        for &private in &PRIVATE {
+            Way::ALL.into_iter().for_each(|way| add(way, private, section, LANES));
+            add(Way::Owned, private, section, 1);
+        }
+        // What the simulation is made of.
+        [Way::Mutex, Way::Spin].into_iter().for_each(|way| add(way, 0.0, section, 1));
+    }
+    // The lane's loop alone.
+    [LANES, 1].into_iter().for_each(|lanes| add(Way::Owned, 0.0, 0, lanes));
+    let length = options.effort.slice / PART;
+    for round in 0..options.effort.pairs {
+        options.tell("subscribers", round);
+        // The clock of the processor may have changed.
+        let steps = PRIVATE.map(steps);
+        let count = all.len();
+        for place in 0..count {
+            // Ways at one point stay together: a slice of each is a pair.
+            let place = if round % 2 == 0 { place } else { count - 1 - place };
+            let one = &mut all[place];
+            let private = PRIVATE.iter().position(|private| *private == one.private);
+            let work = Work { steps: steps[private.unwrap_or(0)], section: one.section };
+            let served = slice(one.way, work, one.lanes, length)?;
+            // Linux takes the CPUs away from whoever goes first for 95 % of a second.
+            std::thread::sleep(length);
+            one.costs.push(one.lanes as f64 / served.rate);
+        }
+    }
+    Ok(all)
+}
+
+fn find(all: &[Measured], way: Way, private: f64, section: usize, lanes: usize) -> &[f64] {
+    let is_it = |one: &&Measured| {
+        (one.way, one.section, one.lanes) == (way, section, lanes) && one.private == private
+    };
+    all.iter().find(is_it).map_or(&[], |one| &one.costs)
+}
+
+fn point(private: f64, section: usize) -> String {
+    format!("{:.1} us private, {} B", private / 1000.0, section * 8)
+}
+
+/// Time of a lane per packet; the lanes never sleep, so it is that of their cores.
+fn compare(report: &mut Report, all: &[Measured], private: f64, section: usize) {
+    let of = |way| find(all, way, private, section, LANES).to_vec();
+    for (ours, rival) in [
+        (Way::Owned, Way::Mutex),
+        (Way::Owned, Way::Spin),
+        (Way::Owned, Way::Sharded),
+        (Way::Passed, Way::Mutex),
+        (Way::Passed, Way::Owned),
+    ] {
+        let work = format!("{LANES} lanes, {}", point(private, section));
+        let names = [work, ours.to_string(), rival.to_string()];
+        let pairs = Pairs { ours: of(ours), rival: of(rival) };
+        report.comparisons.push(Comparison::new(names, pairs, Kind::Ratio, None));
+    }
+}
+
+fn rates(all: &[Measured]) -> Figure {
+    let title = "Subscribers' packets by way and number of lanes, million a second";
+    let mut figure = Figure::new("subscriber", title, "Way, lanes", Style::Bars);
+    for one in all.iter().filter(|one| one.section > 0) {
+        let series = format!("{}, {}", one.way, one.lanes);
+        let place = point(one.private, one.section);
+        let rate = |cost: &f64| one.lanes as f64 * 1e3 / cost;
+        one.costs.iter().map(rate).for_each(|rate| figure.add(&series, &place, rate));
+    }
+    figure
+}
+
+/// The costs of a simulation, all measured: outside the section by one lane that owns its
+/// subscribers; the section without waiting by one lane with the lock; the section taken over by
+/// two lanes that do nothing else.
+fn costs(all: &[Measured], lock: Way, private: f64, section: usize) -> Costs {
+    let of = |way, private, section, lanes| median(find(all, way, private, section, lanes));
+    let own = of(Way::Owned, 0.0, section, 1) - of(Way::Owned, 0.0, 0, 1);
+    let outside = of(Way::Owned, private, section, 1) - own;
+    let free = of(lock, 0.0, section, 1) - of(Way::Owned, 0.0, 0, 1);
+    // Both lanes always wait for the lock or have it: a packet of either takes one section.
+    let contended = of(lock, 0.0, section, LANES) / LANES as f64;
+    Costs { outside, free, contended: contended.max(free) }
+}
+
+fn simulated(all: &[Measured], lock: Way, section: usize) -> Figure {
+    let name = if lock == Way::Mutex { "mutex" } else { "spin" };
+    let title = format!(
+        "Simulated from measured sections: packets of cores that own their subscribers, as a \
+         multiple of those that share them ({lock}, {} B)",
+        section * 8
+    );
+    let name = format!("subscriber-model-{name}-{}", section * 8);
+    let mut figure = Figure::new(&name, &title, "Cores", Style::Lines);
+    for &private in &PRIVATE[1..] {
+        let costs = costs(all, lock, private, section);
+        let packet = median(find(all, Way::Owned, private, section, 1));
+        for (words, spread) in [("varied", Spread::Exponential), ("fixed", Spread::Fixed)] {
+            let Costs { outside, free, contended } = costs;
+            let share = 100.0 * free / (outside + free);
+            let series = format!(
+                "{:.1} us, {words}: {free:.0} ns of {:.0} ({share:.1} %), contended {contended:.0}",
+                private / 1000.0,
+                outside + free
+            );
+            for cores in CORES {
+                let ratio = owned(cores, packet) / locked(cores, costs, spread);
+                figure.add(&series, &cores.to_string(), ratio);
+            }
+        }
+    }
+    figure
+}
+
+/// What the simulation says of two cores beside what was measured on two lanes.
+fn checked(all: &[Measured], section: usize) -> Figure {
+    let title = format!(
+        "Two lanes, owned as a multiple of shared ({} B): measured, and simulated from one lane",
+        section * 8
+    );
+    let name = format!("subscriber-check-{}", section * 8);
+    let mut figure = Figure::new(&name, &title, "Way", Style::Lines);
+    for lock in [Way::Mutex, Way::Spin] {
+        for &private in &PRIVATE[1..] {
+            let place = format!("{:.1} us private", private / 1000.0);
+            let ours = find(all, Way::Owned, private, section, LANES);
+            let shared = find(all, lock, private, section, LANES);
+            for (ours, shared) in ours.iter().zip(shared) {
+                figure.add(&format!("{lock}, measured"), &place, shared / ours);
+            }
+            let packet = median(find(all, Way::Owned, private, section, 1));
+            let costs = costs(all, lock, private, section);
+            for spread in [Spread::Exponential, Spread::Fixed] {
+                let ratio = owned(LANES, packet) / locked(LANES, costs, spread);
+                figure.add(&format!("{lock}, simulated"), &place, ratio);
+            }
+        }
+    }
+    figure
+}
+
+/// How the result for 24 cores hangs on what is under the lock and on what taking it over costs.
+fn sensitivity(spread: Spread) -> Figure {
+    let words = if spread == Spread::Exponential { "varied" } else { "fixed" };
+    let title = format!(
+        "24 cores, owned as a multiple of shared, by the part of a packet's time under the lock \
+         (private work {words})"
+    );
+    let name = format!("subscriber-sensitivity-{words}");
+    let mut figure = Figure::new(&name, &title, "Taking over, in sections", Style::Lines);
+    for hand_over in HAND_OVERS {
+        for share in SHARES {
+            let free = 1000.0 * share;
+            let costs = Costs { outside: 1000.0 - free, free, contended: free * (1.0 + hand_over) };
+            let ratio = owned(24, 1000.0) / locked(24, costs, spread);
+            let place = format!("{:.1} %", share * 100.0);
+            figure.add(&format!("{hand_over}"), &place, ratio);
+        }
+    }
+    figure
+}

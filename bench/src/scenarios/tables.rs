@@ -1,0 +1,136 @@
+//! What a lookup costs.
+
+pub mod lookup;
+
+use crate::Result;
+use crate::report::figure::{Figure, Style};
+use crate::report::{Comparison, Kind, Report};
+use crate::scenarios::Options;
+use crate::scenarios::tables::lookup::workload::{exact, routes, routes6};
+use crate::scenarios::tables::lookup::{Found, Pages, Programs, Setting, Who, compare};
+use crate::slices::{Effort, Pairs};
+
+/// Goal: see the README.
+const HASH_BOUND: f64 = 1.2;
+/// Rounds after which programs start anew.
+const RESTART: usize = 8;
+/// Of programs that take seconds to build their tables.
+const RESTART_ROUTES: usize = 16;
+
+/// Exact match: keys of 16 bytes, values of 64, bulks of 32.
+///
+/// # Errors
+/// When DPDK is not installed, or a contender does not run.
+pub fn hash(report: &mut Report, options: &Options) -> Result<()> {
+    let programs = Programs::new()?;
+    let who = [Who::Hash, Who::RteHash, Who::Hashbrown];
+    let mut memory = tallies("hash", "Entries");
+    for (count, entries) in [(10_000, "10k"), (1_000_000, "1M")] {
+        let workload = exact(count);
+        for pages in [Pages::Huge, Pages::Small] {
+            let what = format!("exact match, {entries} entries, {} pages", pages.word());
+            let setting = Setting { pages, effort: options.effort, restart: RESTART };
+            let tell = |number| options.tell(&what, number);
+            let found = compare(&who, &workload, setting, &programs, tell)?;
+            let place = format!("{entries}, {}", pages.word());
+            tally(&mut memory, &found, &place);
+            let what = if pages == Pages::Huge && !found[0].is_huge() {
+                format!("{what}, ours in small ones")
+            } else {
+                what
+            };
+            for (set, queries) in ["all hit", "half miss"].into_iter().enumerate() {
+                let work = format!("{what}, {queries}");
+                for (rival, bound) in [(1, Some(HASH_BOUND)), (2, None)] {
+                    push(report, &work, [&found[0], &found[rival]], set, bound);
+                }
+            }
+        }
+    }
+    report.figures.extend(memory);
+    Ok(())
+}
+
+/// Longest prefix, IPv4 and IPv6.
+///
+/// # Errors
+/// When DPDK is not installed, or a contender does not run.
+pub fn prefixes(report: &mut Report, options: &Options) -> Result<()> {
+    let programs = Programs::new()?;
+    let mut who = vec![Who::Lpm4Many, Who::Lpm4, Who::RteFib, Who::RteLpm, Who::PrefixTrie];
+    let mut who6 = vec![Who::Lpm6Many, Who::Lpm6, Who::RteFib6, Who::PrefixTrie6];
+    if avx512() {
+        who.insert(3, Who::RteFibVector);
+        who6.insert(3, Who::RteFib6Vector);
+    } else {
+        report.left_out.push("rte_fib and rte_fib6 by AVX-512: this processor has none".into());
+    }
+    let title = "CPU time per lookup of the longest prefix, ns";
+    let mut costs = Figure::new("prefixes", title, "Prefixes, destinations", Style::Bars);
+    let mut memory = tallies("prefixes", "Prefixes");
+    let sets = ["uniform", "50k", "1k"];
+    let four = [(100_000, "100k"), (1_000_000, "1M")];
+    let four = four.map(|(count, name)| (routes(count), name.to_owned(), &who, &sets[..]));
+    let six = (routes6(200_000), "IPv6 200k".to_owned(), &who6, &["of routes"][..]);
+    let effort = Effort { slice: options.effort.slice / 2, ..options.effort };
+    for (workload, name, who, sets) in four.into_iter().chain([six]) {
+        let setting = Setting { pages: Pages::Huge, effort, restart: RESTART_ROUTES };
+        let tell = |number| options.tell(&format!("{name} prefixes"), number);
+        let found = compare(who, &workload, setting, &programs, tell)?;
+        tally(&mut memory, &found, &name);
+        for (set, queries) in sets.iter().enumerate() {
+            let place = format!("{name}, {queries}");
+            for one in &found {
+                one.costs[set]
+                    .iter()
+                    .for_each(|cost| costs.add(&one.who.to_string(), &place, *cost));
+            }
+            let work = format!("longest prefix, {place}");
+            let best = best(&found[2..], set);
+            push(report, &work, [&found[0], best], set, None);
+        }
+    }
+    report.figures.push(costs);
+    report.figures.extend(memory);
+    Ok(())
+}
+
+/// The rival that is fastest on a set.
+fn best(rivals: &[Found], set: usize) -> &Found {
+    let cost = |found: &&Found| crate::statistics::median(&found.costs[set]);
+    rivals.iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(&rivals[0])
+}
+
+fn push(report: &mut Report, work: &str, pair: [&Found; 2], set: usize, bound: Option<f64>) {
+    let [ours, rival] = pair.map(|found| found.costs[set].clone());
+    let names = [work.to_owned(), pair[0].who.to_string(), pair[1].who.to_string()];
+    let pairs = Pairs { ours, rival };
+    report.comparisons.push(Comparison::new(names, pairs, Kind::Ratio, bound));
+}
+
+/// Time to build, and memory.
+fn tallies(name: &str, along: &str) -> [Figure; 3] {
+    let figure = |part, title| Figure::new(&format!("{name}-{part}"), title, along, Style::Bars);
+    [
+        figure("build", "Time to build, ms"),
+        figure("memory", "Memory of the table, MiB"),
+        figure("huge", "Memory of the table in huge pages, MiB"),
+    ]
+}
+
+fn tally(figures: &mut [Figure; 3], found: &[Found], place: &str) {
+    for one in found {
+        let [resident, huge] = one.memory.map(|kib| kib as f64 / 1024.0);
+        for (figure, value) in figures.iter_mut().zip([one.build_ms as f64, resident, huge]) {
+            figure.add(&one.who.to_string(), place, value);
+        }
+    }
+}
+
+/// Whether the processor has what DPDK's vector ways need; only x86 has such flags.
+fn avx512() -> bool {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    let has = |name: &&str| flags.split(' ').any(|flag| flag == *name);
+    ["avx512f", "avx512dq"].iter().all(has)
+}

@@ -1,0 +1,169 @@
+//! What a lookup costs: the tables of Fastlane, those of DPDK and those of crates.
+//!
+//! Each contender is a program of its own with one thread, which is asked for turns on its standard
+//! input and tells its CPU time. All read the same file of entries and queries, and what each finds
+//! in a pass over the queries must be the same.
+
+pub mod counted_lookups;
+mod crate_tables;
+mod fastlane_tables;
+pub mod server;
+mod subprocess;
+pub mod workload;
+
+pub use subprocess::{Pages, Who};
+
+use std::path::PathBuf;
+
+use crate::Result;
+use crate::rivals::dpdk_loop::Compiled;
+use crate::slices::{Contender, Effort, Slice};
+use subprocess::Talking;
+use workload::{File, Workload};
+
+/// The word that makes this program a contender: `fastlane-bench lookups KIND PAGES FILE`.
+pub const LOOKUPS: &str = "lookups";
+/// Lookups that are asked for at once.
+pub const BULK: usize = 32;
+/// Turns in which a slice is taken, as in [`crate::slices::pair`].
+const PARTS: u32 = 10;
+
+/// What contenders are.
+pub struct Programs {
+    /// The one on DPDK.
+    pub dpdk: Compiled,
+    /// The one with the tables of Fastlane and of crates: `fastlane-bench`.
+    pub own: PathBuf,
+}
+
+impl Programs {
+    /// This program, and the one on DPDK, which is compiled.
+    ///
+    /// # Errors
+    /// When it cannot be compiled.
+    pub fn new() -> Result<Self> {
+        Ok(Self { dpdk: Compiled::lookups()?, own: std::env::current_exe()? })
+    }
+}
+
+/// What one contender has shown.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Who.
+    pub who: Who,
+    /// CPU time per lookup in nanoseconds: for each set of queries that of each round. Values at
+    /// one place were measured together.
+    pub costs: Vec<Vec<f64>>,
+    /// Time it took to build the table, in milliseconds.
+    pub build_ms: u64,
+    /// Memory of the table, and the part of it in huge pages, in KiB.
+    pub memory: [u64; 2],
+}
+
+impl Found {
+    /// Whether nearly all of the table is in huge pages.
+    #[must_use]
+    pub fn is_huge(&self) -> bool {
+        self.memory[1] * 10 >= self.memory[0] * 9
+    }
+}
+
+/// How to compare.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Pages of the tables.
+    pub pages: Pages,
+    /// Rounds and slices.
+    pub effort: Effort,
+    /// Rounds after which the programs start anew, so that no result hangs on where their memory
+    /// happened to lie. One whose table takes long to build does not.
+    pub restart: usize,
+}
+
+/// Runs all contenders in turns over the sets of `workload`.
+///
+/// # Errors
+/// When one does not start, or finds something else than the first.
+pub fn compare(
+    contenders: &[Who],
+    workload: &Workload,
+    setting: Setting,
+    programs: &Programs,
+    mut progress: impl FnMut(usize),
+) -> Result<Vec<Found>> {
+    let file = File::write(workload)?;
+    let sets = workload.sets.len();
+    let mut found = Vec::new();
+    let mut running: Vec<Option<Talking>> = Vec::new();
+    for &who in contenders {
+        found.push(Found { who, costs: vec![Vec::new(); sets], build_ms: 0, memory: [0; 2] });
+        running.push(None);
+    }
+    for round in 0..setting.effort.pairs {
+        progress(round);
+        if round % setting.restart == 0 {
+            start(&mut running, &mut found, &file, setting.pages, programs)?;
+        }
+        for set in 0..sets {
+            let costs = slices(&mut running, set, setting.effort, round as u32)?;
+            found.iter_mut().zip(costs).for_each(|(found, cost)| found.costs[set].push(cost));
+        }
+    }
+    Ok(found)
+}
+
+/// Starts those that do not run or are to start anew; the order changes.
+fn start(
+    running: &mut [Option<Talking>],
+    found: &mut [Found],
+    file: &File,
+    pages: Pages,
+    programs: &Programs,
+) -> Result<()> {
+    let again = running.iter().any(Option::is_some);
+    for (place, found) in found.iter_mut().enumerate() {
+        if !again || !found.who.is_slow_to_build() {
+            running[place] = None;
+            let talking = Talking::start(found.who, pages, file, programs)?;
+            (found.build_ms, found.memory) = (talking.build_ms, talking.memory);
+            running[place] = Some(talking);
+        }
+    }
+    let mut all = running.iter().flatten();
+    let first = all.next().ok_or("no contender")?;
+    match all.find(|other| other.results != first.results) {
+        Some(other) => Err(format!(
+            "{} finds {:?}, {} finds {:?}",
+            first.who, first.results, other.who, other.results
+        )
+        .into()),
+        None => Ok(()),
+    }
+}
+
+/// A slice of each, in turns; the order rotates from turn to turn.
+fn slices(
+    running: &mut [Option<Talking>],
+    set: usize,
+    effort: Effort,
+    round: u32,
+) -> Result<Vec<f64>> {
+    let count = running.len();
+    let mut sums = vec![Slice::default(); count];
+    for part in 0..PARTS {
+        let backwards = (part + round) % 2 == 1;
+        for place in 0..count {
+            let place = (place + (part / 2) as usize) % count;
+            let place = if backwards { count - 1 - place } else { place };
+            let talking = running[place].as_mut().ok_or("not started")?;
+            talking.set = set;
+            let part = talking.run(effort.slice / PARTS)?;
+            sums[place].cpu += part.cpu;
+            sums[place].packets += part.packets;
+        }
+    }
+    if sums.iter().any(|sum| sum.packets == 0) {
+        return Err("a slice without a lookup".into());
+    }
+    Ok(sums.iter().map(|sum| sum.cpu as f64 / sum.packets as f64).collect())
+}

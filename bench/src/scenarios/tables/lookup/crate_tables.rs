@@ -1,0 +1,53 @@
+//! Tables that are private to a process: the best crates.
+
+use prefix_trie::PrefixMap;
+
+use crate::Result;
+use crate::scenarios::tables::lookup::server::{Server, Start};
+use crate::scenarios::tables::lookup::workload::Workload;
+
+/// hashbrown with its own hash function.
+pub(super) fn hashbrown(workload: &Workload) -> Result<()> {
+    let start = Start::now()?;
+    let mut table = hashbrown::HashMap::with_capacity(workload.count);
+    table.extend(workload.pairs());
+    Server::new(workload, start, |key: [u8; 16]| key)?.serve(|keys, results| {
+        for (key, result) in keys.iter().zip(results) {
+            *result = table.get(key).map_or(0, sum);
+        }
+    })
+}
+
+/// The sum of the words of a value: it was read.
+#[inline]
+pub(super) fn sum(value: &[u64; 8]) -> u64 {
+    value.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word))
+}
+
+/// prefix-trie, IPv4.
+pub(super) fn prefix_trie(workload: &Workload) -> Result<()> {
+    let start = Start::now()?;
+    let mut table: PrefixMap<(u32, u8), u32> = PrefixMap::new();
+    for (address, length, hop) in workload.routes() {
+        table.insert((address as u32, length as u8), hop);
+    }
+    Server::new(workload, start, u32::from_ne_bytes)?.serve(|addresses, results| {
+        for (address, result) in addresses.iter().zip(results) {
+            *result = table.get_lpm(&(*address, 32)).map_or(0, |(_, hop)| (*hop).into());
+        }
+    })
+}
+
+/// prefix-trie, IPv6.
+pub(super) fn prefix_trie6(workload: &Workload) -> Result<()> {
+    let start = Start::now()?;
+    let mut table: PrefixMap<(u128, u8), u32> = PrefixMap::new();
+    for (address, length, hop) in workload.routes() {
+        table.insert((address, length as u8), hop);
+    }
+    Server::new(workload, start, u128::from_be_bytes)?.serve(|addresses, results| {
+        for (address, result) in addresses.iter().zip(results) {
+            *result = table.get_lpm(&(*address, 128)).map_or(0, |(_, hop)| (*hop).into());
+        }
+    })
+}

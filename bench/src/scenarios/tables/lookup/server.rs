@@ -1,0 +1,141 @@
+//! The side of a contender that is told when to work; `c/dpdk_lookup.c` does the same.
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::thread::disable_transparent_huge_pages;
+
+use crate::scenarios::tables::lookup::workload::{CHUNK, File, Workload};
+use crate::scenarios::tables::lookup::{BULK, crate_tables, fastlane_tables};
+use crate::slices::thread_cpu;
+use crate::{Error, Result};
+
+/// What a contender is asked for.
+pub(super) struct Server<Q> {
+    sets: Vec<Vec<Q>>,
+    places: Vec<usize>,
+    built: Duration,
+    /// Memory of the table and the part of it in huge pages, in KiB.
+    table: [u64; 2],
+}
+
+/// The moment when a table is about to be built.
+pub(super) struct Start(Instant, [u64; 2]);
+
+impl Start {
+    /// Now.
+    pub(super) fn now() -> Result<Self> {
+        Ok(Self(Instant::now(), memory()?))
+    }
+}
+
+/// Runs the contender that the arguments name: KIND PAGES FILE.
+///
+/// # Errors
+/// When there is none of that name, or its table cannot be built.
+pub fn run(arguments: &[String]) -> Result<()> {
+    let [kind, pages, file] = arguments else {
+        return Err("KIND PAGES FILE".into());
+    };
+    if pages == "small" {
+        disable_transparent_huge_pages(true)?;
+    }
+    let query = match kind.as_str() {
+        "lpm4" | "lpm4-many" | "prefix-trie" => 4,
+        _ => 16,
+    };
+    let workload = File::read(Path::new(file), query)?;
+    match kind.as_str() {
+        "hashbrown" => crate_tables::hashbrown(&workload),
+        "prefix-trie" => crate_tables::prefix_trie(&workload),
+        "prefix-trie6" => crate_tables::prefix_trie6(&workload),
+        "hash" => fastlane_tables::hash(&workload),
+        "lpm4" => fastlane_tables::lpm4(&workload, false),
+        "lpm4-many" => fastlane_tables::lpm4(&workload, true),
+        "lpm6" => fastlane_tables::lpm6(&workload, false),
+        "lpm6-many" => fastlane_tables::lpm6(&workload, true),
+        _ => Err(format!("no contender {kind}").into()),
+    }
+}
+
+impl<Q: Copy> Server<Q> {
+    /// With the queries of a workload, of which each is made from its bytes; the table was begun at
+    /// `start`.
+    pub(super) fn new<const N: usize>(
+        workload: &Workload,
+        start: Start,
+        query: impl Fn([u8; N]) -> Q,
+    ) -> Result<Self> {
+        let built = start.0.elapsed();
+        let now = memory()?;
+        let table = [0, 1].map(|part| now[part].saturating_sub(start.1[part]));
+        let set = |bytes: &Vec<u8>| bytes.as_chunks().0.iter().map(|one| query(*one)).collect();
+        let sets: Vec<Vec<Q>> = workload.sets.iter().map(set).collect();
+        Ok(Self { places: vec![0; sets.len()], sets, built, table })
+    }
+
+    /// Says what it finds, then looks up whenever it is asked to, until its input ends. `find`
+    /// gives a number for each of [`BULK`] queries, 0 for none.
+    ///
+    /// # Errors
+    /// When a line means nothing.
+    pub(super) fn serve(
+        mut self,
+        mut find: impl FnMut(&[Q; BULK], &mut [u64; BULK]),
+    ) -> Result<()> {
+        let mut results = [0; BULK];
+        let mut output = std::io::stdout().lock();
+        let [table, huge] = self.table;
+        write!(output, "ready {table} {huge} {}", self.built.as_millis())?;
+        for set in &self.sets {
+            let mut folded = 0_u64;
+            for queries in set.as_chunks().0 {
+                find(queries, &mut results);
+                let fold =
+                    |folded: u64, result: &u64| (folded ^ result).wrapping_mul(0x0100_0000_01b3);
+                folded = results.iter().fold(folded, fold);
+            }
+            write!(output, " {folded}")?;
+        }
+        writeln!(output)?;
+        output.flush()?;
+        let mut sum = 0_u64;
+        for line in std::io::stdin().lock().lines() {
+            let line = line?;
+            let numbers: Option<(&str, &str)> = line.split_once(' ');
+            let (set, limit) = numbers.ok_or("SET MICROSECONDS")?;
+            let (set, limit) = (set.parse::<usize>()?, Duration::from_micros(limit.parse()?));
+            let [set, place] = [set, *self.places.get(set).ok_or("no such set")?];
+            let queries = &self.sets[set];
+            let (end, start) = (Instant::now() + limit, thread_cpu());
+            let (mut place, mut done) = (place, 0_u64);
+            loop {
+                for queries in queries[place..place + CHUNK].as_chunks().0 {
+                    find(queries, &mut results);
+                    sum = results.iter().fold(sum, |sum, result| sum.wrapping_add(*result));
+                }
+                done += CHUNK as u64;
+                place = (place + CHUNK) % queries.len();
+                if Instant::now() >= end {
+                    break;
+                }
+            }
+            self.places[set] = place;
+            writeln!(output, "{} {done} {sum}", thread_cpu() - start)?;
+            output.flush()?;
+        }
+        Ok(())
+    }
+}
+
+/// Resident memory and the part of it in huge pages, in KiB.
+fn memory() -> Result<[u64; 2]> {
+    let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let number = |key: &str| -> Result<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        let number = line.and_then(|line| line.split_whitespace().next());
+        Ok(number.ok_or_else(|| Error::from(format!("no {key} in smaps_rollup")))?.parse()?)
+    };
+    Ok([number("Rss:")?, number("AnonHugePages:")? + number("ShmemPmdMapped:")?])
+}

@@ -1,0 +1,207 @@
+//! A contender as a program that is told when to work.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, PipeReader};
+use std::time::Duration;
+
+use fastlane_measure::program::Program;
+
+use crate::Result;
+use crate::rivals::eal::{CPU, Eal};
+use crate::scenarios::tables::lookup::workload::File;
+use crate::scenarios::tables::lookup::{LOOKUPS, Programs};
+use crate::slices::{Contender, Slice};
+
+/// Memory of EAL itself, in megabytes; tables have a heap of their own.
+const MEMORY: u64 = 64;
+/// The C library takes huge pages for what a crate allocates.
+const TUNABLES: &str = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
+
+/// Who looks up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// `Hash::get_many` of ours.
+    Hash,
+    /// rte_hash with lock-free readers, `rte_hash_lookup_bulk_data`.
+    RteHash,
+    /// hashbrown, which is private to its process.
+    Hashbrown,
+    /// `Lpm4::lookup` of ours, one after the other.
+    Lpm4,
+    /// `Lpm4::lookup_many` of ours.
+    Lpm4Many,
+    /// rte_fib, DIR24_8 with next hops of 4 bytes, its scalar way.
+    RteFib,
+    /// The same by AVX-512.
+    RteFibVector,
+    /// rte_lpm in bulks.
+    RteLpm,
+    /// prefix-trie, IPv4.
+    PrefixTrie,
+    /// `Lpm6::lookup` of ours.
+    Lpm6,
+    /// `Lpm6::lookup_many` of ours.
+    Lpm6Many,
+    /// rte_fib6, a trie with next hops of 4 bytes, its scalar way.
+    RteFib6,
+    /// The same by AVX-512.
+    RteFib6Vector,
+    /// prefix-trie, IPv6.
+    PrefixTrie6,
+}
+
+impl Who {
+    /// What it is called on a command line.
+    fn kind(self) -> &'static str {
+        match self {
+            Self::Hash | Self::RteHash => "hash",
+            Self::Hashbrown => "hashbrown",
+            Self::Lpm4 => "lpm4",
+            Self::Lpm4Many => "lpm4-many",
+            Self::RteFib => "fib",
+            Self::RteFibVector => "fib-vector",
+            Self::RteLpm => "lpm",
+            Self::PrefixTrie => "prefix-trie",
+            Self::Lpm6 => "lpm6",
+            Self::Lpm6Many => "lpm6-many",
+            Self::RteFib6 => "fib6",
+            Self::RteFib6Vector => "fib6-vector",
+            Self::PrefixTrie6 => "prefix-trie6",
+        }
+    }
+
+    fn is_dpdk(self) -> bool {
+        matches!(
+            self,
+            Self::RteHash
+                | Self::RteFib
+                | Self::RteFibVector
+                | Self::RteLpm
+                | Self::RteFib6
+                | Self::RteFib6Vector
+        )
+    }
+
+    /// Whether its table takes a minute to build.
+    pub(super) fn is_slow_to_build(self) -> bool {
+        self == Self::RteLpm
+    }
+}
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Hash => "Hash::get_many",
+            Self::RteHash => "rte_hash, lock-free, bulk",
+            Self::Hashbrown => "hashbrown",
+            Self::Lpm4 => "Lpm4::lookup",
+            Self::Lpm4Many => "Lpm4::lookup_many",
+            Self::RteFib => "rte_fib, scalar",
+            Self::RteFibVector => "rte_fib, AVX-512",
+            Self::RteLpm => "rte_lpm",
+            Self::PrefixTrie | Self::PrefixTrie6 => "prefix-trie",
+            Self::Lpm6 => "Lpm6::lookup",
+            Self::Lpm6Many => "Lpm6::lookup_many",
+            Self::RteFib6 => "rte_fib6, scalar",
+            Self::RteFib6Vector => "rte_fib6, AVX-512",
+        })
+    }
+}
+
+/// The pages that tables lie in, of all contenders alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// 4 KiB: huge ones are forbidden to the process.
+    Small,
+    /// Transparent huge pages, where the kernel gives them.
+    Huge,
+}
+
+impl Pages {
+    /// What they are called on a command line.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Small => "small",
+            Self::Huge => "huge",
+        }
+    }
+}
+
+/// A contender that runs.
+pub(super) struct Talking {
+    pub(super) who: Who,
+    pub(super) build_ms: u64,
+    pub(super) memory: [u64; 2],
+    /// What a pass over each set found, folded in order.
+    pub(super) results: Vec<u64>,
+    /// Which set to work on.
+    pub(super) set: usize,
+    program: Program,
+    output: BufReader<PipeReader>,
+    _eal: Option<Eal>,
+}
+
+impl Talking {
+    /// Starts it, and waits until it has built its table and passed over all queries.
+    pub(super) fn start(who: Who, pages: Pages, file: &File, programs: &Programs) -> Result<Self> {
+        let eal = who.is_dpdk().then(Eal::new);
+        let mut arguments: Vec<OsString> =
+            [TUNABLES, "taskset", "-c", &CPU.to_string()].map(Into::into).to_vec();
+        if let Some(eal) = &eal {
+            arguments.push(programs.dpdk.path().into());
+            // AVX-512 is used only where it is allowed. EAL binds the thread itself.
+            let words = format!(
+                "-l {CPU} --no-pci --no-telemetry --no-huge -m {MEMORY} --file-prefix {} \
+                 --force-max-simd-bitwidth=512 --",
+                eal.prefix
+            );
+            arguments.extend(words.split_whitespace().map(Into::into));
+        } else {
+            arguments.extend([programs.own.as_os_str().to_owned(), LOOKUPS.into()]);
+        }
+        arguments.extend([who.kind(), pages.word()].map(Into::into));
+        arguments.push(file.path().into());
+        let (program, output) = Program::start_and_listen(&who.to_string(), "env", arguments)?;
+        let (build_ms, memory, results, set) = (0, [0; 2], Vec::new(), 0);
+        let mut talking = Self { who, build_ms, memory, results, set, program, output, _eal: eal };
+        loop {
+            let line = talking.line()?;
+            // EAL says things too.
+            let Some(words) = line.strip_prefix("ready ") else { continue };
+            let numbers = numbers(words)?;
+            let [table, huge, build_ms, results @ ..] = &numbers[..] else {
+                return Err(talking.program.failure("tells too little").into());
+            };
+            (talking.build_ms, talking.memory) = (*build_ms, [*table, *huge]);
+            talking.results = results.to_vec();
+            return Ok(talking);
+        }
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        match self.output.read_line(&mut line)? {
+            0 => {
+                let _ = self.program.stop();
+                Err(self.program.failure("has ended").into())
+            }
+            _ => Ok(line.trim_end().to_owned()),
+        }
+    }
+}
+
+fn numbers(words: &str) -> Result<Vec<u64>> {
+    Ok(words.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>()?)
+}
+
+impl Contender for Talking {
+    fn run(&mut self, length: Duration) -> Result<Slice> {
+        self.program.say(&format!("{} {}", self.set, length.as_micros()))?;
+        let line = self.line()?;
+        match numbers(&line)?[..] {
+            [cpu, packets, _] => Ok(Slice { cpu, packets }),
+            _ => Err(self.program.failure("tells no slice").into()),
+        }
+    }
+}

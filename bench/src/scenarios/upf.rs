@@ -1,0 +1,64 @@
+//! What the user plane costs.
+
+pub mod user_plane;
+
+use crate::Result;
+use crate::device::veth_pair::{Veth, in_namespace};
+use crate::report::figure::{Figure, Style};
+use crate::report::{Comparison, Kind, Report};
+use crate::scenarios::Options;
+use crate::scenarios::router::routed_lane::effort;
+use crate::scenarios::upf::user_plane::{Direction, Sessions, Shape, Ways, compare};
+
+/// By how much, in ns, the user plane may cost more than macswap: at 10,000 sessions and a million.
+const BOUNDS: [f64; 2] = [60.0, 100.0];
+
+const DIRECTIONS: [Direction; 2] = [Direction::Uplink, Direction::Downlink];
+
+/// The user plane against macswap on a memory port, by direction, sessions and their rules.
+///
+/// # Errors
+/// When the kernel gives no namespace, or there is no memory.
+pub fn upf(report: &mut Report, options: &Options) -> Result<()> {
+    let rows = [
+        (1, "1", Shape::Simple, None),
+        (10_000, "10k", Shape::Simple, Some(BOUNDS[0])),
+        (100_000, "100k", Shape::Simple, None),
+        (1_000_000, "1M", Shape::Simple, Some(BOUNDS[1])),
+        (10_000, "10k", Shape::Rich, None),
+    ];
+    let title = "CPU time per packet over that of macswap, in memory, 2 PDRs, ns";
+    let mut figure = Figure::new("upf-cost", title, "Sessions", Style::Lines);
+    for (count, name, shape, bound) in rows {
+        eprintln!("upf, {name} sessions, {}", shape.name());
+        let comparisons = in_namespace(|| {
+            let veth = Veth::new(0, 60, false)?;
+            let ways = Ways::new(&veth)?;
+            let sessions = Sessions::new(count, shape)?;
+            let mut comparisons = Vec::new();
+            for direction in DIRECTIONS {
+                let pairs = compare(&ways, &sessions, direction, effort(options.effort))?;
+                let work = format!(
+                    "{} in memory, burst 32, {name} sessions, {}",
+                    direction.name(),
+                    shape.name()
+                );
+                let names = [work, "upf".to_owned(), "macswap".to_owned()];
+                comparisons.push(Comparison::new(names, pairs, Kind::Difference, bound));
+            }
+            Ok(comparisons)
+        });
+        let comparisons = comparisons?;
+        for (comparison, direction) in comparisons.iter().zip(DIRECTIONS) {
+            let pairs = comparison.ours_ns.iter().zip(&comparison.rival_ns);
+            let costs = pairs.map(|(ours, rival)| ours - rival);
+            // The others cost ten times as much: they are in the table.
+            costs
+                .filter(|_| shape == Shape::Simple)
+                .for_each(|cost| figure.add(direction.name(), name, cost));
+        }
+        report.comparisons.extend(comparisons);
+    }
+    report.figures.push(figure);
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! What a User Plane Function costs over swapping addresses, on a memory port.
+//!
+//! Linux, in a namespace of its own, has the way to the base station and to the data network, and a
+//! mirror of them is asked as the program `upf` does. Both contenders first write each frame anew,
+//! from a list that is gone through in order and names sessions by lot: a packet that comes round
+//! again is as one that arrives.
+
+pub mod counted_packets;
+pub(crate) mod frames;
+pub(crate) mod sessions;
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use fastlane::mirror::{Entrance, ReversePath, RouteLookup};
+use fastlane::{PortId, Turn};
+use fastlane_core::{App, Packet};
+use fastlane_kernel::Interface;
+use fastlane_mirror::{Follower, Mirror, MirrorSettings};
+use fastlane_table::{EntryId, Readers, State};
+use upf::datapath::{DROP_REASON_WORDS, Routes};
+use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason};
+
+pub use frames::Direction;
+use frames::Template;
+pub use sessions::{Sessions, Shape};
+
+use crate::Result;
+use crate::device::memory_lane::{MemoryLane, macswap};
+use crate::device::veth_pair::Veth;
+use crate::slices::{Contender, Effort, Pairs, pair};
+
+/// Packets at once.
+pub(crate) const BURST: usize = 32;
+/// The Ethernet address that packets come to.
+pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// Linux's ways to the base station and to the data network, and the mirror of them.
+pub struct Ways(Follower);
+
+impl Ways {
+    /// In the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// When `ip` or the kernel refuses.
+    pub fn new(veth: &Veth) -> Result<Self> {
+        let name = &veth.name;
+        ip(&format!(
+            "address add 10.255.0.1/24 dev {name}\naddress add fd00::1/64 dev {name} nodad\n\
+             neigh replace 10.255.0.2 lladdr 02:00:00:00:aa:02 dev {name} nud permanent\n\
+             neigh replace 10.255.0.3 lladdr 02:00:00:00:aa:03 dev {name} nud permanent\n\
+             neigh replace fd00::3 lladdr 02:00:00:00:aa:03 dev {name} nud permanent\n\
+             route replace default via 10.255.0.2\n"
+        ))?;
+        let link = Interface::query(name)?.index;
+        let readers = Arc::new(Readers::none());
+        Ok(Self(Follower::open(MirrorSettings::new("bench"), &[(link, PortId(0))], &readers)?))
+    }
+}
+
+pub(crate) fn ip(text: &str) -> Result<()> {
+    let mut child = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
+    let mut input = child.stdin.take().ok_or("no pipe")?;
+    input.write_all(text.as_bytes())?;
+    drop(input);
+    match child.wait()? {
+        status if status.success() => Ok(()),
+        status => Err(format!("ip -batch: {status}").into()),
+    }
+}
+
+/// Routes of the mirror, behind an interface that forwards.
+pub(crate) struct MirrorRoutes(Mirror);
+
+impl Routes for MirrorRoutes {
+    fn entrance(&self, _: &Turn, _: PortId) -> Option<Entrance> {
+        let reverse_path = ReversePath::Any;
+        Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
+    }
+
+    fn next_hop(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup {
+        let _ = table;
+        match to {
+            IpAddr::V4(to) => self.0.route4(turn, to, flow),
+            IpAddr::V6(to) => self.0.route6(turn, to, flow),
+        }
+    }
+
+    fn next_hops4(
+        &self,
+        turn: &Turn,
+        table: Option<u32>,
+        to: &[std::net::Ipv4Addr],
+        flows: &[u32],
+        answers: &mut [RouteLookup],
+    ) {
+        let _ = table;
+        self.0.route4_many(turn, to, flows, answers);
+    }
+}
+
+/// An application whose packets are as new.
+pub(crate) struct Renewed<'a, A> {
+    app: A,
+    frames: &'a Template,
+    next: usize,
+}
+
+impl<'a, A> Renewed<'a, A> {
+    pub(crate) fn new(app: A, frames: &'a Template) -> Self {
+        Self { app, frames, next: 0 }
+    }
+}
+
+impl<A: App> App for Renewed<'_, A> {
+    fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+        for packet in packets.iter_mut() {
+            self.frames.write(packet, self.next);
+            self.next = (self.next + 1) % self.frames.count();
+        }
+        self.app.process(packets, turn);
+    }
+}
+
+/// CPU time per packet of the user plane in one direction, and of macswap on the same frames.
+///
+/// # Errors
+/// When there is no memory, or a packet is not forwarded.
+pub fn compare(
+    ways: &Ways,
+    sessions: &Sessions,
+    direction: Direction,
+    effort: Effort,
+) -> Result<Pairs> {
+    let frames = Template::new(sessions, direction);
+    let mut pairs = Pairs::default();
+    for _ in 0..effort.pairs {
+        let causes = sessions.causes()?;
+        let mut ours = MemoryLane::new(
+            Renewed::new(sessions.user_plane(lane(ways)?)?, &frames),
+            BURST,
+            frames.length(),
+        )?;
+        let mut rival = MemoryLane::new(Renewed::new(macswap, &frames), BURST, frames.length())?;
+        let warm_up = effort.slice / 5;
+        ours.run(warm_up)?;
+        rival.run(warm_up)?;
+        pair(&mut pairs, effort.slice, &mut ours, &mut rival)?;
+        all_forwarded(&causes)?;
+    }
+    Ok(pairs)
+}
+
+pub(crate) fn lane(ways: &Ways) -> Result<MirrorRoutes> {
+    Ok(MirrorRoutes(Mirror::attach(ways.0.memories())?))
+}
+
+pub(crate) fn all_forwarded(causes: &State<DROP_REASON_WORDS>) -> Result<()> {
+    for (cause, packets) in counts(causes) {
+        let is_forwarded =
+            matches!(cause, DropReason::ForwardedUplink | DropReason::ForwardedDownlink);
+        if !is_forwarded {
+            return Err(format!("{packets} packets were not forwarded: {}", cause.name()).into());
+        }
+    }
+    Ok(())
+}
+
+/// What became of packets, and of how many.
+pub(crate) fn counts(causes: &State<DROP_REASON_WORDS>) -> impl Iterator<Item = (DropReason, u64)> {
+    let packets = |cause: &DropReason| (*cause, causes.read(EntryId(*cause as u32))[0]);
+    DROP_REASONS.iter().map(packets).filter(|(_, packets)| *packets > 0)
+}

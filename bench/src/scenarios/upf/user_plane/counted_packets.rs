@@ -1,0 +1,55 @@
+//! For counting instructions: ways that need no Linux.
+
+use std::net::IpAddr;
+
+use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::mirror::{NextHop, RouteLookup};
+use fastlane::{PortId, Turn};
+use upf::datapath::Routes;
+
+use crate::Result;
+use crate::device::memory_lane::{MemoryLane, macswap};
+use crate::scenarios::upf::user_plane::frames::Template;
+use crate::scenarios::upf::user_plane::{
+    BURST, Direction, Renewed, STATION, Sessions, Shape, all_forwarded,
+};
+
+/// Everything goes one way.
+pub(crate) struct OneWay;
+
+impl Routes for OneWay {
+    fn entrance(&self, _: &Turn, _: PortId) -> Option<Entrance> {
+        let reverse_path = ReversePath::Any;
+        Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
+    }
+
+    fn next_hop(&self, _: &Turn, _: Option<u32>, _: IpAddr, _: u32) -> RouteLookup {
+        let destination = [2, 0, 0, 0, 0, 2];
+        let (port, source, mtu) = (PortId(0), STATION, 1500);
+        RouteLookup::Forward(NextHop { port, source, destination, mtu, link: 0, route: 0 })
+    }
+}
+
+/// Forwards so many packets of 1,000 simple sessions in one direction; without one (`none`) their
+/// addresses are swapped, which also writes each frame.
+///
+/// # Errors
+/// When there is no memory, or a packet is not forwarded.
+pub fn forward(direction: &str, packets: u64) -> Result<u64> {
+    let sessions = Sessions::new(1000, Shape::Simple)?;
+    let direction = match direction {
+        "uplink" => Some(Direction::Uplink),
+        "downlink" => Some(Direction::Downlink),
+        _ => None,
+    };
+    let frames = Template::new(&sessions, direction.unwrap_or(Direction::Uplink));
+    if direction.is_none() {
+        let mut lane = MemoryLane::new(Renewed::new(macswap, &frames), BURST, frames.length())?;
+        return Ok(lane.turns(packets));
+    }
+    let causes = sessions.causes()?;
+    let user_plane = Renewed::new(sessions.user_plane(OneWay)?, &frames);
+    let moved = MemoryLane::new(user_plane, BURST, frames.length())?.turns(packets);
+    all_forwarded(&causes)?;
+    Ok(moved)
+}

@@ -1,0 +1,211 @@
+//! Frames of users by lot.
+
+use std::net::Ipv4Addr;
+use std::ops::Range;
+
+use fastlane_core::Packet;
+use fastlane_wire::checksum::checksum;
+
+use crate::Result;
+use crate::scenarios::tables::lookup::workload::Random;
+use crate::scenarios::upf::user_plane::STATION;
+use crate::scenarios::upf::user_plane::sessions::{
+    FIRST_PORT, Sessions, Shape, Users, far_teid, user,
+};
+
+/// How many frames the list has.
+const LIST: usize = 1 << 20;
+/// The user's IP packet: 64 octets.
+const INNER: usize = 64;
+/// IP and UDP headers of the user's packet, which differ from frame to frame.
+const HEADERS: usize = 28;
+const ETHERNET: usize = 14;
+/// GTP-U with its optional part and a PDU session container of 4 octets.
+const GTPU: usize = 8 + 4 + 4;
+
+/// Which way packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the user.
+    Uplink,
+    /// To the user.
+    Downlink,
+}
+
+impl Direction {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uplink => "uplink",
+            Self::Downlink => "downlink",
+        }
+    }
+}
+
+/// What differs from frame to frame.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    session: u32,
+    teid: u32,
+    headers: [u8; HEADERS],
+}
+
+/// Frames of one direction.
+pub(crate) struct Template {
+    /// All before the user's packet.
+    outside: Vec<u8>,
+    /// Where the tunnel's number is, if there is one.
+    teid: Option<usize>,
+    list: Vec<Entry>,
+}
+
+impl Template {
+    /// Frames of users of these sessions, in an order by lot.
+    pub(crate) fn new(sessions: &Sessions, direction: Direction) -> Self {
+        Self::of(sessions.users(), direction, LIST, |_| true)
+    }
+
+    /// So many frames of those users that `is_wanted`.
+    pub(crate) fn of(
+        users: Users,
+        direction: Direction,
+        count: usize,
+        is_wanted: impl Fn(u32) -> bool,
+    ) -> Self {
+        let mut random = Random::new(0x0075_7066);
+        let entry = |_| {
+            let mut session = random.below(u64::from(users.count)) as u32;
+            while !is_wanted(session) {
+                session = random.below(u64::from(users.count)) as u32;
+            }
+            let port = FIRST_PORT + random.below(u64::from(users.shape.ports())) as u16;
+            let far = Ipv4Addr::from_bits(0xc612_0000 | random.next() as u32 & 0x1_ffff);
+            let headers = match direction {
+                Direction::Uplink => headers(user(session), far, (40_000, port)),
+                Direction::Downlink => headers(far, user(session), (port, 40_000)),
+            };
+            Entry { session, teid: users.teid(session), headers }
+        };
+        let list = (0..count).map(entry).collect();
+        let (outside, teid) = outside(direction, users.shape);
+        Self { outside, teid, list }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Bytes in a frame, and before the user's packet.
+    pub(crate) fn shape(&self) -> (usize, usize) {
+        (self.length(), self.outside.len())
+    }
+
+    /// Where frames differ.
+    pub(crate) fn differing(&self) -> Range<usize> {
+        let inner = self.outside.len();
+        self.teid.unwrap_or(inner)..inner + HEADERS
+    }
+
+    /// Whether the user plane has made of one of these frames what it should.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn check(&self, direction: Direction, number: usize, bytes: &[u8]) -> Result<()> {
+        let Entry { session, headers, .. } = &self.list[number % self.list.len()];
+        let split = bytes.len().checked_sub(INNER).and_then(|at| bytes.split_at_checked(at));
+        let (outer, inner) = split.ok_or("a frame is short")?;
+        // A router has forwarded it: the hop limit, and the checksum over it, are others.
+        let same = |range: Range<usize>| inner.get(range.clone()) == headers.get(range);
+        if !(same(0..8) && same(12..HEADERS) && inner[8] + 1 == headers[8]) {
+            return Err(format!("the user's packet is not what it was: {inner:02x?}").into());
+        }
+        // The number of the tunnel is before a word for other parts and the container.
+        let teid = outer.len().checked_sub(12).and_then(|at| outer.get(at..at + 4));
+        let is_right = match direction {
+            Direction::Uplink => outer.len() == ETHERNET,
+            Direction::Downlink => teid == Some(&far_teid(*session).to_be_bytes()),
+        };
+        if is_right { Ok(()) } else { Err(format!("it left with {outer:02x?} before it").into()) }
+    }
+
+    /// Bytes in a frame.
+    pub(crate) fn length(&self) -> usize {
+        self.outside.len() + INNER
+    }
+
+    /// Makes a packet one of these frames, whatever it was.
+    #[inline]
+    pub(crate) fn write(&self, packet: &mut Packet, number: usize) {
+        let length = self.length();
+        let fits = match length.checked_sub(packet.len()) {
+            Some(missing) => packet.prepend(missing).is_some(),
+            None => packet.trim_front(packet.len() - length),
+        };
+        debug_assert!(fits, "there is head room, and the frame is longer");
+        self.fill(packet.bytes_mut(), number);
+    }
+
+    /// Writes one of these frames, as far as there is room.
+    #[inline]
+    pub(crate) fn fill(&self, bytes: &mut [u8], number: usize) {
+        let entry = &self.list[number];
+        let Some((outside, inner)) = bytes.split_at_mut_checked(self.outside.len()) else { return };
+        outside.copy_from_slice(&self.outside);
+        if let Some(at) = self.teid
+            && let Some(teid) = outside.get_mut(at..at + 4)
+        {
+            teid.copy_from_slice(&entry.teid.to_be_bytes());
+        }
+        if let Some(headers) = inner.first_chunk_mut() {
+            *headers = entry.headers;
+        }
+    }
+}
+
+fn headers(from: Ipv4Addr, to: Ipv4Addr, ports: (u16, u16)) -> [u8; HEADERS] {
+    let mut bytes = [0; HEADERS];
+    bytes[..10].copy_from_slice(&[0x45, 0, 0, INNER as u8, 0, 0, 0, 0, 64, 17]);
+    bytes[12..16].copy_from_slice(&from.octets());
+    bytes[16..20].copy_from_slice(&to.octets());
+    let sum = checksum(&bytes[..20]);
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    bytes[20..22].copy_from_slice(&ports.0.to_be_bytes());
+    bytes[22..24].copy_from_slice(&ports.1.to_be_bytes());
+    bytes[25] = (INNER - 20) as u8;
+    bytes
+}
+
+/// All before the user's packet, and where the tunnel's number is.
+fn outside(direction: Direction, shape: Shape) -> (Vec<u8>, Option<usize>) {
+    let mut frame = [STATION, [2, 0, 0, 0, 0, 2]].concat();
+    if direction == Direction::Downlink {
+        frame.extend([8, 0]);
+        return (frame, None);
+    }
+    // TS 29.281 clause 5.1, TS 38.415 clause 5.5.2.
+    let udp = 8 + GTPU + INNER;
+    match shape {
+        Shape::Simple => {
+            frame.extend([8, 0]);
+            let mut ip = [0x45, 0, 0, (20 + udp) as u8, 0, 0, 0, 0, 64, 17, 0, 0].to_vec();
+            ip.extend([10, 255, 0, 3, 10, 255, 0, 1]);
+            let sum = checksum(&ip);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            frame.extend(ip);
+        }
+        Shape::Rich => {
+            frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, udp as u8, 17, 64]);
+            for last in [3, 1] {
+                frame.extend([0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last]);
+            }
+        }
+    }
+    // No checksum: over IPv6 too (RFC 6935).
+    frame.extend([0x08, 0x68, 0x08, 0x68, 0, udp as u8, 0, 0]);
+    let teid = frame.len() + 4;
+    let after = GTPU - 8 + INNER;
+    frame.extend([0x34, 255, 0, after as u8, 0, 0, 0, 0, 0, 0, 0, 0x85, 1, 0x10, 9, 0]);
+    (frame, Some(teid))
+}

@@ -1,0 +1,320 @@
+//! Sessions, published as the slow half does.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use fastlane::PortId;
+use fastlane_table::{
+    ArrayReader, HashReader, Lpm4Reader, Lpm6Reader, Pending, SharedMemory, Spec, State,
+};
+use serde_json::{Value, json};
+use upf::config::{Gtp, Settings};
+use upf::datapath::{DROP_REASON_WORDS, LaneTables, Routes, Upf};
+use upf::rules::compile::Context;
+use upf::rules::layout::table;
+use upf::rules::layout::teid_layout::TeidLayout;
+use upf::rules::publish::Published;
+use upf::rules::tables::{Private, Tables as Written};
+use upf::session::{
+    Actions, CpFSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
+    Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportTriggers, Reporting, Session,
+    SessionIndex, Source, Urr, UserAddress, Volume,
+};
+
+use crate::Result;
+
+/// Rules of a session in which packets differ by their far end's port.
+const FLOWS: u16 = 4;
+/// The first of these ports.
+pub(crate) const FIRST_PORT: u16 = 10_000;
+
+/// What the sessions are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// 2 PDRs, 2 FARs, a QER with a maximum bit rate, a URR with a threshold; IPv4 outside.
+    Simple,
+    /// 8 PDRs with 4 SDF filters each, 2 FARs, 3 QERs, 3 URRs; IPv6 outside.
+    Rich,
+}
+
+impl Shape {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Simple => "2 PDRs",
+            Self::Rich => "8 PDRs of 4 filters, 3 QERs, 3 URRs, IPv6 outside",
+        }
+    }
+
+    /// How many ports of the far end the filters tell apart.
+    pub(crate) const fn ports(self) -> u16 {
+        match self {
+            Self::Simple => 1,
+            Self::Rich => FLOWS * FLOWS,
+        }
+    }
+}
+
+/// Whose packets come.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Users {
+    /// What their sessions are like.
+    pub(crate) shape: Shape,
+    /// How many they are.
+    pub(crate) count: u32,
+    /// After how many octets their URRs report.
+    pub(crate) threshold: u64,
+    teids: TeidLayout,
+}
+
+impl Users {
+    /// Their URRs never report.
+    pub(crate) fn new(shape: Shape, count: u32) -> Self {
+        Self { shape, count, threshold: 1 << 60, teids: TeidLayout::of(count as usize) }
+    }
+
+    /// The tunnel of a session.
+    pub(crate) fn teid(self, session: u32) -> u32 {
+        self.teids.teid(SessionIndex(session), 1)
+    }
+
+    /// Publishes their sessions, as the slow half does.
+    pub(crate) fn publish(self, tables: Written, settings: &Settings) -> Result<Published> {
+        let context = Context::new(settings).map_err(|(rule, error)| format!("{rule}: {error}"))?;
+        let mut published = Published::open(tables, context);
+        let instance = |name| settings.instance(name).ok_or("no such network instance");
+        let (access, core) = (instance("access")?, instance("internet")?);
+        for id in 0..self.count {
+            let mut session = session(SessionIndex(id), self.shape, self.teids, (access, core));
+            let threshold = Volume { total: Some(self.threshold), ..Volume::default() };
+            session.urrs.iter_mut().for_each(|urr| urr.volume_threshold = Some(threshold));
+            published.assign(None, &mut session)?;
+            published.publish(None, &session)?;
+        }
+        Ok(published)
+    }
+}
+
+/// So many sessions, in the tables.
+pub struct Sessions {
+    pub(crate) shape: Shape,
+    pub(crate) count: u32,
+    threshold: u64,
+    teids: TeidLayout,
+    settings: Settings,
+    memory: Private,
+    /// Keeps the tables as they are.
+    _published: Published,
+}
+
+impl Sessions {
+    /// Publishes them.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn new(count: u32, shape: Shape) -> Result<Self> {
+        Self::of(Users::new(shape, count), 1)
+    }
+
+    /// Publishes those of these users, for so many lanes.
+    pub(crate) fn of(users: Users, lanes: usize) -> Result<Self> {
+        let settings: Settings = serde_json::from_value(settings(users, ["wire"; 2]))?;
+        let memory = Private::new(settings.capacities());
+        // As an application makes them: each lane has a copy.
+        memory.memory(table::CAUSES, |most| {
+            Spec::state::<DROP_REASON_WORDS>("causes", most, lanes)
+        })?;
+        memory.memory(table::EVENTS, |most| Spec::pending("events", most, lanes))?;
+        let _published = users.publish(Written::private(&memory)?, &settings)?;
+        let Users { shape, count, threshold, teids } = users;
+        Ok(Self { shape, count, threshold, teids, settings, memory, _published })
+    }
+
+    /// Whose they are.
+    pub(crate) fn users(&self) -> Users {
+        let Self { shape, count, threshold, teids, .. } = *self;
+        Users { shape, count, threshold, teids }
+    }
+
+    /// A tunnel that this session had in another generation than it has.
+    pub(crate) fn stale_teid(&self, session: u32, generation: u32) -> u32 {
+        self.teids.teid(SessionIndex(session), generation)
+    }
+
+    /// What user planes made from now on answer, and how often.
+    pub fn answer(&mut self, gtp: Gtp) {
+        self.settings.gtp = gtp;
+    }
+
+    /// The memory of a table that is there.
+    pub(crate) fn table(&self, name: &str) -> Result<Arc<SharedMemory>> {
+        let made = |_| Spec::record::<u64>("not reached: the table is made");
+        Ok(self.memory.memory(name, made)?)
+    }
+
+    /// What lanes have counted.
+    pub(crate) fn causes(&self) -> Result<State<DROP_REASON_WORDS>> {
+        let causes = self.memory.state::<DROP_REASON_WORDS>(table::CAUSES)?;
+        Ok(causes)
+    }
+
+    /// A user plane on these tables.
+    pub(crate) fn user_plane<R: Routes>(&self, routes: R) -> Result<Upf<R>> {
+        self.user_plane_of(0, routes)
+    }
+
+    /// The user plane of a lane.
+    pub(crate) fn user_plane_of<R: Routes>(&self, lane: usize, routes: R) -> Result<Upf<R>> {
+        let tables = LaneTables {
+            rules: ArrayReader::attach(&self.table(table::RULES)?)?,
+            blocks: ArrayReader::attach(&self.table(table::BLOCKS)?)?,
+            tunnels: HashReader::attach(&self.table(table::TUNNELS)?)?,
+            users: HashReader::attach(&self.table(table::USERS)?)?,
+            framed4: Lpm4Reader::attach(&self.table(table::FRAMED4)?)?,
+            framed6: Lpm6Reader::attach(&self.table(table::FRAMED6)?)?,
+            framed: ArrayReader::attach(&self.table(table::FRAMED)?)?,
+            state: State::attach(&self.table(table::STATE)?)?.lane(lane),
+            events: Pending::attach(&self.table(table::EVENTS)?)?.lane(lane),
+            drop_reasons: self.causes()?.lane(lane),
+        };
+        Ok(Upf::new(&self.settings, 1, tables, routes, |_| Ok(PortId(0)))?)
+    }
+}
+
+/// The base station's tunnel of a session.
+pub(crate) fn far_teid(session: u32) -> u32 {
+    0x1000_0000 + session
+}
+
+/// The user's address of a session.
+pub(crate) fn user(session: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x0b00_0000 + 1 + session)
+}
+
+/// The object `app` of a configuration, with the ports of N3 and of N6.
+pub(crate) fn settings(users: Users, [access, core]: [&str; 2]) -> Value {
+    let complex = if users.shape == Shape::Rich { users.count } else { 1 };
+    json!({
+        "node-id": "10.255.0.1",
+        "n4": { "addresses": ["10.255.0.1"] },
+        "interfaces": {
+            "n3": { "port": access, "role": "n3", "network-instance": "access",
+                    "addresses": ["10.255.0.1", "fd00::1"] },
+            "n6": { "port": core, "role": "n6", "network-instance": "internet" }
+        },
+        "pools": [{ "network-instance": "internet", "prefix": "11.0.0.0/8" }],
+        "sessions": users.count,
+        "limits": { "complex-sessions": complex }
+    })
+}
+
+fn session(
+    id: SessionIndex,
+    shape: Shape,
+    teids: TeidLayout,
+    (access, core): (u16, u16),
+) -> Session {
+    let (pdrs, meters) = match shape {
+        Shape::Simple => (1, 1),
+        Shape::Rich => (FLOWS, 3),
+    };
+    let numbers: Vec<u32> = (1..=meters).collect();
+    let six = shape == Shape::Rich;
+    let both = (0..pdrs).flat_map(|flow| [(flow, Source::Access), (flow, Source::Core)]);
+    let pdr = |(flow, source): (u16, Source)| {
+        let is_up = source == Source::Access;
+        let v4 = (!six).then_some(Ipv4Addr::new(10, 255, 0, 1));
+        let v6 = six.then(|| "fd00::1".parse().ok()).flatten();
+        let tunnel = LocalTunnel { teid: teids.teid(id, 1), v4, v6, is_ours: true };
+        let removal = Removal { description: u8::from(six), extension: false };
+        Pdr {
+            id: 1 + 2 * flow + u16::from(!is_up),
+            precedence: 100 + u32::from(flow),
+            source,
+            instance: Some(if is_up { access } else { core }),
+            tunnel: is_up.then_some(tunnel),
+            user: Some(UserAddress { v4: Some(user(id.0)), v6: None, is_ours: true }),
+            framed: vec![],
+            filters: if six { filters(flow) } else { vec![] },
+            qfis: vec![],
+            removal: is_up.then_some(removal),
+            far: if is_up { 1 } else { 2 },
+            qers: numbers.clone(),
+            urrs: numbers.clone(),
+            predefined: vec![],
+        }
+    };
+    Session {
+        id,
+        seid: 1 << 32 | u64::from(id.0),
+        cp_fseid: CpFSeid { seid: id.0.into(), address: IpAddr::V4(Ipv4Addr::LOCALHOST) },
+        version: 1,
+        generation: 1,
+        pdn_type: 1,
+        pdrs: both.map(pdr).collect(),
+        fars: vec![far(1, core, None), far(2, access, Some(outer(id, six)))],
+        qers: numbers.iter().map(|id| qer(*id)).collect(),
+        urrs: numbers.iter().map(|id| urr(*id)).collect(),
+        peer: 0,
+        discarded: 0,
+        is_deleted: false,
+        established: 0,
+        supi: None,
+        network: None,
+        inactivity_s: None,
+        fq_csids: vec![],
+        bars: vec![],
+        reporting: Reporting::default(),
+    }
+}
+
+fn filters(flow: u16) -> Vec<Filter> {
+    let port = |number: u16| FIRST_PORT + flow * FLOWS + number;
+    let flow = |number| FlowDescription {
+        protocol: Some(17),
+        remote_ports: vec![(port(number), port(number))],
+        ..FlowDescription::default()
+    };
+    (0..FLOWS).map(|number| Filter { flow: Some(flow(number)), ..Filter::default() }).collect()
+}
+
+fn outer(id: SessionIndex, six: bool) -> OuterHeader {
+    let v4 = (!six).then_some(Ipv4Addr::new(10, 255, 0, 3));
+    let v6 = six.then(|| "fd00::3".parse().ok()).flatten();
+    OuterHeader { teid: Some(far_teid(id.0)), v4, v6, port: None }
+}
+
+fn far(id: u32, instance: u16, outer: Option<OuterHeader>) -> Far {
+    let destination = if outer.is_some() { Destination::Access } else { Destination::Core };
+    let forwarding =
+        Forwarding { destination, instance: Some(instance), outer, marking: None, redirect: None };
+    Far {
+        id,
+        actions: Actions { forward: true, ..Actions::default() },
+        forwarding: Some(forwarding),
+        ..Far::default()
+    }
+}
+
+fn qer(id: u32) -> Qer {
+    // More than a lane carries: it is metered, and passes.
+    let maximum = Rate { uplink: 1_000_000_000, downlink: 1_000_000_000 };
+    Qer {
+        id,
+        uplink: Gate::Open,
+        downlink: Gate::Open,
+        maximum: Some(maximum),
+        qfi: (id == 1).then_some(9),
+        ..Qer::default()
+    }
+}
+
+fn urr(id: u32) -> Urr {
+    Urr {
+        id,
+        measure: Measure { volume: true, ..Measure::default() },
+        triggers: ReportTriggers::VOLTH,
+        ..Urr::default()
+    }
+}

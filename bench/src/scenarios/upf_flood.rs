@@ -1,0 +1,287 @@
+//! Established traffic in the user plane under a flood.
+
+pub mod flood;
+
+use std::time::Duration;
+
+use crate::Result;
+use crate::device::cpu_time::{pinned, undisturbed};
+use crate::device::veth_pair::{Veth, in_namespace};
+use crate::report::figure::{Figure, Style};
+use crate::report::{Comparison, Kind, Report};
+use crate::scenarios::Options;
+use crate::scenarios::router::routed_lane::effort;
+use crate::scenarios::upf::user_plane::{Sessions, Shape, Ways};
+use crate::scenarios::upf_flood::flood::{
+    Account, Flooded, Junk, Load, Passed, Turned, answers, compare_junk,
+};
+use crate::slices::Pairs;
+use crate::statistics::median;
+
+/// Sessions of established users.
+const SESSIONS: u32 = 10_000;
+/// Their packets, as a part of what the lane can forward.
+const GOOD: f64 = 0.25;
+/// Junk, as a part of it, and how results call that.
+const LOADS: [(f64, &str); 3] =
+    [(0.0, "no flood"), (0.5, "flood at 50 %"), (3.0, "flood at 300 %")];
+/// Who is flooded.
+const WHO: [&str; 2] = ["upf", "macswap"];
+/// Turns of a round, for each contender at each load.
+const PARTS: u32 = 5;
+/// A lane that can forward less than this part of what it could before has lost its pace: another
+/// machine shares its CPU; or one that had the CPU for less than this part of the time: another has
+/// it.
+const STEADY: f64 = 0.9;
+const PRESENT: f64 = 0.98;
+/// Where who sends runs.
+const CPU: usize = 0;
+/// How long a flood takes to use up what may be answered at once, and how long answers are counted.
+const EMPTY: Duration = Duration::from_millis(200);
+const COUNT: Duration = Duration::from_millis(500);
+
+/// Established traffic and a flood, at the user plane and at macswap over memif; what a junk packet
+/// costs; how much is answered.
+///
+/// # Errors
+/// When the kernel gives no namespace, there is no memory, or the accounts of frames do not add up.
+pub fn upf_flood(report: &mut Report, options: &Options) -> Result<()> {
+    let found = in_namespace(|| {
+        let veth = Veth::new(0, 60, false)?;
+        let ways = Ways::new(&veth)?;
+        let mut sessions = Sessions::new(SESSIONS, Shape::Simple)?;
+        sessions.answer(answers());
+        let mut found = Found::new();
+        let mut flooded = [Flooded::user_plane(&ways, &sessions)?, Flooded::macswap(&sessions)?];
+        pinned(CPU, || {
+            for round in 0..options.effort.pairs {
+                options.tell("flood", round);
+                found.round(&mut flooded, options.effort.slice)?;
+            }
+            (0..options.rounds).try_for_each(|_| found.answers(&mut flooded[0]))
+        })?;
+        for flooded in flooded {
+            flooded.end()?;
+        }
+        for junk in Junk::ALL {
+            eprintln!("{}", junk.name());
+            let pairs = compare_junk(&ways, &mut sessions, junk, effort(options.effort))?;
+            let work = "a junk packet in memory, burst 32, 10k sessions".to_owned();
+            let names = [work, junk.name().to_owned(), "user's packet".to_owned()];
+            found.comparisons.push(Comparison::new(names, pairs, Kind::Ratio, Some(1.0)));
+        }
+        Ok(found)
+    })?;
+    found.publish(report);
+    Ok(())
+}
+
+/// What all rounds have shown.
+struct Found {
+    comparisons: Vec<Comparison>,
+    /// The capacity, whenever it was measured.
+    capacities: Vec<f64>,
+    rounds: u32,
+    rates: Figure,
+    bursts: Figure,
+    times: Figure,
+    loss: Figure,
+    answers: Figure,
+    /// CPU time of the lane per frame under the last of the loads, and at capacity.
+    saturated: Pairs,
+    /// By load and contender: 99 of 100 packets of a round took no longer.
+    p99: [[Vec<f64>; 2]; LOADS.len()],
+    /// By load and contender, of all rounds; and of the turns in which the lane kept its pace.
+    accounts: [[Account; 2]; LOADS.len()],
+    steady: [[Account; 2]; LOADS.len()],
+}
+
+/// A round's results of a contender at a load.
+#[derive(Default)]
+struct Lot {
+    times: Vec<u32>,
+    account: Account,
+    time: Duration,
+    /// What the lane did.
+    turned: Turned,
+}
+
+impl Lot {
+    fn add(&mut self, passed: Passed) {
+        self.times.extend(passed.times);
+        self.account.add(&passed.account);
+        self.time += passed.time;
+        self.turned.cpu += passed.turned.cpu;
+        self.turned.turns += passed.turned.turns;
+        self.turned.busy += passed.turned.busy;
+    }
+
+    /// CPU time of the lane for each frame that it was given, in nanoseconds.
+    fn cost(&self) -> f64 {
+        self.turned.cpu as f64 / self.account.taken() as f64
+    }
+
+    /// Frames in a turn that found some.
+    fn burst(&self) -> f64 {
+        self.account.taken() as f64 / self.turned.busy as f64
+    }
+}
+
+impl Found {
+    fn new() -> Self {
+        let figure = |name, title, along| Figure::new(name, title, along, Style::Bars);
+        Self {
+            comparisons: Vec::new(),
+            capacities: Vec::new(),
+            rounds: 0,
+            rates: figure("upf-flood-rates", "Flood over memif, million frames a second", "Frames"),
+            bursts: figure("upf-flood-bursts", "Frames in a turn of a flooded lane", "Load"),
+            times: figure("upf-flood-times", "One way through a flooded lane, µs", "Load"),
+            loss: figure("upf-flood-loss", "Users' packets lost of those due, %", "Load"),
+            answers: figure("upf-flood-answers", "Answers to a flood in a second", "Answers"),
+            saturated: Pairs::default(),
+            p99: Default::default(),
+            accounts: Default::default(),
+            steady: Default::default(),
+        }
+    }
+
+    /// All loads for both contenders in turn. Before and after each the capacity is measured: a
+    /// load is a part of what the lane can forward just then.
+    fn round(&mut self, flooded: &mut [Flooded; 2], slice: Duration) -> Result<()> {
+        let turn = slice / PARTS;
+        let (mut rates, mut full) = (Vec::new(), Lot::default());
+        let mut measure = |flooded: &mut [Flooded; 2]| -> Result<f64> {
+            let (rate, passed) = undisturbed(|| flooded[0].capacity(turn / 2))?;
+            rates.push(rate);
+            full.add(passed);
+            Ok(rate)
+        };
+        let mut lots: [[Lot; 2]; LOADS.len()] = Default::default();
+        let mut capacity = measure(flooded)?;
+        self.rounds += 1;
+        for part in self.rounds..self.rounds + PARTS {
+            for (place, (junk, _)) in LOADS.iter().enumerate() {
+                let load = Load { good: GOOD * capacity, junk: junk * capacity };
+                let mut accounts: [Account; 2] = Default::default();
+                let mut is_present = true;
+                for second in [false, true] {
+                    let who = usize::from(part.is_multiple_of(2) == second);
+                    let passed = undisturbed(|| flooded[who].flood(load, turn))?;
+                    accounts[who].add(&passed.account);
+                    let Turned { cpu, time, .. } = passed.turned;
+                    is_present &= cpu as f64 >= PRESENT * time as f64;
+                    lots[place][who].add(passed);
+                }
+                let before = std::mem::replace(&mut capacity, measure(flooded)?);
+                if is_present && capacity >= STEADY * before {
+                    let sums = self.steady[place].iter_mut().zip(&accounts);
+                    sums.for_each(|(sum, account)| sum.add(account));
+                }
+            }
+        }
+        self.rates.add("upf", "users' packets at capacity", median(&rates) / 1e6);
+        self.bursts.add("upf", "users' packets at capacity", full.burst());
+        self.saturated.rival.push(full.cost());
+        self.capacities.append(&mut rates);
+        for (load, lots) in lots.into_iter().enumerate() {
+            for (who, lot) in lots.into_iter().enumerate() {
+                self.add(load, who, lot)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, load: usize, who: usize, lot: Lot) -> Result<()> {
+        let ((_, name), contender) = (LOADS[load], WHO[who]);
+        self.bursts.add(contender, name, lot.burst());
+        if (load, who) == (LOADS.len() - 1, 0) {
+            self.saturated.ours.push(lot.cost());
+        }
+        let Lot { mut times, account, time, .. } = lot;
+        let rate = |frames: u64| frames as f64 / time.as_secs_f64() / 1e6;
+        self.rates.add(contender, &format!("users' packets, {name}"), rate(account.good));
+        if account.junk > 0 {
+            self.rates.add(contender, &format!("junk, {name}"), rate(account.junk));
+            let taken = account.junk - account.junk_refused;
+            self.rates.add(contender, &format!("junk taken by the lane, {name}"), rate(taken));
+        }
+        if times.is_empty() {
+            return Err(format!("{contender}, {name}: no packet came").into());
+        }
+        let mut at = |part: f64| {
+            let place = (part * (times.len() - 1) as f64).round() as usize;
+            f64::from(*times.select_nth_unstable(place).1)
+        };
+        let (p50, p99) = (at(0.5), at(0.99));
+        self.times.add(contender, &format!("p50, {name}"), p50 / 1000.0);
+        self.times.add(contender, &format!("p99, {name}"), p99 / 1000.0);
+        self.p99[load][who].push(p99);
+        let part = |lost: u64| 100.0 * lost as f64 / account.good as f64;
+        self.loss.add(
+            &format!("{contender}, no place in the lane's ring"),
+            name,
+            part(account.refused),
+        );
+        self.loss.add(&format!("{contender}, dropped by it"), name, part(account.dropped));
+        self.loss.add(
+            &format!("{contender}, no place on the way back"),
+            name,
+            part(account.lost_back),
+        );
+        self.accounts[load][who].add(&account);
+        Ok(())
+    }
+
+    /// How much the user plane answers in a second of flood, once it may answer nothing at once any
+    /// more.
+    fn answers(&mut self, flooded: &mut Flooded) -> Result<()> {
+        let capacity = median(&self.capacities);
+        let load = Load { good: GOOD * capacity, junk: LOADS[1].0 * capacity };
+        let start = flooded.flood(load, EMPTY)?.until;
+        let Passed { account, until, .. } = flooded.flood(load, COUNT)?;
+        let seconds = (until - start).as_secs_f64();
+        let configured = answers();
+        for (name, count, limit) in [
+            ("echo responses", account.echoes, configured.echoes_per_s),
+            ("error indications", account.errors, configured.errors_per_s),
+        ] {
+            self.answers.add("configured", name, f64::from(limit));
+            self.answers.add("upf", name, count as f64 / seconds);
+        }
+        Ok(())
+    }
+
+    fn publish(self, report: &mut Report) {
+        let [alone, half, three] = &self.p99;
+        for (pairs, (_, name)) in [alone, half, three].into_iter().zip(LOADS) {
+            let [ours, rival] = pairs.clone();
+            let work = format!("p99 of one way over memif, users at 25 % of capacity, {name}");
+            let names = [work, WHO[0].to_owned(), WHO[1].to_owned()];
+            let pairs = Pairs { ours, rival };
+            report.comparisons.push(Comparison::new(names, pairs, Kind::Ratio, None));
+        }
+        let pairs = Pairs { ours: half[0].clone(), rival: alone[0].clone() };
+        let work = "p99 of one way over memif, users at 25 % of capacity, upf".to_owned();
+        let names = [work, LOADS[1].1.to_owned(), LOADS[0].1.to_owned()];
+        report.comparisons.push(Comparison::new(names, pairs, Kind::Ratio, None));
+        let work = "the lane over memif, CPU time per frame, always as many as it takes".to_owned();
+        let names = [work, LOADS[2].1.to_owned(), "users' packets".to_owned()];
+        let comparison = Comparison::new(names, self.saturated, Kind::Ratio, Some(1.0));
+        report.comparisons.push(comparison);
+        report.comparisons.extend(self.comparisons);
+
+        let title = "Users' packets of all rounds";
+        let mut sums = Figure::new("upf-flood-packets", title, "Load", Style::Bars);
+        for (accounts, kept) in [(&self.accounts, ""), (&self.steady, " while the lane kept pace")]
+        {
+            for ((_, name), accounts) in LOADS.iter().zip(accounts) {
+                for (who, account) in WHO.iter().zip(accounts) {
+                    sums.add(&format!("{who}, due{kept}"), name, account.good as f64);
+                    sums.add(&format!("{who}, lost{kept}"), name, account.lost() as f64);
+                }
+            }
+        }
+        report.figures.extend([self.rates, self.bursts, self.times, sums, self.loss, self.answers]);
+    }
+}

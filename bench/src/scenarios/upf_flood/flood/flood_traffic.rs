@@ -1,0 +1,173 @@
+//! The frames: established traffic, echo requests, packets for tunnels that there are not.
+
+use std::net::Ipv4Addr;
+
+use fastlane_wire::checksum::checksum;
+
+use crate::scenarios::tables::lookup::workload::Random;
+use crate::scenarios::upf::user_plane::frames::Template;
+use crate::scenarios::upf::user_plane::{Direction, STATION, Sessions};
+
+/// Established packets on the list: half of each direction.
+const GOOD: usize = 1 << 15;
+/// Junk of each kind on the list.
+const JUNK: usize = 1 << 14;
+/// Who floods: so many base stations.
+const PEERS: u8 = 4;
+/// Octets of an echo request with what fills an Ethernet frame up.
+const ECHO_LENGTH: usize = 60;
+/// Where the type of a message of GTP-U over IPv4 is; the octet before is its flags.
+const TYPE: usize = 14 + 20 + 8 + 1;
+/// The first of four octets around it that can be read at once.
+pub(super) const TYPE_WORD: usize = 42;
+/// What stands before the stamp, in the last eight octets of a user's packet.
+const MARK: u32 = 0x600d_0000;
+
+/// What a frame is that is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Kind {
+    /// An established user's packet.
+    Good,
+    /// An echo request.
+    Echo,
+    /// A user's packet by a tunnel that there is not.
+    Unknown,
+}
+
+impl Kind {
+    /// All, by number.
+    pub(super) const ALL: [Self; 3] = [Self::Good, Self::Echo, Self::Unknown];
+}
+
+/// What a frame is that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Seen {
+    /// An established user's packet, forwarded or as it was.
+    Good,
+    /// An echo request, as it was.
+    Echo,
+    /// A packet by a tunnel that there is not, as it was.
+    Unknown,
+    /// An echo response.
+    EchoResponse,
+    /// An error indication.
+    ErrorIndication,
+    /// Something else.
+    Strange,
+}
+
+/// All frames, in the order of kinds.
+pub(super) struct Traffic {
+    /// Their octets.
+    pub frames: Vec<Vec<u8>>,
+    /// Octets of an established packet with and without its tunnel.
+    lengths: [usize; 2],
+}
+
+impl Traffic {
+    /// To and from users of these sessions.
+    #[must_use]
+    pub(super) fn new(sessions: &Sessions) -> Self {
+        let ways = [Direction::Uplink, Direction::Downlink];
+        let templates =
+            ways.map(|direction| Template::of(sessions.users(), direction, GOOD, |_| true));
+        let user = |number: usize, kind: Kind| {
+            // Junk comes through tunnels, as echo requests do.
+            let template = if kind == Kind::Good { &templates[number % 2] } else { &templates[0] };
+            let mut frame = vec![0; template.length()];
+            template.fill(&mut frame, number);
+            let end = frame.len() - 8;
+            frame[end..end + 4].copy_from_slice(&(MARK | kind as u32).to_ne_bytes());
+            frame
+        };
+        let mut random = Random::new(0x00f1_00d5);
+        let good = (0..GOOD).map(|number| user(number, Kind::Good));
+        let echoes = (0..JUNK).map(|number| echo(number as u16));
+        let unknown = (0..JUNK).map(|number| {
+            let mut frame = user(number, Kind::Unknown);
+            // Another generation of a session that there is: what comes too late looks like this.
+            let session = random.below(u64::from(sessions.count)) as u32;
+            let teid = sessions.stale_teid(session, 2 + random.below(1000) as u32);
+            frame[TYPE + 3..TYPE + 7].copy_from_slice(&teid.to_be_bytes());
+            come_from(&mut frame, number);
+            frame
+        });
+        let frames = good.chain(echoes).chain(unknown).collect();
+        Self { frames, lengths: templates.map(|template| template.length()) }
+    }
+
+    /// Where the frames of a kind are on the list.
+    #[must_use]
+    pub(super) const fn range(kind: Kind) -> std::ops::Range<usize> {
+        match kind {
+            Kind::Good => 0..GOOD,
+            Kind::Echo => GOOD..GOOD + JUNK,
+            Kind::Unknown => GOOD + JUNK..GOOD + 2 * JUNK,
+        }
+    }
+
+    /// What a frame of so many octets is; `read` gives four of them.
+    #[inline]
+    pub(super) fn tell(&self, length: usize, read: impl Fn(usize) -> [u8; 4]) -> Seen {
+        if self.lengths.contains(&length) {
+            let mark = u32::from_ne_bytes(read(length - 8));
+            return match mark ^ MARK {
+                0 => Seen::Good,
+                2 => Seen::Unknown,
+                _ => Seen::Strange,
+            };
+        }
+        let [_, message_type, ..] = read(TYPE_WORD);
+        match (message_type, length) {
+            (1, ECHO_LENGTH) => Seen::Echo,
+            (2, _) => Seen::EchoResponse,
+            (26, _) => Seen::ErrorIndication,
+            _ => Seen::Strange,
+        }
+    }
+}
+
+/// An echo request (TS 29.281 clause 7.2.1) from one of a few.
+fn echo(sequence: u16) -> Vec<u8> {
+    let mut frame = [STATION, [2, 0, 0, 0, 0, 2]].concat();
+    frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0]);
+    frame.extend([10, 255, 0, 3, 10, 255, 0, 1]);
+    frame.extend([0x08, 0x68, 0x08, 0x68, 0, 20, 0, 0]);
+    let [high, low] = sequence.to_be_bytes();
+    frame.extend([0x32, 1, 0, 4, 0, 0, 0, 0, high, low, 0, 0]);
+    frame.resize(ECHO_LENGTH, 0);
+    come_from(&mut frame, usize::from(sequence));
+    frame
+}
+
+/// Lets a frame come from one of those who flood.
+fn come_from(frame: &mut [u8], number: usize) {
+    let last = 3 + (number % usize::from(PEERS)) as u8;
+    frame[26..30].copy_from_slice(&Ipv4Addr::new(10, 255, 0, last).octets());
+    frame[24..26].fill(0);
+    let sum = checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenarios::upf::user_plane::Shape;
+
+    #[test]
+    fn frames_are_told_apart() {
+        let sessions = Sessions::new(100, Shape::Simple).unwrap();
+        let traffic = Traffic::new(&sessions);
+        let seen = [Seen::Good, Seen::Echo, Seen::Unknown];
+        for (kind, seen) in Kind::ALL.into_iter().zip(seen) {
+            let range = Traffic::range(kind);
+            for frame in &traffic.frames[range] {
+                let read = |at: usize| [frame[at], frame[at + 1], frame[at + 2], frame[at + 3]];
+                assert_eq!(traffic.tell(frame.len(), read), seen, "{frame:x?}");
+            }
+        }
+        assert_eq!(traffic.frames.len(), Traffic::range(Kind::Unknown).end);
+    }
+}

@@ -1,0 +1,203 @@
+//! A lane in a thread of its own, behind memif, that turns only while it is measured.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fastlane_core::{App, Idle, Lane, LaneConfig, Pool, Port, PortId};
+use fastlane_memif::{Address, Link, MemifSettings, Role};
+use fastlane_table::SharedMemory;
+use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
+
+use crate::device::cpu_time::{pin, undisturbed};
+use crate::device::memif_server::{Listed, Socket};
+use crate::scenarios::upf_flood::flood::flood_traffic::Traffic;
+use crate::slices::thread_cpu;
+use crate::{Error, Result};
+
+/// Where the lane runs; who sends is on CPU 0.
+const CPU: usize = 1;
+/// Frames of the lane's pool, and bytes in each.
+const FRAMES: usize = 1024;
+const FRAME_SIZE: usize = 2048;
+const HEADROOM: usize = 192;
+/// Turns between two looks whether it goes on.
+const TURNS: u64 = 16;
+/// How long things get that take no time.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a lane did while it was measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Turned {
+    /// CPU time, in nanoseconds.
+    pub cpu: u64,
+    /// The time that passed meanwhile, in nanoseconds.
+    pub time: u64,
+    /// Turns.
+    pub turns: u64,
+    /// Turns that found something.
+    pub busy: u64,
+}
+
+/// A lane, and the client that sends frames to it.
+pub(super) struct Station {
+    /// Who sends.
+    pub client: Listed,
+    /// What the lane counts.
+    pub counters: Counters,
+    active: Arc<AtomicBool>,
+    /// Before the thread: it ends when nobody can order it any more.
+    orders: Option<Sender<()>>,
+    done: Receiver<Turned>,
+    thread: Option<JoinHandle<usize>>,
+    _link: Link,
+    _socket: Socket,
+}
+
+impl Station {
+    /// Starts a lane with this application, to which these frames can be sent.
+    ///
+    /// # Errors
+    /// When there is no memory, or memif does not connect.
+    pub(super) fn start<A: App + Send + 'static>(app: A, traffic: &Traffic) -> Result<Self> {
+        let socket = Socket::new();
+        let settings = MemifSettings::new(Address::Path(socket.0.clone()), Role::Server);
+        let (link, mut queues) = fastlane_memif::open(settings, PortId(0))?;
+        let memory = SharedMemory::create("bench-flood", FRAMES * FRAME_SIZE)?;
+        let pool = Pool::new(memory, FRAME_SIZE, HEADROOM)?;
+        let counters = Counters::create(1, 1)?;
+        let ports = vec![Port {
+            queues: vec![Box::new(queues.pop().ok_or("no queue")?)],
+            kernel: None,
+            filter: None,
+            counters: counters.port(0, 0),
+        }];
+        let parts = LaneConfig {
+            kernel_budget: 64,
+            idle: Idle::Busy,
+            ..LaneConfig::new(pool, ports, counters.lane(0))
+        };
+        let (active, (orders, inbox), (outbox, done)) =
+            (Arc::new(AtomicBool::new(false)), channel(), channel());
+        let turning = Arc::clone(&active);
+        let thread = std::thread::spawn(move || serve(app, parts, &turning, inbox, &outbox));
+        let client = Listed::connect(&socket.0, &traffic.frames)?;
+        Ok(Self {
+            client,
+            counters,
+            active,
+            orders: Some(orders),
+            done,
+            thread: Some(thread),
+            _link: link,
+            _socket: socket,
+        })
+    }
+
+    /// A counter of the port.
+    pub(super) fn count(&self, counter: PortCounter) -> u64 {
+        self.counters.port(0, 0).load(counter)
+    }
+
+    /// Waits until the lane has turned so many times more.
+    ///
+    /// # Errors
+    /// When it does not turn.
+    pub(super) fn turns(&self, more: u64) -> Result<()> {
+        let number = || self.counters.lane(0).load(LaneCounter::Turn);
+        let before = number();
+        wait("turns of the lane", || Ok(number() > before + more))
+    }
+
+    /// Runs `body` while the lane turns; returns what the lane did, too.
+    ///
+    /// # Errors
+    /// That of `body`, or when the lane has ended.
+    pub(super) fn during<T>(
+        &mut self,
+        body: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<(T, Turned)> {
+        let ended = || Error::from("the lane has ended");
+        self.active.store(true, Ordering::Relaxed);
+        self.orders.as_ref().ok_or_else(ended)?.send(()).map_err(|_| ended())?;
+        let result = body(self);
+        self.active.store(false, Ordering::Relaxed);
+        let turned = self.done.recv_timeout(PATIENCE).map_err(|_| ended())?;
+        Ok((result?, turned))
+    }
+
+    /// Ends the lane.
+    ///
+    /// # Errors
+    /// When a frame of its pool did not come back.
+    pub(super) fn end(mut self) -> Result<()> {
+        match self.join() {
+            0 => Ok(()),
+            lost => Err(format!("{lost} frames of the lane's pool did not come back").into()),
+        }
+    }
+
+    fn join(&mut self) -> usize {
+        self.active.store(false, Ordering::Relaxed);
+        self.orders = None;
+        let ended = self.thread.take().map_or(Ok(0), JoinHandle::join);
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.join();
+        }
+    }
+}
+
+fn serve<A: App>(
+    app: A,
+    parts: LaneConfig,
+    active: &AtomicBool,
+    orders: Receiver<()>,
+    done: &Sender<Turned>,
+) -> usize {
+    pin(CPU);
+    let mut lane = Lane::new(app, parts);
+    for () in orders {
+        let (begun, before) = (Instant::now(), thread_cpu());
+        let mut turned = undisturbed(|| turn(&mut lane, active));
+        turned.cpu = thread_cpu() - before;
+        turned.time = begun.elapsed().as_nanos() as u64;
+        if done.send(turned).is_err() {
+            break;
+        }
+    }
+    lane.close()
+}
+
+fn turn<A: App>(lane: &mut Lane<A>, active: &AtomicBool) -> Turned {
+    let mut turned = Turned::default();
+    while active.load(Ordering::Relaxed) {
+        for _ in 0..TURNS {
+            turned.busy += u64::from(lane.turn() > 0);
+        }
+        turned.turns += TURNS;
+    }
+    turned
+}
+
+/// Waits until something is so.
+///
+/// # Errors
+/// When it takes too long; `what` says what it is.
+pub(super) fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    while !is_so()? {
+        if Instant::now() > end {
+            return Err(format!("waited in vain: {what}").into());
+        }
+        std::hint::spin_loop();
+    }
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Sends frames when they are due, and takes what comes: one loop, on CPU 0.
+
+use std::time::{Duration, Instant};
+
+use crate::Result;
+use crate::device::memif_server::Listed;
+use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, Seen, Traffic};
+
+/// Frames that may be sent late, or those of so many seconds: more are not sent in a rush when this
+/// thread did not run, for what comes in a rush waits in the lane.
+const LATE: u64 = 16;
+const LATE_SECONDS: f64 = 3e-6;
+/// Frames taken before others are sent.
+const TAKEN: usize = 64;
+/// Kinds of frames that come.
+const SEEN: usize = Seen::Strange as usize + 1;
+
+/// Frames in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Of established users.
+    pub good: f64,
+    /// Junk, half of each kind.
+    pub junk: f64,
+}
+
+/// What was sent, and what came.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    /// Frames that were due, by kind: there was a place in the lane's ring, or not.
+    pub offered: [u64; 3],
+    /// Frames for which the lane's ring had no place: they are lost, as on a wire.
+    pub refused: [u64; 3],
+    /// Frames that came, by [`Seen`].
+    pub came: [u64; SEEN],
+    /// How long users' packets were on their way, in nanoseconds.
+    pub times: Vec<u32>,
+    /// For how long frames were due, in nanoseconds.
+    pub time: u64,
+}
+
+impl Tally {
+    /// Frames of a kind that the lane was given.
+    #[must_use]
+    pub(super) fn written(&self, kind: Kind) -> u64 {
+        self.offered[kind as usize] - self.refused[kind as usize]
+    }
+
+    /// Frames that came and look like this.
+    #[must_use]
+    pub(super) fn came(&self, seen: Seen) -> u64 {
+        self.came[seen as usize]
+    }
+
+    /// Frames of all kinds that the lane was given.
+    #[must_use]
+    pub(super) fn all_written(&self) -> u64 {
+        Kind::ALL.into_iter().map(|kind| self.written(kind)).sum()
+    }
+
+    /// Frames of all kinds that came.
+    #[must_use]
+    pub(super) fn all_came(&self) -> u64 {
+        self.came.iter().sum()
+    }
+}
+
+/// The next frame of each kind, and which kind is next.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Order {
+    next: [usize; 3],
+    /// Of how many frames one is a user's, and how far the next one is.
+    share: f64,
+    owed: f64,
+    odd: bool,
+}
+
+impl Order {
+    fn choose(&mut self) -> Kind {
+        self.owed += self.share;
+        if self.owed >= 1.0 {
+            self.owed -= 1.0;
+            return Kind::Good;
+        }
+        self.odd = !self.odd;
+        if self.odd { Kind::Echo } else { Kind::Unknown }
+    }
+
+    /// The place on the list of the next frame of a kind.
+    #[inline]
+    fn place(&self, kind: Kind) -> usize {
+        Traffic::range(kind).start + self.next[kind as usize]
+    }
+
+    #[inline]
+    fn advance(&mut self, kind: Kind) {
+        let next = self.next[kind as usize] + 1;
+        self.next[kind as usize] = if next == Traffic::range(kind).len() { 0 } else { next };
+    }
+}
+
+/// What sends and takes.
+pub(super) struct Sender<'a> {
+    pub(super) client: &'a mut Listed,
+    pub(super) traffic: &'a Traffic,
+    pub(super) order: &'a mut Order,
+    pub(super) tally: &'a mut Tally,
+    /// What stamps count from.
+    pub(super) start: Instant,
+}
+
+impl Sender<'_> {
+    /// Sends at this load for `length`. In the first `settle` the load grows to that from nothing,
+    /// evenly, and nobody looks how long frames take.
+    pub(super) fn paced(&mut self, load: Load, settle: Duration, length: Duration) -> Result<()> {
+        let rate = load.good + load.junk;
+        let late = LATE.max((rate * LATE_SECONDS) as u64);
+        self.order.share = load.good / rate;
+        let (begin, mut sent, mut skipped) = (self.now(), 0, 0);
+        let end = begin + length.as_nanos() as u64;
+        let settle = settle.as_nanos() as u64;
+        let timed = begin + settle;
+        loop {
+            let now = self.now();
+            if now >= end {
+                self.tally.time += now - timed + settle / 2;
+                return Ok(());
+            }
+            let grown = match (now - begin).checked_sub(settle) {
+                Some(since) => since as f64 + settle as f64 / 2.0,
+                None => ((now - begin) as f64).powi(2) / (2.0 * settle as f64),
+            };
+            let due = (grown * rate / 1e9) as u64 - skipped;
+            let waiting = (due - sent).min(late);
+            skipped += due - sent - waiting;
+            for _ in 0..waiting {
+                self.offer(now as u32);
+            }
+            if waiting > 0 {
+                self.client.send();
+            }
+            sent += waiting;
+            self.take(now >= timed);
+        }
+    }
+
+    /// Sends users' packets whenever there is a place in the lane's ring, for `length`; returns how
+    /// many came back in a second.
+    pub(super) fn saturated(&mut self, length: Duration) -> f64 {
+        let begin = self.now();
+        let end = begin + length.as_nanos() as u64;
+        let before = self.tally.all_came();
+        let mut now = begin;
+        while now < end {
+            // What finds no place was not due.
+            while self.client.write(self.order.place(Kind::Good)) {
+                self.client.stamp(self.order.place(Kind::Good), now as u32);
+                self.order.advance(Kind::Good);
+                self.tally.offered[Kind::Good as usize] += 1;
+            }
+            self.client.send();
+            self.take(false);
+            now = self.now();
+        }
+        self.tally.time += now - begin;
+        (self.tally.all_came() - before) as f64 * 1e9 / (now - begin) as f64
+    }
+
+    #[inline]
+    fn offer(&mut self, now: u32) {
+        let kind = self.order.choose();
+        let place = self.order.place(kind);
+        self.tally.offered[kind as usize] += 1;
+        if !self.client.write(place) {
+            self.tally.refused[kind as usize] += 1;
+            return;
+        }
+        if kind == Kind::Good {
+            self.client.stamp(place, now);
+        }
+        self.order.advance(kind);
+    }
+
+    /// Takes some of what has come.
+    #[inline]
+    pub(super) fn take(&mut self, is_timed: bool) {
+        for _ in 0..TAKEN {
+            let Some(came) = self.client.take() else { break };
+            let client = &*self.client;
+            let seen = self.traffic.tell(came.length, |at| client.read(came, at));
+            self.tally.came[seen as usize] += 1;
+            if is_timed && seen == Seen::Good {
+                let now = self.now() as u32;
+                let sent = u32::from_ne_bytes(self.client.read(came, came.length - 4));
+                self.tally.times.push(now.wrapping_sub(sent));
+            }
+        }
+        self.client.give_back();
+    }
+
+    /// Nanoseconds since the start; a stamp is the lower half.
+    #[inline]
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+}

@@ -1,0 +1,284 @@
+//! What the user plane costs over memif: the program `upf` as it is shipped, its sessions published
+//! as its slow half does, and the instrument that measures every device over memif at the other
+//! ends.
+
+use std::time::Duration;
+
+use fastlane::slow::attach_wait;
+use fastlane_table::State;
+use serde_json::{Value, json};
+use upf::config::Settings;
+use upf::datapath::DROP_REASON_WORDS;
+use upf::rules::layout::table;
+use upf::rules::tables::Tables;
+
+use crate::Result;
+use crate::device::application::{Application, Which};
+use crate::device::memif_server::{Client, Device, Frames, Socket};
+use crate::device::veth_pair::in_namespace;
+use crate::rivals::eal::Eal;
+use crate::scenarios::upf::user_plane::frames::Template;
+use crate::scenarios::upf::user_plane::sessions::{Users, settings};
+use crate::scenarios::upf::user_plane::{Direction, STATION, Shape, counts, ip};
+use crate::slices::{Contender, Effort, Pairs, Slice, pair};
+
+/// Frames of the list that is sent over and over again.
+const LIST: usize = 1 << 18;
+/// Where the number of a frame is in the user's packet: behind its UDP header, so that its place in
+/// the frame is a multiple of 4, with and without the tunnel's headers.
+const NUMBER: usize = 30;
+/// Frames that are looked at as they come back.
+const LOOKED_AT: usize = 1000;
+/// How long the program gets for what it is asked.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long ways get to settle: Linux tells of carriers once a second.
+const SETTLE: Duration = Duration::from_millis(1500);
+/// Pairs of slices after which the programs start anew.
+const RESTART: usize = 8;
+/// The Ethernet address of a next hop.
+const HOP: &str = "02:00:00:00:aa:03";
+
+/// The memif ports of a user plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ports {
+    /// One for N3 and N6.
+    One,
+    /// One each, as in its example of a configuration.
+    Two,
+}
+
+impl Ports {
+    /// In results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::One => "one port",
+            Self::Two => "two ports",
+        }
+    }
+
+    /// Those of N3 and of N6.
+    const fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::One => ["wire"; 2],
+            Self::Two => ["n3", "n6"],
+        }
+    }
+}
+
+/// How a user plane is configured.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Its ports.
+    pub ports: Ports,
+    /// Whether they steer, as in its example of a configuration: the lane asks the rules before the
+    /// user plane sees a packet. Else it sees all, and labels what is not its own.
+    pub steers: bool,
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let steering = if self.steers { ", steering" } else { "" };
+        write!(formatter, "{}{steering}", self.ports.name())
+    }
+}
+
+/// CPU time per packet of the user plane in one direction with so many sessions, and of macswap
+/// over one port on the same frames.
+///
+/// # Errors
+/// When a program does not start, ends, or loses a frame; when a packet leaves as it should not.
+pub fn compare(
+    sessions: u32,
+    direction: Direction,
+    setting: Setting,
+    effort: Effort,
+    progress: impl Fn(usize) + Sync,
+) -> Result<Pairs> {
+    let users = Users::new(Shape::Simple, sessions);
+    let mut pairs = Pairs::default();
+    while pairs.ours.len() < effort.pairs {
+        let done = pairs.ours.len();
+        let some = RESTART.min(effort.pairs - done);
+        let more = in_namespace(|| {
+            // The first to start may get the better memory: it is not always the same.
+            let swapped = done / RESTART % 2 == 1;
+            let early = swapped.then(|| macswap(users, direction)).transpose()?;
+            let mut ours = user_plane(users, direction, setting)?;
+            let mut rival = early.map_or_else(|| macswap(users, direction), Ok)?;
+            ours.run(effort.slice / 10)?;
+            rival.run(effort.slice / 10)?;
+            let mut pairs = Pairs::default();
+            for number in 0..some {
+                progress(done + number);
+                pair(&mut pairs, effort.slice, &mut ours, &mut rival)?;
+            }
+            Ok(pairs)
+        })?;
+        pairs.ours.extend(more.ours);
+        pairs.rival.extend(more.rival);
+    }
+    Ok(pairs)
+}
+
+/// The frames of a direction, and those that come back when the tunnel's headers are added to them
+/// or taken off, or not.
+fn frames(users: Users, direction: Direction, is_echo: bool) -> (Template, Frames) {
+    let template = Template::of(users, direction, LIST, |_| true);
+    let other = match direction {
+        Direction::Uplink => Direction::Downlink,
+        Direction::Downlink => Direction::Uplink,
+    };
+    let back =
+        if is_echo { template.shape() } else { Template::of(users, other, 1, |_| true).shape() };
+    let frames = Frames::of(&template, back);
+    (template, frames)
+}
+
+impl Frames {
+    fn of(template: &Template, (back, inner): (usize, usize)) -> Self {
+        let (length, start) = template.shape();
+        let mut sent = vec![0; length];
+        let differing = template.differing();
+        let (place, end) = (differing.start & !3, differing.end.next_multiple_of(4));
+        let mut list = Vec::with_capacity(template.count() * (end - place) / 4);
+        for number in 0..template.count() {
+            template.fill(&mut sent, number);
+            let words = sent[place..end].as_chunks().0.iter();
+            list.extend(words.map(|word| u32::from_ne_bytes(*word)));
+        }
+        let (number, words) = ([start + NUMBER, inner + NUMBER], (end - place) / 4);
+        Self { sent, back, number, place, words, list }
+    }
+}
+
+/// The program `macswap`.
+fn macswap(users: Users, direction: Direction) -> Result<Device> {
+    let socket = Socket::new();
+    let driver = json!({ "memif": { "socket": socket.0, "role": "server" } });
+    let application = Application::start(&Which::Macswap, &driver, &Value::Null)?;
+    let (_, frames) = frames(users, direction, true);
+    let Application { program, thread, .. } = application;
+    Device::attach((program, thread, Eal::new()), vec![socket], frames)
+}
+
+/// The program `upf`, and what it counts.
+struct UserPlane {
+    device: Device,
+    causes: State<DROP_REASON_WORDS>,
+}
+
+impl UserPlane {
+    /// Runs `work` while the program runs; an error says what became of the packets.
+    fn during<T>(&mut self, work: impl FnOnce(&mut Device) -> Result<T>) -> Result<T> {
+        work(&mut self.device).map_err(|error| {
+            let counts = counts(&self.causes);
+            let counts: Vec<String> =
+                counts.map(|(cause, packets)| format!("{packets} {}", cause.name())).collect();
+            format!("{error}; the user plane has counted {}", counts.join(", ")).into()
+        })
+    }
+}
+
+impl Contender for UserPlane {
+    fn run(&mut self, length: Duration) -> Result<Slice> {
+        self.during(|device| device.run(length))
+    }
+}
+
+/// The program `upf`, in the network namespace of the calling thread, with these sessions.
+fn user_plane(users: Users, direction: Direction, setting: Setting) -> Result<UserPlane> {
+    let Setting { ports, steers } = setting;
+    let names = ports.names();
+    let app = settings(users, names);
+    let mut sockets = vec![Socket::new()];
+    if ports == Ports::Two {
+        sockets.push(Socket::new());
+    }
+    // Linux sends nothing of its own accord: what comes back are the frames that were sent.
+    std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
+    std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
+    let configured = configured(names, &sockets, steers);
+    let application = Application::configured(&Which::Upf, &configured, &Value::Null, &app)?;
+    ways(names)?;
+    let settings: Settings = serde_json::from_value(app)?;
+    let slow = attach_wait(&application.session().to_string_lossy(), PATIENCE)?;
+    users.publish(Tables::attach(&slow)?, &settings)?;
+    let causes = slow.state(table::CAUSES)?;
+    let (template, frames) = frames(users, direction, false);
+    if direction == Direction::Downlink {
+        sockets.reverse();
+    }
+    let Application { program, thread, .. } = application;
+    let device = Device::attach((program, thread, Eal::new()), sockets, frames)?;
+    let mut user_plane = UserPlane { device, causes };
+    let looks = |client: &mut Client| {
+        (0..LOOKED_AT).try_for_each(|_| {
+            let (number, bytes) = client.look(PATIENCE).ok_or("a frame does not come back")?;
+            template.check(direction, number as usize, &bytes)
+        })
+    };
+    // The carrier of its TAPs is new: until Linux and its mirror have settled, ways come and go.
+    user_plane.device.during(|_| {
+        std::thread::sleep(SETTLE);
+        Ok(())
+    })?;
+    user_plane.during(|device| device.during(looks))?;
+    Ok(user_plane)
+}
+
+/// The ports of a configuration, as in `apps/upf/config/memif.json`.
+fn configured([access, core]: [&str; 2], sockets: &[Socket], steers: bool) -> Value {
+    let mut ports = json!({});
+    for (place, (name, socket)) in [access, core].into_iter().zip(sockets).enumerate() {
+        let [n3, n6] = [json!({ "udp-port": 2152 }), json!({ "destination": "11.0.0.0/8" })];
+        let steer = match (access == core, place) {
+            (true, _) => json!([n3, n6]),
+            (false, 0) => json!([n3]),
+            (false, _) => json!([n6]),
+        };
+        let mac = STATION.map(|byte| format!("{byte:02x}")).join(":");
+        let addresses = if place == 0 { "10.255.0.1/24" } else { "10.254.0.1/24" };
+        ports[name] = json!({
+            "driver": { "memif": { "socket": socket.0, "role": "server" } },
+            "kernel": { "tap": { "name": name, "mac": mac, "addresses": [addresses] } },
+        });
+        if steers {
+            ports[name]["steer"] = steer;
+        }
+    }
+    ports
+}
+
+/// Linux's ways to the base station and to the data network.
+fn ways([access, core]: [&str; 2]) -> Result<()> {
+    let hop = if access == core { "10.255.0.2" } else { "10.254.0.2" };
+    ip(&format!(
+        "neigh replace 10.255.0.3 lladdr {HOP} dev {access} nud permanent\n\
+         neigh replace {hop} lladdr {HOP} dev {core} nud permanent\n\
+         route replace default via {hop} dev {core}\n"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_sent_is_a_frame_of_the_list() {
+        for (direction, back) in [(Direction::Uplink, 78), (Direction::Downlink, 122)] {
+            let (template, frames) = frames(Users::new(Shape::Simple, 100), direction, false);
+            assert_eq!(frames.back, back);
+            for number in [0, 1, 77, LIST - 1] {
+                let mut sent = frames.sent.clone();
+                let words = &frames.list[number * frames.words..][..frames.words];
+                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                sent[frames.place..][..bytes.len()].copy_from_slice(&bytes);
+                let mut expected = vec![0; sent.len()];
+                template.fill(&mut expected, number);
+                assert_eq!(sent, expected, "{direction:?}, frame {number}");
+                assert!(template.check(direction, number, &sent).is_err(), "it was not forwarded");
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! How long one frame is on its way to a lane and back.
+
+use std::time::{Duration, Instant};
+
+use fastlane_core::Idle;
+
+use crate::Result;
+use crate::device::cpu_time::{pin, undisturbed};
+use crate::device::load::Sender;
+use crate::device::running_lane::Running;
+use crate::device::veth_pair::Veth;
+use crate::scenarios::veth::echo::Mechanism;
+use crate::statistics::quantile;
+
+/// What is measured: the mechanism, the idle policy, and whether frames are 1 ms apart or each
+/// follows the one before.
+pub const CASES: [(Mechanism, Idle, bool); 8] = [
+    (Mechanism::AfXdp, Idle::Busy, false),
+    (Mechanism::AfXdp, Idle::Adaptive, false),
+    (Mechanism::AfXdp, Idle::Busy, true),
+    (Mechanism::AfXdp, Idle::Adaptive, true),
+    (Mechanism::AfPacket, Idle::Busy, false),
+    (Mechanism::AfPacket, Idle::Adaptive, false),
+    (Mechanism::AfPacket, Idle::Busy, true),
+    (Mechanism::AfPacket, Idle::Adaptive, true),
+];
+
+/// The time between frames of the slow cases.
+const GAP: Duration = Duration::from_millis(1);
+/// What is not back after this long is lost.
+const LOST: Duration = Duration::from_millis(200);
+
+/// What the frames of a slice took.
+#[derive(Clone, Copy, Debug)]
+pub struct Trip {
+    /// Half of the frames took no longer, in microseconds.
+    pub p50: f64,
+    /// 99 of 100 frames took no longer.
+    pub p99: f64,
+    /// Frames that were sent.
+    pub frames: usize,
+    /// Of these, how many did not come back.
+    pub lost: usize,
+}
+
+/// Sends frames of 60 bytes for `slice`, one at a time; to be called
+/// [`in_namespace`](crate::device::veth_pair::in_namespace).
+///
+/// # Errors
+/// When the kernel refuses something, or no frame comes back.
+pub fn measure(mechanism: Mechanism, idle: Idle, apart: bool, slice: Duration) -> Result<Trip> {
+    pin(0);
+    let veth = Veth::new(1, 60, true)?;
+    let lane = Running::start(mechanism, idle, &veth.name)?;
+    let (times, lost) = undisturbed(|| trips(&veth, apart, slice));
+    drop(lane);
+    if times.is_empty() {
+        return Err(format!("{mechanism}: no frame came back").into());
+    }
+    let frames = times.len() + lost;
+    Ok(Trip { p50: quantile(&times, 0.5), p99: quantile(&times, 0.99), frames, lost })
+}
+
+/// The times of the frames that came back, in microseconds, and how many did not.
+fn trips(veth: &Veth, apart: bool, slice: Duration) -> (Vec<f64>, usize) {
+    let (mut times, mut lost) = (Vec::new(), 0);
+    let start = Instant::now();
+    let mut next = start;
+    while start.elapsed() < slice {
+        if apart {
+            next += GAP;
+            while Instant::now() < next {
+                std::hint::spin_loop();
+            }
+        }
+        match trip(veth) {
+            Some(time) => times.push(time.as_secs_f64() * 1e6),
+            None => lost += 1,
+        }
+    }
+    (times, lost)
+}
+
+fn trip(veth: &Veth) -> Option<Duration> {
+    let start = Instant::now();
+    veth.send();
+    loop {
+        if veth.receive() {
+            return Some(start.elapsed());
+        }
+        if start.elapsed() > LOST {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Under a flood every frame is accounted for: forwarded, answered, dropped by a cause, or refused
+//! for want of a place in a ring.
+
+use std::time::Duration;
+
+use fastlane_bench::device::veth_pair::{Veth, in_namespace};
+use fastlane_bench::scenarios::upf::user_plane::{Sessions, Shape, Ways};
+use fastlane_bench::scenarios::upf_flood::flood::{Flooded, Junk, Load, answers, check_junk};
+use fastlane_testing::skip;
+
+const TURN: Duration = Duration::from_millis(50);
+
+fn with_sessions(body: impl FnOnce(&Ways, &mut Sessions) -> fastlane_bench::Result<()> + Send) {
+    let result = in_namespace(|| {
+        let veth = Veth::new(0, 60, false)?;
+        let ways = Ways::new(&veth)?;
+        let mut sessions = Sessions::new(100, Shape::Simple)?;
+        sessions.answer(answers());
+        body(&ways, &mut sessions)
+    });
+    match result {
+        Ok(()) => {}
+        Err(error) if error.to_string().starts_with("no network namespace") => {
+            skip("bench-flood", &error.to_string());
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn what_is_sent_comes_or_is_counted() {
+    with_sessions(|ways, sessions| {
+        // Each turn fails when its accounts do not add up, or more is answered than is configured.
+        let mut user_plane = Flooded::user_plane(ways, sessions)?;
+        let (rate, full) = user_plane.capacity(TURN)?;
+        assert!(rate > 0.0 && full.account.good > 0, "{full:?}");
+        assert_eq!(full.account.dropped, 0, "{:?}", full.account);
+
+        let slow = Load { good: 2_000.0, junk: 40_000.0 };
+        let passed = user_plane.flood(slow, 4 * TURN)?.account;
+        assert!(passed.good > 0 && passed.junk > 10 * passed.good, "{passed:?}");
+        assert!(passed.echoes > 0 && passed.errors > 0, "{passed:?}");
+        assert_eq!(passed.dropped, 0, "{passed:?}");
+
+        // More than any lane takes: some users' packets are lost before the lane, none in it.
+        let passed = user_plane.flood(Load { good: 30e6, junk: 60e6 }, TURN)?;
+        let (account, came) = (passed.account, passed.times.len() as u64);
+        assert!(account.refused > 0 && account.junk_refused > 0, "{account:?}");
+        assert_eq!(account.dropped, 0, "{account:?}");
+        assert!(came > 0 && came <= account.good - account.lost(), "{came} of {account:?}");
+        user_plane.end()?;
+
+        let mut macswap = Flooded::macswap(sessions)?;
+        let account = macswap.flood(slow, TURN)?.account;
+        assert!(account.good > 0 && account.echoes + account.errors == 0, "{account:?}");
+        macswap.end()
+    });
+}
+
+#[test]
+fn junk_becomes_what_it_is_measured_as() {
+    with_sessions(|ways, sessions| {
+        for junk in Junk::ALL {
+            // Fails when something else becomes of the packets, or more is answered than may be.
+            check_junk(ways, sessions, junk, 20_000)?;
+        }
+        Ok(())
+    });
+}

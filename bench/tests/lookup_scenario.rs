@@ -1,0 +1,46 @@
+//! Every table that is measured finds the same: those of Fastlane, of DPDK and of crates.
+
+use std::time::Duration;
+
+use fastlane_bench::rivals::dpdk_loop::Compiled;
+use fastlane_bench::scenarios::tables::lookup::workload::{
+    CHUNK, Workload, exact, routes, routes6,
+};
+use fastlane_bench::scenarios::tables::lookup::{Pages, Programs, Setting, Who, compare};
+use fastlane_bench::slices::Effort;
+use fastlane_testing::skip;
+
+fn agree(who: &[Who], mut workload: Workload) {
+    let dpdk = match Compiled::lookups() {
+        Ok(compiled) => compiled,
+        Err(error) => return skip("bench-lookup", &error.to_string()),
+    };
+    let programs = Programs { dpdk, own: env!("CARGO_BIN_EXE_fastlane-bench").into() };
+    let size = CHUNK * workload.query;
+    workload.sets.iter_mut().for_each(|set| set.truncate(size));
+    let effort = Effort { pairs: 1, slice: Duration::from_millis(20) };
+    let setting = Setting { pages: Pages::Small, effort, restart: 1 };
+    // `compare` refuses contenders that do not find the same.
+    let found = compare(who, &workload, setting, &programs, |_| {}).unwrap();
+    assert_eq!(found.len(), who.len());
+    for found in found {
+        assert_eq!(found.costs.len(), workload.sets.len());
+        assert!(found.costs.iter().flatten().all(|cost| *cost > 0.1), "{found:?}");
+    }
+}
+
+#[test]
+fn exact_match() {
+    agree(&[Who::Hash, Who::RteHash, Who::Hashbrown], exact(5000));
+}
+
+#[test]
+fn longest_prefix_of_ipv4() {
+    let who = [Who::Lpm4, Who::Lpm4Many, Who::RteFib, Who::RteLpm, Who::PrefixTrie];
+    agree(&who, routes(5000));
+}
+
+#[test]
+fn longest_prefix_of_ipv6() {
+    agree(&[Who::Lpm6, Who::Lpm6Many, Who::RteFib6, Who::PrefixTrie6], routes6(2000));
+}
