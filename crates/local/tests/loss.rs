@@ -1,4 +1,4 @@
-//! Nothing is lost, doubled or reordered at any speed: ports in a running lane.
+//! Ports in a running lane lose, duplicate and reorder nothing at any speed.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ fn packet(pool: &mut Pool, content: &[u8]) -> Packet {
     packet
 }
 
-/// Wants the frames to come in a circle.
+/// Application that checks that the frames arrive in cyclic order.
 struct Circle {
     length: u32,
     seen: u32,
@@ -69,7 +69,7 @@ fn a_million_frames_go_round_in_memory() {
     assert_eq!(counters.port_total(0, PortCounter::SentPackets), seen);
 }
 
-/// What a capture file holds, received by a lane that does nothing else.
+/// Returns the frames of a capture file, received by a lane.
 fn frames_of(path: &Path) -> Vec<Vec<u8>> {
     let settings = PcapSettings { read: Some(path.into()), ..PcapSettings::default() };
     let queue = Box::new(pcap::open(&settings, PortId(0)).unwrap());

@@ -1,5 +1,5 @@
-//! What it costs that packets change lanes: CPU time per packet over memory ports, of both lanes
-//! together, in slices that take turns.
+//! Cost of passing packets between lanes: CPU time per packet of both lanes together, over memory
+//! ports, in alternating slices.
 //!
 //! `cargo run --release -p fastlane-sharding --example pass`
 
@@ -17,20 +17,20 @@ use fastlane_table::counters::{Counters, PortCounter};
 use rustix::time::{ClockId, clock_gettime};
 
 const FRAME_SIZE: usize = 2048;
-/// Of each slice.
+/// Number of turns of each slice.
 const TURNS: usize = 20_000;
 const SLICES: usize = 31;
 
-/// What is measured.
+/// Measured distribution of packets.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
-    /// No lane-by: the loop as it is.
+enum Distribution {
+    /// No `lane-by`: the plain loop.
     Alone,
-    /// By flow, all packets are this lane's: the key, its shard, its lane.
+    /// By flow, and one lane owns all flows: the cost of key, shard and lane lookup.
     Own,
-    /// Every other flow is the other lane's, which has no port: two copies and two rings for each.
+    /// Every other flow belongs to a lane without port: two copies and two rings for each packet.
     Half,
-    /// All are: master-worker.
+    /// All flows belong to the lane without port: master-worker.
     All,
 }
 
@@ -52,7 +52,7 @@ fn pool(frames: usize) -> Pool {
     Pool::new(memory, FRAME_SIZE, 192).expect("frames")
 }
 
-/// 64 flows of UDP in a memory port.
+/// Creates a memory port with 64 UDP flows.
 fn memory(pool: &mut Pool) -> Memory {
     let mut memory = Memory::new(PortId(0), 64);
     for flow in 0..64_u8 {
@@ -68,18 +68,18 @@ fn memory(pool: &mut Pool) -> Memory {
     memory
 }
 
-/// Two lanes, of which the first has the port.
-fn lanes(way: Way) -> (Vec<Lane<App>>, Counters) {
+/// Creates two lanes, of which the first has the port.
+fn lanes(distribution: Distribution) -> (Vec<Lane<App>>, Counters) {
     let counters = Counters::create(2, 1).expect("counters");
     let memory_of = |bytes| Arc::new(SharedMemory::create("pass", bytes).expect("memory"));
-    let bells = ring::doorbells(2).expect("descriptors");
-    let owners: &[usize] = match way {
-        Way::Alone | Way::Own => &[0],
-        Way::Half => &[0, 1],
-        Way::All => &[1],
+    let doorbells = ring::doorbells(2).expect("descriptors");
+    let owners: &[usize] = match distribution {
+        Distribution::Alone | Distribution::Own => &[0],
+        Distribution::Half => &[0, 1],
+        Distribution::All => &[1],
     };
     let shards = Shards::new(&memory_of(Shards::bytes(2)), 2, owners).expect("shards");
-    let [here, there] = ring::lane_ring([&bells[0], &bells[1]], 1024, FRAME_SIZE);
+    let [here, there] = ring::lane_ring([&doorbells[0], &doorbells[1]], 1024, FRAME_SIZE);
     let mut rings: Vec<Vec<Option<Box<dyn LaneRing>>>> =
         vec![vec![None, Some(Box::new(here))], vec![Some(Box::new(there)), None]];
     let mut lane = |number: usize| {
@@ -94,7 +94,7 @@ fn lanes(way: Way) -> (Vec<Lane<App>>, Counters) {
             Verdict::Reflect
         };
         let mut lane = Lane::new(app, LaneConfig { idle: Idle::Busy, ..parts });
-        if way != Way::Alone {
+        if distribution != Distribution::Alone {
             let exchange = ExchangeConfig {
                 lane: number,
                 rings: std::mem::take(&mut rings[number]),
@@ -117,14 +117,15 @@ fn cpu_time() -> u64 {
 }
 
 fn main() {
-    let ways = [
-        (Way::Alone, "no lane-by"),
-        (Way::Own, "by flow, all its own"),
-        (Way::Half, "by flow, every other passed there and back"),
-        (Way::All, "master-worker, all passed there and back"),
+    let distributions = [
+        (Distribution::Alone, "no lane-by"),
+        (Distribution::Own, "by flow, all its own"),
+        (Distribution::Half, "by flow, every other passed there and back"),
+        (Distribution::All, "master-worker, all passed there and back"),
     ];
-    let mut built: Vec<_> = ways.iter().map(|(way, _)| lanes(*way)).collect();
-    let mut costs = vec![Vec::new(); ways.len()];
+    let mut built: Vec<_> =
+        distributions.iter().map(|(distribution, _)| lanes(*distribution)).collect();
+    let mut costs = vec![Vec::new(); distributions.len()];
     for _ in 0..SLICES {
         for ((lanes, counters), costs) in built.iter_mut().zip(&mut costs) {
             let sent = || counters.port_total(0, PortCounter::SentPackets);
@@ -137,7 +138,7 @@ fn main() {
             costs.push((cpu_time() - start) as f64 / (sent() - before) as f64);
         }
     }
-    for ((_, name), costs) in ways.iter().zip(&mut costs) {
+    for ((_, name), costs) in distributions.iter().zip(&mut costs) {
         costs.sort_by(f64::total_cmp);
         let [low, median, high] = [SLICES / 4, SLICES / 2, SLICES * 3 / 4].map(|it| costs[it]);
         println!("{name}: {median:.2} ns per packet (quartiles {low:.2} to {high:.2})");

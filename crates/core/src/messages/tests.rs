@@ -11,7 +11,7 @@ use super::*;
 use crate::{App, Idle, Lane, LaneConfig, Packet, Partial, Pool, PortId, Turn};
 
 const CAPACITY: usize = 4096;
-/// The lane's number.
+/// Number of the lane.
 const NUMBER: u16 = 1;
 
 struct Rig<A> {
@@ -49,7 +49,7 @@ impl<A> Rig<A> {
     }
 }
 
-/// An application of one function.
+/// Application that runs one function each turn.
 struct EachTurn<F>(F);
 
 impl<F: FnMut(&mut Turn)> App for EachTurn<F> {
@@ -117,7 +117,7 @@ fn what_finds_no_room_is_counted_and_so_is_what_nobody_hears() {
     assert_eq!(counters.lane(0).load(LaneCounter::MessagesLost), 1);
 }
 
-/// Punts a packet that came from port 9.
+/// Application that punts a packet of port 9.
 fn punt(turn: &mut Turn, length: usize, reason: u32, change: impl FnOnce(&mut Packet)) {
     let frames = SharedMemory::create("messages-test", 4096).unwrap();
     let mut pool = Pool::new(frames, 4096, 64).unwrap();
@@ -175,7 +175,7 @@ fn a_packet_longer_than_a_message_is_shown_in_part() {
 
 #[test]
 fn a_lane_reads_and_does_not_sleep_before_it_has_read_all() {
-    // It reads one each turn.
+    // The application reads one message each turn.
     let mut rig = rig(EachTurn(|turn: &mut Turn| {
         let Some(message) = turn.receive() else { return };
         let (kind, length) = (message.kind, message.body.len() as u64);
@@ -189,7 +189,7 @@ fn a_lane_reads_and_does_not_sleep_before_it_has_read_all() {
     assert_eq!(rig.count(LaneCounter::MessagesReceived), 3);
     assert_eq!(kinds(&mut rig.slow.receiver), [0, 1, 2]);
 
-    // What no slow path writes: the ring is left alone.
+    // A value that no slow path writes: the lane no longer reads the ring.
     let into = SharedWords::new(&rig.memory, 3 * (64 + 512), 64).unwrap();
     into.store(16, u64::MAX);
     (0..3).for_each(|_| assert_eq!(rig.lane.turn(), 0));
@@ -197,7 +197,6 @@ fn a_lane_reads_and_does_not_sleep_before_it_has_read_all() {
     assert_eq!(rig.lane.close(), 0);
 }
 
-/// The slow path sends as fast as the application reads.
 #[test]
 fn a_turn_ends_however_much_the_slow_path_sends() {
     let (mut parts, _counters, _memory, mut slow) = parts();
@@ -218,7 +217,7 @@ fn a_turn_ends_however_much_the_slow_path_sends() {
     assert_eq!(lane.close(), 0);
 }
 
-/// The slow path asks, waits for the answer and asks again; the lane sleeps in between.
+// The slow path sends, waits for the reply and sends again; the lane sleeps in between.
 #[test]
 fn a_message_wakes_a_lane_that_waits_for_interrupts() {
     const ROUNDS: u32 = 2000;

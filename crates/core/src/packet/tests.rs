@@ -66,7 +66,6 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever is done, the window stays inside the frame and its three parts add up.
     #[test]
     fn the_window_stays_inside(steps in proptest::collection::vec(step(), 0..40)) {
         let (pool, mut packet) = packet(100);

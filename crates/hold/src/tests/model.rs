@@ -288,8 +288,8 @@ proptest! {
         prop_assert_eq!(run_in_lane(&script), model.run());
     }
 
-    /// The intended use: packets of a closed key are held. When the key opens they are resumed, and
-    /// leave before later ones.
+    // The intended use: packets of a closed key are held. When the key opens they are resumed, and
+    // leave before later ones.
     #[test]
     fn packets_of_a_key_leave_in_the_order_of_their_arrival(
         packets in proptest::collection::vec(0..KEYS as u8, 1..250),

@@ -171,7 +171,7 @@ fn an_error_names_the_file() {
     assert!(std::fs::metadata(&path).unwrap().len() > 0, "and it is still there");
 }
 
-/// Receives everything and sends it back; returns how often a packet came.
+/// Receives all packets and sends them back. Returns their number.
 fn reflect(pcap: &mut Pcap, pool: &mut Pool, at_most: usize) -> usize {
     let (mut burst, mut count) = (Burst::new(7), 0);
     while !pcap.is_finished() && count < at_most {
@@ -192,7 +192,7 @@ fn reflect(pcap: &mut Pcap, pool: &mut Pool, at_most: usize) -> usize {
 fn what_is_read_comes_as_often_as_wanted_and_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let (from, to) = (folder.path().join("from.pcap"), folder.path().join("to.pcapng"));
-    let frames = some_frames(); // one of them does not fit a frame
+    let frames = some_frames(); // one does not fit a frame of the pool
     std::fs::write(&from, Builder::classic(Order::Little, 0xa1b2_c3d4, 1, &frames)).unwrap();
     for repeat in [1, 3] {
         let mut pool = pool(4);
@@ -269,7 +269,7 @@ fn some_file() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever the bytes: an answer, and spans inside the file.
+    // Parsing random bytes ends with an error, or with spans inside the file.
     #[test]
     fn parsing_is_total(
         mut file in some_file(),
@@ -294,7 +294,6 @@ proptest! {
         let _ = parse(&file);
     }
 
-    /// What was written is read again.
     #[test]
     fn written_frames_are_read_again(
         frames in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..200), 0..12),

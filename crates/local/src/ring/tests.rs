@@ -67,7 +67,7 @@ fn what_does_not_fit_the_other_pool_is_counted_and_the_rest_passes() {
     assert_eq!(receive(&mut b, &mut pool_b, 8), [[2; 384]]);
     assert_eq!(b.statistics().receive_length, 1);
     assert_eq!(pool_b.free(), 2);
-    // Without a frame to receive into, packets wait.
+    // Packets wait if no frame is free.
     assert!(send(&mut a, &mut pool_a, &[3; 100]));
     let held = [pool_b.take().unwrap(), pool_b.take().unwrap()];
     assert!(receive(&mut b, &mut pool_b, 8).is_empty());
@@ -122,7 +122,7 @@ fn an_end_that_is_dropped_is_gone_too() {
     assert_eq!((pool_a.free(), a.statistics().transmit_error), (8, 1));
 }
 
-/// Sends packets that are numbered, as fast as they are taken, and echoes come back in order.
+// Numbered packets are sent as fast as the ring takes them, and the echoes return in order.
 #[test]
 fn nothing_is_lost_or_reordered_between_two_threads() {
     let soak = std::env::var_os("FASTLANE_SOAK").is_some();
@@ -147,7 +147,7 @@ fn nothing_is_lost_or_reordered_between_two_threads() {
             b.close(&mut pool);
             assert_eq!(pool.free(), pool.frames());
         });
-        // Set also when an assertion fails, so that the other thread ends.
+        // Set also if an assertion fails, so that the other thread ends.
         struct Set<'a>(&'a AtomicBool);
         impl Drop for Set<'_> {
             fn drop(&mut self) {
@@ -186,7 +186,7 @@ fn nothing_is_lost_or_reordered_between_two_threads() {
     });
 }
 
-/// The sender closes while the other end may be reading, and writes over its frames at once.
+// The sender closes while the other end may be reading, and overwrites its frames at once.
 #[test]
 fn frames_are_not_read_after_they_were_taken_back() {
     for round in 0..500_u32 {
@@ -220,7 +220,7 @@ fn frames_are_not_read_after_they_were_taken_back() {
 }
 
 proptest! {
-    /// Any order of sends, receptions and flushes is that of a queue of the same capacity.
+    // Any sequence of calls behaves as a queue of the same capacity.
     #[test]
     fn a_ring_is_a_queue(
         capacity in 1_usize..9,
@@ -244,7 +244,7 @@ proptest! {
                     let expected: Vec<_> = model.drain(..count).collect();
                     prop_assert_eq!(receive(&mut b, &mut pool_b, count.max(1)), expected);
                 }
-                // Of 32 frames at most eight are lent: nobody waits for those.
+                // At most eight of 32 frames are lent, so the lane does not wait for them.
                 _ => prop_assert!(!a.flush(&mut pool_a)),
             }
         }

@@ -2,8 +2,8 @@
 
 use fastlane_testing::conformance;
 
-mod memory;
-mod ring;
+mod memory_rig;
+mod ring_rig;
 
-conformance!(memory_port, memory::LoopRig);
-conformance!(ring_port, ring::RingRig);
+conformance!(memory_port, memory_rig::LoopRig);
+conformance!(ring_port, ring_rig::RingRig);

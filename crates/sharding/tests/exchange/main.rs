@@ -1,4 +1,4 @@
-//! One key, one lane: with real threads, while shards move, in both threading models.
+//! Exchange between real threads while shards migrate, in both threading models: one key, one lane.
 
 mod world;
 
@@ -17,16 +17,17 @@ fn total(counters: &Counters, counter: PortCounter) -> u64 {
     (0..PORTS).map(|port| counters.port_total(port, counter)).sum()
 }
 
-/// There are more changes of the owner of a flow: as many are that a flow got its first one.
+/// Number of changes that are only the first assignments of all flows; a test needs more.
 const FEWEST_CHANGES: u64 = world::FLOWS as u64;
 
-/// How long a test goes on.
+/// Returns the duration of a test.
 fn time() -> Duration {
     let soak = std::env::var_os("FASTLANE_SOAK").is_some();
     Duration::from_millis(if soak { 60_000 } else { 1_500 })
 }
 
-/// Each flow is shown to one lane at a time, in order and whole, and so it leaves.
+/// Checks that each flow is processed by one lane at a time, and that its packets are processed and
+/// sent in order without losses.
 #[track_caller]
 fn shards_move(shape: Shape) {
     let mut moves = 0;
@@ -35,13 +36,13 @@ fn shards_move(shape: Shape) {
     let counters = run(Built { world, counters, lanes, mover }, |world, mover, _| {
         let (begin, owners) = (Instant::now(), shape.owners());
         let mut random = 7_usize;
-        // Longer where lanes get little of a CPU, until something was moved.
-        let goes_on = |moves| {
+        // Longer on a busy machine, until enough shards have moved.
+        let continues = |moves| {
             let took = begin.elapsed();
             let is_enough = moves > 20 && world.changes.load(Ordering::Relaxed) > FEWEST_CHANGES;
             took < time() || (!is_enough && took < Duration::from_secs(60))
         };
-        while goes_on(moves) && !world.stop.load(Ordering::Relaxed) {
+        while continues(moves) && !world.stop.load(Ordering::Relaxed) {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let (shard, to) = ((random >> 33) as u8, owners[(random >> 41) % owners.len()]);
             match mover.move_shard(shard, to) {
@@ -64,7 +65,7 @@ fn shards_move(shape: Shape) {
     assert_eq!(verdicts.map(|counter| total(&counters, counter)).iter().sum::<u64>(), received);
     assert!(total(&counters, PortCounter::PassedPackets) > 1000, "packets are passed");
     if !shape.by_application {
-        assert!(total(&counters, PortCounter::VerdictKernel) > 100, "fragments are Linux's");
+        assert!(total(&counters, PortCounter::VerdictKernel) > 100, "fragments go to Linux");
     }
     let parked: u64 =
         (0..shape.lanes).map(|lane| counters.lane(lane).load(LaneCounter::ParkedPackets)).sum();
@@ -79,7 +80,6 @@ fn shards_move_between_lanes_that_have_all() {
     shards_move(Shape { lanes: 2, ported: 2, by_application: true, ..TOGETHER });
 }
 
-/// One queue, and several lanes that have the application: it sends for all of them.
 #[test]
 fn shards_move_to_lanes_without_ports() {
     shards_move(Shape { ported: 1, by_application: true, ..TOGETHER });
@@ -96,8 +96,8 @@ fn shards_move_between_workers_of_one_lane_with_ports() {
     shards_move(Shape { lanes: 4, io: 1, ..APART });
 }
 
-/// An application that does not return costs the flows of its own lane only, and its shards stay
-/// where they are.
+/// Checks that an application which does not return delays only the flows of its own lane, and that
+/// its shards stay.
 #[track_caller]
 fn one_is_stuck(shape: Shape) {
     let stuck = *shape.owners().last().unwrap();
@@ -108,7 +108,7 @@ fn one_is_stuck(shape: Shape) {
             let end = Instant::now() + Duration::from_secs(20);
             let before = world.through();
             while world.through() < before + 1000 * times as u64 {
-                assert!(Instant::now() < end, "the others go on");
+                assert!(Instant::now() < end, "the other lanes continue");
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
@@ -119,7 +119,10 @@ fn one_is_stuck(shape: Shape) {
         assert_eq!(mover.shards().owner(shard), stuck);
         assert_eq!(mover.move_shard(shard, 99), Err(MigrationError::NoSuchLane(99)));
         progress(5);
-        assert!(total(counters, PortCounter::DropPassFull) > 0, "its own are lost, and counted");
+        assert!(
+            total(counters, PortCounter::DropPassFull) > 0,
+            "its own packets are dropped and counted"
+        );
     });
     for lane in shape.owners().into_iter().filter(|lane| *lane != stuck) {
         assert!(counters.lane(lane).load(LaneCounter::PoolFree) > 2048, "frames are left");

@@ -1,13 +1,11 @@
-//! Lanes that change packets, over ports that make numbered packets of flows and check what leaves.
+//! Lanes with an exchange, over ports that generate numbered packets of flows and check the sent ones.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use fastlane_core::{
-    App, Burst, Idle, Lane, LaneConfig, Packet, Pool, Port, PortId, Queue, Sent, Statistics, Turn,
-    Verdict,
+    App, Burst, Idle, Lane, LaneConfig, Packet, Pool, Port, PortId, Queue, Sent, Turn, Verdict,
 };
 use fastlane_local::ring;
 use fastlane_sharding::{
@@ -19,28 +17,30 @@ use fastlane_table::counters::{Counters, PortCounter};
 
 pub(crate) const FLOWS: usize = 96;
 pub(crate) const PORTS: usize = 2;
-/// Packets of one queue that may be under way: less than a ring or a park holds.
+/// Maximum number of packets of one queue in flight: less than a ring or a migration buffer holds.
 const WINDOW: u64 = 192;
 const FRAME: usize = 1024;
-/// Bytes of a packet.
+/// Length of a packet, in bytes.
 const LENGTH: usize = 70;
 
-/// What all lanes of a world see.
+/// State that all lanes share.
 pub(crate) struct World {
-    /// By flow: whether a lane is at its state now, and which was last.
+    /// For each flow, true while a lane uses its state.
     busy: Vec<AtomicBool>,
+    /// Last lane of each flow.
     owner: Vec<AtomicUsize>,
-    /// Times that the owner of a flow has changed.
+    /// Number of changes of the lane of a flow.
     pub(crate) changes: AtomicU64,
-    /// By flow and queue of arrival: the last number that the application saw, and that left.
+    /// Last number that the application saw, by flow and queue of arrival.
     seen: Vec<AtomicU64>,
+    /// Last number that was sent, by flow and queue of arrival.
     left: Vec<AtomicU64>,
-    /// By queue of arrival: packets that are through.
+    /// Number of sent packets, by queue of arrival.
     through: Vec<AtomicU64>,
-    /// No more is made.
+    /// True once the ports generate no more packets.
     pub(crate) quiet: AtomicBool,
     pub(crate) stop: AtomicBool,
-    /// A lane that its application keeps.
+    /// Lane whose application does not return.
     pub(crate) stuck: AtomicUsize,
 }
 
@@ -60,22 +60,22 @@ impl World {
         }
     }
 
-    /// Packets of all queues that are through.
+    /// Returns the number of sent packets of all queues.
     pub(crate) fn through(&self) -> u64 {
         self.through.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    /// The next number, of which none may be missing unless losses are allowed.
+    /// Checks that a number follows the last one. Numbers may be missing only if a lane is stuck.
     fn next(&self, of: &[AtomicU64], tag: &Tag, what: &str) {
-        let place = &of[tag.flow * self.through.len() + tag.queue];
-        let before = place.swap(tag.number, Ordering::Relaxed);
+        let last = &of[tag.flow * self.through.len() + tag.queue];
+        let before = last.swap(tag.number, Ordering::Relaxed);
         let lossless = self.stuck.load(Ordering::Relaxed) == usize::MAX;
         let in_order = if lossless { tag.number == before + 1 } else { tag.number > before };
         assert!(in_order, "{what}: {tag:?} after {before}");
     }
 }
 
-/// What a packet says of itself.
+/// Content of a packet.
 #[derive(Debug)]
 struct Tag {
     flow: usize,
@@ -90,7 +90,7 @@ impl Tag {
     }
 }
 
-/// UDP of a flow, there or back; as a fragment it has no tag worth reading.
+/// Creates a UDP frame of a flow in one direction. A fragment has no valid tag.
 pub(crate) fn frame(
     flow: usize,
     back: bool,
@@ -115,8 +115,8 @@ pub(crate) fn frame(
     frame
 }
 
-/// Makes packets of random flows, and checks those that leave by it.
-struct Feed {
+/// Queue that generates packets of random flows and checks the packets that it sends.
+struct Generator {
     world: Arc<World>,
     port: PortId,
     queue: usize,
@@ -126,7 +126,7 @@ struct Feed {
     fragments: bool,
 }
 
-impl Feed {
+impl Generator {
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -135,7 +135,7 @@ impl Feed {
     }
 }
 
-impl Queue for Feed {
+impl Queue for Generator {
     fn receive(&mut self, burst: &mut Burst, pool: &mut Pool) {
         let through = self.world.through[self.queue].load(Ordering::Relaxed);
         let window = match self.world.stuck.load(Ordering::Relaxed) {
@@ -148,7 +148,6 @@ impl Queue for Feed {
         for _ in 0..window.min(burst.room() as u64) {
             let Some(mut packet) = pool.alloc_packet(LENGTH, self.port) else { return };
             let random = self.random();
-            // Flows come in runs of different lengths.
             let flow = (random >> 8) as usize % FLOWS;
             let fragment = self.fragments && random.is_multiple_of(16);
             self.numbers[flow] += u64::from(!fragment);
@@ -156,7 +155,7 @@ impl Queue for Feed {
                 self::frame(flow, random & 64 != 0, fragment, self.queue, self.numbers[flow]);
             packet.bytes_mut().copy_from_slice(&content);
             burst.push(packet).unwrap();
-            // Fragments do not come back.
+            // Fragments are not sent.
             self.made += u64::from(!fragment);
         }
     }
@@ -174,23 +173,9 @@ impl Queue for Feed {
         }
         sent
     }
-
-    fn flush(&mut self, _: &mut Pool) -> bool {
-        false
-    }
-
-    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn statistics(&mut self) -> Statistics {
-        Statistics::default()
-    }
-
-    fn close(&mut self, _: &mut Pool) {}
 }
 
-/// Has a state for each flow, which no other may touch at the same time.
+/// Application with a state for each flow, which only one lane may use at a time.
 pub(crate) struct Stateful {
     world: Arc<World>,
     lane: usize,
@@ -207,7 +192,7 @@ impl App for Stateful {
         }
         for packet in packets {
             assert_eq!(packet.port(), port, "packets of one port together");
-            assert_eq!(packet.bytes()[20] & 0x20, 0, "a fragment is Linux's");
+            assert_eq!(packet.bytes()[20] & 0x20, 0, "fragments go to Linux");
             let tag = Tag::read(packet.bytes());
             let is_own = !self.by_application || turn.owns(tag.flow as u8);
             assert!(is_own, "lane {} is shown {tag:?}", self.lane);
@@ -246,13 +231,13 @@ fn pool(frames: usize) -> Pool {
     Pool::new(memory, FRAME, 64).unwrap()
 }
 
-/// Which lanes there are.
+/// Roles of the lanes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) lanes: usize,
-    /// Of them, those that have the ports and not the application; 0 for lanes that have both.
+    /// Number of lanes that have ports and no application; 0 if lanes have both.
     pub(crate) io: usize,
-    /// Of lanes that have both, those that have the ports.
+    /// Number of lanes that have ports, if lanes with ports have the application too.
     pub(crate) ported: usize,
     pub(crate) by_application: bool,
     pub(crate) ring: usize,
@@ -278,7 +263,7 @@ pub(crate) struct Built {
 pub(crate) fn build(shape: Shape) -> Built {
     let world = Arc::new(World::new(shape.lanes));
     let counters = Counters::create(shape.lanes, PORTS).unwrap();
-    let bells = ring::doorbells(shape.lanes).unwrap();
+    let doorbells = ring::doorbells(shape.lanes).unwrap();
     let memory = SharedMemory::create("shards", Shards::bytes(shape.lanes)).unwrap();
     let shards = Shards::new(&Arc::new(memory), shape.lanes, &shape.owners()).unwrap();
     let (arrivals, owners) = (shape.arrivals(), shape.owners());
@@ -290,7 +275,8 @@ pub(crate) fn build(shape: Shape) -> Built {
             if shape.io > 0 && kinds[0] == kinds[1] {
                 continue;
             }
-            let [here, there] = ring::lane_ring([&bells[one], &bells[other]], shape.ring, FRAME);
+            let [here, there] =
+                ring::lane_ring([&doorbells[one], &doorbells[other]], shape.ring, FRAME);
             rings[one][other] = Some(Box::new(here) as Box<dyn fastlane_sharding::LaneRing>);
             rings[other][one] = Some(Box::new(there) as Box<dyn fastlane_sharding::LaneRing>);
         }
@@ -302,7 +288,7 @@ pub(crate) fn build(shape: Shape) -> Built {
             let queue = number * PORTS + port;
             let fragments = !shape.by_application;
             let random = 0x9e37_79b9_7f4a_7c15 ^ (queue as u64 + 1);
-            let feed = Feed {
+            let generator = Generator {
                 world,
                 port: port_id,
                 queue,
@@ -311,7 +297,8 @@ pub(crate) fn build(shape: Shape) -> Built {
                 numbers: [0; FLOWS],
                 fragments,
             };
-            let queues: Vec<Box<dyn Queue>> = if has_ports { vec![Box::new(feed)] } else { vec![] };
+            let queues: Vec<Box<dyn Queue>> =
+                if has_ports { vec![Box::new(generator)] } else { vec![] };
             Port { queues, kernel: None, filter: None, counters: counters.port(number, port) }
         });
         let parts = LaneConfig::new(pool(4096), ports.collect(), counters.lane(number));
@@ -337,13 +324,14 @@ pub(crate) fn build(shape: Shape) -> Built {
         (app, parts, exchange)
     });
     let lanes = lanes.collect();
-    let wake = Box::new(move |lane: usize| bells[lane].ring());
+    let wake = Box::new(move |lane: usize| doorbells[lane].ring());
     let mover = ShardMigration::new(shards, arrivals, owners, wake);
     Built { world, counters, lanes, mover }
 }
 
-/// Runs the lanes in threads of their own, with `drive` beside them, until it returns and all that
-/// is under way has had its time. Returns the counters; every frame has come back.
+/// Runs each lane in a thread, and `drive` in this one. After `drive` has returned, it waits until
+/// all packets are sent or dropped, stops the lanes and checks that no frame is missing. Returns the
+/// counters.
 pub(crate) fn run(
     built: Built,
     drive: impl FnOnce(&World, &mut ShardMigration, &Counters),
@@ -361,7 +349,7 @@ pub(crate) fn run(
                     let mut lane = Lane::new(app, parts);
                     lane.join(Box::new(ShardExchange::new(exchange, burst)));
                     let missing = lane.run(&world.stop);
-                    assert_eq!(missing, 0, "frames did not come back");
+                    assert_eq!(missing, 0, "frames are missing");
                 })
             })
             .collect();

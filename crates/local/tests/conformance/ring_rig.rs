@@ -1,4 +1,4 @@
-//! The ring, whose other end is the peer's, with a pool of its own.
+//! Conformance of the ring port. The peer has the other end, with a pool of its own.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ pub(crate) struct RingRig {
     peer: RingPeer,
 }
 
-/// The other ends of all rings of the port.
+/// Peer with the other ends of all rings of the port.
 struct RingPeer {
     ends: Vec<RingQueue>,
     pool: Pool,
@@ -68,7 +68,7 @@ impl Rig for RingRig {
     const HAS_REMOVABLE_PEER: bool = true;
 
     fn open(_: &Spec) -> Option<Self> {
-        // The peer's frames hold any packet of the lane's, wherever its head room begins.
+        // The peer's frames are large enough for any packet of the lane.
         let pool = Spec { frame_size: 4096, frames: 2048, ..Spec::default() }.pool();
         let (burst, received) = (Burst::new(32), VecDeque::new());
         Some(Self { peer: RingPeer { ends: Vec::new(), pool, burst, received, next: 0 } })

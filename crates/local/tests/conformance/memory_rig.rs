@@ -1,4 +1,4 @@
-//! The memory port behind an adapter, since what it sends does not leave.
+//! Conformance of the memory port, with an adapter: its packets do not leave the lane.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -9,15 +9,14 @@ use fastlane_core::{Burst, Packet, Pool, PortId, Queue, Sent, Statistics};
 use fastlane_local::memory::Memory;
 use fastlane_testing::{LaneRig, Peer, Rig, Spec};
 
-/// Frames on their way into a loop and out of another.
+/// Frames between the peer and the two loops.
 #[derive(Default)]
 struct Ends {
     inward: VecDeque<Vec<u8>>,
     outward: VecDeque<Vec<u8>>,
 }
 
-/// Two loops as one port: what the peer sends goes through the first, what the lane sends through
-/// the second.
+/// Two loops as one port: packets of the peer pass the first, packets of the lane the second.
 struct Loops {
     inward: Memory,
     outward: Memory,
