@@ -1,4 +1,4 @@
-//! Who may send what where: a list of rules over addresses, protocol and ports.
+//! Access list: rules over addresses, protocol and ports.
 //!
 //! A list is one immutable value behind one word of the table `acl` (a record), so a burst of
 //! packets sees the old list or the new one, never a part of each. The slow half writes it (`router
@@ -11,17 +11,17 @@ use fastlane::Turn;
 use fastlane::table::{LaneState, RecordReader};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use crate::Cause;
+use crate::Outcome;
 use crate::counts;
 
 pub mod command;
 mod slow;
 pub mod text;
 
-/// The most rules of a list: they are gone through one by one.
+/// Maximum number of rules. They are evaluated one after the other.
 pub const RULES: usize = 256;
 
-/// [`Rule::family`], [`Rule::action`]: what the words mean.
+/// Values of [`Rule::family`] and [`Rule::action`].
 pub(crate) mod word {
     pub(crate) const ANY: u8 = 0;
     pub(crate) const IPV4: u8 = 4;
@@ -30,7 +30,7 @@ pub(crate) mod word {
     pub(crate) const DROP: u8 = 2;
 }
 
-/// One rule. Of an IPv4 address only the first four octets count.
+/// One rule. IPv4 addresses are in the first four bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Rule {
@@ -38,49 +38,49 @@ pub struct Rule {
     pub(crate) source_mask: [u8; 16],
     pub(crate) destination: [u8; 16],
     pub(crate) destination_mask: [u8; 16],
-    /// The first and the last port of each range.
+    /// First and last port of each range.
     pub(crate) source_ports: [u16; 2],
     pub(crate) destination_ports: [u16; 2],
-    /// Its place among the rules: the lowest that fits decides.
+    /// Priority: the matching rule with the lowest decides.
     pub(crate) priority: u32,
-    /// Its number in the lane state.
+    /// Counter index in the lane state.
     pub(crate) counter: u32,
-    /// What the lane state held under this number when the rule was made: not this rule's.
+    /// Value of the counter when the rule was created, which is subtracted.
     pub(crate) before: [u64; 2],
     pub(crate) family: u8,
-    /// The protocol, if `has_protocol`.
+    /// IP protocol, if `has_protocol`.
     pub(crate) protocol: u8,
     pub(crate) has_protocol: u8,
     pub(crate) action: u8,
     pub(crate) reserved: [u8; 4],
 }
 
-/// A list of rules, the most important first.
+/// A list of rules in order of priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct RuleSet {
     pub(crate) count: u32,
-    /// The number for the lane state that the next rule gets.
+    /// Counter index for the next rule.
     pub(crate) next_counter: u32,
-    /// What becomes of packets that no rule fits: `word::DROP`, else they are permitted.
+    /// Action for packets that match no rule: `word::DROP`; any other value permits.
     pub(crate) default: u8,
     pub(crate) reserved: [u8; 7],
     pub(crate) rules: [Rule; RULES],
 }
 
-/// What a list looks at in a packet.
+/// Fields of a packet that rules match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     family: u8,
     protocol: u8,
     source: u128,
     destination: u128,
-    /// `None`: not seen.
+    /// Source and destination port; `None` if unknown.
     ports: Option<[u16; 2]>,
 }
 
 impl Flow {
-    /// Of a packet between these addresses; without `ports` they are not known.
+    /// Creates the match fields of a packet; `ports` is `None` if they are unknown.
     #[must_use]
     #[inline]
     pub fn new(source: IpAddr, destination: IpAddr, protocol: u8, ports: Option<[u16; 2]>) -> Self {
@@ -89,13 +89,13 @@ impl Flow {
     }
 }
 
-/// What a list says of a packet.
+/// Verdict of an access list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It may pass.
+    /// The packet may pass.
     Permit,
-    /// It may not, or it cannot be said, so that it may not either.
-    Drop(Cause),
+    /// The packet is dropped, also if the list cannot decide.
+    Drop(Outcome),
 }
 
 #[inline]
@@ -106,12 +106,12 @@ fn bits(address: IpAddr) -> u128 {
     }
 }
 
-/// How well a rule fits.
+/// Result of matching a rule.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
     No,
     Yes,
-    /// It depends on the ports, which are not known.
+    /// Depends on the ports, which are unknown.
     Maybe,
 }
 
@@ -152,20 +152,20 @@ impl Rule {
 }
 
 impl RuleSet {
-    /// A list without rules, which permits everything.
+    /// Creates a list without rules, which permits everything.
     #[must_use]
     pub fn empty() -> Self {
         Self::new_zeroed()
     }
 
-    /// The rules, the most important first.
+    /// Returns the rules in order of priority.
     #[must_use]
     #[inline]
     pub fn rules(&self) -> &[Rule] {
         &self.rules[..(self.count as usize).min(RULES)]
     }
 
-    /// Puts a rule at its place.
+    /// Inserts a rule by priority.
     pub(crate) fn insert(&mut self, rule: Rule) -> Result<(), String> {
         let place = self.rules().partition_point(|other| other.priority < rule.priority);
         if self.rules().get(place).is_some_and(|other| other.priority == rule.priority) {
@@ -181,9 +181,9 @@ impl RuleSet {
         Ok(())
     }
 
-    /// What becomes of a packet, and the rule that decided, if one did. Where rules ask for ports
-    /// that are not known and would not all decide alike, nobody knows: it is dropped, or whoever
-    /// sends fragments would get past the list.
+    /// Returns the verdict for a packet and the rule that decided, if any. A packet with unknown
+    /// ports is dropped if rules with ports would decide differently; otherwise fragments would
+    /// bypass the list.
     #[must_use]
     #[inline]
     pub fn decide(&self, flow: &Flow) -> (Action, Option<&Rule>) {
@@ -194,7 +194,7 @@ impl RuleSet {
             match rule.fit(flow) {
                 Fit::No => {}
                 Fit::Maybe if perhaps.is_none_or(|before| before == drops) => perhaps = Some(drops),
-                Fit::Maybe => return (Action::Drop(Cause::AclNoPorts), None),
+                Fit::Maybe => return (Action::Drop(Outcome::AclNoPorts), None),
                 Fit::Yes => {
                     decided = (drops, Some(rule));
                     break;
@@ -203,14 +203,14 @@ impl RuleSet {
         }
         let (drops, rule) = decided;
         match perhaps {
-            Some(other) if other != drops => (Action::Drop(Cause::AclNoPorts), None),
-            _ if drops => (Action::Drop(Cause::AclDrop), rule),
+            Some(other) if other != drops => (Action::Drop(Outcome::AclNoPorts), None),
+            _ if drops => (Action::Drop(Outcome::AclDrop), rule),
             _ => (Action::Permit, rule),
         }
     }
 }
 
-/// The list as a lane reads it, and the counters of its rules.
+/// Access list as a lane reads it, with the counters of its rules.
 #[derive(Clone, Debug)]
 pub struct AccessList {
     record: RecordReader<RuleSet>,
@@ -218,13 +218,13 @@ pub struct AccessList {
 }
 
 impl AccessList {
-    /// The list in a record; how often a rule was met is counted in `hits`.
+    /// Creates an access list from a record; matches are counted in `hits`.
     #[must_use]
     pub fn new(record: RecordReader<RuleSet>, hits: LaneState<2>) -> Self {
         Self { record, hits }
     }
 
-    /// The list as it is now; `None` while there is none.
+    /// Returns the current list; `None` if it permits everything.
     #[inline]
     pub(crate) fn rules<'t>(&'t self, turn: &'t Turn) -> Option<&'t RuleSet> {
         self.record.get(turn).filter(|rules| rules.count > 0 || rules.default == word::DROP)

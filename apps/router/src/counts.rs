@@ -1,17 +1,16 @@
-//! What is counted.
+//! Counters of a router.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use fastlane::table::{EntryId, LaneState};
 
-/// Words of an entry of `causes` and of `acl`: packets; octets, from the Ethernet header on.
+/// Words of an entry of `causes` and of `acl`: packets, and bytes from the Ethernet header on.
 pub const CAUSE_WORDS: usize = 2;
-/// Words of an entry of `routes`: packets; octets; the upper and the lower half of where its last
-/// packet went, an IPv4 address mapped into IPv6 (RFC 4291 clause 2.5.5.2).
+/// Words of an entry of `routes`: packets, bytes, and the last destination in two words, with IPv4
+/// addresses mapped into IPv6 (RFC 4291, 2.5.5.2).
 pub const ROUTE_WORDS: usize = 4;
 
-/// Packets and octets, each by number: `causes` by [`Cause`](crate::Cause), `routes` by the number
-/// of the route.
+/// Packet and byte counters: `causes` by [`Outcome`](crate::Outcome), `routes` by route number.
 #[derive(Clone, Debug)]
 pub struct Counts {
     causes: LaneState<CAUSE_WORDS>,
@@ -19,7 +18,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// In these states; without `routes`, those are not counted.
+    /// Creates the counters in lane state; without `routes`, routes are not counted.
     #[must_use]
     pub fn new(causes: LaneState<CAUSE_WORDS>, routes: Option<LaneState<ROUTE_WORDS>>) -> Self {
         Self { causes, routes }

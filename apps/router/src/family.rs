@@ -1,4 +1,4 @@
-//! What differs between IPv4 and IPv6.
+//! Differences between IPv4 and IPv6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,31 +8,32 @@ use fastlane::{Packet, Turn};
 
 use crate::{Routes, rewrite};
 
-/// The addresses of a version of IP.
+/// Address type of an IP version.
 pub(crate) trait Family: Copy + Into<IpAddr> {
-    /// Whether Linux asks for a way back to sources.
-    const LOOKS_BACK: bool;
+    /// True if Linux validates sources by a reverse lookup.
+    const VALIDATES_SOURCES: bool;
 
-    /// The address as a number.
+    /// Returns the address as a number.
     fn bits(self) -> u128;
 
-    fn ways<R: Routes>(
+    /// Looks destinations up; see [`Routes`].
+    fn lookup<R: Routes>(
         routes: &R,
         turn: &Turn,
         to: &[Self],
         flows: &[u32],
-        answers: &mut [RouteLookup],
+        lookups: &mut [RouteLookup],
     );
 
-    /// Whether Linux forwards what comes in there.
+    /// Returns true if Linux forwards packets of this version from the interface.
     fn is_forwarded(entrance: &Entrance) -> bool;
 
-    /// Sends a packet on its way.
+    /// Rewrites a packet for its next hop.
     fn forward(packet: &mut Packet, hop: &NextHop, length: u32);
 }
 
 impl Family for Ipv4Addr {
-    const LOOKS_BACK: bool = true;
+    const VALIDATES_SOURCES: bool = true;
 
     #[inline(always)]
     fn bits(self) -> u128 {
@@ -40,14 +41,14 @@ impl Family for Ipv4Addr {
     }
 
     #[inline]
-    fn ways<R: Routes>(
+    fn lookup<R: Routes>(
         routes: &R,
         turn: &Turn,
         to: &[Self],
         flows: &[u32],
-        answers: &mut [RouteLookup],
+        lookups: &mut [RouteLookup],
     ) {
-        routes.ways4(turn, to, flows, answers);
+        routes.ways4(turn, to, flows, lookups);
     }
 
     #[inline]
@@ -62,7 +63,7 @@ impl Family for Ipv4Addr {
 }
 
 impl Family for Ipv6Addr {
-    const LOOKS_BACK: bool = false;
+    const VALIDATES_SOURCES: bool = false;
 
     #[inline(always)]
     fn bits(self) -> u128 {
@@ -70,14 +71,14 @@ impl Family for Ipv6Addr {
     }
 
     #[inline]
-    fn ways<R: Routes>(
+    fn lookup<R: Routes>(
         routes: &R,
         turn: &Turn,
         to: &[Self],
         flows: &[u32],
-        answers: &mut [RouteLookup],
+        lookups: &mut [RouteLookup],
     ) {
-        routes.ways6(turn, to, flows, answers);
+        routes.ways6(turn, to, flows, lookups);
     }
 
     #[inline]

@@ -1,27 +1,26 @@
-//! Which packets go the same way where there are several.
+//! Flow hash, which selects among several next hops.
 
 use std::hash::{BuildHasher, RandomState};
 
 use crate::family::Family;
 use crate::headers::Headers;
 
-/// Hashes of flows: addresses, protocol and ports. Nobody can foresee them, so that nobody can send
-/// all flows one way, and two routers in a row choose differently.
+/// Keyed hash of addresses, protocol and ports. The keys are random: a sender cannot direct all
+/// flows to one next hop, and consecutive routers choose independently.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowHash([u64; 2]);
 
 const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl FlowHash {
-    /// With seeds of this process.
+    /// Creates a hash with random keys of this process.
     #[must_use]
     pub fn random() -> Self {
         let state = RandomState::new();
         Self([state.hash_one(1), state.hash_one(2)])
     }
 
-    /// The hash of a packet's flow. Fragments show no ports, so packets of which there may be
-    /// fragments count as without.
+    /// Returns the hash of a packet's flow. Fragments show no ports and hash without them.
     #[inline(always)]
     #[must_use]
     pub(crate) fn of<A: Family>(&self, headers: &Headers<A>) -> u32 {

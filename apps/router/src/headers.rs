@@ -1,47 +1,47 @@
-//! What is to be known of a packet before it is forwarded.
+//! Header parsing and the checks before a route lookup.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use fastlane::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, checksum::Sum, header};
 
-use crate::Cause;
+use crate::Outcome;
 
-/// The headers of an IP packet.
+/// Header fields of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers<A> {
-    /// Where it comes from.
+    /// Source address.
     pub source: A,
-    /// Where it goes.
+    /// Destination address.
     pub destination: A,
-    /// Octets of the IP packet.
+    /// Length of the IP packet in bytes.
     pub length: u32,
-    /// Of TCP, UDP and SCTP source and destination port; of what has none zeroes.
+    /// Source and destination port of TCP, UDP and SCTP, else zeros.
     pub ports: [u16; 2],
-    /// What IP carries.
+    /// IP protocol.
     pub protocol: u8,
-    /// Whether its ports are known, or that it has none: not of a fragment, nor behind IPv6
+    /// True if the ports are known or the protocol has none. False for fragments and after IPv6
     /// extension headers.
     pub shows_ports: bool,
-    /// Why it is Linux's, wherever it goes; [`Cause::Forwarded`] when it is not.
-    pub aside: Cause,
+    /// Reason to pass the packet to Linux regardless of its route, or [`Outcome::Forwarded`].
+    pub fallback: Outcome,
 }
 
 impl<A: Copy> Headers<A> {
-    /// Those of no packet.
-    pub(crate) fn new(nowhere: A) -> Self {
+    /// Creates a placeholder.
+    pub(crate) fn new(unset: A) -> Self {
         Self {
-            source: nowhere,
-            destination: nowhere,
+            source: unset,
+            destination: unset,
             length: 0,
             ports: [0; 2],
             protocol: 0,
             shows_ports: false,
-            aside: Cause::Malformed,
+            fallback: Outcome::Malformed,
         }
     }
 }
 
-/// A packet that can be looked up.
+/// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// IPv4.
@@ -50,45 +50,45 @@ pub enum Network {
     Six(Headers<Ipv6Addr>),
 }
 
-/// Reads the headers of a frame that came to a station with this address.
+/// Parses a frame that arrived on an interface with this Ethernet address.
 ///
 /// # Errors
 /// Why the frame is Linux's, which is then not even asked where it goes.
 #[inline(always)]
-pub fn read(frame: &[u8], station: [u8; 6]) -> Result<Network, Cause> {
-    let ethernet: &Ethernet = header(frame, 0).ok_or(Cause::Malformed)?;
+pub fn read(frame: &[u8], station: [u8; 6]) -> Result<Network, Outcome> {
+    let ethernet: &Ethernet = header(frame, 0).ok_or(Outcome::Malformed)?;
     if ethernet.destination.0 != station {
         return Err(match ethernet.destination.is_multicast() {
-            true => Cause::Group,
-            false => Cause::OtherStation,
+            true => Outcome::Group,
+            false => Outcome::OtherStation,
         });
     }
     match ethernet.ethertype.get() {
         EtherType::IPV4 => ipv4(&frame[Ethernet::LENGTH..]).map(Network::Four),
         EtherType::IPV6 => ipv6(&frame[Ethernet::LENGTH..]).map(Network::Six),
-        _ => Err(Cause::EtherType),
+        _ => Err(Outcome::EtherType),
     }
 }
 
-/// Reads an IPv4 packet; octets behind its end are padding.
+/// Parses an IPv4 packet; bytes after its end are padding.
 #[inline(always)]
-fn ipv4(packet: &[u8]) -> Result<Headers<Ipv4Addr>, Cause> {
-    let ip: &Ipv4 = header(packet, 0).ok_or(Cause::Malformed)?;
+fn ipv4(packet: &[u8]) -> Result<Headers<Ipv4Addr>, Outcome> {
+    let ip: &Ipv4 = header(packet, 0).ok_or(Outcome::Malformed)?;
     let (length, behind) = (usize::from(ip.total_length.get()), ip.header_length());
     if ip.version() != 4 || behind < Ipv4::LENGTH || length < behind || length > packet.len() {
-        return Err(Cause::Malformed);
+        return Err(Outcome::Malformed);
     }
     if Sum::new().add_bytes(&packet[..behind]).fold() != 0xffff {
-        return Err(Cause::Checksum);
+        return Err(Outcome::Checksum);
     }
-    let aside = if behind > Ipv4::LENGTH {
-        Cause::Options
+    let fallback = if behind > Ipv4::LENGTH {
+        Outcome::Options
     } else if ip.time_to_live <= 1 {
-        Cause::TimeToLive
+        Outcome::TimeToLive
     } else if matches!(ip.source[0], 0 | 127 | 224..) {
-        Cause::Source
+        Outcome::Source
     } else {
-        Cause::Forwarded
+        Outcome::Forwarded
     };
     // Of one packet all fragments go the same way, so those that could show ports do not.
     let (ports, shows_ports) = match ip.fragment_offset() == 0 && !ip.more_fragments() {
@@ -102,28 +102,28 @@ fn ipv4(packet: &[u8]) -> Result<Headers<Ipv4Addr>, Cause> {
         ports,
         protocol: ip.protocol,
         shows_ports,
-        aside,
+        fallback,
     })
 }
 
-/// Reads an IPv6 packet.
+/// Parses an IPv6 packet.
 #[inline(always)]
-fn ipv6(packet: &[u8]) -> Result<Headers<Ipv6Addr>, Cause> {
-    let ip: &Ipv6 = header(packet, 0).ok_or(Cause::Malformed)?;
+fn ipv6(packet: &[u8]) -> Result<Headers<Ipv6Addr>, Outcome> {
+    let ip: &Ipv6 = header(packet, 0).ok_or(Outcome::Malformed)?;
     let length = Ipv6::LENGTH + usize::from(ip.payload_length.get());
     // A hop-by-hop header in no payload is that of a jumbogram (RFC 2675).
     let is_jumbo = length == Ipv6::LENGTH && ip.next_header == IpProtocol::HOP_BY_HOP;
     if ip.version() != 6 || length > packet.len() || is_jumbo {
-        return Err(Cause::Malformed);
+        return Err(Outcome::Malformed);
     }
-    let aside = if ip.next_header == IpProtocol::HOP_BY_HOP {
-        Cause::HopByHop
+    let fallback = if ip.next_header == IpProtocol::HOP_BY_HOP {
+        Outcome::HopByHop
     } else if ip.hop_limit <= 1 {
-        Cause::TimeToLive
+        Outcome::TimeToLive
     } else if !is_source6(&ip.source) {
-        Cause::Source
+        Outcome::Source
     } else {
-        Cause::Forwarded
+        Outcome::Forwarded
     };
     let (ports, shows_ports) = ports(ip.next_header, packet, Ipv6::LENGTH, length);
     Ok(Headers {
@@ -133,12 +133,12 @@ fn ipv6(packet: &[u8]) -> Result<Headers<Ipv6Addr>, Cause> {
         ports,
         protocol: ip.next_header,
         shows_ports,
-        aside,
+        fallback,
     })
 }
 
-/// Whether packets from there may be forwarded: no group, not unspecified, the loopback or a mapped
-/// IPv4 address, not of one link (RFC 4291 clause 2.5).
+/// Returns true if packets from `source` may be forwarded: it is not multicast, unspecified,
+/// loopback, IPv4-mapped or link-local (RFC 4291, 2.5).
 #[inline(always)]
 fn is_source6(source: &[u8; 16]) -> bool {
     match source[0] {
@@ -153,7 +153,7 @@ fn is_source6(source: &[u8; 16]) -> bool {
     }
 }
 
-/// The ports, and whether all that has ports is seen.
+/// Returns the ports, and true if the protocol's ports are known or it has none.
 #[inline(always)]
 fn ports(protocol: u8, packet: &[u8], at: usize, end: usize) -> ([u16; 2], bool) {
     match protocol {
@@ -174,8 +174,8 @@ fn ports(protocol: u8, packet: &[u8], at: usize, end: usize) -> ([u16; 2], bool)
     }
 }
 
-/// The mobility header (RFC 6275), the host identity protocol (RFC 7401) and shim6 (RFC 5533): 135,
-/// 139 and 140, with those in between, which carry no ports that count.
+/// Mobility header (RFC 6275), Host Identity Protocol (RFC 7401) and Shim6 (RFC 5533): 135, 139 and
+/// 140, and the numbers between, which have no ports.
 const MOBILITY: u8 = 135;
 const SHIM6: u8 = 140;
 

@@ -1,5 +1,5 @@
-//! Forwards IPv4 and IPv6 as Linux routes; `router acl` and `router counters` speak to one that
-//! runs.
+//! Forwards IPv4 and IPv6 by the routes of Linux; `router acl` and `router counters` control a
+//! running router.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,13 +11,13 @@ use router::counts::Counts;
 use router::settings::Settings;
 use router::{FlowHash, Router, report};
 
-/// What `router` does besides being an application.
+/// Commands besides running as an application.
 #[derive(Debug, Parser)]
 enum Tool {
-    /// Say what a running router may forward.
+    /// Change what a running router may forward.
     #[command(subcommand)]
     Acl(command::Command),
-    /// Show what became of the packets of a running router, by cause and by route.
+    /// Show the packet counters of a running router, by outcome and by route.
     Counters(report::Arguments),
 }
 

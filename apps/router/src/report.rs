@@ -1,4 +1,4 @@
-//! `router counters`: what became of the packets of a running router.
+//! The command `router counters`: packet counters of a running router.
 
 use std::fmt::Write;
 use std::net::Ipv6Addr;
@@ -10,19 +10,19 @@ use fastlane::table::{EntryId, State};
 use crate::counts::{CAUSE_WORDS, ROUTE_WORDS};
 use crate::names;
 
-/// Of which router, and how it is shown.
+/// Arguments of `router counters`.
 #[derive(Clone, Debug, Args)]
 pub struct Arguments {
     /// The router: its name, or the path of its session.
     router: String,
-    /// Also show the routes that were used, by their numbers, each with where its last packet went.
+    /// Also show the routes in use by number, with the destination of the last packet.
     #[arg(long)]
     routes: bool,
 }
 
 impl Arguments {
-    /// What is to be shown: a line for each name, in it packets and octets. Causes that nothing
-    /// fell under are left out.
+    /// Returns a line for each outcome with packets and bytes. Outcomes without packets are
+    /// omitted.
     ///
     /// # Errors
     /// What is wrong, and what to do.

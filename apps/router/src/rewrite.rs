@@ -1,15 +1,15 @@
-//! What forwarding changes in a packet.
+//! Header rewriting of forwarded packets.
 
 use fastlane::Packet;
 use fastlane::mirror::NextHop;
 use fastlane::wire::{Ethernet, Ipv4, Ipv6, MacAddress, checksum};
 
-/// A frame of this length or less may be padded (IEEE 802.3 clause 4.2.3.3), without its check
-/// sequence.
+/// Minimum frame length in bytes without the frame check sequence, up to which frames may be padded
+/// (IEEE 802.3, 4.2.3.3).
 const SHORTEST: usize = 60;
 
-/// Sends an IPv4 packet on its way: new addresses, one hop less to live, the checksum changed by
-/// what changed under it (RFC 1624). `length` is that of the IP packet.
+/// Rewrites an IPv4 packet: Ethernet addresses, time to live, and the checksum incrementally (RFC
+/// 1624). `length` is that of the IP packet.
 #[inline(always)]
 pub(crate) fn forward4(packet: &mut Packet, hop: &NextHop, length: u32) {
     trim(packet, length);
@@ -23,7 +23,7 @@ pub(crate) fn forward4(packet: &mut Packet, hop: &NextHop, length: u32) {
     address(packet, hop);
 }
 
-/// Sends an IPv6 packet on its way.
+/// Rewrites an IPv6 packet: Ethernet addresses and hop limit. `length` is that of the IP packet.
 #[inline(always)]
 pub(crate) fn forward6(packet: &mut Packet, hop: &NextHop, length: u32) {
     trim(packet, length);
@@ -41,7 +41,7 @@ fn address(packet: &mut Packet, hop: &NextHop) {
     }
 }
 
-/// What stands behind the IP packet is not forwarded, but for the padding of a short frame.
+/// Removes bytes after the IP packet, except for the padding of a short frame.
 #[inline(always)]
 fn trim(packet: &mut Packet, length: u32) {
     let end = (Ethernet::LENGTH + length as usize).max(SHORTEST);

@@ -1,4 +1,4 @@
-//! What a forwarder asks of whoever knows the routes.
+//! Source of routes.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,22 +6,22 @@ use fastlane::mirror::RouteLookup;
 use fastlane::mirror::{Entrance, Mirror};
 use fastlane::{PortId, Turn};
 
-/// The most packets that are looked up together.
+/// Maximum number of packets that are looked up together.
 pub const BATCH: usize = 32;
 
-/// Who knows the routes. What it says holds for one turn.
+/// Source of routes. Results are valid for one turn.
 pub trait Routes {
-    /// The interface behind a port; `None` when it is not known.
+    /// Returns the Linux interface of a port; `None` if it is unknown.
     fn entrance(&self, turn: &Turn, port: PortId) -> Option<Entrance>;
 
-    /// The ways of IPv4 packets, of which flow hashes choose where there are several. There are as
-    /// many of each, at most [`BATCH`].
-    fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], answers: &mut [RouteLookup]);
+    /// Looks up IPv4 destinations. Flow hashes select among several next hops. All slices have the
+    /// same length, at most [`BATCH`].
+    fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], lookups: &mut [RouteLookup]);
 
-    /// The ways of IPv6 packets.
-    fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], answers: &mut [RouteLookup]);
+    /// Looks up IPv6 destinations; see [`ways4`](Self::ways4).
+    fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], lookups: &mut [RouteLookup]);
 
-    /// Whether an address is one of this host.
+    /// Returns true if `address` is an address of this host.
     fn is_own(&self, turn: &Turn, address: IpAddr) -> bool;
 }
 
@@ -32,13 +32,13 @@ impl Routes for Mirror {
     }
 
     #[inline]
-    fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], answers: &mut [RouteLookup]) {
-        self.route4_many(turn, to, flows, answers);
+    fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], lookups: &mut [RouteLookup]) {
+        self.route4_many(turn, to, flows, lookups);
     }
 
     #[inline]
-    fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], answers: &mut [RouteLookup]) {
-        self.route6_many(turn, to, flows, answers);
+    fn ways6(&self, turn: &Turn, to: &[Ipv6Addr], flows: &[u32], lookups: &mut [RouteLookup]) {
+        self.route6_many(turn, to, flows, lookups);
     }
 
     #[inline]

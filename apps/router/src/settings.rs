@@ -1,14 +1,14 @@
-//! The object `app` of the configuration.
+//! Settings: the object `app` of the configuration.
 
 use serde::Deserialize;
 
-/// What a router can be told.
+/// Settings of a router.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Settings {
-    /// Whether there is an access list, in the table `acl`.
+    /// True if there is an access list, in the table `acl`.
     pub acl: bool,
-    /// Whether packets are forwarded that leave by the interface that they came by. Else Linux does
-    /// that, and tells their senders of the better way.
+    /// True if packets are forwarded that leave by their ingress interface. Otherwise Linux
+    /// forwards them and sends ICMP redirects.
     pub same_interface: bool,
 }

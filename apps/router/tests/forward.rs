@@ -1,4 +1,4 @@
-//! What a router does to packets, without Linux.
+//! Tests of forwarding without Linux.
 
 mod golden;
 mod support;
@@ -11,10 +11,10 @@ use fastlane_table::{Readers, RecordReader, RecordWriter, Spec};
 use fastlane_wire::checksum::checksum;
 use proptest::prelude::*;
 use router::acl::{AccessList, RuleSet, text};
-use router::{Cause, Router};
-use support::{EXIT, Known, NEXT, STATION, name, out_of, route, state};
+use router::{Outcome, Router};
+use support::{EXIT, NEXT, STATION, TestRoutes, name, out_of, route, state};
 
-/// UDP from 10.0.0.1, port 4000, to 192.0.2.1, port 53, in a frame of at least 60 octets.
+/// Builds UDP from 10.0.0.1:4000 to port 53 of `to` in a frame of at least 60 bytes.
 fn four(to: [u8; 4], time_to_live: u8, payload: usize) -> Vec<u8> {
     let mut ip = vec![0x45, 0, 0, 0, 0, 0, 0, 0, time_to_live, 17, 0, 0, 10, 0, 0, 1];
     ip.extend(to);
@@ -35,7 +35,7 @@ fn fill(ip: &mut [u8]) {
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
-/// UDP to 2001:db8::2.
+/// Builds UDP to 2001:db8::2.
 fn six(hop_limit: u8, payload: usize) -> Vec<u8> {
     let mut frame = [STATION, [2, 0, 0, 0, 0, 2]].concat();
     frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 8 + payload as u8, 17, hop_limit]);
@@ -49,19 +49,19 @@ fn six(hop_limit: u8, payload: usize) -> Vec<u8> {
 
 const TO: [u8; 4] = [192, 0, 2, 1];
 
-fn known() -> Known {
-    let mut known = Known::new();
+fn known() -> TestRoutes {
+    let mut known = TestRoutes::new();
     known.set("192.0.2.1", out_of(1, 1500));
     known.set("2001:db8::2", out_of(1, 1500));
     known
 }
 
-/// What became of one frame: the cause, and whether Linux got it as it was.
-fn cause_of(known: Known, frame: &[u8]) -> String {
-    let became = route(known, &[frame.to_vec()], |router| router);
-    let [cause] = &became.causes.keys().collect::<Vec<_>>()[..] else { panic!("{became:?}") };
+/// Returns the outcome of one frame. Checks that Linux gets its frames unchanged.
+fn outcome_of(known: TestRoutes, frame: &[u8]) -> String {
+    let results = route(known, &[frame.to_vec()], |router| router);
+    let [cause] = &results.causes.keys().collect::<Vec<_>>()[..] else { panic!("{results:?}") };
     if cause.starts_with("linux_") {
-        assert_eq!(became.linux, [frame], "Linux gets it as it came");
+        assert_eq!(results.linux, [frame], "Linux gets it as it came");
     }
     (*cause).clone()
 }
@@ -69,10 +69,10 @@ fn cause_of(known: Known, frame: &[u8]) -> String {
 #[test]
 fn what_is_forwarded_has_new_addresses_and_a_hop_less() {
     let frames = [four(TO, 64, 4), six(64, 4), four(TO, 2, 100)];
-    let became = route(known(), &frames, |router| router);
-    assert_eq!(became.sent[0], Vec::<Vec<u8>>::new());
+    let results = route(known(), &frames, |router| router);
+    assert_eq!(results.sent[0], Vec::<Vec<u8>>::new());
     // The families are looked up one after the other; each keeps its place in the burst.
-    for (was, is) in frames.iter().zip(&became.sent[1]) {
+    for (was, is) in frames.iter().zip(&results.sent[1]) {
         assert_eq!(is[..12], [NEXT, EXIT].concat());
         assert_eq!(is[12..14], was[12..14]);
         let mut expected = was[14..].to_vec();
@@ -84,11 +84,11 @@ fn what_is_forwarded_has_new_addresses_and_a_hop_less() {
         }
         assert_eq!(is[14..], expected);
     }
-    assert_eq!(became.sent[1].len(), 3);
-    assert_eq!(became.causes["forwarded"], 3);
+    assert_eq!(results.sent[1].len(), 3);
+    assert_eq!(results.causes["forwarded"], 3);
     let octets = frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-    assert_eq!(became.routes[&41][..2], [3, octets]);
-    let last = u128::from(became.routes[&41][2]) << 64 | u128::from(became.routes[&41][3]);
+    assert_eq!(results.routes[&41][..2], [3, octets]);
+    let last = u128::from(results.routes[&41][2]) << 64 | u128::from(results.routes[&41][3]);
     assert!(last as u32 == u32::from_be_bytes(TO) || last as u16 == 2, "{last:x}");
 }
 
@@ -98,49 +98,49 @@ fn what_stands_behind_a_packet_is_cut_off() {
     let length = long.len();
     long.extend([0xee; 30]);
     let short = four(TO, 64, 0); // with padding
-    let became = route(known(), &[long, short], |router| router);
-    let lengths: Vec<usize> = became.sent[1].iter().map(Vec::len).collect();
+    let results = route(known(), &[long, short], |router| router);
+    let lengths: Vec<usize> = results.sent[1].iter().map(Vec::len).collect();
     assert_eq!(lengths, [length, 60]);
 }
 
 #[test]
 fn what_is_not_simple_is_linuxs_as_it_came() {
     let cause = |cause| name(cause);
-    assert_eq!(cause_of(known(), &four(TO, 64, 4)), "forwarded");
-    assert_eq!(cause_of(known(), &four(TO, 1, 4)), cause(Cause::TimeToLive));
-    assert_eq!(cause_of(known(), &six(1, 4)), cause(Cause::TimeToLive));
-    assert_eq!(cause_of(known(), &four([9, 9, 9, 9], 64, 4)), "linux_no_route");
+    assert_eq!(outcome_of(known(), &four(TO, 64, 4)), "forwarded");
+    assert_eq!(outcome_of(known(), &four(TO, 1, 4)), cause(Outcome::TimeToLive));
+    assert_eq!(outcome_of(known(), &six(1, 4)), cause(Outcome::TimeToLive));
+    assert_eq!(outcome_of(known(), &four([9, 9, 9, 9], 64, 4)), "linux_no_route");
     for reason in FallbackReason::ALL {
         let mut known = known();
         known.set("192.0.2.1", RouteLookup::Fallback(reason));
-        assert_eq!(cause_of(known, &four(TO, 64, 4)), format!("linux_{}", reason.name()));
+        assert_eq!(outcome_of(known, &four(TO, 64, 4)), format!("linux_{}", reason.name()));
     }
     let mut small = known();
     small.set("192.0.2.1", out_of(1, 128));
     small.set("2001:db8::2", out_of(1, 128));
-    assert_eq!(cause_of(small.clone(), &four(TO, 64, 100)), "forwarded");
-    assert_eq!(cause_of(small.clone(), &four(TO, 64, 101)), cause(Cause::TooLong));
-    assert_eq!(cause_of(small.clone(), &six(64, 80)), "forwarded");
-    assert_eq!(cause_of(small, &six(64, 81)), cause(Cause::TooLong));
+    assert_eq!(outcome_of(small.clone(), &four(TO, 64, 100)), "forwarded");
+    assert_eq!(outcome_of(small.clone(), &four(TO, 64, 101)), cause(Outcome::TooLong));
+    assert_eq!(outcome_of(small.clone(), &six(64, 80)), "forwarded");
+    assert_eq!(outcome_of(small, &six(64, 81)), cause(Outcome::TooLong));
     let mut closed = known();
     closed.entrance.forwards4 = false;
-    assert_eq!(cause_of(closed.clone(), &four(TO, 64, 4)), cause(Cause::ForwardingOff));
-    assert_eq!(cause_of(closed.clone(), &six(64, 4)), "forwarded");
+    assert_eq!(outcome_of(closed.clone(), &four(TO, 64, 4)), cause(Outcome::ForwardingOff));
+    assert_eq!(outcome_of(closed.clone(), &six(64, 4)), "forwarded");
     closed.entrance.forwards6 = false;
-    assert_eq!(cause_of(closed, &six(64, 4)), cause(Cause::ForwardingOff));
+    assert_eq!(outcome_of(closed, &six(64, 4)), cause(Outcome::ForwardingOff));
     // Time to live, but also for the router itself: that counts.
     let mut local = known();
     local.set("192.0.2.1", RouteLookup::Fallback(FallbackReason::Local));
-    assert_eq!(cause_of(local, &four(TO, 1, 4)), "linux_local");
+    assert_eq!(outcome_of(local, &four(TO, 1, 4)), "linux_local");
 }
 
 #[test]
 fn the_same_interface_is_left_to_linux_unless_told_otherwise() {
     let mut back = known();
     back.set("192.0.2.1", out_of(0, 1500));
-    assert_eq!(cause_of(back.clone(), &four(TO, 64, 4)), name(Cause::SameInterface));
-    let became = route(back, &[four(TO, 64, 4)], |router| router.with_same_interface(true));
-    assert_eq!((became.sent[0].len(), became.linux.len()), (1, 0));
+    assert_eq!(outcome_of(back.clone(), &four(TO, 64, 4)), name(Outcome::SameInterface));
+    let results = route(back, &[four(TO, 64, 4)], |router| router.with_same_interface(true));
+    assert_eq!((results.sent[0].len(), results.linux.len()), (1, 0));
 }
 
 #[test]
@@ -152,9 +152,9 @@ fn sources_are_believed_as_linux_says() {
         if let Some(back) = back {
             known.set(source, back);
         }
-        cause_of(known, &four(TO, 64, 4))
+        outcome_of(known, &four(TO, 64, 4))
     };
-    let not = name(Cause::ReversePath);
+    let not = name(Outcome::ReversePath);
     let (same, other) = (out_of(0, 1500), out_of(1, 1500));
     assert_eq!(with(ReversePath::Any, None), "forwarded");
     assert_eq!(with(ReversePath::Strict, Some(same)), "forwarded");
@@ -176,21 +176,21 @@ fn sources_are_believed_as_linux_says() {
     }
     for reverse_path in [ReversePath::Loose, ReversePath::Strict] {
         let own = with(reverse_path, Some(RouteLookup::Fallback(FallbackReason::Local)));
-        assert_eq!(own, name(Cause::OwnSource));
+        assert_eq!(own, name(Outcome::OwnSource));
     }
     let mut own = known();
     own.own.push(source.parse().unwrap());
-    assert_eq!(cause_of(own, &four(TO, 64, 4)), name(Cause::OwnSource));
+    assert_eq!(outcome_of(own, &four(TO, 64, 4)), name(Outcome::OwnSource));
 }
 
 #[test]
 fn an_interface_that_is_not_known_has_nothing_forwarded() {
     let mut other = known();
     other.entrance.mac = [2, 9, 9, 9, 9, 9];
-    assert_eq!(cause_of(other, &four(TO, 64, 4)), name(Cause::OtherStation));
+    assert_eq!(outcome_of(other, &four(TO, 64, 4)), name(Outcome::OtherStation));
 }
 
-fn with_list(rules: &str) -> impl FnOnce(Router<Known>) -> Router<Known> {
+fn with_list(rules: &str) -> impl FnOnce(Router<TestRoutes>) -> Router<TestRoutes> {
     let memory = Spec::record::<RuleSet>("acl").create().unwrap();
     let mut writer = RecordWriter::attach(&memory, &Arc::new(Readers::none())).unwrap();
     writer.set(&text::rule_set(rules).unwrap()).unwrap();
@@ -210,24 +210,24 @@ fn a_list_is_asked_of_all_that_is_not_for_the_router_itself() {
         four([192, 0, 2, 3], 64, 4),
         six(64, 4),
     ];
-    let became = route(known, &frames, with_list("10 drop ipv4 udp to any port 53"));
-    assert_eq!(became.causes[&name(Cause::AclDrop)], 3, "{became:?}");
-    assert_eq!((became.linux.len(), became.sent[1].len()), (1, 1));
+    let results = route(known, &frames, with_list("10 drop ipv4 udp to any port 53"));
+    assert_eq!(results.causes[&name(Outcome::AclDrop)], 3, "{results:?}");
+    assert_eq!((results.linux.len(), results.sent[1].len()), (1, 1));
     // A fragment does not say whether it is one of those.
     let mut fragment = four(TO, 64, 4);
     fragment[20] = 0x20;
     fill(&mut fragment[14..]);
-    let became = route(self::known(), &[fragment], with_list("10 drop udp to any port 53"));
-    assert_eq!(became.causes[&name(Cause::AclNoPorts)], 1, "{became:?}");
+    let results = route(self::known(), &[fragment], with_list("10 drop udp to any port 53"));
+    assert_eq!(results.causes[&name(Outcome::AclNoPorts)], 1, "{results:?}");
     // A packet without a payload, which Linux would forward.
     let mut empty = six(64, 4);
     (empty[19], empty[20]) = (0, 59);
-    let became = route(self::known(), &[empty], with_list("10 drop from 2001:db8::/32"));
-    assert_eq!(became.causes[&name(Cause::AclDrop)], 1, "{became:?}");
+    let results = route(self::known(), &[empty], with_list("10 drop from 2001:db8::/32"));
+    assert_eq!(results.causes[&name(Outcome::AclDrop)], 1, "{results:?}");
 }
 
 proptest! {
-    /// The checksum that follows the change is the one that a full computation gives (RFC 1624).
+    /// Compares the incremental checksum with a full computation (RFC 1624).
     #[test]
     fn the_checksum_is_right_whatever_the_header(
         header in proptest::array::uniform20(any::<u8>()),
@@ -243,10 +243,10 @@ proptest! {
         ip[12] = 10;
         ip[16..].copy_from_slice(&to);
         fill(ip);
-        let became = route(known(), std::slice::from_ref(&frame), |router| router);
+        let results = route(known(), std::slice::from_ref(&frame), |router| router);
         let mut expected = frame[14..34].to_vec();
         expected[8] -= 1;
         fill(&mut expected);
-        prop_assert_eq!(&became.sent[1][0][14..34], &expected[..]);
+        prop_assert_eq!(&results.sent[1][0][14..34], &expected[..]);
     }
 }

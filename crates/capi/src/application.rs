@@ -1,4 +1,4 @@
-//! An application whose functions are in C.
+//! Applications whose functions are in C.
 //!
 //! What is trusted. Every value of `verdict` and `port` is checked by the lane, as it is for
 //! applications in Rust: counted, not obeyed. The window (`data`, `length`, `headroom`, `tailroom`)
@@ -15,16 +15,16 @@ use fastlane::{Error, LaneInfo, Turn};
 use crate::check::Check;
 use crate::{Lane, Packet};
 
-/// A network application: its functions, of which only `process` must be there. Make it with
-/// designated initialisers, or zeros first: members may be added at the end.
+/// A network application: its functions, of which only `process` is required. Create it with
+/// designated initialisers, or zero it first: members may be added at the end.
 ///
 /// Each lane is a thread with a state of its own that nobody else touches, so none of these
 /// functions needs a lock. They must not block, and in C++ they must not throw.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct App {
-    /// Labels the `count` packets of a burst, 1 or more, which came from one queue. Called in the
-    /// lane's thread. The array and the bytes are valid until it returns.
+    /// Labels the `count` packets of a burst, 1 or more, all from one queue. Called in the lane's
+    /// thread. The array and the bytes are valid until it returns.
     pub process: Option<
         unsafe extern "C" fn(
             packets: *mut Packet,
@@ -33,27 +33,27 @@ pub struct App {
             state: *mut c_void,
         ),
     >,
-    /// Called once a turn of the lane, also when nothing arrived, after its packets: for timers and
-    /// packets of one's own. In the lane's thread. NULL: nothing to do.
+    /// Called once per turn of the lane after its packets, even if nothing arrived: for timers and
+    /// new packets. Called in the lane's thread. NULL: nothing to do.
     pub turn: Option<unsafe extern "C" fn(turn: *mut Turn, state: *mut c_void)>,
-    /// Makes the state of one lane, and puts it into `*state`, which is NULL before. Called once
-    /// for each lane in the thread that called fl_main, before any port is open. Returns 0, or
-    /// another value to refuse, which ends the run: say why with fl_refuse. Memory that lanes
-    /// write should share no cache line: aligned_alloc(64, ...). NULL: the state is NULL.
+    /// Creates the state of one lane and stores it in `*state`, which is NULL before. Called once
+    /// for each lane in the thread of fl_main, before any port is open. Returns 0, or another value
+    /// to refuse, which ends the run: give the reason with fl_refuse. Memory that lanes write
+    /// should share no cache line: aligned_alloc(64, ...). NULL: the state is NULL.
     pub start: Option<unsafe extern "C" fn(lane: *mut Lane<'_>, state: *mut *mut c_void) -> c_int>,
-    /// Frees the state of one lane. Called once for each for which `start` returned 0, in the
-    /// lane's thread when it has ended, or in that of fl_main when it never began. NULL: nothing to
-    /// free.
+    /// Frees the state of one lane. Called once for each lane for which `start` returned 0: in the
+    /// lane's thread at its end, or in the thread of fl_main if the lane never began. NULL: nothing
+    /// to free.
     pub stop: Option<unsafe extern "C" fn(state: *mut c_void)>,
-    /// Compare each packet before and after `process`: one of which anything but the bytes and the
-    /// verdict was written wrongly is put back, dropped and counted as `drop_bad_verdict`. Costs
-    /// about two nanoseconds for each packet; a debug build of the library always does it.
+    /// Checks each packet after `process`: a packet with invalid changes other than bytes and
+    /// verdict is restored, dropped and counted as `drop_bad_verdict`. Costs about two nanoseconds
+    /// per packet; a debug build of the library always checks.
     pub checked: bool,
 }
 
 type Process = unsafe extern "C" fn(*mut Packet, usize, *mut Turn, *mut c_void);
 
-/// The application in one lane.
+/// Instance of the application in one lane.
 #[derive(Debug)]
 struct Instance {
     process: Process,
@@ -67,7 +67,7 @@ struct Instance {
 // at a time; an instance is never shared.
 unsafe impl Send for Instance {}
 
-/// Makes the application of one lane.
+/// Creates the application instance of one lane.
 ///
 /// # Errors
 /// When it has no function for packets, or refuses.

@@ -1,15 +1,15 @@
-//! What an application in C may do to a packet, and what not.
+//! Check of packets that an application in C has changed.
 
 use crate::Packet;
 
-/// No verdict: the lane drops what has it, and counts it as `drop_bad_verdict`.
+/// Invalid verdict: the lane drops the packet and counts it as `drop_bad_verdict`.
 const BAD_VERDICT: u32 = u32::MAX;
 
-/// The packets of a burst as they were before the application saw them.
+/// Copy of a burst as it was before the application saw it.
 #[derive(Debug, Default)]
 pub(crate) struct Check {
     before: Vec<Packet>,
-    has_told: bool,
+    has_reported: bool,
 }
 
 impl Check {
@@ -18,13 +18,13 @@ impl Check {
         self.before.extend_from_slice(packets);
     }
 
-    /// Puts back what the application may not have done. The first time it also says so: who turns
-    /// the check on looks for exactly that.
+    /// Restores packets with forbidden changes. The first one is reported on standard error, for
+    /// those who turned the check on.
     pub(crate) fn restore(&mut self, packets: &mut [Packet]) {
         for (place, (packet, before)) in packets.iter_mut().zip(&self.before).enumerate() {
             let Some(wrong) = wrong(before, packet) else { continue };
             *packet = Packet { verdict: BAD_VERDICT, ..*before };
-            if !std::mem::replace(&mut self.has_told, true) {
+            if !std::mem::replace(&mut self.has_reported, true) {
                 eprintln!(
                     "packet {place} of a burst: the application has changed {wrong}; it and all \
                      like it are dropped as drop_bad_verdict; move a packet's ends by fl_prepend, \
@@ -35,7 +35,7 @@ impl Check {
     }
 }
 
-/// What of a packet was written that must not be.
+/// Returns the forbidden change of a packet, if there is one.
 fn wrong(before: &Packet, after: &Packet) -> Option<&'static str> {
     let start = |it: &Packet| (it.data as usize).wrapping_sub(it.headroom.into());
     let room = |it: &Packet| u64::from(it.headroom) + u64::from(it.length) + u64::from(it.tailroom);

@@ -1,4 +1,4 @@
-//! Run and stop.
+//! Start and end of a run.
 #![allow(unsafe_code, reason = "called from C")]
 
 use std::ffi::{CStr, OsStr, OsString, c_char, c_int};
@@ -11,15 +11,16 @@ use std::sync::{Arc, OnceLock};
 use crate::packet::FL_ABI;
 use crate::{App, application};
 
-/// The run went wrong.
-const WENT_WRONG: c_int = 5;
+/// Exit status of a run that failed.
+const RUN_FAILED: c_int = 5;
 
-/// What ends the run, once there is one.
+/// Stop flag of the run, once it exists.
 static RUN: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-/// That somebody has asked for the end, perhaps before there was a run.
+/// True once fl_stop was called, perhaps before the run exists.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// What fl_main calls, with the size and the version that the program was compiled with.
+/// Runs the application for fl_main, which passes the structure size and version that the program
+/// was compiled with.
 ///
 /// # Safety
 /// `argv` holds `argc` strings, `app` has `size` bytes, and its functions keep to the header.
@@ -38,12 +39,12 @@ pub unsafe extern "C" fn fl_main_abi(
              came with the library",
             size_of::<App>()
         );
-        return WENT_WRONG;
+        return RUN_FAILED;
     }
     let stop = Arc::new(AtomicBool::new(false));
     if app.is_null() || RUN.set(Arc::clone(&stop)).is_err() {
         eprintln!("fl_main needs an application, and can be called once in a process");
-        return WENT_WRONG;
+        return RUN_FAILED;
     }
     if STOPPED.load(Ordering::SeqCst) {
         stop.store(true, Ordering::SeqCst);
@@ -53,11 +54,12 @@ pub unsafe extern "C" fn fl_main_abi(
     // SAFETY: the caller answers for the functions, which are no data of `app` and stay.
     let run = || fastlane::main_from(arguments, &stop, |info| unsafe { application(&app, info) });
     // Lanes are joined, so this is a fault of the framework itself; a release ends at once there.
-    catch_unwind(AssertUnwindSafe(run)).map_or(WENT_WRONG, c_int::from)
+    catch_unwind(AssertUnwindSafe(run)).map_or(RUN_FAILED, c_int::from)
 }
 
-/// Ends the run as SIGINT does: the lanes send what they hold and fl_main returns. From any thread
-/// and from signal handlers, at any time: called before fl_main, that ends as soon as it began.
+/// Ends the run as SIGINT does: the lanes send what they hold and fl_main returns. It may be called
+/// from any thread and signal handler at any time. Called before fl_main, it makes fl_main end at
+/// once.
 #[unsafe(no_mangle)]
 pub extern "C" fn fl_stop() {
     STOPPED.store(true, Ordering::SeqCst);
@@ -66,8 +68,8 @@ pub extern "C" fn fl_stop() {
     }
 }
 
-/// The application as this version of the library knows it: members that the program does not have
-/// are zero.
+/// Copies the application into the structure of this library version: members that the program does
+/// not have are zero.
 ///
 /// # Safety
 /// `app` has `size` bytes, at most as many as [`App`].

@@ -1,17 +1,17 @@
-/* The verdict: out of this port. */
+/* Returns the verdict that sends the packet by this port. */
 static inline uint32_t fl_forward(uint16_t port)
 {
     return FL_FORWARD | port;
 }
 
-/* The verdict: the lane keeps the packet until fl_resume(turn, key); counted as `drop_hold` when
- * there is no room for it. The key is at most FL_HOLD_MOST; a greater one means nothing. */
+/* Returns the verdict that holds the packet until fl_resume(turn, key). Without room the packet is
+ * dropped and counted as `drop_hold`. A key above FL_HOLD_MOST gives an invalid verdict. */
 static inline uint32_t fl_hold(uint32_t key)
 {
     return key > FL_HOLD_MOST ? UINT32_MAX : FL_HOLD | key;
 }
 
-/* The `length` bytes at `offset` from the start of the packet, or NULL when it ends before. */
+/* Returns the `length` bytes at `offset` of the packet, or NULL if the packet ends before. */
 static inline void *fl_at(const struct fl_packet *packet, size_t offset, size_t length)
 {
     if (offset > packet->length || length > packet->length - offset)
@@ -19,8 +19,8 @@ static inline void *fl_at(const struct fl_packet *packet, size_t offset, size_t 
     return packet->data + offset;
 }
 
-/* Moves the start forward over `count` new bytes, whose content is undefined, and returns the
- * start; NULL, and no change, when there is less head room. */
+/* Prepends `count` bytes with undefined contents and returns the new start. Returns NULL without a
+ * change if there is less headroom. */
 static inline uint8_t *fl_prepend(struct fl_packet *packet, size_t count)
 {
     if (count > packet->headroom)
@@ -31,8 +31,8 @@ static inline uint8_t *fl_prepend(struct fl_packet *packet, size_t count)
     return packet->data;
 }
 
-/* Extends the end by `count` bytes, whose content is undefined, and returns the first of them;
- * NULL, and no change, when there is less tail room. */
+/* Appends `count` bytes with undefined contents and returns the first of them. Returns NULL without
+ * a change if there is less tailroom. */
 static inline uint8_t *fl_append(struct fl_packet *packet, size_t count)
 {
     uint8_t *end = packet->data + packet->length;
@@ -43,7 +43,7 @@ static inline uint8_t *fl_append(struct fl_packet *packet, size_t count)
     return end;
 }
 
-/* Removes `count` bytes from the start; false, and no change, when there are fewer. */
+/* Removes `count` bytes from the start. Returns false without a change if there are fewer. */
 static inline bool fl_trim_front(struct fl_packet *packet, size_t count)
 {
     if (count > packet->length || count > (size_t)(UINT16_MAX - packet->headroom))
@@ -54,7 +54,7 @@ static inline bool fl_trim_front(struct fl_packet *packet, size_t count)
     return true;
 }
 
-/* Shortens the packet to `length` bytes; false, and no change, when it is shorter already. */
+/* Shortens the packet to `length` bytes. Returns false without a change if it is shorter. */
 static inline bool fl_truncate(struct fl_packet *packet, size_t length)
 {
     size_t room;
@@ -66,15 +66,15 @@ static inline bool fl_truncate(struct fl_packet *packet, size_t length)
     return true;
 }
 
-/* Runs a network application: reads the command line and the configuration, opens the ports, makes
- * a state for each lane, and moves packets until it is told to end, by SIGINT, SIGTERM, fl_stop or
- * fl_end. Call it once, from `main`, and return what it returns. `app` is not used after it began.
+/* Runs a network application: reads the command line and the configuration, opens the ports,
+ * creates a state for each lane, and moves packets until SIGINT, SIGTERM, fl_stop or fl_end. Call it once,
+ * from `main`, and return its result, an exit status. `app` is copied at the start.
  *
- * 0  ended as asked
+ * 0  ended on request
  * 2  the command line is wrong
  * 3  the configuration is wrong
  * 4  a port, a lane or a service cannot be opened here, or the application refuses
- * 5  the run went wrong */
+ * 5  the run failed */
 static inline int fl_main(int argc, char **argv, const struct fl_app *app)
 {
     return fl_main_abi(argc, argv, app, sizeof *app, FL_ABI);

@@ -1,12 +1,12 @@
-//! What an application in C learns of its lane before it begins.
+//! Lane properties for an application in C before its lane starts.
 #![allow(unsafe_code, reason = "called from C")]
 
 use std::ffi::{CStr, CString, c_char, c_int};
 
 use fastlane::{Error, LaneInfo, PortId};
 
-/// The lane for which `start` makes a state. Valid until that returns, as is every text that it
-/// gives out.
+/// The lane for which `start` creates a state. Valid until `start` returns, as are the texts that
+/// it returns.
 #[derive(Debug)]
 pub struct Lane<'a> {
     info: &'a LaneInfo<'a>,
@@ -19,13 +19,13 @@ impl<'a> Lane<'a> {
         Self { info, refusal: None, texts: Vec::new() }
     }
 
-    /// Why the application refuses, as far as it has said so.
+    /// Returns the reason why the application refuses, or a general one.
     pub(crate) fn refusal(self) -> Error {
         let index = self.info.index();
         self.refusal.unwrap_or_else(|| {
             Error::application(format!(
-                "the application refuses to start lane {index} and does not say why; a function \
-                 `start` that returns other than 0 says it by fl_refuse"
+                "the application refuses to start lane {index} without a reason; a function `start` \
+                 that returns other than 0 gives one by fl_refuse"
             ))
         })
     }
@@ -37,7 +37,7 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// The lane's number, from 0.
+/// Returns the lane's number, from 0.
 ///
 /// # Safety
 /// `lane` is the one that `start` was given, which has not returned yet.
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn fl_lane_index(lane: *const Lane<'_>) -> usize {
     unsafe { &*lane }.info.index()
 }
 
-/// How many lanes there are.
+/// Returns the number of lanes.
 ///
 /// # Safety
 /// As `fl_lane_index`.
@@ -57,8 +57,8 @@ pub unsafe extern "C" fn fl_lane_count(lane: *const Lane<'_>) -> usize {
     unsafe { &*lane }.info.count()
 }
 
-/// The number of the port of this name, from 0 to 65535, or -1 when there is none. If `start` then
-/// refuses without a reason of its own, the reason is that this port is missing.
+/// Returns the number of the port of this name, from 0 to 65535, or -1 if it does not exist. If
+/// `start` then refuses without a reason of its own, the reason is the missing port.
 ///
 /// # Safety
 /// As `fl_lane_index`; `name` is a string.
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn fl_port(lane: *mut Lane<'_>, name: *const c_char) -> c_
     }
 }
 
-/// How many ports there are. Their numbers are from 0, in the order of their names.
+/// Returns the number of ports. They are numbered from 0 in the order of their names.
 ///
 /// # Safety
 /// As `fl_lane_index`.
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn fl_port_count(lane: *const Lane<'_>) -> usize {
     unsafe { &*lane }.info.port_names().count()
 }
 
-/// The name of a port, or NULL when there is none of this number.
+/// Returns the name of a port, or NULL if it does not exist.
 ///
 /// # Safety
 /// As `fl_lane_index`.
@@ -97,8 +97,8 @@ pub unsafe extern "C" fn fl_port_name(lane: *mut Lane<'_>, port: u16) -> *const 
     name.map_or(std::ptr::null(), |name| lane.text(name))
 }
 
-/// The object `app` of the configuration, as JSON text in UTF-8 on one line; `{}` when there is
-/// none. NULL when it is no object, which is then the reason should `start` refuse.
+/// Returns the object `app` of the configuration as JSON text in UTF-8 on one line; `{}` if it is
+/// absent. NULL if it is not an object, which then is the reason if `start` refuses.
 ///
 /// # Safety
 /// As `fl_lane_index`.
@@ -115,8 +115,8 @@ pub unsafe extern "C" fn fl_settings(lane: *mut Lane<'_>) -> *const c_char {
     }
 }
 
-/// Says why `start` refuses, and returns -1, for `start` to return. `key` is the place in the
-/// configuration that is wrong, as `app.limit`: the exit status is 3. With NULL the fault is
+/// Sets the reason why `start` refuses and returns -1, for `start` to return. `key` is the wrong
+/// key of the configuration, as `app.limit`: the exit status is 3. With NULL the fault is
 /// elsewhere: the exit status is 4. Both texts are copied.
 ///
 /// # Safety

@@ -1,4 +1,4 @@
-//! Fastlane for programs in C: the symbols behind `include/fastlane.h`.
+//! C interface of Fastlane: the symbols behind `include/fastlane.h`.
 //!
 //! The header is generated from this crate: types, functions and their comments from the files
 //! below, what is inline from `inline.h`. A test compares; `BLESS=1 cargo test -p fastlane-capi

@@ -1,35 +1,34 @@
-//! A packet as programs in C see it.
+//! Packet layout and constants for programs in C.
 
 use std::mem::offset_of;
 
-/// The version of what a program is compiled against: the layouts and the inline functions here.
-/// Checked when the program starts.
+/// Version of the layouts and inline functions that a program is compiled against. It is checked at
+/// start.
 pub const FL_ABI: u32 = 2;
 
-/// Verdict: it belongs to Linux. What a packet has until it gets another.
+/// Verdict: pass to Linux. The default.
 pub const FL_KERNEL: u32 = 0;
-/// Verdict: nobody needs it.
+/// Verdict: drop.
 pub const FL_DROP: u32 = 1 << 24;
-/// Verdict: back out of the port that it came from.
+/// Verdict: send back by the port it arrived on.
 pub const FL_REFLECT: u32 = 2 << 24;
-/// Verdict: out of the port whose number is in the lower 16 bits; see fl_forward.
+/// Verdict: send by the port in the lower 16 bits; see fl_forward.
 pub const FL_FORWARD: u32 = 3 << 24;
-/// Verdict: the lane keeps it until the key in the lower 24 bits is resumed; see fl_hold.
+/// Verdict: hold in the lane until the key in the lower 24 bits is resumed; see fl_hold.
 pub const FL_HOLD: u32 = 4 << 24;
-/// The greatest key that packets can be held under.
+/// Maximum hold key.
 pub const FL_HOLD_MOST: u32 = (1 << 24) - 1;
 
-/// The kind of a message that is a packet; see fl_punt. Applications use the others.
+/// Kind of a message that contains a packet; see fl_punt. Applications may use all other kinds.
 pub const FL_PUNT: u32 = 0xffffffff;
 
-/// Flag: a checksum of the packet is not complete; see fl_complete_checksum.
+/// Flag: a checksum of the packet is partial; see fl_complete_checksum.
 pub const FL_PARTIAL: u16 = 1;
 /// Flag: the packet came from Linux.
 pub const FL_FROM_KERNEL: u16 = 2;
 
-/// A packet: which bytes of which frame, where it came from, what shall become of it. It is the
-/// application's from the call that shows it to the return from that call, to read and write its
-/// bytes, to move its ends and to label it; never to keep.
+/// A packet: a window on a frame, its origin and its verdict. The application may use it only
+/// during the call that passes it: read and write its bytes, move its ends and label it.
 ///
 /// An application writes `verdict`, and the others through fl_prepend, fl_append, fl_trim_front and
 /// fl_truncate only. A verdict that means nothing is a drop, counted as `drop_bad_verdict`; a port
@@ -37,21 +36,21 @@ pub const FL_FROM_KERNEL: u16 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Packet {
-    /// The first byte, of the Ethernet header.
+    /// First byte, which begins the Ethernet header.
     pub data: *mut u8,
-    /// Which frame it is. Not the application's to write.
+    /// Frame identifier. Applications must not write it.
     pub token: u64,
-    /// Bytes from `data` on, without the frame check sequence.
+    /// Length in bytes, without the frame check sequence.
     pub length: u32,
-    /// Bytes that can be prepended.
+    /// Number of bytes that can be prepended.
     pub headroom: u16,
-    /// Bytes that can be appended.
+    /// Number of bytes that can be appended.
     pub tailroom: u16,
-    /// The number of the port that it came from; of a new packet, that it was made for.
+    /// Port that the packet arrived on; of a new packet, the port that it was created for.
     pub port: u16,
-    /// FL_PARTIAL, FL_FROM_KERNEL; others are the framework's. Not the application's to write.
+    /// FL_PARTIAL, FL_FROM_KERNEL and flags of the framework. Applications must not write it.
     pub flags: u16,
-    /// The label: FL_KERNEL, FL_DROP, FL_REFLECT, fl_forward(port) or fl_hold(key).
+    /// Verdict: FL_KERNEL, FL_DROP, FL_REFLECT, fl_forward(port) or fl_hold(key).
     pub verdict: u32,
 }
 

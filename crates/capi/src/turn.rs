@@ -1,4 +1,4 @@
-//! What an application in C can ask of its lane.
+//! Lane services for an application in C during a turn.
 #![allow(unsafe_code, reason = "called from C")]
 
 use std::ffi::c_void;
@@ -12,16 +12,16 @@ use crate::Packet;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Message {
-    /// What it says: valid until the next fl_receive, and no longer than the turn.
+    /// Contents: valid until the next fl_receive, and no longer than the turn.
     pub body: *const c_void,
-    /// Bytes of it.
+    /// Length of the contents in bytes.
     pub length: usize,
-    /// What it is.
+    /// Kind of the message.
     pub kind: u32,
 }
 
-/// The time of this turn, in nanoseconds of CLOCK_MONOTONIC. The clock is read once a turn, when it
-/// is first asked for: all packets of the turn get the same time.
+/// Returns the time of this turn in nanoseconds of CLOCK_MONOTONIC. The clock is read once per
+/// turn, at the first call: all packets of the turn get the same time.
 ///
 /// # Safety
 /// `turn` is the one that `process` or `turn` was given, which has not returned yet.
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn fl_now(turn: *const Turn) -> u64 {
     unsafe { &*turn }.now()
 }
 
-/// The number of this turn of the lane; the first is 1.
+/// Returns the number of this turn of the lane; the first is 1.
 ///
 /// # Safety
 /// As `fl_now`.
@@ -41,9 +41,9 @@ pub unsafe extern "C" fn fl_turn_number(turn: *const Turn) -> u64 {
     unsafe { &*turn }.number()
 }
 
-/// A new, empty packet, already labelled fl_forward(port): give it content by fl_append. It leaves
-/// in this turn, and is the application's until the function that asked for it returns. NULL, which
-/// is counted, when the lane has no frame or the turn has made its share (a burst size) already.
+/// Returns a new, empty packet with the verdict fl_forward(port), to be filled by fl_append. It
+/// leaves in this turn and may be used until the calling function returns. Returns NULL, which is
+/// counted, if the lane has no frame or the turn has already created a burst of packets.
 ///
 /// # Safety
 /// As `fl_now`.
@@ -54,8 +54,8 @@ pub unsafe extern "C" fn fl_new_packet(turn: *mut Turn, port: u16) -> *mut Packe
     made.map_or(ptr::null_mut(), |packet| ptr::from_mut(packet).cast())
 }
 
-/// A copy of a packet, with the label FL_DROP until it gets another; else as fl_new_packet, NULL
-/// also when it does not fit a frame.
+/// Returns a copy of a packet with the verdict FL_DROP until another is set. Otherwise like
+/// fl_new_packet; also returns NULL if the packet does not fit a frame.
 ///
 /// # Safety
 /// As `fl_now`; `packet` is one that the application has in this turn.
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn fl_copy(turn: *mut Turn, packet: *const Packet) -> *mut
     made.map_or(ptr::null_mut(), |packet| ptr::from_mut(packet).cast())
 }
 
-/// How many packets this turn can still make.
+/// Returns the number of packets that this turn can still create.
 ///
 /// # Safety
 /// As `fl_now`.
@@ -79,9 +79,9 @@ pub unsafe extern "C" fn fl_new_packets_left(turn: *const Turn) -> usize {
     unsafe { &*turn }.new_packets_left()
 }
 
-/// Starts a timer of this lane: `key` comes out of fl_expired in the first turn that begins `after`
-/// nanoseconds from now or later, never in this one. False, which is counted, when 65,536 are
-/// pending.
+/// Starts a timer of this lane: fl_expired returns `key` in the first turn that begins at least
+/// `after` nanoseconds from now, never in this turn. Returns false, which is counted, if 65,536
+/// timers are pending.
 ///
 /// # Safety
 /// As `fl_now`.
@@ -91,8 +91,8 @@ pub unsafe extern "C" fn fl_start_timer(turn: *mut Turn, after: u64, key: u64) -
     unsafe { &mut *turn }.start_timer(after, key)
 }
 
-/// Puts the key of the next timer that has expired into `*key`; false, and no change, when there is
-/// none. For the application's `turn`.
+/// Stores the key of the next expired timer in `*key`. Returns false without a change if there is
+/// none. Call it in the application's `turn`.
 ///
 /// # Safety
 /// As `fl_now`; `key` can be written.
@@ -109,11 +109,10 @@ pub unsafe extern "C" fn fl_expired(turn: *mut Turn, key: *mut u64) -> bool {
     }
 }
 
-/// Shows all packets that are held under a key at this moment to `process` again, as they were
-/// received, with what the application has written into them; returns how many. That happens in
-/// this turn, when the function that calls this has returned, and before the packets that it has
-/// just labelled go anywhere: so they stay ahead of all of that key that came after them. What is
-/// held again goes to the end.
+/// Passes all packets held under a key to `process` again, with the bytes as the application left
+/// them; returns their number. This happens in this turn after the calling function has returned,
+/// before the packets that it has just labelled are sent: so they stay ahead of later packets of
+/// the key. Packets that are held again go to the end.
 ///
 /// # Safety
 /// As `fl_now`.
@@ -123,7 +122,7 @@ pub unsafe extern "C" fn fl_resume(turn: *mut Turn, key: u32) -> usize {
     HoldKey::new(key).map_or(0, |key| unsafe { &mut *turn }.resume(key))
 }
 
-/// Drops all packets that are held under a key; returns how many, which are counted.
+/// Drops and counts all packets held under a key; returns their number.
 ///
 /// # Safety
 /// As `fl_now`.
@@ -133,8 +132,8 @@ pub unsafe extern "C" fn fl_discard(turn: *mut Turn, key: u32) -> usize {
     HoldKey::new(key).map_or(0, |key| unsafe { &mut *turn }.discard(key))
 }
 
-/// How many packets are held under a key. Those that were labelled since the application was called
-/// are not among them yet.
+/// Returns the number of packets held under a key. Packets labelled since the application was
+/// called are not included yet.
 ///
 /// # Safety
 /// As `fl_now`.
@@ -144,9 +143,9 @@ pub unsafe extern "C" fn fl_held(turn: *const Turn, key: u32) -> usize {
     HoldKey::new(key).map_or(0, |key| unsafe { &*turn }.held(key))
 }
 
-/// Sends a message of `length` bytes to the slow path; it leaves with this turn. The bytes are
-/// copied. False, which is counted, when there is no room for it, when it is longer than 65,536
-/// bytes, or when nobody listens at all.
+/// Sends a message of `length` bytes to the slow path at the end of this turn. The bytes are
+/// copied. Returns false, which is counted, if the ring is full, the message is longer than 65,536
+/// bytes, or there is no slow path.
 ///
 /// # Safety
 /// As `fl_now`; `body` has `length` bytes, or is NULL when there are none.
@@ -161,9 +160,9 @@ pub unsafe extern "C" fn fl_send(
     unsafe { (&mut *turn).send(kind, bytes(body, length)) }
 }
 
-/// Shows a packet, as it is now, to the slow path, with where and when it came and the reason that
-/// the application gives: a message of the kind FL_PUNT, else as fl_send. What the lane does with
-/// the packet is for its label to say.
+/// Sends a packet in its current form to the slow path, with its origin, the time and the
+/// application's reason: a message of the kind FL_PUNT, otherwise like fl_send. The verdict of the
+/// packet is separate.
 ///
 /// # Safety
 /// As `fl_copy`.
@@ -175,9 +174,9 @@ pub unsafe extern "C" fn fl_punt(turn: *mut Turn, packet: *const Packet, reason:
     unsafe { &mut *turn }.punt(&packet, reason)
 }
 
-/// Puts the next message from the slow path into `*message`; false, and no change, when there is
-/// none. Best called in the application's `turn`, until it is false. A turn has at most 256: what
-/// is left comes in the next one, which follows at once.
+/// Stores the next message from the slow path in `*message`. Returns false without a change if
+/// there is none. Call it in the application's `turn` until it returns false. A turn receives at
+/// most 256: the rest follows in the next turn, which begins at once.
 ///
 /// # Safety
 /// As `fl_now`; `message` can be written.
@@ -201,7 +200,7 @@ unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(bytes.cast(), length) }
 }
 
-/// Keeps the lane from sleeping after this turn: the application has work of its own to do soon.
+/// Keeps the lane awake after this turn: the application has work to do soon.
 ///
 /// # Safety
 /// As `fl_now`.
@@ -211,7 +210,7 @@ pub unsafe extern "C" fn fl_keep_awake(turn: *mut Turn) {
     unsafe { &mut *turn }.keep_awake();
 }
 
-/// Ends the whole application: after this turn all lanes send what they hold, and stop.
+/// Ends the application: after this turn all lanes send what they hold and stop.
 ///
 /// # Safety
 /// As `fl_now`.
@@ -221,9 +220,9 @@ pub unsafe extern "C" fn fl_end(turn: *mut Turn) {
     unsafe { &mut *turn }.end();
 }
 
-/// Completes a checksum of the packet that is only partial (FL_PARTIAL: Linux leaves that to a
-/// device), before the application reads it or changes what it covers. True also when there was
-/// nothing to do; false when the place of the checksum is outside of the packet: drop it.
+/// Completes a partial checksum of the packet (FL_PARTIAL: Linux leaves it to a device). Call it
+/// before reading the checksum or changing bytes that it covers. Returns true also if there was
+/// nothing to do, and false if the checksum is outside of the packet: drop it then.
 ///
 /// # Safety
 /// `packet` is one that the application has in this turn.

@@ -1,4 +1,4 @@
-//! The 32 bytes that C sees are those of a packet.
+//! Tests that the packet layouts of C and Rust are the same 32 bytes.
 #![allow(unsafe_code, reason = "two views of one packet")]
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use fastlane_c::packet::{
     FL_REFLECT, Packet,
 };
 
-/// Looks at each packet from both sides.
+/// Application that compares both views of each packet.
 struct Compare(Arc<AtomicUsize>);
 
 impl fastlane::App for Compare {

@@ -1,4 +1,5 @@
-//! Programs in C: compiled against the committed header, linked with the library, run.
+//! Tests that compile C programs against the committed header, link them with the library and run
+//! them.
 
 mod support;
 
@@ -23,7 +24,7 @@ fn on(wire: Value) -> Value {
     json!({ "ports": { "wire": wire } })
 }
 
-/// Two lanes on the first two processors that this process may use, or one twice.
+/// Returns a configuration of two lanes on the first two allowed processors, or one twice.
 fn two_lanes() -> Value {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
@@ -38,7 +39,7 @@ fn two_lanes() -> Value {
     configuration
 }
 
-/// Runs a program until a port has sent so many packets, then ends it by SIGINT.
+/// Runs a program until a port has sent `packets` packets, then ends it by SIGINT.
 fn until_sent(program: &Program, configuration: &Value, packets: u64) -> Ended {
     let mut command = program.command(configuration);
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null());
@@ -188,7 +189,7 @@ fn a_program_makes_packets_of_its_own() {
     assert_eq!(read_capture(&write), expected);
 }
 
-/// Is the slow path of `hold.c`: learns of four keys, lets two go on and has one discarded.
+/// Acts as the slow path of `hold.c`: learns four keys, resumes two and discards one.
 fn answer(session: &Path) {
     const ASK: u32 = 1;
     const GO: u32 = 2;

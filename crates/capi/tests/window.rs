@@ -1,4 +1,4 @@
-//! What C does to the ends of a packet is what Rust does: the same steps from both sides.
+//! Tests that moving the ends of a packet in C equals Rust: the same steps on both sides.
 
 mod support;
 
@@ -15,7 +15,7 @@ const PACKETS: usize = 500;
 const STEPS: usize = 15;
 const FILLER: u8 = 0x5a;
 
-/// `window.c` in Rust.
+/// Rust twin of `window.c`.
 struct Window {
     seen: usize,
     said: Arc<Mutex<String>>,
@@ -45,7 +45,7 @@ impl fastlane::App for Window {
     }
 }
 
-/// The most that a step can do: half of all steps are at most one off.
+/// Returns the maximum of a step: half of all steps are within one of it.
 fn edge(packet: &Packet, kind: u8) -> usize {
     match kind {
         0 => packet.headroom(),

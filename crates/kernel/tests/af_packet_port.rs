@@ -1,4 +1,4 @@
-//! AF_PACKET on a veth pair, with a real Linux at both ends.
+//! Tests of AF_PACKET on a veth pair with a real Linux at both ends.
 #![allow(unsafe_code, reason = "a socket option without a safe form")]
 
 mod support;
@@ -16,10 +16,10 @@ use fastlane_wire::checksum::Sum;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use support::{Hosts, interface, pool, run, udp, wire};
 
-/// The port that the rules claim in these tests.
+/// UDP address that the rules claim in these tests.
 const FAST: &str = "192.0.2.1:2152";
 
-/// A program that sends every packet back.
+/// Lane that sends every packet back.
 struct Echo {
     device: Device,
     queue: AfPacketQueue,
@@ -40,7 +40,7 @@ impl Echo {
         Self::new(&AfPacketSettings::new(interface("d0")), &fast_rules())
     }
 
-    /// One turn; `change` sees every packet.
+    /// Runs one turn; `change` sees every packet.
     fn turn(&mut self, mut change: impl FnMut(&mut Packet)) -> Sent {
         self.queue.receive(&mut self.burst, &mut self.pool);
         self.seen += self.burst.len();
@@ -54,7 +54,7 @@ impl Echo {
         sent
     }
 
-    /// Turns until `count` packets were seen, or a second has passed.
+    /// Runs turns until `count` packets arrived or a second has passed.
     fn see(&mut self, count: usize) {
         let end = Instant::now() + Duration::from_secs(1);
         while self.seen < count && Instant::now() < end {
@@ -63,7 +63,7 @@ impl Echo {
         assert_eq!(self.seen, count);
     }
 
-    /// Ends; all frames must be back.
+    /// Closes the lane and checks that all frames are back.
     fn close(mut self) {
         self.queue.close(&mut self.pool);
         assert_eq!(self.pool.free(), self.pool.frames());
@@ -75,7 +75,7 @@ fn fast_rules() -> Rules {
     Rules::new(vec![rule]).expect("a good rule")
 }
 
-/// Swaps the Ethernet addresses, and those and the ports of IPv4 UDP behind at most one tag.
+/// Swaps Ethernet addresses, and IPv4 addresses and UDP ports after at most one VLAN tag.
 fn swap(frame: &mut [u8]) {
     for index in 0..6 {
         frame.swap(index, index + 6);
@@ -120,7 +120,7 @@ fn a_datagram_comes_back_whole() {
     echo.close();
 }
 
-/// Whether Linux says that nobody is there.
+/// Returns true if Linux reports that no socket listens.
 fn is_refused(socket: &UdpSocket) -> bool {
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let answer = socket.recv(&mut [0; 2000]);
@@ -296,14 +296,14 @@ fn merged_segments_stay_in_linux() {
     echo.close();
 }
 
-/// Whether whoever waits for the queue is woken at once.
+/// Returns true if a poll of the queue returns at once.
 fn wakes(queue: &AfPacketQueue) -> bool {
     let interrupt = queue.interrupt().unwrap();
     let mut watched = [PollFd::from_borrowed_fd(interrupt, PollFlags::IN)];
     rustix::event::poll(&mut watched, Some(&Timespec::default())).unwrap() > 0
 }
 
-/// Gives the queue 20 frames to send, of which one is too short; returns how many it took as sent.
+/// Transmits 20 packets of which one is too short; returns how many were sent.
 fn send(echo: &mut Echo) -> usize {
     let mut packets: Vec<_> = (0..20)
         .map(|number| {

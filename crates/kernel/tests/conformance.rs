@@ -1,4 +1,4 @@
-//! The conformance suite over TAP and AF_PACKET.
+//! Conformance suite over TAP and AF_PACKET.
 
 mod support;
 
@@ -17,10 +17,10 @@ use support::{DEVICE_MAC, Hosts, Namespace, PEER_MAC, interface, run, udp, wire}
 conformance!(taps, TapRig);
 conformance!(af_packets, AfPacketRig);
 
-/// Where the suite's frames go to.
+/// Destination of the suite's frames.
 const KERNEL: &str = "0.0.0.0:40000";
 
-/// Puts queues and ways into Linux into the lanes in turn.
+/// Distributes queues and kernel paths over the lanes.
 fn lane_rigs(
     spec: &Spec,
     queues: Vec<Box<dyn Queue>>,
@@ -42,7 +42,7 @@ fn connected(from: &str) -> UdpSocket {
     socket
 }
 
-/// A TAP port. Linux in its namespace is the peer; the kernel peer of the port is another TAP, in a
+/// TAP port. Linux in its namespace is the peer; the kernel peer of the port is another TAP in a
 /// namespace of its own.
 struct TapRig {
     peer_side: Namespace,
@@ -51,7 +51,7 @@ struct TapRig {
     kernel: Option<Both>,
 }
 
-/// Linux behind a kernel peer: hears by a socket, sends as if by its stack.
+/// Linux behind a kernel peer: receives by a socket, sends through its stack.
 struct Both {
     datagrams: Datagrams,
     wire: Wire,
@@ -67,7 +67,7 @@ impl Peer for Both {
     }
 }
 
-/// As much as fits into a frame of 2048 octets.
+/// MTU with which a packet fits a frame of 2048 bytes.
 const TAP_MTU: u32 = 2048 - 64 - 192 - 14;
 
 fn open_tap(name: &str, mac: [u8; 6], address: [u8; 4], queues: usize) -> Tap {
@@ -84,7 +84,7 @@ fn open_tap(name: &str, mac: [u8; 6], address: [u8; 4], queues: usize) -> Tap {
 }
 
 impl Rig for TapRig {
-    /// TAP devices send what a frame of the pool holds.
+    /// Longest frame that a TAP device sends into a pool frame.
     const LONGEST: usize = 14 + TAP_MTU as usize;
     const QUEUES: usize = 4;
     const HAS_KERNEL: bool = true;
@@ -133,7 +133,7 @@ impl Rig for TapRig {
     }
 }
 
-/// An AF_PACKET port on a veth, whose other end is another host.
+/// AF_PACKET port on a veth whose other end is another host.
 struct AfPacketRig {
     hosts: Hosts,
     peer: Wire,
@@ -141,7 +141,7 @@ struct AfPacketRig {
     kernel: Option<Datagrams>,
 }
 
-/// Of the frames that re-enter.
+/// Mark of frames that re-enter.
 const MARK: u32 = 0x464c;
 
 impl Rig for AfPacketRig {

@@ -1,4 +1,4 @@
-//! What is known of interfaces, against what was set up.
+//! Tests of interface properties against a known setup.
 
 mod support;
 

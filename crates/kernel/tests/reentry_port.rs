@@ -1,4 +1,4 @@
-//! Frames that go back into the interface that they were taken from.
+//! Tests of frames that re-enter the interface they were taken from.
 
 mod support;
 
@@ -16,7 +16,7 @@ use support::{Hosts, Namespace, interface, output, pool, run, wire};
 const MARK: u32 = 0x464c;
 const QUIET: Duration = Duration::from_millis(50);
 
-/// What Linux hears on `d0` when these frames re-enter it.
+/// Transmits frames for re-entry and returns what Linux receives on `d0`.
 fn reenter(queue: &mut TapQueue, frames: usize, linux: &mut Datagrams) -> usize {
     let mut pool = pool(64);
     for sequence in 0..frames as u32 {

@@ -1,4 +1,4 @@
-//! TAP devices that outlive the process that made them.
+//! Tests of TAP devices that outlive their process.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn settings(name: &str, queues: usize) -> TapSettings {
     }
 }
 
-/// The descriptors of a device whose process is gone.
+/// Returns the descriptors of a device whose process has ended.
 fn kept(tap: Tap) -> Vec<OwnedFd> {
     let queues = tap.queues.iter();
     queues.map(|queue| queue.kept().expect("open").try_clone_to_owned().unwrap()).collect()

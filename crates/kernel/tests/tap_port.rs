@@ -1,4 +1,4 @@
-//! TAP devices, with a real Linux behind them.
+//! Tests of TAP devices with a real Linux.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn open() -> Tap {
     tap
 }
 
-/// The next UDP packet that Linux sends.
+/// Receives the next UDP packet that Linux sends.
 fn receive(queue: &mut TapQueue, pool: &mut Pool) -> Option<Packet> {
     let mut burst = Burst::new(1);
     let end = Instant::now() + Duration::from_secs(1);
@@ -44,7 +44,7 @@ fn receive(queue: &mut TapQueue, pool: &mut Pool) -> Option<Packet> {
     None
 }
 
-/// Sends a UDP packet back where it came from.
+/// Swaps the addresses and ports of a UDP packet.
 fn swap(frame: &mut [u8]) {
     for (index, distance, count) in [(0, 6, 6), (26, 4, 4), (34, 2, 2)] {
         for index in index..index + count {

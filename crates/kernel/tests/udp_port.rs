@@ -1,4 +1,4 @@
-//! UDP sockets as ports, beside ordinary sockets of Linux.
+//! Tests of UDP ports with ordinary sockets of Linux.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ fn open(address: &str) -> UdpQueue {
     udp::open(address, 1).unwrap().remove(0).with_port(PortId(3))
 }
 
-/// A socket of Linux that talks with the queue.
+/// Opens a socket connected to the queue.
 fn peer(queue: &UdpQueue) -> UdpSocket {
     let any = if queue.local().is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
     let socket = UdpSocket::bind(any).unwrap();
@@ -24,7 +24,7 @@ fn peer(queue: &UdpQueue) -> UdpSocket {
     socket
 }
 
-/// Exchanges addresses and ports of a frame, and gives it a payload.
+/// Swaps the addresses and ports of a packet and sets its payload.
 fn answer(packet: &mut Packet, payload: &[u8]) {
     let is_ipv4 = packet.bytes()[14] >> 4 == 4;
     let (ip, udp, length) = if is_ipv4 { (26, 34, 4) } else { (22, 54, 16) };

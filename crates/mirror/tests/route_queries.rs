@@ -1,4 +1,4 @@
-//! Routes to nowhere, and where others lead.
+//! Tests of blackhole routes and route queries.
 
 use fastlane_mirror::blackhole::{add, is_blackhole};
 use fastlane_mirror::query::{route, route_in_table};

@@ -1,4 +1,4 @@
-//! `router acl`: what a person or a script says to the list of a running router.
+//! The command `router acl`: shows and changes the access list of a running router.
 
 use std::fmt::Write;
 use std::io::Read;
@@ -10,10 +10,10 @@ use fastlane::slow;
 use super::slow::Editor;
 use super::text;
 
-/// What shall become of a list.
+/// Subcommands of `router acl`.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Show the rules, and how many packets and octets each has met.
+    /// Show the rules with the packets and bytes that each has matched.
     List {
         /// The router: its name, or the path of its session.
         router: String,
@@ -27,15 +27,15 @@ pub enum Command {
         #[arg(required = true, trailing_var_arg = true)]
         rule: Vec<String>,
     },
-    /// Take rules away.
+    /// Delete rules.
     Delete {
         /// The router.
         router: String,
-        /// Their priorities.
+        /// Priorities of the rules.
         #[arg(required = true)]
         priorities: Vec<u32>,
     },
-    /// Replace the whole list at once by that of a file, a rule in each line.
+    /// Replace the whole list at once by that of a file with one rule in each line.
     Load {
         /// The router.
         router: String,
@@ -45,7 +45,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does it; what is to be shown.
+    /// Runs the command; returns the text to print.
     ///
     /// # Errors
     /// What is wrong, and what to do.

@@ -1,4 +1,4 @@
-//! The slow half of a list: changes it as a whole.
+//! Slow path of the access list: each change replaces the whole list.
 
 use fastlane::slow::{Slow, SlowError, Writer};
 use fastlane::table::{EntryId, RecordWriter, State};
@@ -6,10 +6,10 @@ use fastlane::table::{EntryId, RecordWriter, State};
 use super::text::Line;
 use super::{Rule, RuleSet};
 
-/// The name of the table.
+/// Name of the table.
 pub(crate) const TABLE: &str = "acl";
 
-/// The one who may change the list of a running router.
+/// Writer of the access list of a running router.
 #[derive(Debug)]
 pub(crate) struct Editor {
     record: Writer<RecordWriter<RuleSet>>,
@@ -17,23 +17,23 @@ pub(crate) struct Editor {
 }
 
 impl Editor {
-    /// Becomes the one. Another one is named in the error.
+    /// Attaches as the only writer. The error names another writer.
     pub(crate) fn attach(slow: &Slow) -> Result<Self, SlowError> {
         Ok(Self { record: slow.record_writer(TABLE)?, hits: slow.state(TABLE)? })
     }
 
-    /// The list as it is.
+    /// Returns the current list.
     pub(crate) fn rules(&self) -> Box<RuleSet> {
         Box::new(self.record.get().copied().unwrap_or_else(RuleSet::empty))
     }
 
-    /// How many packets and octets a rule has met.
+    /// Returns the packets and bytes that a rule has matched.
     pub(crate) fn hits(&self, rule: &Rule) -> [u64; 2] {
         let now = self.hits.read(EntryId(rule.counter));
         [now[0].wrapping_sub(rule.before[0]), now[1].wrapping_sub(rule.before[1])]
     }
 
-    /// Makes `lines` the list; rules that are as before keep their counts.
+    /// Replaces the list by `lines`; unchanged rules keep their counts.
     pub(crate) fn replace(&mut self, lines: &[Line]) -> Result<(), String> {
         let old = self.rules();
         let mut new = Box::new(RuleSet::empty());
@@ -47,7 +47,7 @@ impl Editor {
         self.record.set(&new).map_err(|error| error.to_string())
     }
 
-    /// Adds rules; one with the priority of another takes its place.
+    /// Adds rules; a rule replaces one of equal priority.
     pub(crate) fn merge(&mut self, lines: &[Line]) -> Result<(), String> {
         let is_replaced = |rule: &Rule| {
             lines
@@ -61,7 +61,7 @@ impl Editor {
         self.replace(&all)
     }
 
-    /// Takes the rules with these priorities away; false when one is not there.
+    /// Deletes the rules with these priorities. Returns false if one does not exist.
     pub(crate) fn remove(&mut self, priorities: &[u32]) -> Result<bool, String> {
         let old = self.rules();
         let goes = |rule: &&Rule| priorities.contains(&rule.priority);
@@ -83,8 +83,8 @@ impl Editor {
         new.insert(rule)
     }
 
-    /// Gives a rule a number of its own. Who had it before was taken away so many rules ago that no
-    /// lane counts for it any more: what it has counted is left out.
+    /// Assigns a counter to a rule. Its previous owner was deleted so long ago that no lane counts
+    /// for it any more; what it counted is subtracted.
     fn number(&self, old: &RuleSet, new: &mut RuleSet, rule: &mut Rule) {
         let capacity = self.hits.capacity().max(1) as u32;
         let used = |number: u32| {
@@ -100,7 +100,7 @@ impl Editor {
     }
 }
 
-/// Whether two rules say the same, wherever they count.
+/// Returns true if two rules match and act alike, whatever their counters.
 fn is_same(one: &Rule, other: &Rule) -> bool {
     let plain = |rule: &Rule| Rule { counter: 0, before: [0; 2], ..*rule };
     plain(one) == plain(other)

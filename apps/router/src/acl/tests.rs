@@ -15,8 +15,8 @@ fn udp(source: &str, destination: &str, ports: Option<[u16; 2]>) -> Flow {
     Flow::new(address(source), address(destination), 17, ports)
 }
 
-const NO_PORTS: Action = Action::Drop(Cause::AclNoPorts);
-const DROP: Action = Action::Drop(Cause::AclDrop);
+const NO_PORTS: Action = Action::Drop(Outcome::AclNoPorts);
+const DROP: Action = Action::Drop(Outcome::AclDrop);
 
 #[test]
 fn the_first_rule_that_fits_decides() {

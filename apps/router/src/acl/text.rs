@@ -1,4 +1,4 @@
-//! How rules are written.
+//! Text form of access lists.
 //!
 //! ```text
 //! default drop
@@ -12,23 +12,23 @@ use std::net::IpAddr;
 
 use super::{Rule, RuleSet, bits, word};
 
-/// A line of a list.
+/// Line of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// What becomes of packets that no rule fits.
+    /// Action for packets that match no rule.
     Default(u8),
     /// A rule.
     Rule(Rule),
 }
 
-/// The protocols that have names here, with those that have ports first.
+/// Protocols with names; those with ports come first.
 const PROTOCOLS: [(&str, u8); 5] =
     [("tcp", 6), ("udp", 17), ("sctp", 132), ("icmp", 1), ("icmpv6", 58)];
 const WITH_PORTS: usize = 3;
 
 const EVERYTHING: [u16; 2] = [0, u16::MAX];
 
-/// Reads a list. Empty lines and what stands behind `#` mean nothing.
+/// Parses a list. Empty lines and text after `#` are ignored.
 ///
 /// # Errors
 /// The line, what is wrong with it, and what is right.
@@ -42,7 +42,7 @@ pub fn read(text: &str) -> Result<Vec<Line>, String> {
     lines.collect()
 }
 
-/// Reads a list as one that no router has had before: its rules have no numbers to count by.
+/// Parses a list for a router that has none yet: its rules have no counters.
 ///
 /// # Errors
 /// As [`read`], or when there are too many rules, or two with one priority.
@@ -57,7 +57,7 @@ pub fn rule_set(text: &str) -> Result<RuleSet, String> {
     Ok(set)
 }
 
-/// Reads one line.
+/// Parses one line.
 ///
 /// # Errors
 /// What is wrong with it, and what is right.
@@ -195,7 +195,7 @@ fn range(text: &str) -> Result<[u16; 2], String> {
     }
 }
 
-/// Writes a rule as [`read_line`] reads it.
+/// Formats a rule so that [`read_line`] parses it.
 #[must_use]
 pub fn write_rule(rule: &Rule) -> String {
     let mut line = format!("{} {}", rule.priority, action_name(rule.action));
@@ -231,7 +231,7 @@ pub fn write_rule(rule: &Rule) -> String {
     line
 }
 
-/// Writes what becomes of packets that no rule fits.
+/// Formats the action for packets that match no rule.
 #[must_use]
 pub fn write_default(rules: &RuleSet) -> String {
     format!("default {}", action_name(rules.default))

@@ -7,7 +7,7 @@ const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 type Change = fn(&mut [u8]);
 
-/// An Ethernet header to the station.
+/// Builds an Ethernet header to the router.
 fn ethernet(ethertype: u16) -> Vec<u8> {
     let mut frame = STATION.to_vec();
     frame.extend([2, 0, 0, 0, 0, 2]);
@@ -15,7 +15,8 @@ fn ethernet(ethertype: u16) -> Vec<u8> {
     frame
 }
 
-/// 10.0.0.1 to 192.0.2.1, UDP port 4000 to 53, of 32 octets; changed before its checksum is filled.
+/// Builds UDP from 10.0.0.1:4000 to 192.0.2.1:53, 32 bytes; `change` runs before the checksum is
+/// set.
 fn four(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut frame = ethernet(0x0800);
     let fixed = [0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 192, 0, 2, 1];
@@ -30,7 +31,7 @@ fn four(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     frame
 }
 
-/// 2001:db8::1 to 2001:db8::2, UDP port 4000 to 53.
+/// Builds UDP from 2001:db8::1, port 4000, to 2001:db8::2, port 53.
 fn six(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let mut frame = ethernet(0x86dd);
     frame.extend([0x60, 0, 0, 0, 0, 12, 17, 64]);
@@ -42,10 +43,10 @@ fn six(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
     frame
 }
 
-fn aside(frame: &[u8]) -> Cause {
+fn fallback(frame: &[u8]) -> Outcome {
     match read(frame, STATION) {
-        Ok(Network::Four(headers)) => headers.aside,
-        Ok(Network::Six(headers)) => headers.aside,
+        Ok(Network::Four(headers)) => headers.fallback,
+        Ok(Network::Six(headers)) => headers.fallback,
         Err(cause) => cause,
     }
 }
@@ -56,11 +57,11 @@ fn a_plain_packet_is_read() {
     assert_eq!(headers.source, Ipv4Addr::new(10, 0, 0, 1));
     assert_eq!(headers.destination, Ipv4Addr::new(192, 0, 2, 1));
     assert_eq!((headers.length, headers.protocol, headers.ports), (32, 17, [4000, 53]));
-    assert_eq!((headers.shows_ports, headers.aside), (true, Cause::Forwarded));
+    assert_eq!((headers.shows_ports, headers.fallback), (true, Outcome::Forwarded));
     let Ok(Network::Six(headers)) = read(&six(|_| {}), STATION) else { panic!("no IPv6") };
     assert_eq!(headers.destination, "2001:db8::2".parse::<Ipv6Addr>().unwrap());
     assert_eq!((headers.length, headers.protocol, headers.ports), (52, 17, [4000, 53]));
-    assert_eq!((headers.shows_ports, headers.aside), (true, Cause::Forwarded));
+    assert_eq!((headers.shows_ports, headers.fallback), (true, Outcome::Forwarded));
 }
 
 #[test]
@@ -68,87 +69,87 @@ fn what_is_not_for_a_router_is_named() {
     let to = |mac: [u8; 6]| {
         let mut frame = four(|_| {});
         frame[..6].copy_from_slice(&mac);
-        aside(&frame)
+        fallback(&frame)
     };
-    assert_eq!(to([0xff; 6]), Cause::Group);
-    assert_eq!(to([1, 0, 0x5e, 0, 0, 1]), Cause::Group);
-    assert_eq!(to([2, 0, 0, 0, 0, 9]), Cause::OtherStation);
+    assert_eq!(to([0xff; 6]), Outcome::Group);
+    assert_eq!(to([1, 0, 0x5e, 0, 0, 1]), Outcome::Group);
+    assert_eq!(to([2, 0, 0, 0, 0, 9]), Outcome::OtherStation);
     for ethertype in [0x0806, 0x8100, 0x88a8, 0x8847, 0x0600] {
         let mut frame = ethernet(ethertype);
         frame.extend([0; 46]);
-        assert_eq!(aside(&frame), Cause::EtherType);
+        assert_eq!(fallback(&frame), Outcome::EtherType);
     }
-    assert_eq!(aside(&[0; 13]), Cause::Malformed);
+    assert_eq!(fallback(&[0; 13]), Outcome::Malformed);
 }
 
 #[test]
 fn ipv4_that_linux_must_see_is_named() {
-    let cases: [(Change, Cause); 14] = [
-        (|ip| ip[0] = 0x55, Cause::Malformed),
-        (|ip| ip[0] = 0x44, Cause::Malformed),
-        (|ip| ip[3] = 33, Cause::Malformed),
-        (|ip| ip[3] = 19, Cause::Malformed),
-        (|ip| ip[0] = 0x46, Cause::Options),
-        (|ip| ip[8] = 1, Cause::TimeToLive),
-        (|ip| ip[8] = 0, Cause::TimeToLive),
-        (|ip| ip[8] = 2, Cause::Forwarded),
-        (|ip| ip[12] = 0, Cause::Source),
-        (|ip| ip[12] = 127, Cause::Source),
-        (|ip| ip[12] = 224, Cause::Source),
-        (|ip| ip[12..16].fill(255), Cause::Source),
-        (|ip| ip[12] = 223, Cause::Forwarded),
-        (|ip| ip[6] = 0x40, Cause::Forwarded), // do not fragment
+    let cases: [(Change, Outcome); 14] = [
+        (|ip| ip[0] = 0x55, Outcome::Malformed),
+        (|ip| ip[0] = 0x44, Outcome::Malformed),
+        (|ip| ip[3] = 33, Outcome::Malformed),
+        (|ip| ip[3] = 19, Outcome::Malformed),
+        (|ip| ip[0] = 0x46, Outcome::Options),
+        (|ip| ip[8] = 1, Outcome::TimeToLive),
+        (|ip| ip[8] = 0, Outcome::TimeToLive),
+        (|ip| ip[8] = 2, Outcome::Forwarded),
+        (|ip| ip[12] = 0, Outcome::Source),
+        (|ip| ip[12] = 127, Outcome::Source),
+        (|ip| ip[12] = 224, Outcome::Source),
+        (|ip| ip[12..16].fill(255), Outcome::Source),
+        (|ip| ip[12] = 223, Outcome::Forwarded),
+        (|ip| ip[6] = 0x40, Outcome::Forwarded), // do not fragment
     ];
     for (place, (change, expected)) in cases.into_iter().enumerate() {
-        assert_eq!(aside(&four(change)), expected, "case {place}");
+        assert_eq!(fallback(&four(change)), expected, "case {place}");
     }
     let mut frame = four(|_| {});
     frame[24] ^= 1;
-    assert_eq!(aside(&frame), Cause::Checksum);
+    assert_eq!(fallback(&frame), Outcome::Checksum);
 }
 
 #[test]
 fn ipv6_that_linux_must_see_is_named() {
-    let cases: [(Change, Cause); 14] = [
-        (|ip| ip[0] = 0x50, Cause::Malformed),
-        (|ip| ip[5] = 13, Cause::Malformed),
-        (|ip| ip[5..7].fill(0), Cause::Malformed), // a jumbogram
-        (|ip| ip[5] = 0, Cause::Forwarded),
-        (|ip| ip[6] = 0, Cause::HopByHop),
-        (|ip| ip[7] = 1, Cause::TimeToLive),
-        (|ip| ip[7] = 2, Cause::Forwarded),
-        (|ip| ip[8..24].fill(0), Cause::Source),
-        (|ip| ip[8..10].copy_from_slice(&[0xfe, 0x80]), Cause::Source),
-        (|ip| ip[8..10].copy_from_slice(&[0xfe, 0xbf]), Cause::Source),
-        (|ip| ip[8..10].copy_from_slice(&[0xfe, 0xc0]), Cause::Forwarded),
-        (|ip| ip[8] = 0xff, Cause::Source),
-        (|ip| ip[8..16].fill(0), Cause::Source), // ::1
-        (|ip| ip[8] = 0, Cause::Forwarded),
+    let cases: [(Change, Outcome); 14] = [
+        (|ip| ip[0] = 0x50, Outcome::Malformed),
+        (|ip| ip[5] = 13, Outcome::Malformed),
+        (|ip| ip[5..7].fill(0), Outcome::Malformed), // a jumbogram
+        (|ip| ip[5] = 0, Outcome::Forwarded),
+        (|ip| ip[6] = 0, Outcome::HopByHop),
+        (|ip| ip[7] = 1, Outcome::TimeToLive),
+        (|ip| ip[7] = 2, Outcome::Forwarded),
+        (|ip| ip[8..24].fill(0), Outcome::Source),
+        (|ip| ip[8..10].copy_from_slice(&[0xfe, 0x80]), Outcome::Source),
+        (|ip| ip[8..10].copy_from_slice(&[0xfe, 0xbf]), Outcome::Source),
+        (|ip| ip[8..10].copy_from_slice(&[0xfe, 0xc0]), Outcome::Forwarded),
+        (|ip| ip[8] = 0xff, Outcome::Source),
+        (|ip| ip[8..16].fill(0), Outcome::Source), // ::1
+        (|ip| ip[8] = 0, Outcome::Forwarded),
     ];
     for (place, (change, expected)) in cases.into_iter().enumerate() {
-        assert_eq!(aside(&six(change)), expected, "case {place}");
+        assert_eq!(fallback(&six(change)), expected, "case {place}");
     }
     let mapped = six(|ip| {
         ip[8..24].fill(0);
         ip[18..20].fill(0xff);
     });
-    assert_eq!(aside(&mapped), Cause::Source);
+    assert_eq!(fallback(&mapped), Outcome::Source);
 }
 
 #[test]
 fn fragments_and_extensions_show_no_ports() {
     let shows = |frame: &[u8]| match read(frame, STATION) {
-        Ok(Network::Four(headers)) => (headers.shows_ports, headers.ports, headers.aside),
-        Ok(Network::Six(headers)) => (headers.shows_ports, headers.ports, headers.aside),
+        Ok(Network::Four(headers)) => (headers.shows_ports, headers.ports, headers.fallback),
+        Ok(Network::Six(headers)) => (headers.shows_ports, headers.ports, headers.fallback),
         Err(cause) => panic!("{cause:?}"),
     };
-    let hidden = (false, [0; 2], Cause::Forwarded);
+    let hidden = (false, [0; 2], Outcome::Forwarded);
     assert_eq!(shows(&four(|ip| ip[6] = 0x20)), hidden, "the first fragment");
     assert_eq!(shows(&four(|ip| ip[7] = 1)), hidden, "a later one");
     for extension in [43, 44, 51, 60, 135] {
         assert_eq!(shows(&six(|ip| ip[6] = extension)), hidden, "{extension}");
     }
-    let has_none = (true, [0; 2], Cause::Forwarded);
+    let has_none = (true, [0; 2], Outcome::Forwarded);
     assert_eq!(shows(&four(|ip| ip[9] = 1)), has_none);
     assert_eq!(shows(&six(|ip| ip[6] = 58)), has_none);
     // Too short for ports.

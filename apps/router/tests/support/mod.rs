@@ -1,4 +1,4 @@
-//! A lane with a router, two ports and a way into Linux, all of them lists of frames.
+//! Test lane with a router, two ports and a kernel path, all of them lists of frames.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,25 +11,25 @@ use fastlane_table::counters::Counters;
 use fastlane_table::{EntryId, SharedMemory, Spec, State};
 use fastlane_testing::lists::{Frames, lists};
 use router::counts::Counts;
-use router::{Cause, FlowHash, Router, Routes};
+use router::{FlowHash, Outcome, Router, Routes};
 
 pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const NEXT: [u8; 6] = [2, 0, 0, 0, 0, 9];
 pub(crate) const EXIT: [u8; 6] = [2, 0, 0, 0, 0, 8];
 
-/// The interfaces behind the ports.
+/// Interface indexes of the ports.
 pub(crate) const LINKS: [u32; 2] = [10, 11];
 
 /// Routes that a test sets.
 #[derive(Clone, Debug)]
-pub(crate) struct Known {
+pub(crate) struct TestRoutes {
     pub(crate) answers: BTreeMap<IpAddr, RouteLookup>,
     pub(crate) entrance: Entrance,
     pub(crate) own: Vec<IpAddr>,
 }
 
-impl Known {
-    /// Nothing is routed, everything is forwarded.
+impl TestRoutes {
+    /// Creates a source without routes on an interface that forwards.
     pub(crate) fn new() -> Self {
         let entrance = Entrance {
             link: LINKS[0],
@@ -53,7 +53,7 @@ impl Known {
     }
 }
 
-/// Out of a port, with an MTU.
+/// Returns a next hop by a port with an MTU.
 pub(crate) fn out_of(port: u16, mtu: u32) -> RouteLookup {
     let link = LINKS[usize::from(port)];
     RouteLookup::Forward(NextHop {
@@ -66,7 +66,7 @@ pub(crate) fn out_of(port: u16, mtu: u32) -> RouteLookup {
     })
 }
 
-impl Routes for Known {
+impl Routes for TestRoutes {
     fn entrance(&self, _: &Turn, port: PortId) -> Option<Entrance> {
         (port == PortId(0)).then_some(self.entrance)
     }
@@ -88,22 +88,22 @@ impl Routes for Known {
     }
 }
 
-/// What has become of frames: those that left by each port, those that Linux got, and how many fell
-/// under each cause that is not nothing.
+/// Results of a run: frames sent by each port, frames passed to Linux, and the counters that are
+/// not zero.
 #[derive(Debug, Default)]
-pub(crate) struct Became {
+pub(crate) struct Results {
     pub(crate) sent: [Vec<Vec<u8>>; 2],
     pub(crate) linux: Vec<Vec<u8>>,
     pub(crate) causes: BTreeMap<String, u64>,
     pub(crate) routes: BTreeMap<u32, [u64; 4]>,
 }
 
-/// Shows frames that arrive at port 0 to a router that knows these routes.
+/// Runs a router on frames that arrive at port 0.
 pub(crate) fn route(
-    known: Known,
+    known: TestRoutes,
     frames: &[Vec<u8>],
-    change: impl FnOnce(Router<Known>) -> Router<Known>,
-) -> Became {
+    change: impl FnOnce(Router<TestRoutes>) -> Router<TestRoutes>,
+) -> Results {
     let [arriving, nothing, linux]: [Frames; 3] = Default::default();
     let sent: [Frames; 2] = Default::default();
     arriving.extend(frames);
@@ -130,7 +130,7 @@ pub(crate) fn route(
     assert_eq!(lane.close(), 0, "all frames come back");
     let count = |(number, name)| (name, causes.read(EntryId(number))[0]);
     let used = |number| (number, routes.read(EntryId(number)));
-    Became {
+    Results {
         sent: [sent[0].take(), sent[1].take()],
         linux: linux.take(),
         causes: router::names().map(count).filter(|(_, count)| *count > 0).collect(),
@@ -138,13 +138,13 @@ pub(crate) fn route(
     }
 }
 
-/// Lane state of one lane.
+/// Creates lane state of one lane.
 pub(crate) fn state<const W: usize>(name: &str, capacity: usize) -> State<W> {
     let memory = Spec::state::<W>(name, capacity, 1).create().expect("memory");
     State::attach(&memory).expect("it is lane state")
 }
 
-/// The name of a cause, as it is counted.
-pub(crate) fn name(cause: Cause) -> String {
+/// Returns the counter name of an outcome.
+pub(crate) fn name(cause: Outcome) -> String {
     router::names().find(|(number, _)| *number == cause as u32).expect("it has one").1
 }

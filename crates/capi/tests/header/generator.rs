@@ -1,4 +1,4 @@
-//! Makes the header from the Rust sources: constants, structs and functions with their comments.
+//! Generator of the header from the Rust sources: constants, structs and functions with comments.
 //!
 //! It knows exactly the Rust that this crate writes for C, as rustfmt lays it out, and panics at
 //! anything else.
@@ -37,7 +37,7 @@ const TAIL: &str = "
 #endif
 ";
 
-/// Where the offsets of `struct fl_packet` must be what they are in Rust.
+/// Assertions that the offsets of `struct fl_packet` are those of Rust.
 const ASSERTIONS: &str = "
 #ifdef __cplusplus
 #define FL_ASSERT(condition, text) static_assert(condition, text)
@@ -46,7 +46,7 @@ const ASSERTIONS: &str = "
 #endif
 ";
 
-/// The header, from the files in `sources`.
+/// Generates the header from the files in `sources`.
 pub(super) fn header(sources: &Path) -> String {
     let read = |name: &str| std::fs::read_to_string(sources.join(name)).expect(name);
     let mut header = HEAD.to_owned();
@@ -87,7 +87,7 @@ pub(super) fn header(sources: &Path) -> String {
     header + &functions + "\n" + &read("inline.h") + TAIL
 }
 
-/// A comment, without what is for those who call from Rust.
+/// Formats a comment without the sections for callers from Rust.
 fn comment_of(lines: &[String], indent: &str) -> String {
     let safety = lines.iter().position(|line| line == "# Safety").unwrap_or(lines.len());
     let text = lines[..safety].join("\n");
@@ -96,7 +96,7 @@ fn comment_of(lines: &[String], indent: &str) -> String {
     format!("{indent}/* {} */\n", text.join("\n"))
 }
 
-/// `NAME: u32 = 1 << 24;`
+/// Converts `NAME: u32 = 1 << 24;` to a C constant.
 fn constant_of(comment: &[String], text: &str) -> String {
     let (name, text) = text.split_once(": ").expect("a type");
     let (kind, value) =
@@ -135,7 +135,7 @@ fn structure_of(comment: &[String], name: &str, members: &[&str]) -> String {
     text + "};\n"
 }
 
-/// A member or a parameter, a pointer to a function too.
+/// Formats a member or parameter declaration, including function pointers.
 fn declarator(name: &str, kind: &str) -> String {
     let function = kind.strip_prefix("Option<").and_then(|it| it.strip_suffix('>'));
     let Some(function) = function else {
@@ -185,7 +185,7 @@ fn result_of(text: &str) -> String {
     text.trim().strip_prefix("-> ").map_or_else(|| "void".to_owned(), type_of)
 }
 
-/// The type in C; a pointer ends with `*`.
+/// Converts a type to C; a pointer ends with `*`.
 fn type_of(rust: &str) -> String {
     if let Some(target) = rust.strip_prefix("*mut ") {
         let target = type_of(target);
@@ -219,7 +219,7 @@ fn type_of(rust: &str) -> String {
     found.unwrap_or_else(|| panic!("no type of C for {rust}")).1.to_owned()
 }
 
-/// The offsets as the compiler of Rust has them.
+/// Formats the assertions with the offsets of the Rust compiler.
 fn assertions() -> String {
     use std::mem::offset_of;
 

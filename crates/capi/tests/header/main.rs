@@ -1,4 +1,4 @@
-//! `include/fastlane.h` is what the sources say.
+//! Test that `include/fastlane.h` matches the sources.
 
 mod generator;
 

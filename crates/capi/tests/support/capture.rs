@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// A pcap file (draft-ietf-opsawg-pcap, section 4) of Ethernet frames.
+/// Writes a pcap file of Ethernet frames (draft-ietf-opsawg-pcap, section 4).
 pub(crate) fn write_capture(path: &Path, frames: &[Vec<u8>]) {
     let mut file = Vec::new();
     for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65535, 1] {
@@ -16,7 +16,7 @@ pub(crate) fn write_capture(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// The frames of a pcapng file (draft-ietf-opsawg-pcapng): of its enhanced packet blocks.
+/// Reads the frames of the enhanced packet blocks of a pcapng file (draft-ietf-opsawg-pcapng).
 pub(crate) fn read_capture(path: &Path) -> Vec<Vec<u8>> {
     let file = std::fs::read(path).unwrap();
     let word = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;

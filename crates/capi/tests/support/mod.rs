@@ -1,5 +1,4 @@
-//! Compiles programs in C against the header and the library that cargo has just built, and runs
-//! them.
+//! Compiles C programs against the header and the library that cargo has just built, and runs them.
 #![allow(dead_code, reason = "each test uses a part")]
 
 pub(crate) mod capture;
@@ -12,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// How long a program may take.
+/// Time limit of a program.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The flags under which a program must compile.
+/// Compiler flags that programs must pass.
 pub(crate) const FLAGS: [&str; 6] =
     ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-O2"];
 
@@ -23,7 +22,7 @@ pub(crate) fn manifest(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Where cargo has put the library: beside the tests that depend on it.
+/// Returns the folder of the library, beside the tests that depend on it.
 fn libraries() -> PathBuf {
     let test = std::env::current_exe().expect("the test has a path");
     let folder = test.parent().expect("in a folder").to_owned();
@@ -31,19 +30,19 @@ fn libraries() -> PathBuf {
     folder
 }
 
-/// How a program is linked.
+/// Kind of linking.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Linked {
     Shared,
     Static,
 }
 
-/// A compiled program with a folder of its own.
+/// A compiled program with its own folder.
 pub(crate) struct Program {
     folder: TempDir,
 }
 
-/// What came of a run.
+/// Result of a run.
 pub(crate) struct Ended {
     pub(crate) status: i32,
     pub(crate) out: String,
@@ -51,7 +50,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// A counter of the summary; of all ports together.
+    /// Returns a counter of the summary, added over all ports.
     pub(crate) fn counter(&self, name: &str) -> u64 {
         let value = |line: &str| {
             let (first, value) = line.split_once(char::is_whitespace)?;
@@ -60,7 +59,7 @@ impl Ended {
         self.error.lines().filter_map(|line| value(line.trim_start())).sum()
     }
 
-    /// The sum of all counters of drops.
+    /// Returns the sum of all drop counters.
     pub(crate) fn drops(&self) -> u64 {
         let names = self.error.lines().filter_map(|line| line.split_whitespace().next());
         let names: std::collections::BTreeSet<&str> =
@@ -75,7 +74,7 @@ impl Ended {
 }
 
 impl Program {
-    /// The program in a file of this repository.
+    /// Compiles a program of this repository.
     pub(crate) fn new(source: &str) -> Self {
         Self::linked(source, Linked::Shared)
     }
@@ -101,12 +100,12 @@ impl Program {
         Self { folder }
     }
 
-    /// A file of the program's folder.
+    /// Returns the path of a file in the program's folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// A command with a configuration, to which a session of its own is added.
+    /// Builds a command with a configuration and a session of its own.
     pub(crate) fn command(&self, configuration: &serde_json::Value) -> Command {
         let mut configuration = configuration.clone();
         configuration["session"] = self.path("session.sock").to_str().unwrap().into();
@@ -117,7 +116,7 @@ impl Program {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs the program to its end.
     pub(crate) fn run(&self, configuration: &serde_json::Value) -> Ended {
         finish(self.command(configuration))
     }

@@ -1,4 +1,4 @@
-//! Two hosts joined by a veth pair, in network namespaces that only the test's thread knows.
+//! Two hosts joined by a veth pair, in network namespaces of the test's thread.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses its part")]
 
 pub mod packet_socket;
@@ -17,11 +17,11 @@ use rustix::thread::LinkNameSpaceType;
 pub const DEVICE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// A network namespace; it ends with the last thread, socket or `Namespace` of it.
+/// A network namespace; it ends with the last thread, socket or `Namespace` in it.
 pub struct Namespace(File);
 
 impl Namespace {
-    /// Makes one and moves the thread into it; `None` after a skip when that is not allowed.
+    /// Creates a namespace and enters it; `None` after a skip without the privilege.
     pub fn new() -> Option<Self> {
         let thread = std::thread::current();
         let test = format!("kernel/{}", thread.name().unwrap_or("test"));
@@ -29,19 +29,19 @@ impl Namespace {
         made.then(|| Self(File::open("/proc/thread-self/ns/net").expect("procfs")))
     }
 
-    /// Moves the thread into it.
+    /// Moves the thread into the namespace.
     pub fn enter(&self) {
         let kind = Some(LinkNameSpaceType::Network);
         rustix::thread::move_into_link_name_space(self.0.as_fd(), kind).expect("root");
     }
 
-    /// A path that names it to other processes.
+    /// Returns a path that other processes can open.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }
 
-/// The host with the device under test, and the one at the other end of the wire.
+/// The host with the device under test and the host at the other end of the wire.
 ///
 /// `d0` is 02:..:01 and 192.0.2.1/24, `p0` is 02:..:02 and 192.0.2.2/24; they know each other's
 /// Ethernet address.
@@ -51,7 +51,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Makes both; the thread is in the device's. `options` are those of each end of the veth.
+    /// Creates both hosts and enters the device's. `options` configure both ends of the veth.
     /// `None` after a skip.
     pub fn new(options: &str) -> Option<Self> {
         let peer = Namespace::new()?;
@@ -69,7 +69,7 @@ impl Hosts {
         Some(hosts)
     }
 
-    /// Does something at the other host.
+    /// Runs `what` at the other host.
     pub fn at_peer<T>(&self, what: impl FnOnce() -> T) -> T {
         self.peer.enter();
         let result = what();
@@ -85,26 +85,26 @@ fn host(name: &str, own: u8, other: u8) {
     run(&format!("ip neighbour add 192.0.2.{other} lladdr 02:00:00:00:00:0{other} dev {name}"));
 }
 
-/// Runs a command in the thread's namespace; its words are separated by spaces.
+/// Runs a command in the thread's namespace; spaces separate its words.
 #[track_caller]
 pub fn run(command: &str) {
     output(command);
 }
 
-/// The same; returns what it printed.
+/// Runs a command and returns its output.
 #[track_caller]
 pub fn output(command: &str) -> String {
     let (program, arguments) = command.split_once(' ').expect("a command with arguments");
     namespace::command(program, arguments)
 }
 
-/// The interface as a wire.
+/// Opens an interface as a wire.
 pub fn wire(interface: &str) -> Wire {
     Wire::open(interface).expect("a raw socket on the interface")
 }
 
-/// Whether it holds within ten seconds. What was closed may live on for a moment: a child process
-/// that another test is starting has it until it runs its program.
+/// Returns true if `holds` becomes true within ten seconds. Closed files may live on for a moment:
+/// a child process of another test has them until it runs its program.
 pub fn soon(holds: impl Fn() -> bool) -> bool {
     let end = Instant::now() + Duration::from_secs(10);
     while !holds() {
@@ -121,7 +121,7 @@ pub fn pool(frames: usize) -> Pool {
     Pool::new(memory, 2048, 192).expect("the frame size is allowed")
 }
 
-/// A UDP socket of the thread's namespace that waits up to a second.
+/// Opens a UDP socket in the thread's namespace with a timeout of one second.
 pub fn udp(address: &str) -> UdpSocket {
     let socket = UdpSocket::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     socket.set_read_timeout(Some(Duration::from_secs(1))).expect("a time limit");
@@ -132,7 +132,7 @@ pub fn interface(name: &str) -> Interface {
     Interface::query(name).expect("it exists")
 }
 
-/// All losses together.
+/// Returns the sum of all losses.
 pub fn losses(statistics: Statistics) -> u64 {
     let Statistics {
         no_frame,

@@ -1,4 +1,4 @@
-//! Sockets that the standard library does not have.
+//! Sockets that the standard library lacks.
 #![allow(unsafe_code, reason = "a socket option without a safe form")]
 
 use std::ffi::CString;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fastlane_testing::Peer;
 
-/// Room for every frame of a test.
+/// Receive buffer for all frames of a test, in bytes.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
 fn set<T>(socket: &impl AsRawFd, level: i32, option: i32, value: &[T]) {
@@ -21,7 +21,7 @@ fn set<T>(socket: &impl AsRawFd, level: i32, option: i32, value: &[T]) {
     assert_eq!(result, 0, "option {option}: {}", io::Error::last_os_error());
 }
 
-/// A UDP socket that hears of one interface only.
+/// Opens a UDP socket bound to one interface.
 pub fn bound_udp(address: &str, interface: &str) -> UdpSocket {
     let socket = super::udp(address);
     let name = CString::new(interface).expect("no NUL");
@@ -30,7 +30,7 @@ pub fn bound_udp(address: &str, interface: &str) -> UdpSocket {
     socket
 }
 
-/// A socket of Linux as one end of a port: it only receives.
+/// UDP socket as the receiving end of a port.
 pub struct Datagrams(pub UdpSocket);
 
 impl Peer for Datagrams {

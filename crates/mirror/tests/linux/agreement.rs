@@ -1,4 +1,4 @@
-//! The final state is that of Linux.
+//! Tests that the final state equals that of Linux.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -33,7 +33,7 @@ const MANY: [&str; 22] = [
     "-6 route add 2001:db8:103::1 dev d1",
 ];
 
-/// Both what is dumped and what is heard.
+/// Compares both the dumped and the followed model.
 #[test]
 fn the_model_is_what_ip_shows() {
     if !rig::namespace("the_model_is_what_ip_shows") {
@@ -111,7 +111,7 @@ fn answers_are_right(rig: &Rig) {
     assert!(!rig.mirror.is_local(&rig.guard, "10.0.2.2".parse().unwrap()));
 }
 
-/// Every answer is a way that Linux would take, for addresses in, beside and outside of the routes.
+/// Compares lookups with `ip route get`, for addresses inside, beside and outside of the routes.
 fn answers_are_those_of_linux(rig: &Rig) {
     let mut forwarded = 0;
     for number in 0..60_u32 {

@@ -1,4 +1,4 @@
-//! What changes while lanes look.
+//! Tests of changes while lanes look up.
 
 use fastlane_core::PortId;
 use fastlane_mirror::{FallbackReason, KeepAlive, MirrorSettings};
@@ -35,7 +35,7 @@ fn link_down_withdraws_and_up_brings_back() {
     is_same(&rig, &[254, 255]);
 }
 
-/// Down and up again before anybody looked: the routes are gone, though the interface works.
+/// Sets the interface down and up between two steps: the routes are gone though it works.
 #[test]
 fn a_link_that_was_down_for_a_moment_has_lost_its_routes() {
     let test = "a_link_that_was_down_for_a_moment_has_lost_its_routes";
@@ -143,8 +143,8 @@ fn neighbours_are_followed() {
     assert_eq!(rig.asks("10.1.0.1"), FallbackReason::NoNeighbour);
 }
 
-/// Linux does not see the packets that the fast path sends, and would not find out that their
-/// neighbour is gone.
+/// Covers neighbour probes: Linux does not see the fast path's packets and would not notice a lost
+/// neighbour.
 #[test]
 fn linux_is_made_to_look_after_neighbours() {
     if !rig::namespace("linux_is_made_to_look_after_neighbours") {

@@ -1,4 +1,4 @@
-//! Arbitrary messages through the model to the tables: what lanes find is what the model says.
+//! Arbitrary messages through the model to the tables: lookups must agree with the model.
 
 use fastlane_mirror::fuzz;
 use fastlane_table::Guard;

@@ -1,4 +1,4 @@
-//! Routes with several ways, and next-hop objects.
+//! Tests of multipath routes and next-hop objects.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use fastlane_mirror::{FallbackReason, MirrorSettings, RouteLookup};
 use crate::oracle::is_same;
 use crate::rig::{self, Rig, ip};
 
-/// Of 1,000 flows, how many go to each router, by the last octet of its Ethernet address.
+/// Counts 1,000 flows by router, identified by the last byte of its Ethernet address.
 fn shares(rig: &Rig, destination: &str) -> BTreeMap<u8, u32> {
     let mut shares = BTreeMap::new();
     for flow in 0..1000_u32 {

@@ -1,4 +1,4 @@
-//! A lane that looks while routes come and go.
+//! Test of a lane that looks up while routes change.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ fn destination(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x1400_0001 + (number << 8))
 }
 
-/// The routers that the routes to a destination may have.
+/// Returns the routers that routes to a destination may have.
 fn routers(number: u32) -> [usize; 2] {
     if number.is_multiple_of(2) { [0, 0] } else { [1, 2] }
 }
 
-/// What a lane has seen.
+/// Results of a lane.
 #[derive(Debug, Default)]
 struct Seen {
     turns: u64,
@@ -33,10 +33,10 @@ struct Seen {
     wrong: Vec<String>,
 }
 
-/// What the lane counts under the number of a route: packets; whose they are.
+/// Lane state by route number: packets, and the destination they belong to.
 type Counts = LaneState<2>;
 
-/// Counts a packet. False when what was counted under the number was another destination's.
+/// Counts a packet. Returns false if the number's counters belong to another destination.
 fn count(counts: &Counts, route: u32, number: usize) -> bool {
     let (words, owner) = (counts.at(EntryId(route)), number as u64 + 1);
     let before = words.get(1);
@@ -79,8 +79,7 @@ fn lane(mirror: &Mirror, counts: &Counts, counters: &Counters, stop: &AtomicBool
     seen
 }
 
-/// Numbers of groups are used again and again here, and no packet is led by what is behind one now
-/// that was another route's before; nor is it counted with another's.
+/// Reuses group ids many times: no packet takes the path of another route or is counted with it.
 #[test]
 fn no_packet_takes_a_way_that_its_route_never_had() {
     if !rig::namespace("no_packet_takes_a_way_that_its_route_never_had") {
@@ -117,7 +116,7 @@ fn no_packet_takes_a_way_that_its_route_never_had() {
     assert_eq!(statistics.overruns, 0);
 }
 
-/// No number is lost: in the end each route has its way.
+/// Checks that no id is lost: in the end each route is forwarded.
 fn everything_found_room(follower: &mut Follower, mirror: &Mirror) {
     let end = Instant::now() + Duration::from_secs(10);
     while follower.statistics().occupancy.waiting > 0 {
@@ -139,7 +138,7 @@ fn rounds() -> u32 {
     if std::env::var_os("FASTLANE_SOAK").is_some() { 200 } else { 10 }
 }
 
-/// Routes that come and go in another order each time, some of them with another router.
+/// Returns `ip` commands that add and remove routes in a different order each round.
 fn lines(round: u32) -> String {
     let routers_of = ["10.0.1.2", "10.0.1.3", "10.0.2.2"];
     let mut lines = String::new();

@@ -1,4 +1,4 @@
-//! Tables that are too small lead no packet astray.
+//! Tests that tables which are too small never misroute packets.
 
 use fastlane_core::PortId;
 use fastlane_mirror::{FallbackReason, MirrorSettings};

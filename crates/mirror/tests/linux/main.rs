@@ -1,5 +1,5 @@
-//! The kernel mirror against a real Linux, in network namespaces. What `ip -json` shows is the
-//! oracle for the model, `ip route get` for the lookups.
+//! Tests against a real Linux in network namespaces. `ip -json` is the oracle for the model, `ip
+//! route get` for lookups.
 #![allow(unsafe_code, reason = "the guard of a lane: nobody writes while these tests look")]
 
 mod agreement;

@@ -1,4 +1,4 @@
-//! What `ip -json` shows, and what the model has, in the same words.
+//! Comparison of `ip -json` with the model in a common text form.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::rig::Rig;
 
-/// The answer of `ip -json`.
+/// Runs `ip -json`.
 fn ip(arguments: &str) -> Vec<Value> {
     let text = command("ip", &format!("-json {arguments}"));
     if text.trim().is_empty() { Vec::new() } else { serde_json::from_str(&text).unwrap() }
@@ -188,7 +188,7 @@ fn known(state: &Model, tables: &[u32]) -> BTreeSet<String> {
     lines
 }
 
-/// The model has what Linux shows.
+/// Checks that the model equals what Linux shows.
 #[track_caller]
 pub(crate) fn is_same(rig: &Rig, tables: &[u32]) {
     let known = known(rig.follower.state(), tables);
@@ -202,7 +202,7 @@ pub(crate) fn is_same(rig: &Rig, tables: &[u32]) {
     assert!(known.len() > 10, "{known:#?}");
 }
 
-/// What `ip route get` says: the interface and the router, or nothing.
+/// Returns the interface and router of `ip route get`, if there is a route.
 pub(crate) fn route_get(destination: IpAddr) -> Option<(String, Option<IpAddr>)> {
     let output = std::process::Command::new("ip")
         .args(["-json", "route", "get", &destination.to_string()])

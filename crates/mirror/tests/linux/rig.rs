@@ -1,4 +1,4 @@
-//! A network namespace with two ports, a follower and a lane's view.
+//! Test bench: a network namespace with two ports, a follower and a mirror.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use fastlane_testing::namespace;
 
 pub(crate) use fastlane_testing::namespace::ip;
 
-/// The neighbours that the tests use.
+/// Ethernet addresses of the routers.
 pub(crate) const ROUTERS: [[u8; 6]; 3] =
     [[2, 0, 0, 0, 0, 0x12], [2, 0, 0, 0, 0, 0x13], [2, 0, 0, 0, 0, 0x22]];
 
@@ -23,8 +23,8 @@ pub(crate) struct Rig {
     pub(crate) guard: Guard,
 }
 
-/// Two ports, `d0` and `d1`: 10.0.1.1/24 with the routers .2 and .3, 10.0.2.1/24 with the router
-/// .2, and the same for IPv6 under 2001:db8:1::/64 and 2001:db8:2::/64.
+/// Creates the ports `d0` and `d1`: 10.0.1.1/24 with the routers .2 and .3, 10.0.2.1/24 with the
+/// router .2, and the same for IPv6 in 2001:db8:1::/64 and 2001:db8:2::/64.
 #[must_use]
 pub(crate) fn namespace(test: &str) -> bool {
     if !namespace::private(test) {
@@ -72,7 +72,7 @@ impl Rig {
         namespace(test).then(|| Self::open(settings()))
     }
 
-    /// In the namespace as it is.
+    /// Opens a follower in the current namespace.
     pub(crate) fn open(settings: MirrorSettings) -> Self {
         let readers = Arc::new(Readers::none());
         let follower = Follower::open(settings, &ports(), &readers).unwrap();
@@ -82,7 +82,7 @@ impl Rig {
         Self { follower, mirror, guard }
     }
 
-    /// Follows what has happened so far, also without a word.
+    /// Follows until the tables are current, including changes without events.
     pub(crate) fn settle(&mut self) {
         let end = Instant::now() + Duration::from_secs(30);
         loop {

@@ -1,4 +1,4 @@
-//! Many routes at once, and events that are lost.
+//! Tests with many routes and with lost events.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ fn destination(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x1400_0000 + (number << 8))
 }
 
-/// Has `ip -batch` do the same to so many routes.
+/// Starts `ip -batch` with one command for each of `count` routes.
 fn batch(verb: &str, ways: &str, count: u32) -> std::process::Child {
     let mut lines = String::new();
     for number in 0..count {
@@ -25,7 +25,7 @@ fn batch(verb: &str, ways: &str, count: u32) -> std::process::Child {
     script(&lines)
 }
 
-/// Has `ip -batch` do what lines say; what cannot be done is passed over.
+/// Starts `ip -batch`; failing lines are ignored.
 pub(crate) fn script(lines: &str) -> std::process::Child {
     let mut child = Command::new("ip")
         .args(["-force", "-batch", "-"])
@@ -38,7 +38,7 @@ pub(crate) fn script(lines: &str) -> std::process::Child {
     child
 }
 
-/// The time from when Linux has all of it to when lanes see all of it.
+/// Measures the time from when Linux has all routes until lanes see them.
 fn follow(
     rig: &mut Rig,
     mut child: std::process::Child,
@@ -73,7 +73,7 @@ fn all_go_to(rig: &Rig, router: [u8; 6]) {
     }
 }
 
-/// Ten thousand routes come, change their router and go.
+/// Adds, changes and removes ten thousand routes.
 #[test]
 fn ten_thousand_routes_are_followed() {
     if !rig::namespace("ten_thousand_routes_are_followed") {
@@ -110,7 +110,7 @@ fn ten_thousand_routes_are_followed() {
     }
 }
 
-/// All at once: the events wait in the buffer, and the time to take them in is measured.
+/// Measures the time to apply ten thousand events that are pending.
 #[test]
 fn ten_thousand_changes_that_waited_are_taken_in() {
     if !rig::namespace("ten_thousand_changes_that_waited_are_taken_in") {
@@ -130,7 +130,7 @@ fn ten_thousand_changes_that_waited_are_taken_in() {
     assert_eq!(rig.follower.statistics().overruns, 0);
 }
 
-/// With a receive buffer of 4 KiB most events are lost.
+/// Uses a receive buffer of 4 KiB, so that most events are lost.
 #[test]
 fn after_an_overflow_the_tables_are_those_of_linux() {
     if !rig::namespace("after_an_overflow_the_tables_are_those_of_linux") {
@@ -160,7 +160,7 @@ fn after_an_overflow_the_tables_are_those_of_linux() {
     assert!(statistics.overruns > 0 && statistics.resyncs > 1, "{statistics:?}");
 }
 
-/// Two mirrors have the same model, and their tables say the same.
+/// Checks that two mirrors have equal models and tables.
 #[track_caller]
 fn answers_are_those_of(rig: &Rig, fresh: &Rig) {
     let changes = fresh.follower.state().differences(rig.follower.state());

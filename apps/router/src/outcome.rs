@@ -1,56 +1,56 @@
-//! What becomes of packets, by name.
+//! Outcomes of packets and their names.
 
 use fastlane::mirror::FallbackReason;
 
-/// What became of a packet, and why. The numbers are entries of the lane state `causes`.
+/// Outcome of a packet and its reason. The numbers index the lane state `causes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Cause {
+pub enum Outcome {
     /// Forwarded.
     Forwarded = 0,
-    /// Dropped: a rule of the access list says so, or what it says by default.
+    /// Dropped by a rule of the access list or by its default.
     AclDrop = 1,
-    /// Dropped: the access list asks for ports, and this packet does not show them.
+    /// Dropped: rules of the access list match ports, which this packet does not show.
     AclNoPorts = 2,
-    /// To Linux, as all that follow: a frame for all or for a group.
+    /// Passed to Linux, like all that follow: a broadcast or multicast frame.
     Group = 3,
-    /// A frame for another station.
+    /// A frame for another Ethernet address.
     OtherStation = 4,
-    /// Neither IPv4 nor IPv6: ARP, a VLAN, anything else.
+    /// Neither IPv4 nor IPv6: ARP, a VLAN tag or anything else.
     EtherType = 5,
-    /// The IP header contradicts itself or the frame.
+    /// The IP header is inconsistent with itself or with the frame.
     Malformed = 6,
-    /// The checksum of the IPv4 header is wrong.
+    /// The IPv4 header checksum is wrong.
     Checksum = 7,
-    /// IPv4 options.
+    /// IPv4 options are present.
     Options = 8,
-    /// An IPv6 hop-by-hop header, which every router must look at.
+    /// An IPv6 hop-by-hop header is present, which every router must process.
     HopByHop = 9,
-    /// The time to live, or the hop limit, ends here.
+    /// The time to live or hop limit expires here.
     TimeToLive = 10,
-    /// No source that may be forwarded: a group, the loopback, this network, one link.
+    /// The source must not be forwarded: multicast, loopback, "this network" or link-local.
     Source = 11,
     /// The source is an address of this host.
     OwnSource = 12,
-    /// The way back to the source is another than the one that it came by (`rp_filter`).
+    /// The route back to the source uses another interface (`rp_filter`).
     ReversePath = 13,
-    /// Linux is told not to forward (`ip_forward`, `forwarding`).
+    /// Forwarding is disabled in Linux (`ip_forward`, `forwarding`).
     ForwardingOff = 14,
-    /// Longer than the way out allows.
+    /// Longer than the MTU of the route.
     TooLong = 15,
-    /// It would leave by the interface that it came from: Linux tells its sender of a better way.
+    /// It would leave by the ingress interface: Linux sends an ICMP redirect.
     SameInterface = 16,
-    /// The interface is not known to the mirror yet.
+    /// The mirror does not know the interface yet.
     UnknownInterface = 17,
-    /// To Linux: the mirror says so. The number of its [`FallbackReason`] is added.
+    /// Passed to Linux by the mirror. The number of the [`FallbackReason`] is added.
     Mirror = 32,
 }
 
-/// How many numbers there are, at least.
+/// Capacity of the lane state, more than the greatest number.
 pub const CAUSES: usize = 64;
 
-impl Cause {
-    /// All but [`Mirror`](Self::Mirror), in the order of their numbers.
+impl Outcome {
+    /// All outcomes except [`Mirror`](Self::Mirror), in numeric order.
     pub const OWN: [Self; 18] = [
         Self::Forwarded,
         Self::AclDrop,
@@ -97,15 +97,15 @@ impl Cause {
     }
 }
 
-/// The number under which packets are counted that the mirror leaves to Linux.
+/// Returns the number under which packets are counted that the mirror leaves to Linux.
 #[must_use]
 pub fn of_mirror(reason: FallbackReason) -> u32 {
-    Cause::Mirror as u32 + reason as u32
+    Outcome::Mirror as u32 + reason as u32
 }
 
-/// Every number that is in use, with its name for people and programs.
+/// Returns every number in use with its name.
 pub fn names() -> impl Iterator<Item = (u32, String)> {
-    let own = Cause::OWN.into_iter().map(|cause| (cause as u32, cause.name().to_owned()));
+    let own = Outcome::OWN.into_iter().map(|cause| (cause as u32, cause.name().to_owned()));
     let mirror = FallbackReason::ALL.into_iter();
     own.chain(mirror.map(|reason| (of_mirror(reason), format!("linux_{}", reason.name()))))
 }
@@ -123,7 +123,7 @@ mod tests {
         let names: BTreeSet<&str> = all.iter().map(|(_, name)| name.as_str()).collect();
         assert_eq!((numbers.len(), names.len()), (all.len(), all.len()));
         assert!(numbers.iter().all(|number| (*number as usize) < CAUSES));
-        for (place, cause) in Cause::OWN.into_iter().enumerate() {
+        for (place, cause) in Outcome::OWN.into_iter().enumerate() {
             assert_eq!(cause as usize, place);
         }
     }
