@@ -67,8 +67,8 @@ static inline bool fl_truncate(struct fl_packet *packet, size_t length)
 }
 
 /* Runs a network application: reads the command line and the configuration, opens the ports,
- * creates a state for each lane, and moves packets until SIGINT, SIGTERM, fl_stop or fl_end. Call it once,
- * from `main`, and return its result, an exit status. `app` is copied at the start.
+ * creates a state for each lane, and moves packets until SIGINT, SIGTERM, fl_stop or fl_end. Call
+ * it once, from `main`, and return its result, an exit status. `app` is copied at the start.
  *
  * 0  ended on request
  * 2  the command line is wrong
