@@ -203,7 +203,7 @@ impl<R: Routes> Datapath<R> {
                 // Copies are taken from the end, so padding behind the inner packet has to go.
                 let _ = packet.truncate(usize::from(ue_packet.at) + inner.length as usize);
             }
-            self.copy_later(number, (inner.tos, inner.length), &decision, burst);
+            self.copy_later(number, &inner, &decision, burst);
         }
         outcome
     }
@@ -345,7 +345,7 @@ impl<R: Routes> Datapath<R> {
         burst: BurstContext<'_>,
     ) -> Outcome {
         let PacketCase { number: ue_packet, session, rules, charge, .. } = case;
-        if let Some(reason) = charge::is_stopped((session, rules), charge, burst) {
+        if let Some(reason) = charge::is_stopped(session, rules, charge, burst) {
             return Outcome::Drop(reason);
         }
         self.deferred.push(Deferred::IcmpError { ue_packet, session, icmp_error });

@@ -15,6 +15,13 @@ use crate::rules::layout::message::SessionEvent;
 use crate::rules::layout::session_rules::Rules;
 use crate::session::SessionIndex;
 
+/// A charge with the session that it is due for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionCharge {
+    pub(crate) session: SessionIndex,
+    pub(crate) charge: Charge,
+}
+
 impl DeferredQueue {
     /// Charges a packet that is about to leave, in the turn in which these rules classified it.
     ///
@@ -24,7 +31,8 @@ impl DeferredQueue {
     pub(super) fn charge(
         &mut self,
         ue_packet: &UePacket,
-        (session, rules): (SessionIndex, &Rules),
+        session: SessionIndex,
+        rules: &Rules,
         charge: Charge,
         burst: BurstContext<'_>,
     ) -> Result<(), Outcome> {
@@ -34,7 +42,7 @@ impl DeferredQueue {
         }
         match classify::charge_simple(rules, charge, session, &burst.tables.state, burst.now) {
             true => Ok(()),
-            false => self.charge_slow(ue_packet, (session, rules), charge, burst),
+            false => self.charge_slow(ue_packet, session, rules, charge, burst),
         }
     }
 
@@ -42,7 +50,8 @@ impl DeferredQueue {
     fn charge_slow(
         &mut self,
         ue_packet: &UePacket,
-        (session, rules): (SessionIndex, &Rules),
+        session: SessionIndex,
+        rules: &Rules,
         charge: Charge,
         burst: BurstContext<'_>,
     ) -> Result<(), Outcome> {
@@ -55,7 +64,8 @@ impl DeferredQueue {
         outcome(&charged)
     }
 
-    /// Raises the session's pending event, and says so by a message later.
+    /// Raises the session's pending event and defers a message about it. The caller sets the DSCP
+    /// of a held packet.
     #[cold]
     pub(super) fn raise(
         &mut self,
@@ -97,7 +107,7 @@ impl<R: Routes> Datapath<R> {
     ) -> Result<(), Outcome> {
         let rules = burst.tables.rules(burst.turn, session);
         match rules.filter(|rules| rules.version() == charge.version()) {
-            Some(rules) => self.deferred.charge(ue_packet, (session, rules), charge, burst),
+            Some(rules) => self.deferred.charge(ue_packet, session, rules, charge, burst),
             None => self.charge_by_current_rules(ue_packet, session, packet, burst),
         }
     }
@@ -140,7 +150,8 @@ impl<R: Routes> Datapath<R> {
 
 /// Returns the reason if quotas or meters, as far as is known, stop a packet that will not leave.
 pub(super) fn is_stopped(
-    (session, rules): (SessionIndex, &Rules),
+    session: SessionIndex,
+    rules: &Rules,
     charge: Charge,
     burst: BurstContext<'_>,
 ) -> Option<DropReason> {

@@ -8,6 +8,7 @@ use fastlane::wire::GtpU;
 use fastlane::{HoldKey, Packet, PortId, Turn, Verdict};
 
 use super::apply::Outcome;
+use super::charge::SessionCharge;
 use super::classify::{self, Charge, Decision, Path};
 use super::dl_buffer::BufferDecision;
 use super::encap::{self, GtpuFields, TunnelRoute};
@@ -15,6 +16,7 @@ use super::forward::inner_mut;
 use super::gtpu_message::{self, GtpuMessage};
 use super::icmp::{self, IcmpError};
 use super::inner_packet::{self, InnerPacket};
+use super::ip_fragment::Fragmentation;
 use super::ip_header;
 use super::lane_tables::{DestinationAddress, LaneTables};
 use super::lookup::{Batch, UePacket};
@@ -140,10 +142,17 @@ impl<R: Routes> Datapath<R> {
             }
             Deferred::ToUe { instance, session, charge, .. } => {
                 let burst = BurstContext { tables, turn, now: turn.now() };
-                self.send_to_ue(ue_packet, instance, (session, charge), packet, burst)
+                self.send_to_ue(
+                    ue_packet,
+                    instance,
+                    SessionCharge { session, charge },
+                    packet,
+                    burst,
+                )
             }
             Deferred::Fragments { ref out, room, session, charge, .. } => {
-                self.send_fragments(tables, ue_packet, (out, room), (session, charge), packet, turn)
+                let fragments = Fragmentation { out, room, due: SessionCharge { session, charge } };
+                self.send_fragments(tables, ue_packet, &fragments, packet, turn)
             }
             Deferred::Copy { length, route, outer, .. } => {
                 let start = packet.len().saturating_sub(length as usize);
@@ -168,10 +177,11 @@ impl<R: Routes> Datapath<R> {
     pub(super) fn copy_later(
         &mut self,
         ue_packet: u8,
-        (tos, length): (u8, u32),
+        inner: &InnerPacket,
         decision: &Decision<'_>,
         burst: BurstContext<'_>,
     ) {
+        let (tos, length) = (inner.tos, inner.length);
         for copy in decision.copies {
             let path = Path { forwarding: &copy.forwarding, peer6: &copy.peer6, redirect: None };
             let direction = decision.direction;
@@ -365,7 +375,7 @@ impl<R: Routes> Datapath<R> {
         &mut self,
         ue_packet: &UePacket,
         instance: InstanceId,
-        (from, charge): (SessionIndex, Charge),
+        due: SessionCharge,
         packet: &mut Packet,
         burst: BurstContext<'_>,
     ) -> Outcome {
@@ -381,7 +391,7 @@ impl<R: Routes> Datapath<R> {
         if burst.tables.owner(burst.turn, &to.key(instance), to).is_none() {
             return Outcome::Drop(DropReason::UnknownUser);
         }
-        if let Err(outcome) = self.charge_later(ue_packet, from, charge, packet, burst) {
+        if let Err(outcome) = self.charge_later(ue_packet, due.session, due.charge, packet, burst) {
             return outcome;
         }
         burst.tables.count(DropReason::UserToUser, 1, u64::from(inner.length));
@@ -393,7 +403,7 @@ impl<R: Routes> Datapath<R> {
         if !self.reports.take(turn.now()) {
             return;
         }
-        let message = super::gtpu_control::path(peer, None, 0, 0, 0, turn.now());
+        let message = super::gtpu_control::path_message(peer, None, turn.now());
         turn.send_value(kind::NEIGHBOUR, &message);
     }
 }

@@ -8,6 +8,7 @@ use fastlane::wire::Ipv4;
 use fastlane::{Packet, Turn};
 
 use super::apply::{Outcome, PacketCase};
+use super::charge::SessionCharge;
 use super::deferred::{Deferred, Egress};
 use super::forward::inner_mut;
 use super::icmp::IcmpError;
@@ -189,8 +190,8 @@ impl<R: Routes> Datapath<R> {
         if plain.length > hop.mtu {
             return self.too_long(ue_packet, plain, rules, hop, packet, burst);
         }
-        let session = (plain.session, rules);
-        if let Err(outcome) = self.deferred.charge(ue_packet, session, plain.charge, burst) {
+        let charged = self.deferred.charge(ue_packet, plain.session, rules, plain.charge, burst);
+        if let Err(outcome) = charged {
             return outcome;
         }
         let inner = inner_mut(packet, ue_packet);
@@ -230,7 +231,7 @@ impl<R: Routes> Datapath<R> {
             let room = hop.mtu.max(Ipv4::LENGTH as u32 + 8);
             return self.defer_fragmentation(
                 number,
-                (session, charge),
+                SessionCharge { session, charge },
                 Egress::NextHop(*hop),
                 room,
             );

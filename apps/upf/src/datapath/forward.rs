@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use fastlane::{Packet, Turn};
 
 use super::apply::{Outcome, PacketCase};
+use super::charge::SessionCharge;
 use super::classify::Path;
 use super::deferred::{Deferred, Egress};
 use super::encap::{self, Container, GtpuFields, TunnelRoute};
@@ -103,14 +104,19 @@ impl<R: Routes> Datapath<R> {
             let room = route.hop.mtu.saturating_sub(overhead);
             if !inner.dont_fragment && !is_relayed {
                 let out = Egress::Tunnel(*route, outer);
-                return self.defer_fragmentation(case.number, (session, charge), out, room);
+                return self.defer_fragmentation(
+                    case.number,
+                    SessionCharge { session, charge },
+                    out,
+                    room,
+                );
             }
             return self.icmp_error(case, IcmpError::TooLong(room), burst);
         }
         if !encap::has_room(packet, at, length, front) {
             return Outcome::Drop(DropReason::NoFrame);
         }
-        if let Err(outcome) = self.deferred.charge(ue_packet, (session, rules), charge, burst) {
+        if let Err(outcome) = self.deferred.charge(ue_packet, session, rules, charge, burst) {
             return outcome;
         }
         if is_ip_hop(ue_packet, path) && !ue_packet.is_hairpin {

@@ -85,7 +85,9 @@ impl<R: Routes> Datapath<R> {
         {
             let (local, peer) = addresses(endpoints);
             let sequence = tunnel.sequence;
-            let message = path(peer, Some(local), 0, sequence, tunnel.interface.into(), now);
+            let interface = tunnel.interface.into();
+            let base = path_message(peer, Some(local), now);
+            let message = PathMessage { sequence, interface, ..base };
             turn.send_value(kind::ECHO_RESPONSE, &message);
         }
         Outcome::Drop(DropReason::EchoResponse)
@@ -111,7 +113,8 @@ impl<R: Routes> Datapath<R> {
             return Outcome::Drop(DropReason::ErrorIndicationIgnored);
         }
         let interface = tunnel.interface.into();
-        let message = path(peer, Some(local), indication.teid, 0, interface, now);
+        let base = path_message(peer, Some(local), now);
+        let message = PathMessage { teid: indication.teid, interface, ..base };
         turn.send_value(kind::ERROR_INDICATION, &message);
         Outcome::Drop(DropReason::ErrorIndicationReceived)
     }
@@ -259,21 +262,14 @@ fn addresses(endpoints: Endpoints) -> (IpAddr, IpAddr) {
     }
 }
 
-/// Builds a message about a path.
-pub(super) fn path(
-    peer: IpAddr,
-    local: Option<IpAddr>,
-    teid: u32,
-    sequence: u16,
-    interface: u16,
-    at: u64,
-) -> PathMessage {
+/// Builds a message about a path, without tunnel, sequence number and interface.
+pub(super) fn path_message(peer: IpAddr, local: Option<IpAddr>, at: u64) -> PathMessage {
     let mapped = |address: IpAddr| match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
     };
     let (peer, local) = (mapped(peer), local.map_or([0; 16], mapped));
-    PathMessage { peer, local, teid, sequence, interface, at }
+    PathMessage { peer, local, teid: 0, sequence: 0, interface: 0, at }
 }
 
 /// Returns the far end of an outer header.

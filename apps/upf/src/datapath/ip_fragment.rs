@@ -5,7 +5,7 @@ use fastlane::wire::{Ipv4, checksum, header, header_mut};
 use fastlane::{Packet, Turn};
 
 use super::apply::Outcome;
-use super::classify::Charge;
+use super::charge::SessionCharge;
 use super::deferred::{Deferred, Egress, emit};
 use super::forward::sent;
 use super::inner_packet;
@@ -15,7 +15,6 @@ use super::next_hop::Routes;
 use super::{BurstContext, Datapath};
 use crate::rules::layout::drop_reason::DropReason;
 use crate::rules::layout::session_rules::Direction;
-use crate::session::SessionIndex;
 
 /// Maximum length of a fragment.
 const MAX_LENGTH: usize = 2048;
@@ -23,16 +22,25 @@ const MAX_LENGTH: usize = 2048;
 const MORE: u16 = 0x2000;
 const OFFSET: u16 = 0x1fff;
 
+/// Egress of a packet that is sent in fragments of at most `room` octets.
+pub(crate) struct Fragmentation<'a> {
+    pub(crate) out: &'a Egress,
+    pub(crate) room: u32,
+    /// Charge that is due for the whole packet.
+    pub(crate) due: SessionCharge,
+}
+
 impl<R: Routes> Datapath<R> {
     /// Defers the fragmentation of a packet.
     #[cold]
     pub(super) fn defer_fragmentation(
         &mut self,
         ue_packet: u8,
-        (session, charge): (SessionIndex, Charge),
+        due: SessionCharge,
         out: Egress,
         room: u32,
     ) -> Outcome {
+        let SessionCharge { session, charge } = due;
         self.deferred.push(Deferred::Fragments { ue_packet, out, room, session, charge });
         Outcome::Deferred
     }
@@ -42,11 +50,11 @@ impl<R: Routes> Datapath<R> {
         &mut self,
         tables: &LaneTables,
         ue_packet: &UePacket,
-        (out, room): (&Egress, u32),
-        (session, charge): (SessionIndex, Charge),
+        fragmentation: &Fragmentation<'_>,
         packet: &Packet,
         turn: &mut Turn,
     ) -> Outcome {
+        let Fragmentation { out, room, due: SessionCharge { session, charge } } = *fragmentation;
         let bytes = ue_packet.inner(packet.bytes());
         let Some(inner) = inner_packet::read(bytes) else {
             return Outcome::Drop(DropReason::Malformed);

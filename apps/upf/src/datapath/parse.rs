@@ -46,7 +46,7 @@ impl<R: Routes> Datapath<R> {
                 }
                 _ => false,
             };
-            if !is_taken && self.parse_slow(tables, batch, (place, packet), port_mac) {
+            if !is_taken && self.parse_slow(tables, batch, place, packet, port_mac) {
                 control |= 1 << place;
             }
         }
@@ -62,7 +62,8 @@ impl<R: Routes> Datapath<R> {
         &self,
         tables: &LaneTables,
         batch: &mut Batch,
-        (place, packet): (usize, &mut Packet),
+        place: usize,
+        packet: &mut Packet,
         port_mac: Option<[u8; 6]>,
     ) -> bool {
         let Some(side) = self.ports.of(packet.port()) else { return false };

@@ -11,7 +11,6 @@
 //! record. A slot is not zeroed when its owner changes: the new URR starts from its current
 //! counters, since they never decrease.
 
-mod entries;
 mod framed_networks;
 mod index_allocator;
 mod slot_assignment;
@@ -27,9 +26,9 @@ use super::tables::Tables;
 use crate::rules::compile::{
     CompileError, Compiled, Context, FramedRoute, LookupKeys, compile, keys,
 };
-use crate::rules::layout::counter_slots;
 use crate::rules::layout::key::{SessionRef, TunnelKey, UeKey};
 use crate::rules::layout::session_rules::{Block, CHAIN, Rules};
+use crate::rules::layout::{counter_slots, table};
 use crate::session::{Session, SessionIndex};
 
 pub use table_recovery::Recovered;
@@ -88,7 +87,7 @@ pub struct Published {
     is_trusted: bool,
 }
 
-/// Failpoint before each change of a table, at which tests stop.
+/// Stops a test before each change of a table, at a failpoint.
 fn step() {
     #[cfg(test)]
     crate::store::failpoint::fail_if_due();
@@ -424,5 +423,22 @@ impl Published {
     #[must_use]
     pub const fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// Returns the tables by name with their entries and capacities.
+    #[must_use]
+    pub fn entries(&self) -> Vec<(&'static str, usize, usize)> {
+        let it = &self.tables;
+        let used = |places: &IndexAllocator, capacity: usize| capacity - places.left() as usize;
+        let (blocks, lines) = (it.blocks.capacity(), it.state.capacity());
+        vec![
+            (table::TUNNELS, it.tunnels.len(), it.tunnels.capacity()),
+            (table::USERS, it.users.len(), it.users.capacity()),
+            (table::FRAMED4, it.framed4.len(), it.framed4.capacity()),
+            (table::FRAMED6, it.framed6.len(), it.framed6.capacity()),
+            (table::BLOCKS, used(&self.blocks, blocks), blocks),
+            // Of the counter slots only those beyond the one that each session has.
+            (table::STATE, used(&self.slots, lines - it.rules.capacity()), lines),
+        ]
     }
 }

@@ -23,7 +23,7 @@ use crate::rules::layout::session_rules::{Block, Rules};
 use crate::rules::layout::table;
 
 /// A writer of an application or of private memory.
-pub type Lent<W> = Box<dyn DerefMut<Target = W> + Send>;
+pub type BoxedWriter<W> = Box<dyn DerefMut<Target = W> + Send>;
 
 /// Reason why tables cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -75,19 +75,19 @@ impl Events {
 /// Tables of rules and lookup keys.
 pub struct Tables {
     /// Rules by session index.
-    pub rules: Lent<ArrayWriter<Rules>>,
+    pub rules: BoxedWriter<ArrayWriter<Rules>>,
     /// Blocks of rules.
-    pub blocks: Lent<ArrayWriter<Block>>,
+    pub blocks: BoxedWriter<ArrayWriter<Block>>,
     /// Tunnels whose TEID does not contain the session index.
-    pub tunnels: Lent<HashWriter<TunnelKey, SessionRef>>,
+    pub tunnels: BoxedWriter<HashWriter<TunnelKey, SessionRef>>,
     /// UE addresses.
-    pub users: Lent<HashWriter<UeKey, SessionRef>>,
+    pub users: BoxedWriter<HashWriter<UeKey, SessionRef>>,
     /// IPv4 networks behind UEs.
-    pub framed4: Lent<Lpm4Writer>,
+    pub framed4: BoxedWriter<Lpm4Writer>,
     /// IPv6 networks behind UEs.
-    pub framed6: Lent<Lpm6Writer>,
+    pub framed6: BoxedWriter<Lpm6Writer>,
     /// Owners of networks behind UEs.
-    pub framed: Lent<ArrayWriter<Framed>>,
+    pub framed: BoxedWriter<ArrayWriter<Framed>>,
     /// Counter slots, read only.
     pub state: State<WORDS>,
     /// Pending events of sessions.

@@ -32,7 +32,7 @@ fn events(world: &TestLane) -> u64 {
     world.tables.state.read(EntryId(SESSION.0))[EVENTS] & event::ALL
 }
 
-/// Fixture in which every path fails, and the outcome of packets there.
+/// Creates a lane in which every path fails, with the outcome of packets there.
 fn troubled() -> (TestLane, Vec<(u16, Vec<u8>, DropReason)>) {
     let mut known = TestRoutes::new();
     known.reverse_path = ReversePath::Strict;

@@ -49,7 +49,7 @@ fn offer(world: &mut TestLane, lengths: impl IntoIterator<Item = usize>) -> Vec<
     packets.into_iter().map(arrived).collect()
 }
 
-/// Both halves together count as one hop.
+/// Checks that both halves together count as one hop.
 fn arrived(mut packet: Vec<u8>) -> Vec<u8> {
     packet[8] -= 1;
     fill(&mut packet);
@@ -105,8 +105,8 @@ fn case_74_users_of_two_lanes_reach_each_other_once() {
     two.check();
 }
 
-/// The packet has left the sender's session and is measured there (TS 29.244 clause 5.2.2.2),
-/// whatever the other UE's rules do.
+/// Checks that a packet which has left the sender's session is measured there (TS 29.244 clause
+/// 5.2.2.2), whatever the other UE's rules do.
 #[test]
 fn the_quota_of_each_ends_its_half() {
     let mut world = world();

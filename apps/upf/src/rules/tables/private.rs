@@ -1,4 +1,4 @@
-//! Tables in memory of one's own.
+//! Tables in private memory, for tests, fuzzing and benchmarks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,12 +8,12 @@ use fastlane::table::{
     State, TableError, Value,
 };
 
-use super::Lent;
+use super::BoxedWriter;
 use crate::config::Capacities;
 use crate::rules::layout::table;
 
-/// The memory of tables, by name; it is made when it is asked for. For tests, fuzzing and
-/// benchmarks: lanes can attach readers to [`memory`](Self::memory).
+/// Memory of tables by name, created on first use. Lanes can attach readers to
+/// [`memory`](Self::memory).
 #[derive(Debug)]
 pub struct Private {
     capacities: BTreeMap<&'static str, usize>,
@@ -22,13 +22,13 @@ pub struct Private {
 }
 
 impl Private {
-    /// For so much of everything, without lanes.
+    /// Creates the memory for these capacities, without lanes.
     #[must_use]
     pub fn new(capacities: Capacities) -> Self {
         Self::with_readers(capacities, Arc::new(Readers::none()))
     }
 
-    /// The same with lanes that must pass a turn before memory is used again.
+    /// Creates the memory with lanes that must pass a turn before entries are reused.
     #[must_use]
     pub fn with_readers(most: Capacities, readers: Arc<Readers>) -> Self {
         let capacities = BTreeMap::from([
@@ -51,16 +51,16 @@ impl Private {
         Self { capacities, made: Mutex::default(), readers }
     }
 
-    /// The lanes.
+    /// Returns the lanes.
     #[must_use]
     pub fn readers(&self) -> &Arc<Readers> {
         &self.readers
     }
 
-    /// The memory of a table, to attach to.
+    /// Returns the memory of a table, to attach to.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub fn memory(
         &self,
         name: &str,
@@ -76,54 +76,57 @@ impl Private {
         Ok(memory)
     }
 
-    /// The writer of an array.
+    /// Opens the writer of an array.
     ///
     /// # Errors
-    /// When there is no memory, or it holds something else; so with all that follow.
-    pub fn array<V: Value>(&self, name: &str) -> Result<Lent<ArrayWriter<V>>, TableError> {
+    /// If memory is insufficient, or it holds another kind of table.
+    pub fn array<V: Value>(&self, name: &str) -> Result<BoxedWriter<ArrayWriter<V>>, TableError> {
         let memory = self.memory(name, |capacity| Spec::array::<V>(name, capacity))?;
         Ok(Box::new(Box::new(ArrayWriter::attach(&memory, &self.readers)?)))
     }
 
-    /// The writer of an exact-match table.
+    /// Opens the writer of an exact-match table.
     ///
     /// # Errors
-    /// As [`array`](Self::array).
-    pub fn hash<K: Key, V: Value>(&self, name: &str) -> Result<Lent<HashWriter<K, V>>, TableError> {
+    /// The same as of [`array`](Self::array).
+    pub fn hash<K: Key, V: Value>(
+        &self,
+        name: &str,
+    ) -> Result<BoxedWriter<HashWriter<K, V>>, TableError> {
         let memory = self.memory(name, |capacity| Spec::hash::<K, V>(name, capacity))?;
         Ok(Box::new(Box::new(HashWriter::attach(&memory, &self.readers)?)))
     }
 
-    /// The writer of a table of IPv4 prefixes.
+    /// Opens the writer of a table of IPv4 prefixes.
     ///
     /// # Errors
-    /// As [`array`](Self::array).
-    pub fn lpm4(&self, name: &str) -> Result<Lent<Lpm4Writer>, TableError> {
+    /// The same as of [`array`](Self::array).
+    pub fn lpm4(&self, name: &str) -> Result<BoxedWriter<Lpm4Writer>, TableError> {
         let memory = self.memory(name, |capacity| Spec::lpm4(name, capacity))?;
         Ok(Box::new(Box::new(Lpm4Writer::attach(&memory, &self.readers)?)))
     }
 
-    /// The writer of a table of IPv6 prefixes.
+    /// Opens the writer of a table of IPv6 prefixes.
     ///
     /// # Errors
-    /// As [`array`](Self::array).
-    pub fn lpm6(&self, name: &str) -> Result<Lent<Lpm6Writer>, TableError> {
+    /// The same as of [`array`](Self::array).
+    pub fn lpm6(&self, name: &str) -> Result<BoxedWriter<Lpm6Writer>, TableError> {
         let memory = self.memory(name, |capacity| Spec::lpm6(name, capacity))?;
         Ok(Box::new(Box::new(Lpm6Writer::attach(&memory, &self.readers)?)))
     }
 
-    /// Lane state.
+    /// Opens the reader of lane state.
     ///
     /// # Errors
-    /// As [`array`](Self::array).
+    /// The same as of [`array`](Self::array).
     pub fn state<const W: usize>(&self, name: &str) -> Result<State<W>, TableError> {
         State::attach(&self.memory(name, |capacity| Spec::state::<W>(name, capacity, 0))?)
     }
 
-    /// Pending events.
+    /// Opens pending events.
     ///
     /// # Errors
-    /// As [`array`](Self::array).
+    /// The same as of [`array`](Self::array).
     pub fn pending(&self, name: &str) -> Result<Pending, TableError> {
         Pending::attach(&self.memory(name, |capacity| Spec::pending(name, capacity, 0))?)
     }

@@ -7,15 +7,15 @@ use std::sync::{Mutex, PoisonError};
 use fastlane::table::{Lpm4Writer, Lpm6Writer};
 
 use crate::rules::layout::table;
-use crate::rules::tables::{Lent, Private};
+use crate::rules::tables::{BoxedWriter, Private};
 
-static FREE4: Mutex<Vec<Lent<Lpm4Writer>>> = Mutex::new(Vec::new());
-static FREE6: Mutex<Vec<Lent<Lpm6Writer>>> = Mutex::new(Vec::new());
+static FREE4: Mutex<Vec<BoxedWriter<Lpm4Writer>>> = Mutex::new(Vec::new());
+static FREE6: Mutex<Vec<BoxedWriter<Lpm6Writer>>> = Mutex::new(Vec::new());
 
 /// Writer that returns to its pool.
 struct Pooled<W: 'static> {
-    writer: Option<Lent<W>>,
-    home: &'static Mutex<Vec<Lent<W>>>,
+    writer: Option<BoxedWriter<W>>,
+    home: &'static Mutex<Vec<BoxedWriter<W>>>,
 }
 
 impl<W> Deref for Pooled<W> {
@@ -39,15 +39,18 @@ impl<W> Drop for Pooled<W> {
     }
 }
 
-fn take<W>(home: &'static Mutex<Vec<Lent<W>>>, make: impl FnOnce() -> Lent<W>) -> Box<Pooled<W>> {
+fn take<W>(
+    home: &'static Mutex<Vec<BoxedWriter<W>>>,
+    make: impl FnOnce() -> BoxedWriter<W>,
+) -> Box<Pooled<W>> {
     let free = home.lock().unwrap_or_else(PoisonError::into_inner).pop();
     Box::new(Pooled { writer: Some(free.unwrap_or_else(make)), home })
 }
 
-pub(super) fn lpm4(memory: &Private) -> Lent<Lpm4Writer> {
+pub(super) fn lpm4(memory: &Private) -> BoxedWriter<Lpm4Writer> {
     take(&FREE4, || memory.lpm4(table::FRAMED4).unwrap())
 }
 
-pub(super) fn lpm6(memory: &Private) -> Lent<Lpm6Writer> {
+pub(super) fn lpm6(memory: &Private) -> BoxedWriter<Lpm6Writer> {
     take(&FREE6, || memory.lpm6(table::FRAMED6).unwrap())
 }
