@@ -123,7 +123,7 @@ fn each_mistake_names_its_place_the_reason_and_the_remedy() {
             "app.predefined.web.flows.1",
             "`permit in ip`: ",
         ),
-        ("/tables", json!({ "rules": { "capacity": 1 } }), "tables.rules", "leave it out"),
+        ("/tables", json!({ "rules": { "capacity": 1 } }), "tables.rules", "remove it"),
     ];
     for (pointer, value, at, part) in cases {
         let (path, what, _) = said(pointer, value);

@@ -441,7 +441,7 @@ fn what_was_published_with_another_context_is_published_anew() {
 #[test]
 fn what_has_room_is_published_and_what_has_not_is_known_before() {
     for (what, small) in [
-        ("user", Capacities { users: 10, ..CAPACITIES }),
+        ("UE address", Capacities { users: 10, ..CAPACITIES }),
         ("tunnel", Capacities { tunnels: 5, ..CAPACITIES }),
         ("network", Capacities { framed: 6, ..CAPACITIES }),
         ("block", Capacities { blocks: 4, ..CAPACITIES }),
