@@ -1,10 +1,10 @@
 //! Capture of the packets of a running lane.
 //!
 //! A [`Recorder`] observes the packets of a lane. A [`Capture`] reaches it through a
-//! [`CaptureMailbox`], which costs the lane one load a turn. While a capture is active, the recorder
-//! copies the packets of its [`Selection`] into a ring in shared memory, whose [`Record`]s another
-//! process reads. The recorder neither allocates, locks nor waits: if the ring is full, the packet
-//! is counted and not captured.
+//! [`CaptureMailbox`], which costs the lane one load a turn. While a capture is active, the
+//! recorder copies the packets of its [`Selection`] into a ring in shared memory, whose [`Record`]s
+//! another process reads. The recorder neither allocates, locks nor waits: if the ring is full, the
+//! packet is counted and not captured.
 //!
 //! A received packet is copied as it arrived, before the application sees it, and gets the verdict
 //! of the application. A sent packet is copied as it leaves, with the result of sending it.
@@ -64,8 +64,8 @@ pub use recorder::Recorder;
 
 /// Mailbox by which a recorder gets a capture; `None` ends it.
 ///
-/// The lane drops its reference. The sender keeps an [`Arc`] of its own until it is the only one, so
-/// that the lane frees no memory.
+/// The lane drops its reference. The sender keeps an [`Arc`] of its own until it is the only one,
+/// so that the lane frees no memory.
 pub type CaptureMailbox = Mailbox<Option<Arc<Capture>>>;
 
 /// Capture of one lane.

@@ -139,8 +139,8 @@ impl Program {
     /// Checks a program.
     ///
     /// # Errors
-    /// Returns an error if the program could leave its instructions or its memory, or has an unknown
-    /// instruction.
+    /// Returns an error if the program could leave its instructions or its memory, or has an
+    /// unknown instruction.
     pub fn new(instructions: &[Instruction]) -> Result<Self, ProgramError> {
         let count = instructions.len();
         if count == 0 || count > MAX_INSTRUCTIONS {

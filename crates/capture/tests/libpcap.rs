@@ -1,4 +1,5 @@
-//! Comparison of the filter machine with that of libpcap, run by tcpdump: same programs, same frames.
+//! Comparison of the filter machine with that of libpcap, run by tcpdump: same programs, same
+//! frames.
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -22,8 +22,8 @@ pub trait Exchange: Send {
     fn begin_turn(&mut self);
 
     /// Determines the lane of each claimed packet of a burst that has arrived at a port. Packets
-    /// for Linux are no longer claimed afterwards. `shard` is the application's choice. Returns true if all packets
-    /// stay; otherwise [`send_away`](Self::send_away) must follow.
+    /// for Linux are no longer claimed afterwards. `shard` is the application's choice. Returns
+    /// true if all packets stay; otherwise [`send_away`](Self::send_away) must follow.
     fn assign(
         &mut self,
         port: usize,

@@ -14,8 +14,8 @@ pub enum Idle {
     Busy,
     /// Waits for an interrupt at once: the least CPU time, a wake-up for each burst.
     Interrupt,
-    /// Polls for a while, then naps for growing times, then waits for an interrupt. CPU time follows
-    /// the load; the throughput under load equals `Busy`.
+    /// Polls for a while, then naps for growing times, then waits for an interrupt. CPU time
+    /// follows the load; the throughput under load equals `Busy`.
     #[default]
     Adaptive,
 }

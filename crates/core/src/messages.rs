@@ -8,12 +8,12 @@ use fastlane_table::messages::{Channel, Message, PUNT, Punted};
 
 use crate::Packet;
 
-/// Maximum number of messages that a lane receives in a turn: a slow path that sends faster than the
-/// application reads must not keep the lane from its packets.
+/// Maximum number of messages that a lane receives in a turn: a slow path that sends faster than
+/// the application reads must not keep the lane from its packets.
 pub(crate) const MAX_RECEIVED: u32 = 256;
 
-/// Messages between a lane and the slow path: the side of the lane. The rings and the other side are
-/// in [`fastlane_table::messages`].
+/// Messages between a lane and the slow path: the side of the lane. The rings and the other side
+/// are in [`fastlane_table::messages`].
 #[derive(Debug)]
 pub struct Messages {
     channel: Channel,

@@ -6,8 +6,8 @@ use crate::Queue;
 
 /// Part of a port that one lane has: queues, the path into Linux and counters.
 ///
-/// A lane has an entry for every configured port, so that a [`PortId`](crate::PortId) means the same
-/// in all lanes. A port without queues cannot be forwarded to.
+/// A lane has an entry for every configured port, so that a [`PortId`](crate::PortId) means the
+/// same in all lanes. A port without queues cannot be forwarded to.
 ///
 /// # Examples
 /// ```

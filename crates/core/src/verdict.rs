@@ -20,8 +20,8 @@ pub enum Verdict {
     Hold(HoldKey),
 }
 
-/// Key of held packets: a number of 24 bits that the application chooses, for example the index of a
-/// table entry.
+/// Key of held packets: a number of 24 bits that the application chooses, for example the index of
+/// a table entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldKey(u32);
 
@@ -29,7 +29,8 @@ impl HoldKey {
     /// Greatest number.
     pub const MAX: u32 = (1 << 24) - 1;
 
-    /// Creates the key with this number, or returns `None` if it is greater than [`MAX`](Self::MAX).
+    /// Creates the key with this number, or returns `None` if it is greater than
+    /// [`MAX`](Self::MAX).
     #[inline]
     #[must_use]
     pub const fn new(number: u32) -> Option<Self> {

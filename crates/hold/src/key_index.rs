@@ -115,7 +115,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_index_behaves_as_a_map(steps in proptest::collection::vec((0..40_u32, any::<bool>()), 1..400)) {
+        fn the_index_is_a_map(
+            steps in proptest::collection::vec((0..40_u32, any::<bool>()), 1..400),
+        ) {
             // Few slots, and keys whose searches begin at the same one: long probe sequences.
             let mut keys = KeyIndex::new(15);
             let mut model = BTreeMap::new();

@@ -1,9 +1,9 @@
 //! Hold area: a buffer for packets that an application holds by key and resumes later.
 //!
 //! A [`HoldArea`] is the [`HoldBuffer`] of a lane. It copies a packet labelled
-//! [`Hold(key)`](fastlane_core::Verdict::Hold), and the lane releases the frame, so frames circulate
-//! however many packets are held. Its size is fixed and allocated before the lane starts. The
-//! packets of a key form a list, oldest first.
+//! [`Hold(key)`](fastlane_core::Verdict::Hold), and the lane releases the frame, so frames
+//! circulate however many packets are held. Its size is fixed and allocated before the lane starts.
+//! The packets of a key form a list, oldest first.
 //!
 //! Each packet gets a serial number when it is held. A request to resume a key is the serial number
 //! below which its packets are meant. So a packet that is held again is not shown twice for one
@@ -138,8 +138,8 @@ impl HoldArea {
         }
     }
 
-    /// Copies one packet into the list of the key at index `at`. Returns false if no slot is free or
-    /// the packet cannot be copied whole.
+    /// Copies one packet into the list of the key at index `at`. Returns false if no slot is free
+    /// or the packet cannot be copied whole.
     fn hold_one(&mut self, at: usize, queue: usize, packet: &Packet) -> bool {
         let (slot, length) = (self.free as usize, packet.len());
         if slot == self.slots.len() || length > self.size || packet.has_lost_checksum() {

@@ -92,7 +92,7 @@ impl Memory {
                     packet.bytes_mut().copy_from_slice(&self.frame);
                     self.waiting.push_back(packet);
                 }
-                Err(frame) => return pool.give(frame), // a pool with smaller frames than at the start
+                Err(frame) => return pool.give(frame), // too small frames
             }
         }
     }

@@ -1,7 +1,8 @@
-//! Rings between lanes: a port ([`RingQueue`]), and the [`lane_ring`] by which lanes exchange packets.
+//! Rings between lanes: a port ([`RingQueue`]), and the [`lane_ring`] by which lanes exchange
+//! packets.
 //!
-//! The sender lends its frames. The ring carries descriptors, the receiver copies each packet into a
-//! frame of its own pool, and the sender takes its frames back when they were read. A frame never
+//! The sender lends its frames. The ring carries descriptors, the receiver copies each packet into
+//! a frame of its own pool, and the sender takes its frames back when they were read. A frame never
 //! changes its pool. A full ring takes no packets. A receiver that sleeps is woken.
 
 use std::io;
@@ -21,7 +22,8 @@ pub use lane_ring::{LaneRingEnd, doorbells, lane_ring};
 use lender::Lender;
 use spsc::{Consumer, channel};
 
-/// One end of a ring port, the queue of one lane. Each packet costs one copy, in the receiving lane.
+/// One end of a ring port, the queue of one lane. Each packet costs one copy, in the receiving
+/// lane.
 #[derive(Debug)]
 pub struct RingQueue {
     port: PortId,

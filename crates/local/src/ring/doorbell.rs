@@ -14,8 +14,8 @@ const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 const RUNG: u32 = 2;
 
-/// Doorbell of one lane, or of one end of a ring: any number of senders, one sleeper. It is an eventfd
-/// with a state that saves the system call for a lane that is awake.
+/// Doorbell of one lane, or of one end of a ring: any number of senders, one sleeper. It is an
+/// eventfd with a state that saves the system call for a lane that is awake.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Doorbell {

@@ -4,7 +4,8 @@
 //! consumer sets `reading` and then tests whether the producer has closed. The producer closes and
 //! then tests `reading`. In the single order of these four sequentially consistent accesses one of
 //! them sees the other: either the consumer reads nothing any more, or the producer waits until it
-//! has finished. Indices increase without end; a slot is an index modulo the length, a power of two.
+//! has finished. Indices increase without end; a slot is an index modulo the length, a power of
+//! two.
 #![allow(unsafe_code, reason = "memory that two threads use in turn; each block says why")]
 
 use std::cell::UnsafeCell;

@@ -1,4 +1,5 @@
-//! Lanes with an exchange, over ports that generate numbered packets of flows and check the sent ones.
+//! Lanes with an exchange, over ports that generate numbered packets of flows and check the sent
+//! ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -330,8 +331,8 @@ pub(crate) fn build(shape: Shape) -> Built {
 }
 
 /// Runs each lane in a thread, and `drive` in this one. After `drive` has returned, it waits until
-/// all packets are sent or dropped, stops the lanes and checks that no frame is missing. Returns the
-/// counters.
+/// all packets are sent or dropped, stops the lanes and checks that no frame is missing. Returns
+/// the counters.
 pub(crate) fn run(
     built: Built,
     drive: impl FnOnce(&World, &mut ShardMigration, &Counters),
