@@ -76,7 +76,7 @@ impl<R: Routes> Router<R> {
         self
     }
 
-    /// Processes packets from one interface.
+    /// Handles packets from one interface.
     fn process_port(&mut self, packets: &mut [Packet], turn: &Turn) {
         let Some(first) = packets.first() else { return };
         let Some(entrance) = self.context.routes.entrance(turn, first.port()) else {

@@ -44,9 +44,9 @@ impl<A: Copy> Headers<A> {
 /// A parsed packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// IPv4.
+    /// An IPv4 packet.
     Four(Headers<Ipv4Addr>),
-    /// IPv6.
+    /// An IPv6 packet.
     Six(Headers<Ipv6Addr>),
 }
 

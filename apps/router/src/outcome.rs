@@ -6,7 +6,7 @@ use fastlane::mirror::FallbackReason;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {
-    /// Forwarded.
+    /// Forwarded by the fast path.
     Forwarded = 0,
     /// Dropped by a rule of the access list or by its default.
     AclDrop = 1,

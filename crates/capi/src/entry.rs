@@ -83,6 +83,8 @@ unsafe fn whole(app: *const App, size: usize) -> App {
     }
 }
 
+/// Copies the command line.
+///
 /// # Safety
 /// `argv` holds `argc` strings.
 unsafe fn words(argc: c_int, argv: *const *mut c_char) -> Vec<OsString> {

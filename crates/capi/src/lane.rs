@@ -24,8 +24,8 @@ impl<'a> Lane<'a> {
         let index = self.info.index();
         self.refusal.unwrap_or_else(|| {
             Error::application(format!(
-                "the application refuses to start lane {index} without a reason; a function `start` \
-                 that returns other than 0 gives one by fl_refuse"
+                "the application refuses to start lane {index} without a reason; a function \
+                 `start` that returns other than 0 gives one by fl_refuse"
             ))
         })
     }

@@ -190,6 +190,8 @@ pub unsafe extern "C" fn fl_receive(turn: *mut Turn, message: *mut Message) -> b
     true
 }
 
+/// Returns the bytes as a slice.
+///
 /// # Safety
 /// `bytes` has `length` bytes, or is NULL when there are none, for as long as the slice is used.
 unsafe fn bytes<'a>(bytes: *const c_void, length: usize) -> &'a [u8] {

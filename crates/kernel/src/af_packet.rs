@@ -1,7 +1,7 @@
 //! AF_PACKET ports: frames of an interface that stays with Linux.
 //!
-//! An AF_PACKET port works on every interface and needs no XDP; it costs up to half as much again as
-//! AF_XDP. Sources: packet(7) and Documentation/networking/packet_mmap.rst of the kernel.
+//! An AF_PACKET port works on every interface and needs no XDP; it costs up to half as much again
+//! as AF_XDP. Sources: packet(7) and Documentation/networking/packet_mmap.rst of the kernel.
 //!
 //! Frames are received by a ring shared with the kernel, of version 2: version 3 delivers whole
 //! blocks, so a single frame would wait for a timer. Frames are sent by sendmmsg(2): on veth that

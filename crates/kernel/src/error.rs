@@ -39,9 +39,9 @@ pub enum Error {
     Unfit {
         /// The interface or setting.
         subject: String,
-        /// Why it is unsuitable.
+        /// Reason why it is unsuitable.
         reason: String,
-        /// What to do.
+        /// Remedy for the operator.
         remedy: String,
     },
     /// The kernel refused an operation for another reason.

@@ -93,6 +93,8 @@ impl Ethtool {
         Ok(answer.data)
     }
 
+    /// Sends an ethtool command and stores the reply in `answer`.
+    ///
     /// # Safety
     /// `answer` must begin with a command and be at least what the kernel writes for it.
     unsafe fn ask<T>(&self, interface: &str, answer: &mut T) -> io::Result<()> {

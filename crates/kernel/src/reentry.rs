@@ -35,7 +35,8 @@ const MOST_MTU: u32 = 65521;
 /// Opens re-entry queues of `interface`: a packet transmitted on one arrives on the interface.
 ///
 /// # Errors
-/// As [`tap::open`]; [`Error::Unfit`] when the kernel lacks what `method` needs, [`Error::Program`].
+/// Those of [`tap::open`]; [`Error::Unfit`] if the kernel lacks what `method` needs;
+/// [`Error::Program`].
 pub fn open(interface: &Interface, method: Method, queues: usize) -> Result<Vec<TapQueue>, Error> {
     if method == Method::Mirred && interface.mac == [0; 6] {
         return Err(Error::Unfit {

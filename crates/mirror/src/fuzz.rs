@@ -99,7 +99,7 @@ fn model(data: &[u8]) -> Model {
         let _ = state.has_policy(ipv6);
     }
     assert!(state.differences(&state).is_empty());
-    assert!(FallbackReason::ALL.len() < super::publish::REASONS);
+    assert!(FallbackReason::ALL.len() < super::records::FIRST_GROUP as usize);
     state
 }
 

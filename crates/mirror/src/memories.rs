@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use fastlane_table::{SharedMemory, Spec, TableError};
 
+use super::MirrorSettings;
 use super::records::{
-    AddressKey, GroupRecord, HopRecord, LinkRecord, NeighbourKey, NeighbourRecord, StatusRecord,
+    AddressKey, FIRST_GROUP, GroupRecord, HopRecord, LinkRecord, NeighbourKey, NeighbourRecord,
+    StatusRecord,
 };
-use super::{MirrorSettings, publish};
 
 /// Version of the record layouts; writer and readers must agree.
 const VERSION: u64 = 0x6d69_7272_6f72_0001; // "mirror", 1
@@ -36,7 +37,7 @@ impl Memories {
     pub(super) fn create(settings: &MirrorSettings) -> Result<Self, TableError> {
         let name = |table: &str| format!("{}:{table}", settings.name);
         let make = |spec: Spec| spec.typed(VERSION).create();
-        let groups = settings.groups + publish::REASONS;
+        let groups = settings.groups + FIRST_GROUP as usize;
         let tables = settings.tables.len().max(1);
         let routes = |table: &u32| {
             let names = [name(&format!("routes4-{table}")), name(&format!("routes6-{table}"))];

@@ -1,10 +1,9 @@
 //! Model of Linux's forwarding state as plain values. Dumps fill it and events update it.
 //!
-//! It does no input or output. Linux changes some things without a word: when an interface is taken
-//! down, or loses its last address, the routes of IPv4 over it vanish, and next-hop objects with
-//! them; when it comes up again, the dead hops of its multipath routes live. The model then says
-//! that it is in inconsistency, which asks for a fresh one from dumps, and until then takes no hop over
-//! such an interface for usable.
+//! The model does no I/O. Linux makes some changes without events. When an interface goes down or
+//! loses its last address, its IPv4 routes and next-hop objects vanish; when it comes up again,
+//! dead hops of multipath routes revive. The model then reports an [`Inconsistency`], which requests new
+//! dumps. Until they are applied, no hop over such an interface counts as usable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -30,9 +30,6 @@ use next_hop_groups::NextHopGroups;
 use next_hops::{NextHopKey, NextHops, Ports};
 use prefix_table::PrefixTable;
 
-/// Number of group records that are reserved for fallback reasons.
-pub(super) const REASONS: usize = next_hop_groups::FIRST as usize;
-
 /// Occupancy of the tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {

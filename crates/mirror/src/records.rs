@@ -13,6 +13,9 @@ use super::message::{Link, Neighbour};
 /// Port number that means "not a port".
 pub(super) const NO_PORT: u16 = u16::MAX;
 
+/// First id of a group. Lower ids are records of fallback reasons, which routes share.
+pub(super) const FIRST_GROUP: u32 = 32;
+
 /// Maximum number of next hops in a group.
 pub const GROUP_HOPS: usize = 16;
 

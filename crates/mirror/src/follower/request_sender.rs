@@ -20,7 +20,7 @@ impl RequestSender {
         Ok(Self(request_sender))
     }
 
-    /// Queues a request without waiting for its acknowledgement. Returns false if the thread has
+    /// Enqueues a request without waiting for its acknowledgement. Returns false if the thread has
     /// ended.
     pub(super) fn send(&self, request: Vec<u8>) -> bool {
         self.0.send(request).is_ok()

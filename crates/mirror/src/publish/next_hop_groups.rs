@@ -8,12 +8,9 @@ use fastlane_table::{AnyState, ArrayWriter, EntryId, Readers, Reset, SharedMemor
 use super::super::FallbackReason;
 use super::super::message::Hop;
 use super::super::model::{Model, Target};
-use super::super::records::{GROUP_HOPS, GroupRecord};
+use super::super::records::{FIRST_GROUP, GROUP_HOPS, GroupRecord};
 use super::id_allocator::IdAllocator;
 use super::next_hops::{NextHopKey, NextHops, Ports};
-
-/// First id of a group. Lower ids are records of fallback reasons, which routes share.
-pub(super) const FIRST: u32 = 32;
 
 /// Next hops and MTU of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -57,7 +54,7 @@ impl NextHopGroups {
         for reason in FallbackReason::ALL {
             writer.set(reason as usize, &GroupRecord::ask(reason as u8))?;
         }
-        let numbers = IdAllocator::new(FIRST, writer.capacity() as u32);
+        let numbers = IdAllocator::new(FIRST_GROUP, writer.capacity() as u32);
         Ok(Self {
             writer,
             readers: Arc::clone(readers),

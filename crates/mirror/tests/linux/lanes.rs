@@ -26,7 +26,7 @@ fn routers(number: u32) -> [usize; 2] {
 
 /// Results of a lane.
 #[derive(Debug, Default)]
-struct Seen {
+struct LaneResults {
     turns: u64,
     forwarded: u64,
     asked: u64,
@@ -45,13 +45,13 @@ fn count(counts: &Counts, route: u32, number: usize) -> bool {
     before == owner || (before == 0 && words.get(0) == 1)
 }
 
-fn lane(mirror: &Mirror, counts: &Counts, counters: &Counters, stop: &AtomicBool) -> Seen {
+fn lane(mirror: &Mirror, counts: &Counts, counters: &Counters, stop: &AtomicBool) -> LaneResults {
     let counters = counters.lane(0);
     let hashes = [0; DESTINATIONS as usize];
     let destinations: Vec<_> = (0..DESTINATIONS).map(destination).collect();
     let mut answers =
         vec![RouteLookup::Fallback(fastlane_mirror::FallbackReason::NoTable); hashes.len()];
-    let mut seen = Seen::default();
+    let mut results = LaneResults::default();
     while !stop.load(Ordering::Relaxed) {
         // SAFETY: the writer's readers count this lane, and it publishes its turn when nothing is
         // borrowed any more.
@@ -59,24 +59,24 @@ fn lane(mirror: &Mirror, counts: &Counts, counters: &Counters, stop: &AtomicBool
         mirror.route4_many(&guard, &destinations, &hashes, &mut answers);
         for (number, answer) in answers.iter().enumerate() {
             let RouteLookup::Forward(next) = answer else {
-                seen.asked += 1;
+                results.asked += 1;
                 continue;
             };
-            seen.forwarded += 1;
+            results.forwarded += 1;
             let may = routers(number as u32).map(|router| ROUTERS[router]);
             let port = PortId(u16::from(next.destination == ROUTERS[2]));
             if !may.contains(&next.destination) || next.port != port || next.mtu != 1500 {
-                seen.wrong.push(format!("{}: {next:?}", destination(number as u32)));
+                results.wrong.push(format!("{}: {next:?}", destination(number as u32)));
             }
             if !count(counts, next.route, number) {
-                seen.wrong.push(format!("counts of another: {next:?}"));
+                results.wrong.push(format!("counts of another: {next:?}"));
             }
         }
-        seen.turns += 1;
-        counters.publish(LaneCounter::Turn, seen.turns);
+        results.turns += 1;
+        counters.publish(LaneCounter::Turn, results.turns);
     }
     counters.publish(LaneCounter::Ended, 1);
-    seen
+    results
 }
 
 /// Reuses group ids many times: no packet takes the path of another route or is counted with it.
@@ -94,7 +94,7 @@ fn no_packet_takes_a_way_that_its_route_never_had() {
     follower.count_in(AnyState::attach(&memory).unwrap());
     let counts = State::attach(&memory).unwrap().lane(0);
     let (stop, rounds) = (AtomicBool::new(false), rounds());
-    let seen = std::thread::scope(|scope| {
+    let results = std::thread::scope(|scope| {
         let lane = scope.spawn(|| lane(&mirror, &counts, &counters, &stop));
         for round in 0..rounds {
             let mut changes = script(&lines(round));
@@ -109,10 +109,10 @@ fn no_packet_takes_a_way_that_its_route_never_had() {
     });
     everything_found_room(&mut follower, &mirror);
     let statistics = follower.statistics();
-    println!("{} turns, {} forwarded, {} asked", seen.turns, seen.forwarded, seen.asked);
+    println!("{} turns, {} forwarded, {} asked", results.turns, results.forwarded, results.asked);
     println!("{statistics:?}");
-    assert!(seen.wrong.is_empty(), "{}: {}", seen.wrong.len(), seen.wrong[0]);
-    assert!(seen.forwarded > 1000 && seen.asked > 1000, "{seen:?}");
+    assert!(results.wrong.is_empty(), "{}: {}", results.wrong.len(), results.wrong[0]);
+    assert!(results.forwarded > 1000 && results.asked > 1000, "{results:?}");
     assert_eq!(statistics.overruns, 0);
 }
 
