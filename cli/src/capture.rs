@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
-use fastlane::capture::{Copies, Damaged, Label, Request};
+use fastlane::capture::{CaptureStream, Damaged, Label, Request};
 use fastlane::session::Client;
 
 use crate::Error;
@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
 }
 
 /// Which way packets go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, CapturedPacket, Debug, PartialEq, Eq, ValueEnum)]
 enum Direction {
     /// They arrive
     In,
@@ -86,7 +86,7 @@ enum Direction {
 }
 
 /// What becomes of packets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, CapturedPacket, Debug, PartialEq, Eq, ValueEnum)]
 enum Verdict {
     /// To Linux
     Kernel,
@@ -172,7 +172,7 @@ pub(crate) fn stop_by_signal() -> Result<Arc<AtomicBool>, Error> {
 struct Capturing {
     /// `None` once it has been told to end.
     client: Option<Client>,
-    copies: Copies,
+    copies: CaptureStream,
     output: Output,
     /// The most packets.
     limit: u64,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fastlane::slow::Keeper;
+use fastlane::slow::HandoverHolder;
 
 use crate::Error;
 
@@ -30,11 +30,11 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let stop = crate::capture::stop_by_signal()?;
     let hold = Duration::from_secs(arguments.seconds);
-    let keeper = Keeper::start(&arguments.application, hold);
+    let keeper = HandoverHolder::start(&arguments.application, hold);
     let keeper = keeper.map_err(|error| Error::Failed(error.to_string()))?;
     let mut said = None;
     while !stop.load(Ordering::Relaxed) {
-        let now = (keeper.kept(), keeper.attached());
+        let now = (keeper.descriptors(), keeper.application());
         if said.replace(now) != Some(now) {
             let (kept, name) = (now.0, &arguments.application);
             match now.1 {

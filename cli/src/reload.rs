@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fastlane::session::Replaced;
+use fastlane::session::ReplacedRules;
 
 use crate::Error;
 
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     if changed.is_empty() {
         writeln!(stdout, "nothing differs")?;
     }
-    for Replaced { port, before, now } in &changed {
+    for ReplacedRules { port, before, now } in &changed {
         writeln!(stdout, "port `{port}`: {} rules, {} before", now.len(), before.len())?;
         let words = |rules: &[_]| -> Result<Vec<String>, io::Error> {
             let text = |rule| serde_json::to_string(rule).map_err(io::Error::from);

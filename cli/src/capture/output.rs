@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fastlane::capture::{Copy, Event, pcapng};
+use fastlane::capture::{CapturedPacket, Event, pcapng};
 use fastlane::describe::{Application, PortFacts};
 use fastlane::{PortId, RawVerdict, Verdict};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -69,7 +69,7 @@ impl Output {
     }
 
     /// Adds a packet, unless it is of a port that there is not.
-    pub(super) fn add(&mut self, copy: &Copy<'_>) -> Result<(), Error> {
+    pub(super) fn add(&mut self, copy: &CapturedPacket<'_>) -> Result<(), Error> {
         let record = &copy.record;
         if usize::from(record.port.0) >= self.ports.len() {
             return Ok(());
@@ -124,7 +124,7 @@ fn describe(port: &PortFacts) -> String {
 }
 
 /// Says of which lane a packet is and what became of it.
-fn comment(into: &mut String, copy: &Copy<'_>, ports: &[String]) {
+fn comment(into: &mut String, copy: &CapturedPacket<'_>, ports: &[String]) {
     let record = &copy.record;
     let _ = write!(into, "lane {}", copy.lane); // writing to a string does not fail
     if record.event != Event::Arrived {

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub use fastlane_capture::{Event, Instruction, MAX_INSTRUCTIONS, Record};
 pub use fastlane_local::pcap::pcapng;
 
-mod copies;
-mod host;
+mod captures;
+mod stream;
 
-pub use copies::{Copies, Copy, Damaged};
-pub(crate) use host::Captures;
+pub(crate) use captures::Captures;
+pub use stream::{CaptureStream, CapturedPacket, Damaged};
 
 /// The fewest and the most bytes of a ring. A power of two.
 pub const RING_BYTES: std::ops::RangeInclusive<usize> = 1 << 20..=1 << 28;
@@ -83,7 +83,7 @@ pub enum Label {
 /// What the application answers: the lanes of the rings, in the order of the rings.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) struct Granted {
+pub(crate) struct CaptureGrant {
     pub(crate) lanes: Vec<usize>,
 }
 

@@ -39,7 +39,7 @@ pub fn check(path: &Path) -> Result<Report, Error> {
 }
 
 pub(crate) fn examine(plan: &Plan) -> Result<Report, Error> {
-    crate::cpus::check(plan)?;
+    crate::threads::check(plan)?;
     let cpus: Vec<String> = plan
         .lanes
         .iter()
@@ -70,9 +70,9 @@ pub(crate) fn examine(plan: &Plan) -> Result<Report, Error> {
         lines.push(format!(
             "port `{}`: {}; {rules}; Kernel: {kernel}",
             port.name,
-            port.driver.word()
+            port.driver.name()
         ));
-        lines.extend(crate::open::examine(plan, port)?.facts);
+        lines.extend(crate::open::examine(plan, port)?);
         if matches!(port.kernel, KernelPlan::None) {
             warnings.push(format!(
                 "port `{}` has no way into Linux: packets labelled Kernel are dropped and counted \

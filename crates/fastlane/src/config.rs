@@ -1,20 +1,21 @@
 //! The configuration: read strictly, checked, turned into a plan.
 
-mod complete;
+mod defaults;
+pub(crate) mod difference;
+pub(crate) mod lane_roles;
 mod locate;
 mod overrides;
 pub(crate) mod plan;
+pub mod raw;
 pub(crate) mod read;
 pub(crate) mod rules;
-pub(crate) mod threads;
 mod unique;
-pub mod written;
 
 use schemars::JsonSchema;
 use serde_json::Value;
 
-pub(crate) use complete::{Completion, settings};
-pub use read::{Mistake, nearest_of as nearest};
+pub(crate) use defaults::{AppDefaults, settings};
+pub use read::{Diagnostic, nearest_word as nearest};
 
 use crate::Error;
 use plan::{Plan, Source};
@@ -27,16 +28,16 @@ pub(crate) fn load(source: Source) -> Result<Plan, Error> {
 
 /// As [`load`], of a text that is called `place`; the plan says that it comes from `source`.
 pub(crate) fn parse(place: &str, text: &str, source: Source) -> Result<Plan, Error> {
-    let (written, value) = read::read(place, text, &source.overrides)?;
-    let written = source.completion.complete(written, value);
-    let plan = written.and_then(|written| Plan::new(written, &source.program));
+    let (raw, value) = read::read(place, text, &source.overrides)?;
+    let raw = source.app_defaults.complete(raw, value);
+    let plan = raw.and_then(|raw| Plan::new(raw, &source.program));
     let plan = plan.map_err(|error| match error {
         Error::Value { path, what, meant } => {
             // With overrides the value need not be the one in the file.
             let known = source.overrides.is_empty();
             let line_and_column = known.then(|| locate::locate(text, &path)).flatten();
             let place = place.to_owned();
-            Error::Configuration(Mistake { place, line_and_column, path, what, meant })
+            Error::Configuration(Diagnostic { place, line_and_column, path, what, meant })
         }
         other => other,
     })?;
@@ -46,14 +47,14 @@ pub(crate) fn parse(place: &str, text: &str, source: Source) -> Result<Plan, Err
 /// The JSON schema of a configuration, as it is committed in `fastlane.schema.json`.
 #[must_use]
 pub fn schema() -> String {
-    text_of(schemars::schema_for!(written::Configuration))
+    text_of(schemars::schema_for!(raw::Configuration))
 }
 
 /// The JSON schema of the configuration of an application whose object `app` is an `S`.
 pub(crate) fn schema_with<S: JsonSchema>() -> String {
     let mut generator = schemars::SchemaGenerator::default();
     let app = generator.subschema_for::<S>();
-    let mut schema = generator.into_root_schema_for::<written::Configuration>();
+    let mut schema = generator.into_root_schema_for::<raw::Configuration>();
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
         properties.insert("app".to_owned(), app.to_value());
     }

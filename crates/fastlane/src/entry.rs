@@ -1,7 +1,7 @@
 //! The command line that every application has.
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use std::sync::atomic::AtomicBool;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use fastlane_core::App;
+use tracing::Level;
 
 use crate::config::plan::{Plan, Source};
-use crate::mirror::Service;
+use crate::mirror::MirrorService;
 use crate::tables::Tables;
 use crate::{Error, LaneInfo, Program, config};
 
@@ -134,11 +135,11 @@ where
         path: arguments.config.clone().unwrap_or_default(),
         overrides: arguments.overrides.clone(),
         program: program.to_owned(),
-        completion: what.completion.clone(),
+        app_defaults: what.app_defaults.clone(),
     })?;
     if arguments.check {
         let tables = &Tables::new(plan.tables.clone(), vec![]);
-        let mirror = Service::open(&plan)?;
+        let mirror = MirrorService::open(&plan)?;
         let mirror = mirror.as_ref();
         let lane = |index| LaneInfo { plan: &plan, index, tables, mirror };
         (0..plan.lanes.len()).try_for_each(|index| factory(&lane(index)).map(|_| ()))?;
@@ -175,4 +176,28 @@ fn say(mut to: impl Write, text: std::fmt::Arguments<'_>) {
 fn program_name(path: Option<&Path>) -> String {
     let name = path.and_then(|path| path.file_name()?.to_str().map(str::to_owned));
     name.unwrap_or_else(|| "fastlane-app".to_owned())
+}
+
+/// From now on what this process logs (by `tracing`) goes to standard error: warnings and what was
+/// chosen for 0, why for 1, everything for more. [`main`](crate::main) does it with the number of
+/// times that `-v` was given; other programs around the framework, as slow paths, call it once,
+/// before anything is logged.
+///
+/// A line is the level and the message, without time, coloured on a terminal. Where a program has
+/// set a subscriber of its own before, nothing is changed.
+pub fn log(verbose: u8) {
+    let level = match verbose {
+        0 => Level::INFO,
+        1 => Level::DEBUG,
+        _ => Level::TRACE,
+    };
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .without_time()
+        .with_ansi(stderr().is_terminal())
+        .with_writer(stderr)
+        .finish();
+    // Only fails when the program has set its own, which is then the right one.
+    let _ = tracing::subscriber::set_global_default(subscriber);
 }

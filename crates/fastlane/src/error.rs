@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::config::Mistake;
+use crate::config::Diagnostic;
 
 /// Why an application does not start or did not end well: the thing, the reason, the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum Error {
     },
     /// The configuration is not of the right form.
     #[error("{0}")]
-    Configuration(Mistake),
+    Configuration(Diagnostic),
     /// A `--set` that cannot be applied.
     #[error("--set {change}: {reason}; write PATH=VALUE, as in ports.wire.driver=af-packet")]
     Override {

@@ -7,9 +7,8 @@ use fastlane_table::{
 use serde::de::DeserializeOwned;
 
 use crate::config::plan::Plan;
-use crate::mirror::{self, Mirror, Service};
-use crate::session::Role;
-use crate::tables::Tables;
+use crate::mirror::{self, Mirror, MirrorService};
+use crate::tables::{Role, Tables};
 use crate::{Error, PortId, config};
 
 /// The lane for which an application is made.
@@ -18,7 +17,7 @@ pub struct LaneInfo<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) index: usize,
     pub(crate) tables: &'a Tables,
-    pub(crate) mirror: Option<&'a Service>,
+    pub(crate) mirror: Option<&'a MirrorService>,
 }
 
 /// Who writes the lane state of an entry.
@@ -40,14 +39,14 @@ impl LaneInfo<'_> {
     /// How many lanes have the application: all, or of master-worker the workers.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.plan.threads.applications.len()
+        self.plan.lane_roles.applications.len()
     }
 
     /// The lane's place in `lanes.cpus`, by which counters, messages and `fastlane top` call it; of
     /// run-to-completion the same as [`index`](Self::index).
     #[must_use]
     pub fn lane(&self) -> usize {
-        self.plan.threads.applications.get(self.index).copied().unwrap_or(self.index)
+        self.plan.lane_roles.applications.get(self.index).copied().unwrap_or(self.index)
     }
 
     /// The port of this name.

@@ -50,33 +50,33 @@
 
 #![forbid(unsafe_code)]
 
+mod app_service;
 pub mod capture;
 mod check;
 pub mod config;
-mod cpus;
 pub mod describe;
 mod entry;
 mod error;
+mod handover;
 mod info;
-mod kept;
-mod log;
-mod manager;
-mod messages;
+mod message_rings;
 pub mod metrics;
 pub mod mirror;
 mod numa;
 mod open;
 mod program;
 mod reshard;
+mod rule_reload;
 mod run;
+mod service_manager;
 pub mod session;
 pub mod slow;
-mod steering;
 mod summary;
 mod tables;
+mod threads;
 
 pub use check::{Report, check};
-pub use entry::{main, main_from};
+pub use entry::{log, main, main_from};
 pub use error::Error;
 pub use fastlane_core::{App, HoldKey, Packet, Partial, PortId, RawVerdict, Turn, Verdict, now};
 pub use fastlane_dpdk::installed as installed_dpdk;
@@ -86,5 +86,4 @@ pub use fastlane_table::counters;
 pub use fastlane_table::messages::{Message, PUNT, Punted};
 pub use fastlane_wire as wire;
 pub use info::{LaneInfo, Shape};
-pub use log::log;
-pub use program::{Program, Told};
+pub use program::{LoadedConfig, Program};

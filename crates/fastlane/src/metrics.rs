@@ -18,7 +18,6 @@ use crate::describe::Application;
 
 mod collector;
 mod http;
-pub(crate) mod thread_time;
 
 use collector::Collector;
 

@@ -18,15 +18,15 @@ use fastlane_table::{AnyState, Readers, SharedMemory, TableError};
 use crate::config::plan::Plan;
 use crate::{Error, PortId, Turn};
 
-mod entrances;
-mod metrics;
+mod ingress;
 mod netconf;
+mod statistics;
 mod thread;
 
-use entrances::Entrances;
-pub use entrances::{Entrance, ReversePath};
+use ingress::IngressTable;
+pub use ingress::{IngressInterface, ReversePath};
 use netconf::Netconf;
-pub(crate) use thread::Running;
+pub(crate) use thread::MirrorThread;
 
 pub use fastlane_mirror::{FallbackReason, NextHop, RouteLookup, TableId, blackhole, query};
 
@@ -41,7 +41,7 @@ const MOST_GROUPS: usize = (1 << 22) - 64;
 #[derive(Clone, Debug)]
 pub struct Mirror {
     tables: tables::Mirror,
-    entrances: Arc<Entrances>,
+    ingress: Arc<IngressTable>,
     counts_routes: bool,
 }
 
@@ -50,10 +50,10 @@ impl Mirror {
     /// moment: then everything is Linux's.
     #[inline]
     #[must_use]
-    pub fn entrance(&self, turn: &Turn, port: PortId) -> Option<Entrance> {
-        let found = self.entrances.get(port)?;
+    pub fn ingress(&self, turn: &Turn, port: PortId) -> Option<IngressInterface> {
+        let found = self.ingress.get(port)?;
         let link = self.tables.link(turn, found.link)?;
-        Some(Entrance { mac: link.mac(), ..found })
+        Some(IngressInterface { mac: link.mac(), ..found })
     }
 
     /// Whether each destination has a route number of its own, to count by.
@@ -73,40 +73,43 @@ impl Deref for Mirror {
 }
 
 /// The mirror of an application: open before its lanes are made, followed while they run.
-pub(crate) struct Service {
+pub(crate) struct MirrorService {
     follower: Follower,
     netconf: Netconf,
     readers: Arc<Readers>,
     memories: Memories,
-    entrances: Arc<Entrances>,
+    ingress: Arc<IngressTable>,
     counts_routes: bool,
     /// By name what lanes count by the numbers of routes.
     counts: Mutex<BTreeMap<String, AnyState>>,
 }
 
-impl std::fmt::Debug for Service {
+impl std::fmt::Debug for MirrorService {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let statistics = self.follower.statistics();
-        formatter.debug_struct("Service").field("statistics", &statistics).finish_non_exhaustive()
+        formatter
+            .debug_struct("MirrorService")
+            .field("statistics", &statistics)
+            .finish_non_exhaustive()
     }
 }
 
-impl Service {
+impl MirrorService {
     /// Reads what Linux knows in the network namespace of the calling thread, if the plan says so.
     pub(crate) fn open(plan: &Plan) -> Result<Option<Self>, Error> {
-        let Some(written) = &plan.mirror else { return Ok(None) };
+        let Some(raw) = &plan.mirror else { return Ok(None) };
         let plain = MirrorSettings::new(&plan.name);
-        let counts_routes = written.count_routes;
+        let counts_routes = raw.count_routes;
         let settings = MirrorSettings {
-            tables: written.tables.clone(),
-            routes4: written.routes,
-            routes6: written.routes,
+            tables: raw.tables.clone(),
+            routes4: raw.routes,
+            routes6: raw.routes,
             groups: if counts_routes {
-                (2 * written.routes * written.tables.len()).min(MOST_GROUPS)
+                (2 * raw.routes * raw.tables.len()).min(MOST_GROUPS)
             } else {
                 plain.groups
             },
-            neighbours: written.neighbours,
+            neighbours: raw.neighbours,
             count_routes: counts_routes,
             keep_alive: KeepAlive::All { rate: PROBES },
             ..plain
@@ -118,9 +121,9 @@ impl Service {
         let netconf = Netconf::open()
             .map_err(|error| failed(format!("what Linux forwards cannot be read ({error})")))?;
         let memories = follower.memories().clone();
-        let entrances = Arc::new(Entrances::new(plan.ports.len()));
+        let ingress = Arc::new(IngressTable::new(plan.ports.len()));
         let counts = Mutex::default();
-        Ok(Some(Self { follower, netconf, readers, memories, entrances, counts_routes, counts }))
+        Ok(Some(Self { follower, netconf, readers, memories, ingress, counts_routes, counts }))
     }
 
     /// Lanes count in this state by the numbers of routes.
@@ -136,27 +139,27 @@ impl Service {
     pub(crate) fn lane(&self) -> Result<Mirror, Error> {
         let tables = tables::Mirror::attach(&self.memories);
         let tables = tables.map_err(|error| failed(error.to_string()))?;
-        let (entrances, counts_routes) = (Arc::clone(&self.entrances), self.counts_routes);
-        Ok(Mirror { tables, entrances, counts_routes })
+        let (ingress, counts_routes) = (Arc::clone(&self.ingress), self.counts_routes);
+        Ok(Mirror { tables, ingress, counts_routes })
     }
 
     /// Follows from now on, in a thread of its own, for lanes with these counters. `twins` has for
     /// each port the number of its interface in Linux, if it has one.
     pub(crate) fn start(
         self,
-        twins: Vec<Option<u32>>,
+        linux_interfaces: Vec<Option<u32>>,
         counters: &Counters,
-    ) -> Result<Running, Error> {
-        let Self { mut follower, netconf, readers, entrances, counts, .. } = self;
+    ) -> Result<MirrorThread, Error> {
+        let Self { mut follower, netconf, readers, ingress, counts, .. } = self;
         let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
         counts.into_values().for_each(|counts| follower.count_in(counts));
-        let links = twins.iter().enumerate();
+        let links = linux_interfaces.iter().enumerate();
         let ports: Vec<_> =
             links.filter_map(|(port, link)| Some(((*link)?, PortId(port as u16)))).collect();
         // Before there are lanes that would have to pass a turn.
         follower.set_ports(&ports);
         readers.replace(counters);
-        Running::start(follower, netconf, entrances, twins)
+        MirrorThread::start(follower, netconf, ingress, linux_interfaces)
             .map_err(|error| failed(format!("its thread cannot start ({error})")))
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::config::plan::{Plan, PortPlan};
-use crate::config::written::Driver;
+use crate::config::raw::Driver;
 
 /// Says which lanes are on another NUMA node than the device of their port: each packet crosses
 /// over then.
@@ -74,10 +74,10 @@ mod tests {
         write("devices/system/node/node1/cpulist", "4-7,12\n");
         let remark = |interface: &str, cpus: &[usize]| {
             let driver = json!({ "af-packet": { "interface": interface } });
-            let written = json!({
+            let raw = json!({
                 "lanes": { "cpus": cpus }, "ports": { "wire": { "driver": driver } }
             });
-            let plan = Plan::new(serde_json::from_value(written).unwrap(), "test").unwrap();
+            let plan = Plan::new(serde_json::from_value(raw).unwrap(), "test").unwrap();
             remark(&plan, &plan.ports[0], sys.path())
         };
         assert_eq!(remark("far0", &[4, 12]), None);

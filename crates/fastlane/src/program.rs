@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::config::plan::Source;
-use crate::config::written::Configuration;
-use crate::config::{self, Completion};
+use crate::config::raw::Configuration;
+use crate::config::{self, AppDefaults};
 use crate::{Error, LaneInfo};
 
 /// What a program is besides what its application does with packets. [`main`](crate::main) is
@@ -36,12 +36,12 @@ use crate::{Error, LaneInfo};
 #[derive(Clone, Debug)]
 pub struct Program {
     pub(crate) schema: fn() -> String,
-    pub(crate) completion: Completion,
+    pub(crate) app_defaults: AppDefaults,
 }
 
 impl Default for Program {
     fn default() -> Self {
-        Self { schema: config::schema, completion: Completion::default() }
+        Self { schema: config::schema, app_defaults: AppDefaults::default() }
     }
 }
 
@@ -55,7 +55,7 @@ impl Program {
     pub fn with_settings<S: DeserializeOwned + JsonSchema>(
         defaults: impl Fn(&S, &Configuration) -> Result<Value, Error> + Send + Sync + 'static,
     ) -> Self {
-        Self { schema: config::schema_with::<S>, completion: Completion::new(defaults) }
+        Self { schema: config::schema_with::<S>, app_defaults: AppDefaults::new(defaults) }
     }
 
     /// The JSON schema of its configuration.
@@ -88,19 +88,20 @@ impl Program {
         path: &Path,
         overrides: &[String],
         program: &str,
-    ) -> Result<Told<S>, Error> {
-        let (overrides, completion) = (overrides.to_vec(), self.completion.clone());
+    ) -> Result<LoadedConfig<S>, Error> {
+        let (overrides, app_defaults) = (overrides.to_vec(), self.app_defaults.clone());
         let program = program.to_owned();
-        let plan = config::load(Source { path: path.to_owned(), overrides, program, completion })?;
+        let plan =
+            config::load(Source { path: path.to_owned(), overrides, program, app_defaults })?;
         let settings = config::settings(plan.app.as_ref())?;
-        let (name, session, configuration) = (plan.name, plan.session, plan.written);
-        Ok(Told { name, session, configuration, settings })
+        let (name, session, configuration) = (plan.name, plan.session, plan.raw);
+        Ok(LoadedConfig { name, session, configuration, settings })
     }
 }
 
 /// What a program is told by its configuration.
 #[derive(Clone, Debug)]
-pub struct Told<S> {
+pub struct LoadedConfig<S> {
     /// The name of the running application.
     pub name: String,
     /// Where its session is: for [`attach`](crate::slow::attach), as a path.

@@ -4,7 +4,7 @@ use fastlane_sharding::{MigrationError, ShardMigration};
 
 /// Moves shards, and knows how busy each is.
 pub(crate) struct Resharder {
-    mover: ShardMigration,
+    migration: ShardMigration,
 }
 
 impl std::fmt::Debug for Resharder {
@@ -23,8 +23,8 @@ pub(crate) struct Share {
 }
 
 impl Resharder {
-    pub(crate) fn new(mover: ShardMigration) -> Self {
-        Self { mover }
+    pub(crate) fn new(migration: ShardMigration) -> Self {
+        Self { migration }
     }
 
     /// Moves a shard to a lane, and waits until that is done: some turns of the lanes, at most
@@ -34,10 +34,10 @@ impl Resharder {
     /// # Errors
     /// When the lane has no application, or a lane does not get on; the shard stays where it was.
     pub(crate) fn move_shard(&mut self, shard: u8, lane: usize) -> Result<(), String> {
-        self.mover.move_shard(shard, lane).map_err(|error| match error {
+        self.migration.move_shard(shard, lane).map_err(|error| match error {
             MigrationError::NoSuchLane(lane) => {
                 let lanes: Vec<String> =
-                    self.mover.owners().iter().map(ToString::to_string).collect();
+                    self.migration.owners().iter().map(ToString::to_string).collect();
                 format!("lane {lane} has no application; those that have one: {}", lanes.join(", "))
             }
             MigrationError::Stuck(lane) => format!(
@@ -50,7 +50,7 @@ impl Resharder {
 
     /// All 256 shards.
     pub(crate) fn shares(&self) -> Vec<Share> {
-        let shards = self.mover.shards();
+        let shards = self.migration.shards();
         let share = |shard| Share {
             lane: shards.owner(shard),
             packets: (0..shards.lanes()).map(|lane| shards.count(lane, shard)).sum(),

@@ -1,4 +1,4 @@
-//! The life of an application: open, start the lanes, wait, drain, sum up.
+//! Life cycle of an application: open the ports, run the lanes, wait, stop, summarise.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,23 +13,24 @@ use fastlane_table::counters::{Counters, LaneCounter};
 use prometheus_client::collector::Collector;
 use rustix::event::epoll;
 
+use crate::app_service::SessionResources;
 use crate::capture::Captures;
 use crate::config::plan::Plan;
 use crate::describe::{Application, LaneFacts};
-use crate::kept::{Keepsakes, Kept};
-use crate::manager::Manager;
-use crate::messages::Rings;
+use crate::handover::{Handover, Takeover};
+use crate::message_rings::MessageRings;
 use crate::metrics::{Metrics, MetricsError};
-use crate::mirror::{Running, Service};
-use crate::open::{Exchanges, Opened, connect, examine};
+use crate::mirror::{MirrorService, MirrorThread};
+use crate::open::{LaneExchanges, OpenPorts, connect, examine};
 use crate::reshard::Resharder;
-use crate::session::{Offers, Reservation, Session};
-use crate::steering::Steering;
+use crate::rule_reload::RuleReloader;
+use crate::service_manager::ServiceManager;
+use crate::session::{Reservation, Session};
 use crate::summary::Summary;
 use crate::tables::Tables;
 use crate::{Error, LaneInfo};
 
-/// How often the main thread looks whether to end, and publishes what steering counted.
+/// Interval at which the main thread checks the stop flag and publishes the counters of steering.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Runs `plan` until `stop` is set or the application ends itself.
@@ -38,31 +39,32 @@ where
     A: App + Send,
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
-    crate::cpus::check(plan)?;
+    crate::threads::check(plan)?;
     let service = |what, reason: String| Error::Service { what, reason };
-    // The name comes first: another that has it must not lose its files and frames to us.
+    // The session name is reserved first, so that a second process of the same name cannot touch the
+    // files and interfaces of the first.
     let reservation =
         Reservation::new(&plan.session).map_err(|error| service("session", error.to_string()))?;
-    // Then the applications, and what can only be looked at: one that refuses has touched no
-    // interface.
-    let mut kept = Kept::ask(plan);
-    let tables = std::mem::take(&mut kept.tables);
-    let tables = Arc::new(Tables::new(plan.tables.clone(), tables));
-    let mirror = Service::open(plan)?;
+    // Then the applications are created and the ports examined, before any interface is changed.
+    let mut takeover = Takeover::ask(plan);
+    let inherited = std::mem::take(&mut takeover.tables);
+    let tables = Arc::new(Tables::new(plan.tables.clone(), inherited));
+    let mirror = MirrorService::open(plan)?;
     let lane = |index| LaneInfo { plan, index, tables: &tables, mirror: mirror.as_ref() };
-    let apps = (0..plan.threads.applications.len()).map(|index| factory(&lane(index)));
+    let apps = (0..plan.lane_roles.applications.len()).map(|index| factory(&lane(index)));
     let apps: Vec<A> = apps.collect::<Result<_, _>>()?;
-    tables.forget();
+    tables.drop_unused();
     for name in tables.unused() {
         tracing::warn!("table `{name}` is configured, but the application does not ask for it");
     }
     plan.ports.iter().try_for_each(|port| examine(plan, port).map(drop))?;
     crate::numa::report(plan);
-    let Opened { mut lanes, devices, facts, counters, twins, keeping } = kept.open(plan)?;
-    let mirror = mirror.map(|mirror| mirror.start(twins, &counters)).transpose()?;
-    let Exchanges { parts: exchanges, mover } = connect(plan, &lanes)?;
+    let OpenPorts { mut lanes, devices, facts, counters, linux_interfaces, handover } =
+        takeover.open_ports(plan)?;
+    let mirror = mirror.map(|mirror| mirror.start(linux_interfaces, &counters)).transpose()?;
+    let LaneExchanges { parts: exchanges, migration } = connect(plan, &lanes)?;
     let devices = Arc::new(Mutex::new(devices));
-    let rings = |kib| Rings::open(&mut lanes, kib, kept.messages.take());
+    let rings = |kib| MessageRings::open(&mut lanes, kib, takeover.messages.take());
     let messages = plan.messages.map(rings).transpose()?;
     let application = Application {
         name: plan.name.clone(),
@@ -72,54 +74,56 @@ where
         ports: facts,
     };
     let mailboxes: Vec<Arc<CaptureMailbox>> = plan.lanes.iter().map(|_| Arc::default()).collect();
-    let keepsakes = Keepsakes::new(plan, &tables, keeping, messages.as_ref());
-    let keepsakes = Some(Arc::new(keepsakes));
-    let offers = Offers {
+    let handover = Handover::new(plan, &tables, handover, messages.as_ref());
+    let handover = Some(Arc::new(handover));
+    let resources = SessionResources {
         captures: Captures::new(mailboxes.clone(), plan.ports.len()),
         tables,
-        steering: Some(Steering::new(plan, Arc::clone(&devices))),
+        rules: Some(RuleReloader::new(plan, Arc::clone(&devices))),
         messages,
-        resharder: mover.map(Resharder::new),
-        keepsakes: keepsakes.clone(),
+        resharder: migration.map(Resharder::new),
+        handover: handover.clone(),
     };
-    let session = Session::serve(reservation, &application, &counters, offers)
+    let session = Session::serve(reservation, &application, &counters, resources)
         .map_err(|error| service("session", error.to_string()))?;
-    let manager = keepsakes.and_then(|keepsakes| kept.replace(&keepsakes));
+    let service_manager = handover.and_then(|handover| takeover.finish(&handover));
     let metrics = metrics(plan, &application, &counters, mirror.as_ref())?;
-    tracing::info!("running; `fastlane top {}` shows it live", plan.name);
-    let tell = |what| manager.iter().for_each(|manager: &Manager| manager.tell(what));
-    tell("READY=1");
+    tracing::info!("running; watch it with `fastlane top {}`", plan.name);
+    let notify = |state| service_manager.iter().for_each(|it: &ServiceManager| it.notify(state));
+    notify("READY=1");
 
     let lanes = lanes.into_iter().zip(exchanges).zip(mailboxes);
-    let lanes =
-        lanes.map(|((parts, exchange), captures)| LaneAndWays { parts, exchange, captures });
+    let lanes = lanes.map(|((parts, exchange), captures)| LaneSetup { parts, exchange, captures });
     let lanes = with_applications(plan, apps, lanes);
     let locked = || devices.lock().unwrap_or_else(PoisonError::into_inner);
-    let ending = || tell("STOPPING=1");
+    let ending = || notify("STOPPING=1");
     let lost = run_lanes(plan, lanes, stop, || locked().publish(&counters), ending);
     locked().publish(&counters);
-    // At once: what steering still claims now, nobody receives any more.
+    // Detached at once: no lane receives the frames that steering still claims.
     drop(std::mem::take(&mut *locked()));
     drop((session, metrics, mirror));
-    sum_up(Summary::new(&application, &counters), lost?)
+    check_frames(Summary::new(&application, &counters), lost?)
 }
 
-/// What the run was, if no frame was lost.
-fn sum_up(summary: Summary, lost: usize) -> Result<Summary, Error> {
+/// Returns the summary.
+///
+/// # Errors
+/// Fails if frames were lost.
+fn check_frames(summary: Summary, lost: usize) -> Result<Summary, Error> {
     if lost > 0 {
         let what =
-            format!("{lost} frames did not come back to their pools: a driver has lost them");
+            format!("{lost} frames were not returned to their pools; report this driver bug");
         return Err(Error::Run(format!("{what}\n{summary}")));
     }
     Ok(summary)
 }
 
-/// Serves what the plan wants to be served.
+/// Starts the metrics endpoint if the plan has one.
 fn metrics(
     plan: &Plan,
     application: &Application,
     counters: &Counters,
-    mirror: Option<&Running>,
+    mirror: Option<&MirrorThread>,
 ) -> Result<Option<Metrics>, Error> {
     let Some(address) = plan.metrics else { return Ok(None) };
     let mirror = mirror.map(|mirror| Box::new(mirror.metrics()) as Box<dyn Collector>);
@@ -129,11 +133,11 @@ fn metrics(
     metrics.map(Some).map_err(failed)
 }
 
-/// Runs each lane in a thread of its own until all have ended, and calls `publish` now and then,
-/// `ending` before they end. Returns how many frames did not come back.
+/// Runs each lane in a thread of its own until all have ended. Calls `publish` periodically and
+/// `ending` before the lanes stop. Returns the number of frames that were not returned.
 fn run_lanes<A: App + Send>(
     plan: &Plan,
-    lanes: impl Iterator<Item = (Option<A>, LaneAndWays)>,
+    lanes: impl Iterator<Item = (Option<A>, LaneSetup)>,
     stop: &AtomicBool,
     mut publish: impl FnMut(),
     ending: impl FnOnce(),
@@ -147,7 +151,7 @@ fn run_lanes<A: App + Send>(
                 let body = move || {
                     let lost = match app {
                         Some(app) => lane_thread(plan, index, app, lane, stop),
-                        None => lane_thread(plan, index, Nobody, lane, stop),
+                        None => lane_thread(plan, index, NoApplication, lane, stop),
                     };
                     main.unpark();
                     lost
@@ -155,7 +159,7 @@ fn run_lanes<A: App + Send>(
                 thread::Builder::new().name(name).spawn_scoped(scope, body)
             })
             .collect();
-        // A lane that is not there, or no more, ends the others: its packets go nowhere.
+        // If a lane fails to start or ends, all others end too: its packets would go nowhere.
         let complete = || threads.iter().all(|it| it.as_ref().is_ok_and(|it| !it.is_finished()));
         while !stop.load(Ordering::Relaxed) && complete() {
             thread::park_timeout(PERIOD);
@@ -165,44 +169,47 @@ fn run_lanes<A: App + Send>(
         stop.store(true, Ordering::Relaxed);
         threads.into_iter().enumerate().try_fold(0, |lost, (lane, thread)| {
             let thread = thread.map_err(|error| {
-                let reason = format!("its thread cannot start ({error}); use fewer lanes");
+                let reason = format!("its thread cannot start ({error}); configure fewer lanes");
                 Error::Lane { lane, reason }
             })?;
             let frames = thread.join().map_err(|_| {
-                Error::Run(format!("lane {lane}: it panicked, as said above; mend the application"))
+                Error::Run(format!(
+                    "lane {lane}: it panicked with the message above; fix the application"
+                ))
             })?;
             Ok(lost + frames)
         })
     })
 }
 
-/// What a lane is made of, besides the application.
-struct LaneAndWays {
+/// Parts of a lane besides its application.
+struct LaneSetup {
     parts: LaneConfig,
     exchange: Option<ExchangeConfig>,
     captures: Arc<CaptureMailbox>,
 }
 
-/// Gives the applications to the lanes that have one; of master-worker those with the ports do not.
+/// Pairs the applications with their lanes. In master-worker the lanes with ports have none.
 fn with_applications<A>(
     plan: &Plan,
     apps: Vec<A>,
-    lanes: impl Iterator<Item = LaneAndWays>,
-) -> impl Iterator<Item = (Option<A>, LaneAndWays)> {
+    lanes: impl Iterator<Item = LaneSetup>,
+) -> impl Iterator<Item = (Option<A>, LaneSetup)> {
     let mut apps = apps.into_iter().peekable();
     lanes.enumerate().map(move |(number, lane)| {
-        let app = apps.next_if(|_| plan.threads.applications.contains(&number));
+        let app = apps.next_if(|_| plan.lane_roles.applications.contains(&number));
         (app, lane)
     })
 }
 
-/// In the place of the application in a lane that has the ports only: it is never shown a packet.
-struct Nobody;
+/// Placeholder for the application in a lane that has ports only. It never receives a packet.
+struct NoApplication;
 
-impl App for Nobody {
+impl App for NoApplication {
     fn process(&mut self, _: &mut [Packet], _: &mut Turn) {}
 }
 
+/// Describes a lane.
 fn lane_facts(plan: &Plan, cpu: Option<usize>) -> LaneFacts {
     let idle = match plan.idle {
         Idle::Busy => "busy",
@@ -212,35 +219,41 @@ fn lane_facts(plan: &Plan, cpu: Option<usize>) -> LaneFacts {
     LaneFacts { cpu, idle: idle.to_owned() }
 }
 
+/// Runs a lane in the calling thread until `stop` is set or the application ends. Returns the number
+/// of frames that were not returned.
 fn lane_thread<A: App>(
     plan: &Plan,
     index: usize,
     app: A,
-    LaneAndWays { parts, exchange, captures }: LaneAndWays,
+    LaneSetup { parts, exchange, captures }: LaneSetup,
     stop: &AtomicBool,
 ) -> usize {
-    let cpu = crate::cpus::settle(plan.lanes[index].cpu);
+    let cpu = crate::threads::prepare(plan.lanes[index].cpu);
     let burst = parts.burst;
     let mut lane = Lane::new(app, parts);
     lane.observe(Box::new(Recorder::new(captures, burst)));
     if let Some(exchange) = exchange {
         lane.join(Box::new(ShardExchange::new(exchange, burst)));
     }
-    lane.counters().publish(LaneCounter::Thread, crate::cpus::thread_id());
+    lane.counters().publish(LaneCounter::Thread, crate::threads::thread_id());
     lane.counters().publish(LaneCounter::Cpu, cpu);
-    match watch(&lane) {
+    match watch_interrupts(&lane) {
         Ok(Some(interrupts)) => lane.wait_on(interrupts, plan.idle),
         Ok(None) if plan.idle != Idle::Busy => {
-            tracing::info!("lane {index}: a port has no interrupt; the lane naps when idle")
+            tracing::info!(
+                "lane {index}: a port has no interrupt; an idle lane sleeps for short periods instead"
+            )
         }
         Ok(None) => {}
-        Err(error) => tracing::warn!("lane {index}: cannot wait for interrupts ({error}); it naps"),
+        Err(error) => tracing::warn!(
+            "lane {index}: cannot wait for interrupts ({error}); it sleeps for short periods instead"
+        ),
     }
     lane.run(stop)
 }
 
-/// An epoll instance of all interrupts of a lane; `None` when some port has none.
-fn watch<A: App>(lane: &Lane<A>) -> rustix::io::Result<Option<OwnedFd>> {
+/// Returns an epoll instance with all interrupts of a lane, or `None` if a port has no interrupt.
+fn watch_interrupts<A: App>(lane: &Lane<A>) -> rustix::io::Result<Option<OwnedFd>> {
     let Some(interrupts) = lane.interrupts() else { return Ok(None) };
     let instance = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (number, interrupt) in interrupts.into_iter().enumerate() {
@@ -259,12 +272,12 @@ mod tests {
     use super::*;
 
     fn plan(session: &std::path::Path) -> Plan {
-        let written = serde_json::json!({
+        let raw = serde_json::json!({
             "ports": { "wire": { "driver": { "memory": {
                 "fill": { "frames": 8, "length": 60 } } } } },
             "session": session,
         });
-        Plan::new(serde_json::from_value(written).unwrap(), "test").unwrap()
+        Plan::new(serde_json::from_value(raw).unwrap(), "test").unwrap()
     }
 
     #[test]
@@ -287,20 +300,20 @@ mod tests {
     }
 
     #[test]
-    fn a_second_of_the_same_name_touches_nothing() {
+    fn a_second_process_of_the_same_name_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let (path, file) = (directory.path().join("x.sock"), directory.path().join("x.pcapng"));
         let _first = Reservation::new(&path).unwrap();
-        std::fs::write(&file, "what the first has written").unwrap();
-        let written = serde_json::json!({
+        std::fs::write(&file, "written by the first process").unwrap();
+        let raw = serde_json::json!({
             "ports": { "wire": { "driver": { "pcap": { "write": file } } } },
             "session": path,
         });
-        let plan = Plan::new(serde_json::from_value(written).unwrap(), "test").unwrap();
+        let plan = Plan::new(serde_json::from_value(raw).unwrap(), "test").unwrap();
         let factory = |_: &LaneInfo<'_>| Ok(|_: &mut Packet| Verdict::Drop);
         let error = run(&plan, factory, &AtomicBool::new(true)).unwrap_err().to_string();
         assert!(error.starts_with("session ") && error.contains("listens there"), "{error}");
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "what the first has written");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "written by the first process");
     }
 
     #[test]

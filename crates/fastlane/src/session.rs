@@ -1,21 +1,58 @@
-//! The session: the Unix socket where a running application meets its slow path, `top` and others.
+//! The session: the Unix socket on which a running application serves its slow path, `fastlane top`
+//! and other tools.
 //!
-//! The application [opens](Session::open) it under a path; a [`Client`] [`connect`]s to it and gets
-//! the [`Application`](crate::describe::Application) and its counters, as a file descriptor that it
-//! cannot write through. The connection then stays open: its end is the application's end. A client
-//! may ask for more, as often as it likes: for [tables](crate::slow), to read them or as their one
-//! writer, for messages, for other steering rules, for copies of packets ([`Client::capture`]).
-//! What it was granted ends with the connection.
+//! The application [opens](Session::open) it at a path. A [`Client`] [`connect`]s to it and receives
+//! the [description](crate::describe::Application) and the counters, as a read-only descriptor. The
+//! connection stays open; it ends when the application ends. A client may then request
+//! [tables](crate::slow) (to read them, or as their only writer), message rings, other steering
+//! rules, and copies of packets ([`Client::capture`]). Everything granted ends with the connection.
 //!
-//! Only the user that runs the application, and root, are let in (`SO_PEERCRED`, unix(7)). Both
-//! sides take what they read for hostile: sizes and times are bounded, and nobody waits for a
+//! Only the user that runs the application and root may connect (`SO_PEERCRED`, unix(7)). Both
+//! sides treat received bytes as hostile: lengths and times are bounded, and no side waits for a
 //! silent peer.
+//!
+//! # Examples
+//! A session that serves a description and counters, and a client of it:
+//! ```
+//! use fastlane::counters::{Counters, PortCounter};
+//! use fastlane::describe::{Application, LaneFacts, PortFacts};
+//! use fastlane::session::{Session, connect};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let directory = tempfile::tempdir()?;
+//! let path = directory.path().join("example.sock");
+//! let application = Application {
+//!     name: "example".to_owned(),
+//!     version: "1.0.0".to_owned(),
+//!     pid: std::process::id(),
+//!     lanes: vec![LaneFacts { cpu: None, idle: "adaptive".to_owned() }],
+//!     ports: vec![PortFacts {
+//!         name: "wire".to_owned(),
+//!         driver: "memory".to_owned(),
+//!         mode: String::new(),
+//!         interface: None,
+//!         queues: 1,
+//!         kernel: None,
+//!     }],
+//! };
+//! let counters = Counters::create(1, 1)?;
+//! let session = Session::open(&path, &application, &counters)?;
+//!
+//! let client = connect(&path)?;
+//! counters.port(0, 0).add(PortCounter::ReceivedPackets, 3);
+//! assert_eq!(client.application.name, "example");
+//! assert_eq!(client.counters.port(0, 0).load(PortCounter::ReceivedPackets), 3);
+//!
+//! drop(session);
+//! assert!(!client.is_alive());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::io;
 use std::path::PathBuf;
 
 mod client;
-mod host;
 mod leases;
 mod listener;
 mod peer;
@@ -25,20 +62,25 @@ mod server;
 mod transfer;
 
 pub use client::{Client, connect};
-pub(crate) use client::{connect_to_keeper, converse};
-pub(crate) use host::{Offers, read as read_request};
-pub(crate) use peer::{Answer, Asker, Service};
-pub(crate) use protocol::Kind;
-pub(crate) use requests::{Keep, MessageRings, PartFacts, TableFacts, TableList, Write};
-pub use requests::{Replaced, Role, ShardList};
+pub(crate) use client::{connect_to_holder, converse};
+pub(crate) use leases::Leases;
+pub(crate) use peer::{ClientIdentity, Reply, Service};
+pub(crate) use protocol::{Kind, LIMIT};
+pub(crate) use requests::{
+    Changes, HandoverRequest, MessageRingList, NewRules, Reload, Shards, TableList, Write,
+    read_request,
+};
+pub use requests::{ReplacedRules, ShardList};
 pub use server::Session;
-pub(crate) use server::{Reservation, read_only, serve_at};
+pub(crate) use server::{Reservation, serve, serve_at};
 
-/// Where the sessions of root's applications are found by their names.
+pub use crate::tables::Role;
+
+/// Directory of the session sockets of applications that run as root.
 pub const DIRECTORY: &str = "/run/fastlane";
 
-/// The path of the session of the application `name`: `/run/fastlane/NAME.sock`, or of a user other
-/// than root who has a runtime directory, `$XDG_RUNTIME_DIR/fastlane/NAME.sock`.
+/// Returns the session path of the application `name`: `/run/fastlane/NAME.sock`, or
+/// `$XDG_RUNTIME_DIR/fastlane/NAME.sock` for a user other than root with a runtime directory.
 #[must_use]
 pub fn path(name: &str) -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -47,110 +89,114 @@ pub fn path(name: &str) -> PathBuf {
     directory.join(format!("{name}.sock"))
 }
 
-/// Why there is no session.
+/// Error of opening a session or of a request to it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionError {
-    /// The directory of the socket could not be made.
+    /// The directory of the socket could not be created.
     #[error(
-        "session {path}: its directory cannot be made: {source}; make it for this user, or write \
-         another path as `session`"
+        "session {path}: its directory cannot be created ({source}); create it for this user, or \
+         set `session` to another path"
     )]
     Directory {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The socket could not be made.
-    #[error("session {path}: the socket cannot be made: {source}; write another path as `session`")]
+    /// The socket could not be created.
+    #[error(
+        "session {path}: the socket cannot be created ({source}); set `session` to another path"
+    )]
     Bind {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A live process listens there.
-    #[error("session {path}: {} listens there; end it, or write another `name`", process(*pid))]
+    /// Another process listens on the socket.
+    #[error("session {path}: {} listens there; stop it, or set another `name`", process(*pid))]
     InUse {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// The process, if it can be seen from here.
+        /// Process ID, if it is visible in this PID namespace.
         pid: Option<i32>,
     },
-    /// Something that is no socket is there.
-    #[error("session {path}: there is a file that is no socket; remove it, or choose another path")]
+    /// The path exists and is not a socket.
+    #[error(
+        "session {path}: this file is not a socket; remove it, or set `session` to another path"
+    )]
     NotASocket {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// A resource of the session could not be made.
+    /// A resource of the session could not be created.
     #[error("session {path}: {what}: {source}")]
     Start {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What was being made.
+        /// Resource that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The facts are longer than a client accepts.
+    /// The description is longer than a client accepts.
     #[error("session {path}: the application's description is longer than {limit} bytes")]
     TooLong {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// The most, in bytes.
+        /// Maximum length in bytes.
         limit: usize,
     },
-    /// Nobody listens there.
+    /// No application listens on the socket.
     #[error("session {path}: no application runs under this name ({source}); start it first")]
     Absent {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
     /// The socket belongs to another user.
     #[error("session {path}: it belongs to another user; run as that user, or as root")]
     Denied {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
     },
-    /// The application refused, for the reason it gives.
+    /// The application refused the request.
     #[error("session {path}: refused: {message}")]
     Refused {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// The application's words.
+        /// Reason given by the application.
         message: String,
     },
-    /// The application speaks another version of the protocol.
+    /// The application uses another version of the protocol.
     #[error(
-        "session {path}: the application speaks version {theirs} of the session, this program \
-         version {ours}; use both of one release"
+        "session {path}: the application uses version {theirs} of the session protocol and this \
+         program version {ours}; install both from one release"
     )]
     Version {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// The version of the application.
+        /// Version of the application.
         theirs: u32,
-        /// The version of this program.
+        /// Version of this program.
         ours: u32,
     },
-    /// Nobody answered in time.
+    /// The application did not reply in time.
     #[error("session {path}: {reason}")]
     Silent {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What was missing, and what to do.
+        /// Missing reply, and the remedy.
         reason: String,
     },
-    /// The peer did not answer as an application does.
-    #[error("session {path}: what listens there is no Fastlane application: {what}")]
+    /// The peer violated the protocol.
+    #[error("session {path}: the peer does not follow the session protocol: {what}")]
     Protocol {
-        /// The path of the socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What was wrong.
+        /// Violation of the protocol.
         what: String,
     },
 }

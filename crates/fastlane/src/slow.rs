@@ -1,9 +1,12 @@
-//! The other half: what a slow path does with a running application.
+//! The slow path: attaching to a running application, writing its tables, exchanging messages.
 //!
 //! A slow path is an ordinary program, or a thread of the application's own process. It
-//! [`attach`]es by name, writes tables that the lanes read, reads the words that the lanes write,
+//! [`attach`]es by name, writes tables that the lanes read, reads the state that the lanes write,
 //! and exchanges messages with them. The lanes never wait for it. It may be killed at any
-//! instruction and started again: it attaches again, and what it finds is what it had committed.
+//! instruction: after a restart it attaches again and finds every committed write.
+//!
+//! The main types are [`SlowPath`] (the attachment), [`Writer`], [`PendingEvents`], [`Messages`] and
+//! [`HandoverHolder`].
 //!
 //! ```no_run
 //! # fn main() -> Result<(), fastlane::slow::SlowError> {
@@ -24,42 +27,41 @@
 //! ```
 //!
 //! # Threads and event loops
-//! Everything here may go to another thread. Calls that ask the application ([`attach`], those that
-//! give writers, readers and messages) wait for its answer, at most five seconds; a write waits
-//! for at most a second, when a lane holds all free memory back. Nothing else waits, but for
-//! [`Messages::receive`]. So an asynchronous program makes its attachment before its loop or in a
-//! thread for what blocks (tokio: `spawn_blocking`), and may write from its tasks.
+//! All types are `Send`. Calls that request something of the application ([`attach`], and those that
+//! return writers, readers and messages) wait for its reply, at most five seconds. A write waits at
+//! most one second, if no lane has passed a quiescent state and all slots are in use. Apart from
+//! these, only [`Messages::receive`] blocks. An asynchronous program attaches before its event loop
+//! starts or on a blocking thread (tokio: `spawn_blocking`), and may write from its tasks.
 //!
-//! A program with a loop of its own waits for two descriptors more: [`Messages`], which becomes
-//! readable when a lane speaks while it is [armed](Messages::arm), and [`Slow`], which does when
-//! the application has ended. Both do for poll(2) and epoll(7), also edge-triggered, so for
-//! `AsyncFd` of tokio:
+//! An event loop waits for two more descriptors. [`Messages`] becomes readable when a lane sends
+//! while it is [armed](Messages::arm). [`SlowPath`] becomes readable when the application ends. Both
+//! work with poll(2) and epoll(7), also edge-triggered, and thus with tokio's `AsyncFd`:
 //!
 //! ```no_run
 //! # use std::time::Duration;
-//! # use fastlane::slow::{Messages, Slow, SlowError};
-//! # fn wait_for_them_and_for_ours(messages: &Messages, slow: &Slow) {}
-//! # fn serve(slow: &Slow, messages: &mut Messages) -> Result<(), SlowError> {
+//! # use fastlane::slow::{Messages, SlowError, SlowPath};
+//! # fn wait_for_events(messages: &Messages, slow: &SlowPath) {}
+//! # fn serve(slow: &SlowPath, messages: &mut Messages) -> Result<(), SlowError> {
 //! loop {
 //!     if messages.arm() {
-//!         wait_for_them_and_for_ours(messages, slow); // poll(2), `AsyncFd::readable`, ..
+//!         wait_for_events(messages, slow); // poll(2), `AsyncFd::readable`, ..
 //!     }
 //!     messages.disarm();
 //!     while let Some(message) = messages.receive(Duration::ZERO)? {
-//!         println!("lane {} says {:?}", message.lane, message.body);
+//!         println!("lane {}: {:?}", message.lane, message.body);
 //!     }
 //! }
 //! # }
 //! ```
 //!
 //! # One writer
-//! Any number of programs may read; a table has one writer at a time, and a second one is told who
-//! that is. What a program was granted ends with its attachment, however it ends.
+//! Any number of programs may read a table, but it has one writer at a time; a second one gets an
+//! error that names the first. All grants end with the attachment, even if the process is killed.
 //!
-//! When the application has ended, memory that its lanes might have used is not used again by a
-//! writer that goes on: drop it and attach to the application's successor, which may have
-//! [kept](Keeper) the tables. Until it is dropped, nobody gets the right to write the same table
-//! from the successor, nor the messages ([`SlowError::StillWritten`]).
+//! After the application has ended, a remaining writer does not reuse memory that lanes might have
+//! read. Drop it and attach to the next process, which may have [inherited](HandoverHolder) the
+//! tables. Until it is dropped, the next process grants neither the same table nor the messages to
+//! anyone ([`SlowError::StillWritten`]).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -70,111 +72,115 @@ use std::time::{Duration, Instant};
 use fastlane_table::counters::Counters;
 use fastlane_table::{
     ArrayReader, ArrayWriter, HashReader, HashWriter, Key, Lpm4Writer, Lpm6Writer, Pending,
-    Readers, RecordReader, RecordWriter, State, TableError, Value,
+    Readers, RecordReader, RecordWriter, SharedMemory, State, TableError, Value,
 };
 
 use crate::describe::Application;
-use crate::session::{self, Client, Replaced, Role, SessionError};
+use crate::session::{self, Client, ReplacedRules, SessionError};
+use crate::tables::Role;
 
-mod alone;
 mod attachment;
-mod keeper;
+mod granted_rings;
+mod handover_holder;
 mod messages;
+mod write_lock;
 mod writer;
 
-use attachment::Attachment;
-pub use keeper::Keeper;
+use attachment::{Attachment, Resets};
+pub use handover_holder::HandoverHolder;
 pub use messages::{Message, Messages};
 pub use writer::{PendingEvents, Writer};
 
-/// A table, for people.
+/// Summary of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableSummary {
-    /// Its name.
+    /// Name of the table.
     pub name: String,
-    /// What it is: `hash`, `array`, `lpm4` or `lpm6`; empty when only lanes write there.
+    /// Kind: `hash`, `array`, `lpm4` or `lpm6`; empty if only lanes write to it.
     pub kind: &'static str,
-    /// How many entries it has.
+    /// Number of entries in use.
     pub entries: usize,
-    /// The most.
+    /// Maximum number of entries.
     pub capacity: usize,
-    /// Whether lanes write words for each entry.
+    /// True if lanes write state for each entry.
     pub has_state: bool,
-    /// Whether lanes raise events that must not be lost.
+    /// True if lanes raise pending events.
     pub has_pending: bool,
-    /// Who writes it.
+    /// Client that writes it.
     pub writer: Option<String>,
 }
 
-/// How often it is looked whether an application has come.
-const STEP: Duration = Duration::from_millis(20);
+/// Interval between attempts to attach.
+const RETRY: Duration = Duration::from_millis(20);
 
-/// Why a slow path does not get what it wants.
+/// Error of a slow path.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SlowError {
-    /// There is no such application, or it refuses.
+    /// No such application runs, or it refuses.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// The table is not what this program expects, or it is full.
+    /// The table has another layout, or it is full.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// There is no such table, or no such part of it.
-    #[error("table `{table}`: the application has no {what} of this name; {there}")]
+    /// No such table, or no such part of it, exists.
+    #[error("table `{table}`: the application has no {what} of this name; {remedy}")]
     NoTable {
-        /// Its name.
+        /// Name of the table.
         table: String,
-        /// What was asked for.
+        /// Part that was requested.
         what: &'static str,
-        /// What there is.
-        there: String,
+        /// Tables that exist, or the remedy.
+        remedy: String,
     },
-    /// There is one writer, and this attachment has it.
-    #[error("table `{table}`: this program writes it already; use that writer, or drop it first")]
-    Written {
-        /// Its name.
+    /// This attachment already has the writer of the table.
+    #[error(
+        "table `{table}`: this program is already its writer; use that writer or drop it first"
+    )]
+    AlreadyWriter {
+        /// Name of the table.
         table: String,
     },
-    /// There is one who exchanges messages, and this attachment has it.
-    #[error("this program has the messages already; use them, or drop them first")]
-    Listening,
-    /// A program that was granted it by an application before this one goes on with it.
+    /// This attachment already has the [`Messages`].
+    #[error("this program already has the messages; use them or drop them first")]
+    MessagesInUse,
+    /// A program to which a previous process granted it still uses it.
     #[error(
-        "{what} is still with {}, which got it from an application before this one; end that, or \
-         let it drop what it got", who(*process)
+        "{what}: still in use by {}, to which a previous process of the application granted it; \
+         end that program, or let it drop its writer", describe(*process)
     )]
     StillWritten {
-        /// Which.
+        /// Table or message rings.
         what: String,
-        /// The process, if it is known; 0 when it is not.
+        /// Process that uses it; 0 if it is unknown.
         process: u32,
     },
     /// The memory could not be mapped.
-    #[error("{what} of the application cannot be mapped: {source}")]
+    #[error("{what}: the application's memory cannot be mapped ({source})")]
     Map {
-        /// Which.
+        /// Table or message rings.
         what: String,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// The rules are none.
-    #[error("the rules cannot be read: {0}; write them as the configuration has them")]
+    /// The steering rules cannot be parsed.
+    #[error("the rules cannot be read: {0}; write them as in the key `steer` of a port")]
     Rules(String),
-    /// A ring does not hold what a lane writes. Nothing more comes from that lane.
-    #[error("the messages of lane {lane} are damaged; use programs of one release")]
+    /// A ring violates the message format. No more messages of that lane can be read.
+    #[error("the messages of lane {lane} are damaged; install both programs from one release")]
     Damaged {
-        /// Whose they are.
+        /// Number of the lane.
         lane: usize,
     },
     /// The application has ended.
-    #[error("the application has ended; attach to its successor")]
+    #[error("the application has ended; attach to the next process")]
     Ended,
-    /// It could not be waited.
+    /// Waiting failed.
     #[error("cannot wait: {0}")]
     Wait(io::Error),
 }
 
-fn who(process: u32) -> String {
+fn describe(process: u32) -> String {
     match process {
         0 => "another process".to_owned(),
         _ if process == std::process::id() => "this process".to_owned(),
@@ -182,37 +188,50 @@ fn who(process: u32) -> String {
     }
 }
 
-/// An attachment to a running application. It can be cloned and shared; what it was granted ends
-/// when the last clone, writer and messages are dropped.
+/// Attachment to a running application. Clones share it. All grants end when the last clone, writer
+/// and [`Messages`] are dropped.
+///
+/// # Examples
+/// ```no_run
+/// # fn main() -> Result<(), fastlane::slow::SlowError> {
+/// let slow = fastlane::slow::attach("firewall")?;
+/// let mut blocked = slow.hash_writer::<[u8; 4], u64>("blocked")?;
+/// blocked.insert(&[192, 0, 2, 7], &1)?;
+/// for table in slow.tables()? {
+///     println!("{}: {} of {} entries", table.name, table.entries, table.capacity);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
-pub struct Slow {
+pub struct SlowPath {
     attachment: Arc<Attachment>,
 }
 
-/// Attaches to a running application by its name, or by the path of its session (anything with a
-/// `/`). It is given five seconds to answer.
+/// Attaches to a running application by name, or by the path of its session (any argument with a
+/// `/`). Waits at most five seconds for a reply.
 ///
 /// # Errors
-/// When none runs there, it belongs to another user, or it is of another release.
-pub fn attach(application: &str) -> Result<Slow, SlowError> {
+/// Fails if no application runs there, or it belongs to another user or another release.
+pub fn attach(application: &str) -> Result<SlowPath, SlowError> {
     let client = session::connect(&path(application))?;
-    Ok(Slow { attachment: Arc::new(Attachment::new(client)) })
+    Ok(SlowPath { attachment: Arc::new(Attachment::new(client)) })
 }
 
-/// As [`attach`], but waits until the application is there and answers.
+/// Attaches like [`attach`], but waits up to `timeout` for the application to start.
 ///
 /// # Errors
-/// As [`attach`]; that none runs there, or does not answer, only after this time (and what one
-/// attempt takes).
-pub fn attach_wait(application: &str, timeout: Duration) -> Result<Slow, SlowError> {
+/// Fails like [`attach`]. An absent or silent application is an error only after `timeout`, plus
+/// the time of one attempt.
+pub fn attach_wait(application: &str, timeout: Duration) -> Result<SlowPath, SlowError> {
     let end = Instant::now().checked_add(timeout);
     loop {
         match attach(application) {
-            // It listens before it is ready to answer.
+            // An application listens before it is ready to reply.
             Err(SlowError::Session(SessionError::Absent { .. } | SessionError::Silent { .. }))
                 if end.is_none_or(|end| Instant::now() < end) =>
             {
-                std::thread::sleep(STEP);
+                std::thread::sleep(RETRY);
             }
             other => return other,
         }
@@ -223,62 +242,71 @@ fn path(application: &str) -> PathBuf {
     if application.contains('/') { application.into() } else { session::path(application) }
 }
 
-/// Readable when the application has ended; [`is_alive`](Slow::is_alive) says whether it has.
-impl AsFd for Slow {
+/// The descriptor becomes readable when the application ends; [`is_alive`](SlowPath::is_alive) tells.
+impl AsFd for SlowPath {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.client().as_fd()
     }
 }
 
-/// As [`AsFd`].
-impl AsRawFd for Slow {
+/// Returns the descriptor of [`AsFd`].
+impl AsRawFd for SlowPath {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
     }
 }
 
-impl Slow {
+impl SlowPath {
     fn client(&self) -> &Client {
         &self.attachment.client
     }
 
-    /// What runs there.
+    /// Returns the description of the application.
     #[must_use]
     pub fn application(&self) -> &Application {
         &self.client().application
     }
 
-    /// Its counters.
+    /// Returns the counters of the application.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.client().counters
     }
 
-    /// Whether the application still runs.
+    /// Returns true while the application runs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.client().is_alive()
     }
 
-    /// The tables of the application, for people.
+    /// Returns a summary of all tables of the application.
     ///
     /// # Errors
-    /// When it does not answer, or a table is unsound.
+    /// Fails if the application does not reply or a table is damaged.
     pub fn tables(&self) -> Result<Vec<TableSummary>, SlowError> {
         self.attachment.tables()
     }
 
-    /// Becomes the writer of an exact-match table. What a writer before left unfinished is put in
-    /// order. Lane state and pending events of an entry that is removed are zeroed before another
-    /// key gets them.
+    fn writer<W>(
+        &self,
+        table: &str,
+        create: impl FnOnce(&Arc<SharedMemory>, &Arc<Readers>, Resets) -> Result<W, TableError>,
+    ) -> Result<Writer<W>, SlowError> {
+        let writer = self.attachment.write(table, create)?;
+        Ok(Writer::new(writer, table, Arc::clone(&self.attachment)))
+    }
+
+    /// Becomes the writer of an exact-match table. Operations that a previous writer left unfinished
+    /// are repaired. Lane state and pending events of a removed entry are zeroed before another key
+    /// gets the entry.
     ///
     /// # Errors
-    /// When another program writes it, or it is a table of other types; so with all writers.
+    /// Fails if another program writes the table, or it has other types.
     pub fn hash_writer<K: Key, V: Value>(
         &self,
         table: &str,
     ) -> Result<Writer<HashWriter<K, V>>, SlowError> {
-        self.attachment.write(table, |part, readers, resets| {
+        self.writer(table, |part, readers, resets| {
             let mut writer = HashWriter::attach(part, readers)?;
             resets.into_iter().for_each(|reset| writer.with_state(reset));
             Ok(writer)
@@ -288,106 +316,103 @@ impl Slow {
     /// Becomes the writer of an array.
     ///
     /// # Errors
-    /// As [`hash_writer`](Self::hash_writer).
+    /// Fails like [`hash_writer`](Self::hash_writer).
     pub fn array_writer<V: Value>(&self, table: &str) -> Result<Writer<ArrayWriter<V>>, SlowError> {
-        self.attachment.write(table, |part, readers, _| ArrayWriter::attach(part, readers))
+        self.writer(table, |part, readers, _| ArrayWriter::attach(part, readers))
     }
 
     /// Becomes the writer of a record.
     ///
     /// # Errors
-    /// As [`hash_writer`](Self::hash_writer).
+    /// Fails like [`hash_writer`](Self::hash_writer).
     pub fn record_writer<V: Value>(
         &self,
         table: &str,
     ) -> Result<Writer<RecordWriter<V>>, SlowError> {
-        self.attachment.write(table, |part, readers, _| RecordWriter::attach(part, readers))
+        self.writer(table, |part, readers, _| RecordWriter::attach(part, readers))
     }
 
     /// Becomes the writer of a table of IPv4 prefixes.
     ///
     /// # Errors
-    /// As [`hash_writer`](Self::hash_writer).
+    /// Fails like [`hash_writer`](Self::hash_writer).
     pub fn lpm4_writer(&self, table: &str) -> Result<Writer<Lpm4Writer>, SlowError> {
-        self.attachment.write(table, |part, readers, _| Lpm4Writer::attach(part, readers))
+        self.writer(table, |part, readers, _| Lpm4Writer::attach(part, readers))
     }
 
     /// Becomes the writer of a table of IPv6 prefixes.
     ///
     /// # Errors
-    /// As [`hash_writer`](Self::hash_writer).
+    /// Fails like [`hash_writer`](Self::hash_writer).
     pub fn lpm6_writer(&self, table: &str) -> Result<Writer<Lpm6Writer>, SlowError> {
-        self.attachment.write(table, |part, readers, _| Lpm6Writer::attach(part, readers))
+        self.writer(table, |part, readers, _| Lpm6Writer::attach(part, readers))
     }
 
-    /// An exact-match table to read, for a program that is not its writer. Who reads it needs a
-    /// [`Guard`](fastlane_table::Guard), and makes its promise: that no writer reuses what it has
-    /// found.
+    /// Returns a reader of an exact-match table, for a program that is not its writer. Reading needs a
+    /// [`Guard`](fastlane_table::Guard), whose creator promises that no writer reuses what was found.
     ///
     /// # Errors
-    /// When there is none of this name and these types; so with all readers.
+    /// Fails if no table of this name and these types exists.
     pub fn hash<K: Key, V: Value>(&self, table: &str) -> Result<HashReader<K, V>, SlowError> {
         Ok(HashReader::attach(&self.attachment.readable(table, Role::Table)?)?)
     }
 
-    /// An array to read, as [`hash`](Self::hash).
+    /// Returns a reader of an array; see [`hash`](Self::hash).
     ///
     /// # Errors
-    /// As [`hash`](Self::hash).
+    /// Fails like [`hash`](Self::hash).
     pub fn array<V: Value>(&self, table: &str) -> Result<ArrayReader<V>, SlowError> {
         Ok(ArrayReader::attach(&self.attachment.readable(table, Role::Table)?)?)
     }
 
-    /// A record to read, as [`hash`](Self::hash).
+    /// Returns a reader of a record; see [`hash`](Self::hash).
     ///
     /// # Errors
-    /// As [`hash`](Self::hash).
+    /// Fails like [`hash`](Self::hash).
     pub fn record<V: Value>(&self, table: &str) -> Result<RecordReader<V>, SlowError> {
         Ok(RecordReader::attach(&self.attachment.readable(table, Role::Table)?)?)
     }
 
-    /// The words that the lanes write for each entry of a table, to read.
+    /// Returns a reader of the words that the lanes write for each entry of a table.
     ///
     /// # Errors
-    /// When the application has none for this table, or others.
+    /// Fails if the table has no lane state, or another number of words.
     pub fn state<const W: usize>(&self, table: &str) -> Result<State<W>, SlowError> {
         Ok(State::attach(&self.attachment.readable(table, Role::State)?)?)
     }
 
-    /// The events of a table's entries that must not be lost. Who deals with them is the one who
-    /// writes the table.
+    /// Returns the pending events of a table's entries. They belong to the writer of the table.
     ///
     /// # Errors
-    /// When the application has none for this table, or another program writes it.
+    /// Fails if the table has no pending events, or another program writes it.
     pub fn pending(&self, table: &str) -> Result<PendingEvents, SlowError> {
         let part = self.attachment.writable(table, Role::Pending)?;
         Ok(PendingEvents::new(Pending::attach(&part)?, Arc::clone(&self.attachment)))
     }
 
-    /// The lanes that must have passed a turn before what a slow path has taken out of its tables
-    /// is used for something else, beyond what the writers themselves see to: numbers of its own
-    /// that values contain, for example.
+    /// Returns the lanes whose grace period must pass before the slow path reuses its own identifiers
+    /// that it has removed from tables. The writers do this for table memory themselves.
     #[must_use]
     pub fn readers(&self) -> Arc<Readers> {
         self.attachment.readers()
     }
 
-    /// Becomes the one who exchanges messages with the lanes. What the one before left unread is
-    /// read now.
+    /// Becomes the peer of the lanes' messages. Messages that the previous peer left are received.
     ///
     /// # Errors
-    /// When the application has no messages, another program has them, or another part of this one
-    /// (until it drops them).
+    /// Fails if the application has no messages, or another program or another part of this one has
+    /// them.
     pub fn messages(&self) -> Result<Messages, SlowError> {
         Messages::attach(Arc::clone(&self.attachment))
     }
 
-    /// Replaces the steering rules of a port while it runs; `rules` is a list as the configuration
-    /// has it (`[{"udp-port": 2152}]`). Each frame is judged by the old ones or by the new ones.
+    /// Replaces the steering rules of a port while it runs. `rules` is a JSON list as in the
+    /// configuration (`[{"udp-port": 2152}]`). Each frame is matched against either the old or the
+    /// new list.
     ///
     /// # Errors
-    /// When they are wrong, or cannot be replaced; then the old ones stay in force.
-    pub fn replace_rules(&self, port: &str, rules: &str) -> Result<Replaced, SlowError> {
+    /// Fails if the rules are wrong or cannot be replaced; the old ones then stay in force.
+    pub fn replace_rules(&self, port: &str, rules: &str) -> Result<ReplacedRules, SlowError> {
         let rules =
             serde_json::from_str(rules).map_err(|error| SlowError::Rules(error.to_string()))?;
         Ok(self.client().replace_rules(port, rules)?)

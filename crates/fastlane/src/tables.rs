@@ -1,74 +1,110 @@
-//! The tables of an application: made once, when its first lane asks for them.
+//! Tables of an application: created when the first lane asks for them, or inherited from the
+//! previous process.
 //!
-//! The lanes read tables through a mapping that cannot write; what lanes write (lane state, pending
-//! events) is mapped for writing. A slow path gets descriptors: those of tables to read, or as
-//! their one writer descriptors of the same memory that can write.
+//! Lanes map tables read-only, and map what they write (lane state, pending events) writable. A slow
+//! path gets read-only descriptors, or writable ones if it is the writer of the table.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastlane_table::{SharedMemory, Spec, TableError};
+use rustix::fs::{Mode, OFlags};
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::config::read::nearest_of;
-use crate::session::{PartFacts, Role, TableFacts, read_only};
+use crate::config::read::nearest_word;
 
-/// All tables.
-#[derive(Debug, Default)]
-pub(crate) struct Tables {
-    /// The capacities that are configured.
-    planned: BTreeMap<String, usize>,
-    made: Mutex<BTreeMap<String, Vec<Part>>>,
-    /// What was kept of an application before this one.
-    kept: Mutex<Vec<KeptPart>>,
+/// Role of a part of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Entries that the slow path writes and the lanes read.
+    Table,
+    /// Words for each entry that the lanes write and the slow path reads.
+    State,
+    /// Events of entries that must not be lost.
+    Pending,
 }
 
-/// A part of a table that was made.
+/// Description of a table, as passed to clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct TableFacts {
+    pub(crate) name: String,
+    pub(crate) parts: Vec<PartFacts>,
+    /// The client that writes it.
+    pub(crate) writer: Option<String>,
+}
+
+/// Description of a part of a table. Its layout is in the header of the memory itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct PartFacts {
+    pub(crate) role: Role,
+    /// Index of the descriptor among those of the message.
+    pub(crate) descriptor: usize,
+}
+
+/// All tables of an application.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    /// Configured capacities by name.
+    capacities: BTreeMap<String, usize>,
+    created: Mutex<BTreeMap<String, Vec<Part>>>,
+    /// Parts inherited from the previous process that no lane has asked for yet.
+    inherited: Mutex<Vec<InheritedPart>>,
+}
+
+/// Part of a table that exists.
 #[derive(Debug)]
 struct Part {
     role: Role,
     spec: Spec,
-    /// As lanes map it.
+    /// Mapping for the lanes.
     memory: Arc<SharedMemory>,
     to_read: Arc<OwnedFd>,
     to_write: Arc<OwnedFd>,
-    /// Whether an application before this one had it.
-    is_kept: bool,
+    /// True if it was inherited.
+    is_inherited: bool,
 }
 
-/// A part of a table that outlived its application.
+/// Part of a table inherited from the previous process.
 #[derive(Debug)]
-pub(crate) struct KeptPart {
+pub(crate) struct InheritedPart {
     pub(crate) table: String,
     pub(crate) role: Role,
-    /// To write.
+    /// Writable descriptor.
     pub(crate) descriptor: OwnedFd,
 }
 
 impl Tables {
-    /// Those of a configuration, to be made when they are asked for, or taken from `kept`.
-    pub(crate) fn new(planned: BTreeMap<String, usize>, kept: Vec<KeptPart>) -> Self {
-        Self { planned, made: Mutex::default(), kept: Mutex::new(kept) }
+    /// Prepares tables with these capacities. They are taken from `inherited` or created when a lane
+    /// asks for them.
+    pub(crate) fn new(capacities: BTreeMap<String, usize>, inherited: Vec<InheritedPart>) -> Self {
+        Self { capacities, created: Mutex::default(), inherited: Mutex::new(inherited) }
     }
 
-    /// The memory of a part of a table, made now if nobody has asked before. `spec` says what it is
-    /// with the configured capacity.
+    /// Returns the memory of a part of a table; the first call creates it. `spec` gives its layout for
+    /// the configured capacity.
+    ///
+    /// # Errors
+    /// Fails if the table is not configured, has another layout, or no memory is available.
     pub(crate) fn part(
         &self,
         name: &str,
         role: Role,
         spec: impl FnOnce(usize) -> Spec,
     ) -> Result<Arc<SharedMemory>, Error> {
-        let capacity = *self.planned.get(name).ok_or_else(|| self.missing(name))?;
+        let capacity = *self.capacities.get(name).ok_or_else(|| self.missing(name))?;
         let spec = spec(capacity);
-        let mut made = self.made();
-        let parts = made.entry(name.to_owned()).or_default();
+        let mut created = self.created();
+        let parts = created.entry(name.to_owned()).or_default();
         if let Some(part) = parts.iter().find(|part| part.role == role) {
             same(&part.spec, &spec).map_err(|what| refuse(name, &what))?;
             return Ok(Arc::clone(&part.memory));
         }
-        let part = match self.take_kept(name, role, &spec) {
+        let part = match self.take_inherited(name, role, &spec) {
             Some(part) => part,
             None => Part::create(role, spec).map_err(|error| refuse(name, &error.to_string()))?,
         };
@@ -77,74 +113,77 @@ impl Tables {
         Ok(memory)
     }
 
-    /// Uses a part that was kept, if it is what is wanted now.
-    fn take_kept(&self, name: &str, role: Role, spec: &Spec) -> Option<Part> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = kept.iter().position(|part| part.table == name && part.role == role)?;
-        let KeptPart { descriptor, .. } = kept.swap_remove(place);
+    /// Takes an inherited part if it has the layout `spec`.
+    fn take_inherited(&self, name: &str, role: Role, spec: &Spec) -> Option<Part> {
+        let mut inherited = self.inherited.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = inherited.iter().position(|part| part.table == name && part.role == role)?;
+        let InheritedPart { descriptor, .. } = inherited.swap_remove(index);
         match Part::adopt(role, spec, descriptor) {
             Ok(part) => {
-                tracing::info!("table `{name}`: kept from the application before");
+                tracing::info!("table `{name}`: inherited from the previous process");
                 Some(part)
             }
             Err(reason) => {
-                tracing::warn!("table `{name}`: it begins empty, for what was kept {reason}");
+                tracing::warn!("table `{name}`: it starts empty: the inherited one {reason}");
                 None
             }
         }
     }
 
     fn missing(&self, name: &str) -> Error {
-        let names = self.planned.keys().map(String::as_str);
-        let meant = nearest_of(name, names.clone());
-        let there = match names.collect::<Vec<_>>().join(", ") {
-            none if none.is_empty() => "there are none".to_owned(),
-            names => format!("there are {names}"),
+        let names = self.capacities.keys().map(String::as_str);
+        let meant = nearest_word(name, names.clone());
+        let configured = match names.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "none is configured".to_owned(),
+            names => format!("configured are {names}"),
         };
         let hint = meant.as_ref().map(|meant| format!("; did you mean `{meant}`?"));
         let what = format!(
-            "the application needs a table `{name}`, {there}; write `\"tables\": {{ \"{name}\": {{ \
+            "the application needs a table `{name}`, {configured}; write `\"tables\": {{ \"{name}\": {{ \
              \"capacity\": 1024 }} }}`{}",
             hint.unwrap_or_default()
         );
         Error::Value { path: "tables".to_owned(), what, meant }
     }
 
-    /// Gives up what was kept and nobody has asked for.
-    pub(crate) fn forget(&self) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    /// Closes inherited parts that no lane has asked for.
+    pub(crate) fn drop_unused(&self) {
+        self.inherited.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The configured tables that nobody has asked for.
+    /// Returns the configured tables that no lane has asked for.
     pub(crate) fn unused(&self) -> Vec<&str> {
-        let made = self.made();
-        let unused = self.planned.keys().filter(|name| !made.contains_key(*name));
+        let created = self.created();
+        let unused = self.capacities.keys().filter(|name| !created.contains_key(*name));
         unused.map(String::as_str).collect()
     }
 
-    /// All of them with what can be read of them, and the descriptors.
+    /// Returns all tables with read-only descriptors. `writer` returns the writer of a table.
     pub(crate) fn to_read(
         &self,
         writer: impl Fn(&str) -> Option<String>,
     ) -> (Vec<TableFacts>, Vec<Arc<OwnedFd>>) {
         let mut descriptors = Vec::new();
-        let made = self.made();
-        let tables = made.iter().map(|(name, parts)| {
+        let created = self.created();
+        let tables = created.iter().map(|(name, parts)| {
             facts(name, parts, writer(name), &mut descriptors, |part| &part.to_read)
         });
         (tables.collect(), descriptors)
     }
 
-    /// These, with descriptors that can write.
+    /// Returns the named tables with writable descriptors.
+    ///
+    /// # Errors
+    /// Names the first table that does not exist.
     pub(crate) fn to_write(
         &self,
         names: &[String],
     ) -> Result<(Vec<TableFacts>, Vec<Arc<OwnedFd>>), String> {
         let mut descriptors = Vec::new();
-        let made = self.made();
+        let created = self.created();
         let tables = names.iter().map(|name| {
-            let parts = made.get(name).ok_or_else(|| {
-                let names: Vec<&str> = made.keys().map(String::as_str).collect();
+            let parts = created.get(name).ok_or_else(|| {
+                let names: Vec<&str> = created.keys().map(String::as_str).collect();
                 format!("there is no table `{name}`; there are {}", names.join(", "))
             })?;
             Ok(facts(name, parts, None, &mut descriptors, |part| &part.to_write))
@@ -153,23 +192,23 @@ impl Tables {
         Ok((tables, descriptors))
     }
 
-    /// All of them, with descriptors that can write.
-    pub(crate) fn to_keep(&self) -> (Vec<TableFacts>, Vec<Arc<OwnedFd>>) {
+    /// Returns all tables with writable descriptors.
+    pub(crate) fn to_hand_over(&self) -> (Vec<TableFacts>, Vec<Arc<OwnedFd>>) {
         let mut descriptors = Vec::new();
-        let made = self.made();
-        let tables = made
+        let created = self.created();
+        let tables = created
             .iter()
             .map(|(name, parts)| facts(name, parts, None, &mut descriptors, |part| &part.to_write));
         (tables.collect(), descriptors)
     }
 
-    /// Whether all that there is was there in an application before this one.
-    pub(crate) fn are_kept(&self) -> bool {
-        self.made().values().flatten().all(|part| part.is_kept)
+    /// Returns true if all parts of all tables were inherited.
+    pub(crate) fn are_inherited(&self) -> bool {
+        self.created().values().flatten().all(|part| part.is_inherited)
     }
 
-    fn made(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Part>>> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn created(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Part>>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -178,17 +217,17 @@ impl Part {
         let memory = spec.create()?;
         let failed = |source| TableError::Memory { table: spec.name.clone(), source };
         let descriptor = memory.as_fd().try_clone_to_owned().map_err(failed)?;
-        drop(memory); // the lanes get mappings of their own
+        drop(memory); // lanes get their own mappings
         Self::new(role, &spec, descriptor).map_err(failed)
     }
 
-    /// Of memory that was kept: it must be like this.
+    /// Adopts inherited memory, which must have the layout `expected`.
     fn adopt(role: Role, expected: &Spec, descriptor: OwnedFd) -> Result<Self, String> {
         let adopt = |descriptor: OwnedFd| Self::new(role, expected, descriptor);
         let part = adopt(descriptor).map_err(|error| format!("cannot be mapped ({error})"))?;
         let found = Spec::of(&part.memory).map_err(|error| format!("is unsound ({error})"))?;
         same(&found, expected).map_err(|what| format!("differs ({what})"))?;
-        Ok(Self { is_kept: true, ..part })
+        Ok(Self { is_inherited: true, ..part })
     }
 
     fn new(role: Role, spec: &Spec, to_write: OwnedFd) -> std::io::Result<Self> {
@@ -198,11 +237,12 @@ impl Part {
             Role::State | Role::Pending => SharedMemory::attach_writable(to_write.try_clone()?)?,
         };
         let (to_read, to_write) = (Arc::new(to_read), Arc::new(to_write));
-        let (spec, memory, is_kept) = (spec.clone(), Arc::new(memory), false);
-        Ok(Self { role, spec, memory, to_read, to_write, is_kept })
+        let (spec, memory, is_inherited) = (spec.clone(), Arc::new(memory), false);
+        Ok(Self { role, spec, memory, to_read, to_write, is_inherited })
     }
 }
 
+/// Describes a table and appends the descriptors of its parts to `descriptors`.
 fn facts<'a>(
     name: &str,
     parts: &'a [Part],
@@ -217,10 +257,13 @@ fn facts<'a>(
     TableFacts { name: name.to_owned(), parts: parts.collect(), writer }
 }
 
-/// Whether two parts are of the same form, or what differs.
+/// Checks that two parts have the same layout.
+///
+/// # Errors
+/// The first difference.
 fn same(one: &Spec, other: &Spec) -> Result<(), String> {
     if one.kind != other.kind {
-        return Err(format!("its kind is {:?}, asked for is {:?}", one.kind, other.kind));
+        return Err(format!("its kind is {:?}, requested is {:?}", one.kind, other.kind));
     }
     let fields = |spec: &Spec| {
         let types = (spec.type_hash, spec.groups);
@@ -229,7 +272,7 @@ fn same(one: &Spec, other: &Spec) -> Result<(), String> {
     let names = ["key size", "value size", "alignment", "capacity", "lanes", "types", "groups"];
     let mut both = names.iter().zip(fields(one).into_iter().zip(fields(other)));
     match both.find(|(_, (one, other))| one != other) {
-        Some((name, (one, other))) => Err(format!("its {name} is {one}, asked for is {other}")),
+        Some((name, (one, other))) => Err(format!("its {name} is {one}, requested is {other}")),
         None => Ok(()),
     }
 }
@@ -237,6 +280,13 @@ fn same(one: &Spec, other: &Spec) -> Result<(), String> {
 fn refuse(table: &str, what: &str) -> Error {
     let path = format!("tables.{table}");
     Error::Value { path, what: what.to_owned(), meant: None }
+}
+
+/// Reopens memory through a read-only descriptor. This prevents accidental writes only: a process of
+/// the same user could reopen it writable through `/proc`.
+pub(crate) fn read_only(memory: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Requests, as an application answers them.
 
-use super::host::Captures;
+use super::captures::Captures;
 use super::*;
 use fastlane_capture::CaptureMailbox;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ fn small() -> Request {
 
 fn start(captures: &mut Captures, request: &Request) -> Result<Vec<usize>, String> {
     let (answer, rings) = captures.start(&serde_json::to_vec(request).unwrap(), 77)?;
-    let granted: Granted = serde_json::from_slice(&answer).unwrap();
-    assert!(Copies::attach(rings, &granted.lanes).is_ok());
+    let granted: CaptureGrant = serde_json::from_slice(&answer).unwrap();
+    assert!(CaptureStream::attach(rings, &granted.lanes).is_ok());
     Ok(granted.lanes)
 }
 

@@ -9,16 +9,16 @@ use fastlane_core::PortId;
 use fastlane_steer::Rules;
 use fastlane_wire::MacAddress;
 
-use super::Completion;
-use super::read::nearest_of;
+use super::AppDefaults;
+use super::lane_roles::{LaneBy, LaneRoles};
+use super::raw::{self, Configuration, Driver, Idle};
+use super::read::nearest_word;
 use super::rules::address_and_length;
-use super::threads::{LaneBy, Threads};
-use super::written::{self, Configuration, Driver, Idle};
 use crate::Error;
 
-mod halves;
+mod capacities;
 
-pub(crate) use halves::MAX_TABLES;
+pub(crate) use capacities::MAX_TABLES;
 
 /// The most ports: their numbers are in every lane's tables.
 const MAX_PORTS: usize = 256;
@@ -32,7 +32,7 @@ pub(crate) struct Plan {
     pub name: String,
     pub lanes: Vec<LanePlan>,
     /// Which of them have what.
-    pub threads: Threads,
+    pub lane_roles: LaneRoles,
     /// Packets under way from one lane to another; `None` where packets do not change lanes.
     pub ring: Option<usize>,
     pub idle: core::Idle,
@@ -45,16 +45,16 @@ pub(crate) struct Plan {
     pub ports: Vec<PortPlan>,
     pub session: PathBuf,
     pub metrics: Option<SocketAddr>,
-    pub dpdk: written::DpdkEnvironment,
+    pub dpdk: raw::DpdkEnvironment,
     pub app: Option<serde_json::Value>,
     /// The most entries of each table.
     pub tables: BTreeMap<String, usize>,
     /// KiB of messages in each ring; `None` without messages.
     pub messages: Option<usize>,
     /// What is mirrored of Linux; `None`: nothing.
-    pub mirror: Option<written::Mirror>,
+    pub mirror: Option<raw::Mirror>,
     /// All that is written, with every default filled in.
-    pub written: Configuration,
+    pub raw: Configuration,
     /// Where it is written.
     pub source: Source,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Source {
     /// The program that was started with it.
     pub program: String,
     /// What the program adds to it.
-    pub completion: Completion,
+    pub app_defaults: AppDefaults,
 }
 
 /// One lane.
@@ -111,8 +111,8 @@ pub(crate) struct TapPlan {
 }
 
 impl Driver {
-    /// The word by which the mechanism is chosen.
-    pub(crate) fn word(&self) -> &'static str {
+    /// Returns the name of the driver, as in the configuration.
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::AfXdp(_) => "af-xdp",
             Self::AfPacket(_) => "af-packet",
@@ -146,11 +146,10 @@ fn within(path: &str, value: usize, low: usize, high: usize) -> Result<usize, Er
 
 impl Plan {
     /// Checks what is written; `program` is the default name.
-    pub(crate) fn new(written: Configuration, program: &str) -> Result<Self, Error> {
-        let all = written.clone();
-        let Configuration { schema: _, name, lanes, ports, session, metrics, dpdk, app, .. } =
-            written;
-        let (tables, messages) = (halves::tables(&all)?, halves::messages(&all)?);
+    pub(crate) fn new(raw: Configuration, program: &str) -> Result<Self, Error> {
+        let all = raw.clone();
+        let Configuration { schema: _, name, lanes, ports, session, metrics, dpdk, app, .. } = raw;
+        let (tables, messages) = (capacities::tables(&all)?, capacities::messages(&all)?);
         let name = name.unwrap_or_else(|| program.to_owned());
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if name.is_empty() || name.len() > 64 || !name.chars().all(plain) || name.starts_with('.') {
@@ -162,11 +161,11 @@ impl Plan {
             return Err(refuse("ports", what));
         }
         let lane_plans = lane_plans(&lanes)?;
-        let threads = Threads::new(&lanes.model, lane_plans.len())?;
+        let lane_roles = LaneRoles::new(&lanes.model, lane_plans.len())?;
         let frame_size = frame_size(&lanes)?;
         let names: Vec<String> = ports.keys().cloned().collect();
         let ports = ports.into_iter().enumerate().map(|(number, (name, port))| {
-            port_plan(PortId(number as u16), name, port, lane_plans.len(), &threads)
+            port_plan(PortId(number as u16), name, port, lane_plans.len(), &lane_roles)
         });
         let ports: Vec<PortPlan> = ports.collect::<Result<_, _>>()?;
         let has_af_xdp = ports.iter().any(|port| matches!(port.driver, Driver::AfXdp(_)));
@@ -179,9 +178,9 @@ impl Plan {
         Ok(Self {
             session: session.unwrap_or_else(|| crate::session::path(&name)),
             name,
-            ring: ring(&lanes, &threads, &ports)?,
+            ring: ring(&lanes, &lane_roles, &ports)?,
             lanes: lane_plans,
-            threads,
+            lane_roles,
             idle: match lanes.idle {
                 Idle::Busy => core::Idle::Busy,
                 Idle::Interrupt => core::Idle::Interrupt,
@@ -192,15 +191,15 @@ impl Plan {
             frame_size,
             headroom: lanes.headroom,
             kernel_budget: within("lanes.kernel-budget", lanes.kernel_budget, 1, 1024)?,
-            hold: halves::hold(lanes.hold)?,
+            hold: capacities::hold(lanes.hold)?,
             ports,
             metrics: metrics.map(|metrics| metrics.listen),
             dpdk: dpdk.unwrap_or_default(),
             app,
             tables,
             messages,
-            mirror: halves::mirror(&all)?,
-            written: all,
+            mirror: capacities::mirror(&all)?,
+            raw: all,
             source: Source { program: program.to_owned(), ..Source::default() },
         })
     }
@@ -211,7 +210,7 @@ impl Plan {
     }
 }
 
-fn lane_plans(lanes: &written::Lanes) -> Result<Vec<LanePlan>, Error> {
+fn lane_plans(lanes: &raw::Lanes) -> Result<Vec<LanePlan>, Error> {
     let Some(cpus) = &lanes.cpus else { return Ok(vec![LanePlan { cpu: None }]) };
     if cpus.is_empty() || cpus.len() > 256 {
         let what = format!("there are {}; write 1 to 256 CPU numbers", cpus.len());
@@ -229,7 +228,7 @@ pub(super) fn twice(numbers: &[usize]) -> Option<usize> {
     places.find(|(place, number)| numbers[..*place].contains(number)).map(|(_, number)| *number)
 }
 
-fn frame_size(lanes: &written::Lanes) -> Result<usize, Error> {
+fn frame_size(lanes: &raw::Lanes) -> Result<usize, Error> {
     let size = lanes.frame_size;
     if !size.is_power_of_two() || !(1024..=65536).contains(&size) {
         let what = format!("{size} is not allowed; write a power of two from 1024 to 65536");
@@ -243,9 +242,9 @@ fn frame_size(lanes: &written::Lanes) -> Result<usize, Error> {
 fn port_plan(
     id: PortId,
     name: String,
-    port: written::Port,
+    port: raw::Port,
     lanes: usize,
-    threads: &Threads,
+    threads: &LaneRoles,
 ) -> Result<PortPlan, Error> {
     let at = |key: &str| format!("ports.{name}.{key}");
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
@@ -254,21 +253,21 @@ fn port_plan(
             format!("`{name}` is no name of a port; write 1 to 32 letters, digits, `-`, `_`");
         return Err(refuse("ports", what));
     }
-    let rules = super::rules::meaning(&port.steer).map_err(|what| refuse(at("steer"), what))?;
+    let rules = super::rules::resolve(&port.steer).map_err(|what| refuse(at("steer"), what))?;
     let shared = port.driver.is_shared();
     let kernel = match port.kernel {
         None if shared => KernelPlan::ReEnter,
-        Some(written::Kernel::ReEnter) if shared => KernelPlan::ReEnter,
-        None | Some(written::Kernel::None) => KernelPlan::None,
-        Some(written::Kernel::ReEnter) => {
+        Some(raw::Kernel::ReEnter) if shared => KernelPlan::ReEnter,
+        None | Some(raw::Kernel::None) => KernelPlan::None,
+        Some(raw::Kernel::ReEnter) => {
             let what = "Linux has no interface of this port to re-enter; write `none` or a `tap`";
             return Err(refuse(at("kernel"), what));
         }
-        Some(written::Kernel::Tap(_)) if shared => {
+        Some(raw::Kernel::Tap(_)) if shared => {
             let what = "Linux has the interface already; write `re-enter` or `none`";
             return Err(refuse(at("kernel"), what));
         }
-        Some(written::Kernel::Tap(tap)) => KernelPlan::Tap(tap_plan(&at("kernel.tap"), tap)?),
+        Some(raw::Kernel::Tap(tap)) => KernelPlan::Tap(tap_plan(&at("kernel.tap"), tap)?),
     };
     let chosen = threads.lanes_of(&at("lanes"), port.lanes, lanes)?;
     let lane_by = threads.lane_by(&at("lane-by"), port.lane_by.as_ref())?;
@@ -278,8 +277,8 @@ fn port_plan(
 
 /// Packets under way from one lane to another, where they change lanes.
 fn ring(
-    lanes: &written::Lanes,
-    threads: &Threads,
+    lanes: &raw::Lanes,
+    threads: &LaneRoles,
     ports: &[PortPlan],
 ) -> Result<Option<usize>, Error> {
     let changes = ports.iter().any(|port| port.lane_by != LaneBy::Rss);
@@ -291,7 +290,7 @@ fn ring(
 }
 
 fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
-    let at = |key: &str| format!("ports.{name}.driver.{}.{key}", driver.word());
+    let at = |key: &str| format!("ports.{name}.driver.{}.{key}", driver.name());
     let ring = |key: &str, size: u64| {
         let allowed = size.is_power_of_two() && (64..=32768).contains(&size);
         allowed.then_some(()).ok_or_else(|| {
@@ -319,7 +318,7 @@ fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
             }
         },
         Driver::Memif(memif) => check_memif(memif, at),
-        Driver::Ring(written::Ring { capacity, .. }) => {
+        Driver::Ring(raw::Ring { capacity, .. }) => {
             ring("capacity", capacity.unwrap_or(1024) as u64)
         }
         Driver::Pcap(pcap) if pcap.read.is_none() && pcap.write.is_none() => {
@@ -332,7 +331,7 @@ fn check_driver(name: &str, driver: &Driver) -> Result<(), Error> {
     }
 }
 
-fn check_memif(memif: &written::Memif, at: impl Fn(&str) -> String) -> Result<(), Error> {
+fn check_memif(memif: &raw::Memif, at: impl Fn(&str) -> String) -> Result<(), Error> {
     let ring = memif.ring.unwrap_or(2048);
     if !ring.is_power_of_two() || !(64..=16384).contains(&ring) {
         let what = format!("{ring} is not allowed; write a power of two from 64 to 16384");
@@ -353,7 +352,7 @@ fn check_memif(memif: &written::Memif, at: impl Fn(&str) -> String) -> Result<()
 }
 
 /// Checks a TAP as it is written at `path`.
-pub(crate) fn tap_plan(path: &str, tap: written::Tap) -> Result<TapPlan, Error> {
+pub(crate) fn tap_plan(path: &str, tap: raw::Tap) -> Result<TapPlan, Error> {
     if let Some(name) = tap.name.as_ref().filter(|name| name.is_empty() || name.len() > 15) {
         let what = format!("`{name}` is not allowed; an interface name has 1 to 15 bytes");
         return Err(refuse(format!("{path}.name"), what));
@@ -401,7 +400,7 @@ fn check_interfaces(ports: &[PortPlan]) -> Result<(), Error> {
         let same = |other: &&PortPlan| interface(other).is_some_and(|(_, other)| other == name);
         let other = ports[..place].iter().find(same);
         if let Some(other) = other {
-            let path = format!("ports.{}.driver.{}.{key}", port.name, port.driver.word());
+            let path = format!("ports.{}.driver.{}.{key}", port.name, port.driver.name());
             let remedy = match &port.driver {
                 Driver::Dpdk(_) => "name another",
                 _ => "join their rules there",
@@ -420,7 +419,7 @@ fn check_rings(ports: &[PortPlan], names: &[String]) -> Result<(), Error> {
         let path = format!("ports.{}.driver.ring.peer", port.name);
         let Some(peer) = ports.iter().find(|other| other.name == ring.peer) else {
             let what = format!("there is no port `{}`; there are {}", ring.peer, names.join(", "));
-            let meant = nearest_of(&ring.peer, names.iter().map(String::as_str));
+            let meant = nearest_word(&ring.peer, names.iter().map(String::as_str));
             return Err(Error::Value { path, what, meant });
         };
         let back = matches!(&peer.driver, Driver::Ring(other) if other.peer == port.name);
@@ -446,8 +445,8 @@ mod tests {
     use super::*;
 
     fn refusal(configuration: Value) -> String {
-        let written = serde_json::from_value(configuration).unwrap();
-        Plan::new(written, "test").unwrap_err().to_string()
+        let raw = serde_json::from_value(configuration).unwrap();
+        Plan::new(raw, "test").unwrap_err().to_string()
     }
 
     fn of_port(port: Value) -> String {

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::written::Configuration;
+use super::raw::Configuration;
 use crate::Error;
 
 /// The text of the configuration at `path`.
@@ -28,7 +28,7 @@ pub(super) fn read(
     if text.trim().is_empty() {
         let what = "there is nothing in it; it needs `ports` at least".to_owned();
         let (place, path) = (place.to_owned(), String::new());
-        let mistake = Mistake { place, line_and_column: None, path, what, meant: None };
+        let mistake = Diagnostic { place, line_and_column: None, path, what, meant: None };
         return Err(Error::Configuration(mistake));
     }
     let configuration = parse_text(place, text)?;
@@ -65,7 +65,7 @@ pub(crate) fn parse_value<T: DeserializeOwned>(place: &str, value: Value) -> Res
 
 /// What is wrong in a configuration, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct Diagnostic {
     /// The file, or what else the text came from.
     pub place: String,
     /// Line and column, from 1, where they are known.
@@ -78,7 +78,7 @@ pub struct Mistake {
     pub meant: Option<String>,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.place)?;
         if let Some((line, column)) = self.line_and_column {
@@ -96,7 +96,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-fn mistake(place: &str, error: &serde_json::Error, path: String) -> Mistake {
+fn mistake(place: &str, error: &serde_json::Error, path: String) -> Diagnostic {
     let message = error.to_string();
     let what = match message.rfind(" at line ") {
         Some(end) if error.line() > 0 => message[..end].to_owned(),
@@ -109,7 +109,7 @@ fn mistake(place: &str, error: &serde_json::Error, path: String) -> Mistake {
     // A variant's object that goes on is all that serde_json says of two drivers.
     let second = path.ends_with(".driver") && what == "expected value";
     let what = if second { "a port has one driver; here a second begins".to_owned() } else { what };
-    Mistake { place: place.to_owned(), line_and_column, path, what, meant }
+    Diagnostic { place: place.to_owned(), line_and_column, path, what, meant }
 }
 
 /// Of the words that a message of serde's allows, the one nearest to the word that it refuses.
@@ -119,12 +119,12 @@ fn nearest(what: &str) -> Option<String> {
         ["unknown field `", "unknown variant `"].iter().any(|kind| what.starts_with(kind));
     let mut words = what.split('`').skip(1).step_by(2);
     let given = words.next().filter(|_| refused)?;
-    nearest_of(given, words)
+    nearest_word(given, words)
 }
 
 /// The word that was probably meant by `given`, if one of them is near.
 #[must_use]
-pub fn nearest_of<'a>(given: &str, words: impl IntoIterator<Item = &'a str>) -> Option<String> {
+pub fn nearest_word<'a>(given: &str, words: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let score = |word: &str| strsim::jaro_winkler(given, word);
     let best = words.into_iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
     (score(best) >= 0.75).then(|| best.to_owned())

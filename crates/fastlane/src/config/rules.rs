@@ -35,16 +35,19 @@ pub struct Rule {
     pub gtp_u: Option<bool>,
 }
 
-/// What a list of rules means, or which of them is wrong.
-pub(crate) fn meaning(rules: &[Rule]) -> Result<steer::Rules, String> {
-    if let Some(place) = rules.iter().position(|rule| rule.gtp_u == Some(false)) {
-        return Err(format!("rule {}: gtp-u is `true` or is left out", place + 1));
+/// Resolves a list of rules.
+///
+/// # Errors
+/// Names the first rule that is wrong.
+pub(crate) fn resolve(rules: &[Rule]) -> Result<steer::Rules, String> {
+    if let Some(index) = rules.iter().position(|rule| rule.gtp_u == Some(false)) {
+        return Err(format!("rule {}: gtp-u is `true` or is left out", index + 1));
     }
-    steer::Rules::new(rules.iter().map(Rule::meaning).collect()).map_err(|error| error.to_string())
+    steer::Rules::new(rules.iter().map(Rule::resolve).collect()).map_err(|error| error.to_string())
 }
 
 impl Rule {
-    fn meaning(&self) -> steer::Rule {
+    fn resolve(&self) -> steer::Rule {
         steer::Rule {
             ethertype: self.ethertype.map(|Ethertype(number)| number),
             protocol: self.ip_protocol.map(|IpProtocol(number)| number),
@@ -91,27 +94,27 @@ const PROTOCOLS: [(&str, u8); 6] =
     [("icmp", 1), ("tcp", 6), ("udp", 17), ("gre", 47), ("icmpv6", 58), ("sctp", 132)];
 
 /// A word or a number, before it is known what it means.
-struct Word;
+struct LiteralVisitor;
 
 /// What a [`Word`] was.
-enum Given {
+enum Literal {
     Number(u64),
     Text(String),
 }
 
-impl Visitor<'_> for Word {
-    type Value = Given;
+impl Visitor<'_> for LiteralVisitor {
+    type Value = Literal;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a whole number from 0 on, or a string")
     }
 
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Given, E> {
-        Ok(Given::Number(number))
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Literal, E> {
+        Ok(Literal::Number(number))
     }
 
-    fn visit_str<E: Error>(self, text: &str) -> Result<Given, E> {
-        Ok(Given::Text(text.to_owned()))
+    fn visit_str<E: Error>(self, text: &str) -> Result<Literal, E> {
+        Ok(Literal::Text(text.to_owned()))
     }
 }
 
@@ -125,9 +128,9 @@ where
     let refuse = |given: &str| {
         D::Error::custom(format!("{given} is no {what}; write a number or one of {}", list()))
     };
-    match deserializer.deserialize_any(Word)? {
-        Given::Number(number) => T::try_from(number).map_err(|_| refuse(&number.to_string())),
-        Given::Text(text) => {
+    match deserializer.deserialize_any(LiteralVisitor)? {
+        Literal::Number(number) => T::try_from(number).map_err(|_| refuse(&number.to_string())),
+        Literal::Text(text) => {
             let known = names.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
             let number = || u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
             known
@@ -156,12 +159,12 @@ impl<'de> Deserialize<'de> for Ports {
                 "{given} is no port; write 1 to 65535, or a range `5000-5099`"
             ))
         };
-        let range = match deserializer.deserialize_any(Word)? {
-            Given::Number(number) => {
+        let range = match deserializer.deserialize_any(LiteralVisitor)? {
+            Literal::Number(number) => {
                 let port = u16::try_from(number).ok().filter(|port| *port > 0);
                 port.ok_or_else(|| refuse(&number.to_string()))?.into()
             }
-            Given::Text(text) => {
+            Literal::Text(text) => {
                 let parse = || {
                     let (first, last) = text.split_once('-')?;
                     let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
@@ -228,7 +231,7 @@ mod tests {
 
     fn ports(value: Value) -> Result<steer::PortRange, String> {
         let rule = serde_json::from_value::<Rule>(json!({ "udp-port": value }));
-        rule.map_err(|error| error.to_string()).map(|rule| rule.meaning().udp_port.unwrap())
+        rule.map_err(|error| error.to_string()).map(|rule| rule.resolve().udp_port.unwrap())
     }
 
     #[test]

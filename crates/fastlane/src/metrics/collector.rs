@@ -10,8 +10,8 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 
-use super::thread_time;
 use crate::describe::{Application, PortFacts};
+use crate::threads;
 
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
@@ -100,7 +100,7 @@ impl<'a> Page<'_, 'a> {
         self.counters("fastlane_lane_sleep_seconds", "Time that the lane slept.", samples)?;
         let used = |lane| {
             let thread = self.lane(lane, LaneCounter::Thread);
-            thread_time::seconds(Path::new("/proc/self"), thread).map(Number::Seconds)
+            threads::cpu_seconds(Path::new("/proc/self"), thread).map(Number::Seconds)
         };
         let samples = self.each_lane(used);
         self.counters("fastlane_lane_cpu_seconds", "CPU time of the lane's thread.", samples)?;

@@ -10,33 +10,33 @@ use fastlane_mirror::{Follower, FollowerStatistics};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use super::entrances::Entrances;
-use super::metrics::MirrorMetrics;
+use super::ingress::IngressTable;
 use super::netconf::Netconf;
+use super::statistics::MirrorMetrics;
 
 /// After a failure it is tried again so often.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The thread `mirror`, which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct MirrorThread {
     stop: Arc<OwnedFd>,
     statistics: Arc<Mutex<FollowerStatistics>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl MirrorThread {
     pub(super) fn start(
         follower: Follower,
         netconf: Netconf,
-        entrances: Arc<Entrances>,
-        twins: Vec<Option<u32>>,
+        ingress: Arc<IngressTable>,
+        linux_interfaces: Vec<Option<u32>>,
     ) -> io::Result<Self> {
-        entrances.publish(&twins, &netconf.conf);
+        ingress.publish(&linux_interfaces, &netconf.conf);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
         let statistics = Arc::new(Mutex::new(follower.statistics()));
         let (theirs, shown) = (Arc::clone(&stop), Arc::clone(&statistics));
-        let following = Following { follower, netconf, entrances, twins, shown };
+        let following = FollowLoop { follower, netconf, ingress, linux_interfaces, shown };
         let body = move || following.run(&theirs);
         let thread = std::thread::Builder::new().name("mirror".to_owned()).spawn(body)?;
         Ok(Self { stop, statistics, thread: Some(thread) })
@@ -48,7 +48,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for MirrorThread {
     fn drop(&mut self) {
         // A counter that nobody else raises is not full.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
@@ -58,15 +58,15 @@ impl Drop for Running {
     }
 }
 
-struct Following {
+struct FollowLoop {
     follower: Follower,
     netconf: Netconf,
-    entrances: Arc<Entrances>,
-    twins: Vec<Option<u32>>,
+    ingress: Arc<IngressTable>,
+    linux_interfaces: Vec<Option<u32>>,
     shown: Arc<Mutex<FollowerStatistics>>,
 }
 
-impl Following {
+impl FollowLoop {
     fn run(mut self, stop: &OwnedFd) {
         let mut failing = false;
         loop {
@@ -79,14 +79,14 @@ impl Following {
                 Ok(()) if failing => {
                     failing = false;
                     tracing::info!("mirror: it follows Linux again");
-                    self.entrances.publish(&self.twins, &self.netconf.conf);
+                    self.ingress.publish(&self.linux_interfaces, &self.netconf.conf);
                 }
                 Ok(()) => {}
                 Err(error) if failing => tracing::debug!("mirror: {error}"),
                 Err(error) => {
                     // What it knows may be wrong from now on.
                     failing = true;
-                    self.entrances.clear();
+                    self.ingress.clear();
                     tracing::error!("mirror: {error}; meanwhile everything is left to Linux");
                 }
             }
@@ -116,7 +116,7 @@ impl Following {
     fn step(&mut self) -> Result<(), String> {
         // What Linux does not forward any more comes first.
         if self.netconf.step().map_err(|error| error.to_string())? {
-            self.entrances.publish(&self.twins, &self.netconf.conf);
+            self.ingress.publish(&self.linux_interfaces, &self.netconf.conf);
         }
         let done = self.follower.step().map_err(|error| error.to_string());
         self.follower.take_notices().iter().for_each(|notice| tracing::warn!("{notice}"));

@@ -1,4 +1,4 @@
-//! What belongs to a port and not to a lane.
+//! State of ports that belongs to no lane: steering programs, rules and links.
 
 use fastlane_af_xdp as af_xdp;
 use fastlane_core::Filter;
@@ -6,33 +6,36 @@ use fastlane_kernel::af_packet;
 use fastlane_steer::{Counts, Rules};
 use fastlane_table::counters::{Counters, PortCounter};
 
-use super::filter::Followed;
-use super::links::Link;
+use super::lane_filter::LaneRules;
+use super::link_state::Link;
 
-/// The steering programs attached to interfaces, which are detached when this is dropped; the links
-/// of devices that Linux does not have.
+/// Steering programs, lane rules and links of all ports. Dropping it detaches the programs from their
+/// interfaces.
 #[derive(Default)]
 pub(crate) struct Devices {
     pub(super) af_xdp: Vec<(usize, af_xdp::Device)>,
     pub(super) af_packet: Vec<(usize, af_packet::Device)>,
     pub(super) links: Vec<Link>,
-    followed: Vec<(usize, Followed)>,
+    lane_rules: Vec<(usize, LaneRules)>,
 }
 
 impl Devices {
-    /// Lets the lanes follow the rules of a port themselves.
-    pub(crate) fn add_software(&mut self, port: usize, rules: &Rules) {
-        self.followed.push((port, Followed::new(rules)));
+    /// Adds a port whose rules the lanes match themselves.
+    pub(crate) fn add_lane_rules(&mut self, port: usize, rules: &Rules) {
+        self.lane_rules.push((port, LaneRules::new(rules)));
     }
 
-    /// The filter of one more lane, if it is the lanes that follow the rules of a port.
+    /// Creates the filter of one more lane, if the lanes match the rules of the port themselves.
     pub(super) fn filter(&mut self, port: usize) -> Option<Box<dyn Filter>> {
-        let followed = self.followed.iter_mut().find(|(number, _)| *number == port)?;
-        followed.1.filter()
+        let rules = self.lane_rules.iter_mut().find(|(number, _)| *number == port)?;
+        rules.1.filter()
     }
 
-    /// Replaces the rules of a port while it runs: each frame is judged by the old ones or by the
-    /// new ones.
+    /// Replaces the rules of a port while it runs. Each frame is matched against either the old or the
+    /// new list.
+    ///
+    /// # Errors
+    /// The reason; the old rules stay in force.
     pub(crate) fn replace_rules(&mut self, port: usize, rules: &Rules) -> Result<(), String> {
         if let Some((_, device)) = self.af_xdp.iter_mut().find(|(number, _)| *number == port) {
             return device.replace_rules(rules).map_err(|error| error.to_string());
@@ -40,18 +43,18 @@ impl Devices {
         if let Some((_, device)) = self.af_packet.iter_mut().find(|(number, _)| *number == port) {
             return device.replace_rules(rules).map_err(|error| error.to_string());
         }
-        let followed = self.followed.iter_mut().find(|(number, _)| *number == port);
-        let (_, followed) = followed.ok_or(
-            "it was started without `steer`, so nobody looks at its frames; restart it with one",
+        let lane_rules = self.lane_rules.iter_mut().find(|(number, _)| *number == port);
+        let (_, lane_rules) = lane_rules.ok_or(
+            "it was started without `steer`, so its frames are not matched; restart it with `steer`",
         )?;
-        followed.replace(rules);
+        lane_rules.replace(rules);
         Ok(())
     }
 
-    /// Publishes what steering has counted, and passes the states of links on.
+    /// Publishes the counters of steering and updates the carriers of kernel peers.
     pub(crate) fn publish(&mut self, counters: &Counters) {
-        self.links.iter_mut().for_each(Link::follow);
-        self.followed.iter_mut().for_each(|(_, followed)| followed.sweep());
+        self.links.iter_mut().for_each(Link::update);
+        self.lane_rules.iter_mut().for_each(|(_, rules)| rules.sweep());
         for (port, device) in &self.af_xdp {
             device.counts().iter().for_each(|counts| publish(counters, *port, counts));
         }

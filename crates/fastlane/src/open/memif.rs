@@ -1,43 +1,42 @@
-//! Ports over memif.
+//! Ports over memif: shared memory with a peer process.
 
 use fastlane_memif::{Address, MemifSettings, Role};
 
-use super::{Hardware, Opening, interface};
+use super::link_state::LinkState;
+use super::{Hardware, OpenContext, preflight};
 use crate::Error;
 use crate::config::plan::PortPlan;
-use crate::config::written::{self, MemifRole};
+use crate::config::raw::{self, MemifRole};
 
-/// An Ethernet header and a VLAN tag: what a frame is longer than the MTU says.
+/// Length of an Ethernet header and a VLAN tag, which the MTU does not include.
 const FRAME_OVERHEAD: usize = 14 + 4;
 
-impl Opening<'_> {
-    pub(super) fn open_memif(
-        &mut self,
-        port: &PortPlan,
-        written: &written::Memif,
-    ) -> Result<(), Error> {
-        let refuse = |error| Error::port(&port.name, error);
-        let (link, queues) =
-            fastlane_memif::open(settings(port, written), port.id).map_err(refuse)?;
-        for (lane, queue) in port.lanes.iter().zip(queues) {
-            self.add(*lane, port, Box::new(queue));
-        }
-        let number = usize::from(port.id.0);
-        let role = match written.role {
-            MemifRole::Server => "server",
-            MemifRole::Client => "client",
-        };
-        self.facts[number].mode = format!("{role} at {}", written.socket);
-        let mtu = interface::room(self.plan) - FRAME_OVERHEAD;
-        self.hardware[number] = Hardware { mac: None, mtu: Some(mtu as u32) };
-        self.states[number] = Some(Box::new(link));
-        Ok(())
+/// Opens the port; its queues have a link once the peer is connected.
+pub(super) fn open(
+    context: &mut OpenContext<'_>,
+    port: &PortPlan,
+    raw: &raw::Memif,
+) -> Result<(), Error> {
+    let refuse = |error| Error::port(&port.name, error);
+    let (link, queues) = fastlane_memif::open(settings(port, raw), port.id).map_err(refuse)?;
+    for (lane, queue) in port.lanes.iter().zip(queues) {
+        context.add(*lane, port, Box::new(queue));
     }
+    let number = usize::from(port.id.0);
+    let role = match raw.role {
+        MemifRole::Server => "server",
+        MemifRole::Client => "client",
+    };
+    context.facts[number].mode = format!("{role} at {}", raw.socket);
+    let mtu = preflight::room(context.plan) - FRAME_OVERHEAD;
+    context.hardware[number] = Hardware { mac: None, mtu: Some(mtu as u32) };
+    context.states[number] = Some(Box::new(link));
+    Ok(())
 }
 
-impl super::links::State for fastlane_memif::Link {
-    fn look(&self) -> (bool, String) {
-        let state = self.state();
+impl LinkState for fastlane_memif::Link {
+    fn state(&self) -> (bool, String) {
+        let state = fastlane_memif::Link::state(self);
         let end = state.last_end.map(|reason| format!(" ({reason})"));
         match state.connected {
             true => (true, format!(" to {}", state.peer)),
@@ -46,21 +45,21 @@ impl super::links::State for fastlane_memif::Link {
     }
 }
 
-fn settings(port: &PortPlan, written: &written::Memif) -> MemifSettings {
-    let role = match written.role {
+fn settings(port: &PortPlan, raw: &raw::Memif) -> MemifSettings {
+    let role = match raw.role {
         MemifRole::Server => Role::Server,
         MemifRole::Client => Role::Client,
     };
-    let Ok(socket) = written.socket.parse::<Address>();
+    let Ok(socket) = raw.socket.parse::<Address>();
     let mut settings = MemifSettings::new(socket, role);
-    settings.id = written.id;
-    settings.secret.clone_from(&written.secret);
+    settings.id = raw.id;
+    settings.secret.clone_from(&raw.secret);
     settings.name.clone_from(&port.name);
     settings.queues = port.lanes.len();
-    settings.ring_size = written.ring.unwrap_or(DEFAULT_RING) as usize;
-    settings.buffer_size = written.buffer.unwrap_or(2048) as usize;
+    settings.ring_size = raw.ring.unwrap_or(DEFAULT_RING) as usize;
+    settings.buffer_size = raw.buffer.unwrap_or(2048) as usize;
     settings
 }
 
-/// Slots of a ring: as many as the rings of other drivers have.
+/// Default number of slots of a ring, as in the rings of other drivers.
 const DEFAULT_RING: u32 = 2048;

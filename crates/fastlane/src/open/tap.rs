@@ -1,74 +1,50 @@
-//! TAP devices: as a port, and as the way between a port and Linux.
+//! TAP devices: as a port, and as the kernel peer of a port.
 
-use fastlane_core::{KernelPath, Queue};
-use fastlane_kernel::Interface;
-use fastlane_kernel::tap::{self, Tap, TapQueue, TapSettings};
+use fastlane_kernel::tap::{self, Tap, TapSettings};
 
-use super::{Hardware, Opening};
+use super::{Hardware, OpenContext};
 use crate::Error;
-use crate::config::plan::{KernelPlan, PortPlan, TapPlan, tap_plan};
-use crate::config::written;
+use crate::config::plan::{PortPlan, TapPlan, tap_plan};
+use crate::config::raw;
 
-impl Opening<'_> {
-    pub(super) fn open_tap(&mut self, port: &PortPlan, tap: &written::Tap) -> Result<(), Error> {
-        let path = format!("ports.{}.driver.tap", port.name);
-        let tap = tap_plan(&path, tap.clone())?;
-        let queues = port.lanes.len();
-        let Tap { name, queues, .. } = self.tap(port, &tap, Hardware::default(), queues)?;
-        for (lane, queue) in port.lanes.iter().zip(queues) {
-            self.add(*lane, port, Box::new(queue.with_port(port.id)));
-        }
-        self.facts[usize::from(port.id.0)].interface = Some(name);
-        Ok(())
+/// Opens a TAP device as a port.
+pub(super) fn open(
+    context: &mut OpenContext<'_>,
+    port: &PortPlan,
+    tap: &raw::Tap,
+) -> Result<(), Error> {
+    let path = format!("ports.{}.driver.tap", port.name);
+    let tap = tap_plan(&path, tap.clone())?;
+    let queues = port.lanes.len();
+    let Tap { name, queues, .. } =
+        create_or_adopt(context, port, &tap, Hardware::default(), queues)?;
+    for (lane, queue) in port.lanes.iter().zip(queues) {
+        context.add(*lane, port, Box::new(queue.with_port(port.id)));
     }
-
-    /// The kernel peer of a port whose device Linux does not have, if the plan wants one. It has
-    /// the device's address and MTU unless others are written.
-    pub(super) fn open_kernel_tap(&mut self, port: &PortPlan) -> Result<(), Error> {
-        let KernelPlan::Tap(tap) = &port.kernel else { return Ok(()) };
-        let number = usize::from(port.id.0);
-        // Only lanes that can pass on what Linux sends: it spreads its flows over all queues.
-        let has_port = |lane: &usize| !self.lanes[*lane].queues[number].is_empty();
-        let lanes: Vec<usize> = port.lanes.iter().copied().filter(has_port).collect();
-        let Tap { name, queues, .. } = self.tap(port, tap, self.hardware[number], lanes.len())?;
-        let carrier = queues.first().map(TapQueue::carrier).transpose();
-        self.peers[number] = carrier.map_err(|error| Error::port(&port.name, error))?;
-        for (lane, queue) in lanes.into_iter().zip(queues) {
-            let queue: Box<dyn Queue> = Box::new(queue.with_port(port.id));
-            self.lanes[lane].kernel[number] = Some(KernelPath { queue, receives: true });
-        }
-        let twin = Interface::query(&name).map_err(|error| Error::port(&port.name, error))?;
-        self.twins[number] = Some(twin.index);
-        self.facts[number].kernel = Some(format!("TAP {name}"));
-        Ok(())
-    }
-
-    /// Makes a TAP device for a port, or takes over the one that it had.
-    fn tap(
-        &mut self,
-        port: &PortPlan,
-        tap: &TapPlan,
-        hardware: Hardware,
-        queues: usize,
-    ) -> Result<Tap, Error> {
-        let number = usize::from(port.id.0);
-        let tap = match &mut self.inherited {
-            Some(inherited) => {
-                inherited.tap(number, queues).map_err(|reason| Error::port(&port.name, reason))?
-            }
-            None => make_tap(port, tap, hardware, queues)?,
-        };
-        self.keep_tap(number, &tap.queues);
-        Ok(tap)
-    }
+    context.facts[usize::from(port.id.0)].interface = Some(name);
+    Ok(())
 }
 
-fn make_tap(
+/// Creates a TAP device for a port, or takes over the inherited one.
+pub(super) fn create_or_adopt(
+    context: &mut OpenContext<'_>,
     port: &PortPlan,
     tap: &TapPlan,
     hardware: Hardware,
     queues: usize,
 ) -> Result<Tap, Error> {
+    let number = usize::from(port.id.0);
+    let tap = match &mut context.inherited {
+        Some(inherited) => {
+            inherited.tap(number, queues).map_err(|reason| Error::port(&port.name, reason))?
+        }
+        None => create(port, tap, hardware, queues)?,
+    };
+    context.handover.add_tap(number, &tap.queues);
+    Ok(tap)
+}
+
+fn create(port: &PortPlan, tap: &TapPlan, hardware: Hardware, queues: usize) -> Result<Tap, Error> {
     let settings = TapSettings {
         name: tap.name.clone(),
         mac: tap.mac.map(|mac| mac.0).or(hardware.mac),

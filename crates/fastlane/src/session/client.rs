@@ -1,4 +1,4 @@
-//! The side of whoever attaches.
+//! Client side of a session.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,90 +17,96 @@ use serde::de::DeserializeOwned;
 use super::SessionError;
 use super::listener;
 use super::protocol::{self, Kind, REQUEST_LIMIT, VERSION};
-use super::requests::{Changes, NewRules, Reload, Replaced, ShardList, Shards};
-use super::transfer::{Missing, Received, has_ended, receive};
-use crate::capture::{Copies, Granted, Request};
+use super::requests::{Changes, NewRules, Reload, ReplacedRules, ShardList, Shards};
+use super::transfer::{ReceiveError, Received, has_ended, receive};
+use crate::capture::{CaptureGrant, CaptureStream, Request};
 use crate::config::rules::Rule;
 use crate::describe::Application;
-use crate::metrics::thread_time;
+use crate::threads;
 
-/// How long the application may be silent before it is given up.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for a reply of the application.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An attachment to a running application. Reading its counters costs the application nothing.
+/// Connection to a running application. Reading the counters costs the application nothing.
 #[derive(Debug)]
 pub struct Client {
-    /// What runs there.
+    /// Description of the application.
     pub application: Application,
-    /// Its counters, which can only be read. There is an entry for each lane and port of
-    /// `application`, in the same order.
+    /// Counters of the application, read-only, with one block for each lane and port of
+    /// `application` in the same order.
     pub counters: Counters,
     stream: UnixStream,
-    /// One question at a time; true when an answer is missing, so that the next one may be that.
-    asking: Mutex<bool>,
+    /// Serialises requests. True once a reply is missing: the next message might be that reply.
+    in_request: Mutex<bool>,
     path: PathBuf,
-    /// Its directory in `/proc`, if this process sees it under the number that it knows itself.
+    /// Directory of the application in `/proc`, if both processes see it under the same PID.
     process: Option<PathBuf>,
 }
 
 impl Client {
-    /// Seconds of CPU time that the thread of a lane has used; `None` when it has none (yet, or any
-    /// more), or runs in a process namespace that cannot be seen from here.
+    /// Returns the CPU time of a lane's thread in seconds. `None` if the thread does not run or is
+    /// in a PID namespace that is not visible here.
     #[must_use]
     pub fn cpu_seconds(&self, lane: usize) -> Option<f64> {
         let thread = self.counters.lane(lane).load(LaneCounter::Thread);
-        thread_time::seconds(self.process.as_deref()?, thread)
+        threads::cpu_seconds(self.process.as_deref()?, thread)
     }
 
-    /// Asks for copies of packets, which come until the client is dropped. It can ask for nothing
-    /// else from then on: whatever it sends ends the capture.
+    /// Starts a capture, which ends when the client is dropped. The client cannot send other
+    /// requests meanwhile: any byte ends the capture.
     ///
     /// # Errors
-    /// When the application refuses, for the reason it gives, or does not answer as it should.
-    pub fn capture(&self, request: &Request) -> Result<Copies, SessionError> {
+    /// Fails if the application refuses or violates the protocol.
+    pub fn capture(&self, request: &Request) -> Result<CaptureStream, SessionError> {
         let wrong = |what: &str| self.wrong(what.to_owned());
-        let (granted, rings): (Granted, _) = self.ask(Kind::Capture, request)?;
+        let (granted, rings): (CaptureGrant, _) = self.ask(Kind::Capture, request)?;
         if granted.lanes.iter().any(|lane| *lane >= self.application.lanes.len()) {
             return Err(wrong("it captures in a lane that it does not have"));
         }
         let rings = rings.into_iter().next().ok_or_else(|| wrong("it sent no rings"))?;
-        Copies::attach(rings, &granted.lanes).map_err(|what| self.wrong(what))
+        CaptureStream::attach(rings, &granted.lanes).map_err(|what| self.wrong(what))
     }
 
-    /// Replaces the steering rules of a port while it runs: each frame is judged by the old ones or
-    /// by the new ones. No rules: everything is fast.
+    /// Replaces the steering rules of a port while it runs. Each frame is matched against either the
+    /// old or the new list. An empty list claims every frame.
     ///
     /// # Errors
-    /// When the application refuses; then the old ones stay in force.
-    pub fn replace_rules(&self, port: &str, rules: Vec<Rule>) -> Result<Replaced, SessionError> {
+    /// Fails if the application refuses; the old rules then stay in force.
+    pub fn replace_rules(
+        &self,
+        port: &str,
+        rules: Vec<Rule>,
+    ) -> Result<ReplacedRules, SessionError> {
         let request = NewRules { port: port.to_owned(), rules };
         let (Changes { ports }, _) = self.ask(Kind::Rules, &request)?;
         ports.into_iter().next().ok_or_else(|| self.wrong("it replaced nothing".to_owned()))
     }
 
-    /// Lets the `steer` of each port of a configuration be in force; `file` is its name and its
-    /// text, or `None` for the file with which the application was started. Says which ports have
-    /// other rules now.
+    /// Applies the `steer` lists of a configuration. `file` is its name and text, or `None` for the
+    /// file with which the application was started. Returns the ports whose rules have changed.
     ///
     /// # Errors
-    /// When the application refuses: the configuration is wrong, or differs in keys that can only
-    /// change with a restart. Then nothing has changed.
-    pub fn reload(&self, file: Option<(String, String)>) -> Result<Vec<Replaced>, SessionError> {
+    /// Fails if the configuration is wrong or differs in keys that need a restart; nothing has
+    /// changed then.
+    pub fn reload(
+        &self,
+        file: Option<(String, String)>,
+    ) -> Result<Vec<ReplacedRules>, SessionError> {
         let (Changes { ports }, _) = self.ask(Kind::Reload, &Reload { file })?;
         Ok(ports)
     }
 
-    /// Where each shard is, after one was moved to a lane if that is wished. A move takes some
-    /// turns of the lanes, at most about three seconds.
+    /// Returns the lane of each shard, after moving one if `moved` names a shard and a lane. A move
+    /// takes a few turns of the lanes, at most about three seconds.
     ///
     /// # Errors
-    /// When packets do not change lanes there, the lane has no application, or some lane does not
-    /// get on; then nothing has changed.
+    /// Fails if no port passes packets between lanes, the lane has no application, or a lane makes
+    /// no progress; nothing has changed then.
     pub fn shards(&self, moved: Option<(u8, usize)>) -> Result<ShardList, SessionError> {
         Ok(self.ask(Kind::Shards, &Shards { moved })?.0)
     }
 
-    /// Asks for something; the body and the descriptors of the answer.
+    /// Sends a request. Returns the body and the descriptors of the reply.
     pub(crate) fn ask<Q: Serialize, A: DeserializeOwned>(
         &self,
         kind: Kind,
@@ -109,31 +115,35 @@ impl Client {
         let body = serde_json::to_vec(request).map_err(|error| self.wrong(error.to_string()))?;
         let request = protocol::message(kind, &body, 0).filter(|_| body.len() <= REQUEST_LIMIT);
         let request = request.ok_or_else(|| {
-            let message = format!("{} bytes are asked, {REQUEST_LIMIT} are taken", body.len());
+            let message = format!(
+                "the request has {} bytes; at most {REQUEST_LIMIT} are accepted",
+                body.len()
+            );
             SessionError::Refused { path: self.path.clone(), message }
         })?;
         let Received { body, descriptors, .. } = self.converse(kind, &request)?;
-        let answer = serde_json::from_slice(&body)
-            .map_err(|error| self.wrong(format!("its answer cannot be read: {error}")))?;
-        Ok((answer, descriptors))
+        let reply = serde_json::from_slice(&body)
+            .map_err(|error| self.wrong(format!("its reply cannot be read: {error}")))?;
+        Ok((reply, descriptors))
     }
 
-    /// Sends a request as it is.
+    /// Sends an encoded request and receives the reply.
     pub(super) fn converse(&self, kind: Kind, request: &[u8]) -> Result<Received, SessionError> {
-        let mut broken = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut broken = self.in_request.lock().unwrap_or_else(PoisonError::into_inner);
         if *broken {
-            let reason = "an earlier answer is missing; attach anew".to_owned();
+            let reason = "the reply to an earlier request is missing; connect again".to_owned();
             return Err(SessionError::Silent { path: self.path.clone(), reason });
         }
-        // An application that refuses may close before it has heard all; its reason can be read.
+        // An application that refuses may close before it has read everything. Its refusal can still
+        // be read, so a failed write is ignored.
         let _ = (&self.stream).write_all(request);
-        let answer = receive(&self.stream);
-        *broken = answer.is_err();
-        let answer = answer.map_err(|error| error.into_session(&self.path))?;
-        match answer.header.kind {
-            Kind::Refusal => Err(refused(&self.path, &answer.body)),
-            other if other == kind => Ok(answer),
-            _ => Err(self.wrong("it answered something else".to_owned())),
+        let reply = receive(&self.stream);
+        *broken = reply.is_err();
+        let reply = reply.map_err(|error| error.into_session(&self.path))?;
+        match reply.header.kind {
+            Kind::Refusal => Err(refused(&self.path, &reply.body)),
+            other if other == kind => Ok(reply),
+            _ => Err(self.wrong("its reply is of another kind".to_owned())),
         }
     }
 
@@ -141,30 +151,30 @@ impl Client {
         SessionError::Protocol { path: self.path.clone(), what }
     }
 
-    /// The path of the session.
+    /// Returns the path of the session.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the application still runs. The counters stay readable when it does not.
+    /// Returns true while the application runs. The counters stay readable afterwards.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !has_ended(&self.stream)
     }
 }
 
-/// Readable when the application has ended.
+/// The descriptor becomes readable when the application ends.
 impl AsFd for Client {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
-/// Attaches to the application whose session is at `path` (see [`path`](super::path)).
+/// Connects to the application whose session is at `path` (see [`path`](super::path)).
 ///
 /// # Errors
-/// When no application runs there, it belongs to another user, or it is of another release.
+/// Fails if no application runs there, or it belongs to another user or another release.
 pub fn connect(path: &Path) -> Result<Client, SessionError> {
     connect_as(path, VERSION)
 }
@@ -175,13 +185,14 @@ pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionErr
     let failed = |error: io::Error| protocol(error.to_string());
     let mut stream = listener::connect(path).map_err(|error| match error {
         Errno::ACCESS => SessionError::Denied { path: path.to_owned() },
-        Errno::AGAIN => silent("too many wait for it to answer; try again".to_owned()),
+        Errno::AGAIN => silent("too many clients wait to be accepted; try again".to_owned()),
         error => SessionError::Absent { path: path.to_owned(), source: error.into() },
     })?;
     stream.set_nonblocking(false).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-    // An application that refuses may close before it has heard us; its reason can still be read.
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+    stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
+    // An application that refuses may close before it has read the hello. Its refusal can still be
+    // read, so a failed write is ignored.
     let _ = stream.write_all(&protocol::hello(version, &program()));
     let Received { header, body, descriptors } =
         receive(&stream).map_err(|error| error.into_session(path))?;
@@ -192,7 +203,7 @@ pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionErr
     match header.kind {
         Kind::Application => {}
         Kind::Refusal => return Err(refused(path, &body)),
-        _ => return Err(protocol("it did not say what it is".to_owned())),
+        _ => return Err(protocol("it sent no description".to_owned())),
     }
     let application: Application = serde_json::from_slice(&body)
         .map_err(|error| protocol(format!("its description cannot be read: {error}")))?;
@@ -202,27 +213,31 @@ pub(super) fn connect_as(path: &Path, version: u32) -> Result<Client, SessionErr
     let counters = counters.map_err(|error| protocol(error.to_string()))?;
     check(&application, &counters).map_err(protocol)?;
     let process = process(&stream, &application);
-    let (path, asking) = (path.to_owned(), Mutex::default());
-    Ok(Client { application, counters, stream, asking, path, process })
+    let (path, in_request) = (path.to_owned(), Mutex::default());
+    Ok(Client { application, counters, stream, in_request, path, process })
 }
 
-/// Connects to the keeper at `path`; `None` when there is none of this user or root's.
-pub(crate) fn connect_to_keeper(path: &Path, patience: Duration) -> Option<UnixStream> {
+/// Connects to the holder of a handover at `path`. `None` if there is none that runs as root or as
+/// this user.
+pub(crate) fn connect_to_holder(path: &Path, timeout: Duration) -> Option<UnixStream> {
     let stream = listener::connect(path).ok()?;
-    let keeper = rustix::net::sockopt::socket_peercred(&stream).ok()?.uid;
-    if !keeper.is_root() && keeper != rustix::process::geteuid() {
+    let holder = rustix::net::sockopt::socket_peercred(&stream).ok()?.uid;
+    if !holder.is_root() && holder != rustix::process::geteuid() {
         return None;
     }
     stream.set_nonblocking(false).ok()?;
-    stream.set_read_timeout(Some(patience)).ok()?;
-    stream.set_write_timeout(Some(patience)).ok()?;
+    stream.set_read_timeout(Some(timeout)).ok()?;
+    stream.set_write_timeout(Some(timeout)).ok()?;
     (&stream).write_all(&protocol::hello(VERSION, &program())).ok()?;
-    let welcome = receive(&stream).ok()?;
-    (welcome.header.version == VERSION && welcome.header.kind == Kind::Keep).then_some(stream)
+    let greeting = receive(&stream).ok()?;
+    (greeting.header.version == VERSION && greeting.header.kind == Kind::Handover).then_some(stream)
 }
 
-/// Sends a request over a connection on which the greetings were said; the answer, or the reason of
-/// a refusal.
+/// Sends a request over a connection after hello and greeting. Returns the body and the descriptors
+/// of the reply.
+///
+/// # Errors
+/// The reason of a refusal, or of a missing reply.
 pub(crate) fn converse<Q: Serialize>(
     stream: &UnixStream,
     kind: Kind,
@@ -232,36 +247,37 @@ pub(crate) fn converse<Q: Serialize>(
     let body = serde_json::to_vec(request).map_err(|error| error.to_string())?;
     let request = protocol::message(kind, &body, 0).ok_or("the request is too long")?;
     stream.write_all(&request).map_err(|error| error.to_string())?;
-    let answer = receive(stream).map_err(|missing| match missing {
-        Missing::Silence(error) => explain(&error),
-        Missing::Nonsense(what) => what,
+    let reply = receive(stream).map_err(|error| match error {
+        ReceiveError::Io(error) => explain(&error),
+        ReceiveError::Malformed(what) => what,
     })?;
-    match answer.header.kind {
-        Kind::Refusal => Err(String::from_utf8_lossy(&answer.body).into_owned()),
-        other if other == kind => Ok((answer.body, answer.descriptors)),
-        _ => Err("it answered something else".to_owned()),
+    match reply.header.kind {
+        Kind::Refusal => Err(String::from_utf8_lossy(&reply.body).into_owned()),
+        other if other == kind => Ok((reply.body, reply.descriptors)),
+        _ => Err("its reply is of another kind".to_owned()),
     }
 }
 
-/// The name of this program.
+/// Returns the file name of this program.
 fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Where the kernel says that the application is, if that is where it says itself.
+/// Returns the application's directory in `/proc`, if `SO_PEERCRED` and the description name the same
+/// PID.
 fn process(stream: &UnixStream, application: &Application) -> Option<PathBuf> {
     let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
     let pid = u32::try_from(Pid::as_raw(Some(peer.pid))).ok()?;
     (pid == application.pid).then(|| PathBuf::from(format!("/proc/{pid}")))
 }
 
-impl Missing {
+impl ReceiveError {
     pub(super) fn into_session(self, path: &Path) -> SessionError {
         let path = path.to_owned();
         match self {
-            Self::Silence(error) => SessionError::Silent { path, reason: explain(&error) },
-            Self::Nonsense(what) => SessionError::Protocol { path, what },
+            Self::Io(error) => SessionError::Silent { path, reason: explain(&error) },
+            Self::Malformed(what) => SessionError::Protocol { path, what },
         }
     }
 }
@@ -271,11 +287,12 @@ fn refused(path: &Path, reason: &[u8]) -> SessionError {
     SessionError::Refused { path: path.to_owned(), message }
 }
 
-/// The facts must fit the counters, and be fit to be shown on a terminal.
+/// Checks that the description matches the counters and contains no control characters, since it is
+/// shown on terminals.
 fn check(application: &Application, counters: &Counters) -> Result<(), String> {
     let facts = (application.lanes.len(), application.ports.len());
     if facts != (counters.lanes(), counters.ports()) {
-        return Err("its counters are not those of its lanes and ports".to_owned());
+        return Err("its counters do not match its lanes and ports".to_owned());
     }
     let ports = application.ports.iter().flat_map(|port| {
         let optional = [&port.interface, &port.kernel].into_iter().flatten();
@@ -284,7 +301,7 @@ fn check(application: &Application, counters: &Counters) -> Result<(), String> {
     let lanes = application.lanes.iter().map(|lane| &lane.idle);
     let mut words = ports.chain(lanes).chain([&application.name, &application.version]);
     match words.find(|word| word.chars().any(char::is_control)) {
-        Some(word) => Err(format!("a control character in {word:?}")),
+        Some(word) => Err(format!("its description contains a control character: {word:?}")),
         None => Ok(()),
     }
 }
@@ -292,11 +309,12 @@ fn check(application: &Application, counters: &Counters) -> Result<(), String> {
 fn explain(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            let seconds = PATIENCE.as_secs();
-            format!("no answer within {seconds} s: it is starting, or busy; try again")
+            let seconds = TIMEOUT.as_secs();
+            format!("no reply within {seconds} s: the application is starting or busy; try again")
         }
         ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
-            "it closed the connection without an answer; see what it says, or try again".to_owned()
+            "the application closed the connection without a reply; read its log, or try again"
+                .to_owned()
         }
         _ => error.to_string(),
     }

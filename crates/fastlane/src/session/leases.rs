@@ -1,46 +1,55 @@
-//! What only one client may have at a time.
+//! Leases: resources that one client may hold at a time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::peer::Asker;
+use super::peer::ClientIdentity;
 
-/// Who has what. It ends with the connection.
+/// Holders of all leases, by the name of the resource. A lease ends with the connection.
 #[derive(Debug, Default)]
-pub(super) struct Leases {
-    held: BTreeMap<String, Arc<Asker>>,
+pub(crate) struct Leases {
+    held: BTreeMap<String, Arc<ClientIdentity>>,
 }
 
 impl Leases {
-    /// Gives all of `things` to `asker`, or none: then it says who has the first of them.
-    pub(super) fn take(&mut self, things: &[String], asker: &Arc<Asker>) -> Result<(), String> {
-        // Its end may be in the same look at the sockets as this request.
-        self.held.retain(|_, holder| !holder.has_gone());
+    /// Grants all of `things` to `client`, or none.
+    ///
+    /// # Errors
+    /// Names the holder of the first resource that is taken.
+    pub(crate) fn take(
+        &mut self,
+        things: &[String],
+        client: &Arc<ClientIdentity>,
+    ) -> Result<(), String> {
+        // The end of a connection may be reported by the same poll(2) as this request.
+        self.held.retain(|_, holder| !holder.has_disconnected());
         for thing in things {
             let Some(holder) = self.held.get(thing) else { continue };
-            return Err(if Arc::ptr_eq(holder, asker) {
-                format!("{thing} is with this client already; use what it got before")
+            return Err(if Arc::ptr_eq(holder, client) {
+                format!("{thing} is already held by this client; use the earlier reply")
             } else {
-                format!("{thing} is with {holder}, and only one may have it; end that one first")
+                format!(
+                    "{thing} is held by {holder}; only one client may hold it, so end that one first"
+                )
             });
         }
-        let taken = things.iter().map(|thing| (thing.clone(), Arc::clone(asker)));
+        let taken = things.iter().map(|thing| (thing.clone(), Arc::clone(client)));
         self.held.extend(taken);
         Ok(())
     }
 
-    /// Whether `asker` has it.
-    pub(super) fn has(&self, thing: &str, asker: &Arc<Asker>) -> bool {
-        self.held.get(thing).is_some_and(|holder| Arc::ptr_eq(holder, asker))
+    /// Returns true if `client` holds `thing`.
+    pub(crate) fn has(&self, thing: &str, client: &Arc<ClientIdentity>) -> bool {
+        self.held.get(thing).is_some_and(|holder| Arc::ptr_eq(holder, client))
     }
 
-    /// Who has it.
-    pub(super) fn holder(&self, thing: &str) -> Option<&Asker> {
-        self.held.get(thing).map(AsRef::as_ref).filter(|holder| !holder.has_gone())
+    /// Returns the client that holds `thing`.
+    pub(crate) fn holder(&self, thing: &str) -> Option<&ClientIdentity> {
+        self.held.get(thing).map(AsRef::as_ref).filter(|holder| !holder.has_disconnected())
     }
 
-    /// Takes everything back from a client that has gone.
-    pub(super) fn release(&mut self, asker: &Asker) {
-        self.held.retain(|_, holder| !std::ptr::eq(holder.as_ref(), asker));
+    /// Releases all leases of a client that has disconnected.
+    pub(crate) fn release(&mut self, client: &ClientIdentity) {
+        self.held.retain(|_, holder| !std::ptr::eq(holder.as_ref(), client));
     }
 }

@@ -1,4 +1,4 @@
-//! The listening socket and its place in the file system.
+//! The listening socket: its file, permissions and removal.
 
 use std::fs::{DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
@@ -14,28 +14,30 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::SessionError;
 
-/// How long another starter of the same name is waited for, in steps of [`LOCK_STEP`].
+/// Maximum number of attempts to lock the directory, [`LOCK_STEP`] apart.
 const LOCK_STEPS: u32 = 100;
+/// Interval between two attempts to lock the directory.
 const LOCK_STEP: Duration = Duration::from_millis(10);
 
-/// A listening socket that is removed from the file system in the end.
+/// Listening socket. Its file is removed on drop.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) socket: UnixListener,
     pub(super) path: PathBuf,
-    /// Device and inode, so that a successor's socket is not removed.
+    /// Device and inode, so that drop does not remove the socket of a successor.
     identity: (u64, u64),
 }
 
 impl Listener {
-    /// Makes the directory and the socket. What a dead process left there is replaced.
+    /// Creates the directory and the socket. A socket that a dead process left is replaced.
     pub(super) fn bind(path: &Path) -> Result<Self, SessionError> {
         let failed = |source| SessionError::Bind { path: path.to_owned(), source };
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         let made = DirBuilder::new().recursive(true).mode(0o755).create(directory);
         made.map_err(|source| SessionError::Directory { path: path.to_owned(), source })?;
-        // Two starters must not both find the same dead socket and remove each other's new one.
+        // Two processes that start at once must not find the same dead socket and then remove each
+        // other's new one.
         let _lock = lock(directory).map_err(failed)?;
         let socket = match UnixListener::bind(path) {
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -65,8 +67,8 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Holds others off the directory while the result lives. After a while it goes on without: whoever
-/// may read the directory can hold the lock, and must not keep an application from starting.
+/// Locks the directory for as long as the result lives. After a timeout it returns without the
+/// lock: any user who may read the directory can hold it and must not block the start.
 fn lock(directory: &Path) -> io::Result<OwnedFd> {
     let file =
         open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
@@ -79,7 +81,7 @@ fn lock(directory: &Path) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Removes a socket to which nobody listens any more.
+/// Removes the socket of a process that no longer listens.
 fn remove_stale(path: &Path) -> Result<(), SessionError> {
     let failed = |source| SessionError::Bind { path: path.to_owned(), source };
     let kind = std::fs::symlink_metadata(path).map_err(failed)?.file_type();
@@ -89,7 +91,7 @@ fn remove_stale(path: &Path) -> Result<(), SessionError> {
     match connect(path) {
         Ok(stream) => {
             let pid = rustix::net::sockopt::socket_peercred(&stream).ok();
-            // 0 when the process is in a process namespace that cannot be seen from here.
+            // 0 if the process is in a PID namespace that is not visible here.
             let pid = pid.map(|peer| rustix::process::Pid::as_raw(Some(peer.pid)));
             Err(SessionError::InUse { path: path.to_owned(), pid: pid.filter(|pid| *pid > 0) })
         }
@@ -99,8 +101,7 @@ fn remove_stale(path: &Path) -> Result<(), SessionError> {
     }
 }
 
-/// Connects without waiting: a listener that accepts nobody any more gives `AGAIN`. The stream does
-/// not wait either.
+/// Connects without blocking; a full backlog gives `AGAIN`. The stream is non-blocking too.
 pub(super) fn connect(path: &Path) -> Result<UnixStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

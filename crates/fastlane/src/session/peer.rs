@@ -1,4 +1,4 @@
-//! A client, as the application sees it.
+//! Server side of one client connection: a state machine over a non-blocking stream.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,61 +13,73 @@ use rustix::process::Pid;
 use super::protocol::{self, DESCRIPTORS, HEADER, HELLO, Header, Kind, REQUEST_LIMIT, VERSION};
 use super::transfer;
 
-/// The most clients at once; one more is refused.
-const MOST_PEERS: usize = 32;
-/// How long a client may take to say hello and to take its answer, and for a request likewise.
-pub(super) const PATIENCE: Duration = Duration::from_secs(1);
+/// Maximum number of clients; further ones are refused.
+const MAX_PEERS: usize = 32;
+/// Time that a client has to send its hello or a whole request and to read the reply.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What is there for clients.
+/// Service that replies to clients.
 pub(crate) trait Service {
-    /// What a client hears first.
-    fn welcome(&mut self) -> Answer;
+    /// Returns the first message to a client.
+    fn greeting(&mut self) -> Reply;
 
-    /// Answers a request, or says why not.
-    fn answer(&mut self, asker: &Arc<Asker>, kind: Kind, body: &[u8]) -> Result<Answer, String>;
+    /// Handles a request.
+    ///
+    /// # Errors
+    /// The reason of the refusal, which the client receives.
+    fn reply(
+        &mut self,
+        client: &Arc<ClientIdentity>,
+        kind: Kind,
+        body: &[u8],
+    ) -> Result<Reply, String>;
 
-    /// A client has gone.
-    fn gone(&mut self, asker: &Asker);
+    /// Releases everything that a client held. Called once when it disconnects.
+    fn disconnected(&mut self, client: &ClientIdentity);
 
-    /// Does what there is to do from time to time; when next, if at all.
+    /// Does periodic work. Returns the time of the next call, if one is needed.
     fn sweep(&mut self, now: Instant) -> Option<Instant>;
 }
 
-/// An answer.
+/// Reply to a request, with descriptors.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Reply {
     pub(crate) kind: Kind,
     pub(crate) body: Vec<u8>,
-    /// At most [`DESCRIPTORS`].
+    /// At most [`DESCRIPTORS`]; more are refused.
     pub(crate) descriptors: Vec<Arc<OwnedFd>>,
 }
 
-impl Answer {
-    /// One without descriptors.
+impl Reply {
+    /// Creates a reply without descriptors.
     pub(super) fn new(kind: Kind, body: Vec<u8>) -> Self {
         Self { kind, body, descriptors: vec![] }
     }
 }
 
-/// Who asks.
+/// Identity of a connected client.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct ClientIdentity {
     stream: UnixStream,
-    /// The process, as the kernel says; 0 when it cannot be seen from here.
-    pub(super) process: i32,
-    /// The program, as it says itself.
+    /// Process ID from `SO_PEERCRED`; 0 if it is not visible in this PID namespace.
+    process: i32,
+    /// Program name from the hello; not verified.
     program: String,
 }
 
-impl Asker {
-    /// Whether its end of the connection is closed. A process that is killed loses its memory
-    /// before its descriptors, so it writes nowhere any more when this is true.
-    pub(crate) fn has_gone(&self) -> bool {
+impl ClientIdentity {
+    pub(crate) fn process(&self) -> i32 {
+        self.process
+    }
+
+    /// Returns true if the client has closed its end. A killed process loses its memory mappings
+    /// before its descriptors, so it no longer writes to shared memory when this is true.
+    pub(crate) fn has_disconnected(&self) -> bool {
         transfer::has_ended(&self.stream)
     }
 }
 
-impl std::fmt::Display for Asker {
+impl std::fmt::Display for ClientIdentity {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.process, self.program.as_str()) {
             (0, "") => write!(formatter, "another process"),
@@ -78,68 +90,69 @@ impl std::fmt::Display for Asker {
     }
 }
 
-/// A client: it says hello and takes its answer; then it is silent, or asks, as often as it likes,
-/// until it goes.
+/// Connection of one client.
 pub(super) struct Peer {
-    asker: Arc<Asker>,
+    client: Arc<ClientIdentity>,
     stage: Stage,
-    /// What was heard of the message in hand.
-    heard: Vec<u8>,
-    answer: Vec<u8>,
+    /// Received part of the current message.
+    received: Vec<u8>,
+    /// Reply that is being sent.
+    reply: Vec<u8>,
+    /// Number of bytes of `reply` that were sent.
     sent: usize,
-    /// Go with the first byte of the answer.
+    /// Sent with the first byte of the reply.
     descriptors: Vec<Arc<OwnedFd>>,
-    /// When it must have said what it began to say and taken the answer; `None` while it is silent.
+    /// Time by which the current exchange must end; `None` between requests.
     deadline: Option<Instant>,
 }
 
-/// What is awaited of a client.
+/// Next input expected from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Hello,
-    /// So many bytes of a name.
+    /// A name of this length.
     Name(usize),
     /// The header of a request.
     Request,
-    /// So many bytes of a request.
+    /// The body of a request of this kind and length.
     Body(Kind, usize),
-    /// Nothing: a byte ends it as much as its end does.
+    /// Nothing: any byte, like the end of the stream, ends the capture.
     Captures,
-    /// That it takes its refusal.
+    /// Nothing: the connection ends once the refusal is sent.
     Refused,
 }
 
 impl Peer {
-    /// Greets a client, or sends it away.
+    /// Accepts a client, or refuses it and returns `None`.
     pub(super) fn new(stream: UnixStream, others: usize, now: Instant) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
         let credentials = rustix::net::sockopt::socket_peercred(&stream).ok()?;
         let process = Pid::as_raw(Some(credentials.pid));
         let mut peer = Self {
-            asker: Arc::new(Asker { stream, process, program: String::new() }),
+            client: Arc::new(ClientIdentity { stream, process, program: String::new() }),
             stage: Stage::Hello,
-            heard: vec![],
-            answer: vec![],
+            received: vec![],
+            reply: vec![],
             sent: 0,
             descriptors: vec![],
-            deadline: Some(now + PATIENCE),
+            deadline: Some(now + TIMEOUT),
         };
         let ours = rustix::process::geteuid();
         if !may_attach(credentials.uid.as_raw(), ours.as_raw()) {
             let ours = ours.as_raw();
-            peer.end(&format!("only user {ours} and root may attach; run as one of them"));
-        } else if others >= MOST_PEERS {
-            peer.end("too many clients are attached; end one of them first");
+            peer.end(&format!("only user {ours} and root may connect; run as one of them"));
+        } else if others >= MAX_PEERS {
+            peer.end("too many clients are connected; end one of them first");
         } else {
             return Some(peer);
         }
-        // Whoever is not let in costs one answer and no place.
-        let _ = rustix::net::send(&peer.asker.stream, &peer.answer, SendFlags::NOSIGNAL);
+        // A refused client gets one message and takes no slot.
+        let _ = rustix::net::send(&peer.client.stream, &peer.reply, SendFlags::NOSIGNAL);
         None
     }
 
     pub(super) fn stream(&self) -> &UnixStream {
-        &self.asker.stream
+        &self.client.stream
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -147,10 +160,10 @@ impl Peer {
     }
 
     pub(super) fn interest(&self) -> PollFlags {
-        if self.sent < self.answer.len() { PollFlags::OUT } else { PollFlags::IN }
+        if self.sent < self.reply.len() { PollFlags::OUT } else { PollFlags::IN }
     }
 
-    /// Goes on with a client as far as it lets us; false when it is done with.
+    /// Continues the exchange as far as the stream allows. Returns false if the connection ends.
     pub(super) fn advance(&mut self, service: &mut impl Service, now: Instant) -> bool {
         let stays = match self.converse(service, now) {
             Ok(()) => false,
@@ -161,17 +174,17 @@ impl Peer {
             Err(_) => false,
         };
         if !stays {
-            service.gone(&self.asker);
+            service.disconnected(&self.client);
         }
         stays
     }
 
-    /// The conversation, to the answer of one request: then it is the next client's turn. It is
-    /// left with `WouldBlock` wherever the client must act first.
+    /// Runs the exchange up to the reply to one request, so that clients take turns. Returns
+    /// `WouldBlock` where the client must act first.
     fn converse(&mut self, service: &mut impl Service, now: Instant) -> io::Result<()> {
-        let mut answered = false;
+        let mut replied = false;
         loop {
-            while self.sent < self.answer.len() {
+            while self.sent < self.reply.len() {
                 self.sent += self.send()?;
                 self.descriptors.clear();
             }
@@ -179,115 +192,120 @@ impl Peer {
                 Stage::Refused => return Ok(()),
                 Stage::Captures => {
                     self.deadline = None;
-                    let _ = (&self.asker.stream).read(&mut [0])?;
+                    let _ = (&self.client.stream).read(&mut [0])?;
                     return Ok(());
                 }
-                Stage::Request if self.heard.is_empty() => self.deadline = None,
+                Stage::Request if self.received.is_empty() => self.deadline = None,
                 _ => {}
             }
-            if answered {
+            if replied {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            if !self.hear(now)? {
+            if !self.read(now)? {
                 return Ok(());
             }
-            answered = matches!(self.stage, Stage::Body(..));
-            self.answer(service);
+            replied = matches!(self.stage, Stage::Body(..));
+            self.process(service);
         }
     }
 
-    /// Hears what is awaited; false when the client has ended.
-    fn hear(&mut self, now: Instant) -> io::Result<bool> {
-        let awaited = match self.stage {
+    /// Reads the expected input. Returns false at the end of the stream.
+    fn read(&mut self, now: Instant) -> io::Result<bool> {
+        let expected = match self.stage {
             Stage::Hello => HELLO,
             Stage::Name(length) | Stage::Body(_, length) => length,
             _ => HEADER,
         };
         let mut part = [0; 4096];
-        while self.heard.len() < awaited {
-            let room = part.len().min(awaited - self.heard.len());
-            // Descriptors that come with it are closed by the kernel: nobody takes them (unix(7)).
-            match (&self.asker.stream).read(&mut part[..room])? {
+        while self.received.len() < expected {
+            let room = part.len().min(expected - self.received.len());
+            // The kernel closes descriptors that are not received (unix(7)).
+            match (&self.client.stream).read(&mut part[..room])? {
                 0 => return Ok(false),
-                count => self.heard.extend_from_slice(&part[..count]),
+                count => self.received.extend_from_slice(&part[..count]),
             }
-            self.deadline.get_or_insert(now + PATIENCE);
+            self.deadline.get_or_insert(now + TIMEOUT);
         }
         Ok(true)
     }
 
-    /// Answers what was heard.
-    fn answer(&mut self, service: &mut impl Service) {
-        let heard = std::mem::take(&mut self.heard);
+    /// Processes a complete input.
+    fn process(&mut self, service: &mut impl Service) {
+        let received = std::mem::take(&mut self.received);
         match self.stage {
-            Stage::Hello => match heard.first_chunk().map(protocol::greeting) {
+            Stage::Hello => match received.first_chunk().map(protocol::check_hello) {
                 Some(Ok(length)) => self.stage = Stage::Name(length),
                 Some(Err(reason)) => self.end(&reason),
-                None => self.end("no hello"), // not reached: a hello was heard
+                None => self.end("no hello"), // unreachable: a whole hello was received
             },
             Stage::Name(_) => {
-                self.introduce(&heard);
-                self.say(service.welcome(), Stage::Request);
+                self.set_program(&received);
+                self.send_reply(service.greeting(), Stage::Request);
             }
-            Stage::Request => match heard.first_chunk().map(request) {
+            Stage::Request => match received.first_chunk().map(request) {
                 Some(Ok((kind, length))) => self.stage = Stage::Body(kind, length),
                 Some(Err(reason)) => self.end(&reason),
-                None => self.end("no request"), // not reached: a header was heard
+                None => self.end("no request"), // unreachable: a whole header was received
             },
-            Stage::Body(kind, _) => match service.answer(&self.asker, kind, &heard) {
-                Ok(answer) if kind == Kind::Capture => self.say(answer, Stage::Captures),
-                Ok(answer) => self.say(answer, Stage::Request),
+            Stage::Body(kind, _) => match service.reply(&self.client, kind, &received) {
+                Ok(reply) if kind == Kind::Capture => self.send_reply(reply, Stage::Captures),
+                Ok(reply) => self.send_reply(reply, Stage::Request),
                 Err(reason) => {
-                    let answer = Answer::new(Kind::Refusal, reason.into_bytes());
-                    self.say(answer, Stage::Request);
+                    let refusal = Reply::new(Kind::Refusal, reason.into_bytes());
+                    self.send_reply(refusal, Stage::Request);
                 }
             },
             Stage::Captures | Stage::Refused => {}
         }
     }
 
-    /// Remembers by which name a client goes.
-    fn introduce(&mut self, name: &[u8]) {
+    /// Stores the program name of the client.
+    fn set_program(&mut self, name: &[u8]) {
         let name = String::from_utf8_lossy(name).replace(char::is_control, " ");
-        if let Some(asker) = Arc::get_mut(&mut self.asker) {
-            asker.program = name;
+        if let Some(client) = Arc::get_mut(&mut self.client) {
+            client.program = name;
         }
     }
 
-    /// Says why not, and no more.
+    /// Sends a refusal, after which the connection ends.
     fn end(&mut self, reason: &str) {
-        self.say(Answer::new(Kind::Refusal, reason.as_bytes().to_vec()), Stage::Refused);
+        self.send_reply(Reply::new(Kind::Refusal, reason.as_bytes().to_vec()), Stage::Refused);
     }
 
-    fn say(&mut self, answer: Answer, next: Stage) {
-        let Answer { kind, body, descriptors } = answer;
+    fn send_reply(&mut self, reply: Reply, next: Stage) {
+        let Reply { kind, body, descriptors } = reply;
         let count = descriptors.len().min(DESCRIPTORS + 1);
         (self.sent, self.stage, self.descriptors) = (0, next, descriptors);
-        self.answer = protocol::message(kind, &body, count).unwrap_or_else(|| {
+        self.reply = protocol::message(kind, &body, count).unwrap_or_else(|| {
             self.descriptors.clear();
-            let reason = b"the answer is longer than a message can be";
+            let reason = b"the reply exceeds the maximum length of a message";
             protocol::message(Kind::Refusal, reason, 0).unwrap_or_default()
         });
     }
 
     fn send(&self) -> io::Result<usize> {
         let descriptors: Vec<_> = self.descriptors.iter().map(|it| it.as_fd()).collect();
-        transfer::send(&self.asker.stream, &self.answer[self.sent..], &descriptors)
+        transfer::send(&self.client.stream, &self.reply[self.sent..], &descriptors)
     }
 }
 
-/// What a request is and how long its body, or why there will be none.
+/// Returns kind and body length of a request.
+///
+/// # Errors
+/// The reason to end the connection.
 fn request(header: &[u8; HEADER]) -> Result<(Kind, usize), String> {
     let Header { version, kind, length, .. } = Header::read(header)?;
     match kind {
-        _ if version != VERSION => Err(format!("a request of version {version}")),
-        kind if !kind.is_request() => Err("a message that is no request".to_owned()),
+        _ if version != VERSION => Err(format!(
+            "the request has version {version}; install both programs from one release"
+        )),
+        kind if !kind.is_request() => Err("the message is not a request".to_owned()),
         kind if length <= REQUEST_LIMIT => Ok((kind, length)),
-        _ => Err(format!("a request of {length} bytes; {REQUEST_LIMIT} are taken")),
+        _ => Err(format!("the request has {length} bytes; at most {REQUEST_LIMIT} are accepted")),
     }
 }
 
-/// Whether `user` may see what an application of the user `ours` does.
+/// Returns true if `user` may connect to an application that runs as the user `ours`.
 fn may_attach(user: u32, ours: u32) -> bool {
     user == ours || user == 0
 }

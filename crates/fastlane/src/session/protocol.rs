@@ -1,5 +1,5 @@
-//! What client and application say to each other: one hello, one answer; then any number of
-//! requests, one at a time, each with its answer.
+//! Session protocol: the client's hello and the application's greeting, then any number of requests,
+//! one at a time, each with one reply.
 //!
 //! ```text
 //! hello    8 magic "FLsessn1"   4 version   4 length of the name, 0 to 64
@@ -8,39 +8,40 @@
 //!          then `length` bytes; the descriptors come with the first byte of the message
 //! ```
 //!
-//! | kind | of the client | of the application |
+//! | kind | request of the client | reply of the application |
 //! |---|---|---|
-//! | 1 application | | what it is; the counters |
-//! | 2 refusal | | why not, UTF-8; after what is no request it says nothing more |
-//! | 3 capture | what to copy | what is copied; the rings. Any byte of the client ends it |
-//! | 4 tables | | the tables and their parts; a descriptor for each part, to read |
-//! | 5 write | the names of tables | as 4, to write, for as long as the client is connected |
-//! | 6 messages | | the rings, and what wakes whom |
-//! | 7 rules | a port and its rules | what became of them |
-//! | 8 shards | what to move, or nothing | which lane has which shard |
-//! | 9 keep | from which descriptor on | what a successor needs |
-//! | 10 reload | the text of a configuration | what has changed |
+//! | 1 application | | the description; the counters |
+//! | 2 refusal | | the reason, UTF-8. After a malformed request the connection ends |
+//! | 3 capture | the selection | the lanes captured; the rings. Any further byte ends the capture |
+//! | 4 tables | | the tables and their parts; a read-only descriptor for each part |
+//! | 5 write | names of tables | as 4, but writable, until the client disconnects |
+//! | 6 messages | | the rings and the doorbells |
+//! | 7 rules | a port and its rules | the rules before and after |
+//! | 8 shards | a shard and its lane, or nothing | the lane of each shard |
+//! | 9 handover | index of the first descriptor | the manifest; descriptors |
+//! | 10 reload | the text of a configuration | the ports whose rules have changed |
 //!
-//! All bodies but the refusal's are JSON. Numbers are little endian. Magic, version and the form of
-//! a refusal are the same in every version, so that either side can say which one it wanted.
+//! All bodies are JSON, except that of a refusal. Numbers are little endian. Magic, version and the
+//! form of a refusal are the same in every version, so that each side can report a mismatch.
 
-/// The version of this protocol.
+/// Version of this protocol.
 pub(super) const VERSION: u32 = 3;
+/// First bytes of every message.
 const MAGIC: [u8; 8] = *b"FLsessn1";
-/// Bytes of a hello before the name.
+/// Length of a hello before the name, in bytes.
 pub(super) const HELLO: usize = 16;
-/// The most bytes of the name in a hello.
+/// Maximum length of the name in a hello, in bytes.
 pub(super) const NAME_LIMIT: usize = 64;
-/// Bytes of a message's header.
+/// Length of a message header in bytes.
 pub(super) const HEADER: usize = 24;
-/// The most bytes after a header.
-pub(super) const LIMIT: usize = 1 << 20;
-/// The most bytes of a request: a filter of the greatest length fits, and a long configuration.
+/// Maximum length of a body in bytes.
+pub(crate) const LIMIT: usize = 1 << 20;
+/// Maximum length of a request in bytes: enough for the longest filter and a long configuration.
 pub(super) const REQUEST_LIMIT: usize = 1 << 18;
-/// The most descriptors of a message; the kernel's own limit is 253 (unix(7), SCM_MAX_FD).
+/// Maximum number of descriptors of a message. The kernel's limit is 253 (unix(7), SCM_MAX_FD).
 pub(super) const DESCRIPTORS: usize = 250;
 
-/// The first bytes from a client that speaks `version` and runs the program `name`.
+/// Returns the hello of a client with this protocol version and program name.
 pub(super) fn hello(version: u32, name: &str) -> Vec<u8> {
     let mut end = name.len().min(NAME_LIMIT);
     while !name.is_char_boundary(end) {
@@ -53,24 +54,27 @@ pub(super) fn hello(version: u32, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// How long the name behind this hello is, or why the client that sent it is not let in.
-pub(super) fn greeting(hello: &[u8; HELLO]) -> Result<usize, String> {
+/// Checks a hello. Returns the length of the name that follows.
+///
+/// # Errors
+/// The reason to refuse the client.
+pub(super) fn check_hello(hello: &[u8; HELLO]) -> Result<usize, String> {
     if hello[..8] != MAGIC {
-        return Err("the client does not speak the session protocol (wrong magic)".to_owned());
+        return Err("the client does not use the session protocol (wrong magic)".to_owned());
     }
     let version = u32_at(hello, 8);
     if version != VERSION {
         return Err(format!(
-            "the client speaks version {version} of the session, this application version \
-             {VERSION}; use both of one release"
+            "the client uses version {version} of the session protocol and this application version \
+             {VERSION}; install both from one release"
         ));
     }
     let length = u32_at(hello, 12) as usize;
-    let too_long = || format!("a name of {length} bytes; at most {NAME_LIMIT} are taken");
+    let too_long = || format!("the name has {length} bytes; at most {NAME_LIMIT} are accepted");
     (length <= NAME_LIMIT).then_some(length).ok_or_else(too_long)
 }
 
-/// What a message carries.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Kind {
@@ -82,7 +86,7 @@ pub(crate) enum Kind {
     Messages = 6,
     Rules = 7,
     Shards = 8,
-    Keep = 9,
+    Handover = 9,
     Reload = 10,
 }
 
@@ -96,29 +100,32 @@ impl Kind {
         Self::Messages,
         Self::Rules,
         Self::Shards,
-        Self::Keep,
+        Self::Handover,
         Self::Reload,
     ];
 
-    /// Whether a client may say it.
+    /// Returns true if a client may send a message of this kind.
     pub(super) fn is_request(self) -> bool {
         !matches!(self, Self::Application | Self::Refusal)
     }
 }
 
-/// The header of a message.
+/// Header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) version: u32,
     pub(super) kind: Kind,
-    /// Bytes that follow, at most [`LIMIT`].
+    /// Length of the body in bytes, at most [`LIMIT`].
     pub(super) length: usize,
-    /// Descriptors that come with it, at most [`DESCRIPTORS`].
+    /// Number of descriptors of the message, at most [`DESCRIPTORS`].
     pub(super) descriptors: usize,
 }
 
 impl Header {
-    /// Reads a header, or says what is wrong with it.
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// The violation of the protocol.
     pub(super) fn read(bytes: &[u8; HEADER]) -> Result<Self, String> {
         if bytes[..8] != MAGIC {
             return Err("wrong magic".to_owned());
@@ -138,8 +145,8 @@ impl Header {
     }
 }
 
-/// A whole message, or `None` when `body` is longer than [`LIMIT`] or there are more than
-/// [`DESCRIPTORS`].
+/// Returns a whole message, or `None` if `body` is longer than [`LIMIT`] or there are more than
+/// [`DESCRIPTORS`] descriptors.
 pub(super) fn message(kind: Kind, body: &[u8], descriptors: usize) -> Option<Vec<u8>> {
     let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= LIMIT)?;
     let descriptors = u32::try_from(descriptors).ok().filter(|_| descriptors <= DESCRIPTORS)?;
@@ -160,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_messages_are_read_back() {
         for kind in Kind::ALL {
             let message = message(kind, b"no", 7).unwrap();
             let header = Header::read(message[..HEADER].try_into().unwrap()).unwrap();
@@ -168,20 +175,20 @@ mod tests {
             assert_eq!(&message[HEADER..], b"no");
         }
         let hello = hello(VERSION, "slow");
-        assert_eq!(greeting(hello[..HELLO].try_into().unwrap()), Ok(4));
+        assert_eq!(check_hello(hello[..HELLO].try_into().unwrap()), Ok(4));
         assert_eq!(&hello[HELLO..], b"slow");
     }
 
     #[test]
-    fn a_long_name_is_cut_where_a_letter_ends() {
+    fn a_long_name_is_cut_at_a_character_boundary() {
         let hello = hello(VERSION, &format!("{}ä", "x".repeat(NAME_LIMIT - 1)));
-        assert_eq!(greeting(hello[..HELLO].try_into().unwrap()), Ok(NAME_LIMIT - 1));
+        assert_eq!(check_hello(hello[..HELLO].try_into().unwrap()), Ok(NAME_LIMIT - 1));
         assert_eq!(hello.len(), HELLO + NAME_LIMIT - 1);
     }
 
     #[test]
     fn bad_hellos_are_refused() {
-        let of = |bytes: Vec<u8>| greeting(bytes[..HELLO].try_into().unwrap()).unwrap_err();
+        let of = |bytes: Vec<u8>| check_hello(bytes[..HELLO].try_into().unwrap()).unwrap_err();
         assert!(of(hello(9, "")).contains("version 9"));
         assert!(of(vec![0; HELLO]).contains("magic"));
         let mut long = hello(VERSION, "");

@@ -1,55 +1,27 @@
-//! The bodies of requests and answers.
+//! Bodies of requests and replies, as JSON.
 
 use serde::{Deserialize, Serialize};
 
+use serde::de::DeserializeOwned;
+
 use crate::config::rules::Rule;
+use crate::tables::TableFacts;
 
-/// What a part of a table is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Role {
-    /// What the slow path writes and the lanes read.
-    Table,
-    /// What the lanes write for each entry and the slow path reads.
-    State,
-    /// Events of entries that must not be lost.
-    Pending,
-}
-
-/// A table of a running application.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct TableFacts {
-    pub(crate) name: String,
-    pub(crate) parts: Vec<PartFacts>,
-    /// Who writes it now.
-    pub(crate) writer: Option<String>,
-}
-
-/// A part of it: the memory behind a descriptor says itself what is in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct PartFacts {
-    pub(crate) role: Role,
-    /// The place of the descriptor among those of the answer.
-    pub(crate) descriptor: usize,
-}
-
-/// The answer to `tables` and `write`.
+/// Reply to `tables` and `write`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct TableList {
     pub(crate) tables: Vec<TableFacts>,
 }
 
-/// Which tables a client will write.
+/// Request for write access to tables.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Write {
     pub(crate) tables: Vec<String>,
 }
 
-/// New steering rules of a port.
+/// Request to replace the steering rules of a port.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct NewRules {
@@ -57,64 +29,72 @@ pub(crate) struct NewRules {
     pub(crate) rules: Vec<Rule>,
 }
 
-/// A configuration whose `steer` shall hold.
+/// Request to apply the `steer` lists of a configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Reload {
-    /// Its name and its text; `None`: the file with which the application was started.
+    /// File name and text; `None` for the file with which the application was started.
     pub(crate) file: Option<(String, String)>,
 }
 
-/// The rules of a port before and after a change.
+/// Steering rules of a port before and after a change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Replaced {
-    /// Its name.
+pub struct ReplacedRules {
+    /// Name of the port.
     pub port: String,
-    /// The rules that it had.
+    /// Previous rules.
     pub before: Vec<Rule>,
-    /// The rules that it has now.
+    /// Current rules.
     pub now: Vec<Rule>,
 }
 
-/// The answer to `rules` and `reload`.
+/// Reply to `rules` and `reload`: the ports whose rules have changed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Changes {
-    pub(crate) ports: Vec<Replaced>,
+    pub(crate) ports: Vec<ReplacedRules>,
 }
 
-/// The answer to `messages`. Its descriptors: the rings, the slow path's bell, each lane's bell.
+/// Reply to `messages`. Its descriptors are the rings, the slow path's doorbell, and the doorbell of
+/// each lane.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct MessageRings {
+pub(crate) struct MessageRingList {
     pub(crate) lanes: usize,
 }
 
-/// What shall become of the shards.
+/// Request to move a shard, or to list all shards.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct Shards {
-    /// A shard and the lane to which it shall go.
+    /// Shard to move and its new lane; `None` moves nothing.
     pub(crate) moved: Option<(u8, usize)>,
 }
 
-/// Which lane has which shard.
+/// Assignment of shards to lanes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct ShardList {
-    /// The lane of each of the 256 shards.
+    /// Lane of each of the 256 shards.
     pub lanes: Vec<usize>,
-    /// The packets of each that were given their lane, since the start.
+    /// Packets of each shard since the start.
     pub packets: Vec<u64>,
 }
 
-/// What a keeper asks for, and a successor of the keeper.
+/// Request of a holder to an application, and of a successor to a holder.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub(crate) struct Keep {
-    /// The first descriptor of the answer.
+pub(crate) struct HandoverRequest {
+    /// Index of the first descriptor of the reply.
     pub(crate) from: usize,
-    /// A successor cannot use it: the keeper closes what it has.
+    /// True if the successor cannot use the handover, so the holder closes it.
     pub(crate) give_up: bool,
+}
+
+/// Parses the body of a request.
+pub(crate) fn read_request<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(body).map_err(|error| {
+        format!("the request cannot be read ({error}); install both programs from one release")
+    })
 }

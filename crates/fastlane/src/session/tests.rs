@@ -167,16 +167,16 @@ fn hostile_clients_hurt_nobody() {
     assert!(bytes.len() > HEADER);
 
     for (kind, body, reason) in [
-        (Kind::Application, &b"{}"[..], "no request"),
+        (Kind::Application, &b"{}"[..], "not a request"),
         (Kind::Capture, b"{}", "cannot be read"),
         (Kind::Capture, &[b'['; 1 << 17], "cannot be read"),
-        (Kind::Capture, &[b'['; (1 << 18) + 1], "are taken"),
+        (Kind::Capture, &[b'['; (1 << 18) + 1], "are accepted"),
         (Kind::Write, b"{\"tables\":[\"x\"]}", "no table `x`"),
         (Kind::Write, b"{\"tables\":7}", "cannot be read"),
         (Kind::Write, b"{\"tables\":[\"x\",\"y\",\"x\"]}", "named twice"),
         (Kind::Rules, b"{\"port\":\"wire\",\"rules\":[{\"udp-prt\":1}]}", "unknown field"),
-        (Kind::Rules, b"{\"port\":\"wire\",\"rules\":[]}", "its steering is fixed"),
-        (Kind::Messages, b"{}", "it has no messages"),
+        (Kind::Rules, b"{\"port\":\"wire\",\"rules\":[]}", "cannot be replaced"),
+        (Kind::Messages, b"{}", "has no messages"),
     ] {
         let client = connect(&bench.path).unwrap();
         let said = refused(&client, kind, &message(kind, body, 0).unwrap());
@@ -211,15 +211,15 @@ fn hostile_applications_are_refused() {
     unknown[12] = 99;
     let boasting = message(Kind::Application, facts.as_bytes(), 3).unwrap();
     for (bytes, expected) in [
-        (vec![], "without an answer"),
+        (vec![], "without a reply"),
         (vec![0; HEADER], "wrong magic"),
-        (welcome("")[..HEADER - 1].to_vec(), "without an answer"),
+        (welcome("")[..HEADER - 1].to_vec(), "without a reply"),
         (huge, "at most"),
         (unknown, "unknown kind"),
         (welcome("{"), "description"),
         (welcome(&facts), "no counters"),
-        (boasting, "3 descriptors were announced and 0 came"),
-        (message(Kind::Capture, b"{}", 0).unwrap(), "did not say what it is"),
+        (boasting, "3 descriptors were announced and 0 received"),
+        (message(Kind::Capture, b"{}", 0).unwrap(), "sent no description"),
         (message(Kind::Refusal, b"not \x1b[31mtoday", 0).unwrap(), "refused: not  [31mtoday"),
     ] {
         let reason = reason(bytes);
@@ -328,5 +328,5 @@ fn another_user_is_refused() {
 fn attach_as_another_user() {
     let path = std::env::var_os(OTHER_USER).expect("set by another_user_is_refused");
     let error = connect(Path::new(&path)).unwrap_err();
-    assert!(error.to_string().contains("only user 0 and root may attach"), "{error}");
+    assert!(error.to_string().contains("only user 0 and root may connect"), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Messages with file descriptors over a stream.
+//! Transfer of messages with file descriptors over a Unix stream.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -17,7 +17,8 @@ use super::protocol::{DESCRIPTORS, HEADER, Header, VERSION};
 
 const SPACE: usize = rustix::cmsg_space!(ScmRights(DESCRIPTORS));
 
-/// Sends what it can of `bytes`, and these descriptors with the first of them.
+/// Sends as many of `bytes` as possible, and the descriptors with the first of them. Returns the
+/// number of bytes sent.
 pub(super) fn send(
     stream: &UnixStream,
     bytes: &[u8],
@@ -31,7 +32,7 @@ pub(super) fn send(
     Ok(rustix::net::sendmsg(stream, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?)
 }
 
-/// A message as it came.
+/// Received message.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) header: Header,
@@ -39,29 +40,31 @@ pub(super) struct Received {
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// Why no message came.
+/// Reason why no message was received.
 #[derive(Debug)]
-pub(super) enum Missing {
-    Silence(io::Error),
-    Nonsense(String),
+pub(super) enum ReceiveError {
+    /// The stream failed, ended or timed out.
+    Io(io::Error),
+    /// The peer violated the protocol.
+    Malformed(String),
 }
 
-impl From<io::Error> for Missing {
+impl From<io::Error> for ReceiveError {
     fn from(error: io::Error) -> Self {
-        Self::Silence(error)
+        Self::Io(error)
     }
 }
 
-/// Whether the other side has closed its end, whatever it said before that nobody has heard.
+/// Returns true if the peer has closed its end, even if unread bytes remain.
 pub(super) fn has_ended(stream: &UnixStream) -> bool {
     let mut ends = [PollFd::new(stream, PollFlags::RDHUP)];
     let looked = poll(&mut ends, Some(&Timespec::default()));
     looked.is_ok() && !ends[0].revents().is_empty()
 }
 
-/// Reads a message and its descriptors, in the time that the stream has for one reading: a peer
-/// that says a byte now and then is given up, too.
-pub(super) fn receive(stream: &UnixStream) -> Result<Received, Missing> {
+/// Receives a message and its descriptors. The read timeout of the stream bounds the whole message,
+/// so a peer that sends single bytes slowly fails too.
+pub(super) fn receive(stream: &UnixStream) -> Result<Received, ReceiveError> {
     let patience = stream.read_timeout()?;
     let end = patience.and_then(|patience| Instant::now().checked_add(patience));
     let received = receive_until(stream, end);
@@ -69,12 +72,12 @@ pub(super) fn receive(stream: &UnixStream) -> Result<Received, Missing> {
     received
 }
 
-fn receive_until(stream: &UnixStream, end: Option<Instant>) -> Result<Received, Missing> {
+fn receive_until(stream: &UnixStream, end: Option<Instant>) -> Result<Received, ReceiveError> {
     let mut header = [0; HEADER];
     let mut space = [MaybeUninit::uninit(); SPACE];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut parts = [IoSliceMut::new(&mut header)];
-    // Descriptors beyond those that there is space for are closed by the kernel (unix(7)).
+    // The kernel closes descriptors for which there is no space (unix(7)).
     let received = loop {
         match recvmsg(stream, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Err(Errno::INTR) => {}
@@ -90,19 +93,19 @@ fn receive_until(stream: &UnixStream, end: Option<Instant>) -> Result<Received, 
     });
     let descriptors: Vec<OwnedFd> = descriptors.flatten().collect();
     read(stream, &mut header[received..], end)?;
-    let header = Header::read(&header).map_err(Missing::Nonsense)?;
+    let header = Header::read(&header).map_err(ReceiveError::Malformed)?;
     let mut body = vec![0; header.length];
     read(stream, &mut body, end)?;
-    // Of another version that field may mean something else.
+    // In another version this field may have another meaning.
     if header.version == VERSION && descriptors.len() != header.descriptors {
-        let (said, came) = (header.descriptors, descriptors.len());
-        let what = format!("{said} descriptors were announced and {came} came");
-        return Err(Missing::Nonsense(what));
+        let (expected, received) = (header.descriptors, descriptors.len());
+        let what = format!("{expected} descriptors were announced and {received} received");
+        return Err(ReceiveError::Malformed(what));
     }
     Ok(Received { header, body, descriptors })
 }
 
-/// Fills `bytes`, or fails when that takes too long.
+/// Fills `bytes`; fails with `TimedOut` after `end`.
 fn read(mut stream: &UnixStream, mut bytes: &mut [u8], end: Option<Instant>) -> io::Result<()> {
     while !bytes.is_empty() {
         if let Some(end) = end {
@@ -130,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_seen_behind_what_nobody_has_heard() {
+    fn the_end_is_seen_behind_unread_bytes() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(b"late").unwrap();
         assert!(!has_ended(&ours));
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_a_byte_now_and_then_is_given_up() {
+    fn a_peer_that_sends_single_bytes_slowly_times_out() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let patience = Some(Duration::from_millis(100));
         ours.set_read_timeout(patience).unwrap();
@@ -155,9 +158,9 @@ mod tests {
         });
         let missing = receive(&ours).unwrap_err();
         let timely = [ErrorKind::TimedOut, ErrorKind::WouldBlock];
-        assert!(matches!(&missing, Missing::Silence(error) if timely.contains(&error.kind())));
+        assert!(matches!(&missing, ReceiveError::Io(error) if timely.contains(&error.kind())));
         assert_eq!(ours.read_timeout().unwrap(), patience);
         drop(ours);
-        assert!(drips.join().unwrap(), "it was given up before it had said all");
+        assert!(drips.join().unwrap(), "the receiver gave up before the whole message");
     }
 }

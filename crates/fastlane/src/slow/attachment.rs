@@ -1,4 +1,4 @@
-//! What an application has granted to this program.
+//! Attachment: the connection of a slow path, and the tables and rings granted over it.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,45 +8,47 @@ use std::time::{Duration, Instant};
 
 use fastlane_table::{AnyState, Pending, Readers, Reset, SharedMemory, Spec, TableError, entries};
 
-use super::alone;
-use super::messages::Rings;
-use super::writer::Writer;
+use super::granted_rings::GrantedRings;
+use super::write_lock;
 use super::{SlowError, TableSummary};
-use crate::session::{Client, Kind, Role, TableFacts, TableList, Write};
+use crate::session::{Client, Kind, TableList, Write};
+use crate::tables::{Role, TableFacts};
 
-/// For how long a writer believes that the application is still there.
-const TRUST: Duration = Duration::from_millis(1);
+/// Time for which a result of [`Client::is_alive`] is reused.
+const MAX_AGE: Duration = Duration::from_millis(1);
 
-/// The connection, and what came by it, which goes before the connection does.
+/// Connection and grants. Grants are dropped before the connection.
 #[derive(Debug)]
 pub(super) struct Attachment {
     leases: Mutex<BTreeMap<String, Lease>>,
-    rings: Mutex<Option<Rings>>,
-    /// The lanes that must pass a turn before a writer uses memory again.
+    rings: Mutex<Option<GrantedRings>>,
+    /// Lanes that must pass a quiescent state before a writer reuses memory.
     readers: Arc<Readers>,
     pub(super) client: Arc<Client>,
 }
 
-/// The right to write a table.
+/// Write access to a table.
 #[derive(Debug)]
 struct Lease {
     parts: Vec<(Role, Arc<SharedMemory>)>,
-    /// Whether somebody here is the writer.
+    /// True while a writer of this process uses it.
     is_used: bool,
 }
 
-type Resets = Vec<Box<dyn Reset + Send + Sync>>;
+/// State that a writer zeroes when it removes an entry.
+pub(super) type Resets = Vec<Box<dyn Reset + Send + Sync>>;
 
 impl Attachment {
     pub(super) fn new(client: Client) -> Self {
         let client = Arc::new(client);
-        let watch = Watch { client: Arc::clone(&client), last: Mutex::new(Some(Instant::now())) };
-        let readers = Readers::lanes_while(&client.counters, move || watch.runs());
+        let liveness =
+            Liveness { client: Arc::clone(&client), last: Mutex::new(Some(Instant::now())) };
+        let readers = Readers::lanes_while(&client.counters, move || liveness.runs());
         let (leases, rings, readers) = (Mutex::default(), Mutex::default(), Arc::new(readers));
         Self { leases, rings, readers, client }
     }
 
-    /// All tables, for people.
+    /// Returns a summary of all tables.
     pub(super) fn tables(&self) -> Result<Vec<TableSummary>, SlowError> {
         let (list, descriptors): (TableList, _) = self.client.ask(Kind::Tables, &())?;
         let mut descriptors: Vec<_> = descriptors.into_iter().map(Some).collect();
@@ -54,7 +56,7 @@ impl Attachment {
             let parts = map(facts, &mut descriptors, SharedMemory::attach_read_only)?;
             let any = parts.first().map(|(_, part)| Spec::of(part)).transpose()?;
             let table = find(&parts, Role::Table);
-            let kind = table.as_ref().and(any.as_ref()).map_or("", |spec| word(spec.kind));
+            let kind = table.as_ref().and(any.as_ref()).map_or("", |spec| kind_name(spec.kind));
             Ok(TableSummary {
                 name: facts.name.clone(),
                 kind,
@@ -68,30 +70,30 @@ impl Attachment {
         list.tables.iter().map(summary).collect()
     }
 
-    /// A part of a table, to be read.
+    /// Maps a part of a table read-only.
     pub(super) fn readable(&self, table: &str, role: Role) -> Result<Arc<SharedMemory>, SlowError> {
         let (list, descriptors): (TableList, _) = self.client.ask(Kind::Tables, &())?;
         let parts = parts(table, &list, descriptors, SharedMemory::attach_read_only)?;
         find(&parts, role).ok_or_else(|| absent(table, role, &list))
     }
 
-    /// A part of a table, to be written: from now on nobody else does, if this is the first.
+    /// Returns a part of a table, writable. The first call leases the table.
     pub(super) fn writable(&self, table: &str, role: Role) -> Result<Arc<SharedMemory>, SlowError> {
         let mut leases = self.leases();
         let lease = self.lease(&mut leases, table)?;
         find(&lease.parts, role).ok_or_else(|| absent(table, role, &TableList::default()))
     }
 
-    /// Makes the writer of a table.
+    /// Creates the writer of a table. [`release`](Self::release) allows the next one.
     pub(super) fn write<W>(
-        self: &Arc<Self>,
+        &self,
         table: &str,
         make: impl FnOnce(&Arc<SharedMemory>, &Arc<Readers>, Resets) -> Result<W, TableError>,
-    ) -> Result<Writer<W>, SlowError> {
+    ) -> Result<W, SlowError> {
         let mut leases = self.leases();
         let lease = self.lease(&mut leases, table)?;
         if lease.is_used {
-            return Err(SlowError::Written { table: table.to_owned() });
+            return Err(SlowError::AlreadyWriter { table: table.to_owned() });
         }
         let part = find(&lease.parts, Role::Table);
         let part = part.ok_or_else(|| absent(table, Role::Table, &TableList::default()))?;
@@ -103,10 +105,10 @@ impl Attachment {
         let resets = resets.collect::<Result<Resets, TableError>>()?;
         let writer = make(&part, &self.readers, resets)?;
         lease.is_used = true;
-        Ok(Writer::new(writer, table, Arc::clone(self)))
+        Ok(writer)
     }
 
-    /// The lease of a table, asked for now if it was not before.
+    /// Returns the lease of a table; the first call requests it.
     fn lease<'a>(
         &self,
         leases: &'a mut BTreeMap<String, Lease>,
@@ -118,12 +120,12 @@ impl Attachment {
         };
         let request = Write { tables: vec![table.to_owned()] };
         let (list, descriptors): (TableList, _) = self.client.ask(Kind::Write, &request)?;
-        let parts = parts(table, &list, descriptors, alone::attach)?;
+        let parts = parts(table, &list, descriptors, write_lock::attach)?;
         Ok(free.insert(Lease { parts, is_used: false }))
     }
 
-    /// The writer of a table was dropped; there may be another one here.
-    pub(super) fn unuse(&self, table: &str) {
+    /// Allows another writer of a table in this process, after the last one was dropped.
+    pub(super) fn release(&self, table: &str) {
         if let Some(lease) = self.leases().get_mut(table) {
             lease.is_used = false;
         }
@@ -133,7 +135,7 @@ impl Attachment {
         Arc::clone(&self.readers)
     }
 
-    pub(super) fn rings(&self) -> MutexGuard<'_, Option<Rings>> {
+    pub(super) fn rings(&self) -> MutexGuard<'_, Option<GrantedRings>> {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,19 +144,19 @@ impl Attachment {
     }
 }
 
-/// Looks whether the application runs.
-struct Watch {
+/// Check of whether the application still runs, at most once per [`MAX_AGE`].
+struct Liveness {
     client: Arc<Client>,
-    /// When it was seen last; `None` after its end.
+    /// Time of the last positive check; `None` after the end.
     last: Mutex<Option<Instant>>,
 }
 
-impl Watch {
+impl Liveness {
     fn runs(&self) -> bool {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         match *last {
-            Some(seen) if now.duration_since(seen) < TRUST => {}
+            Some(seen) if now.duration_since(seen) < MAX_AGE => {}
             Some(_) => *last = self.client.is_alive().then_some(now),
             None => {}
         }
@@ -162,9 +164,10 @@ impl Watch {
     }
 }
 
+/// Mapped parts of a table.
 type Parts = Vec<(Role, Arc<SharedMemory>)>;
 
-/// Maps the parts of a table that came in an answer.
+/// Maps the parts of the named table of a reply.
 fn parts(
     table: &str,
     list: &TableList,
@@ -176,7 +179,7 @@ fn parts(
     map(facts.ok_or_else(|| absent(table, Role::Table, list))?, &mut descriptors, attach)
 }
 
-/// Maps the parts of one table, whose descriptors are taken.
+/// Maps the parts of one table and takes their descriptors out of the list.
 fn map(
     facts: &TableFacts,
     descriptors: &mut [Option<OwnedFd>],
@@ -187,7 +190,7 @@ fn map(
         let descriptor = descriptor.ok_or_else(|| std::io::ErrorKind::UnexpectedEof.into());
         let what = format!("table `{}`", facts.name);
         let memory = descriptor.map_err(|source| SlowError::Map { what: what.clone(), source })?;
-        let memory = attach(memory).map_err(|source| match alone::writer(&source) {
+        let memory = attach(memory).map_err(|source| match write_lock::writer(&source) {
             Some(process) => SlowError::StillWritten { what: what.clone(), process },
             None => SlowError::Map { what, source },
         })?;
@@ -196,8 +199,8 @@ fn map(
     parts.collect()
 }
 
-/// A kind of table in a word.
-fn word(kind: fastlane_table::Kind) -> &'static str {
+/// Returns the name of a kind of table.
+fn kind_name(kind: fastlane_table::Kind) -> &'static str {
     match kind {
         fastlane_table::Kind::Hash => "hash",
         fastlane_table::Kind::Array => "array",
@@ -218,11 +221,11 @@ fn absent(table: &str, role: Role, list: &TableList) -> SlowError {
         Role::Pending => "pending events",
     };
     let known = list.tables.iter().any(|facts| facts.name == table) || list.tables.is_empty();
-    let there = if known {
-        "let it ask for it in its factory".to_owned()
+    let remedy = if known {
+        "let the application request it when it is created".to_owned()
     } else {
         let names: Vec<&str> = list.tables.iter().map(|facts| facts.name.as_str()).collect();
         format!("there are {}", names.join(", "))
     };
-    SlowError::NoTable { table: table.to_owned(), what, there }
+    SlowError::NoTable { table: table.to_owned(), what, remedy }
 }

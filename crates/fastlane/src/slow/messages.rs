@@ -1,62 +1,65 @@
-//! Messages from and to the lanes.
+//! Messages between a slow path and the lanes.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fastlane_table::Doorbell;
 use fastlane_table::messages::{Channel, Doorbells, PUNT, Punted};
-use fastlane_table::{Doorbell, SharedMemory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::SlowError;
 use super::attachment::Attachment;
-use super::{SlowError, alone};
-use crate::session::{Kind, MessageRings};
+use super::granted_rings::{GrantedRings, failed};
 
-/// The messages between this program and the lanes: bounded, and hints. What must not be lost lies
-/// in [pending events](super::PendingEvents).
+/// Messages between this program and the lanes. They travel in bounded rings and may be lost when a
+/// ring is full; use [pending events](super::PendingEvents) for what must not be lost.
+///
+/// # Examples
+/// A slow path that prints the messages of all lanes until the application ends:
+/// ```no_run
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), fastlane::slow::SlowError> {
+/// let slow = fastlane::slow::attach("firewall")?;
+/// let mut messages = slow.messages()?;
+/// while let Some(message) = messages.receive(Duration::from_secs(1))? {
+///     println!("lane {}: kind {}, {} bytes", message.lane, message.kind, message.body.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Messages {
     channels: Vec<Channel>,
-    /// Rung by any lane.
+    /// Doorbell that any lane rings.
     bell: Doorbell,
-    /// The lane to be asked next.
+    /// Lane to be read next.
     next: usize,
     body: Vec<u8>,
     attachment: Arc<Attachment>,
 }
 
-/// What the application has granted; [`Messages`] may come and go.
-#[derive(Debug)]
-pub(super) struct Rings {
-    memory: Arc<SharedMemory>,
-    /// The slow path's bell.
-    slow: Doorbell,
-    /// The lanes' bells.
-    lanes: Vec<Doorbell>,
-    /// Whether there are [`Messages`].
-    is_used: bool,
-}
-
-/// A message of a lane.
+/// Message of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// Whose it is.
+    /// Number of the lane that sent it.
     pub lane: usize,
-    /// What it is, as the application says.
+    /// Kind, defined by the application.
     pub kind: u32,
-    /// What it says.
+    /// Bytes of the message.
     pub body: &'a [u8],
 }
 
 impl<'a> Message<'a> {
-    /// The packet that a lane shows, if it is one (`Turn::punt`).
+    /// Returns the punted packet if the message is one (`Turn::punt`).
     #[must_use]
     pub fn punted(&self) -> Option<Punted<'a>> {
         if self.kind == PUNT { Punted::read(self.body) } else { None }
     }
 
-    /// The value whose bytes the body is, if it has that length (`Turn::send_value`).
+    /// Returns the body as a value if it has the length of `M` (`Turn::send_value`).
     #[must_use]
     pub fn value<M: FromBytes>(&self) -> Option<M> {
         M::read_from_bytes(self.body).ok()
@@ -68,11 +71,11 @@ impl Messages {
         let mut rings = attachment.rings();
         let granted = match rings.take() {
             Some(granted) => granted,
-            None => Rings::ask(&attachment)?,
+            None => GrantedRings::request(&attachment.client)?,
         };
         let granted = rings.insert(granted);
         if granted.is_used {
-            return Err(SlowError::Listening);
+            return Err(SlowError::MessagesInUse);
         }
         let share = |bell: &Doorbell| bell.try_clone().map_err(failed);
         let channels = granted.lanes.iter().enumerate().map(|(number, lane)| {
@@ -87,11 +90,10 @@ impl Messages {
         Ok(Self { channels, bell, next: 0, body: Vec::new(), attachment })
     }
 
-    /// The next message of any lane; `None` when none comes within this time. Each lane has its
-    /// turn.
+    /// Returns the next message of any lane, or `None` after `timeout`. Lanes are read in turn.
     ///
     /// # Errors
-    /// When the application has ended and nothing of it is left, or a ring is damaged.
+    /// Fails if a ring is damaged, or if the application has ended and all messages were read.
     pub fn receive(&mut self, timeout: Duration) -> Result<Option<Message<'_>>, SlowError> {
         let end = Instant::now().checked_add(timeout);
         loop {
@@ -101,7 +103,7 @@ impl Messages {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
             let is_alive = self.attachment.client.is_alive();
             if left == Some(Duration::ZERO) || !is_alive {
-                // It may have spoken and ended since it was asked.
+                // A lane may have sent and ended since the last read.
                 return match self.take()? {
                     Some((lane, kind)) => Ok(Some(Message { lane, kind, body: &self.body })),
                     None if is_alive => Ok(None),
@@ -112,7 +114,7 @@ impl Messages {
         }
     }
 
-    /// Asks the lanes, each in its turn.
+    /// Takes the next message of any lane, starting with the lane after the last one.
     fn take(&mut self) -> Result<Option<(usize, u32)>, SlowError> {
         let count = self.channels.len();
         for _ in 0..count {
@@ -146,10 +148,9 @@ impl Messages {
         Ok(())
     }
 
-    /// For a program that waits for other things too: lets the descriptor of this value
-    /// ([`AsFd`]) become readable when a lane speaks, until the next
-    /// [`disarm`](Self::disarm). False when one has spoken already: then nothing will wake, and it
-    /// is time to [`receive`](Self::receive).
+    /// Prepares to wait in an event loop: until [`disarm`](Self::disarm), the descriptor of this value
+    /// ([`AsFd`]) becomes readable when a lane sends. Returns false if messages are waiting already;
+    /// then call [`receive`](Self::receive) instead of waiting.
     #[must_use]
     pub fn arm(&mut self) -> bool {
         let mut may_wait = true;
@@ -159,13 +160,13 @@ impl Messages {
         may_wait
     }
 
-    /// Ends what [`arm`](Self::arm) has begun.
+    /// Ends the wait that [`arm`](Self::arm) prepared.
     pub fn disarm(&mut self) {
         self.channels.iter_mut().for_each(|channel| channel.receiver.end_wait());
     }
 
-    /// Sends a message to a lane, and wakes it if it sleeps. False when there is no room, the
-    /// message is too long, or there is no such lane.
+    /// Sends a message to a lane and wakes it if it sleeps. Returns false if the ring is full, the
+    /// message is too long, or the lane does not exist.
     pub fn send(&mut self, lane: usize, kind: u32, body: &[u8]) -> bool {
         let Some(channel) = self.channels.get_mut(lane) else { return false };
         let sent = channel.sender.send(kind, body);
@@ -173,7 +174,7 @@ impl Messages {
         sent
     }
 
-    /// As [`send`](Self::send): a message with the bytes of `value`.
+    /// Sends the bytes of `value` to a lane, like [`send`](Self::send).
     pub fn send_value<M: IntoBytes + Immutable + ?Sized>(
         &mut self,
         lane: usize,
@@ -183,43 +184,18 @@ impl Messages {
         self.send(lane, kind, value.as_bytes())
     }
 
-    /// How many messages of the lanes found no room since the application began.
+    /// Returns the number of messages that lanes lost to full rings since the application started.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let lost = self.channels.iter().map(|channel| channel.receiver.lost());
         lost.fold(0, u64::wrapping_add)
     }
 
-    /// How many lanes there are.
+    /// Returns the number of lanes.
     #[must_use]
     pub fn lanes(&self) -> usize {
         self.channels.len()
     }
-}
-
-impl Rings {
-    fn ask(attachment: &Attachment) -> Result<Self, SlowError> {
-        let (rings, descriptors): (MessageRings, _) = attachment.client.ask(Kind::Messages, &())?;
-        let mut descriptors = descriptors.into_iter();
-        let nothing = || failed(std::io::ErrorKind::UnexpectedEof.into());
-        let mut next = || descriptors.next().ok_or_else(nothing);
-        let memory = alone::attach(next()?).map_err(|source| match alone::writer(&source) {
-            Some(process) => SlowError::StillWritten { what: WHAT.to_owned(), process },
-            None => failed(source),
-        })?;
-        let slow = Doorbell::attach(next()?).map_err(failed)?;
-        let lanes = rings.lanes.min(attachment.client.application.lanes.len());
-        let lanes = (0..lanes).map(|_| Doorbell::attach(next()?).map_err(failed));
-        let lanes = lanes.collect::<Result<_, SlowError>>()?;
-        Ok(Self { memory: Arc::new(memory), slow, lanes, is_used: false })
-    }
-}
-
-/// In errors.
-const WHAT: &str = "the right to its messages";
-
-fn failed(source: std::io::Error) -> SlowError {
-    SlowError::Map { what: "the messages".to_owned(), source }
 }
 
 impl Drop for Messages {
@@ -231,14 +207,14 @@ impl Drop for Messages {
     }
 }
 
-/// Readable when a lane speaks while this is [armed](Messages::arm).
+/// The descriptor becomes readable when a lane sends while this is [armed](Messages::arm).
 impl AsFd for Messages {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 }
 
-/// As [`AsFd`].
+/// Returns the descriptor of [`AsFd`].
 impl AsRawFd for Messages {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()

@@ -9,8 +9,9 @@ use fastlane_table::{Doorbell, EntryId, SharedMemory, Spec};
 use rustix::event::{Timespec, epoll};
 
 use super::*;
-use crate::messages::Rings;
-use crate::session::{Offers, Reservation, Session};
+use crate::app_service::SessionResources;
+use crate::message_rings::MessageRings;
+use crate::session::{Reservation, Session};
 use crate::tables::Tables;
 
 /// An application without packets, in a directory of its own.
@@ -54,12 +55,12 @@ impl Fast {
         let memory = SharedMemory::create("slow-test", 64 * 2048).unwrap();
         let pool = Pool::new(memory, 2048, 192).unwrap();
         let mut lane = [LaneConfig::new(pool, vec![], self.counters.lane(0))];
-        let rings = Rings::open(&mut lane, 4, None).unwrap();
+        let rings = MessageRings::open(&mut lane, 4, None).unwrap();
         self.descriptors = rings.parts().1;
         let (tables, messages) = (Arc::clone(&self.tables), Some(rings));
-        let offers = Offers { tables, messages, ..Offers::default() };
+        let resources = SessionResources { tables, messages, ..SessionResources::default() };
         let reservation = Reservation::new(Path::new(&self.path)).unwrap();
-        let session = Session::serve(reservation, &application, &self.counters, offers).unwrap();
+        let session = Session::serve(reservation, &application, &self.counters, resources).unwrap();
         self.session = Some(session);
     }
 
@@ -128,10 +129,10 @@ fn there_is_one_writer_until_it_is_dropped() {
     let slow = attach(&fast.path).unwrap();
     let writer = slow.hash_writer::<u32, u64>("blocked").unwrap();
     let error = slow.hash_writer::<u32, u64>("blocked").map(drop).unwrap_err();
-    assert!(matches!(error, SlowError::Written { .. }), "{error}");
+    assert!(matches!(error, SlowError::AlreadyWriter { .. }), "{error}");
     let other = attach(&fast.path).unwrap();
     let error = other.hash_writer::<u32, u64>("blocked").map(drop).unwrap_err().to_string();
-    assert!(error.contains(&format!("is with process {}", std::process::id())), "{error}");
+    assert!(error.contains(&format!("is held by process {}", std::process::id())), "{error}");
     assert!(other.pending("blocked").is_err(), "events are the writer's");
     drop(slow); // the writer keeps what it was granted
     assert!(other.hash_writer::<u32, u64>("blocked").is_err());
@@ -217,10 +218,10 @@ fn a_writer_that_goes_on_keeps_others_out_under_the_successor() {
     drop(slow);
     drop(fast.session.take());
     fast.serve();
-    let write = |slow: &Slow| slow.hash_writer::<u32, u64>("blocked").map(drop);
+    let write = |slow: &SlowPath| slow.hash_writer::<u32, u64>("blocked").map(drop);
     let error = write(&attach(&fast.path).unwrap()).unwrap_err();
     assert!(matches!(error, SlowError::StillWritten { .. }), "{error}");
-    let expected = "table `blocked` is still with this process, which got it from an application";
+    let expected = "table `blocked`: still in use by this process, to which a previous process of the application";
     assert!(error.to_string().starts_with(expected), "{error}");
     drop(writer);
     assert!(write(&attach(&fast.path).unwrap()).is_err(), "the events are of the table");
@@ -236,7 +237,7 @@ fn messages_are_had_by_one_at_a_time_and_again() {
     for number in 0..3_u32 {
         let mut messages = slow.messages().unwrap();
         let error = slow.messages().map(drop).unwrap_err();
-        assert!(matches!(error, SlowError::Listening), "{error}");
+        assert!(matches!(error, SlowError::MessagesInUse), "{error}");
         assert!(lane.sender.send(number, b"hint"));
         lane.sender.publish();
         let message = messages.receive(Duration::from_secs(60)).unwrap().unwrap();
@@ -281,11 +282,11 @@ fn messages_and_an_end_are_waited_for_among_other_things() {
 #[test]
 fn all_of_it_may_go_to_other_threads() {
     fn may_go<T: Send>() {}
-    may_go::<Slow>();
+    may_go::<SlowPath>();
     may_go::<Writer<HashWriter<u32, u64>>>();
     may_go::<Writer<Lpm6Writer>>();
     may_go::<PendingEvents>();
     may_go::<State<2>>();
     may_go::<Messages>();
-    may_go::<Keeper>();
+    may_go::<HandoverHolder>();
 }

@@ -1,4 +1,4 @@
-//! What a slow path writes.
+//! Writers of a slow path: tables and acknowledgements of pending events.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -7,20 +7,19 @@ use fastlane_table::{EntryId, Pending};
 
 use super::attachment::Attachment;
 
-/// The one writer of a table, for as long as it lives: a
-/// [`HashWriter`](fastlane_table::HashWriter), for example, which it derefs to. It holds the
-/// attachment.
+/// The only writer of a table, for as long as it lives. It dereferences to the writer itself, for
+/// example [`HashWriter`](fastlane_table::HashWriter), and keeps the attachment open.
 ///
-/// A table keeps the capacity that the application was started with (`tables.NAME.capacity`). To
-/// change it, write the new one and start the application again: the table then begins empty, and
-/// its writer fills it. The lanes read the memory that they began with, so the writer is only lent
-/// here, and what would give the table other memory takes the writer itself:
+/// The capacity of a table is fixed when the application starts (`tables.NAME.capacity`). To change
+/// it, edit the configuration and restart the application; the table is then empty. Methods that
+/// would replace the memory take the writer by value and cannot be called here, since the lanes
+/// would continue to read the old memory:
 ///
 /// ```compile_fail,E0507
 /// use fastlane::table::HashWriter;
 ///
 /// fn grow(writer: &mut fastlane::slow::Writer<HashWriter<u64, u64>>) {
-///     let _ = writer.resize(4096); // the lanes would go on with the old table
+///     let _ = writer.resize(4096); // the lanes would still read the old table
 /// }
 /// ```
 #[derive(Debug)]
@@ -52,15 +51,15 @@ impl<W> DerefMut for Writer<W> {
 
 impl<W> Drop for Writer<W> {
     fn drop(&mut self) {
-        self.attachment.unuse(&self.table);
+        self.attachment.release(&self.table);
     }
 }
 
-/// Events of a table's entries that lanes have raised and this program deals with.
+/// Pending events of a table's entries: raised by lanes, acknowledged by this program.
 #[derive(Clone, Debug)]
 pub struct PendingEvents {
     pending: Pending,
-    /// Whoever deals with events has the lease.
+    /// Holds the lease of the table.
     _attachment: Arc<Attachment>,
 }
 
@@ -69,20 +68,19 @@ impl PendingEvents {
         Self { pending, _attachment: attachment }
     }
 
-    /// Calls `visit` for each entry that is pending, with what to give to [`done`](Self::done) once
-    /// its events have been dealt with. To be called after an attachment, after a message was lost,
-    /// and now and then.
+    /// Calls `visit` for each pending entry, with the number to pass to [`done`](Self::done) once the
+    /// events are handled. Call it after attaching, after a message was lost, and periodically.
     pub fn scan(&self, visit: impl FnMut(EntryId, u64)) {
         self.pending.scan(visit);
     }
 
-    /// The same for some of the entries: a scan of all, a bit at a time.
+    /// Scans a range of entries, to split a scan of the whole table into steps.
     pub fn scan_range(&self, entries: std::ops::Range<usize>, visit: impl FnMut(EntryId, u64)) {
         self.pending.scan_range(entries, visit);
     }
 
-    /// Says that all events of an entry up to `seen` have been dealt with. One that was raised
-    /// since keeps it pending.
+    /// Acknowledges all events of an entry up to `seen`. An event raised since keeps the entry
+    /// pending.
     pub fn done(&self, entry: EntryId, seen: u64) {
         self.pending.done(entry, seen);
     }

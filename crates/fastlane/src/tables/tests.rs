@@ -32,7 +32,7 @@ fn other_types_and_other_names_are_refused() {
     let _ = tables.part("blocked", Role::Table, hash).unwrap();
     let other = |capacity| Spec::hash::<u32, u32>("blocked", capacity);
     let error = tables.part("blocked", Role::Table, other).unwrap_err().to_string();
-    assert_eq!(error, "tables.blocked: its value size is 8, asked for is 4");
+    assert_eq!(error, "tables.blocked: its value size is 8, requested is 4");
     let error = tables.part("block", Role::Table, hash).unwrap_err().to_string();
     assert!(error.contains("\"block\": { \"capacity\": 1024 }"), "{error}");
     assert!(error.ends_with("did you mean `blocked`?"), "{error}");
@@ -43,7 +43,7 @@ fn what_was_kept_is_used_if_it_fits() {
     let keep = |capacity: usize| {
         let memory = hash(capacity).create().unwrap();
         let descriptor = memory.as_fd().try_clone_to_owned().unwrap();
-        (memory, KeptPart { table: "blocked".to_owned(), role: Role::Table, descriptor })
+        (memory, InheritedPart { table: "blocked".to_owned(), role: Role::Table, descriptor })
     };
     for (capacity, used) in [(8, true), (9, false)] {
         let (memory, part) = keep(capacity);

@@ -19,7 +19,7 @@ pub enum ReversePath {
 
 /// The interface behind a port, as packets come in by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entrance {
+pub struct IngressInterface {
     /// The number of the interface.
     pub link: u32,
     /// Its Ethernet address.
@@ -38,19 +38,19 @@ const REVERSE_PATH: u32 = 34;
 
 /// A word for each port: the number of its interface in the lower half, or 0; flags in the upper.
 #[derive(Debug)]
-pub(super) struct Entrances(Vec<AtomicU64>);
+pub(super) struct IngressTable(Vec<AtomicU64>);
 
-impl Entrances {
+impl IngressTable {
     pub(super) fn new(ports: usize) -> Self {
         Self((0..ports).map(|_| AtomicU64::new(0)).collect())
     }
 
     /// All but the Ethernet address.
     #[inline]
-    pub(super) fn get(&self, port: PortId) -> Option<Entrance> {
+    pub(super) fn get(&self, port: PortId) -> Option<IngressInterface> {
         let word = self.0.get(usize::from(port.0))?.load(Ordering::Relaxed);
         let link = word as u32;
-        (link != 0).then_some(Entrance {
+        (link != 0).then_some(IngressInterface {
             link,
             mac: [0; 6],
             forwards4: word & FORWARDS4 != 0,
@@ -64,8 +64,8 @@ impl Entrances {
     }
 
     /// What Linux says now. `twins` has for each port the number of its interface, if it has one.
-    pub(super) fn publish(&self, twins: &[Option<u32>], conf: &Conf) {
-        for (word, link) in self.0.iter().zip(twins) {
+    pub(super) fn publish(&self, linux_interfaces: &[Option<u32>], conf: &Conf) {
+        for (word, link) in self.0.iter().zip(linux_interfaces) {
             let Some(link) = *link else { continue };
             let flag = |is, flag| if is { flag } else { 0 };
             let value = u64::from(link)
@@ -88,21 +88,21 @@ mod tests {
 
     #[test]
     fn a_port_says_what_linux_says_of_its_interface() {
-        let (entrances, twins) = (Entrances::new(3), [Some(7), None, Some(9)]);
+        let (ingress, linux_interfaces) = (IngressTable::new(3), [Some(7), None, Some(9)]);
         let mut conf = Conf::default();
-        entrances.publish(&twins, &conf);
-        let get = |port| entrances.get(PortId(port));
+        ingress.publish(&linux_interfaces, &conf);
+        let get = |port| ingress.get(PortId(port));
         let closed = get(0).unwrap();
         assert_eq!((closed.link, closed.forwards4, closed.forwards6), (7, false, false));
         assert_eq!((get(1), get(3)), (None, None));
         conf.say4(7, Some(true), Some(1));
         conf.say6(-1, true);
-        entrances.publish(&twins, &conf);
+        ingress.publish(&linux_interfaces, &conf);
         let open = get(0).unwrap();
         assert_eq!((open.forwards4, open.forwards6), (true, true));
         assert_eq!(open.reverse_path, ReversePath::Strict);
         assert!(!get(2).unwrap().forwards4);
-        entrances.clear();
+        ingress.clear();
         assert_eq!(get(0), None);
     }
 }

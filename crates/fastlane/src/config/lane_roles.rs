@@ -3,7 +3,7 @@
 use fastlane_steer::{KeyField, LaneKey};
 
 use super::plan::{refuse, twice};
-use super::written::{self, Driver};
+use super::raw::{self, Driver};
 use crate::Error;
 
 /// Packets under way from one lane to another, of run-to-completion at most.
@@ -13,7 +13,7 @@ const SMALLEST_RING: usize = 64;
 
 /// The lanes by what they have.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Threads {
+pub(crate) struct LaneRoles {
     /// Those that may have ports.
     pub ports: Vec<usize>,
     /// Those that have the application.
@@ -31,8 +31,8 @@ pub(crate) enum LaneBy {
 }
 
 impl LaneBy {
-    /// For a person.
-    pub(crate) fn words(self) -> &'static str {
+    /// Returns the name, as in the configuration.
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Rss => "rss",
             Self::Key(LaneKey::Flow) => "flow",
@@ -42,11 +42,11 @@ impl LaneBy {
     }
 }
 
-impl Threads {
+impl LaneRoles {
     /// Checks the model for so many lanes.
-    pub(crate) fn new(model: &written::Model, lanes: usize) -> Result<Self, Error> {
+    pub(crate) fn new(model: &raw::Model, lanes: usize) -> Result<Self, Error> {
         let all: Vec<usize> = (0..lanes).collect();
-        let written::Model::MasterWorker(written) = model else {
+        let raw::Model::MasterWorker(raw) = model else {
             return Ok(Self { ports: all.clone(), applications: all, ring: None });
         };
         let at = |key: &str| format!("lanes.model.master-worker.{key}");
@@ -54,25 +54,25 @@ impl Threads {
             let what = "master-worker needs two lanes at least; name two CPUs or more";
             return Err(refuse("lanes.cpus", what));
         }
-        if written.io.is_empty() || written.io.iter().any(|lane| *lane >= lanes) {
+        if raw.io.is_empty() || raw.io.iter().any(|lane| *lane >= lanes) {
             let what = format!("write numbers from 0 to {}, at least one", lanes - 1);
             return Err(refuse(at("io"), what));
         }
-        if let Some(lane) = twice(&written.io) {
+        if let Some(lane) = twice(&raw.io) {
             return Err(refuse(at("io"), format!("lane {lane} is named twice; name it once")));
         }
         let applications: Vec<usize> =
-            all.into_iter().filter(|lane| !written.io.contains(lane)).collect();
+            all.into_iter().filter(|lane| !raw.io.contains(lane)).collect();
         if applications.is_empty() {
             let what = "no lane is left for the application; name fewer, or more CPUs";
             return Err(refuse(at("io"), what));
         }
-        let ring = written.ring;
+        let ring = raw.ring;
         if !ring.is_power_of_two() || !(SMALLEST_RING..=32768).contains(&ring) {
             let what = format!("{ring} is not allowed; write a power of two from 64 to 32768");
             return Err(refuse(at("ring"), what));
         }
-        Ok(Self { ports: written.io.clone(), applications, ring: Some(ring) })
+        Ok(Self { ports: raw.io.clone(), applications, ring: Some(ring) })
     }
 
     /// Whether some lanes have the ports and others the application.
@@ -84,10 +84,10 @@ impl Threads {
     pub(crate) fn lanes_of(
         &self,
         path: &str,
-        written: Option<Vec<usize>>,
+        raw: Option<Vec<usize>>,
         lanes: usize,
     ) -> Result<Vec<usize>, Error> {
-        let chosen = written.unwrap_or_else(|| self.ports.clone());
+        let chosen = raw.unwrap_or_else(|| self.ports.clone());
         if chosen.is_empty() || chosen.iter().any(|lane| *lane >= lanes) {
             let what = format!("write numbers from 0 to {}, at least one", lanes - 1);
             return Err(refuse(path, what));
@@ -108,28 +108,24 @@ impl Threads {
     }
 
     /// Which lane gets the packets of a port.
-    pub(crate) fn lane_by(
-        &self,
-        path: &str,
-        written: Option<&written::LaneBy>,
-    ) -> Result<LaneBy, Error> {
-        match written {
+    pub(crate) fn lane_by(&self, path: &str, raw: Option<&raw::LaneBy>) -> Result<LaneBy, Error> {
+        match raw {
             None if self.is_split() => Ok(LaneBy::Key(LaneKey::Flow)),
             None => Ok(LaneBy::Rss),
-            Some(written::LaneBy::Rss) if self.is_split() => {
+            Some(raw::LaneBy::Rss) if self.is_split() => {
                 let what = "the lane whose queue the device chooses has no application; write \
                             `flow` or a `key`";
                 Err(refuse(path, what))
             }
-            Some(written::LaneBy::Application) if self.is_split() => {
+            Some(raw::LaneBy::Application) if self.is_split() => {
                 let what = "the lane where a packet arrives has no application to ask; write \
                             `flow` or a `key`";
                 Err(refuse(path, what))
             }
-            Some(written::LaneBy::Rss) => Ok(LaneBy::Rss),
-            Some(written::LaneBy::Application) => Ok(LaneBy::Application),
-            Some(written::LaneBy::Flow) => Ok(LaneBy::Key(LaneKey::Flow)),
-            Some(written::LaneBy::Key(key)) => self::key(path, key).map(LaneBy::Key),
+            Some(raw::LaneBy::Rss) => Ok(LaneBy::Rss),
+            Some(raw::LaneBy::Application) => Ok(LaneBy::Application),
+            Some(raw::LaneBy::Flow) => Ok(LaneBy::Key(LaneKey::Flow)),
+            Some(raw::LaneBy::Key(key)) => self::key(path, key).map(LaneBy::Key),
         }
     }
 
@@ -177,13 +173,13 @@ impl Threads {
     }
 }
 
-fn key(path: &str, key: &written::Key) -> Result<LaneKey, Error> {
+fn key(path: &str, key: &raw::Key) -> Result<LaneKey, Error> {
     let at = |key: &str| format!("{path}.key.{key}");
     let field = match key.field {
-        written::KeyField::GtpTeid => KeyField::GtpTeid,
-        written::KeyField::SourceAddress => KeyField::SourceAddress,
-        written::KeyField::DestinationAddress => KeyField::DestinationAddress,
-        written::KeyField::Bytes(written::KeyBytes { offset, length }) => {
+        raw::KeyField::GtpTeid => KeyField::GtpTeid,
+        raw::KeyField::SourceAddress => KeyField::SourceAddress,
+        raw::KeyField::DestinationAddress => KeyField::DestinationAddress,
+        raw::KeyField::Bytes(raw::KeyBytes { offset, length }) => {
             if !(1..=16).contains(&length) {
                 let what = format!("{length} is not allowed; write 1 to 16");
                 return Err(refuse(at("field.bytes.length"), what));
@@ -207,8 +203,8 @@ mod tests {
     use crate::config::plan::Plan;
 
     fn plan(lanes: Value, port: Value) -> Result<Plan, String> {
-        let written = json!({ "lanes": lanes, "ports": { "wire": port } });
-        Plan::new(serde_json::from_value(written).unwrap(), "test").map_err(|it| it.to_string())
+        let raw = json!({ "lanes": lanes, "ports": { "wire": port } });
+        Plan::new(serde_json::from_value(raw).unwrap(), "test").map_err(|it| it.to_string())
     }
 
     fn split(io: &[usize], port: Value) -> Result<Plan, String> {
@@ -220,7 +216,7 @@ mod tests {
     fn the_lanes_of_master_worker_have_one_thing_each() {
         let memory = json!({ "driver": { "memory": {} } });
         let plan = split(&[2, 0], memory).unwrap();
-        assert_eq!((plan.threads.ports, plan.threads.applications), (vec![2, 0], vec![1, 3]));
+        assert_eq!((plan.lane_roles.ports, plan.lane_roles.applications), (vec![2, 0], vec![1, 3]));
         assert_eq!(plan.ports[0].lanes, [2, 0]);
         assert_eq!(plan.ports[0].lane_by, LaneBy::Key(LaneKey::Flow));
         assert_eq!(plan.ring, Some(1024));

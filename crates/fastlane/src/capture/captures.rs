@@ -9,7 +9,7 @@ use fastlane_core::PortId;
 use fastlane_table::SharedMemory;
 use fastlane_table::journal::{JournalWriter, size};
 
-use super::{Granted, Label, MOST_BYTES, RING_BYTES, Request};
+use super::{CaptureGrant, Label, MOST_BYTES, RING_BYTES, Request};
 
 /// Captures that have ended and that a lane may still hold; one more is refused.
 const MOST_RETIRED: usize = 4;
@@ -70,7 +70,7 @@ impl Captures {
             Ok(Arc::new(Capture { selection: selection.clone(), ring }))
         });
         let captures: Vec<_> = captures.collect::<Result<_, String>>()?;
-        let answer = serde_json::to_vec(&Granted { lanes: lanes.clone() });
+        let answer = serde_json::to_vec(&CaptureGrant { lanes: lanes.clone() });
         let answer = answer.map_err(|error| error.to_string())?;
         for (lane, capture) in lanes.iter().zip(&captures) {
             self.lanes[*lane].put(Some(Arc::clone(capture)));

@@ -18,7 +18,7 @@ const LAST_SHARE: usize = 1 << 24;
 
 /// The packets that an application copies.
 #[derive(Debug)]
-pub struct Copies {
+pub struct CaptureStream {
     lanes: Vec<LaneCopies>,
     waiting: Vec<Waiting>,
     /// The bytes of what waits.
@@ -42,7 +42,7 @@ struct Waiting {
 
 /// A captured packet and its lane.
 #[derive(Clone, Copy, Debug)]
-pub struct Copy<'a> {
+pub struct CapturedPacket<'a> {
     /// The lane.
     pub lane: usize,
     /// The packet.
@@ -57,7 +57,7 @@ pub struct Damaged {
     pub lane: usize,
 }
 
-impl Copies {
+impl CaptureStream {
     /// Attaches to the rings of these lanes.
     pub(crate) fn attach(memory: OwnedFd, lanes: &[usize]) -> Result<Self, String> {
         let memory = SharedMemory::attach_writable(memory).map_err(|error| error.to_string())?;
@@ -92,7 +92,7 @@ impl Copies {
     pub fn read<E: From<Damaged>>(
         &mut self,
         end: bool,
-        mut show: impl FnMut(Copy<'_>) -> Result<(), E>,
+        mut show: impl FnMut(CapturedPacket<'_>) -> Result<(), E>,
     ) -> Result<usize, E> {
         let now = now();
         let mut limit = if end || self.lanes.len() == 1 { now } else { now - DELAY };
@@ -119,7 +119,7 @@ impl Copies {
         let ready = self.waiting.partition_point(|waiting| waiting.time <= limit);
         for Waiting { lane, place, .. } in self.waiting.drain(..ready) {
             if let Some(record) = self.bytes.get(place).and_then(Record::read) {
-                show(Copy { lane, record })?;
+                show(CapturedPacket { lane, record })?;
             }
         }
         self.compact();

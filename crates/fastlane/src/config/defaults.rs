@@ -6,40 +6,40 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::read::{Mistake, parse_value};
-use super::written::Configuration;
+use super::raw::Configuration;
+use super::read::{Diagnostic, parse_value};
 use crate::Error;
 
 type Complete = dyn Fn(&Configuration) -> Result<Value, Error> + Send + Sync;
 
 /// Checks `app`, and says what else holds where nothing is written.
 #[derive(Clone, Default)]
-pub(crate) struct Completion(Option<Arc<Complete>>);
+pub(crate) struct AppDefaults(Option<Arc<Complete>>);
 
-impl fmt::Debug for Completion {
+impl fmt::Debug for AppDefaults {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(if self.0.is_some() { "Completion" } else { "None" })
     }
 }
 
-impl Completion {
+impl AppDefaults {
     /// By settings of the form `S`.
     pub(crate) fn new<S: DeserializeOwned>(
         defaults: impl Fn(&S, &Configuration) -> Result<Value, Error> + Send + Sync + 'static,
     ) -> Self {
-        Self(Some(Arc::new(move |written: &Configuration| {
-            defaults(&settings(written.app.as_ref()).map_err(in_the_whole)?, written)
+        Self(Some(Arc::new(move |raw: &Configuration| {
+            defaults(&settings(raw.app.as_ref()).map_err(in_the_whole)?, raw)
         })))
     }
 
     /// The configuration that is `written`, which is the same as `value`, with all that follows.
     pub(super) fn complete(
         &self,
-        written: Configuration,
+        raw: Configuration,
         mut value: Value,
     ) -> Result<Configuration, Error> {
-        let Some(complete) = &self.0 else { return Ok(written) };
-        lay_under(&mut value, complete(&written)?);
+        let Some(complete) = &self.0 else { return Ok(raw) };
+        lay_under(&mut value, complete(&raw)?);
         parse_value("the defaults of the application", value)
     }
 }
@@ -51,18 +51,18 @@ pub(crate) fn settings<S: DeserializeOwned>(app: Option<&Value>) -> Result<S, Er
 
 /// A mistake in `app`, called by its path in the whole.
 fn in_the_whole(error: Error) -> Error {
-    let Error::Configuration(Mistake { path, what, meant, .. }) = error else { return error };
+    let Error::Configuration(Diagnostic { path, what, meant, .. }) = error else { return error };
     let path = if path.is_empty() { "app".to_owned() } else { format!("app.{path}") };
     Error::Value { path, what, meant }
 }
 
 /// Adds the keys of `defaults` that are not there, at any depth. What is written stays.
-fn lay_under(written: &mut Value, defaults: Value) {
-    let (Value::Object(written), Value::Object(defaults)) = (written, defaults) else { return };
+fn lay_under(raw: &mut Value, defaults: Value) {
+    let (Value::Object(raw), Value::Object(defaults)) = (raw, defaults) else { return };
     for (key, default) in defaults {
-        match written.get_mut(&key) {
+        match raw.get_mut(&key) {
             Some(value) => lay_under(value, default),
-            None => drop(written.insert(key, default)),
+            None => drop(raw.insert(key, default)),
         }
     }
 }
@@ -82,8 +82,8 @@ mod tests {
     }
 
     fn source() -> Source {
-        let completion = Completion::new(|settings: &Settings, written| {
-            if written.tables.contains_key("users") {
+        let app_defaults = AppDefaults::new(|settings: &Settings, raw| {
+            if raw.tables.contains_key("users") {
                 let (path, meant) = ("tables.users".to_owned(), None);
                 return Err(Error::Value { path, what: "it follows".to_owned(), meant });
             }
@@ -92,7 +92,7 @@ mod tests {
                 "lanes": { "hold": { "packets": 7, "per-key": 2 } },
             }))
         });
-        Source { completion, program: "x".to_owned(), ..Source::default() }
+        Source { app_defaults, program: "x".to_owned(), ..Source::default() }
     }
 
     fn said(text: &str) -> String {

@@ -1,5 +1,4 @@
-//! The service manager that has started this process, as systemd is one: it is told how the
-//! application is, and keeps descriptors for its successor.
+//! Connection to the service manager (systemd): state notifications, and its file descriptor store.
 //!
 //! The protocol is a datagram to the socket in `NOTIFY_SOCKET`: sd_notify(3),
 //! sd_pid_notify_with_fds(3).
@@ -15,19 +14,19 @@ use std::time::Duration;
 
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// How long a service manager may be busy before it is given up.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for the service manager.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The way to the service manager.
+/// Connection to the service manager.
 #[derive(Debug)]
-pub(crate) struct Manager {
+pub(crate) struct ServiceManager {
     socket: UnixDatagram,
-    /// How many descriptors it keeps, if it says so (`FDSTORE`, systemd 254).
+    /// Capacity of its descriptor store, if it is known (`FDSTORE`, systemd 254).
     pub(crate) limit: Option<usize>,
 }
 
-impl Manager {
-    /// The service manager of this process, if it has one that wants to be told.
+impl ServiceManager {
+    /// Connects to the service manager of this process, if `NOTIFY_SOCKET` names one.
     pub(crate) fn find() -> Option<Self> {
         let address = std::env::var_os("NOTIFY_SOCKET").filter(|address| !address.is_empty())?;
         let limit = std::env::var("FDSTORE").ok().and_then(|number| number.parse().ok());
@@ -35,37 +34,39 @@ impl Manager {
             Ok(socket) => Some(Self { socket, limit }),
             Err(error) => {
                 let address = address.display();
-                tracing::warn!("the service manager is not told anything: {address}: {error}");
+                tracing::warn!(
+                    "no notifications to the service manager: cannot connect to {address}: {error}"
+                );
                 None
             }
         }
     }
 
-    /// Tells it something; that nobody listens is said and does not matter.
-    pub(crate) fn tell(&self, what: &str) {
-        if let Err(error) = self.send(what, None) {
-            tracing::warn!("the service manager was not told `{what}`: {error}");
+    /// Sends a state such as `READY=1`. A failure is logged and otherwise ignored.
+    pub(crate) fn notify(&self, state: &str) {
+        if let Err(error) = self.send(state, None) {
+            tracing::warn!("the service manager did not receive `{state}`: {error}");
         }
     }
 
-    /// Lets it keep a descriptor under this name: letters, digits, `-`.
+    /// Stores a descriptor under a name of letters, digits and `-`.
     pub(crate) fn store(&self, name: &str, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        // Without FDPOLL=0 it would close what hangs up, as a device that is down does.
+        // Without FDPOLL=0 it closes descriptors that hang up, such as a device that is down.
         self.send(&format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"), Some(descriptor))
     }
 
-    /// Lets it close all that it keeps under this name.
+    /// Closes all stored descriptors of this name.
     pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
         self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"), None)
     }
 
-    /// Waits until it has done all that it was told: sd_notify_barrier(3).
+    /// Waits until it has processed all previous messages: sd_notify_barrier(3).
     pub(crate) fn wait(&self) -> io::Result<()> {
         let (mut ours, theirs) = UnixStream::pair()?;
         self.send("BARRIER=1", Some(theirs.as_fd()))?;
         drop(theirs);
-        ours.set_read_timeout(Some(PATIENCE))?;
-        ours.read(&mut [0]).map(drop) // it closes its end
+        ours.set_read_timeout(Some(TIMEOUT))?;
+        ours.read(&mut [0]).map(drop) // returns when the service manager closes its end
     }
 
     fn send(&self, text: &str, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
@@ -89,6 +90,6 @@ fn connect(address: &OsString) -> io::Result<UnixDatagram> {
     };
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(TIMEOUT))?;
     Ok(socket)
 }

@@ -1,23 +1,20 @@
-//! Whether an interface can carry what a port wants, before anything is touched.
+//! Checks of interfaces before anything is changed: frame sizes, queues, link type.
 
 use fastlane_af_xdp as af_xdp;
 use fastlane_kernel::Interface;
 
 use crate::Error;
 use crate::config::plan::{Plan, PortPlan};
-use crate::config::written::{AfPacket, AfXdp, Driver};
+use crate::config::raw::{AfPacket, AfXdp, Driver};
 
-/// An Ethernet header and two VLAN tags: what a frame is longer than the MTU says.
+/// Length of an Ethernet header and two VLAN tags, which the MTU does not include.
 const FRAME_OVERHEAD: usize = 14 + 8;
 
-/// What [`examine`] found out about a port.
-pub(crate) struct Examined {
-    /// Facts for a person.
-    pub facts: Vec<String>,
-}
-
-/// Looks at what a port needs, without changing anything.
-pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Examined, Error> {
+/// Checks that a port can be opened, without changing anything. Returns lines for a report.
+///
+/// # Errors
+/// The first obstacle.
+pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Vec<String>, Error> {
     let interface = match &port.driver {
         Driver::AfXdp(xdp) => Some(of_af_xdp(plan, port, xdp)?),
         Driver::AfPacket(packet) => Some(of_af_packet(plan, port, packet)?),
@@ -47,9 +44,10 @@ pub(crate) fn examine(plan: &Plan, port: &PortPlan) -> Result<Examined, Error> {
             if interface.up { "up" } else { "down" }
         )]
     });
-    Ok(Examined { facts: facts.unwrap_or_default() })
+    Ok(facts.unwrap_or_default())
 }
 
+/// Checks the interface of an AF_XDP port.
 pub(super) fn of_af_xdp(plan: &Plan, port: &PortPlan, xdp: &AfXdp) -> Result<Interface, Error> {
     let interface = query(port, &xdp.interface)?;
     let longest = af_xdp::longest_frame(plan.frame_size);
@@ -57,17 +55,18 @@ pub(super) fn of_af_xdp(plan: &Plan, port: &PortPlan, xdp: &AfXdp) -> Result<Int
     let (name, receive, transmit) =
         (&interface.name, interface.receive_queues, interface.transmit_queues);
     if receive > transmit {
-        // The kernel opens a socket on such a queue and then sends nothing, without a word.
+        // The kernel binds a socket to such a queue, but then transmits nothing and reports no error.
         let reason = format!(
-            "{name} has {receive} receive queues, but transmit queues for only {transmit} of them, \
-             and an AF_XDP socket sends by the queue that it receives from; \
-             `ethtool -L {name} rx {transmit} tx {transmit}` makes them equal"
+            "{name} has {receive} receive queues but only {transmit} transmit queues, and an AF_XDP \
+             socket transmits on the queue number on which it receives; make them equal with \
+             `ethtool -L {name} rx {transmit} tx {transmit}`"
         );
         return Err(Error::port(&port.name, reason));
     }
     Ok(interface)
 }
 
+/// Checks the interface of an AF_PACKET port.
 pub(super) fn of_af_packet(
     plan: &Plan,
     port: &PortPlan,
@@ -78,7 +77,7 @@ pub(super) fn of_af_packet(
     Ok(interface)
 }
 
-/// The longest packet that a frame of the pool holds where no device decides.
+/// Returns the longest packet that a frame of the pool holds, for drivers without an own limit.
 pub(super) fn room(plan: &Plan) -> usize {
     plan.frame_size - fastlane_core::METADATA_LENGTH - plan.headroom
 }
@@ -86,17 +85,17 @@ pub(super) fn room(plan: &Plan) -> usize {
 fn query(port: &PortPlan, name: &str) -> Result<Interface, Error> {
     let interface = Interface::query(name).map_err(|error| Error::port(&port.name, error))?;
     if !interface.ethernet {
-        let reason = format!("{name} has no Ethernet frames; choose another interface");
+        let reason = format!("{name} is not an Ethernet interface; choose another one");
         return Err(Error::port(&port.name, reason));
     }
     Ok(interface)
 }
 
-/// Warns of a link that is down: that is no reason to refuse.
+/// Logs a warning if the link is down. The start continues.
 pub(super) fn warn_if_down(port: &PortPlan, Interface { name, up, .. }: &Interface) {
     if !up {
         tracing::warn!(
-            "port `{}`: {name} is down; nothing arrives before `ip link set dev {name} up`",
+            "port `{}`: {name} is down and receives nothing; run `ip link set dev {name} up`",
             port.name
         );
     }
@@ -113,7 +112,7 @@ fn fits(port: &PortPlan, interface: &Interface, longest: usize, most: &str) -> R
         &port.name,
         format!(
             "{name} has an MTU of {mtu} bytes, but a frame of the pool holds an MTU of {fitting}; \
-             make `lanes.frame-size` larger (up to {most}), or `ip link set dev {name} mtu \
+             increase `lanes.frame-size` (up to {most}), or run `ip link set dev {name} mtu \
              {fitting}`"
         ),
     ))

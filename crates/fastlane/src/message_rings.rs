@@ -1,4 +1,5 @@
-//! The rings between the lanes and the slow path: made here, given to the lanes and to one client.
+//! Message rings between the lanes and the slow path: created here, given to the lanes and to one
+//! client of the session.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,75 +11,77 @@ use fastlane_table::{Doorbell, SharedMemory};
 
 use crate::Error;
 
-/// The rings of an application before this one: their descriptors, as [`Rings::parts`] gives them.
+/// Rings inherited from the previous process: descriptors in the order of [`MessageRings::parts`].
 #[derive(Debug)]
-pub(crate) struct KeptRings(pub(crate) Vec<OwnedFd>);
+pub(crate) struct InheritedRings(pub(crate) Vec<OwnedFd>);
 
-/// What the slow path needs of the messages.
+/// Descriptors of the message rings of all lanes.
 #[derive(Debug)]
-pub(crate) struct Rings {
+pub(crate) struct MessageRings {
     lanes: usize,
-    /// The rings, the slow path's bell, then each lane's.
+    /// The rings, the slow path's doorbell, then the doorbell of each lane.
     descriptors: Vec<Arc<OwnedFd>>,
-    /// Whether they are those of the application before.
-    pub(crate) is_kept: bool,
+    /// True if they were inherited.
+    pub(crate) is_inherited: bool,
 }
 
-impl Rings {
-    /// The messages of all lanes, with so many KiB in each direction: what was `kept`, so that
-    /// those under way arrive, else new ones. Each lane gets its side.
+impl MessageRings {
+    /// Opens the rings of all lanes, with `kib` KiB in each direction, and gives each lane its side.
+    /// Inherited rings are used if they fit, so that messages in them still arrive.
     pub(crate) fn open(
         lanes: &mut [LaneConfig],
         kib: usize,
-        kept: Option<KeptRings>,
+        inherited: Option<InheritedRings>,
     ) -> Result<Self, Error> {
-        if let Some(KeptRings(descriptors)) = kept {
+        if let Some(InheritedRings(descriptors)) = inherited {
             match Self::adopt(lanes, kib, descriptors) {
                 Ok(rings) => {
-                    tracing::info!("messages: the rings are kept from the application before");
+                    tracing::info!("messages: the rings are inherited from the previous process");
                     return Ok(rings);
                 }
-                Err(reason) => tracing::warn!("messages: the rings are new ones: {reason}"),
+                Err(reason) => tracing::warn!("messages: the rings are new: {reason}"),
             }
         }
         Self::create(lanes, kib)
     }
 
-    /// Goes on with the rings of an application that has ended.
+    /// Adopts inherited rings.
+    ///
+    /// # Errors
+    /// The reason that they cannot be used.
     fn adopt(
         lanes: &mut [LaneConfig],
         kib: usize,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Self, String> {
-        let failed = |error: io::Error| format!("those that were kept cannot be used ({error})");
+        let failed = |error: io::Error| format!("the inherited ones cannot be mapped ({error})");
         let share = |of: &OwnedFd| of.try_clone().map_err(failed);
         let [rings, slow, bells @ ..] = &descriptors[..] else {
-            return Err("none were kept".to_owned());
+            return Err("none were inherited".to_owned());
         };
         let memory = SharedMemory::attach_writable(share(rings)?).map_err(failed)?;
         if bells.len() != lanes.len() || memory.len() != size(lanes.len(), kib << 10) {
-            return Err("those that were kept have another size".to_owned());
+            return Err("the inherited ones have another size".to_owned());
         }
         let memory = Arc::new(memory);
         let bell = |of: &OwnedFd| Doorbell::attach(share(of)?).map_err(failed);
         let channels = bells.iter().enumerate().map(|(number, lane)| {
             let bells = Doorbells { lane: bell(lane)?, slow: bell(slow)? };
             let channel = Channel::attach_lane(&memory, number, bells);
-            channel.map_err(|error| {
-                format!("those of lane {number} that were kept are damaged: {error}")
-            })
+            channel.map_err(|error| format!("the inherited ones of lane {number}: {error}"))
         });
         let channels: Vec<Channel> = channels.collect::<Result<_, _>>()?;
         for (number, (parts, channel)) in lanes.iter_mut().zip(channels).enumerate() {
             parts.messages = Some(Messages::new(channel, number as u16));
         }
         let descriptors = descriptors.into_iter().map(Arc::new).collect();
-        Ok(Self { lanes: lanes.len(), descriptors, is_kept: true })
+        Ok(Self { lanes: lanes.len(), descriptors, is_inherited: true })
     }
 
     fn create(lanes: &mut [LaneConfig], kib: usize) -> Result<Self, Error> {
         let failed = |error: io::Error| {
-            let reason = format!("messages: no memory ({error}); make `messages.ring-kib` smaller");
+            let reason =
+                format!("messages: no memory for the rings ({error}); reduce `messages.ring-kib`");
             Error::Service { what: "messages", reason }
         };
         let unfit = |error| failed(io::Error::other(error));
@@ -96,10 +99,10 @@ impl Rings {
             let channel = Channel::create(&memory, number, kib << 10, bells).map_err(unfit)?;
             parts.messages = Some(Messages::new(channel, number as u16));
         }
-        Ok(Self { lanes: lanes.len(), descriptors, is_kept: false })
+        Ok(Self { lanes: lanes.len(), descriptors, is_inherited: false })
     }
 
-    /// How many lanes there are, and the descriptors.
+    /// Returns the number of lanes and the descriptors.
     pub(crate) fn parts(&self) -> (usize, Vec<Arc<OwnedFd>>) {
         (self.lanes, self.descriptors.clone())
     }

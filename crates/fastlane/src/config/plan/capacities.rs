@@ -4,20 +4,20 @@ use std::collections::BTreeMap;
 
 use super::{refuse, twice, within};
 use crate::Error;
-use crate::config::written::{self, Configuration};
+use crate::config::raw::{self, Configuration};
 
 /// The most tables: all their descriptors go into one message of the session.
 pub(crate) const MAX_TABLES: usize = 64;
 /// The most lanes with messages: the bells of all go into one message of the session.
 const MAX_LANES: usize = 240;
 
-pub(super) fn tables(written: &Configuration) -> Result<BTreeMap<String, usize>, Error> {
+pub(super) fn tables(raw: &Configuration) -> Result<BTreeMap<String, usize>, Error> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
-    if written.tables.len() > MAX_TABLES {
-        let what = format!("there are {}; write at most {MAX_TABLES}", written.tables.len());
+    if raw.tables.len() > MAX_TABLES {
+        let what = format!("there are {}; write at most {MAX_TABLES}", raw.tables.len());
         return Err(refuse("tables", what));
     }
-    let table = |(name, table): (&String, &written::Table)| {
+    let table = |(name, table): (&String, &raw::Table)| {
         if name.is_empty() || name.len() > 32 || !name.chars().all(plain) {
             let what =
                 format!("`{name}` is no name of a table; write 1 to 32 letters, digits, `-`, `_`");
@@ -26,12 +26,12 @@ pub(super) fn tables(written: &Configuration) -> Result<BTreeMap<String, usize>,
         let path = format!("tables.{name}.capacity");
         Ok((name.clone(), within(&path, table.capacity, 1, 1 << 26)?))
     };
-    written.tables.iter().map(table).collect()
+    raw.tables.iter().map(table).collect()
 }
 
-pub(super) fn messages(written: &Configuration) -> Result<Option<usize>, Error> {
-    let Some(written::Messages { ring_kib }) = written.messages else { return Ok(None) };
-    let lanes = written.lanes.cpus.as_ref().map_or(1, Vec::len);
+pub(super) fn messages(raw: &Configuration) -> Result<Option<usize>, Error> {
+    let Some(raw::Messages { ring_kib }) = raw.messages else { return Ok(None) };
+    let lanes = raw.lanes.cpus.as_ref().map_or(1, Vec::len);
     if lanes > MAX_LANES {
         let what = format!("with {lanes} lanes there are none; write at most {MAX_LANES} CPUs");
         return Err(refuse("messages", what));
@@ -43,14 +43,14 @@ pub(super) fn messages(written: &Configuration) -> Result<Option<usize>, Error> 
     Ok(Some(ring_kib))
 }
 
-pub(super) fn hold(written: written::Hold) -> Result<fastlane_hold::HoldLimits, Error> {
-    let packets = within("lanes.hold.packets", written.packets, 0, 1 << 20)?;
-    let per_key = within("lanes.hold.per-key", written.per_key, 1, 1 << 20)?;
+pub(super) fn hold(raw: raw::Hold) -> Result<fastlane_hold::HoldLimits, Error> {
+    let packets = within("lanes.hold.packets", raw.packets, 0, 1 << 20)?;
+    let per_key = within("lanes.hold.per-key", raw.per_key, 1, 1 << 20)?;
     Ok(fastlane_hold::HoldLimits { packets, per_key })
 }
 
-pub(super) fn mirror(written: &Configuration) -> Result<Option<written::Mirror>, Error> {
-    let Some(mirror) = &written.mirror else { return Ok(None) };
+pub(super) fn mirror(raw: &Configuration) -> Result<Option<raw::Mirror>, Error> {
+    let Some(mirror) = &raw.mirror else { return Ok(None) };
     within("mirror.routes", mirror.routes, 1, 1 << 21)?;
     within("mirror.neighbours", mirror.neighbours, 1, 1 << 20)?;
     within("mirror.tables", mirror.tables.len(), 1, 16).map_err(|_| {

@@ -1,0 +1,231 @@
+//! Service behind the session of an application: replies to requests for tables, messages, captures,
+//! steering rules, shards and the handover.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fastlane_table::counters::Counters;
+use serde::Serialize;
+
+use crate::capture::Captures;
+use crate::config::plan::MAX_TABLES;
+use crate::describe::Application;
+use crate::handover::Handover;
+use crate::message_rings::MessageRings;
+use crate::reshard::Resharder;
+use crate::rule_reload::RuleReloader;
+use crate::session::{
+    Changes, ClientIdentity, HandoverRequest, Kind, LIMIT, Leases, MessageRingList, NewRules,
+    Reload, Reply, Reservation, Service, Session, SessionError, ShardList, Shards, TableList,
+    Write, read_request, serve,
+};
+use crate::tables::{Tables, read_only};
+
+/// Interval at which ended captures are checked until all lanes have released them.
+const SWEEP: Duration = Duration::from_millis(50);
+
+/// Resources that clients of the session can ask for, besides description and counters.
+#[derive(Debug, Default)]
+pub(crate) struct SessionResources {
+    pub(crate) captures: Captures,
+    pub(crate) tables: Arc<Tables>,
+    pub(crate) rules: Option<RuleReloader>,
+    pub(crate) messages: Option<MessageRings>,
+    pub(crate) resharder: Option<Resharder>,
+    pub(crate) handover: Option<Arc<Handover>>,
+}
+
+impl Session {
+    /// Opens the session at `path` (see [`session::path`](crate::session::path)) and serves it on
+    /// its own thread. A missing directory is created; a socket that a dead process left is
+    /// replaced.
+    ///
+    /// # Errors
+    /// Fails if the socket cannot be created or another process listens there.
+    pub fn open(
+        path: &Path,
+        application: &Application,
+        counters: &Counters,
+    ) -> Result<Self, SessionError> {
+        let resources = SessionResources::default();
+        Self::serve(Reservation::new(path)?, application, counters, resources)
+    }
+
+    /// Serves the session at a reserved path, with all `resources` of the application.
+    pub(crate) fn serve(
+        reservation: Reservation,
+        application: &Application,
+        counters: &Counters,
+        resources: SessionResources,
+    ) -> Result<Self, SessionError> {
+        let path = reservation.path().to_owned();
+        let failed = |what| {
+            let path = path.clone();
+            move |source| SessionError::Start { path, what, source }
+        };
+        let body = serde_json::to_vec(application).map_err(io::Error::other);
+        let body = body.map_err(failed("the application cannot be described"))?;
+        if body.len() > LIMIT {
+            return Err(SessionError::TooLong { path: path.clone(), limit: LIMIT });
+        }
+        let counters = read_only(counters.memory().as_fd())
+            .map_err(failed("the counters cannot be reopened read-only through /proc"))?;
+        let service = AppService::new(body, counters, resources);
+        serve(reservation, service).map_err(failed("no eventfd or thread could be created"))
+    }
+}
+
+/// Service of a running application.
+#[derive(Debug)]
+struct AppService {
+    /// The description of the application as JSON.
+    description: Vec<u8>,
+    counters: Arc<OwnedFd>,
+    resources: SessionResources,
+    leases: Leases,
+    /// The client that captures.
+    capturing: Option<Arc<ClientIdentity>>,
+}
+
+impl AppService {
+    fn new(description: Vec<u8>, counters: OwnedFd, resources: SessionResources) -> Self {
+        let (leases, capturing) = (Leases::default(), None);
+        Self { description, counters: Arc::new(counters), resources, leases, capturing }
+    }
+
+    fn capture(&mut self, client: &Arc<ClientIdentity>, body: &[u8]) -> Result<Reply, String> {
+        let (granted, rings) = self.resources.captures.start(body, client.process())?;
+        self.capturing = Some(Arc::clone(client));
+        let descriptors = vec![Arc::new(rings)];
+        Ok(Reply { kind: Kind::Capture, body: granted, descriptors })
+    }
+
+    fn tables(&self) -> Result<Reply, String> {
+        let holder = |name: &str| self.leases.holder(&table_lease(name)).map(ToString::to_string);
+        let (tables, descriptors) = self.resources.tables.to_read(holder);
+        Ok(Reply { descriptors, ..reply(Kind::Tables, &TableList { tables })? })
+    }
+
+    fn write(&mut self, client: &Arc<ClientIdentity>, body: &[u8]) -> Result<Reply, String> {
+        let Write { tables: names } = read_request(body)?;
+        let is_twice = |(index, name): (usize, &String)| names[..index].contains(name);
+        if names.len() > MAX_TABLES || names.iter().enumerate().any(is_twice) {
+            return Err("a table is named twice; name each once".to_owned());
+        }
+        let (tables, descriptors) = self.resources.tables.to_write(&names)?;
+        let leases: Vec<String> = names.iter().map(|name| table_lease(name)).collect();
+        self.leases.take(&leases, client)?;
+        Ok(Reply { descriptors, ..reply(Kind::Write, &TableList { tables })? })
+    }
+
+    fn messages(&mut self, client: &Arc<ClientIdentity>) -> Result<Reply, String> {
+        let rings = self.resources.messages.as_ref();
+        let rings = rings
+            .ok_or("the application has no messages; write `\"messages\": {}` and restart it")?;
+        let (lanes, descriptors) = rings.parts();
+        self.leases.take(&["the message rings".to_owned()], client)?;
+        Ok(Reply { descriptors, ..reply(Kind::Messages, &MessageRingList { lanes })? })
+    }
+
+    fn rules(&mut self) -> Result<&mut RuleReloader, String> {
+        let rules = self.resources.rules.as_mut();
+        rules.ok_or_else(|| "the application's steering rules cannot be replaced".to_owned())
+    }
+
+    /// Moves a shard if `moved` names one, and returns the lanes of all shards.
+    fn shards(&mut self, moved: Option<(u8, usize)>) -> Result<ShardList, String> {
+        let Some(resharder) = &mut self.resources.resharder else {
+            return Err("no port passes packets between lanes; set its `lane-by`".to_owned());
+        };
+        if let Some((shard, lane)) = moved {
+            resharder.move_shard(shard, lane)?;
+        }
+        let (lanes, packets) = resharder.shares().iter().map(|it| (it.lane, it.packets)).unzip();
+        Ok(ShardList { lanes, packets })
+    }
+
+    fn handover(&mut self, client: &Arc<ClientIdentity>, from: usize) -> Result<Reply, String> {
+        let handover = self.resources.handover.as_ref();
+        let handover = handover.ok_or("the application has nothing to hand over")?;
+        let lease = "the handover".to_owned();
+        if from == 0 {
+            self.leases.take(&[lease], client)?;
+        } else if !self.leases.has(&lease, client) {
+            return Err("the first descriptors must be requested first".to_owned());
+        }
+        handover.reply(from)
+    }
+}
+
+/// Returns the name of the lease of a table, as shown to clients.
+fn table_lease(table: &str) -> String {
+    format!("the right to write table `{table}`")
+}
+
+impl Service for AppService {
+    fn greeting(&mut self) -> Reply {
+        let descriptors = vec![Arc::clone(&self.counters)];
+        Reply { kind: Kind::Application, body: self.description.clone(), descriptors }
+    }
+
+    fn reply(
+        &mut self,
+        client: &Arc<ClientIdentity>,
+        kind: Kind,
+        body: &[u8],
+    ) -> Result<Reply, String> {
+        match kind {
+            Kind::Capture => self.capture(client, body),
+            Kind::Tables => self.tables(),
+            Kind::Write => self.write(client, body),
+            Kind::Rules => {
+                let NewRules { port, rules } = read_request(body)?;
+                let ports = vec![self.rules()?.replace(&port, rules)?];
+                reply(kind, &Changes { ports })
+            }
+            Kind::Reload => {
+                let Reload { file } = read_request(body)?;
+                let ports = self.rules()?.reload(file)?;
+                reply(kind, &Changes { ports })
+            }
+            Kind::Messages => self.messages(client),
+            Kind::Shards => {
+                let Shards { moved } = read_request(body)?;
+                reply(kind, &self.shards(moved)?)
+            }
+            Kind::Handover => {
+                let HandoverRequest { from, .. } = read_request(body)?;
+                self.handover(client, from)
+            }
+            Kind::Application | Kind::Refusal => Err("a message that is no request".to_owned()),
+        }
+    }
+
+    fn disconnected(&mut self, client: &ClientIdentity) {
+        if self.capturing.as_ref().is_some_and(|it| std::ptr::eq(it.as_ref(), client)) {
+            self.capturing = None;
+            self.resources.captures.stop();
+        }
+        self.leases.release(client);
+    }
+
+    fn sweep(&mut self, now: Instant) -> Option<Instant> {
+        self.resources.captures.sweep();
+        self.resources.captures.are_held().then(|| now + SWEEP)
+    }
+}
+
+impl Drop for AppService {
+    fn drop(&mut self) {
+        self.resources.captures.stop();
+    }
+}
+
+/// Returns a reply without descriptors.
+fn reply<T: Serialize>(kind: Kind, body: &T) -> Result<Reply, String> {
+    let body = serde_json::to_vec(body).map_err(|error| error.to_string())?;
+    Ok(Reply { kind, body, descriptors: vec![] })
+}

@@ -1,0 +1,229 @@
+//! Handover (hot restart): passing the tables, message rings, AF_XDP sockets, TAP devices and frame
+//! pools of a fast path that ended to the next one.
+//!
+//! In between they are held by a [`HandoverHolder`](crate::slow::HandoverHolder) or by the file
+//! descriptor store of the service manager. A successor takes them over only if it is the same
+//! program of the same release with the same configuration (steering rules may differ). Otherwise
+//! it starts with new resources, logs the reason and makes the holder close what it has.
+//!
+//! [`Handover`] is what a running application offers; [`Takeover`] is what it received itself.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Error;
+use crate::config::plan::Plan;
+use crate::message_rings::{InheritedRings, MessageRings};
+use crate::open::{InheritedPorts, OpenPorts, PortHandover, open};
+use crate::service_manager::ServiceManager;
+use crate::session::{HandoverRequest, Kind, Reply, connect_to_holder, converse};
+use crate::tables::{InheritedPart, Tables};
+
+mod fd_store;
+mod manifest;
+
+use fd_store::FdStore;
+pub(crate) use manifest::Manifest;
+
+/// Longest wait for a reply of a holder.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Maximum number of descriptors in one reply.
+const DESCRIPTORS_PER_REPLY: usize = 200;
+
+/// Returns the path of the socket on which a holder serves the successor of the application whose
+/// session is at `session`.
+pub(crate) fn path(session: &Path) -> PathBuf {
+    session.with_extension("kept")
+}
+
+/// Resources that a running application offers to its successor.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    pub(crate) manifest: Manifest,
+    /// The descriptors, in the order of the manifest.
+    pub(crate) descriptors: Vec<Arc<OwnedFd>>,
+    /// True if all tables and message rings were themselves inherited.
+    pub(crate) is_inherited: bool,
+}
+
+impl Handover {
+    /// Collects the tables, ports and message rings of an application that runs `plan`.
+    pub(crate) fn new(
+        plan: &Plan,
+        tables: &Tables,
+        ports: PortHandover,
+        messages: Option<&MessageRings>,
+    ) -> Self {
+        let is_inherited =
+            tables.are_inherited() && messages.is_none_or(|rings| rings.is_inherited);
+        let (tables, mut descriptors) = tables.to_hand_over();
+        let ours = Manifest::of(plan);
+        let ports_and_offset = (ports.manifest, descriptors.len());
+        descriptors.extend(ports.descriptors);
+        let messages = messages.map(|rings| {
+            let offset = descriptors.len();
+            descriptors.extend(rings.parts().1);
+            offset
+        });
+        let (ports, count) = (ports_and_offset, descriptors.len());
+        let manifest = Manifest { tables, ports, messages, descriptors: count, ..ours };
+        Self { manifest, descriptors, is_inherited }
+    }
+
+    /// Returns the reply to a holder, or of a holder: the manifest and the descriptors from number
+    /// `from` on, at most [`DESCRIPTORS_PER_REPLY`].
+    pub(crate) fn reply(&self, from: usize) -> Result<Reply, String> {
+        let body = serde_json::to_vec(&self.manifest).map_err(|error| error.to_string())?;
+        let descriptors = self.descriptors.iter().skip(from).take(DESCRIPTORS_PER_REPLY);
+        Ok(Reply { kind: Kind::Handover, body, descriptors: descriptors.cloned().collect() })
+    }
+}
+
+/// Resources that this application received from its predecessor.
+#[derive(Debug, Default)]
+pub(crate) struct Takeover {
+    pub(crate) tables: Vec<InheritedPart>,
+    pub(crate) ports: Option<InheritedPorts>,
+    pub(crate) messages: Option<InheritedRings>,
+    session: PathBuf,
+    /// Connection to the holder. The holder keeps its copies until this closes, in case the start
+    /// fails.
+    holder: Option<UnixStream>,
+    service_manager: Option<ServiceManager>,
+    store: FdStore,
+}
+
+impl Takeover {
+    /// Asks the service manager, then a holder, for the resources of the previous process. The
+    /// caller must already own the session path, so no other process can ask at the same time.
+    pub(crate) fn ask(plan: &Plan) -> Self {
+        let (service_manager, session) = (ServiceManager::find(), plan.session.clone());
+        let mut takeover = Self { service_manager, session, ..Self::default() };
+        let ours = Manifest::of(plan);
+        let (store, descriptors) = FdStore::take();
+        takeover.store = store;
+        if !takeover.store.is_empty() {
+            let used = descriptors.and_then(|descriptors| takeover.use_stored(descriptors, &ours));
+            let Err(reason) = used else { return takeover };
+            warn(&reason);
+            takeover.discard_stored();
+        }
+        if let Some(stream) = connect_to_holder(&path(&plan.session), TIMEOUT)
+            && let Err(reason) = takeover.receive(stream, &ours)
+        {
+            warn(&reason);
+        }
+        takeover
+    }
+
+    fn use_stored(&mut self, from: Vec<OwnedFd>, ours: &Manifest) -> Result<(), String> {
+        let manifest = self.store.manifest.clone().ok_or("the manifest is missing")?;
+        manifest.check(ours)?;
+        self.distribute(&manifest, from);
+        Ok(())
+    }
+
+    fn receive(&mut self, stream: UnixStream, ours: &Manifest) -> Result<(), String> {
+        let first = HandoverRequest { from: 0, give_up: false };
+        let (manifest, mut descriptors) = request(&stream, first)?;
+        if let Err(reason) = manifest.check(ours) {
+            drop(descriptors);
+            request(&stream, HandoverRequest { from: 0, give_up: true })?;
+            return Err(reason);
+        }
+        while descriptors.len() < manifest.descriptors {
+            let from = descriptors.len();
+            let (_, more) = request(&stream, HandoverRequest { from, give_up: false })?;
+            if more.is_empty() {
+                return Err("the holder sent fewer descriptors than its manifest names".to_owned());
+            }
+            descriptors.extend(more);
+        }
+        self.distribute(&manifest, descriptors);
+        self.holder = Some(stream);
+        Ok(())
+    }
+
+    /// Splits the descriptors into those of tables, ports and message rings.
+    fn distribute(&mut self, manifest: &Manifest, mut descriptors: Vec<OwnedFd>) {
+        if let Some(offset) = manifest.messages {
+            let of_messages = descriptors.split_off(offset.min(descriptors.len()));
+            self.messages = Some(InheritedRings(of_messages));
+        }
+        let (ports, offset) = manifest.ports.clone();
+        let of_ports = descriptors.split_off(offset.min(descriptors.len()));
+        self.ports = InheritedPorts::new(ports, of_ports.into_iter().map(Some).collect());
+        let mut descriptors: Vec<_> = descriptors.into_iter().map(Some).collect();
+        for table in &manifest.tables {
+            for part in &table.parts {
+                let descriptor = descriptors.get_mut(part.descriptor).and_then(Option::take);
+                let (table, role) = (table.name.clone(), part.role);
+                self.tables.extend(descriptor.map(|it| InheritedPart {
+                    table,
+                    role,
+                    descriptor: it,
+                }));
+            }
+        }
+    }
+
+    /// Opens the ports of `plan`. Inherited ports are taken over; if that fails, all are reopened.
+    pub(crate) fn open_ports(&mut self, plan: &Plan) -> Result<OpenPorts, Error> {
+        let Some(inherited) = self.ports.take() else { return open(plan, None) };
+        let drivers = inherited.drivers();
+        match open(plan, Some(inherited)) {
+            Ok(opened) => {
+                tracing::info!("the ports on {drivers} are taken over from the previous process");
+                Ok(opened)
+            }
+            Err(error) => {
+                tracing::warn!("the inherited ports are closed and reopened: {error}");
+                self.discard();
+                open(plan, None)
+            }
+        }
+    }
+
+    /// Makes the service manager and the holder close their copies: a device queue accepts one
+    /// socket only.
+    fn discard(&mut self) {
+        self.discard_stored();
+        let holder = self.holder.take();
+        let holder = holder.or_else(|| connect_to_holder(&path(&self.session), TIMEOUT));
+        if let Some(holder) = holder {
+            // An error means that the holder has nothing.
+            let _ = request(&holder, HandoverRequest { from: 0, give_up: true });
+        }
+    }
+
+    fn discard_stored(&mut self) {
+        if let Some(service_manager) = &self.service_manager {
+            self.store.remove(service_manager);
+        }
+    }
+
+    /// Ends the takeover: everything received is in use. The service manager now stores `current`
+    /// for the next process. Returns the connection to the service manager, if there is one.
+    pub(crate) fn finish(mut self, current: &Handover) -> Option<ServiceManager> {
+        let service_manager = self.service_manager.take()?;
+        self.store.replace(&service_manager, current);
+        Some(service_manager)
+    }
+}
+
+fn warn(reason: &str) {
+    tracing::warn!("the handover of the previous process is not used: {reason}");
+}
+
+fn request(
+    stream: &UnixStream,
+    request: HandoverRequest,
+) -> Result<(Manifest, Vec<OwnedFd>), String> {
+    let (body, descriptors) = converse(stream, Kind::Handover, &request)?;
+    let manifest = serde_json::from_slice(&body).map_err(|error| error.to_string())?;
+    Ok((manifest, descriptors))
+}

@@ -1,0 +1,167 @@
+//! Ports over AF_XDP, on an interface that Linux keeps: steering programs first, then the sockets of
+//! each lane.
+
+use fastlane_af_xdp as af_xdp;
+use fastlane_kernel::reentry::Method;
+
+use super::{InheritedPorts, OpenContext, kernel_path, preflight};
+use crate::Error;
+use crate::config::plan::{KernelPlan, Plan, PortPlan};
+use crate::config::raw::{self, AfXdpMode};
+
+/// Attaches the steering program. [`open_sockets`] follows once all devices are attached.
+pub(super) fn attach(
+    context: &mut OpenContext<'_>,
+    port: &PortPlan,
+    xdp: &raw::AfXdp,
+) -> Result<(), Error> {
+    let refuse = |error: af_xdp::Error| Error::port(&port.name, error);
+    let interface = preflight::of_af_xdp(context.plan, port, xdp)?;
+    preflight::warn_if_down(port, &interface);
+    if interface.has_offload("rx-vlan-offload") && !interface.is_virtual {
+        tracing::warn!(
+            "port `{}`: {name} removes VLAN tags from frames, so AF_XDP does not see them; if \
+                 there are VLANs, run `ethtool -K {name} rxvlan off`",
+            port.name,
+            name = interface.name
+        );
+    }
+    let settings = af_xdp::Settings {
+        interface: interface.name.clone(),
+        index: interface.index,
+        mode: match xdp.mode {
+            AfXdpMode::Auto => af_xdp::Mode::Auto,
+            AfXdpMode::ZeroCopy => af_xdp::Mode::ZeroCopy,
+            AfXdpMode::NativeCopy => af_xdp::Mode::NativeCopy,
+            AfXdpMode::GenericCopy => af_xdp::Mode::GenericCopy,
+        },
+        receive_ring: xdp.receive_ring,
+        transmit_ring: xdp.transmit_ring,
+        need_wakeup: xdp.need_wakeup,
+        busy_poll: xdp
+            .busy_poll
+            .map(|poll| af_xdp::BusyPoll { microseconds: poll.time_us, budget: poll.budget }),
+        virtual_device: interface.is_virtual,
+    };
+    let longest = af_xdp::longest_frame(context.plan.frame_size);
+    let inherited = context.inherited.as_mut().filter(|inherited| inherited.has_sockets());
+    let device = match inherited {
+        Some(inherited) => {
+            inherited.device(port, settings).map_err(|reason| Error::port(&port.name, reason))?
+        }
+        None => af_xdp::Device::open(settings, &port.rules, longest).map_err(refuse)?,
+    };
+    if matches!(port.kernel, KernelPlan::ReEnter) {
+        // In generic XDP mode a redirect would run the program again; mirred works in all modes.
+        kernel_path::reenter(context, port, &interface, Method::Mirred)?;
+    }
+    context.facts[usize::from(port.id.0)].interface = Some(interface.name.clone());
+    context.linux_interfaces[usize::from(port.id.0)] = Some(interface.index);
+    context.devices.af_xdp.push((usize::from(port.id.0), device));
+    context.xdp_queues.push(interface.receive_queues);
+    Ok(())
+}
+
+/// Opens or takes over the AF_XDP sockets, lane by lane.
+pub(super) fn open_sockets(context: &mut OpenContext<'_>) -> Result<(), Error> {
+    let mut inherited = context.inherited.take().filter(InheritedPorts::has_sockets);
+    for lane in 0..context.lanes.len() {
+        let opened = match &mut inherited {
+            Some(inherited) => adopt_lane(context, lane, inherited)?,
+            None => open_lane(context, lane)?,
+        };
+        hand_over_lane(context, lane, &opened);
+        for queue in opened {
+            let port = &context.plan.ports[usize::from(queue.port.0)];
+            let mode = &mut context.facts[usize::from(queue.port.0)].mode;
+            let bound = queue.mode.to_string();
+            if !mode.contains(&bound) {
+                let separator = if mode.is_empty() { "" } else { " and " };
+                mode.push_str(separator);
+                mode.push_str(&bound);
+            }
+            queue.notes.iter().for_each(|note| tracing::info!("port `{}`: {note}", port.name));
+            context.add(lane, port, Box::new(queue.handle));
+        }
+    }
+    hand_over_devices(context);
+    Ok(())
+}
+
+/// Opens the sockets of a lane. They share its pool.
+///
+/// # Errors
+/// Returns the error of the first queue that failed to open; queues opened before it are closed.
+fn open_lane(
+    context: &mut OpenContext<'_>,
+    lane: usize,
+) -> Result<Vec<af_xdp::OpenedQueue>, Error> {
+    let mut requests = Vec::new();
+    for ((number, device), queues) in context.devices.af_xdp.iter_mut().zip(&context.xdp_queues) {
+        let port = &context.plan.ports[*number];
+        let mine = (0..*queues).filter(|queue| Plan::lane_of(port, *queue as usize) == lane);
+        let queues: Vec<u32> = mine.collect();
+        if !queues.is_empty() {
+            requests.push(af_xdp::OpenRequest { device, port: port.id, queues });
+        }
+    }
+    if requests.is_empty() {
+        return Ok(vec![]);
+    }
+    let ports = requests.iter().map(|request| usize::from(request.port.0));
+    let names: Vec<&str> = ports.map(|number| &*context.plan.ports[number].name).collect();
+    let names = names.join("`, `");
+    let pool = &mut context.lanes[lane].pool;
+    af_xdp::open_lane(pool, &mut requests).map_err(|error| Error::port(&names, error))
+}
+
+/// Takes over the inherited AF_XDP queues of a lane, and its pool with them.
+fn adopt_lane(
+    context: &mut OpenContext<'_>,
+    lane: usize,
+    inherited: &mut InheritedPorts,
+) -> Result<Vec<af_xdp::OpenedQueue>, Error> {
+    let refuse = |reason: String| Error::Lane { lane, reason };
+    let mut parts = Vec::new();
+    for ((number, device), count) in context.devices.af_xdp.iter_mut().zip(&context.xdp_queues) {
+        let port = &context.plan.ports[*number];
+        let mine = (0..*count).filter(|queue| Plan::lane_of(port, *queue as usize) == lane);
+        let queues = inherited.queues(lane, *number).map_err(refuse)?;
+        if queues.len() != mine.count() {
+            return Err(refuse(format!("the inherited queues of port `{}` are others", port.name)));
+        }
+        if !queues.is_empty() {
+            parts.push(af_xdp::AdoptRequest { device, port: port.id, queues });
+        }
+    }
+    if parts.is_empty() {
+        return Ok(vec![]);
+    }
+    let memory = inherited.pool(lane).map_err(refuse)?;
+    let (size, headroom) = (context.plan.frame_size, context.plan.headroom);
+    let (pool, opened) = af_xdp::adopt_lane(memory, size, headroom, parts)
+        .map_err(|error| refuse(error.to_string()))?;
+    if pool.frames() != context.plan.frames {
+        return Err(refuse("the inherited pool has another size".to_owned()));
+    }
+    context.lanes[lane].pool = pool;
+    Ok(opened)
+}
+
+/// Adds the pool and the AF_XDP queues of a lane to the handover.
+fn hand_over_lane(context: &mut OpenContext<'_>, lane: usize, opened: &[af_xdp::OpenedQueue]) {
+    // A pool with DPDK's memory cannot be handed over.
+    if opened.is_empty() || context.dpdk.is_some() {
+        return;
+    }
+    let pool = context.lanes[lane].pool.memory();
+    context.handover.add_lane(lane, pool, opened);
+}
+
+/// Adds the devices with their steering programs to the handover.
+fn hand_over_devices(context: &mut OpenContext<'_>) {
+    // With DPDK no sockets are handed over, so the programs would have none.
+    if context.dpdk.is_none() {
+        context.handover.add_devices(&context.devices.af_xdp);
+    }
+}

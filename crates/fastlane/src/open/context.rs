@@ -1,0 +1,199 @@
+//! Context of opening: everything known about the ports while they are opened one after another.
+
+use fastlane_core::{KernelPath, LaneConfig, Pool, Port, Queue};
+use fastlane_hold::HoldArea;
+use fastlane_kernel::tap::Carrier;
+use fastlane_table::SharedMemory;
+use fastlane_table::counters::Counters;
+
+use super::devices::Devices;
+use super::dpdk::Dpdk;
+use super::link_state::{Link, LinkState};
+use super::port_handover::{InheritedPorts, PortHandover};
+use crate::Error;
+use crate::config::plan::{KernelPlan, Plan, PortPlan};
+use crate::describe::PortFacts;
+
+/// Result of opening all ports.
+pub(crate) struct OpenPorts {
+    /// Configuration of each lane.
+    pub(crate) lanes: Vec<LaneConfig>,
+    /// State of ports outside the lanes: steering programs, links, rules.
+    pub(crate) devices: Devices,
+    /// Description of each port.
+    pub(crate) facts: Vec<PortFacts>,
+    /// Counters that the lanes write.
+    pub(crate) counters: Counters,
+    /// Index of each port's interface in Linux, if it has one.
+    pub(crate) linux_interfaces: Vec<Option<u32>>,
+    /// Descriptors that a successor can take over.
+    pub(crate) handover: PortHandover,
+}
+
+/// Ports that are being opened.
+pub(super) struct OpenContext<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) lanes: Vec<LanePorts>,
+    pub(super) devices: Devices,
+    /// Number of queues of each AF_XDP device, in the order of `devices.af_xdp`.
+    pub(super) xdp_queues: Vec<u32>,
+    pub(super) facts: Vec<PortFacts>,
+    /// DPDK's environment, once the first port needs it.
+    pub(super) dpdk: Option<Dpdk>,
+    /// Address and MTU of each device that Linux does not have, for its kernel peer.
+    pub(super) hardware: Vec<Hardware>,
+    /// Sources of the link state of devices that Linux does not have.
+    pub(super) states: Vec<Option<Box<dyn LinkState>>>,
+    /// Carrier control of each port's kernel peer.
+    pub(super) peers: Vec<Option<Carrier>>,
+    /// Index of each port's interface in Linux.
+    pub(super) linux_interfaces: Vec<Option<u32>>,
+    pub(super) inherited: Option<InheritedPorts>,
+    pub(super) handover: PortHandover,
+}
+
+/// Address and MTU of a device that Linux does not have.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Hardware {
+    pub(super) mac: Option<[u8; 6]>,
+    pub(super) mtu: Option<u32>,
+}
+
+/// Ports of one lane: its pool, and for each port its queues and its path into Linux.
+pub(super) struct LanePorts {
+    pub(super) pool: Pool,
+    pub(super) queues: Vec<Vec<Box<dyn Queue>>>,
+    pub(super) kernel: Vec<Option<KernelPath>>,
+}
+
+impl<'a> OpenContext<'a> {
+    pub(super) fn new(plan: &'a Plan, inherited: Option<InheritedPorts>) -> Result<Self, Error> {
+        let lane = |number: usize| {
+            let refuse = |reason: String| Error::Lane { lane: number, reason };
+            let bytes = plan.frames * plan.frame_size;
+            let memory = SharedMemory::create("fastlane-pool", bytes).map_err(|error| {
+                refuse(format!(
+                    "no memory for a pool of {} MiB ({error}); reduce `lanes.frames`",
+                    bytes >> 20
+                ))
+            })?;
+            let pool = Pool::new(memory, plan.frame_size, plan.headroom)
+                .map_err(|error| refuse(format!("the lane's frame pool: {error}")))?;
+            let ports = plan.ports.len();
+            let queues = (0..ports).map(|_| Vec::new()).collect();
+            Ok(LanePorts { pool, queues, kernel: (0..ports).map(|_| None).collect() })
+        };
+        Ok(Self {
+            plan,
+            lanes: (0..plan.lanes.len()).map(lane).collect::<Result<_, Error>>()?,
+            devices: Devices::default(),
+            xdp_queues: Vec::new(),
+            facts: plan.ports.iter().map(facts).collect(),
+            dpdk: None,
+            hardware: vec![Hardware::default(); plan.ports.len()],
+            states: plan.ports.iter().map(|_| None).collect(),
+            peers: plan.ports.iter().map(|_| None).collect(),
+            linux_interfaces: vec![None; plan.ports.len()],
+            inherited,
+            handover: PortHandover::default(),
+        })
+    }
+
+    /// Adds a queue of a port to a lane.
+    pub(super) fn add(&mut self, lane: usize, port: &PortPlan, queue: Box<dyn Queue>) {
+        let number = usize::from(port.id.0);
+        self.lanes[lane].queues[number].push(queue);
+        self.facts[number].queues += 1;
+    }
+
+    /// Creates the counters and the configuration of each lane.
+    pub(super) fn finish(self) -> Result<OpenPorts, Error> {
+        let Self {
+            plan, lanes, mut devices, facts, states, peers, linux_interfaces, handover, ..
+        } = self;
+        for ((port, state), peer) in plan.ports.iter().zip(states).zip(peers) {
+            if let Some(state) = state {
+                devices.links.push(Link::new(&port.name, state, peer));
+            }
+        }
+        let counters = Counters::create(lanes.len(), plan.ports.len()).map_err(|error| {
+            let reason = format!("counters: no memory ({error}); configure fewer lanes or ports");
+            Error::Service { what: "counters", reason }
+        })?;
+        for (port, facts) in plan.ports.iter().zip(&facts) {
+            report(port, facts, plan.ring.is_some());
+            if is_filtered_by_lanes(port) {
+                devices.add_lane_rules(usize::from(port.id.0), &port.rules);
+            }
+        }
+        let lanes = lanes.into_iter().enumerate().map(|(lane, opening)| {
+            let ports = opening.queues.into_iter().zip(opening.kernel).enumerate();
+            let ports = ports.map(|(port, (queues, kernel))| Port {
+                queues,
+                kernel,
+                filter: devices.filter(port),
+                counters: counters.port(lane, port),
+            });
+            LaneConfig {
+                burst: plan.burst,
+                kernel_budget: plan.kernel_budget,
+                idle: plan.idle,
+                hold: Some(Box::new(HoldArea::new(plan.hold, plan.frame_size))),
+                ..LaneConfig::new(opening.pool, ports.collect(), counters.lane(lane))
+            }
+        });
+        Ok(OpenPorts {
+            lanes: lanes.collect(),
+            devices,
+            facts,
+            counters,
+            linux_interfaces,
+            handover,
+        })
+    }
+}
+
+/// Returns true if the lanes match a port's rules themselves, because neither eBPF nor the device
+/// does.
+fn is_filtered_by_lanes(port: &PortPlan) -> bool {
+    !port.driver.is_shared() && !port.rules.is_empty()
+}
+
+/// Returns the description of a port that is not open yet.
+fn facts(port: &PortPlan) -> PortFacts {
+    PortFacts {
+        name: port.name.clone(),
+        driver: port.driver.name().to_owned(),
+        mode: String::new(),
+        interface: None,
+        queues: 0,
+        kernel: None,
+    }
+}
+
+/// Logs the driver, mode, queues and path into Linux of a port.
+fn report(port: &PortPlan, facts: &PortFacts, lanes_pass_packets: bool) {
+    let interface = facts.interface.as_deref().map(|name| format!(" on {name}"));
+    let mode = if facts.mode.is_empty() { String::new() } else { format!(", {}", facts.mode) };
+    let kernel = match (&facts.kernel, &port.kernel) {
+        (Some(kernel), _) => kernel.clone(),
+        (None, KernelPlan::None) => "packets labelled Kernel are dropped".to_owned(),
+        (None, _) => "no path into Linux".to_owned(),
+    };
+    tracing::info!(
+        "port `{}`: {}{}{mode}, {} queue{}; {kernel}",
+        port.name,
+        facts.driver,
+        interface.unwrap_or_default(),
+        facts.queues,
+        if facts.queues == 1 { "" } else { "s" },
+    );
+    let covered = port.lanes.len().min(facts.queues.max(1));
+    if covered < port.lanes.len() && !lanes_pass_packets {
+        tracing::warn!(
+            "port `{}` has fewer queues than lanes: lanes beyond the first {covered} cannot \
+             send through it",
+            port.name
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! Link state of devices that Linux does not have. It is logged, and copied to the carrier of the
+//! port's kernel peer.
+
+use fastlane_kernel::tap::Carrier;
+
+/// Link of one port.
+pub(super) struct Link {
+    port: String,
+    device: Box<dyn LinkState>,
+    peer: Option<Carrier>,
+    /// Last state and detail.
+    last: Option<(bool, String)>,
+}
+
+/// Source of a link state.
+pub(super) trait LinkState: Send {
+    /// Returns whether the link is up, and a detail to log behind `up` or `down`.
+    fn state(&self) -> (bool, String);
+}
+
+impl Link {
+    /// Creates the link of the named port. The carrier of `peer` follows it.
+    pub(super) fn new(port: &str, device: Box<dyn LinkState>, peer: Option<Carrier>) -> Self {
+        Self { port: port.to_owned(), device, peer, last: None }
+    }
+
+    /// Reads the state; on a change, logs it and sets the carrier of the kernel peer.
+    pub(super) fn update(&mut self) {
+        let now = self.device.state();
+        if self.last.as_ref() == Some(&now) {
+            return;
+        }
+        let (up, detail) = &now;
+        tracing::info!("port `{}`: link {}{detail}", self.port, if *up { "up" } else { "down" });
+        let up = *up;
+        let before = self.last.replace(now);
+        if before.is_some_and(|(before, _)| before == up) {
+            return;
+        }
+        let Some(Err(error)) = self.peer.as_ref().map(|peer| peer.set(up)) else { return };
+        tracing::warn!(
+            "port `{}`: the carrier of its kernel peer cannot be set: {error}",
+            self.port
+        );
+    }
+}
