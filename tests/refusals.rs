@@ -45,7 +45,7 @@ fn an_mtu_too_large_for_a_frame() {
     for mechanism in Mechanism::ALL {
         let words = [
             "port `wire`: wire0 has an MTU of 9000 bytes, but a frame of the pool holds an MTU of ",
-            "make `lanes.frame-size` larger (up to ",
+            "increase `lanes.frame-size` (up to ",
             "or `ip link set dev wire0 mtu ",
         ];
         refused(&lab, &[], steered(mechanism), &words);

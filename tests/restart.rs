@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use fastlane::slow::{self, Slow};
+use fastlane::slow::{self, SlowPath};
 use fastlane::table::EntryId;
 use fastlane_tests::{Application, Lab, Mechanism, Process, Report, binary, eventually, measure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,7 +38,7 @@ fn again(lab: &Lab, session: &Path) -> Application {
     Application::run(command, session.to_owned())
 }
 
-fn attached(session: &Path) -> Slow {
+fn attached(session: &Path) -> SlowPath {
     slow::attach(session.to_str().expect("text")).expect("the process runs")
 }
 
@@ -53,7 +53,7 @@ fn open_accounts(session: &Path) {
 }
 
 /// Returns the packets counted under any account. None may be without one.
-fn counted(slow: &Slow) -> u64 {
+fn counted(slow: &SlowPath) -> u64 {
     let totals = slow.state::<2>("totals").expect("the table exists").read(EntryId(0));
     assert_eq!(totals, [0, 0], "packets without an account, torn accounts");
     let state = slow.state::<1>("accounts").expect("the table exists");
@@ -190,11 +190,12 @@ fn a_device_that_has_gone_is_made_anew() {
         }
         let fast = again(&lab, &session);
         let stderr = fast.process.stderr();
-        let anew = stderr.matches("the ports that were kept are opened anew: ").count();
+        let anew = stderr.matches("the inherited ports are closed and reopened: ").count();
         assert!(anew == 1 && !stderr.contains("are taken over"), "{stderr}");
-        let why = stderr.lines().find(|line| line.contains("opened anew")).unwrap_or_default();
+        let why =
+            stderr.lines().find(|line| line.contains("closed and reopened")).unwrap_or_default();
         eprintln!("{interface}: {why}");
-        assert!(stderr.contains("table `accounts`: kept from"), "{stderr}");
+        assert!(stderr.contains("table `accounts`: inherited from"), "{stderr}");
         assert_eq!(traffic(&lab, interface, 1000).lost(), 0);
         assert_eq!(counted(&attached(&session)), 2000);
         fast.is_kept_by(&keeper, descriptors);
@@ -227,7 +228,7 @@ fn messages_in_flight_survive_the_fast_path() {
         drop((early, slow));
         fast.kill();
         fast = again(&lab, &session);
-        assert!(fast.process.stderr().contains("messages: the rings are kept"));
+        assert!(fast.process.stderr().contains("messages: the rings are inherited"));
         let slow = attached(&session);
         let mut messages = slow.messages().expect("the session has messages");
         let mut all = || {
@@ -317,7 +318,9 @@ fn a_service_manager_keeps_what_the_fast_path_has() {
         // Three of tables, a TAP, a pool, a socket, four of steering, three of messages; and what
         // they are.
         assert!(stderr.contains(" with 14 descriptors"), "{stderr}");
-        for words in ["table `accounts`: kept", "AF_XDP and TAP are taken over", "rings are kept"] {
+        for words in
+            ["table `accounts`: inherited", "AF_XDP and TAP are taken over", "rings are inherited"]
+        {
             assert!(stderr.contains(words), "{stderr}");
         }
         // The manager already holds all descriptors.
@@ -335,7 +338,7 @@ fn a_service_manager_keeps_what_the_fast_path_has() {
     service.end(Signal::KILL);
     let stderr = service.is_ready();
     assert!(
-        stderr.contains("opened anew") && stderr.contains("table `accounts`: kept"),
+        stderr.contains("closed and reopened") && stderr.contains("table `accounts`: inherited"),
         "{stderr}"
     );
     assert!(stderr.contains("FDSTOREREMOVE=1 FDNAME=fastlane-description; 13 kept"), "{stderr}");
@@ -353,7 +356,7 @@ fn a_service_manager_keeps_what_the_fast_path_has() {
         "{stderr}"
     );
     assert!(stderr.contains("; 0 kept") && stderr.contains("; 14 kept"), "{stderr}");
-    assert!(!stderr.contains("kept from") && !stderr.contains("taken over"), "{stderr}");
+    assert!(!stderr.contains("inherited from") && !stderr.contains("taken over"), "{stderr}");
     open_accounts(&session);
     assert_eq!(traffic(&lab, "wire0", 1000).lost(), 0);
 }

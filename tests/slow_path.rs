@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use fastlane::slow::{self, Slow};
+use fastlane::slow::{self, SlowPath};
 use fastlane::table::EntryId;
 use fastlane_tests::{
     Application, Echo, Lab, Mechanism, Process, Report, binary, eventually, measure,
@@ -48,12 +48,12 @@ fn start_slow_path(session: &Path) -> Process {
     process
 }
 
-fn attached(application: &Application) -> Slow {
+fn attached(application: &Application) -> SlowPath {
     slow::attach(application.session().to_str().expect("text")).expect("the process runs")
 }
 
 /// Returns the number of packets without an account and of accounts read while they changed.
-fn totals(slow: &Slow) -> [u64; 2] {
+fn totals(slow: &SlowPath) -> [u64; 2] {
     slow.state::<2>("totals").expect("the table exists").read(EntryId(0))
 }
 
@@ -123,11 +123,11 @@ fn a_second_writer_is_refused_by_the_name_of_the_first_until_that_is_dead() {
     let Some(lab) = Lab::new("slow-path-writer", 1) else { return };
     let fast = fast(&lab, &[]);
     let slow = attached(&fast);
-    let ask = |slow: &Slow| slow.hash_writer::<[u8; 2], [u64; 8]>("accounts").map(drop);
+    let ask = |slow: &SlowPath| slow.hash_writer::<[u8; 2], [u64; 8]>("accounts").map(drop);
     for _ in 0..20 {
         let first = start_slow_path(fast.session());
         let error = ask(&slow).unwrap_err().to_string();
-        let expected = format!("is with process {} (ledger_slow)", first.id());
+        let expected = format!("is held by process {} (ledger_slow)", first.id());
         assert!(error.contains(&expected), "{error}");
         let listed = Command::new(binary("fastlane")).arg("tables").arg(fast.session()).output();
         let listed = String::from_utf8(listed.expect("the program starts").stdout).expect("text");
@@ -186,7 +186,7 @@ fn again(lab: &Lab, session: &Path, changes: &[(&str, Value)]) -> Application {
 }
 
 /// Returns the number of packets counted under any account.
-fn counted(slow: &Slow) -> u64 {
+fn counted(slow: &SlowPath) -> u64 {
     let state = slow.state::<1>("accounts").expect("the table exists");
     (0..256).map(|entry| state.read(EntryId(entry))[0]).sum()
 }
@@ -203,7 +203,7 @@ fn tables_survive_the_fast_path() {
         assert_eq!((received, counted(&attached(&fast))), (1000, round * 1000));
         fast.kill();
         fast = again(&lab, &session, &[]);
-        assert!(fast.process.stderr().contains("table `accounts`: kept from"));
+        assert!(fast.process.stderr().contains("table `accounts`: inherited from"));
         // No writer runs: these accounts are from before the first restart.
         let slow = attached(&fast);
         assert_eq!((totals(&slow), counted(&slow)), ([0, 0], round * 1000));

@@ -177,7 +177,7 @@ fn fast_path_killed(lab: &UpfLab, upf: &Upf) -> (u64, Duration) {
     let stamp = smf.heartbeat();
     let sessions = establish_sessions(&mut smf, 10);
     let mut traffic = lab.traffic();
-    upf.wait_for("keeping ");
+    upf.wait_for("holding ");
     let offered = traffic.offered;
     // The traffic outlasts the restart, also on a loaded machine.
     let ((), arrivals) = with_traffic(&mut smf, &mut traffic, &sessions, 9000, |_| {
@@ -254,7 +254,7 @@ fn packets_buffered_by_a_killed_fast_path_are_counted_as_lost() {
         smf.establish(&SessionRequest { version: buffering(number), ..session_request(number) })
     });
     let mut traffic = lab.traffic();
-    upf.wait_for("keeping ");
+    upf.wait_for("holding ");
     let send = |traffic: &mut Traffic, each: usize| {
         for session in sessions.iter().cycle().take(3 * each) {
             traffic.send_downlink(session);

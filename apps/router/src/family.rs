@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::mirror::Entrance;
+use fastlane::mirror::IngressInterface;
 use fastlane::mirror::{NextHop, RouteLookup};
 use fastlane::{Packet, Turn};
 
@@ -26,7 +26,7 @@ pub(crate) trait Family: Copy + Into<IpAddr> {
     );
 
     /// Returns true if Linux forwards packets of this version from the interface.
-    fn is_forwarded(entrance: &Entrance) -> bool;
+    fn is_forwarded(entrance: &IngressInterface) -> bool;
 
     /// Rewrites a packet for its next hop.
     fn forward(packet: &mut Packet, hop: &NextHop, length: u32);
@@ -52,7 +52,7 @@ impl Family for Ipv4Addr {
     }
 
     #[inline]
-    fn is_forwarded(entrance: &Entrance) -> bool {
+    fn is_forwarded(entrance: &IngressInterface) -> bool {
         entrance.forwards4
     }
 
@@ -82,7 +82,7 @@ impl Family for Ipv6Addr {
     }
 
     #[inline]
-    fn is_forwarded(entrance: &Entrance) -> bool {
+    fn is_forwarded(entrance: &IngressInterface) -> bool {
         entrance.forwards6
     }
 

@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
+use fastlane::mirror::{IngressInterface, ReversePath};
 use fastlane::{App, Packet, Turn, Verdict};
 
 use crate::acl::{AccessList, Action, Flow, RuleSet};
@@ -79,7 +79,7 @@ impl<R: Routes> Router<R> {
     /// Handles packets from one interface.
     fn process_port(&mut self, packets: &mut [Packet], turn: &Turn) {
         let Some(first) = packets.first() else { return };
-        let Some(entrance) = self.context.routes.entrance(turn, first.port()) else {
+        let Some(entrance) = self.context.routes.ingress(turn, first.port()) else {
             let octets = packets.iter().map(|packet| packet.len() as u64).sum();
             let cause = Outcome::UnknownInterface as u32;
             self.context.counts.cause(cause, packets.len() as u64, octets);
@@ -91,7 +91,7 @@ impl<R: Routes> Router<R> {
         }
     }
 
-    fn batch(&mut self, packets: &mut [Packet], entrance: &Entrance, turn: &Turn) {
+    fn batch(&mut self, packets: &mut [Packet], entrance: &IngressInterface, turn: &Turn) {
         let Self { context, four, six } = self;
         (four.count, six.count) = (0, 0);
         for (index, packet) in packets.iter_mut().enumerate() {
@@ -128,7 +128,7 @@ impl<R: Routes> Context<R> {
         &self,
         batch: &mut Batch<A>,
         packets: &mut [Packet],
-        entrance: &Entrance,
+        entrance: &IngressInterface,
         turn: &Turn,
     ) {
         let count = batch.count;
@@ -181,7 +181,7 @@ impl<R: Routes> Context<R> {
         headers: &Headers<A>,
         lookup: &RouteLookup,
         rules: Option<&RuleSet>,
-        entrance: &Entrance,
+        entrance: &IngressInterface,
         octets: u64,
     ) -> Decision {
         // What is for Linux itself is not forwarded, so no matter of the access list.
@@ -224,7 +224,7 @@ impl<R: Routes> Context<R> {
         &self,
         headers: &Headers<A>,
         reverse: Option<&RouteLookup>,
-        entrance: &Entrance,
+        entrance: &IngressInterface,
         turn: &Turn,
     ) -> Option<Outcome> {
         match (reverse, entrance.reverse_path) {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::net::Ipv6Addr;
 
 use clap::Args;
-use fastlane::slow::{self, Slow, SlowError};
+use fastlane::slow::{self, SlowError, SlowPath};
 use fastlane::table::{EntryId, State};
 
 use crate::counts::{CAUSE_WORDS, ROUTE_WORDS};
@@ -31,7 +31,7 @@ impl Arguments {
         attached.map_err(|error| error.to_string())
     }
 
-    fn read(&self, slow: &Slow) -> Result<String, SlowError> {
+    fn read(&self, slow: &SlowPath) -> Result<String, SlowError> {
         let mut text = String::new();
         let causes: State<CAUSE_WORDS> = slow.state("causes")?;
         for (number, name) in names() {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane::mirror::RouteLookup;
-use fastlane::mirror::{Entrance, Mirror};
+use fastlane::mirror::{IngressInterface, Mirror};
 use fastlane::{PortId, Turn};
 
 /// Maximum number of packets that are looked up together.
@@ -12,7 +12,7 @@ pub const BATCH: usize = 32;
 /// Source of routes. Results are valid for one turn.
 pub trait Routes {
     /// Returns the Linux interface of a port; `None` if it is unknown.
-    fn entrance(&self, turn: &Turn, port: PortId) -> Option<Entrance>;
+    fn ingress(&self, turn: &Turn, port: PortId) -> Option<IngressInterface>;
 
     /// Looks up IPv4 destinations. Flow hashes select among several next hops. All slices have the
     /// same length, at most [`BATCH`].
@@ -27,8 +27,8 @@ pub trait Routes {
 
 impl Routes for Mirror {
     #[inline]
-    fn entrance(&self, turn: &Turn, port: PortId) -> Option<Entrance> {
-        Self::entrance(self, turn, port)
+    fn ingress(&self, turn: &Turn, port: PortId) -> Option<IngressInterface> {
+        Self::ingress(self, turn, port)
     }
 
     #[inline]

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use std::time::Duration;
 
-use fastlane::slow::Keeper;
-use fastlane::{Error, LaneInfo, Program, Told};
+use fastlane::slow::HandoverHolder;
+use fastlane::{Error, LaneInfo, LoadedConfig, Program};
 
 use crate::config::{Settings, defaults};
 use crate::pfcp::association_record::AssociationRecord;
@@ -40,7 +40,7 @@ pub fn program() -> Program {
 ///
 /// # Errors
 /// Returns the first error.
-pub fn read(path: &Path, overrides: &[String]) -> Result<Told<Settings>, Error> {
+pub fn read(path: &Path, overrides: &[String]) -> Result<LoadedConfig<Settings>, Error> {
     program().read(path, overrides, NAME)
 }
 
@@ -69,7 +69,7 @@ fn create_control_tables(lane: &LaneInfo<'_>) -> Result<(), Error> {
 /// # Errors
 /// If the configuration is invalid, or this machine refuses something.
 pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error> {
-    let Told { session, settings, .. } = read(path, overrides)?;
+    let LoadedConfig { session, settings, .. } = read(path, overrides)?;
     fastlane::log(verbose);
     let stop = Arc::<AtomicBool>::default();
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -82,7 +82,7 @@ pub fn slow(path: &Path, overrides: &[String], verbose: u8) -> Result<(), Error>
         tracing::warn!("{problem}");
     }
     let session = as_path(&session);
-    let keeper = Keeper::start(&session, HANDOVER_TIME);
+    let keeper = HandoverHolder::start(&session, HANDOVER_TIME);
     if let Err(error) = &keeper {
         tracing::warn!("a fast path process that dies cannot hand its resources over: {error}");
     }

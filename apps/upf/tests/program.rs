@@ -153,7 +153,7 @@ fn a_half_that_dies_is_started_again_and_the_other_goes_on() {
 
     kill_process(fast, Signal::KILL).unwrap();
     let fast = supervisor.processes("fast", 2)[1];
-    supervisor.wait_until_said("table `sessions`: kept from the application before", 1);
+    supervisor.wait_until_said("table `sessions`: inherited from the previous process", 1);
     assert!(is_there(slow), "it waits for the next fast half");
     answers(&["sessions"], "0 of 0 sessions");
 

@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if slow.is_alive() { Ok(result?) } else { Ok(()) }
 }
 
-fn work(slow: &slow::Slow, ports: std::ops::Range<u16>) -> Result<(), SlowError> {
+fn work(slow: &slow::SlowPath, ports: std::ops::Range<u16>) -> Result<(), SlowError> {
     let mut accounts = slow.hash_writer::<[u8; 2], [u64; 8]>("accounts")?;
     let mut revision = accounts.iter().map(|(_, found)| found.value[0]).max().unwrap_or(0);
     let mut messages = slow.messages().ok();

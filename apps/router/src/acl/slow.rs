@@ -1,6 +1,6 @@
 //! Slow path of the access list: each change replaces the whole list.
 
-use fastlane::slow::{Slow, SlowError, Writer};
+use fastlane::slow::{SlowError, SlowPath, Writer};
 use fastlane::table::{EntryId, RecordWriter, State};
 
 use super::text::Line;
@@ -18,7 +18,7 @@ pub(crate) struct Editor {
 
 impl Editor {
     /// Attaches as the only writer. The error names another writer.
-    pub(crate) fn attach(slow: &Slow) -> Result<Self, SlowError> {
+    pub(crate) fn attach(slow: &SlowPath) -> Result<Self, SlowError> {
         Ok(Self { record: slow.record_writer(TABLE)?, hits: slow.state(TABLE)? })
     }
 

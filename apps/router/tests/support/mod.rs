@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
+use fastlane::mirror::{IngressInterface, ReversePath};
 use fastlane::{PortId, Turn};
 use fastlane_core::{KernelPath, Lane, LaneConfig, Pool, Port};
 use fastlane_table::counters::Counters;
@@ -24,14 +24,14 @@ pub(crate) const LINKS: [u32; 2] = [10, 11];
 #[derive(Clone, Debug)]
 pub(crate) struct TestRoutes {
     pub(crate) answers: BTreeMap<IpAddr, RouteLookup>,
-    pub(crate) entrance: Entrance,
+    pub(crate) entrance: IngressInterface,
     pub(crate) own: Vec<IpAddr>,
 }
 
 impl TestRoutes {
     /// Creates a source without routes on an interface that forwards.
     pub(crate) fn new() -> Self {
-        let entrance = Entrance {
+        let entrance = IngressInterface {
             link: LINKS[0],
             mac: STATION,
             forwards4: true,
@@ -67,7 +67,7 @@ pub(crate) fn out_of(port: u16, mtu: u32) -> RouteLookup {
 }
 
 impl Routes for TestRoutes {
-    fn entrance(&self, _: &Turn, port: PortId) -> Option<Entrance> {
+    fn ingress(&self, _: &Turn, port: PortId) -> Option<IngressInterface> {
         (port == PortId(0)).then_some(self.entrance)
     }
 

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use fastlane::slow::{Slow, SlowError};
+use fastlane::slow::{SlowError, SlowPath};
 use fastlane::table::{EntryId, State};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -33,7 +33,7 @@ pub(crate) struct Backend {
     arrivals: [Option<InstanceId>; 2],
     settings: Settings,
     /// Counters of the attached fast path's lanes.
-    fast: Option<(Slow, State<DROP_REASON_WORDS>)>,
+    fast: Option<(SlowPath, State<DROP_REASON_WORDS>)>,
 }
 
 impl Backend {
@@ -53,7 +53,7 @@ impl Backend {
 }
 
 impl LoopService for Backend {
-    fn attached(&mut self, slow: &Slow) -> Result<(), SlowError> {
+    fn attached(&mut self, slow: &SlowPath) -> Result<(), SlowError> {
         self.fast = Some((slow.clone(), slow.state(table::CAUSES)?));
         Ok(())
     }
@@ -156,7 +156,7 @@ impl NodeView for BackendView<'_> {
         let answering = self.node.paths().iter().filter(|(_, has_failed)| !*has_failed).count();
         let cpu = clock_gettime(ClockId::ProcessCPUTime);
         let fast = self.backend.fast.as_ref();
-        let cause = |(_, counts): &(Slow, State<DROP_REASON_WORDS>)| {
+        let cause = |(_, counts): &(SlowPath, State<DROP_REASON_WORDS>)| {
             DROP_REASONS.iter().map(|it| (*it, counts.read(EntryId(*it as u32)))).collect()
         };
         Snapshot {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 
 use fastlane::Error;
-use fastlane::config::{nearest, written::Configuration};
+use fastlane::config::{nearest, raw::Configuration};
 
 use super::addresses::unfit;
 use super::{N4, Predefined, Settings};

@@ -1,7 +1,7 @@
 //! Derived defaults: the part of the configuration that follows from the settings.
 
 use fastlane::Error;
-use fastlane::config::written::Configuration;
+use fastlane::config::raw::Configuration;
 use serde_json::{Map, Value, json};
 
 use super::check::refuse;

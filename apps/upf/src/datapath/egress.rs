@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
+use fastlane::mirror::{IngressInterface, ReversePath};
 use fastlane::wire::Ipv4;
 use fastlane::{Packet, Turn};
 
@@ -40,7 +40,7 @@ pub(crate) trait Family: Copy + Into<IpAddr> {
     fn to(self) -> DestinationAddress;
 
     /// Returns true if Linux forwards packets that arrive there, whatever their source.
-    fn is_forwarded(entrance: &Entrance) -> bool;
+    fn is_forwarded(entrance: &IngressInterface) -> bool;
 }
 
 impl Family for Ipv4Addr {
@@ -61,7 +61,7 @@ impl Family for Ipv4Addr {
         DestinationAddress::V4(self)
     }
 
-    fn is_forwarded(entrance: &Entrance) -> bool {
+    fn is_forwarded(entrance: &IngressInterface) -> bool {
         // The UE pools are blackhole routes, so a reverse path check in Linux would drop the
         // packet.
         entrance.forwards4 && entrance.reverse_path == ReversePath::Any
@@ -86,7 +86,7 @@ impl Family for Ipv6Addr {
         DestinationAddress::V6(self)
     }
 
-    fn is_forwarded(entrance: &Entrance) -> bool {
+    fn is_forwarded(entrance: &IngressInterface) -> bool {
         entrance.forwards6
     }
 }
@@ -265,7 +265,7 @@ impl<R: Routes> Datapath<R> {
         if reason != FallbackReason::NoNeighbour {
             return Outcome::Drop(drop_reason_of(reason));
         }
-        let entrance = self.routes.entrance(burst.turn, packet.port());
+        let entrance = self.routes.ingress(burst.turn, packet.port());
         let Some(entrance) = entrance.filter(A::is_forwarded) else {
             self.deferred.push(Deferred::Resolve(to.into()));
             return Outcome::Drop(DropReason::NoNeighbour);

@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use fastlane::mirror::{Entrance, Mirror};
 use fastlane::mirror::{FallbackReason, RouteLookup, TableId};
+use fastlane::mirror::{IngressInterface, Mirror};
 use fastlane::{PortId, Turn};
 
 use super::encap::{Endpoints, TunnelRoute};
@@ -21,7 +21,7 @@ const CACHED_ROUTES: usize = 64;
 /// is the first one that is mirrored.
 pub trait Routes {
     /// Returns the Linux interface of a port; `None` if it is unknown.
-    fn entrance(&self, turn: &Turn, port: PortId) -> Option<Entrance>;
+    fn ingress(&self, turn: &Turn, port: PortId) -> Option<IngressInterface>;
 
     /// Routes a packet. The flow hash selects among equal-cost paths.
     fn next_hop(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup;
@@ -64,8 +64,8 @@ fn table_of(mirror: &Mirror, turn: &Turn, number: Option<u32>) -> Option<TableId
 
 impl Routes for Mirror {
     #[inline]
-    fn entrance(&self, turn: &Turn, port: PortId) -> Option<Entrance> {
-        Self::entrance(self, turn, port)
+    fn ingress(&self, turn: &Turn, port: PortId) -> Option<IngressInterface> {
+        Self::ingress(self, turn, port)
     }
 
     fn next_hop(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup {

@@ -28,7 +28,7 @@ impl<R: Routes> Datapath<R> {
             return tables.count(DropReason::NotOurs, packets.len() as u64, octets);
         };
         let now = turn.now();
-        let port_mac = self.routes.entrance(turn, port).map(|entrance| entrance.mac);
+        let port_mac = self.routes.ingress(turn, port).map(|entrance| entrance.mac);
         let port_mac = port_mac.filter(|_| !side.is_hairpin);
         let mut control = 0_u32; // one bit per packet; a batch has at most 32
         for (place, packet) in packets.iter_mut().enumerate() {

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fastlane::slow::{Messages, Slow, SlowError, attach_wait};
+use fastlane::slow::{Messages, SlowError, SlowPath, attach_wait};
 use fastlane::table::TableError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -31,7 +31,7 @@ pub trait LoopService {
     ///
     /// # Errors
     /// Its tables have an unexpected format.
-    fn attached(&mut self, slow: &Slow) -> Result<(), SlowError> {
+    fn attached(&mut self, slow: &SlowPath) -> Result<(), SlowError> {
         let _ = slow;
         Ok(())
     }
@@ -107,7 +107,7 @@ pub fn run(
 }
 
 /// Waits for a user plane process. Returns `None` if it is stopped before.
-fn attach(session: &str, stop: &AtomicBool) -> Result<Option<Slow>, RunError> {
+fn attach(session: &str, stop: &AtomicBool) -> Result<Option<SlowPath>, RunError> {
     use fastlane::session::SessionError;
     while !stop.load(Ordering::Relaxed) {
         match attach_wait(session, Duration::from_nanos(WAIT)) {
@@ -129,7 +129,7 @@ struct EventLoop<'a> {
 /// Serves one user plane process until it ends or `stop` is true.
 fn serve_process(
     event_loop: &mut EventLoop<'_>,
-    slow: &Slow,
+    slow: &SlowPath,
     keep: &mut Keep,
 ) -> Result<(), RunError> {
     let mut messages = slow.messages()?;
@@ -160,7 +160,7 @@ fn next_second(stop: &AtomicBool) {
 fn serve(
     event_loop: &mut EventLoop<'_>,
     node: &mut Node,
-    slow: &Slow,
+    slow: &SlowPath,
     messages: &mut Messages,
     out: &mut Outbox,
 ) -> Result<(), RunError> {
@@ -187,7 +187,7 @@ fn serve(
 
 /// Waits for work. Returns the indices of the readable sockets.
 fn sleep(
-    slow: &Slow,
+    slow: &SlowPath,
     sockets: &Sockets,
     messages: &mut Messages,
     service: &dyn LoopService,

@@ -9,7 +9,7 @@ mod private;
 use std::ops::DerefMut;
 use std::sync::Arc;
 
-use fastlane::slow::{PendingEvents, Slow, SlowError};
+use fastlane::slow::{PendingEvents, SlowError, SlowPath};
 use fastlane::table::{
     ArrayWriter, EntryId, HashWriter, Lpm4Writer, Lpm6Writer, Pending, Readers, State, TableError,
 };
@@ -101,7 +101,7 @@ impl Tables {
     ///
     /// # Errors
     /// If a table is missing, or another program writes it.
-    pub fn attach(slow: &Slow) -> Result<Self, TablesError> {
+    pub fn attach(slow: &SlowPath) -> Result<Self, TablesError> {
         Ok(Self {
             rules: Box::new(slow.array_writer(table::RULES)?),
             blocks: Box::new(slow.array_writer(table::BLOCKS)?),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use fastlane::mirror::{Entrance, ReversePath};
 use fastlane::mirror::{FallbackReason, NextHop, RouteLookup};
+use fastlane::mirror::{IngressInterface, ReversePath};
 use fastlane::{Error, PortId, Turn};
 use fastlane_core::{Filter, HoldBuffer, KernelPath, Lane, LaneConfig, Messages, Pool, Port};
 use fastlane_hold::{HoldArea, HoldLimits};
@@ -89,8 +89,8 @@ impl TestRoutes {
 }
 
 impl Routes for TestRoutes {
-    fn entrance(&self, _: &Turn, port: PortId) -> Option<Entrance> {
-        Some(Entrance {
+    fn ingress(&self, _: &Turn, port: PortId) -> Option<IngressInterface> {
+        Some(IngressInterface {
             link: 10 + u32::from(port.0),
             mac: *PORT_MAC.get(usize::from(port.0))?,
             forwards4: true,

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fastlane::mirror::{Entrance, ReversePath, RouteLookup};
+use fastlane::mirror::{IngressInterface, ReversePath, RouteLookup};
 use fastlane::{PortId, Turn};
 use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
@@ -139,9 +139,15 @@ fn ip(text: &str) -> Result<()> {
 struct Asked(Mirror);
 
 impl Routes for Asked {
-    fn entrance(&self, _: &Turn, _: PortId) -> Option<Entrance> {
+    fn ingress(&self, _: &Turn, _: PortId) -> Option<IngressInterface> {
         let reverse_path = ReversePath::Any;
-        Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
+        Some(IngressInterface {
+            link: 0,
+            mac: STATION,
+            forwards4: true,
+            forwards6: true,
+            reverse_path,
+        })
     }
 
     fn ways4(&self, turn: &Turn, to: &[Ipv4Addr], flows: &[u32], answers: &mut [RouteLookup]) {

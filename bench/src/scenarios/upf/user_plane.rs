@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use fastlane::mirror::{Entrance, ReversePath, RouteLookup};
+use fastlane::mirror::{IngressInterface, ReversePath, RouteLookup};
 use fastlane::{PortId, Turn};
 use fastlane_core::{App, Packet};
 use fastlane_kernel::Interface;
@@ -75,9 +75,15 @@ pub(crate) fn ip(text: &str) -> Result<()> {
 pub(crate) struct MirrorRoutes(Mirror);
 
 impl Routes for MirrorRoutes {
-    fn entrance(&self, _: &Turn, _: PortId) -> Option<Entrance> {
+    fn ingress(&self, _: &Turn, _: PortId) -> Option<IngressInterface> {
         let reverse_path = ReversePath::Any;
-        Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
+        Some(IngressInterface {
+            link: 0,
+            mac: STATION,
+            forwards4: true,
+            forwards6: true,
+            reverse_path,
+        })
     }
 
     fn next_hop(&self, turn: &Turn, table: Option<u32>, to: IpAddr, flow: u32) -> RouteLookup {

@@ -202,8 +202,12 @@ impl InheritedPorts {
         let description = description.ok_or("the description of the device is invalid")?;
         let mut next = facts.descriptor..;
         let mut take = || self.take(next.next().unwrap_or(usize::MAX));
-        let kept =
-            steer::ProgramHandover { link: take()?, steering: take()?, sockets: take()?, counts: take()? };
+        let kept = steer::ProgramHandover {
+            link: take()?,
+            steering: take()?,
+            sockets: take()?,
+            counts: take()?,
+        };
         let mut device = af_xdp::Device::adopt(settings, &description, kept)
             .map_err(|error| error.to_string())?;
         device.replace_rules(&port.rules).map_err(|error| error.to_string())?;

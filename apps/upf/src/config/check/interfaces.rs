@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use fastlane::Error;
-use fastlane::config::written::Configuration;
+use fastlane::config::raw::Configuration;
 
 use super::{MAX_ENTRIES, check_addresses, refuse, unknown};
 use crate::config::addresses::{contains, ethernet, overlap, prefix};

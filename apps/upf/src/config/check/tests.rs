@@ -1,5 +1,5 @@
 use fastlane::Error;
-use fastlane::config::written::Configuration;
+use fastlane::config::raw::Configuration;
 use serde_json::{Value, json};
 
 use super::super::{Settings, defaults};

@@ -1,6 +1,6 @@
 //! Tables and sessions that a node is opened on.
 
-use fastlane::slow::{Slow, SlowError};
+use fastlane::slow::{SlowError, SlowPath};
 use fastlane::table::{RecordWriter, Spec, TableError};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -62,7 +62,7 @@ impl NodeTables {
     ///
     /// # Errors
     /// A table is missing, or another program writes it.
-    pub fn attach(settings: &Settings, slow: &Slow) -> Result<Self, AttachError> {
+    pub fn attach(settings: &Settings, slow: &SlowPath) -> Result<Self, AttachError> {
         let store = Store::open(
             Box::new(slow.array_writer(table::SESSIONS)?),
             Box::new(slow.array_writer(table::SESSION_PARTS)?),

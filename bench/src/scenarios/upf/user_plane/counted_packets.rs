@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use fastlane::mirror::{Entrance, ReversePath};
+use fastlane::mirror::{IngressInterface, ReversePath};
 use fastlane::mirror::{NextHop, RouteLookup};
 use fastlane::{PortId, Turn};
 use upf::datapath::Routes;
@@ -18,9 +18,15 @@ use crate::scenarios::upf::user_plane::{
 pub(crate) struct OneWay;
 
 impl Routes for OneWay {
-    fn entrance(&self, _: &Turn, _: PortId) -> Option<Entrance> {
+    fn ingress(&self, _: &Turn, _: PortId) -> Option<IngressInterface> {
         let reverse_path = ReversePath::Any;
-        Some(Entrance { link: 0, mac: STATION, forwards4: true, forwards6: true, reverse_path })
+        Some(IngressInterface {
+            link: 0,
+            mac: STATION,
+            forwards4: true,
+            forwards6: true,
+            reverse_path,
+        })
     }
 
     fn next_hop(&self, _: &Turn, _: Option<u32>, _: IpAddr, _: u32) -> RouteLookup {
