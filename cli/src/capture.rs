@@ -77,7 +77,7 @@ pub(crate) struct Arguments {
 }
 
 /// Which way packets go.
-#[derive(Clone, CapturedPacket, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Direction {
     /// They arrive
     In,
@@ -86,7 +86,7 @@ enum Direction {
 }
 
 /// What becomes of packets.
-#[derive(Clone, CapturedPacket, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Verdict {
     /// To Linux
     Kernel,
