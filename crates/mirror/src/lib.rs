@@ -2,8 +2,8 @@
 //!
 //! Linux (or a routing daemon on it) decides; the mirror follows. A [`Follower`], in a thread of
 //! the application, reads the links, addresses, neighbours, next-hop objects and routes of a
-//! network namespace by rtnetlink(7), follows their events and keeps tables in shared memory. A [`Mirror`],
-//! one for each lane, looks packets up in them. A lookup returns a port, Ethernet addresses and an
+//! network namespace by rtnetlink(7), follows their events and keeps tables in shared memory. A
+//! [`Mirror`], one for each lane, looks packets up in them. A lookup returns a port, Ethernet addresses and an
 //! MTU, or the reason why Linux must handle the packet ([`FallbackReason`]).
 //!
 //! ```text
