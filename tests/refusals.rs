@@ -57,11 +57,11 @@ fn a_cpu_that_is_not_there() {
     let Some(lab) = Lab::new("refusals-cpu", 1) else { return };
     let mut configuration = steered(Mechanism::Packet);
     configuration["lanes"] = json!({"cpus": [0, 1000]});
-    let words = ["lane 1: CPU 1000 is not there for this process, which may use ", "`lanes.cpus`"];
+    let words = ["lane 1: this process may not use CPU 1000, only ", "`lanes.cpus`"];
     refused(&lab, &[], configuration.clone(), &words);
     // Nor is one that the process may not use.
     configuration["lanes"] = json!({"cpus": [1]});
-    let words = ["lane 0: CPU 1 is not there for this process, which may use 0; "];
+    let words = ["lane 0: this process may not use CPU 1, only 0; "];
     refused(&lab, &["taskset", "--cpu-list", "0"], configuration, &words);
 }
 

@@ -1,8 +1,34 @@
-//! Copies of the packets of a running application, for whoever attaches to its session.
+//! Packet capture: copies of the packets of a running application for a client of its session.
 //!
-//! A [`Client`](crate::session::Client) sends a [`Request`] and gets [`Copies`]: a ring for each
-//! lane in shared memory, which the lane fills and the client empties. A ring that is full is a
-//! packet not captured, never a lane that waits. The capture ends with the connection.
+//! A [`Client`](crate::session::Client) sends a [`Request`] and receives a [`CaptureStream`]: one ring
+//! per lane in shared memory, which the lane fills and the client empties. If a ring is full, packets
+//! are not captured and counted as lost; the lane never waits. The capture ends with the connection.
+//!
+//! # Examples
+//! Counting the packets that arrive during one second:
+//! ```no_run
+//! use std::time::{Duration, Instant};
+//!
+//! use fastlane::capture::{DamagedRing, Request};
+//! use fastlane::session;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = session::connect(&session::path("firewall"))?;
+//! let mut stream = client.capture(&Request { leaving: false, ..Request::default() })?;
+//! let (start, mut packets) = (Instant::now(), 0_u64);
+//! while start.elapsed() < Duration::from_secs(1) {
+//!     let read = stream.read::<DamagedRing>(false, |_packet| {
+//!         packets += 1;
+//!         Ok(())
+//!     })?;
+//!     if read == 0 {
+//!         std::thread::sleep(Duration::from_millis(10));
+//!     }
+//! }
+//! println!("{packets} packets, {} lost", stream.lost());
+//! # Ok(())
+//! # }
+//! ```
 
 use serde::{Deserialize, Serialize};
 
@@ -15,38 +41,37 @@ mod stream;
 pub(crate) use captures::Captures;
 pub use stream::{CaptureStream, CapturedPacket, Damaged};
 
-/// The fewest and the most bytes of a ring. A power of two.
+/// Allowed sizes of a ring in bytes; powers of two.
 pub const RING_BYTES: std::ops::RangeInclusive<usize> = 1 << 20..=1 << 28;
-/// The most bytes of all rings of a capture.
+/// Maximum size of all rings of a capture in bytes.
 pub const MOST_BYTES: usize = 1 << 30;
 
-/// What is to be captured.
+/// Selection of packets to capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Request {
-    /// In these lanes; in all when there is none.
+    /// Lanes to capture in; empty for all.
     pub lanes: Vec<usize>,
-    /// Packets of these ports, by their places in the application's list; of all when there is
-    /// none.
+    /// Ports to capture on, by their index in the application's list; empty for all.
     pub ports: Vec<u16>,
-    /// Packets that arrive.
+    /// True to capture received packets.
     pub arriving: bool,
-    /// Packets that leave.
+    /// True to capture transmitted packets.
     pub leaving: bool,
-    /// Packets with one of these labels; with any when there is none. What Linux sends has none.
+    /// Verdicts to capture; empty for all. Packets from Linux have no verdict.
     pub labels: Vec<Label>,
-    /// Packets that this program accepts: code, jump if true, jump if false, operand.
+    /// Classic BPF program that accepts packets: code, jump if true, jump if false, operand.
     pub program: Option<Vec<(u16, u8, u8, u32)>>,
-    /// Of these each so many-th in each lane; 1 is all.
+    /// Sampling interval: every `sample`-th selected packet of each lane; 1 captures all.
     pub sample: u64,
-    /// The most bytes of each packet.
+    /// Maximum number of bytes captured per packet.
     pub snap_length: u32,
-    /// Bytes of the ring of each lane, in [`RING_BYTES`].
+    /// Size of each lane's ring in bytes, within [`RING_BYTES`].
     pub ring_bytes: usize,
 }
 
 impl Default for Request {
-    /// Everything.
+    /// Selects every packet.
     fn default() -> Self {
         Self {
             lanes: vec![],
@@ -62,25 +87,25 @@ impl Default for Request {
     }
 }
 
-/// A label that a packet can have.
+/// Verdict of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Label {
-    /// It belongs to Linux.
+    /// Passed to Linux.
     Kernel,
-    /// Nobody needs it.
+    /// Dropped.
     Drop,
-    /// Back out of its port.
+    /// Transmitted on the port on which it arrived.
     Reflect,
-    /// Out of another port.
+    /// Transmitted on another port.
     Forward,
-    /// Not yet: the lane keeps it.
+    /// Held by the lane.
     Hold,
-    /// A word that means nothing; the packet is dropped.
+    /// Invalid verdict; the packet is dropped.
     Invalid,
 }
 
-/// What the application answers: the lanes of the rings, in the order of the rings.
+/// Reply to a capture request: the lanes of the rings, in the order of the rings.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) struct CaptureGrant {

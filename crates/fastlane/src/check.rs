@@ -1,4 +1,4 @@
-//! What a configuration means on this machine, without touching anything.
+//! Check of a configuration on this machine, without changing anything.
 
 use std::fmt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::Error;
 use crate::config::plan::{KernelPlan, Plan, Source};
 use crate::config::{self};
 
-/// What a configuration means.
+/// Report of a checked configuration.
 #[derive(Clone, Debug)]
 pub struct Report {
     lines: Vec<String>,
@@ -15,7 +15,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What will probably not work as wished.
+    /// Returns warnings about settings that probably do not work as intended.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -29,15 +29,19 @@ impl fmt::Display for Report {
     }
 }
 
-/// Reads and checks the configuration at `path`, against this machine too.
+/// Reads the configuration at `path` and checks it against this machine.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// The first error found.
 pub fn check(path: &Path) -> Result<Report, Error> {
     let program = "application".to_owned();
     examine(&config::load(Source { path: path.to_owned(), program, ..Source::default() })?)
 }
 
+/// Checks a resolved configuration against this machine.
+///
+/// # Errors
+/// The first error found.
 pub(crate) fn examine(plan: &Plan) -> Result<Report, Error> {
     crate::threads::check(plan)?;
     let cpus: Vec<String> = plan

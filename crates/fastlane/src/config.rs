@@ -1,4 +1,4 @@
-//! The configuration: read strictly, checked, turned into a plan.
+//! The configuration: strict JSON ([`raw`]), checked and resolved into a plan with all defaults.
 
 mod defaults;
 pub(crate) mod difference;
@@ -20,20 +20,20 @@ pub use read::{Diagnostic, nearest_word as nearest};
 use crate::Error;
 use plan::{Plan, Source};
 
-/// Reads `source` into a plan.
+/// Reads and resolves the configuration of `source`.
 pub(crate) fn load(source: Source) -> Result<Plan, Error> {
     let path = source.path.clone();
     parse(&path.display().to_string(), &read::text(&path)?, source)
 }
 
-/// As [`load`], of a text that is called `place`; the plan says that it comes from `source`.
+/// Parses and resolves a text. `place` is its name in error messages; the plan records `source`.
 pub(crate) fn parse(place: &str, text: &str, source: Source) -> Result<Plan, Error> {
     let (raw, value) = read::read(place, text, &source.overrides)?;
     let raw = source.app_defaults.complete(raw, value);
     let plan = raw.and_then(|raw| Plan::new(raw, &source.program));
     let plan = plan.map_err(|error| match error {
         Error::Value { path, what, meant } => {
-            // With overrides the value need not be the one in the file.
+            // An override may have replaced the value in the file, so no line is given then.
             let known = source.overrides.is_empty();
             let line_and_column = known.then(|| locate::locate(text, &path)).flatten();
             let place = place.to_owned();
@@ -44,13 +44,13 @@ pub(crate) fn parse(place: &str, text: &str, source: Source) -> Result<Plan, Err
     Ok(Plan { source, ..plan })
 }
 
-/// The JSON schema of a configuration, as it is committed in `fastlane.schema.json`.
+/// Returns the JSON schema of a configuration, as committed in `fastlane.schema.json`.
 #[must_use]
 pub fn schema() -> String {
     text_of(schemars::schema_for!(raw::Configuration))
 }
 
-/// The JSON schema of the configuration of an application whose object `app` is an `S`.
+/// Returns the JSON schema of a configuration whose object `app` is an `S`.
 pub(crate) fn schema_with<S: JsonSchema>() -> String {
     let mut generator = schemars::SchemaGenerator::default();
     let app = generator.subschema_for::<S>();

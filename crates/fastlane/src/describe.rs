@@ -1,47 +1,47 @@
-//! What a running application is: plain facts, as the session and the metrics hand them out.
+//! Description of a running application, as returned by the session and the metrics.
 
 use serde::{Deserialize, Serialize};
 
-/// A running application. Its lanes and ports are in the order of their counters.
+/// Description of a running application. Lanes and ports are in the order of their counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Application {
-    /// The name under which its session is found.
+    /// Name of the application and its session.
     pub name: String,
-    /// The version of the program.
+    /// Version of the program.
     pub version: String,
-    /// The id of its process, as that process itself sees it.
+    /// Process ID in the PID namespace of the application.
     pub pid: u32,
-    /// One entry for each lane.
+    /// The lanes.
     pub lanes: Vec<LaneFacts>,
-    /// One entry for each port.
+    /// The ports.
     pub ports: Vec<PortFacts>,
 }
 
-/// What is fixed about a lane.
+/// Description of a lane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LaneFacts {
-    /// The CPU that the lane is pinned to, if it is.
+    /// CPU that the lane is pinned to; `None` if it is not pinned.
     pub cpu: Option<usize>,
-    /// Its idle policy, as the configuration names it.
+    /// Idle policy, as in the configuration.
     pub idle: String,
 }
 
-/// What is fixed about a port.
+/// Description of a port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PortFacts {
-    /// The name in the configuration.
+    /// Name in the configuration.
     pub name: String,
-    /// The mechanism, as the configuration names it: `af-xdp`, `tap`, ...
+    /// Driver, as in the configuration: `af-xdp`, `tap`, ...
     pub driver: String,
-    /// What the mechanism chose, such as `native copy`; empty when there is nothing to choose.
+    /// Mode selected by the driver, such as `native copy`; empty if it has no modes.
     pub mode: String,
-    /// The network interface, when there is one.
+    /// Network interface, if there is one.
     pub interface: Option<String>,
-    /// How many queues the lanes share among them.
+    /// Number of queues over all lanes.
     pub queues: usize,
-    /// How packets labelled `Kernel` get into Linux; `None` when they are dropped.
+    /// Path of packets labelled `Kernel` into Linux; `None` if they are dropped.
     pub kernel: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The command line that every application has.
+//! Command line of an application, signals and logging.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr};
@@ -16,7 +16,7 @@ use crate::mirror::MirrorService;
 use crate::tables::Tables;
 use crate::{Error, LaneInfo, Program, config};
 
-/// The arguments.
+/// Command-line arguments.
 #[derive(Debug, Parser)]
 #[command(
     about = "A Fastlane application: its packets move as the configuration says.",
@@ -30,33 +30,45 @@ use crate::{Error, LaneInfo, Program, config};
         ends at once."
 )]
 struct Arguments {
-    /// The configuration: a JSON file.
+    /// Configuration file (JSON)
     #[arg(required_unless_present = "schema")]
     config: Option<PathBuf>,
 
-    /// Check the configuration against this machine, say what it means, and touch nothing.
+    /// Check the configuration on this machine and print a report; change nothing
     #[arg(long)]
     check: bool,
 
-    /// Print the JSON schema of a configuration.
+    /// Print the JSON schema of the configuration
     #[arg(long)]
     schema: bool,
 
-    /// Change a value for this run, e.g. ports.wire.driver=af-packet or lanes.cpus=[0,1].
+    /// Override a value, e.g. ports.wire.driver=af-packet or lanes.cpus=[0,1]
     #[arg(long = "set", value_name = "PATH=VALUE")]
     overrides: Vec<String>,
 
-    /// Say more (-v: what is opened and why; -vv: everything).
+    /// Log more (-v: debug, -vv: trace)
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
-/// Runs a network application: reads the command line and the configuration, opens the ports, makes
-/// an instance of the application for each lane by `factory`, and moves packets until it is told to
-/// end. Call it from `main` and return what it returns.
+/// Runs a network application: reads command line and configuration, opens the ports, creates an
+/// instance of the application for each lane, and processes packets until it is stopped. Returns the
+/// exit code for `main`.
 ///
-/// `factory` is called in the calling thread, before any port is open. The tables that it asks for
-/// are made then.
+/// `factory` is called once per lane in the calling thread, before any port is open. Tables that it
+/// requests are created then.
+///
+/// # Examples
+/// ```no_run
+/// use fastlane::{Packet, Verdict};
+///
+/// fn main() -> std::process::ExitCode {
+///     fastlane::main(|lane| {
+///         let out = lane.require_port("out")?;
+///         Ok(move |_: &mut Packet| Verdict::Forward(out))
+///     })
+/// }
+/// ```
 pub fn main<A, F>(factory: F) -> ExitCode
 where
     A: App + Send,
@@ -65,10 +77,41 @@ where
     ExitCode::from(main_from(std::env::args_os(), &Arc::default(), factory))
 }
 
-/// As [`main`], with a command line from elsewhere, the program's name first, and a word that ends
-/// the run as SIGINT does once it is true. Returns the exit status.
+/// Runs a network application like [`main`], with explicit arguments (the program's name first) and a
+/// flag that stops the run like SIGINT once it is true. Returns the exit status.
 ///
-/// From then on the process ends by SIGINT and SIGTERM as every application does: call it once.
+/// It installs handlers for SIGINT and SIGTERM, so call it once per process.
+///
+/// # Examples
+/// A whole run on a memory port, as a test without privilege. Eight frames circulate until the
+/// application ends:
+/// ```
+/// use fastlane::{App, Packet, Turn, Verdict};
+///
+/// struct EndAfterFirstBurst;
+///
+/// impl App for EndAfterFirstBurst {
+///     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
+///         packets.iter_mut().for_each(|packet| packet.set_verdict(Verdict::Reflect));
+///         turn.end();
+///     }
+/// }
+///
+/// # fn main() -> std::io::Result<()> {
+/// let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("test.json");
+/// let session = directory.path().join("test.sock");
+/// std::fs::write(&path, format!(r#"{{
+///     "ports": {{ "wire": {{ "driver": {{
+///         "memory": {{ "fill": {{ "frames": 8, "length": 60 }} }} }} }} }},
+///     "session": {session:?}
+/// }}"#))?;
+/// let arguments = ["test".into(), path.into_os_string()];
+/// let status = fastlane::main_from(arguments, &Default::default(), |_| Ok(EndAfterFirstBurst));
+/// assert_eq!(status, 0);
+/// # Ok(())
+/// # }
+/// ```
 pub fn main_from<A, F>(
     arguments: impl IntoIterator<Item = OsString>,
     stop: &Arc<AtomicBool>,
@@ -81,7 +124,7 @@ where
     main_of(&Program::default(), arguments, stop, factory)
 }
 
-/// As [`main_from`], of a program of its own.
+/// Runs the application of a [`Program`].
 pub(crate) fn main_of<A, F>(
     what: &Program,
     arguments: impl IntoIterator<Item = OsString>,
@@ -149,7 +192,7 @@ where
     }
     let failed = |error: std::io::Error| Error::Run(format!("cannot handle signals: {error}"));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order the first signal stops the lanes and the second ends the process.
+        // Registered in this order, the first signal stops the lanes and the second ends the process.
         signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(stop))
             .map_err(failed)?;
         signal_hook::flag::register(signal, Arc::clone(stop)).map_err(failed)?;
@@ -167,8 +210,7 @@ where
     Ok(())
 }
 
-/// Writes for a person. That nobody reads it (a closed pipe) is no failure of the run, unlike with
-/// `println`, which panics.
+/// Prints a text. Unlike with `println`, which panics, a closed pipe does not fail the run.
 fn say(mut to: impl Write, text: std::fmt::Arguments<'_>) {
     let _ = to.write_fmt(text);
 }
@@ -178,13 +220,12 @@ fn program_name(path: Option<&Path>) -> String {
     name.unwrap_or_else(|| "fastlane-app".to_owned())
 }
 
-/// From now on what this process logs (by `tracing`) goes to standard error: warnings and what was
-/// chosen for 0, why for 1, everything for more. [`main`](crate::main) does it with the number of
-/// times that `-v` was given; other programs around the framework, as slow paths, call it once,
-/// before anything is logged.
+/// Sends the log messages (`tracing`) of this process to standard error: level info for 0, debug for 1,
+/// trace for more. [`main`](crate::main) calls it with the number of `-v`; other programs, such as slow
+/// paths, call it once at their start.
 ///
-/// A line is the level and the message, without time, coloured on a terminal. Where a program has
-/// set a subscriber of its own before, nothing is changed.
+/// Lines contain level and message without time, coloured on a terminal. If the program has set its
+/// own subscriber before, nothing changes.
 pub fn log(verbose: u8) {
     let level = match verbose {
         0 => Level::INFO,
@@ -198,6 +239,6 @@ pub fn log(verbose: u8) {
         .with_ansi(stderr().is_terminal())
         .with_writer(stderr)
         .finish();
-    // Only fails when the program has set its own, which is then the right one.
+    // Fails only if the program has set its own subscriber, which then takes precedence.
     let _ = tracing::subscriber::set_global_default(subscriber);
 }

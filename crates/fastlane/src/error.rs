@@ -1,76 +1,77 @@
-//! Why an application does not start.
+//! Errors of starting and running an application.
 
 use std::fmt::Display;
 
 use crate::config::Diagnostic;
 
-/// Why an application does not start or did not end well: the thing, the reason, the remedy.
+/// Error of starting or running an application. Each message names the object, the reason and the
+/// remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration cannot be read.
+    /// The configuration file cannot be read.
     #[error("cannot read {path}: {reason}")]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What the system says.
+        /// Error of the system call.
         reason: String,
     },
-    /// The configuration is not of the right form.
+    /// The configuration is malformed.
     #[error("{0}")]
     Configuration(Diagnostic),
     /// A `--set` that cannot be applied.
     #[error("--set {change}: {reason}; write PATH=VALUE, as in ports.wire.driver=af-packet")]
     Override {
-        /// As it was given.
+        /// The override as given.
         change: String,
-        /// Why not.
+        /// Reason.
         reason: String,
     },
-    /// A value of the configuration that is not allowed.
+    /// A value in the configuration is not allowed.
     #[error("{path}: {what}")]
     Value {
-        /// The keys on the way to it, joined by dots.
+        /// Path of keys to the value, joined by dots.
         path: String,
-        /// What is wrong and what is allowed.
+        /// Error and allowed values.
         what: String,
-        /// What was probably meant.
+        /// Nearest valid word.
         meant: Option<String>,
     },
     /// A lane cannot run as configured.
     #[error("lane {lane}: {reason}")]
     Lane {
-        /// Its place in `lanes.cpus`.
+        /// Index of the lane in `lanes.cpus`.
         lane: usize,
-        /// Why, and what to do.
+        /// Reason and remedy.
         reason: String,
     },
     /// A port cannot be opened.
     #[error("port `{port}`: {reason}")]
     Port {
-        /// Its name.
+        /// Name of the port.
         port: String,
-        /// Why, and what to do.
+        /// Reason and remedy.
         reason: String,
     },
-    /// The session socket, the metrics endpoint or shared memory cannot be had.
+    /// The session, the metrics endpoint or shared memory cannot be created.
     #[error("{reason}")]
     Service {
-        /// Which: `session`, `metrics`, `counters`, `tables` or `messages`.
+        /// Service: `session`, `metrics`, `counters`, `tables`, `messages`, `lanes` or `mirror`.
         what: &'static str,
-        /// Which one, why, and what to do.
+        /// Object, reason and remedy.
         reason: String,
     },
-    /// The application refuses.
+    /// The application refuses to start.
     #[error("{0}")]
     Application(String),
-    /// The application ran, but something is wrong with what it did.
+    /// The run failed, for example because a lane panicked.
     #[error("{0}")]
     Run(String),
 }
 
 impl Error {
-    /// An error of the application's own.
+    /// Creates an error of the application itself.
     pub fn application(reason: impl Display) -> Self {
         Self::Application(reason.to_string())
     }
@@ -79,8 +80,8 @@ impl Error {
         Self::Port { port: port.to_owned(), reason: reason.to_string() }
     }
 
-    /// The exit status that tells this kind of error: 3 the configuration is wrong, 4 the machine
-    /// or its state does not allow it, 5 the run went wrong.
+    /// Returns the exit status of the process: 3 for a wrong configuration, 4 if the machine or its
+    /// state does not allow the start, 5 if the run failed.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self {

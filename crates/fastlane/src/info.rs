@@ -1,4 +1,4 @@
-//! What an application learns of the lane that it will run in.
+//! Lane information for the factory of an application: ports, settings, tables and the mirror.
 
 use fastlane_table::{
     ArrayReader, HashReader, Key, LanePending, LaneState, Lpm4Reader, Lpm6Reader, Pending,
@@ -11,7 +11,33 @@ use crate::mirror::{self, Mirror, MirrorService};
 use crate::tables::{Role, Tables};
 use crate::{Error, PortId, config};
 
-/// The lane for which an application is made.
+/// Lane for which an instance of the application is created.
+///
+/// # Examples
+/// A factory that requests a table and lane state by name:
+/// ```no_run
+/// use fastlane::table::{HashReader, LaneState};
+/// use fastlane::{App, Packet, Shape, Turn, Verdict};
+///
+/// struct Limiter {
+///     users: HashReader<[u8; 4], u64>,
+///     counts: LaneState<2>,
+/// }
+///
+/// impl App for Limiter {
+///     fn process(&mut self, packets: &mut [Packet], _: &mut Turn) {
+///         packets.iter_mut().for_each(|packet| packet.set_verdict(Verdict::Kernel));
+///     }
+/// }
+///
+/// fn main() -> std::process::ExitCode {
+///     fastlane::main(|lane| {
+///         let users = lane.hash("users")?; // configured as `tables.users.capacity`
+///         let counts = lane.state("users", Shape::PerLane)?;
+///         Ok(Limiter { users, counts })
+///     })
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct LaneInfo<'a> {
     pub(crate) plan: &'a Plan,
@@ -20,45 +46,45 @@ pub struct LaneInfo<'a> {
     pub(crate) mirror: Option<&'a MirrorService>,
 }
 
-/// Who writes the lane state of an entry.
+/// Number of copies of the lane state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One lane, the one that gets the packets of its key (`lane-by`): there is one copy.
+    /// One copy, written by the lane that receives the packets of the key (`lane-by`).
     Owner,
-    /// Any lane, each in a copy of its own. Who reads it adds them up.
+    /// One copy per lane. Readers add them up.
     PerLane,
 }
 
 impl LaneInfo<'_> {
-    /// The lane's number among those that have the application, from 0.
+    /// Returns the lane's number among those with the application, counted from 0.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// How many lanes have the application: all, or of master-worker the workers.
+    /// Returns the number of lanes with the application: all, or the workers in master-worker.
     #[must_use]
     pub fn count(&self) -> usize {
         self.plan.lane_roles.applications.len()
     }
 
-    /// The lane's place in `lanes.cpus`, by which counters, messages and `fastlane top` call it; of
-    /// run-to-completion the same as [`index`](Self::index).
+    /// Returns the lane's index in `lanes.cpus`, as used by counters, messages and `fastlane top`. In
+    /// run-to-completion it equals [`index`](Self::index).
     #[must_use]
     pub fn lane(&self) -> usize {
         self.plan.lane_roles.applications.get(self.index).copied().unwrap_or(self.index)
     }
 
-    /// The port of this name.
+    /// Returns the port of this name.
     #[must_use]
     pub fn port(&self, name: &str) -> Option<PortId> {
         self.plan.ports.iter().find(|port| port.name == name).map(|port| port.id)
     }
 
-    /// The port of this name, or an error that names the ports there are.
+    /// Returns the port of this name.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails if it does not exist, with the names of all ports.
     pub fn require_port(&self, name: &str) -> Result<PortId, Error> {
         self.port(name).ok_or_else(|| {
             let names: Vec<&str> = self.port_names().collect();
@@ -68,81 +94,81 @@ impl LaneInfo<'_> {
         })
     }
 
-    /// The names of the ports; the place of each is its number.
+    /// Returns the names of the ports, in the order of their numbers.
     pub fn port_names(&self) -> impl Iterator<Item = &str> {
         self.plan.ports.iter().map(|port| port.name.as_str())
     }
 
-    /// The object `app` of the configuration; an absent one is read as `{}`.
+    /// Parses the object `app` of the configuration; an absent one is read as `{}`.
     ///
     /// # Errors
-    /// When it has not the form of `T`, with the path to the mistake.
+    /// Fails if it does not have the form of `T`, with the path to the error.
     pub fn settings<T: DeserializeOwned>(&self) -> Result<T, Error> {
         config::settings(self.plan.app.as_ref())
     }
 
-    /// What Linux knows of links, addresses, neighbours and routes, for this lane.
+    /// Returns this lane's view of Linux's links, addresses, neighbours and routes.
     ///
     /// # Errors
-    /// When the configuration has no `mirror`, or there is no memory.
+    /// Fails if the configuration has no `mirror`, or no memory is available.
     pub fn mirror(&self) -> Result<Mirror, Error> {
         self.mirror.ok_or_else(mirror::not_configured)?.lane()
     }
 
-    /// The exact-match table of this name, to read. Its capacity is configured under `tables`. The
-    /// slow path writes it (see [`slow`](crate::slow)).
+    /// Returns a reader of the exact-match table of this name. Its capacity is configured under
+    /// `tables`. The slow path writes it (see [`slow`](crate::slow)).
     ///
     /// # Errors
-    /// When it is not configured, was asked for with other types before, or there is no memory; as
-    /// with all that follow.
+    /// Fails if the table is not configured, was requested with other types before, or no memory is
+    /// available.
     pub fn hash<K: Key, V: Value>(&self, name: &str) -> Result<HashReader<K, V>, Error> {
         let spec = |capacity| Spec::hash::<K, V>(name, capacity);
         let memory = self.tables.part(name, Role::Table, spec)?;
         HashReader::attach(&memory).map_err(failed)
     }
 
-    /// The array of this name, to read.
+    /// Returns a reader of the array of this name.
     ///
     /// # Errors
-    /// As [`hash`](Self::hash).
+    /// Fails like [`hash`](Self::hash).
     pub fn array<V: Value>(&self, name: &str) -> Result<ArrayReader<V>, Error> {
         let spec = |capacity| Spec::array::<V>(name, capacity);
         ArrayReader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
     }
 
-    /// The record of this name, to read: one value that is exchanged as a whole. Its configured
-    /// capacity does not matter.
+    /// Returns a reader of the record of this name: one value that is replaced as a whole. Its
+    /// configured capacity is ignored.
     ///
     /// # Errors
-    /// As [`hash`](Self::hash).
+    /// Fails like [`hash`](Self::hash).
     pub fn record<V: Value>(&self, name: &str) -> Result<RecordReader<V>, Error> {
         let spec = |_| Spec::record::<V>(name);
         RecordReader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
     }
 
-    /// The table of IPv4 prefixes of this name, to read.
+    /// Returns a reader of the table of IPv4 prefixes of this name.
     ///
     /// # Errors
-    /// As [`hash`](Self::hash).
+    /// Fails like [`hash`](Self::hash).
     pub fn lpm4(&self, name: &str) -> Result<Lpm4Reader, Error> {
         let spec = |capacity| Spec::lpm4(name, capacity);
         Lpm4Reader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
     }
 
-    /// The table of IPv6 prefixes of this name, to read.
+    /// Returns a reader of the table of IPv6 prefixes of this name.
     ///
     /// # Errors
-    /// As [`hash`](Self::hash).
+    /// Fails like [`hash`](Self::hash).
     pub fn lpm6(&self, name: &str) -> Result<Lpm6Reader, Error> {
         let spec = |capacity| Spec::lpm6(name, capacity);
         Lpm6Reader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
     }
 
-    /// `W` words for each entry of the table of this name, for this lane to write and the slow path
-    /// to read. They are zero when an entry is new.
+    /// Returns lane state of the table of this name: `W` words per entry that this lane writes and the
+    /// slow path reads. The words of a new entry are zero.
     ///
     /// # Errors
-    /// As [`hash`](Self::hash).
+    /// Fails like [`hash`](Self::hash).
     pub fn state<const W: usize>(&self, name: &str, shape: Shape) -> Result<LaneState<W>, Error> {
         let spec = |capacity| Spec::state::<W>(name, capacity, self.copies(shape));
         let memory = self.tables.part(name, Role::State, spec)?;
@@ -156,13 +182,13 @@ impl LaneInfo<'_> {
         }
     }
 
-    /// As [`state`](Self::state), of the routes of the mirror: `W` words under each of their
-    /// numbers ([`NextHop::route`](crate::mirror::NextHop::route)), below
-    /// [`route_numbers`](fastlane_mirror::Mirror::route_numbers). They are zero when a route
-    /// gets a number, whatever the route was that had it before.
+    /// Returns lane state of the mirror's routes: `W` words per route number
+    /// ([`NextHop::route`](crate::mirror::NextHop::route)), below
+    /// [`route_numbers`](fastlane_mirror::Mirror::route_numbers). The words are zeroed before a number
+    /// is reused for another route.
     ///
     /// # Errors
-    /// As [`hash`](Self::hash), and when the configuration has no `mirror`.
+    /// Fails like [`hash`](Self::hash), or if the configuration has no `mirror`.
     pub fn route_state<const W: usize>(
         &self,
         name: &str,
@@ -176,11 +202,11 @@ impl LaneInfo<'_> {
         Ok(state)
     }
 
-    /// Events of the entries of the table of this name that must not be lost: this lane raises
-    /// them, the slow path sees each until it is done with it.
+    /// Returns pending events of the entries of the table of this name. This lane raises them; each
+    /// stays visible to the slow path until it is acknowledged.
     ///
     /// # Errors
-    /// As [`hash`](Self::hash).
+    /// Fails like [`hash`](Self::hash).
     pub fn pending(&self, name: &str) -> Result<LanePending, Error> {
         let spec = |capacity| Spec::pending(name, capacity, self.count());
         let memory = self.tables.part(name, Role::Pending, spec)?;

@@ -1,4 +1,5 @@
-//! Fastlane: write the packet code once, choose the mechanism with one word in a configuration.
+//! Fastlane: a framework for network fast paths. The packet code is written once; one word of the
+//! configuration selects the driver (AF_XDP, DPDK, memif, ...).
 //!
 //! ```no_run
 //! use fastlane::{Packet, Verdict, wire::Ethernet};
@@ -16,9 +17,9 @@
 //! }
 //! ```
 //!
-//! An application is a function of a packet, or a type with [`App::process`]; [`main`] gives it a
-//! command line, a configuration, its ports and its lanes. One with a slow path asks for tables
-//! that it reads and words that it writes; the other side is in [`slow`].
+//! An application is a function of a packet, or a type with [`App::process`]. [`main`] provides the
+//! command line, the configuration, the ports and the lanes. An application with a slow path requests
+//! tables that it reads and lane state that it writes; the slow path's side is in [`slow`].
 //!
 //! ```no_run
 //! use fastlane::table::{HashReader, LaneState};

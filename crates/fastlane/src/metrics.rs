@@ -1,7 +1,7 @@
-//! The metrics: an HTTP endpoint that renders the counters for Prometheus.
+//! Metrics: an HTTP endpoint that renders the counters for Prometheus.
 //!
-//! It answers `GET /metrics` in the OpenMetrics text format. The counters are read when they are
-//! asked for, on the endpoint's own thread: the lanes do nothing for it.
+//! It replies to `GET /metrics` in the OpenMetrics text format. Counters are read at each scrape on the
+//! endpoint's own thread; the lanes do no work for it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -21,34 +21,34 @@ mod http;
 
 use collector::Collector;
 
-/// The type of what `/metrics` gives (OpenMetrics 1.0, section 4.1).
+/// Media type of `/metrics` (OpenMetrics 1.0, section 4.1).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Why there are no metrics.
+/// Error of starting the metrics endpoint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MetricsError {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("metrics {address}: cannot listen there: {source}; choose another address")]
     Bind {
-        /// The address asked for.
+        /// Requested address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// A resource of the endpoint could not be made.
+    /// A resource of the endpoint could not be created.
     #[error("metrics {address}: {what}: {source}")]
     Start {
-        /// The address asked for.
+        /// Requested address.
         address: SocketAddr,
-        /// What was being made.
+        /// Resource that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
 }
 
-/// The metrics endpoint of this application, on a thread of its own until it is dropped.
+/// Metrics endpoint of this application. Its thread ends when it is dropped.
 #[derive(Debug)]
 pub struct Metrics {
     address: SocketAddr,
@@ -57,12 +57,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Serves the counters of this process on `address`; port 0 lets the kernel choose one. Whoever
-    /// can reach the address can read them: there is no authentication, so loopback is the wise
-    /// choice.
+    /// Serves the counters of this process on `address`; port 0 lets the kernel select one. There is no
+    /// authentication, so prefer a loopback address.
     ///
     /// # Errors
-    /// When the address cannot be listened on.
+    /// Fails if the address cannot be bound.
     pub fn serve(
         address: SocketAddr,
         application: &Application,
@@ -71,7 +70,7 @@ impl Metrics {
         Self::serve_with(address, application, counters, vec![])
     }
 
-    /// As [`serve`](Self::serve), with more than the counters.
+    /// Serves the counters and further collectors.
     pub(crate) fn serve_with(
         address: SocketAddr,
         application: &Application,
@@ -96,7 +95,7 @@ impl Metrics {
         Ok(Self { address: local, wake, thread: Some(thread) })
     }
 
-    /// Where the metrics are served.
+    /// Returns the bound address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -119,23 +118,22 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    /// Serves one client after the other until the endpoint is dropped. A client has a second.
+    /// Serves one client after the other until the endpoint is dropped. Each has one second.
     fn run(&self) {
         while self.wait() {
             match self.listener.accept() {
                 Ok((stream, _)) => {
-                    // A client that goes away or is too slow gets no answer; nobody else is
-                    // concerned.
+                    // A client that disconnects or is too slow gets no reply.
                     let _ = http::Exchange::new(stream, &self.wake).run(|path| self.page(path));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // Out of descriptors, most likely: try again later, but do not spin meanwhile.
+                // Most likely EMFILE: try again later without spinning.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
         }
     }
 
-    /// Waits for a client; false when the endpoint shall end.
+    /// Waits for a client. Returns false if the endpoint ends.
     fn wait(&self) -> bool {
         let wake = PollFd::new(&*self.wake, PollFlags::IN);
         let mut events = [wake, PollFd::new(&self.listener, PollFlags::IN)];

@@ -1,11 +1,10 @@
-//! What Linux knows of forwarding, for the lanes: the tables of
-//! [`fastlane_mirror`], and a thread of the application that keeps them, in
-//! the network namespace that it was started in.
+//! The mirror of an application: Linux's links, neighbours and routes in the tables of
+//! [`fastlane_mirror`], kept up to date by a thread, in the network namespace of the start.
 //!
-//! A port on an interface that Linux has (AF_XDP, AF_PACKET) is that interface. A port on a device
-//! that Linux does not have (memif, DPDK) is the TAP that stands for it in Linux (`"kernel":
-//! {"tap": ..}`): addresses, neighbours and routes are those of the TAP. A port of the driver `tap`
-//! has no interface on this side: what Linux sends out of it comes in by the port.
+//! The interface of a port is the network interface itself on a shared device (AF_XDP, AF_PACKET). On
+//! an owned device (memif, DPDK) it is the port's kernel peer (`"kernel": {"tap": ..}`), so
+//! addresses, neighbours and routes are those of the TAP. A port of the driver `tap` has no interface:
+//! frames that Linux transmits on the TAP arrive at the port.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -30,14 +29,15 @@ pub(crate) use thread::MirrorThread;
 
 pub use fastlane_mirror::{FallbackReason, NextHop, RouteLookup, TableId, blackhole, query};
 
-/// How many neighbours Linux is asked to look after in a second, at most.
+/// Maximum number of neighbour probes requested of Linux per second.
 const PROBES: u32 = 100;
 
-/// The most groups of next hops: prefix tables have numbers below 2^22, of which some are reasons.
+/// Maximum number of next-hop groups: prefix tables hold values below 2^22, some of which are fallback
+/// reasons.
 const MOST_GROUPS: usize = (1 << 22) - 64;
 
-/// What Linux knows, as a lane sees it: routes ([`route4_many`](tables::Mirror::route4_many)), and
-/// by what interface packets came in ([`entrance`](Self::entrance)).
+/// View of the mirror for a lane: routes ([`route4_many`](tables::Mirror::route4_many)) and ingress
+/// interfaces ([`ingress`](Self::ingress)).
 #[derive(Clone, Debug)]
 pub struct Mirror {
     tables: tables::Mirror,
@@ -46,8 +46,8 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// The interface behind a port; `None` when Linux has none, or the mirror cannot follow at the
-    /// moment: then everything is Linux's.
+    /// Returns the Linux interface of a port. `None` if Linux has none or the mirror has failed; leave
+    /// the packets to Linux then.
     #[inline]
     #[must_use]
     pub fn ingress(&self, turn: &Turn, port: PortId) -> Option<IngressInterface> {
@@ -56,7 +56,7 @@ impl Mirror {
         Some(IngressInterface { mac: link.mac(), ..found })
     }
 
-    /// Whether each destination has a route number of its own, to count by.
+    /// Returns true if each destination has its own route number for counters.
     #[must_use]
     pub fn counts_routes(&self) -> bool {
         self.counts_routes
@@ -72,7 +72,7 @@ impl Deref for Mirror {
     }
 }
 
-/// The mirror of an application: open before its lanes are made, followed while they run.
+/// Mirror of an application: opened before its lanes are created, then run by a thread.
 pub(crate) struct MirrorService {
     follower: Follower,
     netconf: Netconf,
@@ -80,7 +80,7 @@ pub(crate) struct MirrorService {
     memories: Memories,
     ingress: Arc<IngressTable>,
     counts_routes: bool,
-    /// By name what lanes count by the numbers of routes.
+    /// Lane state indexed by route numbers, by name.
     counts: Mutex<BTreeMap<String, AnyState>>,
 }
 
@@ -95,7 +95,7 @@ impl std::fmt::Debug for MirrorService {
 }
 
 impl MirrorService {
-    /// Reads what Linux knows in the network namespace of the calling thread, if the plan says so.
+    /// Reads the kernel state in the network namespace of the calling thread, if the plan has a mirror.
     pub(crate) fn open(plan: &Plan) -> Result<Option<Self>, Error> {
         let Some(raw) = &plan.mirror else { return Ok(None) };
         let plain = MirrorSettings::new(&plan.name);
@@ -114,7 +114,7 @@ impl MirrorService {
             keep_alive: KeepAlive::All { rate: PROBES },
             ..plain
         };
-        // Nobody reads before the lanes are there.
+        // No lane reads yet.
         let readers = Arc::new(Readers::none());
         let follower =
             Follower::open(settings, &[], &readers).map_err(|error| failed(error.to_string()))?;
@@ -126,7 +126,7 @@ impl MirrorService {
         Ok(Some(Self { follower, netconf, readers, memories, ingress, counts_routes, counts }))
     }
 
-    /// Lanes count in this state by the numbers of routes.
+    /// Registers lane state that is indexed by route numbers.
     pub(crate) fn count_in(&self, name: &str, state: &Arc<SharedMemory>) -> Result<(), TableError> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         if !counts.contains_key(name) {
@@ -135,7 +135,7 @@ impl MirrorService {
         Ok(())
     }
 
-    /// The mirror for a lane.
+    /// Returns the view for a lane.
     pub(crate) fn lane(&self) -> Result<Mirror, Error> {
         let tables = tables::Mirror::attach(&self.memories);
         let tables = tables.map_err(|error| failed(error.to_string()))?;
@@ -143,8 +143,8 @@ impl MirrorService {
         Ok(Mirror { tables, ingress, counts_routes })
     }
 
-    /// Follows from now on, in a thread of its own, for lanes with these counters. `twins` has for
-    /// each port the number of its interface in Linux, if it has one.
+    /// Starts the thread, for lanes with these counters. `linux_interfaces` has the index of each
+    /// port's interface in Linux, if it has one.
     pub(crate) fn start(
         self,
         linux_interfaces: Vec<Option<u32>>,
@@ -156,7 +156,7 @@ impl MirrorService {
         let links = linux_interfaces.iter().enumerate();
         let ports: Vec<_> =
             links.filter_map(|(port, link)| Some(((*link)?, PortId(port as u16)))).collect();
-        // Before there are lanes that would have to pass a turn.
+        // Before lanes run, whose grace period would have to pass.
         follower.set_ports(&ports);
         readers.replace(counters);
         MirrorThread::start(follower, netconf, ingress, linux_interfaces)
@@ -164,7 +164,7 @@ impl MirrorService {
     }
 }
 
-/// Why a lane gets no mirror.
+/// Returns the error of an application that needs a mirror without its configuration.
 pub(crate) fn not_configured() -> Error {
     let what = "the application needs to know what Linux routes; write `\"mirror\": {}`";
     Error::Value { path: "mirror".to_owned(), what: what.to_owned(), meant: None }

@@ -1,12 +1,12 @@
-//! Which CPUs are near a device.
+//! NUMA check: lanes whose CPU is on another node than the device of their port.
 
 use std::path::Path;
 
 use crate::config::plan::{Plan, PortPlan};
 use crate::config::raw::Driver;
 
-/// Says which lanes are on another NUMA node than the device of their port: each packet crosses
-/// over then.
+/// Logs the lanes on another NUMA node than the device of their port, because each packet crosses
+/// nodes then.
 pub(crate) fn report(plan: &Plan) {
     for port in &plan.ports {
         if let Some(remark) = remark(plan, port, Path::new("/sys")) {
@@ -27,7 +27,7 @@ fn remark(plan: &Plan, port: &PortPlan, sys: &Path) -> Option<String> {
         _ => return None,
     };
     let read = |path: String| std::fs::read_to_string(sys.join(path)).ok();
-    // -1 where the device says nothing (sysfs-bus-pci).
+    // -1 if the node is unknown (kernel: Documentation/ABI/testing/sysfs-bus-pci).
     let node: u32 = read(format!("{device}/numa_node"))?.trim().parse().ok()?;
     let near = read(format!("devices/system/node/node{node}/cpulist"))?;
     let cpus = port.lanes.iter().filter_map(|lane| plan.lanes[*lane].cpu);
@@ -44,7 +44,7 @@ fn remark(plan: &Plan, port: &PortPlan, sys: &Path) -> Option<String> {
     })
 }
 
-/// Whether a list like `0-3,8` names the CPU.
+/// Returns true if a list such as `0-3,8` contains the CPU.
 fn contains(list: &str, cpu: usize) -> bool {
     list.trim().split(',').any(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));

@@ -1,4 +1,4 @@
-//! A program around an application: its settings, and what follows from them.
+//! Programs with settings of their own: schema, derived defaults and reading by the slow path.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,8 +15,11 @@ use crate::config::raw::Configuration;
 use crate::config::{self, AppDefaults};
 use crate::{Error, LaneInfo};
 
-/// What a program is besides what its application does with packets. [`main`](crate::main) is
-/// enough where `app` has no form that `--schema` should show, and nothing follows from it.
+/// Program with typed settings. [`main`](crate::main) suffices if `--schema` need not describe `app`
+/// and no defaults derive from it.
+///
+/// # Examples
+/// A table whose default capacity follows from the settings:
 ///
 /// ```no_run
 /// use fastlane::{Packet, Program, Verdict};
@@ -46,11 +49,10 @@ impl Default for Program {
 }
 
 impl Program {
-    /// A program whose object `app` is an `S`: the schema shows it, and mistakes in it are shown
-    /// where they are. `defaults` gets what is written and returns a configuration, of which all
-    /// keys hold that are not written, at any depth; so capacities of tables need not be written
-    /// where they follow from the settings. It may refuse by [`Error::Value`], whose path is in the
-    /// whole configuration (`app.users`).
+    /// Creates a program whose object `app` is an `S`. The schema describes it, and errors in it have
+    /// line and column. `defaults` receives the parsed file and returns default values; keys present
+    /// in the file take precedence, at any depth. It may fail with [`Error::Value`], whose path is
+    /// relative to the whole configuration (`app.users`).
     #[must_use]
     pub fn with_settings<S: DeserializeOwned + JsonSchema>(
         defaults: impl Fn(&S, &Configuration) -> Result<Value, Error> + Send + Sync + 'static,
@@ -58,13 +60,13 @@ impl Program {
         Self { schema: config::schema_with::<S>, app_defaults: AppDefaults::new(defaults) }
     }
 
-    /// The JSON schema of its configuration.
+    /// Returns the JSON schema of the configuration.
     #[must_use]
     pub fn schema(&self) -> String {
         (self.schema)()
     }
 
-    /// As [`main_from`](crate::main_from).
+    /// Runs the application like [`main_from`](crate::main_from). Returns the exit status.
     pub fn main_from<A, F>(
         &self,
         arguments: impl IntoIterator<Item = OsString>,
@@ -78,11 +80,11 @@ impl Program {
         crate::entry::main_of(self, arguments, stop, factory)
     }
 
-    /// Reads the configuration at `path` as the application would that is started as `program`,
-    /// with changes as `--set` has them: for the slow half, which shares the file. Touches nothing.
+    /// Reads the configuration at `path` as the application named `program` would, with `overrides` of
+    /// the form of `--set`. A slow path in a process of its own reads the shared file by this.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first error found.
     pub fn read<S: DeserializeOwned>(
         &self,
         path: &Path,
@@ -99,15 +101,15 @@ impl Program {
     }
 }
 
-/// What a program is told by its configuration.
+/// Configuration of a program, read and resolved.
 #[derive(Clone, Debug)]
 pub struct LoadedConfig<S> {
-    /// The name of the running application.
+    /// Name of the running application.
     pub name: String,
-    /// Where its session is: for [`attach`](crate::slow::attach), as a path.
+    /// Path of its session, for [`attach`](crate::slow::attach).
     pub session: PathBuf,
-    /// All that holds, every default filled in.
+    /// The configuration with every default filled in.
     pub configuration: Configuration,
-    /// The object `app`.
+    /// The settings: the object `app`.
     pub settings: S,
 }

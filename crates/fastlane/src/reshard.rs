@@ -1,8 +1,8 @@
-//! Shards that move to other lanes while the application runs.
+//! Moving of shards to other lanes while the application runs.
 
 use fastlane_sharding::{MigrationError, ShardMigration};
 
-/// Moves shards, and knows how busy each is.
+/// Moves shards and reports their load.
 pub(crate) struct Resharder {
     migration: ShardMigration,
 }
@@ -13,12 +13,12 @@ impl std::fmt::Debug for Resharder {
     }
 }
 
-/// A shard: whose it is, and how much of it there was.
+/// Lane and load of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// The lane that has it.
+    /// Lane that owns the shard.
     pub(crate) lane: usize,
-    /// Packets that were given their lane by it, since the start.
+    /// Packets of the shard since the start.
     pub(crate) packets: u64,
 }
 
@@ -27,12 +27,12 @@ impl Resharder {
         Self { migration }
     }
 
-    /// Moves a shard to a lane, and waits until that is done: some turns of the lanes, at most
-    /// about three seconds. Its packets stay in order, and none is lost unless the parks overflow
-    /// (`drop_park`).
+    /// Moves a shard to a lane and waits for completion: a few turns of the lanes, at most about three
+    /// seconds. Its packets stay in order. None is lost unless a migration buffer overflows.
     ///
     /// # Errors
-    /// When the lane has no application, or a lane does not get on; the shard stays where it was.
+    /// Fails if the lane has no application or a lane makes no progress. The shard then stays in its
+    /// lane.
     pub(crate) fn move_shard(&mut self, shard: u8, lane: usize) -> Result<(), String> {
         self.migration.move_shard(shard, lane).map_err(|error| match error {
             MigrationError::NoSuchLane(lane) => {
@@ -48,7 +48,7 @@ impl Resharder {
         })
     }
 
-    /// All 256 shards.
+    /// Returns lane and load of all 256 shards.
     pub(crate) fn shares(&self) -> Vec<Share> {
         let shards = self.migration.shards();
         let share = |shard| Share {

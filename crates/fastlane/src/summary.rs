@@ -1,4 +1,4 @@
-//! What an application has done, for a person to read at its end.
+//! Summary of a run, printed at its end.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use fastlane_table::counters::{Counters, LaneCounter, PortCounter};
 
 use crate::describe::Application;
 
-/// What lanes count of packets and messages, and no port does.
+/// Counters of lanes that appear in the summary.
 const OF_LANES: [LaneCounter; 8] = [
     LaneCounter::ResumedPackets,
     LaneCounter::DiscardedPackets,
@@ -18,11 +18,11 @@ const OF_LANES: [LaneCounter; 8] = [
     LaneCounter::MessagesRefused,
 ];
 
-/// The totals of a run.
+/// Totals of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     ports: Vec<PortSummary>,
-    /// Over all lanes, every counter that is not zero.
+    /// Non-zero totals of the lanes' counters.
     lanes: Vec<(LaneCounter, u64)>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Summary {
 struct PortSummary {
     name: String,
     driver: String,
-    /// Every counter that is not zero.
+    /// Non-zero totals of the port's counters.
     counts: Vec<(PortCounter, u64)>,
 }
 

@@ -1,4 +1,4 @@
-//! The application's side: from a request to the lanes.
+//! Application side of captures: validates a request and hands the rings to the lanes.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,13 +14,13 @@ use super::{CaptureGrant, Label, MOST_BYTES, RING_BYTES, Request};
 /// Captures that have ended and that a lane may still hold; one more is refused.
 const MOST_RETIRED: usize = 4;
 
-/// What can be captured, and what is.
+/// Captures of an application: the running one and ended ones.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
     lanes: Vec<Arc<CaptureMailbox>>,
     ports: usize,
     running: Option<Running>,
-    /// Kept until the lanes have let go, so that no lane frees memory.
+    /// Ended captures, kept until all lanes have released them so that no lane frees memory.
     retired: Vec<Vec<Arc<Capture>>>,
 }
 
@@ -28,19 +28,21 @@ pub(crate) struct Captures {
 #[derive(Debug)]
 struct Running {
     process: i32,
-    /// The lanes that do it.
+    /// Lanes that capture.
     lanes: Vec<usize>,
     captures: Vec<Arc<Capture>>,
 }
 
 impl Captures {
-    /// Of an application with these lanes and so many ports.
+    /// Creates it for an application with these lanes and this number of ports.
     pub(crate) fn new(lanes: Vec<Arc<CaptureMailbox>>, ports: usize) -> Self {
         Self { lanes, ports, ..Self::default() }
     }
 
-    /// Starts what `process` has asked for. Returns the answer and the memory of the rings, or why
-    /// not.
+    /// Starts a capture for `process`. Returns the reply and the memory of the rings.
+    ///
+    /// # Errors
+    /// The reason of the refusal.
     pub(crate) fn start(
         &mut self,
         request: &[u8],
@@ -79,7 +81,7 @@ impl Captures {
         Ok((answer, descriptor))
     }
 
-    /// Ends the capture.
+    /// Ends the running capture.
     pub(crate) fn stop(&mut self) {
         if let Some(Running { lanes, captures, .. }) = self.running.take() {
             lanes.iter().for_each(|lane| drop(self.lanes[*lane].put(None)));
@@ -88,13 +90,12 @@ impl Captures {
         self.sweep();
     }
 
-    /// Whether lanes may still hold a capture that has ended, so that [`sweep`](Self::sweep) has
-    /// work.
+    /// Returns true if lanes may still use an ended capture, which [`sweep`](Self::sweep) frees.
     pub(crate) fn are_held(&self) -> bool {
         !self.retired.is_empty()
     }
 
-    /// Frees what the lanes have let go.
+    /// Frees captures that all lanes have released.
     pub(crate) fn sweep(&mut self) {
         let held = |captures: &Vec<Arc<Capture>>| {
             captures.iter().any(|capture| Arc::strong_count(capture) > 1)
@@ -143,6 +144,7 @@ impl Captures {
     }
 }
 
+/// Checks the size of the rings and returns the size of the memory for all lanes.
 fn ring_bytes(request: &Request, lanes: usize) -> Result<usize, String> {
     let (fewest, most) = (RING_BYTES.start() >> 20, RING_BYTES.end() >> 20);
     let bytes = request.ring_bytes;

@@ -1,4 +1,4 @@
-//! The client's side: the packets of all lanes in the order of their times.
+//! Client side of a capture: merges the rings of all lanes in the order of time.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -9,19 +9,19 @@ use fastlane_core::now;
 use fastlane_table::SharedMemory;
 use fastlane_table::journal::JournalReader;
 
-/// How long a packet waits for earlier ones of other lanes, in nanoseconds: longer than turns take.
+/// Time that a packet waits for earlier ones of other lanes, in nanoseconds: longer than a turn.
 const DELAY: u64 = 20_000_000;
-/// The most records that are read from a ring before another ring's turn.
+/// Maximum number of records read from a ring before the next ring.
 const SHARE: usize = 4096;
-/// The most that are read from a ring at the end.
+/// Maximum number of records read from a ring at the end of a capture.
 const LAST_SHARE: usize = 1 << 24;
 
-/// The packets that an application copies.
+/// Stream of captured packets.
 #[derive(Debug)]
 pub struct CaptureStream {
     lanes: Vec<LaneCopies>,
     waiting: Vec<Waiting>,
-    /// The bytes of what waits.
+    /// Bytes of the waiting records.
     bytes: Vec<u8>,
 }
 
@@ -31,7 +31,7 @@ struct LaneCopies {
     ring: JournalReader,
 }
 
-/// A record that waits for its time.
+/// Record that waits for earlier ones of other lanes.
 #[derive(Debug)]
 struct Waiting {
     time: u64,
@@ -40,25 +40,25 @@ struct Waiting {
     place: Range<usize>,
 }
 
-/// A captured packet and its lane.
+/// Captured packet and its lane.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedPacket<'a> {
-    /// The lane.
+    /// Number of the lane.
     pub lane: usize,
-    /// The packet.
+    /// Record of the packet.
     pub record: Record<'a>,
 }
 
-/// A ring that does not hold what a lane writes.
+/// Error of a ring that violates the record format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the ring of lane {lane} is damaged; use programs of one release")]
 pub struct Damaged {
-    /// Whose it is.
+    /// Number of the lane.
     pub lane: usize,
 }
 
 impl CaptureStream {
-    /// Attaches to the rings of these lanes.
+    /// Maps the rings of these lanes.
     pub(crate) fn attach(memory: OwnedFd, lanes: &[usize]) -> Result<Self, String> {
         let memory = SharedMemory::attach_writable(memory).map_err(|error| error.to_string())?;
         let memory = Arc::new(memory);
@@ -71,24 +71,24 @@ impl CaptureStream {
         Ok(Self { lanes, waiting: Vec::new(), bytes: Vec::new() })
     }
 
-    /// Whether all lanes have begun: one that sleeps does so when it wakes, at most 100 ms later.
+    /// Returns true if all lanes capture. A sleeping lane starts when it wakes, at most 100 ms later.
     #[must_use]
     pub fn have_started(&self) -> bool {
         self.lanes.iter().all(|lane| lane.ring.has_started())
     }
 
-    /// How many packets were not captured so far, because a ring was full.
+    /// Returns the number of packets lost because a ring was full.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.ring.lost()).fold(0, u64::wrapping_add)
     }
 
-    /// Reads what there is, and shows what need not wait any longer to `show`, in the order of
-    /// time; at the `end` all of it. Returns how many records were read: with 0 there is time to
-    /// rest.
+    /// Reads new records and passes those that need not wait any longer to `show`, in the order of
+    /// time. With `end` all remaining ones are passed. Returns the number of records read; 0 means that
+    /// the caller may sleep.
     ///
     /// # Errors
-    /// What `show` says; and when a ring is damaged.
+    /// The error of `show`, or a damaged ring.
     pub fn read<E: From<Damaged>>(
         &mut self,
         end: bool,
@@ -101,7 +101,7 @@ impl CaptureStream {
         for LaneCopies { lane, ring } in &mut self.lanes {
             let damaged = || Damaged { lane: *lane };
             let (mut read, mut time) = (0, 0);
-            // What is newer than this call could go on for ever.
+            // Records newer than this call could keep the loop running forever.
             while read < share && time < now && ring.next(&mut record).map_err(|_| damaged())? {
                 time = Record::read(&record).ok_or_else(damaged)?.time.min(now);
                 let place = self.bytes.len()..self.bytes.len() + record.len();
@@ -112,10 +112,10 @@ impl CaptureStream {
             ring.release();
             count += read;
             if read == share {
-                limit = limit.min(time); // what is later must wait for what it still holds
+                limit = limit.min(time); // later records must wait for those still in this ring
             }
         }
-        self.waiting.sort_by_key(|waiting| waiting.time); // stable: a lane's own order stays
+        self.waiting.sort_by_key(|waiting| waiting.time); // stable, so each lane's order is preserved
         let ready = self.waiting.partition_point(|waiting| waiting.time <= limit);
         for Waiting { lane, place, .. } in self.waiting.drain(..ready) {
             if let Some(record) = self.bytes.get(place).and_then(Record::read) {
@@ -126,7 +126,7 @@ impl CaptureStream {
         Ok(count)
     }
 
-    /// Forgets the bytes of what no longer waits.
+    /// Removes the bytes of records that were passed on.
     fn compact(&mut self) {
         let mut left = Vec::new();
         for waiting in &mut self.waiting {

@@ -1,11 +1,11 @@
-//! Requests, as an application answers them.
+//! Requests and the replies of an application.
 
 use super::captures::Captures;
 use super::*;
 use fastlane_capture::CaptureMailbox;
 use std::sync::Arc;
 
-/// Of two lanes, which nobody runs, and three ports.
+/// Returns captures of an application with two lanes, which do not run, and three ports.
 fn captures() -> (Captures, Vec<Arc<CaptureMailbox>>) {
     let mailboxes: Vec<Arc<CaptureMailbox>> = (0..2).map(|_| Arc::default()).collect();
     (Captures::new(mailboxes.clone(), 3), mailboxes)

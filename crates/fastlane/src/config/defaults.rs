@@ -1,4 +1,4 @@
-//! What a program adds to its configuration: what follows from the application's own settings.
+//! Defaults that a program derives from the settings of its application (the object `app`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::Error;
 
 type Complete = dyn Fn(&Configuration) -> Result<Value, Error> + Send + Sync;
 
-/// Checks `app`, and says what else holds where nothing is written.
+/// Function that checks `app` and returns default values for the rest of the configuration.
 #[derive(Clone, Default)]
 pub(crate) struct AppDefaults(Option<Arc<Complete>>);
 
@@ -23,7 +23,7 @@ impl fmt::Debug for AppDefaults {
 }
 
 impl AppDefaults {
-    /// By settings of the form `S`.
+    /// Creates it from a function of settings of type `S`.
     pub(crate) fn new<S: DeserializeOwned>(
         defaults: impl Fn(&S, &Configuration) -> Result<Value, Error> + Send + Sync + 'static,
     ) -> Self {
@@ -44,19 +44,19 @@ impl AppDefaults {
     }
 }
 
-/// The object `app`; an absent one is read as `{}`.
+/// Parses the object `app`; an absent one is read as `{}`.
 pub(crate) fn settings<S: DeserializeOwned>(app: Option<&Value>) -> Result<S, Error> {
     parse_value("app", app.cloned().unwrap_or_else(|| Value::Object(Map::new())))
 }
 
-/// A mistake in `app`, called by its path in the whole.
+/// Converts an error in `app` to its path in the whole configuration.
 fn in_the_whole(error: Error) -> Error {
     let Error::Configuration(Diagnostic { path, what, meant, .. }) = error else { return error };
     let path = if path.is_empty() { "app".to_owned() } else { format!("app.{path}") };
     Error::Value { path, what, meant }
 }
 
-/// Adds the keys of `defaults` that are not there, at any depth. What is written stays.
+/// Adds missing keys of `defaults` at any depth. Keys of the file take precedence.
 fn lay_under(raw: &mut Value, defaults: Value) {
     let (Value::Object(raw), Value::Object(defaults)) = (raw, defaults) else { return };
     for (key, default) in defaults {

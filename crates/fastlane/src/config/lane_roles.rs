@@ -1,4 +1,4 @@
-//! Which lanes have the ports, which the application, and which lane gets a packet.
+//! Roles of the lanes (threading model), and the selection of a packet's lane (`lane-by`).
 
 use fastlane_steer::{KeyField, LaneKey};
 
@@ -6,23 +6,23 @@ use super::plan::{refuse, twice};
 use super::raw::{self, Driver};
 use crate::Error;
 
-/// Packets under way from one lane to another, of run-to-completion at most.
+/// Default capacity of a ring between two lanes in run-to-completion, in packets.
 const RING: usize = 1024;
-/// And at least.
+/// Minimum capacity of a ring between two lanes, in packets.
 const SMALLEST_RING: usize = 64;
 
-/// The lanes by what they have.
+/// Lanes by role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaneRoles {
-    /// Those that may have ports.
+    /// Lanes that may have ports.
     pub ports: Vec<usize>,
-    /// Those that have the application.
+    /// Lanes that have the application.
     pub applications: Vec<usize>,
-    /// Packets under way from one lane to another; `None`: as many as the frames allow.
+    /// Configured capacity of the rings; `None` in run-to-completion.
     ring: Option<usize>,
 }
 
-/// Which lane gets a packet.
+/// Selection of the lane for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LaneBy {
     Rss,
@@ -43,7 +43,7 @@ impl LaneBy {
 }
 
 impl LaneRoles {
-    /// Checks the model for so many lanes.
+    /// Resolves the threading model for `lanes` lanes.
     pub(crate) fn new(model: &raw::Model, lanes: usize) -> Result<Self, Error> {
         let all: Vec<usize> = (0..lanes).collect();
         let raw::Model::MasterWorker(raw) = model else {
@@ -75,12 +75,12 @@ impl LaneRoles {
         Ok(Self { ports: raw.io.clone(), applications, ring: Some(ring) })
     }
 
-    /// Whether some lanes have the ports and others the application.
+    /// Returns true in master-worker, where some lanes have the ports and others the application.
     pub(crate) fn is_split(&self) -> bool {
         self.ring.is_some()
     }
 
-    /// The lanes of a port, as they are written or all that may have it.
+    /// Resolves the lanes of a port. Default: all that may have ports.
     pub(crate) fn lanes_of(
         &self,
         path: &str,
@@ -107,7 +107,7 @@ impl LaneRoles {
         Ok(chosen)
     }
 
-    /// Which lane gets the packets of a port.
+    /// Resolves `lane-by` of a port.
     pub(crate) fn lane_by(&self, path: &str, raw: Option<&raw::LaneBy>) -> Result<LaneBy, Error> {
         match raw {
             None if self.is_split() => Ok(LaneBy::Key(LaneKey::Flow)),
@@ -129,7 +129,7 @@ impl LaneRoles {
         }
     }
 
-    /// The ways that a lane has to others.
+    /// Returns the number of other lanes to which a lane passes packets.
     pub(crate) fn peers(&self, lane: usize) -> usize {
         match (self.is_split(), self.ports.contains(&lane)) {
             (false, _) => self.applications.len() - 1,
@@ -138,8 +138,11 @@ impl LaneRoles {
         }
     }
 
-    /// How many packets one lane may have under way to another, when what it lends to all of them
-    /// leaves enough of its `frames` for `ports`, given as what each keeps.
+    /// Returns the capacity of each ring between two lanes. All rings of a lane together must leave
+    /// enough of its `frames` for its ports.
+    ///
+    /// # Errors
+    /// Fails if the frames are too few, with the number needed.
     pub(crate) fn ring(
         &self,
         frames: usize,
@@ -173,6 +176,7 @@ impl LaneRoles {
     }
 }
 
+/// Resolves a key.
 fn key(path: &str, key: &raw::Key) -> Result<LaneKey, Error> {
     let at = |key: &str| format!("{path}.key.{key}");
     let field = match key.field {

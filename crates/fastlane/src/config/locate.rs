@@ -1,16 +1,16 @@
-//! Where in a JSON text a value stands: for mistakes that are found after parsing.
+//! Line and column of a value in a JSON text, for errors that are found after parsing.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 
-/// Line and column, from 1, of the value at `path` (keys joined by dots), or of the last of its
-/// parents that is there.
+/// Returns line and column, counted from 1, of the value at `path` (keys joined by dots), or of its
+/// nearest parent that exists.
 pub(super) fn locate(text: &str, path: &str) -> Option<(usize, usize)> {
     let keys: Vec<&str> = path.split('.').collect();
     (1..=keys.len()).rev().find_map(|depth| {
         let mut deserializer = serde_json::Deserializer::from_str(text);
-        // The walk stops with an error at the value, and the error knows where it is.
+        // The walk ends with an error at the value, and the error carries line and column.
         let error = Walk(&keys[..depth]).deserialize(&mut deserializer).err()?;
         error.to_string().starts_with(FOUND).then(|| (error.line(), error.column()))
     })
@@ -18,7 +18,7 @@ pub(super) fn locate(text: &str, path: &str) -> Option<(usize, usize)> {
 
 const FOUND: &str = "the value is here";
 
-/// Goes down along keys.
+/// Walk along a path of keys.
 struct Walk<'a>(&'a [&'a str]);
 
 impl<'de> DeserializeSeed<'de> for Walk<'_> {

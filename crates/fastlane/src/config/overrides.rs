@@ -1,13 +1,14 @@
-//! `--set PATH=VALUE`: quick trials without another file.
+//! Overrides of the command line: `--set PATH=VALUE`.
 
 use serde_json::{Map, Value};
 
 use crate::Error;
 
-/// Sets one value. The value is JSON, or else a plain string. Objects on the way are made.
+/// Sets one value. It is parsed as JSON, or taken as a string if it is not JSON. Missing objects of
+/// the path are created.
 ///
-/// A driver is one word, so changing that word is enough: `ports.wire.driver=af-packet` keeps the
-/// driver's settings under the new name; `ports.wire.driver.tap.name=x` replaces another driver.
+/// `ports.wire.driver=af-packet` renames the driver and keeps its settings.
+/// `ports.wire.driver.tap.name=x` replaces another driver.
 pub(super) fn apply(root: &mut Value, change: &str) -> Result<(), Error> {
     let bad =
         |reason: &str| Error::Override { change: change.to_owned(), reason: reason.to_owned() };
@@ -18,7 +19,7 @@ pub(super) fn apply(root: &mut Value, change: &str) -> Result<(), Error> {
         return Err(bad("a key in its path is empty"));
     }
     let Some((last, way)) = keys.split_last() else { return Err(bad("its path is empty")) };
-    // A driver, and a way into Linux, is an object with one key.
+    // `driver` and `kernel` of a port are objects with one key.
     let is_choice = |depth| depth == 3 && keys[0] == "ports";
     let mut at = root;
     for (depth, key) in way.iter().enumerate() {
@@ -34,7 +35,7 @@ pub(super) fn apply(root: &mut Value, change: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The member `key`, made if it is missing; where `only`, in the place of any other.
+/// Returns the member `key`, created if missing. With `only` it replaces all other members.
 fn step<'a>(at: &'a mut Value, key: &str, only: bool) -> Option<&'a mut Value> {
     if at.is_null() {
         *at = Value::Object(Map::new());
@@ -51,6 +52,7 @@ fn step<'a>(at: &'a mut Value, key: &str, only: bool) -> Option<&'a mut Value> {
     }
 }
 
+/// Sets the driver of a port: a string renames it, an object replaces it.
 fn set_driver(port: &mut Value, value: Value) -> Option<()> {
     let driver = port.as_object_mut()?.entry("driver").or_insert_with(|| Value::Object(Map::new()));
     *driver = match value {

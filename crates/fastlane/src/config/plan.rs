@@ -1,4 +1,4 @@
-//! The configuration as it is meant: checked, with every default filled in.
+//! The resolved configuration: checked, with every default filled in.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,20 +20,20 @@ mod capacities;
 
 pub(crate) use capacities::MAX_TABLES;
 
-/// The most ports: their numbers are in every lane's tables.
+/// Maximum number of ports: each lane has an entry for every port number.
 const MAX_PORTS: usize = 256;
 
-/// Frame sizes that AF_XDP allows: chunks of a page at most (kernel document networking/af_xdp).
+/// Frame sizes that AF_XDP allows: at most a page (kernel: Documentation/networking/af_xdp.rst).
 const AF_XDP_FRAME_SIZES: [usize; 2] = [2048, 4096];
 
-/// What shall run.
+/// Resolved configuration of an application.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub name: String,
     pub lanes: Vec<LanePlan>,
-    /// Which of them have what.
+    /// Roles of the lanes.
     pub lane_roles: LaneRoles,
-    /// Packets under way from one lane to another; `None` where packets do not change lanes.
+    /// Capacity of the rings between lanes in packets; `None` if packets stay in their lanes.
     pub ring: Option<usize>,
     pub idle: core::Idle,
     pub burst: usize,
@@ -47,39 +47,39 @@ pub(crate) struct Plan {
     pub metrics: Option<SocketAddr>,
     pub dpdk: raw::DpdkEnvironment,
     pub app: Option<serde_json::Value>,
-    /// The most entries of each table.
+    /// Maximum number of entries of each table.
     pub tables: BTreeMap<String, usize>,
-    /// KiB of messages in each ring; `None` without messages.
+    /// Size of each message ring in KiB; `None` without messages.
     pub messages: Option<usize>,
-    /// What is mirrored of Linux; `None`: nothing.
+    /// Settings of the mirror; `None` without one.
     pub mirror: Option<raw::Mirror>,
-    /// All that is written, with every default filled in.
+    /// The raw configuration, with every default filled in.
     pub raw: Configuration,
-    /// Where it is written.
+    /// Source of the configuration.
     pub source: Source,
 }
 
-/// Where a configuration comes from.
+/// Source of a configuration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What was changed of it on the command line.
+    /// Overrides of the command line.
     pub overrides: Vec<String>,
-    /// The program that was started with it.
+    /// Name of the program.
     pub program: String,
-    /// What the program adds to it.
+    /// Defaults that the program derives from the settings.
     pub app_defaults: AppDefaults,
 }
 
-/// One lane.
+/// Resolved settings of a lane.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LanePlan {
-    /// The CPU that it is pinned to.
+    /// CPU that the lane is pinned to.
     pub cpu: Option<usize>,
 }
 
-/// One port.
+/// Resolved settings of a port.
 #[derive(Clone, Debug)]
 pub(crate) struct PortPlan {
     pub id: PortId,
@@ -87,13 +87,13 @@ pub(crate) struct PortPlan {
     pub driver: Driver,
     pub rules: Rules,
     pub kernel: KernelPlan,
-    /// The lanes that have it.
+    /// Lanes that have the port.
     pub lanes: Vec<usize>,
-    /// Which lane gets what arrives.
+    /// Selection of the lane for received packets.
     pub lane_by: LaneBy,
 }
 
-/// How packets get into Linux.
+/// Path of packets into Linux.
 #[derive(Clone, Debug)]
 pub(crate) enum KernelPlan {
     None,
@@ -101,7 +101,7 @@ pub(crate) enum KernelPlan {
     Tap(TapPlan),
 }
 
-/// A TAP device.
+/// Resolved settings of a TAP device.
 #[derive(Clone, Debug)]
 pub(crate) struct TapPlan {
     pub name: Option<String>,
@@ -126,17 +126,18 @@ impl Driver {
         }
     }
 
-    /// Whether Linux has the interface too.
+    /// Returns true if Linux keeps the interface.
     pub(crate) fn is_shared(&self) -> bool {
         matches!(self, Self::AfXdp(_) | Self::AfPacket(_))
     }
 }
 
-/// A value that a key may not have.
+/// Returns the error of a value that is not allowed.
 pub(super) fn refuse(path: impl Into<String>, what: impl Into<String>) -> Error {
     Error::Value { path: path.into(), what: what.into(), meant: None }
 }
 
+/// Checks that a value is in a range.
 fn within(path: &str, value: usize, low: usize, high: usize) -> Result<usize, Error> {
     let inside = (low..=high).contains(&value);
     inside
@@ -145,7 +146,10 @@ fn within(path: &str, value: usize, low: usize, high: usize) -> Result<usize, Er
 }
 
 impl Plan {
-    /// Checks what is written; `program` is the default name.
+    /// Resolves a raw configuration. `program` is the default name.
+    ///
+    /// # Errors
+    /// The first value that is not allowed.
     pub(crate) fn new(raw: Configuration, program: &str) -> Result<Self, Error> {
         let all = raw.clone();
         let Configuration { schema: _, name, lanes, ports, session, metrics, dpdk, app, .. } = raw;
@@ -204,7 +208,7 @@ impl Plan {
         })
     }
 
-    /// The lanes that have queue number `queue` of a port, dealt out in turn.
+    /// Returns the lane of queue number `queue` of a port. Queues are assigned to lanes in turn.
     pub(crate) fn lane_of(port: &PortPlan, queue: usize) -> usize {
         port.lanes[queue % port.lanes.len()]
     }
@@ -222,7 +226,7 @@ fn lane_plans(lanes: &raw::Lanes) -> Result<Vec<LanePlan>, Error> {
     Ok(cpus.iter().map(|cpu| LanePlan { cpu: Some(*cpu) }).collect())
 }
 
-/// The first number that is in the list before.
+/// Returns the first number that occurs twice.
 pub(super) fn twice(numbers: &[usize]) -> Option<usize> {
     let mut places = numbers.iter().enumerate();
     places.find(|(place, number)| numbers[..*place].contains(number)).map(|(_, number)| *number)
@@ -275,7 +279,7 @@ fn port_plan(
     Ok(PortPlan { id, driver: port.driver, rules, kernel, lanes: chosen, lane_by, name })
 }
 
-/// Packets under way from one lane to another, where they change lanes.
+/// Resolves the capacity of the rings between lanes; `None` if packets stay in their lanes.
 fn ring(
     lanes: &raw::Lanes,
     threads: &LaneRoles,
@@ -351,7 +355,7 @@ fn check_memif(memif: &raw::Memif, at: impl Fn(&str) -> String) -> Result<(), Er
     Ok(())
 }
 
-/// Checks a TAP as it is written at `path`.
+/// Resolves the settings of a TAP device at the key `path`.
 pub(crate) fn tap_plan(path: &str, tap: raw::Tap) -> Result<TapPlan, Error> {
     if let Some(name) = tap.name.as_ref().filter(|name| name.is_empty() || name.len() > 15) {
         let what = format!("`{name}` is not allowed; an interface name has 1 to 15 bytes");
@@ -379,10 +383,10 @@ pub(crate) fn tap_plan(path: &str, tap: raw::Tap) -> Result<TapPlan, Error> {
     })
 }
 
-/// An interface, or a device of DPDK, belongs to one port: two would both get its frames, or
-/// contend for its queues.
+/// Checks that each interface and each DPDK device belongs to one port: two ports would contend for
+/// its queues and frames.
 fn check_interfaces(ports: &[PortPlan]) -> Result<(), Error> {
-    // Of a device of DPDK without the arguments behind its name.
+    // The name of a DPDK device without its devargs.
     let device = |name: &Option<String>| {
         name.as_ref().and_then(|name| name.split(',').next()).map(str::to_owned)
     };
@@ -412,7 +416,7 @@ fn check_interfaces(ports: &[PortPlan]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Every ring port names one that names it back.
+/// Checks that each ring port and its peer name each other.
 fn check_rings(ports: &[PortPlan], names: &[String]) -> Result<(), Error> {
     for port in ports {
         let Driver::Ring(ring) = &port.driver else { continue };

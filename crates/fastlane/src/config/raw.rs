@@ -1,7 +1,7 @@
-//! The configuration as it is written: one struct for each JSON object.
+//! The raw configuration: one struct for each JSON object, as written in the file.
 //!
-//! What a key means, its unit and its default stand here once; the schema and the errors come from
-//! the same structs. What the whole means is in [`plan`](super::plan).
+//! Meaning, unit and default of each key are documented here; the JSON schema and the error messages
+//! are generated from the same structs. The resolved configuration is in [`plan`](super::plan).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,70 +19,70 @@ pub use drivers::{
     MemifRole, Memory, Pcap, Ring, Tap, UdpSocket,
 };
 
-/// A Fastlane application: its ports, its lanes, what they are for.
+/// Configuration of a Fastlane application: its ports and lanes.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Configuration {
-    /// Where this schema is, for editors.
+    /// Location of this schema, for editors.
     #[serde(rename = "$schema", default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
-    /// The name under which the running application is found (`fastlane top NAME`). Default: the
-    /// name of the program.
+    /// Name of the running application (`fastlane top NAME`). Default: the name of the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The threads.
+    /// The lanes: the threads that process packets.
     #[serde(default)]
     pub lanes: Lanes,
-    /// The ports by name. Applications call them by these names.
+    /// The ports by name. Applications refer to them by these names.
     #[serde(deserialize_with = "unique_map")]
     pub ports: BTreeMap<String, Port>,
-    /// The Unix socket at which tools attach. Default: `/run/fastlane/NAME.sock`, or in the runtime
-    /// directory of a user other than root.
+    /// Path of the Unix socket for tools and the slow path. Default: `/run/fastlane/NAME.sock`, or in
+    /// the runtime directory of a user other than root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<PathBuf>,
     /// The Prometheus endpoint. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<Metrics>,
-    /// The tables that the application reads and its slow path writes, by the names under which the
-    /// application asks for them.
+    /// The tables that the application reads and its slow path writes, by name.
     #[serde(default, deserialize_with = "unique_map", skip_serializing_if = "BTreeMap::is_empty")]
     pub tables: BTreeMap<String, Table>,
-    /// Messages between the two halves. Default: none.
+    /// Messages between the lanes and the slow path. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<Messages>,
-    /// What Linux knows (links, addresses, neighbours, routes), in tables. Default: nothing.
+    /// Copy of Linux's links, addresses, neighbours and routes in tables. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mirror: Option<Mirror>,
-    /// What all `dpdk` ports have alike.
+    /// Settings common to all `dpdk` ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dpdk: Option<DpdkEnvironment>,
-    /// The application's own settings; what is allowed here is the application's to say.
+    /// Settings of the application itself. Their form is defined by the application.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<serde_json::Value>,
 }
 
-/// The threads that move packets, and what all of them have alike.
+/// The lanes: the threads that process packets, and their common settings.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Lanes {
-    /// One lane for each CPU named, pinned to it. Default: one lane, not pinned.
+    /// CPU numbers. Each gets one lane, pinned to it. Default: one lane, not pinned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Vec<usize>>,
-    /// How ports and lanes belong together. Default: `run-to-completion`.
+    /// Threading model. Default: `run-to-completion`.
     pub model: Model,
-    /// What packets labelled `Hold` are kept in.
+    /// Buffer for packets labelled `Hold`.
     pub hold: Hold,
-    /// What a lane does when nothing arrives.
+    /// Behaviour of a lane without work.
     pub idle: Idle,
-    /// The most packets shown to the application at once: 1 to 1024.
+    /// Maximum number of packets per burst: 1 to 1024.
     pub burst: usize,
-    /// Frames in the pool of each lane.
+    /// Number of frames in the pool of each lane.
     pub frames: usize,
-    /// Bytes in a frame, 64 of them for metadata: a power of two, 2048 or 4096 with AF_XDP.
+    /// Size of a frame in bytes, including 64 bytes of metadata: a power of two, with AF_XDP 2048 or
+    /// 4096.
     pub frame_size: usize,
-    /// Bytes before a packet into which headers can be prepended. With AF_XDP it is always 192.
+    /// Bytes before a packet that are free for prepended headers. With AF_XDP it is always 192.
     pub headroom: usize,
-    /// The most packets that one turn of a lane gives to Linux; ARP and ICMP have a share besides.
+    /// Maximum number of packets that a lane passes to Linux per turn. ARP and ICMP have a reserved
+    /// share in addition.
     pub kernel_budget: usize,
 }
 
@@ -102,35 +102,35 @@ impl Default for Lanes {
     }
 }
 
-/// How ports and lanes belong together.
+/// Threading model.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Model {
-    /// Each lane has queues of each port and does everything for their packets.
+    /// Each lane has queues of every port and processes their packets completely.
     RunToCompletion,
-    /// Some lanes have the ports, the others the application.
+    /// Some lanes have the ports (I/O lanes), the others the application (workers).
     MasterWorker(MasterWorker),
 }
 
-/// Lanes of two kinds, with rings between them.
+/// Master-worker model: I/O lanes and workers, with rings between them.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MasterWorker {
-    /// The lanes that have the ports, by their place in `cpus`. All others are workers: they have
-    /// the application, and get the packets whose key is theirs (`lane-by`).
+    /// The I/O lanes, which have the ports, by their index in `cpus`. All others are workers: they run
+    /// the application on the packets of their keys (`lane-by`).
     pub io: Vec<usize>,
-    /// Packets under way from one lane to another, in each direction: a power of two.
+    /// Capacity of each ring between two lanes, in packets: a power of two.
     #[serde(default = "pass_ring")]
     pub ring: usize,
 }
 
-/// What packets labelled `Hold` are kept in, in each lane: memory for as many frames.
+/// Buffer of each lane for packets labelled `Hold`, with memory for that number of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Hold {
-    /// The most packets held at a time; one more is dropped, and counted.
+    /// Maximum number of held packets. Further ones are dropped and counted.
     pub packets: usize,
-    /// The most of them under one key.
+    /// Maximum number of held packets per key.
     pub per_key: usize,
 }
 
@@ -140,81 +140,82 @@ impl Default for Hold {
     }
 }
 
-/// What a lane does when nothing arrives.
+/// Behaviour of a lane without work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Idle {
-    /// It looks again at once: a whole core.
+    /// Polls continuously and uses a whole core.
     Busy,
-    /// It waits for the device's interrupt at once.
+    /// Waits for the device's interrupt immediately.
     Interrupt,
-    /// It looks again for a while, naps, then waits for the interrupt: CPU follows load.
+    /// Polls for a while, then sleeps in growing steps, then waits for the interrupt. CPU use follows
+    /// the load.
     Adaptive,
 }
 
-/// A port: anything that frames come from and go to.
+/// A port: a source and sink of frames.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Port {
-    /// The mechanism: one key, its name.
+    /// The driver: an object with one key, the driver's name.
     pub driver: Driver,
-    /// What is fast; any match is enough, all else is Linux's. Default: everything is fast. Where
-    /// Linux does not have the device, the lane sorts it out, or the device if it can.
+    /// Steering rules. A frame that matches any rule belongs to the fast path, all others to Linux.
+    /// Default: every frame belongs to the fast path. On a device that Linux does not have, the device
+    /// applies the rules if it can, otherwise the lane.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steer: Vec<super::rules::Rule>,
-    /// How a packet labelled `Kernel` gets into Linux. Default: `re-enter` where Linux has the
-    /// interface (af-xdp, af-packet), else `none`.
+    /// Path of packets labelled `Kernel` into Linux. Default: `re-enter` if Linux has the interface
+    /// (af-xdp, af-packet), otherwise `none`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Kernel>,
-    /// Which lane gets a packet that arrives here. Default: `rss`; of master-worker, `flow`.
+    /// Selection of the lane for received packets. Default: `rss`; in master-worker `flow`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane_by: Option<LaneBy>,
-    /// The lanes that have this port, by their place in `cpus`. Default: all.
+    /// The lanes that have this port, by their index in `cpus`. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lanes: Option<Vec<usize>>,
 }
 
-/// Which lane gets a packet. Packets with the same key always get to the same lane, so what the
-/// application keeps under that key needs no lock. Those without the key (ARP, for example) are
-/// shown to the lane where they arrive, of master-worker to the worker of shard 0. Fragments of IP
-/// are Linux's without the application seeing them, because not each has the key; but an address is
-/// in each, so by that they have their lane.
+/// Selection of the lane for a packet. Packets with the same key always go to the same lane, so state
+/// per key needs no lock. Packets without the key (for example ARP) stay in the lane in which they
+/// arrive; in master-worker they go to the worker of shard 0. IP fragments go to Linux, because only
+/// the first one carries ports or a TEID. With an address as the key, they go to its lane.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaneBy {
-    /// The lane whose queue the device has chosen.
+    /// The lane of the queue that the device selected (receive side scaling).
     Rss,
-    /// Addresses, protocol and ports, the same for both directions.
+    /// The 5-tuple: addresses, protocol and ports. Both directions of a flow go to one lane.
     Flow,
     /// A field of the packet.
     Key(Key),
-    /// What the application says: its `shard` of the packet.
+    /// The shard that the application returns for the packet (`App::shard`).
     Application,
 }
 
-/// A field of a packet that says whose it is.
+/// A field of the packet that selects its lane.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Key {
-    /// Which.
+    /// The field.
     pub field: KeyField,
-    /// The field has its shard (a number of eight bits) in it, from this bit on, counted from the
-    /// least significant. Default: it has none, and the shard is a hash of it.
+    /// Position of an 8-bit shard inside the field: its lowest bit, counted from the least significant
+    /// bit. Default: the shard is a hash of the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard_at: Option<u32>,
 }
 
-/// The fields that can be keys.
+/// Fields that can be keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyField {
-    /// The tunnel endpoint identifier of GTP-U.
+    /// The tunnel endpoint identifier (TEID) of GTP-U.
     GtpTeid,
     /// The IPv4 source address, or the first eight bytes of the IPv6 one.
     SourceAddress,
     /// The IPv4 destination address, or the first eight bytes of the IPv6 one.
     DestinationAddress,
-    /// Bytes at a place.
+    /// Bytes at an offset.
     Bytes(KeyBytes),
 }
 
@@ -222,9 +223,9 @@ pub enum KeyField {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct KeyBytes {
-    /// Where they begin, from the Ethernet header on.
+    /// Offset of the first byte from the start of the Ethernet header.
     pub offset: u16,
-    /// How many there are: 1 to 16. As a number, the first byte is the most significant.
+    /// Number of bytes: 1 to 16. The first byte is the most significant.
     pub length: u8,
 }
 
@@ -232,15 +233,16 @@ pub struct KeyBytes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Table {
-    /// The most entries.
+    /// Maximum number of entries.
     pub capacity: usize,
 }
 
-/// Messages between the two halves.
+/// Messages between the lanes and the slow path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Messages {
-    /// KiB of messages under way from each lane, and to each lane: a power of two from 4 on.
+    /// Size of each message ring in KiB, one ring in each direction per lane: a power of two, at least
+    /// 4.
     pub ring_kib: usize,
 }
 
@@ -250,18 +252,18 @@ impl Default for Messages {
     }
 }
 
-/// What is mirrored of what Linux knows, in the network namespace of the application.
+/// Copy of Linux's routes and neighbours, in the network namespace of the application.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Mirror {
-    /// The most routes of IPv4, and of IPv6.
+    /// Maximum number of routes, for IPv4 and IPv6 each.
     pub routes: usize,
-    /// The most neighbours.
+    /// Maximum number of neighbours.
     pub neighbours: usize,
-    /// The routing tables to follow, besides local. Default: 254, which is main.
+    /// Routing tables to follow, in addition to `local`. Default: 254, which is `main`.
     pub tables: Vec<u32>,
-    /// Whether each destination has a number of its own, to count by. Else those that go the same
-    /// way share one, and the lanes read less memory.
+    /// If true, each destination has its own number for counters. Otherwise destinations with the same
+    /// next hop share one, and lanes read less memory.
     pub count_routes: bool,
 }
 
@@ -271,15 +273,16 @@ impl Default for Mirror {
     }
 }
 
-/// How packets get into Linux.
+/// Path of packets into Linux.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kernel {
-    /// Not at all: such a packet is dropped and counted.
+    /// No path: the packets are dropped and counted.
     None,
-    /// As if it had just arrived on the interface (af-xdp and af-packet).
+    /// Re-entry: the packets continue as if they had just arrived on the interface (af-xdp and
+    /// af-packet).
     ReEnter,
-    /// Through a TAP device that stands for this port in Linux, and through which Linux also sends.
+    /// A TAP device that stands for this port in Linux. Linux also transmits through it.
     Tap(Tap),
 }
 
@@ -287,7 +290,7 @@ pub enum Kernel {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Metrics {
-    /// Where `/metrics` is served. Default: 127.0.0.1:9464.
+    /// Address on which `/metrics` is served. Default: 127.0.0.1:9464.
     #[serde(default = "metrics_address")]
     pub listen: SocketAddr,
 }

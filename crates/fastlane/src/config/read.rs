@@ -1,4 +1,4 @@
-//! Reading a configuration: errors say where, what is allowed and what was probably meant.
+//! Parsing of a configuration. Errors name the place, the allowed values and the nearest valid key.
 
 use std::fmt;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::raw::Configuration;
 use crate::Error;
 
-/// The text of the configuration at `path`.
+/// Reads the text of the configuration at `path`.
 pub(super) fn text(path: &Path) -> Result<String, Error> {
     std::fs::read_to_string(path).map_err(|error| Error::Unreadable {
         path: path.display().to_string(),
@@ -17,9 +17,9 @@ pub(super) fn text(path: &Path) -> Result<String, Error> {
     })
 }
 
-/// Checks the form of `text`, which came from `place`, and applies `overrides` of the form
-/// `ports.wire.driver.af-xdp.interface=eth1`. Besides, what is written as it is written: with no
-/// default filled in.
+/// Parses `text`, named `place` in errors, and applies overrides such as
+/// `ports.wire.driver.af-xdp.interface=eth1`. Returns the raw configuration, and the same JSON without
+/// any default.
 pub(super) fn read(
     place: &str,
     text: &str,
@@ -56,6 +56,7 @@ fn parse_text<T: DeserializeOwned>(place: &str, text: &str) -> Result<T, Error> 
     Ok(value)
 }
 
+/// Parses a JSON value; `place` names it in errors.
 pub(crate) fn parse_value<T: DeserializeOwned>(place: &str, value: Value) -> Result<T, Error> {
     serde_path_to_error::deserialize(value).map_err(|error| {
         let path = error.path().to_string();
@@ -63,18 +64,18 @@ pub(crate) fn parse_value<T: DeserializeOwned>(place: &str, value: Value) -> Res
     })
 }
 
-/// What is wrong in a configuration, and where.
+/// Error in a configuration, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// The file, or what else the text came from.
+    /// File, or other source of the text.
     pub place: String,
-    /// Line and column, from 1, where they are known.
+    /// Line and column, counted from 1, if known.
     pub line_and_column: Option<(usize, usize)>,
-    /// The keys on the way to the mistake, joined by dots; empty at the top.
+    /// Path of keys to the error, joined by dots; empty at the top level.
     pub path: String,
-    /// What is wrong and what is allowed.
+    /// Error and allowed values.
     pub what: String,
-    /// The key or word that was probably meant.
+    /// Nearest valid key or word.
     pub meant: Option<String>,
 }
 
@@ -106,14 +107,14 @@ fn mistake(place: &str, error: &serde_json::Error, path: String) -> Diagnostic {
     let path = if path == "." { String::new() } else { path };
     let path = path.trim_end_matches(".?").to_owned();
     let meant = nearest(&what);
-    // A variant's object that goes on is all that serde_json says of two drivers.
+    // serde_json reports a second driver only as an object that does not end.
     let second = path.ends_with(".driver") && what == "expected value";
     let what = if second { "a port has one driver; here a second begins".to_owned() } else { what };
     Diagnostic { place: place.to_owned(), line_and_column, path, what, meant }
 }
 
-/// Of the words that a message of serde's allows, the one nearest to the word that it refuses.
-/// Words stand between backticks, the refused one first.
+/// Returns the allowed word of a serde message that is nearest to the refused one. Words are in
+/// backticks, the refused one first.
 fn nearest(what: &str) -> Option<String> {
     let refused =
         ["unknown field `", "unknown variant `"].iter().any(|kind| what.starts_with(kind));
@@ -122,7 +123,7 @@ fn nearest(what: &str) -> Option<String> {
     nearest_word(given, words)
 }
 
-/// The word that was probably meant by `given`, if one of them is near.
+/// Returns the word nearest to `given`, if one is similar.
 #[must_use]
 pub fn nearest_word<'a>(given: &str, words: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let score = |word: &str| strsim::jaro_winkler(given, word);

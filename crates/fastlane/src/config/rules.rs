@@ -1,4 +1,4 @@
-//! Steering rules as they are written.
+//! Raw steering rules, and their resolution into rules of `fastlane_steer`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,29 +8,29 @@ use schemars::JsonSchema;
 use serde::de::{Deserializer, Error, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-/// What is fast: a frame that agrees with every key given.
+/// A steering rule. It matches a frame that agrees with every key present.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Rule {
-    /// The type of the payload behind up to two VLAN tags.
+    /// EtherType of the payload, behind up to two VLAN tags.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ethertype: Option<Ethertype>,
-    /// The protocol in IPv4 or IPv6.
+    /// Protocol in the IPv4 or IPv6 header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip_protocol: Option<IpProtocol>,
-    /// The source address, as a prefix like `10.0.0.0/8` or `2001:db8::/32`.
+    /// Prefix of the source address, such as `10.0.0.0/8` or `2001:db8::/32`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Prefix>,
-    /// The destination address, as a prefix.
+    /// Prefix of the destination address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<Prefix>,
-    /// The UDP destination port: a number, or a range like `"5000-5099"`.
+    /// UDP destination port: a number, or a range such as `"5000-5099"`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp_port: Option<Ports>,
-    /// The TCP destination port: a number, or a range.
+    /// TCP destination port: a number or a range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp_port: Option<Ports>,
-    /// User data of GTP-U: UDP port 2152, version 1.
+    /// GTP-U user data (G-PDU): UDP port 2152, version 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gtp_u: Option<bool>,
 }
@@ -80,7 +80,7 @@ pub struct Ports(steer::PortRange);
 #[schemars(with = "String")]
 pub struct Prefix(steer::Prefix);
 
-/// For the schema only.
+/// Form of a name or number in the schema.
 #[derive(JsonSchema)]
 #[serde(untagged)]
 #[allow(dead_code, reason = "the schema is made from it")]
@@ -93,10 +93,10 @@ const ETHERTYPES: [(&str, u16); 3] = [("ipv4", 0x0800), ("ipv6", 0x86dd), ("arp"
 const PROTOCOLS: [(&str, u8); 6] =
     [("icmp", 1), ("tcp", 6), ("udp", 17), ("gre", 47), ("icmpv6", 58), ("sctp", 132)];
 
-/// A word or a number, before it is known what it means.
+/// Visitor that reads a string or a number.
 struct LiteralVisitor;
 
-/// What a [`Word`] was.
+/// String or number that was read.
 enum Literal {
     Number(u64),
     Text(String),
@@ -118,7 +118,7 @@ impl Visitor<'_> for LiteralVisitor {
     }
 }
 
-/// Reads a name of `names`, or a number (in a string also as `0x88f7`).
+/// Reads one of `names`, a number, or a hexadecimal number in a string (`0x88f7`).
 fn named<'de, D, T>(deserializer: D, names: &[(&str, T)], what: &str) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -189,7 +189,7 @@ impl<'de> Deserialize<'de> for Prefix {
     }
 }
 
-/// Splits `10.0.0.1/24`; the length is not checked against the kind of address.
+/// Splits `10.0.0.1/24`. The length is not checked against the address family.
 pub(super) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
     let (address, length) = text.split_once('/')?;
     Some((address.parse().ok()?, length.parse().ok()?))

@@ -1,4 +1,5 @@
-//! Maps in which a key may stand once only: serde lets the last one win.
+//! Maps without duplicate keys. By default serde keeps the last value of a duplicate key; serde's
+//! `deserialize_with` needs a function of this form.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +7,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 
-/// Reads a map and refuses a key that comes twice.
+/// Reads a map and refuses duplicate keys.
 pub(super) fn unique_map<'de, D, T>(deserializer: D) -> Result<BTreeMap<String, T>, D::Error>
 where
     D: Deserializer<'de>,

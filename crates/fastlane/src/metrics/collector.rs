@@ -1,4 +1,4 @@
-//! What the counters are called in Prometheus.
+//! Prometheus collector of the counters: names, labels and help texts.
 
 use std::fmt;
 use std::path::Path;
@@ -13,14 +13,15 @@ use prometheus_client::metrics::MetricType;
 use crate::describe::{Application, PortFacts};
 use crate::threads;
 
+/// Label names and values of a sample.
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
-/// Reads the counters each time that it is asked.
+/// Collector that reads the counters at each scrape.
 #[derive(Debug)]
 pub(super) struct Collector {
     application: Application,
     counters: Counters,
-    /// The numbers of the lanes, as labels.
+    /// Lane numbers as label values.
     lanes: Vec<String>,
 }
 
@@ -42,7 +43,7 @@ impl prometheus_client::collector::Collector for Collector {
     }
 }
 
-/// The page that is being written.
+/// Page that is being written.
 struct Page<'e, 'a> {
     encoder: DescriptorEncoder<'e>,
     collector: &'a Collector,
@@ -117,7 +118,7 @@ impl<'a> Page<'_, 'a> {
         self.counters("fastlane_lane_refused_requests", help, samples)
     }
 
-    /// What became of packets inside a lane.
+    /// Writes the packet counters of the lanes.
     fn lane_packets(&mut self) -> fmt::Result {
         use LaneCounter::{DiscardedPackets, NewPackets, ParkedPackets, ResumedPackets};
         for (name, help, counter) in [
@@ -219,7 +220,7 @@ impl<'a> Page<'_, 'a> {
         self.counters("fastlane_steer_packets", help, samples)
     }
 
-    /// All counters whose names begin with `prefix`; the rest of the name becomes a label.
+    /// Writes all counters whose names begin with `prefix`; the rest of the name becomes a label.
     fn port_family(
         &mut self,
         name: &str,
@@ -250,8 +251,8 @@ impl<'a> Page<'_, 'a> {
         samples.flatten().collect()
     }
 
-    /// A counter of each port in each lane, and what the process counted outside the lanes, if that
-    /// is anything, without the label `lane`.
+    /// Returns a counter of each port in each lane. A non-zero count outside the lanes is added without
+    /// the label `lane`.
     fn each_port(
         &self,
         counter: PortCounter,
@@ -287,13 +288,13 @@ impl<'a> Page<'_, 'a> {
         })
     }
 
-    /// A counter of each lane.
+    /// Writes a counter of each lane.
     fn count(&mut self, name: &str, help: &str, counter: LaneCounter) -> fmt::Result {
         let samples = self.each_lane(|lane| Some(Number::Count(self.lane(lane, counter))));
         self.counters(name, help, samples)
     }
 
-    /// What `read` finds for each lane.
+    /// Writes a gauge of each lane, whose value `read` returns.
     fn gauges<N: EncodeGaugeValue>(
         &mut self,
         name: &str,
@@ -312,9 +313,10 @@ fn port_labels(facts: &PortFacts) -> Labels<'_> {
     vec![("port", &*facts.name), ("driver", &*facts.driver), ("mode", &*facts.mode)]
 }
 
+/// Labels and value of a sample.
 type Sample<'a> = (Labels<'a>, Number);
 
-/// The value of a counter.
+/// Value of a counter.
 #[derive(Clone, Copy, Debug)]
 enum Number {
     Count(u64),

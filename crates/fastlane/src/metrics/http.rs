@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as a scrape needs: one request, one answer, one second (RFC 9112).
+//! The part of HTTP/1.1 that a scrape needs: one request and one response within a second (RFC 9112).
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -12,17 +12,17 @@ const LONGEST_HEAD: usize = 8192;
 /// How long a client has for all of it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What is at a path.
+/// Page at a path.
 pub(super) struct Page {
-    /// Its media type.
+    /// Media type.
     pub(super) kind: &'static str,
     pub(super) text: String,
 }
 
-/// One client.
+/// Exchange with one client.
 pub(super) struct Exchange<'a> {
     stream: TcpStream,
-    /// Becomes readable when the endpoint ends: then nobody is waited for.
+    /// Becomes readable when the endpoint ends, which aborts the exchange.
     wake: &'a OwnedFd,
     deadline: Instant,
 }
@@ -32,7 +32,7 @@ impl<'a> Exchange<'a> {
         Self { stream, wake, deadline: Instant::now() + PATIENCE }
     }
 
-    /// Reads the request and answers it with what `page` gives for its path.
+    /// Reads the request and sends the page of its path.
     pub(super) fn run(mut self, page: impl Fn(&str) -> Option<Page>) -> io::Result<()> {
         self.stream.set_nonblocking(true)?;
         let answer = match self.head()? {
@@ -40,14 +40,14 @@ impl<'a> Exchange<'a> {
             Some(head) => answer(&head, page),
         };
         self.write(answer.as_bytes())?;
-        // What the client still sends must be read, or closing would take the answer back (RFC
-        // 9112, section 9.6).
+        // Remaining input must be read, otherwise closing resets the connection and the client may
+        // lose the response (RFC 9112, section 9.6).
         self.stream.shutdown(Shutdown::Write)?;
         while self.read(&mut [0; 1024])? > 0 {}
         Ok(())
     }
 
-    /// The request line and the header fields; `None` when they are too long.
+    /// Reads request line and header fields. `None` if they are too long.
     fn head(&mut self) -> io::Result<Option<Vec<u8>>> {
         let mut head = Vec::new();
         let mut part = [0; 1024];
@@ -85,7 +85,7 @@ impl<'a> Exchange<'a> {
         Ok(())
     }
 
-    /// Waits until the stream is ready, at most until the deadline.
+    /// Waits until the stream is ready or the deadline has passed.
     fn wait(&self, ready: PollFlags) -> io::Result<()> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -129,7 +129,7 @@ fn answer(head: &[u8], page: impl Fn(&str) -> Option<Page>) -> String {
     }
 }
 
-/// An answer that is only a status, which is also its text.
+/// Returns a response whose body is its status.
 fn status(status: &str, fields: &str) -> String {
     format!(
         "HTTP/1.1 {status}\r\n{fields}Content-Type: text/plain\r\nContent-Length: {}\r\n\

@@ -43,7 +43,7 @@ fn get(address: SocketAddr, target: &str) -> String {
     exchange(address, format!("GET {target} HTTP/1.1\r\nHost: test\r\n\r\n").as_bytes())
 }
 
-/// Sample names with labels, and values; checks the form of the page on the way.
+/// Returns values by sample name with labels, and checks the form of the page.
 fn scrape(address: SocketAddr) -> BTreeMap<String, f64> {
     let answer = get(address, "/metrics");
     let (head, text) = answer.split_once("\r\n\r\n").unwrap();
@@ -109,8 +109,8 @@ fn a_scrape_gives_all_counters_with_their_names() {
     assert!(!samples.contains_key("fastlane_lane_cpu_seconds_total{lane=\"1\"}"), "no such thread");
     assert_eq!(samples["fastlane_build_info{name=\"test\",version=\"1.2.3\"}"], 1.0);
 
-    // Every counter of a port has a value that no other has: each is on the page exactly once.
-    // What steering counts is one sum of all lanes.
+    // Every counter of a port has a unique value, so each must be on the page exactly once. Steering
+    // counters are summed over all lanes.
     for (index, counter) in PortCounter::ALL.into_iter().enumerate() {
         if !counter.name().starts_with("steer_") {
             let value = (200 + index) as f64;
@@ -118,7 +118,7 @@ fn a_scrape_gives_all_counters_with_their_names() {
             assert_eq!(found, 1, "{}", counter.name());
         }
     }
-    // So has each of a lane, but for the facts that are labels or units of another kind.
+    // The same holds for counters of lanes, except those that are labels or in other units.
     use LaneCounter::{BusiestShard, Cpu, Reserved, SleptNanoseconds, Thread};
     for (index, counter) in LaneCounter::ALL.into_iter().enumerate() {
         if [Thread, Cpu, Reserved, SleptNanoseconds, BusiestShard].contains(&counter) {

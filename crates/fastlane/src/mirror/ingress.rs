@@ -1,34 +1,34 @@
-//! By what interface packets of a port come in, in words that the mirror's thread writes.
+//! Ingress interface of each port, published to the lanes by the mirror's thread.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::netconf::Conf;
 use crate::PortId;
 
-/// What Linux asks of the sources of IPv4 packets (`rp_filter`, RFC 3704).
+/// Reverse-path filter for IPv4 packets (`rp_filter`, RFC 3704).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReversePath {
-    /// Nothing.
+    /// No check.
     #[default]
     Any,
-    /// There must be a route back by the interface that the packet came by.
+    /// The route to the source must use the ingress interface.
     Strict,
-    /// There must be a route back.
+    /// Any route to the source suffices.
     Loose,
 }
 
-/// The interface behind a port, as packets come in by it.
+/// Linux interface on which packets of a port arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IngressInterface {
-    /// The number of the interface.
+    /// Index of the interface.
     pub link: u32,
-    /// Its Ethernet address.
+    /// MAC address of the interface.
     pub mac: [u8; 6],
-    /// Whether Linux forwards IPv4 packets that come in by it (`net.ipv4.conf.*.forwarding`).
+    /// True if Linux forwards IPv4 packets that arrive on it (`net.ipv4.conf.*.forwarding`).
     pub forwards4: bool,
-    /// Whether Linux forwards IPv6 packets (`net.ipv6.conf.all.forwarding`).
+    /// True if Linux forwards IPv6 packets (`net.ipv6.conf.all.forwarding`).
     pub forwards6: bool,
-    /// What is asked of IPv4 sources.
+    /// Reverse-path filter for IPv4 sources.
     pub reverse_path: ReversePath,
 }
 
@@ -36,7 +36,7 @@ const FORWARDS4: u64 = 1 << 32;
 const FORWARDS6: u64 = 1 << 33;
 const REVERSE_PATH: u32 = 34;
 
-/// A word for each port: the number of its interface in the lower half, or 0; flags in the upper.
+/// One u64 per port: the interface index in the lower 32 bits, 0 for none; flags in the upper ones.
 #[derive(Debug)]
 pub(super) struct IngressTable(Vec<AtomicU64>);
 
@@ -45,7 +45,7 @@ impl IngressTable {
         Self((0..ports).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// All but the Ethernet address.
+    /// Returns the ingress interface of a port, with a zero MAC address.
     #[inline]
     pub(super) fn get(&self, port: PortId) -> Option<IngressInterface> {
         let word = self.0.get(usize::from(port.0))?.load(Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl IngressTable {
         })
     }
 
-    /// What Linux says now. `twins` has for each port the number of its interface, if it has one.
+    /// Publishes the current settings of each port's interface, whose index is in `linux_interfaces`.
     pub(super) fn publish(&self, linux_interfaces: &[Option<u32>], conf: &Conf) {
         for (word, link) in self.0.iter().zip(linux_interfaces) {
             let Some(link) = *link else { continue };
@@ -76,7 +76,7 @@ impl IngressTable {
         }
     }
 
-    /// Nothing is known any more.
+    /// Removes all interfaces, so that lanes leave all packets to Linux.
     pub(super) fn clear(&self) {
         self.0.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }

@@ -1,5 +1,5 @@
-//! Whether Linux forwards, and what it asks of sources: what stands under
-//! `/proc/sys/net/ipv4/conf` and `/proc/sys/net/ipv6/conf`, and says when it changes.
+//! Forwarding and reverse-path settings of interfaces (`/proc/sys/net/ipv4/conf`,
+//! `/proc/sys/net/ipv6/conf`), followed by netlink events.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,30 +9,32 @@ use std::time::Duration;
 use fastlane_mirror::message::{Message, Netconf as Settings};
 use fastlane_mirror::{NetconfEvents, NetconfListener};
 
-/// What could not be read whole is read again after this time.
+/// Interval after which an interrupted read is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What Linux has said.
+/// Current settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Conf {
-    /// Of each interface, [`Settings::ALL`] is one: whether it forwards IPv4, and its `rp_filter`.
+    /// IPv4 forwarding and `rp_filter` by interface, including [`Settings::ALL`].
     four: BTreeMap<i32, (bool, u8)>,
+    /// IPv6 forwarding by interface.
     six: BTreeMap<i32, bool>,
 }
 
 impl Conf {
-    /// Whether IPv4 packets that come in by an interface are forwarded.
+    /// Returns true if Linux forwards IPv4 packets that arrive on the interface.
     pub(super) fn forwards4(&self, link: u32) -> bool {
         self.four.get(&(link as i32)).is_some_and(|(forwards, _)| *forwards)
     }
 
-    /// The greater of the interface's and that of all (`IN_DEV_MAXCONF`).
+    /// Returns `rp_filter` of an interface: the maximum of its own and that of `all`
+    /// (`IN_DEV_MAXCONF`).
     pub(super) fn reverse_path(&self, link: u32) -> u8 {
         let of = |link| self.four.get(&link).map_or(0, |(_, reverse_path)| *reverse_path);
         of(link as i32).max(of(Settings::ALL))
     }
 
-    /// Whether IPv6 packets are forwarded (`ip6_forward` in `net/ipv6/ip6_output.c`).
+    /// Returns true if Linux forwards IPv6 packets (`ip6_forward` in `net/ipv6/ip6_output.c`).
     pub(super) fn forwards6(&self) -> bool {
         self.six.get(&Settings::ALL).copied().unwrap_or(false)
     }
@@ -68,25 +70,25 @@ impl Conf {
     }
 }
 
-/// Follows what Linux says, in the network namespace in which it was opened.
+/// Listener that keeps the settings up to date, in the network namespace in which it was opened.
 #[derive(Debug)]
 pub(super) struct Netconf {
     listener: NetconfListener,
-    /// Whether everything has to be read anew: something may lack.
+    /// True if everything must be read again, because an event may have been lost.
     unread: bool,
     pub(super) conf: Conf,
 }
 
 impl Netconf {
     pub(super) fn open() -> io::Result<Self> {
-        // Events first, so that nothing is missed.
+        // Subscribe before the first read, so that no event is missed.
         let listener = NetconfListener::open()?;
         let mut this = Self { listener, unread: true, conf: Conf::default() };
         this.read()?;
         Ok(this)
     }
 
-    /// Takes in the events that are there. Whether something may differ.
+    /// Applies all queued events. Returns true if a setting may have changed.
     pub(super) fn step(&mut self) -> io::Result<bool> {
         let heard = self.listener.hear(|message| self.conf.take(&message));
         self.unread |= matches!(heard, Err(_) | Ok(NetconfEvents::Lost));
@@ -98,12 +100,12 @@ impl Netconf {
         Ok(unread || heard != NetconfEvents::Nothing)
     }
 
-    /// How long nothing has to be done unless an event comes; `None`: for good.
+    /// Returns the time until the next step is due without an event; `None` if none is due.
     pub(super) fn timeout(&self) -> Option<Duration> {
         self.unread.then_some(RETRY)
     }
 
-    /// Reads everything. An interface that lacks forwards no IPv4, so that its packets are Linux's.
+    /// Reads all settings. A missing interface counts as not forwarding, so its packets go to Linux.
     fn read(&mut self) -> io::Result<()> {
         let mut fresh = Conf::default();
         self.unread = !self.listener.read(|message| fresh.take(&message))?;
@@ -113,7 +115,7 @@ impl Netconf {
 }
 
 impl AsFd for Netconf {
-    /// Can be read when there are events.
+    /// Returns the netlink socket, readable when events are queued.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }

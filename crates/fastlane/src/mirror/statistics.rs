@@ -1,4 +1,4 @@
-//! What the mirror is called in Prometheus.
+//! Prometheus metrics of the mirror.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Reads what the mirror's thread says each time that it is asked.
+/// Collector that reads the statistics of the mirror's thread at each scrape.
 #[derive(Debug)]
 pub(crate) struct MirrorMetrics(Arc<Mutex<FollowerStatistics>>);
 

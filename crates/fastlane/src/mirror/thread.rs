@@ -1,4 +1,4 @@
-//! The thread that follows Linux.
+//! Thread that applies netlink events to the mirror's tables.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,10 +14,10 @@ use super::ingress::IngressTable;
 use super::netconf::Netconf;
 use super::statistics::MirrorMetrics;
 
-/// After a failure it is tried again so often.
+/// Interval between attempts after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The thread `mirror`, which ends when this is dropped.
+/// Handle of the thread `mirror`. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct MirrorThread {
     stop: Arc<OwnedFd>,
@@ -42,7 +42,7 @@ impl MirrorThread {
         Ok(Self { stop, statistics, thread: Some(thread) })
     }
 
-    /// What is shown of it, also after it has ended.
+    /// Returns the collector of its statistics, which stays valid after the end of the thread.
     pub(crate) fn metrics(&self) -> MirrorMetrics {
         MirrorMetrics::new(Arc::clone(&self.statistics))
     }
@@ -50,14 +50,15 @@ impl MirrorThread {
 
 impl Drop for MirrorThread {
     fn drop(&mut self) {
-        // A counter that nobody else raises is not full.
+        // The write cannot fail: the eventfd counter is 0 or 1.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // it has said why, if it panicked
+            let _ = thread.join(); // a panic has printed its message
         }
     }
 }
 
+/// State of the thread.
 struct FollowLoop {
     follower: Follower,
     netconf: Netconf,
@@ -84,7 +85,7 @@ impl FollowLoop {
                 Ok(()) => {}
                 Err(error) if failing => tracing::debug!("mirror: {error}"),
                 Err(error) => {
-                    // What it knows may be wrong from now on.
+                    // The tables may be outdated from now on.
                     failing = true;
                     self.ingress.clear();
                     tracing::error!("mirror: {error}; meanwhile everything is left to Linux");
@@ -93,7 +94,7 @@ impl FollowLoop {
         }
     }
 
-    /// Waits until there is something to do, or until it shall end: true.
+    /// Waits for events or a timeout. Returns true if the thread is to end.
     fn wait(&self, stop: &OwnedFd, failing: bool) -> Result<bool, String> {
         let timeouts = [self.follower.timeout(), self.netconf.timeout()];
         let timeout = if failing { Some(RETRY) } else { timeouts.into_iter().flatten().min() };
@@ -114,7 +115,7 @@ impl FollowLoop {
     }
 
     fn step(&mut self) -> Result<(), String> {
-        // What Linux does not forward any more comes first.
+        // Forwarding settings first: packets that Linux no longer forwards must stop at once.
         if self.netconf.step().map_err(|error| error.to_string())? {
             self.ingress.publish(&self.linux_interfaces, &self.netconf.conf);
         }

@@ -180,7 +180,7 @@ fn messages_end_with_the_application() {
     let mut fast = Fast::new();
     let slow = attach(&fast.path).unwrap();
     let mut messages = slow.messages().unwrap();
-    assert!(attach(&fast.path).unwrap().messages().unwrap_err().to_string().contains("is with"));
+    assert!(attach(&fast.path).unwrap().messages().unwrap_err().to_string().contains("is held by"));
     assert!(messages.receive(Duration::from_millis(1)).unwrap().is_none());
     assert!(!messages.send(3, 1, b"to nobody"));
     let waits = std::thread::spawn(move || messages.receive(Duration::from_secs(60)).map(|_| ()));

@@ -1,4 +1,4 @@
-//! What both halves share, and what is mirrored of Linux.
+//! Resolution of the sections that size memory: tables, messages, hold area and mirror.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,12 @@ use super::{refuse, twice, within};
 use crate::Error;
 use crate::config::raw::{self, Configuration};
 
-/// The most tables: all their descriptors go into one message of the session.
+/// Maximum number of tables: all their descriptors travel in one message of the session.
 pub(crate) const MAX_TABLES: usize = 64;
-/// The most lanes with messages: the bells of all go into one message of the session.
+/// Maximum number of lanes with messages: all doorbells travel in one message of the session.
 const MAX_LANES: usize = 240;
 
+/// Resolves the capacities of the tables.
 pub(super) fn tables(raw: &Configuration) -> Result<BTreeMap<String, usize>, Error> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_".contains(letter);
     if raw.tables.len() > MAX_TABLES {
@@ -29,6 +30,7 @@ pub(super) fn tables(raw: &Configuration) -> Result<BTreeMap<String, usize>, Err
     raw.tables.iter().map(table).collect()
 }
 
+/// Resolves the size of the message rings in KiB.
 pub(super) fn messages(raw: &Configuration) -> Result<Option<usize>, Error> {
     let Some(raw::Messages { ring_kib }) = raw.messages else { return Ok(None) };
     let lanes = raw.lanes.cpus.as_ref().map_or(1, Vec::len);
@@ -43,12 +45,14 @@ pub(super) fn messages(raw: &Configuration) -> Result<Option<usize>, Error> {
     Ok(Some(ring_kib))
 }
 
+/// Resolves the limits of the hold area.
 pub(super) fn hold(raw: raw::Hold) -> Result<fastlane_hold::HoldLimits, Error> {
     let packets = within("lanes.hold.packets", raw.packets, 0, 1 << 20)?;
     let per_key = within("lanes.hold.per-key", raw.per_key, 1, 1 << 20)?;
     Ok(fastlane_hold::HoldLimits { packets, per_key })
 }
 
+/// Checks the settings of the mirror.
 pub(super) fn mirror(raw: &Configuration) -> Result<Option<raw::Mirror>, Error> {
     let Some(mirror) = &raw.mirror else { return Ok(None) };
     within("mirror.routes", mirror.routes, 1, 1 << 21)?;

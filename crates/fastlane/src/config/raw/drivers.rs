@@ -1,4 +1,4 @@
-//! The mechanisms, one struct each.
+//! Raw settings of the drivers, one struct each.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The mechanisms.
+/// The drivers.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Driver {
@@ -14,57 +14,57 @@ pub enum Driver {
     AfXdp(AfXdp),
     /// AF_PACKET rings on a network interface, which Linux keeps.
     AfPacket(AfPacket),
-    /// A TAP device: the other side is Linux.
+    /// A TAP device, whose other side is Linux.
     Tap(Tap),
-    /// An ordinary UDP socket, for tunnels that end at an address of Linux: without privilege.
+    /// An ordinary UDP socket, for tunnels that end at an address of Linux. It needs no privilege.
     Udp(UdpSocket),
     /// Capture files, for tests.
     Pcap(Pcap),
-    /// A network card or virtual function that DPDK drives, or one of DPDK's virtual devices.
+    /// A network card or virtual function driven by DPDK, or one of DPDK's virtual devices.
     Dpdk(Dpdk),
-    /// A memif peer: shared memory with another process (Fastlane, DPDK, VPP), without privilege.
+    /// A memif peer: shared memory with another process (Fastlane, DPDK, VPP). It needs no privilege.
     Memif(Memif),
-    /// Plain memory: what is sent is received again. For tests and benchmarks.
+    /// Memory: transmitted frames are received again. For tests and benchmarks.
     Memory(Memory),
-    /// A ring to another port of this application, of another lane for example.
+    /// A ring to another port of this application, for example of another lane.
     Ring(Ring),
 }
 
-/// AF_XDP.
+/// Settings of an AF_XDP port.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AfXdp {
     /// The network interface.
     pub interface: String,
-    /// What to use; `auto` takes the best that works.
+    /// XDP mode. `auto` selects the best that works.
     #[serde(default)]
     pub mode: AfXdpMode,
-    /// Descriptors in each receive and fill ring: a power of two.
+    /// Number of descriptors in each receive and fill ring: a power of two.
     #[serde(default = "ring_size")]
     pub receive_ring: u32,
-    /// Descriptors in each transmit and completion ring: a power of two.
+    /// Number of descriptors in each transmit and completion ring: a power of two.
     #[serde(default = "ring_size")]
     pub transmit_ring: u32,
-    /// Whether the kernel is woken only when it asks to be.
+    /// If true, the kernel is woken only when it requests it (XDP_USE_NEED_WAKEUP).
     #[serde(default = "yes")]
     pub need_wakeup: bool,
-    /// Busy polling: the lane drives the device's NAPI. Default: none.
+    /// Busy polling, in which the lane drives the device's NAPI. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_poll: Option<BusyPoll>,
 }
 
-/// The modes of AF_XDP.
+/// Modes of AF_XDP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum AfXdpMode {
-    /// Zero-copy, else native copy, else generic copy.
+    /// Zero-copy if possible, otherwise native copy, otherwise generic copy.
     #[default]
     Auto,
-    /// The driver works on the frames themselves, or the start is refused.
+    /// The device reads and writes the frames directly. The start fails if the driver cannot.
     ZeroCopy,
-    /// XDP in the driver, one copy for each packet, or the start is refused.
+    /// XDP in the driver with one copy per packet. The start fails if the driver cannot.
     NativeCopy,
-    /// XDP in the stack: any device.
+    /// XDP in the network stack, for any device.
     GenericCopy,
 }
 
@@ -72,72 +72,72 @@ pub enum AfXdpMode {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct BusyPoll {
-    /// How long a call polls the device, in microseconds (SO_BUSY_POLL).
+    /// Duration of one poll of the device in microseconds (SO_BUSY_POLL).
     pub time_us: u32,
-    /// The most packets of one poll (SO_BUSY_POLL_BUDGET).
+    /// Maximum number of packets of one poll (SO_BUSY_POLL_BUDGET).
     pub budget: u32,
 }
 
-/// AF_PACKET.
+/// Settings of an AF_PACKET port.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct AfPacket {
     /// The network interface.
     pub interface: String,
-    /// Frames in the receive ring of each lane: a power of two.
+    /// Number of frames in the receive ring of each lane: a power of two.
     #[serde(default = "ring_size")]
     pub ring: u32,
-    /// Whether the interface also takes in what is not addressed to it.
+    /// If true, the interface also receives frames that are not addressed to it.
     #[serde(default)]
     pub promiscuous: bool,
 }
 
-/// DPDK; exactly one of `device` and `vdev`.
+/// Settings of a DPDK port: exactly one of `device` and `vdev`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Dpdk {
-    /// The PCI address of a card or virtual function, as `0000:04:02.0`, with devargs behind a
-    /// comma if need be.
+    /// PCI address of a card or virtual function, such as `0000:04:02.0`, optionally followed by a comma
+    /// and devargs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// A virtual device with its devargs, as `net_memif0,role=client,socket=/run/m.sock`.
+    /// Virtual device with its devargs, such as `net_memif0,role=client,socket=/run/m.sock`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vdev: Option<String>,
-    /// Descriptors in each receive ring. Default: 1024.
+    /// Number of descriptors in each receive ring. Default: 1024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive_ring: Option<u16>,
-    /// Descriptors in each transmit ring. Default: 1024.
+    /// Number of descriptors in each transmit ring. Default: 1024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transmit_ring: Option<u16>,
-    /// Whether the device also takes in what is not addressed to it. Default: true.
+    /// If true, the device also receives frames that are not addressed to it. Default: true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promiscuous: Option<bool>,
 }
 
-/// What all ports of DPDK have alike: its environment abstraction layer is one for a process.
+/// Settings common to all DPDK ports: a process has one environment abstraction layer (EAL).
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct DpdkEnvironment {
-    /// Where DPDK's memory comes from.
+    /// Source of DPDK's memory.
     pub huge_pages: HugePages,
-    /// MiB of memory without huge pages. Default: as much as the ports need.
+    /// Size of DPDK's memory without huge pages, in MiB. Default: as much as the ports need.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<usize>,
-    /// Further arguments of EAL, as on the command line of a DPDK program.
+    /// Additional EAL arguments, as on the command line of a DPDK program.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub eal_arguments: Vec<String>,
 }
 
-/// Where DPDK's memory comes from.
+/// Source of DPDK's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HugePages {
-    /// Huge pages where there are enough, else none.
+    /// Huge pages if enough are available, otherwise none.
     #[default]
     Auto,
-    /// Huge pages, or the start is refused.
+    /// Huge pages. The start fails if too few are available.
     Required,
-    /// None: enough for virtual devices; most cards need them.
+    /// No huge pages. This suits virtual devices; most cards need huge pages.
     None,
 }
 
@@ -145,105 +145,106 @@ pub enum HugePages {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Memif {
-    /// The Unix socket at which both sides meet: a path, or with `@` in front an abstract name.
+    /// Unix socket on which both sides meet: a path, or `@` and an abstract name.
     pub socket: String,
-    /// The server listens at the socket, the client connects to it and brings the memory.
+    /// Role: the server listens on the socket, the client connects and provides the memory.
     pub role: MemifRole,
-    /// The number of the interface at this socket: the same on both sides. Default: 0.
+    /// Number of the interface on this socket, equal on both sides. Default: 0.
     #[serde(default)]
     pub id: u32,
-    /// What both sides know and must agree on, at most 24 bytes. Default: nothing.
+    /// Shared secret that both sides must present, at most 24 bytes. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// Descriptors in each ring: a power of two, 64 to 16384. The client decides. Default: 2048.
+    /// Number of descriptors in each ring: a power of two, 64 to 16384. The client decides. Default:
+    /// 2048.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring: Option<u32>,
-    /// Bytes in each buffer of the shared memory. The client decides. Default: 2048.
+    /// Size of each buffer of the shared memory in bytes. The client decides. Default: 2048.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buffer: Option<u32>,
 }
 
-/// Who listens and who connects.
+/// Role on the socket of a memif.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemifRole {
-    /// Listens at the socket.
+    /// Listens on the socket.
     Server,
-    /// Connects to it, and brings the memory.
+    /// Connects to the socket and provides the memory.
     Client,
 }
 
-/// A TAP device.
+/// Settings of a TAP device.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Tap {
-    /// Its name in Linux, at most 15 bytes. Default: the kernel's choice.
+    /// Name in Linux, at most 15 bytes. Default: chosen by the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its hardware address. Default: the kernel's choice.
+    /// MAC address. Default: chosen by the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac: Option<String>,
-    /// Its MTU in bytes. Default: 1500.
+    /// MTU in bytes. Default: 1500.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// Linux's addresses on it, as `10.0.0.1/24`.
+    /// Addresses of Linux on the device, such as `10.0.0.1/24`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
 }
 
-/// An ordinary UDP socket. Its datagrams are shown with Ethernet, IP and UDP headers; only
-/// datagrams from its own address can be sent.
+/// Settings of an ordinary UDP socket. Datagrams appear with Ethernet, IP and UDP headers. Only
+/// datagrams from the socket's own address can be transmitted.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct UdpSocket {
-    /// The address of this host and the UDP port: `192.0.2.1:2152`.
+    /// Address of this host and UDP port, such as `192.0.2.1:2152`.
     pub address: SocketAddr,
 }
 
-/// Capture files.
+/// Settings of a port on capture files.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Pcap {
-    /// What is received: a pcap or pcapng file.
+    /// File to receive from: pcap or pcapng.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<PathBuf>,
-    /// Where what is sent is written, as pcapng.
+    /// File to which transmitted frames are written, as pcapng.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<PathBuf>,
-    /// How many times the file is received, 0 for ever. Default: 1.
+    /// Number of times that the file is received; 0 repeats it forever. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeat: Option<u64>,
 }
 
-/// Plain memory.
+/// Settings of a memory port.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Memory {
-    /// The most frames that it holds, and that it may be filled with. Default: 1024.
+    /// Maximum number of frames in the port. Default: 1024.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity: Option<usize>,
-    /// Frames in it at the start, to go round for ever. Default: none.
+    /// Frames in the port at the start, which circulate forever. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<Fill>,
 }
 
-/// What a memory port holds at the start.
+/// Frames of a memory port at the start.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Fill {
-    /// How many frames.
+    /// Number of frames.
     pub frames: usize,
-    /// Bytes in each, without the frame check sequence: 14 or more.
+    /// Length of each frame in bytes without the frame check sequence: at least 14.
     pub length: usize,
 }
 
-/// A ring to another port.
+/// Settings of a ring to another port.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Ring {
-    /// The port at the other end, which names this one.
+    /// Port at the other end, whose `peer` is this port.
     pub peer: String,
-    /// Frames under way in each direction: a power of two. Default: 1024.
+    /// Capacity in frames for each direction: a power of two. Default: 1024.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<usize>,
 }

@@ -34,7 +34,7 @@ fn what_is_lost_is_read_anew() {
         let value = if time % 2 == 0 { "1" } else { "0" };
         std::fs::write("/proc/sys/net/ipv4/conf/lo/rp_filter", value).unwrap();
     }
-    // Nobody is told of this: the receive buffer is full.
+    // No event arrives for this write: the receive buffer is full.
     std::fs::write("/proc/sys/net/ipv4/conf/lo/forwarding", "1").unwrap();
     assert!(netconf.step().unwrap());
     assert!(netconf.conf.forwards4(1));
