@@ -1,5 +1,5 @@
-//! Fuzzes a PFCP node with real tables: arbitrary datagrams from some peers, arbitrary messages from
-//! lanes, and time steps. At times a new process takes over.
+//! Fuzzes a PFCP node with real tables: arbitrary datagrams from some peers, arbitrary messages
+//! from lanes, and time steps. At times a new process takes over.
 #![no_main]
 
 use std::cell::RefCell;

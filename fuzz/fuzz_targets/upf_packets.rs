@@ -1,4 +1,5 @@
-//! Fuzzes the UPF's lanes with arbitrary frames: GTP-U from base stations, IP from the data network.
+//! Fuzzes the UPF's lanes with arbitrary frames: GTP-U from base stations, IP from the data
+//! network.
 #![no_main]
 
 use std::cell::RefCell;

@@ -1,8 +1,9 @@
 //! HTTP API for operators, with metrics, on a thread of its own.
 //!
 //! The control plane process has one thread, and only it accesses sessions. Each request therefore
-//! becomes a [`PendingQuery`] in a short queue. The control plane's loop answers it between datagrams by
-//! [`answer`]; if the queue is full the request is refused (503). Every reply is bounded.
+//! becomes a [`PendingQuery`] in a short queue. The control plane's loop answers it between
+//! datagrams by [`answer`]; if the queue is full the request is refused (503). Every reply is
+//! bounded.
 //!
 //! ```text
 //! HTTP ─► server (thread `api`) ── Query, eventfd ──► control plane loop: answer(question, node)

@@ -1,12 +1,12 @@
 //! The user plane application that runs on each lane.
 //!
 //! A burst passes through stages, so that memory which a stage needs is prefetched by an earlier
-//! one: [`parse`] parses frames ([`outer_header`]), [`lookup`] looks up sessions and prefetches their
-//! rules and state, [`apply`] applies the rules ([`classify`]), [`forward`] encapsulates
+//! one: [`parse`] parses frames ([`outer_header`]), [`lookup`] looks up sessions and prefetches
+//! their rules and state, [`apply`] applies the rules ([`classify`]), [`forward`] encapsulates
 //! ([`encap`], [`ip_header`]), [`egress`] routes packets to the data network, and [`deferred`] does
 //! the rare work that was deferred. [`charge`] accounts for a packet once nothing can prevent it
-//! from leaving. [`gtpu_control`] handles GTP-U messages without user data, and [`http_redirect`] answers
-//! redirected HTTP clients.
+//! from leaving. [`gtpu_control`] handles GTP-U messages without user data, and [`http_redirect`]
+//! answers redirected HTTP clients.
 
 mod apply;
 mod charge;

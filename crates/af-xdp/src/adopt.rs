@@ -1,9 +1,9 @@
 //! Adoption: taking over the queues of a process that has ended (hot restart).
 //!
 //! The kernel continues as long as any process holds the descriptors: the steering program claims
-//! frames, and the sockets receive them until the fill rings are empty. The successor maps the rings
-//! again and reads from them which frames are in flight. All other frames are free, whatever the
-//! predecessor was doing with them.
+//! frames, and the sockets receive them until the fill rings are empty. The successor maps the
+//! rings again and reads from them which frames are in flight. All other frames are free, whatever
+//! the predecessor was doing with them.
 
 use std::os::fd::OwnedFd;
 

@@ -2,8 +2,8 @@
 //! configuration allow.
 //!
 //! Zero-copy or copy, and the use of wake-up flags, are properties of a UMEM: its first socket sets
-//! them and the others share them (af_xdp.rst, XDP_SHARED_UMEM). Queues that differ get a UMEM each,
-//! over the same memory, so a frame may still leave by any of them.
+//! them and the others share them (af_xdp.rst, XDP_SHARED_UMEM). Queues that differ get a UMEM
+//! each, over the same memory, so a frame may still leave by any of them.
 
 use std::os::fd::{AsFd, OwnedFd};
 

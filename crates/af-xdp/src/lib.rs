@@ -1,8 +1,9 @@
 //! AF_XDP ports: frames between a network interface and a lane's pool, past the network stack.
 //!
 //! A [`Device`] is an interface with the steering program attached, one for each port.
-//! [`open_lane`] opens the queues of one lane: the lane's pool is their UMEM, so a frame received on
-//! one queue leaves by any other without a copy. Each queue has its own four rings and one thread.
+//! [`open_lane`] opens the queues of one lane: the lane's pool is their UMEM, so a frame received
+//! on one queue leaves by any other without a copy. Each queue has its own four rings and one
+//! thread.
 //!
 //! A packet's way through the driver: [`queue`] reads and writes descriptors, [`ring`] has the two
 //! ends of a ring, [`in_flight`] accounts for the frames that the kernel has, and [`socket`] makes

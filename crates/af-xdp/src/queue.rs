@@ -1,7 +1,7 @@
 //! A queue of a device: receives into, and transmits from, the frames of its lane's pool.
 //!
-//! [`XskQueue`] is the handle that a lane drives; [`OpenQueue`] is the socket with its rings and the
-//! account of its frames, until the queue is closed.
+//! [`XskQueue`] is the handle that a lane drives; [`OpenQueue`] is the socket with its rings and
+//! the account of its frames, until the queue is closed.
 
 mod lifecycle;
 

@@ -31,8 +31,9 @@ pub enum Error {
     },
     /// The plugin was built for another version of Fastlane.
     #[error(
-        "the DPDK plugin {} was built for another version of Fastlane ({reason}): build it again with `make \
-         dpdk-plugin`", path.display()
+        "the DPDK plugin {} was built for another version of Fastlane ({reason}): \
+         build it again with `make dpdk-plugin`",
+        path.display()
     )]
     OtherVersion {
         /// Path of the plugin.

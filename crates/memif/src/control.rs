@@ -26,8 +26,8 @@ const MAX_HANDSHAKES: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// Maximum pause between attempts, and the pause of a server whose accept failed.
 const MAX_PAUSE: Duration = Duration::from_millis(250);
-/// Maximum number of ended connections whose memory a lane still holds. A peer that reconnects faster
-/// than the lanes release memory would otherwise make us map more and more.
+/// Maximum number of ended connections whose memory a lane still holds. A peer that reconnects
+/// faster than the lanes release memory would otherwise make us map more and more.
 const MAX_RETIRED: usize = 4;
 /// Interval of checks whether the lanes have released the memory of ended connections.
 const RETIRED_POLL: Duration = Duration::from_millis(20);

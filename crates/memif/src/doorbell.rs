@@ -2,9 +2,9 @@
 //!
 //! The peer is not trusted with our threads' time. It holds each doorbell, so it can fill the
 //! counter (u64::MAX - 1) and clear O_NONBLOCK: the next write blocks until somebody reads. A lane
-//! that wrote there would stop. So a lane only sets a bit and raises a private eventfd, and a thread
-//! of the connection writes to the doorbells. A peer that blocks this thread stops its own doorbells
-//! until the connection ends, and nothing else.
+//! that wrote there would stop. So a lane only sets a bit and raises a private eventfd, and a
+//! thread of the connection writes to the doorbells. A peer that blocks this thread stops its own
+//! doorbells until the connection ends, and nothing else.
 
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;

@@ -46,7 +46,8 @@ impl Handshake {
         Self { channel, side, deadline: Instant::now() + TIMEOUT, messages: 0 }
     }
 
-    /// Processes all messages that have arrived. Returns the agreement if the handshake is complete.
+    /// Processes all messages that have arrived. Returns the agreement if the handshake is
+    /// complete.
     ///
     /// # Errors
     /// Returns the reason to end the handshake; the peer has been told.

@@ -214,8 +214,8 @@ fn prefetch_to_write(address: *const u8) {
     // SAFETY: a prefetch has no architectural effect, whatever the address. Processors without this
     // instruction ignore it.
     unsafe {
-        let address = address.addr(); // an integer: `asm!` needs no pointer
-        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nomem, nostack, preserves_flags));
+        let at = address.addr(); // an integer: `asm!` needs no pointer
+        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nomem, nostack, preserves_flags));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

@@ -40,12 +40,12 @@ pub(crate) struct Descriptor {
     pub(crate) more: bool,
 }
 
-/// Maximum number of descriptors of one frame. Without a limit a peer could chain every slot of a ring
-/// into one frame again and again, and keep a lane in the loop.
+/// Maximum number of descriptors of one frame. Without a limit a peer could chain every slot of a
+/// ring into one frame again and again, and keep a lane in the loop.
 pub(crate) const MAX_SEGMENTS: usize = 64;
 
-/// A violation of the protocol that no correct peer commits. The ring cannot be used any further, so
-/// the queue drops its rings and the control thread disconnects the peer.
+/// A violation of the protocol that no correct peer commits. The ring cannot be used any further,
+/// so the queue drops its rings and the control thread disconnects the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Violation(pub(crate) &'static str);
 

@@ -259,12 +259,10 @@ fn wrong_messages_are_refused() {
         for (record, file) in &messages {
             raw.send(record, *file);
         }
-        let told = raw.refusal();
+        let sent = raw.refusal();
         let recorded = server.link.state().last_end.unwrap_or_default();
-        assert!(
-            told.contains(reason) || recorded.contains(reason),
-            "{reason}: {told:?} {recorded:?}"
-        );
+        let is_named = sent.contains(reason) || recorded.contains(reason);
+        assert!(is_named, "{reason}: {sent:?} {recorded:?}");
     }
     let mut server = server;
     server.assert_serves_next();

@@ -219,7 +219,7 @@ types! {
     NW_TT_PORT_NUMBER = 197, "NW-TT Port Number";
     FIVE_GS_USER_PLANE_NODE = 198, "5GS User Plane Node";
     TSC_MANAGEMENT_INFORMATION = 199, "TSC Management Information in a Modification Request";
-    TSC_MANAGEMENT_INFORMATION_IN_RESPONSE = 200, "TSC Management Information in a Modification Response";
+    TSC_MANAGEMENT_INFORMATION_IN_RESPONSE = 200, "TSC Management Information in a Response";
     TSC_MANAGEMENT_INFORMATION_IN_REPORT = 201, "TSC Management Information in a Report Request";
     PORT_MANAGEMENT_INFORMATION_CONTAINER = 202, "Port Management Information Container";
     CLOCK_DRIFT_CONTROL_INFORMATION = 203, "Clock Drift Control Information";

@@ -72,12 +72,16 @@ impl Rules {
     /// header, including its VLAN tags.
     ///
     /// Without rules every frame is claimed, runts too. With rules:
-    /// * A frame that cannot be read far enough for a rule does not match it. A rule on the EtherType
-    ///   needs Ethernet only, a prefix the fixed IP header, a port the whole fixed UDP or TCP header,
+    /// * A frame that cannot be read far enough for a rule does not match it. A rule on the
+    ///   EtherType
+    ///   needs Ethernet only, a prefix the fixed IP header, a port the whole fixed UDP or TCP
+    ///   header,
     ///   GTP-U its eight mandatory octets. The end of the frame limits the reading; the application
     ///   must check the length fields of headers.
-    /// * An IP fragment is never claimed, not even the first one. Only the first one carries the ports,
-    ///   so the others go to Linux, and Linux can only reassemble complete datagrams. An IPv6 packet
+    /// * An IP fragment is never claimed, not even the first one. Only the first one carries the
+    ///   ports,
+    ///   so the others go to Linux, and Linux can only reassemble complete datagrams. An IPv6
+    ///   packet
     ///   with a fragment header is a fragment, even an atomic one (RFC 6946).
     ///
     /// Neither allocates nor panics. Takes a few nanoseconds and one comparison per rule.

@@ -30,7 +30,8 @@ pub struct TestRunResult {
 
 impl Program {
     /// Runs a program on `frame` without any interface, `repeat` times, with `mark` set (except for
-    /// [`ProgramName::Xdp`]). The counts include it. See the kernel's Documentation/bpf/bpf_prog_run.rst.
+    /// [`ProgramName::Xdp`]). The counts include it. See the kernel's
+    /// Documentation/bpf/bpf_prog_run.rst.
     ///
     /// # Errors
     /// Returns [`ProgramError::Kernel`] (EINVAL) for a frame shorter than the kernel accepts: 14

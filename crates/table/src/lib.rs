@@ -14,11 +14,13 @@
 //! A [`Spec`] creates a table's memory; readers and writers attach to it.
 //!
 //! # Invariants
-//! * Readers never wait for a writer and never retry, whatever the writer does and wherever it dies.
+//! * Readers never wait for a writer and never retry, whatever the writer does and wherever it
+//!   dies.
 //!   A value is written to a fresh slot and published by one store.
 //! * A slot is reused only after every lane has finished a turn ([`Guard`], [`Readers`]).
 //! * Every word has one writer at a time.
-//! * The layout is documented in `header.rs` and at the top of each module. `tests/golden` keeps it,
+//! * The layout is documented in `header.rs` and at the top of each module. `tests/golden` keeps
+//!   it,
 //!   so other languages can read it.
 //!
 //! # Examples

@@ -4,7 +4,8 @@
 //! page 0   header; the size of a value is 8 bytes per word of an entry
 //! index    lanes = 0: the words of each entry on cache lines of their own; the lane that owns the
 //!          entry's key writes them
-//!          lanes > 0: one copy per lane on cache lines of its own, in it the entries' words without
+//!          lanes > 0: one copy per lane on cache lines of its own, in it the entries' words
+//!          without
 //!          gaps; a lane writes its copy, readers add the copies up
 //! ```
 //! Every word has one writer at a time, so an addition is a load and a store. The slow path zeroes

@@ -1,6 +1,7 @@
 //! Protocol headers as plain structs, a parser and checksums.
 //!
-//! * Header structs such as [`Ethernet`], [`Ipv4`] and [`GtpU`] have public big-endian fields, which
+//! * Header structs such as [`Ethernet`], [`Ipv4`] and [`GtpU`] have public big-endian fields,
+//!   which
 //!   are read and written in place by [`header()`] and [`header_mut`].
 //! * [`Layers`] finds the layers of a frame in one pass, [`GtpMessage`] those of a GTP-U message.
 //! * [`checksum`] computes, updates and completes Internet checksums.

@@ -71,8 +71,8 @@ impl FromStr for TraceSubject {
             }
             number if digits(number) && number.len() <= 15 => Ok(Self::Supi(number.to_owned())),
             _ => Err(format!(
-                "`{text}` is neither SUPI, address nor TEID; write a SUPI (imsi-001010000000001), an \
-                 address of a UE, or a TEID (0x1234)"
+                "`{text}` is neither SUPI, address nor TEID; write a SUPI (imsi-001010000000001), \
+                 an address of a UE, or a TEID (0x1234)"
             )),
         }
     }

@@ -41,8 +41,11 @@ impl NodeView for BackendView {
     }
 
     fn find(&self, who: &TraceSubject, limit: usize) -> Vec<Session> {
-        let supi = |it: &&Session| matches!(who, TraceSubject::Supi(supi) if it.supi.as_ref() == Some(supi));
-        self.0.iter().filter(supi).take(limit).cloned().collect()
+        let TraceSubject::Supi(wanted) = who else {
+            return Vec::new();
+        };
+        let has_supi = |session: &&Session| session.supi.as_ref() == Some(wanted);
+        self.0.iter().filter(has_supi).take(limit).cloned().collect()
     }
 
     fn counted(&self, line: u32) -> [u64; 4] {

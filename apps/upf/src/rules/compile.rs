@@ -101,7 +101,10 @@ pub enum CompileError {
         far: FarId,
     },
     /// A FAR redirects to a URL that is too long.
-    #[error("FAR {far} redirects to a URL of more than {most} octets; use a shorter one", most = far_path::MAX_URL)]
+    #[error(
+        "FAR {far} redirects to a URL of more than {most} octets; use a shorter one",
+        most = far_path::MAX_URL
+    )]
     Redirect {
         /// Rule ID of the FAR.
         far: FarId,

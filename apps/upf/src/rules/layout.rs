@@ -28,8 +28,8 @@ pub mod table {
     pub const FRAMED6: &str = "framed6";
     /// `Array<Framed>`: owners of a prefix by network instance.
     pub const FRAMED: &str = "framed";
-    /// Lane state by counter slot (see [`counter_slots`](super::counter_slots)). The first slots are those of
-    /// sessions.
+    /// Lane state by counter slot (see [`counter_slots`](super::counter_slots)). The first slots
+    /// are those of sessions.
     pub const STATE: &str = "state";
     /// Pending events by session index.
     pub const EVENTS: &str = "events";

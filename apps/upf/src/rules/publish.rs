@@ -399,15 +399,16 @@ impl Published {
         self.tables.state.read(EntryId(line))[counter_slots::LAST]
     }
 
-    /// Returns the events of a slot: bits of [`counter_slots::event`], and the lower 32 bits of the version
-    /// in the upper half.
+    /// Returns the events of a slot: bits of [`counter_slots::event`], and the lower 32 bits of the
+    /// version in the upper half.
     #[must_use]
     pub fn events(&self, line: u32) -> u64 {
         let marker = counter_slots::event::MARKER;
         self.tables.state.read(EntryId(line))[counter_slots::EVENTS] & !marker
     }
 
-    /// Returns the identification of the end marker sent last: bits [`counter_slots::event::MARKER`].
+    /// Returns the identification of the end marker sent last: bits
+    /// [`counter_slots::event::MARKER`].
     #[must_use]
     pub fn marker(&self, id: SessionIndex) -> u64 {
         self.tables.state.read(EntryId(id.0))[counter_slots::EVENTS] & counter_slots::event::MARKER

@@ -66,7 +66,8 @@ pub fn supervise(plan: &Plan) -> io::Result<u8> {
                 AfterExit::GiveUp => {
                     let code = code(&status);
                     eprintln!(
-                        "upf: the {name} path process cannot start (exit status {code}); ending both"
+                        "upf: the {name} path process cannot start (exit status {code}); \
+                         ending both"
                     );
                     let others = end(&mut processes, &mut signals);
                     return Ok(if code == 0 { others } else { code });

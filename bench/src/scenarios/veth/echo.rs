@@ -225,7 +225,8 @@ pub enum Match {
     Control,
 }
 
-/// Compares for frames of `length` bytes; to be called [`in_namespace`](crate::device::veth_pair::in_namespace).
+/// Compares for frames of `length` bytes; to be called
+/// [`in_namespace`](crate::device::veth_pair::in_namespace).
 ///
 /// # Errors
 /// When the kernel refuses something, or a frame is lost.

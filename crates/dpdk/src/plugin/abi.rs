@@ -5,7 +5,8 @@ use std::ffi::{c_char, c_int};
 
 use fastlane_core::{METADATA_LENGTH, Packet, RegionId};
 
-/// Version of the interface. Every change of a layout or a function increments it, here and in `plugin.h`.
+/// Version of the interface. Every change of a layout or a function increments it, here and in
+/// `plugin.h`.
 pub(crate) const VERSION: u32 = 2;
 
 /// Error text of DPDK, terminated by a zero.

@@ -28,7 +28,8 @@ pub struct Rule {
     pub counts: u32,
     /// Maximum hold time in ms.
     pub hold_ms: u32,
-    /// Network instance of the ingress, or [`NO_INSTANCE`](super::super::direction_rules::forwarding).
+    /// Network instance of the ingress, or
+    /// [`NO_INSTANCE`](super::super::direction_rules::forwarding).
     pub instance: u16,
     /// Rule ID of the PDR.
     pub pdr: u16,
@@ -146,8 +147,8 @@ impl AddressPrefix {
 pub struct OuterPath {
     /// Compiled FAR.
     pub forwarding: ForwardingAction,
-    /// IPv6 address of the far end. For `forwarding::REDIRECT` without an outer header: offset of the
-    /// [`RedirectEntry`] in the text (first two bytes).
+    /// IPv6 address of the far end. For `forwarding::REDIRECT` without an outer header: offset of
+    /// the [`RedirectEntry`] in the text (first two bytes).
     pub peer6: [u8; 16],
 }
 
