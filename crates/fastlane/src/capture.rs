@@ -9,7 +9,7 @@
 //! ```no_run
 //! use std::time::{Duration, Instant};
 //!
-//! use fastlane::capture::{DamagedRing, Request};
+//! use fastlane::capture::{Damaged, Request};
 //! use fastlane::session;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +17,7 @@
 //! let mut stream = client.capture(&Request { leaving: false, ..Request::default() })?;
 //! let (start, mut packets) = (Instant::now(), 0_u64);
 //! while start.elapsed() < Duration::from_secs(1) {
-//!     let read = stream.read::<DamagedRing>(false, |_packet| {
+//!     let read = stream.read::<Damaged>(false, |_packet| {
 //!         packets += 1;
 //!         Ok(())
 //!     })?;
