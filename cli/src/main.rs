@@ -12,6 +12,7 @@ mod capture;
 mod check;
 mod doctor;
 mod keep;
+mod new_project;
 mod reload;
 mod shards;
 mod tables;
@@ -38,6 +39,7 @@ enum Command {
     Check(check::Arguments),
     Doctor(doctor::Arguments),
     Keep(keep::Arguments),
+    New(new_project::Arguments),
     Reload(reload::Arguments),
     Shards(shards::Arguments),
     Tables(tables::Arguments),
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Keep(arguments) => keep::run(&arguments),
+        Command::New(arguments) => new_project::run(&arguments),
         Command::Reload(arguments) => reload::run(&arguments),
         Command::Shards(arguments) => shards::run(&arguments),
         Command::Tables(arguments) => tables::run(&arguments),
