@@ -1,4 +1,4 @@
-//! `fastlane capture`: copies of a running application's packets.
+//! `fastlane capture`: captures packets of a running application.
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -18,87 +18,87 @@ mod output;
 
 use output::Output;
 
-/// How long to rest when nothing was captured.
+/// Pause when no packet was captured.
 const REST: Duration = Duration::from_millis(1);
-/// How long the lanes may take to begin: one that sleeps wakes ten times a second.
+/// Longest wait for all lanes to start capturing. A sleeping lane wakes ten times a second.
 const START: Duration = Duration::from_secs(2);
 
-/// Copies packets of a running application to a pcapng file or to standard output.
+/// Captures packets of a running application to a pcapng file or standard output.
 ///
-/// A packet is copied where it arrives at the application, as it was then and with the verdict that
-/// the application has given it, and once more where it leaves, with what became of it. Each port
-/// is an interface of the capture; lane and verdict are comments of the packets. Packets that
-/// steering leaves to Linux are not the application's, and are not seen here.
+/// A packet is captured when the application receives it, with its original bytes and its verdict,
+/// and again when it leaves. Each port is an interface of the capture; lane and verdict are packet
+/// comments. Packets that steering leaves to Linux do not reach the application and are not
+/// captured.
 ///
-/// The lanes never wait: what finds no room is not captured, and counted. Filters are applied
-/// before anything is copied. Only the user who runs the application, and root, may look.
+/// The lanes never wait: packets that do not fit into the ring are counted as lost. Filters are
+/// applied before copying. Only root and the user of the application may capture.
 ///
 /// Live: `fastlane capture NAME | tshark -i -`, or `| wireshark -k -i -`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The name of the application, or the path of its session socket (anything with a `/`)
+    /// Name of the application, or path of its session socket (any argument with a `/`)
     #[arg(value_name = "NAME|PATH")]
     application: String,
-    /// Where to write the capture; `-` is standard output
+    /// Output file; `-` is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     write: PathBuf,
-    /// Only packets of this port; may be given several times
+    /// Capture only this port; can be repeated
     #[arg(long = "port", value_name = "PORT")]
     ports: Vec<String>,
-    /// Only packets of this lane; may be given several times
+    /// Capture only this lane; can be repeated
     #[arg(long = "lane", value_name = "LANE")]
     lanes: Vec<usize>,
-    /// Only packets that arrive, or only packets that leave
+    /// Capture only received or only transmitted packets
     #[arg(long, value_name = "DIRECTION")]
     direction: Option<Direction>,
-    /// Only packets with this verdict; may be given several times
+    /// Capture only packets with this verdict; can be repeated
     #[arg(long = "verdict", value_name = "VERDICT")]
     verdicts: Vec<Verdict>,
-    /// Only each Nth packet, in each lane, of those that the filter accepts
+    /// Capture only every Nth packet that the filter accepts, in each lane
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..))]
     sample: u64,
-    /// At most so many bytes of each packet
+    /// Maximum number of bytes per packet
     #[arg(short = 's', long, value_name = "BYTES", default_value_t = 1 << 18,
         value_parser = clap::value_parser!(u32).range(1..=1 << 18))]
     snaplen: u32,
-    /// End after so many packets
+    /// End after this number of packets
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
-    /// End after so many seconds
+    /// End after this number of seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Room for packets on their way here, in MiB for each lane: a power of two up to 256
+    /// Size of each lane's capture ring in MiB: a power of two up to 256
     #[arg(short = 'B', long, value_name = "MIB", default_value_t = 8, value_parser = buffer)]
     buffer: usize,
-    /// Only packets that this filter accepts, as tcpdump takes it (pcap-filter(7))
+    /// Filter expression as for tcpdump (pcap-filter(7))
     #[arg(trailing_var_arg = true, value_name = "FILTER")]
     filter: Vec<String>,
 }
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Direction {
-    /// They arrive
+    /// Received packets
     In,
-    /// They leave
+    /// Transmitted packets
     Out,
 }
 
-/// What becomes of packets.
+/// Verdict of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Verdict {
-    /// To Linux
+    /// Passed to Linux
     Kernel,
     /// Dropped
     Drop,
-    /// Back out of their port
+    /// Transmitted on the port of arrival
     Reflect,
-    /// Out of another port
+    /// Transmitted on another port
     Forward,
-    /// Kept by the lane until the application resumes its key.
+    /// Held by the lane until the application resumes the key
     Hold,
-    /// Dropped, for the application has given a verdict that means nothing
+    /// Invalid verdict of the application; the packet is dropped
     Invalid,
 }
 
@@ -156,7 +156,7 @@ fn request(arguments: &Arguments, client: &Client) -> Result<Request, Error> {
     })
 }
 
-/// True once the program shall end.
+/// Returns a flag that becomes true on SIGINT or SIGTERM.
 pub(crate) fn stop_by_signal() -> Result<Arc<AtomicBool>, Error> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -168,17 +168,17 @@ pub(crate) fn stop_by_signal() -> Result<Arc<AtomicBool>, Error> {
     Ok(stop)
 }
 
-/// A capture under way.
+/// Running capture.
 struct Capturing {
-    /// `None` once it has been told to end.
+    /// Connection to the application; `None` once the capture is stopped.
     client: Option<Client>,
     copies: CaptureStream,
     output: Output,
-    /// The most packets.
+    /// Maximum number of packets.
     limit: u64,
 }
 
-/// Why no more packets are wanted.
+/// Reason to end the capture.
 enum Stop {
     Enough,
     Failed(Error),
@@ -222,7 +222,7 @@ impl Capturing {
         Ok(())
     }
 
-    /// Says that all lanes capture, when they do.
+    /// Prints a message once all lanes capture.
     fn announce(&self, stop: &AtomicBool) {
         let Some(client) = &self.client else { return };
         let latest = Instant::now() + START;
@@ -236,7 +236,7 @@ impl Capturing {
         eprintln!("fastlane: capturing {} (process {})", application.name, application.pid);
     }
 
-    /// Writes what was captured; how much was read, or `None` when there is enough.
+    /// Writes captured packets. Returns the number of records read, or `None` at the packet limit.
     fn step(&mut self, end: bool) -> Result<Option<usize>, Error> {
         let Self { copies, output, limit, .. } = self;
         let read = copies.read(end, |copy| {

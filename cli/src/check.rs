@@ -1,4 +1,4 @@
-//! `fastlane check`: what a configuration means.
+//! `fastlane check`: checks a configuration on this machine.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::process::ExitCode;
 
 use crate::Error;
 
-/// Says what a configuration means on this machine, or what is wrong with it.
+/// Checks a configuration on this machine and prints a report.
 ///
-/// Nothing is opened or changed. The settings of the application itself (`app`) are known to the
-/// application only: `APP CONFIG --check` checks them too.
+/// Nothing is opened or changed. Only the application knows its own settings (`app`); to check them
+/// too, run `APP CONFIG --check`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The configuration, strict JSON
+    /// Configuration file (strict JSON)
     #[arg(value_name = "CONFIG")]
     configuration: PathBuf,
 }

@@ -1,4 +1,5 @@
-//! `fastlane doctor`: what this machine can do, and what to write into a configuration for it.
+//! `fastlane doctor`: reports the capabilities of this machine and the driver settings that suit
+//! it.
 
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
@@ -16,27 +17,27 @@ mod netdev;
 use advice::Port;
 use machine::Machine;
 
-/// Says what this machine can do for Fastlane, and which `driver` to write for each interface.
+/// Reports what this machine supports and recommends a `driver` for each interface.
 ///
-/// It only looks: nothing is loaded, attached or changed, so a driver may still refuse what is said
-/// here to be possible; `APP CONFIG --check` and the start itself say so by name.
+/// Nothing is loaded, attached or changed, so a driver may still refuse what is reported as
+/// possible. `APP CONFIG --check` and the start of the application then name the reason.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The interfaces to look at; all of this network namespace when none is named
+    /// Interfaces to examine. Default: all of this network namespace
     #[arg(value_name = "INTERFACE")]
     interfaces: Vec<String>,
-    /// Write everything as one JSON object
+    /// Print the report as one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Everything that the doctor found.
+/// Report of the doctor.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
     machine: Machine,
     interfaces: Vec<Port>,
-    /// What must be changed before anything can run.
+    /// Problem that prevents any start, with its remedy.
     problems: Vec<String>,
 }
 
@@ -69,14 +70,14 @@ impl fmt::Display for Report {
     }
 }
 
-/// Text that hangs under a label, as `doctor` writes all of its facts.
+/// Formats text with a hanging indent below a label.
 fn fact(formatter: &mut fmt::Formatter<'_>, label: &str, text: &str) -> fmt::Result {
     let mut lines = text.lines();
     writeln!(formatter, "  {label:<13} {}", lines.next().unwrap_or_default())?;
     lines.try_for_each(|line| writeln!(formatter, "  {:<13} {line}", ""))
 }
 
-/// A size as people write it.
+/// Formats a size with a binary prefix.
 fn size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 3] = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let fitting = UNITS.into_iter().find(|(shift, _)| bytes >= 1 << shift);

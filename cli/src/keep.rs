@@ -1,4 +1,4 @@
-//! `fastlane keep`: what a successor of an application needs.
+//! `fastlane keep`: holds the resources of an application for its successor (handover).
 
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -8,20 +8,21 @@ use fastlane::slow::HandoverHolder;
 
 use crate::Error;
 
-/// How often it is looked whether to end, and what there is to be said.
+/// Interval at which the stop flag and the state are checked.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Keeps what an application has for its successor: tables, messages, AF_XDP sockets, TAP devices.
+/// Holds the tables, message rings, AF_XDP sockets and TAP devices of an application for its
+/// successor.
 ///
 /// The successor must be the same program of the same release with the same configuration (steering
-/// rules may differ). Else it begins anew and says why. It runs until it is ended
-/// (SIGINT, SIGTERM), and keeps what each application of this name has.
+/// rules may differ). Otherwise it starts with new resources and logs the reason. The command
+/// serves one application of this name after the other until SIGINT or SIGTERM.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The name of the application, or the path of its session socket (anything with a `/`)
+    /// Name of the application, or path of its session socket (any argument with a `/`)
     #[arg(value_name = "NAME|PATH")]
     application: String,
-    /// For how many seconds after the end of an application its successor is waited for
+    /// Seconds to wait for a successor after the end of an application
     #[arg(long, value_name = "S", default_value = "60",
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,

@@ -1,4 +1,5 @@
-//! The `fastlane` command: what this machine can do, and what a running application does.
+//! The `fastlane` command: checks machines and configurations, and observes and controls running
+//! applications.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +19,7 @@ mod shards;
 mod tables;
 mod top;
 
-/// Looks after Fastlane applications: before they start, and while they run.
+/// Checks, observes and controls Fastlane applications.
 #[derive(Parser)]
 #[command(name = "fastlane", version, after_help = AFTER_HELP)]
 struct Arguments {
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        // Whoever read our output has seen enough.
+        // The reader of the output has closed the pipe, which is not an error.
         Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fastlane: {error}");
@@ -70,11 +71,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why a command did not do what it was asked.
+/// Error of a command.
 enum Error {
-    /// What it had to say could not be written.
+    /// The output could not be written.
     Output(io::Error),
-    /// Anything else, in words.
+    /// Any other error, as a message.
     Failed(String),
 }
 

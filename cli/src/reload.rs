@@ -1,4 +1,4 @@
-//! `fastlane reload`: other steering rules for a running application.
+//! `fastlane reload`: replaces the steering rules of a running application.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -8,17 +8,17 @@ use fastlane::session::ReplacedRules;
 
 use crate::Error;
 
-/// Lets the `steer` of each port of a configuration be in force in a running application.
+/// Replaces the steering rules of a running application by those of a configuration.
 ///
-/// Each frame is judged by the old rules or by the new ones, and no frame is lost. All else can
-/// only change with a restart: when another key differs, it is named and nothing changes. What was
-/// given to the application by `--set` counts as given again.
+/// Each frame is matched against either the old or the new rules, and no frame is lost. All other
+/// keys need a restart: if one differs, the command names it and changes nothing. The `--set`
+/// overrides of the application apply again.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The name of the application, or the path of its session socket (anything with a `/`)
+    /// Name of the application, or path of its session socket (any argument with a `/`)
     #[arg(value_name = "NAME|PATH")]
     application: String,
-    /// The configuration; the file with which the application was started when there is none
+    /// Configuration file. Default: the file with which the application was started
     config: Option<PathBuf>,
 }
 

@@ -1,21 +1,21 @@
-//! `fastlane shards`: which lane has which keys.
+//! `fastlane shards`: lists and moves the shards of keys among lanes.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::Error;
 
-/// Lists how many shards of the keys each lane has and how many packets that was, or moves a shard
-/// while traffic flows.
+/// Lists the shards and packets of each lane, or moves a shard while traffic flows.
 ///
-/// Packets change lanes by their shard where a port has `lane-by` other than `rss`, or the model is
-/// master-worker. A move parks the packets of the shard until the lane that had it has finished.
+/// Packets are passed to the lane of their shard if a port has a `lane-by` other than `rss`, or in
+/// the model master-worker. During a move the packets of the shard are buffered until the previous
+/// lane has finished its own.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The name of the application, or the path of its session socket (anything with a `/`)
+    /// Name of the application, or path of its session socket (any argument with a `/`)
     #[arg(value_name = "NAME|PATH")]
     application: String,
-    /// Move a shard (0 to 255) to a lane; may be given several times
+    /// Move a shard (0 to 255) to a lane; can be repeated
     #[arg(long = "move", value_name = "SHARD=LANE", value_parser = pair)]
     moves: Vec<(u8, usize)>,
     /// List each shard

@@ -1,4 +1,4 @@
-//! `fastlane tables`: the tables of a running application.
+//! `fastlane tables`: lists the tables of a running application.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -7,10 +7,10 @@ use fastlane::slow;
 
 use crate::Error;
 
-/// Lists the tables of a running application: what they are, how full, and who writes them.
+/// Lists the tables of a running application: kind, entries, capacity and writer.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The name of the application, or the path of its session socket (anything with a `/`)
+    /// Name of the application, or path of its session socket (any argument with a `/`)
     #[arg(value_name = "NAME|PATH")]
     application: String,
 }

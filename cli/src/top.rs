@@ -1,4 +1,4 @@
-//! `fastlane top`: what a running application does, live.
+//! `fastlane top`: live rates of a running application.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -18,29 +18,30 @@ mod table;
 use rates::Rates;
 use sample::Sample;
 
-/// Shows what a running application does: packets, bits, verdicts and losses of each lane and port.
+/// Shows the rates of a running application: packets, bits, verdicts and drops of each lane and
+/// port.
 ///
-/// The counters are read from memory that the application shares; its lanes do nothing for it and
-/// do not notice. Only the user who runs the application, and root, may look.
+/// The counters are read from shared memory, which costs the lanes nothing. Only root and the user
+/// of the application may read them.
 ///
-/// Packets per second are counted where the application sees them; Gb/s are those of the frames
-/// without preamble and check sequence. Verdicts are shares of the packets received since the last
-/// look. Losses are named by their reason, and only those that happened are shown.
+/// Packets per second are counted at the application. Gb/s are those of frames without preamble and
+/// frame check sequence. Verdicts are shares of the packets received during the interval. Drops are
+/// shown by drop reason, if there were any.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// The name of the application, or the path of its session socket (anything with a `/`)
+    /// Name of the application, or path of its session socket (any argument with a `/`)
     #[arg(value_name = "NAME|PATH")]
     application: String,
-    /// How often to look, such as `1s`, `500ms` or `2.5s` (100ms to 1h)
+    /// Interval, such as `1s`, `500ms` or `2.5s` (100ms to 1h)
     #[arg(long, default_value = "1s", value_parser = number::interval)]
     interval: Duration,
-    /// Look once and exit: the rates over one interval, or with `--json` the totals, at once
+    /// Print the rates of one interval and exit; with `--json` print the totals immediately
     #[arg(long)]
     once: bool,
-    /// Write the totals as JSON, one line for each look, instead of rates
+    /// Print totals as JSON, one line per interval, instead of rates
     #[arg(long)]
     json: bool,
-    /// Write a table for each interval instead of a live screen; the default without a terminal
+    /// Print a table per interval instead of a live screen; the default without a terminal
     #[arg(long, conflicts_with = "json")]
     plain: bool,
 }
@@ -68,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Attaches to an application by its name, or by the path of its session.
+/// Connects to an application by its name or by the path of its session.
 pub(crate) fn attach(application: &str) -> Result<Client, Error> {
     let path = path_of(application);
     session::connect(&path).map_err(|error| {
@@ -81,7 +82,7 @@ fn path_of(application: &str) -> PathBuf {
     if application.contains('/') { application.into() } else { session::path(application) }
 }
 
-/// The names of the sessions beside the one that is not there.
+/// Returns a hint with the names of existing sessions.
 fn running(path: &Path) -> Option<String> {
     let entries = std::fs::read_dir(path.parent()?).ok()?;
     let names = entries.filter_map(|entry| {
@@ -129,7 +130,7 @@ fn tables(
     }
 }
 
-/// Waits for the interval, or for the end of the application: false.
+/// Waits for the interval. Returns false if the application has ended.
 fn pause(client: &Client, interval: Duration) -> bool {
     const STEP: Duration = Duration::from_millis(100);
     let end = Instant::now() + interval;

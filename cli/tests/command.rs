@@ -1,4 +1,4 @@
-//! The `fastlane` command as a user runs it.
+//! Tests of the `fastlane` command as a user runs it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
@@ -19,7 +19,7 @@ fn output(command: &mut Command) -> (Option<i32>, String, String) {
     (status.code(), text(stdout), text(stderr))
 }
 
-/// Runs the command in a network namespace of its own, which ends with it, after `setup`.
+/// Runs `setup` and then the command in a private network namespace.
 fn in_namespace(setup: &str, arguments: &str) -> Option<Output> {
     let script = format!("{setup}\nexec \"$0\" {arguments}");
     let program = env!("CARGO_BIN_EXE_fastlane");

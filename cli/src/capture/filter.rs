@@ -1,12 +1,12 @@
-//! Filters, compiled by tcpdump.
+//! Capture filters, compiled by tcpdump.
 
 use std::io::ErrorKind;
 use std::process::Command;
 
-/// Instructions as the session takes them.
+/// Classic BPF instructions in the form of a capture request.
 type Program = Vec<(u16, u8, u8, u32)>;
 
-/// Compiles an expression as in pcap-filter(7); none when it is empty.
+/// Compiles an expression of pcap-filter(7). Returns `None` if it is empty.
 pub(super) fn compile(expression: &str) -> Result<Option<Program>, String> {
     if expression.trim().is_empty() {
         return Ok(None);
@@ -30,7 +30,7 @@ pub(super) fn compile(expression: &str) -> Result<Option<Program>, String> {
     })
 }
 
-/// Reads what `tcpdump -ddd` writes: how many instructions, then one in each line.
+/// Parses the output of `tcpdump -ddd`: the number of instructions, then one per line.
 fn parse(text: &str) -> Option<Program> {
     let mut lines = text.lines();
     let count: usize = lines.next()?.trim().parse().ok()?;

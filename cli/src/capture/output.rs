@@ -1,4 +1,4 @@
-//! The capture as it is written.
+//! Output of a capture as pcapng.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -14,24 +14,24 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Error;
 
-/// Bytes that are gathered before they are written.
+/// Size of the write buffer in bytes.
 const SPACE: usize = 1 << 18;
 
-/// A pcapng file, or standard output.
+/// Writer of a pcapng file or of standard output.
 pub(super) struct Output {
     file: File,
-    /// `None` for standard output.
+    /// Path of the file; `None` for standard output.
     path: Option<PathBuf>,
     space: Vec<u8>,
     comment: String,
     ports: Vec<String>,
-    /// Nanoseconds from the start of `CLOCK_MONOTONIC` to that of `CLOCK_REALTIME`.
+    /// Offset from `CLOCK_MONOTONIC` to `CLOCK_REALTIME` in nanoseconds.
     offset: u64,
     packets: u64,
 }
 
 impl Output {
-    /// Begins a capture of an application, in a file or, without a path, on standard output.
+    /// Writes the headers of a capture to a file or, without a path, to standard output.
     pub(super) fn new(
         path: Option<&Path>,
         application: &Application,
@@ -63,12 +63,12 @@ impl Output {
         Ok(output)
     }
 
-    /// How many packets there are.
+    /// Returns the number of packets written.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Adds a packet, unless it is of a port that there is not.
+    /// Appends a packet. Packets of unknown ports are ignored.
     pub(super) fn add(&mut self, copy: &CapturedPacket<'_>) -> Result<(), Error> {
         let record = &copy.record;
         if usize::from(record.port.0) >= self.ports.len() {
@@ -93,7 +93,7 @@ impl Output {
         if self.space.len() >= SPACE { self.write_out() } else { Ok(()) }
     }
 
-    /// Writes everything.
+    /// Flushes the buffer.
     pub(super) fn write_out(&mut self) -> Result<(), Error> {
         let written = self.file.write_all(&self.space);
         self.space.clear();
@@ -103,7 +103,7 @@ impl Output {
         })
     }
 
-    /// An error when nobody reads standard output any more.
+    /// Fails if the reader of standard output has closed it.
     pub(super) fn is_wanted(&self) -> Result<(), Error> {
         let mut events = [PollFd::new(&self.file, PollFlags::empty())];
         let _ = poll(&mut events, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
@@ -114,7 +114,7 @@ impl Output {
     }
 }
 
-/// What a port is: `af-xdp on eth0, native copy, 2 queues`.
+/// Returns the description of a port: `af-xdp on eth0, native copy, 2 queues`.
 fn describe(port: &PortFacts) -> String {
     let interface = port.interface.as_deref().map(|name| format!(" on {name}"));
     let mode = if port.mode.is_empty() { String::new() } else { format!(", {}", port.mode) };
@@ -123,7 +123,7 @@ fn describe(port: &PortFacts) -> String {
     format!("{driver}{interface}{mode}, {} {queues}", port.queues)
 }
 
-/// Says of which lane a packet is and what became of it.
+/// Appends the lane and the verdict of a packet.
 fn comment(into: &mut String, copy: &CapturedPacket<'_>, ports: &[String]) {
     let record = &copy.record;
     let _ = write!(into, "lane {}", copy.lane); // writing to a string does not fail

@@ -1,4 +1,4 @@
-//! What each interface can do, and what to write for it.
+//! Capabilities of each interface and the recommended driver settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,16 +11,16 @@ use super::fact;
 use super::machine::Machine;
 use super::netdev::Netdev;
 
-/// What a frame is longer than the packet of IP in it, by default: the head room of Fastlane, and
-/// an Ethernet header with two VLAN tags.
+/// Bytes of a frame besides the IP packet: metadata and headroom by default, and an Ethernet header
+/// with two VLAN tags.
 const OVERHEAD: u32 = 256 + 14 + 8;
-/// The longest packets that fit frames of the default size, of the largest size that AF_XDP takes
-/// (a page), and of the largest size of all.
+/// Largest MTU for frames of the default size, of the largest size with AF_XDP (a page), and of the
+/// largest size of all.
 const DEFAULT_MTU: u32 = 2048 - OVERHEAD;
 const LONGEST_XDP_MTU: u32 = 4096 - OVERHEAD;
 const LONGEST_MTU: u32 = 65536 - OVERHEAD;
 
-/// An interface.
+/// Report of an interface.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Port {
@@ -36,7 +36,7 @@ pub(super) struct Port {
     recommended: Advice,
 }
 
-/// What XDP can do on an interface.
+/// XDP support of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Xdp {
@@ -45,30 +45,30 @@ struct Xdp {
     source: Source,
 }
 
-/// Where something is known from.
+/// Source of the information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Source {
-    /// The kernel said so.
+    /// Reported by the kernel.
     Kernel,
-    /// The driver's name suggests it; this kernel does not tell.
+    /// Derived from the driver's name, because this kernel does not report it.
     Guess,
 }
 
-/// What to write.
+/// Recommended settings.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct Advice {
-    /// The value of `driver` in the configuration; null when no driver suits.
+    /// Value of `driver` in the configuration; null if no driver suits.
     driver: Option<Value>,
-    /// The value of `lanes.frame-size`, when the default does not do.
+    /// Value of `lanes.frame-size` if the default does not suit.
     frame_size: Option<u32>,
     reason: String,
-    /// What to do first.
+    /// Steps to do first.
     remedies: Vec<String>,
 }
 
-/// Looks at each interface; and what kept the kernel from telling, if anything did.
+/// Examines each interface. Also returns the reason if the kernel could not be queried.
 pub(super) fn ports(interfaces: &[Interface], machine: &Machine) -> (Vec<Port>, Option<String>) {
     let (netdev, note) = match Netdev::open() {
         Ok(netdev) => (netdev, None),
@@ -89,7 +89,7 @@ pub(super) fn ports(interfaces: &[Interface], machine: &Machine) -> (Vec<Port>, 
     (ports.collect(), note)
 }
 
-/// Drivers with native XDP in Linux 6.1, by the names that ethtool(8) gives for them.
+/// Drivers with native XDP in Linux 6.1, by their names in ethtool(8).
 const NATIVE: [&str; 19] = [
     "bnxt_en",
     "ena",
@@ -111,10 +111,10 @@ const NATIVE: [&str; 19] = [
     "nicvf",
     "netsec",
 ];
-/// Those that have zero-copy, too.
+/// Drivers with zero-copy AF_XDP in Linux 6.1.
 const ZERO_COPY: [&str; 6] = ["i40e", "ice", "igc", "ixgbe", "mlx5_core", "st_gmac"];
 
-/// For a kernel that does not tell.
+/// Derives the XDP support from the driver's name, for kernels that do not report it.
 fn guess(driver: &str) -> Xdp {
     let zero_copy = ZERO_COPY.contains(&driver);
     Xdp { native: zero_copy || NATIVE.contains(&driver), zero_copy, source: Source::Guess }
@@ -144,7 +144,7 @@ fn advise(interface: &Interface, xdp: Xdp, machine: &Machine) -> Advice {
         reason: reason.to_owned(),
         remedies: vec![],
     };
-    // Only the loopback has Ethernet frames and no address.
+    // Only the loopback has Ethernet frames and a zero address.
     if interface.ethernet && interface.mac == [0; 6] && interface.is_virtual {
         return none("the loopback is no way out of this machine; try things on a veth pair");
     }
@@ -173,7 +173,7 @@ fn advise(interface: &Interface, xdp: Xdp, machine: &Machine) -> Advice {
     Advice { driver: Some(driver), frame_size, reason, remedies }
 }
 
-/// What `auto` will come to.
+/// Returns the mode that `auto` will probably select.
 fn expectation(xdp: Xdp) -> &'static str {
     match (xdp.zero_copy, xdp.native, xdp.source) {
         (true, _, Source::Kernel) => "its driver has zero-copy",
@@ -189,7 +189,7 @@ fn expectation(xdp: Xdp) -> &'static str {
     }
 }
 
-/// What this process lacks for a driver.
+/// Returns the obstacles of this process for a driver.
 fn obstacles(driver: &Value, machine: &Machine) -> Vec<String> {
     let xdp = driver.get("af-xdp").is_some();
     // AF_PACKET ports load steering programs as well.

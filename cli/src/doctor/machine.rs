@@ -1,4 +1,4 @@
-//! What there is beside the interfaces: kernel, privileges, memory, CPUs.
+//! Properties of the machine besides its interfaces: kernel, privileges, memory, CPUs.
 
 use std::fmt;
 use std::path::Path;
@@ -9,35 +9,34 @@ use serde::Serialize;
 
 use super::{fact, size};
 
-/// The oldest kernel that Fastlane runs on.
+/// Oldest supported kernel version.
 const OLDEST_KERNEL: (u32, u32) = (6, 1);
 
-/// The memory that a lane locks with AF_XDP when nothing else is written: 8192 frames of 2048
-/// bytes.
+/// Memory that a lane locks with AF_XDP by default, in bytes: 8192 frames of 2048 bytes.
 const DEFAULT_POOL: u64 = 8192 * 2048;
 
-/// What this process finds.
+/// Properties of the machine as seen by this process.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Machine {
     pub(super) kernel: Kernel,
     pub(super) capabilities: Vec<Capability>,
-    /// Whether the capabilities are those of the whole machine. In a user namespace of its own a
-    /// process can have them all and still not load a program or lock memory.
+    /// True if the capabilities apply to the whole machine. In another user namespace a process can
+    /// have them all and still be refused to load programs or lock memory.
     pub(super) initial_user_namespace: bool,
-    /// Bytes that this process may lock (`ulimit -l`); null when that is not limited.
+    /// Memory that this process may lock, in bytes (`ulimit -l`); null if it is not limited.
     pub(super) locked_memory: Option<u64>,
     pub(super) hugepages: Vec<Hugepages>,
     pub(super) dpdk: Dpdk,
     pub(super) cpus: Cpus,
 }
 
-/// DPDK, for ports that name it.
+/// Installation of DPDK.
 #[derive(Debug, Serialize)]
 pub(super) struct Dpdk {
-    /// As DPDK itself says it; null when it cannot be used.
+    /// Version reported by DPDK; null if it cannot be used.
     pub(super) version: Option<String>,
-    /// Why it cannot be used, and what to do.
+    /// Reason that it cannot be used, and the remedy.
     pub(super) missing: Option<String>,
 }
 
@@ -50,39 +49,39 @@ impl Dpdk {
     }
 }
 
-/// The kernel.
+/// Version of the kernel.
 #[derive(Debug, Serialize)]
 pub(super) struct Kernel {
     pub(super) release: String,
-    /// Whether it is new enough.
+    /// True if the version is supported.
     pub(super) supported: bool,
 }
 
-/// Something that a process needs the kernel's permission for.
+/// Capability (capabilities(7)) and its purpose.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Capability {
     pub(super) name: &'static str,
-    /// Whether this process has it.
+    /// True if this process has it.
     pub(super) effective: bool,
     pub(super) needed_for: &'static str,
 }
 
-/// Pages of one size.
+/// Huge pages of one size.
 #[derive(Debug, Serialize)]
 pub(super) struct Hugepages {
-    /// Bytes of a page.
+    /// Size of a page in bytes.
     pub(super) size: u64,
     pub(super) total: u64,
     pub(super) free: u64,
 }
 
-/// CPUs by their numbers.
+/// CPU numbers.
 #[derive(Debug, Serialize)]
 pub(super) struct Cpus {
-    /// Those that this process may run on.
+    /// CPUs that this process may run on.
     pub(super) allowed: Vec<usize>,
-    /// Those that the scheduler leaves alone (`isolcpus=`), which suit busy lanes best.
+    /// CPUs isolated from the scheduler (`isolcpus=`), which suit busy lanes best.
     pub(super) isolated: Vec<usize>,
 }
 
@@ -104,7 +103,7 @@ const CAPABILITIES: [(&str, CapabilitySet, &str); 6] = [
 ];
 
 impl Machine {
-    /// Looks. What cannot be seen counts as not there.
+    /// Examines the machine. Unreadable properties count as absent.
     pub(super) fn look() -> Self {
         let effective = rustix::thread::capabilities(None).map(|sets| sets.effective);
         let effective = effective.unwrap_or(CapabilitySet::empty());
@@ -129,7 +128,7 @@ impl Machine {
         }
     }
 
-    /// What must be changed before anything runs here.
+    /// Returns the problems that prevent any start.
     pub(super) fn problems(&self) -> Option<String> {
         let (major, minor) = OLDEST_KERNEL;
         (!self.kernel.supported).then(|| {
@@ -138,7 +137,7 @@ impl Machine {
         })
     }
 
-    /// Those of the named capabilities that this process does not have.
+    /// Returns the named capabilities that this process lacks.
     pub(super) fn lacks<'a>(&self, names: &[&'a str]) -> Vec<&'a str> {
         let has = |name| {
             let known = |capability: &Capability| capability.name == name && capability.effective;
@@ -147,7 +146,7 @@ impl Machine {
         names.iter().copied().filter(|name| !has(*name)).collect()
     }
 
-    /// Whether a lane of the default size can lock its frames.
+    /// Returns true if a lane of the default size can lock its frames.
     pub(super) fn can_lock_a_pool(&self) -> bool {
         let privileged = self.initial_user_namespace && self.lacks(&["CAP_IPC_LOCK"]).is_empty();
         privileged || self.locked_memory.is_none_or(|limit| limit >= DEFAULT_POOL)
@@ -193,7 +192,7 @@ fn numbers(cpus: &[usize]) -> String {
     cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a release such as `6.1.0-13-amd64` is new enough.
+/// Returns true if a release such as `6.1.0-13-amd64` is supported.
 fn is_supported(release: &str) -> bool {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
@@ -202,7 +201,8 @@ fn is_supported(release: &str) -> bool {
     }
 }
 
-/// Whether every user id means the same inside and outside (user_namespaces(7)).
+/// Returns true if a UID map is the identity, as in the initial user namespace
+/// (user_namespaces(7)).
 fn is_identity(uid_map: &str) -> bool {
     let map: Vec<&str> = uid_map.split_ascii_whitespace().collect();
     map == ["0", "0", "4294967295"]
@@ -213,7 +213,7 @@ fn allowed_cpus() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect()
 }
 
-/// Reads a list such as `0,2-4`; what is no number is left out.
+/// Parses a list such as `0,2-4`. Malformed items are ignored.
 fn cpu_list(text: &str) -> Vec<usize> {
     let ranges = text.trim().split(',').filter_map(|range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -242,7 +242,7 @@ fn hugepages(directory: &Path) -> Vec<Hugepages> {
 
 #[cfg(test)]
 impl Machine {
-    /// A machine that lacks nothing.
+    /// Returns a machine with all capabilities.
     pub(super) fn capable() -> Self {
         let mut machine = Self::look();
         machine.capabilities.iter_mut().for_each(|capability| capability.effective = true);

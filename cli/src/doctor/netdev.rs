@@ -1,5 +1,5 @@
-//! What an interface can do with XDP, as the kernel tells it: the generic netlink family `netdev`
-//! (Documentation/netlink/specs/netdev.yaml, Linux 6.3 and later).
+//! XDP features of an interface, queried through the generic netlink family `netdev`
+//! (kernel: Documentation/netlink/specs/netdev.yaml, Linux 6.3 and later).
 
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -9,9 +9,9 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
-/// How long the kernel may take; it answers at once.
+/// Longest wait for a response of the kernel.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// More than any answer to what is asked here.
+/// Size of the receive buffer, larger than any expected response.
 const LONGEST: usize = 16 << 10;
 
 // <linux/netlink.h>, <linux/genetlink.h>
@@ -21,7 +21,7 @@ const CONTROL_FAMILY: u16 = 16;
 const CONTROL_GET_FAMILY: u8 = 3;
 const CONTROL_FAMILY_ID: u16 = 1;
 const CONTROL_FAMILY_NAME: u16 = 2;
-/// `struct nlmsghdr` and `struct genlmsghdr`.
+/// Length of `struct nlmsghdr` and `struct genlmsghdr` in bytes.
 const HEADERS: usize = 16 + 4;
 
 // <linux/netdev.h>
@@ -29,37 +29,37 @@ const DEVICE_GET: u8 = 1;
 const DEVICE_INDEX: u16 = 1;
 const DEVICE_XDP_FEATURES: u16 = 3;
 
-/// `NETDEV_XDP_ACT_BASIC`: the driver runs XDP programs itself.
+/// `NETDEV_XDP_ACT_BASIC`: the driver runs XDP programs natively.
 const BASIC: u64 = 1;
-/// `NETDEV_XDP_ACT_REDIRECT`: such a program may redirect, as it must to reach an AF_XDP socket.
+/// `NETDEV_XDP_ACT_REDIRECT`: programs may redirect, which AF_XDP needs.
 const REDIRECT: u64 = 2;
-/// `NETDEV_XDP_ACT_XSK_ZEROCOPY`: an AF_XDP socket may have its frames filled by the device.
+/// `NETDEV_XDP_ACT_XSK_ZEROCOPY`: the driver supports zero-copy AF_XDP.
 const ZERO_COPY: u64 = 8;
 
-/// What a driver says that it can do.
+/// Features reported by a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Features(u64);
 
 impl Features {
-    /// Whether frames can reach an AF_XDP socket without becoming packets of Linux first.
+    /// Returns true if native XDP can redirect frames to an AF_XDP socket.
     pub(super) fn native(self) -> bool {
         self.0 & (BASIC | REDIRECT) == BASIC | REDIRECT
     }
 
-    /// Whether they can do so without being copied.
+    /// Returns true if it can do so without a copy.
     pub(super) fn zero_copy(self) -> bool {
         self.native() && self.0 & ZERO_COPY != 0
     }
 }
 
-/// A conversation with the family, in the network namespace of the thread that began it.
+/// Socket of the family, in the network namespace of the thread that opened it.
 pub(super) struct Netdev {
     socket: OwnedFd,
     family: u16,
 }
 
 impl Netdev {
-    /// Begins; `None` when the kernel does not have the family.
+    /// Opens the socket. Returns `None` if the kernel does not have the family.
     pub(super) fn open() -> io::Result<Option<Self>> {
         let flags = SocketFlags::CLOEXEC;
         let protocol = Some(netlink::GENERIC);
@@ -77,7 +77,7 @@ impl Netdev {
         Ok(Some(netdev))
     }
 
-    /// The features of the interface number `index`.
+    /// Returns the features of the interface with this index.
     pub(super) fn features(&self, index: u32) -> io::Result<Features> {
         let answer = self.ask(DEVICE_GET, DEVICE_INDEX, &index.to_ne_bytes())?;
         let features = attribute(&answer, DEVICE_XDP_FEATURES);
@@ -85,7 +85,7 @@ impl Netdev {
         Ok(Features(u64::from_ne_bytes(features.ok_or(ErrorKind::InvalidData)?)))
     }
 
-    /// Asks with one attribute; the attributes of the answer.
+    /// Sends a request with one attribute. Returns the attributes of the response.
     fn ask(&self, command: u8, kind: u16, value: &[u8]) -> io::Result<Vec<u8>> {
         let kernel = SocketAddrNetlink::new(0, 0);
         let request = request(self.family, command, kind, value);
@@ -109,7 +109,7 @@ fn request(family: u16, command: u8, kind: u16, value: &[u8]) -> Vec<u8> {
     bytes[4..6].copy_from_slice(&family.to_ne_bytes());
     bytes[6..8].copy_from_slice(&REQUEST.to_ne_bytes());
     bytes[16] = command;
-    bytes[17] = 1; // the version of the family
+    bytes[17] = 1; // version of the family
     bytes.extend_from_slice(&((4 + value.len()) as u16).to_ne_bytes());
     bytes.extend_from_slice(&kind.to_ne_bytes());
     bytes.extend_from_slice(value);
@@ -119,7 +119,7 @@ fn request(family: u16, command: u8, kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The attributes of an answer from `family`, or the error that it carries.
+/// Returns the attributes of a response of `family`, or the error that it carries.
 fn read(answer: &[u8], family: u16) -> io::Result<&[u8]> {
     let invalid = || io::Error::from(ErrorKind::InvalidData);
     let (header, _) = answer.split_first_chunk::<HEADERS>().ok_or_else(invalid)?;
@@ -135,7 +135,7 @@ fn read(answer: &[u8], family: u16) -> io::Result<&[u8]> {
     answer.get(HEADERS..length).ok_or_else(invalid)
 }
 
-/// The value of the first attribute of this kind.
+/// Returns the value of the first attribute of this kind.
 fn attribute(mut attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     while let Some((header, _)) = attributes.split_first_chunk::<4>() {
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
@@ -177,8 +177,7 @@ mod tests {
         for length in 0..message.len() {
             assert!(read(&message[..length], 23).is_err(), "{length} bytes");
         }
-        // Every value of every byte of the attributes, whole and cut short: no panic, no endless
-        // loop.
+        // Every value of every byte, complete and truncated, must neither panic nor loop.
         let whole = read(&message, 23).unwrap();
         for length in 0..=whole.len() {
             for at in 0..length {
@@ -205,7 +204,7 @@ mod tests {
         let Some(netdev) = Netdev::open().unwrap() else {
             return fastlane_testing::skip("the_kernel_answers", "this kernel has no `netdev`");
         };
-        // The loopback is interface 1 of every network namespace, and has no native XDP.
+        // The loopback is interface 1 of every network namespace and has no native XDP.
         let features = netdev.features(1).unwrap();
         assert!(!features.zero_copy());
         let error = netdev.features(i32::MAX as u32).unwrap_err();

@@ -1,8 +1,8 @@
-//! Numbers as people read and write them.
+//! Parsing of intervals and formatting of numbers.
 
 use std::time::Duration;
 
-/// Reads `1s`, `500ms`, `2.5s` or `1m`, from 100 ms to an hour.
+/// Parses an interval such as `1s`, `500ms`, `2.5s` or `1m`, from 100 ms to one hour.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {
     let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
     let amount = text[..text.len() - unit.len()].parse::<f64>();
@@ -20,12 +20,12 @@ pub(super) fn interval(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Three digits and a decimal prefix: `0`, `12.3`, `456 k`, `7.89 M`.
+/// Formats three digits with a decimal prefix: `0`, `12.3`, `456 k`, `7.89 M`.
 pub(super) fn short(value: f64) -> String {
     const PREFIXES: [&str; 5] = ["", " k", " M", " G", " T"];
     let mut scaled = value;
     let mut prefix = 0;
-    // 999.5 would be written as 1000.
+    // 999.5 would be rounded to 1000.
     while scaled >= 999.5 && prefix + 1 < PREFIXES.len() {
         scaled /= 1000.0;
         prefix += 1;
@@ -37,7 +37,7 @@ pub(super) fn short(value: f64) -> String {
         _ => 0,
     };
     let text = format!("{scaled:.decimals$}");
-    // What happened in a second is often a whole number: `7`, not `7.00`.
+    // Rates are often whole numbers: print `7`, not `7.00`.
     let whole = match prefix {
         0 => text.strip_suffix(".00").or_else(|| text.strip_suffix(".0")),
         _ => None,
@@ -45,7 +45,7 @@ pub(super) fn short(value: f64) -> String {
     format!("{}{}", whole.unwrap_or(&text), PREFIXES[prefix])
 }
 
-/// A share as a percentage; what there is never reads as 0 %.
+/// Formats a share as a percentage; a non-zero share is never shown as 0 %.
 pub(super) fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent > 0.0 && percent < 0.1 => "<0.1 %".to_owned(),

@@ -1,4 +1,4 @@
-//! What happened between two looks.
+//! Rates between two samples.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use fastlane::counters::{LaneCounter, PortCounter};
 
 use super::sample::{LaneTotals, PortTotals, Sample};
 
-/// What happened between two samples, per second.
+/// Rates between two samples, per second.
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     pub(super) elapsed: Duration,
@@ -14,53 +14,52 @@ pub(super) struct Rates {
     pub(super) ports: Vec<PortRates>,
 }
 
-/// What a lane did.
+/// Rates of a lane.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LaneRates {
     pub(super) lane: usize,
-    /// The CPU that it runs on.
+    /// CPU that the lane runs on.
     pub(super) cpu: u64,
-    /// The share of that CPU that it used, 0 to 1; `None` when it cannot be seen.
+    /// Share of the CPU that the lane used, 0 to 1; `None` if it is not visible.
     pub(super) cpu_share: Option<f64>,
     pub(super) turns: f64,
-    /// The share of the turns that found work.
+    /// Share of the turns with work.
     pub(super) busy_share: f64,
     pub(super) sleeps: f64,
     pub(super) pool_free: u64,
     pub(super) pool_frames: u64,
-    /// Of the packets that were given their lane by their key there, the share of the busiest
-    /// shard.
+    /// Share of the busiest shard in the packets that the lane classified.
     pub(super) busiest: f64,
     pub(super) ended: bool,
 }
 
-/// What happened on a port in a lane, or outside the lanes.
+/// Rates of a port in a lane, or outside the lanes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PortRates {
     pub(super) lane: Option<usize>,
-    /// Its place among the ports.
+    /// Index of the port.
     pub(super) port: usize,
     pub(super) received: f64,
     pub(super) received_bits: f64,
-    /// Shown to the application here, wherever they have arrived.
+    /// Packets passed to the application in this lane, wherever they arrived.
     pub(super) shown: f64,
-    /// Passed on to the lane of their key; `None` when none was since the start.
+    /// Packets passed to the lane of their key; `None` if there was none since the start.
     pub(super) passed: Option<f64>,
     pub(super) sent: f64,
     pub(super) sent_bits: f64,
-    /// Each verdict that was given, and its share of the packets received.
+    /// Each verdict and its share of the packets received.
     pub(super) verdicts: Vec<(&'static str, f64)>,
-    /// Each reason that lost packets since the start: how many each second now, and altogether.
+    /// Each drop reason since the start: current rate and total.
     pub(super) drops: Vec<(&'static str, f64, u64)>,
-    /// What steering did, where it did something since the start.
+    /// Steering results since the start, with their rates.
     pub(super) steered: Vec<(&'static str, f64)>,
 }
 
 impl Rates {
-    /// The rates from `before` to `after`, which are samples of the same application.
+    /// Computes the rates from `before` to `after`, two samples of one application.
     pub(super) fn between(before: &Sample, after: &Sample) -> Self {
         let elapsed = after.taken.saturating_duration_since(before.taken);
-        // Two looks at the same instant: whatever the difference is, it is no rate.
+        // Avoids a division by zero if both samples have the same time.
         let seconds = elapsed.as_secs_f64().max(1e-9);
         let ports = after.application.ports.len().max(1);
         Self {

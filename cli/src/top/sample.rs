@@ -1,4 +1,4 @@
-//! All counters of an application at one time.
+//! Sample of all counters of an application.
 
 use std::time::Instant;
 
@@ -7,38 +7,38 @@ use fastlane::describe::Application;
 use fastlane::session::Client;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-/// All totals since the application started, and what it is.
+/// Totals since the start of the application, and its description.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(super) struct Sample {
     #[serde(skip)]
     pub(super) taken: Instant,
     pub(super) application: Application,
     pub(super) lanes: Vec<LaneTotals>,
-    /// For each lane each port, then for each port what was counted outside the lanes.
+    /// Each port of each lane, then each port outside the lanes.
     pub(super) ports: Vec<PortTotals>,
 }
 
-/// What a lane has counted.
+/// Totals of a lane.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct LaneTotals {
     pub(super) lane: usize,
-    /// CPU time of its thread; null when it cannot be seen.
+    /// CPU time of its thread in seconds; null if it is not visible.
     pub(super) cpu_seconds: Option<f64>,
     pub(super) counters: Lane,
 }
 
-/// What was counted about a port.
+/// Totals of a port.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(super) struct PortTotals {
-    /// The lane; null for what was counted outside the lanes.
+    /// Number of the lane; null outside the lanes.
     pub(super) lane: Option<usize>,
-    /// The name.
+    /// Name of the port.
     pub(super) port: String,
     pub(super) counters: Port,
 }
 
-/// The values of all counters of a lane.
+/// Values of all counters of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lane(pub(super) [u64; LaneCounter::ALL.len()]);
 
@@ -48,7 +48,7 @@ impl Lane {
     }
 }
 
-/// The values of all counters of a port.
+/// Values of all counters of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Port(pub(super) [u64; PortCounter::ALL.len()]);
 
@@ -81,7 +81,7 @@ impl Serialize for Port {
 }
 
 impl Sample {
-    /// Reads everything. Single counters are exact; they are not all read at the same instant.
+    /// Reads all counters. Each is exact, but they are not read at one instant.
     pub(super) fn take(client: &Client) -> Self {
         Self::read(&client.application, &client.counters, |lane| client.cpu_seconds(lane))
     }

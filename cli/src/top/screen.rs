@@ -1,4 +1,4 @@
-//! The live screen.
+//! Live screen of `fastlane top`.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,13 +16,13 @@ use super::rates::Rates;
 use super::sample::Sample;
 use super::table::{self, Table};
 
-/// How often the keys and the end of the application are looked for.
+/// Interval at which keys and the end of the application are checked.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Why the screen was left.
+/// Reason to leave the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Somebody pressed a key for it.
+    /// The user pressed a key.
     Asked,
     /// The application has ended.
     Application,
@@ -74,7 +74,7 @@ fn asks_to_end(event: &Event) -> bool {
     key.kind == KeyEventKind::Press && leave
 }
 
-/// Draws everything; what does not fit is cut off at the bottom and on the right.
+/// Draws all tables, clipped at the bottom and the right.
 pub(super) fn draw(frame: &mut Frame<'_>, application: &Application, rates: &Rates) {
     let [title, middle, keys] =
         Layout::vertical([Constraint::Length(2), Constraint::Fill(1), Constraint::Length(1)])

@@ -1,4 +1,4 @@
-//! The rates as rows of text, for the live screen and for lines.
+//! Tables of rates, for the live screen and for plain output.
 
 use std::fmt::Write;
 
@@ -7,17 +7,16 @@ use fastlane::describe::Application;
 use super::number::{percent, short};
 use super::rates::{LaneRates, PortRates, Rates};
 
-/// Rows of cells under a line of headings.
+/// Table with headings.
 pub(super) struct Table {
     pub(super) headings: Vec<&'static str>,
     pub(super) rows: Vec<Vec<String>>,
-    /// How many columns, from the left, are text; the next ones are numbers; the last is text
-    /// again.
+    /// Number of text columns on the left. The next ones are numbers; the last is text again.
     names: usize,
 }
 
 impl Table {
-    /// The widest cell of each column, in characters.
+    /// Returns the width of each column in characters.
     pub(super) fn widths(&self) -> Vec<usize> {
         let mut widths: Vec<usize> =
             self.headings.iter().map(|text| text.chars().count()).collect();
@@ -29,13 +28,13 @@ impl Table {
         widths
     }
 
-    /// Whether a column is aligned to the right.
+    /// Returns true if a column contains numbers, which are aligned to the right.
     pub(super) fn is_number(&self, column: usize) -> bool {
         column >= self.names && column + 1 < self.headings.len()
     }
 }
 
-/// The line above everything.
+/// Returns the title line.
 pub(super) fn title(application: &Application, rates: &Rates) -> String {
     format!(
         "{} {}, process {}, {:.1} s",
@@ -46,7 +45,7 @@ pub(super) fn title(application: &Application, rates: &Rates) -> String {
     )
 }
 
-/// A row for each lane.
+/// Returns a row for each lane.
 fn lanes(rates: &Rates) -> Table {
     let headings = vec!["lane", "cpu", "cpu used", "turns/s", "busy", "sleeps/s", "pool free", ""];
     Table { headings, rows: rates.lanes.iter().map(lane).collect(), names: 0 }
@@ -65,7 +64,7 @@ fn lane(lane: &LaneRates) -> Vec<String> {
     ]
 }
 
-/// A row for each port in each lane.
+/// Returns a row for each port in each lane.
 fn ports(application: &Application, rates: &Rates) -> Table {
     let headings =
         vec!["lane", "port", "driver", "mode", "rx/s", "rx Gb/s", "tx/s", "tx Gb/s", "verdicts"];
@@ -92,7 +91,7 @@ fn gigabits(bits: f64) -> String {
     format!("{:.3}", bits / 1e9)
 }
 
-/// A row for each lane, where packets change lanes.
+/// Returns a row for each lane that exchanges packets with others.
 fn passing(rates: &Rates) -> Table {
     let headings = vec!["lane", "rx/s", "passed on/s", "shown/s", "busiest of 256 shards", ""];
     let changes = rates.ports.iter().any(|port| port.passed.is_some());
@@ -113,7 +112,7 @@ fn passing(rates: &Rates) -> Table {
     Table { headings, rows: rows.collect(), names: 0 }
 }
 
-/// A row for each reason that lost packets since the start.
+/// Returns a row for each drop reason since the start.
 fn losses(application: &Application, rates: &Rates) -> Table {
     let rows = rates.ports.iter().flat_map(|port| {
         port.drops.iter().map(|(reason, rate, total)| {
@@ -131,7 +130,7 @@ fn losses(application: &Application, rates: &Rates) -> Table {
     Table { headings, rows: rows.collect(), names: 3 }
 }
 
-/// A row for each thing that steering did since the start.
+/// Returns a row for each steering result since the start.
 fn steering(application: &Application, rates: &Rates) -> Table {
     let rows = rates.ports.iter().flat_map(|port| {
         port.steered.iter().map(|(result, rate)| {
@@ -146,12 +145,12 @@ fn steering(application: &Application, rates: &Rates) -> Table {
     }
 }
 
-/// The lane that counted; nothing when it was none.
+/// Returns the number of the lane, or an empty string outside the lanes.
 fn place(port: &PortRates) -> String {
     port.lane.map_or_else(String::new, |lane| lane.to_string())
 }
 
-/// Everything that there is something to say about, from the most to the least important.
+/// Returns all tables with rows, the most important first.
 pub(super) fn all(application: &Application, rates: &Rates) -> Vec<Table> {
     let mut tables = vec![lanes(rates), ports(application, rates), passing(rates)];
     tables.extend([losses(application, rates), steering(application, rates)]);
@@ -159,7 +158,7 @@ pub(super) fn all(application: &Application, rates: &Rates) -> Vec<Table> {
     tables
 }
 
-/// Everything as lines, and an empty one at the end.
+/// Returns all tables as text, followed by an empty line.
 pub(super) fn plain(application: &Application, rates: &Rates) -> String {
     let mut text = title(application, rates);
     text.push('\n');

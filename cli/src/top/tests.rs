@@ -26,7 +26,7 @@ fn application() -> Application {
     }
 }
 
-/// Two looks, two seconds apart, between which something happened.
+/// Returns two samples, two seconds apart, with traffic in between.
 fn samples() -> (Sample, Sample) {
     let (application, counters) = (application(), Counters::create(1, 2).unwrap());
     counters.lane(0).publish(LaneCounter::Turn, 1_000);

@@ -1,5 +1,5 @@
-//! Service behind the session of an application: replies to requests for tables, messages, captures,
-//! steering rules, shards and the handover.
+//! Service behind the session of an application: replies to requests for tables, messages,
+//! captures, steering rules, shards and the handover.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

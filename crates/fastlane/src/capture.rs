@@ -1,8 +1,9 @@
 //! Packet capture: copies of the packets of a running application for a client of its session.
 //!
-//! A [`Client`](crate::session::Client) sends a [`Request`] and receives a [`CaptureStream`]: one ring
-//! per lane in shared memory, which the lane fills and the client empties. If a ring is full, packets
-//! are not captured and counted as lost; the lane never waits. The capture ends with the connection.
+//! A [`Client`](crate::session::Client) sends a [`Request`] and receives a [`CaptureStream`]: one
+//! ring per lane in shared memory, which the lane fills and the client empties. If a ring is full,
+//! packets are not captured and counted as lost; the lane never waits. The capture ends with the
+//! connection.
 //!
 //! # Examples
 //! Counting the packets that arrive during one second:
@@ -93,7 +94,7 @@ impl Default for Request {
 pub enum Label {
     /// Passed to Linux.
     Kernel,
-    /// Dropped.
+    /// Dropped by the application.
     Drop,
     /// Transmitted on the port on which it arrived.
     Reflect,

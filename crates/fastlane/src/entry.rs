@@ -52,8 +52,8 @@ struct Arguments {
 }
 
 /// Runs a network application: reads command line and configuration, opens the ports, creates an
-/// instance of the application for each lane, and processes packets until it is stopped. Returns the
-/// exit code for `main`.
+/// instance of the application for each lane, and processes packets until it is stopped. Returns
+/// the exit code for `main`.
 ///
 /// `factory` is called once per lane in the calling thread, before any port is open. Tables that it
 /// requests are created then.
@@ -77,8 +77,8 @@ where
     ExitCode::from(main_from(std::env::args_os(), &Arc::default(), factory))
 }
 
-/// Runs a network application like [`main`], with explicit arguments (the program's name first) and a
-/// flag that stops the run like SIGINT once it is true. Returns the exit status.
+/// Runs a network application like [`main`], with explicit arguments (the program's name first) and
+/// a flag that stops the run like SIGINT once it is true. Returns the exit status.
 ///
 /// It installs handlers for SIGINT and SIGTERM, so call it once per process.
 ///
@@ -192,7 +192,8 @@ where
     }
     let failed = |error: std::io::Error| Error::Run(format!("cannot handle signals: {error}"));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // Registered in this order, the first signal stops the lanes and the second ends the process.
+        // Registered in this order, the first signal stops the lanes and the second ends the
+        // process.
         signal_hook::flag::register_conditional_shutdown(signal, 5, Arc::clone(stop))
             .map_err(failed)?;
         signal_hook::flag::register(signal, Arc::clone(stop)).map_err(failed)?;
@@ -220,9 +221,9 @@ fn program_name(path: Option<&Path>) -> String {
     name.unwrap_or_else(|| "fastlane-app".to_owned())
 }
 
-/// Sends the log messages (`tracing`) of this process to standard error: level info for 0, debug for 1,
-/// trace for more. [`main`](crate::main) calls it with the number of `-v`; other programs, such as slow
-/// paths, call it once at their start.
+/// Sends the log messages (`tracing`) of this process to standard error: level info for 0, debug
+/// for 1, trace for more. [`main`](crate::main) calls it with the number of `-v`; other programs,
+/// such as slow paths, call it once at their start.
 ///
 /// Lines contain level and message without time, coloured on a terminal. If the program has set its
 /// own subscriber before, nothing changes.

@@ -25,7 +25,7 @@ pub enum Error {
     Override {
         /// The override as given.
         change: String,
-        /// Reason.
+        /// Reason of the refusal.
         reason: String,
     },
     /// A value in the configuration is not allowed.

@@ -68,8 +68,8 @@ impl LaneInfo<'_> {
         self.plan.lane_roles.applications.len()
     }
 
-    /// Returns the lane's index in `lanes.cpus`, as used by counters, messages and `fastlane top`. In
-    /// run-to-completion it equals [`index`](Self::index).
+    /// Returns the lane's index in `lanes.cpus`, as used by counters, messages and `fastlane top`.
+    /// In run-to-completion it equals [`index`](Self::index).
     #[must_use]
     pub fn lane(&self) -> usize {
         self.plan.lane_roles.applications.get(self.index).copied().unwrap_or(self.index)
@@ -164,8 +164,8 @@ impl LaneInfo<'_> {
         Lpm6Reader::attach(&self.tables.part(name, Role::Table, spec)?).map_err(failed)
     }
 
-    /// Returns lane state of the table of this name: `W` words per entry that this lane writes and the
-    /// slow path reads. The words of a new entry are zero.
+    /// Returns lane state of the table of this name: `W` words per entry that this lane writes and
+    /// the slow path reads. The words of a new entry are zero.
     ///
     /// # Errors
     /// Fails like [`hash`](Self::hash).
@@ -184,8 +184,8 @@ impl LaneInfo<'_> {
 
     /// Returns lane state of the mirror's routes: `W` words per route number
     /// ([`NextHop::route`](crate::mirror::NextHop::route)), below
-    /// [`route_numbers`](fastlane_mirror::Mirror::route_numbers). The words are zeroed before a number
-    /// is reused for another route.
+    /// [`route_numbers`](fastlane_mirror::Mirror::route_numbers). The words are zeroed before a
+    /// number is reused for another route.
     ///
     /// # Errors
     /// Fails like [`hash`](Self::hash), or if the configuration has no `mirror`.

@@ -6,7 +6,7 @@
 //!
 //! fn macswap(packet: &mut Packet) -> Verdict {
 //!     let Some(ethernet) = packet.header::<Ethernet>() else {
-//!         return Verdict::Drop; // a runt
+//!         return Verdict::Drop; // shorter than an Ethernet header
 //!     };
 //!     std::mem::swap(&mut ethernet.source, &mut ethernet.destination);
 //!     Verdict::Reflect
@@ -18,8 +18,9 @@
 //! ```
 //!
 //! An application is a function of a packet, or a type with [`App::process`]. [`main`] provides the
-//! command line, the configuration, the ports and the lanes. An application with a slow path requests
-//! tables that it reads and lane state that it writes; the slow path's side is in [`slow`].
+//! command line, the configuration, the ports and the lanes. An application with a slow path
+//! requests tables that it reads and lane state that it writes; the slow path's side is in
+//! [`slow`].
 //!
 //! ```no_run
 //! use fastlane::table::{HashReader, LaneState};

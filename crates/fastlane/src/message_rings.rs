@@ -26,8 +26,8 @@ pub(crate) struct MessageRings {
 }
 
 impl MessageRings {
-    /// Opens the rings of all lanes, with `kib` KiB in each direction, and gives each lane its side.
-    /// Inherited rings are used if they fit, so that messages in them still arrive.
+    /// Opens the rings of all lanes, with `kib` KiB in each direction, and gives each lane its
+    /// side. Inherited rings are used if they fit, so that messages in them still arrive.
     pub(crate) fn open(
         lanes: &mut [LaneConfig],
         kib: usize,

@@ -1,7 +1,7 @@
 //! Metrics: an HTTP endpoint that renders the counters for Prometheus.
 //!
-//! It replies to `GET /metrics` in the OpenMetrics text format. Counters are read at each scrape on the
-//! endpoint's own thread; the lanes do no work for it.
+//! It replies to `GET /metrics` in the OpenMetrics text format. Counters are read at each scrape on
+//! the endpoint's own thread; the lanes do no work for it.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -57,8 +57,8 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Serves the counters of this process on `address`; port 0 lets the kernel select one. There is no
-    /// authentication, so prefer a loopback address.
+    /// Serves the counters of this process on `address`; port 0 lets the kernel select one. There
+    /// is no authentication, so prefer a loopback address.
     ///
     /// # Errors
     /// Fails if the address cannot be bound.

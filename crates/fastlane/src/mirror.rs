@@ -1,10 +1,10 @@
 //! The mirror of an application: Linux's links, neighbours and routes in the tables of
 //! [`fastlane_mirror`], kept up to date by a thread, in the network namespace of the start.
 //!
-//! The interface of a port is the network interface itself on a shared device (AF_XDP, AF_PACKET). On
-//! an owned device (memif, DPDK) it is the port's kernel peer (`"kernel": {"tap": ..}`), so
-//! addresses, neighbours and routes are those of the TAP. A port of the driver `tap` has no interface:
-//! frames that Linux transmits on the TAP arrive at the port.
+//! The interface of a port is the network interface itself on a shared device (AF_XDP, AF_PACKET).
+//! On an owned device (memif, DPDK) it is the port's kernel peer (`"kernel": {"tap": ..}`), so
+//! addresses, neighbours and routes are those of the TAP. A port of the driver `tap` has no
+//! interface: frames that Linux transmits on the TAP arrive at the port.
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -32,8 +32,8 @@ pub use fastlane_mirror::{FallbackReason, NextHop, RouteLookup, TableId, blackho
 /// Maximum number of neighbour probes requested of Linux per second.
 const PROBES: u32 = 100;
 
-/// Maximum number of next-hop groups: prefix tables hold values below 2^22, some of which are fallback
-/// reasons.
+/// Maximum number of next-hop groups: prefix tables hold values below 2^22, some of which are
+/// fallback reasons.
 const MOST_GROUPS: usize = (1 << 22) - 64;
 
 /// View of the mirror for a lane: routes ([`route4_many`](tables::Mirror::route4_many)) and ingress
@@ -46,8 +46,8 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Returns the Linux interface of a port. `None` if Linux has none or the mirror has failed; leave
-    /// the packets to Linux then.
+    /// Returns the Linux interface of a port. `None` if Linux has none or the mirror has failed;
+    /// leave the packets to Linux then.
     #[inline]
     #[must_use]
     pub fn ingress(&self, turn: &Turn, port: PortId) -> Option<IngressInterface> {
@@ -95,7 +95,8 @@ impl std::fmt::Debug for MirrorService {
 }
 
 impl MirrorService {
-    /// Reads the kernel state in the network namespace of the calling thread, if the plan has a mirror.
+    /// Reads the kernel state in the network namespace of the calling thread, if the plan has a
+    /// mirror.
     pub(crate) fn open(plan: &Plan) -> Result<Option<Self>, Error> {
         let Some(raw) = &plan.mirror else { return Ok(None) };
         let plain = MirrorSettings::new(&plan.name);

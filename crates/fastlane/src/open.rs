@@ -29,7 +29,8 @@ pub(crate) use exchange::{LaneExchanges, connect};
 pub(crate) use port_handover::{InheritedPorts, PortHandover, PortManifest};
 pub(crate) use preflight::examine;
 
-/// Opens all ports of `plan`. Ports on AF_XDP and TAP are taken over from `inherited` if it is given.
+/// Opens all ports of `plan`. Ports on AF_XDP and TAP are taken over from `inherited` if it is
+/// given.
 ///
 /// # Errors
 /// Returns the error of the first port that fails; all ports opened before it are closed.

@@ -15,8 +15,8 @@ use crate::config::raw::Configuration;
 use crate::config::{self, AppDefaults};
 use crate::{Error, LaneInfo};
 
-/// Program with typed settings. [`main`](crate::main) suffices if `--schema` need not describe `app`
-/// and no defaults derive from it.
+/// Program with typed settings. [`main`](crate::main) suffices if `--schema` need not describe
+/// `app` and no defaults derive from it.
 ///
 /// # Examples
 /// A table whose default capacity follows from the settings:
@@ -49,10 +49,10 @@ impl Default for Program {
 }
 
 impl Program {
-    /// Creates a program whose object `app` is an `S`. The schema describes it, and errors in it have
-    /// line and column. `defaults` receives the parsed file and returns default values; keys present
-    /// in the file take precedence, at any depth. It may fail with [`Error::Value`], whose path is
-    /// relative to the whole configuration (`app.users`).
+    /// Creates a program whose object `app` is an `S`. The schema describes it, and errors in it
+    /// have line and column. `defaults` receives the parsed file and returns default values; keys
+    /// present in the file take precedence, at any depth. It may fail with [`Error::Value`], whose
+    /// path is relative to the whole configuration (`app.users`).
     #[must_use]
     pub fn with_settings<S: DeserializeOwned + JsonSchema>(
         defaults: impl Fn(&S, &Configuration) -> Result<Value, Error> + Send + Sync + 'static,
@@ -80,8 +80,8 @@ impl Program {
         crate::entry::main_of(self, arguments, stop, factory)
     }
 
-    /// Reads the configuration at `path` as the application named `program` would, with `overrides` of
-    /// the form of `--set`. A slow path in a process of its own reads the shared file by this.
+    /// Reads the configuration at `path` as the application named `program` would, with `overrides`
+    /// of the form of `--set`. A slow path in a process of its own reads the shared file by this.
     ///
     /// # Errors
     /// The first error found.

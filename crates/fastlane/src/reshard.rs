@@ -27,12 +27,12 @@ impl Resharder {
         Self { migration }
     }
 
-    /// Moves a shard to a lane and waits for completion: a few turns of the lanes, at most about three
-    /// seconds. Its packets stay in order. None is lost unless a migration buffer overflows.
+    /// Moves a shard to a lane and waits for completion: a few turns of the lanes, at most about
+    /// three seconds. Its packets stay in order. None is lost unless a migration buffer overflows.
     ///
     /// # Errors
-    /// Fails if the lane has no application or a lane makes no progress. The shard then stays in its
-    /// lane.
+    /// Fails if the lane has no application or a lane makes no progress. The shard then stays in
+    /// its lane.
     pub(crate) fn move_shard(&mut self, shard: u8, lane: usize) -> Result<(), String> {
         self.migration.move_shard(shard, lane).map_err(|error| match error {
             MigrationError::NoSuchLane(lane) => {

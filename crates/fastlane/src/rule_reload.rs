@@ -107,7 +107,7 @@ impl RuleReloader {
         Ok(changes.into_iter().map(|change| self.record(change)).collect())
     }
 
-    /// Records a change that is in force.
+    /// Stores a change that is in force.
     fn record(&mut self, Change { port, now, rules }: Change) -> ReplacedRules {
         let plan = &mut self.plan.ports[port];
         plan.rules = rules;

@@ -41,8 +41,8 @@ where
 {
     crate::threads::check(plan)?;
     let service = |what, reason: String| Error::Service { what, reason };
-    // The session name is reserved first, so that a second process of the same name cannot touch the
-    // files and interfaces of the first.
+    // The session name is reserved first, so that a second process of the same name cannot touch
+    // the files and interfaces of the first.
     let reservation =
         Reservation::new(&plan.session).map_err(|error| service("session", error.to_string()))?;
     // Then the applications are created and the ports examined, before any interface is changed.
@@ -189,7 +189,7 @@ struct LaneSetup {
     captures: Arc<CaptureMailbox>,
 }
 
-/// Pairs the applications with their lanes. In master-worker the lanes with ports have none.
+/// Assigns the applications to their lanes. In master-worker the lanes with ports have none.
 fn with_applications<A>(
     plan: &Plan,
     apps: Vec<A>,
@@ -219,8 +219,8 @@ fn lane_facts(plan: &Plan, cpu: Option<usize>) -> LaneFacts {
     LaneFacts { cpu, idle: idle.to_owned() }
 }
 
-/// Runs a lane in the calling thread until `stop` is set or the application ends. Returns the number
-/// of frames that were not returned.
+/// Runs a lane in the calling thread until `stop` is set or the application ends. Returns the
+/// number of frames that were not returned.
 fn lane_thread<A: App>(
     plan: &Plan,
     index: usize,
@@ -241,12 +241,14 @@ fn lane_thread<A: App>(
         Ok(Some(interrupts)) => lane.wait_on(interrupts, plan.idle),
         Ok(None) if plan.idle != Idle::Busy => {
             tracing::info!(
-                "lane {index}: a port has no interrupt; an idle lane sleeps for short periods instead"
+                "lane {index}: a port has no interrupt; an idle lane sleeps for short periods \
+                 instead"
             )
         }
         Ok(None) => {}
         Err(error) => tracing::warn!(
-            "lane {index}: cannot wait for interrupts ({error}); it sleeps for short periods instead"
+            "lane {index}: cannot wait for interrupts ({error}); it sleeps for short periods \
+             instead"
         ),
     }
     lane.run(stop)

@@ -1,11 +1,12 @@
 //! The session: the Unix socket on which a running application serves its slow path, `fastlane top`
 //! and other tools.
 //!
-//! The application [opens](Session::open) it at a path. A [`Client`] [`connect`]s to it and receives
-//! the [description](crate::describe::Application) and the counters, as a read-only descriptor. The
-//! connection stays open; it ends when the application ends. A client may then request
-//! [tables](crate::slow) (to read them, or as their only writer), message rings, other steering
-//! rules, and copies of packets ([`Client::capture`]). Everything granted ends with the connection.
+//! The application [opens](Session::open) it at a path. A [`Client`] [`connect`]s to it and
+//! receives the [description](crate::describe::Application) and the counters, as a read-only
+//! descriptor. The connection stays open; it ends when the application ends. A client may then
+//! request [tables](crate::slow) (to read them, or as their only writer), message rings, other
+//! steering rules, and copies of packets ([`Client::capture`]). Everything granted ends with the
+//! connection.
 //!
 //! Only the user that runs the application and root may connect (`SO_PEERCRED`, unix(7)). Both
 //! sides treat received bytes as hostile: lengths and times are bounded, and no side waits for a

@@ -5,8 +5,8 @@
 //! and exchanges messages with them. The lanes never wait for it. It may be killed at any
 //! instruction: after a restart it attaches again and finds every committed write.
 //!
-//! The main types are [`SlowPath`] (the attachment), [`Writer`], [`PendingEvents`], [`Messages`] and
-//! [`HandoverHolder`].
+//! The main types are [`SlowPath`] (the attachment), [`Writer`], [`PendingEvents`], [`Messages`]
+//! and [`HandoverHolder`].
 //!
 //! ```no_run
 //! # fn main() -> Result<(), fastlane::slow::SlowError> {
@@ -27,15 +27,16 @@
 //! ```
 //!
 //! # Threads and event loops
-//! All types are `Send`. Calls that request something of the application ([`attach`], and those that
-//! return writers, readers and messages) wait for its reply, at most five seconds. A write waits at
-//! most one second, if no lane has passed a quiescent state and all slots are in use. Apart from
-//! these, only [`Messages::receive`] blocks. An asynchronous program attaches before its event loop
-//! starts or on a blocking thread (tokio: `spawn_blocking`), and may write from its tasks.
+//! All types are `Send`. Calls that request something of the application ([`attach`], and those
+//! that return writers, readers and messages) wait for its reply, at most five seconds. A write
+//! waits at most one second, if no lane has passed a quiescent state and all slots are in use.
+//! Apart from these, only [`Messages::receive`] blocks. An asynchronous program attaches before its
+//! event loop starts or on a blocking thread (tokio: `spawn_blocking`), and may write from its
+//! tasks.
 //!
 //! An event loop waits for two more descriptors. [`Messages`] becomes readable when a lane sends
-//! while it is [armed](Messages::arm). [`SlowPath`] becomes readable when the application ends. Both
-//! work with poll(2) and epoll(7), also edge-triggered, and thus with tokio's `AsyncFd`:
+//! while it is [armed](Messages::arm). [`SlowPath`] becomes readable when the application ends.
+//! Both work with poll(2) and epoll(7), also edge-triggered, and thus with tokio's `AsyncFd`:
 //!
 //! ```no_run
 //! # use std::time::Duration;
@@ -242,7 +243,8 @@ fn path(application: &str) -> PathBuf {
     if application.contains('/') { application.into() } else { session::path(application) }
 }
 
-/// The descriptor becomes readable when the application ends; [`is_alive`](SlowPath::is_alive) tells.
+/// The descriptor becomes readable when the application ends; [`is_alive`](SlowPath::is_alive)
+/// tells.
 impl AsFd for SlowPath {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.client().as_fd()
@@ -296,9 +298,9 @@ impl SlowPath {
         Ok(Writer::new(writer, table, Arc::clone(&self.attachment)))
     }
 
-    /// Becomes the writer of an exact-match table. Operations that a previous writer left unfinished
-    /// are repaired. Lane state and pending events of a removed entry are zeroed before another key
-    /// gets the entry.
+    /// Becomes the writer of an exact-match table. Operations that a previous writer left
+    /// unfinished are repaired. Lane state and pending events of a removed entry are zeroed before
+    /// another key gets the entry.
     ///
     /// # Errors
     /// Fails if another program writes the table, or it has other types.
@@ -348,8 +350,9 @@ impl SlowPath {
         self.writer(table, |part, readers, _| Lpm6Writer::attach(part, readers))
     }
 
-    /// Returns a reader of an exact-match table, for a program that is not its writer. Reading needs a
-    /// [`Guard`](fastlane_table::Guard), whose creator promises that no writer reuses what was found.
+    /// Returns a reader of an exact-match table, for a program that is not its writer. Reading
+    /// needs a [`Guard`](fastlane_table::Guard), whose creator promises that no writer reuses what
+    /// was found.
     ///
     /// # Errors
     /// Fails if no table of this name and these types exists.
@@ -390,8 +393,9 @@ impl SlowPath {
         Ok(PendingEvents::new(Pending::attach(&part)?, Arc::clone(&self.attachment)))
     }
 
-    /// Returns the lanes whose grace period must pass before the slow path reuses its own identifiers
-    /// that it has removed from tables. The writers do this for table memory themselves.
+    /// Returns the lanes whose grace period must pass before the slow path reuses its own
+    /// identifiers that it has removed from tables. The writers do this for table memory
+    /// themselves.
     #[must_use]
     pub fn readers(&self) -> Arc<Readers> {
         self.attachment.readers()

@@ -1,8 +1,8 @@
 //! Tables of an application: created when the first lane asks for them, or inherited from the
 //! previous process.
 //!
-//! Lanes map tables read-only, and map what they write (lane state, pending events) writable. A slow
-//! path gets read-only descriptors, or writable ones if it is the writer of the table.
+//! Lanes map tables read-only, and map what they write (lane state, pending events) writable. A
+//! slow path gets read-only descriptors, or writable ones if it is the writer of the table.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -79,14 +79,14 @@ pub(crate) struct InheritedPart {
 }
 
 impl Tables {
-    /// Prepares tables with these capacities. They are taken from `inherited` or created when a lane
-    /// asks for them.
+    /// Prepares tables with these capacities. They are taken from `inherited` or created when a
+    /// lane asks for them.
     pub(crate) fn new(capacities: BTreeMap<String, usize>, inherited: Vec<InheritedPart>) -> Self {
         Self { capacities, created: Mutex::default(), inherited: Mutex::new(inherited) }
     }
 
-    /// Returns the memory of a part of a table; the first call creates it. `spec` gives its layout for
-    /// the configured capacity.
+    /// Returns the memory of a part of a table; the first call creates it. `spec` gives its layout
+    /// for the configured capacity.
     ///
     /// # Errors
     /// Fails if the table is not configured, has another layout, or no memory is available.
@@ -139,8 +139,8 @@ impl Tables {
         };
         let hint = meant.as_ref().map(|meant| format!("; did you mean `{meant}`?"));
         let what = format!(
-            "the application needs a table `{name}`, {configured}; write `\"tables\": {{ \"{name}\": {{ \
-             \"capacity\": 1024 }} }}`{}",
+            "the application needs a table `{name}`, {configured}; write `\"tables\": {{ \
+             \"{name}\": {{ \"capacity\": 1024 }} }}`{}",
             hint.unwrap_or_default()
         );
         Error::Value { path: "tables".to_owned(), what, meant }
@@ -282,8 +282,8 @@ fn refuse(table: &str, what: &str) -> Error {
     Error::Value { path, what: what.to_owned(), meant: None }
 }
 
-/// Reopens memory through a read-only descriptor. This prevents accidental writes only: a process of
-/// the same user could reopen it writable through `/proc`.
+/// Reopens memory through a read-only descriptor. This prevents accidental writes only: a process
+/// of the same user could reopen it writable through `/proc`.
 pub(crate) fn read_only(memory: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)

@@ -41,7 +41,8 @@ fn list(set: &CpuSet) -> String {
     ranges.iter().map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Pins the calling thread to `cpu` and sets its timer slack to 1 ns. Returns the CPU that it runs on.
+/// Pins the calling thread to `cpu` and sets its timer slack to 1 ns. Returns the CPU that it runs
+/// on.
 pub(crate) fn prepare(cpu: Option<usize>) -> u64 {
     if let Some(cpu) = cpu {
         let mut set = CpuSet::new();
@@ -62,8 +63,8 @@ pub(crate) fn thread_id() -> u64 {
 }
 
 /// Returns the seconds that a thread of the process at `process` (such as `/proc/self`) has run in
-/// user and kernel mode (`schedstat`, Documentation/scheduler/sched-stats.rst). `None` if the thread
-/// does not exist or the kernel does not count.
+/// user and kernel mode (`schedstat`, Documentation/scheduler/sched-stats.rst). `None` if the
+/// thread does not exist or the kernel does not count.
 pub(crate) fn cpu_seconds(process: &Path, thread: u64) -> Option<f64> {
     let file = process.join(format!("task/{thread}/schedstat"));
     let text = std::fs::read_to_string(file).ok()?;

@@ -11,7 +11,7 @@ use fastlane_table::journal::{JournalWriter, size};
 
 use super::{CaptureGrant, Label, MOST_BYTES, RING_BYTES, Request};
 
-/// Captures that have ended and that a lane may still hold; one more is refused.
+/// Maximum number of ended captures that lanes may still use; further requests are refused.
 const MOST_RETIRED: usize = 4;
 
 /// Captures of an application: the running one and ended ones.
@@ -24,7 +24,7 @@ pub(crate) struct Captures {
     retired: Vec<Vec<Arc<Capture>>>,
 }
 
-/// The one capture at a time.
+/// The running capture; there is at most one.
 #[derive(Debug)]
 struct Running {
     process: i32,

@@ -36,7 +36,7 @@ struct LaneCopies {
 struct Waiting {
     time: u64,
     lane: usize,
-    /// Where it lies in the bytes.
+    /// Its range in the bytes.
     place: Range<usize>,
 }
 
@@ -71,7 +71,8 @@ impl CaptureStream {
         Ok(Self { lanes, waiting: Vec::new(), bytes: Vec::new() })
     }
 
-    /// Returns true if all lanes capture. A sleeping lane starts when it wakes, at most 100 ms later.
+    /// Returns true if all lanes capture. A sleeping lane starts when it wakes, at most 100 ms
+    /// later.
     #[must_use]
     pub fn have_started(&self) -> bool {
         self.lanes.iter().all(|lane| lane.ring.has_started())
@@ -84,8 +85,8 @@ impl CaptureStream {
     }
 
     /// Reads new records and passes those that need not wait any longer to `show`, in the order of
-    /// time. With `end` all remaining ones are passed. Returns the number of records read; 0 means that
-    /// the caller may sleep.
+    /// time. With `end` all remaining ones are passed. Returns the number of records read; 0 means
+    /// that the caller may sleep.
     ///
     /// # Errors
     /// The error of `show`, or a damaged ring.
@@ -115,7 +116,8 @@ impl CaptureStream {
                 limit = limit.min(time); // later records must wait for those still in this ring
             }
         }
-        self.waiting.sort_by_key(|waiting| waiting.time); // stable, so each lane's order is preserved
+        // The sort is stable, so each lane's order is preserved.
+        self.waiting.sort_by_key(|waiting| waiting.time);
         let ready = self.waiting.partition_point(|waiting| waiting.time <= limit);
         for Waiting { lane, place, .. } in self.waiting.drain(..ready) {
             if let Some(record) = self.bytes.get(place).and_then(Record::read) {

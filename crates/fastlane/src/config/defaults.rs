@@ -32,7 +32,7 @@ impl AppDefaults {
         })))
     }
 
-    /// The configuration that is `written`, which is the same as `value`, with all that follows.
+    /// Merges the derived defaults into `raw`. `value` is the same configuration as JSON.
     pub(super) fn complete(
         &self,
         raw: Configuration,

@@ -1,7 +1,8 @@
 //! The raw configuration: one struct for each JSON object, as written in the file.
 //!
-//! Meaning, unit and default of each key are documented here; the JSON schema and the error messages
-//! are generated from the same structs. The resolved configuration is in [`plan`](super::plan).
+//! Meaning, unit and default of each key are documented here; the JSON schema and the error
+//! messages are generated from the same structs. The resolved configuration is in
+//! [`plan`](super::plan).
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -35,8 +36,8 @@ pub struct Configuration {
     /// The ports by name. Applications refer to them by these names.
     #[serde(deserialize_with = "unique_map")]
     pub ports: BTreeMap<String, Port>,
-    /// Path of the Unix socket for tools and the slow path. Default: `/run/fastlane/NAME.sock`, or in
-    /// the runtime directory of a user other than root.
+    /// Path of the Unix socket for tools and the slow path. Default: `/run/fastlane/NAME.sock`, or
+    /// in the runtime directory of a user other than root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<PathBuf>,
     /// The Prometheus endpoint. Default: none.
@@ -76,8 +77,8 @@ pub struct Lanes {
     pub burst: usize,
     /// Number of frames in the pool of each lane.
     pub frames: usize,
-    /// Size of a frame in bytes, including 64 bytes of metadata: a power of two, with AF_XDP 2048 or
-    /// 4096.
+    /// Size of a frame in bytes, including 64 bytes of metadata: a power of two, with AF_XDP 2048
+    /// or 4096.
     pub frame_size: usize,
     /// Bytes before a packet that are free for prepended headers. With AF_XDP it is always 192.
     pub headroom: usize,
@@ -116,8 +117,8 @@ pub enum Model {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MasterWorker {
-    /// The I/O lanes, which have the ports, by their index in `cpus`. All others are workers: they run
-    /// the application on the packets of their keys (`lane-by`).
+    /// The I/O lanes, which have the ports, by their index in `cpus`. All others are workers: they
+    /// run the application on the packets of their keys (`lane-by`).
     pub io: Vec<usize>,
     /// Capacity of each ring between two lanes, in packets: a power of two.
     #[serde(default = "pass_ring")]
@@ -148,8 +149,8 @@ pub enum Idle {
     Busy,
     /// Waits for the device's interrupt immediately.
     Interrupt,
-    /// Polls for a while, then sleeps in growing steps, then waits for the interrupt. CPU use follows
-    /// the load.
+    /// Polls for a while, then sleeps in growing steps, then waits for the interrupt. CPU use
+    /// follows the load.
     Adaptive,
 }
 
@@ -160,8 +161,8 @@ pub struct Port {
     /// The driver: an object with one key, the driver's name.
     pub driver: Driver,
     /// Steering rules. A frame that matches any rule belongs to the fast path, all others to Linux.
-    /// Default: every frame belongs to the fast path. On a device that Linux does not have, the device
-    /// applies the rules if it can, otherwise the lane.
+    /// Default: every frame belongs to the fast path. On a device that Linux does not have, the
+    /// device applies the rules if it can, otherwise the lane.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steer: Vec<super::rules::Rule>,
     /// Path of packets labelled `Kernel` into Linux. Default: `re-enter` if Linux has the interface
@@ -176,10 +177,11 @@ pub struct Port {
     pub lanes: Option<Vec<usize>>,
 }
 
-/// Selection of the lane for a packet. Packets with the same key always go to the same lane, so state
-/// per key needs no lock. Packets without the key (for example ARP) stay in the lane in which they
-/// arrive; in master-worker they go to the worker of shard 0. IP fragments go to Linux, because only
-/// the first one carries ports or a TEID. With an address as the key, they go to its lane.
+/// Selection of the lane for a packet. Packets with the same key always go to the same lane, so
+/// state per key needs no lock. Packets without the key (for example ARP) stay in the lane in which
+/// they arrive; in master-worker they go to the worker of shard 0. IP fragments go to Linux,
+/// because only the first one carries ports or a TEID. With an address as the key, they go to its
+/// lane.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum LaneBy {
@@ -199,8 +201,8 @@ pub enum LaneBy {
 pub struct Key {
     /// The field.
     pub field: KeyField,
-    /// Position of an 8-bit shard inside the field: its lowest bit, counted from the least significant
-    /// bit. Default: the shard is a hash of the field.
+    /// Position of an 8-bit shard inside the field: its lowest bit, counted from the least
+    /// significant bit. Default: the shard is a hash of the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard_at: Option<u32>,
 }
@@ -241,8 +243,8 @@ pub struct Table {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Messages {
-    /// Size of each message ring in KiB, one ring in each direction per lane: a power of two, at least
-    /// 4.
+    /// Size of each message ring in KiB, one ring in each direction per lane: a power of two, at
+    /// least 4.
     pub ring_kib: usize,
 }
 
@@ -262,8 +264,8 @@ pub struct Mirror {
     pub neighbours: usize,
     /// Routing tables to follow, in addition to `local`. Default: 254, which is `main`.
     pub tables: Vec<u32>,
-    /// If true, each destination has its own number for counters. Otherwise destinations with the same
-    /// next hop share one, and lanes read less memory.
+    /// If true, each destination has its own number for counters. Otherwise destinations with the
+    /// same next hop share one, and lanes read less memory.
     pub count_routes: bool,
 }
 

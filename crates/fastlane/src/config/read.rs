@@ -18,8 +18,8 @@ pub(super) fn text(path: &Path) -> Result<String, Error> {
 }
 
 /// Parses `text`, named `place` in errors, and applies overrides such as
-/// `ports.wire.driver.af-xdp.interface=eth1`. Returns the raw configuration, and the same JSON without
-/// any default.
+/// `ports.wire.driver.af-xdp.interface=eth1`. Returns the raw configuration, and the same JSON
+/// without any default.
 pub(super) fn read(
     place: &str,
     text: &str,

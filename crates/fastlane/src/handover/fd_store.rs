@@ -98,8 +98,8 @@ impl FdStore {
         }
         if let Some(limit) = service_manager.limit.filter(|limit| *limit < needed) {
             tracing::warn!(
-                "the service manager stores at most {limit} descriptors and {needed} are needed, so \
-                 nothing is stored; write `FileDescriptorStoreMax={needed}` in the unit"
+                "the service manager stores at most {limit} descriptors and {needed} are needed, \
+                 so nothing is stored; write `FileDescriptorStoreMax={needed}` in the unit"
             );
             return;
         }

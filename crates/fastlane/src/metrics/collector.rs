@@ -251,8 +251,8 @@ impl<'a> Page<'_, 'a> {
         samples.flatten().collect()
     }
 
-    /// Returns a counter of each port in each lane. A non-zero count outside the lanes is added without
-    /// the label `lane`.
+    /// Returns a counter of each port in each lane. A non-zero count outside the lanes is added
+    /// without the label `lane`.
     fn each_port(
         &self,
         counter: PortCounter,

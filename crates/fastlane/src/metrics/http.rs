@@ -1,4 +1,5 @@
-//! The part of HTTP/1.1 that a scrape needs: one request and one response within a second (RFC 9112).
+//! The part of HTTP/1.1 that a scrape needs: one request and one response within a second (RFC
+//! 9112).
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The longest request head, in bytes.
+/// Maximum length of a request head in bytes.
 const LONGEST_HEAD: usize = 8192;
-/// How long a client has for all of it.
+/// Time that a client has for the whole exchange.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Page at a path.
@@ -104,7 +105,7 @@ impl<'a> Exchange<'a> {
     }
 }
 
-/// The answer to a request.
+/// Returns the response to a request.
 fn answer(head: &[u8], page: impl Fn(&str) -> Option<Page>) -> String {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();

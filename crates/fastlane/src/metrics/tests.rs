@@ -109,8 +109,8 @@ fn a_scrape_gives_all_counters_with_their_names() {
     assert!(!samples.contains_key("fastlane_lane_cpu_seconds_total{lane=\"1\"}"), "no such thread");
     assert_eq!(samples["fastlane_build_info{name=\"test\",version=\"1.2.3\"}"], 1.0);
 
-    // Every counter of a port has a unique value, so each must be on the page exactly once. Steering
-    // counters are summed over all lanes.
+    // Every counter of a port has a unique value, so each must be on the page exactly once.
+    // Steering counters are summed over all lanes.
     for (index, counter) in PortCounter::ALL.into_iter().enumerate() {
         if !counter.name().starts_with("steer_") {
             let value = (200 + index) as f64;

@@ -63,7 +63,8 @@ impl IngressTable {
         })
     }
 
-    /// Publishes the current settings of each port's interface, whose index is in `linux_interfaces`.
+    /// Publishes the current settings of each port's interface, whose index is in
+    /// `linux_interfaces`.
     pub(super) fn publish(&self, linux_interfaces: &[Option<u32>], conf: &Conf) {
         for (word, link) in self.0.iter().zip(linux_interfaces) {
             let Some(link) = *link else { continue };

@@ -48,7 +48,7 @@ impl Conf {
         self.six.insert(link, forwards);
     }
 
-    /// Takes in what Linux says.
+    /// Applies a netlink message.
     fn take(&mut self, message: &Message) {
         match message {
             Message::Netconf(said) if !said.ipv6 => {
@@ -105,7 +105,8 @@ impl Netconf {
         self.unread.then_some(RETRY)
     }
 
-    /// Reads all settings. A missing interface counts as not forwarding, so its packets go to Linux.
+    /// Reads all settings. A missing interface counts as not forwarding, so its packets go to
+    /// Linux.
     fn read(&mut self) -> io::Result<()> {
         let mut fresh = Conf::default();
         self.unread = !self.listener.read(|message| fresh.take(&message))?;

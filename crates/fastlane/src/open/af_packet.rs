@@ -8,8 +8,8 @@ use crate::Error;
 use crate::config::plan::{KernelPlan, PortPlan};
 use crate::config::raw;
 
-/// Socket mark of frames that re-enter Linux, so that the port does not receive them again. Steering
-/// clears it before Linux's own rules see the frame.
+/// Socket mark of frames that re-enter Linux, so that the port does not receive them again.
+/// Steering clears it before Linux's own rules see the frame.
 const REENTRY_MARK: u32 = 0x_fa57_1a4e;
 
 /// Opens the rings and attaches the steering program.

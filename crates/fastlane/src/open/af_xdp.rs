@@ -1,5 +1,5 @@
-//! Ports over AF_XDP, on an interface that Linux keeps: steering programs first, then the sockets of
-//! each lane.
+//! Ports over AF_XDP, on an interface that Linux keeps: steering programs first, then the sockets
+//! of each lane.
 
 use fastlane_af_xdp as af_xdp;
 use fastlane_kernel::reentry::Method;

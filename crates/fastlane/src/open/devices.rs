@@ -9,8 +9,8 @@ use fastlane_table::counters::{Counters, PortCounter};
 use super::lane_filter::LaneRules;
 use super::link_state::Link;
 
-/// Steering programs, lane rules and links of all ports. Dropping it detaches the programs from their
-/// interfaces.
+/// Steering programs, lane rules and links of all ports. Dropping it detaches the programs from
+/// their interfaces.
 #[derive(Default)]
 pub(crate) struct Devices {
     pub(super) af_xdp: Vec<(usize, af_xdp::Device)>,
@@ -31,8 +31,8 @@ impl Devices {
         rules.1.filter()
     }
 
-    /// Replaces the rules of a port while it runs. Each frame is matched against either the old or the
-    /// new list.
+    /// Replaces the rules of a port while it runs. Each frame is matched against either the old or
+    /// the new list.
     ///
     /// # Errors
     /// The reason; the old rules stay in force.
@@ -45,7 +45,8 @@ impl Devices {
         }
         let lane_rules = self.lane_rules.iter_mut().find(|(number, _)| *number == port);
         let (_, lane_rules) = lane_rules.ok_or(
-            "it was started without `steer`, so its frames are not matched; restart it with `steer`",
+            "it was started without `steer`, so its frames are not matched; restart it with \
+             `steer`",
         )?;
         lane_rules.replace(rules);
         Ok(())

@@ -72,8 +72,8 @@ fn memory(
     Ok(memory)
 }
 
-/// Returns the data room of DPDK's frames: the size of a pool frame, and at least DPDK's own default
-/// (`RTE_MBUF_DEFAULT_DATAROOM`), on which some devices rely.
+/// Returns the data room of DPDK's frames: the size of a pool frame, and at least DPDK's own
+/// default (`RTE_MBUF_DEFAULT_DATAROOM`), on which some devices rely.
 fn room(plan: &Plan) -> usize {
     plan.frame_size.max(2048)
 }

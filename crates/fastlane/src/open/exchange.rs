@@ -33,8 +33,8 @@ pub(crate) fn connect(plan: &Plan, lanes: &[LaneConfig]) -> Result<LaneExchanges
     let Some(ring) = plan.ring else { return Ok(LaneExchanges { parts: none(), migration: None }) };
     let refuse = |error: std::io::Error| {
         let reason = format!(
-            "no memory or descriptors for the rings between lanes ({error}); reduce `lanes.frames` or raise \
-             `ulimit -n`"
+            "no memory or descriptors for the rings between lanes ({error}); reduce \
+             `lanes.frames` or raise `ulimit -n`"
         );
         Error::Service { what: "lanes", reason }
     };
@@ -99,8 +99,8 @@ fn lane_by(port: &PortPlan) -> LaneBy {
     }
 }
 
-/// Returns the lane that transmits to a port for a lane without a queue of it. It is always the same
-/// one, so packets stay in order.
+/// Returns the lane that transmits to a port for a lane without a queue of it. It is always the
+/// same one, so packets stay in order.
 fn carrier(plan: &Plan, lanes: &[LaneConfig], lane: usize, port: usize) -> Option<usize> {
     let has_queue = |lane: &usize| !lanes[*lane].ports[port].queues.is_empty();
     let index = plan.lane_roles.applications.iter().position(|other| *other == lane)?;

@@ -1,4 +1,5 @@
-//! Paths of packets labelled `Kernel` into Linux: re-entry on the interface, and kernel peers (TAP).
+//! Paths of packets labelled `Kernel` into Linux: re-entry on the interface, and kernel peers
+//! (TAP).
 
 use fastlane_core::{KernelPath, Queue};
 use fastlane_kernel::Interface;
@@ -27,8 +28,8 @@ pub(super) fn reenter(
     Ok(())
 }
 
-/// Opens the kernel peer of a port if the plan has one. The TAP gets the device's MAC address and MTU
-/// unless the configuration sets others.
+/// Opens the kernel peer of a port if the plan has one. The TAP gets the device's MAC address and
+/// MTU unless the configuration sets others.
 pub(super) fn open_tap(context: &mut OpenContext<'_>, port: &PortPlan) -> Result<(), Error> {
     let KernelPlan::Tap(tap) = &port.kernel else { return Ok(()) };
     let number = usize::from(port.id.0);

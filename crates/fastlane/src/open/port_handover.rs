@@ -230,8 +230,8 @@ impl InheritedPorts {
         queues.into_iter().map(queue).collect()
     }
 
-    /// Takes over the next TAP device of a port. A TAP port may have another TAP as kernel peer; both
-    /// are opened in the same order each time.
+    /// Takes over the next TAP device of a port. A TAP port may have another TAP as kernel peer;
+    /// both are opened in the same order each time.
     pub(super) fn tap(&mut self, port: usize, queues: usize) -> Result<Tap, String> {
         let exists = |index: usize| self.descriptors.get(index).is_some_and(Option::is_some);
         let next = |facts: &&TapFacts| facts.port == port && exists(facts.descriptor);

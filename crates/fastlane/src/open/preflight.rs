@@ -55,11 +55,12 @@ pub(super) fn of_af_xdp(plan: &Plan, port: &PortPlan, xdp: &AfXdp) -> Result<Int
     let (name, receive, transmit) =
         (&interface.name, interface.receive_queues, interface.transmit_queues);
     if receive > transmit {
-        // The kernel binds a socket to such a queue, but then transmits nothing and reports no error.
+        // The kernel binds a socket to such a queue, but then transmits nothing and reports no
+        // error.
         let reason = format!(
-            "{name} has {receive} receive queues but only {transmit} transmit queues, and an AF_XDP \
-             socket transmits on the queue number on which it receives; make them equal with \
-             `ethtool -L {name} rx {transmit} tx {transmit}`"
+            "{name} has {receive} receive queues but only {transmit} transmit queues, and an \
+             AF_XDP socket transmits on the queue number on which it receives; make them equal \
+             with `ethtool -L {name} rx {transmit} tx {transmit}`"
         );
         return Err(Error::port(&port.name, reason));
     }

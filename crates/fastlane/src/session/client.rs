@@ -67,8 +67,8 @@ impl Client {
         CaptureStream::attach(rings, &granted.lanes).map_err(|what| self.wrong(what))
     }
 
-    /// Replaces the steering rules of a port while it runs. Each frame is matched against either the
-    /// old or the new list. An empty list claims every frame.
+    /// Replaces the steering rules of a port while it runs. Each frame is matched against either
+    /// the old or the new list. An empty list claims every frame.
     ///
     /// # Errors
     /// Fails if the application refuses; the old rules then stay in force.
@@ -134,8 +134,8 @@ impl Client {
             let reason = "the reply to an earlier request is missing; connect again".to_owned();
             return Err(SessionError::Silent { path: self.path.clone(), reason });
         }
-        // An application that refuses may close before it has read everything. Its refusal can still
-        // be read, so a failed write is ignored.
+        // An application that refuses may close before it has read everything. Its refusal can
+        // still be read, so a failed write is ignored.
         let _ = (&self.stream).write_all(request);
         let reply = receive(&self.stream);
         *broken = reply.is_err();
@@ -264,8 +264,8 @@ fn program() -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// Returns the application's directory in `/proc`, if `SO_PEERCRED` and the description name the same
-/// PID.
+/// Returns the application's directory in `/proc`, if `SO_PEERCRED` and the description name the
+/// same PID.
 fn process(stream: &UnixStream, application: &Application) -> Option<PathBuf> {
     let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
     let pid = u32::try_from(Pid::as_raw(Some(peer.pid))).ok()?;

@@ -29,7 +29,8 @@ impl Leases {
                 format!("{thing} is already held by this client; use the earlier reply")
             } else {
                 format!(
-                    "{thing} is held by {holder}; only one client may hold it, so end that one first"
+                    "{thing} is held by {holder}; only one client may hold it, so end that one \
+                     first"
                 )
             });
         }

@@ -37,7 +37,7 @@ pub(crate) trait Service {
     /// Releases everything that a client held. Called once when it disconnects.
     fn disconnected(&mut self, client: &ClientIdentity);
 
-    /// Does periodic work. Returns the time of the next call, if one is needed.
+    /// Performs periodic work. Returns the time of the next call, if one is needed.
     fn sweep(&mut self, now: Instant) -> Option<Instant>;
 }
 
@@ -229,7 +229,7 @@ impl Peer {
         Ok(true)
     }
 
-    /// Processes a complete input.
+    /// Handles a complete input.
     fn process(&mut self, service: &mut impl Service) {
         let received = std::mem::take(&mut self.received);
         match self.stage {

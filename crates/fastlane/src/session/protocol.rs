@@ -1,5 +1,5 @@
-//! Session protocol: the client's hello and the application's greeting, then any number of requests,
-//! one at a time, each with one reply.
+//! Session protocol: the client's hello and the application's greeting, then any number of
+//! requests, one at a time, each with one reply.
 //!
 //! ```text
 //! hello    8 magic "FLsessn1"   4 version   4 length of the name, 0 to 64
@@ -65,8 +65,8 @@ pub(super) fn check_hello(hello: &[u8; HELLO]) -> Result<usize, String> {
     let version = u32_at(hello, 8);
     if version != VERSION {
         return Err(format!(
-            "the client uses version {version} of the session protocol and this application version \
-             {VERSION}; install both from one release"
+            "the client uses version {version} of the session protocol and this application \
+             version {VERSION}; install both from one release"
         ));
     }
     let length = u32_at(hello, 12) as usize;

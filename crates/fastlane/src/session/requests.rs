@@ -56,8 +56,8 @@ pub(crate) struct Changes {
     pub(crate) ports: Vec<ReplacedRules>,
 }
 
-/// Reply to `messages`. Its descriptors are the rings, the slow path's doorbell, and the doorbell of
-/// each lane.
+/// Reply to `messages`. Its descriptors are the rings, the slow path's doorbell, and the doorbell
+/// of each lane.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) struct MessageRingList {

@@ -13,7 +13,7 @@ use super::protocol::{HEADER, HELLO, Header, Kind, VERSION, hello, message};
 use super::*;
 use crate::describe::{Application, LaneFacts, PortFacts};
 
-/// A session of an application with two lanes and one port, in a directory of its own.
+/// Session of an application with two lanes and one port, in a directory of its own.
 struct Bench {
     _directory: tempfile::TempDir,
     path: PathBuf,
@@ -56,7 +56,7 @@ impl Bench {
     }
 }
 
-/// A peer that plays the application: it sends `bytes` whatever it is told.
+/// Starts a peer that plays the application and sends `bytes` as its only reply.
 fn impostor(bytes: Vec<u8>) -> (tempfile::TempDir, PathBuf, std::thread::JoinHandle<()>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("test.sock");
@@ -81,7 +81,7 @@ fn answer_to(bytes: &[u8], bench: &Bench) -> String {
     String::from_utf8(message).unwrap()
 }
 
-/// The reason for which a request is refused.
+/// Returns the reason of the refusal of a request.
 fn refused(client: &Client, kind: Kind, request: &[u8]) -> String {
     client.converse(kind, request).unwrap_err().to_string()
 }

@@ -20,7 +20,7 @@ pub(super) struct GrantedRings {
 }
 
 impl GrantedRings {
-    /// Requests the rings from the application.
+    /// Asks the application for the rings.
     pub(super) fn request(client: &Client) -> Result<Self, SlowError> {
         let (rings, descriptors): (MessageRingList, _) = client.ask(Kind::Messages, &())?;
         let mut descriptors = descriptors.into_iter();

@@ -57,8 +57,8 @@ struct Contents {
 
 impl HandoverHolder {
     /// Starts to hold the resources of the application with this name or session path (any argument
-    /// with a `/`), for `timeout` after its end, and then those of its successor. The application need
-    /// not run yet.
+    /// with a `/`), for `timeout` after its end, and then those of its successor. The application
+    /// need not run yet.
     ///
     /// # Errors
     /// Fails if another process is its holder, or the socket cannot be created.
@@ -106,8 +106,8 @@ fn lock(held: &Mutex<Contents>) -> MutexGuard<'_, Contents> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for an application, takes its handover, and waits for its end. Closes the previous handover
-/// if no application starts within `timeout`.
+/// Waits for an application, takes its handover, and waits for its end. Closes the previous
+/// handover if no application starts within `timeout`.
 fn follow(session: &Path, held: &Mutex<Contents>, timeout: Duration, stop: &AtomicBool) {
     let deadline = Instant::now() + timeout;
     let client = loop {
@@ -139,7 +139,7 @@ fn follow(session: &Path, held: &Mutex<Contents>, timeout: Duration, stop: &Atom
     }
 }
 
-/// Requests the whole handover of an application.
+/// Asks an application for its whole handover.
 fn request_handover(client: &Client) -> Result<Handover, SlowError> {
     let ask =
         |from| client.ask::<_, Manifest>(Kind::Handover, &HandoverRequest { from, give_up: false });

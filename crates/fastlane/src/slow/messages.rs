@@ -148,9 +148,9 @@ impl Messages {
         Ok(())
     }
 
-    /// Prepares to wait in an event loop: until [`disarm`](Self::disarm), the descriptor of this value
-    /// ([`AsFd`]) becomes readable when a lane sends. Returns false if messages are waiting already;
-    /// then call [`receive`](Self::receive) instead of waiting.
+    /// Prepares to wait in an event loop: until [`disarm`](Self::disarm), the descriptor of this
+    /// value ([`AsFd`]) becomes readable when a lane sends. Returns false if messages are waiting
+    /// already; then call [`receive`](Self::receive) instead of waiting.
     #[must_use]
     pub fn arm(&mut self) -> bool {
         let mut may_wait = true;

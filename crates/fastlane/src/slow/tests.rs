@@ -14,13 +14,13 @@ use crate::message_rings::MessageRings;
 use crate::session::{Reservation, Session};
 use crate::tables::Tables;
 
-/// An application without packets, in a directory of its own.
+/// Application without ports, in a directory of its own.
 struct Fast {
     _directory: tempfile::TempDir,
     path: String,
     counters: Counters,
     tables: Arc<Tables>,
-    /// Of the messages.
+    /// Descriptors of the message rings.
     descriptors: Vec<Arc<OwnedFd>>,
     session: Option<Session>,
 }
@@ -43,7 +43,7 @@ impl Fast {
         fast
     }
 
-    /// Begins, or goes on as an application that has the same tables.
+    /// Starts the session, or restarts it as a successor with the same tables.
     fn serve(&mut self) {
         let application = Application {
             name: "fast".to_owned(),
@@ -64,7 +64,7 @@ impl Fast {
         self.session = Some(session);
     }
 
-    /// The lane's side of the messages.
+    /// Returns the lane's side of the message rings.
     fn channel(&self) -> Channel {
         let share = |place: usize| self.descriptors[place].try_clone().unwrap();
         let memory = Arc::new(SharedMemory::attach_writable(share(0)).unwrap());
@@ -72,7 +72,7 @@ impl Fast {
         Channel::attach_lane(&memory, 0, Doorbells { lane: bell(2), slow: bell(1) }).unwrap()
     }
 
-    /// What a lane writes for an entry.
+    /// Returns the lane state of the table.
     fn state(&self) -> State<2> {
         let part = self.tables.part("blocked", Role::State, |it| Spec::state::<2>("", it, 1));
         State::attach(&part.unwrap()).unwrap()
@@ -83,7 +83,7 @@ impl Fast {
         Pending::attach(&part.unwrap()).unwrap()
     }
 
-    /// The lane sleeps, so that no writer waits for it.
+    /// Marks the lane as asleep, so that no writer waits for it.
     fn sleep(&self) {
         self.counters.lane(0).publish(LaneCounter::Asleep, 1);
     }
@@ -221,7 +221,7 @@ fn a_writer_that_goes_on_keeps_others_out_under_the_successor() {
     let write = |slow: &SlowPath| slow.hash_writer::<u32, u64>("blocked").map(drop);
     let error = write(&attach(&fast.path).unwrap()).unwrap_err();
     assert!(matches!(error, SlowError::StillWritten { .. }), "{error}");
-    let expected = "table `blocked`: still in use by this process, to which a previous process of the application";
+    let expected = "table `blocked`: still in use by this process, to which a previous process";
     assert!(error.to_string().starts_with(expected), "{error}");
     drop(writer);
     assert!(write(&attach(&fast.path).unwrap()).is_err(), "the events are of the table");

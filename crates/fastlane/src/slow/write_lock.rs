@@ -26,8 +26,8 @@ struct Locked(u32);
 
 /// Locks memory and maps it writable.
 pub(super) fn attach(memory: OwnedFd) -> io::Result<SharedMemory> {
-    // flock(2) locks an open file description, and the received descriptor shares its own with other
-    // processes. So the file is reopened.
+    // flock(2) locks an open file description, and the received descriptor shares its own with
+    // other processes. So the file is reopened.
     let path = format!("/proc/self/fd/{}", memory.as_raw_fd());
     let own = open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let end = Instant::now() + TIMEOUT;

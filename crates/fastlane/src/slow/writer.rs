@@ -68,8 +68,8 @@ impl PendingEvents {
         Self { pending, _attachment: attachment }
     }
 
-    /// Calls `visit` for each pending entry, with the number to pass to [`done`](Self::done) once the
-    /// events are handled. Call it after attaching, after a message was lost, and periodically.
+    /// Calls `visit` for each pending entry, with the number to pass to [`done`](Self::done) once
+    /// the events are handled. Call it after attaching, after a message was lost, and periodically.
     pub fn scan(&self, visit: impl FnMut(EntryId, u64)) {
         self.pending.scan(visit);
     }

@@ -22,7 +22,8 @@ pub enum Driver {
     Pcap(Pcap),
     /// A network card or virtual function driven by DPDK, or one of DPDK's virtual devices.
     Dpdk(Dpdk),
-    /// A memif peer: shared memory with another process (Fastlane, DPDK, VPP). It needs no privilege.
+    /// A memif peer: shared memory with another process (Fastlane, DPDK, VPP). It needs no
+    /// privilege.
     Memif(Memif),
     /// Memory: transmitted frames are received again. For tests and benchmarks.
     Memory(Memory),
@@ -96,8 +97,8 @@ pub struct AfPacket {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Dpdk {
-    /// PCI address of a card or virtual function, such as `0000:04:02.0`, optionally followed by a comma
-    /// and devargs.
+    /// PCI address of a card or virtual function, such as `0000:04:02.0`, optionally followed by a
+    /// comma and devargs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     /// Virtual device with its devargs, such as `net_memif0,role=client,socket=/run/m.sock`.
@@ -155,8 +156,8 @@ pub struct Memif {
     /// Shared secret that both sides must present, at most 24 bytes. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// Number of descriptors in each ring: a power of two, 64 to 16384. The client decides. Default:
-    /// 2048.
+    /// Number of descriptors in each ring: a power of two, 64 to 16384. The client decides.
+    /// Default: 2048.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring: Option<u32>,
     /// Size of each buffer of the shared memory in bytes. The client decides. Default: 2048.
