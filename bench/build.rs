@@ -1,4 +1,4 @@
-//! Compiles the rivals: the same work written by hand in C.
+//! Compiles the rivals: C programs that do the same work without the framework.
 
 fn main() {
     println!("cargo::rerun-if-changed=c");

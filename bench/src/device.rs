@@ -1,4 +1,4 @@
-//! Devices under test, the instruments that send to them, and the network that both need.
+//! Devices under test, the clients that send to them, and the network interfaces that both need.
 
 pub mod application;
 pub mod cpu_time;

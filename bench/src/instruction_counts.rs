@@ -1,35 +1,35 @@
-//! The committed instruction counts: the guard against a slower loop that no noise can trip.
+//! The committed instruction counts: a guard against a slower loop that does not depend on noise.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Packets of the shorter run; the longer one has twice as many.
+/// Number of packets of the shorter run; the longer one has twice as many.
 pub const PACKETS: u64 = 1 << 18;
-/// How many times as many an application swaps, whose start takes not always the same.
+/// Factor of packets for applications, whose start varies more.
 const MORE: u64 = 4;
 
-/// What is counted.
+/// Loop whose instructions are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// The whole loop on a memory port with bursts of this size.
     Memory(usize),
-    /// An application with both ends of a memif connection: the cost of one end.
+    /// Application with both ends of a memif connection. The count is the cost of one end.
     Memif,
-    /// An application on a ring of DPDK that ends where it begins.
+    /// Application on a DPDK ring that loops packets back.
     Dpdk,
-    /// Keys of 16 bytes that are there, 32 at once; one is a packet here.
+    /// Lookup of existing 16-byte keys, 32 at once. One lookup counts as a packet.
     Hash,
-    /// IPv4 addresses, 32 at once.
+    /// Lookup of IPv4 addresses, 32 at once.
     Lpm4,
-    /// Steering in software: one of two rules for each frame, as those of `apps/upf`.
+    /// Steering in software: one of two rules matches each frame, as in `apps/upf`.
     Steering,
-    /// The user plane in one direction, with what it takes to write each frame anew.
+    /// The user plane in one direction, including the cost of writing each frame anew.
     Upf(&'static str),
 }
 
 impl Count {
-    /// All of them.
+    /// All counted loops.
     pub const ALL: [Self; 10] = [
         Self::Memory(32),
         Self::Memory(8),
@@ -43,13 +43,13 @@ impl Count {
         Self::Upf("downlink"),
     ];
 
-    /// Packets of the shorter run.
+    /// Returns the number of packets of the shorter run.
     #[must_use]
     pub fn packets(self) -> u64 {
         if matches!(self, Self::Memif | Self::Dpdk) { MORE * PACKETS } else { PACKETS }
     }
 
-    /// Its key.
+    /// Returns the key in the committed file.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -64,15 +64,15 @@ impl Count {
     }
 }
 
-/// What `bench/instructions.json` holds.
+/// Contents of `bench/instructions.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Committed {
-    /// Packets by which the two runs differ.
+    /// Difference in packets between the two runs.
     pub packets: u64,
-    /// By what is counted, as [`Count::name`] names it.
+    /// Instructions per packet by [`Count::name`].
     pub instructions_per_packet: BTreeMap<String, f64>,
-    /// How much more is accepted, in percent: compilers differ a little.
+    /// Accepted growth in percent, because compilers differ slightly.
     pub allowed_growth_percent: f64,
 }
 

@@ -1,7 +1,7 @@
-//! Benchmarks: what the framework costs against the same loop written by hand.
+//! Benchmarks: the cost of the framework against the same loop written by hand.
 //!
-//! Contenders run in alternating slices of one run; what counts is CPU time per packet, as a ratio
-//! or a difference with its interval. The rivals are written in C without a type of the framework.
+//! Contenders run in alternating slices of one run. The result is CPU time per packet, as a ratio
+//! or a difference with its interval. The rivals are written in C and use no type of the framework.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Measures what the framework costs. See `fastlane-bench --help` and ARCHITECTURE.md, "How we
+//! Measures the cost of the framework. See `fastlane-bench --help` and ARCHITECTURE.md, "How we
 //! measure".
 #![forbid(unsafe_code)]
 
@@ -17,26 +17,26 @@ use fastlane_bench::slices::Effort;
 
 /// Measure what the framework costs against the same work written by hand.
 ///
-/// Contenders run in alternating slices; the result is a ratio or a difference of CPU time per
-/// packet with its 95 % interval. An interval wider than 4 % resolves nothing, and is no pass.
-/// Traffic stays in memory, or in a network namespace that ends with the program, which needs
-/// CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF for all but `memory`, `in-c`, `dpdk`, the `memif` ones
-/// and `lanes`. `lanes` and `upf-lanes` need nothing but CPUs.
+/// Contenders run in alternating slices. The result is a ratio or a difference of CPU time per
+/// packet with its 95 % interval. An interval wider than 4 % is not resolved and does not pass.
+/// Traffic stays in memory or in a network namespace that ends with the program. The namespace
+/// needs CAP_SYS_ADMIN, CAP_NET_ADMIN and CAP_BPF; `memory`, `in-c`, `dpdk`, the `memif`
+/// measurements and `lanes` need none of them. `lanes` and `upf-lanes` need nothing but CPUs.
 #[derive(Parser)]
 struct Arguments {
-    /// What to measure.
+    /// Measurement to run.
     #[arg(value_enum, default_value_t = What::All)]
     what: What,
-    /// Pairs of slices, at least 31 for a result that means something.
+    /// Number of pairs of slices; a meaningful result needs at least 31.
     #[arg(long, default_value_t = 31)]
     pairs: usize,
-    /// Few and short slices: to see that everything works, not for figures.
+    /// Use few and short slices, to check that everything works. The figures are meaningless.
     #[arg(long)]
     quick: bool,
-    /// How many lanes run at once, in `lanes` and `upf-lanes`.
+    /// Numbers of lanes that run at once, in `lanes` and `upf-lanes`.
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     lanes: Vec<usize>,
-    /// Where the results go; each run adds files of its own.
+    /// Folder for the results; each run adds new files.
     #[arg(long, default_value = "bench/results")]
     results: PathBuf,
 }
@@ -75,17 +75,17 @@ enum What {
     Prefixes,
     /// Subscribers' state under a lock, against one lane for each subscriber.
     Subscriber,
-    /// What routing costs over macswap, by routes and destinations.
+    /// Cost of routing over macswap, by routes and destinations.
     Router,
-    /// What the user plane costs over macswap, by sessions and their rules
+    /// Cost of the user plane over macswap, by sessions and their rules.
     Upf,
     /// CPU time per packet of the programs `upf` and `macswap` over memif.
     UpfMemif,
-    /// What the user plane costs a lane by number of lanes.
+    /// Cost of the user plane per lane, by number of lanes.
     UpfLanes,
-    /// The user plane's established traffic under a flood: loss, p99, answers, cost of junk.
+    /// Established traffic of the user plane under a flood: loss, p99, replies, cost of junk.
     UpfFlood,
-    /// Everything.
+    /// Run every measurement.
     All,
 }
 
@@ -115,7 +115,7 @@ const MEASUREMENTS: [(What, Measure); 21] = [
     (What::UpfFlood, scenarios::upf_flood),
 ];
 
-/// Rounds of what is not measured in pairs.
+/// Number of rounds of measurements that do not use pairs.
 const ROUNDS: usize = 5;
 
 fn main() -> ExitCode {
@@ -147,7 +147,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let mut report = Report::begin(effort);
     let wanted = MEASUREMENTS.iter().filter(|(one, _)| what == *one || what == What::All);
     for (one, measure) in wanted {
-        // One that fails does not take the others along.
+        // A failed measurement must not stop the others.
         if let Err(error) = measure(&mut report, &options) {
             let name = one.to_possible_value().map(|value| value.get_name().to_owned());
             report.leave_out(&name.unwrap_or_default(), &*error);

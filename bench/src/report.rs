@@ -1,4 +1,5 @@
-//! What a run found, as it is published: nothing picked, nothing overwritten.
+//! The results of a run in the form in which they are published. All results are kept and no file
+//! is overwritten.
 
 pub mod figure;
 pub mod figure_svg;
@@ -19,79 +20,79 @@ use crate::report::figure::Figure;
 use crate::slices::{Effort, Pairs};
 use crate::statistics::{Estimate, Verdict, median};
 
-/// One run of the benchmarks.
+/// Results of one run of the benchmarks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Report {
-    /// When it began (UTC, ISO 8601).
+    /// Start of the run (UTC, ISO 8601).
     pub date: String,
-    /// The commit that was measured; a `+` says that the tree had changes.
+    /// Commit that was measured; a `+` marks a tree with changes.
     pub revision: String,
-    /// The processor, as Linux names it.
+    /// Name of the processor, as Linux reports it.
     pub processor: String,
-    /// How many of them.
+    /// Number of processors.
     pub processors: usize,
-    /// The version of Linux.
+    /// Version of Linux.
     pub linux: String,
-    /// The load average over a minute, before and after: how much else went on.
+    /// Load average over a minute, before and after the run.
     pub load: [f64; 2],
-    /// Pairs of slices.
+    /// Number of pairs of slices.
     pub pairs: usize,
-    /// About how long a slice was, in milliseconds.
+    /// Approximate length of a slice in milliseconds.
     pub slice_ms: u64,
-    /// Two ways of doing the same.
+    /// Comparisons of two contenders.
     pub comparisons: Vec<Comparison>,
     /// CPU by load and idle policy.
     pub idle: Vec<IdleLine>,
     /// Round trips.
     pub round_trips: Vec<RoundTrip>,
-    /// What depends on something.
+    /// Figures: results as a function of a parameter.
     #[serde(default)]
     pub figures: Vec<Figure>,
-    /// What could not be measured on this machine, and why.
+    /// Measurements that failed on this machine, with the reasons.
     #[serde(default)]
     pub left_out: Vec<String>,
 }
 
-/// What is estimated from pairs.
+/// Quantity that is estimated from pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Ours divided by the rival's.
+    /// Our cost divided by the rival's.
     Ratio,
-    /// Ours less the rival's, in nanoseconds.
+    /// Our cost minus the rival's, in nanoseconds.
     Difference,
-    /// Ours, in nanoseconds; the rival's is for comparison.
+    /// Our cost in nanoseconds; the rival's is shown for comparison.
     Cost,
 }
 
-/// Two ways of doing the same, in CPU time per packet.
+/// Comparison of two contenders that do the same work, in CPU time per packet.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Comparison {
-    /// Which work.
+    /// Description of the work.
     pub work: String,
-    /// The framework's way.
+    /// Name of the framework's contender.
     pub ours: String,
-    /// The other way.
+    /// Name of the rival.
     pub rival: String,
-    /// Nanoseconds per packet in each slice, ours.
+    /// Our nanoseconds per packet in each slice.
     pub ours_ns: Vec<f64>,
-    /// Nanoseconds per packet in each slice, the rival's; those at one place were measured
+    /// The rival's nanoseconds per packet in each slice. Values with the same index were measured
     /// together.
     pub rival_ns: Vec<f64>,
-    /// What is estimated.
+    /// Kind of the estimate.
     pub kind: Kind,
-    /// The estimate.
+    /// Estimate with its interval.
     pub estimate: Estimate,
-    /// What it shall not exceed, if anything.
+    /// Upper bound of the estimate, if there is one.
     pub bound: Option<f64>,
-    /// Whether it does.
+    /// Verdict on the bound.
     pub verdict: Option<Verdict>,
 }
 
 impl Comparison {
-    /// Compares pairs.
+    /// Creates a comparison from pairs.
     #[must_use]
     pub fn new(names: [String; 3], pairs: Pairs, kind: Kind, bound: Option<f64>) -> Self {
         let [work, ours, rival] = names;
@@ -106,16 +107,16 @@ impl Comparison {
     }
 }
 
-/// CPU of one policy at one load.
+/// CPU use of one idle policy at one load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdleLine {
     /// `busy`, `interrupt` or `adaptive`.
     pub policy: String,
-    /// The load, as a part of the most.
+    /// Load as a fraction of the maximum.
     pub load: f64,
-    /// Part of a core that the lane's thread used.
+    /// Fraction of a core that the lane's thread used.
     pub core: Spread,
-    /// Frames echoed in a second.
+    /// Frames echoed per second.
     pub rate: Spread,
 }
 
@@ -123,24 +124,24 @@ pub struct IdleLine {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct RoundTrip {
-    /// AF_XDP or AF_PACKET.
+    /// Mechanism: AF_XDP or AF_PACKET.
     pub mechanism: String,
-    /// The idle policy.
+    /// Idle policy of the lane.
     pub policy: String,
-    /// When frames are sent.
+    /// Pace at which frames are sent.
     pub pace: String,
-    /// The median of a round.
+    /// Median of a round.
     pub p50_us: Spread,
-    /// What 99 of 100 frames of a round did not exceed.
+    /// 99th percentile of a round.
     pub p99_us: Spread,
-    /// Frames sent in all rounds.
+    /// Number of frames sent in all rounds.
     pub frames: usize,
-    /// Of these, lost.
+    /// Number of frames lost.
     pub lost: usize,
 }
 
 impl Report {
-    /// A report without results, of this machine and this moment.
+    /// Creates a report without results for this machine and the current time.
     #[must_use]
     pub fn begin(effort: Effort) -> Self {
         let Machine { processor, processors, linux } = Machine::this();
@@ -161,23 +162,23 @@ impl Report {
         }
     }
 
-    /// Notes that something was not measured, and says so on standard error.
+    /// Records a failed measurement and prints it on standard error.
     pub fn leave_out(&mut self, what: &str, why: &(dyn std::error::Error + Send + Sync)) {
         let text = format!("{what}: {why}");
         eprintln!("not measured: {text}");
         self.left_out.push(text);
     }
 
-    /// Notes how busy the machine is at the end.
+    /// Records the load of the machine at the end of the run.
     pub fn end(&mut self) {
         self.load[1] = load_average();
     }
 
     /// Writes the report, its plot and its figures into `folder`, as new files named after the
-    /// date; returns their paths.
+    /// date. Returns their paths.
     ///
     /// # Errors
-    /// When a file is there already or cannot be written.
+    /// Returns an error if a file already exists or cannot be written.
     pub fn publish(&self, folder: &Path) -> Result<Vec<PathBuf>> {
         std::fs::create_dir_all(folder)?;
         let stem = self.date.replace(':', "");

@@ -1,4 +1,5 @@
-//! Rivals, written without a type of the framework: C programs, `dpdk-testpmd`, and their start.
+//! Rivals that use no type of the framework: C programs, `dpdk-testpmd`, and the code that starts
+//! them.
 
 pub mod dpdk_loop;
 pub mod eal;

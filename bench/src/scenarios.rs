@@ -1,4 +1,4 @@
-//! What the program can measure: each adds its results to a report.
+//! The measurements of the program. Each function adds its results to a report.
 
 pub mod c_application;
 pub mod dpdk;
@@ -32,24 +32,24 @@ pub use veth::{af_packet, af_xdp, idle, round_trips};
 
 use crate::slices::Effort;
 
-/// How thorough to be.
+/// Number of pairs, rounds and lanes of a measurement.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Pairs of slices.
     pub effort: Effort,
-    /// Rounds of what is not measured in pairs.
+    /// Number of rounds of measurements that do not use pairs.
     pub rounds: usize,
     /// Numbers of lanes that run at once.
     pub lanes: Vec<usize>,
 }
 
 impl Options {
-    /// For one of many points of a figure.
+    /// Returns the effort for one of many points of a figure.
     fn point(&self) -> Effort {
         Effort { pairs: self.rounds, slice: self.effort.slice / 2 }
     }
 
-    /// Says on standard error how far it is.
+    /// Prints the progress on standard error.
     fn tell(&self, what: &str, number: usize) {
         eprintln!("{what}: {} of {}", number + 1, self.effort.pairs);
     }

@@ -1,12 +1,12 @@
 //! Counts the instructions per packet of loops, on a memory port, over memif, on DPDK, and per
 //! lookup in tables.
 //!
-//! It runs itself under cachegrind, for two numbers of packets, and takes the difference, so that
-//! the start cancels out. It prints what `bench/instructions.json` holds. What this machine cannot
-//! run is said on standard error and left out.
+//! The program runs itself under cachegrind for two numbers of packets and takes the difference,
+//! which removes the cost of the start. It prints the contents of `bench/instructions.json`. Rows
+//! that this machine cannot run are reported on standard error and left out.
 //!
-//! `instructions only ROW...` counts some, `instructions bless FILE [ROW...]` writes what it counts
-//! into the committed file.
+//! `instructions only ROW...` counts the given rows. `instructions bless FILE [ROW...]` writes the
+//! counts into the committed file.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ fn print(rows: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Replaces rows of the committed file, or all that can be counted here.
+/// Replaces the given rows of the committed file, or all rows that can be counted here.
 fn bless(file: &Path, rows: &[&str]) -> Result<()> {
     let mut committed: Committed = serde_json::from_str(&std::fs::read_to_string(file)?)?;
     for (row, count) in measure(rows)? {
@@ -86,7 +86,7 @@ fn bless(file: &Path, rows: &[&str]) -> Result<()> {
     Ok(std::fs::write(file, serde_json::to_string_pretty(&committed)? + "\n")?)
 }
 
-/// Counts these, or all.
+/// Counts the given rows, or all rows.
 fn measure(rows: &[&str]) -> Result<BTreeMap<String, f64>> {
     let names = Count::ALL.map(Count::name);
     if let Some(row) = rows.iter().find(|row| names.iter().all(|name| name != *row)) {
@@ -112,7 +112,7 @@ fn measure(rows: &[&str]) -> Result<BTreeMap<String, f64>> {
     Ok(counts)
 }
 
-/// Instructions executed by a whole run.
+/// Returns the number of instructions that a whole run executes.
 fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
     let mut command = Command::new("valgrind");
     command
@@ -144,7 +144,8 @@ fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
     Ok(count.trim().replace(',', "").parse()?)
 }
 
-/// An application with one lane that swaps `packets` packets, of which 256 are on their way.
+/// Creates the configuration of an application with one lane that swaps `packets` packets, with 256
+/// of them in flight.
 fn configuration(count: Count, packets: u64, folder: &Path) -> Value {
     let memif =
         |role| json!({ "driver": { "memif": { "socket": folder.join("memif"), "role": role } } });
@@ -155,7 +156,7 @@ fn configuration(count: Count, packets: u64, folder: &Path) -> Value {
     let mut configuration = json!({
         "name": format!("instructions-{}", std::process::id()),
         "session": folder.join("session"),
-        // Until both ends of memif have met it sleeps, which hardly counts.
+        // Sleeping until both memif ends are connected keeps the waiting time out of the count.
         "lanes": { "idle": "adaptive" },
         "ports": ports,
         "app": { "packets": 256, "length": 60, "limit": packets, "delay-ms": 2000 },
@@ -166,7 +167,7 @@ fn configuration(count: Count, packets: u64, folder: &Path) -> Value {
     configuration
 }
 
-/// A folder that ends with this value.
+/// Temporary folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -1,4 +1,4 @@
-//! An application of ours as a process of its own, as its users run it.
+//! A Fastlane application as a separate process, as its users run it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,23 +15,23 @@ use crate::Result;
 use crate::device::load::Echoes;
 use crate::device::memory_lane::{frame, macswap};
 
-/// The word on the command line that makes this program a [`Filled`] application.
+/// First command line argument that turns this program into a [`Filled`] application.
 pub const LOOP: &str = "loop";
 
-/// A macswap that first sends packets of its own, for devices that receive what they send.
+/// Macswap application that first sends its own packets, for devices that loop packets back.
 #[derive(Default)]
 pub struct Filled {
     left: u64,
     frame: Vec<u8>,
     waits: bool,
-    /// Packets to swap, then it ends; 0 is no end.
+    /// Number of packets to swap before the application ends; 0 means no limit.
     limit: u64,
     swapped: u64,
-    /// Nanoseconds after which it begins to send, until the timer runs.
+    /// Delay before the first packet is sent, in nanoseconds; 0 once the timer runs.
     delay: u64,
 }
 
-/// Its settings, `app` in the configuration.
+/// Settings of [`Filled`]: `app` in the configuration.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Fill {
@@ -44,14 +44,14 @@ struct Fill {
 }
 
 impl Filled {
-    /// One that sends `packets` of `length` bytes to port 0, not before [`begin`](Self::begin) if
-    /// it `waits`.
+    /// Creates an application that sends `packets` packets of `length` bytes to port 0. If `waits`
+    /// is set, it sends nothing before [`begin`](Self::begin).
     #[must_use]
     pub fn new(packets: u64, length: usize, waits: bool) -> Self {
         Self { left: packets, frame: frame(length), waits, ..Self::default() }
     }
 
-    /// Lets it send.
+    /// Allows the application to send.
     pub fn begin(&mut self) {
         self.waits = false;
     }
@@ -93,7 +93,7 @@ impl App for Filled {
     }
 }
 
-/// Runs a [`Filled`] application with the configuration that the command line names; returns the
+/// Runs a [`Filled`] application with the configuration named on the command line and returns the
 /// exit status.
 pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> u8 {
     fastlane::main_from(arguments, &Arc::default(), |lane| {
@@ -103,41 +103,41 @@ pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> u8 {
     })
 }
 
-/// Which program runs.
+/// Program that an [`Application`] runs.
 #[derive(Clone, Debug)]
 pub enum Which {
-    /// `macswap`, as it is shipped.
+    /// The program `macswap`, as it is shipped.
     Macswap,
-    /// The macswap of this program, after so many packets of its own, of so many bytes.
+    /// The macswap of this program, which first sends its own packets.
     Filled {
-        /// How many.
+        /// Number of packets that it sends.
         packets: u64,
-        /// Bytes in each.
+        /// Length of each packet in bytes.
         length: usize,
     },
-    /// The fast half of `upf`, as it is shipped.
+    /// The fast path process of `upf`, as it is shipped.
     Upf,
-    /// Another program that takes a configuration.
+    /// Path of another program that takes a configuration.
     Other(PathBuf),
 }
 
-/// A running application with one lane, pinned to the CPU where packets move.
+/// Running application with one lane, pinned to the CPU that moves packets.
 pub struct Application {
     /// The process.
     pub program: Program,
-    /// The thread of its lane.
+    /// Thread id of its lane.
     pub thread: u64,
-    /// Its session.
+    /// Client of its session.
     pub client: Client,
     files: Files,
 }
 
 impl Application {
-    /// Starts it with one port that has the driver `driver`, as written in a configuration;
-    /// `lanes` are more settings of its lane.
+    /// Starts the program with one port. `driver` is the port's driver as written in a
+    /// configuration; `lanes` holds additional settings of the lane.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Returns an error if the program does not start.
     pub fn start(which: &Which, driver: &Value, lanes: &Value) -> Result<Self> {
         let app = match which {
             Which::Filled { packets, length } => json!({ "packets": packets, "length": length }),
@@ -146,10 +146,10 @@ impl Application {
         Self::configured(which, &json!({ "wire": { "driver": driver } }), lanes, &app)
     }
 
-    /// Starts it with these ports, more settings of its lane, and settings of its own.
+    /// Starts the program with the given ports, additional lane settings and application settings.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Returns an error if the program does not start.
     pub fn configured(which: &Which, ports: &Value, lanes: &Value, app: &Value) -> Result<Self> {
         let files = Files::new();
         let mut configuration = json!({
@@ -184,16 +184,16 @@ impl Application {
         Ok(Self { program, thread, client, files })
     }
 
-    /// The path of its session.
+    /// Returns the path of the session socket.
     #[must_use]
     pub fn session(&self) -> &Path {
         &self.files.session
     }
 
-    /// Waits until it moves packets, then stops it until its first slice.
+    /// Waits until the application moves packets, then stops it until its first slice.
     ///
     /// # Errors
-    /// When it ends, or nothing moves.
+    /// Returns an error if the application ends or moves no packets.
     pub fn looping(mut self) -> Result<Looping<Sent>> {
         let mut sent = Sent(self.client);
         self.program.wait_for("packets", |_| sent.packets().ok().filter(|&count| count > 0))?;
@@ -212,7 +212,7 @@ impl Echoes for Application {
     }
 }
 
-/// The packets that an application has sent, out of its counters.
+/// Number of packets that an application has sent, from its counters.
 pub struct Sent(Client);
 
 impl Odometer for Sent {
@@ -226,7 +226,7 @@ fn sent(client: &Client) -> u64 {
     (0..client.counters.ports()).map(of).sum()
 }
 
-/// A program of ours that was built with this one.
+/// Returns the path of a program of this workspace that was built together with this one.
 fn beside(own: &Path, name: &str) -> Result<PathBuf> {
     let path = own.with_file_name(name);
     match path.is_file() {
@@ -235,7 +235,7 @@ fn beside(own: &Path, name: &str) -> Result<PathBuf> {
     }
 }
 
-/// What an application needs on disk while it starts.
+/// Files that an application needs while it starts. They are removed on drop.
 struct Files {
     name: String,
     configuration: PathBuf,

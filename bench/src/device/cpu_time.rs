@@ -1,18 +1,18 @@
-//! CPU affinity and priority of measuring threads.
+//! CPU affinity and scheduling policy of measuring threads.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::rivals::ffi;
 
-/// Pins the calling thread to a CPU, if the machine lets it.
+/// Pins the calling thread to `cpu`, if the kernel permits it.
 pub fn pin(cpu: usize) {
     let mut set = CpuSet::new();
     set.set(cpu);
-    // Not pinned is slower and noisier, but not wrong.
+    // An unpinned run is slower and noisier, but still correct.
     let _ = sched_setaffinity(None, &set);
 }
 
-/// Runs `body` on a CPU, if the machine lets it; the thread may then go where it could before.
+/// Runs `body` on `cpu`, if the kernel permits it, and restores the affinity of the thread.
 pub fn pinned<T>(cpu: usize, body: impl FnOnce() -> T) -> T {
     let before = sched_getaffinity(None);
     pin(cpu);
@@ -23,8 +23,8 @@ pub fn pinned<T>(cpu: usize, body: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Runs `body` while no ordinary program takes the CPU away, if the machine lets it. (Linux leaves
-/// others 5 % of the time all the same.)
+/// Runs `body` with real-time priority, if the kernel permits it, so that no ordinary program takes
+/// the CPU away. Linux still leaves 5 % of the time to others.
 pub fn undisturbed<T>(body: impl FnOnce() -> T) -> T {
     let real_time = ffi::set_real_time(true).is_ok();
     let result = body();

@@ -1,56 +1,56 @@
-//! Frames sent to a lane at a rate, and what it uses of its CPU meanwhile.
+//! Sends frames to a lane at a given rate and measures the CPU time that the lane uses.
 
 use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::device::cpu_time::{pinned, undisturbed};
 
-/// Where frames are sent: away from the lanes.
+/// CPU of the sender; lanes run on other CPUs.
 const CPU: usize = 0;
-/// Frames on their way at most, when as many as possible are sent.
+/// Maximum number of frames in flight when the sender runs as fast as frames come back.
 const WINDOW: u64 = 512;
-/// How long a lane gets to settle into a load, in which nothing is measured.
+/// Time that a lane gets to settle into a load before the measurement starts.
 pub const SETTLE: Duration = Duration::from_millis(100);
 
-/// What sends frames to a lane.
+/// Source of frames for a lane.
 pub trait Sender {
-    /// Sends one; false when there was no room for it.
+    /// Sends one frame. Returns false if there was no room for it.
     fn send(&self) -> bool;
 }
 
-/// A lane that sends frames back.
+/// Lane that sends frames back.
 pub trait Echoes {
-    /// Frames echoed so far.
+    /// Returns the number of frames echoed so far.
     fn echoed(&self) -> u64;
 
-    /// CPU time of its thread so far, in nanoseconds.
+    /// Returns the CPU time of the lane's thread so far, in nanoseconds.
     ///
     /// # Errors
-    /// When the lane has ended.
+    /// Returns an error if the lane has ended.
     fn cpu(&self) -> Result<u64>;
 }
 
-/// What a lane used at one load.
+/// CPU use and rate of a lane at one load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// CPU time of the lane's thread by time, 1 for a whole core.
+    /// CPU time of the lane's thread divided by elapsed time; 1 is a whole core.
     pub core: f64,
-    /// Frames echoed in a second.
+    /// Frames echoed per second.
     pub rate: f64,
 }
 
 impl Usage {
-    /// Nanoseconds of CPU time per frame.
+    /// Returns the CPU time per frame in nanoseconds.
     #[must_use]
     pub fn cost(self) -> f64 {
         self.core * 1e9 / self.rate
     }
 }
 
-/// Sends at `rate` frames a second, or as fast as they come back, and measures for `length`.
+/// Sends at `rate` frames per second, or as fast as frames come back, and measures for `length`.
 ///
 /// # Errors
-/// When the lane has ended.
+/// Returns an error if the lane has ended.
 pub fn load(
     sender: &dyn Sender,
     lane: &dyn Echoes,
@@ -78,7 +78,7 @@ fn send_for(sender: &dyn Sender, lane: &dyn Echoes, rate: Option<f64>, time: Dur
     while start.elapsed() < time {
         let due = match rate {
             Some(rate) => (start.elapsed().as_secs_f64() * rate) as u64,
-            // One that was lost must not stop the window for ever: it counts as back after a while.
+            // A lost frame must not close the window for ever: it counts as returned after a while.
             None => (lane.echoed() - before).max(sent.saturating_sub(4 * WINDOW)) + WINDOW,
         };
         if sent < due {

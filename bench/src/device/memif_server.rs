@@ -1,7 +1,7 @@
-//! Macswap over memif: what it costs a device, and how long a frame is on its way to it and back.
+//! Macswap over memif: the CPU time it costs a device and the round-trip time of a frame.
 //!
-//! The devices are processes on CPU 1, each a memif server; the one instrument that measures all of
-//! them is a memif client in this process, on CPU 0. Only one device runs at a time.
+//! The devices are processes on CPU 1, each a memif server. One memif client in this process, on
+//! CPU 0, measures all of them. Only one device runs at a time.
 
 mod handshake;
 mod rings;
@@ -29,25 +29,26 @@ use crate::rivals::macswap_in_c;
 use crate::rivals::testpmd::Testpmd;
 use crate::slices::{Contender, Effort, Pairs, Slice, pair};
 
-/// Frames on their way at most when what counts is CPU time: a device never waits for them.
+/// Maximum number of frames in flight when CPU time is measured. It is large enough that a device
+/// never waits for frames.
 const WINDOW: u64 = 512;
-/// Where the client runs: away from the devices.
+/// CPU of the client; devices run on CPU 1.
 const CPU: usize = 0;
-/// Pairs of slices after which the programs start anew.
+/// Number of pairs of slices after which the programs are restarted.
 const RESTART: usize = 8;
 
-/// Who swaps the addresses.
+/// Program that swaps the addresses behind a memif socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// An application of ours on our memif.
+    /// Fastlane application on native memif.
     Native,
-    /// As [`Native`](Self::Native), the application written in C.
+    /// Fastlane application written in C, on native memif.
     NativeInC,
-    /// An application of ours on the memif of DPDK.
+    /// Fastlane application on the memif driver of DPDK.
     OnDpdk,
     /// `dpdk-testpmd --forward-mode=macswap`.
     Testpmd,
-    /// The loop by hand on the memif of DPDK, `c/dpdk_macswap.c`.
+    /// The hand-written loop on the memif driver of DPDK, `c/dpdk_macswap.c`.
     ByHand,
 }
 
@@ -63,10 +64,10 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// A device under test: a program that serves a memif socket, stopped unless it is measured, and
-/// the client that sends frames to it.
+/// Device under test: a program that serves a memif socket, and the client that sends frames to it.
+/// The program is stopped unless it is being measured.
 pub struct Device {
-    /// Before the program: it goes first.
+    /// Declared before the program so that the client is dropped first.
     client: Client,
     program: Program,
     thread: u64,
@@ -75,10 +76,11 @@ pub struct Device {
 }
 
 impl Device {
-    /// Starts one, for frames of `length` bytes, with the idle policy `idle` if it is ours.
+    /// Starts a device for frames of `length` bytes. `idle` is the idle policy of Fastlane
+    /// applications.
     ///
     /// # Errors
-    /// When it does not start, or does not answer.
+    /// Returns an error if the device does not start or does not respond.
     pub fn start(who: Who, length: usize, idle: &str, compiled: &Compiled) -> Result<Self> {
         let socket = Socket::new();
         let path = socket.0.display();
@@ -107,11 +109,11 @@ impl Device {
         Self::attach((program, thread, eal), vec![socket], Frames::alike(length))
     }
 
-    /// The device that a program is, of which `thread` moves the packets: from the first of its
-    /// sockets to the last.
+    /// Connects to a running program as a device. Frames go to the first of `sockets` and come back
+    /// from the last; `thread` moves the packets.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Returns an error if the device does not respond.
     pub(crate) fn attach(
         (mut program, thread, eal): (Program, u64, Eal),
         sockets: Vec<Socket>,
@@ -123,26 +125,28 @@ impl Device {
         let frames = Arc::new(frames);
         let connect = |_: &mut Program| Client::through([&first.0, &last.0], &frames).ok();
         let mut client = program.wait_for("its memif socket", connect)?;
-        // DPDK answers a client before its link is up; what comes earlier is not read.
+        // DPDK accepts a client before its link is up and drops frames that arrive earlier.
         let mut trip = || pinned(CPU, || client.trip(Duration::from_millis(100)));
         program.wait_for("the first frame", |_| trip())?;
         program.stop()?;
-        // As the client; without the right to it the result is noisier, but not wrong.
+        // The device gets the client's priority. Without the permission the result is noisier, but
+        // still correct.
         let _ = crate::rivals::ffi::set_real_time_of(thread, true);
         Ok(Self { client, program, thread, _eal: eal, _sockets: sockets })
     }
 
-    /// Runs `measure` while the device runs; returns its result and the CPU time of the device.
+    /// Runs `measure` while the device runs. Returns its result and the CPU time of the device.
     ///
     /// # Errors
-    /// When the device ends, and that of `measure`.
+    /// Returns an error if the device ends, and the error of `measure`.
     pub fn during<T>(
         &mut self,
         measure: impl FnOnce(&mut Client) -> Result<T>,
     ) -> Result<(T, Duration)> {
         let before = self.program.cpu(self.thread)?;
         self.program.resume()?;
-        // While others had the CPU of the client, the device would look in vain, which costs too.
+        // If another program took the client's CPU, the device would poll empty rings, which costs
+        // CPU time too.
         let result = pinned(CPU, || undisturbed(|| measure(&mut self.client)));
         self.program.stop()?;
         let cpu = self.program.cpu(self.thread)? - before;
@@ -157,9 +161,9 @@ impl Contender for Device {
     }
 }
 
-/// A contender of which every turn is noted, to see how the turns are spread.
+/// Contender that records the cost of every turn, to show the spread of the turns.
 pub struct Noted<'a> {
-    /// Who it is.
+    /// The contender that does the work.
     pub contender: &'a mut dyn Contender,
     /// Nanoseconds per packet in each turn.
     pub turns: &'a mut Vec<f64>,
@@ -173,13 +177,13 @@ impl Contender for Noted<'_> {
     }
 }
 
-/// Pairs, and the turns of 50 ms that they are made of: ours, then the rival's.
+/// Pairs and the turns of 50 ms that they consist of: ours, then the rival's.
 pub type Noting = (Pairs, [Vec<f64>; 2]);
 
 /// Compares the CPU time of two devices for frames of `length` bytes.
 ///
 /// # Errors
-/// When a program does not start, ends, or loses a frame.
+/// Returns an error if a program does not start, ends, or loses a frame.
 pub fn compare(
     who: [Who; 2],
     length: usize,
@@ -190,7 +194,7 @@ pub fn compare(
     let (mut pairs, mut turns) = (Pairs::default(), [Vec::new(), Vec::new()]);
     let mut number = 0;
     while number < effort.pairs {
-        // The first to start may get the better memory: it is not always the same.
+        // The first one to start may get the better memory, so the order alternates.
         let start = |who| Device::start(who, length, "busy", compiled);
         let swapped = number / RESTART % 2 == 1;
         let early = swapped.then(|| start(who[1])).transpose()?;
@@ -210,11 +214,11 @@ pub fn compare(
     Ok((pairs, turns))
 }
 
-/// The path of a socket that is removed in the end.
+/// Path of a socket that is removed on drop.
 pub(crate) struct Socket(pub(crate) PathBuf);
 
 impl Socket {
-    /// A path that nobody else has.
+    /// Creates a unique path.
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);

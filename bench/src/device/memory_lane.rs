@@ -1,4 +1,4 @@
-//! The whole loop on a memory port, against the same work in plain C.
+//! The whole loop of a lane on a memory port, against the same work in plain C.
 
 use std::time::Duration;
 
@@ -12,16 +12,17 @@ use crate::Result;
 use crate::rivals::ffi::PlainMacswap;
 use crate::slices::{Contender, Effort, Pairs, Slice, pair, timed};
 
-/// Packets in the loop: a quarter of a megabyte of frames is touched, 64 bytes of each.
+/// Number of packets in the loop.
 pub const FRAMES: u32 = 512;
-/// Bytes in a frame, as configured by default.
+/// Size of a frame in bytes, as configured by default.
 const FRAME_SIZE: usize = 2048;
-/// Head room, as configured by default.
+/// Headroom in bytes, as configured by default.
 const HEADROOM: usize = 192;
-/// Packets between two looks at the clock.
+/// Number of packets between two reads of the clock.
 const CHUNK: u64 = 1 << 16;
 
-/// A frame of 60 bytes, 64 on the wire: addresses, the experimental ethertype, zeros.
+/// Creates a frame of `length` bytes without check sequence: addresses, the experimental ethertype
+/// 0x88b5, zeros.
 #[must_use]
 pub fn frame(length: usize) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5];
@@ -29,16 +30,16 @@ pub fn frame(length: usize) -> Vec<u8> {
     frame
 }
 
-/// The application: `apps/macswap`, to the letter.
+/// Swaps the Ethernet addresses of a packet, exactly as `apps/macswap` does.
 pub fn macswap(packet: &mut Packet) -> Verdict {
     let Some(ethernet) = packet.header::<Ethernet>() else {
-        return Verdict::Drop; // a runt
+        return Verdict::Drop; // runt
     };
     std::mem::swap(&mut ethernet.source, &mut ethernet.destination);
     Verdict::Reflect
 }
 
-/// A lane with one port, a memory port that always has packets.
+/// Lane with one memory port that always has packets.
 pub struct MemoryLane<A> {
     lane: Lane<A>,
     counters: Counters,
@@ -46,10 +47,10 @@ pub struct MemoryLane<A> {
 }
 
 impl<A: App> MemoryLane<A> {
-    /// Puts the lane together, with frames of `length` bytes.
+    /// Creates the lane with frames of `length` bytes.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// Returns an error if there is not enough memory.
     pub fn new(app: A, burst: usize, length: usize) -> Result<Self> {
         let frames = FRAMES as usize;
         let memory = SharedMemory::create("bench-memory", frames * FRAME_SIZE)?;
@@ -68,7 +69,7 @@ impl<A: App> MemoryLane<A> {
         Ok(Self { lane: Lane::new(app, parts), counters, burst })
     }
 
-    /// Turns until about `packets` more were sent back; returns how many.
+    /// Runs turns until about `packets` more packets were sent back. Returns the exact number.
     pub fn turns(&mut self, packets: u64) -> u64 {
         let sent = || self.counters.port_total(0, PortCounter::SentPackets);
         let before = sent();
@@ -97,11 +98,11 @@ impl Contender for Plain {
     }
 }
 
-/// One pair at each burst size for frames of `length` bytes, `effort.pairs` times. Both contenders
-/// get fresh memory for each pair, so that no result hangs on where the pages happened to lie.
+/// Measures one pair at each burst size for frames of `length` bytes, `effort.pairs` times. Both
+/// contenders get fresh memory for each pair, so that no result depends on page placement.
 ///
 /// # Errors
-/// When there is no memory.
+/// Returns an error if there is not enough memory.
 pub fn compare(
     effort: Effort,
     bursts: &[usize],

@@ -17,7 +17,7 @@ use crate::rivals::ffi;
 use crate::scenarios::veth::echo::{EchoLane, Mechanism};
 use crate::{Error, Result};
 
-/// A lane in a thread on CPU 1; the one who sends is on CPU 0.
+/// Lane in a thread on CPU 1; the sender is on CPU 0.
 pub struct Running {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -27,17 +27,18 @@ pub struct Running {
 }
 
 impl Running {
-    /// Opens the interface in the namespace of the calling thread, and starts the lane.
+    /// Opens the interface in the namespace of the calling thread and starts the lane.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn start(mechanism: Mechanism, idle: Idle, interface: &str) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (send, started) = mpsc::channel();
         let (interface, stopping) = (interface.to_owned(), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             pin(1);
-            // As the lanes of an application: without it a nap is 50 microseconds longer.
+            // Lanes of an application do the same: the default slack adds 50 microseconds to a
+            // sleep.
             let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
             let opened = EchoLane::open(mechanism, &interface).and_then(|mut lane| {
                 let interrupts = watch(&lane)?;

@@ -1,5 +1,5 @@
-//! A veth pair in a network namespace of the benchmark's own: one end is the device under test, the
-//! other is where frames are made and come back to.
+//! A veth pair in a network namespace of the benchmark: one end is the device under test, the other
+//! sends and receives the frames.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,14 +12,15 @@ use crate::device::load::Sender;
 use crate::device::memory_lane;
 use crate::rivals::ffi::{self, RawSocket};
 
-/// Frames queued at once: they fit the rings of 2048 with some to spare.
+/// Number of frames queued at once. They fit the rings of 2048 slots with some margin.
 pub const BATCH: u64 = 1900;
 
-/// Runs `body` on a thread in a network namespace that ends with it. What is started from there is
-/// in the namespace too.
+/// Runs `body` on a thread in a new network namespace that ends with the thread. Threads and
+/// processes that `body` starts are in the namespace too.
 ///
 /// # Errors
-/// That of `body`, or when the kernel gives no namespace: it takes CAP_SYS_ADMIN.
+/// Returns the error of `body`, or an error if the kernel gives no namespace: it requires
+/// CAP_SYS_ADMIN.
 pub fn in_namespace<T: Send>(body: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -32,9 +33,9 @@ pub fn in_namespace<T: Send>(body: impl FnOnce() -> Result<T> + Send) -> Result<
     })
 }
 
-/// A veth pair, both ends up, without addresses: nothing is sent on it but what is sent here.
+/// Veth pair with both ends up and without addresses. Only this benchmark sends on it.
 pub struct Veth {
-    /// The name of the device under test.
+    /// Name of the device under test.
     pub name: String,
     far: String,
     socket: RawSocket,
@@ -42,11 +43,11 @@ pub struct Veth {
 }
 
 impl Veth {
-    /// Makes pair number `number`, for frames of `length` bytes without check sequence. `hears`
-    /// lets [`receive`](Self::receive) see what comes back.
+    /// Creates pair number `number` for frames of `length` bytes without check sequence. `hears`
+    /// enables [`receive`](Self::receive).
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// Returns an error if the kernel refuses.
     pub fn new(number: usize, length: usize, hears: bool) -> Result<Self> {
         let (name, far) = (format!("near{number}"), format!("far{number}"));
         ip(&format!(
@@ -61,17 +62,17 @@ impl Veth {
         Ok(Self { name, far, socket, frame: memory_lane::frame(length) })
     }
 
-    /// Whether a frame has come back, which is taken.
+    /// Takes a returned frame. Returns false if none has come back.
     pub fn receive(&self) -> bool {
         let mut frame = [0; 64];
         rustix::net::recv(&self.socket, &mut frame, RecvFlags::TRUNC).is_ok()
     }
 
-    /// Sends [`BATCH`] frames, and waits until all have reached the device under test; returns how
-    /// many have.
+    /// Sends [`BATCH`] frames and waits until all have reached the device under test. Returns the
+    /// number that arrived.
     ///
     /// # Errors
-    /// When the counts of the interfaces cannot be read.
+    /// Returns an error if the interface counters cannot be read.
     pub fn queue(&self) -> Result<u64> {
         let before = received(&self.name)?;
         for _ in 0..BATCH {
@@ -87,10 +88,10 @@ impl Veth {
         }
     }
 
-    /// Frames that have come back since the pair was made.
+    /// Returns the number of frames that have come back since the pair was created.
     ///
     /// # Errors
-    /// When the counts of the interfaces cannot be read.
+    /// Returns an error if the interface counters cannot be read.
     pub fn returned(&self) -> Result<u64> {
         received(&self.far)
     }
@@ -102,17 +103,17 @@ impl Sender for Veth {
     }
 }
 
-/// Linux's side of a TAP device of somebody else.
+/// Linux side of a TAP device that another program created.
 pub struct TapSide {
     socket: RawSocket,
     frame: Vec<u8>,
 }
 
 impl TapSide {
-    /// The device called `name`, for frames of `length` bytes.
+    /// Opens the device `name` for frames of `length` bytes.
     ///
     /// # Errors
-    /// When there is none.
+    /// Returns an error if the device does not exist.
     pub fn new(name: &str, length: usize) -> Result<Self> {
         let socket = RawSocket::open(Interface::query(name)?.index, false)?;
         Ok(Self { socket, frame: memory_lane::frame(length) })
@@ -131,7 +132,7 @@ impl Drop for Veth {
     }
 }
 
-/// Runs `ip` in the thread's namespace.
+/// Runs `ip` in the namespace of the calling thread.
 fn ip(words: &str) -> Result<()> {
     let output = Command::new("ip").args(words.split_whitespace()).output();
     let output = output.map_err(|error| format!("ip: {error}; install the package `iproute2`"))?;
@@ -141,7 +142,7 @@ fn ip(words: &str) -> Result<()> {
     }
 }
 
-/// Frames that an interface has received.
+/// Returns the number of frames that an interface has received.
 fn received(interface: &str) -> Result<u64> {
     let table = std::fs::read_to_string("/proc/thread-self/net/dev")?;
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(interface));

@@ -1,4 +1,4 @@
-//! A table of numbers that is also a picture: how something depends on something else.
+//! A table of numbers that is also drawn: results as a function of a parameter.
 
 use std::fmt::{self, Write};
 
@@ -7,51 +7,51 @@ use serde::{Deserialize, Serialize};
 use crate::report::Spread;
 use crate::statistics::quantile;
 
-/// How a figure is drawn.
+/// Style in which a figure is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Style {
-    /// A bar for each value: the places have no order.
+    /// Bar for each value: the parameter has no order.
     Bars,
-    /// A line for each series.
+    /// Line for each series.
     Lines,
 }
 
-/// A figure: series over places.
+/// Figure with series over the values of a parameter.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figure {
-    /// A short name, which is part of the file's.
+    /// Short name, used in the file name.
     pub name: String,
-    /// What it shows, with the unit.
+    /// Title with the unit.
     pub title: String,
-    /// What the places are.
+    /// Name of the parameter.
     pub along: String,
-    /// The places, in order.
+    /// Values of the parameter, in order.
     pub places: Vec<String>,
-    /// How it is drawn.
+    /// Drawing style.
     pub style: Style,
-    /// One for each way of doing the work.
+    /// Series, one for each contender.
     pub series: Vec<Series>,
 }
 
-/// A row of a figure.
+/// Row of a figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series {
-    /// What it is of.
+    /// Name of the contender.
     pub name: String,
-    /// For each place the values of all rounds; none where nothing was measured.
+    /// Results of all rounds for each value of the parameter; empty where nothing was measured.
     pub values: Vec<Vec<f64>>,
 }
 
 impl Figure {
-    /// An empty figure.
+    /// Creates an empty figure.
     #[must_use]
     pub fn new(name: &str, title: &str, along: &str, style: Style) -> Self {
         let [name, title, along] = [name, title, along].map(str::to_owned);
         Self { name, title, along, places: Vec::new(), style, series: Vec::new() }
     }
 
-    /// Adds a value; a series or place that is not there comes to the end.
+    /// Adds a result. A new series or parameter value is appended.
     pub fn add(&mut self, series: &str, place: &str, value: f64) {
         let find = |names: &[String], name: &str| names.iter().position(|known| known == name);
         let place = find(&self.places, place).unwrap_or_else(|| {
@@ -69,7 +69,7 @@ impl Figure {
         self.series[row].values[place].push(value);
     }
 
-    /// The spread of a series at a place, if it was measured there.
+    /// Returns the spread of a series at an index, if it was measured there.
     #[must_use]
     pub fn spread(&self, series: usize, place: usize) -> Option<Spread> {
         let values = self.series.get(series)?.values.get(place)?;
@@ -80,8 +80,8 @@ impl Figure {
         })
     }
 
-    /// The most that is drawn: the largest median and some more. An upper quartile may be far
-    /// beyond it, which is left to the table.
+    /// Returns the upper end of the scale: 1.2 times the largest median. Upper quartiles beyond it
+    /// are shown only in the table.
     #[must_use]
     pub fn most(&self) -> f64 {
         let places = |row: usize| (0..self.places.len()).map(move |place| (row, place));
@@ -90,10 +90,10 @@ impl Figure {
         1.2 * medians.map(|spread| spread.median).fold(f64::MIN_POSITIVE, f64::max)
     }
 
-    /// Writes it as a table in Markdown.
+    /// Writes the figure as a Markdown table.
     ///
     /// # Errors
-    /// When `text` cannot be written to; a string always can.
+    /// Returns an error if `text` cannot be written; writing to a string never fails.
     pub fn table(&self, text: &mut impl Write) -> fmt::Result {
         write!(text, "\n{}: median (quartiles).\n\n| {} |", self.title, self.along)?;
         self.places.iter().try_for_each(|place| write!(text, " {place} |"))?;
@@ -115,7 +115,7 @@ impl Figure {
     }
 }
 
-/// Digits after the point, so that three count or more.
+/// Returns the number of digits after the decimal point for at least three significant digits.
 #[must_use]
 pub(crate) fn digits(value: f64) -> usize {
     match value.abs() {

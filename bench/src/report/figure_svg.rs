@@ -1,4 +1,4 @@
-//! A figure as SVG.
+//! Draws a figure as SVG.
 
 use std::fmt::{self, Write};
 
@@ -7,15 +7,15 @@ use fastlane_measure::svg::{self, label};
 
 use crate::report::figure::{Figure, Series, Style, digits};
 
-/// How wide what is drawn is, and what is written at its right.
+/// Width of the drawing, and of the text at its right.
 const DRAWN: f64 = 360.0;
 const WRITTEN: f64 = 260.0;
-/// Where lines begin.
+/// Position of the upper left corner of the panel of lines.
 const LEFT: f64 = 70.0;
 const TOP: f64 = 50.0;
 /// Height of the panel of lines.
 const PANEL: f64 = 220.0;
-/// Height of a row of bars, and of what separates the places.
+/// Height of a row of bars, and of the gap between groups.
 const ROW: f64 = 17.0;
 const GAP: f64 = 10.0;
 const COLOURS: [&str; 12] = [
@@ -23,7 +23,7 @@ const COLOURS: [&str; 12] = [
     "#2f9c95", "#e07b39", "#4a5fc1", "#5c4033",
 ];
 
-/// The picture.
+/// Returns the figure as SVG.
 #[must_use]
 pub fn svg(figure: &Figure) -> String {
     let mut text = String::new();
@@ -43,7 +43,7 @@ fn number(value: f64) -> String {
     format!("{value:.*}", digits(value))
 }
 
-/// A group of bars for each series, one bar in it for each place.
+/// Draws a group of bars for each series, with one bar for each parameter value.
 fn bars(text: &mut String, figure: &Figure) -> fmt::Result {
     let rows = (figure.series.len() * figure.places.len()) as f64;
     let height = TOP + rows * ROW + figure.series.len() as f64 * GAP + 20.0;
@@ -72,7 +72,8 @@ fn bars(text: &mut String, figure: &Figure) -> fmt::Result {
     svg::close(text)
 }
 
-/// A line for each series over evenly spaced places, with a mark from quartile to quartile.
+/// Draws a line for each series over evenly spaced parameter values, with a mark between the
+/// quartiles.
 fn lines(text: &mut String, figure: &Figure) -> fmt::Result {
     let (right, bottom) = (LEFT + DRAWN, TOP + PANEL);
     svg::open(text, right + WRITTEN, bottom + 60.0)?;

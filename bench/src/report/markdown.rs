@@ -1,11 +1,11 @@
-//! A report as tables for a reader.
+//! Prints a report as Markdown tables.
 
 use std::fmt::{self, Write};
 
 use crate::report::{Comparison, IdleLine, Kind, Report, RoundTrip, Spread};
 use crate::statistics::{median, quantile};
 
-/// The report in Markdown.
+/// Returns the report in Markdown.
 #[must_use]
 pub fn tables(report: &Report) -> String {
     let mut text = String::new();
@@ -81,7 +81,7 @@ fn row(text: &mut String, comparison: &Comparison) -> fmt::Result {
     )
 }
 
-/// A row for each policy, a column for each load.
+/// Writes a row for each policy with a column for each load.
 fn idle(text: &mut String, lines: &[IdleLine]) -> fmt::Result {
     write!(
         text,

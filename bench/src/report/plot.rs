@@ -1,4 +1,4 @@
-//! A report as a picture: bars with whiskers, and CPU by load as lines.
+//! Draws a report as SVG: bars with whiskers, and CPU by load as lines.
 
 use std::fmt::{self, Write};
 
@@ -6,10 +6,10 @@ use fastlane_measure::svg::{self, BAR, label};
 
 use crate::report::{Comparison, IdleLine, Kind, Report};
 
-/// How wide what is drawn is, and what is written at its right.
+/// Width of the drawing, and of the text at its right.
 const DRAWN: f64 = 280.0;
 const WRITTEN: f64 = 240.0;
-/// What is written at its left has at least this.
+/// Minimum width of the text at the left of the drawing.
 const LEFT: f64 = 240.0;
 const OURS: &str = "#1f6f8b";
 const RIVAL: &str = "#b9c4c9";
@@ -18,7 +18,7 @@ const COLOURS: [&str; 3] = ["#b9583b", "#8a9a3b", "#1f6f8b"];
 const PAIR: f64 = 42.0;
 const LINES: f64 = 260.0;
 
-/// The picture, as SVG.
+/// Returns the picture as SVG.
 #[must_use]
 pub fn svg(report: &Report) -> String {
     let mut text = String::new();
@@ -52,12 +52,12 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
     svg::close(text)
 }
 
-/// Comparisons that share a scale: those of the same kind.
+/// Groups neighbouring comparisons of the same kind, which share a scale.
 fn groups(comparisons: &[Comparison]) -> Vec<&[Comparison]> {
     comparisons.chunk_by(|a, b| a.kind == b.kind).collect()
 }
 
-/// Where the bars begin: at the right of all that is written before them.
+/// Returns the left edge of the bars: the right end of the longest label.
 fn left(comparisons: &[Comparison]) -> f64 {
     let words = comparisons.iter().flat_map(|one| [one.work.clone(), versus(one)]);
     words.map(|words| 20.0 + svg::width(&words)).fold(LEFT, f64::max)
@@ -92,7 +92,7 @@ fn pair(
     label(text, left + DRAWN + 12.0, y + 2.0 * BAR, "start", &verdict)
 }
 
-/// One line for each policy, over evenly spaced loads (they differ by orders of magnitude).
+/// Draws one line for each policy over evenly spaced loads, which differ by orders of magnitude.
 fn cpu(text: &mut String, lines: &[IdleLine], [left, top]: [f64; 2]) -> fmt::Result {
     let right = left + DRAWN;
     let (top, bottom) = (top + 30.0, top + LINES - 50.0);

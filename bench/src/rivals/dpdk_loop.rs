@@ -1,5 +1,5 @@
-//! The loop on DPDK that somebody writes by hand, `c/dpdk_macswap.c`: compiled when it is needed,
-//! for nothing here needs DPDK to be built.
+//! The hand-written loop on DPDK, `c/dpdk_macswap.c`. It is compiled on demand, so that the build
+//! does not require DPDK.
 
 use std::fs::File;
 use std::io::Write;
@@ -15,25 +15,25 @@ use crate::rivals::eal::{CPU, Eal};
 
 const SOURCE: &str = include_str!("../../c/dpdk_macswap.c");
 const LOOKUPS: &str = include_str!("../../c/dpdk_lookup.c");
-/// Bytes in a frame of 64 bytes on the wire, without the check sequence.
+/// Length of a 64-byte Ethernet frame without the check sequence.
 const LENGTH: usize = 60;
 
-/// The compiled program; the file ends with this value.
+/// Compiled program; the file is removed on drop.
 pub struct Compiled(PathBuf);
 
 impl Compiled {
-    /// Compiles it for the DPDK that is installed.
+    /// Compiles the macswap loop for the installed DPDK.
     ///
     /// # Errors
-    /// When there is no compiler or no DPDK to develop with.
+    /// Returns an error if there is no compiler or no DPDK development package.
     pub fn new() -> Result<Self> {
         Self::from_source("dpdk_macswap", SOURCE)
     }
 
-    /// Compiles the loop over tables, `c/dpdk_lookup.c`.
+    /// Compiles the lookup loop over tables, `c/dpdk_lookup.c`.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Returns the same errors as [`new`](Self::new).
     pub fn lookups() -> Result<Self> {
         Self::from_source("dpdk_lookup", LOOKUPS)
     }
@@ -64,7 +64,7 @@ impl Compiled {
         }
     }
 
-    /// Where it is.
+    /// Returns the path of the program.
     #[must_use]
     pub(crate) fn path(&self) -> &std::path::Path {
         &self.0
@@ -77,21 +77,21 @@ impl Drop for Compiled {
     }
 }
 
-/// That loop on one virtual device.
+/// Hand-written loop on one virtual device.
 pub struct ByHand {
     /// The process.
     pub program: Program,
-    /// The thread that moves the packets.
+    /// Thread that moves the packets.
     pub thread: u64,
     counter: Counter,
     eal: Eal,
 }
 
 impl ByHand {
-    /// Starts it with bursts of `burst`; `fill` packets are sent first.
+    /// Starts the loop with bursts of `burst` packets. It first sends `fill` packets.
     ///
     /// # Errors
-    /// When it does not start.
+    /// Returns an error if the program does not start.
     pub fn start(compiled: &Compiled, device: &str, burst: u32, fill: u32) -> Result<Self> {
         let eal = Eal::new();
         let counter = Counter::new(&eal.prefix)?;
@@ -103,20 +103,20 @@ impl ByHand {
         Ok(Self { program, thread, counter, eal })
     }
 
-    /// Waits until it runs; the process, the thread that moves the packets, and what must live as
-    /// long.
+    /// Waits until the loop runs. Returns the process, the thread that moves the packets, and the
+    /// EAL directory, which must live as long.
     ///
     /// # Errors
-    /// When it ends.
+    /// Returns an error if the program ends.
     pub fn process(mut self) -> Result<(Program, u64, Eal)> {
         self.program.wait_for("its loop", |program| program.has_said("ready").then_some(()))?;
         Ok((self.program, self.thread, self.eal))
     }
 
-    /// Waits until it moves packets, then stops it until its first slice.
+    /// Waits until the loop moves packets, then stops it until its first slice.
     ///
     /// # Errors
-    /// When it ends, or nothing moves.
+    /// Returns an error if the program ends or moves no packets.
     pub fn looping(mut self) -> Result<Looping<Counter>> {
         let counter = &mut self.counter;
         self.program.wait_for("packets", |_| counter.packets().ok().filter(|&count| count > 0))?;
@@ -124,7 +124,7 @@ impl ByHand {
     }
 }
 
-/// A number in a file that another process writes through a mapping.
+/// Packet count in a file that another process writes through a mapping.
 pub struct Counter {
     path: PathBuf,
     file: File,

@@ -1,22 +1,22 @@
-//! What every program on DPDK is started with, so that none has better memory than another.
+//! EAL arguments of every DPDK program, so that all of them have the same memory.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Memory for each program, in megabytes.
+/// Memory of each program in megabytes.
 const MEMORY: u64 = 64;
-/// The CPU on which packets move; everything else is on CPU 0.
+/// CPU that moves packets; everything else runs on CPU 0.
 pub const CPU: usize = 1;
 
-/// The arguments that are alike for all: own memory, no devices but those named.
+/// Arguments common to all programs: separate memory, and no devices but the named one.
 #[derive(Clone, Debug)]
 pub struct Eal {
-    /// Unlike all others on the machine.
+    /// File prefix, unique on the machine.
     pub prefix: String,
 }
 
 impl Eal {
-    /// For one program.
+    /// Creates the arguments of one program.
     #[must_use]
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -24,14 +24,14 @@ impl Eal {
         Self { prefix: format!("fastlane-bench-{}-{number}", std::process::id()) }
     }
 
-    /// The arguments, with one virtual device.
+    /// Returns the arguments with one virtual device.
     #[must_use]
     pub fn arguments(&self, device: &str) -> Vec<String> {
         let words = format!("--no-pci --file-prefix {} --vdev {device}", self.prefix);
         words.split(' ').map(str::to_owned).chain(memory()).collect()
     }
 
-    /// Where DPDK keeps the sockets of the program (the DPDK Programmer's Guide, "Environment
+    /// Returns the folder of the program's DPDK sockets (DPDK Programmer's Guide, "Environment
     /// Abstraction Layer").
     #[must_use]
     pub fn directory(&self) -> PathBuf {
@@ -56,7 +56,7 @@ impl Drop for Eal {
     }
 }
 
-/// The arguments about memory: huge pages where the machine has them.
+/// Returns the memory arguments: huge pages if the machine has them.
 #[must_use]
 pub fn memory() -> Vec<String> {
     let words = match huge_pages() {
@@ -66,7 +66,7 @@ pub fn memory() -> Vec<String> {
     words.split(' ').map(str::to_owned).collect()
 }
 
-/// Whether three programs find memory in huge pages.
+/// Returns true if there are enough free huge pages for three programs.
 fn huge_pages() -> bool {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let number = |key: &str| {

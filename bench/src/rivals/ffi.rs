@@ -1,4 +1,5 @@
-//! The rivals, and the few system calls that no safe interface has: the only unsafe code here.
+//! Bindings of the rivals, and system calls without a safe interface. All unsafe code of the
+//! benchmarks except the memif rings is here.
 #![allow(unsafe_code, reason = "the rivals in C, and calls that have no safe form")]
 
 use std::ffi::{CStr, c_char, c_void};
@@ -24,12 +25,12 @@ unsafe extern "C" {
     fn xsk_echo_close(rival: *mut c_void);
 }
 
-/// The macswap in plain C over a ring of {pointer, length}: `c/macswap.c`.
+/// Macswap in plain C over a ring of {pointer, length}: `c/macswap.c`.
 pub(crate) struct PlainMacswap(NonNull<c_void>);
 
 impl PlainMacswap {
-    /// A ring of `count` packets, a power of two, that hold `content`, `offset` bytes into their
-    /// frames.
+    /// Creates a ring of `count` packets, a power of two. Each holds `content` at `offset` bytes
+    /// into its frame.
     pub(crate) fn new(
         count: u32,
         frame_size: usize,
@@ -38,13 +39,13 @@ impl PlainMacswap {
     ) -> Result<Self> {
         assert!(count.is_power_of_two() && offset + content.len() <= frame_size);
         let length = content.len() as u32;
-        // SAFETY: the callee reads `length` bytes of `content` and keeps no pointer to them; that
-        // they fit a frame was checked.
+        // SAFETY: the callee reads `length` bytes of `content` and keeps no pointer to them. The
+        // assertion above checks that they fit a frame.
         let rival = unsafe { macswap_new(count, frame_size, offset, content.as_ptr(), length) };
         Ok(Self(NonNull::new(rival).ok_or("no memory for the plain macswap")?))
     }
 
-    /// Does `turns` bursts; returns how many packets were swapped.
+    /// Processes `turns` bursts. Returns the number of swapped packets.
     pub(crate) fn run(&mut self, turns: u64, burst: u32) -> u64 {
         // SAFETY: the pointer came from `macswap_new` and is freed only by `drop`.
         unsafe { macswap_run(self.0.as_ptr(), turns, burst) }
@@ -58,12 +59,11 @@ impl Drop for PlainMacswap {
     }
 }
 
-/// The hand-written loop on AF_XDP rings: `c/xsk_echo.c`.
+/// Hand-written loop on AF_XDP rings: `c/xsk_echo.c`.
 pub(crate) struct XskEcho(NonNull<c_void>);
 
 impl XskEcho {
-    /// Takes queue 0 of an interface, with rings of `size` places and `frames` frames of 2048
-    /// bytes.
+    /// Opens queue 0 of an interface with rings of `size` slots and `frames` frames of 2048 bytes.
     pub(crate) fn open(interface: u32, size: u32, frames: u32) -> Result<Self> {
         assert!(size.is_power_of_two() && frames >= 2 * size);
         let mut error: [c_char; 128] = [0; 128];
@@ -76,8 +76,8 @@ impl XskEcho {
         })
     }
 
-    /// Turns until `frames` were echoed and have left, or `patience` turns in a row found nothing;
-    /// returns how many were echoed.
+    /// Runs until `frames` frames were echoed and sent, or `patience` iterations in a row found no
+    /// work. Returns the number of echoed frames.
     pub(crate) fn run(&mut self, frames: u64, patience: u64) -> u64 {
         // SAFETY: the pointer came from `xsk_echo_open` and is closed only by `drop`.
         unsafe { xsk_echo_run(self.0.as_ptr(), frames, patience) }
@@ -91,41 +91,41 @@ impl Drop for XskEcho {
     }
 }
 
-/// Moves the calling thread into a network namespace of its own. Threads and processes that it
-/// starts from then on are in it too.
+/// Moves the calling thread into a new network namespace. Threads and processes that it starts
+/// afterwards are in it too.
 pub(crate) fn unshare_network() -> io::Result<()> {
     // SAFETY: unshare touches no memory; only this thread changes its namespace.
     checked(unsafe { libc::unshare(libc::CLONE_NEWNET) }).map(drop)
 }
 
-/// CPU time that a thread of this process has used, in nanoseconds, up to this moment.
+/// Returns the CPU time that a thread of this process has used so far, in nanoseconds.
 pub(crate) fn cpu_of_thread(thread: rustix::thread::Pid) -> io::Result<u64> {
     // CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED of the kernel's posix-timers_types.h.
     let clock = (!thread.as_raw_nonzero().get() << 3) | 4 | 2;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` lives through the call, and the kernel checks the number of the clock.
+    // SAFETY: `time` outlives the call, and the kernel checks the clock id.
     checked(unsafe { libc::clock_gettime(clock, &raw mut time) })?;
     Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Lets the calling thread run whenever it wants to (SCHED_FIFO), or as all others again. Where the
-/// clock on the wall counts, other programs on the machine would be measured else.
+/// Gives the calling thread real-time priority (SCHED_FIFO), or the ordinary policy again.
+/// Measurements of elapsed time need it, because they would include the time of other programs.
 pub(crate) fn set_real_time(on: bool) -> io::Result<()> {
     set_real_time_of(0, on)
 }
 
-/// The right to read tables whose writer does not write any more: it ends here.
+/// Ends `writer` and returns the permission to read the tables that it wrote.
 pub(crate) fn guard<W>(writer: W) -> fastlane_table::Guard {
     drop(writer);
-    // SAFETY: the caller had the writer of the tables that it reads, and there is none now.
+    // SAFETY: the caller owned the writer of the tables that it reads, and it was dropped above.
     unsafe { fastlane_table::Guard::new() }
 }
 
-/// As [`set_real_time`], of a thread of any process; 0 is the calling thread.
+/// Does the same as [`set_real_time`] for a thread of any process; 0 is the calling thread.
 pub(crate) fn set_real_time_of(thread: u64, on: bool) -> io::Result<()> {
     let (policy, priority) = if on { (libc::SCHED_FIFO, 5) } else { (libc::SCHED_OTHER, 0) };
     let parameter = libc::sched_param { sched_priority: priority };
-    // SAFETY: `parameter` lives through the call; what it changes is when a thread runs.
+    // SAFETY: `parameter` outlives the call, which changes only the scheduling of a thread.
     checked(unsafe {
         libc::sched_setscheduler(
             thread as libc::pid_t,
@@ -136,8 +136,8 @@ pub(crate) fn set_real_time_of(thread: u64, on: bool) -> io::Result<()> {
     .map(drop)
 }
 
-/// A raw AF_PACKET socket on an interface that sends past the queueing discipline, never waits, and
-/// receives nothing unless asked to, and then not what it sent itself.
+/// Raw, non-blocking AF_PACKET socket that bypasses the queueing discipline. It receives frames
+/// only on request, and never its own.
 #[derive(Debug)]
 pub(crate) struct RawSocket(OwnedFd);
 

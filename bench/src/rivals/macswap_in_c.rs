@@ -1,4 +1,4 @@
-//! The macswap in C against the one in Rust: two programs, each as its users run it.
+//! The macswap written in C, compiled against the library `fastlane_c`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use crate::Result;
 const SOURCE: &str = include_str!("../../../apps/macswap-c/macswap.c");
 const HEADER: &str = include_str!("../../../crates/capi/include/fastlane.h");
 
-/// The program in C, compiled; the files end with this value.
+/// Compiled C program; the files are removed on drop.
 pub struct Compiled(PathBuf);
 
 impl Compiled {
-    /// Compiles `apps/macswap-c` and links it with the library beside this program.
+    /// Compiles `apps/macswap-c` and links it with the library built next to this program.
     ///
     /// # Errors
-    /// When there is no compiler, or no library.
+    /// Returns an error if there is no compiler or no library.
     pub fn new() -> Result<Self> {
         let library = std::env::current_exe()?.with_file_name("libfastlane_c.a");
         if !library.is_file() {
@@ -51,7 +51,7 @@ impl Compiled {
         }
     }
 
-    /// Where it is.
+    /// Returns the path of the program.
     #[must_use]
     pub fn program(&self) -> PathBuf {
         self.0.join("macswap-c")

@@ -1,4 +1,4 @@
-//! `dpdk-testpmd --forward-mode=macswap`, the rival that everyone has.
+//! The rival `dpdk-testpmd --forward-mode=macswap`.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use rustix::net::{
 use crate::Result;
 use crate::rivals::eal::{CPU, Eal};
 
-/// The thread in which testpmd moves packets, as DPDK names it.
+/// Name that DPDK gives the thread in which testpmd moves packets.
 const THREAD: &str = "rte-worker-1";
 
-/// A testpmd that forwards on one virtual device.
+/// Process of testpmd that forwards on one virtual device.
 pub struct Testpmd {
     /// The process.
     pub program: Program,
-    /// The thread that moves the packets.
+    /// Thread that moves the packets.
     pub thread: u64,
     eal: Eal,
 }
 
 impl Testpmd {
-    /// Starts it on `device` with bursts of `burst`; `fill` packets, a multiple of `burst`, are
-    /// sent first.
+    /// Starts testpmd on `device` with bursts of `burst` packets. It first sends `fill` packets, a
+    /// multiple of `burst`.
     ///
     /// # Errors
-    /// When it is not installed, or does not start.
+    /// Returns an error if testpmd is not installed or does not start.
     pub fn start(device: &str, burst: u32, fill: u32) -> Result<Self> {
         let eal = Eal::new();
         let mut arguments = eal.arguments(device);
@@ -41,7 +41,7 @@ impl Testpmd {
         arguments.extend(more.split_whitespace().map(str::to_owned));
         let mut program = Program::start("dpdk-testpmd", "dpdk-testpmd", arguments)
             .map_err(|error| format!("{error}; install the package `dpdk`"))?;
-        // It reads its commands once the device is there.
+        // testpmd reads its commands once the device is ready.
         program.say(&match fill / burst {
             0 => "start".to_owned(),
             bursts => format!("start tx_first {bursts}"),
@@ -50,16 +50,17 @@ impl Testpmd {
         Ok(Self { program, thread, eal })
     }
 
-    /// The process, the thread that moves the packets, and what must live as long.
+    /// Returns the process, the thread that moves the packets, and the EAL directory, which must
+    /// live as long.
     #[must_use]
     pub fn process(self) -> (Program, u64, Eal) {
         (self.program, self.thread, self.eal)
     }
 
-    /// Waits until it moves packets, then stops it until its first slice.
+    /// Waits until testpmd moves packets, then stops it until its first slice.
     ///
     /// # Errors
-    /// When it ends, or nothing moves.
+    /// Returns an error if testpmd ends or moves no packets.
     pub fn looping(mut self) -> Result<Looping<Telemetry>> {
         let path = self.eal.directory().join("dpdk_telemetry.v2");
         let mut telemetry = self.program.wait_for("telemetry", |_| Telemetry::open(&path).ok())?;
@@ -69,7 +70,7 @@ impl Testpmd {
     }
 }
 
-/// The telemetry socket of a program on DPDK (the DPDK How To Guides, "DPDK Telemetry User Guide").
+/// Telemetry socket of a DPDK program (DPDK How To Guides, "DPDK Telemetry User Guide").
 pub struct Telemetry(OwnedFd);
 
 impl Telemetry {
@@ -80,7 +81,7 @@ impl Telemetry {
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, patience)?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         let telemetry = Self(socket);
-        telemetry.receive()?; // who it is
+        telemetry.receive()?; // greeting of the server
         Ok(telemetry)
     }
 

@@ -1,4 +1,4 @@
-//! The macswap in C, against the one in Rust.
+//! The macswap in C against the macswap in Rust.
 
 use crate::Result;
 use crate::device::application::{Application, Which};
@@ -9,13 +9,13 @@ use crate::scenarios::Options;
 use crate::slices::{Contender, Effort, Pairs, pair};
 use serde_json::{Value, json};
 
-/// Goal, as a ratio of C to Rust.
+/// Upper bound of the ratio of C to Rust.
 const BOUND: f64 = 1.03;
 
-/// The macswap in C against the one in Rust.
+/// Compares the macswap in C with the macswap in Rust.
 ///
 /// # Errors
-/// When the program in C cannot be compiled, or one does not run.
+/// Returns an error if the C program cannot be compiled or a program does not run.
 pub fn in_c(report: &mut Report, options: &Options) -> Result<()> {
     let compiled = Compiled::new()?;
     let tell = |number| options.tell("macswap in C and in Rust", number);
@@ -25,18 +25,18 @@ pub fn in_c(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// A memory port that always has packets.
+/// Returns the configuration of a memory port that always has packets.
 #[must_use]
 pub fn memory_port() -> Value {
     json!({ "memory": { "fill": { "frames": FRAMES, "length": 60 } } })
 }
 
-/// `effort.pairs` pairs on one driver, as written in a configuration, with bursts of `burst`: the
-/// program in C is ours, the one in Rust the rival. Both begin anew for each pair, so that no
-/// result hangs on where pages happened to lie.
+/// Measures `effort.pairs` pairs on one driver, as written in a configuration, with bursts of
+/// `burst`. The C program is ours and the Rust program is the rival. Both are restarted for each
+/// pair, so that no result depends on page placement.
 ///
 /// # Errors
-/// When a program does not start, or ends.
+/// Returns an error if a program does not start, or ends.
 pub fn compare(
     compiled: &Compiled,
     driver: &Value,

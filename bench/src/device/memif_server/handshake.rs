@@ -1,5 +1,5 @@
-//! What two ends of memif say to each other before packets flow, version 2.0: as much of it as a
-//! client needs (`drivers/net/memif/memif.h` of DPDK, `src/plugins/memif/memif.h` of VPP).
+//! The memif control protocol, version 2.0, as far as a client needs it
+//! (`drivers/net/memif/memif.h` of DPDK, `src/plugins/memif/memif.h` of VPP).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -14,7 +14,7 @@ use rustix::net::{
 
 use crate::Result;
 
-/// Bytes in each message.
+/// Length of each message in bytes.
 const MESSAGE: usize = 128;
 const ACK: u16 = 1;
 const HELLO: u16 = 2;
@@ -24,30 +24,30 @@ const ADD_RING: u16 = 5;
 const CONNECT: u16 = 6;
 const CONNECTED: u16 = 7;
 const DISCONNECT: u16 = 8;
-/// 2.0: the major version in the upper byte.
+/// Protocol version 2.0: the major version is in the upper byte.
 const VERSION: u16 = 2 << 8;
-/// `flags` of a ring from the client to the server.
+/// Value of `flags` for a ring from the client to the server.
 const TO_SERVER: u16 = 1;
 
-/// Where a ring lies in the memory of the client.
+/// Position and size of a ring in the memory of the client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// Bytes from the start of the memory.
+    /// Offset from the start of the memory, in bytes.
     pub(super) offset: u32,
-    /// The logarithm of the number of its places to base 2.
+    /// Base-2 logarithm of the number of slots.
     pub(super) log2_size: u8,
 }
 
-/// A connection that is set up; it ends when this is dropped.
+/// Established connection. It is closed on drop.
 #[derive(Debug)]
 pub(super) struct Connection {
     _socket: OwnedFd,
-    /// What wakes the server.
+    /// Eventfd that wakes the server.
     pub(super) bell: OwnedFd,
     _own_bell: OwnedFd,
 }
 
-/// Connects to the server at `path` as interface `id`, and offers `memory` of `length` bytes with
+/// Connects to the server at `path` as interface `id` and offers `memory` of `length` bytes with
 /// one ring in each direction.
 pub(super) fn open(
     path: &Path,
@@ -88,7 +88,7 @@ pub(super) fn open(
     Ok(Connection { _socket: socket, bell, _own_bell: own })
 }
 
-/// A message that is being written: packed fields after a type of two bytes.
+/// Message under construction: packed fields after a type of two bytes.
 struct Message {
     bytes: [u8; MESSAGE],
     length: usize,
@@ -119,7 +119,7 @@ impl Message {
     }
 }
 
-/// Waits for a message of this type.
+/// Waits for a message of type `kind`.
 fn expect(socket: &OwnedFd, kind: u16) -> Result<()> {
     let mut bytes = [0; MESSAGE];
     let (length, _) = recv(socket, &mut bytes[..], RecvFlags::empty())?;

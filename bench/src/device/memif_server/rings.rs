@@ -1,7 +1,7 @@
-//! The memory of a memif client with a ring in each direction, written without our driver: it
-//! measures what others cost, so it does as little as it can. Nothing is copied; a frame is a
-//! number, and what makes it differ from others, that is written into a buffer, and a number that
-//! is read out of another.
+//! The memory of a memif client with a ring in each direction, written without the driver of this
+//! project. It measures others' costs, so it does as little as possible and copies no frames. A
+//! frame is sent by writing its number and the words in which it differs from other frames into a
+//! buffer. It is received by reading a number from another buffer.
 #![allow(unsafe_code, reason = "memory that another process reads and writes")]
 
 use std::os::fd::AsFd;
@@ -14,66 +14,66 @@ use fastlane_table::SharedMemory;
 use crate::Result;
 use crate::device::memif_server::handshake::{self, Connection, Place};
 
-/// The logarithm of the number of places in each ring, as it is by default everywhere.
+/// Base-2 logarithm of the number of slots in each ring; the default of all memif implementations.
 pub const LOG2_PLACES: u8 = 10;
-/// Places in each ring.
+/// Number of slots in each ring.
 pub(super) const PLACES: u16 = 1 << LOG2_PLACES;
-/// Bytes in a buffer, as by default everywhere.
+/// Size of a buffer in bytes; the default of all memif implementations.
 pub const BUFFER: usize = 2048;
-/// Bytes from the start of a ring to its descriptors, and in one of them.
+/// Offset of the descriptors from the start of a ring, and size of one descriptor, in bytes.
 const DESCRIPTORS: usize = 128;
 const DESCRIPTOR: usize = 16;
-/// Where things are in a ring (`memif_ring_t`) and in a descriptor (`memif_desc_t`).
+/// Offsets of the fields of a ring (`memif_ring_t`) and of a descriptor (`memif_desc_t`).
 pub(super) const FLAGS: usize = 4;
 pub(super) const HEAD: usize = 6;
 pub(super) const TAIL: usize = 64;
 pub(super) const LENGTH: usize = 4;
 pub(super) const OFFSET: usize = 8;
 pub(super) const COOKIE: u32 = 0x03e3_1f20;
-/// In `flags` of a ring: who takes from it wants no interrupts.
+/// Flag of a ring: the consumer wants no interrupts.
 pub(super) const NO_INTERRUPTS: u16 = 1;
-/// Bytes of a word: what is read and written at once.
+/// Size of a word in bytes, the unit of reads and writes.
 const WORD: usize = 4;
-/// The number of a frame that did not come back as it was.
+/// Number reported for a frame that came back damaged.
 pub(super) const DAMAGED: u64 = u64::MAX;
-/// The rings by their place in memory.
+/// Indices of the rings in memory.
 pub(super) const TO_SERVER: usize = 0;
 pub(super) const TO_CLIENT: usize = 1;
 
-/// What frames are like. Places in them are multiples of 4 bytes.
+/// Content of the frames that a client sends. Offsets in frames are multiples of 4 bytes.
 #[derive(Clone, Debug)]
 pub struct Frames {
-    /// A frame as it is sent, but for what differs.
+    /// Template of a sent frame, without the words in which frames differ.
     pub sent: Vec<u8>,
-    /// How long it is when it comes back.
+    /// Length of a frame when it comes back, in bytes.
     pub back: usize,
-    /// Where its number of 8 bytes is when it is sent, and when it comes back.
+    /// Offsets of the 8-byte frame number: in a sent frame and in a returned frame.
     pub number: [usize; 2],
-    /// Where frames differ.
+    /// Offset of the words in which frames differ.
     pub place: usize,
-    /// How many words of each frame do.
+    /// Number of words in which frames differ.
     pub words: usize,
-    /// These words, frame after frame, of a power of two of frames: they are sent over and over
-    /// again.
+    /// These words, frame after frame, for a power of two of frames. The client sends the frames
+    /// cyclically.
     pub list: Vec<u32>,
 }
 
 impl Frames {
-    /// Frames of so many bytes that differ by nothing but their numbers and come back as long.
+    /// Creates frames of `length` bytes that differ only in their numbers and keep their length.
     #[must_use]
     pub fn alike(length: usize) -> Self {
-        // After the Ethernet header.
+        // The number follows the Ethernet header.
         let (place, list) = (16, Vec::new());
         let sent = crate::device::memory_lane::frame(length);
         Self { sent, back: length, number: [place; 2], place, words: 0, list }
     }
 
-    /// How many there are.
+    /// Returns the number of distinct frames.
     fn count(&self) -> usize {
         self.list.len().checked_div(self.words).unwrap_or(1)
     }
 
-    /// Whether all of it lies inside frames.
+    /// Returns true if all offsets lie inside the frames.
     fn fits(&self) -> bool {
         let sizes = [self.sent.len(), self.back];
         let fits = |(number, size): (usize, usize)| {
@@ -86,15 +86,15 @@ impl Frames {
     }
 }
 
-/// Both rings, and the connection. Places are counted round, as memif does.
+/// Both rings and the connection. Ring positions wrap around, as in memif.
 pub(super) struct Rings {
     memory: SharedMemory,
     connection: Connection,
     frames: Arc<Frames>,
-    /// The last of the frames that differ.
+    /// Index of the last distinct frame, used as a mask.
     last: usize,
     written: u16,
-    /// How far the server had read and returned when it was looked at last.
+    /// Read and return positions of the server when they were last loaded.
     read: u16,
     returned: u16,
     taken: u16,
@@ -104,7 +104,7 @@ impl Rings {
     /// Connects to the server at `path`.
     ///
     /// # Errors
-    /// When there is no server, or it refuses; when the frames are not possible.
+    /// Returns an error if there is no server, if it refuses, or if the frames are invalid.
     pub(super) fn connect(path: &Path, frames: &Arc<Frames>) -> Result<Self> {
         if !frames.fits() {
             return Err("the frames' places are not multiples of 4 inside them".into());
@@ -124,7 +124,7 @@ impl Rings {
                 }
             }
         }
-        // All buffers of the way back are the server's.
+        // The server owns all buffers of the return direction.
         short(&memory, start(TO_CLIENT) + HEAD).store(PLACES, Ordering::Relaxed);
         short(&memory, start(TO_CLIENT) + FLAGS).store(NO_INTERRUPTS, Ordering::Relaxed);
         let place = |ring| Place { offset: start(ring) as u32, log2_size: LOG2_PLACES };
@@ -142,7 +142,8 @@ impl Rings {
         })
     }
 
-    /// Writes frame `number`, which leaves with [`send`](Self::send); false when there is no place.
+    /// Writes frame `number`, which leaves with [`send`](Self::send). Returns false if no slot is
+    /// free.
     #[inline]
     pub(super) fn write(&mut self, number: u64) -> bool {
         if self.written.wrapping_sub(self.read) >= PLACES {
@@ -166,21 +167,24 @@ impl Rings {
         true
     }
 
-    /// Hands over what was written, and wakes the server if it asks for that.
+    /// Publishes the written frames and wakes the server if it asks for that.
     #[inline]
     pub(super) fn send(&mut self) {
         short(&self.memory, start(TO_SERVER) + HEAD).store(self.written, Ordering::Release);
-        // Either it sees the frames before it sleeps, or this sees that it wants to be woken.
+        // Either the server sees the frames before it sleeps, or this thread sees its request for a
+        // wake-up.
         fence(Ordering::SeqCst);
         let flags = short(&self.memory, start(TO_SERVER) + FLAGS).load(Ordering::Relaxed);
         if flags & NO_INTERRUPTS == 0 {
-            // It fails only when the server has been told very often already.
+            // The write fails only if the eventfd counter is at its maximum; the server is awake
+            // then.
             let _ = rustix::io::write(&self.connection.bell, &1_u64.to_ne_bytes());
         }
     }
 
-    /// The number of the next frame that has come back, if any, or [`DAMAGED`] for one of another
-    /// length; its buffer is the server's again after [`give_back`](Self::give_back).
+    /// Returns the number of the next frame that has come back, if any, or [`DAMAGED`] if its
+    /// length is wrong. Its buffer belongs to the server again after
+    /// [`give_back`](Self::give_back).
     #[inline]
     pub(super) fn take(&mut self) -> Option<u64> {
         if self.taken == self.returned {
@@ -200,7 +204,7 @@ impl Rings {
         Some(if whole { number } else { DAMAGED })
     }
 
-    /// The bytes of the frame that was taken last.
+    /// Returns the bytes of the frame that was taken last.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let start = buffer(TO_CLIENT, self.taken.wrapping_sub(1) % PLACES);
         let words = (start..start + self.frames.back).step_by(WORD);
@@ -209,7 +213,7 @@ impl Rings {
         bytes.take(self.frames.back).collect()
     }
 
-    /// Lets the server have the buffers of what was taken.
+    /// Returns the buffers of taken frames to the server.
     #[inline]
     pub(super) fn give_back(&mut self) {
         let head = self.taken.wrapping_add(PLACES);
@@ -217,37 +221,38 @@ impl Rings {
     }
 }
 
-/// Where a ring begins.
+/// Returns the offset of a ring.
 pub(super) const fn start(ring: usize) -> usize {
     ring * (DESCRIPTORS + PLACES as usize * DESCRIPTOR)
 }
 
-/// Where a descriptor begins.
+/// Returns the offset of a descriptor.
 pub(super) const fn descriptor(ring: usize, place: u16) -> usize {
     start(ring) + DESCRIPTORS + place as usize * DESCRIPTOR
 }
 
-/// Where a buffer begins: those of each ring lie after both rings, each at a multiple of its size.
+/// Returns the offset of a buffer. The buffers of each ring lie after both rings, at multiples of
+/// their size.
 const fn buffer(ring: usize, place: u16) -> usize {
     let rings = start(2).next_multiple_of(BUFFER);
     rings + (ring * PLACES as usize + place as usize) * BUFFER
 }
 
-/// Two octets of the memory, at an even place.
+/// Returns a 16-bit field of the memory at an even offset.
 pub(super) fn short(memory: &SharedMemory, offset: usize) -> &AtomicU16 {
-    // SAFETY: see `at`; 2 bytes are aligned, for all offsets of such fields are even.
+    // SAFETY: see `at`; all offsets of 16-bit fields are even, so they are aligned.
     unsafe { AtomicU16::from_ptr(at(memory, offset, 2).cast()) }
 }
 
-/// Four octets of the memory, at a multiple of four.
+/// Returns a 32-bit field of the memory at a multiple of four.
 pub(super) fn word(memory: &SharedMemory, offset: usize) -> &AtomicU32 {
     // SAFETY: see `at`.
     unsafe { AtomicU32::from_ptr(at(memory, offset, 4).cast()) }
 }
 
-/// A field of `size` bytes, inside the memory and aligned to its size. It lives as long as the
-/// memory, and is read and written here by atomic operations only; what the other process does to
-/// it can change numbers, nothing else.
+/// Returns a pointer to a field of `size` bytes, inside the memory and aligned to its size. It is
+/// valid as long as the memory and is accessed here only by atomic operations. Writes of the other
+/// process can change numbers, nothing else.
 fn at(memory: &SharedMemory, offset: usize, size: usize) -> *mut u8 {
     debug_assert!(offset.is_multiple_of(size) && offset + size <= memory.len());
     memory.start().as_ptr().wrapping_add(offset)

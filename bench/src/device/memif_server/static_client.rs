@@ -1,7 +1,7 @@
-//! A memif client whose frames are all there from the start: sending one is to write where it lies.
+//! A memif client whose frames are all written in advance: sending one writes only its descriptor.
 //!
-//! So a thread offers more than a lane takes: it copies nothing, and what it refuses to wait for
-//! costs it nothing.
+//! One thread can therefore offer more frames than a lane takes. It copies nothing, and a frame
+//! that finds the ring full costs it nothing.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -16,39 +16,40 @@ use crate::device::memif_server::rings::{
     TO_SERVER, descriptor, short, start, word,
 };
 
-/// Octets from one listed frame to the next: two cache lines.
+/// Distance between two listed frames in octets: two cache lines.
 const SLOT: usize = 128;
-/// Octets of a buffer for a frame that comes back.
+/// Size of a buffer for a returned frame, in octets.
 const ROOM: usize = 256;
-/// Octets before a frame in its slot or buffer: behind an Ethernet header, 14 octets, what follows
-/// is aligned.
+/// Offset of a frame in its slot or buffer, in octets. It aligns the data behind the 14-octet
+/// Ethernet header.
 const SHIFT: usize = 2;
 
-/// A frame that has come back: it can be read until its buffer is given back.
+/// Frame that has come back. It can be read until its buffer is given back.
 #[derive(Clone, Copy, Debug)]
 pub struct Came {
-    /// Octets in it.
+    /// Length in octets.
     pub length: usize,
     buffer: usize,
 }
 
-/// The client: its frames, and a ring in each direction.
+/// Client with its listed frames and a ring in each direction.
 pub struct Listed {
     memory: SharedMemory,
     _connection: Connection,
     lengths: Vec<u32>,
     written: u16,
-    /// How far the server had read and returned when it was looked at last.
+    /// Read and return positions of the server when they were last loaded.
     read: u16,
     returned: u16,
     taken: u16,
 }
 
 impl Listed {
-    /// Connects to the server at `path`. It must not sleep: nobody wakes it.
+    /// Connects to the server at `path`. The server must poll, since the client never wakes it.
     ///
     /// # Errors
-    /// When there is no server, it refuses, or a frame is longer than 126 octets.
+    /// Returns an error if there is no server, if it refuses, or if a frame is longer than 126
+    /// octets.
     pub fn connect(path: &Path, frames: &[Vec<u8>]) -> Result<Self> {
         if frames.iter().any(|frame| frame.len() > SLOT - SHIFT) {
             return Err("a frame is too long for the list".into());
@@ -65,7 +66,7 @@ impl Listed {
         for ring in [TO_SERVER, TO_CLIENT] {
             word(&memory, start(ring)).store(COOKIE, Ordering::Relaxed);
         }
-        // All buffers of the way back are the server's.
+        // The server owns all buffers of the return direction.
         short(&memory, start(TO_CLIENT) + HEAD).store(PLACES, Ordering::Relaxed);
         short(&memory, start(TO_CLIENT) + FLAGS).store(NO_INTERRUPTS, Ordering::Relaxed);
         let place = |ring| Place { offset: start(ring) as u32, log2_size: LOG2_PLACES };
@@ -76,8 +77,8 @@ impl Listed {
         Ok(Self { memory, _connection: connection, lengths, written, read, returned, taken })
     }
 
-    /// Writes where frame `number` lies; it leaves with [`send`](Self::send). False when the ring
-    /// has no place. A frame that was sent [`PLACES`] frames ago may be sent again.
+    /// Writes the descriptor of frame `number`, which leaves with [`send`](Self::send). Returns
+    /// false if the ring is full. A frame may be sent again after [`PLACES`] other frames.
     #[inline]
     pub fn write(&mut self, number: usize) -> bool {
         if self.written.wrapping_sub(self.read) >= PLACES && self.unread() >= PLACES {
@@ -90,28 +91,28 @@ impl Listed {
         true
     }
 
-    /// Changes the last four octets of a frame that is on the list, and not on its way.
+    /// Changes the last four octets of a listed frame that is not in flight.
     #[inline]
     pub fn stamp(&self, number: usize, value: u32) {
         let end = slot(number) + self.lengths[number] as usize;
         word(&self.memory, end - 4).store(value, Ordering::Relaxed);
     }
 
-    /// Hands over what was written.
+    /// Publishes the written descriptors.
     #[inline]
     pub fn send(&mut self) {
         short(&self.memory, start(TO_SERVER) + HEAD).store(self.written, Ordering::Release);
     }
 
-    /// Frames that were written and that the server has not taken yet.
+    /// Returns the number of written frames that the server has not taken yet.
     #[inline]
     pub fn unread(&mut self) -> u16 {
         self.read = short(&self.memory, start(TO_SERVER) + TAIL).load(Ordering::Acquire);
         self.written.wrapping_sub(self.read)
     }
 
-    /// The next frame that has come back, if any. Its buffer is the server's again after
-    /// [`give_back`](Self::give_back).
+    /// Returns the next frame that has come back, if any. Its buffer belongs to the server again
+    /// after [`give_back`](Self::give_back).
     #[inline]
     pub fn take(&mut self) -> Option<Came> {
         if self.taken == self.returned {
@@ -128,11 +129,10 @@ impl Listed {
         Some(came)
     }
 
-    /// Four octets of a frame, which begin `at` octets behind its start; `at` is 2 more than a
-    /// multiple of 4.
+    /// Returns four octets of a frame from offset `at`, which must be 2 more than a multiple of 4.
     ///
     /// # Panics
-    /// When it lies behind the buffer.
+    /// Panics if the octets lie behind the buffer.
     #[inline]
     #[must_use]
     pub fn read(&self, came: Came, at: usize) -> [u8; 4] {
@@ -140,7 +140,7 @@ impl Listed {
         word(&self.memory, came.buffer + at).load(Ordering::Relaxed).to_ne_bytes()
     }
 
-    /// Lets the server have the buffers of what was taken.
+    /// Returns the buffers of taken frames to the server.
     #[inline]
     pub fn give_back(&mut self) {
         let head = self.taken.wrapping_add(PLACES);
@@ -148,17 +148,17 @@ impl Listed {
     }
 }
 
-/// Where the frame in a buffer begins: the buffers lie behind both rings.
+/// Returns the offset of the frame in a buffer. The buffers lie behind both rings.
 const fn buffer(place: u16) -> usize {
     start(2).next_multiple_of(ROOM) + place as usize * ROOM + SHIFT
 }
 
-/// Where a listed frame begins: they lie behind the buffers.
+/// Returns the offset of a listed frame. The listed frames lie behind the buffers.
 const fn slot(number: usize) -> usize {
     buffer(PLACES) + number * SLOT
 }
 
-/// Writes a frame, in words: two octets before it and some behind it become zero.
+/// Writes a frame in words. Two octets before it and up to three behind it become zero.
 fn fill(memory: &SharedMemory, at: usize, frame: &[u8]) {
     let shifted: Vec<u8> = [&[0; SHIFT], frame].concat();
     for (number, bytes) in shifted.chunks(4).enumerate() {

@@ -1,4 +1,4 @@
-//! What the instrument sends: as much as comes back, or so many frames a second.
+//! A memif client that keeps a window of frames in flight or sends at a fixed rate.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,38 +7,38 @@ use std::time::{Duration, Instant};
 use crate::Result;
 use crate::device::memif_server::rings::{DAMAGED, Frames, Rings};
 
-/// Frames written before they are handed over, when as many as possible are sent.
+/// Number of frames written before they are published, when the client sends as fast as possible.
 const BATCH: u64 = 32;
-/// What is not back after this long is lost.
+/// Time after which a frame that has not come back counts as lost.
 const LOST: Duration = Duration::from_secs(5);
-/// Frames on their way at most when they are paced: a device has room for them in both rings.
+/// Maximum number of frames in flight at a fixed rate. A device has room for them in both rings.
 const MOST_OPEN: u64 = 512;
-/// Frames that may be sent late.
+/// Maximum number of overdue frames that are still sent.
 const LATE: f64 = 16.0;
-/// How often the clock is read, in batches.
+/// Number of loop iterations between two reads of the clock.
 const CLOCK: u32 = 16;
 
-/// A client that sends numbered frames and knows what has come back.
+/// Client that sends numbered frames and tracks which of them have come back.
 pub struct Client {
     rings: Rings,
-    /// Where frames come back, if not where they are sent.
+    /// Rings on which frames come back, if another socket is used for that.
     back: Option<Rings>,
     start: Instant,
     sent: u64,
     received: u64,
 }
 
-/// How long frames were on their way.
+/// Round-trip times of frames.
 #[derive(Clone, Debug, Default)]
 pub struct Trips {
     /// Nanoseconds of each frame, in the order of return.
     pub times: Vec<u32>,
-    /// Frames sent.
+    /// Number of frames sent.
     pub sent: u64,
 }
 
 impl Trips {
-    /// The time that the part `at` of the frames did not exceed, in microseconds.
+    /// Returns the round-trip time at quantile `at` (0 to 1), in microseconds.
     #[must_use]
     pub fn quantile(&mut self, at: f64) -> f64 {
         if self.times.is_empty() {
@@ -50,19 +50,19 @@ impl Trips {
 }
 
 impl Client {
-    /// Connects to a server, which sends back frames of the same `length`.
+    /// Connects to a server that sends back frames of the same `length`.
     ///
     /// # Errors
-    /// When there is none, or it refuses.
+    /// Returns an error if there is no server or it refuses.
     pub fn connect(path: &Path, length: usize) -> Result<Self> {
         Self::through([path; 2], &Arc::new(Frames::alike(length)))
     }
 
-    /// Connects to a server of which frames come back by another socket than they are sent to, or
-    /// by the same.
+    /// Connects to a server that receives frames on socket `to` and sends them back on socket
+    /// `from`, which may be the same.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// Returns the same errors as [`connect`](Self::connect).
     pub fn through([to, from]: [&Path; 2], frames: &Arc<Frames>) -> Result<Self> {
         let rings = Rings::connect(to, frames)?;
         let back = (to != from).then(|| Rings::connect(from, frames)).transpose()?;
@@ -73,14 +73,15 @@ impl Client {
         self.back.as_mut().unwrap_or(&mut self.rings)
     }
 
-    /// Sends one frame and waits for it; `None` when it does not come within `patience`. Those that
-    /// were lost before are forgiven: the device may not have been ready.
+    /// Sends one frame and waits for it. Returns `None` if it does not come back within `patience`.
+    /// Frames lost before are ignored: the device may not have been ready.
     pub fn trip(&mut self, patience: Duration) -> Option<Duration> {
         let start = Instant::now();
         self.look(patience).map(|_| start.elapsed())
     }
 
-    /// As [`trip`](Self::trip), and gives the frame's number and bytes as it came back.
+    /// Does the same as [`trip`](Self::trip) and returns the number and bytes of the returned
+    /// frame.
     pub fn look(&mut self, patience: Duration) -> Option<(u64, Vec<u8>)> {
         let end = Instant::now() + patience;
         if self.rings.write(self.sent) {
@@ -100,11 +101,11 @@ impl Client {
         found.filter(|_| self.received == self.sent)
     }
 
-    /// Keeps `window` frames on their way for `length`, then waits until all are back; returns how
-    /// many were.
+    /// Keeps `window` frames in flight for `length`, then waits until all are back. Returns the
+    /// number of returned frames.
     ///
     /// # Errors
-    /// When one is lost, or they come back in another order.
+    /// Returns an error if a frame is lost or frames come back in another order.
     pub fn closed(&mut self, window: u64, length: Duration) -> Result<u64> {
         let before = self.received;
         let end = Instant::now() + length;
@@ -130,11 +131,11 @@ impl Client {
         Ok(self.received - before)
     }
 
-    /// Sends `rate` frames a second for `length`, each when it is due, and waits until all are
-    /// back. What could not be sent for long, since this thread did not run, is not sent in a rush.
+    /// Sends `rate` frames per second for `length`, each when it is due, and waits until all are
+    /// back. Frames that are long overdue because this thread did not run are not made up for.
     ///
     /// # Errors
-    /// When one is lost.
+    /// Returns an error if a frame is lost.
     pub fn paced(&mut self, rate: f64, length: Duration) -> Result<Trips> {
         let mut trips = Trips::default();
         trips.times.reserve((rate * length.as_secs_f64()) as usize + 1024);
@@ -159,7 +160,7 @@ impl Client {
         Ok(trips)
     }
 
-    /// Nanoseconds since the client was made.
+    /// Returns the nanoseconds since the client was created.
     fn now(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
