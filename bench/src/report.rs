@@ -162,14 +162,14 @@ impl Report {
         }
     }
 
-    /// Records a failed measurement and prints it on standard error.
+    /// Adds a failed measurement to the report and prints it on standard error.
     pub fn leave_out(&mut self, what: &str, why: &(dyn std::error::Error + Send + Sync)) {
         let text = format!("{what}: {why}");
         eprintln!("not measured: {text}");
         self.left_out.push(text);
     }
 
-    /// Records the load of the machine at the end of the run.
+    /// Stores the load of the machine at the end of the run.
     pub fn end(&mut self) {
         self.load[1] = load_average();
     }

@@ -1,5 +1,5 @@
 //! Lanes write no cache line in common: not in their counters, not in the tables that they share,
-//! and not where small things of both happen to lie side by side in the heap.
+//! and not where small allocations of both are neighbours in the heap.
 #![allow(unsafe_code, reason = "an allocator that notes whose memory is where")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -18,15 +18,15 @@ use fastlane_table::messages::{Channel, Doorbells, size};
 use fastlane_table::{Doorbell, SharedMemory};
 
 const LINE: usize = 64;
-/// Memory that is noted at most; more is an error of the test.
+/// Maximum number of recorded allocations; more fail the test.
 const NOTES: usize = 1 << 14;
 
-/// Who owns what: address, size, owner. An address of 0 is no note any more.
+/// Recorded allocations: address, size, owner. An address of 0 marks a freed one.
 static NOTED: [[AtomicUsize; 3]; NOTES] = [const { [const { AtomicUsize::new(0) }; 3] }; NOTES];
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// For whom this thread allocates: each lane of each test has a number, 0 is nobody.
+    /// Owner of this thread's allocations: each lane of each test has a number, 0 means none.
     static OWNER: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -35,10 +35,10 @@ struct Notes;
 #[global_allocator]
 static ALLOCATOR: Notes = Notes;
 
-// SAFETY: all memory comes from and goes to the system's allocator, with the same layout.
+// SAFETY: the system allocator allocates and frees all memory, with the same layout.
 unsafe impl GlobalAlloc for Notes {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantees are passed on.
         let memory = unsafe { System.alloc(layout) };
         let owner = OWNER.try_with(Cell::get).unwrap_or(0);
         if owner > 0 {
@@ -57,12 +57,12 @@ unsafe impl GlobalAlloc for Notes {
         for note in noted.filter(|note| note[0].load(Ordering::Relaxed) == memory as usize) {
             note[0].store(0, Ordering::Relaxed);
         }
-        // SAFETY: the caller's promise is passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(memory, layout) }
     }
 }
 
-/// Lines of the heap in which something of each of two owners lies, with what they hold.
+/// Returns the heap cache lines that contain allocations of both owners, with their content.
 fn shared_lines(owners: [usize; 2]) -> BTreeMap<usize, [u8; LINE]> {
     assert!(NEXT.load(Ordering::Relaxed) < NOTES, "more memory than can be noted");
     let mut lines = [BTreeSet::new(), BTreeSet::new()];
@@ -74,13 +74,13 @@ fn shared_lines(owners: [usize; 2]) -> BTreeMap<usize, [u8; LINE]> {
         }
     }
     let shared = lines[0].intersection(&lines[1]);
-    // SAFETY: each line holds live memory of the heap, whose pages are mapped whole; the lanes wait
-    // meanwhile, so nobody writes.
+    // SAFETY: each line lies in mapped pages of the heap and contains live allocations. The lanes
+    // are paused, so no thread writes.
     let content = |line: usize| unsafe { std::ptr::read((line * LINE) as *const [u8; LINE]) };
     shared.map(|&line| (line * LINE, content(line))).collect()
 }
 
-/// A lane in a thread of its own, which turns when it is told to.
+/// Lane in its own thread that runs turns on request.
 struct Turning {
     orders: Sender<u64>,
     done: Receiver<usize>,
@@ -109,23 +109,23 @@ impl Turning {
     }
 }
 
-/// What a memory holds that several lanes share.
+/// Returns the content of shared memory.
 fn content(memory: &SharedMemory) -> Vec<u8> {
     let descriptor = memory.as_fd().as_raw_fd();
     std::fs::read(format!("/proc/self/fd/{descriptor}")).unwrap()
 }
 
-/// What each of two lanes writes when it turns: by memory, the lines that are others afterwards.
+/// Cache lines that a lane writes during its turns, by name of the memory.
 type Written = BTreeMap<&'static str, BTreeSet<usize>>;
 
-/// Lets one lane turn after the other; neither may write where the other has memory in the heap,
-/// nor, in the shared memories, a line that the other writes.
+/// Runs the turns of one lane after the other and returns the written lines. Checks that neither
+/// lane writes heap lines with allocations of the other, nor shared lines that the other writes.
 fn written(
     lanes: &[(usize, Turning); 2],
     memories: &BTreeMap<&'static str, Arc<SharedMemory>>,
 ) -> [Written; 2] {
     let owners = [lanes[0].0, lanes[1].0];
-    // The first turns may do things that are done once.
+    // The first turns may do work that is done only once.
     for (_, lane) in lanes {
         assert!(lane.turn(100) > 0);
     }
@@ -182,11 +182,11 @@ fn lanes_write_no_line_in_common() {
     }
 }
 
-/// Octets after which a session's URR reports: its lane raises an event and says so.
+/// Octets after which the URR of a session reports: the lane raises an event and sends a message.
 const THRESHOLD: u64 = 10_000;
-/// Sessions of each lane.
+/// Number of sessions of each lane.
 const SESSIONS: u32 = 256;
-/// Bytes of messages in each direction.
+/// Size of the message ring in each direction, in bytes.
 const RING: usize = 1 << 18;
 
 fn user_planes_write_no_line_in_common(direction: Direction, first_owner: usize) {
@@ -211,12 +211,12 @@ fn user_planes_write_no_line_in_common(direction: Direction, first_owner: usize)
     memories.insert("messages", rings);
 
     for (number, written) in written(&lanes, &memories).iter().enumerate() {
-        // Tables are the slow half's; what a lane says is said.
+        // Only the control plane writes tables; lanes write counters, state and messages.
         for (name, lines) in written {
             let is_lanes = ["counters", "state", "events", "causes", "messages"].contains(name);
             assert_eq!(!lines.is_empty(), is_lanes, "lane {number}: {lines:?} of {name}");
         }
-        // Behind the page of the header: a line for each session, which its lane alone writes.
+        // After the header page there is one cache line per session, written only by its lane.
         let sessions = written["state"].iter().map(|line| (line - 4096 / LINE) as u32);
         let sessions: Vec<u32> = sessions.collect();
         assert_eq!(sessions.len(), SESSIONS as usize, "lane {number}");

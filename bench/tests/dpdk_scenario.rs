@@ -1,4 +1,4 @@
-//! The contenders on DPDK do what they are measured for: packets move, by each of them.
+//! Every contender on DPDK moves packets.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn moves(device: Device) {
     };
     let setting = Setting { device, burst: 32, length: 60 };
     let pairs = compare([Who::ByHand, Who::Testpmd], setting, &compiled, effort, |_| {}).unwrap();
-    // A packet takes each of them some nanoseconds: counts and times belong together.
+    // A plausible time per packet shows that counts and times belong together.
     assert!(pairs.ours.iter().chain(&pairs.rival).all(|ns| (0.2..500.0).contains(ns)), "{pairs:?}");
 }
 

@@ -1,4 +1,4 @@
-//! The contenders on veth do what they are measured for: every frame comes back, from each of them.
+//! Every contender on veth echoes every frame.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use fastlane_testing::skip;
 
 fn echoes(which: Match, length: usize) {
     let effort = Effort { pairs: 1, slice: Duration::from_millis(20) };
-    // A frame that is lost is an error of the slice.
+    // A lost frame is an error of the slice.
     match in_namespace(|| compare(which, length, effort, |_| {})) {
         Ok(pairs) => assert!(pairs.ours[0] > 0.0 && pairs.rival[0] > 0.0, "{pairs:?}"),
         Err(error) if error.to_string().starts_with("no network namespace") => {

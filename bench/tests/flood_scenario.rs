@@ -1,5 +1,5 @@
-//! Under a flood every frame is accounted for: forwarded, answered, dropped by a cause, or refused
-//! for want of a place in a ring.
+//! Under a flood every frame is accounted for: forwarded, answered, dropped with a drop reason, or
+//! refused because a ring is full.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn with_sessions(body: impl FnOnce(&Ways, &mut Sessions) -> fastlane_bench::Resu
 #[test]
 fn what_is_sent_comes_or_is_counted() {
     with_sessions(|ways, sessions| {
-        // Each turn fails when its accounts do not add up, or more is answered than is configured.
+        // A turn fails if its accounts do not add up or if responses exceed the configured rates.
         let mut user_plane = Flooded::user_plane(ways, sessions)?;
         let (rate, full) = user_plane.capacity(TURN)?;
         assert!(rate > 0.0 && full.account.good > 0, "{full:?}");
@@ -42,7 +42,7 @@ fn what_is_sent_comes_or_is_counted() {
         assert!(passed.echoes > 0 && passed.errors > 0, "{passed:?}");
         assert_eq!(passed.dropped, 0, "{passed:?}");
 
-        // More than any lane takes: some users' packets are lost before the lane, none in it.
+        // This load exceeds the rate of any lane: UE packets are lost before the lane, none in it.
         let passed = user_plane.flood(Load { good: 30e6, junk: 60e6 }, TURN)?;
         let (account, came) = (passed.account, passed.times.len() as u64);
         assert!(account.refused > 0 && account.junk_refused > 0, "{account:?}");
@@ -61,7 +61,7 @@ fn what_is_sent_comes_or_is_counted() {
 fn junk_becomes_what_it_is_measured_as() {
     with_sessions(|ways, sessions| {
         for junk in Junk::ALL {
-            // Fails when something else becomes of the packets, or more is answered than may be.
+            // Fails if the packets have another outcome or if responses exceed the rates.
             check_junk(ways, sessions, junk, 20_000)?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The loop does not grow: instructions per packet against the committed count.
+//! The instructions per packet do not exceed the committed counts.
 
 use std::path::Path;
 use std::process::Command;
@@ -30,7 +30,7 @@ fn the_loop_takes_no_more_instructions_than_committed() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let committed = committed();
 
-    // The release build, whatever profile the test has: another one counts other code.
+    // Always the release build: other profiles have other instruction counts.
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--release", "--package", "fastlane-bench"])
         .args(["--bin", "instructions"])

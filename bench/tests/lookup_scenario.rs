@@ -1,4 +1,4 @@
-//! Every table that is measured finds the same: those of Fastlane, of DPDK and of crates.
+//! All measured tables return the same results: those of Fastlane, of DPDK and of crates.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn agree(who: &[Who], mut workload: Workload) {
     workload.sets.iter_mut().for_each(|set| set.truncate(size));
     let effort = Effort { pairs: 1, slice: Duration::from_millis(20) };
     let setting = Setting { pages: Pages::Small, effort, restart: 1 };
-    // `compare` refuses contenders that do not find the same.
+    // `compare` fails if the results of the contenders differ.
     let found = compare(who, &workload, setting, &programs, |_| {}).unwrap();
     assert_eq!(found.len(), who.len());
     for found in found {

@@ -1,4 +1,4 @@
-//! The instrument and the rivals on memif: every frame comes back, in order.
+//! The memif client and all devices on memif return every frame in order.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use fastlane_bench::device::memif_server::{Device, Who};
 use fastlane_bench::rivals::dpdk_loop::Compiled;
 use fastlane_testing::skip;
 
-/// The client and the device take their CPUs from everyone else.
+/// Lock that serializes the tests: the client and the device use their CPUs exclusively.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn echoes(who: Who) {

@@ -52,7 +52,7 @@ fn write(text: &mut String, report: &Report) -> fmt::Result {
     svg::close(text)
 }
 
-/// Groups neighbouring comparisons of the same kind, which share a scale.
+/// Collects neighbouring comparisons of the same kind, which share a scale.
 fn groups(comparisons: &[Comparison]) -> Vec<&[Comparison]> {
     comparisons.chunk_by(|a, b| a.kind == b.kind).collect()
 }

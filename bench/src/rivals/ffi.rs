@@ -45,7 +45,7 @@ impl PlainMacswap {
         Ok(Self(NonNull::new(rival).ok_or("no memory for the plain macswap")?))
     }
 
-    /// Processes `turns` bursts. Returns the number of swapped packets.
+    /// Runs `turns` bursts. Returns the number of swapped packets.
     pub(crate) fn run(&mut self, turns: u64, burst: u32) -> u64 {
         // SAFETY: the pointer came from `macswap_new` and is freed only by `drop`.
         unsafe { macswap_run(self.0.as_ptr(), turns, burst) }
@@ -121,7 +121,7 @@ pub(crate) fn guard<W>(writer: W) -> fastlane_table::Guard {
     unsafe { fastlane_table::Guard::new() }
 }
 
-/// Does the same as [`set_real_time`] for a thread of any process; 0 is the calling thread.
+/// Changes the policy like [`set_real_time`] for a thread of any process; 0 is the calling thread.
 pub(crate) fn set_real_time_of(thread: u64, on: bool) -> io::Result<()> {
     let (policy, priority) = if on { (libc::SCHED_FIFO, 5) } else { (libc::SCHED_OTHER, 0) };
     let parameter = libc::sched_param { sched_priority: priority };

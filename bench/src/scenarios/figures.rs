@@ -1,5 +1,5 @@
-//! How cost depends on the mechanism, the load and the size of frames: the figures of the paper on
-//! Fastlane, on this machine.
+//! Cost as a function of mechanism, load and frame size: the figures of the paper on Fastlane,
+//! measured on this machine.
 
 pub mod mechanisms;
 
@@ -16,18 +16,18 @@ use crate::scenarios::figures::mechanisms::{Mechanism, usages};
 use crate::scenarios::veth::echo::{self, Match};
 use crate::slices::Pairs;
 
-/// Rounds of the figures with many points: enough to see how far they are apart.
+/// Number of rounds of the figures with many points, enough to show the spread.
 const ROUNDS: usize = 3;
 const POLICIES: [&str; 3] = ["busy", "interrupt", "adaptive"];
-/// Parts of what comes back at most.
+/// Loads as fractions of the maximum rate of returned frames.
 const LOADS: [f64; 4] = [0.0, 0.01, 0.1, 0.5];
-/// Sizes on the wire (RFC 2544, section 9.1); four bytes of each are the check sequence.
+/// Frame sizes on the wire (RFC 2544, section 9.1); four bytes of each are the check sequence.
 const SIZES: [usize; 7] = [64, 128, 256, 512, 1024, 1280, 1518];
 
-/// Fig. 1: mechanisms and idle policies at as many frames as come back.
+/// Measures figure 1: mechanisms and idle policies at the maximum rate.
 ///
 /// # Errors
-/// When nothing can be measured.
+/// Returns an error if nothing can be measured.
 pub fn mechanisms(report: &mut Report, options: &Options) -> Result<()> {
     let compiled = Compiled::new()?;
     let figure = |name, title| Figure::new(name, title, "Mechanism", Style::Bars);
@@ -53,10 +53,10 @@ pub fn mechanisms(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Fig. 2: CPU by load.
+/// Measures figure 2: CPU by load.
 ///
 /// # Errors
-/// When nothing can be measured.
+/// Returns an error if nothing can be measured.
 pub fn cpu_by_load(report: &mut Report, options: &Options) -> Result<()> {
     let compiled = Compiled::new()?;
     let title = "CPU of the lane by load, % of a core";
@@ -76,7 +76,7 @@ pub fn cpu_by_load(report: &mut Report, options: &Options) -> Result<()> {
                 let series = format!("{mechanism}, {policy}");
                 match usages(mechanism, policy, &LOADS, options.effort.slice, &compiled) {
                     Ok(usages) => {
-                        // The most was measured first and comes last.
+                        // The maximum rate was measured first and is drawn last.
                         for (load, usage) in LOADS.iter().zip(&usages[1..]) {
                             let place = format!("{:.0} %", load * 100.0);
                             figure.add(&series, &place, usage.core * 100.0);
@@ -92,10 +92,10 @@ pub fn cpu_by_load(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Fig. 5: cost by the size of frames, with the framework and without.
+/// Measures figure 5: cost by frame size, with and without the framework.
 ///
 /// # Errors
-/// When nothing can be measured.
+/// Returns an error if nothing can be measured.
 pub fn sizes(report: &mut Report, options: &Options) -> Result<()> {
     let compiled = Compiled::new()?;
     let effort = options.point();

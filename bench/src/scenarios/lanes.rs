@@ -8,10 +8,10 @@ use crate::report::figure::{Figure, Style};
 use crate::scenarios::Options;
 use crate::scenarios::lanes::parallel::{Work, cpus, round};
 
-/// What a packet costs each of several lanes.
+/// Measures the cost of a packet in each of several lanes.
 ///
 /// # Errors
-/// When no packet moves.
+/// Returns an error if no packet moves.
 pub fn lanes(report: &mut Report, options: &Options) -> Result<()> {
     let title = "CPU time per packet and lane by number of lanes, ns";
     let mut figure = Figure::new("fig-6-lanes", title, "Lanes", Style::Lines);
@@ -21,7 +21,8 @@ pub fn lanes(report: &mut Report, options: &Options) -> Result<()> {
     if !beyond.is_empty() {
         report.left_out.push(format!("{beyond:?} lanes at once: this machine has {cpus} CPUs"));
     }
-    // All numbers in each round: what else the machine does happens to all of them.
+    // Each round measures all numbers of lanes, so that other load on the machine affects all of
+    // them.
     for number in 0..options.effort.pairs {
         options.tell("lanes", number);
         for work in Work::ALL {

@@ -1,4 +1,4 @@
-//! Over memif: what a device costs, and how long frames are on their way to it.
+//! Macswap over memif: CPU time per packet and round-trip times.
 
 use std::time::Duration;
 
@@ -11,26 +11,26 @@ use crate::scenarios::Options;
 use crate::slices::Pairs;
 use crate::statistics::quantile;
 
-/// Who is compared with whom, and what the ratio may be.
+/// Compared programs with the upper bound of their ratio.
 const MATCHES: [(Who, Who, Option<f64>); 4] = [
     (Who::OnDpdk, Who::Testpmd, Some(1.03)),
     (Who::Native, Who::OnDpdk, Some(1.0)),
     (Who::Native, Who::Testpmd, Some(1.0)),
     (Who::NativeInC, Who::Native, Some(1.03)),
 ];
-/// Frames a second.
+/// Rates in frames per second.
 const RATES: [(f64, &str); 3] = [(1e3, "1,000/s"), (1e5, "100,000/s"), (1e6, "1,000,000/s")];
-/// By how much a round trip may take longer than that of testpmd, in nanoseconds.
+/// Upper bound of the difference to testpmd's round trip, in nanoseconds.
 const LATER: f64 = 50.0;
-/// The least of a round in which round trips are measured at one rate.
+/// Maximum duration of a round of round trips at one rate.
 const TRIPS: Duration = Duration::from_millis(150);
-/// Rounds after which the programs start anew.
+/// Number of rounds after which the programs are restarted.
 const RESTART: usize = 8;
 
-/// CPU time per packet.
+/// Measures the CPU time per packet over memif.
 ///
 /// # Errors
-/// When a program does not run, or loses a frame.
+/// Returns an error if a program does not run or loses a frame.
 pub fn memif(report: &mut Report, options: &Options) -> Result<()> {
     let compiled = Compiled::new()?;
     let title = "CPU time per packet over memif in slices of 50 ms, ns: how they are spread";
@@ -56,10 +56,10 @@ pub fn memif(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Round trips at several rates, all devices in each round.
+/// Measures round trips at several rates, with all devices in each round.
 ///
 /// # Errors
-/// When a program does not run, or loses a frame.
+/// Returns an error if a program does not run or loses a frame.
 pub fn memif_round_trips(report: &mut Report, options: &Options) -> Result<()> {
     const WHO: [Who; 3] = [Who::Native, Who::OnDpdk, Who::Testpmd];
     let compiled = Compiled::new()?;
@@ -78,7 +78,7 @@ pub fn memif_round_trips(report: &mut Report, options: &Options) -> Result<()> {
         }
         for (&(rate, pace), medians) in RATES.iter().zip(&mut medians) {
             for number in 0..WHO.len() {
-                // Who comes first changes, as in pairs.
+                // The order changes from round to round, as in pairs.
                 let number = (number + round) % WHO.len();
                 let run = |client: &mut memif_server::Client| client.paced(rate, time);
                 let (mut trips, _) = devices[number].during(run)?;

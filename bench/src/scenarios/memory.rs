@@ -4,13 +4,13 @@ use crate::Result;
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 
-/// Goal, in nanoseconds more than the plain loop.
+/// Upper bound of the difference to the plain loop, in nanoseconds.
 const BOUND: f64 = 2.0;
 
-/// The whole loop on a memory port against plain C.
+/// Compares the whole loop on a memory port with plain C.
 ///
 /// # Errors
-/// When there is no memory.
+/// Returns an error if there is not enough memory.
 pub fn memory(report: &mut Report, options: &Options) -> Result<()> {
     let bursts = [32, 8, 1];
     let tell = |number| options.tell("memory port", number);

@@ -1,4 +1,4 @@
-//! What routing costs.
+//! The cost of routing.
 
 pub mod routed_lane;
 
@@ -8,10 +8,10 @@ use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::router::routed_lane::{Extra, Routed, compare, compare_with, effort};
 
-/// The router against macswap on a memory port, by routes and by destinations.
+/// Compares the router with macswap on a memory port, by routes and by destinations.
 ///
 /// # Errors
-/// When the kernel gives no namespace, or does not take the routes.
+/// Returns an error if the kernel gives no namespace or refuses the routes.
 pub fn router(report: &mut Report, options: &Options) -> Result<()> {
     for (routes, name) in [(10_000, "10k"), (100_000, "100k"), (1_000_000, "1M")] {
         eprintln!("router, {name} routes");
@@ -32,7 +32,7 @@ pub fn router(report: &mut Report, options: &Options) -> Result<()> {
     extras(report, options)
 }
 
-/// What the access list and the counters by route cost, over the router without.
+/// Measures the additional cost of the access list and of the counters by route.
 fn extras(report: &mut Report, options: &Options) -> Result<()> {
     eprintln!("router, access list and counters by route");
     let effort = effort(options.effort);

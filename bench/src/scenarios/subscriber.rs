@@ -12,20 +12,20 @@ use crate::scenarios::subscriber::slices::{Way, Work, slice, steps};
 use crate::slices::Pairs;
 use crate::statistics::median;
 
-/// Private work in nanoseconds, and words that a section reads and writes.
+/// Private work in nanoseconds, and numbers of words that a section reads and writes.
 const PRIVATE: [f64; 4] = [0.0, 300.0, 1400.0, 6000.0];
 const SECTIONS: [usize; 2] = [8, 64];
-/// Lanes that are measured at once, and cores that are simulated.
+/// Number of lanes measured at once, and numbers of simulated cores.
 const LANES: usize = 2;
 const CORES: [usize; 8] = [1, 2, 4, 8, 12, 16, 20, 24];
-/// A slice is a tenth of the usual: for so long lanes go before everything else.
+/// Divisor of the usual slice: the lanes run with real-time priority for the whole slice.
 const PART: u32 = 10;
-/// Grid of the sensitivity: parts of a packet's time that are under the lock; what taking it over
-/// costs, in sections.
+/// Grid of the sensitivity figure: fractions of a packet's time under the lock, and the cost of
+/// taking the lock over, in sections.
 const SHARES: [f64; 7] = [0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.10];
 const HAND_OVERS: [f64; 6] = [0.0, 0.5, 1.0, 1.5, 2.7, 5.0];
 
-/// Nanoseconds of one lane per packet, in each round, of a way at a point.
+/// Nanoseconds per packet of one lane, in each round, at one point of the experiment.
 struct Measured {
     way: Way,
     private: f64,
@@ -34,10 +34,10 @@ struct Measured {
     costs: Vec<f64>,
 }
 
-/// Shared state under a lock against state that one lane owns.
+/// Compares state shared under a lock with state that one lane owns.
 ///
 /// # Errors
-/// When there are no two CPUs, or a subscriber that is owned was written by two lanes.
+/// Returns an error if there are fewer than two CPUs or if two lanes wrote an owned subscriber.
 pub fn subscriber(report: &mut Report, options: &Options) -> Result<()> {
     if cpus().len() < LANES {
         return Err(format!("{LANES} lanes need as many CPUs").into());
@@ -59,7 +59,7 @@ pub fn subscriber(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Everything in every round, in changing order.
+/// Measures every point in every round, in changing order.
 fn measure(options: &Options) -> Result<Vec<Measured>> {
     let mut all: Vec<Measured> = Vec::new();
     let mut add = |way, private, section, lanes| {
@@ -70,25 +70,25 @@ fn measure(options: &Options) -> Result<Vec<Measured>> {
             Way::ALL.into_iter().for_each(|way| add(way, private, section, LANES));
             add(Way::Owned, private, section, 1);
         }
-        // What the simulation is made of.
+        // Inputs of the simulation.
         [Way::Mutex, Way::Spin].into_iter().for_each(|way| add(way, 0.0, section, 1));
     }
-    // The lane's loop alone.
+    // The loop of the lane without a section.
     [LANES, 1].into_iter().for_each(|lanes| add(Way::Owned, 0.0, 0, lanes));
     let length = options.effort.slice / PART;
     for round in 0..options.effort.pairs {
         options.tell("subscribers", round);
-        // The clock of the processor may have changed.
+        // The clock frequency of the processor may have changed.
         let steps = PRIVATE.map(steps);
         let count = all.len();
         for place in 0..count {
-            // Ways at one point stay together: a slice of each is a pair.
+            // The variants of one point stay together: a slice of each forms a pair.
             let place = if round % 2 == 0 { place } else { count - 1 - place };
             let one = &mut all[place];
             let private = PRIVATE.iter().position(|private| *private == one.private);
             let work = Work { steps: steps[private.unwrap_or(0)], section: one.section };
             let served = slice(one.way, work, one.lanes, length)?;
-            // Linux takes the CPUs away from whoever goes first for 95 % of a second.
+            // Linux throttles real-time threads to 95 % of each second.
             std::thread::sleep(length);
             one.costs.push(one.lanes as f64 / served.rate);
         }
@@ -107,7 +107,8 @@ fn point(private: f64, section: usize) -> String {
     format!("{:.1} us private, {} B", private / 1000.0, section * 8)
 }
 
-/// Time of a lane per packet; the lanes never sleep, so it is that of their cores.
+/// Compares the time per packet of a lane. The lanes never sleep, so this is the time of their
+/// cores.
 fn compare(report: &mut Report, all: &[Measured], private: f64, section: usize) {
     let of = |way| find(all, way, private, section, LANES).to_vec();
     for (ours, rival) in [
@@ -136,15 +137,15 @@ fn rates(all: &[Measured]) -> Figure {
     figure
 }
 
-/// The costs of a simulation, all measured: outside the section by one lane that owns its
-/// subscribers; the section without waiting by one lane with the lock; the section taken over by
-/// two lanes that do nothing else.
+/// Returns the measured costs of a simulation. The time outside the section comes from one lane
+/// that owns its subscribers. The uncontended section comes from one lane with the lock. The
+/// contended section comes from two lanes that do nothing else.
 fn costs(all: &[Measured], lock: Way, private: f64, section: usize) -> Costs {
     let of = |way, private, section, lanes| median(find(all, way, private, section, lanes));
     let own = of(Way::Owned, 0.0, section, 1) - of(Way::Owned, 0.0, 0, 1);
     let outside = of(Way::Owned, private, section, 1) - own;
     let free = of(lock, 0.0, section, 1) - of(Way::Owned, 0.0, 0, 1);
-    // Both lanes always wait for the lock or have it: a packet of either takes one section.
+    // Each lane always waits for the lock or holds it, so a packet takes one section.
     let contended = of(lock, 0.0, section, LANES) / LANES as f64;
     Costs { outside, free, contended: contended.max(free) }
 }
@@ -178,7 +179,7 @@ fn simulated(all: &[Measured], lock: Way, section: usize) -> Figure {
     figure
 }
 
-/// What the simulation says of two cores beside what was measured on two lanes.
+/// Draws the simulation of two cores beside the measurement on two lanes.
 fn checked(all: &[Measured], section: usize) -> Figure {
     let title = format!(
         "Two lanes, owned as a multiple of shared ({} B): measured, and simulated from one lane",
@@ -205,7 +206,8 @@ fn checked(all: &[Measured], section: usize) -> Figure {
     figure
 }
 
-/// How the result for 24 cores hangs on what is under the lock and on what taking it over costs.
+/// Draws the result for 24 cores as a function of the time under the lock and of the cost of taking
+/// the lock over.
 fn sensitivity(spread: Spread) -> Figure {
     let words = if spread == Spread::Exponential { "varied" } else { "fixed" };
     let title = format!(

@@ -1,4 +1,4 @@
-//! What a lookup costs.
+//! The cost of a table lookup.
 
 pub mod lookup;
 
@@ -10,17 +10,17 @@ use crate::scenarios::tables::lookup::workload::{exact, routes, routes6};
 use crate::scenarios::tables::lookup::{Found, Pages, Programs, Setting, Who, compare};
 use crate::slices::{Effort, Pairs};
 
-/// Goal: see the README.
+/// Upper bound of the ratio; see the README.
 const HASH_BOUND: f64 = 1.2;
-/// Rounds after which programs start anew.
+/// Number of rounds after which the programs are restarted.
 const RESTART: usize = 8;
-/// Of programs that take seconds to build their tables.
+/// Number of rounds after which programs are restarted that take seconds to build their tables.
 const RESTART_ROUTES: usize = 16;
 
-/// Exact match: keys of 16 bytes, values of 64, bulks of 32.
+/// Compares exact-match tables: keys of 16 bytes, values of 64 bytes, bulks of 32.
 ///
 /// # Errors
-/// When DPDK is not installed, or a contender does not run.
+/// Returns an error if DPDK is not installed or a contender does not run.
 pub fn hash(report: &mut Report, options: &Options) -> Result<()> {
     let programs = Programs::new()?;
     let who = [Who::Hash, Who::RteHash, Who::Hashbrown];
@@ -51,10 +51,10 @@ pub fn hash(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Longest prefix, IPv4 and IPv6.
+/// Compares longest-prefix-match tables, IPv4 and IPv6.
 ///
 /// # Errors
-/// When DPDK is not installed, or a contender does not run.
+/// Returns an error if DPDK is not installed or a contender does not run.
 pub fn prefixes(report: &mut Report, options: &Options) -> Result<()> {
     let programs = Programs::new()?;
     let mut who = vec![Who::Lpm4Many, Who::Lpm4, Who::RteFib, Who::RteLpm, Who::PrefixTrie];
@@ -95,7 +95,7 @@ pub fn prefixes(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The rival that is fastest on a set.
+/// Returns the rival that is fastest on a set.
 fn best(rivals: &[Found], set: usize) -> &Found {
     let cost = |found: &&Found| crate::statistics::median(&found.costs[set]);
     rivals.iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(&rivals[0])
@@ -108,7 +108,7 @@ fn push(report: &mut Report, work: &str, pair: [&Found; 2], set: usize, bound: O
     report.comparisons.push(Comparison::new(names, pairs, Kind::Ratio, bound));
 }
 
-/// Time to build, and memory.
+/// Creates the figures of build time and memory.
 fn tallies(name: &str, along: &str) -> [Figure; 3] {
     let figure = |part, title| Figure::new(&format!("{name}-{part}"), title, along, Style::Bars);
     [
@@ -127,7 +127,7 @@ fn tally(figures: &mut [Figure; 3], found: &[Found], place: &str) {
     }
 }
 
-/// Whether the processor has what DPDK's vector ways need; only x86 has such flags.
+/// Returns true if the processor supports DPDK's vector lookups; only x86 has such flags.
 fn avx512() -> bool {
     let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = text.lines().find(|line| line.starts_with("flags")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the user plane costs.
+//! The cost of the user plane.
 
 pub mod user_plane;
 
@@ -10,15 +10,16 @@ use crate::scenarios::Options;
 use crate::scenarios::router::routed_lane::effort;
 use crate::scenarios::upf::user_plane::{Direction, Sessions, Shape, Ways, compare};
 
-/// By how much, in ns, the user plane may cost more than macswap: at 10,000 sessions and a million.
+/// Upper bounds of the difference to macswap in nanoseconds: with 10,000 and with 1,000,000
+/// sessions.
 const BOUNDS: [f64; 2] = [60.0, 100.0];
 
 const DIRECTIONS: [Direction; 2] = [Direction::Uplink, Direction::Downlink];
 
-/// The user plane against macswap on a memory port, by direction, sessions and their rules.
+/// Compares the user plane with macswap on a memory port, by direction, sessions and their rules.
 ///
 /// # Errors
-/// When the kernel gives no namespace, or there is no memory.
+/// Returns an error if the kernel gives no namespace or there is not enough memory.
 pub fn upf(report: &mut Report, options: &Options) -> Result<()> {
     let rows = [
         (1, "1", Shape::Simple, None),
@@ -52,7 +53,7 @@ pub fn upf(report: &mut Report, options: &Options) -> Result<()> {
         for (comparison, direction) in comparisons.iter().zip(DIRECTIONS) {
             let pairs = comparison.ours_ns.iter().zip(&comparison.rival_ns);
             let costs = pairs.map(|(ours, rival)| ours - rival);
-            // The others cost ten times as much: they are in the table.
+            // The other shapes cost ten times as much; the table shows them.
             costs
                 .filter(|_| shape == Shape::Simple)
                 .for_each(|cost| figure.add(direction.name(), name, cost));

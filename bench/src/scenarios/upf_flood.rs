@@ -18,33 +18,34 @@ use crate::scenarios::upf_flood::flood::{
 use crate::slices::Pairs;
 use crate::statistics::median;
 
-/// Sessions of established users.
+/// Number of sessions of established UEs.
 const SESSIONS: u32 = 10_000;
-/// Their packets, as a part of what the lane can forward.
+/// Rate of established packets as a fraction of the lane's capacity.
 const GOOD: f64 = 0.25;
-/// Junk, as a part of it, and how results call that.
+/// Rates of junk as fractions of the capacity, with their names in results.
 const LOADS: [(f64, &str); 3] =
     [(0.0, "no flood"), (0.5, "flood at 50 %"), (3.0, "flood at 300 %")];
-/// Who is flooded.
+/// Contenders that are flooded.
 const WHO: [&str; 2] = ["upf", "macswap"];
-/// Turns of a round, for each contender at each load.
+/// Number of turns of a round, for each contender at each load.
 const PARTS: u32 = 5;
-/// A lane that can forward less than this part of what it could before has lost its pace: another
-/// machine shares its CPU; or one that had the CPU for less than this part of the time: another has
-/// it.
+/// Minimum fractions of the capacity measured before a turn, and of CPU time per elapsed time.
+/// Below them another virtual machine uses the CPU, and the lane has lost its pace.
 const STEADY: f64 = 0.9;
 const PRESENT: f64 = 0.98;
-/// Where who sends runs.
+/// CPU of the sender.
 const CPU: usize = 0;
-/// How long a flood takes to use up what may be answered at once, and how long answers are counted.
+/// Time in which a flood uses up the saved response credit, and time in which responses are
+/// counted.
 const EMPTY: Duration = Duration::from_millis(200);
 const COUNT: Duration = Duration::from_millis(500);
 
-/// Established traffic and a flood, at the user plane and at macswap over memif; what a junk packet
-/// costs; how much is answered.
+/// Measures established traffic under a flood, in the user plane and in macswap over memif; the
+/// cost of a junk packet; and the rate of responses.
 ///
 /// # Errors
-/// When the kernel gives no namespace, there is no memory, or the accounts of frames do not add up.
+/// Returns an error if the kernel gives no namespace, if there is not enough memory, or if the
+/// accounts of frames do not add up.
 pub fn upf_flood(report: &mut Report, options: &Options) -> Result<()> {
     let found = in_namespace(|| {
         let veth = Veth::new(0, 60, false)?;
@@ -76,10 +77,10 @@ pub fn upf_flood(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// What all rounds have shown.
+/// Results of all rounds.
 struct Found {
     comparisons: Vec<Comparison>,
-    /// The capacity, whenever it was measured.
+    /// All measured capacities.
     capacities: Vec<f64>,
     rounds: u32,
     rates: Figure,
@@ -87,22 +88,23 @@ struct Found {
     times: Figure,
     loss: Figure,
     answers: Figure,
-    /// CPU time of the lane per frame under the last of the loads, and at capacity.
+    /// CPU time of the lane per frame, under the last of the loads and at capacity.
     saturated: Pairs,
-    /// By load and contender: 99 of 100 packets of a round took no longer.
+    /// 99th percentile of the one-way time of each round, by load and contender.
     p99: [[Vec<f64>; 2]; LOADS.len()],
-    /// By load and contender, of all rounds; and of the turns in which the lane kept its pace.
+    /// Accounts by load and contender: of all rounds, and of the turns in which the lane kept its
+    /// pace.
     accounts: [[Account; 2]; LOADS.len()],
     steady: [[Account; 2]; LOADS.len()],
 }
 
-/// A round's results of a contender at a load.
+/// Results of a contender at one load in one round.
 #[derive(Default)]
 struct Lot {
     times: Vec<u32>,
     account: Account,
     time: Duration,
-    /// What the lane did.
+    /// Activity of the lane.
     turned: Turned,
 }
 
@@ -116,12 +118,12 @@ impl Lot {
         self.turned.busy += passed.turned.busy;
     }
 
-    /// CPU time of the lane for each frame that it was given, in nanoseconds.
+    /// Returns the CPU time of the lane for each frame that it received, in nanoseconds.
     fn cost(&self) -> f64 {
         self.turned.cpu as f64 / self.account.taken() as f64
     }
 
-    /// Frames in a turn that found some.
+    /// Returns the mean number of frames in a turn that received some.
     fn burst(&self) -> f64 {
         self.account.taken() as f64 / self.turned.busy as f64
     }
@@ -146,8 +148,8 @@ impl Found {
         }
     }
 
-    /// All loads for both contenders in turn. Before and after each the capacity is measured: a
-    /// load is a part of what the lane can forward just then.
+    /// Measures all loads for both contenders in turn. The capacity is measured before and after
+    /// each load, because a load is a fraction of the current capacity.
     fn round(&mut self, flooded: &mut [Flooded; 2], slice: Duration) -> Result<()> {
         let turn = slice / PARTS;
         let (mut rates, mut full) = (Vec::new(), Lot::default());
@@ -233,8 +235,8 @@ impl Found {
         Ok(())
     }
 
-    /// How much the user plane answers in a second of flood, once it may answer nothing at once any
-    /// more.
+    /// Counts the responses that the user plane sends per second of flood, after the saved credit
+    /// is used up.
     fn answers(&mut self, flooded: &mut Flooded) -> Result<()> {
         let capacity = median(&self.capacities);
         let load = Load { good: GOOD * capacity, junk: LOADS[1].0 * capacity };

@@ -1,4 +1,4 @@
-//! What the user plane costs several lanes at once.
+//! The cost of the user plane on several lanes at once.
 
 pub mod user_plane_lanes;
 
@@ -12,16 +12,16 @@ use crate::scenarios::upf::user_plane::{Direction, Ways};
 use crate::scenarios::upf_lanes::user_plane_lanes::{Packets, Shared, Work};
 use crate::slices::Pairs;
 
-/// Sessions of each lane, whatever the number of lanes.
+/// Number of sessions of each lane, whatever the number of lanes.
 const SESSIONS: u32 = 10_000;
-/// After how many octets a URR reports: never.
+/// Volume threshold of a URR, in octets, that is never reached.
 const NEVER: u64 = 1 << 60;
 
-/// What a packet costs each of several lanes: as many as run at once have the same tables, each its
-/// sessions.
+/// Measures the cost of a packet in each of several lanes. All lanes share the tables, and each has
+/// its own sessions.
 ///
 /// # Errors
-/// When there is no memory, or a packet is not forwarded.
+/// Returns an error if there is not enough memory or a packet is not forwarded.
 pub fn upf_lanes(report: &mut Report, options: &Options) -> Result<()> {
     let cpus = cpus().len();
     let (fit, beyond): (Vec<usize>, Vec<usize>) =
@@ -63,7 +63,7 @@ fn rounds(
             options.tell(&format!("upf on lanes, {}", direction.name()), round);
             for (place, pairs) in pairs.iter_mut().enumerate() {
                 let (work, lanes) = (works[place / numbers.len()], numbers[place % numbers.len()]);
-                // All of them at once, and one of them alone; who is first changes.
+                // All lanes at once, and one of them alone, in alternating order.
                 let (all, alone) = (&packets[..lanes], &packets[round % lanes]);
                 let run = |some: &[Packets]| -> Result<f64> {
                     let some: Vec<&Packets> = some.iter().collect();

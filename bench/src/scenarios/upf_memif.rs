@@ -1,4 +1,4 @@
-//! What the user plane costs over memif.
+//! The cost of the user plane over memif.
 
 pub mod program;
 
@@ -9,25 +9,26 @@ use crate::scenarios::Options;
 use crate::scenarios::upf::user_plane::Direction;
 use crate::scenarios::upf_memif::program::{Ports, Setting, compare};
 
-/// The most nanoseconds of CPU time for a packet: 8 million packets in a second of it.
+/// Upper bound of the CPU time per packet in nanoseconds: 8 million packets per second of CPU time.
 const BOUND: f64 = 125.0;
-/// Sessions, of which packets come by lot.
+/// Number of sessions, from which packets are chosen at random, and its name in results.
 const SESSIONS: (u32, &str) = (10_000, "10k");
 
-/// The least pairs that say something.
+/// Minimum number of pairs for a meaningful result.
 const ENOUGH: usize = 31;
 
-/// What is measured: without steering, and as in the example of a configuration.
+/// Measured settings: without steering, and as in the example configuration.
 const SETTINGS: [Setting; 3] = [
     Setting { ports: Ports::One, steers: false },
     Setting { ports: Ports::Two, steers: false },
     Setting { ports: Ports::Two, steers: true },
 ];
 
-/// The programs `upf` and `macswap` over memif, each direction alone, 64 bytes of the user's.
+/// Measures the programs `upf` and `macswap` over memif, in each direction separately, with inner
+/// packets of 64 bytes.
 ///
 /// # Errors
-/// When a program does not run, or loses a frame.
+/// Returns an error if a program does not run or loses a frame.
 pub fn upf_memif(report: &mut Report, options: &Options) -> Result<()> {
     let title = "Million packets in a second of CPU time over memif, 64 B of the user's";
     let mut rates = Figure::new("upf-memif", title, "Program", Style::Bars);

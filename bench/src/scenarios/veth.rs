@@ -1,4 +1,4 @@
-//! Echoing on veth pairs: AF_XDP and AF_PACKET.
+//! Echo measurements on veth pairs: AF_XDP and AF_PACKET.
 
 pub mod echo;
 pub mod idle;
@@ -12,22 +12,22 @@ use crate::scenarios::Options;
 use echo::Match;
 use idle::{LOADS, POLICIES};
 
-/// A goal: see the README.
+/// Upper bound of the ratio; see the README.
 const AF_XDP_BOUND: f64 = 1.05;
 
-/// AF_XDP against a loop by hand, and that loop against itself.
+/// Compares AF_XDP with a hand-written loop, and that loop with itself.
 ///
 /// # Errors
-/// When the kernel refuses something, or a frame is lost.
+/// Returns an error if the kernel refuses a request or a frame is lost.
 pub fn af_xdp(report: &mut Report, options: &Options) -> Result<()> {
     echoes(report, options, Match::AgainstRings)?;
     echoes(report, options, Match::Control)
 }
 
-/// AF_XDP against AF_PACKET.
+/// Compares AF_XDP with AF_PACKET.
 ///
 /// # Errors
-/// When the kernel refuses something, or a frame is lost.
+/// Returns an error if the kernel refuses a request or a frame is lost.
 pub fn af_packet(report: &mut Report, options: &Options) -> Result<()> {
     echoes(report, options, Match::AgainstAfPacket)
 }
@@ -38,7 +38,7 @@ fn echoes(report: &mut Report, options: &Options, which: Match) -> Result<()> {
         Match::AgainstAfPacket => ("AF_XDP", "AF_PACKET", None),
         Match::Control => ("rings by hand", "rings by hand", None),
     };
-    // Lengths on the wire are four more: the frame check sequence.
+    // Frames on the wire are four bytes longer because of the frame check sequence.
     let sizes: &[(usize, &str)] = match which {
         Match::Control => &[(60, "64 B")],
         _ => &[(60, "64 B"), (1496, "1500 B")],
@@ -58,10 +58,10 @@ fn echoes(report: &mut Report, options: &Options, which: Match) -> Result<()> {
     Ok(())
 }
 
-/// CPU by load and idle policy.
+/// Measures CPU use by load and idle policy.
 ///
 /// # Errors
-/// When the kernel refuses something.
+/// Returns an error if the kernel refuses a request.
 pub fn idle(report: &mut Report, options: &Options) -> Result<()> {
     let rounds = options.rounds;
     let mut all = Vec::new();
@@ -84,10 +84,10 @@ pub fn idle(report: &mut Report, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Latency of single frames.
+/// Measures the latency of single frames.
 ///
 /// # Errors
-/// When the kernel refuses something, or no frame comes back.
+/// Returns an error if the kernel refuses a request or no frame comes back.
 pub fn round_trips(report: &mut Report, options: &Options) -> Result<()> {
     let rounds = options.rounds;
     let mut all = Vec::new();

@@ -7,42 +7,42 @@ use crate::svg::{close, label, open};
 
 /// Width and height of a chart, in pixels.
 const CELL: [f64; 2] = [560.0, 280.0];
-/// Left, right, upper and lower edge of what is drawn in it.
+/// Left, right, upper and lower edge of the plot area, in pixels.
 const PLOT: [f64; 4] = [70.0, 430.0, 40.0, 240.0];
-/// Colours that are told apart, also by those who see few.
+/// Distinguishable colours, also for colour-blind readers.
 const COLOURS: [&str; 8] =
     ["#1f6f8b", "#d1712a", "#5a8f3c", "#8a4f9e", "#7d7d7d", "#b03a48", "#c9a227", "#3b4cc0"];
 
-/// Lines over categories.
+/// Chart with lines over categories.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
-    /// What it shows, with the unit of the values.
+    /// Title with the unit of the values.
     pub title: String,
-    /// The categories, from left to right.
+    /// Categories, from left to right.
     pub categories: Vec<String>,
-    /// Whether the values are drawn by their logarithm.
+    /// Scale of the values: logarithmic if true, else linear.
     pub logarithmic: bool,
-    /// The lines.
+    /// Lines of the chart.
     pub lines: Vec<Line>,
 }
 
-/// A value for each category.
+/// Line with a value for each category.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// The name.
+    /// Name in the legend.
     pub name: String,
-    /// The values; a category may have none.
+    /// Values; a category may have none.
     pub points: Vec<Option<Spread>>,
 }
 
-/// The values as spreads without width.
+/// Converts values into spreads without width. A value that is not finite becomes `None`.
 #[must_use]
 pub fn points(values: impl IntoIterator<Item = f64>) -> Vec<Option<Spread>> {
     let spread = |value: f64| Spread { median: value, low: value, high: value };
     values.into_iter().map(|value| value.is_finite().then(|| spread(value))).collect()
 }
 
-/// Charts side by side, so many in a row.
+/// Draws charts as SVG in a grid with `columns` columns.
 #[must_use]
 pub fn grid(charts: &[Chart], columns: usize) -> String {
     let columns = columns.clamp(1, charts.len().max(1));
@@ -60,7 +60,7 @@ pub fn grid(charts: &[Chart], columns: usize) -> String {
     text
 }
 
-/// How values become heights.
+/// Mapping of values to vertical positions.
 struct Axis {
     low: f64,
     high: f64,
@@ -91,7 +91,7 @@ impl Axis {
     }
 }
 
-/// Round numbers from 0 to at or above `most`: six or fewer, evenly spaced.
+/// Returns evenly spaced round numbers from 0 to at or above `most`, about six of them.
 #[must_use]
 pub fn ticks(most: f64) -> Vec<f64> {
     let step = round_step(most.max(f64::MIN_POSITIVE) / 5.0);
@@ -99,14 +99,14 @@ pub fn ticks(most: f64) -> Vec<f64> {
     (0..=count as u32).map(|tick| f64::from(tick) * step).collect()
 }
 
-/// The next number at or above it that is 1, 2 or 5 times a power of ten.
+/// Returns the smallest number at or above `step` that is 1, 2 or 5 times a power of ten.
 fn round_step(step: f64) -> f64 {
     let power = 10_f64.powf(step.log10().floor());
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= step * 0.999);
     factor.unwrap_or(10.0) * power
 }
 
-/// A number with k, M or G.
+/// Formats a number with the suffix k, M or G.
 #[must_use]
 pub fn short(value: f64) -> String {
     let (scaled, unit) = match value.abs() {
@@ -185,20 +185,21 @@ impl Line {
     }
 }
 
-/// The ratios of pairs, and what is estimated from them.
+/// Ratios of pairs and their estimate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ratios {
-    /// What they are of.
+    /// Name of the row.
     pub name: String,
-    /// One for each pair, in their order.
+    /// Ratio of each pair, in order.
     pub values: Vec<f64>,
-    /// The median with its interval, drawn as a band.
+    /// Median with its interval, drawn as a band.
     pub estimate: Estimate,
-    /// What the ratio shall not exceed, drawn as a line.
+    /// Upper bound of the ratio, drawn as a line.
     pub bound: Option<f64>,
 }
 
-/// The distribution of ratios: a row each, a dot for each pair from the first (top) to the last.
+/// Draws the distribution of ratios as SVG: one row for each of `rows`, one dot for each pair, from
+/// the first pair (top) to the last.
 #[must_use]
 pub fn distribution(title: &str, rows: &[Ratios]) -> String {
     let [left, right, row] = [170.0, 620.0, 110.0];

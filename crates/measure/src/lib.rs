@@ -1,5 +1,6 @@
-//! How Fastlane measures: contenders in alternating slices, ratios with their intervals, the
-//! machine that they are of, and charts. It knows nothing of packets or of the framework.
+//! The measurement method of Fastlane: contenders in alternating slices, ratios with their
+//! intervals, a description of the machine, and charts. The crate depends on neither packets nor
+//! the framework.
 
 #![forbid(unsafe_code)]
 
@@ -10,7 +11,7 @@ pub mod slices;
 pub mod statistics;
 pub mod svg;
 
-/// An error in a few words; a measurement ends at the first.
+/// Error that ends a measurement.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
-/// What a measurement gives.
+/// Result of a measurement.
 pub type Result<T> = std::result::Result<T, Error>;

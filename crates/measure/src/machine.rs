@@ -1,22 +1,22 @@
-//! The machine that a result is of, and when.
+//! The machine and the time of a measurement.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
-/// What a reader must know about a machine to judge a figure.
+/// Properties of a machine that a reader needs to judge a figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor, as Linux names it.
+    /// Name of the processor, as Linux reports it.
     pub processor: String,
-    /// How many of them this process may use.
+    /// Number of processors that this process may use.
     pub processors: usize,
-    /// The version of Linux.
+    /// Version of Linux.
     pub linux: String,
 }
 
 impl Machine {
-    /// This one.
+    /// Describes this machine.
     #[must_use]
     pub fn this() -> Self {
         let line = |path, start: &str| {
@@ -33,21 +33,22 @@ impl Machine {
     }
 }
 
-/// The load average over the last minute: how much else goes on. NaN where Linux does not tell.
+/// Returns the load average over the last minute, which shows other activity. Returns NaN if Linux
+/// does not report it.
 #[must_use]
 pub fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(f64::NAN)
 }
 
-/// Now, as [`date`].
+/// Returns the current time formatted by [`date`].
 #[must_use]
 pub fn today() -> String {
     date(SystemTime::now())
 }
 
-/// A time as a date of the Gregorian calendar (UTC, ISO 8601), by the algorithm of Howard Hinnant
-/// ("chrono-compatible low-level date algorithms", `civil_from_days`).
+/// Formats a time as a date of the Gregorian calendar (UTC, ISO 8601), by the algorithm of Howard
+/// Hinnant ("chrono-compatible low-level date algorithms", `civil_from_days`).
 #[must_use]
 pub fn date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

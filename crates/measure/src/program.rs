@@ -1,4 +1,4 @@
-//! Programs beside this one, of which one thread is measured: they run only when it is their turn.
+//! Runs other programs, one thread of which is measured. They run only during their slices.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -13,12 +13,12 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use crate::Result;
 use crate::slices::{Contender, Slice};
 
-/// How long a program gets to start, and to end when it is asked to.
+/// Time limit for the start of a program and for its end on request.
 pub const PATIENCE: Duration = Duration::from_secs(10);
-/// Lines of its output that are kept, to explain why it ended.
+/// Number of output lines that are kept to explain a failure.
 const LINES: usize = 20;
 
-/// A program that ends with this one, and with the thread that has started it.
+/// Running program. The kernel kills it when the thread that started it ends.
 #[derive(Debug)]
 pub struct Program {
     name: String,
@@ -30,10 +30,10 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts `program`, which `name` stands for in errors.
+    /// Starts `program`; `name` denotes it in errors.
     ///
     /// # Errors
-    /// When it, or `setpriv` (of util-linux), cannot be started.
+    /// Returns an error if the program or `setpriv` (of util-linux) cannot be started.
     pub fn start<S: AsRef<OsStr>>(
         name: &str,
         program: impl AsRef<OsStr>,
@@ -42,10 +42,11 @@ impl Program {
         Self::spawn(name, program, arguments, None)
     }
 
-    /// As [`start`](Self::start), and also gives what it writes to standard output.
+    /// Starts a program like [`start`](Self::start) and returns a reader of the program's standard
+    /// output.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Returns the same errors as [`start`](Self::start).
     pub fn start_and_listen<S: AsRef<OsStr>>(
         name: &str,
         program: impl AsRef<OsStr>,
@@ -90,21 +91,21 @@ impl Program {
         Ok(Self { name: name.to_owned(), child, input, output, reader, ended: false })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Writes a line to its standard input.
+    /// Writes a line to the standard input of the program.
     ///
     /// # Errors
-    /// When it has ended.
+    /// Returns an error if the program has ended.
     pub fn say(&mut self, line: &str) -> Result<()> {
         writeln!(self.input, "{line}").map_err(|_| self.failure("does not read").into())
     }
 
-    /// The id of its thread called `name` (see [`wait_for`](Self::wait_for)).
+    /// Returns the id of the thread called `name`, if it exists (see [`wait_for`](Self::wait_for)).
     #[must_use]
     pub fn thread(&self, name: &str) -> Option<u64> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).ok()?;
@@ -115,10 +116,10 @@ impl Program {
         threads.filter_map(|thread| thread.ok()).find(named)?.file_name().to_str()?.parse().ok()
     }
 
-    /// Asks `look` until it finds something.
+    /// Calls `look` until it returns a value.
     ///
     /// # Errors
-    /// When the program ends before, or takes too long.
+    /// Returns an error if the program ends before, or if it takes longer than [`PATIENCE`].
     pub fn wait_for<T>(
         &mut self,
         what: &str,
@@ -140,25 +141,25 @@ impl Program {
         }
     }
 
-    /// Whether one of the last lines of its output is `line`.
+    /// Returns true if one of the last output lines equals `line`.
     #[must_use]
     pub fn has_said(&self, line: &str) -> bool {
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         output.iter().any(|said| said == line)
     }
 
-    /// Lets it go on.
+    /// Resumes the program.
     ///
     /// # Errors
-    /// When it has ended.
+    /// Returns an error if the program has ended.
     pub fn resume(&self) -> Result<()> {
         kill_process(self.pid(), Signal::CONT).map_err(|_| self.failure("has ended").into())
     }
 
-    /// Stops it, and waits until it is.
+    /// Stops the program and waits until it has stopped.
     ///
     /// # Errors
-    /// When it has ended.
+    /// Returns an error if the program has ended.
     pub fn stop(&mut self) -> Result<()> {
         if !self.ended {
             kill_process(self.pid(), Signal::STOP)?;
@@ -169,11 +170,12 @@ impl Program {
         if self.ended { Err(self.failure("has ended").into()) } else { Ok(()) }
     }
 
-    /// CPU time of its thread in nanoseconds (`schedstat`, Documentation/scheduler of Linux):
-    /// exact while it is stopped, else as of the last tick of the scheduler.
+    /// Returns the CPU time of a thread in nanoseconds (`schedstat`, Documentation/scheduler of
+    /// Linux). It is exact while the thread is stopped; otherwise it is as of the last scheduler
+    /// tick.
     ///
     /// # Errors
-    /// When there is no such thread.
+    /// Returns an error if the thread does not exist.
     pub fn cpu(&self, thread: u64) -> Result<u64> {
         let path = format!("/proc/{}/task/{thread}/schedstat", self.id());
         let text = std::fs::read_to_string(&path)
@@ -181,17 +183,17 @@ impl Program {
         Ok(text.split(' ').next().unwrap_or_default().parse()?)
     }
 
-    /// CPU time of all its threads in nanoseconds, those that have ended not included. As exact as
-    /// [`cpu`](Self::cpu).
+    /// Returns the CPU time of all running threads in nanoseconds; ended threads are not included.
+    /// It is as exact as [`cpu`](Self::cpu).
     ///
     /// # Errors
-    /// When it has ended.
+    /// Returns an error if the program has ended.
     pub fn cpu_of_all(&self) -> Result<u64> {
         let threads = format!("/proc/{}/task", self.id());
         let gone = |error| self.failure(&format!("{threads}: {error}"));
         let mut sum = 0;
         for thread in std::fs::read_dir(&threads).map_err(gone)? {
-            // One that ends just now has no file any more.
+            // A thread that has just ended has no file.
             let text = std::fs::read_to_string(thread.map_err(gone)?.path().join("schedstat"));
             let text = text.unwrap_or_default();
             sum += text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0);
@@ -199,20 +201,20 @@ impl Program {
         Ok(sum)
     }
 
-    /// Whether it has ended, and how.
+    /// Returns the exit status if the program has ended.
     ///
     /// # Errors
-    /// When Linux does not tell.
+    /// Returns an error if the status cannot be read.
     pub fn has_ended(&mut self) -> Result<Option<ExitStatus>> {
         let status = self.child.try_wait()?;
         self.ended |= status.is_some();
         Ok(status)
     }
 
-    /// Ends it by SIGINT and, when it has not ended within `limit`, by SIGTERM.
+    /// Ends the program with SIGINT and, if it still runs after `limit`, with SIGTERM.
     ///
     /// # Errors
-    /// When it has not ended by either within `limit`: then it is killed.
+    /// Returns an error if it runs on after both. The program is then killed.
     pub fn finish(mut self, limit: Duration) -> Result<ExitStatus> {
         for signal in [Signal::INT, Signal::TERM] {
             if let Some(status) = self.has_ended()? {
@@ -231,11 +233,12 @@ impl Program {
         Err(self.failure(&format!("does not end by SIGINT and SIGTERM within {limit:?}")).into())
     }
 
-    /// An error about it, with what it said last.
+    /// Returns an error text with the last output lines of the program.
     #[must_use]
     pub fn failure(&self, what: &str) -> String {
         let end = Instant::now() + PATIENCE / 20;
-        // Its last words may be on their way; a child of its own may keep the line open.
+        // Waits for the last output. A child of the program may keep the pipe open, so the wait is
+        // bounded.
         while self.ended && !self.reader.is_finished() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -252,7 +255,7 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         if self.ended {
-            return; // its id may be another's by now
+            return; // the process id may be in use by another process
         }
         let _ = kill_process(self.pid(), Signal::TERM);
         let _ = kill_process(self.pid(), Signal::CONT);
@@ -268,19 +271,19 @@ impl Drop for Program {
     }
 }
 
-/// What tells how many packets a program has moved since its start.
+/// Packet counter of a running program.
 pub trait Odometer {
-    /// That number. Asked while the program runs.
+    /// Returns the number of packets since the start of the program, which must be running.
     ///
     /// # Errors
-    /// When the program does not tell.
+    /// Returns an error if the program does not report it.
     fn packets(&mut self) -> Result<u64>;
 }
 
-/// A program that moves packets by itself, as fast as it can, whenever it may run.
+/// Contender that is a program moving packets as fast as it can whenever it may run.
 ///
-/// Packets are counted from the end of a slice to the end of the next, just before the program
-/// stops, and so is the CPU time: what the counts are late by is the same at both ends.
+/// Packets and CPU time are counted from the end of a slice to the end of the next, just before the
+/// program stops. The delay of the counters is therefore the same at both ends.
 pub struct Looping<O> {
     program: Program,
     odometer: O,
@@ -290,10 +293,10 @@ pub struct Looping<O> {
 }
 
 impl<O: Odometer> Looping<O> {
-    /// Stops `program`, of which `thread` moves the packets, until its first slice.
+    /// Stops `program` until its first slice; `thread` moves its packets.
     ///
     /// # Errors
-    /// When it has ended, or does not tell its packets.
+    /// Returns an error if the program has ended or does not report its packets.
     pub fn new(mut program: Program, thread: u64, mut odometer: O) -> Result<Self> {
         let packets = odometer.packets()?;
         program.stop()?;

@@ -1,4 +1,4 @@
-//! Two contenders in turn, so that what the machine does meanwhile happens to both.
+//! Runs two contenders in turns, so that other load on the machine affects both.
 
 use std::time::{Duration, Instant};
 
@@ -7,49 +7,50 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::Result;
 use crate::statistics::quantile;
 
-/// How long and how often to measure.
+/// Number and length of the measured slices.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Pairs of slices.
+    /// Number of pairs of slices.
     pub pairs: usize,
-    /// About how long a slice is.
+    /// Approximate length of a slice.
     pub slice: Duration,
 }
 
-/// What one slice cost.
+/// Cost of one slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     /// CPU time of the thread that did the work, in nanoseconds.
     pub cpu: u64,
-    /// Packets that went all the way.
+    /// Number of packets that were completely processed.
     pub packets: u64,
 }
 
-/// One way of doing the work.
+/// Implementation of the measured work.
 pub trait Contender {
-    /// Works for about `length`.
+    /// Runs the work for about `length`.
     ///
     /// # Errors
-    /// When the work could not be done, or packets were lost: then the slice means nothing.
+    /// Returns an error if the work could not be done or packets were lost. The slice is then
+    /// invalid.
     fn run(&mut self, length: Duration) -> Result<Slice>;
 }
 
-/// CPU time per packet of both contenders, in nanoseconds; the values at one place are of one pair.
+/// CPU time per packet of both contenders, in nanoseconds. Values with the same index form a pair.
 #[derive(Clone, Debug, Default)]
 pub struct Pairs {
-    /// Of the framework.
+    /// Costs of the framework.
     pub ours: Vec<f64>,
-    /// Of what it is compared with.
+    /// Costs of the rival.
     pub rival: Vec<f64>,
 }
 
-/// A rival that takes more than this times as long as in its fastest tenth has lost its pace.
+/// Factor over the fastest tenth of the rival's costs above which a pair is not at pace.
 const PACE: f64 = 1.25;
 
 impl Pairs {
-    /// The pairs in which the rival had its pace. The CPU of a virtual machine can be half a core
-    /// for minutes, when its host runs something else on the other half: then everything takes up
-    /// to twice as long. That is told by the rival alone, so nothing is picked of ours.
+    /// Returns the pairs in which the rival ran at its usual pace. A virtual CPU can be half a core
+    /// for minutes, while its host uses the other hyperthread. Everything then takes up to twice as
+    /// long. Only the rival's cost selects the pairs, so the selection does not favour our results.
     #[must_use]
     pub fn at_pace(&self) -> Self {
         let limit = PACE * quantile(&self.rival, 0.1);
@@ -59,15 +60,15 @@ impl Pairs {
     }
 }
 
-/// Turns in which the slices of a pair are taken: what else the machine does changes within a
-/// second.
+/// Number of turns in which the slices of a pair are taken. Other load on the machine changes
+/// within a second.
 const PARTS: u32 = 10;
 
-/// Runs one pair of slices, in turns of a tenth each, and appends it; who goes first changes from
+/// Runs one pair of slices, in turns of a tenth each, and appends its costs. The order changes from
 /// turn to turn.
 ///
 /// # Errors
-/// That of a contender, or when a slice moved no packet.
+/// Returns the error of a contender, or an error if a slice moved no packet.
 pub fn pair(
     pairs: &mut Pairs,
     slice: Duration,
@@ -95,18 +96,18 @@ pub fn pair(
     Ok(())
 }
 
-/// CPU time that the calling thread has used, in nanoseconds.
+/// Returns the CPU time that the calling thread has used, in nanoseconds.
 #[must_use]
 pub fn thread_cpu() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Calls `work`, which returns how many packets it moved, again and again for `length`; all of it
-/// is timed, so a call should take a hundred microseconds or more.
+/// Calls `work`, which returns the number of packets it moved, repeatedly for `length`. The calls
+/// are timed with their overhead, so a call should take at least a hundred microseconds.
 ///
 /// # Errors
-/// That of `work`.
+/// Returns the error of `work`.
 pub fn timed(length: Duration, mut work: impl FnMut() -> Result<u64>) -> Result<Slice> {
     let end = Instant::now() + length;
     let (start, mut packets) = (thread_cpu(), 0);

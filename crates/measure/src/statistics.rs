@@ -1,20 +1,20 @@
-//! What a series of paired slices says, and how surely.
+//! Estimates with confidence intervals from series of paired slices.
 
 use serde::{Deserialize, Serialize};
 
-/// How often a sample is drawn anew for an interval.
+/// Number of bootstrap resamples for an interval.
 const RESAMPLES: usize = 4000;
-/// A ratio is resolved when its interval is no wider than this.
+/// Maximum width of the interval of a resolved ratio.
 const RESOLUTION: f64 = 0.04;
 
-/// The value below which the part `at` (0 to 1) of the values lies, interpolated; NaN of none.
+/// Returns the interpolated quantile `at` (0 to 1) of the values, or NaN if there are none.
 #[must_use]
 pub fn quantile(values: &[f64], at: f64) -> f64 {
     let mut sorted = values.to_vec();
     quantile_in_place(&mut sorted, at)
 }
 
-/// The middle value.
+/// Returns the median.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
@@ -30,20 +30,20 @@ fn quantile_in_place(values: &mut [f64], at: f64) -> f64 {
     low + (high - low) * place.fract()
 }
 
-/// A value and the interval in which it lies with 95 % confidence.
+/// Value with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// The median over the pairs.
+    /// Median over the pairs.
     pub value: f64,
-    /// The lower end of the interval.
+    /// Lower end of the interval.
     pub low: f64,
-    /// The upper end of the interval.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
 impl Estimate {
-    /// The median of `values` with its bootstrap interval (percentile method): the same values
-    /// always give the same interval.
+    /// Returns the median of `values` with its bootstrap interval (percentile method). The same
+    /// values always give the same interval.
     #[must_use]
     pub fn of_median(values: &[f64]) -> Self {
         let mut generator = SplitMix(0x5eed);
@@ -61,27 +61,27 @@ impl Estimate {
         }
     }
 
-    /// The ratio of each pair, ours by the rival's.
+    /// Estimates the ratio of our cost to the rival's from pairs.
     #[must_use]
     pub fn of_ratio(ours: &[f64], rival: &[f64]) -> Self {
         Self::of_median(&pairwise(ours, rival, |ours, rival| ours / rival))
     }
 
-    /// The difference of each pair, ours less the rival's.
+    /// Estimates the difference of our cost and the rival's from pairs.
     #[must_use]
     pub fn of_difference(ours: &[f64], rival: &[f64]) -> Self {
         Self::of_median(&pairwise(ours, rival, |ours, rival| ours - rival))
     }
 
-    /// Whether the interval is no wider than 4 % of `whole`: 1 for a ratio, the time measured for a
-    /// difference.
+    /// Returns true if the interval is no wider than 4 % of `whole`: 1 for a ratio, the measured
+    /// time for a difference.
     #[must_use]
     pub fn is_resolved(&self, whole: f64) -> bool {
         self.high - self.low <= RESOLUTION * whole
     }
 
-    /// Whether the value is at most `bound`, of which the 4 % that must be resolved are taken from
-    /// `whole`: 1 for a ratio, the time measured for a difference.
+    /// Compares the interval with `bound`. The interval must be resolved to 4 % of
+    /// `whole`: 1 for a ratio, the measured time for a difference.
     #[must_use]
     pub fn verdict(&self, bound: f64, whole: f64) -> Verdict {
         match (self.is_resolved(whole), self.high <= bound) {
@@ -96,34 +96,34 @@ fn pairwise(ours: &[f64], rival: &[f64], combine: fn(f64, f64) -> f64) -> Vec<f6
     ours.iter().zip(rival).map(|(ours, rival)| combine(*ours, *rival)).collect()
 }
 
-/// A median over rounds and how far they were apart.
+/// Median over rounds with the lowest and highest round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The middle round.
+    /// Median round.
     pub median: f64,
-    /// The lowest round.
+    /// Lowest round.
     pub low: f64,
-    /// The highest round.
+    /// Highest round.
     pub high: f64,
 }
 
 impl Spread {
-    /// Of the values of all rounds.
+    /// Computes the spread of the values of all rounds.
     #[must_use]
     pub fn of(values: &[f64]) -> Self {
         Self { median: median(values), low: quantile(values, 0.0), high: quantile(values, 1.0) }
     }
 }
 
-/// What an interval says about a bound.
+/// Result of comparing an interval with a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The upper end of the interval is at most the bound.
     Holds,
-    /// It is above the bound.
+    /// The upper end of the interval is above the bound.
     DoesNotHold,
-    /// The interval is too wide to tell: this is no pass.
+    /// The interval is too wide to decide; this does not pass.
     NotResolved,
 }
 
@@ -137,7 +137,8 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): enough to draw samples, and always the same.
+/// Random number generator SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). It is reproducible and
+/// sufficient to draw samples.
 struct SplitMix(u64);
 
 impl SplitMix {
@@ -149,7 +150,7 @@ impl SplitMix {
         word ^ (word >> 31)
     }
 
-    /// A number below `bound`, as evenly as 64 bits spread over a small bound.
+    /// Returns a number below `bound`, evenly distributed for small bounds.
     fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }

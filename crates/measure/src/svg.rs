@@ -1,25 +1,25 @@
-//! The few marks that pictures are made of, as SVG text.
+//! The shapes and labels of pictures, as SVG text.
 
 use std::fmt::{self, Write};
 
 use crate::statistics::quantile;
 
-/// The height of a bar, in pixels.
+/// Height of a bar, in pixels.
 pub const BAR: f64 = 13.0;
 
-/// About the width of a letter, in pixels.
+/// Approximate width of a letter, in pixels.
 const LETTER: f64 = 6.3;
 
-/// About how wide words are, in pixels.
+/// Returns the approximate width of `words`, in pixels.
 #[must_use]
 pub fn width(words: &str) -> f64 {
     LETTER * words.chars().count() as f64
 }
 
-/// The start of a picture: white, as wide and high as said, in pixels. [`close`] ends it.
+/// Writes the start of a white picture with the given size in pixels. [`close`] ends it.
 ///
 /// # Errors
-/// When `text` cannot be written to; a string always can.
+/// Returns an error if `text` cannot be written; writing to a string never fails.
 pub fn open(text: &mut impl Write, width: f64, height: f64) -> fmt::Result {
     writeln!(
         text,
@@ -29,28 +29,28 @@ pub fn open(text: &mut impl Write, width: f64, height: f64) -> fmt::Result {
     )
 }
 
-/// The end of a picture.
+/// Writes the end of a picture.
 ///
 /// # Errors
-/// As [`open`].
+/// Returns the same errors as [`open`].
 pub fn close(text: &mut impl Write) -> fmt::Result {
     writeln!(text, "</svg>")
 }
 
-/// Words at a point; `anchor` is `start`, `middle` or `end`.
+/// Writes words at a point; `anchor` is `start`, `middle` or `end`.
 ///
 /// # Errors
-/// As [`open`].
+/// Returns the same errors as [`open`].
 pub fn label(text: &mut impl Write, x: f64, y: f64, anchor: &str, words: &str) -> fmt::Result {
     let words = escape(words);
     writeln!(text, "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{words}</text>")
 }
 
-/// A bar from `left` as long as the median of `values` times `scale`, with a whisker from quartile
-/// to quartile.
+/// Draws a bar from `left` whose length is the median of `values` times `scale`, with a whisker
+/// between the quartiles.
 ///
 /// # Errors
-/// As [`open`].
+/// Returns the same errors as [`open`].
 pub fn bar(
     text: &mut impl Write,
     [left, y]: [f64; 2],
@@ -74,7 +74,7 @@ pub fn bar(
     )
 }
 
-/// Text in which nothing is taken for markup.
+/// Escapes the characters that have a meaning in SVG.
 #[must_use]
 pub fn escape(words: &str) -> String {
     words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")

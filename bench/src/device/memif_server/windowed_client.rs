@@ -80,7 +80,7 @@ impl Client {
         self.look(patience).map(|_| start.elapsed())
     }
 
-    /// Does the same as [`trip`](Self::trip) and returns the number and bytes of the returned
+    /// Sends one frame like [`trip`](Self::trip) and returns the number and bytes of the returned
     /// frame.
     pub fn look(&mut self, patience: Duration) -> Option<(u64, Vec<u8>)> {
         let end = Instant::now() + patience;

@@ -1,5 +1,5 @@
-//! Macswap on devices of DPDK that are nothing but memory, where only the loop costs: ours, that of
-//! testpmd, and one by hand, as three processes on one CPU that take turns.
+//! Macswap on virtual DPDK devices that use only memory, so that only the loop costs time: ours,
+//! testpmd's, and one written by hand. They are three processes on one CPU that run in turns.
 
 use serde_json::{Value, json};
 
@@ -9,20 +9,20 @@ use crate::rivals::dpdk_loop::{ByHand, Compiled};
 use crate::rivals::testpmd::Testpmd;
 use crate::slices::{Contender, Effort, Pairs, pair};
 
-/// Packets on their way in a ring that ends where it begins.
+/// Number of packets in flight in a looped ring.
 const IN_FLIGHT: u32 = 256;
-/// Pairs of slices after which the programs start anew, so that no result hangs on where their
-/// memory happened to lie.
+/// Number of pairs of slices after which the programs are restarted, so that no result depends on
+/// page placement.
 const RESTART: usize = 4;
 
-/// Who moves the packets.
+/// Program that moves the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// An application of ours, on the DPDK plugin.
+    /// Fastlane application on the DPDK driver.
     Fastlane,
     /// `dpdk-testpmd --forward-mode=macswap`.
     Testpmd,
-    /// `c/dpdk_macswap.c`.
+    /// Hand-written loop, `c/dpdk_macswap.c`.
     ByHand,
 }
 
@@ -36,17 +36,18 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// A device of DPDK without a world outside.
+/// Virtual DPDK device without an outside peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
-    /// A ring that ends where it begins.
+    /// Ring whose transmit side is its receive side.
     Ring,
-    /// One that always has packets of so many bytes, and takes all; they are not written to.
+    /// Device that always has packets of this length and accepts every packet; it does not write to
+    /// them.
     Null(u32),
 }
 
 impl Device {
-    /// As an argument `--vdev`.
+    /// Returns the argument of `--vdev`.
     #[must_use]
     pub fn words(self) -> String {
         match self {
@@ -55,33 +56,33 @@ impl Device {
         }
     }
 
-    /// Packets to put into it.
+    /// Returns the number of packets to put into the device.
     fn fill(self) -> u32 {
         if self == Self::Ring { IN_FLIGHT } else { 0 }
     }
 }
 
-/// The driver of a port on a device of DPDK, as a configuration has it.
+/// Returns the driver of a port on a DPDK device, as written in a configuration.
 #[must_use]
 pub fn driver(device: &str) -> Value {
     json!({ "dpdk": { "vdev": device } })
 }
 
-/// What the programs have in common.
+/// Settings common to all programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// The device of each.
+    /// Device of each program.
     pub device: Device,
-    /// Packets in a burst.
+    /// Maximum number of packets in a burst.
     pub burst: u32,
-    /// Bytes in a packet that is put into the ring.
+    /// Length in bytes of the packets that are put into the ring.
     pub length: usize,
 }
 
-/// Starts a program, stopped until its first slice.
+/// Starts a program and stops it until its first slice.
 ///
 /// # Errors
-/// When it does not start, or moves no packet.
+/// Returns an error if the program does not start or moves no packet.
 pub fn start(who: Who, setting: Setting, compiled: &Compiled) -> Result<Box<dyn Contender>> {
     let Setting { device, burst, length } = setting;
     let words = device.words();
@@ -99,10 +100,10 @@ pub fn start(who: Who, setting: Setting, compiled: &Compiled) -> Result<Box<dyn 
     })
 }
 
-/// Compares two ways of doing the same.
+/// Compares two programs that do the same work.
 ///
 /// # Errors
-/// When a program does not start, or ends.
+/// Returns an error if a program does not start, or ends.
 pub fn compare(
     [ours, rival]: [Who; 2],
     setting: Setting,

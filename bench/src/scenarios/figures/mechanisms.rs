@@ -1,5 +1,5 @@
-//! The same application on each mechanism, by a word in its configuration: what a frame costs and
-//! how much of a CPU a load takes.
+//! The same application on each mechanism, selected by its configuration: cost per frame and CPU
+//! use by load.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::device::memif_server::{self, Device};
 use crate::device::veth_pair::{TapSide, Veth, in_namespace};
 use crate::rivals::dpdk_loop::Compiled;
 
-/// Bytes of a frame of 64 bytes on the wire, without the check sequence.
+/// Length of a 64-byte Ethernet frame without the check sequence.
 const LENGTH: usize = 60;
-/// Frames on their way over memif, when as many as possible are sent.
+/// Maximum number of frames in flight over memif at the maximum rate.
 const WINDOW: u64 = 512;
-/// The device of a TAP port.
+/// Name of the device of a TAP port.
 const TAP: &str = "bench0";
 
-/// A mechanism and its settings.
+/// Mechanism and its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// AF_XDP in native copy mode, on veth.
@@ -30,22 +30,22 @@ pub enum Mechanism {
     AfXdpGeneric,
     /// AF_PACKET, on veth.
     AfPacket,
-    /// A TAP device.
+    /// TAP device.
     Tap,
     /// Native memif.
     Memif,
-    /// The memif of DPDK.
+    /// The memif driver of DPDK.
     DpdkMemif,
-    /// AF_XDP by DPDK, on veth.
+    /// The AF_XDP driver of DPDK, on veth.
     DpdkAfXdp,
-    /// AF_PACKET by DPDK, on veth.
+    /// The AF_PACKET driver of DPDK, on veth.
     DpdkAfPacket,
-    /// A TAP device of DPDK.
+    /// The TAP driver of DPDK.
     DpdkTap,
 }
 
 impl Mechanism {
-    /// All of them.
+    /// All mechanisms.
     pub const ALL: [Self; 10] = [
         Self::AfXdp,
         Self::AfXdpBusyPoll,
@@ -59,7 +59,7 @@ impl Mechanism {
         Self::DpdkTap,
     ];
 
-    /// The driver as a configuration has it; `interface` is the end of a veth pair.
+    /// Returns the driver as written in a configuration; `interface` is one end of a veth pair.
     fn driver(self, interface: &str) -> Value {
         let xdp = |mode| json!({ "af-xdp": { "interface": interface, "mode": mode } });
         match self {
@@ -72,7 +72,7 @@ impl Mechanism {
             Self::AfXdpGeneric => xdp("generic-copy"),
             Self::AfPacket => json!({ "af-packet": { "interface": interface } }),
             Self::Tap => json!({ "tap": { "name": TAP } }),
-            // These have a socket instead of an interface.
+            // These mechanisms have a socket instead of an interface.
             Self::Memif | Self::DpdkMemif => Value::Null,
             Self::DpdkAfXdp => crate::scenarios::dpdk::virtual_devices::driver(&format!(
                 "net_af_xdp0,iface={interface},force_copy=1"
@@ -87,7 +87,7 @@ impl Mechanism {
         }
     }
 
-    /// Who serves memif, for the mechanisms that are memif.
+    /// Returns the program that serves memif, for the memif mechanisms.
     fn memif(self) -> Option<memif_server::Who> {
         match self {
             Self::Memif => Some(memif_server::Who::Native),
@@ -114,11 +114,11 @@ impl std::fmt::Display for Mechanism {
     }
 }
 
-/// The macswap on `mechanism` with the idle policy `idle`: what it uses at as many frames as come
-/// back, then at each of `loads`, parts of that.
+/// Measures macswap on `mechanism` with the idle policy `idle`: at the maximum rate, then at each
+/// of `loads`, which are fractions of that rate.
 ///
 /// # Errors
-/// When it does not start, or nothing comes back.
+/// Returns an error if the program does not start or no frame comes back.
 pub fn usages(
     mechanism: Mechanism,
     idle: &str,
@@ -151,12 +151,13 @@ pub fn usages(
     Ok(usages)
 }
 
-/// The application, and what sends to it.
+/// Starts the application and returns it with the sender of its frames.
 fn start(mechanism: Mechanism, idle: &str) -> Result<(Application, Box<dyn Sender>)> {
     let lanes = json!({ "idle": idle });
     let run = |driver: &Value| {
         let application = Application::start(&Which::Macswap, driver, &lanes)?;
-        // As the sender; without the right to it the result is noisier, but not wrong.
+        // The application gets the sender's priority. Without the permission the result is noisier,
+        // but still correct.
         let _ = crate::rivals::ffi::set_real_time_of(application.thread, true);
         Ok::<_, crate::Error>(application)
     };

@@ -1,5 +1,5 @@
-//! Lanes on several CPUs at once: what a packet costs each of them, which must not grow with their
-//! number, for lanes share nothing that two of them write.
+//! Lanes on several CPUs at once. The cost per packet must not grow with the number of lanes, since
+//! no two lanes write the same memory.
 
 use std::path::PathBuf;
 use std::sync::Barrier;
@@ -20,28 +20,28 @@ use crate::device::cpu_time::pin;
 use crate::device::memory_lane::frame;
 use crate::slices::timed;
 
-/// Bytes in a frame of the pool, and before a packet.
+/// Size of a frame of the pool, and headroom before a packet, in bytes.
 const FRAME_SIZE: usize = 2048;
 const HEADROOM: usize = 192;
-/// Frames of each lane.
+/// Number of frames of each lane.
 const FRAMES: usize = 1024;
-/// Packets that a memory port has, or that two lanes send to and fro.
+/// Number of packets of a memory port, or between two lanes.
 const PACKETS: u64 = 256;
-/// Places in a ring between two lanes.
+/// Number of slots of a ring between two lanes.
 const PLACES: usize = 512;
-/// Turns between two looks at the clock.
+/// Number of turns between two reads of the clock.
 const TURNS: u64 = 256;
-/// How long lanes get until packets flow.
+/// Time in which packets must start to flow.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// What the lanes do.
+/// Work of the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Each swaps the addresses of the packets of a memory port of its own.
+    /// Each lane swaps the addresses of the packets of its own memory port.
     Memory,
-    /// Two send packets to each other over a ring, which copies them.
+    /// Two lanes send packets to each other over a ring, which copies them.
     Ring,
-    /// Two send packets to each other over memif.
+    /// Two lanes send packets to each other over memif.
     Memif,
 }
 
@@ -56,17 +56,17 @@ impl std::fmt::Display for Work {
 }
 
 impl Work {
-    /// All kinds.
+    /// All kinds of work.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Ring, Self::Memif];
 
-    /// Whether so many lanes can do it.
+    /// Returns true if `lanes` lanes can do this work.
     #[must_use]
     pub fn suits(self, lanes: usize) -> bool {
         lanes > 0 && (self == Self::Memory || lanes.is_multiple_of(2))
     }
 }
 
-/// The CPUs that this process may use, in order.
+/// Returns the CPUs that this process may use, in order.
 #[must_use]
 pub fn cpus() -> Vec<usize> {
     let set = sched_getaffinity(None);
@@ -74,11 +74,11 @@ pub fn cpus() -> Vec<usize> {
     (0..rustix::thread::CpuSet::MAX_CPU).filter(allowed).collect()
 }
 
-/// Runs `lanes` lanes at once, each on a CPU of its own, for `length`; returns the nanoseconds of
-/// CPU time per packet of each of them.
+/// Runs `lanes` lanes at once for `length`, each on its own CPU. Returns the nanoseconds of CPU
+/// time per packet of each lane.
 ///
 /// # Errors
-/// When there are not as many CPUs, or no packet moves.
+/// Returns an error if there are too few CPUs or no packet moves.
 pub fn round(work: Work, lanes: usize, length: Duration) -> Result<Vec<f64>> {
     let cpus = cpus();
     if lanes > cpus.len() {
@@ -103,7 +103,7 @@ pub fn round(work: Work, lanes: usize, length: Duration) -> Result<Vec<f64>> {
                     let moves = flow(&mut lane, flows, sent);
                     barrier.wait();
                     let cost = moves.and_then(|()| cost(&mut lane, length, sent));
-                    // Nobody ends while another still needs its packets.
+                    // No lane may end while another one still needs its packets.
                     barrier.wait();
                     match lane.close() {
                         0 => cost,
@@ -122,7 +122,7 @@ pub fn round(work: Work, lanes: usize, length: Duration) -> Result<Vec<f64>> {
     results.into_iter().collect()
 }
 
-/// Turns until packets move.
+/// Runs turns until packets move.
 fn flow(lane: &mut Lane<Filled>, begin: &AtomicBool, sent: impl Fn() -> u64) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     while sent() < PACKETS {
@@ -149,26 +149,27 @@ fn cost(lane: &mut Lane<Filled>, length: Duration, sent: impl Fn() -> u64) -> Re
     Ok(slice.cpu as f64 / slice.packets.max(1) as f64)
 }
 
-/// What lanes are made of.
+/// Configurations and applications of lanes.
 pub struct Built {
-    /// Each becomes a lane in the thread where it runs.
+    /// Configuration and application of each lane, which is created in its own thread.
     pub lanes: Vec<(LaneConfig, Filled)>,
-    /// The counters of all.
+    /// Counters of all lanes.
     pub counters: Counters,
     ends: Ends,
 }
 
 impl Built {
-    /// Room for so many.
+    /// Creates an empty set with room for `lanes` lanes.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// Returns an error if there is not enough memory.
     pub fn begin(lanes: usize) -> Result<Self> {
         let counters = Counters::create(lanes, 1)?;
         Ok(Self { lanes: Vec::with_capacity(lanes), counters, ends: Ends::new() })
     }
 
-    /// As an application makes it: one after the other in one thread, with one set of counters.
+    /// Creates the lanes as an application does: one after the other in one thread, with one set of
+    /// counters.
     fn new(work: Work, lanes: usize) -> Result<Self> {
         if !work.suits(lanes) {
             return Err(format!("{work}: not with {lanes} lanes").into());
@@ -191,7 +192,7 @@ impl Built {
     /// Adds a lane with a memory port.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// Returns an error if there is not enough memory.
     pub fn memory(&mut self) -> Result<()> {
         let mut pool = pool()?;
         let queue = Memory::filled(PortId(0), &mut pool, PACKETS as usize, &frame(60))?;
@@ -226,7 +227,7 @@ fn pool() -> Result<Pool> {
     Ok(Pool::new(memory, FRAME_SIZE, HEADROOM)?)
 }
 
-/// What keeps memif connections; the sockets' directory is removed in the end.
+/// Owner of memif connections. The folder of the sockets is removed on drop.
 struct Ends {
     links: Vec<Link>,
     directory: PathBuf,
@@ -240,7 +241,7 @@ impl Ends {
         Self { links: Vec::new(), directory: std::env::temp_dir().join(name) }
     }
 
-    /// Both ends of a connection.
+    /// Opens both ends of a connection.
     fn open(&mut self, number: usize) -> Result<[Box<dyn Queue>; 2]> {
         std::fs::create_dir_all(&self.directory)?;
         let socket = self.directory.join(number.to_string());
@@ -253,14 +254,15 @@ impl Ends {
         Ok([end(Role::Server)?, end(Role::Client)?])
     }
 
-    /// Waits until all are connected, or gives up: then no packet moves.
+    /// Waits until all connections are established. Returns after a timeout too; then no packet
+    /// moves.
     fn wait(&self) {
         let end = Instant::now() + PATIENCE / 2;
         let connected = || self.links.iter().all(|link| link.state().connected);
         while !connected() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // The lanes find the rings in their next turns.
+        // The lanes attach to the rings in their next turns.
         std::thread::sleep(Duration::from_millis(20));
     }
 }

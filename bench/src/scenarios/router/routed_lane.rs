@@ -1,8 +1,8 @@
-//! What routing costs over swapping addresses, on a memory port.
+//! The cost of routing on a memory port, compared with swapping addresses.
 //!
-//! Linux, in a namespace of its own, has the routes, and a mirror of them is asked as the program
-//! `router` does. Both contenders first give each packet a new IPv4 header, from a list that is
-//! gone through in order: a packet that comes round again is as one that arrives.
+//! Linux has the routes, in a separate namespace, and the router looks them up in a mirror as the
+//! program `router` does. Both contenders first write a new IPv4 header into each packet, in the
+//! order of a list, so that a returning packet equals a new one.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -27,34 +27,34 @@ use crate::device::veth_pair::Veth;
 use crate::scenarios::tables::lookup::workload::{Random, Workload, routes};
 use crate::slices::{Contender, Effort, Pairs, pair};
 
-/// How many next hops the routes have.
+/// Number of next hops of the routes.
 const HOPS: u32 = 16;
-/// Packets at once.
+/// Maximum number of packets in a burst.
 const BURST: usize = 32;
-/// Bytes in a frame: Ethernet, IPv4, UDP.
+/// Length of a frame in bytes: Ethernet, IPv4, UDP.
 const LENGTH: usize = 60;
-/// The Ethernet address that packets come to.
+/// Destination Ethernet address of the packets.
 const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// What Linux routes, and the mirror of it.
+/// Routes of Linux and their mirror.
 pub struct Routed {
     workload: Workload,
     follower: Follower,
 }
 
 impl Routed {
-    /// Gives Linux so many routes, in the namespace of the calling thread, and mirrors them.
+    /// Adds `count` routes to Linux, in the namespace of the calling thread, and mirrors them.
     ///
     /// # Errors
-    /// When `ip` or the kernel refuses.
+    /// Returns an error if `ip` or the kernel refuses.
     pub fn new(veth: &Veth, count: usize) -> Result<Self> {
         Self::with(veth, count, false)
     }
 
-    /// The same, each route with a number of its own to count by.
+    /// Adds routes like [`new`](Self::new), with a separate counter for each route.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// Returns the same errors as [`new`](Self::new).
     pub fn counted(veth: &Veth, count: usize) -> Result<Self> {
         Self::with(veth, count, true)
     }
@@ -92,7 +92,7 @@ impl Routed {
         Ok(Asked(Mirror::attach(self.follower.memories())?))
     }
 
-    /// IPv4 headers to `count` destinations that are routed, in an order by lot.
+    /// Returns IPv4 headers to `count` routed destinations, in random order.
     fn headers(&self, count: usize) -> Vec<[u8; 20]> {
         let mut random = Random::new(0x6f75);
         let all: Vec<(u128, u32, u32)> = self.workload.routes().collect();
@@ -110,7 +110,7 @@ impl Routed {
     }
 }
 
-/// What the routes' next hops are in, and what is never routed.
+/// Returns true for addresses of the next hops' network and of loopback, which are never routed.
 fn is_own(address: u32) -> bool {
     matches!(address >> 24, 10 | 127)
 }
@@ -123,7 +123,7 @@ fn header(destination: u32) -> [u8; 20] {
     header
 }
 
-/// Has `ip` carry out commands.
+/// Runs a batch of `ip` commands.
 fn ip(text: &str) -> Result<()> {
     let mut child = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn()?;
     let mut input = child.stdin.take().ok_or("no pipe")?;
@@ -135,7 +135,7 @@ fn ip(text: &str) -> Result<()> {
     }
 }
 
-/// The mirror, of packets that came by another interface than the one that they leave by.
+/// Routes of the mirror, for packets that arrive on another interface than their egress.
 struct Asked(Mirror);
 
 impl Routes for Asked {
@@ -163,7 +163,7 @@ impl Routes for Asked {
     }
 }
 
-/// An application whose packets are as new.
+/// Application that overwrites each packet with a new header before it is processed.
 struct Renewed<'a, A> {
     app: A,
     headers: &'a [[u8; 20]],
@@ -183,10 +183,11 @@ impl<A: App> App for Renewed<'_, A> {
     }
 }
 
-/// CPU time per packet of the router, and of macswap, with so many destinations.
+/// Compares the CPU time per packet of the router with that of macswap, for `destinations`
+/// destinations.
 ///
 /// # Errors
-/// When there is no memory, or a packet is not forwarded.
+/// Returns an error if there is not enough memory or a packet is not forwarded.
 pub fn compare(routed: &Routed, destinations: usize, effort: Effort) -> Result<Pairs> {
     let headers = routed.headers(destinations);
     let mut pairs = Pairs::default();
@@ -213,19 +214,20 @@ pub fn compare(routed: &Routed, destinations: usize, effort: Effort) -> Result<P
     Ok(pairs)
 }
 
-/// What a router does besides routing.
+/// Additional work of a router.
 #[derive(Clone, Copy, Debug)]
 pub enum Extra {
-    /// It asks a list of so many rules, none of which fits.
+    /// Evaluate an access list with this number of rules, none of which matches.
     Rules(usize),
-    /// It counts by route; the routes must be [`Routed::counted`].
+    /// Count packets by route; the routes must be [`Routed::counted`].
     Counts,
 }
 
-/// CPU time per packet of the router with something more, and of the router without.
+/// Compares the CPU time per packet of the router with additional work with that of the plain
+/// router.
 ///
 /// # Errors
-/// When there is no memory.
+/// Returns an error if there is not enough memory.
 pub fn compare_with(
     routed: &Routed,
     extra: Extra,
@@ -270,7 +272,7 @@ fn router(routed: &Routed, extra: Option<Extra>) -> Result<Router<Asked>> {
     Ok(router.with_access_list(AccessList::new(RecordReader::attach(&record)?, hits)))
 }
 
-/// How long a slice is at most: many points.
+/// Returns the effort with slices of at most 250 ms, because there are many points.
 #[must_use]
 pub fn effort(effort: Effort) -> Effort {
     Effort { slice: effort.slice.min(Duration::from_millis(250)), ..effort }

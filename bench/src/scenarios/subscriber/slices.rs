@@ -1,11 +1,11 @@
-//! The same work for each subscriber, with state that lanes share under a lock, and with state that
+//! The same work for each subscriber, with state that lanes share under a lock and with state that
 //! one lane owns: the experiment of "5G VNF stacks", on lanes.
 //!
-//! Packets of 20,000 subscribers arrive in each lane. What a packet takes is *private* work (a
-//! chain of multiplications) and a *section* that reads and writes the subscriber's words. Shared,
-//! any lane works for any subscriber, and a lock guards the section. Owned, a subscriber belongs to
-//! one lane: its packets arrive there, or are passed there by the lanes' exchange; the section
-//! begins with a look whether the words are this lane's, in each packet.
+//! Packets of 20,000 subscribers arrive in each lane. A packet costs *private* work (a chain of
+//! multiplications) and a *section* that reads and writes the subscriber's words. With shared state
+//! any lane works for any subscriber, and a lock guards the section. With owned state a subscriber
+//! belongs to one lane: its packets arrive there or pass through the lanes' exchange. The section
+//! then checks for each packet that the words belong to this lane.
 
 use std::hint::{black_box, spin_loop};
 use std::os::fd::BorrowedFd;
@@ -31,45 +31,45 @@ use crate::scenarios::tables::lookup::workload::Random;
 
 pub mod model;
 
-/// Subscribers, of which a lane owns every so-manyth.
+/// Number of subscribers. With N lanes, each lane owns every Nth subscriber.
 pub const SUBSCRIBERS: u32 = 20_000;
-/// Words of a subscriber: 512 bytes.
+/// Number of words of a subscriber, 512 bytes.
 const WORDS: usize = 64;
-/// Which of them says whose it is, and which counts its packets.
+/// Indices of the word that names the owner and of the packet counter.
 const OWNER: usize = 0;
 const COUNT: usize = 1;
-/// Locks where there are many.
+/// Number of locks in the sharded variant.
 const LOCKS: usize = 256;
-/// Bytes in a packet, and where the subscriber's number is.
+/// Length of a packet, and offset of the subscriber's number in it, in bytes.
 const LENGTH: usize = 60;
 const NUMBER: usize = 14;
-/// Places in the ring from lane to lane.
+/// Number of slots of the ring between two lanes.
 const PLACES: usize = 256;
 const FRAME_SIZE: usize = 2048;
 const HEADROOM: usize = 192;
 const FRAMES: usize = 1024;
-/// Turns between two looks at the clock.
+/// Number of turns between two reads of the clock.
 const TURNS: u64 = 16;
-/// Until caches and rings are as they will be.
+/// Time in which caches and rings reach a steady state.
 const WARM_UP: Duration = Duration::from_millis(10);
 
-/// What keeps lanes from spoiling each other's state.
+/// Protection of the subscribers' state against concurrent lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// One mutex of the standard library (a futex).
     Mutex,
-    /// One lock that lanes wait for by looking at it again and again.
+    /// One spin lock.
     Spin,
-    /// 256 mutexes, by the subscriber's number.
+    /// 256 mutexes, selected by the subscriber's number.
     Sharded,
-    /// No lock: subscribers' packets arrive in their lanes.
+    /// No lock: packets of a subscriber arrive in its lane.
     Owned,
-    /// No lock: packets arrive anywhere and are passed to their lanes.
+    /// No lock: packets arrive in any lane and are passed to the subscriber's lane.
     Passed,
 }
 
 impl Way {
-    /// All.
+    /// All variants.
     pub const ALL: [Self; 5] = [Self::Owned, Self::Passed, Self::Mutex, Self::Spin, Self::Sharded];
 
     fn is_owned(self) -> bool {
@@ -89,16 +89,17 @@ impl std::fmt::Display for Way {
     }
 }
 
-/// How much a packet takes.
+/// Work for each packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// Steps of private work ([`steps`]).
+    /// Number of steps of private work (see [`steps`]).
     pub steps: u64,
-    /// Words of the subscriber that are read and written, of 64; 0: none, without a lock.
+    /// Number of words of the subscriber that are read and written, at most 64; with 0 there is no
+    /// lock.
     pub section: usize,
 }
 
-/// How many steps of private work take so many nanoseconds on this machine now.
+/// Returns the number of steps of private work that currently take `nanoseconds`.
 #[must_use]
 pub fn steps(nanoseconds: f64) -> u64 {
     const MANY: u64 = 1 << 20;
@@ -119,10 +120,10 @@ fn private(mut word: u64, steps: u64) -> u64 {
     word
 }
 
-/// Packets of subscribers, as many as a lane takes.
+/// Source of subscribers' packets that never runs empty.
 struct Source {
     random: Random,
-    /// Of which numbers: `first + multiple of step`.
+    /// The subscriber numbers are `first + multiple of step`.
     first: u32,
     step: u32,
 }
@@ -165,7 +166,7 @@ fn number(frame: &[u8]) -> u32 {
     bytes.map_or(0, u32::from_le_bytes)
 }
 
-/// The lowest bits of the number are the shard: `id = slot << 8 | shard`.
+/// Classifier that uses the lowest bits of the number as the shard: `id = slot << 8 | shard`.
 struct ByNumber;
 
 impl ShardClassifier for ByNumber {
@@ -174,7 +175,7 @@ impl ShardClassifier for ByNumber {
     }
 }
 
-/// The locks.
+/// Locks of all variants.
 #[derive(Default)]
 struct Locks {
     one: Mutex<()>,
@@ -182,7 +183,7 @@ struct Locks {
     many: Vec<Apart>,
 }
 
-/// On cache lines of its own.
+/// Mutex on its own cache lines.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart(Mutex<()>);
@@ -212,19 +213,19 @@ fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What each packet takes.
+/// Application that does the work of each packet.
 struct Serving {
     way: Way,
     work: Work,
-    /// This lane as words name it.
+    /// Number of this lane, from 1, as stored in the words.
     name: u64,
     state: LaneState<WORDS>,
     locks: Arc<Locks>,
     done: u64,
-    /// Packets whose subscriber another lane has written.
+    /// Number of packets whose subscriber another lane has written.
     foreign: u64,
     sum: u64,
-    /// The three of them, for who looks when the lane has ended.
+    /// The numbers `done`, `foreign` and `sum`, readable after the lane has ended.
     told: Arc<[AtomicU64; 3]>,
 }
 
@@ -278,7 +279,7 @@ impl App for Serving {
     }
 }
 
-/// The lanes of one slice.
+/// Lanes of one slice.
 struct Built {
     lanes: Vec<(LaneConfig, Serving, Option<ExchangeConfig>)>,
     state: State<WORDS>,
@@ -294,7 +295,7 @@ fn build(way: Way, work: Work, lanes: usize) -> Result<Built> {
     let counters = Counters::create(lanes, 1)?;
     let memory = Spec::state::<WORDS>("subscribers", SUBSCRIBERS as usize, 0).create()?;
     let state = State::<WORDS>::attach(&memory)?;
-    // Touched before lanes are timed.
+    // Page faults must not fall into the measured time.
     let first = state.lane(0);
     (0..SUBSCRIBERS).for_each(|number| first.at(EntryId(number)).set(WORDS - 1, 1));
     let many = (0..LOCKS).map(|_| Apart::default()).collect();
@@ -322,7 +323,8 @@ fn build(way: Way, work: Work, lanes: usize) -> Result<Built> {
     Ok(Built { lanes, state, _counters: counters })
 }
 
-/// Every lane has packets of its own and owns every so-manyth shard.
+/// Creates the exchanges. Each lane receives packets of its own, and the shards are distributed
+/// evenly.
 fn exchanges(lanes: usize) -> Result<Vec<ExchangeConfig>> {
     let memory = Arc::new(SharedMemory::create("bench-shards", Shards::bytes(lanes))?);
     let owners: Vec<usize> = (0..lanes).collect();
@@ -351,21 +353,20 @@ fn exchanges(lanes: usize) -> Result<Vec<ExchangeConfig>> {
     ways.into_iter().enumerate().map(parts).collect()
 }
 
-/// What a slice has shown.
+/// Results of a slice.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served {
-    /// Packets of all lanes in a nanosecond.
+    /// Packets of all lanes per nanosecond.
     pub rate: f64,
-    /// Packets of subscribers that another lane had written.
+    /// Number of packets of subscribers that another lane had written.
     pub foreign: u64,
 }
 
-/// Runs `lanes` lanes at once, each on a CPU of its own and before everything else that wants it,
-/// for `length`.
+/// Runs `lanes` lanes at once for `length`, each on its own CPU with real-time priority.
 ///
 /// # Errors
-/// When there are not as many CPUs, a frame or a packet's trace in the state is lost, or a
-/// subscriber that is owned was written by two lanes.
+/// Returns an error if there are too few CPUs, if a frame is lost, if the packet counts in the
+/// state do not add up, or if two lanes wrote an owned subscriber.
 pub fn slice(way: Way, work: Work, lanes: usize, length: Duration) -> Result<Served> {
     let cpus = cpus();
     if lanes > cpus.len() {
@@ -414,7 +415,8 @@ pub fn slice(way: Way, work: Work, lanes: usize, length: Duration) -> Result<Ser
     }
 }
 
-/// Turns until the time is over; packets in a nanosecond, those of others, all packets.
+/// Runs turns for `length`. Returns the packets per nanosecond, the packets of subscribers that
+/// another lane had written, and all packets.
 fn time(mut lane: Lane<Serving>, length: Duration, barrier: &Barrier) -> Result<(f64, u64, u64)> {
     let mut turns = |until: Instant| {
         while Instant::now() < until {
@@ -429,9 +431,9 @@ fn time(mut lane: Lane<Serving>, length: Duration, barrier: &Barrier) -> Result<
     let start = Instant::now();
     let done = turns(start + length) - warm;
     let rate = done as f64 / start.elapsed().as_nanos() as f64;
-    // Nobody ends while another is timed or still needs its packets.
+    // No lane may end while another one is timed or still needs its packets.
     barrier.wait();
-    // In closing it still serves what it was passed.
+    // While it closes, a lane still processes the packets that were passed to it.
     let told = Arc::clone(&lane.app().told);
     match lane.close() {
         0 => {

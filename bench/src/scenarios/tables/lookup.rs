@@ -1,8 +1,8 @@
-//! What a lookup costs: the tables of Fastlane, those of DPDK and those of crates.
+//! The cost of lookups in the tables of Fastlane, of DPDK and of crates.
 //!
-//! Each contender is a program of its own with one thread, which is asked for turns on its standard
-//! input and tells its CPU time. All read the same file of entries and queries, and what each finds
-//! in a pass over the queries must be the same.
+//! Each contender is a separate single-threaded program. It runs on request from its standard input
+//! and reports its CPU time. All programs read the same file of entries and queries, and the
+//! results of a pass over the queries must be equal.
 
 pub mod counted_lookups;
 mod crate_tables;
@@ -21,69 +21,70 @@ use crate::slices::{Contender, Effort, Slice};
 use subprocess::Talking;
 use workload::{File, Workload};
 
-/// The word that makes this program a contender: `fastlane-bench lookups KIND PAGES FILE`.
+/// First command line argument that turns this program into a contender: `fastlane-bench lookups
+/// KIND PAGES FILE`.
 pub const LOOKUPS: &str = "lookups";
-/// Lookups that are asked for at once.
+/// Number of lookups in one bulk.
 pub const BULK: usize = 32;
-/// Turns in which a slice is taken, as in [`crate::slices::pair`].
+/// Number of turns of a slice, as in [`crate::slices::pair`].
 const PARTS: u32 = 10;
 
-/// What contenders are.
+/// Programs of the contenders.
 pub struct Programs {
-    /// The one on DPDK.
+    /// Program on DPDK.
     pub dpdk: Compiled,
-    /// The one with the tables of Fastlane and of crates: `fastlane-bench`.
+    /// Program with the tables of Fastlane and of crates: `fastlane-bench`.
     pub own: PathBuf,
 }
 
 impl Programs {
-    /// This program, and the one on DPDK, which is compiled.
+    /// Compiles the program on DPDK and finds the path of this program.
     ///
     /// # Errors
-    /// When it cannot be compiled.
+    /// Returns an error if the program cannot be compiled.
     pub fn new() -> Result<Self> {
         Ok(Self { dpdk: Compiled::lookups()?, own: std::env::current_exe()? })
     }
 }
 
-/// What one contender has shown.
+/// Results of one contender.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Who.
+    /// The contender.
     pub who: Who,
-    /// CPU time per lookup in nanoseconds: for each set of queries that of each round. Values at
-    /// one place were measured together.
+    /// CPU time per lookup in nanoseconds, for each set of queries and each round. Values with the
+    /// same index were measured together.
     pub costs: Vec<Vec<f64>>,
-    /// Time it took to build the table, in milliseconds.
+    /// Time to build the table, in milliseconds.
     pub build_ms: u64,
     /// Memory of the table, and the part of it in huge pages, in KiB.
     pub memory: [u64; 2],
 }
 
 impl Found {
-    /// Whether nearly all of the table is in huge pages.
+    /// Returns true if at least 90 % of the table is in huge pages.
     #[must_use]
     pub fn is_huge(&self) -> bool {
         self.memory[1] * 10 >= self.memory[0] * 9
     }
 }
 
-/// How to compare.
+/// Parameters of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Pages of the tables.
+    /// Page size of the tables.
     pub pages: Pages,
-    /// Rounds and slices.
+    /// Number of rounds and length of slices.
     pub effort: Effort,
-    /// Rounds after which the programs start anew, so that no result hangs on where their memory
-    /// happened to lie. One whose table takes long to build does not.
+    /// Number of rounds after which the programs are restarted, so that no result depends on page
+    /// placement. A program whose table takes long to build is not restarted.
     pub restart: usize,
 }
 
 /// Runs all contenders in turns over the sets of `workload`.
 ///
 /// # Errors
-/// When one does not start, or finds something else than the first.
+/// Returns an error if a contender does not start or its results differ from the first one's.
 pub fn compare(
     contenders: &[Who],
     workload: &Workload,
@@ -112,7 +113,7 @@ pub fn compare(
     Ok(found)
 }
 
-/// Starts those that do not run or are to start anew; the order changes.
+/// Starts the contenders that do not run or are due for a restart.
 fn start(
     running: &mut [Option<Talking>],
     found: &mut [Found],
@@ -141,7 +142,8 @@ fn start(
     }
 }
 
-/// A slice of each, in turns; the order rotates from turn to turn.
+/// Runs a slice of each contender, in turns whose order rotates. Returns the nanoseconds per
+/// lookup.
 fn slices(
     running: &mut [Option<Talking>],
     set: usize,

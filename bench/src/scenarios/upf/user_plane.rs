@@ -1,9 +1,9 @@
-//! What a User Plane Function costs over swapping addresses, on a memory port.
+//! The cost of a User Plane Function on a memory port, compared with swapping addresses.
 //!
-//! Linux, in a namespace of its own, has the way to the base station and to the data network, and a
-//! mirror of them is asked as the program `upf` does. Both contenders first write each frame anew,
-//! from a list that is gone through in order and names sessions by lot: a packet that comes round
-//! again is as one that arrives.
+//! Linux has the routes to the gNB and to the data network, in a separate namespace, and the user
+//! plane looks them up in a mirror as the program `upf` does. Both contenders first overwrite each
+//! frame, in the order of a list that selects sessions at random. A returning packet therefore
+//! equals a new one.
 
 pub mod counted_packets;
 pub(crate) mod frames;
@@ -32,19 +32,19 @@ use crate::device::memory_lane::{MemoryLane, macswap};
 use crate::device::veth_pair::Veth;
 use crate::slices::{Contender, Effort, Pairs, pair};
 
-/// Packets at once.
+/// Maximum number of packets in a burst.
 pub(crate) const BURST: usize = 32;
-/// The Ethernet address that packets come to.
+/// Destination Ethernet address of the packets.
 pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// Linux's ways to the base station and to the data network, and the mirror of them.
+/// Mirror of the Linux routes to the gNB and to the data network.
 pub struct Ways(Follower);
 
 impl Ways {
-    /// In the network namespace of the calling thread.
+    /// Configures the routes in the network namespace of the calling thread and mirrors them.
     ///
     /// # Errors
-    /// When `ip` or the kernel refuses.
+    /// Returns an error if `ip` or the kernel refuses.
     pub fn new(veth: &Veth) -> Result<Self> {
         let name = &veth.name;
         ip(&format!(
@@ -71,7 +71,7 @@ pub(crate) fn ip(text: &str) -> Result<()> {
     }
 }
 
-/// Routes of the mirror, behind an interface that forwards.
+/// Routes of the mirror, behind an interface with forwarding enabled.
 pub(crate) struct MirrorRoutes(Mirror);
 
 impl Routes for MirrorRoutes {
@@ -107,7 +107,7 @@ impl Routes for MirrorRoutes {
     }
 }
 
-/// An application whose packets are as new.
+/// Application that overwrites each packet with a frame of the list before it is processed.
 pub(crate) struct Renewed<'a, A> {
     app: A,
     frames: &'a Template,
@@ -130,10 +130,11 @@ impl<A: App> App for Renewed<'_, A> {
     }
 }
 
-/// CPU time per packet of the user plane in one direction, and of macswap on the same frames.
+/// Compares the CPU time per packet of the user plane in one direction with that of macswap on the
+/// same frames.
 ///
 /// # Errors
-/// When there is no memory, or a packet is not forwarded.
+/// Returns an error if there is not enough memory or a packet is not forwarded.
 pub fn compare(
     ways: &Ways,
     sessions: &Sessions,
@@ -174,7 +175,7 @@ pub(crate) fn all_forwarded(causes: &State<DROP_REASON_WORDS>) -> Result<()> {
     Ok(())
 }
 
-/// What became of packets, and of how many.
+/// Returns the outcomes of packets with their nonzero packet counts.
 pub(crate) fn counts(causes: &State<DROP_REASON_WORDS>) -> impl Iterator<Item = (DropReason, u64)> {
     let packets = |cause: &DropReason| (*cause, causes.read(EntryId(*cause as u32))[0]);
     DROP_REASONS.iter().map(packets).filter(|(_, packets)| *packets > 0)

@@ -1,16 +1,16 @@
-//! Established traffic while others flood the user plane with echo requests and with packets for
-//! tunnels that there are not; and the same flood at macswap.
+//! Established traffic during a flood of echo requests and of packets for unknown tunnels, in the
+//! user plane and in macswap.
 //!
-//! The lane has CPU 1, who sends and takes has CPU 0, with a native memif between them: what is
-//! measured is a lane on a driver as it is used, and who offers more than the lane takes is another
-//! CPU. (A memory port in the lane's own thread would take the lane's time to make frames, and
-//! knows no full ring.) Each user's packet says when it was sent, so the time that it takes is that
-//! of one way through the lane: both ends are one thread. A frame that is due while the lane's ring
-//! has no place is lost, and counted by who sends, as a device counts what it drops; 16 frames, or
-//! those of 3 µs, may be late by the sender's own fault, more are not sent.
+//! The lane runs on CPU 1, the sender and receiver on CPU 0, with a native memif between them. The
+//! measurement therefore covers a lane on a real driver, and another CPU offers more frames than
+//! the lane takes. (A memory port in the lane's thread would spend the lane's time on creating
+//! frames, and its ring is never full.) Each UE packet carries its sending time. One thread sends
+//! and receives, so the measured time is the one-way time through the lane. A frame that is due
+//! while the lane's ring is full is lost and counted by the sender, as a device counts its drops.
+//! Up to 16 frames, or those of 3 µs, may be late through the sender's fault; more are not sent.
 //!
-//! All contenders and loads run in turns of a fifth of a slice. Nothing of a turn is left when the
-//! next begins, and the accounts of each must add up: [`Account`].
+//! All contenders and loads run in turns of a fifth of a slice. No frame is left when the next turn
+//! begins, and the accounts of each turn must add up: [`Account`].
 
 mod accounts;
 mod flood_traffic;
@@ -37,12 +37,13 @@ use flood_traffic::Traffic;
 use lane_thread::{Station, wait};
 use sender::{Order, Sender, Tally};
 
-/// Of a turn, in which the load grows and nobody looks how long frames take: caches fill.
+/// Part of a turn in which the load grows and nothing is timed, because caches fill.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Rest before a turn. Linux takes the CPU from who has it for more than 95 % of the time.
+/// Rest before a turn. Linux throttles real-time threads that use the CPU for more than 95 % of the
+/// time.
 const REST: Duration = Duration::from_millis(15);
 
-/// A lane that is flooded.
+/// Flooded lane with its sender.
 pub struct Flooded {
     station: Station,
     traffic: Traffic,
@@ -51,26 +52,26 @@ pub struct Flooded {
     start: Instant,
 }
 
-/// What a turn has shown.
+/// Results of a turn.
 #[derive(Clone, Debug)]
 pub struct Passed {
-    /// What became of the frames.
+    /// Account of the frames.
     pub account: Account,
-    /// How long users' packets took, in nanoseconds.
+    /// One-way times of UE packets, in nanoseconds.
     pub times: Vec<u32>,
-    /// For how long frames were due.
+    /// Time during which frames were due.
     pub time: Duration,
-    /// When the last was sent.
+    /// Time at which the last frame was sent.
     pub until: Instant,
-    /// What the lane did.
+    /// Activity of the lane.
     pub turned: Turned,
 }
 
 impl Flooded {
-    /// A lane with the user plane.
+    /// Starts a lane with the user plane.
     ///
     /// # Errors
-    /// When there is no memory, or memif does not connect.
+    /// Returns an error if there is not enough memory or memif does not connect.
     pub fn user_plane(ways: &Ways, sessions: &Sessions) -> Result<Self> {
         let traffic = Traffic::new(sessions);
         let station = Station::start(sessions.user_plane(lane(ways)?)?, &traffic)?;
@@ -78,10 +79,10 @@ impl Flooded {
         Ok(Self { station, traffic, order: Order::default(), causes, start: Instant::now() })
     }
 
-    /// A lane with macswap.
+    /// Starts a lane with macswap.
     ///
     /// # Errors
-    /// When there is no memory, or memif does not connect.
+    /// Returns an error if there is not enough memory or memif does not connect.
     pub fn macswap(sessions: &Sessions) -> Result<Self> {
         let traffic = Traffic::new(sessions);
         let station = Station::start(macswap, &traffic)?;
@@ -89,11 +90,11 @@ impl Flooded {
         Ok(Self { station, traffic, order, causes: None, start })
     }
 
-    /// Users' packets in a second that the lane forwards when it never runs out of them, and what
-    /// it did: in each turn that found packets it found 32, or the sender was not fast enough.
+    /// Measures the capacity: the UE packets per second that the lane forwards when its ring is
+    /// never empty. If turns that received packets received fewer than 32, the sender was too slow.
     ///
     /// # Errors
-    /// When the accounts do not add up.
+    /// Returns an error if the accounts do not add up.
     pub fn capacity(&mut self, length: Duration) -> Result<(f64, Passed)> {
         self.pass(|sender| {
             sender.saturated(SETTLE);
@@ -104,7 +105,7 @@ impl Flooded {
     /// Sends at a load for `length`.
     ///
     /// # Errors
-    /// When the accounts do not add up.
+    /// Returns an error if the accounts do not add up.
     pub fn flood(&mut self, load: Load, length: Duration) -> Result<Passed> {
         let start = Instant::now();
         let (_, passed) = self.pass(|sender| sender.paced(load, SETTLE, SETTLE + length))?;
@@ -123,7 +124,7 @@ impl Flooded {
             let (client, tally) = (&mut station.client, &mut tally);
             let result = send(&mut Sender { client, traffic, order, tally, start })?;
             let until = Instant::now();
-            // If something does not come, the account says what.
+            // If a frame does not arrive, the account describes the loss.
             let _ = wait("the last frames", || {
                 let client = &mut station.client;
                 Sender { client, traffic, order, tally, start }.take(true);
@@ -143,14 +144,14 @@ impl Flooded {
     /// Ends the lane.
     ///
     /// # Errors
-    /// When a frame of its pool did not come back.
+    /// Returns an error if a frame of its pool did not come back.
     pub fn end(self) -> Result<()> {
         self.station.end()
     }
 }
 
-/// No more is answered than is configured, besides a tenth of a second's worth that may be saved
-/// up.
+/// Checks that the response rates are within the configured rates. Up to a tenth of a second's
+/// credit may be saved.
 fn within(account: &Account, time: Duration) -> Result<()> {
     let configured = answers();
     let most = |rate: u32| f64::from(rate) * (time.as_secs_f64() + 0.1) + 1.0;
@@ -163,8 +164,8 @@ fn within(account: &Account, time: Duration) -> Result<()> {
     }
 }
 
-/// What is answered in these measurements: as a configuration that names nothing, but from the
-/// start on.
+/// Returns the GTP-U settings of these measurements: the defaults of a configuration, but without
+/// the quiet time at the start.
 #[must_use]
 pub fn answers() -> Gtp {
     Gtp { quiet_s: 0, ..Gtp::default() }

@@ -1,5 +1,5 @@
-//! The user plane on several lanes at once: the tables are one, sessions are split by their shards,
-//! each lane has a memory port whose packets are of its sessions.
+//! The user plane on several lanes at once. All lanes share the tables. The shards split the
+//! sessions between the lanes, and each lane has a memory port with packets of its own sessions.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier};
@@ -25,14 +25,14 @@ use crate::scenarios::upf::user_plane::{
 };
 use crate::slices::timed;
 
-/// Frames in the list of a lane.
+/// Number of frames in the list of a lane.
 const LIST: usize = 1 << 15;
-/// Bytes in a frame of the pool, and before a packet.
+/// Size of a frame of the pool, and headroom before a packet, in bytes.
 const FRAME_SIZE: usize = 2048;
 const HEADROOM: usize = 192;
-/// Frames of each lane, as in what is measured on one lane.
+/// Number of frames of each lane, as in the measurements with one lane.
 const FRAMES: usize = crate::device::memory_lane::FRAMES as usize;
-/// Turns between two looks at the clock.
+/// Number of turns between two reads of the clock.
 const TURNS: u64 = 256;
 
 /// Tables, counters and packets of several lanes.
@@ -42,12 +42,12 @@ pub struct Shared {
     lanes: usize,
 }
 
-/// What a lane does.
+/// Work of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Forwards in one direction.
+    /// Forward packets in one direction.
     Forward(Direction),
-    /// Swaps addresses of the frames of one direction.
+    /// Swap the addresses of the frames of one direction.
     Macswap(Direction),
 }
 
@@ -60,21 +60,21 @@ impl std::fmt::Display for Work {
     }
 }
 
-/// Packets of a lane's users, and the lane's place.
+/// Packets of a lane's UEs, and the index of the lane.
 pub struct Packets {
     template: Template,
     lane: usize,
 }
 
-/// An application, and what its lane is made of.
+/// Configuration of a lane, and its application.
 pub type Parts<A> = (LaneConfig, A);
 
 impl Shared {
-    /// For so many lanes, each with so many sessions, whose URRs have a threshold of so many
-    /// octets.
+    /// Creates the tables for `lanes` lanes with `sessions` sessions each, whose URRs have a
+    /// threshold of `threshold` octets.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// Returns an error if there is not enough memory.
     pub fn new(lanes: usize, sessions: u32, threshold: u64) -> Result<Self> {
         let count = sessions * lanes as u32;
         let mut users = Users::new(Shape::Simple, count);
@@ -83,19 +83,19 @@ impl Shared {
         Ok(Self { sessions, counters: Counters::create(lanes, 1)?, lanes })
     }
 
-    /// How many lanes there are.
+    /// Returns the number of lanes.
     #[must_use]
     pub fn lanes(&self) -> usize {
         self.lanes
     }
 
-    /// Which lane a session is of: shards are dealt out in turn.
+    /// Returns the lane of a session; the shards are assigned to the lanes round-robin.
     #[must_use]
     pub fn owner(&self, session: u32) -> usize {
         usize::from(session as u8) % self.lanes
     }
 
-    /// Packets of sessions of a lane.
+    /// Returns packets of sessions of a lane.
     #[must_use]
     pub fn packets(&self, lane: usize, direction: Direction) -> Packets {
         let users = self.sessions.users();
@@ -103,10 +103,11 @@ impl Shared {
         Packets { template, lane }
     }
 
-    /// The user plane of a lane that gets these packets, to be made a lane where it runs.
+    /// Creates the user plane of a lane that receives these packets. The lane is created in its own
+    /// thread.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// Returns an error if there is not enough memory.
     pub fn user_plane<'p, R: Routes>(
         &self,
         packets: &'p Packets,
@@ -116,16 +117,16 @@ impl Shared {
         Ok((self.parts(packets)?, Renewed::new(app, &packets.template)))
     }
 
-    /// The same with ways that need no Linux.
+    /// Creates a user plane like [`user_plane`](Self::user_plane), with fixed routes that need no Linux.
     ///
     /// # Errors
-    /// As [`user_plane`](Self::user_plane).
+    /// Returns the same errors as [`user_plane`](Self::user_plane).
     pub fn forwarding<'p>(&self, packets: &'p Packets) -> Result<Parts<impl App + Send + use<'p>>> {
         let app = self.sessions.user_plane_of(packets.lane, OneWay)?;
         Ok((self.parts(packets)?, Renewed::new(app, &packets.template)))
     }
 
-    /// What a lane with a memory port is made of.
+    /// Creates the configuration of a lane with a memory port.
     fn parts(&self, packets: &Packets) -> Result<LaneConfig> {
         let memory = SharedMemory::create("bench-lane", FRAMES * FRAME_SIZE)?;
         let mut pool = Pool::new(memory, FRAME_SIZE, HEADROOM)?;
@@ -141,10 +142,10 @@ impl Shared {
         Ok(LaneConfig { burst: BURST, kernel_budget: 64, idle: Idle::Busy, ..parts })
     }
 
-    /// The tables of all lanes, by name.
+    /// Returns the tables of all lanes, by name.
     ///
     /// # Errors
-    /// When a table is not there.
+    /// Returns an error if a table does not exist.
     pub fn memories(&self) -> Result<BTreeMap<&'static str, Arc<SharedMemory>>> {
         const TABLES: [&str; 10] = [
             table::RULES,
@@ -165,25 +166,25 @@ impl Shared {
         Ok(memories)
     }
 
-    /// The counters of all lanes.
+    /// Returns the counters of all lanes.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// That all packets were forwarded so far.
+    /// Checks that all packets so far were forwarded.
     ///
     /// # Errors
-    /// What became of others.
+    /// Returns an error that names the outcome of other packets.
     pub fn all_forwarded(&self) -> Result<()> {
         all_forwarded(&self.sessions.causes()?)
     }
 
-    /// Runs these lanes at once, each on a CPU of its own, for `length`; returns the nanoseconds of
-    /// CPU time per packet of each of them. Ways are Linux's, or need no Linux.
+    /// Runs these lanes at once for `length`, each on its own CPU. Returns the nanoseconds of CPU
+    /// time per packet of each lane. Without `ways` the routes are fixed and need no Linux.
     ///
     /// # Errors
-    /// When there is no memory, or a packet is not forwarded.
+    /// Returns an error if there is not enough memory or a packet is not forwarded.
     pub fn round(
         &self,
         work: Work,
@@ -211,7 +212,8 @@ impl Shared {
         }
     }
 
-    /// Lanes are made as an application makes them: one after the other, in one thread.
+    /// Creates the lanes as an application does, one after the other in one thread, and runs them
+    /// at once.
     fn at_once<A: App + Send>(
         &self,
         lanes: impl Iterator<Item = Result<Parts<A>>>,
@@ -249,7 +251,7 @@ impl Shared {
     }
 }
 
-/// What a packet costs a lane, once its caches are warm.
+/// Returns the CPU time per packet of a lane with warm caches, in nanoseconds.
 fn cost<A: App>(lane: &mut Lane<A>, length: Duration, sent: impl Fn() -> u64) -> Result<f64> {
     let mut last = sent();
     let mut turns = || {

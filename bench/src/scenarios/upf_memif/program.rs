@@ -1,6 +1,5 @@
-//! What the user plane costs over memif: the program `upf` as it is shipped, its sessions published
-//! as its slow half does, and the instrument that measures every device over memif at the other
-//! ends.
+//! The cost of the user plane over memif. The program `upf` runs as it is shipped, with sessions
+//! published as its control plane does, and the common memif client is its peer.
 
 use std::time::Duration;
 
@@ -22,33 +21,33 @@ use crate::scenarios::upf::user_plane::sessions::{Users, settings};
 use crate::scenarios::upf::user_plane::{Direction, STATION, Shape, counts, ip};
 use crate::slices::{Contender, Effort, Pairs, Slice, pair};
 
-/// Frames of the list that is sent over and over again.
+/// Number of frames in the list, which is sent cyclically.
 const LIST: usize = 1 << 18;
-/// Where the number of a frame is in the user's packet: behind its UDP header, so that its place in
-/// the frame is a multiple of 4, with and without the tunnel's headers.
+/// Offset of the frame number in the inner packet: behind the UDP header, so that its offset in the
+/// frame is a multiple of 4 with and without the tunnel headers.
 const NUMBER: usize = 30;
-/// Frames that are looked at as they come back.
+/// Number of returned frames whose content is checked.
 const LOOKED_AT: usize = 1000;
-/// How long the program gets for what it is asked.
+/// Timeout of the program's responses.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long ways get to settle: Linux tells of carriers once a second.
+/// Time for routes to settle: Linux reports carriers once per second.
 const SETTLE: Duration = Duration::from_millis(1500);
-/// Pairs of slices after which the programs start anew.
+/// Number of pairs of slices after which the programs are restarted.
 const RESTART: usize = 8;
-/// The Ethernet address of a next hop.
+/// Ethernet address of a next hop.
 const HOP: &str = "02:00:00:00:aa:03";
 
-/// The memif ports of a user plane.
+/// Memif ports of a user plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
-    /// One for N3 and N6.
+    /// One port for N3 and N6.
     One,
-    /// One each, as in its example of a configuration.
+    /// One port each for N3 and N6, as in the example configuration.
     Two,
 }
 
 impl Ports {
-    /// In results.
+    /// Returns the name used in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,7 +56,7 @@ impl Ports {
         }
     }
 
-    /// Those of N3 and of N6.
+    /// Returns the names of the ports of N3 and of N6.
     const fn names(self) -> [&'static str; 2] {
         match self {
             Self::One => ["wire"; 2],
@@ -66,13 +65,14 @@ impl Ports {
     }
 }
 
-/// How a user plane is configured.
+/// Configuration of a user plane.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Its ports.
+    /// Memif ports.
     pub ports: Ports,
-    /// Whether they steer, as in its example of a configuration: the lane asks the rules before the
-    /// user plane sees a packet. Else it sees all, and labels what is not its own.
+    /// Steering of the ports, as in the example configuration: the lane evaluates the rules before
+    /// the user plane receives a packet. Without steering the user plane receives all packets and
+    /// labels those that it does not claim.
     pub steers: bool,
 }
 
@@ -83,11 +83,12 @@ impl std::fmt::Display for Setting {
     }
 }
 
-/// CPU time per packet of the user plane in one direction with so many sessions, and of macswap
-/// over one port on the same frames.
+/// Compares the CPU time per packet of the user plane in one direction, with `sessions` sessions,
+/// with that of macswap over one port on the same frames.
 ///
 /// # Errors
-/// When a program does not start, ends, or loses a frame; when a packet leaves as it should not.
+/// Returns an error if a program does not start, ends, or loses a frame, or if a returned packet is
+/// wrong.
 pub fn compare(
     sessions: u32,
     direction: Direction,
@@ -101,7 +102,7 @@ pub fn compare(
         let done = pairs.ours.len();
         let some = RESTART.min(effort.pairs - done);
         let more = in_namespace(|| {
-            // The first to start may get the better memory: it is not always the same.
+            // The first one to start may get the better memory, so the order alternates.
             let swapped = done / RESTART % 2 == 1;
             let early = swapped.then(|| macswap(users, direction)).transpose()?;
             let mut ours = user_plane(users, direction, setting)?;
@@ -121,8 +122,8 @@ pub fn compare(
     Ok(pairs)
 }
 
-/// The frames of a direction, and those that come back when the tunnel's headers are added to them
-/// or taken off, or not.
+/// Returns the frames of a direction. Returned frames have the tunnel headers added or removed,
+/// unless the program only echoes.
 fn frames(users: Users, direction: Direction, is_echo: bool) -> (Template, Frames) {
     let template = Template::of(users, direction, LIST, |_| true);
     let other = match direction {
@@ -152,7 +153,7 @@ impl Frames {
     }
 }
 
-/// The program `macswap`.
+/// Starts the program `macswap`.
 fn macswap(users: Users, direction: Direction) -> Result<Device> {
     let socket = Socket::new();
     let driver = json!({ "memif": { "socket": socket.0, "role": "server" } });
@@ -162,14 +163,14 @@ fn macswap(users: Users, direction: Direction) -> Result<Device> {
     Device::attach((program, thread, Eal::new()), vec![socket], frames)
 }
 
-/// The program `upf`, and what it counts.
+/// Program `upf` and its packet counts by outcome.
 struct UserPlane {
     device: Device,
     causes: State<DROP_REASON_WORDS>,
 }
 
 impl UserPlane {
-    /// Runs `work` while the program runs; an error says what became of the packets.
+    /// Runs `work` while the program runs. An error includes the packet counts by outcome.
     fn during<T>(&mut self, work: impl FnOnce(&mut Device) -> Result<T>) -> Result<T> {
         work(&mut self.device).map_err(|error| {
             let counts = counts(&self.causes);
@@ -186,7 +187,7 @@ impl Contender for UserPlane {
     }
 }
 
-/// The program `upf`, in the network namespace of the calling thread, with these sessions.
+/// Starts the program `upf` with these sessions, in the network namespace of the calling thread.
 fn user_plane(users: Users, direction: Direction, setting: Setting) -> Result<UserPlane> {
     let Setting { ports, steers } = setting;
     let names = ports.names();
@@ -195,7 +196,7 @@ fn user_plane(users: Users, direction: Direction, setting: Setting) -> Result<Us
     if ports == Ports::Two {
         sockets.push(Socket::new());
     }
-    // Linux sends nothing of its own accord: what comes back are the frames that were sent.
+    // Linux must not send packets of its own, so that only sent frames come back.
     std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
     let configured = configured(names, &sockets, steers);
@@ -218,7 +219,7 @@ fn user_plane(users: Users, direction: Direction, setting: Setting) -> Result<Us
             template.check(direction, number as usize, &bytes)
         })
     };
-    // The carrier of its TAPs is new: until Linux and its mirror have settled, ways come and go.
+    // The carrier of the TAP devices is new: routes change until Linux and its mirror have settled.
     user_plane.device.during(|_| {
         std::thread::sleep(SETTLE);
         Ok(())
@@ -227,7 +228,7 @@ fn user_plane(users: Users, direction: Direction, setting: Setting) -> Result<Us
     Ok(user_plane)
 }
 
-/// The ports of a configuration, as in `apps/upf/config/memif.json`.
+/// Returns the ports of a configuration, as in `apps/upf/config/memif.json`.
 fn configured([access, core]: [&str; 2], sockets: &[Socket], steers: bool) -> Value {
     let mut ports = json!({});
     for (place, (name, socket)) in [access, core].into_iter().zip(sockets).enumerate() {
@@ -250,7 +251,7 @@ fn configured([access, core]: [&str; 2], sockets: &[Socket], steers: bool) -> Va
     ports
 }
 
-/// Linux's ways to the base station and to the data network.
+/// Configures the Linux routes to the gNB and to the data network.
 fn ways([access, core]: [&str; 2]) -> Result<()> {
     let hop = if access == core { "10.255.0.2" } else { "10.254.0.2" };
     ip(&format!(

@@ -1,8 +1,8 @@
-//! Echoing frames on a veth pair: what a frame costs the thread that echoes it.
+//! Echoes frames on a veth pair and measures the CPU time per frame of the echoing thread.
 //!
-//! A batch is queued while nobody looks, then the echo runs until all of it is back. One thread
-//! does both in turn, so neither the scheduler nor another CPU has a part in the result. CPU time
-//! of the batch includes what the kernel does for sending, on behalf of the thread; receiving was
+//! A batch is queued while the echo does not run, then the echo runs until the whole batch is back.
+//! One thread does both in turn, so neither the scheduler nor another CPU affects the result. The
+//! CPU time of a batch includes the kernel's transmit work in this thread. Its receive work was
 //! done before.
 
 use std::os::fd::BorrowedFd;
@@ -22,20 +22,21 @@ use crate::device::veth_pair::Veth;
 use crate::rivals::ffi::XskEcho;
 use crate::slices::{Contender, Effort, Pairs, Slice, pair, thread_cpu};
 
-/// Places in each ring, for everyone.
+/// Number of slots in each ring, for all contenders.
 pub const RING: u32 = 2048;
-/// Frames in the pool, for everyone.
+/// Number of frames in the pool, for all contenders.
 const FRAMES: u32 = 8192;
-/// Bytes in a frame, for everyone.
+/// Size of a frame in bytes, for all contenders.
 const FRAME_SIZE: usize = 2048;
-/// Packets in a burst, for everyone.
+/// Maximum number of packets in a burst, for all contenders.
 const BURST: usize = 32;
-/// Empty turns after which what is missing is lost.
+/// Number of empty turns after which missing frames count as lost.
 const PATIENCE: u64 = 20_000;
 
-/// What echoes frames on one interface.
+/// Echo of frames on one interface.
 pub trait Echo {
-    /// Turns until `frames` are echoed, or nothing more comes; returns how many were.
+    /// Runs until `frames` frames are echoed or no more arrive. Returns the number of echoed
+    /// frames.
     fn run(&mut self, frames: u64) -> u64;
 }
 
@@ -45,10 +46,10 @@ impl Echo for XskEcho {
     }
 }
 
-/// A mechanism of the framework.
+/// Mechanism of the framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// AF_XDP in native copy mode, the best that veth can do.
+    /// AF_XDP in native copy mode, the fastest mode on veth.
     AfXdp,
     /// AF_PACKET with rings.
     AfPacket,
@@ -63,13 +64,13 @@ impl std::fmt::Display for Mechanism {
     }
 }
 
-/// What keeps frames coming; dropped after the queues.
+/// Device whose steering keeps frames coming; dropped after the queues.
 enum Device {
     AfXdp { _device: af_xdp::Device },
     AfPacket { _device: af_packet::Device },
 }
 
-/// A lane that swaps addresses on one interface.
+/// Lane that swaps addresses on one interface.
 pub struct EchoLane {
     lane: Lane<fn(&mut Packet) -> Verdict>,
     counters: Counters,
@@ -77,10 +78,10 @@ pub struct EchoLane {
 }
 
 impl EchoLane {
-    /// Opens the interface with the settings that a configuration has by default.
+    /// Opens the interface with the default settings of a configuration.
     ///
     /// # Errors
-    /// When the kernel refuses, or AF_XDP does not get native copy mode.
+    /// Returns an error if the kernel refuses a request or AF_XDP does not get native copy mode.
     pub fn open(mechanism: Mechanism, interface: &str) -> Result<Self> {
         let memory = SharedMemory::create("bench-echo", FRAMES as usize * FRAME_SIZE)?;
         let mut pool = Pool::new(memory, FRAME_SIZE, 192)?;
@@ -104,18 +105,18 @@ impl EchoLane {
         Ok(Self { lane, counters, _device: device })
     }
 
-    /// The lane.
+    /// Returns the lane.
     pub fn lane(&mut self) -> &mut Lane<fn(&mut Packet) -> Verdict> {
         &mut self.lane
     }
 
-    /// What becomes readable when frames arrive.
+    /// Returns the descriptors that become readable when frames arrive.
     #[must_use]
     pub fn interrupts(&self) -> Option<Vec<BorrowedFd<'_>>> {
         self.lane.interrupts()
     }
 
-    /// Its counters.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -149,7 +150,7 @@ fn open(
     interface: Interface,
     pool: &mut Pool,
 ) -> Result<(Box<dyn Queue>, Device)> {
-    let rules = Rules::default(); // everything is fast
+    let rules = Rules::default(); // no rules: all frames go to the fast path
     match mechanism {
         Mechanism::AfXdp => {
             let settings = af_xdp::Settings {
@@ -180,9 +181,9 @@ fn open(
     }
 }
 
-/// An echo with its own veth pair.
+/// Echo with its own veth pair.
 struct Station {
-    echo: Box<dyn Echo>, // before the pair: it ends first
+    echo: Box<dyn Echo>, // dropped before the pair
     veth: Veth,
 }
 
@@ -214,22 +215,23 @@ impl Contender for Station {
     }
 }
 
-/// Who is compared with whom.
+/// Pair of contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// Our AF_XDP with the hand-written loop.
+    /// AF_XDP of Fastlane against the hand-written loop.
     AgainstRings,
-    /// Our AF_XDP with our AF_PACKET.
+    /// AF_XDP of Fastlane against its AF_PACKET.
     AgainstAfPacket,
-    /// The hand-written loop with itself on two veth pairs: what the method adds, to be 1.
+    /// Hand-written loop against itself on two veth pairs. The ratio shows the error of the method
+    /// and must be 1.
     Control,
 }
 
-/// Compares for frames of `length` bytes; to be called
+/// Compares two echoes for frames of `length` bytes. The caller runs it
 /// [`in_namespace`](crate::device::veth_pair::in_namespace).
 ///
 /// # Errors
-/// When the kernel refuses something, or a frame is lost.
+/// Returns an error if the kernel refuses a request or a frame is lost.
 pub fn compare(
     which: Match,
     length: usize,
@@ -240,8 +242,8 @@ pub fn compare(
     let mut pairs = Pairs::default();
     for number in 0..effort.pairs {
         progress(number);
-        // Made anew, in changing order, so that no result hangs on which interface was made first
-        // or where its memory lies.
+        // Fresh interfaces in alternating order, so that no result depends on the order of creation
+        // or on page placement.
         let swapped = number % 4 >= 2;
         let (mut ours, mut rival) = if swapped {
             let rival = station(which, false, 1, length)?;

@@ -1,4 +1,4 @@
-//! How much of a core a lane uses, by load and idle policy.
+//! CPU use of a lane by load and idle policy.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::device::running_lane::Running;
 use crate::device::veth_pair::Veth;
 use crate::scenarios::veth::echo::Mechanism;
 
-/// The loads, as parts of the most that the lane echoes.
+/// Loads as fractions of the maximum rate that the lane echoes.
 pub const LOADS: [f64; 5] = [0.0, 0.01, 0.1, 0.5, 1.0];
-/// The policies.
+/// Measured idle policies.
 pub const POLICIES: [Idle; 3] = [Idle::Busy, Idle::Interrupt, Idle::Adaptive];
-/// All policies at all loads, once: an entry for each policy, with one for each load. What is the
-/// most is measured first, on a lane that never sleeps. To be called
+/// Measures all policies at all loads once. Returns an entry for each policy with the usage at each
+/// load. The maximum rate is measured first, on a lane that never sleeps. The caller runs it
 /// [`in_namespace`](crate::device::veth_pair::in_namespace).
 ///
 /// # Errors
-/// When the kernel refuses something.
+/// Returns an error if the kernel refuses a request.
 pub fn round(slice: Duration) -> Result<Vec<Vec<Usage>>> {
     pin(0);
     let veth = Veth::new(1, 60, false)?;

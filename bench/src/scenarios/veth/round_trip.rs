@@ -1,4 +1,4 @@
-//! How long one frame is on its way to a lane and back.
+//! Round-trip time of single frames to a lane.
 
 use std::time::{Duration, Instant};
 
@@ -12,8 +12,8 @@ use crate::device::veth_pair::Veth;
 use crate::scenarios::veth::echo::Mechanism;
 use crate::statistics::quantile;
 
-/// What is measured: the mechanism, the idle policy, and whether frames are 1 ms apart or each
-/// follows the one before.
+/// Measured cases: mechanism, idle policy, and true if frames are 1 ms apart. Otherwise each frame
+/// follows the previous one.
 pub const CASES: [(Mechanism, Idle, bool); 8] = [
     (Mechanism::AfXdp, Idle::Busy, false),
     (Mechanism::AfXdp, Idle::Adaptive, false),
@@ -25,29 +25,29 @@ pub const CASES: [(Mechanism, Idle, bool); 8] = [
     (Mechanism::AfPacket, Idle::Adaptive, true),
 ];
 
-/// The time between frames of the slow cases.
+/// Time between frames that are sent apart.
 const GAP: Duration = Duration::from_millis(1);
-/// What is not back after this long is lost.
+/// Time after which a frame that has not come back counts as lost.
 const LOST: Duration = Duration::from_millis(200);
 
-/// What the frames of a slice took.
+/// Round-trip times of the frames of a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Trip {
-    /// Half of the frames took no longer, in microseconds.
+    /// Median in microseconds.
     pub p50: f64,
-    /// 99 of 100 frames took no longer.
+    /// 99th percentile in microseconds.
     pub p99: f64,
-    /// Frames that were sent.
+    /// Number of sent frames.
     pub frames: usize,
-    /// Of these, how many did not come back.
+    /// Number of frames that did not come back.
     pub lost: usize,
 }
 
-/// Sends frames of 60 bytes for `slice`, one at a time; to be called
+/// Sends frames of 60 bytes for `slice`, one at a time. The caller runs it
 /// [`in_namespace`](crate::device::veth_pair::in_namespace).
 ///
 /// # Errors
-/// When the kernel refuses something, or no frame comes back.
+/// Returns an error if the kernel refuses a request or no frame comes back.
 pub fn measure(mechanism: Mechanism, idle: Idle, apart: bool, slice: Duration) -> Result<Trip> {
     pin(0);
     let veth = Veth::new(1, 60, true)?;
@@ -61,7 +61,8 @@ pub fn measure(mechanism: Mechanism, idle: Idle, apart: bool, slice: Duration) -
     Ok(Trip { p50: quantile(&times, 0.5), p99: quantile(&times, 0.99), frames, lost })
 }
 
-/// The times of the frames that came back, in microseconds, and how many did not.
+/// Returns the round-trip times of the returned frames in microseconds, and the number of lost
+/// frames.
 fn trips(veth: &Veth, apart: bool, slice: Duration) -> (Vec<f64>, usize) {
     let (mut times, mut lost) = (Vec::new(), 0);
     let start = Instant::now();

@@ -1,51 +1,51 @@
-//! The experiment on more cores than there are: a simulation of discrete events, made of measured
-//! costs only.
+//! The experiment on more cores than the machine has: a discrete event simulation that uses only
+//! measured costs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::scenarios::tables::lookup::workload::Random;
 
-/// Packets simulated for each core.
+/// Number of packets simulated for each core.
 const PACKETS: u64 = 20_000;
 
-/// What a packet takes, in nanoseconds.
+/// Costs of a packet, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// Outside the section: the lane's loop and the private work, on average.
+    /// Mean time outside the section: the loop of the lane and the private work.
     pub outside: f64,
-    /// The section with the lock, when nobody waits.
+    /// Time of the section with the lock, without contention.
     pub free: f64,
-    /// The section with the lock, when it is taken over from another core.
+    /// Time of the section when the lock is taken over from another core.
     pub contended: f64,
 }
 
-/// How much the private work differs from packet to packet.
+/// Distribution of the private work over packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Exponentially.
+    /// Exponential distribution.
     Exponential,
-    /// Not at all.
+    /// Constant work.
     Fixed,
 }
 
-/// Packets in a nanosecond of `cores` cores that share one lock, which they get in the order of
-/// asking.
+/// Returns the packets per nanosecond of `cores` cores that share one lock, which is granted in the
+/// order of requests.
 #[must_use]
 pub fn locked(cores: usize, costs: Costs, spread: Spread) -> f64 {
     let mut random = Random::new(0x10c4);
     let mut outside = |mean: f64| match spread {
         Spread::Fixed => mean,
-        // Of 53 bits, never 0.
+        // A number of 53 bits, never 0.
         Spread::Exponential => {
             -mean * (((random.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64).ln()
         }
     };
-    // Times as whole picoseconds, so that they have an order.
+    // Whole picoseconds have a total order.
     let whole = |time: f64| (time * 1e3) as u64;
     let mut asking: BinaryHeap<Reverse<u64>> = BinaryHeap::new();
     for core in 0..cores {
-        // Not all at once.
+        // The cores start at different times.
         let first = outside(costs.outside) + costs.outside * core as f64 / cores as f64;
         asking.push(Reverse(whole(first)));
     }
@@ -59,7 +59,7 @@ pub fn locked(cores: usize, costs: Costs, spread: Spread) -> f64 {
     packets as f64 / (until as f64 / 1e3)
 }
 
-/// The same of cores that share nothing.
+/// Returns the packets per nanosecond of `cores` cores that share nothing.
 #[must_use]
 pub fn owned(cores: usize, packet: f64) -> f64 {
     cores as f64 / packet

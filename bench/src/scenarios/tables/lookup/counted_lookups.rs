@@ -1,5 +1,5 @@
-//! Lookups to be counted by their instructions: always the same ones, in a table of 10,000 entries,
-//! and the rules of steering.
+//! Lookups whose instructions are counted: fixed lookups in tables of 10,000 entries, and the rules
+//! of steering.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -15,13 +15,14 @@ use crate::scenarios::tables::lookup::crate_tables::sum;
 use crate::scenarios::tables::lookup::workload::{exact, routes};
 
 const ENTRIES: usize = 10_000;
-/// Of the keyed hash: a random one would count other instructions each time.
+/// Seed of the keyed hash. A random seed would change the instruction count from run to run.
 const SEED: [u64; 2] = [0x5eed, 0x5eed_0001];
 
-/// `Hash::get_many` of 32 keys that are there, 16 bytes to 64, until so many were looked up.
+/// Looks up existing keys with `Hash::get_many`, in bulks of 32, with 16-byte keys and 64-byte
+/// values. Returns the sum of the values.
 ///
 /// # Errors
-/// When there is no memory.
+/// Returns an error if there is not enough memory.
 pub fn hash(lookups: u64) -> Result<u64> {
     let workload = exact(ENTRIES);
     let spec = Spec::hash::<[u8; 16], [u64; 8]>("counted", ENTRIES).seeded(SEED);
@@ -44,10 +45,10 @@ pub fn hash(lookups: u64) -> Result<u64> {
     Ok(total)
 }
 
-/// `Lpm4::lookup_many` of 32 addresses, likewise.
+/// Looks up addresses with `Lpm4::lookup_many`, in bulks of 32. Returns the sum of the values.
 ///
 /// # Errors
-/// When there is no memory.
+/// Returns an error if there is not enough memory.
 pub fn lpm4(lookups: u64) -> Result<u64> {
     let workload = routes(ENTRIES);
     let memory = Spec::lpm4("counted", ENTRIES).seeded(SEED).create()?;
@@ -69,11 +70,11 @@ pub fn lpm4(lookups: u64) -> Result<u64> {
     Ok(total)
 }
 
-/// `Rules::matches` with the rules that `apps/upf` has, for GTP-U and for users, in turn: a frame
-/// that both claim. Returns how often it was claimed.
+/// Calls `Rules::matches` on a frame that both rules of `apps/upf` claim: GTP-U and UE addresses,
+/// in turn. Returns the number of matches.
 ///
 /// # Errors
-/// When the rules are refused.
+/// Returns an error if the rules are refused.
 pub fn steering(frames: u64) -> Result<u64> {
     let users = fastlane_steer::Prefix { address: Ipv4Addr::new(11, 0, 0, 0).into(), length: 8 };
     let gtp = Rules::new(vec![Rule { udp_port: Some(2152.into()), ..Rule::default() }])?;

@@ -1,4 +1,4 @@
-//! Tables that are private to a process: the best crates.
+//! Tables that are private to a process: the fastest crates.
 
 use prefix_trie::PrefixMap;
 
@@ -6,7 +6,7 @@ use crate::Result;
 use crate::scenarios::tables::lookup::server::{Server, Start};
 use crate::scenarios::tables::lookup::workload::Workload;
 
-/// hashbrown with its own hash function.
+/// Serves hashbrown with its default hash function.
 pub(super) fn hashbrown(workload: &Workload) -> Result<()> {
     let start = Start::now()?;
     let mut table = hashbrown::HashMap::with_capacity(workload.count);
@@ -18,13 +18,13 @@ pub(super) fn hashbrown(workload: &Workload) -> Result<()> {
     })
 }
 
-/// The sum of the words of a value: it was read.
+/// Returns the sum of the words of a value, which forces the value to be read.
 #[inline]
 pub(super) fn sum(value: &[u64; 8]) -> u64 {
     value.iter().fold(0, |sum: u64, word| sum.wrapping_add(*word))
 }
 
-/// prefix-trie, IPv4.
+/// Serves prefix-trie for IPv4.
 pub(super) fn prefix_trie(workload: &Workload) -> Result<()> {
     let start = Start::now()?;
     let mut table: PrefixMap<(u32, u8), u32> = PrefixMap::new();
@@ -38,7 +38,7 @@ pub(super) fn prefix_trie(workload: &Workload) -> Result<()> {
     })
 }
 
-/// prefix-trie, IPv6.
+/// Serves prefix-trie for IPv6.
 pub(super) fn prefix_trie6(workload: &Workload) -> Result<()> {
     let start = Start::now()?;
     let mut table: PrefixMap<(u128, u8), u32> = PrefixMap::new();

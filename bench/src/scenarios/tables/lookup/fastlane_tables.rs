@@ -17,7 +17,7 @@ use crate::scenarios::tables::lookup::workload::Workload;
 type Key = [u8; 16];
 type Value = [u64; 8];
 
-/// Exact match.
+/// Serves the exact-match table.
 pub(super) fn hash(workload: &Workload) -> Result<()> {
     let start = Start::now()?;
     let memory = Spec::hash::<Key, Value>("lookup", workload.count).create()?;
@@ -36,7 +36,7 @@ pub(super) fn hash(workload: &Workload) -> Result<()> {
     })
 }
 
-/// Longest prefix, IPv4: one after the other, or many at once.
+/// Serves the IPv4 longest-prefix-match table, by single lookups or in bulks.
 pub(super) fn lpm4(workload: &Workload, many: bool) -> Result<()> {
     let start = Start::now()?;
     let memory = Spec::lpm4("lookup", workload.count).with_groups(1 << 15).create()?;
@@ -62,7 +62,7 @@ pub(super) fn lpm4(workload: &Workload, many: bool) -> Result<()> {
     })
 }
 
-/// The same for IPv6.
+/// Serves the IPv6 longest-prefix-match table, by single lookups or in bulks.
 pub(super) fn lpm6(workload: &Workload, many: bool) -> Result<()> {
     let start = Start::now()?;
     let memory = Spec::lpm6("lookup", workload.count).create()?;

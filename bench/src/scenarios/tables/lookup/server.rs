@@ -1,4 +1,4 @@
-//! The side of a contender that is told when to work; `c/dpdk_lookup.c` does the same.
+//! The server side of a contender, which runs lookups on request; `c/dpdk_lookup.c` does the same.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::scenarios::tables::lookup::{BULK, crate_tables, fastlane_tables};
 use crate::slices::thread_cpu;
 use crate::{Error, Result};
 
-/// What a contender is asked for.
+/// Server of lookups on one table.
 pub(super) struct Server<Q> {
     sets: Vec<Vec<Q>>,
     places: Vec<usize>,
@@ -20,11 +20,11 @@ pub(super) struct Server<Q> {
     table: [u64; 2],
 }
 
-/// The moment when a table is about to be built.
+/// Time and memory before a table is built.
 pub(super) struct Start(Instant, [u64; 2]);
 
 impl Start {
-    /// Now.
+    /// Takes the current time and memory.
     pub(super) fn now() -> Result<Self> {
         Ok(Self(Instant::now(), memory()?))
     }
@@ -33,7 +33,7 @@ impl Start {
 /// Runs the contender that the arguments name: KIND PAGES FILE.
 ///
 /// # Errors
-/// When there is none of that name, or its table cannot be built.
+/// Returns an error if the kind is unknown or its table cannot be built.
 pub fn run(arguments: &[String]) -> Result<()> {
     let [kind, pages, file] = arguments else {
         return Err("KIND PAGES FILE".into());
@@ -60,8 +60,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
 }
 
 impl<Q: Copy> Server<Q> {
-    /// With the queries of a workload, of which each is made from its bytes; the table was begun at
-    /// `start`.
+    /// Creates a server for the queries of a workload. `query` converts the bytes of a query;
+    /// `start` was taken before the table was built.
     pub(super) fn new<const N: usize>(
         workload: &Workload,
         start: Start,
@@ -75,11 +75,11 @@ impl<Q: Copy> Server<Q> {
         Ok(Self { places: vec![0; sets.len()], sets, built, table })
     }
 
-    /// Says what it finds, then looks up whenever it is asked to, until its input ends. `find`
-    /// gives a number for each of [`BULK`] queries, 0 for none.
+    /// Prints the results of a pass over all queries, then runs lookups on request until the input
+    /// ends. `find` returns a number for each of [`BULK`] queries, 0 for no entry.
     ///
     /// # Errors
-    /// When a line means nothing.
+    /// Returns an error if a line is invalid.
     pub(super) fn serve(
         mut self,
         mut find: impl FnMut(&[Q; BULK], &mut [u64; BULK]),
@@ -129,7 +129,7 @@ impl<Q: Copy> Server<Q> {
     }
 }
 
-/// Resident memory and the part of it in huge pages, in KiB.
+/// Returns the resident memory and the part of it in huge pages, in KiB.
 fn memory() -> Result<[u64; 2]> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup")?;
     let number = |key: &str| -> Result<u64> {

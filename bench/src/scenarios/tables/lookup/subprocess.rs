@@ -1,4 +1,4 @@
-//! A contender as a program that is told when to work.
+//! A contender as a subprocess that runs lookups on request.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, PipeReader};
@@ -12,46 +12,46 @@ use crate::scenarios::tables::lookup::workload::File;
 use crate::scenarios::tables::lookup::{LOOKUPS, Programs};
 use crate::slices::{Contender, Slice};
 
-/// Memory of EAL itself, in megabytes; tables have a heap of their own.
+/// Memory of EAL itself in megabytes; tables have a separate heap.
 const MEMORY: u64 = 64;
-/// The C library takes huge pages for what a crate allocates.
+/// Setting that makes the C library use huge pages for allocations of crates.
 const TUNABLES: &str = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
 
-/// Who looks up.
+/// Table implementation that runs the lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
-    /// `Hash::get_many` of ours.
+    /// `Hash::get_many` of Fastlane.
     Hash,
     /// rte_hash with lock-free readers, `rte_hash_lookup_bulk_data`.
     RteHash,
-    /// hashbrown, which is private to its process.
+    /// The crate hashbrown, which is private to its process.
     Hashbrown,
-    /// `Lpm4::lookup` of ours, one after the other.
+    /// `Lpm4::lookup` of Fastlane, one address at a time.
     Lpm4,
-    /// `Lpm4::lookup_many` of ours.
+    /// `Lpm4::lookup_many` of Fastlane.
     Lpm4Many,
-    /// rte_fib, DIR24_8 with next hops of 4 bytes, its scalar way.
+    /// rte_fib, DIR24_8 with next hops of 4 bytes, scalar lookup.
     RteFib,
-    /// The same by AVX-512.
+    /// rte_fib with AVX-512 lookup.
     RteFibVector,
-    /// rte_lpm in bulks.
+    /// rte_lpm, bulk lookup.
     RteLpm,
-    /// prefix-trie, IPv4.
+    /// The crate prefix-trie, IPv4.
     PrefixTrie,
-    /// `Lpm6::lookup` of ours.
+    /// `Lpm6::lookup` of Fastlane.
     Lpm6,
-    /// `Lpm6::lookup_many` of ours.
+    /// `Lpm6::lookup_many` of Fastlane.
     Lpm6Many,
-    /// rte_fib6, a trie with next hops of 4 bytes, its scalar way.
+    /// rte_fib6, a trie with next hops of 4 bytes, scalar lookup.
     RteFib6,
-    /// The same by AVX-512.
+    /// rte_fib6 with AVX-512 lookup.
     RteFib6Vector,
-    /// prefix-trie, IPv6.
+    /// The crate prefix-trie, IPv6.
     PrefixTrie6,
 }
 
 impl Who {
-    /// What it is called on a command line.
+    /// Returns the name on the command line.
     fn kind(self) -> &'static str {
         match self {
             Self::Hash | Self::RteHash => "hash",
@@ -82,7 +82,7 @@ impl Who {
         )
     }
 
-    /// Whether its table takes a minute to build.
+    /// Returns true if the table takes a minute to build.
     pub(super) fn is_slow_to_build(self) -> bool {
         self == Self::RteLpm
     }
@@ -108,17 +108,17 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// The pages that tables lie in, of all contenders alike.
+/// Page size of the tables, the same for all contenders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
-    /// 4 KiB: huge ones are forbidden to the process.
+    /// Pages of 4 KiB; huge pages are disabled for the process.
     Small,
-    /// Transparent huge pages, where the kernel gives them.
+    /// Transparent huge pages, where the kernel provides them.
     Huge,
 }
 
 impl Pages {
-    /// What they are called on a command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -128,14 +128,14 @@ impl Pages {
     }
 }
 
-/// A contender that runs.
+/// Running contender.
 pub(super) struct Talking {
     pub(super) who: Who,
     pub(super) build_ms: u64,
     pub(super) memory: [u64; 2],
-    /// What a pass over each set found, folded in order.
+    /// Results of a pass over each set, folded in order.
     pub(super) results: Vec<u64>,
-    /// Which set to work on.
+    /// Index of the set to work on.
     pub(super) set: usize,
     program: Program,
     output: BufReader<PipeReader>,
@@ -143,14 +143,14 @@ pub(super) struct Talking {
 }
 
 impl Talking {
-    /// Starts it, and waits until it has built its table and passed over all queries.
+    /// Starts the contender and waits until it has built its table and looked up all queries once.
     pub(super) fn start(who: Who, pages: Pages, file: &File, programs: &Programs) -> Result<Self> {
         let eal = who.is_dpdk().then(Eal::new);
         let mut arguments: Vec<OsString> =
             [TUNABLES, "taskset", "-c", &CPU.to_string()].map(Into::into).to_vec();
         if let Some(eal) = &eal {
             arguments.push(programs.dpdk.path().into());
-            // AVX-512 is used only where it is allowed. EAL binds the thread itself.
+            // EAL uses AVX-512 only if it is permitted. EAL binds the thread itself.
             let words = format!(
                 "-l {CPU} --no-pci --no-telemetry --no-huge -m {MEMORY} --file-prefix {} \
                  --force-max-simd-bitwidth=512 --",
@@ -167,7 +167,7 @@ impl Talking {
         let mut talking = Self { who, build_ms, memory, results, set, program, output, _eal: eal };
         loop {
             let line = talking.line()?;
-            // EAL says things too.
+            // EAL prints other lines too.
             let Some(words) = line.strip_prefix("ready ") else { continue };
             let numbers = numbers(words)?;
             let [table, huge, build_ms, results @ ..] = &numbers[..] else {

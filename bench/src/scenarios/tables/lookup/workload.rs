@@ -1,4 +1,4 @@
-//! What is in the tables and what is looked up: always the same, from a generator with a seed.
+//! The entries and queries of the tables: reproducible, from a generator with a fixed seed.
 
 use std::collections::HashSet;
 use std::io::{BufWriter, Write};
@@ -7,36 +7,36 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Result;
 
-/// Lookups between two looks at the clock; each set of queries holds a multiple of it.
+/// Number of lookups between two reads of the clock. Each set of queries holds a multiple of it.
 pub const CHUNK: usize = 8192;
-/// Next hops of routes, from 1.
+/// Number of next hops of routes, which start at 1.
 const HOPS: u64 = 60_000;
 
-/// Entries and queries, as bytes that C reads too.
+/// Entries and queries as bytes, readable by C programs.
 #[derive(Clone, Debug, Default)]
 pub struct Workload {
-    /// How many entries.
+    /// Number of entries.
     pub count: usize,
-    /// The entries, each of the same size.
+    /// Entries, all of the same size.
     pub entries: Vec<u8>,
-    /// The size of a query, in bytes.
+    /// Size of a query in bytes.
     pub query: usize,
-    /// The sets of queries.
+    /// Sets of queries.
     pub sets: Vec<Vec<u8>>,
 }
 
-/// The generator (SplitMix64).
+/// Random number generator (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// Creates a generator from a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     #[allow(clippy::should_implement_trait, reason = "there is always a next one")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -46,7 +46,7 @@ impl Random {
         word ^ (word >> 31)
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
@@ -56,7 +56,7 @@ impl Random {
         (u128::from(low) | u128::from(high) << 64).to_ne_bytes()
     }
 
-    /// A place of `weights`, each as often as it weighs.
+    /// Returns a value of `weights` with a probability proportional to its weight.
     fn weighted(&mut self, weights: &[(u32, u64)]) -> u32 {
         let mut left = self.below(weights.iter().map(|(_, weight)| weight).sum());
         for (value, weight) in weights {
@@ -69,7 +69,8 @@ impl Random {
     }
 }
 
-/// Exact match: keys of 16 bytes, values of 64; queries that all hit, and of which half miss.
+/// Creates an exact-match workload: keys of 16 bytes, values of 64 bytes. All queries of the first
+/// set hit, half of the second set miss.
 #[must_use]
 pub fn exact(count: usize) -> Workload {
     let mut random = Random::new(0x00ff_1ce0);
@@ -79,7 +80,8 @@ pub fn exact(count: usize) -> Workload {
         entries.extend_from_slice(key);
         (0..8).for_each(|_| entries.extend_from_slice(&random.next().to_ne_bytes()));
     }
-    // Enough queries that most entries are touched, but no more than must be streamed.
+    // Enough queries to touch most entries, but few enough to limit the memory traffic of the
+    // queries.
     let queries = count.next_power_of_two().max(1 << 16);
     let mut set = |misses: u64| {
         let query = |_| match random.below(100) < misses {
@@ -92,8 +94,8 @@ pub fn exact(count: usize) -> Workload {
     Workload { count, entries, query: 16, sets }
 }
 
-/// Parts of 10,000 of each length: the shape of the IPv4 table of the Internet (from /25 on there
-/// is nothing in it; a router has routes of its own).
+/// Frequencies of the prefix lengths per 10,000 routes, in the shape of the IPv4 table of the
+/// Internet. That table has nothing longer than /24, but a router has such routes of its own.
 const LENGTHS: [(u32, u64); 25] = [
     (24, 5_900),
     (23, 990),
@@ -122,7 +124,7 @@ const LENGTHS: [(u32, u64); 25] = [
     (32, 4),
 ];
 
-/// The same for IPv6.
+/// Frequencies of the IPv6 prefix lengths.
 const LENGTHS6: [(u32, u64); 16] = [
     (48, 4_600),
     (32, 1_300),
@@ -142,7 +144,7 @@ const LENGTHS6: [(u32, u64); 16] = [
     (128, 5),
 ];
 
-/// Routes of IPv4. Queries: uniform over all addresses; 50,000 and 1,000 addresses of routes.
+/// Creates IPv4 routes. Queries: uniform over all addresses; 50,000 and 1,000 addresses of routes.
 #[must_use]
 pub fn routes(count: usize) -> Workload {
     let mut random = Random::new(0xb9b9);
@@ -151,7 +153,7 @@ pub fn routes(count: usize) -> Workload {
     let mut entries = Vec::with_capacity(count * 12);
     while all.len() < count {
         let length = random.weighted(&LENGTHS);
-        // Unicast: 1.0.0.0 to 223.255.255.255.
+        // Unicast addresses: 1.0.0.0 to 223.255.255.255.
         let address =
             (0x0100_0000 + random.below(0xdf00_0000)) as u32 & (u32::MAX << (32 - length));
         let hop = 1 + random.below(HOPS) as u32;
@@ -177,8 +179,8 @@ pub fn routes(count: usize) -> Workload {
     Workload { count, entries, query: 4, sets }
 }
 
-/// Routes of IPv6, in blocks of 32 bits of a few dozen larger ones, as registries give them.
-/// Queries: addresses of routes.
+/// Creates IPv6 routes. They lie in blocks of 32 bits of a few dozen larger blocks, as registries
+/// assign them. Queries: addresses of routes.
 #[must_use]
 pub fn routes6(count: usize) -> Workload {
     let mut random = Random::new(0x6b6b);
@@ -219,15 +221,16 @@ pub fn routes6(count: usize) -> Workload {
     Workload { count, entries, query: 16, sets }
 }
 
-/// A workload in a file, for programs beside this one; it ends with this value.
+/// Workload in a file that other programs read; the file is removed on drop.
 pub struct File(PathBuf);
 
 impl File {
-    /// Writes it: in words of 64 bits the entries, the size of each, the sets, the queries of each;
-    /// then the entries and the queries.
+    /// Writes a workload. The header, in words of 64 bits, holds the number of entries, the size of
+    /// an entry, the number of sets and the number of queries of each set. Entries and queries
+    /// follow.
     ///
     /// # Errors
-    /// When there is no room for it.
+    /// Returns an error if the file cannot be written.
     pub fn write(workload: &Workload) -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -246,10 +249,10 @@ impl File {
         Ok(file)
     }
 
-    /// Reads one.
+    /// Reads a workload with queries of `query` bytes.
     ///
     /// # Errors
-    /// When it is none, with queries of `query` bytes.
+    /// Returns an error if the file is not such a workload.
     pub fn read(path: &Path, query: usize) -> Result<Workload> {
         let content =
             std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -267,7 +270,7 @@ impl File {
         Ok(Workload { count, entries, query, sets })
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -281,7 +284,7 @@ impl Drop for File {
 }
 
 impl Workload {
-    /// The entries of an exact-match table.
+    /// Returns the entries of an exact-match table.
     pub fn pairs(&self) -> impl Iterator<Item = ([u8; 16], [u64; 8])> {
         self.entries.as_chunks::<80>().0.iter().map(|entry| {
             let (key, value) = entry.split_at(16);
@@ -293,7 +296,7 @@ impl Workload {
         })
     }
 
-    /// The routes: address (IPv4 in the lower bits), length, next hop.
+    /// Returns the routes: address (IPv4 in the lower bits), length, next hop.
     pub fn routes(&self) -> impl Iterator<Item = (u128, u32, u32)> {
         let address = self.entries.len() / self.count - 8;
         self.entries.chunks_exact(address + 8).map(move |entry| {

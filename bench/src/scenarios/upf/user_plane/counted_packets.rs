@@ -1,4 +1,4 @@
-//! For counting instructions: ways that need no Linux.
+//! The user plane with fixed routes that need no Linux, for counting instructions.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use crate::scenarios::upf::user_plane::{
     BURST, Direction, Renewed, STATION, Sessions, Shape, all_forwarded,
 };
 
-/// Everything goes one way.
+/// Routes with a single next hop.
 pub(crate) struct OneWay;
 
 impl Routes for OneWay {
@@ -36,11 +36,11 @@ impl Routes for OneWay {
     }
 }
 
-/// Forwards so many packets of 1,000 simple sessions in one direction; without one (`none`) their
-/// addresses are swapped, which also writes each frame.
+/// Forwards `packets` packets of 1,000 simple sessions in one direction. With the direction `none`
+/// it swaps their addresses instead, which also writes each frame.
 ///
 /// # Errors
-/// When there is no memory, or a packet is not forwarded.
+/// Returns an error if there is not enough memory or a packet is not forwarded.
 pub fn forward(direction: &str, packets: u64) -> Result<u64> {
     let sessions = Sessions::new(1000, Shape::Simple)?;
     let direction = match direction {

@@ -1,4 +1,4 @@
-//! Frames of users by lot.
+//! Frames of randomly chosen UEs.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;
@@ -13,27 +13,27 @@ use crate::scenarios::upf::user_plane::sessions::{
     FIRST_PORT, Sessions, Shape, Users, far_teid, user,
 };
 
-/// How many frames the list has.
+/// Number of frames of the list.
 const LIST: usize = 1 << 20;
-/// The user's IP packet: 64 octets.
+/// Length of the inner IP packet in octets.
 const INNER: usize = 64;
-/// IP and UDP headers of the user's packet, which differ from frame to frame.
+/// Length of the IP and UDP headers of the inner packet, which differ from frame to frame.
 const HEADERS: usize = 28;
 const ETHERNET: usize = 14;
-/// GTP-U with its optional part and a PDU session container of 4 octets.
+/// Length of the GTP-U header with its optional part and a PDU session container of 4 octets.
 const GTPU: usize = 8 + 4 + 4;
 
-/// Which way packets go.
+/// Direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the user.
+    /// From the UE.
     Uplink,
-    /// To the user.
+    /// To the UE.
     Downlink,
 }
 
 impl Direction {
-    /// The name in results.
+    /// Returns the name used in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Direction {
     }
 }
 
-/// What differs from frame to frame.
+/// Part of a frame that differs from frame to frame.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     session: u32,
@@ -53,20 +53,20 @@ struct Entry {
 
 /// Frames of one direction.
 pub(crate) struct Template {
-    /// All before the user's packet.
+    /// All octets before the inner packet.
     outside: Vec<u8>,
-    /// Where the tunnel's number is, if there is one.
+    /// Offset of the TEID, if there is a tunnel.
     teid: Option<usize>,
     list: Vec<Entry>,
 }
 
 impl Template {
-    /// Frames of users of these sessions, in an order by lot.
+    /// Creates frames of UEs of these sessions, in random order.
     pub(crate) fn new(sessions: &Sessions, direction: Direction) -> Self {
         Self::of(sessions.users(), direction, LIST, |_| true)
     }
 
-    /// So many frames of those users that `is_wanted`.
+    /// Creates `count` frames of the sessions for which `is_wanted` returns true.
     pub(crate) fn of(
         users: Users,
         direction: Direction,
@@ -92,36 +92,36 @@ impl Template {
         Self { outside, teid, list }
     }
 
-    /// How many there are.
+    /// Returns the number of frames.
     pub(crate) fn count(&self) -> usize {
         self.list.len()
     }
 
-    /// Bytes in a frame, and before the user's packet.
+    /// Returns the length of a frame and the offset of the inner packet, in octets.
     pub(crate) fn shape(&self) -> (usize, usize) {
         (self.length(), self.outside.len())
     }
 
-    /// Where frames differ.
+    /// Returns the range of octets in which frames differ.
     pub(crate) fn differing(&self) -> Range<usize> {
         let inner = self.outside.len();
         self.teid.unwrap_or(inner)..inner + HEADERS
     }
 
-    /// Whether the user plane has made of one of these frames what it should.
+    /// Checks that the user plane has forwarded one of these frames correctly.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Returns an error that describes the difference.
     pub(crate) fn check(&self, direction: Direction, number: usize, bytes: &[u8]) -> Result<()> {
         let Entry { session, headers, .. } = &self.list[number % self.list.len()];
         let split = bytes.len().checked_sub(INNER).and_then(|at| bytes.split_at_checked(at));
         let (outer, inner) = split.ok_or("a frame is short")?;
-        // A router has forwarded it: the hop limit, and the checksum over it, are others.
+        // Forwarding changes the hop limit and the checksum over it.
         let same = |range: Range<usize>| inner.get(range.clone()) == headers.get(range);
         if !(same(0..8) && same(12..HEADERS) && inner[8] + 1 == headers[8]) {
             return Err(format!("the user's packet is not what it was: {inner:02x?}").into());
         }
-        // The number of the tunnel is before a word for other parts and the container.
+        // The TEID is followed by a word of optional fields and the container.
         let teid = outer.len().checked_sub(12).and_then(|at| outer.get(at..at + 4));
         let is_right = match direction {
             Direction::Uplink => outer.len() == ETHERNET,
@@ -130,12 +130,12 @@ impl Template {
         if is_right { Ok(()) } else { Err(format!("it left with {outer:02x?} before it").into()) }
     }
 
-    /// Bytes in a frame.
+    /// Returns the length of a frame in octets.
     pub(crate) fn length(&self) -> usize {
         self.outside.len() + INNER
     }
 
-    /// Makes a packet one of these frames, whatever it was.
+    /// Replaces the content of a packet with one of these frames.
     #[inline]
     pub(crate) fn write(&self, packet: &mut Packet, number: usize) {
         let length = self.length();
@@ -147,7 +147,7 @@ impl Template {
         self.fill(packet.bytes_mut(), number);
     }
 
-    /// Writes one of these frames, as far as there is room.
+    /// Writes one of these frames into `bytes`, as far as it fits.
     #[inline]
     pub(crate) fn fill(&self, bytes: &mut [u8], number: usize) {
         let entry = &self.list[number];
@@ -177,7 +177,7 @@ fn headers(from: Ipv4Addr, to: Ipv4Addr, ports: (u16, u16)) -> [u8; HEADERS] {
     bytes
 }
 
-/// All before the user's packet, and where the tunnel's number is.
+/// Returns all octets before the inner packet, and the offset of the TEID.
 fn outside(direction: Direction, shape: Shape) -> (Vec<u8>, Option<usize>) {
     let mut frame = [STATION, [2, 0, 0, 0, 0, 2]].concat();
     if direction == Direction::Downlink {
@@ -202,7 +202,7 @@ fn outside(direction: Direction, shape: Shape) -> (Vec<u8>, Option<usize>) {
             }
         }
     }
-    // No checksum: over IPv6 too (RFC 6935).
+    // The UDP checksum is zero, over IPv6 too (RFC 6935).
     frame.extend([0x08, 0x68, 0x08, 0x68, 0, udp as u8, 0, 0]);
     let teid = frame.len() + 4;
     let after = GTPU - 8 + INNER;

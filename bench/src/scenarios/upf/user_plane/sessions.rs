@@ -1,4 +1,4 @@
-//! Sessions, published as the slow half does.
+//! PFCP sessions, published as the control plane does.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -23,22 +23,22 @@ use upf::session::{
 
 use crate::Result;
 
-/// Rules of a session in which packets differ by their far end's port.
+/// Number of rules of a session that match different ports of the remote end.
 const FLOWS: u16 = 4;
-/// The first of these ports.
+/// First of these ports.
 pub(crate) const FIRST_PORT: u16 = 10_000;
 
-/// What the sessions are like.
+/// Rules of each session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// 2 PDRs, 2 FARs, a QER with a maximum bit rate, a URR with a threshold; IPv4 outside.
+    /// 2 PDRs, 2 FARs, a QER with a maximum bit rate, a URR with a threshold; IPv4 outer header.
     Simple,
-    /// 8 PDRs with 4 SDF filters each, 2 FARs, 3 QERs, 3 URRs; IPv6 outside.
+    /// 8 PDRs with 4 SDF filters each, 2 FARs, 3 QERs, 3 URRs; IPv6 outer header.
     Rich,
 }
 
 impl Shape {
-    /// The name in results.
+    /// Returns the name used in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Shape {
         }
     }
 
-    /// How many ports of the far end the filters tell apart.
+    /// Returns the number of remote ports that the filters distinguish.
     pub(crate) const fn ports(self) -> u16 {
         match self {
             Self::Simple => 1,
@@ -56,30 +56,30 @@ impl Shape {
     }
 }
 
-/// Whose packets come.
+/// UEs whose packets arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Users {
-    /// What their sessions are like.
+    /// Rules of their sessions.
     pub(crate) shape: Shape,
-    /// How many they are.
+    /// Number of UEs.
     pub(crate) count: u32,
-    /// After how many octets their URRs report.
+    /// Volume threshold of their URRs in octets.
     pub(crate) threshold: u64,
     teids: TeidLayout,
 }
 
 impl Users {
-    /// Their URRs never report.
+    /// Creates UEs whose URRs never report.
     pub(crate) fn new(shape: Shape, count: u32) -> Self {
         Self { shape, count, threshold: 1 << 60, teids: TeidLayout::of(count as usize) }
     }
 
-    /// The tunnel of a session.
+    /// Returns the TEID of a session.
     pub(crate) fn teid(self, session: u32) -> u32 {
         self.teids.teid(SessionIndex(session), 1)
     }
 
-    /// Publishes their sessions, as the slow half does.
+    /// Publishes the sessions, as the control plane does.
     pub(crate) fn publish(self, tables: Written, settings: &Settings) -> Result<Published> {
         let context = Context::new(settings).map_err(|(rule, error)| format!("{rule}: {error}"))?;
         let mut published = Published::open(tables, context);
@@ -96,7 +96,7 @@ impl Users {
     }
 }
 
-/// So many sessions, in the tables.
+/// Sessions in the tables.
 pub struct Sessions {
     pub(crate) shape: Shape,
     pub(crate) count: u32,
@@ -104,24 +104,24 @@ pub struct Sessions {
     teids: TeidLayout,
     settings: Settings,
     memory: Private,
-    /// Keeps the tables as they are.
+    /// Keeps the tables unchanged.
     _published: Published,
 }
 
 impl Sessions {
-    /// Publishes them.
+    /// Publishes `count` sessions.
     ///
     /// # Errors
-    /// When there is no memory.
+    /// Returns an error if there is not enough memory.
     pub fn new(count: u32, shape: Shape) -> Result<Self> {
         Self::of(Users::new(shape, count), 1)
     }
 
-    /// Publishes those of these users, for so many lanes.
+    /// Publishes the sessions of these UEs for `lanes` lanes.
     pub(crate) fn of(users: Users, lanes: usize) -> Result<Self> {
         let settings: Settings = serde_json::from_value(settings(users, ["wire"; 2]))?;
         let memory = Private::new(settings.capacities());
-        // As an application makes them: each lane has a copy.
+        // As in an application, each lane has its own copy of these tables.
         memory.memory(table::CAUSES, |most| {
             Spec::state::<DROP_REASON_WORDS>("causes", most, lanes)
         })?;
@@ -131,40 +131,40 @@ impl Sessions {
         Ok(Self { shape, count, threshold, teids, settings, memory, _published })
     }
 
-    /// Whose they are.
+    /// Returns the UEs of the sessions.
     pub(crate) fn users(&self) -> Users {
         let Self { shape, count, threshold, teids, .. } = *self;
         Users { shape, count, threshold, teids }
     }
 
-    /// A tunnel that this session had in another generation than it has.
+    /// Returns a TEID that this session had in another generation.
     pub(crate) fn stale_teid(&self, session: u32, generation: u32) -> u32 {
         self.teids.teid(SessionIndex(session), generation)
     }
 
-    /// What user planes made from now on answer, and how often.
+    /// Sets the GTP-U messages, and their rates, that user planes created from now on send.
     pub fn answer(&mut self, gtp: Gtp) {
         self.settings.gtp = gtp;
     }
 
-    /// The memory of a table that is there.
+    /// Returns the memory of an existing table.
     pub(crate) fn table(&self, name: &str) -> Result<Arc<SharedMemory>> {
         let made = |_| Spec::record::<u64>("not reached: the table is made");
         Ok(self.memory.memory(name, made)?)
     }
 
-    /// What lanes have counted.
+    /// Returns the packet counts of all lanes by outcome.
     pub(crate) fn causes(&self) -> Result<State<DROP_REASON_WORDS>> {
         let causes = self.memory.state::<DROP_REASON_WORDS>(table::CAUSES)?;
         Ok(causes)
     }
 
-    /// A user plane on these tables.
+    /// Creates a user plane on these tables.
     pub(crate) fn user_plane<R: Routes>(&self, routes: R) -> Result<Upf<R>> {
         self.user_plane_of(0, routes)
     }
 
-    /// The user plane of a lane.
+    /// Creates the user plane of a lane.
     pub(crate) fn user_plane_of<R: Routes>(&self, lane: usize, routes: R) -> Result<Upf<R>> {
         let tables = LaneTables {
             rules: ArrayReader::attach(&self.table(table::RULES)?)?,
@@ -182,17 +182,17 @@ impl Sessions {
     }
 }
 
-/// The base station's tunnel of a session.
+/// Returns the gNB's TEID of a session.
 pub(crate) fn far_teid(session: u32) -> u32 {
     0x1000_0000 + session
 }
 
-/// The user's address of a session.
+/// Returns the UE address of a session.
 pub(crate) fn user(session: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0b00_0000 + 1 + session)
 }
 
-/// The object `app` of a configuration, with the ports of N3 and of N6.
+/// Returns the object `app` of a configuration with the ports of N3 and of N6.
 pub(crate) fn settings(users: Users, [access, core]: [&str; 2]) -> Value {
     let complex = if users.shape == Shape::Rich { users.count } else { 1 };
     json!({
@@ -298,7 +298,7 @@ fn far(id: u32, instance: u16, outer: Option<OuterHeader>) -> Far {
 }
 
 fn qer(id: u32) -> Qer {
-    // More than a lane carries: it is metered, and passes.
+    // The rate is above the rate of a lane: packets are metered and pass.
     let maximum = Rate { uplink: 1_000_000_000, downlink: 1_000_000_000 };
     Qer {
         id,

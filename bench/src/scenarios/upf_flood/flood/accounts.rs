@@ -1,4 +1,4 @@
-//! Where frames went: what was sent is what came and what was dropped, and counted by someone.
+//! Accounts of frames: every sent frame is received, dropped or lost, and has been counted.
 
 use fastlane_table::counters::PortCounter;
 use fastlane_table::{EntryId, State};
@@ -10,7 +10,7 @@ use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, Seen};
 use crate::scenarios::upf_flood::flood::lane_thread::Station;
 use crate::scenarios::upf_flood::flood::sender::Tally;
 
-/// What a lane has counted so far.
+/// Counters of a lane at one time.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     received: u64,
@@ -18,14 +18,14 @@ pub(super) struct Counted {
     /// Packets labelled to be sent.
     to_send: u64,
     dropped: u64,
-    /// Packets that left another way than was meant.
+    /// Packets that were dropped on egress.
     lost: u64,
-    /// By cause, if it is a user plane.
+    /// Packet counts by outcome, if the lane runs a user plane.
     causes: Vec<u64>,
 }
 
 impl Counted {
-    /// Reads them.
+    /// Reads the counters.
     pub(super) fn now(station: &Station, causes: Option<&State<DROP_REASON_WORDS>>) -> Self {
         let of = |counter| station.count(counter);
         let cause = |causes: &State<DROP_REASON_WORDS>| {
@@ -41,7 +41,7 @@ impl Counted {
         }
     }
 
-    /// What was counted since.
+    /// Returns the difference to earlier counters.
     fn since(&self, before: &Self) -> Self {
         let causes = self.causes.iter().zip(&before.causes).map(|(now, then)| now - then);
         Self {
@@ -58,7 +58,7 @@ impl Counted {
         self.causes.get(cause as usize).copied().unwrap_or_default()
     }
 
-    /// Whether all that was sent to the lane, and by it, since then has arrived.
+    /// Returns true if all frames sent to the lane, and by the lane, since then have arrived.
     pub(super) fn is_over(&self, station: &Station, tally: &Tally) -> bool {
         let since = |counter, before| station.count(counter) - before;
         since(PortCounter::ReceivedPackets, self.received) == tally.all_written()
@@ -66,20 +66,20 @@ impl Counted {
     }
 }
 
-/// What became of users' packets, and what was answered.
+/// Account of UE packets and responses of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Users' packets that were due.
+    /// UE packets that were due.
     pub good: u64,
-    /// Of these: lost, for the lane's ring had no place.
+    /// UE packets lost because the lane's ring was full.
     pub refused: u64,
-    /// Of these: dropped by the application.
+    /// UE packets dropped by the application.
     pub dropped: u64,
-    /// Of these: lost on the way back, whose ring had no place.
+    /// UE packets lost in the return direction because the ring was full.
     pub lost_back: u64,
-    /// Junk that was due.
+    /// Junk packets that were due.
     pub junk: u64,
-    /// Junk for which the lane's ring had no place.
+    /// Junk packets for which the lane's ring was full.
     pub junk_refused: u64,
     /// Echo responses.
     pub echoes: u64,
@@ -88,19 +88,19 @@ pub struct Account {
 }
 
 impl Account {
-    /// Frames that the lane was given.
+    /// Returns the number of frames that the lane received.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.good + self.junk - self.refused - self.junk_refused
     }
 
-    /// Users' packets that were lost, wherever.
+    /// Returns the number of UE packets lost at any point.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.refused + self.dropped + self.lost_back
     }
 
-    /// Adds another.
+    /// Adds another account.
     pub fn add(&mut self, other: &Self) {
         let Self { good, refused, dropped, lost_back, junk, junk_refused, echoes, errors } = other;
         self.good += good;
@@ -113,10 +113,11 @@ impl Account {
         self.errors += errors;
     }
 
-    /// Draws up what became of what was sent.
+    /// Computes the account of the sent frames.
     ///
     /// # Errors
-    /// When it does not add up: then a frame was lost that nobody has counted, or counted twice.
+    /// Returns an error if the counters do not add up: a lost frame was not counted, or a frame was
+    /// counted twice.
     pub(super) fn of(tally: &Tally, before: &Counted, after: &Counted) -> Result<Self> {
         let lane = after.since(before);
         let same = |what: &str, one: u64, other: u64| match one == other {
@@ -159,7 +160,8 @@ impl Account {
     }
 }
 
-/// Users' packets that a user plane has forwarded. What it counts by cause adds up, too.
+/// Returns the number of UE packets that a user plane has forwarded, after checking that its counts
+/// by outcome add up.
 fn forwarded(
     tally: &Tally,
     lane: &Counted,

@@ -1,4 +1,4 @@
-//! The frames: established traffic, echo requests, packets for tunnels that there are not.
+//! The frames of a flood: established traffic, echo requests, and packets for unknown tunnels.
 
 use std::net::Ipv4Addr;
 
@@ -8,73 +8,73 @@ use crate::scenarios::tables::lookup::workload::Random;
 use crate::scenarios::upf::user_plane::frames::Template;
 use crate::scenarios::upf::user_plane::{Direction, STATION, Sessions};
 
-/// Established packets on the list: half of each direction.
+/// Number of established packets in the list, half of them in each direction.
 const GOOD: usize = 1 << 15;
-/// Junk of each kind on the list.
+/// Number of junk packets of each kind in the list.
 const JUNK: usize = 1 << 14;
-/// Who floods: so many base stations.
+/// Number of gNBs that send the flood.
 const PEERS: u8 = 4;
-/// Octets of an echo request with what fills an Ethernet frame up.
+/// Length of an echo request with the padding of an Ethernet frame, in octets.
 const ECHO_LENGTH: usize = 60;
-/// Where the type of a message of GTP-U over IPv4 is; the octet before is its flags.
+/// Offset of the type of a GTP-U message over IPv4; the octet before it holds the flags.
 const TYPE: usize = 14 + 20 + 8 + 1;
-/// The first of four octets around it that can be read at once.
+/// Offset of the aligned word that contains the type.
 pub(super) const TYPE_WORD: usize = 42;
-/// What stands before the stamp, in the last eight octets of a user's packet.
+/// Mark before the stamp; both are the last eight octets of a UE packet.
 const MARK: u32 = 0x600d_0000;
 
-/// What a frame is that is sent.
+/// Kind of a sent frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Kind {
-    /// An established user's packet.
+    /// Packet of an established UE.
     Good,
-    /// An echo request.
+    /// Echo request.
     Echo,
-    /// A user's packet by a tunnel that there is not.
+    /// UE packet for an unknown tunnel.
     Unknown,
 }
 
 impl Kind {
-    /// All, by number.
+    /// All kinds, by number.
     pub(super) const ALL: [Self; 3] = [Self::Good, Self::Echo, Self::Unknown];
 }
 
-/// What a frame is that has come.
+/// Kind of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Seen {
-    /// An established user's packet, forwarded or as it was.
+    /// Packet of an established UE, forwarded or unchanged.
     Good,
-    /// An echo request, as it was.
+    /// Echo request, unchanged.
     Echo,
-    /// A packet by a tunnel that there is not, as it was.
+    /// Packet for an unknown tunnel, unchanged.
     Unknown,
-    /// An echo response.
+    /// Echo response.
     EchoResponse,
-    /// An error indication.
+    /// Error indication.
     ErrorIndication,
-    /// Something else.
+    /// Unexpected frame.
     Strange,
 }
 
-/// All frames, in the order of kinds.
+/// All frames, ordered by kind.
 pub(super) struct Traffic {
-    /// Their octets.
+    /// Octets of the frames.
     pub frames: Vec<Vec<u8>>,
-    /// Octets of an established packet with and without its tunnel.
+    /// Length of an established packet with and without its tunnel.
     lengths: [usize; 2],
 }
 
 impl Traffic {
-    /// To and from users of these sessions.
+    /// Creates the frames to and from UEs of these sessions.
     #[must_use]
     pub(super) fn new(sessions: &Sessions) -> Self {
         let ways = [Direction::Uplink, Direction::Downlink];
         let templates =
             ways.map(|direction| Template::of(sessions.users(), direction, GOOD, |_| true));
         let user = |number: usize, kind: Kind| {
-            // Junk comes through tunnels, as echo requests do.
+            // Junk arrives through tunnels, as echo requests do.
             let template = if kind == Kind::Good { &templates[number % 2] } else { &templates[0] };
             let mut frame = vec![0; template.length()];
             template.fill(&mut frame, number);
@@ -87,7 +87,7 @@ impl Traffic {
         let echoes = (0..JUNK).map(|number| echo(number as u16));
         let unknown = (0..JUNK).map(|number| {
             let mut frame = user(number, Kind::Unknown);
-            // Another generation of a session that there is: what comes too late looks like this.
+            // The TEID belongs to another generation of an existing session, as in late packets.
             let session = random.below(u64::from(sessions.count)) as u32;
             let teid = sessions.stale_teid(session, 2 + random.below(1000) as u32);
             frame[TYPE + 3..TYPE + 7].copy_from_slice(&teid.to_be_bytes());
@@ -98,7 +98,7 @@ impl Traffic {
         Self { frames, lengths: templates.map(|template| template.length()) }
     }
 
-    /// Where the frames of a kind are on the list.
+    /// Returns the range of a kind in the list.
     #[must_use]
     pub(super) const fn range(kind: Kind) -> std::ops::Range<usize> {
         match kind {
@@ -108,7 +108,7 @@ impl Traffic {
         }
     }
 
-    /// What a frame of so many octets is; `read` gives four of them.
+    /// Returns the kind of a received frame of `length` octets; `read` returns four octets of it.
     #[inline]
     pub(super) fn tell(&self, length: usize, read: impl Fn(usize) -> [u8; 4]) -> Seen {
         if self.lengths.contains(&length) {
@@ -129,7 +129,7 @@ impl Traffic {
     }
 }
 
-/// An echo request (TS 29.281 clause 7.2.1) from one of a few.
+/// Creates an echo request (TS 29.281, clause 7.2.1) from one of the flooding gNBs.
 fn echo(sequence: u16) -> Vec<u8> {
     let mut frame = [STATION, [2, 0, 0, 0, 0, 2]].concat();
     frame.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0]);
@@ -142,7 +142,7 @@ fn echo(sequence: u16) -> Vec<u8> {
     frame
 }
 
-/// Lets a frame come from one of those who flood.
+/// Sets the source address of a frame to one of the flooding gNBs.
 fn come_from(frame: &mut [u8], number: usize) {
     let last = 3 + (number % usize::from(PEERS)) as u8;
     frame[26..30].copy_from_slice(&Ipv4Addr::new(10, 255, 0, last).octets());

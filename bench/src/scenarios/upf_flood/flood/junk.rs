@@ -1,4 +1,4 @@
-//! What a junk packet costs, against a user's packet: on a memory port, in pairs.
+//! The cost of a junk packet against that of a UE packet: on a memory port, in pairs.
 
 use std::time::{Duration, Instant};
 
@@ -16,29 +16,29 @@ use crate::scenarios::upf_flood::flood::answers;
 use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, Traffic};
 use crate::slices::{Contender, Effort, Pairs, pair};
 
-/// Answers in a second that no flood comes up to.
+/// Response rate that no flood reaches.
 const ALL: u32 = 1_000_000_000;
-/// Octets of a listed frame.
+/// Length of a listed frame in octets.
 const SLOT: usize = 128;
 
-/// Which junk, and whether it is answered.
+/// Kind of junk, and whether the user plane responds to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Junk {
-    /// Echo requests, all of which are answered.
+    /// Echo requests that all get a response.
     EchoAnswered,
     /// Echo requests beyond the configured rate.
     EchoSuppressed,
-    /// Packets for unknown tunnels, all of which are answered.
+    /// Packets for unknown tunnels that all get an error indication.
     UnknownAnswered,
     /// Packets for unknown tunnels beyond the configured rate.
     UnknownSuppressed,
-    /// As many users' packets, echo requests and packets for unknown tunnels, in one burst; of the
-    /// junk what is beyond the configured rates.
+    /// Equal numbers of UE packets, echo requests and packets for unknown tunnels in one burst. The
+    /// junk is beyond the configured rates.
     Mixed,
 }
 
 impl Junk {
-    /// All.
+    /// All kinds of junk.
     pub const ALL: [Self; 5] = [
         Self::EchoSuppressed,
         Self::EchoAnswered,
@@ -47,7 +47,7 @@ impl Junk {
         Self::Mixed,
     ];
 
-    /// The name in results.
+    /// Returns the name used in results.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl Junk {
         }
     }
 
-    /// What is answered while such packets come.
+    /// Returns the GTP-U settings for these packets.
     fn answered(self) -> Gtp {
         match self.is_answered() {
             true => Gtp { errors_per_s: ALL, echoes_per_s: ALL, ..answers() },
@@ -79,7 +79,7 @@ impl Junk {
         matches!(self, Self::EchoAnswered | Self::UnknownAnswered)
     }
 
-    /// What becomes of such packets; nothing else does. The rates let some be answered.
+    /// Returns the expected outcomes of these packets. The configured rates permit some responses.
     const fn becomes(self) -> &'static [DropReason] {
         use DropReason::{
             EchoAnswered, EchoSuppressed, ErrorIndicationSent, ErrorIndicationSuppressed,
@@ -97,13 +97,14 @@ impl Junk {
     }
 }
 
-/// An application to which each packet is one of a list. What it drops goes back to the port all
-/// the same, which always has as many packets: junk pays for being sent, as others do.
+/// Application that replaces each packet with a frame of a list. Dropped packets return to the port
+/// too, so that the port never runs empty and junk includes the cost of sending, as other packets
+/// do.
 struct Shown<A> {
     app: A,
     frames: Vec<([u8; SLOT], usize)>,
     next: usize,
-    /// Where a frame begins, before anything is taken off or put on.
+    /// Headroom of a frame before headers are added or removed.
     front: Option<usize>,
 }
 
@@ -126,12 +127,13 @@ impl<A: App> App for Shown<A> {
         for packet in packets.iter_mut() {
             let (bytes, length) = &self.frames[self.next];
             let front = *self.front.get_or_insert_with(|| packet.headroom());
-            // All octets of a slot, whatever the frame's length: the copy is the same for all.
+            // Copies the whole slot whatever the frame's length, so that the copy costs the same
+            // for all.
             restore(packet, front);
             if let Some(slot) = packet.bytes_mut().first_chunk_mut() {
                 *slot = *bytes;
             }
-            let _ = packet.truncate(*length); // it is longer
+            let _ = packet.truncate(*length); // the slot is longer
             self.next = if self.next + 1 == self.frames.len() { 0 } else { self.next + 1 };
         }
         self.app.process(packets, turn);
@@ -143,7 +145,7 @@ impl<A: App> App for Shown<A> {
     }
 }
 
-/// Makes a packet begin where it should, and as long as a slot.
+/// Restores the start of a packet and sets its length to that of a slot.
 #[inline]
 fn restore(packet: &mut Packet, front: usize) {
     let begins = match packet.headroom().checked_sub(front) {
@@ -157,10 +159,11 @@ fn restore(packet: &mut Packet, front: usize) {
     debug_assert!(begins && ends, "there is room");
 }
 
-/// CPU time per junk packet and per user's packet, half of which come from users.
+/// Compares the CPU time per junk packet with that per UE packet. Half of the UE packets are
+/// uplink.
 ///
 /// # Errors
-/// When there is no memory, or something else becomes of the packets.
+/// Returns an error if there is not enough memory or the packets have an unexpected outcome.
 pub fn compare_junk(
     ways: &Ways,
     sessions: &mut Sessions,
@@ -181,10 +184,10 @@ pub fn compare_junk(
     Ok(pairs)
 }
 
-/// Shows the user plane about so many junk packets, and looks what becomes of them.
+/// Sends about `packets` junk packets through the user plane and checks their outcomes.
 ///
 /// # Errors
-/// When there is no memory, or something else becomes of them.
+/// Returns an error if there is not enough memory or the packets have an unexpected outcome.
 pub fn check_junk(ways: &Ways, sessions: &mut Sessions, junk: Junk, packets: u64) -> Result<()> {
     sessions.answer(junk.answered());
     let traffic = Traffic::new(sessions);
@@ -192,7 +195,7 @@ pub fn check_junk(ways: &Ways, sessions: &mut Sessions, junk: Junk, packets: u64
     check(sessions, junk, || Ok(lane.turns(packets)))
 }
 
-/// A lane to which such packets come.
+/// Creates a lane that receives these kinds of packets.
 fn shown(
     ways: &Ways,
     sessions: &Sessions,
@@ -203,7 +206,7 @@ fn shown(
     MemoryLane::new(app, BURST, traffic.frames[0].len())
 }
 
-/// Looks what becomes of the packets that `run` moves.
+/// Checks the outcomes of the packets that `run` moves.
 fn check(sessions: &Sessions, junk: Junk, run: impl FnOnce() -> Result<u64>) -> Result<()> {
     let causes = sessions.causes()?;
     let (before, start) = (Totals::of(&causes, junk), Instant::now());
@@ -211,7 +214,7 @@ fn check(sessions: &Sessions, junk: Junk, run: impl FnOnce() -> Result<u64>) -> 
     Totals::of(&causes, junk).check(&before, moved, start.elapsed(), junk)
 }
 
-/// What has become of packets so far: as was expected, and answered.
+/// Packet counts so far: with an expected outcome, and with a response.
 struct Totals([u64; 2]);
 
 impl Totals {
@@ -224,7 +227,8 @@ impl Totals {
         Self([sum(junk.becomes()), sum(&ANSWERED)])
     }
 
-    /// All became what was expected, and no more was answered than the rates let.
+    /// Checks that all packets had the expected outcome and that the responses are within the
+    /// rates.
     fn check(&self, before: &Self, packets: u64, time: Duration, junk: Junk) -> Result<()> {
         let [expected, answered] = [0, 1].map(|place| self.0[place] - before.0[place]);
         let Gtp { echoes_per_s, errors_per_s, .. } = answers();

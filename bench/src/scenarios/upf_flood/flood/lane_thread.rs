@@ -1,4 +1,4 @@
-//! A lane in a thread of its own, behind memif, that turns only while it is measured.
+//! A lane in its own thread, behind memif, that runs turns only while it is measured.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,38 +17,38 @@ use crate::scenarios::upf_flood::flood::flood_traffic::Traffic;
 use crate::slices::thread_cpu;
 use crate::{Error, Result};
 
-/// Where the lane runs; who sends is on CPU 0.
+/// CPU of the lane; the sender is on CPU 0.
 const CPU: usize = 1;
-/// Frames of the lane's pool, and bytes in each.
+/// Number of frames of the lane's pool, and size of each in bytes.
 const FRAMES: usize = 1024;
 const FRAME_SIZE: usize = 2048;
 const HEADROOM: usize = 192;
-/// Turns between two looks whether it goes on.
+/// Number of turns between two checks of the stop flag.
 const TURNS: u64 = 16;
-/// How long things get that take no time.
+/// Timeout of steps that normally complete at once.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a lane did while it was measured.
+/// Activity of a lane during a measurement.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Turned {
     /// CPU time, in nanoseconds.
     pub cpu: u64,
-    /// The time that passed meanwhile, in nanoseconds.
+    /// Elapsed time, in nanoseconds.
     pub time: u64,
-    /// Turns.
+    /// Number of turns.
     pub turns: u64,
-    /// Turns that found something.
+    /// Number of turns that processed packets.
     pub busy: u64,
 }
 
-/// A lane, and the client that sends frames to it.
+/// Lane and the client that sends frames to it.
 pub(super) struct Station {
-    /// Who sends.
+    /// Client that sends frames.
     pub client: Listed,
-    /// What the lane counts.
+    /// Counters of the lane.
     pub counters: Counters,
     active: Arc<AtomicBool>,
-    /// Before the thread: it ends when nobody can order it any more.
+    /// Dropped before the thread is joined: the thread ends when the channel closes.
     orders: Option<Sender<()>>,
     done: Receiver<Turned>,
     thread: Option<JoinHandle<usize>>,
@@ -60,7 +60,7 @@ impl Station {
     /// Starts a lane with this application, to which these frames can be sent.
     ///
     /// # Errors
-    /// When there is no memory, or memif does not connect.
+    /// Returns an error if there is not enough memory or memif does not connect.
     pub(super) fn start<A: App + Send + 'static>(app: A, traffic: &Traffic) -> Result<Self> {
         let socket = Socket::new();
         let settings = MemifSettings::new(Address::Path(socket.0.clone()), Role::Server);
@@ -96,25 +96,25 @@ impl Station {
         })
     }
 
-    /// A counter of the port.
+    /// Returns a counter of the port.
     pub(super) fn count(&self, counter: PortCounter) -> u64 {
         self.counters.port(0, 0).load(counter)
     }
 
-    /// Waits until the lane has turned so many times more.
+    /// Waits until the lane has completed more than `more` further turns.
     ///
     /// # Errors
-    /// When it does not turn.
+    /// Returns an error if the lane runs no turns.
     pub(super) fn turns(&self, more: u64) -> Result<()> {
         let number = || self.counters.lane(0).load(LaneCounter::Turn);
         let before = number();
         wait("turns of the lane", || Ok(number() > before + more))
     }
 
-    /// Runs `body` while the lane turns; returns what the lane did, too.
+    /// Runs `body` while the lane runs turns. Returns its result and the lane's activity.
     ///
     /// # Errors
-    /// That of `body`, or when the lane has ended.
+    /// Returns the error of `body`, or an error if the lane has ended.
     pub(super) fn during<T>(
         &mut self,
         body: impl FnOnce(&mut Self) -> Result<T>,
@@ -131,7 +131,7 @@ impl Station {
     /// Ends the lane.
     ///
     /// # Errors
-    /// When a frame of its pool did not come back.
+    /// Returns an error if a frame of its pool did not come back.
     pub(super) fn end(mut self) -> Result<()> {
         match self.join() {
             0 => Ok(()),
@@ -187,10 +187,10 @@ fn turn<A: App>(lane: &mut Lane<A>, active: &AtomicBool) -> Turned {
     turned
 }
 
-/// Waits until something is so.
+/// Waits until `is_so` returns true.
 ///
 /// # Errors
-/// When it takes too long; `what` says what it is.
+/// Returns an error that names `what` if it takes too long.
 pub(super) fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     while !is_so()? {

@@ -1,4 +1,4 @@
-//! Sends frames when they are due, and takes what comes: one loop, on CPU 0.
+//! Sends frames when they are due and receives frames, in one loop on CPU 0.
 
 use std::time::{Duration, Instant};
 
@@ -6,70 +6,71 @@ use crate::Result;
 use crate::device::memif_server::Listed;
 use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, Seen, Traffic};
 
-/// Frames that may be sent late, or those of so many seconds: more are not sent in a rush when this
-/// thread did not run, for what comes in a rush waits in the lane.
+/// Maximum number of late frames that are still sent, and the same as a time in seconds. If this
+/// thread did not run for longer, more are not made up for, because a rush of frames would wait in
+/// the lane.
 const LATE: u64 = 16;
 const LATE_SECONDS: f64 = 3e-6;
-/// Frames taken before others are sent.
+/// Maximum number of frames received before others are sent.
 const TAKEN: usize = 64;
-/// Kinds of frames that come.
+/// Number of kinds of received frames.
 const SEEN: usize = Seen::Strange as usize + 1;
 
-/// Frames in a second.
+/// Rates in frames per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Of established users.
+    /// Packets of established UEs.
     pub good: f64,
-    /// Junk, half of each kind.
+    /// Junk packets, half of each kind.
     pub junk: f64,
 }
 
-/// What was sent, and what came.
+/// Counts of sent and received frames.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Frames that were due, by kind: there was a place in the lane's ring, or not.
+    /// Frames that were due, by kind, including those that the lane's ring refused.
     pub offered: [u64; 3],
-    /// Frames for which the lane's ring had no place: they are lost, as on a wire.
+    /// Frames that the lane's ring refused because it was full; they are lost, as on a wire.
     pub refused: [u64; 3],
-    /// Frames that came, by [`Seen`].
+    /// Received frames, by [`Seen`].
     pub came: [u64; SEEN],
-    /// How long users' packets were on their way, in nanoseconds.
+    /// One-way times of UE packets, in nanoseconds.
     pub times: Vec<u32>,
-    /// For how long frames were due, in nanoseconds.
+    /// Time during which frames were due, in nanoseconds.
     pub time: u64,
 }
 
 impl Tally {
-    /// Frames of a kind that the lane was given.
+    /// Returns the number of frames of a kind that the lane received.
     #[must_use]
     pub(super) fn written(&self, kind: Kind) -> u64 {
         self.offered[kind as usize] - self.refused[kind as usize]
     }
 
-    /// Frames that came and look like this.
+    /// Returns the number of received frames of a kind.
     #[must_use]
     pub(super) fn came(&self, seen: Seen) -> u64 {
         self.came[seen as usize]
     }
 
-    /// Frames of all kinds that the lane was given.
+    /// Returns the number of frames of all kinds that the lane received.
     #[must_use]
     pub(super) fn all_written(&self) -> u64 {
         Kind::ALL.into_iter().map(|kind| self.written(kind)).sum()
     }
 
-    /// Frames of all kinds that came.
+    /// Returns the number of received frames of all kinds.
     #[must_use]
     pub(super) fn all_came(&self) -> u64 {
         self.came.iter().sum()
     }
 }
 
-/// The next frame of each kind, and which kind is next.
+/// Next frame of each kind, and the order of kinds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Order {
     next: [usize; 3],
-    /// Of how many frames one is a user's, and how far the next one is.
+    /// Fraction of the frames that are UE packets, and the fraction that is due so far.
     share: f64,
     owed: f64,
     odd: bool,
@@ -86,7 +87,7 @@ impl Order {
         if self.odd { Kind::Echo } else { Kind::Unknown }
     }
 
-    /// The place on the list of the next frame of a kind.
+    /// Returns the list index of the next frame of a kind.
     #[inline]
     fn place(&self, kind: Kind) -> usize {
         Traffic::range(kind).start + self.next[kind as usize]
@@ -99,19 +100,19 @@ impl Order {
     }
 }
 
-/// What sends and takes.
+/// Sender and receiver of frames.
 pub(super) struct Sender<'a> {
     pub(super) client: &'a mut Listed,
     pub(super) traffic: &'a Traffic,
     pub(super) order: &'a mut Order,
     pub(super) tally: &'a mut Tally,
-    /// What stamps count from.
+    /// Origin of the stamps.
     pub(super) start: Instant,
 }
 
 impl Sender<'_> {
-    /// Sends at this load for `length`. In the first `settle` the load grows to that from nothing,
-    /// evenly, and nobody looks how long frames take.
+    /// Sends at this load for `length`. During the first `settle` the load grows linearly from
+    /// zero, and nothing is timed.
     pub(super) fn paced(&mut self, load: Load, settle: Duration, length: Duration) -> Result<()> {
         let rate = load.good + load.junk;
         let late = LATE.max((rate * LATE_SECONDS) as u64);
@@ -144,15 +145,15 @@ impl Sender<'_> {
         }
     }
 
-    /// Sends users' packets whenever there is a place in the lane's ring, for `length`; returns how
-    /// many came back in a second.
+    /// Sends UE packets for `length` whenever the lane's ring has a free slot. Returns the number
+    /// of packets per second that came back.
     pub(super) fn saturated(&mut self, length: Duration) -> f64 {
         let begin = self.now();
         let end = begin + length.as_nanos() as u64;
         let before = self.tally.all_came();
         let mut now = begin;
         while now < end {
-            // What finds no place was not due.
+            // A frame that the ring refuses does not count as due.
             while self.client.write(self.order.place(Kind::Good)) {
                 self.client.stamp(self.order.place(Kind::Good), now as u32);
                 self.order.advance(Kind::Good);
@@ -181,7 +182,7 @@ impl Sender<'_> {
         self.order.advance(kind);
     }
 
-    /// Takes some of what has come.
+    /// Receives up to [`TAKEN`] frames.
     #[inline]
     pub(super) fn take(&mut self, is_timed: bool) {
         for _ in 0..TAKEN {
@@ -198,7 +199,7 @@ impl Sender<'_> {
         self.client.give_back();
     }
 
-    /// Nanoseconds since the start; a stamp is the lower half.
+    /// Returns the nanoseconds since the start; a stamp is the lower half.
     #[inline]
     fn now(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
