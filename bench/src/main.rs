@@ -25,8 +25,8 @@ use fastlane_bench::slices::Effort;
 #[derive(Parser)]
 struct Arguments {
     /// Measurement to run.
-    #[arg(value_enum, default_value_t = What::All)]
-    what: What,
+    #[arg(value_enum, default_value_t = Measurement::All)]
+    what: Measurement,
     /// Number of pairs of slices; a meaningful result needs at least 31.
     #[arg(long, default_value_t = 31)]
     pairs: usize,
@@ -42,7 +42,7 @@ struct Arguments {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum What {
+enum Measurement {
     /// The whole loop on a memory port, against plain C on {pointer, length}.
     Memory,
     /// The macswap in C against the one in Rust, on a memory port.
@@ -91,28 +91,28 @@ enum What {
 
 type Measure = fn(&mut Report, &Options) -> Result<()>;
 
-const MEASUREMENTS: [(What, Measure); 21] = [
-    (What::Memory, scenarios::memory),
-    (What::InC, scenarios::in_c),
-    (What::Dpdk, scenarios::dpdk),
-    (What::Memif, scenarios::memif),
-    (What::MemifRoundTrip, scenarios::memif_round_trips),
-    (What::AfXdp, scenarios::af_xdp),
-    (What::AfPacket, scenarios::af_packet),
-    (What::Idle, scenarios::idle),
-    (What::RoundTrip, scenarios::round_trips),
-    (What::Mechanisms, scenarios::mechanisms),
-    (What::CpuByLoad, scenarios::cpu_by_load),
-    (What::Sizes, scenarios::sizes),
-    (What::Lanes, scenarios::lanes),
-    (What::Tables, scenarios::hash),
-    (What::Prefixes, scenarios::prefixes),
-    (What::Subscriber, scenarios::subscriber),
-    (What::Router, scenarios::router),
-    (What::Upf, scenarios::upf),
-    (What::UpfMemif, scenarios::upf_memif),
-    (What::UpfLanes, scenarios::upf_lanes),
-    (What::UpfFlood, scenarios::upf_flood),
+const MEASUREMENTS: [(Measurement, Measure); 21] = [
+    (Measurement::Memory, scenarios::memory),
+    (Measurement::InC, scenarios::in_c),
+    (Measurement::Dpdk, scenarios::dpdk),
+    (Measurement::Memif, scenarios::memif),
+    (Measurement::MemifRoundTrip, scenarios::memif_round_trips),
+    (Measurement::AfXdp, scenarios::af_xdp),
+    (Measurement::AfPacket, scenarios::af_packet),
+    (Measurement::Idle, scenarios::idle),
+    (Measurement::RoundTrip, scenarios::round_trips),
+    (Measurement::Mechanisms, scenarios::mechanisms),
+    (Measurement::CpuByLoad, scenarios::cpu_by_load),
+    (Measurement::Sizes, scenarios::sizes),
+    (Measurement::Lanes, scenarios::lanes),
+    (Measurement::Tables, scenarios::hash),
+    (Measurement::Prefixes, scenarios::prefixes),
+    (Measurement::Subscriber, scenarios::subscriber),
+    (Measurement::Router, scenarios::router),
+    (Measurement::Upf, scenarios::upf),
+    (Measurement::UpfMemif, scenarios::upf_memif),
+    (Measurement::UpfLanes, scenarios::upf_lanes),
+    (Measurement::UpfFlood, scenarios::upf_flood),
 ];
 
 /// Number of rounds of measurements that do not use pairs.
@@ -145,7 +145,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let rounds = if quick { 1 } else { ROUNDS };
     let options = Options { effort, rounds, lanes: arguments.lanes.clone() };
     let mut report = Report::begin(effort);
-    let wanted = MEASUREMENTS.iter().filter(|(one, _)| what == *one || what == What::All);
+    let wanted = MEASUREMENTS.iter().filter(|(one, _)| what == *one || what == Measurement::All);
     for (one, measure) in wanted {
         // A failed measurement must not stop the others.
         if let Err(error) = measure(&mut report, &options) {

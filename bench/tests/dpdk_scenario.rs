@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fastlane_bench::rivals::dpdk_loop::Compiled;
-use fastlane_bench::scenarios::dpdk::virtual_devices::{Device, Setting, Who, compare};
+use fastlane_bench::scenarios::dpdk::virtual_devices::{Device, DpdkContender, Setting, compare};
 use fastlane_bench::slices::Effort;
 use fastlane_testing::skip;
 
@@ -14,7 +14,14 @@ fn moves(device: Device) {
         Err(error) => return skip("bench-dpdk", &error.to_string()),
     };
     let setting = Setting { device, burst: 32, length: 60 };
-    let pairs = compare([Who::ByHand, Who::Testpmd], setting, &compiled, effort, |_| {}).unwrap();
+    let pairs = compare(
+        [DpdkContender::ByHand, DpdkContender::Testpmd],
+        setting,
+        &compiled,
+        effort,
+        |_| {},
+    )
+    .unwrap();
     // A plausible time per packet shows that counts and times belong together.
     assert!(pairs.ours.iter().chain(&pairs.rival).all(|ns| (0.2..500.0).contains(ns)), "{pairs:?}");
 }

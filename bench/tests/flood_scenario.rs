@@ -4,16 +4,18 @@
 use std::time::Duration;
 
 use fastlane_bench::device::veth_pair::{Veth, in_namespace};
-use fastlane_bench::scenarios::upf::user_plane::{Sessions, Shape, Ways};
+use fastlane_bench::scenarios::upf::user_plane::{RouteMirror, Sessions, Shape};
 use fastlane_bench::scenarios::upf_flood::flood::{Flooded, Junk, Load, answers, check_junk};
 use fastlane_testing::skip;
 
 const TURN: Duration = Duration::from_millis(50);
 
-fn with_sessions(body: impl FnOnce(&Ways, &mut Sessions) -> fastlane_bench::Result<()> + Send) {
+fn with_sessions(
+    body: impl FnOnce(&RouteMirror, &mut Sessions) -> fastlane_bench::Result<()> + Send,
+) {
     let result = in_namespace(|| {
         let veth = Veth::new(0, 60, false)?;
-        let ways = Ways::new(&veth)?;
+        let ways = RouteMirror::new(&veth)?;
         let mut sessions = Sessions::new(100, Shape::Simple)?;
         sessions.answer(answers());
         body(&ways, &mut sessions)

@@ -6,11 +6,13 @@ use fastlane_bench::rivals::dpdk_loop::Compiled;
 use fastlane_bench::scenarios::tables::lookup::workload::{
     CHUNK, Workload, exact, routes, routes6,
 };
-use fastlane_bench::scenarios::tables::lookup::{Pages, Programs, Setting, Who, compare};
+use fastlane_bench::scenarios::tables::lookup::{
+    Pages, Programs, Setting, TableContender, compare,
+};
 use fastlane_bench::slices::Effort;
 use fastlane_testing::skip;
 
-fn agree(who: &[Who], mut workload: Workload) {
+fn agree(who: &[TableContender], mut workload: Workload) {
     let dpdk = match Compiled::lookups() {
         Ok(compiled) => compiled,
         Err(error) => return skip("bench-lookup", &error.to_string()),
@@ -31,16 +33,30 @@ fn agree(who: &[Who], mut workload: Workload) {
 
 #[test]
 fn exact_match() {
-    agree(&[Who::Hash, Who::RteHash, Who::Hashbrown], exact(5000));
+    agree(&[TableContender::Hash, TableContender::RteHash, TableContender::Hashbrown], exact(5000));
 }
 
 #[test]
 fn longest_prefix_of_ipv4() {
-    let who = [Who::Lpm4, Who::Lpm4Many, Who::RteFib, Who::RteLpm, Who::PrefixTrie];
+    let who = [
+        TableContender::Lpm4,
+        TableContender::Lpm4Many,
+        TableContender::RteFib,
+        TableContender::RteLpm,
+        TableContender::PrefixTrie,
+    ];
     agree(&who, routes(5000));
 }
 
 #[test]
 fn longest_prefix_of_ipv6() {
-    agree(&[Who::Lpm6, Who::Lpm6Many, Who::RteFib6, Who::PrefixTrie6], routes6(2000));
+    agree(
+        &[
+            TableContender::Lpm6,
+            TableContender::Lpm6Many,
+            TableContender::RteFib6,
+            TableContender::PrefixTrie6,
+        ],
+        routes6(2000),
+    );
 }

@@ -3,14 +3,14 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fastlane_bench::device::memif_server::{Device, Who};
+use fastlane_bench::device::memif_server::{Device, MemifContender};
 use fastlane_bench::rivals::dpdk_loop::Compiled;
 use fastlane_testing::skip;
 
 /// Lock that serializes the tests: the client and the device use their CPUs exclusively.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-fn echoes(who: Who) {
+fn echoes(who: MemifContender) {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let compiled = match Compiled::new() {
         Ok(compiled) => compiled,
@@ -28,10 +28,10 @@ fn echoes(who: Who) {
 
 #[test]
 fn testpmd_echoes_every_frame() {
-    echoes(Who::Testpmd);
+    echoes(MemifContender::Testpmd);
 }
 
 #[test]
 fn the_loop_by_hand_echoes_every_frame() {
-    echoes(Who::ByHand);
+    echoes(MemifContender::ByHand);
 }

@@ -105,7 +105,7 @@ pub fn run(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> u8 {
 
 /// Program that an [`Application`] runs.
 #[derive(Clone, Debug)]
-pub enum Which {
+pub enum ApplicationKind {
     /// The program `macswap`, as it is shipped.
     Macswap,
     /// The macswap of this program, which first sends its own packets.
@@ -138,9 +138,11 @@ impl Application {
     ///
     /// # Errors
     /// Returns an error if the program does not start.
-    pub fn start(which: &Which, driver: &Value, lanes: &Value) -> Result<Self> {
+    pub fn start(which: &ApplicationKind, driver: &Value, lanes: &Value) -> Result<Self> {
         let app = match which {
-            Which::Filled { packets, length } => json!({ "packets": packets, "length": length }),
+            ApplicationKind::Filled { packets, length } => {
+                json!({ "packets": packets, "length": length })
+            }
             _ => Value::Null,
         };
         Self::configured(which, &json!({ "wire": { "driver": driver } }), lanes, &app)
@@ -150,7 +152,12 @@ impl Application {
     ///
     /// # Errors
     /// Returns an error if the program does not start.
-    pub fn configured(which: &Which, ports: &Value, lanes: &Value, app: &Value) -> Result<Self> {
+    pub fn configured(
+        which: &ApplicationKind,
+        ports: &Value,
+        lanes: &Value,
+        app: &Value,
+    ) -> Result<Self> {
         let files = Files::new();
         let mut configuration = json!({
             "name": files.name,
@@ -168,14 +175,16 @@ impl Application {
         let own = std::env::current_exe()?;
         let path = files.configuration.as_os_str();
         let mut program = match which {
-            Which::Macswap => Program::start("macswap", beside(&own, "macswap")?, [path])?,
-            Which::Filled { .. } => {
+            ApplicationKind::Macswap => {
+                Program::start("macswap", beside(&own, "macswap")?, [path])?
+            }
+            ApplicationKind::Filled { .. } => {
                 Program::start("macswap that fills", &own, [LOOP.as_ref(), path])?
             }
-            Which::Upf => {
+            ApplicationKind::Upf => {
                 Program::start("upf fast", beside(&own, "upf")?, ["fast".as_ref(), path])?
             }
-            Which::Other(program) => Program::start("the application", program, [path])?,
+            ApplicationKind::Other(program) => Program::start("the application", program, [path])?,
         };
         let client = program.wait_for("its session", |_| session::connect(&files.session).ok())?;
         let thread = program.wait_for("its lane", |_| {

@@ -21,7 +21,7 @@ use fastlane_measure::program::Program;
 use serde_json::json;
 
 use crate::Result;
-use crate::device::application::{Application, Which};
+use crate::device::application::{Application, ApplicationKind};
 use crate::device::cpu_time::{pinned, undisturbed};
 use crate::rivals::dpdk_loop::{ByHand, Compiled};
 use crate::rivals::eal::Eal;
@@ -39,7 +39,7 @@ const RESTART: usize = 8;
 
 /// Program that swaps the addresses behind a memif socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum MemifContender {
     /// Fastlane application on native memif.
     Native,
     /// Fastlane application written in C, on native memif.
@@ -52,7 +52,7 @@ pub enum Who {
     ByHand,
 }
 
-impl std::fmt::Display for Who {
+impl std::fmt::Display for MemifContender {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             Self::Native => "Fastlane, native memif",
@@ -81,7 +81,12 @@ impl Device {
     ///
     /// # Errors
     /// Returns an error if the device does not start or does not respond.
-    pub fn start(who: Who, length: usize, idle: &str, compiled: &Compiled) -> Result<Self> {
+    pub fn start(
+        who: MemifContender,
+        length: usize,
+        idle: &str,
+        compiled: &Compiled,
+    ) -> Result<Self> {
         let socket = Socket::new();
         let path = socket.0.display();
         let vdev = format!(
@@ -95,16 +100,17 @@ impl Device {
             Ok::<_, crate::Error>((program, thread, Eal::new()))
         };
         let (program, thread, eal) = match who {
-            Who::Native => ours(Which::Macswap, native)?,
-            Who::NativeInC => {
+            MemifContender::Native => ours(ApplicationKind::Macswap, native)?,
+            MemifContender::NativeInC => {
                 let compiled = macswap_in_c::Compiled::new()?;
-                ours(Which::Other(compiled.program()), native)?
+                ours(ApplicationKind::Other(compiled.program()), native)?
             }
-            Who::OnDpdk => {
-                ours(Which::Macswap, crate::scenarios::dpdk::virtual_devices::driver(&vdev))?
-            }
-            Who::Testpmd => Testpmd::start(&vdev, 32, 0)?.process(),
-            Who::ByHand => ByHand::start(compiled, &vdev, 32, 0)?.process()?,
+            MemifContender::OnDpdk => ours(
+                ApplicationKind::Macswap,
+                crate::scenarios::dpdk::virtual_devices::driver(&vdev),
+            )?,
+            MemifContender::Testpmd => Testpmd::start(&vdev, 32, 0)?.process(),
+            MemifContender::ByHand => ByHand::start(compiled, &vdev, 32, 0)?.process()?,
         };
         Self::attach((program, thread, eal), vec![socket], Frames::alike(length))
     }
@@ -185,7 +191,7 @@ pub type Noting = (Pairs, [Vec<f64>; 2]);
 /// # Errors
 /// Returns an error if a program does not start, ends, or loses a frame.
 pub fn compare(
-    who: [Who; 2],
+    who: [MemifContender; 2],
     length: usize,
     effort: Effort,
     compiled: &Compiled,

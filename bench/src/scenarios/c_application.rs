@@ -1,7 +1,7 @@
 //! The macswap in C against the macswap in Rust.
 
 use crate::Result;
-use crate::device::application::{Application, Which};
+use crate::device::application::{Application, ApplicationKind};
 use crate::device::memory_lane::FRAMES;
 use crate::report::{Comparison, Kind, Report};
 use crate::rivals::macswap_in_c::Compiled;
@@ -48,9 +48,9 @@ pub fn compare(
     let mut pairs = Pairs::default();
     for number in 0..effort.pairs {
         progress(number);
-        let start = |which: &Which| Application::start(which, driver, &lanes)?.looping();
-        let mut ours = start(&Which::Other(compiled.program()))?;
-        let mut rival = start(&Which::Macswap)?;
+        let start = |which: &ApplicationKind| Application::start(which, driver, &lanes)?.looping();
+        let mut ours = start(&ApplicationKind::Other(compiled.program()))?;
+        let mut rival = start(&ApplicationKind::Macswap)?;
         ours.run(effort.slice / 20)?;
         rival.run(effort.slice / 20)?;
         pair(&mut pairs, effort.slice, &mut ours, &mut rival)?;

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::report::{Comparison, Kind, Report};
 use crate::rivals::dpdk_loop::Compiled;
 use crate::scenarios::Options;
-use virtual_devices::{Device, Setting, Who};
+use virtual_devices::{Device, DpdkContender, Setting};
 
 /// Upper bound of the difference to `testpmd`, in nanoseconds.
 const BOUND: f64 = 1.5;
@@ -19,9 +19,9 @@ pub fn dpdk(report: &mut Report, options: &Options) -> Result<()> {
     let compiled = Compiled::new()?;
     for (device, name) in [(Device::Ring, "net_ring"), (Device::Null(64), "net_null")] {
         for (ours, rival, bound) in [
-            (Who::Fastlane, Who::Testpmd, Some(BOUND)),
-            (Who::Fastlane, Who::ByHand, Some(BOUND)),
-            (Who::ByHand, Who::Testpmd, None),
+            (DpdkContender::Fastlane, DpdkContender::Testpmd, Some(BOUND)),
+            (DpdkContender::Fastlane, DpdkContender::ByHand, Some(BOUND)),
+            (DpdkContender::ByHand, DpdkContender::Testpmd, None),
         ] {
             let setting = Setting { device, burst: 32, length: 60 };
             let what = format!("{name}, {ours} and {rival}");

@@ -5,7 +5,7 @@ pub mod mechanisms;
 
 use crate::Result;
 use crate::device::load::Usage;
-use crate::device::memif_server::{self, Who};
+use crate::device::memif_server::{self, MemifContender};
 use crate::device::veth_pair::in_namespace;
 use crate::report::Report;
 use crate::report::figure::{Figure, Style};
@@ -115,7 +115,7 @@ pub fn sizes(report: &mut Report, options: &Options) -> Result<()> {
                 "in memory" => crate::device::memory_lane::compare(effort, &[32], length, |_| {})
                     .map(|mut all| all.remove(0)),
                 "over memif" => memif_server::compare(
-                    [Who::Native, Who::Testpmd],
+                    [MemifContender::Native, MemifContender::Testpmd],
                     length,
                     effort,
                     &compiled,
@@ -128,7 +128,10 @@ pub fn sizes(report: &mut Report, options: &Options) -> Result<()> {
                 _ => {
                     let device = Device::Null(size as u32);
                     let setting = Setting { device, burst: 32, length };
-                    let who = [virtual_devices::Who::Fastlane, virtual_devices::Who::ByHand];
+                    let who = [
+                        virtual_devices::DpdkContender::Fastlane,
+                        virtual_devices::DpdkContender::ByHand,
+                    ];
                     virtual_devices::compare(who, setting, &compiled, effort, |_| {})
                 }
             };

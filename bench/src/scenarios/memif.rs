@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::Result;
-use crate::device::memif_server::{self, Device, Who};
+use crate::device::memif_server::{self, Device, MemifContender};
 use crate::report::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::rivals::dpdk_loop::Compiled;
@@ -12,11 +12,11 @@ use crate::slices::Pairs;
 use crate::statistics::quantile;
 
 /// Compared programs with the upper bound of their ratio.
-const MATCHES: [(Who, Who, Option<f64>); 4] = [
-    (Who::OnDpdk, Who::Testpmd, Some(1.03)),
-    (Who::Native, Who::OnDpdk, Some(1.0)),
-    (Who::Native, Who::Testpmd, Some(1.0)),
-    (Who::NativeInC, Who::Native, Some(1.03)),
+const MATCHES: [(MemifContender, MemifContender, Option<f64>); 4] = [
+    (MemifContender::OnDpdk, MemifContender::Testpmd, Some(1.03)),
+    (MemifContender::Native, MemifContender::OnDpdk, Some(1.0)),
+    (MemifContender::Native, MemifContender::Testpmd, Some(1.0)),
+    (MemifContender::NativeInC, MemifContender::Native, Some(1.03)),
 ];
 /// Rates in frames per second.
 const RATES: [(f64, &str); 3] = [(1e3, "1,000/s"), (1e5, "100,000/s"), (1e6, "1,000,000/s")];
@@ -61,7 +61,8 @@ pub fn memif(report: &mut Report, options: &Options) -> Result<()> {
 /// # Errors
 /// Returns an error if a program does not run or loses a frame.
 pub fn memif_round_trips(report: &mut Report, options: &Options) -> Result<()> {
-    const WHO: [Who; 3] = [Who::Native, Who::OnDpdk, Who::Testpmd];
+    const WHO: [MemifContender; 3] =
+        [MemifContender::Native, MemifContender::OnDpdk, MemifContender::Testpmd];
     let compiled = Compiled::new()?;
     let time = TRIPS.min(options.effort.slice);
     let title = "Round trip of 64 B over memif, µs";
@@ -91,9 +92,9 @@ pub fn memif_round_trips(report: &mut Report, options: &Options) -> Result<()> {
         }
     }
     for ((_, pace), [native, on_dpdk, testpmd]) in RATES.into_iter().zip(medians) {
-        for (who, ours) in [(Who::Native, native), (Who::OnDpdk, on_dpdk)] {
+        for (who, ours) in [(MemifContender::Native, native), (MemifContender::OnDpdk, on_dpdk)] {
             let work = format!("round trip over memif, p50 at {pace}");
-            let names = [work, who.to_string(), Who::Testpmd.to_string()];
+            let names = [work, who.to_string(), MemifContender::Testpmd.to_string()];
             let pairs = Pairs { ours, rival: testpmd.clone() };
             let comparison = Comparison::new(names, pairs, Kind::Difference, Some(LATER));
             report.comparisons.push(comparison);

@@ -8,7 +8,7 @@ use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::lanes::parallel::cpus;
 use crate::scenarios::subscriber::slices::model::{Costs, Spread, locked, owned};
-use crate::scenarios::subscriber::slices::{Way, Work, slice, steps};
+use crate::scenarios::subscriber::slices::{Sharing, Work, slice, steps};
 use crate::slices::Pairs;
 use crate::statistics::median;
 
@@ -27,7 +27,7 @@ const HAND_OVERS: [f64; 6] = [0.0, 0.5, 1.0, 1.5, 2.7, 5.0];
 
 /// Nanoseconds per packet of one lane, in each round, at one point of the experiment.
 struct Measured {
-    way: Way,
+    way: Sharing,
     private: f64,
     section: usize,
     lanes: usize,
@@ -50,7 +50,7 @@ pub fn subscriber(report: &mut Report, options: &Options) -> Result<()> {
     }
     report.figures.push(rates(&measured));
     for &section in &SECTIONS {
-        for lock in [Way::Mutex, Way::Spin] {
+        for lock in [Sharing::Mutex, Sharing::Spin] {
             report.figures.push(simulated(&measured, lock, section));
         }
         report.figures.push(checked(&measured, section));
@@ -67,14 +67,14 @@ fn measure(options: &Options) -> Result<Vec<Measured>> {
     };
     for &section in &SECTIONS {
         for &private in &PRIVATE {
-            Way::ALL.into_iter().for_each(|way| add(way, private, section, LANES));
-            add(Way::Owned, private, section, 1);
+            Sharing::ALL.into_iter().for_each(|way| add(way, private, section, LANES));
+            add(Sharing::Owned, private, section, 1);
         }
         // Inputs of the simulation.
-        [Way::Mutex, Way::Spin].into_iter().for_each(|way| add(way, 0.0, section, 1));
+        [Sharing::Mutex, Sharing::Spin].into_iter().for_each(|way| add(way, 0.0, section, 1));
     }
     // The loop of the lane without a section.
-    [LANES, 1].into_iter().for_each(|lanes| add(Way::Owned, 0.0, 0, lanes));
+    [LANES, 1].into_iter().for_each(|lanes| add(Sharing::Owned, 0.0, 0, lanes));
     let length = options.effort.slice / PART;
     for round in 0..options.effort.pairs {
         options.tell("subscribers", round);
@@ -96,7 +96,7 @@ fn measure(options: &Options) -> Result<Vec<Measured>> {
     Ok(all)
 }
 
-fn find(all: &[Measured], way: Way, private: f64, section: usize, lanes: usize) -> &[f64] {
+fn find(all: &[Measured], way: Sharing, private: f64, section: usize, lanes: usize) -> &[f64] {
     let is_it = |one: &&Measured| {
         (one.way, one.section, one.lanes) == (way, section, lanes) && one.private == private
     };
@@ -112,11 +112,11 @@ fn point(private: f64, section: usize) -> String {
 fn compare(report: &mut Report, all: &[Measured], private: f64, section: usize) {
     let of = |way| find(all, way, private, section, LANES).to_vec();
     for (ours, rival) in [
-        (Way::Owned, Way::Mutex),
-        (Way::Owned, Way::Spin),
-        (Way::Owned, Way::Sharded),
-        (Way::Passed, Way::Mutex),
-        (Way::Passed, Way::Owned),
+        (Sharing::Owned, Sharing::Mutex),
+        (Sharing::Owned, Sharing::Spin),
+        (Sharing::Owned, Sharing::Sharded),
+        (Sharing::Passed, Sharing::Mutex),
+        (Sharing::Passed, Sharing::Owned),
     ] {
         let work = format!("{LANES} lanes, {}", point(private, section));
         let names = [work, ours.to_string(), rival.to_string()];
@@ -140,18 +140,18 @@ fn rates(all: &[Measured]) -> Figure {
 /// Returns the measured costs of a simulation. The time outside the section comes from one lane
 /// that owns its subscribers. The uncontended section comes from one lane with the lock. The
 /// contended section comes from two lanes that do nothing else.
-fn costs(all: &[Measured], lock: Way, private: f64, section: usize) -> Costs {
+fn costs(all: &[Measured], lock: Sharing, private: f64, section: usize) -> Costs {
     let of = |way, private, section, lanes| median(find(all, way, private, section, lanes));
-    let own = of(Way::Owned, 0.0, section, 1) - of(Way::Owned, 0.0, 0, 1);
-    let outside = of(Way::Owned, private, section, 1) - own;
-    let free = of(lock, 0.0, section, 1) - of(Way::Owned, 0.0, 0, 1);
+    let own = of(Sharing::Owned, 0.0, section, 1) - of(Sharing::Owned, 0.0, 0, 1);
+    let outside = of(Sharing::Owned, private, section, 1) - own;
+    let free = of(lock, 0.0, section, 1) - of(Sharing::Owned, 0.0, 0, 1);
     // Each lane always waits for the lock or holds it, so a packet takes one section.
     let contended = of(lock, 0.0, section, LANES) / LANES as f64;
     Costs { outside, free, contended: contended.max(free) }
 }
 
-fn simulated(all: &[Measured], lock: Way, section: usize) -> Figure {
-    let name = if lock == Way::Mutex { "mutex" } else { "spin" };
+fn simulated(all: &[Measured], lock: Sharing, section: usize) -> Figure {
+    let name = if lock == Sharing::Mutex { "mutex" } else { "spin" };
     let title = format!(
         "Simulated from measured sections: packets of cores that own their subscribers, as a \
          multiple of those that share them ({lock}, {} B)",
@@ -161,7 +161,7 @@ fn simulated(all: &[Measured], lock: Way, section: usize) -> Figure {
     let mut figure = Figure::new(&name, &title, "Cores", Style::Lines);
     for &private in &PRIVATE[1..] {
         let costs = costs(all, lock, private, section);
-        let packet = median(find(all, Way::Owned, private, section, 1));
+        let packet = median(find(all, Sharing::Owned, private, section, 1));
         for (words, spread) in [("varied", Spread::Exponential), ("fixed", Spread::Fixed)] {
             let Costs { outside, free, contended } = costs;
             let share = 100.0 * free / (outside + free);
@@ -187,15 +187,15 @@ fn checked(all: &[Measured], section: usize) -> Figure {
     );
     let name = format!("subscriber-check-{}", section * 8);
     let mut figure = Figure::new(&name, &title, "Way", Style::Lines);
-    for lock in [Way::Mutex, Way::Spin] {
+    for lock in [Sharing::Mutex, Sharing::Spin] {
         for &private in &PRIVATE[1..] {
             let place = format!("{:.1} us private", private / 1000.0);
-            let ours = find(all, Way::Owned, private, section, LANES);
+            let ours = find(all, Sharing::Owned, private, section, LANES);
             let shared = find(all, lock, private, section, LANES);
             for (ours, shared) in ours.iter().zip(shared) {
                 figure.add(&format!("{lock}, measured"), &place, shared / ours);
             }
-            let packet = median(find(all, Way::Owned, private, section, 1));
+            let packet = median(find(all, Sharing::Owned, private, section, 1));
             let costs = costs(all, lock, private, section);
             for spread in [Spread::Exponential, Spread::Fixed] {
                 let ratio = owned(LANES, packet) / locked(LANES, costs, spread);

@@ -7,7 +7,9 @@ use crate::report::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::tables::lookup::workload::{exact, routes, routes6};
-use crate::scenarios::tables::lookup::{Found, Pages, Programs, Setting, Who, compare};
+use crate::scenarios::tables::lookup::{
+    ContenderResult, Pages, Programs, Setting, TableContender, compare,
+};
 use crate::slices::{Effort, Pairs};
 
 /// Upper bound of the ratio; see the README.
@@ -23,7 +25,7 @@ const RESTART_ROUTES: usize = 16;
 /// Returns an error if DPDK is not installed or a contender does not run.
 pub fn hash(report: &mut Report, options: &Options) -> Result<()> {
     let programs = Programs::new()?;
-    let who = [Who::Hash, Who::RteHash, Who::Hashbrown];
+    let who = [TableContender::Hash, TableContender::RteHash, TableContender::Hashbrown];
     let mut memory = tallies("hash", "Entries");
     for (count, entries) in [(10_000, "10k"), (1_000_000, "1M")] {
         let workload = exact(count);
@@ -57,11 +59,22 @@ pub fn hash(report: &mut Report, options: &Options) -> Result<()> {
 /// Returns an error if DPDK is not installed or a contender does not run.
 pub fn prefixes(report: &mut Report, options: &Options) -> Result<()> {
     let programs = Programs::new()?;
-    let mut who = vec![Who::Lpm4Many, Who::Lpm4, Who::RteFib, Who::RteLpm, Who::PrefixTrie];
-    let mut who6 = vec![Who::Lpm6Many, Who::Lpm6, Who::RteFib6, Who::PrefixTrie6];
+    let mut who = vec![
+        TableContender::Lpm4Many,
+        TableContender::Lpm4,
+        TableContender::RteFib,
+        TableContender::RteLpm,
+        TableContender::PrefixTrie,
+    ];
+    let mut who6 = vec![
+        TableContender::Lpm6Many,
+        TableContender::Lpm6,
+        TableContender::RteFib6,
+        TableContender::PrefixTrie6,
+    ];
     if avx512() {
-        who.insert(3, Who::RteFibVector);
-        who6.insert(3, Who::RteFib6Vector);
+        who.insert(3, TableContender::RteFibVector);
+        who6.insert(3, TableContender::RteFib6Vector);
     } else {
         report.left_out.push("rte_fib and rte_fib6 by AVX-512: this processor has none".into());
     }
@@ -96,12 +109,18 @@ pub fn prefixes(report: &mut Report, options: &Options) -> Result<()> {
 }
 
 /// Returns the rival that is fastest on a set.
-fn best(rivals: &[Found], set: usize) -> &Found {
-    let cost = |found: &&Found| crate::statistics::median(&found.costs[set]);
+fn best(rivals: &[ContenderResult], set: usize) -> &ContenderResult {
+    let cost = |found: &&ContenderResult| crate::statistics::median(&found.costs[set]);
     rivals.iter().min_by(|a, b| cost(a).total_cmp(&cost(b))).unwrap_or(&rivals[0])
 }
 
-fn push(report: &mut Report, work: &str, pair: [&Found; 2], set: usize, bound: Option<f64>) {
+fn push(
+    report: &mut Report,
+    work: &str,
+    pair: [&ContenderResult; 2],
+    set: usize,
+    bound: Option<f64>,
+) {
     let [ours, rival] = pair.map(|found| found.costs[set].clone());
     let names = [work.to_owned(), pair[0].who.to_string(), pair[1].who.to_string()];
     let pairs = Pairs { ours, rival };
@@ -118,7 +137,7 @@ fn tallies(name: &str, along: &str) -> [Figure; 3] {
     ]
 }
 
-fn tally(figures: &mut [Figure; 3], found: &[Found], place: &str) {
+fn tally(figures: &mut [Figure; 3], found: &[ContenderResult], place: &str) {
     for one in found {
         let [resident, huge] = one.memory.map(|kib| kib as f64 / 1024.0);
         for (figure, value) in figures.iter_mut().zip([one.build_ms as f64, resident, huge]) {

@@ -8,7 +8,7 @@ use crate::report::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::router::routed_lane::effort;
-use crate::scenarios::upf::user_plane::{Direction, Sessions, Shape, Ways, compare};
+use crate::scenarios::upf::user_plane::{Direction, RouteMirror, Sessions, Shape, compare};
 
 /// Upper bounds of the difference to macswap in nanoseconds: with 10,000 and with 1,000,000
 /// sessions.
@@ -34,7 +34,7 @@ pub fn upf(report: &mut Report, options: &Options) -> Result<()> {
         eprintln!("upf, {name} sessions, {}", shape.name());
         let comparisons = in_namespace(|| {
             let veth = Veth::new(0, 60, false)?;
-            let ways = Ways::new(&veth)?;
+            let ways = RouteMirror::new(&veth)?;
             let sessions = Sessions::new(count, shape)?;
             let mut comparisons = Vec::new();
             for direction in DIRECTIONS {

@@ -11,7 +11,7 @@ use crate::report::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::router::routed_lane::effort;
-use crate::scenarios::upf::user_plane::{Sessions, Shape, Ways};
+use crate::scenarios::upf::user_plane::{RouteMirror, Sessions, Shape};
 use crate::scenarios::upf_flood::flood::{
     Account, Flooded, Junk, Load, Passed, Turned, answers, compare_junk,
 };
@@ -49,10 +49,10 @@ const COUNT: Duration = Duration::from_millis(500);
 pub fn upf_flood(report: &mut Report, options: &Options) -> Result<()> {
     let found = in_namespace(|| {
         let veth = Veth::new(0, 60, false)?;
-        let ways = Ways::new(&veth)?;
+        let ways = RouteMirror::new(&veth)?;
         let mut sessions = Sessions::new(SESSIONS, Shape::Simple)?;
         sessions.answer(answers());
-        let mut found = Found::new();
+        let mut found = FloodResults::new();
         let mut flooded = [Flooded::user_plane(&ways, &sessions)?, Flooded::macswap(&sessions)?];
         pinned(CPU, || {
             for round in 0..options.effort.pairs {
@@ -78,7 +78,7 @@ pub fn upf_flood(report: &mut Report, options: &Options) -> Result<()> {
 }
 
 /// Results of all rounds.
-struct Found {
+struct FloodResults {
     comparisons: Vec<Comparison>,
     /// All measured capacities.
     capacities: Vec<f64>,
@@ -129,7 +129,7 @@ impl Lot {
     }
 }
 
-impl Found {
+impl FloodResults {
     fn new() -> Self {
         let figure = |name, title, along| Figure::new(name, title, along, Style::Bars);
         Self {

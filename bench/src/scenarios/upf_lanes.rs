@@ -8,7 +8,7 @@ use crate::report::figure::{Figure, Style};
 use crate::report::{Comparison, Kind, Report};
 use crate::scenarios::Options;
 use crate::scenarios::lanes::parallel::cpus;
-use crate::scenarios::upf::user_plane::{Direction, Ways};
+use crate::scenarios::upf::user_plane::{Direction, RouteMirror};
 use crate::scenarios::upf_lanes::user_plane_lanes::{Packets, Shared, Work};
 use crate::slices::Pairs;
 
@@ -32,7 +32,7 @@ pub fn upf_lanes(report: &mut Report, options: &Options) -> Result<()> {
     let rounds = match in_namespace(|| Ok(())) {
         Ok(()) => in_namespace(|| {
             let veth = Veth::new(0, 60, false)?;
-            rounds(&fit, options, Some(&Ways::new(&veth)?))
+            rounds(&fit, options, Some(&RouteMirror::new(&veth)?))
         }),
         Err(error) => {
             eprintln!("upf-lanes: ways are not Linux's: {error}");
@@ -48,7 +48,7 @@ pub fn upf_lanes(report: &mut Report, options: &Options) -> Result<()> {
 fn rounds(
     numbers: &[usize],
     options: &Options,
-    ways: Option<&Ways>,
+    ways: Option<&RouteMirror>,
 ) -> Result<(Figure, Vec<Comparison>)> {
     let title = "CPU time per packet and lane by number of lanes, 10,000 sessions each, ns";
     let mut figure = Figure::new("upf-lanes", title, "Lanes", Style::Lines);

@@ -31,7 +31,7 @@ const TO_SERVER: u16 = 1;
 
 /// Position and size of a ring in the memory of the client.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct RingLayout {
     /// Offset from the start of the memory, in bytes.
     pub(super) offset: u32,
     /// Base-2 logarithm of the number of slots.
@@ -54,7 +54,7 @@ pub(super) fn open(
     id: u32,
     memory: BorrowedFd<'_>,
     length: usize,
-    [to_server, to_client]: [Place; 2],
+    [to_server, to_client]: [RingLayout; 2],
 ) -> Result<Connection> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use fastlane_table::SharedMemory;
 
 use crate::Result;
-use crate::device::memif_server::handshake::{self, Connection, Place};
+use crate::device::memif_server::handshake::{self, Connection, RingLayout};
 
 /// Base-2 logarithm of the number of slots in each ring; the default of all memif implementations.
 pub const LOG2_PLACES: u8 = 10;
@@ -127,7 +127,7 @@ impl Rings {
         // The server owns all buffers of the return direction.
         short(&memory, start(TO_CLIENT) + HEAD).store(PLACES, Ordering::Relaxed);
         short(&memory, start(TO_CLIENT) + FLAGS).store(NO_INTERRUPTS, Ordering::Relaxed);
-        let place = |ring| Place { offset: start(ring) as u32, log2_size: LOG2_PLACES };
+        let place = |ring| RingLayout { offset: start(ring) as u32, log2_size: LOG2_PLACES };
         let places = [place(TO_SERVER), place(TO_CLIENT)];
         let connection = handshake::open(path, 0, memory.as_fd(), memory.len(), places)?;
         Ok(Self {

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use fastlane_table::SharedMemory;
 
 use crate::Result;
-use crate::device::memif_server::handshake::{self, Connection, Place};
+use crate::device::memif_server::handshake::{self, Connection, RingLayout};
 use crate::device::memif_server::rings::{
     COOKIE, FLAGS, HEAD, LENGTH, LOG2_PLACES, NO_INTERRUPTS, OFFSET, PLACES, TAIL, TO_CLIENT,
     TO_SERVER, descriptor, short, start, word,
@@ -69,7 +69,7 @@ impl Listed {
         // The server owns all buffers of the return direction.
         short(&memory, start(TO_CLIENT) + HEAD).store(PLACES, Ordering::Relaxed);
         short(&memory, start(TO_CLIENT) + FLAGS).store(NO_INTERRUPTS, Ordering::Relaxed);
-        let place = |ring| Place { offset: start(ring) as u32, log2_size: LOG2_PLACES };
+        let place = |ring| RingLayout { offset: start(ring) as u32, log2_size: LOG2_PLACES };
         let places = [place(TO_SERVER), place(TO_CLIENT)];
         let connection = handshake::open(path, 0, memory.as_fd(), memory.len(), places)?;
         let lengths = frames.iter().map(|frame| frame.len() as u32).collect();

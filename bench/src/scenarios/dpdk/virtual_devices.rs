@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::Result;
-use crate::device::application::{Application, Which};
+use crate::device::application::{Application, ApplicationKind};
 use crate::rivals::dpdk_loop::{ByHand, Compiled};
 use crate::rivals::testpmd::Testpmd;
 use crate::slices::{Contender, Effort, Pairs, pair};
@@ -17,7 +17,7 @@ const RESTART: usize = 4;
 
 /// Program that moves the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum DpdkContender {
     /// Fastlane application on the DPDK driver.
     Fastlane,
     /// `dpdk-testpmd --forward-mode=macswap`.
@@ -26,7 +26,7 @@ pub enum Who {
     ByHand,
 }
 
-impl std::fmt::Display for Who {
+impl std::fmt::Display for DpdkContender {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             Self::Fastlane => "Fastlane on DPDK",
@@ -83,16 +83,24 @@ pub struct Setting {
 ///
 /// # Errors
 /// Returns an error if the program does not start or moves no packet.
-pub fn start(who: Who, setting: Setting, compiled: &Compiled) -> Result<Box<dyn Contender>> {
+pub fn start(
+    who: DpdkContender,
+    setting: Setting,
+    compiled: &Compiled,
+) -> Result<Box<dyn Contender>> {
     let Setting { device, burst, length } = setting;
     let words = device.words();
     Ok(match who {
-        Who::Testpmd => Box::new(Testpmd::start(&words, burst, device.fill())?.looping()?),
-        Who::ByHand => Box::new(ByHand::start(compiled, &words, burst, device.fill())?.looping()?),
-        Who::Fastlane => {
+        DpdkContender::Testpmd => {
+            Box::new(Testpmd::start(&words, burst, device.fill())?.looping()?)
+        }
+        DpdkContender::ByHand => {
+            Box::new(ByHand::start(compiled, &words, burst, device.fill())?.looping()?)
+        }
+        DpdkContender::Fastlane => {
             let which = match device.fill() {
-                0 => Which::Macswap,
-                packets => Which::Filled { packets: packets.into(), length },
+                0 => ApplicationKind::Macswap,
+                packets => ApplicationKind::Filled { packets: packets.into(), length },
             };
             let lanes = json!({ "burst": burst });
             Box::new(Application::start(&which, &driver(&words), &lanes)?.looping()?)
@@ -105,7 +113,7 @@ pub fn start(who: Who, setting: Setting, compiled: &Compiled) -> Result<Box<dyn 
 /// # Errors
 /// Returns an error if a program does not start, or ends.
 pub fn compare(
-    [ours, rival]: [Who; 2],
+    [ours, rival]: [DpdkContender; 2],
     setting: Setting,
     compiled: &Compiled,
     effort: Effort,

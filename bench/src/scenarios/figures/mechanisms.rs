@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::Result;
-use crate::device::application::{Application, Which};
+use crate::device::application::{Application, ApplicationKind};
 use crate::device::load::{SETTLE, Sender, Usage, load};
 use crate::device::memif_server::{self, Device};
 use crate::device::veth_pair::{TapSide, Veth, in_namespace};
@@ -88,10 +88,10 @@ impl Mechanism {
     }
 
     /// Returns the program that serves memif, for the memif mechanisms.
-    fn memif(self) -> Option<memif_server::Who> {
+    fn memif(self) -> Option<memif_server::MemifContender> {
         match self {
-            Self::Memif => Some(memif_server::Who::Native),
-            Self::DpdkMemif => Some(memif_server::Who::OnDpdk),
+            Self::Memif => Some(memif_server::MemifContender::Native),
+            Self::DpdkMemif => Some(memif_server::MemifContender::OnDpdk),
             _ => None,
         }
     }
@@ -155,7 +155,7 @@ pub fn usages(
 fn start(mechanism: Mechanism, idle: &str) -> Result<(Application, Box<dyn Sender>)> {
     let lanes = json!({ "idle": idle });
     let run = |driver: &Value| {
-        let application = Application::start(&Which::Macswap, driver, &lanes)?;
+        let application = Application::start(&ApplicationKind::Macswap, driver, &lanes)?;
         // The application gets the sender's priority. Without the permission the result is noisier,
         // but still correct.
         let _ = crate::rivals::ffi::set_real_time_of(application.thread, true);

@@ -88,8 +88,8 @@ impl Routed {
         Ok(Self { workload, follower })
     }
 
-    fn lane(&self) -> Result<Asked> {
-        Ok(Asked(Mirror::attach(self.follower.memories())?))
+    fn lane(&self) -> Result<MirroredRoutes> {
+        Ok(MirroredRoutes(Mirror::attach(self.follower.memories())?))
     }
 
     /// Returns IPv4 headers to `count` routed destinations, in random order.
@@ -136,9 +136,9 @@ fn ip(text: &str) -> Result<()> {
 }
 
 /// Routes of the mirror, for packets that arrive on another interface than their egress.
-struct Asked(Mirror);
+struct MirroredRoutes(Mirror);
 
-impl Routes for Asked {
+impl Routes for MirroredRoutes {
     fn ingress(&self, _: &Turn, _: PortId) -> Option<IngressInterface> {
         let reverse_path = ReversePath::Any;
         Some(IngressInterface {
@@ -251,7 +251,7 @@ pub fn compare_with(
     Ok(pairs)
 }
 
-fn router(routed: &Routed, extra: Option<Extra>) -> Result<Router<Asked>> {
+fn router(routed: &Routed, extra: Option<Extra>) -> Result<Router<MirroredRoutes>> {
     let causes = State::attach(&Spec::state::<2>("causes", router::CAUSES, 1).create()?)?.lane(0);
     let asked = routed.lane()?;
     let numbers = asked.0.route_numbers();

@@ -55,7 +55,7 @@ const WARM_UP: Duration = Duration::from_millis(10);
 
 /// Protection of the subscribers' state against concurrent lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Sharing {
     /// One mutex of the standard library (a futex).
     Mutex,
     /// One spin lock.
@@ -68,7 +68,7 @@ pub enum Way {
     Passed,
 }
 
-impl Way {
+impl Sharing {
     /// All variants.
     pub const ALL: [Self; 5] = [Self::Owned, Self::Passed, Self::Mutex, Self::Spin, Self::Sharded];
 
@@ -77,7 +77,7 @@ impl Way {
     }
 }
 
-impl std::fmt::Display for Way {
+impl std::fmt::Display for Sharing {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             Self::Mutex => "shared, one mutex",
@@ -215,7 +215,7 @@ fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
 
 /// Application that does the work of each packet.
 struct Serving {
-    way: Way,
+    way: Sharing,
     work: Work,
     /// Number of this lane, from 1, as stored in the words.
     name: u64,
@@ -255,20 +255,20 @@ impl App for Serving {
             self.sum = self.sum.wrapping_add(word);
             match self.way {
                 _ if self.work.section == 0 => {}
-                Way::Mutex => {
+                Sharing::Mutex => {
                     let _guard = lock(&locks.one);
                     self.section(number, word);
                 }
-                Way::Spin => {
+                Sharing::Spin => {
                     locks.spin.lock();
                     self.section(number, word);
                     locks.spin.unlock();
                 }
-                Way::Sharded => {
+                Sharing::Sharded => {
                     let _guard = lock(&locks.many[number as usize % LOCKS].0);
                     self.section(number, word);
                 }
-                Way::Owned | Way::Passed => self.section(number, word),
+                Sharing::Owned | Sharing::Passed => self.section(number, word),
             }
             self.done += 1;
             packet.set_verdict(Verdict::Drop);
@@ -291,7 +291,7 @@ fn pool() -> Result<Pool> {
     Ok(Pool::new(memory, FRAME_SIZE, HEADROOM)?)
 }
 
-fn build(way: Way, work: Work, lanes: usize) -> Result<Built> {
+fn build(way: Sharing, work: Work, lanes: usize) -> Result<Built> {
     let counters = Counters::create(lanes, 1)?;
     let memory = Spec::state::<WORDS>("subscribers", SUBSCRIBERS as usize, 0).create()?;
     let state = State::<WORDS>::attach(&memory)?;
@@ -301,12 +301,13 @@ fn build(way: Way, work: Work, lanes: usize) -> Result<Built> {
     let many = (0..LOCKS).map(|_| Apart::default()).collect();
     let locks = Arc::new(Locks { many, ..Locks::default() });
     let mut exchanges = match way {
-        Way::Passed if lanes > 1 => exchanges(lanes)?.into_iter().map(Some).collect(),
+        Sharing::Passed if lanes > 1 => exchanges(lanes)?.into_iter().map(Some).collect(),
         _ => Vec::new(),
     };
     exchanges.resize_with(lanes, || None);
     let lane = |(lane, exchange): (usize, _)| {
-        let (first, step) = if way == Way::Owned { (lane as u32, lanes as u32) } else { (0, 1) };
+        let (first, step) =
+            if way == Sharing::Owned { (lane as u32, lanes as u32) } else { (0, 1) };
         let source = Source { random: Random::new(1 + lane as u64), first, step };
         let queues: Vec<Box<dyn Queue>> = vec![Box::new(source)];
         let port = counters.port(lane, 0);
@@ -367,7 +368,7 @@ pub struct Served {
 /// # Errors
 /// Returns an error if there are too few CPUs, if a frame is lost, if the packet counts in the
 /// state do not add up, or if two lanes wrote an owned subscriber.
-pub fn slice(way: Way, work: Work, lanes: usize, length: Duration) -> Result<Served> {
+pub fn slice(way: Sharing, work: Work, lanes: usize, length: Duration) -> Result<Served> {
     let cpus = cpus();
     if lanes > cpus.len() {
         return Err(format!("{lanes} lanes, but only {} CPUs", cpus.len()).into());
@@ -451,7 +452,7 @@ mod tests {
     #[test]
     fn every_way_serves_each_packet_and_owners_are_alone() {
         for lanes in 1..=cpus().len().min(2) {
-            for way in Way::ALL {
+            for way in Sharing::ALL {
                 let work = Work { steps: 10, section: WORDS };
                 let served = slice(way, work, lanes, Duration::from_millis(5)).unwrap();
                 assert!(served.rate > 0.0 && served.foreign == 0, "{way} {served:?}");
@@ -462,7 +463,7 @@ mod tests {
     #[test]
     fn two_lanes_that_write_one_subscriber_are_found_out() {
         let Built { lanes, state, _counters } =
-            build(Way::Owned, Work { steps: 0, section: 8 }, 2).unwrap();
+            build(Sharing::Owned, Work { steps: 0, section: 8 }, 2).unwrap();
         let mut apps = lanes.into_iter().map(|(_, app, _)| app);
         let (mut one, mut other) = (apps.next().unwrap(), apps.next().unwrap());
         one.section(7, 1);

@@ -11,14 +11,14 @@ pub mod server;
 mod subprocess;
 pub mod workload;
 
-pub use subprocess::{Pages, Who};
+pub use subprocess::{Pages, TableContender};
 
 use std::path::PathBuf;
 
 use crate::Result;
 use crate::rivals::dpdk_loop::Compiled;
 use crate::slices::{Contender, Effort, Slice};
-use subprocess::Talking;
+use subprocess::Subprocess;
 use workload::{File, Workload};
 
 /// First command line argument that turns this program into a contender: `fastlane-bench lookups
@@ -49,9 +49,9 @@ impl Programs {
 
 /// Results of one contender.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct ContenderResult {
     /// The contender.
-    pub who: Who,
+    pub who: TableContender,
     /// CPU time per lookup in nanoseconds, for each set of queries and each round. Values with the
     /// same index were measured together.
     pub costs: Vec<Vec<f64>>,
@@ -61,7 +61,7 @@ pub struct Found {
     pub memory: [u64; 2],
 }
 
-impl Found {
+impl ContenderResult {
     /// Returns true if at least 90 % of the table is in huge pages.
     #[must_use]
     pub fn is_huge(&self) -> bool {
@@ -86,18 +86,23 @@ pub struct Setting {
 /// # Errors
 /// Returns an error if a contender does not start or its results differ from the first one's.
 pub fn compare(
-    contenders: &[Who],
+    contenders: &[TableContender],
     workload: &Workload,
     setting: Setting,
     programs: &Programs,
     mut progress: impl FnMut(usize),
-) -> Result<Vec<Found>> {
+) -> Result<Vec<ContenderResult>> {
     let file = File::write(workload)?;
     let sets = workload.sets.len();
     let mut found = Vec::new();
-    let mut running: Vec<Option<Talking>> = Vec::new();
+    let mut running: Vec<Option<Subprocess>> = Vec::new();
     for &who in contenders {
-        found.push(Found { who, costs: vec![Vec::new(); sets], build_ms: 0, memory: [0; 2] });
+        found.push(ContenderResult {
+            who,
+            costs: vec![Vec::new(); sets],
+            build_ms: 0,
+            memory: [0; 2],
+        });
         running.push(None);
     }
     for round in 0..setting.effort.pairs {
@@ -115,8 +120,8 @@ pub fn compare(
 
 /// Starts the contenders that do not run or are due for a restart.
 fn start(
-    running: &mut [Option<Talking>],
-    found: &mut [Found],
+    running: &mut [Option<Subprocess>],
+    found: &mut [ContenderResult],
     file: &File,
     pages: Pages,
     programs: &Programs,
@@ -125,7 +130,7 @@ fn start(
     for (place, found) in found.iter_mut().enumerate() {
         if !again || !found.who.is_slow_to_build() {
             running[place] = None;
-            let talking = Talking::start(found.who, pages, file, programs)?;
+            let talking = Subprocess::start(found.who, pages, file, programs)?;
             (found.build_ms, found.memory) = (talking.build_ms, talking.memory);
             running[place] = Some(talking);
         }
@@ -145,7 +150,7 @@ fn start(
 /// Runs a slice of each contender, in turns whose order rotates. Returns the nanoseconds per
 /// lookup.
 fn slices(
-    running: &mut [Option<Talking>],
+    running: &mut [Option<Subprocess>],
     set: usize,
     effort: Effort,
     round: u32,

@@ -38,9 +38,9 @@ pub(crate) const BURST: usize = 32;
 pub(crate) const STATION: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
 /// Mirror of the Linux routes to the gNB and to the data network.
-pub struct Ways(Follower);
+pub struct RouteMirror(Follower);
 
-impl Ways {
+impl RouteMirror {
     /// Configures the routes in the network namespace of the calling thread and mirrors them.
     ///
     /// # Errors
@@ -136,7 +136,7 @@ impl<A: App> App for Renewed<'_, A> {
 /// # Errors
 /// Returns an error if there is not enough memory or a packet is not forwarded.
 pub fn compare(
-    ways: &Ways,
+    ways: &RouteMirror,
     sessions: &Sessions,
     direction: Direction,
     effort: Effort,
@@ -160,7 +160,7 @@ pub fn compare(
     Ok(pairs)
 }
 
-pub(crate) fn lane(ways: &Ways) -> Result<MirrorRoutes> {
+pub(crate) fn lane(ways: &RouteMirror) -> Result<MirrorRoutes> {
     Ok(MirrorRoutes(Mirror::attach(ways.0.memories())?))
 }
 

@@ -31,7 +31,7 @@ pub use sender::Load;
 
 use crate::Result;
 use crate::device::memory_lane::macswap;
-use crate::scenarios::upf::user_plane::{Sessions, Ways, lane};
+use crate::scenarios::upf::user_plane::{RouteMirror, Sessions, lane};
 use accounts::Counted;
 use flood_traffic::Traffic;
 use lane_thread::{Station, wait};
@@ -72,7 +72,7 @@ impl Flooded {
     ///
     /// # Errors
     /// Returns an error if there is not enough memory or memif does not connect.
-    pub fn user_plane(ways: &Ways, sessions: &Sessions) -> Result<Self> {
+    pub fn user_plane(ways: &RouteMirror, sessions: &Sessions) -> Result<Self> {
         let traffic = Traffic::new(sessions);
         let station = Station::start(sessions.user_plane(lane(ways)?)?, &traffic)?;
         let causes = Some(sessions.causes()?);

@@ -21,7 +21,7 @@ use crate::scenarios::upf::user_plane::counted_packets::OneWay;
 use crate::scenarios::upf::user_plane::frames::Template;
 use crate::scenarios::upf::user_plane::sessions::{Sessions, Shape, Users};
 use crate::scenarios::upf::user_plane::{
-    BURST, Direction, Renewed, Ways, all_forwarded, lane as ask_mirror,
+    BURST, Direction, Renewed, RouteMirror, all_forwarded, lane as ask_mirror,
 };
 use crate::slices::timed;
 
@@ -117,7 +117,8 @@ impl Shared {
         Ok((self.parts(packets)?, Renewed::new(app, &packets.template)))
     }
 
-    /// Creates a user plane like [`user_plane`](Self::user_plane), with fixed routes that need no Linux.
+    /// Creates a user plane like [`user_plane`](Self::user_plane), with fixed routes that need no
+    /// Linux.
     ///
     /// # Errors
     /// Returns the same errors as [`user_plane`](Self::user_plane).
@@ -189,7 +190,7 @@ impl Shared {
         &self,
         work: Work,
         packets: &[&Packets],
-        ways: Option<&Ways>,
+        ways: Option<&RouteMirror>,
         length: Duration,
     ) -> Result<Vec<f64>> {
         let all = packets.iter();

@@ -12,7 +12,7 @@ use upf::rules::layout::table;
 use upf::rules::tables::Tables;
 
 use crate::Result;
-use crate::device::application::{Application, Which};
+use crate::device::application::{Application, ApplicationKind};
 use crate::device::memif_server::{Client, Device, Frames, Socket};
 use crate::device::veth_pair::in_namespace;
 use crate::rivals::eal::Eal;
@@ -157,7 +157,7 @@ impl Frames {
 fn macswap(users: Users, direction: Direction) -> Result<Device> {
     let socket = Socket::new();
     let driver = json!({ "memif": { "socket": socket.0, "role": "server" } });
-    let application = Application::start(&Which::Macswap, &driver, &Value::Null)?;
+    let application = Application::start(&ApplicationKind::Macswap, &driver, &Value::Null)?;
     let (_, frames) = frames(users, direction, true);
     let Application { program, thread, .. } = application;
     Device::attach((program, thread, Eal::new()), vec![socket], frames)
@@ -200,7 +200,8 @@ fn user_plane(users: Users, direction: Direction, setting: Setting) -> Result<Us
     std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1")?;
     std::fs::write("/proc/sys/net/ipv4/ip_forward", "1")?;
     let configured = configured(names, &sockets, steers);
-    let application = Application::configured(&Which::Upf, &configured, &Value::Null, &app)?;
+    let application =
+        Application::configured(&ApplicationKind::Upf, &configured, &Value::Null, &app)?;
     ways(names)?;
     let settings: Settings = serde_json::from_value(app)?;
     let slow = attach_wait(&application.session().to_string_lossy(), PATIENCE)?;

@@ -19,7 +19,7 @@ const TUNABLES: &str = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
 
 /// Table implementation that runs the lookups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
+pub enum TableContender {
     /// `Hash::get_many` of Fastlane.
     Hash,
     /// rte_hash with lock-free readers, `rte_hash_lookup_bulk_data`.
@@ -50,7 +50,7 @@ pub enum Who {
     PrefixTrie6,
 }
 
-impl Who {
+impl TableContender {
     /// Returns the name on the command line.
     fn kind(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl Who {
     }
 }
 
-impl std::fmt::Display for Who {
+impl std::fmt::Display for TableContender {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
             Self::Hash => "Hash::get_many",
@@ -129,8 +129,8 @@ impl Pages {
 }
 
 /// Running contender.
-pub(super) struct Talking {
-    pub(super) who: Who,
+pub(super) struct Subprocess {
+    pub(super) who: TableContender,
     pub(super) build_ms: u64,
     pub(super) memory: [u64; 2],
     /// Results of a pass over each set, folded in order.
@@ -142,9 +142,14 @@ pub(super) struct Talking {
     _eal: Option<Eal>,
 }
 
-impl Talking {
+impl Subprocess {
     /// Starts the contender and waits until it has built its table and looked up all queries once.
-    pub(super) fn start(who: Who, pages: Pages, file: &File, programs: &Programs) -> Result<Self> {
+    pub(super) fn start(
+        who: TableContender,
+        pages: Pages,
+        file: &File,
+        programs: &Programs,
+    ) -> Result<Self> {
         let eal = who.is_dpdk().then(Eal::new);
         let mut arguments: Vec<OsString> =
             [TUNABLES, "taskset", "-c", &CPU.to_string()].map(Into::into).to_vec();
@@ -195,7 +200,7 @@ fn numbers(words: &str) -> Result<Vec<u64>> {
     Ok(words.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>()?)
 }
 
-impl Contender for Talking {
+impl Contender for Subprocess {
     fn run(&mut self, length: Duration) -> Result<Slice> {
         self.program.say(&format!("{} {}", self.set, length.as_micros()))?;
         let line = self.line()?;

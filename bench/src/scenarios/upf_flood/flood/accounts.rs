@@ -6,7 +6,7 @@ use upf::datapath::DROP_REASON_WORDS;
 use upf::rules::layout::drop_reason::{DROP_REASONS, DropReason};
 
 use crate::Result;
-use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, Seen};
+use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, ReceivedKind};
 use crate::scenarios::upf_flood::flood::lane_thread::Station;
 use crate::scenarios::upf_flood::flood::sender::Tally;
 
@@ -128,7 +128,7 @@ impl Account {
         same("received, labelled", lane.received, lane.to_send + lane.dropped)?;
         same("labelled to be sent, sent or lost", lane.to_send, lane.sent + lane.lost)?;
         same("sent by the lane, come", lane.sent, tally.all_came())?;
-        same("strange frames", tally.came(Seen::Strange), 0)?;
+        same("strange frames", tally.came(ReceivedKind::Strange), 0)?;
         let written = tally.written(Kind::Good);
         let forwarded = match lane.causes.is_empty() {
             true => {
@@ -137,7 +137,7 @@ impl Account {
             }
             false => forwarded(tally, &lane, same)?,
         };
-        let good = tally.came(Seen::Good);
+        let good = tally.came(ReceivedKind::Good);
         let (Some(dropped), Some(lost_back)) =
             (written.checked_sub(forwarded), forwarded.checked_sub(good))
         else {
@@ -154,8 +154,8 @@ impl Account {
             lost_back,
             junk: sum(tally.offered),
             junk_refused: sum(tally.refused),
-            echoes: tally.came(Seen::EchoResponse),
-            errors: tally.came(Seen::ErrorIndication),
+            echoes: tally.came(ReceivedKind::EchoResponse),
+            errors: tally.came(ReceivedKind::ErrorIndication),
         })
     }
 }
@@ -178,7 +178,7 @@ fn forwarded(
     same("unknown tunnels, told or not", tally.written(Kind::Unknown), told)?;
     let answers =
         lane.cause(DropReason::EchoAnswered) + lane.cause(DropReason::ErrorIndicationSent);
-    let came = tally.came(Seen::EchoResponse) + tally.came(Seen::ErrorIndication);
+    let came = tally.came(ReceivedKind::EchoResponse) + tally.came(ReceivedKind::ErrorIndication);
     if came > answers || answers > came + lane.lost {
         return Err(format!("{came} answers of {answers} came; {lane:?}").into());
     }

@@ -43,7 +43,7 @@ impl Kind {
 /// Kind of a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Seen {
+pub(super) enum ReceivedKind {
     /// Packet of an established UE, forwarded or unchanged.
     Good,
     /// Echo request, unchanged.
@@ -110,21 +110,21 @@ impl Traffic {
 
     /// Returns the kind of a received frame of `length` octets; `read` returns four octets of it.
     #[inline]
-    pub(super) fn tell(&self, length: usize, read: impl Fn(usize) -> [u8; 4]) -> Seen {
+    pub(super) fn tell(&self, length: usize, read: impl Fn(usize) -> [u8; 4]) -> ReceivedKind {
         if self.lengths.contains(&length) {
             let mark = u32::from_ne_bytes(read(length - 8));
             return match mark ^ MARK {
-                0 => Seen::Good,
-                2 => Seen::Unknown,
-                _ => Seen::Strange,
+                0 => ReceivedKind::Good,
+                2 => ReceivedKind::Unknown,
+                _ => ReceivedKind::Strange,
             };
         }
         let [_, message_type, ..] = read(TYPE_WORD);
         match (message_type, length) {
-            (1, ECHO_LENGTH) => Seen::Echo,
-            (2, _) => Seen::EchoResponse,
-            (26, _) => Seen::ErrorIndication,
-            _ => Seen::Strange,
+            (1, ECHO_LENGTH) => ReceivedKind::Echo,
+            (2, _) => ReceivedKind::EchoResponse,
+            (26, _) => ReceivedKind::ErrorIndication,
+            _ => ReceivedKind::Strange,
         }
     }
 }
@@ -160,7 +160,7 @@ mod tests {
     fn frames_are_told_apart() {
         let sessions = Sessions::new(100, Shape::Simple).unwrap();
         let traffic = Traffic::new(&sessions);
-        let seen = [Seen::Good, Seen::Echo, Seen::Unknown];
+        let seen = [ReceivedKind::Good, ReceivedKind::Echo, ReceivedKind::Unknown];
         for (kind, seen) in Kind::ALL.into_iter().zip(seen) {
             let range = Traffic::range(kind);
             for frame in &traffic.frames[range] {

@@ -11,7 +11,7 @@ use upf::rules::layout::drop_reason::DropReason;
 
 use crate::Result;
 use crate::device::memory_lane::MemoryLane;
-use crate::scenarios::upf::user_plane::{BURST, Sessions, Ways, lane};
+use crate::scenarios::upf::user_plane::{BURST, RouteMirror, Sessions, lane};
 use crate::scenarios::upf_flood::flood::answers;
 use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, Traffic};
 use crate::slices::{Contender, Effort, Pairs, pair};
@@ -165,7 +165,7 @@ fn restore(packet: &mut Packet, front: usize) {
 /// # Errors
 /// Returns an error if there is not enough memory or the packets have an unexpected outcome.
 pub fn compare_junk(
-    ways: &Ways,
+    ways: &RouteMirror,
     sessions: &mut Sessions,
     junk: Junk,
     effort: Effort,
@@ -188,7 +188,12 @@ pub fn compare_junk(
 ///
 /// # Errors
 /// Returns an error if there is not enough memory or the packets have an unexpected outcome.
-pub fn check_junk(ways: &Ways, sessions: &mut Sessions, junk: Junk, packets: u64) -> Result<()> {
+pub fn check_junk(
+    ways: &RouteMirror,
+    sessions: &mut Sessions,
+    junk: Junk,
+    packets: u64,
+) -> Result<()> {
     sessions.answer(junk.answered());
     let traffic = Traffic::new(sessions);
     let mut lane = shown(ways, sessions, &traffic, junk.kinds())?;
@@ -197,7 +202,7 @@ pub fn check_junk(ways: &Ways, sessions: &mut Sessions, junk: Junk, packets: u64
 
 /// Creates a lane that receives these kinds of packets.
 fn shown(
-    ways: &Ways,
+    ways: &RouteMirror,
     sessions: &Sessions,
     traffic: &Traffic,
     kinds: &[Kind],

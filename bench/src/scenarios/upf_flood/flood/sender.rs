@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::Result;
 use crate::device::memif_server::Listed;
-use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, Seen, Traffic};
+use crate::scenarios::upf_flood::flood::flood_traffic::{Kind, ReceivedKind, Traffic};
 
 /// Maximum number of late frames that are still sent, and the same as a time in seconds. If this
 /// thread did not run for longer, more are not made up for, because a rush of frames would wait in
@@ -14,7 +14,7 @@ const LATE_SECONDS: f64 = 3e-6;
 /// Maximum number of frames received before others are sent.
 const TAKEN: usize = 64;
 /// Number of kinds of received frames.
-const SEEN: usize = Seen::Strange as usize + 1;
+const SEEN: usize = ReceivedKind::Strange as usize + 1;
 
 /// Rates in frames per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,7 +32,7 @@ pub(super) struct Tally {
     pub offered: [u64; 3],
     /// Frames that the lane's ring refused because it was full; they are lost, as on a wire.
     pub refused: [u64; 3],
-    /// Received frames, by [`Seen`].
+    /// Received frames, by [`ReceivedKind`].
     pub came: [u64; SEEN],
     /// One-way times of UE packets, in nanoseconds.
     pub times: Vec<u32>,
@@ -49,7 +49,7 @@ impl Tally {
 
     /// Returns the number of received frames of a kind.
     #[must_use]
-    pub(super) fn came(&self, seen: Seen) -> u64 {
+    pub(super) fn came(&self, seen: ReceivedKind) -> u64 {
         self.came[seen as usize]
     }
 
@@ -190,7 +190,7 @@ impl Sender<'_> {
             let client = &*self.client;
             let seen = self.traffic.tell(came.length, |at| client.read(came, at));
             self.tally.came[seen as usize] += 1;
-            if is_timed && seen == Seen::Good {
+            if is_timed && seen == ReceivedKind::Good {
                 let now = self.now() as u32;
                 let sent = u32::from_ne_bytes(self.client.read(came, came.length - 4));
                 self.tally.times.push(now.wrapping_sub(sent));
