@@ -1,14 +1,14 @@
-/* The tables of DPDK, as its users use them: rte_hash with lock-free readers, rte_fib, rte_lpm,
- * rte_fib6, looked up in bulks of 32.
+/* Lookups in the tables of DPDK in bulks of 32: rte_hash with lock-free readers, rte_fib, rte_lpm
+ * and rte_fib6.
  *
  *   dpdk_lookup EAL-ARGUMENTS -- KIND PAGES FILE
  *
  * KIND is hash, fib, fib-vector, lpm, fib6 or fib6-vector; PAGES is small or huge (transparent). FILE
  * holds, in words of 64 bits, the entries, the size of each, the number of sets of queries and the
- * queries of each, then the entries and the queries themselves. Runs in the main thread. It says
- * "ready", the memory of the table, the part of it in huge pages (KiB), how long building took
- * (ms), and what a pass over each set finds; then it reads lines "SET MICROSECONDS", looks up for so
- * long, and says the nanoseconds of CPU time and the number of lookups. */
+ * queries of each, then the entries and the queries themselves. The program runs in the main
+ * thread. It prints "ready", the memory of the table, the part of it in huge pages (KiB), the build
+ * time (ms), and the result of a pass over each set. Then it reads lines "SET MICROSECONDS", runs
+ * lookups for that time, and prints the nanoseconds of CPU time and the number of lookups. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,14 +34,14 @@ struct entry { uint8_t key[16]; uint64_t value[8]; };
 struct route { uint32_t address, length, hop; };
 struct route6 { uint8_t address[16]; uint32_t length, hop; };
 
-/* Writes what BULK queries find: a number each, 0 where there is nothing. */
+/* Looks up BULK queries and writes a number for each of them, 0 if there is no entry. */
 typedef void (*find)(const uint8_t *queries, uint64_t *results);
 
 static struct rte_hash *hash;
 static struct rte_fib *fib;
 static struct rte_fib6 *fib6;
 static struct rte_lpm *lpm;
-static int node; /* as DPDK numbers the heap of make_heap */
+static int node; /* socket id that DPDK gives to the heap of make_heap */
 
 static void fail(const char *what)
 {
@@ -103,7 +103,7 @@ static find build_hash(const struct entry *entries, uint64_t count)
 {
     struct rte_hash_parameters parameters = {
         .name = "lookup",
-        .entries = 2 * count, /* as much room as ours: buckets half full */
+        .entries = 2 * count, /* the room of Fastlane's tables: buckets half full */
         .key_len = 16,
         .hash_func = rte_hash_crc,
         .socket_id = node,
@@ -184,8 +184,8 @@ static find build(const char *kind, const void *entries, uint64_t count)
     return build_fib(entries, count, vector);
 }
 
-/* A heap of aligned memory: that of EAL without hugetlbfs is not aligned to huge pages, so the
- * kernel never gives it any. Where huge pages are wanted they are asked for before it is touched. */
+/* Creates a heap of memory aligned to huge pages. Without hugetlbfs the memory of EAL is not aligned
+ * to them, so the kernel never uses any. Huge pages are requested before the memory is touched. */
 static int make_heap(uint64_t size, int huge)
 {
     char *memory = mmap(NULL, size + PAGE, PROT_READ | PROT_WRITE,
@@ -202,7 +202,7 @@ static int make_heap(uint64_t size, int huge)
     return rte_malloc_heap_get_socket("tables");
 }
 
-/* What the heap has given out, in KiB. */
+/* Returns the allocated memory of the heap, in KiB. */
 static uint64_t allocated(void)
 {
     struct rte_malloc_socket_stats statistics;
@@ -212,7 +212,7 @@ static uint64_t allocated(void)
     return statistics.heap_allocsz_bytes >> 10;
 }
 
-/* Memory in huge pages, in KiB. */
+/* Returns the memory of the process in huge pages, in KiB. */
 static uint64_t huge_pages(void)
 {
     FILE *file = fopen("/proc/self/smaps_rollup", "r");

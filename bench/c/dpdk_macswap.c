@@ -1,11 +1,11 @@
-/* The rival on DPDK: a burst is received, the Ethernet addresses of each packet are swapped, the
- * burst is sent. Nothing else: no counters but one, no clock, no verdicts.
+/* The rival on DPDK: it receives a burst, swaps the Ethernet addresses of each packet and sends the
+ * burst. It has one counter, no clock and no verdicts.
  *
  *   dpdk_macswap EAL-ARGUMENTS -- COUNTER BURST FILL LENGTH
  *
- * COUNTER is a file of 8 bytes in which the number of packets sent stands, for another process to
- * read; FILL packets of LENGTH bytes are sent first, for devices that receive what they send. Runs
- * in the main thread until a signal ends it; "ready" on standard output says that the loop begins.
+ * COUNTER is a file of 8 bytes with the number of sent packets, which another process reads. The
+ * program first sends FILL packets of LENGTH bytes, for devices that loop packets back. It runs in
+ * the main thread until a signal ends it, and prints "ready" when the loop begins.
  */
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,8 +1,7 @@
-/* The rival of the memory port: the same work on nothing but {pointer, length}.
+/* The rival of the memory port: the same work on a plain {pointer, length}.
  *
- * A burst is taken from a ring, the Ethernet addresses of each packet are swapped, and the burst is
- * put back; a runt would be dropped. There are no counters, no clock, no verdicts and no other
- * exits.
+ * The loop takes a burst from a ring, swaps the Ethernet addresses of each packet and puts the burst
+ * back; it drops runts. It has no counters, no clock and no verdicts.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -14,10 +13,10 @@ struct packet {
 };
 
 struct macswap {
-    struct packet *ring; /* a power of two of places */
+    struct packet *ring; /* the number of slots is a power of two */
     uint32_t mask;
-    uint32_t head; /* next to take */
-    uint32_t tail; /* next free place */
+    uint32_t head; /* index of the next packet */
+    uint32_t tail; /* index of the next free slot */
     uint8_t *memory;
 };
 
@@ -32,7 +31,7 @@ void macswap_free(struct macswap *self)
     }
 }
 
-/* `count` packets, a power of two, of `length` bytes, each `offset` bytes into a frame. */
+/* Creates `count` packets, a power of two, of `length` bytes, each `offset` bytes into a frame. */
 struct macswap *macswap_new(uint32_t count, size_t frame_size, size_t offset,
                             const uint8_t *content, uint32_t length)
 {
@@ -81,7 +80,7 @@ static void swap(uint8_t *data)
     memcpy(data + 6, destination, 6);
 }
 
-/* Does `turns` bursts of at most `burst` packets; returns how many packets came back. */
+/* Processes `turns` bursts of at most `burst` packets. Returns the number of packets put back. */
 uint64_t macswap_run(struct macswap *self, uint64_t turns, uint32_t burst)
 {
     struct packet packets[BURST];
@@ -93,7 +92,7 @@ uint64_t macswap_run(struct macswap *self, uint64_t turns, uint32_t burst)
         uint32_t count = take(self, packets, burst), kept = 0;
         for (uint32_t i = 0; i < count; i++) {
             if (packets[i].length < 14)
-                continue; /* a runt */
+                continue; /* runt */
             swap(packets[i].data);
             packets[kept++] = packets[i];
         }

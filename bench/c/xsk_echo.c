@@ -1,7 +1,7 @@
-/* The rival of the AF_XDP port: a loop on AF_XDP rings, written by hand on the kernel's headers.
+/* The rival of the AF_XDP port: a hand-written loop on AF_XDP rings, using the kernel's headers.
  *
- * One queue, native copy mode, need-wakeup, XDP_MAX_TX_SKB_BUDGET as large as the ring, no
- * sleeping. Frames are swapped where they lie; there are no counters, no verdicts, no other exits.
+ * It uses one queue, native copy mode, need-wakeup and XDP_MAX_TX_SKB_BUDGET as large as the ring,
+ * and never sleeps. Addresses are swapped in place; there are no counters and no verdicts.
  * Kernel document: Documentation/networking/af_xdp.rst.
  */
 #include <errno.h>
@@ -29,13 +29,13 @@
 
 enum { FRAME_SIZE = 2048, BATCH = 32, MOST_ERROR = 128 };
 
-/* One ring, as one side sees it; the kernel has the other. */
+/* User space side of a ring shared with the kernel. */
 struct ring {
     uint32_t *producer, *consumer, *flags;
     void *entries;
     uint32_t size;
-    uint32_t mine;   /* where this side is */
-    uint32_t theirs; /* where the kernel was when last looked at */
+    uint32_t mine;   /* position of this side */
+    uint32_t theirs; /* position of the kernel when last loaded */
     void *mapping;
     size_t length;
 };
@@ -45,10 +45,10 @@ struct xsk_echo {
     struct ring fill, completion, receive, transmit;
     uint8_t *memory;
     size_t memory_length;
-    uint64_t *spare; /* frames that nobody uses */
+    uint64_t *spare; /* free frames */
     uint32_t spares;
     uint32_t frames;
-    uint32_t sending; /* frames that the kernel has for sending */
+    uint32_t sending; /* frames in the transmit or completion ring */
 };
 
 static long bpf(int command, union bpf_attr *attribute)
@@ -109,7 +109,7 @@ static bool open_socket(struct xsk_echo *self, uint32_t size, char *error)
     return true;
 }
 
-/* return bpf_redirect_map(&map, context->rx_queue_index, XDP_PASS); */
+/* Loads the program `return bpf_redirect_map(&map, context->rx_queue_index, XDP_PASS);`. */
 static bool load_program(struct xsk_echo *self, char *error)
 {
     union bpf_attr map = {.map_type = BPF_MAP_TYPE_XSKMAP,
@@ -219,7 +219,7 @@ static void swap(uint8_t *data)
     memcpy(data + 6, destination, 6);
 }
 
-/* One batch; returns how many frames it echoed. */
+/* Processes one batch. Returns the number of echoed frames. */
 static uint32_t turn(struct xsk_echo *self)
 {
     struct ring *receive = &self->receive, *transmit = &self->transmit;
@@ -268,8 +268,8 @@ void xsk_echo_close(struct xsk_echo *self)
     free(self);
 }
 
-/* Echoes on queue 0 of an interface with rings of `size` places and so many frames; NULL with a
- * text of at most 128 bytes in `error` when the kernel refuses. */
+/* Opens an echo on queue 0 of an interface, with rings of `size` slots and `frames` frames. Returns
+ * NULL and a text of at most 128 bytes in `error` if the kernel refuses. */
 struct xsk_echo *xsk_echo_open(uint32_t interface, uint32_t size, uint32_t frames, char *error)
 {
     struct xsk_echo *self = calloc(1, sizeof *self);
@@ -301,8 +301,8 @@ struct xsk_echo *xsk_echo_open(uint32_t interface, uint32_t size, uint32_t frame
     return self;
 }
 
-/* Turns until so many frames were echoed and have left, or `patience` turns in a row had no work;
- * returns how many were echoed. */
+/* Runs until `frames` frames were echoed and sent, or `patience` iterations in a row had no work.
+ * Returns the number of echoed frames. */
 uint64_t xsk_echo_run(struct xsk_echo *self, uint64_t frames, uint64_t patience)
 {
     uint64_t echoed = 0, idle = 0;

@@ -35,7 +35,7 @@ pub fn upf_lanes(report: &mut Report, options: &Options) -> Result<()> {
             rounds(&fit, options, Some(&RouteMirror::new(&veth)?))
         }),
         Err(error) => {
-            eprintln!("upf-lanes: ways are not Linux's: {error}");
+            eprintln!("upf-lanes: uses fixed routes instead of those of Linux: {error}");
             rounds(&fit, options, None)
         }
     };
