@@ -161,6 +161,6 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     match report.left_out.len() {
         0 => Ok(()),
-        count => Err(format!("{count} measurements are missing; the report says why").into()),
+        count => Err(format!("{count} measurements failed; the report lists the reasons").into()),
     }
 }

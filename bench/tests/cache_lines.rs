@@ -1,6 +1,6 @@
 //! Lanes write no cache line in common: not in their counters, not in the tables that they share,
 //! and not where small allocations of both are neighbours in the heap.
-#![allow(unsafe_code, reason = "an allocator that notes whose memory is where")]
+#![allow(unsafe_code, reason = "an allocator that records the owner of each allocation")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -64,7 +64,7 @@ unsafe impl GlobalAlloc for Notes {
 
 /// Returns the heap cache lines that contain allocations of both owners, with their content.
 fn shared_lines(owners: [usize; 2]) -> BTreeMap<usize, [u8; LINE]> {
-    assert!(NEXT.load(Ordering::Relaxed) < NOTES, "more memory than can be noted");
+    assert!(NEXT.load(Ordering::Relaxed) < NOTES, "too many allocations");
     let mut lines = [BTreeSet::new(), BTreeSet::new()];
     for note in &NOTED {
         let [start, size, owner] = [0, 1, 2].map(|field| note[field].load(Ordering::Acquire));

@@ -65,7 +65,7 @@ fn look_up(name: &str, lookups: &str) -> Result<()> {
         "lpm4" => counted_lookups::lpm4(lookups)?,
         _ => counted_lookups::steering(lookups)?,
     };
-    println!("{lookups} lookups, the sum of what was found is {sum}");
+    println!("{lookups} lookups, sum of the results {sum}");
     Ok(())
 }
 
@@ -90,7 +90,7 @@ fn bless(file: &Path, rows: &[&str]) -> Result<()> {
 fn measure(rows: &[&str]) -> Result<BTreeMap<String, f64>> {
     let names = Count::ALL.map(Count::name);
     if let Some(row) = rows.iter().find(|row| names.iter().all(|name| name != *row)) {
-        return Err(format!("no row `{row}`; there are {}", names.join(", ")).into());
+        return Err(format!("no row `{row}`; the rows are {}", names.join(", ")).into());
     }
     let mut counts = BTreeMap::new();
     let folder = Folder::new()?;
@@ -140,7 +140,8 @@ fn instructions(count: Count, packets: u64, folder: &Path) -> Result<u64> {
     }
     let refs =
         report.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
-    let (_, count) = refs.ok_or_else(|| format!("no `I refs` in what valgrind said: {report}"))?;
+    let (_, count) =
+        refs.ok_or_else(|| format!("no `I refs` in the output of valgrind: {report}"))?;
     Ok(count.trim().replace(',', "").parse()?)
 }
 

@@ -40,7 +40,7 @@ struct Measured {
 /// Returns an error if there are fewer than two CPUs or if two lanes wrote an owned subscriber.
 pub fn subscriber(report: &mut Report, options: &Options) -> Result<()> {
     if cpus().len() < LANES {
-        return Err(format!("{LANES} lanes need as many CPUs").into());
+        return Err(format!("{LANES} lanes need {LANES} CPUs").into());
     }
     let measured = measure(options)?;
     for &section in &SECTIONS {

@@ -209,7 +209,7 @@ impl FloodResults {
             self.rates.add(contender, &format!("junk taken by the lane, {name}"), rate(taken));
         }
         if times.is_empty() {
-            return Err(format!("{contender}, {name}: no packet came").into());
+            return Err(format!("{contender}, {name}: no packet was received").into());
         }
         let mut at = |part: f64| {
             let place = (part * (times.len() - 1) as f64).round() as usize;

@@ -102,7 +102,8 @@ impl Program {
     /// # Errors
     /// Returns an error if the program has ended.
     pub fn say(&mut self, line: &str) -> Result<()> {
-        writeln!(self.input, "{line}").map_err(|_| self.failure("does not read").into())
+        writeln!(self.input, "{line}")
+            .map_err(|_| self.failure("does not read its standard input").into())
     }
 
     /// Returns the id of the thread called `name`, if it exists (see [`wait_for`](Self::wait_for)).
@@ -244,7 +245,7 @@ impl Program {
         }
         let output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<&str> = output.iter().map(String::as_str).collect();
-        format!("{}: {what}; it said last:\n  {}", self.name, lines.join("\n  "))
+        format!("{}: {what}; its last output:\n  {}", self.name, lines.join("\n  "))
     }
 
     fn pid(&self) -> Pid {

@@ -107,7 +107,7 @@ impl Rings {
     /// Returns an error if there is no server, if it refuses, or if the frames are invalid.
     pub(super) fn connect(path: &Path, frames: &Arc<Frames>) -> Result<Self> {
         if !frames.fits() {
-            return Err("the frames' places are not multiples of 4 inside them".into());
+            return Err("an offset is not a multiple of 4 or lies outside the frame".into());
         }
         let memory = SharedMemory::create("bench-memif", buffer(TO_CLIENT + 1, 0))?;
         for (ring, bytes) in [(TO_SERVER, frames.sent.len()), (TO_CLIENT, BUFFER)] {

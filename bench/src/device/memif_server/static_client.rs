@@ -52,7 +52,7 @@ impl Listed {
     /// octets.
     pub fn connect(path: &Path, frames: &[Vec<u8>]) -> Result<Self> {
         if frames.iter().any(|frame| frame.len() > SLOT - SHIFT) {
-            return Err("a frame is too long for the list".into());
+            return Err("a frame is longer than 126 octets".into());
         }
         let memory = SharedMemory::create("bench-listed", slot(frames.len()))?;
         for (number, frame) in frames.iter().enumerate() {
@@ -136,7 +136,7 @@ impl Listed {
     #[inline]
     #[must_use]
     pub fn read(&self, came: Came, at: usize) -> [u8; 4] {
-        assert!(at + 4 <= ROOM - SHIFT, "a place in the buffer");
+        assert!(at + 4 <= ROOM - SHIFT, "the octets must lie in the buffer");
         word(&self.memory, came.buffer + at).load(Ordering::Relaxed).to_ne_bytes()
     }
 

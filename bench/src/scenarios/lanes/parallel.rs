@@ -172,7 +172,7 @@ impl Built {
     /// counters.
     fn new(work: Work, lanes: usize) -> Result<Self> {
         if !work.suits(lanes) {
-            return Err(format!("{work}: not with {lanes} lanes").into());
+            return Err(format!("{work}: not possible with {lanes} lanes").into());
         }
         let mut built = Self::begin(lanes)?;
         match work {

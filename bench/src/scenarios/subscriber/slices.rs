@@ -408,11 +408,16 @@ pub fn slice(way: Sharing, work: Work, lanes: usize, length: Duration) -> Result
     let count = |number| state.read(EntryId(number))[COUNT];
     let traces: u64 = (0..SUBSCRIBERS).map(count).sum();
     if work.section > 0 && traces != done {
-        return Err(format!("{way}: {done} packets left {traces} traces").into());
+        return Err(
+            format!("{way}: {done} packets were processed, but {traces} were counted").into()
+        );
     }
     match served.foreign {
         0 => Ok(served),
-        count => Err(format!("{way}: {count} packets found another lane's words").into()),
+        count => {
+            Err(format!("{way}: {count} packets of subscribers that another lane had written")
+                .into())
+        }
     }
 }
 

@@ -159,7 +159,7 @@ fn within(account: &Account, time: Duration) -> Result<()> {
     match account.echoes as f64 <= echoes && account.errors as f64 <= errors {
         true => Ok(()),
         false => {
-            Err(format!("more was answered in {time:?} than is configured: {account:?}").into())
+            Err(format!("responses exceed the configured rates in {time:?}: {account:?}").into())
         }
     }
 }

@@ -176,7 +176,7 @@ impl Subprocess {
             let Some(words) = line.strip_prefix("ready ") else { continue };
             let numbers = numbers(words)?;
             let [table, huge, build_ms, results @ ..] = &numbers[..] else {
-                return Err(talking.program.failure("tells too little").into());
+                return Err(talking.program.failure("printed an incomplete `ready` line").into());
             };
             (talking.build_ms, talking.memory) = (*build_ms, [*table, *huge]);
             talking.results = results.to_vec();
@@ -206,7 +206,7 @@ impl Contender for Subprocess {
         let line = self.line()?;
         match numbers(&line)?[..] {
             [cpu, packets, _] => Ok(Slice { cpu, packets }),
-            _ => Err(self.program.failure("tells no slice").into()),
+            _ => Err(self.program.failure("printed no result of a slice").into()),
         }
     }
 }

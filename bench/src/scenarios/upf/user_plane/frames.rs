@@ -115,11 +115,11 @@ impl Template {
     pub(crate) fn check(&self, direction: Direction, number: usize, bytes: &[u8]) -> Result<()> {
         let Entry { session, headers, .. } = &self.list[number % self.list.len()];
         let split = bytes.len().checked_sub(INNER).and_then(|at| bytes.split_at_checked(at));
-        let (outer, inner) = split.ok_or("a frame is short")?;
+        let (outer, inner) = split.ok_or("a frame is too short")?;
         // Forwarding changes the hop limit and the checksum over it.
         let same = |range: Range<usize>| inner.get(range.clone()) == headers.get(range);
         if !(same(0..8) && same(12..HEADERS) && inner[8] + 1 == headers[8]) {
-            return Err(format!("the user's packet is not what it was: {inner:02x?}").into());
+            return Err(format!("the inner packet was changed: {inner:02x?}").into());
         }
         // The TEID is followed by a word of optional fields and the container.
         let teid = outer.len().checked_sub(12).and_then(|at| outer.get(at..at + 4));
@@ -127,7 +127,11 @@ impl Template {
             Direction::Uplink => outer.len() == ETHERNET,
             Direction::Downlink => teid == Some(&far_teid(*session).to_be_bytes()),
         };
-        if is_right { Ok(()) } else { Err(format!("it left with {outer:02x?} before it").into()) }
+        if is_right {
+            Ok(())
+        } else {
+            Err(format!("unexpected outer headers: {outer:02x?}").into())
+        }
     }
 
     /// Returns the length of a frame in octets.
@@ -143,7 +147,7 @@ impl Template {
             Some(missing) => packet.prepend(missing).is_some(),
             None => packet.trim_front(packet.len() - length),
         };
-        debug_assert!(fits, "there is head room, and the frame is longer");
+        debug_assert!(fits, "the packet has headroom, or is longer than the frame");
         self.fill(packet.bytes_mut(), number);
     }
 

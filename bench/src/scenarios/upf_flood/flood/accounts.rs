@@ -141,10 +141,13 @@ impl Account {
         let (Some(dropped), Some(lost_back)) =
             (written.checked_sub(forwarded), forwarded.checked_sub(good))
         else {
-            return Err(format!("more came than was sent: {tally:?}; {lane:?}").into());
+            return Err(format!("more frames were received than sent: {tally:?}; {lane:?}").into());
         };
         if lost_back > lane.lost {
-            return Err(format!("{lost_back} users' packets are gone; {lane:?}").into());
+            return Err(format!(
+                "{lost_back} UE packets were lost without being counted; {lane:?}"
+            )
+            .into());
         }
         let sum = |of: [u64; 3]| of[Kind::Echo as usize] + of[Kind::Unknown as usize];
         Ok(Self {
@@ -180,7 +183,7 @@ fn forwarded(
         lane.cause(DropReason::EchoAnswered) + lane.cause(DropReason::ErrorIndicationSent);
     let came = tally.came(ReceivedKind::EchoResponse) + tally.came(ReceivedKind::ErrorIndication);
     if came > answers || answers > came + lane.lost {
-        return Err(format!("{came} answers of {answers} came; {lane:?}").into());
+        return Err(format!("{came} of {answers} responses were received; {lane:?}").into());
     }
     Ok(lane.cause(DropReason::ForwardedUplink) + lane.cause(DropReason::ForwardedDownlink))
 }

@@ -156,7 +156,7 @@ fn restore(packet: &mut Packet, front: usize) {
         Some(more) => packet.append(more).is_some(),
         None => packet.truncate(SLOT),
     };
-    debug_assert!(begins && ends, "there is room");
+    debug_assert!(begins && ends, "the frame has headroom and tailroom");
 }
 
 /// Compares the CPU time per junk packet with that per UE packet. Half of the UE packets are
@@ -242,7 +242,8 @@ impl Totals {
             true => Ok(()),
             false => {
                 let name = junk.name();
-                Err(format!("{name}: {expected} of {packets}, {answered} answered").into())
+                Err(format!("{name}: {expected} of {packets} as expected, {answered} responses")
+                    .into())
             }
         }
     }

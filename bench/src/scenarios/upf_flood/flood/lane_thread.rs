@@ -195,7 +195,7 @@ pub(super) fn wait(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Resul
     let end = Instant::now() + PATIENCE;
     while !is_so()? {
         if Instant::now() > end {
-            return Err(format!("waited in vain: {what}").into());
+            return Err(format!("timeout: {what}").into());
         }
         std::hint::spin_loop();
     }
