@@ -22,7 +22,7 @@ pub enum Count {
     Hash,
     /// Lookup of IPv4 addresses, 32 at once.
     Lpm4,
-    /// Steering in software: one of two rules matches each frame, as in `apps/upf`.
+    /// Steering in software: one of the two rules of `apps/upf` for each frame.
     Steering,
     /// The user plane in one direction, including the cost of writing each frame anew.
     Upf(&'static str),

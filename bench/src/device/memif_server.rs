@@ -131,7 +131,7 @@ impl Device {
         let frames = Arc::new(frames);
         let connect = |_: &mut Program| Client::through([&first.0, &last.0], &frames).ok();
         let mut client = program.wait_for("its memif socket", connect)?;
-        // DPDK accepts a client before its link is up and drops frames that arrive earlier.
+        // DPDK accepts a client before its link is up and does not read frames sent before that.
         let mut trip = || pinned(CPU, || client.trip(Duration::from_millis(100)));
         program.wait_for("the first frame", |_| trip())?;
         program.stop()?;

@@ -91,7 +91,7 @@ impl Axis {
     }
 }
 
-/// Returns evenly spaced round numbers from 0 to at or above `most`, about six of them.
+/// Returns evenly spaced round numbers from 0 to at or above `most`, usually six or fewer.
 #[must_use]
 pub fn ticks(most: f64) -> Vec<f64> {
     let step = round_step(most.max(f64::MIN_POSITIVE) / 5.0);

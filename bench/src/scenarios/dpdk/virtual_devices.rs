@@ -41,8 +41,8 @@ impl std::fmt::Display for DpdkContender {
 pub enum Device {
     /// Ring whose transmit side is its receive side.
     Ring,
-    /// Device that always has packets of this length and accepts every packet; it does not write to
-    /// them.
+    /// Device that always has packets of this length and accepts every packet; their content is
+    /// never written.
     Null(u32),
 }
 

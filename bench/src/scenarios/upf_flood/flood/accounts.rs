@@ -18,7 +18,7 @@ pub(super) struct Counted {
     /// Packets labelled to be sent.
     to_send: u64,
     dropped: u64,
-    /// Packets that were dropped on egress.
+    /// Packets in the drop counters of the port.
     lost: u64,
     /// Packet counts by outcome, if the lane runs a user plane.
     causes: Vec<u64>,
