@@ -1,17 +1,20 @@
-//! The ends of the flows.
+//! Source and destination addresses and ports of the flows.
 
 use std::net::IpAddr;
 
 use crate::settings::{Flows, SettingsError, refuse};
 
-/// How many of each address and port there are.
+/// Checked sizes of the address and port ranges.
 #[derive(Clone, Copy)]
 pub(crate) struct Addresses {
     source_ports: u32,
 }
 
 impl Addresses {
-    /// Checks the set.
+    /// Checks the ranges of `flows` and computes the missing ones.
+    ///
+    /// # Errors
+    /// Names the setting that is not allowed.
     pub(crate) fn check(flows: &Flows) -> Result<Self, SettingsError> {
         let Flows { count, source_address, destination_address, .. } = flows;
         if !(1..=65536).contains(count) {
@@ -48,13 +51,13 @@ impl Addresses {
         Ok(Self { source_ports })
     }
 
-    /// Source and destination of a flow.
+    /// Returns source and destination of flow number `flow`.
     pub(crate) fn of(self, flows: &Flows, flow: u32) -> [(IpAddr, u16); 2] {
         let mut rest = flow;
         let mut next = |range: u32| {
-            let place = rest % range;
+            let offset = rest % range;
             rest /= range;
-            place
+            offset
         };
         let source = plus(flows.source_address, next(flows.source_addresses));
         let destination = plus(flows.destination_address, next(flows.destination_addresses));
@@ -64,11 +67,12 @@ impl Addresses {
     }
 }
 
-fn plus(first: IpAddr, place: u32) -> IpAddr {
+/// Returns the address that is `offset` after `first`; it wraps.
+fn plus(first: IpAddr, offset: u32) -> IpAddr {
     match first {
-        IpAddr::V4(address) => IpAddr::V4((u32::from(address).wrapping_add(place)).into()),
+        IpAddr::V4(address) => IpAddr::V4((u32::from(address).wrapping_add(offset)).into()),
         IpAddr::V6(address) => {
-            IpAddr::V6((u128::from(address).wrapping_add(u128::from(place))).into())
+            IpAddr::V6((u128::from(address).wrapping_add(u128::from(offset))).into())
         }
     }
 }

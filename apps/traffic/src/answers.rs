@@ -1,10 +1,10 @@
-//! A closed loop: no more than so many packets on their way.
+//! Closed loop: limits the number of packets of a sender that are on their way.
 
 use std::sync::Arc;
 
 use crate::progress::Progress;
 
-/// The window of one sender.
+/// Window of one sender.
 #[derive(Debug)]
 pub(crate) struct Answers {
     progress: Arc<Progress>,
@@ -13,18 +13,18 @@ pub(crate) struct Answers {
     timeout: u64,
     answered: u64,
     given_up: u64,
-    /// When something last left or came back.
+    /// Time of the last departure or arrival, in nanoseconds.
     moved_at: u64,
 }
 
 impl Answers {
-    /// At most `limit` packets of this sender on their way; after `timeout` nanoseconds in which
-    /// none has come back all of them are given up.
+    /// Creates a window of `limit` packets for `sender`. When no packet has left or come back for
+    /// `timeout` nanoseconds, a full window is given up.
     pub(crate) fn new(progress: Arc<Progress>, sender: usize, limit: u64, timeout: u64) -> Self {
         Self { progress, sender, limit, timeout, answered: 0, given_up: 0, moved_at: 0 }
     }
 
-    /// How many more may leave at `now`, when `sent` have left.
+    /// Returns the number of packets that may leave at `now`, given that `sent` have left.
     #[inline]
     pub(crate) fn room(&mut self, sent: u64, now: u64) -> u64 {
         let answered = self.progress.answers(self.sender);
@@ -41,18 +41,18 @@ impl Answers {
         self.limit.saturating_sub(open)
     }
 
-    /// Something has left at `now`.
+    /// Registers that packets left at `now`.
     #[inline]
     pub(crate) fn sent(&mut self, now: u64) {
         self.moved_at = now;
     }
 
-    /// When what is on its way will be given up, in nanoseconds.
+    /// Returns the time at which the outstanding packets are given up, in nanoseconds.
     pub(crate) fn deadline(&self) -> u64 {
         self.moved_at.saturating_add(self.timeout)
     }
 
-    /// Packets given up so far.
+    /// Returns the number of packets given up so far.
     pub(crate) fn given_up(&self) -> u64 {
         self.given_up
     }
@@ -77,7 +77,7 @@ mod tests {
         assert_eq!((answers.room(6, 1190), answers.given_up()), (4, 4));
         answers.sent(1191);
         assert_eq!(answers.room(10, 1191), 0);
-        progress.answer(0, 1090); // one that was given up: no place for another
+        progress.answer(0, 1090); // it was given up, so it frees no slot
         assert_eq!(answers.room(10, 1192), 0);
         progress.answer(0, 1191);
         assert_eq!(answers.room(10, 1193), 1);

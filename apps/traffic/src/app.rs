@@ -7,55 +7,55 @@ use fastlane::{App, Packet, Turn, Verdict, now};
 use crate::report::LaneResult;
 use crate::sink::Sink;
 use crate::trial::Trial;
-use crate::trials::Desk;
+use crate::trials::TrialSlots;
 
-/// The timer for a look at the desk; the keys of a trial are above.
-const LOOK: u64 = u64::MAX;
-/// How often a lane looks at the desk, in nanoseconds.
-const LOOKS: u64 = 500_000;
+/// Key of the timer that polls the trial slots. The keys of a trial are smaller.
+const POLL: u64 = u64::MAX;
+/// Interval at which a lane polls the trial slots, in nanoseconds.
+const POLL_INTERVAL: u64 = 500_000;
 
 /// One lane of the generator and sink.
 #[derive(Debug)]
 pub struct Traffic {
     lane: usize,
     work: Work,
-    looking: bool,
+    polling: bool,
 }
 
-/// What a lane works at.
+/// Work of a lane.
 #[derive(Debug)]
 enum Work {
-    /// A run, whose results are handed over when the lane is dropped.
+    /// One run. Its results are handed over when the lane is dropped.
     Run(Box<Trial>, Arc<Mutex<Vec<LaneResult>>>),
-    /// Trials, one after the other, whose results are handed over at the desk. Between them the
-    /// spare sink takes what comes late.
-    Trials(Option<Box<Trial>>, Box<Sink>, Arc<Desk>),
+    /// Trials, one after the other. Each goes back to its slot with its results. Between trials the
+    /// spare sink takes late frames.
+    Trials(Option<Box<Trial>>, Box<Sink>, Arc<TrialSlots>),
 }
 
 impl Traffic {
-    /// A lane that ends with its run.
+    /// Creates a lane that ends with its run.
     pub(crate) fn of_run(lane: usize, trial: Trial, results: &Arc<Mutex<Vec<LaneResult>>>) -> Self {
         let work = Work::Run(Box::new(trial), Arc::clone(results));
-        Self { lane, work, looking: false }
+        Self { lane, work, polling: false }
     }
 
-    /// A lane that ends when the desk is closed.
-    pub(crate) fn of_trials(lane: usize, spare: Sink, desk: Arc<Desk>) -> Self {
-        Self { lane, work: Work::Trials(None, Box::new(spare), desk), looking: false }
+    /// Creates a lane that ends when the trial slots are closed.
+    pub(crate) fn of_trials(lane: usize, spare: Sink, slots: Arc<TrialSlots>) -> Self {
+        Self { lane, work: Work::Trials(None, Box::new(spare), slots), polling: false }
     }
 
-    /// Takes the next trial from the desk, or gives back the one that is over.
-    fn look(&mut self, turn: &mut Turn) {
-        let Work::Trials(work, _, desk) = &mut self.work else { return };
-        if desk.is_closed() {
+    /// Takes the next trial from its slot, or gives back the one that is over.
+    fn poll(&mut self, turn: &mut Turn) {
+        let Work::Trials(work, _, slots) = &mut self.work else { return };
+        if slots.is_closed() {
             return turn.end();
         }
         match work.take() {
-            None => *work = desk.take(self.lane),
-            Some(trial) if trial.progress.is_over() => *work = desk.give_back(self.lane, trial),
+            None => *work = slots.take(self.lane),
+            Some(trial) if trial.progress.is_over() => *work = slots.give_back(self.lane, trial),
             Some(trial) => *work = Some(trial),
         }
-        if !turn.start_timer(LOOKS, LOOK) {
+        if !turn.start_timer(POLL_INTERVAL, POLL) {
             turn.end(); // not reached: this application has few timers
         }
     }
@@ -88,13 +88,13 @@ impl App for Traffic {
     }
 
     fn turn(&mut self, turn: &mut Turn) {
-        if !self.looking {
-            self.looking = true;
-            self.look(turn);
+        if !self.polling {
+            self.polling = true;
+            self.poll(turn);
         }
         while let Some(key) = turn.expired() {
             match &mut self.work {
-                _ if key == LOOK => self.look(turn),
+                _ if key == POLL => self.poll(turn),
                 Work::Run(trial, _) => {
                     if trial.expired(key, turn) {
                         turn.end();

@@ -1,4 +1,4 @@
-//! The sending half of a lane.
+//! Sender of a lane: makes packets at the configured rate and within the window.
 
 use std::sync::Arc;
 
@@ -12,28 +12,28 @@ use crate::progress::Progress;
 use crate::settings::Settings;
 use crate::tally::Tally;
 
-/// When a generator wants to be called again.
+/// Time at which a generator must be called again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// At once.
+pub enum NextSend {
+    /// In the next turn.
     Now,
     /// At this time, in nanoseconds of `CLOCK_MONOTONIC`, or when something has come back.
     At(u64),
-    /// Never: the last packet has left.
+    /// No further call: the last packet has left.
     Done,
 }
 
-/// A lane's part in the sending.
+/// Part of one lane in the sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The number of this sender.
+    /// Index of this sender.
     pub sender: usize,
-    /// How many there are.
+    /// Number of senders.
     pub senders: usize,
 }
 
 impl Share {
-    /// This sender's part of a number that is divided among all.
+    /// Returns this sender's part of `whole`, which is divided among all senders.
     fn of(self, whole: u64) -> u64 {
         let senders = self.senders as u64;
         whole / senders + u64::from((self.sender as u64) < whole % senders)
@@ -48,7 +48,7 @@ struct Flow {
     sequence: u32,
 }
 
-/// Makes packets, as many as the settings allow at a time.
+/// Makes the packets of one lane, in bursts as the settings allow.
 #[derive(Debug)]
 pub struct Generator {
     plan: Arc<Plan>,
@@ -60,7 +60,8 @@ pub struct Generator {
     rate: u64,
     pace: Option<Pace>,
     answers: Option<Answers>,
-    /// Other lanes may see the answers, so this one cannot sleep until they come.
+    /// True if this lane is the only sender. With several senders another lane may receive the
+    /// frames of this one, so it cannot sleep until they come back.
     alone: bool,
     left: u64,
     duration: u64,
@@ -69,14 +70,14 @@ pub struct Generator {
     warm_up_share: u64,
     warm_up_ends_at: u64,
     begun: bool,
-    /// What was handed to the port.
+    /// Packets handed to the port.
     pub sent: Tally,
-    /// Packets longer than the lane's frames, not sent.
+    /// Number of packets not sent because they are longer than the lane's frames.
     pub too_long: u64,
 }
 
 impl Generator {
-    /// The part `share` of what `settings` ask for, out of `port`.
+    /// Creates the generator for the part `share` of the load in `settings`; it sends to `port`.
     #[must_use]
     pub fn new(
         settings: &Settings,
@@ -87,7 +88,7 @@ impl Generator {
         share: Share,
     ) -> Self {
         let period = plan.period();
-        // Each flow begins at another length, so that the mix holds over the flows too.
+        // Flows begin at different lengths, so the mix holds over the flows too.
         let flow = |number: usize| Flow {
             number: number as u16,
             phase: (number / share.senders % period) as u16,
@@ -118,8 +119,8 @@ impl Generator {
             left,
             duration,
             ends_at: u64::MAX,
-            // Where both are set the run ends with the first; the latency counts after either
-            // share.
+            // With both limits set the run ends at the first of them; latency counts after the
+            // warm-up share of either.
             warm_up_packets: if percent > 0 && count == 0 { u64::MAX } else { warm_up(left) },
             warm_up_share: warm_up(duration),
             warm_up_ends_at: u64::MAX,
@@ -129,14 +130,14 @@ impl Generator {
         }
     }
 
-    /// Sends what is due in this turn.
-    pub fn turn(&mut self, turn: &mut Turn) -> Next {
+    /// Sends the packets that are due in this turn.
+    pub fn turn(&mut self, turn: &mut Turn) -> NextSend {
         let now = turn.now();
         if !self.begun {
             self.begin(now);
         }
         if self.left == 0 || now >= self.ends_at {
-            return Next::Done;
+            return NextSend::Done;
         }
         let count = self.due(now).min(turn.new_packets_left() as u64);
         if count > 0 {
@@ -145,13 +146,14 @@ impl Generator {
         self.next(now)
     }
 
-    /// Packets that were on their way for too long.
+    /// Returns the number of packets that were outstanding for too long.
     #[must_use]
     pub fn given_up(&self) -> u64 {
         self.answers.as_ref().map_or(0, Answers::given_up)
     }
 
-    /// Packets that were due but not sent, as the lane was late or the window full.
+    /// Returns the number of packets that were due but not sent, because the lane was late or the
+    /// window was full.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.pace.as_ref().map_or(0, Pace::skipped)
@@ -180,7 +182,7 @@ impl Generator {
         count
     }
 
-    /// One clock reading stamps the burst.
+    /// Sends `count` packets. They share one time stamp.
     fn send(&mut self, count: u64, turn: &mut Turn) {
         let now = now();
         let mut made = 0;
@@ -229,20 +231,20 @@ impl Generator {
         }
     }
 
-    fn next(&mut self, now: u64) -> Next {
+    fn next(&mut self, now: u64) -> NextSend {
         if self.left == 0 {
-            return Next::Done;
+            return NextSend::Done;
         }
         let full = match &mut self.answers {
             Some(answers) => answers.room(self.sent.packets, now) == 0,
             None => false,
         };
         let due = match (&self.answers, &self.pace) {
-            (Some(_), _) if full && !self.alone => return Next::Now,
+            (Some(_), _) if full && !self.alone => return NextSend::Now,
             (Some(answers), _) if full => answers.deadline(),
             (_, Some(pace)) => pace.next(),
-            _ => return Next::Now,
+            _ => return NextSend::Now,
         };
-        Next::At(due.min(self.ends_at))
+        NextSend::At(due.min(self.ends_at))
     }
 }

@@ -1,10 +1,10 @@
-//! A generator, a sink and a latency meter for packets: the instrument that measures the other
-//! applications, and itself an application.
+//! Packet generator, sink and latency meter. It measures the other applications and is an
+//! application itself.
 //!
 //! A [`Run`](run::Run) makes a [`Traffic`](app::Traffic) for each lane. Its
 //! [`Generator`](generator::Generator) copies prepared headers into new packets and adds a
-//! [`Mark`](payload::Mark) that says run, flow, number and time; its [`Sink`](sink::Sink) reads the
-//! marks of what comes back. A [`Report`](report::Report) says what became of all frames.
+//! [`Mark`](payload::Mark) with run, flow, sequence number and time. Its [`Sink`](sink::Sink) reads
+//! the marks of received frames. A [`Report`](report::Report) sums up all frames.
 
 #![forbid(unsafe_code)]
 

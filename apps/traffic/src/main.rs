@@ -1,4 +1,4 @@
-//! Sends frames, counts what becomes of them, and measures how long they take.
+//! Program `traffic`: sends frames, counts received and lost ones, and measures latency.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         let ports = lane.port_names().map(str::to_owned).collect();
         if let Some(trials) = run.trials(count, ports).filter(|_| index + 1 == count) {
             let settings = lane.settings()?;
-            // It ends with the process: while it waits for input, nothing else would end it.
+            // The thread is not joined: only the end of the process ends its wait for input.
             std::thread::spawn(move || carry_out(trials, &settings));
         }
         Ok(app)
@@ -44,8 +44,8 @@ fn carry_out(trials: Trials, settings: &Map<String, Value>) {
     }
 }
 
-/// The table for people and, where a report is wanted, the JSON for programs. On standard output
-/// there is only one of them.
+/// Writes the table and, if `path` is given, the JSON report. Standard output gets only one of
+/// them: the JSON if `path` is `-`, else the table.
 fn write(report: &Report, path: Option<&str>) -> std::io::Result<()> {
     let Some(path) = path else {
         print!("{report}");

@@ -1,31 +1,32 @@
-//! How many packets are due.
+//! Pacing: computes the number of packets that are due at a given rate.
 
-/// Nanoseconds in a second: the credit that a packet costs.
+/// Nanoseconds per second. It is also the credit that one packet costs.
 const SECOND: u64 = 1_000_000_000;
 
-/// A token bucket in whole numbers: each nanosecond adds `rate` to the credit, each packet costs
-/// 10^9. No remainder is lost, so the rate does not drift; after a stall the credit is at most one
-/// burst, so what was missed is not made up for at once.
+/// Token bucket in integers. Each nanosecond adds `rate` to the credit, each packet costs 10^9.
+///
+/// No remainder is lost, so the rate does not drift. The credit is at most one burst, so packets
+/// missed in a stall are not sent all at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     rate: u64,
     credit: u64,
     limit: u64,
     last: u64,
-    /// Credit that was not kept.
+    /// Credit discarded because it exceeded the limit.
     lost: u128,
 }
 
 impl Pace {
-    /// `rate` packets a second (at least 1) from the time `start` in nanoseconds on, at which the
-    /// first packet is due; at most `burst` packets at once.
+    /// Creates a bucket for `rate` packets a second (at least 1) and at most `burst` packets at
+    /// once. The first packet is due at `start`, in nanoseconds.
     #[must_use]
     pub fn new(rate: u64, burst: u16, start: u64) -> Self {
         let limit = u64::from(burst.max(1)) * SECOND;
         Self { rate: rate.max(1), credit: SECOND, limit, last: start, lost: 0 }
     }
 
-    /// How many packets may be sent at `now`.
+    /// Returns the number of packets that may be sent at `now`.
     #[inline]
     pub fn due(&mut self, now: u64) -> u64 {
         let earned = now.saturating_sub(self.last).saturating_mul(self.rate);
@@ -38,19 +39,20 @@ impl Pace {
         self.credit / SECOND
     }
 
-    /// `packets` of those that were due have been sent.
+    /// Takes the credit of `packets` sent packets.
     #[inline]
     pub fn spend(&mut self, packets: u64) {
         self.credit = self.credit.saturating_sub(packets.saturating_mul(SECOND));
     }
 
-    /// How many packets were due but will not be sent, because they were not asked for in time.
+    /// Returns the number of packets that were due but will never be sent, because
+    /// [`due`](Self::due) was called too late.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         u64::try_from(self.lost / u128::from(SECOND)).unwrap_or(u64::MAX)
     }
 
-    /// When the next packet is due, in nanoseconds.
+    /// Returns the time at which the next packet is due, in nanoseconds.
     #[must_use]
     pub fn next(&self) -> u64 {
         let missing = SECOND.saturating_sub(self.credit);
@@ -64,7 +66,8 @@ mod tests {
 
     use super::*;
 
-    /// How many packets are sent at times `gaps` nanoseconds apart, when each takes all it may.
+    /// Sends all due packets at times `gaps` nanoseconds apart. Returns the last time, the number
+    /// of packets and the largest burst.
     fn send(pace: &mut Pace, start: u64, gaps: &[u64]) -> (u64, u64, u64) {
         let (mut now, mut sent, mut most) = (start, 0, 0);
         for gap in gaps {
@@ -78,7 +81,7 @@ mod tests {
     }
 
     proptest! {
-        /// Without a stall longer than a burst the count is exact, to the packet, at every time.
+        /// Checks that without a stall longer than a burst the count is exact at every time.
         #[test]
         fn the_count_is_exact(
             rate in 1..50_000_000u64,
@@ -93,7 +96,7 @@ mod tests {
             prop_assert_eq!(u128::from(sent), exact);
         }
 
-        /// With any stalls, what was sent, may be sent and was skipped is all that was due.
+        /// Checks that sent, available and skipped packets add up to the due ones, with any stalls.
         #[test]
         fn what_is_skipped_is_counted(
             rate in 1..50_000_000u64,
@@ -107,7 +110,8 @@ mod tests {
             prop_assert!(exact == counted || exact == counted + 1, "{} {}", exact, counted);
         }
 
-        /// With any stalls: never more than a burst at once, never more than the rate and a burst.
+        /// Checks that stalls never cause more than one burst at once, nor more than the rate plus
+        /// one burst in all.
         #[test]
         fn a_stall_is_not_made_up_for(
             rate in 1..u64::MAX,
@@ -120,7 +124,7 @@ mod tests {
             prop_assert!(u128::from(sent) <= exact + u128::from(burst));
         }
 
-        /// One who waits for `next` finds a packet, and would not have found it before.
+        /// Checks that a packet is due at `next` and none before it.
         #[test]
         fn the_next_packet_is_due_when_it_says(
             rate in 1..SECOND,

@@ -1,53 +1,54 @@
-//! What a frame of ours says about itself: the first 18 bytes of its UDP payload.
+//! Mark of a frame: the first 18 bytes of its UDP payload.
 //!
 //! ```text
 //! 0      2      4      6      8          12               18
 //! | FA57 | run  |check | flow | sequence | sent, measured |   big endian
 //! ```
-//! 18 bytes are what a frame of 60 bytes leaves behind Ethernet, IPv4 and UDP. `check` is a hash of
-//! the other fields, so that a damaged frame is told from a foreign one even where somebody on the
-//! way wrote the UDP checksum anew.
+//! A frame of 60 bytes has 18 bytes left after Ethernet, IPv4 and UDP. `check` is a hash of the
+//! other fields. It distinguishes a damaged frame from a foreign one even if a device on the path
+//! has recomputed the UDP checksum.
 
-/// Bytes that a mark takes.
+/// Length of a mark in bytes.
 pub const MARK_LENGTH: usize = 18;
 
 const MAGIC: u16 = 0xfa57;
-const CHECK_PLACE: u64 = 0xffff << 16;
-/// The times that a frame carries are in nanoseconds modulo 2^47, about 39 hours.
+/// Position of `check` in the first eight bytes.
+const CHECK_MASK: u64 = 0xffff << 16;
+/// Width of the time in a mark: nanoseconds modulo 2^47, about 39 hours.
 const SENT_BITS: u32 = 47;
 const SENT_MASK: u64 = (1 << SENT_BITS) - 1;
 const MEASURED: u64 = 1 << SENT_BITS;
 
-/// A frame's identity and when it was sent.
+/// Identity and departure time of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// The run it belongs to, so that late frames of another one are not counted.
+    /// Number of the run. Late frames of another run are not counted.
     pub run: u16,
-    /// The flow, from 0.
+    /// Flow number, from 0.
     pub flow: u16,
-    /// The number in its flow, from 0; it wraps.
+    /// Sequence number in the flow, from 0; it wraps.
     pub sequence: u32,
-    /// When it was sent: nanoseconds of `CLOCK_MONOTONIC`, of which the low 47 bits are kept.
+    /// Departure time in nanoseconds of `CLOCK_MONOTONIC`; the mark carries the low 47 bits.
     pub sent: u64,
-    /// Whether its latency counts: false during the warm-up.
+    /// True if the latency counts; false during the warm-up.
     pub measured: bool,
 }
 
-/// What a payload turned out to be.
+/// Classification of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// A frame of this run.
     Ours(Mark),
-    /// A frame of this run, but its mark is not what was sent.
+    /// A frame of this run whose mark was changed on the way.
     Damaged,
     /// A frame of another run.
     OtherRun,
-    /// Not a frame of this program.
+    /// A frame that this program did not send.
     Foreign,
 }
 
 impl Mark {
-    /// The mark as it is sent.
+    /// Encodes the mark.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> [u8; MARK_LENGTH] {
@@ -63,7 +64,7 @@ impl Mark {
         bytes
     }
 
-    /// Reads a mark, for the receiver of `run`.
+    /// Decodes and classifies a mark for the receiver of `run`.
     #[inline]
     #[must_use]
     pub fn read(bytes: &[u8; MARK_LENGTH], run: u16) -> Finding {
@@ -72,7 +73,7 @@ impl Mark {
         let second = u64::from_be_bytes([i, j, k, l, m, n, o, p]);
         let third = u16::from_be_bytes([q, r]);
         let written = (first >> 16) as u16;
-        let rest = first & !CHECK_PLACE;
+        let rest = first & !CHECK_MASK;
         if rest & !0xffff == name(run) {
             if check(rest, second, third) != written {
                 return Finding::Damaged;
@@ -89,13 +90,13 @@ impl Mark {
         if (first >> 48) as u16 == MAGIC && check(rest, second, third) == written {
             return Finding::OtherRun;
         }
-        // Were it of this run, would the check be right? Then the damage is in the name.
+        // If `check` is right with the expected magic and run, the damage is in these two fields.
         let renamed = name(run) | rest & 0xffff;
         if check(renamed, second, third) == written { Finding::Damaged } else { Finding::Foreign }
     }
 
-    /// Nanoseconds from sending to `now`; `None` if that is before it was sent, as between machines
-    /// whose clocks differ, or more than 19 hours after.
+    /// Returns the nanoseconds from sending to `now`. Returns `None` if `now` is before the time of
+    /// sending (clocks of two machines differ) or more than 19 hours after it.
     #[inline]
     #[must_use]
     pub fn age(&self, now: u64) -> Option<u64> {
@@ -104,15 +105,16 @@ impl Mark {
     }
 }
 
-/// The magic and the run, where they lie in the first eight bytes.
+/// Returns magic and run at their positions in the first eight bytes.
 #[inline]
 fn name(run: u16) -> u64 {
     u64::from(MAGIC) << 48 | u64::from(run) << 32
 }
 
-/// A hash of all fields; that of other fields is equal once in 65,536 times. (Multiplication by
-/// odd numbers and xor with a shift of itself are both reversible, so no difference is lost on the
-/// way.)
+/// Returns a hash of all fields. Different fields have equal hashes once in 65,536 times.
+///
+/// Multiplication by an odd number and xor with a shifted self are both reversible, so no
+/// difference is lost before the final shift.
 #[inline]
 fn check(first: u64, second: u64, third: u16) -> u16 {
     let hash = (first | u64::from(third) << 16).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -156,14 +158,14 @@ mod tests {
     fn a_change_of_any_byte_is_seen() {
         let mark = Mark { run: 7, flow: 3, sequence: 12345, sent: 987_654_321, measured: true };
         let mut seen = 0;
-        for place in 0..MARK_LENGTH {
+        for index in 0..MARK_LENGTH {
             for change in 1..=255 {
                 let mut bytes = mark.bytes();
-                bytes[place] ^= change;
+                bytes[index] ^= change;
                 seen += usize::from(Mark::read(&bytes, 7) == Finding::Damaged);
             }
         }
-        // The hash has 16 bits, so one change in 65,536 may pass; of this mark none does.
+        // The hash has 16 bits, so one change in 65,536 may pass; for this mark none does.
         assert_eq!(seen, MARK_LENGTH * 255);
     }
 

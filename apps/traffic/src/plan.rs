@@ -1,4 +1,4 @@
-//! What is sent: flows and lengths, turned into headers that only need a mark.
+//! Prepared headers of all flows and lengths. Only the mark is missing in them.
 
 use std::net::IpAddr;
 
@@ -8,27 +8,27 @@ use crate::settings::{Flows, FrameBytes, Mix, Settings, SettingsError, refuse};
 use crate::wire::checksum::{self, Sum};
 use crate::wire::{EtherType, Ethernet, IpProtocol, Ipv4, Ipv6, Udp, Vlan, header_mut};
 
-/// Ethernet, a VLAN tag, IPv6 and UDP.
+/// Length of the longest headers: Ethernet, VLAN tag, IPv6 and UDP.
 const LONGEST_HEADERS: usize = 66;
-/// The longest frame: what a port can carry is known only when it is open.
+/// Maximum frame length in bytes. The limit of a port is known only after it was opened.
 const LONGEST_FRAME: u32 = 16_000;
-/// Seven, four and one of twelve, spread out.
+/// Order of the lengths in IMIX: seven, four and one of twelve, spread out.
 const IMIX: [u16; 12] = [0, 1, 0, 0, 1, 0, 2, 0, 1, 0, 0, 1];
 
-/// The headers of one flow at one length.
+/// Headers of one flow at one length.
 #[derive(Clone, Debug)]
 struct Template {
     headers: [u8; LONGEST_HEADERS],
     length: u16,
-    /// Over pseudo header, UDP header and filler: all of the UDP checksum but the mark.
+    /// Sum over pseudo header, UDP header and filler: the UDP checksum without the mark.
     sum: Sum,
 }
 
-/// All frames of a run but for their marks. Lanes share it and only read it.
+/// All frames of a run without their marks. Shared by the lanes, read-only.
 #[derive(Debug)]
 pub struct Plan {
     templates: Vec<Template>,
-    /// Which of the lengths each next packet of a flow has.
+    /// Index of the length of each successive packet of a flow.
     pattern: Vec<u16>,
     lengths: usize,
     flows: usize,
@@ -40,14 +40,14 @@ impl Plan {
     /// Builds the headers of all flows.
     ///
     /// # Errors
-    /// Says which setting of the flows or lengths is not allowed.
+    /// Names the setting of flows or lengths that is not allowed.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
         let flows = &settings.flows;
         let addresses = Addresses::check(flows)?;
         let header_length = header_length(flows);
         let (lengths, pattern) = lengths(&settings.frame_bytes, header_length + MARK_LENGTH)?;
         let longest = lengths.iter().copied().max().unwrap_or(0);
-        // Any bytes will do that make a shifted or cut frame look wrong.
+        // Filler in which a shift or a cut is detected.
         let filler: Vec<u8> = (0..longest).map(|n| ((u32::from(n) * 167) >> 3) as u8).collect();
         let flow_count = flows.count as usize;
         let templates = (0..flows.count)
@@ -67,33 +67,34 @@ impl Plan {
         })
     }
 
-    /// How many flows there are.
+    /// Returns the number of flows.
     #[must_use]
     pub fn flows(&self) -> usize {
         self.flows
     }
 
-    /// After how many packets of a flow the lengths repeat.
+    /// Returns the number of packets of a flow after which its lengths repeat.
     #[must_use]
     pub fn period(&self) -> usize {
         self.pattern.len()
     }
 
-    /// Which template the packet at `phase` (below [`period`](Self::period)) of a flow has.
+    /// Returns the template of the packet at `phase` of a flow. `phase` is less than
+    /// [`period`](Self::period).
     #[inline]
     #[must_use]
     pub fn template(&self, flow: usize, phase: usize) -> usize {
         flow * self.lengths + usize::from(self.pattern[phase])
     }
 
-    /// Bytes in the frames of a template.
+    /// Returns the frame length of a template in bytes.
     #[inline]
     #[must_use]
     pub fn length(&self, template: usize) -> usize {
         usize::from(self.templates[template].length)
     }
 
-    /// Writes a frame, which is exactly [`length`](Self::length) bytes, its checksums included.
+    /// Writes a frame with its checksums. `frame` is exactly [`length`](Self::length) bytes long.
     #[inline]
     pub fn write(&self, template: usize, mark: Mark, frame: &mut [u8]) {
         let template = &self.templates[template];
@@ -114,7 +115,7 @@ fn header_length(flows: &Flows) -> usize {
     Ethernet::LENGTH + tag + network + Udp::LENGTH
 }
 
-/// The lengths that occur, and in which order.
+/// Returns the distinct lengths, and their order as indices into them.
 fn lengths(written: &FrameBytes, shortest: usize) -> Result<(Vec<u16>, Vec<u16>), SettingsError> {
     let list = match written {
         FrameBytes::Named(Mix::Imix) => {
@@ -137,8 +138,8 @@ fn lengths(written: &FrameBytes, shortest: usize) -> Result<(Vec<u16>, Vec<u16>)
     let mut distinct: Vec<u32> = list.to_vec();
     distinct.sort_unstable();
     distinct.dedup();
-    let place = |length: &u32| distinct.binary_search(length).unwrap_or(0) as u16;
-    let pattern = list.iter().map(place).collect();
+    let index = |length: &u32| distinct.binary_search(length).unwrap_or(0) as u16;
+    let pattern = list.iter().map(index).collect();
     Ok((distinct.iter().map(|length| *length as u16).collect(), pattern))
 }
 
@@ -146,26 +147,26 @@ fn template(flows: &Flows, ends: [(IpAddr, u16); 2], length: u16, filler: &[u8])
     let mut headers = [0; LONGEST_HEADERS];
     let [(source, source_port), (destination, destination_port)] = ends;
     let ethertype = if source.is_ipv4() { EtherType::IPV4 } else { EtherType::IPV6 };
-    let mut place = Ethernet::LENGTH;
+    let mut offset = Ethernet::LENGTH;
     put(&mut headers, 0, |ethernet: &mut Ethernet| {
         ethernet.source = flows.source_mac;
         ethernet.destination = flows.destination_mac;
         ethernet.ethertype.set(if flows.vlan.is_some() { EtherType::VLAN } else { ethertype });
     });
     if let Some(vlan) = flows.vlan {
-        put(&mut headers, place, |tag: &mut Vlan| {
+        put(&mut headers, offset, |tag: &mut Vlan| {
             tag.tag_control.set(vlan);
             tag.ethertype.set(ethertype);
         });
-        place += Vlan::LENGTH;
+        offset += Vlan::LENGTH;
     }
-    let network = place;
+    let network = offset;
     let pseudo = match (source, destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             put(&mut headers, network, |ipv4: &mut Ipv4| {
                 ipv4.version_ihl = 0x45;
                 ipv4.total_length.set(length - network as u16);
-                // Not to be fragmented, so it needs no identification (RFC 6864).
+                // Don't Fragment is set, so no identification is needed (RFC 6864).
                 ipv4.flags_fragment_offset.set(0x4000);
                 ipv4.time_to_live = 64;
                 ipv4.protocol = IpProtocol::UDP;
@@ -174,14 +175,14 @@ fn template(flows: &Flows, ends: [(IpAddr, u16); 2], length: u16, filler: &[u8])
             });
             let sum = checksum::checksum(&headers[network..network + Ipv4::LENGTH]);
             put(&mut headers, network, |ipv4: &mut Ipv4| ipv4.header_checksum.set(sum));
-            place += Ipv4::LENGTH;
-            let udp_length = length - place as u16;
+            offset += Ipv4::LENGTH;
+            let udp_length = length - offset as u16;
             Sum::pseudo_ipv4(source.octets(), destination.octets(), IpProtocol::UDP, udp_length)
         }
         (source, destination) => {
             let (source, destination) = (octets(source), octets(destination));
-            place += Ipv6::LENGTH;
-            let udp_length = length - place as u16;
+            offset += Ipv6::LENGTH;
+            let udp_length = length - offset as u16;
             put(&mut headers, network, |ipv6: &mut Ipv6| {
                 ipv6.version_class_flow.set(6 << 28);
                 ipv6.payload_length.set(udp_length);
@@ -193,18 +194,18 @@ fn template(flows: &Flows, ends: [(IpAddr, u16); 2], length: u16, filler: &[u8])
             Sum::pseudo_ipv6(&source, &destination, IpProtocol::UDP, u32::from(udp_length))
         }
     };
-    put(&mut headers, place, |udp: &mut Udp| {
+    put(&mut headers, offset, |udp: &mut Udp| {
         udp.source_port.set(source_port);
         udp.destination_port.set(destination_port);
-        udp.length.set(length - place as u16);
+        udp.length.set(length - offset as u16);
     });
-    let sum = pseudo.add_bytes(&headers[place..place + Udp::LENGTH]).add_bytes(filler);
+    let sum = pseudo.add_bytes(&headers[offset..offset + Udp::LENGTH]).add_bytes(filler);
     Template { headers, length, sum }
 }
 
-/// Fills in a header; it lies within the longest headers.
-fn put<T: crate::wire::Header>(headers: &mut [u8], place: usize, fill: impl FnOnce(&mut T)) {
-    if let Some(header) = header_mut(headers, place) {
+/// Fills in the header at `offset`, which lies within the longest headers.
+fn put<T: crate::wire::Header>(headers: &mut [u8], offset: usize, fill: impl FnOnce(&mut T)) {
+    if let Some(header) = header_mut(headers, offset) {
         fill(header);
     }
 }

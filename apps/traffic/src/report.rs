@@ -1,4 +1,4 @@
-//! What a run has shown.
+//! Results of a run: counts, rates, losses and latency.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -7,55 +7,55 @@ use crate::settings::{Mode, Settings};
 use crate::sink::{Counts, new_histogram};
 use crate::tally::Tally;
 
-/// What one lane has counted.
+/// Counts of one lane.
 #[derive(Clone, Debug)]
 pub struct LaneResult {
-    /// Handed to the port.
+    /// Packets handed to the port.
     pub sent: Tally,
-    /// Not sent: longer than the lane's frames.
+    /// Number of packets not sent because they are longer than the lane's frames.
     pub too_long: u64,
-    /// Due by the rate, but not sent in time.
+    /// Number of packets due by the rate but not sent in time.
     pub skipped: u64,
-    /// On their way for longer than the answer timeout.
+    /// Number of packets outstanding for longer than the answer timeout.
     pub given_up: u64,
-    /// Came back or in, once at least.
+    /// Packets received intact, each counted once.
     pub received: Tally,
-    /// The other arrivals.
+    /// Other arrivals, and anomalies of received packets.
     pub counts: Counts,
-    /// For each flow, one more than the highest number that came here.
+    /// One more than the highest sequence number received here, for each flow.
     pub expected: Vec<u64>,
-    /// Nanoseconds from sending to arrival.
+    /// Latency from sending to arrival, in nanoseconds.
     pub latency: Histogram<u64>,
 }
 
-/// All lanes together. As JSON its keys are in kebab case.
+/// Results of all lanes together. The JSON keys are in kebab case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Report {
-    /// Which way the frames went.
+    /// Direction of the frames.
     pub mode: Mode,
-    /// The number of the run.
+    /// Number of the run.
     pub run: u16,
-    /// Whether the run came to its end, rather than being interrupted: then what was on its way
-    /// counts as lost.
+    /// True if the run ended by itself. If it was interrupted, packets on their way count as lost.
     pub complete: bool,
-    /// Lanes that ran.
+    /// Number of lanes that ran.
     pub lanes: usize,
-    /// Flows in the set.
+    /// Number of flows.
     pub flows: usize,
-    /// The rate that was asked for; 0 is as fast as possible.
+    /// Configured rate; 0 means as fast as possible.
     pub wanted_packets_per_second: u64,
-    /// Sent; absent with `receive`.
+    /// Packets sent; absent with `receive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent: Option<Direction>,
-    /// Packets that were due by the rate but not sent: the lane was kept from running for longer
-    /// than a burst takes, or waited for answers.
+    /// Number of packets due by the rate but not sent: the lane did not run for longer than a burst
+    /// takes, or its window was full.
     pub skipped_packets: u64,
-    /// Packets not sent because they are longer than the lane's frames.
+    /// Number of packets not sent because they are longer than the lane's frames.
     pub too_long_packets: u64,
-    /// Packets that were on their way for longer than the answer timeout; they may still have come.
+    /// Number of packets outstanding for longer than the answer timeout. They may have arrived
+    /// later.
     pub given_up_packets: u64,
-    /// Received, each once; absent with `send`.
+    /// Packets received, each counted once; absent with `send`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub received: Option<Received>,
 }
@@ -64,56 +64,56 @@ pub struct Report {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Direction {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes in them, without frame check sequences.
+    /// Number of bytes, without frame check sequences.
     pub bytes: u64,
-    /// Packets a second, from the first burst to the last one.
+    /// Packets a second, from the first burst to the last.
     pub packets_per_second: f64,
-    /// Bits a second, counted as `bytes`.
+    /// Bits a second, without frame check sequences.
     pub bits_per_second: f64,
 }
 
-/// What came, and what did not.
+/// Received and lost packets.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Received {
-    /// Intact, each once.
+    /// Packets received intact, each counted once.
     #[serde(flatten)]
     pub direction: Direction,
-    /// Sent, but neither received nor corrupted. With `receive`: the gaps between the numbers;
-    /// what is missing after the last one is not known.
+    /// Packets sent, but neither received nor corrupted. With `receive`: the gaps between sequence
+    /// numbers. Losses after the last received packet are not known.
     pub lost_packets: u64,
-    /// Of a million sent.
+    /// Loss ratio in parts per million of the packets sent.
     pub lost_ppm: f64,
-    /// Arrived again.
+    /// Packets that arrived again.
     pub duplicated_packets: u64,
-    /// Arrived after a later one of their flow (RFC 4737).
+    /// Packets that arrived after a later one of their flow (RFC 4737).
     pub reordered_packets: u64,
-    /// Arrived damaged.
+    /// Packets that arrived damaged.
     pub corrupted_packets: u64,
-    /// Arrived so late that they may be duplicates: raise `window-packets`. Counted as lost.
+    /// Packets so late that they may be duplicates; counted as lost. Raise `window-packets`.
     pub ancient_packets: u64,
-    /// Of another run, or of a flow that is not set here.
+    /// Packets of another run, or of a flow that is not configured here.
     pub other_run_packets: u64,
-    /// Not ours: left to Linux.
+    /// Packets that this program did not send; left to Linux.
     pub foreign_packets: u64,
-    /// Sent in the future: the sender's clock is another.
+    /// Packets with a time of sending in the future: the clocks of sender and receiver differ.
     pub clock_skew_packets: u64,
-    /// Flows that arrived at more than one lane: what was duplicated or reordered between lanes is
-    /// not seen, and lost packets may hide behind such duplicates.
+    /// Number of flows that arrived at more than one lane. Duplicates and reordering between lanes
+    /// are not detected, and such duplicates may hide losses.
     pub split_flows: usize,
-    /// From sending to arrival; absent when there is none.
+    /// Latency from sending to arrival; absent if none was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
 }
 
-/// Latencies in nanoseconds, to three digits.
+/// Latencies in nanoseconds, with three significant digits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Latency {
-    /// How many were measured: the warm-up and duplicates are not.
+    /// Number of measurements, without warm-up and duplicates.
     pub samples: u64,
     pub minimum_ns: u64,
     pub mean_ns: f64,
@@ -156,7 +156,7 @@ impl Direction {
 }
 
 impl Received {
-    /// `sent` is known unless another process sends.
+    /// Sums up the lanes. `sent` is `None` if another process sends.
     fn new(sent: Option<u64>, lanes: &[LaneResult]) -> Self {
         let received = total(lanes.iter().map(|lane| lane.received));
         let counts = lanes.iter().fold(Counts::default(), |sum, lane| sum.merge(lane.counts));

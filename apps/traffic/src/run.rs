@@ -1,4 +1,4 @@
-//! A run over all lanes.
+//! Run over all lanes: creates their applications and sums up their results.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,17 +13,17 @@ use crate::report::{LaneResult, Report};
 use crate::settings::{Mode, Settings, SettingsError, refuse};
 use crate::sink::Sink;
 use crate::trial::{Trial, Until};
-use crate::trials::{Desk, Trials};
+use crate::trials::{TrialSlots, Trials};
 
-/// A run: makes its lanes, and sums up what they have counted when they have ended.
+/// One run. Creates the applications of its lanes and sums up their results at the end.
 #[derive(Debug, Default)]
 pub struct Run {
     shared: Option<Shared>,
-    desk: Option<Arc<Desk>>,
+    slots: Option<Arc<TrialSlots>>,
     results: Arc<Mutex<Vec<LaneResult>>>,
 }
 
-/// What the lanes of a run have in common.
+/// State that the lanes of a run have in common.
 #[derive(Debug)]
 pub(crate) struct Shared {
     settings: Settings,
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Run `number` of these settings over `lanes` lanes.
+    /// Creates run `number` with these settings over `lanes` lanes.
     pub(crate) fn new(
         settings: Settings,
         lanes: usize,
@@ -47,7 +47,7 @@ impl Shared {
         Ok(Self { settings, number, plan, progress, senders })
     }
 
-    /// The part of lane `lane`; `port` finds a port by its name.
+    /// Creates the part of lane `lane`. `port` finds a port by name.
     pub(crate) fn trial(
         &self,
         lane: usize,
@@ -84,13 +84,14 @@ impl Shared {
         Sink::new(*number, plan.flows(), settings.window_packets, settings.verify)
     }
 
-    /// What the lanes have counted.
+    /// Sums up the results of the lanes.
     pub(crate) fn report(&self, lanes: &[LaneResult]) -> Report {
         Report::new(&self.settings, self.number, self.progress.is_complete(), lanes)
     }
 }
 
-/// How many lanes send: no more than have a flow, a packet a second and a place in the window.
+/// Returns the number of lanes that send. Each has at least one flow, one packet a second, one
+/// packet to send and one packet of the window.
 fn senders(settings: &Settings, lanes: usize) -> usize {
     if !settings.sends() {
         return 0;
@@ -106,11 +107,11 @@ fn senders(settings: &Settings, lanes: usize) -> usize {
 }
 
 impl Run {
-    /// The application of lane `lane` of `lanes`; all lanes have the same `settings`. `port` finds
-    /// a port by its name.
+    /// Creates the application of lane `lane` of `lanes`. All lanes have the same `settings`.
+    /// `port` finds a port by name.
     ///
     /// # Errors
-    /// Says which setting is not allowed.
+    /// Names the setting that is not allowed.
     pub fn lane(
         &mut self,
         settings: Settings,
@@ -128,22 +129,23 @@ impl Run {
         let shared = self.shared.insert(shared);
         let trial = shared.trial(lane, port)?;
         if shared.settings.trials_from_input {
-            let desk = self.desk.get_or_insert_with(|| Arc::new(Desk::new(lanes)));
-            return Ok(Traffic::of_trials(lane, shared.sink(), Arc::clone(desk)));
+            let slots = self.slots.get_or_insert_with(|| Arc::new(TrialSlots::new(lanes)));
+            return Ok(Traffic::of_trials(lane, shared.sink(), Arc::clone(slots)));
         }
         Ok(Traffic::of_run(lane, trial, &self.results))
     }
 
-    /// The series of trials that the lanes wait for, once all are made; `None` of a single run.
-    /// `ports` are the names of the ports, in the order of their numbers.
+    /// Returns the series of trials that the lanes wait for, or `None` for a single run. Call it
+    /// after all lanes were created. `ports` are the names of the ports in the order of their
+    /// numbers.
     #[must_use]
     pub fn trials(&self, lanes: usize, ports: Vec<String>) -> Option<Trials> {
-        let (desk, number) = (self.desk.as_ref()?, self.shared.as_ref()?.number);
-        Some(Trials::new(Arc::clone(desk), lanes, ports, number))
+        let (slots, number) = (self.slots.as_ref()?, self.shared.as_ref()?.number);
+        Some(Trials::new(Arc::clone(slots), lanes, ports, number))
     }
 
-    /// What the lanes that have ended have counted, and where the report belongs; `None` when none
-    /// has run.
+    /// Returns the report on the lanes that have ended, and the path for it. Returns `None` if no
+    /// lane has run.
     #[must_use]
     pub fn report(&self) -> Option<(Report, Option<&str>)> {
         let shared = self.shared.as_ref()?;

@@ -1,4 +1,4 @@
-//! What a user can set: the object `app` of the configuration.
+//! Settings: the object `app` of the configuration.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
@@ -7,131 +7,133 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::wire::MacAddress;
 
-/// All settings. Only `port` must be given.
+/// All settings. Only `port` is required.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Settings {
-    /// Which way the frames go.
+    /// Direction of the frames.
     #[serde(default)]
     pub mode: Mode,
-    /// The name of the port that frames leave by; with `receive` the one that they arrive at.
+    /// Name of the port that sends frames; with `receive`, of the port that receives them.
     pub port: String,
-    /// With `one-way`, the name of the port that frames arrive at.
+    /// Name of the port that receives frames with `one-way`.
     pub sink_port: Option<String>,
-    /// The number of the run, which every frame carries; drawn by lot when absent. A `receive`
-    /// needs the one that its `send` has.
+    /// Number of the run, carried by every frame; random when absent. A receiver needs the number
+    /// of its sender.
     pub run: Option<u16>,
-    /// The flows.
+    /// Set of flows.
     #[serde(default)]
     pub flows: Flows,
-    /// Bytes in a frame without the check sequence: a number, a list that is cycled through, or
+    /// Frame length in bytes without the check sequence: a number, a list to cycle through, or
     /// `"imix"`.
     #[serde(default)]
     pub frame_bytes: FrameBytes,
-    /// Packets a second over all lanes; 0 is as fast as possible.
+    /// Packets a second over all lanes; 0 means as fast as possible.
     #[serde(default)]
     pub rate_packets_per_second: u64,
-    /// The most frames on their way at a time over all lanes: a new one leaves when another has
-    /// come back. 0 is no such limit, 1 is ping-pong.
+    /// Maximum number of outstanding frames over all lanes: a frame leaves when another has come
+    /// back. 0 means no limit, 1 is ping-pong.
     #[serde(default)]
     pub outstanding_packets: u64,
-    /// With `outstanding-packets`: when nothing has come back for so long, all that is on its way
-    /// counts as lost and sending goes on.
+    /// Timeout of a full window in milliseconds. When no frame has left or come back for this time,
+    /// all outstanding frames count as lost and sending continues.
     #[serde(default = "default_answer_timeout")]
     pub answer_timeout_ms: u64,
-    /// Packets to send, or with `receive` to wait for, over all lanes; 0 is no limit.
+    /// Number of packets to send, or with `receive` to wait for, over all lanes; 0 means no limit.
     #[serde(default)]
     pub count_packets: u64,
-    /// How long to send, or with `receive` to wait; 0 is until `count-packets` or a signal.
+    /// Time to send, or with `receive` to wait, in milliseconds; 0 means until `count-packets` or a
+    /// signal.
     #[serde(default)]
     pub duration_ms: u64,
-    /// How long to collect late frames after the last was sent: the run ends when nothing has come
-    /// for so long.
+    /// Time to wait for late frames after the last was sent, in milliseconds. The run ends when no
+    /// frame has arrived for this time.
     #[serde(default = "default_linger")]
     pub linger_ms: u64,
-    /// The share of the packets, or of the duration, at the start whose latency does not count, 0
-    /// to 90. Needs `count-packets` or `duration-ms`.
+    /// Share of the packets or of the duration at the start whose latency does not count, 0 to 90
+    /// percent. Requires `count-packets` or `duration-ms`.
     #[serde(default)]
     pub warm_up_percent: u8,
-    /// The most packets sent at once, 1 to 1024, also when the lane was late (in a turn, a lane's
-    /// `burst` limits it too).
+    /// Maximum number of packets sent at once, 1 to 1024, also after a stall. The lane's `burst`
+    /// limits a turn too.
     #[serde(default = "default_burst")]
     pub burst_packets: u16,
-    /// How far back in a flow a late frame is told from a duplicate: a power of two, 64 to 65536.
+    /// Number of packets of a flow within which a late frame is distinguished from a duplicate: a
+    /// power of two, 64 to 65536.
     #[serde(default = "default_window")]
     pub window_packets: u32,
-    /// How much of a received frame is checked.
+    /// Part of a received frame that is checked.
     #[serde(default)]
     pub verify: Verify,
-    /// A series of trials instead of one run: each line on standard input is a JSON object of the
-    /// settings that differ from these, each is answered by a report on a line of standard output.
+    /// Series of trials instead of one run. Each line on standard input is a JSON object of the
+    /// settings that differ from these. The reply is a report on one line of standard output.
     #[serde(default)]
     pub trials_from_input: bool,
-    /// The file that a JSON report is written to; `-` is standard output.
+    /// Path of the JSON report; `-` means standard output.
     pub report: Option<String>,
 }
 
-/// Which way the frames go.
+/// Direction of the frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Out of `port` and back to it; something there reflects them.
+    /// From `port` back to `port`; a device beyond it reflects the frames.
     #[default]
     RoundTrip,
-    /// Out of `port`, in at `sink-port`, both here.
+    /// From `port` to `sink-port`, both of this process.
     OneWay,
-    /// Out of `port`; another process receives.
+    /// From `port`; another process receives.
     Send,
-    /// In at `port`; another process sends.
+    /// To `port`; another process sends.
     Receive,
 }
 
-/// How much of a received frame is checked.
+/// Part of a received frame that is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verify {
-    /// The mark at the start of the payload.
+    /// Mark at the start of the payload.
     Mark,
-    /// The mark and the checksums of IPv4 and UDP, which cover all but the Ethernet header.
+    /// Mark and the checksums of IPv4 and UDP, which cover all but the Ethernet header.
     #[default]
     Frame,
 }
 
-/// A set of flows. Addresses and ports count up from the first one; source addresses change
-/// fastest, then destination addresses, source ports, destination ports.
+/// Set of flows. Addresses and ports count up from the first one. Source addresses change fastest,
+/// then destination addresses, source ports and destination ports.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Flows {
-    /// How many, 1 to 65536.
+    /// Number of flows, 1 to 65536.
     pub count: u32,
-    /// Where the frames come from.
+    /// Source MAC address.
     #[serde(deserialize_with = "from_text")]
     pub source_mac: MacAddress,
-    /// Where the frames go.
+    /// Destination MAC address.
     #[serde(deserialize_with = "from_text")]
     pub destination_mac: MacAddress,
-    /// The identifier of a VLAN tag (IEEE 802.1Q), 0 to 4094; none when absent.
+    /// VLAN identifier (IEEE 802.1Q), 0 to 4094; no tag when absent.
     pub vlan: Option<u16>,
-    /// The first source address, IPv4 or IPv6.
+    /// First source address, IPv4 or IPv6.
     pub source_address: IpAddr,
-    /// How many source addresses.
+    /// Number of source addresses.
     pub source_addresses: u32,
-    /// The first destination address, of the same family.
+    /// First destination address, of the same family.
     pub destination_address: IpAddr,
-    /// How many destination addresses.
+    /// Number of destination addresses.
     pub destination_addresses: u32,
-    /// The first UDP source port.
+    /// First UDP source port.
     pub source_port: u16,
-    /// How many source ports; as many as `count` needs when absent.
+    /// Number of source ports; as many as `count` needs when absent.
     pub source_ports: Option<u32>,
-    /// The first UDP destination port.
+    /// First UDP destination port.
     pub destination_port: u16,
-    /// How many destination ports.
+    /// Number of destination ports.
     pub destination_ports: u32,
 }
 
 impl Default for Flows {
-    /// One flow between the benchmark addresses of RFC 2544 appendix C.2.2.
+    /// Returns one flow between the benchmark addresses of RFC 2544 appendix C.2.2.
     fn default() -> Self {
         Self {
             count: 1,
@@ -150,15 +152,15 @@ impl Default for Flows {
     }
 }
 
-/// Bytes in a frame.
+/// Frame length in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "not a number of bytes, a list of such numbers, or \"imix\"")]
 pub enum FrameBytes {
-    /// All the same.
+    /// One length for all frames.
     One(u32),
-    /// One after the other, in each flow.
+    /// Lengths that each flow cycles through.
     List(Vec<u32>),
-    /// A named mix.
+    /// Named mix.
     Named(Mix),
 }
 
@@ -168,22 +170,22 @@ impl Default for FrameBytes {
     }
 }
 
-/// A mix of frame lengths.
+/// Named mix of frame lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mix {
-    /// The simple Internet mix: 7 of 60 bytes (or of the shortest that these flows can have), 4 of
-    /// 590, 1 of 1514.
+    /// Simple Internet mix: 7 frames of 60 bytes (or the minimum of these flows), 4 of 590 bytes
+    /// and 1 of 1514 bytes.
     Imix,
 }
 
-/// Settings that cannot be meant; each names the key, the reason and the remedy.
+/// Invalid setting. The message names the key, the reason and the remedy.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("app.{key}: {reason}")]
 pub struct SettingsError {
-    /// The key below `app`.
+    /// Key below `app`.
     pub key: &'static str,
-    /// What is wrong and what is allowed.
+    /// Problem and allowed values.
     pub reason: String,
 }
 
@@ -192,22 +194,22 @@ pub(crate) fn refuse<T>(key: &'static str, reason: impl Into<String>) -> Result<
 }
 
 impl Settings {
-    /// Whether frames are sent.
+    /// Returns true if this process sends frames.
     #[must_use]
     pub fn sends(&self) -> bool {
         self.mode != Mode::Receive
     }
 
-    /// Whether frames are expected to arrive.
+    /// Returns true if this process receives frames.
     #[must_use]
     pub fn receives(&self) -> bool {
         self.mode != Mode::Send
     }
 
-    /// Checks what can be told without flows and ports.
+    /// Checks the settings that do not depend on flows and ports.
     ///
     /// # Errors
-    /// Says which value is not allowed or contradicts another.
+    /// Names the setting that is not allowed or contradicts another.
     pub fn check(&self) -> Result<(), SettingsError> {
         match (self.mode, &self.sink_port) {
             (Mode::OneWay, None) => {

@@ -1,4 +1,5 @@
-//! What arrives: whose it is, whether it is intact, how it stands to the others, how old it is.
+//! Receiver of a lane: classifies frames, detects damage, loss, duplicates and reordering, and
+//! measures latency.
 
 use std::sync::Arc;
 
@@ -13,30 +14,31 @@ use crate::window::{Arrival, Windows};
 use crate::wire::checksum::{verify_ipv4_header, verify_transport};
 use crate::wire::{IpProtocol, Layers, Udp};
 
-/// The longest latency that is recorded as it is, in nanoseconds; a longer one is recorded as this.
+/// Maximum recorded latency, in nanoseconds. A longer one is recorded as this.
 pub const LONGEST_LATENCY: u64 = 60_000_000_000;
 
-/// Arrivals that are not counted as received, and what else was noticed.
+/// Arrivals that do not count as received, and anomalies of those that do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Arrived again; not counted as received.
+    /// Frames that arrived again; not counted as received.
     pub duplicated: u64,
-    /// Arrived after a later one of their flow (RFC 4737 clause 3.3); counted as received.
+    /// Frames that arrived after a later one of their flow (RFC 4737 clause 3.3); counted as
+    /// received.
     pub reordered: u64,
-    /// Of this run, but damaged; not counted as received.
+    /// Damaged frames of this run; not counted as received.
     pub corrupted: u64,
-    /// Too late to be told from duplicates; not counted as received.
+    /// Frames too late to be distinguished from duplicates; not counted as received.
     pub ancient: u64,
-    /// Of another run, or of a flow that is not set here.
+    /// Frames of another run, or of a flow that is not configured here.
     pub other_runs: u64,
-    /// Not ours: left to Linux.
+    /// Frames that this program did not send; left to Linux.
     pub foreign: u64,
-    /// Received with a time of sending in the future: the clocks differ.
+    /// Received frames with a time of sending in the future: the clocks differ.
     pub clock_skew: u64,
 }
 
 impl Counts {
-    /// Both together.
+    /// Returns the sum of both.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         Self {
@@ -51,30 +53,33 @@ impl Counts {
     }
 }
 
-/// The receiving half of a lane. It allocates nothing after [`new`](Self::new).
+/// Receiver of one lane. It allocates nothing after [`new`](Self::new).
 #[derive(Debug)]
 pub struct Sink {
     run: u16,
     verify: Verify,
     windows: Windows,
-    /// Told of answers, where somebody waits for them.
+    /// State that counts returned frames, if a sender has a window.
     answers: Option<Arc<Progress>>,
-    /// Frames that came once at least, intact.
+    /// Frames received intact, each counted once.
     pub received: Tally,
-    /// The others.
+    /// Other arrivals, and anomalies of received frames.
     pub counts: Counts,
-    /// Nanoseconds from sending to arrival of the frames received, without the warm-up.
+    /// Latency of the received frames in nanoseconds, without the warm-up.
     pub latency: Histogram<u64>,
 }
 
-/// An empty histogram of latencies: three digits up to [`LONGEST_LATENCY`]. It does not grow.
+/// Creates an empty histogram of latencies: three digits up to [`LONGEST_LATENCY`]. It does not
+/// grow.
 #[must_use]
 pub fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST_LATENCY, 3).expect("these bounds are allowed")
 }
 
 impl Sink {
-    /// A sink for the frames of `run`, with a window of `window` numbers for each of `flows`.
+    /// Creates a sink for the frames of `run`, with a window of `window` sequence numbers for each
+    /// of
+    /// `flows` flows.
     #[must_use]
     pub fn new(run: u16, flows: usize, window: u32, verify: Verify) -> Self {
         Self {
@@ -88,13 +93,13 @@ impl Sink {
         }
     }
 
-    /// Tells `progress` of every frame received.
+    /// Makes the sink record every received frame in `progress`.
     #[must_use]
     pub fn answering(self, progress: Arc<Progress>) -> Self {
         Self { answers: Some(progress), ..self }
     }
 
-    /// Frames of this program so far, whatever became of them.
+    /// Returns the number of all frames of this program so far.
     #[inline]
     #[must_use]
     pub fn arrivals(&self) -> u64 {
@@ -102,14 +107,15 @@ impl Sink {
         self.received.packets + duplicated + corrupted + ancient + other_runs
     }
 
-    /// For each flow, one more than the highest number that came.
+    /// Returns one more than the highest sequence number received, for each flow.
     #[must_use]
     pub fn expected(&self) -> &[u64] {
         self.windows.expected()
     }
 
-    /// Judges a frame that arrived at `now`: ours end here, the others are Linux's. `partial` says
-    /// that its transport checksum is not complete, so it is not looked at.
+    /// Classifies and counts a frame that arrived at `now`. Returns `Drop` for frames of this
+    /// program and `Kernel` for all others. If `partial` is true, the transport checksum is
+    /// incomplete and not checked.
     #[inline]
     pub fn judge(&mut self, frame: &[u8], partial: bool, now: u64) -> Verdict {
         let Some((layers, mark)) = payload(frame) else {
@@ -170,7 +176,7 @@ impl Sink {
     }
 }
 
-/// The layers of a UDP datagram and the place where its mark would be.
+/// Returns the layers of a UDP datagram and the bytes at the position of a mark.
 #[inline]
 fn payload(frame: &[u8]) -> Option<(Layers, &[u8; MARK_LENGTH])> {
     let layers = Layers::parse(frame).ok()?;

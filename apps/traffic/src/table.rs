@@ -1,4 +1,4 @@
-//! A report as a person reads it.
+//! Report as a text table.
 
 use std::fmt;
 
@@ -89,7 +89,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, packets: u64, note: &str) -> fmt:
     writeln!(f, "{}", line.trim_end())
 }
 
-/// A rate without digits that mean nothing.
+/// Formats a rate: two decimals below 100, none above.
 fn quantity(rate: f64) -> String {
     if rate < 100.0 { format!("{rate:.2}") } else { format!("{rate:.0}") }
 }

@@ -1,17 +1,17 @@
-//! Packets and bytes, and over which time.
+//! Packet and byte counts with the time span that they cover.
 
-/// Packets in one direction.
+/// Count of packets in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
-    /// Bytes in them, without frame check sequences.
+    /// Number of bytes, without frame check sequences.
     pub bytes: u64,
-    /// When the first burst was counted, in nanoseconds of `CLOCK_MONOTONIC`; 0 if none was.
+    /// Time of the first burst in nanoseconds of `CLOCK_MONOTONIC`; 0 if no packet was counted.
     pub first: u64,
-    /// When the last burst was counted.
+    /// Time of the last burst in nanoseconds of `CLOCK_MONOTONIC`.
     pub last: u64,
-    /// Packets and bytes counted at `first`: they open the time that the rate is taken over.
+    /// Packets and bytes counted at `first`. They start the time span and are not in the rate.
     opening: (u64, u64),
 }
 
@@ -30,7 +30,7 @@ impl Tally {
         }
     }
 
-    /// Both together, as of lanes that ran side by side.
+    /// Returns the combined count of two lanes that ran at the same time.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         if self.packets == 0 || other.packets == 0 {
@@ -52,7 +52,7 @@ impl Tally {
         }
     }
 
-    /// Packets and bits a second, from the first burst to the last one; 0 for a single burst.
+    /// Returns packets and bits a second, from the first burst to the last; 0 for a single burst.
     #[must_use]
     pub fn rates(&self) -> (f64, f64) {
         let seconds = (self.last - self.first) as f64 / 1e9;

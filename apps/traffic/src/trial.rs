@@ -1,42 +1,43 @@
-//! One lane's part in a run: what it sends, what it receives, and when that is over.
+//! Part of one lane in a run: its generator, its sink and the end of the run.
 
 use std::sync::Arc;
 
 use fastlane::{PortId, Turn};
 
-use crate::generator::{Generator, Next};
+use crate::generator::{Generator, NextSend};
 use crate::progress::Progress;
 use crate::report::LaneResult;
 use crate::sink::{Sink, new_histogram};
 
-/// What is due sooner is waited for awake, in nanoseconds: a sleep may take so much longer.
+/// Time before a due packet from which the lane stays awake, in nanoseconds: a sleep may overrun by
+/// this much.
 const AWAKE: u64 = 50_000;
 
-/// When a run ends that does not send.
+/// End of a run that only receives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Until {
-    /// Packets to wait for; 0 is no such end.
+    /// Number of packets to wait for; 0 means no limit.
     pub(crate) count: u64,
-    /// How long, in nanoseconds; 0 is no such end.
+    /// Duration in nanoseconds; 0 means no limit.
     pub(crate) duration: u64,
 }
 
-/// A timer that a trial has started.
+/// Kind of timer that a trial starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
-    /// For the next packet.
+    /// Departure of the next packet.
     Wake,
-    /// For the end of the run, unless something has come meanwhile.
+    /// End of the run, unless a frame arrives before.
     Linger,
-    /// For the end of the run.
+    /// End of the run.
     End,
 }
 
-/// Timers have room for a key: the kind and the run, so that one left over from an earlier trial
-/// does nothing.
+/// All kinds of timers. The key of a timer holds kind and run, so a timer left over from an earlier
+/// trial has no effect.
 const KINDS: [Timer; 3] = [Timer::Wake, Timer::Linger, Timer::End];
 
-/// A lane's part.
+/// Part of one lane in a run.
 #[derive(Debug)]
 pub(crate) struct Trial {
     pub(crate) run: u16,
@@ -44,19 +45,19 @@ pub(crate) struct Trial {
     pub(crate) sending: bool,
     pub(crate) sink: Sink,
     pub(crate) sink_port: PortId,
-    /// Of a run that only receives.
+    /// End condition of a run that only receives.
     pub(crate) until: Option<Until>,
-    /// For how long nothing must come after the last packet, in nanoseconds.
+    /// Time without arrivals after the last packet that ends the run, in nanoseconds.
     pub(crate) linger: u64,
     pub(crate) progress: Arc<Progress>,
     wake_at: Option<u64>,
-    /// Frames that had come when the linger timer was started.
+    /// Number of arrivals when the linger timer was started.
     arrivals_before: u64,
     pub(crate) begun: bool,
 }
 
 impl Trial {
-    /// A part that has not begun: `linger` is in nanoseconds.
+    /// Creates a part that has not started. `linger` is in nanoseconds.
     pub(crate) fn new(
         run: u16,
         generator: Option<Generator>,
@@ -80,7 +81,7 @@ impl Trial {
         }
     }
 
-    /// Tells the others what lane `lane` has seen, after each burst.
+    /// Publishes the counts of lane `lane` to the other lanes, after each burst.
     #[inline]
     pub(crate) fn publish(&mut self, lane: usize, turn: &mut Turn) {
         let received = self.sink.received.packets;
@@ -92,7 +93,7 @@ impl Trial {
         }
     }
 
-    /// What is due in this turn of lane `lane`.
+    /// Performs the work that is due in this turn of lane `lane`.
     pub(crate) fn turn(&mut self, lane: usize, turn: &mut Turn) {
         if !self.begun {
             self.begun = true;
@@ -105,12 +106,12 @@ impl Trial {
         }
         if let Some(generator) = self.generator.as_mut().filter(|_| self.sending) {
             if !self.progress.all_have_begun() {
-                return turn.keep_awake(); // an answer may come to any lane
+                return turn.keep_awake(); // a frame may come back to any lane
             }
             match generator.turn(turn) {
-                Next::Now => turn.keep_awake(),
-                Next::At(due) => self.wait_until(due, turn),
-                Next::Done => {
+                NextSend::Now => turn.keep_awake(),
+                NextSend::At(due) => self.wait_until(due, turn),
+                NextSend::Done => {
                     self.sending = false;
                     let sent = generator.sent.packets;
                     if self.progress.sender_is_done(sent) {
@@ -121,7 +122,7 @@ impl Trial {
         }
     }
 
-    /// A timer with this key has expired; true when it was the end of the run.
+    /// Handles the expiry of the timer `key`. Returns true if it ended the run.
     pub(crate) fn expired(&mut self, key: u64, turn: &mut Turn) -> bool {
         let kind = KINDS.into_iter().find(|kind| self.key(*kind) == key);
         match kind {
@@ -155,8 +156,8 @@ impl Trial {
         }
     }
 
-    /// Ends the run after a time in which nothing has come: a lane that was kept from running may
-    /// have frames waiting.
+    /// Starts the linger timer, which ends the run if no frame arrives. A lane that was stalled may
+    /// still have frames waiting.
     fn linger(&mut self, turn: &mut Turn) {
         self.arrivals_before = self.progress.arrivals();
         self.start_timer(self.linger, Timer::Linger, turn);
@@ -168,7 +169,7 @@ impl Trial {
         }
     }
 
-    /// What this lane has counted.
+    /// Returns the counts of this lane.
     pub(crate) fn result(&mut self) -> LaneResult {
         let sink = &mut self.sink;
         let generator = self.generator.as_ref();

@@ -1,7 +1,7 @@
-//! Trials that are ordered on standard input, one after the other.
+//! Series of trials, each requested by a line on standard input.
 //!
-//! A thread of its own reads the orders and makes what each lane needs; a lane only takes it from
-//! the desk, works, and puts it back.
+//! A separate thread reads the requests and prepares the part of each lane. A lane takes its part
+//! from its slot, runs it and puts it back.
 
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,45 +15,44 @@ use crate::run::Shared;
 use crate::settings::{Settings, SettingsError};
 use crate::trial::Trial;
 
-/// How often the thread looks whether all lanes are done.
-const LOOKS: Duration = Duration::from_micros(500);
+/// Interval at which the thread checks if all lanes have finished.
+const POLL_INTERVAL: Duration = Duration::from_micros(500);
 
-/// Where the trials are handed over, a place for each lane and direction.
+/// Slots through which trials are passed to lanes and back: one for each lane and direction.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct TrialSlots {
     ordered: Box<[Mutex<Option<Box<Trial>>>]>,
     done: Box<[Mutex<Option<Box<Trial>>>]>,
     closed: AtomicBool,
 }
 
-impl Desk {
+impl TrialSlots {
     pub(crate) fn new(lanes: usize) -> Self {
-        let places = || (0..lanes).map(|_| Mutex::default()).collect();
-        Self { ordered: places(), done: places(), closed: AtomicBool::new(false) }
+        let empty = || (0..lanes).map(|_| Mutex::default()).collect();
+        Self { ordered: empty(), done: empty(), closed: AtomicBool::new(false) }
     }
 
-    /// The trial that waits for this lane. For a lane: it never waits.
+    /// Takes the trial that waits for this lane. It never blocks.
     pub(crate) fn take(&self, lane: usize) -> Option<Box<Trial>> {
         self.ordered[lane].try_lock().ok()?.take()
     }
 
-    /// Puts back a trial that is over; returns it when the place is being looked at just now. For a
-    /// lane: it never waits.
+    /// Puts back a finished trial. Returns it if the slot is locked at the moment. It never blocks.
     pub(crate) fn give_back(&self, lane: usize, trial: Box<Trial>) -> Option<Box<Trial>> {
         match self.done[lane].try_lock() {
-            Ok(mut place) => place.replace(trial), // nothing was there: one trial at a time
+            Ok(mut slot) => slot.replace(trial), // the slot was empty: one trial at a time
             Err(_) => Some(trial),
         }
     }
 
-    /// Whether there will be no more trials.
+    /// Returns true if there will be no more trials.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }
 
     fn order(&self, lane: usize, trial: Trial) {
-        let mut place = self.ordered[lane].lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(Box::new(trial));
+        let mut slot = self.ordered[lane].lock().unwrap_or_else(PoisonError::into_inner);
+        *slot = Some(Box::new(trial));
     }
 
     fn wait_for(&self, lane: usize) -> Box<Trial> {
@@ -61,38 +60,43 @@ impl Desk {
             let done = self.done[lane].lock().unwrap_or_else(PoisonError::into_inner).take();
             match done {
                 Some(trial) => return trial,
-                None => std::thread::sleep(LOOKS),
+                None => std::thread::sleep(POLL_INTERVAL),
             }
         }
     }
 }
 
-/// The series: what its trials have in common.
+/// Series of trials.
 #[derive(Debug)]
 pub struct Trials {
-    desk: Arc<Desk>,
+    slots: Arc<TrialSlots>,
     lanes: usize,
     ports: Vec<String>,
     next_run: u16,
 }
 
 impl Trials {
-    pub(crate) fn new(desk: Arc<Desk>, lanes: usize, ports: Vec<String>, first_run: u16) -> Self {
-        Self { desk, lanes, ports, next_run: first_run }
+    pub(crate) fn new(
+        slots: Arc<TrialSlots>,
+        lanes: usize,
+        ports: Vec<String>,
+        first_run: u16,
+    ) -> Self {
+        Self { slots, lanes, ports, next_run: first_run }
     }
 
-    /// Carries out the orders in `input`, each a change to `settings`, and answers each on `output`
-    /// with a report or `{"error": "..."}`. At the end of the input the lanes end.
+    /// Runs the trials requested in `input`. Each request is a change to `settings`; the reply on
+    /// `output` is a report or `{"error": "..."}`. At the end of the input the lanes end.
     ///
     /// # Errors
-    /// When `input` cannot be read or `output` not be written; then too the lanes end.
+    /// Returns an error if `input` cannot be read or `output` cannot be written. The lanes end too.
     pub fn carry_out(
         mut self,
         settings: &Map<String, Value>,
         input: impl BufRead,
         mut output: impl Write,
     ) -> std::io::Result<()> {
-        let closing = Closing(Arc::clone(&self.desk));
+        let closing = Closing(Arc::clone(&self.slots));
         for line in input.lines() {
             let answer = match self.trial(settings, &line?) {
                 Ok(report) => serde_json::to_value(report)?,
@@ -125,20 +129,20 @@ impl Trials {
         let number = settings.run.unwrap_or(self.next_run);
         let shared = Shared::new(settings, self.lanes, number).map_err(said)?;
         let ports = &self.ports;
-        let place = |name: &str| ports.iter().position(|port| port == name);
-        let port = |name: &str| place(name).map(|place| fastlane::PortId(place as u16));
+        let index = |name: &str| ports.iter().position(|port| port == name);
+        let port = |name: &str| index(name).map(|index| fastlane::PortId(index as u16));
         for lane in 0..self.lanes {
             let trial = shared.trial(lane, port).map_err(said)?;
-            self.desk.order(lane, trial);
+            self.slots.order(lane, trial);
         }
         let results: Vec<_> =
-            (0..self.lanes).map(|lane| self.desk.wait_for(lane).result()).collect();
+            (0..self.lanes).map(|lane| self.slots.wait_for(lane).result()).collect();
         Ok(shared.report(&results))
     }
 }
 
-/// Closes the desk, whatever happens.
-struct Closing(Arc<Desk>);
+/// Guard that closes the slots when it is dropped.
+struct Closing(Arc<TrialSlots>);
 
 impl Drop for Closing {
     fn drop(&mut self) {

@@ -1,50 +1,51 @@
-//! Which sequence numbers of a flow have come.
+//! Windows of received sequence numbers, one for each flow.
 
-/// How a frame stands to those of its flow that came before.
+/// Relation of a frame to the earlier arrivals of its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// Its number is the next, or leaves a gap: all higher than it are still to come.
+    /// The next number, or a higher one that leaves a gap.
     InOrder,
-    /// A higher number came before it: reordered (RFC 4737 clause 3.3).
+    /// A number below one received before: reordered (RFC 4737 clause 3.3).
     Late,
-    /// It came before.
+    /// A number received before.
     Duplicate,
-    /// So late that the window no longer tells whether it came before.
+    /// A number before the window; it may be a duplicate.
     Ancient,
 }
 
-/// For each flow the last `window` sequence numbers, a bit for each. Nothing is allocated after
+/// Bit maps of the last `window` sequence numbers of each flow. Nothing is allocated after
 /// [`new`](Self::new).
 #[derive(Debug)]
 pub struct Windows {
-    /// The number expected next in each flow: one more than the highest that came.
+    /// Next expected number of each flow: one more than the highest received.
     next: Vec<u64>,
     bits: Vec<u64>,
     window: u64,
 }
 
 impl Windows {
-    /// Windows for `flows` flows of `window` numbers each, a power of two of at least 64.
+    /// Creates windows for `flows` flows. `window` is their length, a power of two of at least 64.
     #[must_use]
     pub fn new(flows: usize, window: u32) -> Self {
         let window = u64::from(window.next_power_of_two().max(64));
         Self { next: vec![0; flows], bits: vec![0; flows * (window / 64) as usize], window }
     }
 
-    /// How many flows there are.
+    /// Returns the number of flows.
     #[inline]
     #[must_use]
     pub fn flows(&self) -> usize {
         self.next.len()
     }
 
-    /// For each flow the number expected next, 0 for one of which nothing came.
+    /// Returns the next expected number of each flow, 0 for a flow without arrivals.
     #[must_use]
     pub fn expected(&self) -> &[u64] {
         &self.next
     }
 
-    /// Notes the arrival of a number in a flow; a flow that there is not has ancient numbers only.
+    /// Registers the arrival of a number in a flow. Numbers of a flow that does not exist are
+    /// ancient.
     #[inline]
     pub fn arrive(&mut self, flow: usize, sequence: u32) -> Arrival {
         let words = (self.window / 64) as usize;
@@ -52,12 +53,12 @@ impl Windows {
             return Arrival::Ancient;
         };
         let bits = &mut self.bits[flow * words..][..words];
-        let place = |number: u64| ((number / 64) as usize & (words - 1), 1u64 << (number % 64));
+        let position = |number: u64| ((number / 64) as usize & (words - 1), 1u64 << (number % 64));
         let ahead = i64::from(sequence.wrapping_sub(*next as u32).cast_signed());
         let Some(number) = next.checked_add_signed(ahead) else {
             return Arrival::Ancient; // before the first
         };
-        let (word, bit) = place(number);
+        let (word, bit) = position(number);
         if ahead < 0 {
             if ahead.unsigned_abs() > self.window {
                 return Arrival::Ancient;
@@ -70,7 +71,7 @@ impl Windows {
             bits.fill(0);
         } else {
             for missing in *next..number {
-                let (word, bit) = place(missing);
+                let (word, bit) = position(missing);
                 bits[word] &= !bit;
             }
         }
@@ -118,7 +119,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a set that remembers everything.
+        /// Compares the window with a set of all numbers.
         #[test]
         fn agrees_with_a_set(steps in prop::collection::vec((0..300u64, 0..100u64), 1..400)) {
             let mut windows = Windows::new(1, 128);

@@ -1,4 +1,4 @@
-//! The instrument against streams of which everything is known.
+//! The generator and sink on streams with known impairments.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn with(more: &str) -> String {
     format!(r#"{{"port": "wire", "count-packets": {COUNT}, "linger-ms": 5{more}}}"#)
 }
 
-/// Received, lost, duplicated, reordered, corrupted.
+/// Returns the received, lost, duplicated, reordered and corrupted packets.
 fn answers(report: &Report) -> [u64; 5] {
     assert_eq!(report.sent.unwrap().packets, COUNT);
     let received = report.received.as_ref().unwrap();
@@ -71,7 +71,7 @@ fn harm_is_counted_to_the_packet() {
         (Harm { swap: true, ..none }, [10_010, 0, 0, 5005, 0]),
         (Harm { corrupt: (11, 59), ..none }, [9100, 0, 0, 0, 910]),
         (Harm { corrupt: (11, 30), ..none }, [9100, 0, 0, 0, 910]),
-        // Of 1001 losses, 91 were at places of corruption, 143 at places of duplication.
+        // Of 1001 lost packets, 91 were to be corrupted and 143 to be duplicated.
         (Harm { drop: 10, corrupt: (11, 50), ..none }, [8190, 1001, 0, 0, 819]),
         (Harm { drop: 10, duplicate: 7, ..none }, [9009, 1001, 1287, 0, 0]),
     ] {
@@ -81,11 +81,11 @@ fn harm_is_counted_to_the_packet() {
 
 #[test]
 fn harm_is_counted_in_each_of_many_flows() {
-    // Pairs of the stream are of different flows, so none of them is reordered.
+    // The two packets of each pair belong to different flows, so no flow is reordered.
     let flows = r#", "flows": {"count": 10}"#;
     let swap = Harm { swap: true, ..Harm::default() };
     assert_eq!(answers(&run_over(swap, &with(flows))), [COUNT, 0, 0, 0, 0]);
-    // Every tenth of the stream is all of the last flow.
+    // Every tenth packet belongs to the last flow, so that flow loses all packets.
     let drop = Harm { drop: 10, ..Harm::default() };
     let report = run_over(drop, &with(flows));
     assert_eq!(answers(&report), [9009, 1001, 0, 0, 0]);
@@ -113,7 +113,7 @@ fn a_rate_is_kept() {
     let start = Instant::now();
     let report = run_over(Harm::default(), &settings);
     assert_eq!(answers(&report), [COUNT, 0, 0, 0, 0]);
-    // 10,010 packets take 250.2 ms: never less, whatever the machine does.
+    // 10,010 packets take 250.2 ms. A stall only makes it longer.
     assert!(start.elapsed() >= Duration::from_millis(250));
 }
 
@@ -127,7 +127,7 @@ fn a_duration_ends_a_run() {
     let received = report.received.unwrap();
     let sent = report.sent.unwrap().packets;
     assert!((1..=20).contains(&sent) && received.direction.packets == sent, "{sent}");
-    // The packets before 100 ms do not count, at least the first one; the machine may skip others.
+    // Packets sent before 100 ms do not count. At least the first is one; a stall may skip others.
     let samples = received.latency.map_or(0, |latency| latency.samples);
     assert!(samples < sent, "{samples} of {sent}");
 }
@@ -154,7 +154,7 @@ fn a_closed_loop_survives_losses() {
     let report = run_over(Harm { drop: 10, ..Harm::default() }, settings);
     let received = report.received.unwrap();
     assert_eq!((received.direction.packets, received.lost_packets), (90, 10));
-    // The last packet is lost too, but nothing waits for it any more.
+    // The last packet is lost too, but no sender waits for it.
     assert!(report.given_up_packets >= 9);
 }
 
@@ -181,7 +181,7 @@ fn what_another_process_sent_is_received_by_its_run() {
     assert_eq!((received.direction.packets, received.lost_packets), (200, 0));
 }
 
-/// Each lane loops back what it sends; all shares add up to what was asked for.
+/// Checks that the shares of lanes add up. Each lane loops back its own frames.
 #[test]
 fn several_lanes_share_a_run() {
     for more in ["", r#", "outstanding-packets": 7"#, r#", "rate-packets-per-second": 1000000"#] {

@@ -1,4 +1,4 @@
-//! The program itself, on a memory port.
+//! The program `traffic` on a memory port.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use traffic::plan::Plan;
 use traffic::settings::Settings;
 
-/// The program with the example for the memory port and these changes.
+/// Creates a command that runs the program with the memory port example and `changes`.
 fn program(folder: &Path, changes: &[&str]) -> Command {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/memory.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_traffic"));
@@ -66,7 +66,7 @@ fn a_signal_ends_a_run_and_the_report_says_so() {
         ["app.count-packets=0", "app.warm-up-percent=0", "app.report=\"-\"", "lanes.idle=adaptive"];
     let slow = "app.rate-packets-per-second=1000";
     let child = program(folder.path(), &changes).args(["--set", slow]).spawn().unwrap();
-    // The session is there once the lanes are about to start.
+    // The session exists as soon as the lanes are about to start.
     let path = folder.path().join("session");
     let has_sent = || {
         let client = session::connect(&path);
@@ -88,7 +88,7 @@ fn a_signal_ends_a_run_and_the_report_says_so() {
     assert!(sent > 0 && sent - received <= 32, "{sent} {received}");
 }
 
-/// Each order and its answer, of one process.
+/// Runs one process with the requests `orders`. Returns its replies.
 fn trials(changes: &[&str], orders: &[&str]) -> Vec<Value> {
     let folder = tempfile::tempdir().unwrap();
     let mut command = program(folder.path(), &["app.trials-from-input=true", "app.linger-ms=10"]);

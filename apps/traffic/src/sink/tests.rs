@@ -55,7 +55,7 @@ fn each_arrival_is_counted_once_and_by_its_name() {
     assert_eq!(sink.latency.len(), 5);
 }
 
-/// Every byte of a frame in turn: which change is seen as what.
+/// Inverts each byte of a frame in turn and checks the classification.
 #[test]
 fn damage_is_told_from_a_foreign_frame() {
     let ipv6 = r#"{"source-address": "2001:2::1", "destination-address": "2001:2::2"}"#;
@@ -68,22 +68,22 @@ fn damage_is_told_from_a_foreign_frame() {
         let bytes = 128;
         let plan = plan(flows, bytes);
         let mut sink = sink(Verify::Frame);
-        for place in 0..bytes as usize {
-            let mut frame = frame(&plan, mark(place as u32, 1));
-            frame[place] ^= 0xff;
+        for index in 0..bytes as usize {
+            let mut frame = frame(&plan, mark(index as u32, 1));
+            frame[index] ^= 0xff;
             let before = sink.counts;
             sink.judge(&frame, false, 2);
             let seen = sink.counts;
             let (corrupted, foreign) =
                 (seen.corrupted - before.corrupted, seen.foreign - before.foreign);
-            let expected = if place < 12 || uncovered.contains(&place) {
-                (0, 0) // Ethernet addresses are what reflectors change
-            } else if not_udp.contains(&place) {
+            let expected = if index < 12 || uncovered.contains(&index) {
+                (0, 0) // reflectors change the Ethernet addresses
+            } else if not_udp.contains(&index) {
                 (0, 1)
             } else {
                 (1, 0)
             };
-            assert_eq!((corrupted, foreign), expected, "{flows} byte {place}");
+            assert_eq!((corrupted, foreign), expected, "{flows} byte {index}");
         }
         assert_eq!(sink.received.packets, 12 + uncovered.len() as u64);
     }
@@ -116,7 +116,7 @@ fn a_partial_checksum_is_not_looked_at() {
 fn known_latencies_come_out_of_the_histogram() {
     let plan = plan("{}", 60);
     let mut sink = sink(Verify::Frame);
-    // 1 us to 1000 us, one of each, and what does not count.
+    // One frame for each latency from 1 us to 1000 us, then frames that do not count.
     for number in 0..1000 {
         let sent = 5_000_000 + u64::from(number) * 7;
         let arrived = sent + u64::from(number + 1) * 1000;
@@ -133,7 +133,7 @@ fn known_latencies_come_out_of_the_histogram() {
     }
     let mean = sink.latency.mean();
     assert!((mean - 500_500.0).abs() < 500.0, "{mean}");
-    // Longer than is recorded as it is, but not longer than the clock can tell.
+    // Longer than the histogram records, but shorter than the range of the time in a mark.
     sink.judge(&frame(&plan, mark(1002, 1)), false, LONGEST_LATENCY * 9);
     let max = sink.latency.max();
     assert!(max.abs_diff(LONGEST_LATENCY) * 1000 <= LONGEST_LATENCY, "{max}");

@@ -1,4 +1,4 @@
-//! A lane with a loop for a port, and loops that do harm.
+//! Lanes whose port is a loop, and loops that impair packets.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -15,20 +15,20 @@ use traffic::app::Traffic;
 use traffic::report::Report;
 use traffic::run::Run;
 
-/// What a [`Loop`] does to the packets that pass; each number is the place in the stream, from 1.
+/// Impairments of a [`Loop`]. Packets are numbered from 1.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Harm {
-    /// Loses each packet whose place is a multiple; 0 is none.
+    /// Drops each packet whose number is a multiple of this; 0 drops none.
     pub(crate) drop: u64,
-    /// Delivers each twice.
+    /// Delivers each packet twice whose number is a multiple of this; 0 duplicates none.
     pub(crate) duplicate: u64,
-    /// Inverts this byte of each.
+    /// Interval of packets and the byte that is inverted in each of them.
     pub(crate) corrupt: (u64, usize),
-    /// Exchanges the two packets of each pair.
+    /// True to swap the two packets of each pair.
     pub(crate) swap: bool,
 }
 
-/// A loop that harms what passes in a known way. Not for speed.
+/// Loop with known impairments. Not built for speed.
 pub(crate) struct Loop {
     port: PortId,
     harm: Harm,
@@ -109,12 +109,12 @@ impl Queue for Loop {
     }
 }
 
-/// The port of this name in these tests.
+/// Returns the port of this name in these tests.
 pub(crate) fn port(name: &str) -> Option<PortId> {
-    ["wire", "other"].iter().position(|known| *known == name).map(|place| PortId(place as u16))
+    ["wire", "other"].iter().position(|known| *known == name).map(|index| PortId(index as u16))
 }
 
-/// A lane of its own counters whose first port has `queue`.
+/// Creates a lane with its own counters and one port for each of `queues`.
 pub(crate) fn lane(app: Traffic, queues: Vec<Box<dyn Queue>>, idle: Idle) -> Lane<Traffic> {
     let counters = Counters::create(1, queues.len()).expect("memory for counters");
     let numbered = queues.into_iter().enumerate();
@@ -144,12 +144,13 @@ pub(crate) fn run(settings: &str, queues: Vec<Box<dyn Queue>>) -> Report {
     report
 }
 
-/// As [`run`], over one loop that does `harm`.
+/// Runs one lane with `settings` over a loop with the impairments `harm`.
 pub(crate) fn run_over(harm: Harm, settings: &str) -> Report {
     run(settings, vec![Box::new(Loop::new(PortId(0), harm))])
 }
 
-/// Both ends of a cable, as these ports: what one sends, the other receives, of whatever pools.
+/// Returns both ends of a cable as these ports. Each receives the frames that the other sends;
+/// their pools may differ.
 pub(crate) fn cable(ports: [u16; 2]) -> [Box<dyn Queue>; 2] {
     let [there, back] = <[Frames; 2]>::default();
     let [one, other] = ports.map(PortId);
