@@ -1,7 +1,7 @@
-//! A base station: users behind a TUN device on one side, GTP-U (TS 29.281) on the other.
+//! Base station: users behind a TUN device on one side, GTP-U (TS 29.281) on the other.
 //!
-//! It uses an ordinary UDP socket and knows nothing of lanes, so that it says something about a UPF
-//! that does.
+//! It uses an ordinary UDP socket and no lanes, so it is an independent check of a UPF that uses
+//! lanes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,29 +11,29 @@ use fastlane_wire::{GtpMessage, GtpMessageType, GtpU};
 
 use crate::tunnel::{Line, Tunnel};
 
+mod event_loop;
 mod message;
-mod run;
 
-pub use run::{Gnb, GnbError};
+pub use event_loop::{Gnb, GnbError};
 
-/// What it has done.
+/// Packet and message counts of a base station.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Packets of users that were sent.
+    /// Number of users' packets sent to the UPF.
     pub uplink: u64,
-    /// Packets to users that arrived.
+    /// Number of packets received for users.
     pub downlink: u64,
-    /// Packets of addresses that have no tunnel.
+    /// Number of packets whose source address has no tunnel.
     pub strangers: u64,
-    /// Echo requests answered.
+    /// Number of echo requests answered.
     pub echoes: u64,
-    /// Error indications taken.
+    /// Number of error indications received.
     pub errors: u64,
-    /// Error indications sent: the tunnel is not known here.
+    /// Number of error indications sent for unknown tunnels.
     pub unknown: u64,
-    /// End markers taken.
+    /// Number of end markers received.
     pub end_markers: u64,
-    /// What was neither.
+    /// Number of other or malformed messages.
     pub other: u64,
 }
 
@@ -55,28 +55,28 @@ impl fmt::Display for Counts {
     }
 }
 
-/// The tunnels, and what becomes of packets: no socket and no file.
+/// Tunnels and the handling of packets, without sockets and files.
 #[derive(Debug, Default)]
 pub struct Tunnels {
     by_user: HashMap<IpAddr, Tunnel>,
     by_teid: HashMap<u32, IpAddr>,
-    /// What was done.
+    /// Packet and message counts.
     pub counts: Counts,
 }
 
-/// What becomes of a message of a UPF.
+/// Handling of a GTP-U message from a UPF.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Taken<'a> {
-    /// A packet for a user.
+pub enum DownlinkAction<'a> {
+    /// Deliver this packet to the user.
     Packet(&'a [u8]),
-    /// This is answered, to where the message came from or to the port of GTP-U.
+    /// Send this reply to the source of the message.
     Answer(Vec<u8>),
-    /// Nothing.
+    /// Do nothing.
     Nothing,
 }
 
 impl Tunnels {
-    /// Does what the control plane says.
+    /// Adds, replaces or removes a tunnel as `line` says.
     pub fn change(&mut self, line: Line) {
         let user = match line {
             Line::Tunnel(tunnel) => tunnel.user,
@@ -91,7 +91,8 @@ impl Tunnels {
         }
     }
 
-    /// Writes the message for an IP packet of a user to `message`, and says where it goes.
+    /// Writes the GTP-U message for a user's IP packet to `message`. Returns its destination, or
+    /// `None` if the source address has no tunnel.
     pub fn uplink(&mut self, packet: &[u8], message: &mut Vec<u8>) -> Option<SocketAddr> {
         let tunnel = source(packet).and_then(|source| self.by_user.get(&key(source)));
         let Some(tunnel) = tunnel else {
@@ -103,42 +104,42 @@ impl Tunnels {
         Some(SocketAddr::new(tunnel.upf, GtpU::PORT))
     }
 
-    /// Takes a message of a UPF, which came to our address `local`.
-    pub fn downlink<'a>(&mut self, datagram: &'a [u8], local: IpAddr) -> Taken<'a> {
+    /// Handles a message of a UPF that arrived at the address `local`.
+    pub fn downlink<'a>(&mut self, datagram: &'a [u8], local: IpAddr) -> DownlinkAction<'a> {
         let Ok(gtp) = GtpMessage::parse(datagram) else {
             self.counts.other += 1;
-            return Taken::Nothing;
+            return DownlinkAction::Nothing;
         };
         match gtp.message_type {
             GtpMessageType::G_PDU if self.by_teid.contains_key(&gtp.teid) => {
                 self.counts.downlink += 1;
-                gtp.payload(datagram).map_or(Taken::Nothing, Taken::Packet)
+                gtp.payload(datagram).map_or(DownlinkAction::Nothing, DownlinkAction::Packet)
             }
             GtpMessageType::G_PDU => {
                 self.counts.unknown += 1;
-                Taken::Answer(message::error_indication(gtp.teid, local))
+                DownlinkAction::Answer(message::error_indication(gtp.teid, local))
             }
             GtpMessageType::ECHO_REQUEST => {
                 self.counts.echoes += 1;
-                Taken::Answer(message::echo_response(gtp.sequence_number.unwrap_or(0)))
+                DownlinkAction::Answer(message::echo_response(gtp.sequence_number.unwrap_or(0)))
             }
             GtpMessageType::ERROR_INDICATION => {
                 self.counts.errors += 1;
-                Taken::Nothing
+                DownlinkAction::Nothing
             }
             GtpMessageType::END_MARKER => {
                 self.counts.end_markers += 1;
-                Taken::Nothing
+                DownlinkAction::Nothing
             }
             _ => {
                 self.counts.other += 1;
-                Taken::Nothing
+                DownlinkAction::Nothing
             }
         }
     }
 }
 
-/// Users of IPv6 have 64 bits.
+/// Returns the address by which a user is found: for IPv6 the prefix of 64 bits.
 fn key(user: IpAddr) -> IpAddr {
     match user {
         IpAddr::V4(_) => user,
@@ -146,7 +147,7 @@ fn key(user: IpAddr) -> IpAddr {
     }
 }
 
-/// The source of an IP packet.
+/// Returns the source address of an IP packet.
 fn source(packet: &[u8]) -> Option<IpAddr> {
     match packet.first()? >> 4 {
         4 => Some(packet.get(12..16)?.first_chunk::<4>().copied()?.into()),

@@ -1,8 +1,7 @@
-//! The neighbours of a UPF, as small as they can be, to try it with: `smf` speaks PFCP to it, `gnb`
-//! has the users.
+//! Minimal peers to test a UPF with: `smf` is its PFCP peer, `gnb` has the users.
 //!
-//! They stand in for a whole core network: what an AMF would tell the base station over N2 is a
-//! line of text, a [`Tunnel`](tunnel::Tunnel), that `smf` writes and `gnb` reads.
+//! They replace a whole core network. The information that an AMF sends to a base station over N2
+//! is a line of text, a [`Tunnel`](tunnel::Tunnel), that `smf` writes and `gnb` reads.
 
 #![forbid(unsafe_code)]
 

@@ -1,100 +1,101 @@
-//! A session management function as a UPF sees it: PFCP (TS 29.244) over one UDP socket.
+//! Session management function as a UPF sees it: PFCP (TS 29.244) over one UDP socket.
 //!
-//! It sets the association up, keeps a window of requests outstanding, sends them again as clause
-//! 6.4 wants, and answers what the UPF asks meanwhile.
+//! It sets up the association, keeps a window of requests outstanding, retransmits them (clause
+//! 6.4) and answers requests of the UPF.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 mod client;
 mod cpu;
+mod phase;
 mod request;
-mod run;
 #[cfg(test)]
 mod tests;
 
 pub use client::{Client, Counts};
 pub use cpu::CpuTime;
-pub use run::{Phase, Report, Smf};
+pub use phase::{Phase, Report, Smf};
 
-/// What the sessions are.
+/// Parameters of the sessions.
 #[derive(Clone, Debug)]
 pub struct Sessions {
-    /// How many.
+    /// Number of sessions.
     pub count: u32,
-    /// The base station's address, which downlink packets are sent to.
+    /// Address of the base station, to which downlink packets are sent.
     pub gnb: IpAddr,
-    /// Whether users have an IPv4 address.
+    /// True if users have an IPv4 address.
     pub v4: bool,
-    /// Whether users have an IPv6 prefix.
+    /// True if users have an IPv6 prefix.
     pub v6: bool,
-    /// The IPv4 address of the first user; the others follow. Without it the UPF chooses.
+    /// IPv4 address of the first user; the other users get the following ones. If absent, the UPF
+    /// chooses.
     pub first_user: Option<Ipv4Addr>,
-    /// The network instance of N3.
+    /// Network instance of N3.
     pub access: String,
-    /// The network instance of N6.
+    /// Network instance of N6.
     pub core: String,
-    /// The QoS flow: 0 to 63.
+    /// QoS flow identifier, 0 to 63.
     pub qfi: u8,
-    /// The maximum bit rate of each direction in kilobits a second.
+    /// Maximum bit rate of each direction, in kilobits a second.
     pub rate: u64,
-    /// After so many octets the UPF reports usage.
+    /// Volume threshold of usage reports, in octets.
     pub threshold: u64,
-    /// Where web requests of users are redirected to: a URL.
+    /// URL to which HTTP requests of users are redirected.
     pub redirect: Option<String>,
 }
 
-/// Why an SMF cannot go on.
+/// Error that ends an SMF.
 #[derive(Debug, thiserror::Error)]
 pub enum SmfError {
     /// The socket failed.
     #[error("the socket {local} for PFCP failed: {error}")]
     Socket {
-        /// Its address.
+        /// Local address of the socket.
         local: SocketAddr,
-        /// What the system says.
+        /// Error of the system call.
         #[source]
         error: std::io::Error,
     },
-    /// A request was sent as often as it may be and not answered.
+    /// The UPF did not answer a request and its retransmissions.
     #[error("{upf} does not answer: is there a UPF, and may {local} talk to it?")]
     Silent {
-        /// The UPF.
+        /// Address of the UPF.
         upf: SocketAddr,
-        /// Our address.
+        /// Local address.
         local: SocketAddr,
     },
-    /// The UPF refused.
+    /// The UPF refused a request.
     #[error("the UPF refuses the {what}: {fault}")]
     Refused {
-        /// What it was asked for.
+        /// Name of the request.
         what: &'static str,
-        /// Its cause, and the offending element.
+        /// Cause and offending element of the response.
         fault: fastlane_pfcp::Fault,
     },
     /// The CPU time of a process cannot be read.
     #[error("the CPU time of process {pid} cannot be read: {error}")]
     Cpu {
-        /// The process.
+        /// Process id.
         pid: u32,
-        /// What the system says.
+        /// Error of the system call.
         #[source]
         error: std::io::Error,
     },
 }
 
-/// A session that is up.
+/// Identifiers and addresses of an established session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Established {
-    /// Its number at the UPF.
+    /// SEID of the session at the UPF.
     pub seid: u64,
-    /// The UPF's tunnel endpoint for packets from the user.
+    /// TEID of the UPF for uplink packets.
     pub uplink: u32,
-    /// Its address.
+    /// Address of the UPF's tunnel endpoint.
     pub upf: Option<IpAddr>,
-    /// The user's IPv4 address.
+    /// IPv4 address of the user.
     pub v4: Option<Ipv4Addr>,
-    /// The user's IPv6 prefix.
+    /// IPv6 prefix of the user.
     pub v6: Option<std::net::Ipv6Addr>,
 }
 

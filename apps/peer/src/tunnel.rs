@@ -1,4 +1,4 @@
-//! A user's tunnel, as the control plane tells it to a base station.
+//! Tunnel of a user, and the text line by which the control plane configures it in a base station.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,24 +7,24 @@ use std::str::FromStr;
 /// Both ends of a PDU session's tunnel on N3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// The user's address: of IPv6 any in the prefix of 64 bits.
+    /// Address of the user; for IPv6 any address in the prefix of 64 bits.
     pub user: IpAddr,
-    /// The UPF's address of the tunnel.
+    /// Address of the UPF's tunnel endpoint.
     pub upf: IpAddr,
-    /// Its identifier at the UPF, for packets from the user.
+    /// TEID at the UPF, for uplink packets.
     pub uplink: u32,
-    /// Its identifier at the base station, for packets to the user.
+    /// TEID at the base station, for downlink packets.
     pub downlink: u32,
-    /// The QoS flow that packets from the user are marked with: 0 to 63.
+    /// QoS flow identifier of uplink packets, 0 to 63.
     pub qfi: u8,
 }
 
-/// What a line says: `tunnel USER UPF UPLINK DOWNLINK QFI`, or `release USER`.
+/// Line for a base station: `tunnel USER UPF UPLINK DOWNLINK QFI`, or `release USER`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// The user has this tunnel from now on.
+    /// Tunnel to add; it replaces an earlier one of the user.
     Tunnel(Tunnel),
-    /// The user has none any more.
+    /// User whose tunnel is removed.
     Release(IpAddr),
 }
 

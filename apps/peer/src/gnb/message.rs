@@ -1,4 +1,4 @@
-//! Messages of GTP-U, written.
+//! Encoding of GTP-U messages.
 
 use std::net::IpAddr;
 
@@ -7,13 +7,13 @@ use fastlane_wire::{
 };
 use zerocopy::IntoBytes;
 
-/// Information elements of TS 29.281 clause 8: recovery, tunnel endpoint identifier data I, GTP-U
-/// peer address.
+// Types of information elements (TS 29.281 clause 8): recovery, tunnel endpoint identifier data I,
+// GTP-U peer address.
 const RECOVERY: u8 = 14;
 const TEID_DATA: u8 = 16;
 const PEER_ADDRESS: u8 = 133;
 
-/// Begins a message with the optional part.
+/// Encodes the header and the optional part of a message. `rest` is the length of what follows.
 fn begin(kind: u8, teid: u32, flags: u8, optional: GtpUOptional, rest: usize) -> Vec<u8> {
     let length = (GtpUOptional::LENGTH + rest) as u16; // an IP packet at most
     let header = GtpU {
@@ -28,7 +28,7 @@ fn begin(kind: u8, teid: u32, flags: u8, optional: GtpUOptional, rest: usize) ->
     message
 }
 
-/// A packet of a user, with its QoS flow (TS 38.415 clause 5.5.2.2).
+/// Encodes a user's packet with its QoS flow (TS 38.415 clause 5.5.2.2).
 pub(super) fn data(teid: u32, qfi: u8, packet: &[u8], message: &mut Vec<u8>) {
     let container = PduSessionContainer::new(PduSession::UPLINK, qfi);
     let optional = GtpUOptional {
@@ -41,8 +41,8 @@ pub(super) fn data(teid: u32, qfi: u8, packet: &[u8], message: &mut Vec<u8>) {
     message.extend_from_slice(packet);
 }
 
-/// The answer to an echo request: with its sequence number; the recovery counter is 0, and nobody
-/// looks at it (clause 8.2).
+/// Encodes the response to an echo request with its sequence number. The recovery counter is 0; the
+/// receiver ignores it (clause 8.2).
 pub(super) fn echo_response(sequence: u16) -> Vec<u8> {
     let optional = GtpUOptional { sequence_number: sequence.into(), ..GtpUOptional::default() };
     let mut message = begin(GtpMessageType::ECHO_RESPONSE, 0, GtpU::SEQUENCE, optional, 2);
@@ -50,7 +50,7 @@ pub(super) fn echo_response(sequence: u16) -> Vec<u8> {
     message
 }
 
-/// There is no such tunnel here (clause 7.3.1).
+/// Encodes an error indication: the tunnel `teid` does not exist (clause 7.3.1).
 pub(super) fn error_indication(teid: u32, local: IpAddr) -> Vec<u8> {
     let address = match local {
         IpAddr::V4(address) => address.octets().to_vec(),

@@ -1,6 +1,6 @@
 use super::*;
 
-/// An IPv4 packet of 20 octets from this address.
+/// Returns an IPv4 packet of 20 octets from this address.
 fn packet(from: [u8; 4]) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0];
     packet.extend_from_slice(&from);
@@ -31,7 +31,7 @@ fn a_packet_of_a_user_is_marked_and_sent_by_its_tunnel() {
     let mut six = vec![0; 40];
     six[0] = 0x60;
     six[8..24].copy_from_slice(&"2001:db8::77".parse::<std::net::Ipv6Addr>().unwrap().octets());
-    assert!(tunnels.uplink(&six, &mut message).is_some(), "it is in the user's 64 bits");
+    assert!(tunnels.uplink(&six, &mut message).is_some(), "it is in the user's prefix");
     assert_eq!(tunnels.counts.uplink, 2);
 }
 
@@ -45,7 +45,7 @@ fn strangers_and_released_users_send_nothing() {
     assert_eq!(tunnels.counts.strangers, 3);
     let mut data = Vec::new();
     message::data(9, 1, &packet([192, 0, 2, 1]), &mut data);
-    assert!(matches!(tunnels.downlink(&data, LOCAL), Taken::Answer(_)));
+    assert!(matches!(tunnels.downlink(&data, LOCAL), DownlinkAction::Answer(_)));
 }
 
 #[test]
@@ -53,21 +53,21 @@ fn what_a_upf_sends_is_taken_or_answered() {
     let mut tunnels = tunnels();
     let (inner, mut data) = (packet([192, 0, 2, 1]), Vec::new());
     message::data(9, 1, &inner, &mut data);
-    assert_eq!(tunnels.downlink(&data, LOCAL), Taken::Packet(&inner));
+    assert_eq!(tunnels.downlink(&data, LOCAL), DownlinkAction::Packet(&inner));
     message::data(77, 1, &inner, &mut data);
-    let Taken::Answer(error) = tunnels.downlink(&data, LOCAL) else { panic!("tunnel 77") };
+    let DownlinkAction::Answer(error) = tunnels.downlink(&data, LOCAL) else { panic!("tunnel 77") };
     let gtp = GtpMessage::parse(&error).unwrap();
     assert_eq!((gtp.message_type, gtp.teid), (GtpMessageType::ERROR_INDICATION, 0));
     let elements = gtp.payload(&error).unwrap();
     assert_eq!(elements, [16, 0, 0, 0, 77, 133, 0, 4, 10, 3, 0, 2]);
     let mut echo = message::echo_response(513);
     echo[1] = GtpMessageType::ECHO_REQUEST;
-    let Taken::Answer(answer) = tunnels.downlink(&echo, LOCAL) else { panic!("an echo") };
+    let DownlinkAction::Answer(answer) = tunnels.downlink(&echo, LOCAL) else { panic!("an echo") };
     let gtp = GtpMessage::parse(&answer).unwrap();
     assert_eq!((gtp.message_type, gtp.sequence_number), (GtpMessageType::ECHO_RESPONSE, Some(513)));
     assert_eq!(gtp.payload(&answer), Some(&[14, 0][..]));
     for junk in [&[][..], &[0x30; 7], &[0x50; 40]] {
-        assert_eq!(tunnels.downlink(junk, LOCAL), Taken::Nothing);
+        assert_eq!(tunnels.downlink(junk, LOCAL), DownlinkAction::Nothing);
     }
     let counts = Counts { downlink: 1, unknown: 1, echoes: 1, other: 3, ..Counts::default() };
     assert_eq!(tunnels.counts, counts);

@@ -1,4 +1,4 @@
-//! Requests and answers over the socket.
+//! PFCP transactions over the socket: requests, responses and retransmission.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -11,27 +11,27 @@ use fastlane_pfcp::{Cause, Fault, Group, Header, Message, MessageType, Writer};
 use super::SmfError;
 use super::request::node_id;
 
-/// A request that is not answered is sent again after this time (T1 of clause 6.4)...
+/// Time after which an unanswered request is sent again (T1, clause 6.4).
 const T1: Duration = Duration::from_secs(1);
-/// ...and so often in all (N1).
+/// Maximum number of times that a request is sent (N1, clause 6.4).
 const N1: u32 = 5;
-/// How long one look at the socket lasts.
-const LOOK: Duration = Duration::from_millis(50);
-/// From 1900 to 1970, in seconds.
+/// Receive timeout of the socket, and interval of the check for retransmissions.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Seconds from 1900 (NTP epoch) to 1970 (Unix epoch).
 const FROM_1900: u64 = 2_208_988_800;
 
-/// What went over the socket besides requests and their answers.
+/// Counts of messages other than requests and their responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests that were sent again.
+    /// Number of retransmissions.
     pub repeated: u64,
-    /// Heartbeats of the UPF that were answered.
+    /// Number of heartbeat requests of the UPF answered.
     pub heartbeats: u64,
-    /// Reports of the UPF about sessions that were answered.
+    /// Number of session reports of the UPF answered.
     pub reports: u64,
-    /// Other requests of the UPF that were answered.
+    /// Number of other requests of the UPF answered.
     pub requests: u64,
-    /// Answers that nobody waited for, and what was no PFCP.
+    /// Number of unexpected responses and malformed messages.
     pub strange: u64,
 }
 
@@ -42,7 +42,7 @@ struct Pending<T> {
     what: T,
 }
 
-/// One side of PFCP between an SMF and one UPF. `T` says what an answer is about.
+/// PFCP entity of an SMF towards one UPF. `T` identifies the subject of a response.
 pub struct Client<T> {
     socket: UdpSocket,
     upf: SocketAddr,
@@ -50,7 +50,7 @@ pub struct Client<T> {
     started: u32,
     sequence: u32,
     pending: HashMap<u32, Pending<T>>,
-    /// The UPF's number of each session, by ours less one.
+    /// SEIDs of the UPF, indexed by the SMF's SEID less one.
     seids: Vec<u64>,
     room: Vec<u8>,
     looked: Instant,
@@ -62,22 +62,22 @@ impl<T> Client<T> {
     ///
     /// # Errors
     ///
-    /// The address is another's, or there is no way to the UPF.
+    /// Returns an error if the address cannot be bound or the UPF cannot be reached.
     pub fn open(local: SocketAddr, upf: SocketAddr) -> Result<Self, SmfError> {
         let failed = |error| SmfError::Socket { local, error };
         let socket = UdpSocket::bind(local).map_err(failed)?;
-        // Of several addresses, the one by which the UPF is reached.
+        // Selects the local address from which the UPF is reached.
         socket.connect(upf).map_err(failed)?;
         let address = socket.local_addr().map_err(failed)?;
-        socket.set_read_timeout(Some(LOOK)).map_err(failed)?;
-        // Room for a window of answers, as far as the system allows.
+        socket.set_read_timeout(Some(POLL_INTERVAL)).map_err(failed)?;
+        // The buffer holds a window of responses, as far as the limit of the system allows.
         let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4 << 20);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Self {
             socket,
             upf,
             local: address,
-            // 32 bits of it are sent; they wrap in 2036 (clause 8.2.65).
+            // The message has 32 bits for it; they wrap in 2036 (clause 8.2.65).
             started: (now.as_secs() + FROM_1900) as u32,
             sequence: now.subsec_nanos() & 0x00ff_ffff,
             pending: HashMap::new(),
@@ -88,44 +88,44 @@ impl<T> Client<T> {
         })
     }
 
-    /// Our address.
+    /// Returns the local address.
     #[must_use]
     pub const fn address(&self) -> IpAddr {
         self.local.ip()
     }
 
-    /// When this SMF began: seconds since 1900.
+    /// Returns the time at which this SMF started, in seconds since 1900.
     #[must_use]
     pub const fn started(&self) -> u32 {
         self.started
     }
 
-    /// What went over the socket besides.
+    /// Returns the counts of messages other than requests and their responses.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// Requests without an answer yet.
+    /// Returns the number of requests without a response.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.pending.len()
     }
 
-    /// Remembers the UPF's number of a session, for answers to its reports.
+    /// Stores the UPF's SEID of a session, which responses to its reports carry.
     pub fn remember(&mut self, ours: u64, theirs: u64) {
-        let place = usize::try_from(ours.saturating_sub(1)).unwrap_or(usize::MAX);
-        if place >= self.seids.len() {
-            self.seids.resize(place + 1, 0);
+        let index = usize::try_from(ours.saturating_sub(1)).unwrap_or(usize::MAX);
+        if index >= self.seids.len() {
+            self.seids.resize(index + 1, 0);
         }
-        self.seids[place] = theirs;
+        self.seids[index] = theirs;
     }
 
-    /// Sends the request that `make` makes for a sequence number.
+    /// Sends the request that `make` encodes for a sequence number.
     ///
     /// # Errors
     ///
-    /// The socket failed.
+    /// Returns an error if the socket fails.
     pub fn request(&mut self, what: T, make: impl FnOnce(u32) -> Vec<u8>) -> Result<(), SmfError> {
         self.sequence = self.sequence.wrapping_add(1) & 0x00ff_ffff;
         let datagram = make(self.sequence);
@@ -135,11 +135,13 @@ impl<T> Client<T> {
         Ok(())
     }
 
-    /// Waits a moment for a datagram. An answer is given to `take` with its elements.
+    /// Waits up to 50 ms for a datagram, then retransmits what is due. Passes a response and its
+    /// elements to `take`.
     ///
     /// # Errors
     ///
-    /// The socket failed, or a request was sent as often as it may be.
+    /// Returns an error if the socket fails or a request stays unanswered after its last
+    /// retransmission.
     pub fn turn(&mut self, take: impl FnOnce(T, Group<'_>)) -> Result<(), SmfError> {
         let mut room = std::mem::take(&mut self.room);
         let received = self.socket.recv(&mut room);
@@ -152,7 +154,7 @@ impl<T> Client<T> {
         match received {
             Ok(_) => {}
             Err(error) => match error.kind() {
-                // Refused: nobody listens there yet.
+                // Refused: the UPF does not listen yet.
                 ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionRefused => {}
                 _ => return Err(SmfError::Socket { local: self.local, error }),
             },
@@ -180,11 +182,11 @@ impl<T> Client<T> {
     }
 
     fn theirs(&self, ours: u64) -> u64 {
-        let place = usize::try_from(ours).ok().and_then(|ours| ours.checked_sub(1));
-        place.and_then(|place| self.seids.get(place)).copied().unwrap_or(0)
+        let index = usize::try_from(ours).ok().and_then(|ours| ours.checked_sub(1));
+        index.and_then(|index| self.seids.get(index)).copied().unwrap_or(0)
     }
 
-    /// Answers a request of the UPF; all are accepted.
+    /// Accepts a request of the UPF: sends the response `answer`.
     fn answer(&mut self, request: &Message<'_>, answer: MessageType) -> Result<(), SmfError> {
         let header = Header {
             message_type: answer,
@@ -212,10 +214,10 @@ impl<T> Client<T> {
         self.send(&datagram)
     }
 
-    /// Sends again what has waited for long enough.
+    /// Retransmits the requests that have waited for T1.
     fn repeat(&mut self) -> Result<(), SmfError> {
         let now = Instant::now();
-        if now - self.looked < LOOK {
+        if now - self.looked < POLL_INTERVAL {
             return Ok(());
         }
         self.looked = now;
@@ -235,14 +237,14 @@ impl<T> Client<T> {
     fn send(&self, datagram: &[u8]) -> Result<(), SmfError> {
         match self.socket.send(datagram) {
             Ok(_) => Ok(()),
-            // What does not leave is sent again like what is lost.
+            // A datagram that is not sent is retransmitted like a lost one.
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(()),
             Err(error) => Err(SmfError::Socket { local: self.local, error }),
         }
     }
 }
 
-/// Whether an answer accepts the request.
+/// Returns the fault of a response, or `Ok` if it accepts the request.
 pub(super) fn verdict(answer: Group<'_>) -> Result<(), Fault> {
     match answer.need::<Cause>()? {
         cause if cause.is_accepted() => Ok(()),

@@ -1,4 +1,4 @@
-//! The messages of an SMF.
+//! Encoding of the requests of an SMF, and decoding of establishment responses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -13,7 +13,7 @@ use fastlane_pfcp::{Group, Header, IeType, MessageType, Writer};
 
 use super::{Established, Sessions};
 
-/// The numbers of a session's rules.
+// Identifiers of the rules of a session.
 const UPLINK: PdrId = PdrId(1);
 const DOWNLINK: PdrId = PdrId(2);
 const TO_CORE: FarId = FarId(1);
@@ -48,17 +48,18 @@ pub(super) fn release(sequence: u32, local: IpAddr) -> Vec<u8> {
     })
 }
 
-/// Our number of a session.
+/// Returns the SMF's SEID of a session.
 pub(super) const fn seid(index: u32) -> u64 {
     index as u64 + 1
 }
 
-/// The tunnel endpoint of a session at the base station.
+/// Returns the TEID of a session at the base station.
 pub(super) const fn downlink_teid(index: u32) -> u32 {
     index + 1
 }
 
-/// An establishment: two PDRs, two FARs, one QER with a rate, one URR with a volume threshold.
+/// Encodes an establishment: two PDRs, two FARs, one QER with a rate, one URR with a volume
+/// threshold.
 pub(super) fn establish(sequence: u32, local: IpAddr, sessions: &Sessions, index: u32) -> Vec<u8> {
     let header = Header::session(MessageType::SESSION_ESTABLISHMENT_REQUEST, 0, sequence);
     message(header, |w| {
@@ -165,7 +166,7 @@ fn to_gnb(w: &mut Writer<'_>, sessions: &Sessions, teid: u32) {
     });
 }
 
-/// A modification: the downlink FAR gets the tunnel again, as after a handover.
+/// Encodes a modification: the downlink FAR gets its tunnel again, as after a handover.
 pub(super) fn modify(sequence: u32, sessions: &Sessions, index: u32, upf: u64) -> Vec<u8> {
     let header = Header::session(MessageType::SESSION_MODIFICATION_REQUEST, upf, sequence);
     message(header, |w| {
@@ -183,7 +184,7 @@ pub(super) fn delete(sequence: u32, upf: u64) -> Vec<u8> {
     message(Header::session(MessageType::SESSION_DELETION_REQUEST, upf, sequence), |_| {})
 }
 
-/// What the answer to an establishment says about the session.
+/// Decodes the session from the response to an establishment.
 pub(super) fn established(answer: Group<'_>, sessions: &Sessions, index: u32) -> Established {
     let mut session = Established {
         seid: answer.find::<FSeid>().ok().flatten().map_or(0, |seid| seid.seid),

@@ -1,4 +1,4 @@
-//! The SMF over a real socket, with the least that can be its other side.
+//! The SMF over a real socket, with a minimal UPF as its peer.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::thread;
@@ -48,9 +48,9 @@ fn its_requests_are_right() {
     }
 }
 
-/// Answers `count` requests; the first of each kind only when it comes again. Sessions 5, 10...
-/// are refused.
-fn other_side(socket: &UdpSocket) {
+/// Serves requests until the association is released. The first request of each type is answered
+/// only when it is retransmitted. Sessions 5, 10 and so on are refused.
+fn serve_upf(socket: &UdpSocket) {
     let mut seen = Vec::new();
     let mut room = [0; 2048];
     loop {
@@ -59,7 +59,7 @@ fn other_side(socket: &UdpSocket) {
         assert_eq!(message.check(), Ok(()));
         let kind = message.header.message_type;
         if kind.is_response() {
-            // Our report was about the session that we call 101.
+            // The report was about the session whose SEID at the UPF is 101.
             assert!(
                 kind != MessageType::SESSION_REPORT_RESPONSE || message.header.seid == Some(101)
             );
@@ -128,7 +128,7 @@ fn sessions_come_and_go_although_datagrams_are_lost() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let upf = socket.local_addr().unwrap();
-    let other = thread::spawn(move || other_side(&socket));
+    let other = thread::spawn(move || serve_upf(&socket));
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let mut smf = Smf::associate(local, upf, sessions(12), 4, None).unwrap();
     let report = smf.carry_out(Phase::Establish).unwrap();

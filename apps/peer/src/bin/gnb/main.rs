@@ -1,4 +1,5 @@
-//! A base station for trying a UPF: users' packets between a TUN device and GTP-U.
+//! Program `gnb`: a small base station to test a UPF. It passes packets between a TUN device and
+//! GTP-U tunnels.
 
 #![forbid(unsafe_code)]
 
@@ -10,20 +11,22 @@ use std::sync::atomic::AtomicBool;
 use clap::Parser;
 use peer::gnb::{Gnb, GnbError};
 
-/// A base station: users are addresses on a TUN device of Linux, whose packets go through GTP-U
-/// tunnels. Reads lines from standard input: `tunnel USER UPF UPLINK DOWNLINK QFI`, with both
-/// tunnel endpoint identifiers (0x1234), or `release USER`. `smf` writes such lines.
+/// A small base station to test a UPF. Each user is an address on a TUN device of Linux. The
+/// packets of users go through GTP-U tunnels.
+///
+/// It reads lines from standard input: `tunnel USER UPF UPLINK DOWNLINK QFI`, with both tunnel
+/// endpoint identifiers (0x1234), or `release USER`. `smf` writes these lines.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// The address of this base station on N3.
+    /// Address of this base station on N3.
     #[arg(long)]
     listen: IpAddr,
 
-    /// The name of the interface that users' addresses are on.
+    /// Name of the interface that has the users' addresses.
     #[arg(long, default_value = "ue0")]
     interface: String,
 
-    /// Its MTU: what fits a tunnel on a link of 1500 octets.
+    /// MTU of the interface; the default fits into a tunnel on a link of 1500 octets.
     #[arg(long, default_value_t = 1400)]
     mtu: u32,
 }

@@ -1,4 +1,4 @@
-//! The loop of a base station: a socket, a TUN device, lines of the control plane.
+//! Event loop of a base station: UDP socket, TUN device and lines of the control plane.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, UdpSocket};
@@ -11,40 +11,40 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::{Counts, Taken, Tunnels};
+use super::{Counts, DownlinkAction, Tunnels};
 use crate::tunnel::Line;
 
-/// Packets of one side that are dealt with before the other side's turn.
+/// Maximum number of packets of one side that are handled before the other side's turn.
 const BURST: usize = 64;
-/// Octets that the kernel keeps for the socket.
+/// Receive buffer of the socket in octets.
 const BUFFER: usize = 8 << 20;
-/// The longest packet, and message.
+/// Maximum length of a packet or message in octets.
 const LONGEST: usize = 65535;
-/// The longest line; what is longer is no line of ours.
+/// Maximum length of a line in octets. A longer one is discarded.
 const LONGEST_LINE: usize = 4096;
-/// How long is slept at most: then it is looked whether to end.
+/// Maximum wait before the loop checks if it must end.
 const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// Why there is no base station.
+/// Error of a base station.
 #[derive(Debug, thiserror::Error)]
 pub enum GnbError {
-    /// The address cannot be had.
+    /// The address cannot be bound.
     #[error("cannot listen at {address}, port 2152: {source}; add the address to an interface")]
     Listen {
-        /// Which.
+        /// Local address.
         address: std::net::IpAddr,
-        /// What the kernel said.
+        /// Error of the system call.
         source: io::Error,
     },
-    /// There is no TUN device, or no address on it.
+    /// The TUN device or an address on it cannot be created.
     #[error(transparent)]
     Tun(#[from] fastlane_kernel::Error),
-    /// It cannot be waited.
+    /// Waiting for packets failed.
     #[error("cannot wait: {0}")]
     Wait(io::Error),
 }
 
-/// A base station.
+/// Base station.
 #[derive(Debug)]
 pub struct Gnb {
     socket: UdpSocket,
@@ -55,16 +55,17 @@ pub struct Gnb {
 }
 
 impl Gnb {
-    /// With its GTP-U at `address` and its users on a new interface `name`.
+    /// Opens the GTP-U socket at `address` and creates the TUN interface `name` for users.
     ///
     /// # Errors
-    /// When the address or the interface cannot be had.
+    /// Returns an error if the address cannot be bound or the interface cannot be created.
     pub fn open(address: std::net::IpAddr, name: &str, mtu: u32) -> Result<Self, GnbError> {
         let listen = |source| GnbError::Listen { address, source };
         let local = SocketAddr::new(address, GtpU::PORT);
         let socket = UdpSocket::bind(local).map_err(listen)?;
         socket.set_nonblocking(true).map_err(listen)?;
-        // A burst must not be lost here. Beyond the limit of this host only who may set limits.
+        // A burst must not be lost here. Only a privileged process may exceed the limit of the
+        // host.
         if sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
             let _ = sockopt::set_socket_recv_buffer_size(&socket, BUFFER);
         }
@@ -72,11 +73,11 @@ impl Gnb {
         Ok(Self { socket, local, tun: Tun::open(name, mtu)?, tunnels, line })
     }
 
-    /// Moves packets until `stop` is set, and changes tunnels as the lines of `control` say. Lines
-    /// that say nothing are reported to standard error.
+    /// Passes packets until `stop` is set, and changes tunnels by the lines of `control`. Malformed
+    /// lines are reported on standard error.
     ///
     /// # Errors
-    /// When it cannot be waited, or a user's address is refused.
+    /// Returns an error if waiting fails or a user's address is refused.
     pub fn run(
         &mut self,
         control: impl Read + AsFd,
@@ -94,8 +95,8 @@ impl Gnb {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(error) => return Err(GnbError::Wait(error.into())),
             }
-            let said = waiting.get(2).is_some_and(|it| !it.revents().is_empty());
-            if let Some(from) = control.as_mut().filter(|_| said)
+            let readable = waiting.get(2).is_some_and(|it| !it.revents().is_empty());
+            if let Some(from) = control.as_mut().filter(|_| readable)
                 && !self.listen(from, &mut packet)?
             {
                 control = None;
@@ -110,7 +111,7 @@ impl Gnb {
         for _ in 0..BURST {
             let Ok(length) = rustix::io::read(&self.tun, &mut *packet) else { return };
             let to = self.tunnels.uplink(&packet[..length], message);
-            // What the socket does not take is lost, as on any wire.
+            // A packet that the socket refuses is lost, as on any link.
             let _ = to.map(|to| self.socket.send_to(message, to));
         }
     }
@@ -119,14 +120,14 @@ impl Gnb {
         for _ in 0..BURST {
             let Ok((length, from)) = self.socket.recv_from(datagram) else { return };
             match self.tunnels.downlink(&datagram[..length], self.local.ip()) {
-                Taken::Packet(packet) => drop(rustix::io::write(&self.tun, packet)),
-                Taken::Answer(answer) => drop(self.socket.send_to(&answer, from)),
-                Taken::Nothing => {}
+                DownlinkAction::Packet(packet) => drop(rustix::io::write(&self.tun, packet)),
+                DownlinkAction::Answer(answer) => drop(self.socket.send_to(&answer, from)),
+                DownlinkAction::Nothing => {}
             }
         }
     }
 
-    /// Reads what there is of lines. Whether there may be more.
+    /// Reads and applies the available lines. Returns false at the end of the input.
     fn listen(&mut self, control: &mut impl Read, buffer: &mut [u8]) -> Result<bool, GnbError> {
         let length = match control.read(buffer) {
             Ok(0) => return Ok(false),

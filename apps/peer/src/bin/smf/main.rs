@@ -1,4 +1,5 @@
-//! A session management function for trying a UPF: sets sessions up over PFCP.
+//! Program `smf`: a small session management function to test a UPF. It establishes sessions over
+//! PFCP.
 
 #![forbid(unsafe_code)]
 
@@ -12,9 +13,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use peer::smf::{CpuTime, Phase, Report, Sessions, Smf, SmfError};
 use peer::tunnel::Line;
 
-/// A session management function: it sets up an association with a UPF and sessions of two PDRs,
-/// two FARs, a QER and a URR each. The UPF chooses tunnel endpoints and, unless --users is given,
-/// the users' addresses.
+/// A small session management function to test a UPF. It sets up an association and sessions of two
+/// PDRs, two FARs, a QER and a URR each. The UPF chooses tunnel endpoints and, unless --users is
+/// given, the users' addresses.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
@@ -24,68 +25,69 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Sets sessions up, writes a line for each (`tunnel USER UPF UPLINK DOWNLINK QFI`, which `gnb`
-    /// reads), and answers the UPF until it is ended by SIGINT or SIGTERM; then it releases all.
+    /// Establish sessions, write a line for each (`tunnel USER UPF UPLINK DOWNLINK QFI`, which
+    /// `gnb` reads), and answer the UPF until SIGINT or SIGTERM; then release the association.
     Hold(Common),
-    /// Sets sessions up as fast as the window allows, and says how fast that was.
+    /// Establish sessions as fast as the window allows, and report the rate.
     Load(Load),
 }
 
 #[derive(Debug, Args)]
 struct Common {
-    /// The UPF's address on N4.
+    /// Address of the UPF on N4.
     #[arg(long)]
     upf: IpAddr,
 
-    /// The base station's address on N3, where packets to users go.
+    /// Address of the base station on N3, to which the UPF sends downlink packets.
     #[arg(long)]
     gnb: IpAddr,
 
-    /// Our address; without it, the one by which the UPF is reached.
+    /// Local address; by default the one from which the UPF is reached.
     #[arg(long)]
     local: Option<IpAddr>,
 
-    /// Our port, and the UPF's: 8805 unless something stands between.
+    /// UDP port of both this program and the UPF; change it only for a relay between them.
     #[arg(long, default_value_t = fastlane_pfcp::PORT)]
     port: u16,
 
-    /// How many sessions.
+    /// Number of sessions.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     sessions: u32,
 
-    /// How many requests are outstanding at most.
+    /// Maximum number of outstanding requests.
     #[arg(long, default_value_t = 64)]
     window: usize,
 
-    /// Which addresses users have.
+    /// Address family of the users.
     #[arg(long, value_enum, default_value_t = Family::V4)]
     family: Family,
 
-    /// The first user's IPv4 address, the others follow; without it the UPF chooses.
+    /// IPv4 address of the first user; the other users get the following ones. By default the UPF
+    /// chooses.
     #[arg(long)]
     users: Option<Ipv4Addr>,
 
-    /// The network instance of N3.
+    /// Network instance of N3.
     #[arg(long, default_value = "access")]
     access: String,
 
-    /// The network instance of N6.
+    /// Network instance of N6.
     #[arg(long, default_value = "internet")]
     core: String,
 
-    /// The QoS flow of all packets.
+    /// QoS flow identifier of all packets.
     #[arg(long, default_value_t = 9, value_parser = clap::value_parser!(u8).range(0..=63))]
     qfi: u8,
 
-    /// The maximum bit rate of each direction, in kilobits a second.
+    /// Maximum bit rate of each direction, in kilobits a second.
     #[arg(long, default_value_t = 10_000_000)]
     rate: u64,
 
-    /// The UPF reports usage after so many octets.
+    /// Volume threshold, in octets, after which the UPF reports usage.
     #[arg(long, default_value_t = 1 << 30)]
     threshold: u64,
 
-    /// Web requests of users are redirected to this URL, and nothing else of them is forwarded.
+    /// URL to which HTTP requests of users are redirected; all their other packets are dropped.
     #[arg(long)]
     redirect: Option<String>,
 }
@@ -95,11 +97,11 @@ struct Load {
     #[command(flatten)]
     common: Common,
 
-    /// Measure the CPU time of this process meanwhile: the UPF's slow half.
+    /// Measure the CPU time of the process with this id, such as the UPF's slow path.
     #[arg(long)]
     pid: Option<u32>,
 
-    /// Change the downlink FAR of each session too.
+    /// Modify the downlink FAR of each session too.
     #[arg(long)]
     modify: bool,
 
@@ -107,18 +109,18 @@ struct Load {
     #[arg(long)]
     delete: bool,
 
-    /// Keep the sessions that are up: the association is not released.
+    /// Keep the established sessions: do not release the association.
     #[arg(long)]
     keep: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Family {
-    /// IPv4.
+    /// IPv4 address.
     V4,
-    /// IPv6: a prefix of 64 bits.
+    /// IPv6 prefix of 64 bits.
     V6,
-    /// Both.
+    /// IPv4 address and IPv6 prefix.
     Both,
 }
 
@@ -164,7 +166,7 @@ fn associate(common: &Common, watched: Option<CpuTime>) -> Result<Smf, SmfError>
     )
 }
 
-/// Says what a phase came to; whether all was accepted.
+/// Writes the result of a phase to standard error. Returns true if the UPF accepted all requests.
 fn say(phase: Phase, report: &Report) -> bool {
     let Report { accepted, refused, fault, took, cpu } = report;
     let seconds = took.as_secs_f64();
@@ -193,7 +195,7 @@ fn hold(common: &Common) -> Result<ExitCode, SmfError> {
     let all = say(Phase::Establish, &report);
     let mut output = std::io::stdout().lock();
     for tunnel in smf.tunnels() {
-        // Who reads may have gone; the sessions stay.
+        // The reader of the pipe may have ended; the sessions stay.
         if writeln!(output, "{}", Line::Tunnel(tunnel)).is_err() {
             break;
         }
@@ -205,7 +207,7 @@ fn hold(common: &Common) -> Result<ExitCode, SmfError> {
     Ok(ExitCode::from(u8::from(!all)))
 }
 
-/// Standard output gets one line of JSON for each phase.
+/// Runs the phases and writes one line of JSON for each to standard output.
 fn measure(load: &Load) -> Result<ExitCode, SmfError> {
     let mut smf = associate(&load.common, load.pid.map(CpuTime::of))?;
     let phases =

@@ -1,4 +1,4 @@
-//! What an SMF does: all sessions up, changed, gone.
+//! Phases of an SMF: establishes, modifies and deletes all sessions.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -9,38 +9,38 @@ use super::client::{Client, Counts, verdict};
 use super::{CpuTime, Established, Sessions, SmfError, request};
 use crate::tunnel::Tunnel;
 
-/// What is done with each session.
+/// Procedure carried out for each session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It is established.
+    /// Establishment of the session.
     Establish,
-    /// Its downlink FAR is changed.
+    /// Modification of the downlink FAR.
     Modify,
-    /// It is deleted.
+    /// Deletion of the session.
     Delete,
 }
 
-/// What a phase came to.
+/// Result of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Requests that were accepted.
+    /// Number of accepted requests.
     pub accepted: u32,
-    /// Requests that were refused.
+    /// Number of refused requests.
     pub refused: u32,
-    /// Why the first of them was.
+    /// Fault of the first refused request.
     pub fault: Option<Fault>,
-    /// How long it took.
+    /// Duration of the phase.
     pub took: Duration,
-    /// The CPU time that the watched process had meanwhile.
+    /// CPU time that the watched process used during the phase.
     pub cpu: Option<Duration>,
 }
 
-/// What an answer is about: the number of a session, or the association.
-type What = Option<u32>;
+/// Subject of a response: the index of a session, or `None` for the association.
+type Subject = Option<u32>;
 
-/// An SMF with its sessions.
+/// SMF with its sessions.
 pub struct Smf {
-    client: Client<What>,
+    client: Client<Subject>,
     sessions: Sessions,
     window: usize,
     watched: Option<CpuTime>,
@@ -48,11 +48,11 @@ pub struct Smf {
 }
 
 impl Smf {
-    /// Opens the socket and sets the association up.
+    /// Opens the socket and sets up the association.
     ///
     /// # Errors
     ///
-    /// The socket cannot be had; the UPF is silent or refuses.
+    /// Returns an error if the socket cannot be opened, or the UPF does not answer or refuses.
     pub fn associate(
         local: SocketAddr,
         upf: SocketAddr,
@@ -69,7 +69,7 @@ impl Smf {
         Ok(smf)
     }
 
-    /// One request about the node, and its answer.
+    /// Sends a node related request and waits for its response.
     fn ask(
         &mut self,
         what: &'static str,
@@ -83,11 +83,12 @@ impl Smf {
         result.unwrap_or(Ok(())).map_err(|fault| SmfError::Refused { what, fault })
     }
 
-    /// Carries a phase out for all sessions that it is for.
+    /// Carries out a phase for all sessions to which it applies.
     ///
     /// # Errors
     ///
-    /// The socket failed or the UPF is silent. What is refused is counted, and no error.
+    /// Returns an error if the socket fails or the UPF does not answer. Refusals are counted, not
+    /// errors.
     pub fn carry_out(&mut self, phase: Phase) -> Result<Report, SmfError> {
         let before = self.watched.map(CpuTime::read).transpose()?;
         let begun = Instant::now();
@@ -116,15 +117,15 @@ impl Smf {
                     return;
                 }
                 report.accepted += 1;
-                let place = &mut established[index as usize];
+                let session_slot = &mut established[index as usize];
                 match phase {
                     Phase::Establish => {
                         let session = request::established(answer, sessions, index);
                         new = Some((request::seid(index), session.seid));
-                        *place = Some(session);
+                        *session_slot = Some(session);
                     }
                     Phase::Modify => {}
-                    Phase::Delete => *place = None,
+                    Phase::Delete => *session_slot = None,
                 }
             })?;
             if let Some((ours, theirs)) = new {
@@ -148,7 +149,7 @@ impl Smf {
         })
     }
 
-    /// The tunnels of the sessions that are up, one for each address of a user.
+    /// Returns the tunnels of the established sessions, one for each address of a user.
     pub fn tunnels(&self) -> impl Iterator<Item = Tunnel> + '_ {
         let up = self.established.iter().zip(0..);
         let up = up.filter_map(|(session, index)| session.map(|session| (session, index)));
@@ -166,11 +167,11 @@ impl Smf {
         })
     }
 
-    /// Answers the UPF until `is_over`, which is asked many times a second.
+    /// Serves requests of the UPF until `is_over` returns true. It is called at least every 50 ms.
     ///
     /// # Errors
     ///
-    /// The socket failed.
+    /// Returns an error if the socket fails.
     pub fn hold(&mut self, is_over: impl Fn() -> bool) -> Result<(), SmfError> {
         while !is_over() {
             self.client.turn(|_, _| {})?;
@@ -178,18 +179,18 @@ impl Smf {
         Ok(())
     }
 
-    /// Releases the association, and with it all sessions.
+    /// Releases the association and with it all sessions.
     ///
     /// # Errors
     ///
-    /// The UPF is silent or refuses.
+    /// Returns an error if the UPF does not answer or refuses.
     pub fn release(mut self) -> Result<Counts, SmfError> {
         let address = self.client.address();
         self.ask("association release", |sequence| request::release(sequence, address))?;
         Ok(self.client.counts())
     }
 
-    /// What went over the socket besides requests and their answers.
+    /// Returns the counts of messages other than requests and their responses.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.client.counts()
