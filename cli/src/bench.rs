@@ -1,4 +1,4 @@
-//! `fastlane bench`: what a network function does on this machine.
+//! `fastlane bench`: measures a network function on this machine.
 
 use std::fs::File;
 use std::io::Write;
@@ -29,48 +29,50 @@ use description::{Description, Test};
 use results::Results;
 use rig::Rig;
 
-/// Measures a network function: throughput, latency, bursts, CPU time, also against another.
+/// Measure throughput, latency, bursts and CPU time of a network function, alone or against a
+/// rival.
 ///
-/// The device under test is a program that sends frames back (or on, with a generator `mode` of
-/// `one-way`), of whatever make. The generator is `traffic`. What they are and how they meet says a
-/// description, a JSON file (--schema); without one, macswap is measured on --on.
+/// The device under test is any program that sends frames back (or forwards them, with a generator
+/// `mode` of `one-way`). The generator is `traffic`. A description, a JSON file (--schema), defines
+/// both and the ports that connect them. Without a description macswap is measured on --on.
 ///
-/// Throughput is the highest rate at which no frame is lost, or no more than is acceptable: found
-/// by bisection, in trials of a second (RFC 2544 clause 26.1). The result says what kept it from
-/// being higher: the device, the link or the generator. Latency is measured at 10, 50 and 90 % of
-/// it, along with the CPU time of the device's process. Back to back is the longest burst, as fast
-/// as the generator can, of which nothing is lost.
+/// Throughput is the highest rate at which no frame is lost, or not more than the acceptable loss.
+/// It is found by bisection in trials of one second (RFC 2544 clause 26.1). The result names the
+/// limit: the device, the link or the generator. Latency and the CPU time of the device's process
+/// are measured at 10, 50 and 90 % of the throughput. Back to back is the longest burst without
+/// loss, sent as fast as the generator can.
 ///
-/// The comparison lets the device and its rival run in alternating slices, each stopped while the
-/// other runs, and compares CPU time per packet: the median ratio of the pairs with its bootstrap
-/// 95 % interval. A bound holds when the interval's upper end is under it; an interval wider than
-/// 4 % resolves nothing. The control is the device against itself: what differs there is noise.
+/// The comparison runs the device and its rival in alternating slices. Each is stopped while the
+/// other runs. It compares CPU time per packet: the median ratio of the pairs with its bootstrap 95
+/// % interval. A bound holds if the upper end of the interval is below it. An interval wider than 4
+/// % resolves nothing. The control compares the device with itself: any difference is noise.
 ///
-/// Progress goes to standard error, the report in Markdown to standard output; report, JSON and
-/// plots also to a new folder.
+/// Progress goes to standard error and the report in Markdown to standard output. Report, JSON and
+/// plots are also written to a new folder.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// What to measure and how; without it, macswap on the mechanism of --on
+    /// Description of the benchmark; without it, macswap is measured on the mechanism of --on
     #[arg(value_name = "DESCRIPTION", conflicts_with_all = ["on", "against"])]
     description: Option<PathBuf>,
-    /// The mechanism between generator and macswap
+    /// Mechanism between generator and macswap
     #[arg(long, value_name = "MECHANISM", value_enum, default_value = "memif")]
     on: Mechanism,
-    /// The mechanism of a second macswap, to compare the first with; the same is an A/A control
+    /// Mechanism of a second macswap, to compare the first with; the same mechanism is an A/A
+    /// control
     #[arg(long, value_name = "MECHANISM", value_enum)]
     against: Option<Mechanism>,
-    /// Run in a network namespace of its own, with the veth pairs device0-generator0 and
-    /// device1-generator1 for DESCRIPTION to name (--on af-xdp and af-packet always do)
+    /// Run in a new network namespace with the veth pairs device0-generator0 and
+    /// device1-generator1, which DESCRIPTION can name (--on af-xdp and af-packet always do so)
     #[arg(long)]
     veth: bool,
-    /// Make these tests only
+    /// Run only these tests
     #[arg(long, value_name = "TEST", value_enum, value_delimiter = ',')]
     test: Vec<Test>,
-    /// Few, short trials with frames of 64 and 1518 bytes: for orientation, not for figures
+    /// Run few, short trials with frames of 64 and 1518 bytes: for orientation, not for figures
     #[arg(long)]
     quick: bool,
-    /// Where the folder of results is made
+    /// Folder in which the folder of results is created
     #[arg(long, value_name = "FOLDER", default_value = "fastlane-bench")]
     output: PathBuf,
     /// Print the JSON schema of a description
@@ -101,18 +103,18 @@ pub(crate) fn run(arguments: &Arguments) -> std::result::Result<ExitCode, Error>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes the tests and publishes what they show: the report, and where it is.
+/// Runs the tests and publishes the results. Returns the report and its folder.
 fn bench(arguments: &Arguments) -> Result<(String, PathBuf)> {
     let mechanisms = [Some(arguments.on), arguments.against];
     let builtin = arguments.description.is_none();
     let needs_veth = mechanisms.into_iter().flatten().any(Mechanism::needs_veth);
-    // What is wrong with the description is said before anything is made.
+    // Errors of the description are reported before anything is created.
     let described = arguments.description.as_deref().map(Description::load).transpose()?;
     if arguments.veth || builtin && needs_veth {
         veth::enter()?;
     }
-    interrupt::heed()?;
-    // A socket's path is short; the folder of results may be anywhere.
+    interrupt::install()?;
+    // The length of a socket path is limited, and the path of the folder of results may be long.
     let scratch = tempfile::Builder::new().prefix("fastlane-bench").tempdir()?;
     let mut description = match described {
         Some(description) => description,
@@ -177,7 +179,7 @@ fn measure(description: Description, quick: bool, scratch: &Path) -> Result<Resu
     Ok(results)
 }
 
-/// Writes everything into a new folder in `output`; returns the report and where it is.
+/// Writes everything into a new folder in `output`. Returns the report and that folder.
 fn publish(results: &Results, output: &Path) -> Result<(String, PathBuf)> {
     let folder = output.join(results.began.replace(':', ""));
     std::fs::create_dir_all(output)

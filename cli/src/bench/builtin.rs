@@ -1,4 +1,4 @@
-//! Benchmarks without a description: our macswap on a mechanism, with our generator.
+//! Benchmarks without a description: macswap on a mechanism, with the generator `traffic`.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use serde_json::{Map, Value, json};
 use super::description::{Description, Device, Generator, Rival};
 use super::rig::beside;
 
-/// The mechanisms for which nothing needs to be described.
+/// Mechanism that can be measured without a description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Mechanism {
     /// Shared memory between the two processes; needs no privilege
     Memif,
-    /// AF_XDP sockets on a veth pair in a network namespace of its own (as root)
+    /// AF_XDP sockets on a veth pair in a new network namespace (as root)
     AfXdp,
-    /// AF_PACKET rings on a veth pair in a network namespace of its own (as root)
+    /// AF_PACKET rings on a veth pair in a new network namespace (as root)
     AfPacket,
 }
 
 impl Mechanism {
-    /// Whether it needs the veth pairs.
+    /// Returns true if the mechanism needs the veth pairs.
     pub(super) fn needs_veth(self) -> bool {
         self != Self::Memif
     }
@@ -33,7 +33,7 @@ impl Mechanism {
         }
     }
 
-    /// The driver of pair `number`, at the device's end or the generator's.
+    /// Returns the driver configuration of pair `number`, for the device's or the generator's end.
     fn driver(self, number: usize, of_device: bool, folder: &Path) -> Value {
         let end = if of_device { "device" } else { "generator" };
         let interface = format!("{end}{number}");
@@ -49,7 +49,7 @@ impl Mechanism {
     }
 }
 
-/// Macswap on `mechanism`, compared with macswap on `against`.
+/// Creates the description of macswap on `mechanism`, compared with macswap on `against`.
 pub(super) fn description(
     mechanism: Mechanism,
     against: Option<Mechanism>,
@@ -67,7 +67,7 @@ pub(super) fn description(
     Ok(serde_json::from_value(all)?)
 }
 
-/// A device and its generator, whose configurations are written to `folder`.
+/// Creates a device and its generator. Writes the device's configuration to `folder`.
 fn pair(mechanism: Mechanism, number: usize, folder: &Path) -> Result<(Device, Generator)> {
     let port = |of_device| {
         let mut port = json!({ "driver": mechanism.driver(number, of_device, folder) });
@@ -95,7 +95,7 @@ fn pair(mechanism: Mechanism, number: usize, folder: &Path) -> Result<(Device, G
     Ok((device, Generator { program: None, configuration }))
 }
 
-/// A CPU for the device and another for the generator; where there is only one, whichever it is.
+/// Returns a CPU for the device and another for the generator, or no choice if only one is allowed.
 fn cpus() -> [Option<[usize; 1]>; 2] {
     let allowed = rustix::thread::sched_getaffinity(None);
     let allowed = allowed.map(|set| {

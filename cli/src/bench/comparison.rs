@@ -1,5 +1,5 @@
-//! The device against its rival: CPU time per packet in alternating slices, by the method of the
-//! project's own benchmarks.
+//! Comparison of the device with its rival: CPU time per packet in alternating slices, by the
+//! method of `fastlane-measure`.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use super::interrupt;
 use super::results::ComparisonResult;
 use super::rig::Rig;
 
-/// How long the generator waits before it takes a window of frames for lost. It does not count the
-/// time in which it is stopped, as long as that is shorter.
+/// Time after which the generator gives up a window of frames. It is longer than a pause in which
+/// the generator is stopped.
 const ANSWER_TIMEOUT_MS: u64 = 5000;
-/// Fewer pairs resolve nothing, however near they are to each other.
+/// Minimum number of pairs. Fewer pairs resolve nothing, however small their spread is.
 pub(super) const ENOUGH: usize = 31;
-/// How long an endless trial is: nobody waits for its end.
+/// Duration of a trial without end; nothing waits for it.
 const ENDLESS_MS: u64 = 86_400_000;
 
-/// A rig in a closed loop that only runs in its slices: between them the processes of device and
-/// generator are stopped, so that neither polls away the CPU of the other pair.
+/// Rig in a closed loop that runs only in its slices. Between them device and generator are stopped
+/// (SIGSTOP), so they use no CPU while the other pair runs.
 pub(super) struct Turns {
     rig: Rig,
     cpu: u64,
@@ -31,7 +31,7 @@ pub(super) struct Turns {
 }
 
 impl Turns {
-    /// Starts the loop of `outstanding` frames and stops both.
+    /// Starts the loop of `outstanding` frames, then stops both processes.
     pub(super) fn new(mut rig: Rig, frame_size: FrameSize, outstanding: u64) -> Result<Self> {
         rig.generator.order(json!({
             "frame-bytes": frame_size.for_generator(),
@@ -48,8 +48,8 @@ impl Turns {
         Ok(turns)
     }
 
-    /// Stops both: CPU time and packets until then. The packets are read just before, the CPU time
-    /// is exact once the device stands still.
+    /// Stops both processes. Returns the device's CPU time and the packets so far. The packets are
+    /// read just before; the CPU time of a stopped process is exact.
     fn stop(&mut self) -> Result<(u64, u64)> {
         let packets = self.rig.generator.received();
         self.rig.device.stop()?;
@@ -57,7 +57,7 @@ impl Turns {
         Ok((self.rig.device.cpu_of_all()?, packets))
     }
 
-    /// Ends both.
+    /// Terminates both processes.
     pub(super) fn finish(self) -> Result<()> {
         self.rig.finish()
     }
@@ -76,7 +76,7 @@ impl Contender for Turns {
     }
 }
 
-/// One of two names for the same contender.
+/// Handle of a contender that is compared with itself.
 struct Twin<'a>(&'a RefCell<&'a mut Turns>);
 
 impl Contender for Twin<'_> {
@@ -85,7 +85,7 @@ impl Contender for Twin<'_> {
     }
 }
 
-/// Compares `device` with `rival`, whose names are `names`.
+/// Compares `device` with `rival`. `names` are their names.
 pub(super) fn compare(
     settings: &Comparison,
     names: [&str; 2],

@@ -1,4 +1,4 @@
-//! What is measured and how: the description, a JSON file.
+//! Description of a benchmark: a JSON file.
 
 use std::path::Path;
 
@@ -6,101 +6,101 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A benchmark: the device, what drives it, and which tests to make.
+/// A benchmark: the device, its generator, and the tests.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Description {
-    /// Where this schema is, for editors.
+    /// Path or URL of this schema, for editors.
     #[serde(rename = "$schema", default, skip_serializing_if = "Option::is_none")]
     pub(super) schema: Option<String>,
-    /// The title of the report. Default: the device's command.
+    /// Title of the report. Default: the device's command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) title: Option<String>,
-    /// What is measured.
+    /// Device under test.
     pub(super) device: Device,
-    /// What drives it: sends frames to it and takes them back.
+    /// Generator, which sends frames to the device and receives them back.
     pub(super) generator: Generator,
-    /// Another device with a generator of its own, to compare the first with.
+    /// Another device with its own generator, to compare the first with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) rival: Option<Rival>,
-    /// Lengths of frames as RFC 2544 counts them, with the check sequence of four bytes: numbers,
-    /// or "imix" (7 : 4 : 1 of 64, 594 and 1518).
+    /// Frame lengths as in RFC 2544, with the check sequence of four bytes: numbers, or "imix"
+    /// (7 : 4 : 1 of 64, 594 and 1518).
     #[serde(default = "frame_sizes")]
     pub(super) frame_sizes: Vec<FrameSize>,
-    /// Which tests to make. Default: all, `comparison` if there is a rival.
+    /// Tests to run. Default: all; `comparison` only with a rival.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) tests: Option<Vec<Test>>,
-    /// The search for the throughput.
+    /// Search for the throughput.
     #[serde(default)]
     pub(super) throughput: Throughput,
-    /// Latency and CPU at parts of the throughput found.
+    /// Latency and CPU time at fractions of the throughput found.
     #[serde(default)]
     pub(super) latency: Latency,
-    /// The longest burst without loss.
+    /// Search for the longest burst without loss.
     #[serde(default)]
     pub(super) back_to_back: BackToBack,
-    /// CPU time of the device and its rival, in alternating slices.
+    /// Comparison of CPU time with the rival, in alternating slices.
     #[serde(default)]
     pub(super) comparison: Comparison,
 }
 
-/// A program that moves frames, of whatever make.
+/// Any program that sends received frames back or forwards them.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Device {
-    /// The program and its arguments. It is started once, with an input that stays open. A wrapper
-    /// must become the program (`exec`): what is measured is this process.
+    /// Program and its arguments. It is started once, with a standard input that stays open. A
+    /// wrapper must replace itself with the program (`exec`), since this process is measured.
     pub(super) command: Vec<String>,
-    /// It must pass frames within this time.
+    /// Time limit for the first frame to pass, in milliseconds.
     #[serde(default = "ready_within")]
     pub(super) ready_within_ms: u64,
-    /// It must end within this time after SIGINT, and after SIGTERM.
+    /// Time limit for the end after SIGINT, and after SIGTERM, in milliseconds.
     #[serde(default = "stop_within")]
     pub(super) stop_within_ms: u64,
 }
 
-/// The program `traffic`: see its README for what its configuration says.
+/// The generator, program `traffic`. Its README describes its configuration.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Generator {
-    /// The program. Default: `traffic`, beside this program or in the path.
+    /// Path of the program. Default: `traffic`, in the folder of this program or in PATH.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) program: Option<String>,
-    /// Its configuration: ports, lanes, and in `app` the port and the flows. What a trial sets
-    /// (rate, count, duration, lengths, report) is not for `app` to say.
+    /// Configuration of the generator: ports, lanes, and in `app` the port and the flows. `app`
+    /// must not contain the settings of trials (rate, count, duration, lengths, report).
     pub(super) configuration: Map<String, Value>,
 }
 
-/// What the device is compared with.
+/// Rival that the device is compared with.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct Rival {
-    /// What is measured.
+    /// Rival device.
     pub(super) device: Device,
-    /// What drives it. It has ports of its own.
+    /// Generator of the rival, with its own ports.
     pub(super) generator: Generator,
 }
 
-/// The length of frames.
+/// Frame length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(untagged, expecting = "not a number of bytes or \"imix\"")]
 pub(super) enum FrameSize {
-    /// All the same.
+    /// One length for all frames, in bytes.
     Bytes(u32),
-    /// A mix.
+    /// Named mix of lengths.
     Mix(Mix),
 }
 
-/// A named mix.
+/// Named mix of frame lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Mix {
-    /// 7 of 64 bytes, 4 of 594, 1 of 1518.
+    /// 7 frames of 64 bytes, 4 of 594 bytes and 1 of 1518 bytes.
     Imix,
 }
 
 impl FrameSize {
-    /// As the generator counts: without the check sequence.
+    /// Returns the length for the generator, which does not count the check sequence.
     pub(super) fn for_generator(self) -> Value {
         match self {
             Self::Bytes(bytes) => bytes.saturating_sub(4).into(),
@@ -118,40 +118,41 @@ impl std::fmt::Display for FrameSize {
     }
 }
 
-/// A kind of test.
+/// Kind of test.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema, clap::ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Test {
-    /// The highest rate without loss (RFC 2544 clause 26.1).
+    /// Highest rate without loss (RFC 2544 clause 26.1).
     Throughput,
-    /// Latency and CPU at parts of the throughput (RFC 2544 clause 26.2, RFC 8219 clause 7.2).
+    /// Latency and CPU time at fractions of the throughput (RFC 2544 clause 26.2, RFC 8219 clause
+    /// 7.2).
     Latency,
-    /// The longest burst without loss (RFC 2544 clause 26.4, RFC 9004).
+    /// Longest burst without loss (RFC 2544 clause 26.4, RFC 9004).
     BackToBack,
-    /// CPU time against the rival.
+    /// CPU time compared with the rival.
     Comparison,
 }
 
-/// The search for the throughput.
+/// Search for the throughput.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(super) struct Throughput {
-    /// How long a trial sends. (RFC 2544 wants 60 s for a published result.)
+    /// Duration of a trial in milliseconds. RFC 2544 requires 60 s for a published result.
     pub(super) trial_ms: u64,
-    /// How often the whole search is repeated; the result is the median.
+    /// Number of searches; the result is their median.
     pub(super) repeats: usize,
-    /// Trials at a rate: it has passed when most of them have. 1 is strict RFC 2544; more forgives
-    /// a shared machine its pauses.
+    /// Number of trials at each rate. The rate passes if the majority of them passes. 1 is strict
+    /// RFC 2544; more trials tolerate the pauses of a shared machine.
     pub(super) attempts: usize,
-    /// How much may be lost in a trial that passes, of a million frames.
+    /// Maximum loss of a trial that passes, in frames per million.
     pub(super) acceptable_loss_ppm: f64,
-    /// The search ends when the bounds are so near, in parts of the upper one.
+    /// Distance of the bounds at which the search ends, in percent of the upper bound.
     pub(super) resolution_percent: f64,
-    /// The lowest rate to try.
+    /// Lowest rate to try.
     pub(super) lowest_packets_per_second: u64,
-    /// The highest rate to try, such as that of the line; 0 is as fast as the generator can.
+    /// Highest rate to try, such as the line rate; 0 means as fast as the generator can.
     pub(super) highest_packets_per_second: u64,
 }
 
@@ -169,13 +170,13 @@ impl Default for Throughput {
     }
 }
 
-/// Latency and CPU by load.
+/// Latency and CPU time by load.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(super) struct Latency {
-    /// How long a trial sends; the first tenth does not count.
+    /// Duration of a trial in milliseconds; the first tenth does not count.
     pub(super) trial_ms: u64,
-    /// The loads, in parts of the throughput found.
+    /// Loads, in percent of the throughput found.
     pub(super) loads_percent: Vec<f64>,
 }
 
@@ -185,13 +186,13 @@ impl Default for Latency {
     }
 }
 
-/// Bursts as fast as the generator can.
+/// Bursts sent as fast as the generator can.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(super) struct BackToBack {
-    /// How often the longest burst is searched for; the result is the average (RFC 9004).
+    /// Number of searches for the longest burst; the result is their average (RFC 9004).
     pub(super) repeats: usize,
-    /// The longest burst to try, in packets.
+    /// Longest burst to try, in packets.
     pub(super) longest_packets: u64,
 }
 
@@ -201,22 +202,22 @@ impl Default for BackToBack {
     }
 }
 
-/// The comparison with the rival.
+/// Comparison with the rival.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(super) struct Comparison {
-    /// Pairs of slices, at least 31 for a result that means something.
+    /// Number of pairs of slices. A meaningful result needs at least 31.
     pub(super) pairs: usize,
-    /// How long a slice is.
+    /// Duration of a slice in milliseconds.
     pub(super) slice_ms: u64,
-    /// The length of the frames.
+    /// Length of the frames.
     pub(super) frame_size: FrameSize,
-    /// Frames on their way at a time: the device always has work.
+    /// Number of outstanding frames; enough to keep the device always at work.
     pub(super) outstanding_packets: u64,
-    /// What the CPU time per packet, divided by the rival's, shall not exceed.
+    /// Upper bound of the CPU time per packet divided by the rival's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bound: Option<f64>,
-    /// Whether the device is also compared with itself, to see what the method can resolve.
+    /// True to compare the device with itself too, which shows the resolution of the method.
     pub(super) control: bool,
 }
 
@@ -233,7 +234,7 @@ impl Default for Comparison {
     }
 }
 
-/// What trials set of the generator's settings.
+/// Settings of the generator that trials set.
 const OF_TRIALS: [&str; 9] = [
     "count-packets",
     "duration-ms",
@@ -262,14 +263,14 @@ fn stop_within() -> u64 {
 impl Description {
     /// Reads and checks the description in a file.
     pub(super) fn load(path: &Path) -> Result<Self, String> {
-        let place = path.display();
+        let file = path.display();
         let text = std::fs::read_to_string(path).map_err(|error| {
-            format!("{place}: {error}; write one after `fastlane bench --schema`")
+            format!("{file}: {error}; write one after `fastlane bench --schema`")
         })?;
-        Self::read(&text).map_err(|error| format!("{place}{error}"))
+        Self::read(&text).map_err(|error| format!("{file}{error}"))
     }
 
-    /// Reads and checks a description; an error begins with the place in it.
+    /// Reads and checks a description. An error begins with the position in the text.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let mut reader = serde_json::Deserializer::from_str(text);
         let read: Result<Self, _> = serde_path_to_error::deserialize(&mut reader);
@@ -282,13 +283,13 @@ impl Description {
         Ok(description)
     }
 
-    /// Which tests are to be made.
+    /// Returns true if `test` is to be run.
     pub(super) fn makes(&self, test: Test) -> bool {
         let possible = test != Test::Comparison || self.rival.is_some();
         possible && self.tests.as_ref().is_none_or(|tests| tests.contains(&test))
     }
 
-    /// Few, short trials: to see that everything works, and about where the figures are.
+    /// Reduces the number and duration of trials, to check a setup and get rough figures.
     pub(super) fn make_quick(&mut self) {
         self.frame_sizes.retain(|size| [64, 1518].map(FrameSize::Bytes).contains(size));
         if self.frame_sizes.is_empty() {
@@ -305,7 +306,7 @@ impl Description {
         comparison.slice_ms = comparison.slice_ms.min(100);
     }
 
-    /// Checks what the form cannot say.
+    /// Checks the rules that the schema cannot express.
     pub(super) fn check(&self) -> Result<(), String> {
         let refuse = |key: &str, reason: &str| Err(format!("{key}: {reason}"));
         let rival = self.rival.as_ref();
@@ -373,7 +374,7 @@ impl Description {
     }
 }
 
-/// Where in the text, which key, and what is wrong with it.
+/// Formats an error with its line, column and key.
 fn located(error: &serde_json::Error, path: &str) -> String {
     let message = error.to_string();
     let what = message.rfind(" at line ").map_or(&*message, |end| &message[..end]);
@@ -384,7 +385,7 @@ fn located(error: &serde_json::Error, path: &str) -> String {
     format!(":{line}:{column}: {path}: {what}")
 }
 
-/// The schema of a description.
+/// Returns the JSON schema of a description.
 pub(super) fn schema() -> String {
     let schema = schemars::schema_for!(Description);
     serde_json::to_string_pretty(&schema).unwrap_or_default() + "\n"

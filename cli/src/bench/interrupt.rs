@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the trial ends, the programs are ended, nothing is left behind.
+//! SIGINT and SIGTERM: the trial ends and all programs are terminated.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,24 +7,26 @@ use std::sync::{Arc, OnceLock};
 use fastlane_measure::Result;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-static ASKED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
-/// From now on the signals are heeded by [`check`].
+/// Installs the signal handlers. [`check`] reports the signals from then on.
 ///
 /// # Errors
-/// When the system does not let us.
-pub(super) fn heed() -> Result<()> {
-    let asked = ASKED.get_or_init(Arc::default);
+/// Returns an error if a handler cannot be installed.
+pub(super) fn install() -> Result<()> {
+    let interrupted = INTERRUPTED.get_or_init(Arc::default);
     for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(asked))?;
+        signal_hook::flag::register(signal, Arc::clone(interrupted))?;
     }
     Ok(())
 }
 
+/// Checks for a signal.
+///
 /// # Errors
-/// When a signal has come.
+/// Returns an error if a signal was received.
 pub(super) fn check() -> Result<()> {
-    match ASKED.get().is_some_and(|asked| asked.load(Relaxed)) {
+    match INTERRUPTED.get().is_some_and(|interrupted| interrupted.load(Relaxed)) {
         true => Err("interrupted".into()),
         false => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! The report for a reader.
+//! Report in Markdown.
 
 use std::fmt::{self, Write};
 
@@ -9,7 +9,7 @@ use super::plots::Plot;
 use super::results::{ComparisonResult, LoadResult, Results, SizeResult};
 use super::trial::Limit;
 
-/// The report, with links to the plots beside it.
+/// Returns the report, with links to the plots in the same folder.
 pub(super) fn report(results: &Results, plots: &[Plot]) -> String {
     let mut text = String::new();
     // Writing to a string does not fail.
@@ -93,7 +93,7 @@ fn throughput(text: &mut String, results: &Results) -> fmt::Result {
     Ok(())
 }
 
-/// What a limit means for the figure.
+/// Returns a note on the meaning of a limit for the figure.
 fn note(limit: Limit) -> &'static str {
     match limit {
         Limit::Device | Limit::Link => "",

@@ -1,10 +1,10 @@
-//! The pictures of a benchmark.
+//! Plots of a benchmark, as SVG.
 
 use fastlane_measure::chart::{Chart, Line, Ratios, distribution, grid, points};
 
 use super::results::{ComparisonResult, LoadResult, Results, SizeResult};
 
-/// A picture.
+/// Plot with its title and file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plot {
     pub(super) title: &'static str,
@@ -12,7 +12,7 @@ pub(super) struct Plot {
     pub(super) svg: String,
 }
 
-/// All for which there are results.
+/// Draws the plots for which results exist.
 pub(super) fn plots(results: &Results) -> Vec<Plot> {
     let mut plots = Vec::new();
     let mut add = |title, file, svg| plots.push(Plot { title, file, svg });
@@ -49,7 +49,7 @@ fn throughput(sizes: &[SizeResult]) -> [Chart; 2] {
     ]
 }
 
-/// What is named and how it is read off a load.
+/// Name of a curve, and the function that reads its value from a result.
 type Reading<T> = (&'static str, fn(&T) -> f64);
 
 fn latency(sizes: &[SizeResult]) -> Vec<Chart> {

@@ -1,4 +1,4 @@
-//! A device with its generator: both run, frames pass, trials can be made.
+//! Rig: a running device and its generator, ready for trials.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use super::description::{Device, Generator};
 use super::interrupt;
 use super::trial::{Outcome, Percentiles};
 
-/// How long the generator gets to open its ports.
+/// Time limit for the generator to end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long after its last frame a trial waits for more.
+/// Time that a trial waits for late frames after the last one, in milliseconds.
 const LINGER_MS: u64 = 100;
 
-/// A device that is driven.
+/// Running device with its generator.
 pub(super) struct Rig {
     pub(super) device: Program,
     pub(super) generator: Driver,
     stop_within: Duration,
 }
 
-/// The generator, as it runs.
+/// Running generator.
 pub(super) struct Driver {
     pub(super) program: Program,
     answers: Box<dyn BufRead>,
@@ -35,7 +35,7 @@ pub(super) struct Driver {
 }
 
 impl Rig {
-    /// Starts both and waits until frames pass. Their files are called `name` in `folder`.
+    /// Starts both and waits until frames pass. Their files in `folder` are named `name`.
     pub(super) fn start(
         name: &str,
         device: &Device,
@@ -71,7 +71,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Makes a trial: `order` are the settings of the generator that are not as always.
+    /// Runs a trial. `order` has the generator's settings that differ from its configuration.
     pub(super) fn trial(&mut self, order: Value) -> Result<Outcome> {
         interrupt::check()?;
         if self.device.has_ended()?.is_some() {
@@ -87,7 +87,7 @@ impl Rig {
         Ok(outcome)
     }
 
-    /// CPU time that the device uses without load, in parts of a core.
+    /// Measures the CPU use of the device without load, in cores.
     pub(super) fn idle_cores(&self, length: Duration) -> Result<f64> {
         let (start, cpu) = (Instant::now(), self.device.cpu_of_all()?);
         std::thread::sleep(length);
@@ -95,7 +95,7 @@ impl Rig {
         Ok(cpu as f64 / start.elapsed().as_nanos() as f64)
     }
 
-    /// Ends both, the generator first.
+    /// Terminates both, the generator first.
     pub(super) fn finish(self) -> Result<()> {
         self.generator.program.finish(PATIENCE)?;
         self.device.finish(self.stop_within)?;
@@ -120,7 +120,7 @@ impl Driver {
         Ok(Self { program, answers: Box::new(answers), session })
     }
 
-    /// Orders a trial and waits for its end.
+    /// Starts a trial and waits for its end.
     fn trial(&mut self, order: Value) -> Result<Outcome> {
         let (full, missed) = (self.not_taken(), self.missed());
         self.order(order)?;
@@ -142,7 +142,7 @@ impl Driver {
         Ok(report.outcome(self.not_taken() - full, self.missed() - missed))
     }
 
-    /// Orders a trial and does not wait.
+    /// Starts a trial and does not wait for it.
     pub(super) fn order(&mut self, mut order: Value) -> Result<()> {
         if let Some(order) = order.as_object_mut() {
             order.entry("linger-ms").or_insert(LINGER_MS.into());
@@ -150,17 +150,17 @@ impl Driver {
         self.program.say(&order.to_string())
     }
 
-    /// Frames that its ports did not take.
+    /// Returns the number of frames that the generator's ports did not accept.
     fn not_taken(&self) -> u64 {
         self.sum(|counter| counter == PortCounter::DropTransmitFull)
     }
 
-    /// Frames that it or its ports had to leave or spoil.
+    /// Returns the number of frames that the generator or its ports dropped on reception.
     fn missed(&self) -> u64 {
         self.sum(|counter| counter.is_drop() && counter != PortCounter::DropTransmitFull)
     }
 
-    /// Frames received since its start.
+    /// Returns the number of frames received since the start.
     pub(super) fn received(&self) -> u64 {
         self.sum(|counter| counter == PortCounter::ReceivedPackets)
     }
@@ -176,7 +176,7 @@ impl Driver {
     }
 }
 
-/// The configuration as it is given to the generator.
+/// Completes the configuration of the generator: session and trials from standard input.
 fn configured(written: &Map<String, Value>, session: &Path) -> Result<Value> {
     let mut all = written.clone();
     all.insert("session".to_owned(), json!(session));
@@ -186,14 +186,14 @@ fn configured(written: &Map<String, Value>, session: &Path) -> Result<Value> {
     Ok(Value::Object(all))
 }
 
-/// A program of ours: the one beside this one, else that of the path.
+/// Returns the path of a program of this project: in the folder of this program, else in PATH.
 pub(super) fn beside(name: &str) -> PathBuf {
     let here = std::env::current_exe().ok();
     let beside = here.and_then(|here| Some(here.parent()?.join(name)));
     beside.filter(|path| path.exists()).unwrap_or_else(|| PathBuf::from(name))
 }
 
-/// What the generator says about a trial.
+/// Reply of the generator to a request.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Answer {

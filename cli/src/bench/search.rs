@@ -1,21 +1,21 @@
-//! The search for the highest rate at which a trial passes: RFC 2544 clause 26.1, with more than
-//! one attempt at each rate for machines that are shared (as draft-ietf-bmwg-mlrsearch has it).
+//! Search for the highest rate at which a trial passes (RFC 2544 clause 26.1). A shared machine
+//! gets more than one attempt at each rate (as in draft-ietf-bmwg-mlrsearch).
 
 use serde::Serialize;
 
 use super::description::Throughput;
 use super::trial::{Limit, Outcome};
 
-/// What a search has found.
+/// Result of a search.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Search {
-    /// A trial that has passed at the highest rate that does; absent when even the lowest fails.
+    /// Passed trial at the highest rate that passes; absent if even the lowest rate fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) found: Option<Outcome>,
-    /// What keeps it from being higher.
+    /// Limit of the rate.
     pub(super) limited_by: Limit,
-    /// All trials, in their order.
+    /// All trials in their order.
     pub(super) trials: Vec<Step>,
 }
 
@@ -23,26 +23,26 @@ pub(super) struct Search {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Step {
-    /// What was asked for; 0 is as fast as the generator can.
+    /// Requested rate; 0 means as fast as the generator can.
     pub(super) wanted_packets_per_second: u64,
     pub(super) offered_packets_per_second: f64,
     pub(super) lost_packets: u64,
-    /// Why it has failed; absent when it has passed.
+    /// Reason of a failure; absent if the trial passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failed_by: Option<Limit>,
 }
 
-/// A search in progress; `E` is what makes it impossible to go on.
+/// Search in progress.
 struct Searcher<'a, F> {
     settings: &'a Throughput,
     trial: F,
     steps: Vec<Step>,
 }
 
-/// Searches with `trial`, which offers a rate (0: as fast as it can) and says what came of it.
+/// Searches with `trial`, which offers a rate (0: as fast as possible) and returns the outcome.
 ///
 /// # Errors
-/// That of `trial`.
+/// Returns the first error of `trial`.
 pub(super) fn search<E>(
     settings: &Throughput,
     trial: impl FnMut(u64) -> Result<Outcome, E>,
@@ -52,8 +52,9 @@ pub(super) fn search<E>(
     Ok(Search { found, limited_by, trials: searcher.steps })
 }
 
-/// A rate that was tried: an outcome that passed, or why it failed.
-type Tried = Result<Outcome, (Limit, Outcome)>;
+/// Result of the attempts at a rate: an outcome that passed, or the reason and outcome of a
+/// failure.
+type AttemptResult = Result<Outcome, (Limit, Outcome)>;
 
 impl<E, F: FnMut(u64) -> Result<Outcome, E>> Searcher<'_, F> {
     fn run(&mut self) -> Result<(Option<Outcome>, Limit), E> {
@@ -72,7 +73,7 @@ impl<E, F: FnMut(u64) -> Result<Outcome, E>> Searcher<'_, F> {
         if highest_packets_per_second > 0 {
             highest = highest.min(highest_packets_per_second);
         }
-        // What comes through an overload is a good guess.
+        // The rate received under overload is a good first guess.
         let mut next = overload.received_packets_per_second as u64;
         while highest > lowest && !self.is_near(lowest, highest) {
             let rate =
@@ -98,7 +99,7 @@ impl<E, F: FnMut(u64) -> Result<Outcome, E>> Searcher<'_, F> {
                 Err((reason, _)) => limit = reason,
             }
         }
-        // What was found may be less than what was asked for.
+        // A late generator may have offered less than the requested rate.
         let late = found.as_ref().is_some_and(Outcome::is_late);
         Ok((found, if late { Limit::Generator } else { limit }))
     }
@@ -108,8 +109,8 @@ impl<E, F: FnMut(u64) -> Result<Outcome, E>> Searcher<'_, F> {
         distance <= (highest as f64 * self.settings.resolution_percent / 100.0).max(1.0)
     }
 
-    /// Tries a rate until most of the attempts have passed, or can no longer.
-    fn attempts(&mut self, rate: u64) -> Result<Tried, E> {
+    /// Tries a rate until the majority of the attempts has passed or can no longer pass.
+    fn attempts(&mut self, rate: u64) -> Result<AttemptResult, E> {
         let all = self.settings.attempts.max(1);
         let most = all / 2 + 1;
         let (mut passed, mut failed) = (0, 0);
@@ -139,10 +140,11 @@ fn offered(outcome: &Outcome) -> f64 {
     outcome.offered_packets_per_second
 }
 
-/// The longest burst, from 1 to `longest`, that `passes`; `None` when even one packet does not.
+/// Searches the longest burst from 1 to `longest` packets that `passes`. Returns `None` if even one
+/// packet does not pass.
 ///
 /// # Errors
-/// That of `passes`.
+/// Returns the first error of `passes`.
 pub(super) fn longest_burst<E>(
     longest: u64,
     mut passes: impl FnMut(u64) -> Result<bool, E>,
@@ -151,7 +153,7 @@ pub(super) fn longest_burst<E>(
         return Ok(Some(longest));
     }
     let (mut good, mut bad) = (0, longest);
-    // To one in 64: a search is repeated, and the average is what counts.
+    // A resolution of 1 in 64 is enough: searches are repeated and averaged.
     while bad - good > (bad / 64).max(1) {
         let length = good.midpoint(bad);
         if passes(length)? {

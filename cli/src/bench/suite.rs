@@ -1,4 +1,4 @@
-//! The tests of RFC 2544 and RFC 8219, one frame size after the other.
+//! Tests of RFC 2544 and RFC 8219, for each frame size.
 
 use std::time::Duration;
 
@@ -12,17 +12,17 @@ use super::rig::Rig;
 use super::search::{longest_burst, search};
 use super::trial::{Limit, Outcome};
 
-/// How long the device is watched without load.
+/// Duration of the measurement without load.
 const IDLE: Duration = Duration::from_millis(500);
 
-/// How much of a core the device uses without load.
+/// Measures the CPU use of the device without load, in cores.
 pub(super) fn idle(rig: &Rig) -> Result<f64> {
-    // What start and first frames have set in motion comes to rest.
+    // The work caused by the start and the first frames ends before the measurement.
     std::thread::sleep(IDLE / 2);
     rig.idle_cores(IDLE)
 }
 
-/// All tests with frames of one size, but for the comparison.
+/// Runs all tests with frames of one size, except the comparison.
 pub(super) fn size(
     rig: &mut Rig,
     description: &Description,
@@ -144,7 +144,7 @@ fn back_to_back(
     Ok(result)
 }
 
-/// A line of progress.
+/// Writes a line of progress.
 fn say(frame_size: FrameSize, what: &str, outcome: &Outcome) {
     let Outcome { offered_packets_per_second, lost_packets, .. } = outcome;
     let latency = outcome
@@ -156,7 +156,7 @@ fn say(frame_size: FrameSize, what: &str, outcome: &Outcome) {
     );
 }
 
-/// Bytes of a frame with its check sequence, on average.
+/// Returns the mean frame length in bytes, with the check sequence.
 fn mean_bytes(frame_size: FrameSize) -> f64 {
     match frame_size {
         FrameSize::Bytes(bytes) => f64::from(bytes),

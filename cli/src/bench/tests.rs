@@ -12,7 +12,7 @@ use super::search::{Search, Step};
 use super::trial::{Limit, Outcome, Percentiles};
 use super::{Description, markdown, plots, publish};
 
-/// A small description: one device, a rival, two sizes.
+/// Small description: one device, a rival, two sizes.
 const DESCRIPTION: &str = r#"{
     "title": "a <device>",
     "device": { "command": ["./device", "left.json"] },
@@ -129,8 +129,8 @@ fn results() -> Results {
     }
 }
 
-/// The file of this name in `golden`. To write the files anew after a wanted change: run with
-/// `FASTLANE_WRITE_GOLDEN=1`, and look at what git says has changed.
+/// Compares `text` with the file `name` in `golden`. To update the files after an intended change,
+/// run with `FASTLANE_WRITE_GOLDEN=1` and check the difference in git.
 fn check(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/bench/golden").join(name);
     if std::env::var_os("FASTLANE_WRITE_GOLDEN").is_some() {
@@ -141,7 +141,7 @@ fn check(name: &str, text: &str) {
     assert!(golden == text, "{name} differs at line {:?}:\n{text}", line.map(|line| line + 1));
 }
 
-/// Each tag that opens closes, in the right order, and every attribute is quoted.
+/// Checks that tags are closed in the right order and attributes are quoted.
 fn check_markup(name: &str, text: &str) {
     let mut open = Vec::new();
     for tag in text.split('<').skip(1) {

@@ -1,44 +1,44 @@
-//! A trial: what was asked for, what came of it, and whose fault it was.
+//! Outcome of a trial: requested and offered load, losses and the limit that caused them.
 
 use serde::{Deserialize, Serialize};
 
-/// The generator has not sent what it should when more than this part of it was not sent in time.
+/// Share of the due frames above which a generator that did not send them in time is late.
 const LATE: f64 = 0.01;
 
-/// What a trial has shown. Frames out are frames in and frames lost.
+/// Outcome of a trial. Sent frames are the sum of received and lost frames.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Outcome {
-    /// What the generator was asked for; 0 is as fast as it can.
+    /// Requested rate; 0 means as fast as possible.
     pub(super) wanted_packets_per_second: u64,
-    /// What it has sent, by its clock, from the first burst to the last.
+    /// Sent rate by the generator's clock, from the first burst to the last.
     pub(super) offered_packets_per_second: f64,
-    /// What has come back.
+    /// Received rate.
     pub(super) received_packets_per_second: f64,
     pub(super) sent_packets: u64,
     pub(super) received_packets: u64,
-    /// Sent and not received intact.
+    /// Frames sent but not received intact.
     pub(super) lost_packets: u64,
-    /// Of these, damaged.
+    /// Damaged frames; part of the lost ones.
     pub(super) corrupted_packets: u64,
-    /// Due by the rate, but not sent in time.
+    /// Frames due by the rate but not sent in time.
     pub(super) late_packets: u64,
-    /// Of the lost: not taken by the generator's port, which was full.
+    /// Lost frames that the generator's full port did not accept.
     pub(super) not_taken_packets: u64,
-    /// Of the lost: not received by the generator, which was too slow or had no room.
+    /// Lost frames that the generator did not receive, because it was too slow or had no room.
     pub(super) missed_packets: u64,
     pub(super) duplicated_packets: u64,
     pub(super) reordered_packets: u64,
     /// CPU time of the device's process from before the trial until after it.
     pub(super) device_cpu_ns: u64,
-    /// How long that was.
+    /// Duration in which the CPU time was used.
     pub(super) elapsed_ns: u64,
-    /// From sending to arrival; absent when nothing was measured.
+    /// Latency from sending to arrival; absent if none was measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) latency: Option<Percentiles>,
 }
 
-/// Latencies, to three digits.
+/// Latencies with three significant digits.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Percentiles {
@@ -52,17 +52,17 @@ pub(super) struct Percentiles {
     pub(super) maximum_ns: u64,
 }
 
-/// What bounds a rate from above.
+/// Limit of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Limit {
-    /// Frames were lost on the way: the device, or the link to it.
+    /// Frames were lost on the path: by the device or the link to it.
     Device,
-    /// The generator's port was full: the device did not empty it, or the link not fast enough.
+    /// The generator's port was full: the device did not empty it, or the link was too slow.
     Link,
     /// The generator did not keep up with sending or receiving; the device may be faster.
     Generator,
-    /// The highest rate that was to be tried.
+    /// Highest permitted rate was reached.
     Highest,
 }
 
@@ -78,7 +78,7 @@ impl std::fmt::Display for Limit {
 }
 
 impl Outcome {
-    /// Why the trial has failed; `None` when it has passed.
+    /// Returns the reason of a failure, or `None` if the trial passed.
     pub(super) fn failure(&self, acceptable_loss_ppm: f64) -> Option<Limit> {
         if self.sent_packets == 0 {
             return Some(Limit::Generator);
@@ -87,7 +87,7 @@ impl Outcome {
             return None;
         }
         let others = self.lost_packets.saturating_sub(self.not_taken_packets + self.missed_packets);
-        // Who has lost the most is to blame.
+        // The limit that lost the most frames is the reason.
         let blame = [
             (others, Limit::Device),
             (self.not_taken_packets, Limit::Link),
@@ -96,29 +96,29 @@ impl Outcome {
         blame.into_iter().max_by_key(|(packets, _)| *packets).map(|(_, limit)| limit)
     }
 
-    /// Whether the generator has sent less than it was asked for. What it did send counts.
+    /// Returns true if the generator sent less than requested. The frames that it sent still count.
     pub(super) fn is_late(&self) -> bool {
         let due = self.sent_packets + self.late_packets;
         self.late_packets as f64 > due as f64 * LATE
     }
 
-    /// What the generator's port took, in packets a second: no device can be offered more.
+    /// Returns the rate that the generator's port accepted: the maximum that a device is offered.
     pub(super) fn taken_packets_per_second(&self) -> f64 {
         let taken = self.sent_packets.saturating_sub(self.not_taken_packets);
         self.offered_packets_per_second * taken as f64 / self.sent_packets.max(1) as f64
     }
 
-    /// Lost of a million sent.
+    /// Returns the loss in parts per million of the sent packets.
     pub(super) fn loss_ppm(&self) -> f64 {
         self.lost_packets as f64 * 1e6 / self.sent_packets.max(1) as f64
     }
 
-    /// CPU time of the device for each packet that came back.
+    /// Returns the device's CPU time per returned packet, in nanoseconds.
     pub(super) fn device_ns_per_packet(&self) -> f64 {
         self.device_cpu_ns as f64 / self.received_packets.max(1) as f64
     }
 
-    /// How much of a core the device used; above 1 with several threads.
+    /// Returns the CPU use of the device in cores; above 1 with several threads.
     pub(super) fn device_cores(&self) -> f64 {
         self.device_cpu_ns as f64 / self.elapsed_ns.max(1) as f64
     }

@@ -1,29 +1,29 @@
-//! A network namespace with veth pairs, for trials that need interfaces and must touch nobody's.
+//! Network namespace with veth pairs, for trials that need interfaces of their own.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use fastlane_measure::Result;
 
-/// Tells the command that it runs in the namespace already.
+/// Environment variable that is set when the command runs in the namespace already.
 const INSIDE: &str = "FASTLANE_BENCH_NAMESPACE";
-/// Pairs there are: one for the device and one for its rival.
+/// Number of pairs: one for the device and one for its rival.
 const PAIRS: usize = 2;
 
-/// Makes sure that this process is in a network namespace of its own in which there are the pairs
-/// `device0`, `generator0` and `device1`, `generator1`: runs this program anew there, if it is not.
-/// The namespace ends with the last process in it.
+/// Enters a new network namespace with the pairs `device0`, `generator0` and `device1`,
+/// `generator1`. It executes this program again in the namespace, and creates the pairs there. The
+/// namespace ends with the last process in it.
 ///
 /// # Errors
-/// When there can be no namespace or no pair.
+/// Returns an error if the namespace or a pair cannot be created.
 pub(super) fn enter() -> Result<()> {
     if std::env::var_os(INSIDE).is_some() {
         return (0..PAIRS).try_for_each(make);
     }
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
-        // Interfaces can be made in a user namespace; our drivers' steering programs need CAP_BPF
-        // in the initial one and say so, but what needs none can be measured.
+        // Interfaces can be created in a user namespace. Steering programs need CAP_BPF in the
+        // initial one and fail with a message; mechanisms without them can be measured.
         command.args(["--user", "--map-root-user"]);
     }
     command.args(["--net", "--"]).arg(std::env::current_exe()?);

@@ -2,12 +2,12 @@ use std::convert::Infallible;
 
 use super::*;
 
-/// A device that loses what is beyond its capacity, behind a generator with a limit of its own, on
-/// a machine that spoils some trials by a pause.
+/// Simulated device that drops frames beyond its capacity. Its generator has a maximum rate, and
+/// pauses of the machine spoil some trials.
 struct Simulated {
     capacity: u64,
     generator: u64,
-    /// These trials lose a frame for no reason.
+    /// Numbers of the trials that lose a frame by a pause.
     spoilt: &'static [u64],
     trials: u64,
 }
@@ -74,7 +74,7 @@ fn a_generator_that_is_slower_than_the_device_is_named() {
     assert!((2_970_000..=3_000_000).contains(&found(&search)));
 }
 
-/// A generator that the machine keeps from sending a third of what is due, at whatever rate.
+/// Checks the search with a generator that sends only two thirds of the due frames at any rate.
 #[test]
 fn what_a_late_generator_did_send_counts() {
     let late = |rate: u64| {

@@ -1,4 +1,4 @@
-//! `fastlane bench` on real devices: what it publishes is sane. How fast they are is not asked.
+//! `fastlane bench` on real devices: checks the published results, not the speed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,7 +8,7 @@ use fastlane_tests::binary;
 use serde_json::{Value, json};
 
 fn bench(folder: &Path, arguments: &[&str]) -> Output {
-    // They are looked for beside the command.
+    // The command searches these programs in its own folder.
     let programs = ["macswap", "traffic", "fastlane"].map(binary);
     let mut command = Command::new(&programs[2]);
     command.arg("bench").args(arguments).arg("--output").arg(folder.join("results"));
@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The results of a run that has succeeded, and the folder in which they are.
+/// Runs a benchmark that must succeed. Returns its results and their folder.
 fn results(folder: &Path, arguments: &[&str]) -> (Value, PathBuf) {
     let output = bench(folder, arguments);
     let said = text(&output.stderr);
@@ -36,7 +36,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Frames out are frames in and frames lost.
+/// Checks that the sent frames are the sum of received and lost frames.
 fn check_trial(trial: &Value) {
     let [sent, received, lost] =
         ["sent-packets", "received-packets", "lost-packets"].map(|key| number(&trial[key]));
@@ -102,7 +102,7 @@ fn macswap_is_measured_and_compared_on_veth() {
     }
 }
 
-/// What is described is measured, here without any privilege.
+/// Measures a described device over memif, which needs no privilege.
 #[test]
 fn a_described_device_is_measured() {
     let folder = tempfile::tempdir().unwrap();
