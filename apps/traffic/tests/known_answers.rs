@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fastlane_core::{Idle, PortId, Queue};
 use fastlane_local::memory::Memory;
-use support::{Harm, Loop, cable, lane, port, run, run_over};
+use support::{Impairments, Loop, cable, lane, port, run, run_over};
 use traffic::report::Report;
 use traffic::run::Run;
 use traffic::settings::Settings;
@@ -56,7 +56,7 @@ fn over_the_memory_port_nothing_is_lost() {
 fn imix_has_the_bytes_that_it_should() {
     let settings = r#"{"port": "wire", "count-packets": 1200, "linger-ms": 5, "frame-bytes": "imix",
         "flows": {"count": 4}}"#;
-    let report = run_over(Harm::default(), settings);
+    let report = run_over(Impairments::default(), settings);
     let twelve = 7 * 60 + 4 * 590 + 1514;
     assert_eq!(report.sent.unwrap().bytes, 100 * twelve);
     assert_eq!(report.received.unwrap().direction.bytes, 100 * twelve);
@@ -64,18 +64,18 @@ fn imix_has_the_bytes_that_it_should() {
 
 #[test]
 fn harm_is_counted_to_the_packet() {
-    let none = Harm::default();
-    for (harm, expected) in [
-        (Harm { drop: 10, ..none }, [9009, 1001, 0, 0, 0]),
-        (Harm { duplicate: 7, ..none }, [10_010, 0, 1430, 0, 0]),
-        (Harm { swap: true, ..none }, [10_010, 0, 0, 5005, 0]),
-        (Harm { corrupt: (11, 59), ..none }, [9100, 0, 0, 0, 910]),
-        (Harm { corrupt: (11, 30), ..none }, [9100, 0, 0, 0, 910]),
+    let none = Impairments::default();
+    for (impairments, expected) in [
+        (Impairments { drop: 10, ..none }, [9009, 1001, 0, 0, 0]),
+        (Impairments { duplicate: 7, ..none }, [10_010, 0, 1430, 0, 0]),
+        (Impairments { swap: true, ..none }, [10_010, 0, 0, 5005, 0]),
+        (Impairments { corrupt: (11, 59), ..none }, [9100, 0, 0, 0, 910]),
+        (Impairments { corrupt: (11, 30), ..none }, [9100, 0, 0, 0, 910]),
         // Of 1001 lost packets, 91 were to be corrupted and 143 to be duplicated.
-        (Harm { drop: 10, corrupt: (11, 50), ..none }, [8190, 1001, 0, 0, 819]),
-        (Harm { drop: 10, duplicate: 7, ..none }, [9009, 1001, 1287, 0, 0]),
+        (Impairments { drop: 10, corrupt: (11, 50), ..none }, [8190, 1001, 0, 0, 819]),
+        (Impairments { drop: 10, duplicate: 7, ..none }, [9009, 1001, 1287, 0, 0]),
     ] {
-        assert_eq!(answers(&run_over(harm, &with(""))), expected, "{harm:?}");
+        assert_eq!(answers(&run_over(impairments, &with(""))), expected, "{impairments:?}");
     }
 }
 
@@ -83,18 +83,18 @@ fn harm_is_counted_to_the_packet() {
 fn harm_is_counted_in_each_of_many_flows() {
     // The two packets of each pair belong to different flows, so no flow is reordered.
     let flows = r#", "flows": {"count": 10}"#;
-    let swap = Harm { swap: true, ..Harm::default() };
+    let swap = Impairments { swap: true, ..Impairments::default() };
     assert_eq!(answers(&run_over(swap, &with(flows))), [COUNT, 0, 0, 0, 0]);
     // Every tenth packet belongs to the last flow, so that flow loses all packets.
-    let drop = Harm { drop: 10, ..Harm::default() };
+    let drop = Impairments { drop: 10, ..Impairments::default() };
     let report = run_over(drop, &with(flows));
     assert_eq!(answers(&report), [9009, 1001, 0, 0, 0]);
 }
 
 #[test]
 fn frames_that_are_not_udp_any_more_are_foreign_and_lost() {
-    let harm = Harm { corrupt: (10, 12), ..Harm::default() };
-    let report = run_over(harm, &with(""));
+    let impairments = Impairments { corrupt: (10, 12), ..Impairments::default() };
+    let report = run_over(impairments, &with(""));
     let received = report.received.unwrap();
     assert_eq!(received.direction.packets, 9009);
     assert_eq!((received.lost_packets, received.foreign_packets), (1001, 1001));
@@ -111,7 +111,7 @@ fn one_way_is_counted_at_the_other_port() {
 fn a_rate_is_kept() {
     let settings = with(r#", "rate-packets-per-second": 40000"#);
     let start = Instant::now();
-    let report = run_over(Harm::default(), &settings);
+    let report = run_over(Impairments::default(), &settings);
     assert_eq!(answers(&report), [COUNT, 0, 0, 0, 0]);
     // 10,010 packets take 250.2 ms. A stall only makes it longer.
     assert!(start.elapsed() >= Duration::from_millis(250));
@@ -122,7 +122,7 @@ fn a_duration_ends_a_run() {
     let settings = r#"{"port": "wire", "duration-ms": 200, "linger-ms": 5,
         "rate-packets-per-second": 100, "warm-up-percent": 50}"#;
     let start = Instant::now();
-    let report = run_over(Harm::default(), settings);
+    let report = run_over(Impairments::default(), settings);
     assert!(start.elapsed() >= Duration::from_millis(205));
     let received = report.received.unwrap();
     let sent = report.sent.unwrap().packets;
@@ -134,7 +134,7 @@ fn a_duration_ends_a_run() {
 
 #[test]
 fn the_warm_up_is_a_share_of_the_count() {
-    let report = run_over(Harm::default(), &with(r#", "warm-up-percent": 30"#));
+    let report = run_over(Impairments::default(), &with(r#", "warm-up-percent": 30"#));
     let received = report.received.unwrap();
     assert_eq!(received.direction.packets, COUNT);
     assert_eq!(received.latency.unwrap().samples, 7007);
@@ -142,7 +142,7 @@ fn the_warm_up_is_a_share_of_the_count() {
 
 #[test]
 fn ping_pong_has_one_packet_on_its_way() {
-    let report = run_over(Harm::default(), &with(r#", "outstanding-packets": 1"#));
+    let report = run_over(Impairments::default(), &with(r#", "outstanding-packets": 1"#));
     assert_eq!(answers(&report), [COUNT, 0, 0, 0, 0]);
     assert_eq!(report.given_up_packets, 0);
 }
@@ -151,7 +151,7 @@ fn ping_pong_has_one_packet_on_its_way() {
 fn a_closed_loop_survives_losses() {
     let settings = r#"{"port": "wire", "count-packets": 100, "outstanding-packets": 1,
         "answer-timeout-ms": 2, "linger-ms": 5}"#;
-    let report = run_over(Harm { drop: 10, ..Harm::default() }, settings);
+    let report = run_over(Impairments { drop: 10, ..Impairments::default() }, settings);
     let received = report.received.unwrap();
     assert_eq!((received.direction.packets, received.lost_packets), (90, 10));
     // The last packet is lost too, but no sender waits for it.
@@ -162,7 +162,7 @@ fn a_closed_loop_survives_losses() {
 fn frames_too_long_for_the_pool_are_not_sent_and_named() {
     let settings = r#"{"port": "wire", "count-packets": 100, "frame-bytes": [60, 4000],
         "linger-ms": 1}"#;
-    let report = run_over(Harm::default(), settings);
+    let report = run_over(Impairments::default(), settings);
     assert_eq!((report.sent.unwrap().packets, report.too_long_packets), (50, 50));
     assert_eq!(report.received.unwrap().lost_packets, 0);
 }
@@ -195,7 +195,8 @@ fn several_lanes_share_a_run() {
             for app in apps {
                 let stop = &stop;
                 scope.spawn(move || {
-                    let queue: Box<dyn Queue> = Box::new(Loop::new(PortId(0), Harm::default()));
+                    let queue: Box<dyn Queue> =
+                        Box::new(Loop::new(PortId(0), Impairments::default()));
                     assert_eq!(lane(app, vec![queue], Idle::Adaptive).run(stop), 0);
                 });
             }

@@ -17,7 +17,7 @@ use traffic::run::Run;
 
 /// Impairments of a [`Loop`]. Packets are numbered from 1.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Harm {
+pub(crate) struct Impairments {
     /// Drops each packet whose number is a multiple of this; 0 drops none.
     pub(crate) drop: u64,
     /// Delivers each packet twice whose number is a multiple of this; 0 duplicates none.
@@ -31,33 +31,33 @@ pub(crate) struct Harm {
 /// Loop with known impairments. Not built for speed.
 pub(crate) struct Loop {
     port: PortId,
-    harm: Harm,
+    impairments: Impairments,
     waiting: VecDeque<Packet>,
     even: Option<Packet>,
     seen: u64,
 }
 
 impl Loop {
-    pub(crate) fn new(port: PortId, harm: Harm) -> Self {
-        Self { port, harm, waiting: VecDeque::new(), even: None, seen: 0 }
+    pub(crate) fn new(port: PortId, impairments: Impairments) -> Self {
+        Self { port, impairments, waiting: VecDeque::new(), even: None, seen: 0 }
     }
 
     fn pass(&mut self, mut packet: Packet, pool: &mut Pool) {
         self.seen += 1;
         let hit = |every: u64| every > 0 && self.seen.is_multiple_of(every);
-        if hit(self.harm.drop) {
+        if hit(self.impairments.drop) {
             return pool.release(&mut packet);
         }
-        if hit(self.harm.corrupt.0) {
-            packet.bytes_mut()[self.harm.corrupt.1] ^= 0xff;
+        if hit(self.impairments.corrupt.0) {
+            packet.bytes_mut()[self.impairments.corrupt.1] ^= 0xff;
         }
-        if hit(self.harm.duplicate) {
+        if hit(self.impairments.duplicate) {
             let copy = pool.alloc_packet(packet.len(), self.port);
             let mut copy = copy.expect("frames for the duplicates");
             copy.bytes_mut().copy_from_slice(packet.bytes());
             self.waiting.push_back(copy);
         }
-        if !self.harm.swap {
+        if !self.impairments.swap {
             self.waiting.push_back(packet);
         } else if let Some(even) = self.even.take() {
             self.waiting.extend([packet, even]);
@@ -144,9 +144,9 @@ pub(crate) fn run(settings: &str, queues: Vec<Box<dyn Queue>>) -> Report {
     report
 }
 
-/// Runs one lane with `settings` over a loop with the impairments `harm`.
-pub(crate) fn run_over(harm: Harm, settings: &str) -> Report {
-    run(settings, vec![Box::new(Loop::new(PortId(0), harm))])
+/// Runs one lane with `settings` over a loop with the impairments `impairments`.
+pub(crate) fn run_over(impairments: Impairments, settings: &str) -> Report {
+    run(settings, vec![Box::new(Loop::new(PortId(0), impairments))])
 }
 
 /// Returns both ends of a cable as these ports. Each receives the frames that the other sends;
