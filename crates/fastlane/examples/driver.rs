@@ -1,11 +1,11 @@
-//! A whole driver: frames over a Unix datagram socket. A driver is a type that implements [`Queue`].
+//! Returns every frame of a Unix datagram socket: a whole driver, and a lane without configuration.
 //!
 //! ```sh
 //! cargo run --example driver -- /tmp/a.sock /tmp/b.sock   # returns every frame to /tmp/b.sock
-//! socat - UNIX-SENDTO:/tmp/a.sock,bind=/tmp/b.sock        # each line is a frame
+//! socat - UNIX-SENDTO:/tmp/a.sock,bind=/tmp/b.sock       # each line is a frame
 //! ```
-//! The program runs its lane itself, without a configuration. Drivers of the framework are opened by
-//! the crate `fastlane` in addition, and each passes the suite of `fastlane_testing::conformance`.
+//! A driver is a type that implements [`Queue`], in about 60 lines here. The framework's own drivers
+//! are also opened by configuration, and each passes the suite `fastlane_testing::conformance`.
 
 use std::error::Error;
 use std::io::ErrorKind;

@@ -1,8 +1,8 @@
 //! Drops packets from blocked IPv4 addresses and counts them: a fast path and its slow path.
 //!
-//! `firewall CONFIG` runs the lanes. `firewall block ADDRESS` and `firewall list` are the slow path:
-//! other processes, which attach to the running one. They may end or be killed at any time. The
-//! configuration needs no privilege: its port is a UDP socket.
+//! `firewall CONFIG` runs the lanes. `firewall block ADDRESS` and `firewall list` are the slow
+//! path: other processes, which attach to the running one. They may end or be killed at any time.
+//! The configuration needs no privilege: its port is a UDP socket.
 //!
 //! ```sh
 //! cd crates/fastlane/examples
@@ -12,9 +12,12 @@
 //! echo hello > /dev/udp/127.0.0.1/7001                     # is dropped
 //! cargo run --example firewall -- list                     # 127.0.0.1: 1 packets
 //! ```
-//! On a network interface, packets that pass continue in Linux:
-//! `firewall firewall.json --set ports.wire.driver='{"af-xdp": {"interface": "eth0"}}'` as root. On a
-//! UDP socket they have no further way, so they are dropped and counted as `drop_no_kernel_peer`.
+//! Packets that pass are Linux's. A UDP socket has no path into Linux, so they are dropped and
+//! counted as `drop_no_kernel_peer`. On a network interface they continue there, as root:
+//!
+//! ```sh
+//! firewall firewall.json --set ports.wire.driver='{"af-xdp": {"interface": "eth0"}}'
+//! ```
 
 use std::error::Error;
 use std::net::Ipv4Addr;

@@ -1,9 +1,9 @@
 //! Holds the packets of a client until it is admitted, then shows them again in order: `Hold` and
 //! `Turn::resume`.
 //!
-//! A client is a UDP source port. Its first packet starts the admission, here a timer; a real
-//! application asks its slow path, as a user plane does that has a UE paged. All packets of the client
-//! are held meanwhile. Then the application echoes them, and all later ones at once.
+//! A client is a UDP source port. Its first packet starts the admission, which is a timer here. A
+//! real application asks its slow path, as a user plane does to have a UE paged. All packets of the
+//! client are held meanwhile. Then the application echoes them, and later ones at once.
 //!
 //! ```sh
 //! cd crates/fastlane/examples

@@ -2,7 +2,7 @@
 //!
 //! ```sh
 //! cd crates/fastlane/examples
-//! cargo run --example macswap -- macswap.json          # 64 packets in memory, forever; ends by Ctrl-C
+//! cargo run --example macswap -- macswap.json          # 64 packets in memory, until Ctrl-C
 //! cargo run --example macswap -- --check macswap.json  # prints the meaning, opens nothing
 //! ```
 //! Another mechanism is another word of the configuration. As root, on a network interface:

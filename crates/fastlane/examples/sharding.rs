@@ -12,8 +12,10 @@
 //! fastlane shards sharding --move 7=1                      # moves a shard, in order
 //! ```
 //! A field of the packet is a key as well, without code:
-//! `"lane-by": { "key": { "field": "source-address" } }`, or `"flow"`. A shard that moves begins with
-//! new quotas in its new lane; state that must move with it belongs in tables and lane state.
+//! `"lane-by": { "key": { "field": "source-address" } }`, or `"flow"`.
+//!
+//! A shard that moves begins with new quotas in its new lane. State that must move with it belongs
+//! in tables and lane state.
 
 use fastlane::wire::{Ethernet, Ipv4, Layers, Udp};
 use fastlane::{App, LaneInfo, Packet, Turn, Verdict};
