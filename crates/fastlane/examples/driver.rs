@@ -4,8 +4,9 @@
 //! cargo run --example driver -- /tmp/a.sock /tmp/b.sock   # returns every frame to /tmp/b.sock
 //! socat - UNIX-SENDTO:/tmp/a.sock,bind=/tmp/b.sock       # each line is a frame
 //! ```
-//! A driver is a type that implements [`Queue`], in about 60 lines here. The framework's own drivers
-//! are also opened by configuration, and each passes the suite `fastlane_testing::conformance`.
+//! A driver is a type that implements [`Queue`], in about 60 lines here. The framework's own
+//! drivers are also opened by configuration, and each passes the suite
+//! `fastlane_testing::conformance`.
 
 use std::error::Error;
 use std::io::ErrorKind;

@@ -1,12 +1,16 @@
 //! Fastlane: a framework for network fast paths. The packet code is written once; one word of the
-//! configuration selects the driver (AF_XDP, DPDK, memif, ...).
+//! configuration selects the driver (AF_XDP, DPDK, memif, ...). Traffic that no rule claims stays in
+//! Linux.
+//!
+//! # First application
+//! An application is a function from a packet to a verdict:
 //!
 //! ```no_run
 //! use fastlane::{Packet, Verdict, wire::Ethernet};
 //!
 //! fn macswap(packet: &mut Packet) -> Verdict {
 //!     let Some(ethernet) = packet.header::<Ethernet>() else {
-//!         return Verdict::Drop; // shorter than an Ethernet header
+//!         return Verdict::Drop; // a runt
 //!     };
 //!     std::mem::swap(&mut ethernet.source, &mut ethernet.destination);
 //!     Verdict::Reflect
@@ -17,27 +21,40 @@
 //! }
 //! ```
 //!
-//! An application is a function of a packet, or a type with [`App::process`]. [`main`] provides the
-//! command line, the configuration, the ports and the lanes. An application with a slow path
-//! requests tables that it reads and lane state that it writes; the slow path's side is in
-//! [`slow`].
+//! [`main`] provides the command line, the configuration, the ports and the lanes. The configuration
+//! names the ports:
+//!
+//! ```json
+//! { "ports": { "wire": { "driver": { "af-xdp": { "interface": "eth0" } } } } }
+//! ```
+//!
+//! # Fast path and slow path
+//! A type that implements [`App`] gets whole bursts, timers, messages and packets of its own
+//! ([`Turn`]). It requests tables that it reads and lane state that it writes ([`LaneInfo`]). The slow
+//! path is another program, or a thread of this one: it writes the tables and reads the state
+//! ([`slow`]).
 //!
 //! ```no_run
 //! use fastlane::table::{HashReader, LaneState};
+//! use fastlane::wire::Layers;
 //! use fastlane::{App, Packet, Shape, Turn, Verdict};
 //!
-//! struct Firewall { blocked: HashReader<[u8; 4], u64>, hits: LaneState<1> }
+//! struct Firewall {
+//!     blocked: HashReader<[u8; 4], u64>,
+//!     hits: LaneState<1>,
+//! }
 //!
 //! impl App for Firewall {
 //!     fn process(&mut self, packets: &mut [Packet], turn: &mut Turn) {
 //!         for packet in packets {
-//!             let source: Option<[u8; 4]> =
-//!                 packet.bytes().get(26..30).and_then(|it| it.try_into().ok());
-//!             let found = source.and_then(|source| self.blocked.get(turn, &source));
-//!             if let Some(found) = found {
-//!                 self.hits.at(found.entry).add(0, 1);
+//!             let source = Layers::parse(packet.bytes())
+//!                 .ok()
+//!                 .and_then(|layers| layers.ipv4(packet.bytes()).map(|ipv4| ipv4.source));
+//!             let blocked = source.and_then(|source| self.blocked.get(turn, &source));
+//!             if let Some(blocked) = blocked {
+//!                 self.hits.at(blocked.entry).add(0, 1);
 //!             }
-//!             packet.set_verdict(if found.is_some() { Verdict::Drop } else { Verdict::Kernel });
+//!             packet.set_verdict(if blocked.is_some() { Verdict::Drop } else { Verdict::Kernel });
 //!         }
 //!     }
 //! }
@@ -49,6 +66,15 @@
 //!     })
 //! }
 //! ```
+//!
+//! # Further reading
+//! * The [`manual`], chapter by chapter: two processes, tables, sharding, drivers, operation.
+//! * Whole programs with tests: the folder `examples` of this crate.
+//! * Headers of packets: [`wire`]. Tables: [`table`]. Configuration keys: [`config`].
+//!
+//! # Invariants
+//! A lane never waits for the slow path. An application can neither keep nor lose a frame. Each
+//! dropped packet increments a counter that names the reason.
 
 #![forbid(unsafe_code)]
 
@@ -61,6 +87,7 @@ mod entry;
 mod error;
 mod handover;
 mod info;
+pub mod manual;
 mod message_rings;
 pub mod metrics;
 pub mod mirror;
