@@ -1,6 +1,6 @@
 //! Fastlane: a framework for network fast paths. The packet code is written once; one word of the
-//! configuration selects the driver (AF_XDP, DPDK, memif, ...). Traffic that no rule claims stays in
-//! Linux.
+//! configuration selects the driver (AF_XDP, DPDK, memif, ...). Traffic that no rule claims stays
+//! in Linux.
 //!
 //! # First application
 //! An application is a function from a packet to a verdict:
@@ -21,8 +21,8 @@
 //! }
 //! ```
 //!
-//! [`main`] provides the command line, the configuration, the ports and the lanes. The configuration
-//! names the ports:
+//! [`main`] provides the command line, the configuration, the ports and the lanes. The
+//! configuration names the ports:
 //!
 //! ```json
 //! { "ports": { "wire": { "driver": { "af-xdp": { "interface": "eth0" } } } } }
@@ -30,8 +30,8 @@
 //!
 //! # Fast path and slow path
 //! A type that implements [`App`] gets whole bursts, timers, messages and packets of its own
-//! ([`Turn`]). It requests tables that it reads and lane state that it writes ([`LaneInfo`]). The slow
-//! path is another program, or a thread of this one: it writes the tables and reads the state
+//! ([`Turn`]). It requests tables that it reads and lane state that it writes ([`LaneInfo`]). The
+//! slow path is another program, or a thread of this one: it writes the tables and reads the state
 //! ([`slow`]).
 //!
 //! ```no_run

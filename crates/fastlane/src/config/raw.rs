@@ -1,8 +1,7 @@
 //! The raw configuration: one struct for each JSON object, as written in the file.
 //!
 //! Meaning, unit and default of each key are documented here; the JSON schema and the error
-//! messages are generated from the same structs. The resolved configuration is in
-//! [`plan`](super::plan).
+//! messages are generated from the same structs. The resolved configuration is in `config::plan`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -29,9 +29,9 @@
 //! | `Forward(port)` | it leaves by another port of the lane |
 //! | `Hold(key)` | the lane buffers it until [`Turn::resume`](crate::Turn::resume) |
 //!
-//! The closure passed to [`main`](crate::main) is the factory. It runs once for each lane, before any
-//! port is open, and creates the instance of that lane. No other thread uses the instance, so its
-//! fields need no lock.
+//! The closure passed to [`main`](crate::main) is the factory. It runs once for each lane, before
+//! any port is open, and creates the instance of that lane. No other thread uses the instance, so
+//! its fields need no lock.
 //!
 //! # The configuration
 //! ```json
@@ -44,8 +44,8 @@
 //!   }
 //! }
 //! ```
-//! `steer` selects the packets that the application sees; Linux keeps all others. The program checks
-//! a configuration with `--check`, and changes one value for a trial with `--set`:
+//! `steer` selects the packets that the application sees; Linux keeps all others. The program
+//! checks a configuration with `--check`, and changes one value for a trial with `--set`:
 //!
 //! ```sh
 //! discard --check discard.json
@@ -54,8 +54,8 @@
 //!
 //! # Bursts, time and settings
 //! A type that implements [`App`](crate::App) sees whole bursts and a [`Turn`](crate::Turn): the
-//! time, timers, messages, held packets and packets of its own. Its settings are the object `app` of
-//! the configuration:
+//! time, timers, messages, held packets and packets of its own. Its settings are the object `app`
+//! of the configuration:
 //!
 //! ```no_run
 //! use fastlane::{App, Packet, PortId, Turn, Verdict};

@@ -3,13 +3,13 @@
 //! # The division
 //! | fast path | slow path |
 //! |---|---|
-//! | every packet of the user traffic | everything else: protocols, timers in seconds, APIs, storage |
+//! | every packet of the user traffic | everything else: protocols, APIs, storage |
 //! | reads tables, writes lane state | writes tables, reads lane state |
 //! | lanes, which neither block nor allocate | an ordinary program on the Linux stack |
 //!
 //! Both are processes, or the slow path is a thread of the fast path's process. They meet at the
-//! session, a Unix socket with the application's name. To port an existing program, keep its control
-//! plane and move only its packet loop.
+//! session, a Unix socket with the application's name. To port an existing program, keep its
+//! control plane and move only its packet loop.
 //!
 //! # Attaching
 //! The slow path attaches by name and becomes the writer of the tables that it names:
@@ -34,8 +34,8 @@
 //! with the attachment, even if the process is killed.
 //!
 //! # Messages and punted packets
-//! With `"messages": {}` in the configuration, each lane has a ring to the slow path and one from it.
-//! A lane sends a message, or punts a copy of a packet with a reason:
+//! With `"messages": {}` in the configuration, each lane has a ring to the slow path and one from
+//! it. A lane sends a message, or punts a copy of a packet with a reason:
 //!
 //! ```no_run
 //! use fastlane::{App, Packet, Turn, Verdict};
@@ -85,13 +85,14 @@
 //!
 //! # The slow path restarts
 //! The lanes continue with the tables as they are. The next slow path attaches, and each writer
-//! repairs the operation that was in progress. Compare the tables with the wanted content, write the
-//! difference, and scan the pending events.
+//! repairs the operation that was in progress. Compare the tables with the wanted content, write
+//! the difference, and scan the pending events.
 //!
 //! # The fast path restarts
-//! Tables, AF_XDP sockets, TAP devices and frames outlive the process if `fastlane keep NAME` runs, or
-//! under systemd with a file descriptor store. The next process inherits them, and packets wait in
-//! the device's rings meanwhile. A slow path sees [`SlowPath::is_alive`](crate::slow::SlowPath::is_alive)
-//! become false, drops its writers and attaches again.
+//! Tables, AF_XDP sockets, TAP devices and frames outlive the process if `fastlane keep NAME` runs,
+//! or under systemd with a file descriptor store. The next process inherits them, and packets wait
+//! in the device's rings meanwhile. A slow path sees
+//! [`SlowPath::is_alive`](crate::slow::SlowPath::is_alive) become false, drops its writers and
+//! attaches again.
 //!
 //! Whole program: `examples/firewall.rs`. Reference: [`slow`](crate::slow).

@@ -1,7 +1,10 @@
 //! Tables: shared memory that the slow path writes and the lanes read without a lock.
 //!
 //! # Kinds
-//! | kind | lookup | lane: [`LaneInfo`](crate::LaneInfo) | writer: [`SlowPath`](crate::slow::SlowPath) |
+//! A lane gets its readers from [`LaneInfo`](crate::LaneInfo), the slow path its writers from
+//! [`SlowPath`](crate::slow::SlowPath).
+//!
+//! | kind | lookup | reader | writer |
 //! |---|---|---|---|
 //! | hash | exact match of a key | `hash` | `hash_writer` |
 //! | array | index | `array` | `array_writer` |
@@ -9,8 +12,8 @@
 //! | longest prefix | IPv4 or IPv6 address | `lpm4`, `lpm6` | `lpm4_writer`, `lpm6_writer` |
 //!
 //! The configuration gives the capacity: `"tables": { "users": { "capacity": 1024 } }`. Memory is
-//! allocated once, at start. Keys and values are plain data without padding. Both sides name the same
-//! types, and a mismatch is an error when they attach.
+//! allocated once, at start. Keys and values are plain data without padding. Both sides name the
+//! same types, and a mismatch is an error when they attach.
 //!
 //! # Reading
 //! A lane reads with its [`Turn`](crate::Turn). The value is borrowed for that turn, so it cannot
@@ -76,17 +79,18 @@
 //! and no slot is free. The table is then unchanged.
 //!
 //! # Lane state
-//! [`LaneInfo::state`](crate::LaneInfo::state) gives a lane words for each entry of a table, under the
-//! table's name. The lane writes them, the slow path reads them, and a removed entry's words are
-//! zeroed before another key gets the entry. With [`Shape::PerLane`](crate::Shape::PerLane) each lane
-//! writes a copy of its own and readers add them up. [`Shape::Owner`](crate::Shape::Owner) is one copy,
-//! for keys whose packets all reach one lane ([sharding](super::_04_sharding)).
+//! [`LaneInfo::state`](crate::LaneInfo::state) gives a lane words for each entry of a table, under
+//! the table's name. The lane writes them, the slow path reads them, and a removed entry's words
+//! are zeroed before another key gets the entry. With [`Shape::PerLane`](crate::Shape::PerLane)
+//! each lane writes a copy of its own and readers add them up.
+//! [`Shape::Owner`](crate::Shape::Owner) is one copy, for keys whose packets all reach one lane
+//! ([sharding](super::_04_sharding)).
 //!
 //! # Pending events
-//! [`LaneInfo::pending`](crate::LaneInfo::pending) is for events that must not be lost, such as "this
-//! quota is used up". The lane raises an event of an entry and sends a message as a hint. The slow path
-//! scans after it has attached, after messages were lost, and periodically. It acknowledges each event
-//! when it has handled it.
+//! [`LaneInfo::pending`](crate::LaneInfo::pending) is for events that must not be lost, such as
+//! "this quota is used up". The lane raises an event of an entry and sends a message as a hint. The
+//! slow path scans after it has attached, after messages were lost, and periodically. It
+//! acknowledges each event when it has handled it.
 //!
 //! # Routes of Linux
 //! With `"mirror": {}` the framework keeps the links, addresses, neighbours and routes of Linux in

@@ -1,14 +1,14 @@
 //! Sharding: several lanes, without a lock.
 //!
 //! # Lanes
-//! `"lanes": { "cpus": [0, 1] }` starts a lane on each of these CPUs. A lane is a thread with its own
-//! queues of each port, application instance, frame pool and counters. Without another setting the
-//! device's RSS selects the lane of a packet.
+//! `"lanes": { "cpus": [0, 1] }` starts a lane on each of these CPUs. A lane is a thread with its
+//! own queues of each port, application instance, frame pool and counters. Without another setting
+//! the device's RSS selects the lane of a packet.
 //!
 //! # Keys
-//! State of a flow or user is simplest in a plain variable of one lane. Then all packets of that key
-//! must reach the same lane, in both directions and whatever RSS decides. `lane-by` of a port selects
-//! the key:
+//! State of a flow or user is simplest in a plain variable of one lane. Then all packets of that
+//! key must reach the same lane, in both directions and whatever RSS decides. `lane-by` of a port
+//! selects the key:
 //!
 //! | `lane-by` | key |
 //! |---|---|
@@ -19,9 +19,9 @@
 //! | `{ "key": { "field": { "bytes": { "offset": 34, "length": 2 } } } }` | bytes of the frame |
 //! | `"application"` | the result of [`App::shard`](crate::App::shard) |
 //!
-//! A key belongs to one of 256 shards, and each shard to a lane. The lane of arrival passes a packet
-//! of another lane's shard on, through a ring. That costs one copy. Packets of one queue and one key
-//! stay in order.
+//! A key belongs to one of 256 shards, and each shard to a lane. The lane of arrival passes a
+//! packet of another lane's shard on, through a ring. That costs one copy. Packets of one queue and
+//! one key stay in order.
 //!
 //! IP fragments go to Linux if the key is not in each of them, as ports and TEIDs are not.
 //!
@@ -61,13 +61,15 @@
 //! starts, such as timers.
 //!
 //! # Workers
-//! `"model": { "master-worker": { "io": [0] } }` under `lanes` divides the lanes. Those of `io` have
-//! the ports and no application. The others are workers: they have the application and no ports. It
-//! suits a device with fewer queues than CPUs, and applications with much work for each packet.
+//! `"model": { "master-worker": { "io": [0] } }` under `lanes` divides the lanes. Those of `io`
+//! have the ports and no application. The others are workers: they have the application and no
+//! ports. It suits a device with fewer queues than CPUs, and applications with much work for each
+//! packet.
 //!
 //! # Moving shards
-//! `fastlane shards NAME` shows the load of the shards. `--move 7=1` moves shard 7 to lane 1 while
-//! packets flow: they wait, in order, until the old lane has processed what it has. State in plain
-//! variables stays behind in the old instance. State that must move belongs in tables and lane state.
+//! `fastlane shards NAME` shows the shards and packets of each lane. `--move 7=1` moves shard 7 to
+//! lane 1 while packets flow: they wait, in order, until the old lane has processed what it has.
+//! State in plain variables stays behind in the old instance. State that must move belongs in
+//! tables and lane state.
 //!
 //! Whole program: `examples/sharding.rs`.

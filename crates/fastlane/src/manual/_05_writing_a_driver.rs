@@ -1,7 +1,7 @@
 //! Writing a driver: the trait `Queue` of `fastlane-core`.
 //!
-//! A driver is a type that implements `Queue`: one receive and transmit queue pair of a port, in one
-//! lane. Two methods are required; the others have defaults for a device that is polled.
+//! A driver is a type that implements `Queue`: one receive and transmit queue pair of a port, in
+//! one lane. Two methods are required; the others have defaults for a device that is polled.
 //!
 //! | method | duty |
 //! |---|---|
@@ -18,8 +18,8 @@
 //!   them, and a missing one is exit status 5. Release a packet that you do not pass on
 //!   (`Pool::release`).
 //! * An open queue neither allocates, locks, logs, waits nor returns errors. It counts.
-//! * A full device is no error: `transmit` returns how many packets it took. The lane flushes, tries
-//!   once more, then drops the rest and counts it as `drop_transmit_full`.
+//! * A full device is no error: `transmit` returns how many packets it took. The lane flushes,
+//!   tries once more, then drops the rest and counts it as `drop_transmit_full`.
 //! * `transmit` completes partial checksums (`Packet::complete_checksum`) unless the device does.
 //! * The queue must not rely on the position of a packet in a slice.
 //!
@@ -89,8 +89,8 @@
 //! ```
 //!
 //! The suite sends bursts of every size, runs the pool dry, fills the device, removes the peer and
-//! accounts for every frame. Then give the driver a word of the configuration; ARCHITECTURE.md names
-//! the files. Models: `fastlane_local::memory` is the shortest, `fastlane_kernel::udp` has system
-//! calls, `fastlane_af_xdp` has rings.
+//! accounts for every frame. Then give the driver a word of the configuration; ARCHITECTURE.md
+//! names the files. Models: `fastlane_local::memory` is the shortest, `fastlane_kernel::udp` has
+//! system calls, `fastlane_af_xdp` has rings.
 //!
 //! Whole driver: `examples/driver.rs`.

@@ -46,16 +46,17 @@
 //! # }
 //! ```
 //!
-//! `"metrics": { "listen": "127.0.0.1:9464" }` starts a Prometheus endpoint ([`metrics`](crate::metrics)).
+//! `"metrics": { "listen": "127.0.0.1:9464" }` starts a Prometheus endpoint
+//! ([`metrics`](crate::metrics)).
 //!
 //! # Missing packets
-//! Each dropped packet has a counter that names the reason. `drop_transmit_full` means that the peer
-//! is too slow, `drop_device_full` that the lane is. `fastlane capture NAME --verdict drop` shows the
-//! packets. Frames that no rule claims are in Linux: look there with tcpdump.
+//! Each dropped packet has a counter that names the reason. `drop_transmit_full` means that the
+//! peer is too slow, `drop_device_full` that the lane is. `fastlane capture NAME --verdict drop`
+//! shows the packets. Frames that no rule claims are in Linux: look there with tcpdump.
 //!
 //! # Restarts
 //! A slow path may be killed at any time: see [two processes](super::_02_two_processes). For hot
-//! restarts of the fast path, run `fastlane keep NAME`, or a systemd unit of `Type=notify` with a file
-//! descriptor store.
+//! restarts of the fast path, run `fastlane keep NAME`, or a systemd unit of `Type=notify` with a
+//! file descriptor store.
 //!
 //! More: `docs/operating.md` and `docs/systemd.md` of the repository.
