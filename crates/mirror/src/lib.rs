@@ -3,8 +3,8 @@
 //! Linux (or a routing daemon on it) decides; the mirror follows. A [`Follower`], in a thread of
 //! the application, reads the links, addresses, neighbours, next-hop objects and routes of a
 //! network namespace by rtnetlink(7), follows their events and keeps tables in shared memory. A
-//! [`Mirror`], one for each lane, looks packets up in them. A lookup returns a port, Ethernet addresses and an
-//! MTU, or the reason why Linux must handle the packet ([`FallbackReason`]).
+//! [`Mirror`], one for each lane, looks packets up in them. A lookup returns a port, Ethernet
+//! addresses and an MTU, or the reason why Linux must handle the packet ([`FallbackReason`]).
 //!
 //! ```text
 //! rtnetlink ─► message (parsing) ─► model (forwarding state) ─► publish (differences) ─► tables

@@ -2,8 +2,8 @@
 //!
 //! The model does no I/O. Linux makes some changes without events. When an interface goes down or
 //! loses its last address, its IPv4 routes and next-hop objects vanish; when it comes up again,
-//! dead hops of multipath routes revive. The model then reports an [`Inconsistency`], which requests
-//! new dumps. Until they are applied, no hop over such an interface counts as usable.
+//! dead hops of multipath routes revive. The model then reports an [`Inconsistency`], which
+//! requests new dumps. Until they are applied, no hop over such an interface counts as usable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
