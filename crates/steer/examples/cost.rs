@@ -1,14 +1,14 @@
-//! What the XDP program costs per frame, by the kernel's own clock (BPF_PROG_TEST_RUN).
+//! Cost of the XDP program per frame, measured by the kernel's clock (BPF_PROG_TEST_RUN).
 //!
 //! Needs CAP_BPF and CAP_NET_ADMIN; touches no interface. No AF_XDP socket is in the table, so the
-//! redirect itself is looked up and not found. Each figure is the lowest of several runs: the
-//! machine is shared, and nothing makes a program faster than it is.
+//! redirect is looked up and not found. Each figure is the lowest of several runs, because other
+//! load on a shared machine can only make a program slower.
 
 use std::net::Ipv4Addr;
 
 use fastlane_steer::{Prefix, Program, ProgramError, ProgramName, Rule, Rules, Settings};
 
-/// Runs of each figure, and frames of each run.
+/// Number of runs per figure, and frames per run.
 const RUNS: u32 = 15;
 const FRAMES: u32 = 1_000_000;
 
@@ -35,24 +35,24 @@ fn main() -> Result<(), ProgramError> {
     Ok(())
 }
 
-/// So many rules, of which only the last matches [`gtp_u`].
+/// Returns `count` rules, of which only the last matches [`gtp_u`].
 fn rules(count: u16, by_port: bool) -> Rules {
-    let list = (1..=count).map(|place| match by_port {
-        true => Rule { udp_port: Some((2152 + place - count).into()), ..Rule::default() },
+    let list = (1..=count).map(|offset| match by_port {
+        true => Rule { udp_port: Some((2152 + offset - count).into()), ..Rule::default() },
         false => {
-            let address = Ipv4Addr::new(10, 0, (1 + count - place) as u8, 0).into();
+            let address = Ipv4Addr::new(10, 0, (1 + count - offset) as u8, 0).into();
             Rule { destination: Some(Prefix { address, length: 24 }), ..Rule::default() }
         }
     });
     Rules::new(list.collect()).unwrap_or_default()
 }
 
-/// The same rule for TCP, which [`gtp_u`] is not.
+/// Returns the same rules for TCP, which [`gtp_u`] does not match.
 fn without_match(rule: &Rule) -> Rule {
     Rule { tcp_port: rule.udp_port, ..Rule::default() }
 }
 
-/// A frame of 64 octets to 10.0.1.1, UDP port 2152.
+/// Returns a frame of 64 octets to 10.0.1.1, UDP port 2152.
 fn gtp_u() -> Vec<u8> {
     let mut frame = vec![0; 64];
     frame[12..14].copy_from_slice(&[0x08, 0x00]);

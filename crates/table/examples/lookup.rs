@@ -1,4 +1,4 @@
-//! How long lookups take: nanoseconds each, best and median of 31 rounds. Nothing is judged here.
+//! Duration of lookups in nanoseconds, best and median of 31 rounds. A report without a bound.
 
 use std::hint::black_box;
 use std::net::Ipv4Addr;
@@ -72,7 +72,7 @@ fn lpm(prefixes: usize) {
     let mut state = 3;
     let begun = Instant::now();
     while writer.len() < prefixes {
-        // As in a full table: 60 % of /24, the others shorter, a few longer.
+        // As in a full routing table: 60 % of /24, the others shorter, a few longer.
         let length = match random(&mut state) % 100 {
             0..60 => 24,
             60..98 => 16 + random(&mut state) % 8,
