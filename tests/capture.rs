@@ -262,7 +262,7 @@ fn impossible_captures_are_refused() {
         (&["--port", "wure"][..], "no port `wure`; there are: wire"),
         (&["--lane", "3"], "no lane 3; there are 1"),
         (&["udp", "prt", "5"], "the filter `udp prt 5`: "),
-        (&["inbound"], "the filter: instruction 0 asks for what only Linux knows"),
+        (&["inbound"], "the filter: instruction 0 uses an extension of Linux"),
         (&["--buffer", "3"], "1, 2, 4, 8"),
         (&["--write", "/nowhere/x"], "/nowhere/x: cannot be written"),
     ] {

@@ -46,7 +46,7 @@ fn an_mtu_too_large_for_a_frame() {
         let words = [
             "port `wire`: wire0 has an MTU of 9000 bytes, but a frame of the pool holds an MTU of ",
             "increase `lanes.frame-size` (up to ",
-            "or `ip link set dev wire0 mtu ",
+            "or run `ip link set dev wire0 mtu ",
         ];
         refused(&lab, &[], steered(mechanism), &words);
     }
@@ -103,7 +103,7 @@ fn too_few_queues_to_send() {
     for mechanism in [Mechanism::XdpNative, Mechanism::XdpGeneric] {
         let configuration = Application::steered(&mechanism.on("wire1"));
         let words = [
-            "port `wire`: wire1 has 4 receive queues, but transmit queues for only 1 of them",
+            "port `wire`: wire1 has 4 receive queues but only 1 transmit queues",
             "`ethtool -L wire1 rx 1 tx 1`",
         ];
         refused(&lab, &[], configuration, &words);

@@ -90,7 +90,7 @@ enum Direction {
 enum Verdict {
     /// Passed to Linux
     Kernel,
-    /// Dropped
+    /// Packets labelled `Drop`
     Drop,
     /// Transmitted on the port of arrival
     Reflect,

@@ -20,7 +20,6 @@ fn fields(text: &str, declaration: &str) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "until the tree follows"]
 fn architecture_shows_the_packet_as_it_is() {
     let read = |path: &str| std::fs::read_to_string(root().join(path)).unwrap();
     let declaration = "pub struct Packet {";
@@ -30,7 +29,6 @@ fn architecture_shows_the_packet_as_it_is() {
 }
 
 #[test]
-#[ignore = "until the tree follows"]
 fn links_and_named_files_exist() {
     let mut wrong = Vec::new();
     for document in files("*.md") {
@@ -54,7 +52,6 @@ fn links_and_named_files_exist() {
 }
 
 #[test]
-#[ignore = "until the tree follows"]
 fn paths_of_recipes_exist() {
     let mut wrong = Vec::new();
     for path in ["ARCHITECTURE.md", "apps/upf/ARCHITECTURE.md"] {
@@ -64,6 +61,9 @@ fn paths_of_recipes_exist() {
         };
         let folder = root().join(path);
         let folder = folder.parent().unwrap();
+        // The text of a link may be short: the link itself is checked above.
+        let text = text.replace("[`", "[");
+        let text = text.replace("`](", "](");
         for word in text.split('`').skip(1).step_by(2) {
             let is_path = word.contains('/')
                 && [".rs", ".c", ".json"].iter().any(|end| word.ends_with(end))
@@ -83,7 +83,6 @@ fn paths_of_recipes_exist() {
 }
 
 #[test]
-#[ignore = "until the tree follows"]
 fn the_readme_is_short() {
     let lines = std::fs::read_to_string(root().join("README.md")).unwrap().lines().count();
     assert!(lines <= README_LINES, "README.md has {lines} lines, more than {README_LINES}");

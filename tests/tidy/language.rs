@@ -9,14 +9,13 @@ const OPENINGS: [&str; 14] = [
 ];
 
 /// Function words and participles, and words of which each stood for many things.
-const TYPE_NAMES: [&str; 62] = [
+const TYPE_NAMES: [&str; 61] = [
     "How",
     "Who",
     "Which",
     "What",
     "Then",
     "Later",
-    "Now",
     "Next",
     "To",
     "On",
@@ -161,7 +160,6 @@ fn each_comment(mut visit: impl FnMut(&Source, &DocComment)) {
 }
 
 #[test]
-#[ignore = "until the tree follows"]
 fn comments_open_with_a_verb_or_a_noun() {
     let mut wrong = Vec::new();
     each_comment(|source, comment| {
@@ -174,7 +172,6 @@ fn comments_open_with_a_verb_or_a_noun() {
 }
 
 #[test]
-#[ignore = "until the tree follows"]
 fn comments_stand_alone() {
     let mut wrong = Vec::new();
     each_comment(|source, comment| {
@@ -182,7 +179,8 @@ fn comments_stand_alone() {
         if text.split_whitespace().count() < 2 {
             wrong.push(format!("{}:{} is one word: {text}", source.path, comment.line));
         }
-        if text.contains("so many") {
+        let words: Vec<String> = text.split_whitespace().map(str::to_lowercase).collect();
+        if words.windows(2).any(|pair| pair == ["so", "many"]) {
             wrong.push(format!("{}:{} counts \"so many\"", source.path, comment.line));
         }
     });
@@ -190,7 +188,6 @@ fn comments_stand_alone() {
 }
 
 #[test]
-#[ignore = "until the tree follows"]
 fn comments_of_functions_open_with_a_verb() {
     let (mut all, mut others) = (0, Vec::new());
     each_comment(|source, comment| {
@@ -209,7 +206,6 @@ fn comments_of_functions_open_with_a_verb() {
 }
 
 #[test]
-#[ignore = "until the tree follows"]
 fn types_are_nouns_of_the_field() {
     const KINDS: [&str; 5] = ["struct ", "enum ", "trait ", "type ", "union "];
     let mut wrong = Vec::new();

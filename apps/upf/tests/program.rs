@@ -206,7 +206,8 @@ fn what_refuses_to_start_ends_all_with_its_status() {
     let config = written(folder.path(), &wrong);
     let (status, text) = said(&upf(&[&config]));
     assert_eq!(status, Some(3));
-    assert!(text.contains("app.pools.0.prefix: `10.45.0.1/16` has bits behind its 16"), "{text}");
+    let expected = "app.pools.0.prefix: `10.45.0.1/16` has bits set behind the prefix";
+    assert!(text.contains(expected), "{text}");
     assert!(!text.contains("is process"), "{text}");
 }
 

@@ -95,8 +95,8 @@ pub fn examine(settings: &Settings) -> Vec<String> {
         (!closed).then(|| {
             let Prefix { address, length } = it.prefix;
             format!(
-                "pool {address}/{length} has no blackhole route in Linux yet: the control plane adds \
-                 it at its start if permitted; or run `{}`",
+                "pool {address}/{length} has no blackhole route in Linux yet: the control plane \
+                 adds it at its start if permitted; or run `{}`",
                 it.command()
             )
         })
