@@ -104,7 +104,7 @@ fn descriptors_of_something_else_are_refused() {
         ip("link delete ours");
         let error =
             refusal(&kept, Settings { index: kept.device.interface, ..settings("lo", Mode::Auto) });
-        assert!(error.to_string().contains("is gone"), "{error}");
+        assert!(error.to_string().contains("is removed"), "{error}");
     });
 }
 
