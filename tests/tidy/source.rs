@@ -22,8 +22,6 @@ pub(crate) struct DocComment {
 
 /// A function declaration.
 pub(crate) struct Function {
-    /// Line number of the declaration, from 1.
-    pub(crate) line: usize,
     pub(crate) name: String,
     /// Parameters except `self`, as written.
     pub(crate) parameters: Vec<String>,
@@ -114,10 +112,10 @@ impl Source {
     pub(crate) fn functions(&self) -> Vec<Function> {
         let mut found = Vec::new();
         let mut offset = 0;
-        for (number, line) in self.text.lines().enumerate() {
+        for line in self.text.lines() {
             if let Some(name) = declared_function(line) {
                 let parameters = parameters(&self.text[offset..]);
-                found.push(Function { line: number + 1, name: name.to_owned(), parameters });
+                found.push(Function { name: name.to_owned(), parameters });
             }
             offset += line.len() + 1;
         }
