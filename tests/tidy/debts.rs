@@ -28,21 +28,14 @@ pub(crate) const SIGNATURES: [&str; 22] = [
 ];
 
 /// Types with an implementation in more than three files.
-pub(crate) const IMPLEMENTATIONS: [&str; 2] = ["apps/upf Datapath", "apps/upf Settings"];
+pub(crate) const IMPLEMENTATIONS: [&str; 1] = ["apps/upf Datapath"];
 
 /// Circles between modules.
-pub(crate) const CIRCLES: [&str; 19] = [
+pub(crate) const CIRCLES: [&str; 12] = [
     "apps/traffic, in its root: app <-> run <-> trials",
-    "apps/upf, in its root: alloc <-> config <-> pfcp <-> rules <-> session <-> store <-> usage",
-    "apps/upf, in api: node_view <-> query <-> view",
-    "apps/upf, in api: openapi <-> server",
-    "apps/upf, in api::view: sample_packet <-> trace",
     "apps/upf, in datapath: apply <-> charge <-> deferred <-> forward <-> gtpu_control <-> \
      ip_fragment",
     "apps/upf, in datapath: next_hop <-> port_map",
-    "apps/upf, in session: network <-> pdr",
-    "apps/upf, in session: progress <-> urr",
-    "apps/upf, in usage: engine <-> evaluate",
     "bench, in its root: device <-> scenarios",
     "bench, in scenarios::tables::lookup: crate_tables <-> fastlane_tables <-> server",
     "crates/core, in its root: burst <-> memory <-> packet <-> queue <-> verdict",

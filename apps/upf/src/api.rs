@@ -15,16 +15,14 @@ mod bounded;
 pub mod client;
 mod explain;
 mod metrics;
-mod node_view;
-mod openapi;
 mod query;
 mod server;
 pub mod view;
 
 pub use metrics::Snapshot;
-pub use node_view::{NodeView, RouteSource, answer};
-pub use query::{PendingQuery, Query, QueryReceiver, Reply, TraceSubject};
+pub use query::{PendingQuery, Query, QueryReceiver, Reply, answer};
 pub use server::{Api, ApiError, serve};
+pub use view::{NodeView, RouteSource, TraceSubject};
 
 #[cfg(test)]
 mod tests;

@@ -6,13 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::session::{InstanceId, Prefix};
+pub use crate::session::Role;
+use crate::session::{InstanceId, Network, Prefix};
 
 pub(crate) mod addresses;
 mod check;
 mod defaults;
 
-pub use defaults::{Capacities, defaults};
+pub use defaults::defaults;
 
 /// Settings of the UPF.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -102,18 +103,6 @@ pub struct Interface {
     /// ports without Linux routes. Default: Linux routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_hop: Option<String>,
-}
-
-/// Reference point of a user plane interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// GTP-U from and to the access network.
-    N3,
-    /// GTP-U from and to other UPFs.
-    N9,
-    /// IP from and to the data network.
-    N6,
 }
 
 /// UE address pool of a network instance.
@@ -273,8 +262,20 @@ impl Settings {
     /// Returns the network instance with this name.
     #[must_use]
     pub fn instance(&self, name: &str) -> Option<InstanceId> {
-        let place = self.instances().binary_search(&name).ok()?;
-        InstanceId::try_from(place).ok()
+        let index = self.instances().binary_search(&name).ok()?;
+        InstanceId::try_from(index).ok()
+    }
+
+    /// Returns the network instances and our addresses in them.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        let mut network = Network::new(self.instances().into_iter().map(str::to_owned).collect());
+        for it in self.interfaces.values() {
+            if let Some(instance) = self.instance(&it.network_instance) {
+                network.add(it.role, instance, &it.addresses);
+            }
+        }
+        network
     }
 }
 

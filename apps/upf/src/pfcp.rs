@@ -11,18 +11,16 @@ pub mod end_marker;
 pub mod heartbeat;
 pub mod neighbours;
 pub mod node;
-pub mod outbox;
 pub mod overload;
 pub mod paths;
 pub mod peer;
 pub mod run;
 pub mod sessions;
 pub mod socket;
-pub mod transactions;
 
 pub use node::Node;
-pub use outbox::{LaneMessage, Outbox, Outgoing};
 pub use peer::{NodeName, Peer};
 pub use run::{LoopService, RunError, run};
-pub use transactions::requests::{Request, Requests, Tag};
-pub use transactions::{Context, RequestKey};
+pub use sessions::Context;
+
+pub use crate::transactions::{LaneMessage, Outbox, Outgoing, Request, RequestKey, Requests, Tag};

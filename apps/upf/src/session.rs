@@ -4,31 +4,28 @@
 //! into the rules that lanes read. Rule IDs are those of the control plane and unique within their
 //! session (TS 29.244 clause 5.2.1).
 
-pub(crate) mod bar;
+use std::net::IpAddr;
+
+use fastlane_pfcp::ie::FailedRuleId;
+use fastlane_pfcp::{Cause, Fault, IeType};
+
+pub use fastlane_pfcp::ie::{ReportingTriggers, UsageReportTrigger};
+
 pub(crate) mod far;
-mod network;
+mod interface;
 pub(crate) mod pdr;
 mod progress;
 pub(crate) mod qer;
-mod refusal;
 pub(crate) mod sdf_filter;
 pub(crate) mod urr;
-mod watch;
 
-use std::net::IpAddr;
-
-pub use bar::Buffering;
-pub use far::{Actions, Destination, EndMarker, Far, Forwarding, OuterHeader, Redirect};
-pub use network::Network;
-pub use pdr::{LocalTunnel, Pdr, Removal, Source, UserAddress};
-pub use progress::{
-    DownlinkData, Progress, Reporting, Split, Unacknowledged, UsageReport, UsageTriggers,
-};
+pub use far::{Actions, Buffering, EndMarker, Far, Forwarding, OuterHeader, Redirect};
+pub use interface::{Destination, Network, Role, Source};
+pub use pdr::{LocalTunnel, Pdr, Removal, UserAddress};
+pub use progress::{DownlinkData, Progress, Reporting, Split, Unacknowledged, UsageReport};
 pub use qer::{Gate, Qer, Rate};
-pub use refusal::Refusal;
 pub use sdf_filter::{Filter, FlowDescription, FlowError, Ports, Prefix};
-pub use urr::{Measure, Quota, ReportTriggers, Urr, UrrId, UrrUpdate, Volume};
-pub use watch::Watch;
+pub use urr::{Measure, Quota, Urr, UrrUpdate, Volume, Watch};
 
 /// PDR ID, unique in its session.
 pub type PdrId = u16;
@@ -36,6 +33,8 @@ pub type PdrId = u16;
 pub type FarId = u32;
 /// QER ID, unique in its session.
 pub type QerId = u32;
+/// URR ID, unique in its session.
+pub type UrrId = u32;
 /// BAR ID, unique in its session.
 pub type BarId = u8;
 /// Index of a network instance in the configuration.
@@ -107,5 +106,61 @@ impl Session {
     pub const fn rules(&self) -> [usize; 5] {
         let Self { pdrs, fars, qers, urrs, bars, .. } = self;
         [pdrs.len(), fars.len(), qers.len(), urrs.len(), bars.len()]
+    }
+}
+
+/// IEs of a response that refuses a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Cause of the refusal.
+    pub cause: Cause,
+    /// IE that is missing or wrong.
+    pub offending: Option<IeType>,
+    /// Rule that could not be created or modified.
+    pub failed: Option<FailedRuleId>,
+}
+
+impl Refusal {
+    /// Creates a refusal with a cause only.
+    #[must_use]
+    pub const fn because(cause: Cause) -> Self {
+        Self { cause, offending: None, failed: None }
+    }
+
+    /// Creates a refusal that names the offending IE.
+    #[must_use]
+    pub const fn of(cause: Cause, offending: IeType) -> Self {
+        Self { cause, offending: Some(offending), failed: None }
+    }
+
+    /// Creates a refusal that names the failed rule (cause 73).
+    #[must_use]
+    pub const fn rule(failed: FailedRuleId) -> Self {
+        let cause = Cause::RULE_CREATION_MODIFICATION_FAILURE;
+        Self { cause, offending: None, failed: Some(failed) }
+    }
+
+    /// Creates a refusal that names the failed rule and the offending IE.
+    #[must_use]
+    pub const fn rule_by(failed: FailedRuleId, offending: IeType) -> Self {
+        Self { offending: Some(offending), ..Self::rule(failed) }
+    }
+
+    /// Creates a refusal of an IE that is not supported.
+    #[must_use]
+    pub const fn unsupported(offending: IeType) -> Self {
+        Self::of(Cause::SERVICE_NOT_SUPPORTED, offending)
+    }
+
+    /// Creates a refusal of an IE with an invalid value.
+    #[must_use]
+    pub const fn incorrect(offending: IeType) -> Self {
+        Self::of(Cause::MANDATORY_IE_INCORRECT, offending)
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Self { cause: fault.cause, offending: fault.offending, failed: None }
     }
 }

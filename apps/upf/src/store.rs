@@ -18,7 +18,6 @@
 //! octets per request of the last N1 times T1.
 
 mod codec;
-pub(crate) mod failpoint;
 mod part_chains;
 pub mod record;
 mod responses;
@@ -28,14 +27,13 @@ use fastlane::table::TableError;
 use zerocopy::FromZeros;
 
 use self::codec::{FORMAT, decode, encode};
-use self::failpoint::Array;
-pub use self::failpoint::Cells;
 use self::part_chains::PartChains;
-use self::record::{BODY, ResponseRecord, SessionPart, SessionRecord};
+pub use self::record::Cells;
+use self::record::{Array, BODY, ResponseRecord, SessionPart, SessionRecord};
 use self::responses::{NO_SESSION, NewResponse, Responses};
 pub use self::tombstone::AllocatedAddresses;
-use crate::pfcp::RequestKey;
 use crate::session::{Session, SessionIndex};
+use crate::transactions::RequestKey;
 
 #[cfg(test)]
 pub(crate) use self::codec::tests::{any_session, typical};

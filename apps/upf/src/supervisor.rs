@@ -14,6 +14,7 @@ use crate::config::{Settings, defaults};
 use crate::pfcp::association_record::AssociationRecord;
 use crate::pfcp::node::NodeRecord;
 use crate::pfcp::run::run;
+use crate::rules::capacities::Capacities;
 use crate::rules::layout::table;
 use crate::store::record::{ResponseRecord, SessionPart, SessionRecord};
 
@@ -33,7 +34,9 @@ const HANDOVER_TIME: Duration = Duration::from_secs(60);
 /// Returns the description of this program for Fastlane.
 #[must_use]
 pub fn program() -> Program {
-    Program::with_settings(defaults)
+    Program::with_settings(|settings, written| {
+        defaults(settings, written, &Capacities::of(settings).by_table())
+    })
 }
 
 /// Reads the configuration, for everything except the fast path.

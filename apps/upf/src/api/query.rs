@@ -1,9 +1,6 @@
-//! Queue of queries from the API thread to the control plane.
+//! Queries of the API: their queue from the API thread to the control plane, and their replies.
 
-use std::fmt;
-use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
@@ -11,11 +8,17 @@ use rustix::event::{EventfdFlags, eventfd};
 use tokio::sync::oneshot;
 
 use super::metrics::Snapshot;
-use super::view::{AssociationView, Page, Sample, SessionView, Trace};
+use super::view::{
+    AssociationView, NodeView, Page, Sample, SessionRow, SessionView, Trace, TraceSubject,
+};
 use crate::session::SessionIndex;
 
 /// Capacity of the queue.
 const WAITING: usize = 16;
+/// Maximum number of sessions of a page.
+pub(super) const MAX_PAGE: usize = 1000;
+/// Maximum number of sessions in a trace.
+const MAX_TRACED: usize = 16;
 
 /// Content of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,56 +39,6 @@ pub enum Query {
     Trace(TraceSubject, Option<Sample>),
     /// All counters.
     Snapshot,
-}
-
-/// Subject of a trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TraceSubject {
-    /// Subscriber: digits of the SUPI.
-    Supi(String),
-    /// UE address.
-    Address(IpAddr),
-    /// Local TEID.
-    Teid(u32),
-}
-
-/// Parses an address; a TEID as `0x` and hex digits or a number of at most 10 digits; a SUPI with
-/// or without `imsi-`.
-impl FromStr for TraceSubject {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
-        if let Ok(address) = text.parse() {
-            return Ok(Self::Address(address));
-        }
-        if let Some(hex) = text.strip_prefix("0x") {
-            let teid = u32::from_str_radix(hex, 16);
-            return teid.map(Self::Teid).map_err(|_| format!("`{text}` is no TEID of 32 bits"));
-        }
-        let supi = text.strip_prefix("imsi-");
-        match supi.unwrap_or(text) {
-            number if supi.is_none() && number.len() <= 10 && digits(number) => {
-                let teid = number.parse();
-                teid.map(Self::Teid).map_err(|_| format!("`{text}` is no TEID of 32 bits"))
-            }
-            number if digits(number) && number.len() <= 15 => Ok(Self::Supi(number.to_owned())),
-            _ => Err(format!(
-                "`{text}` is neither SUPI, address nor TEID; write a SUPI (imsi-001010000000001), \
-                 an address of a UE, or a TEID (0x1234)"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for TraceSubject {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Supi(digits) => write!(to, "imsi-{digits}"),
-            Self::Address(address) => address.fmt(to),
-            Self::Teid(teid) => write!(to, "{teid:#010x}"),
-        }
-    }
 }
 
 /// Reply to a query.
@@ -175,29 +128,36 @@ impl QuerySender {
     }
 }
 
+/// Answers a query.
+pub fn answer(query: &Query, node: &dyn NodeView) -> Reply {
+    match query {
+        Query::Associations => {
+            let all = node.associations().into_iter().take(MAX_PAGE);
+            Reply::Associations(all.map(|it| AssociationView::of(it, node)).collect())
+        }
+        Query::Sessions { after, limit } => {
+            let limit = (*limit).clamp(1, MAX_PAGE);
+            let found = node.after(*after, limit);
+            // A full page may be followed by another one.
+            let next = found.last().filter(|_| found.len() == limit).map(|it| it.id.0);
+            let sessions = found.iter().map(|it| SessionRow::of(it, node)).collect();
+            Reply::Sessions(Page { sessions, next, total: node.sessions() })
+        }
+        Query::Session(seid) => {
+            let found = node.session(*seid);
+            Reply::Session(found.map(|it| Box::new(SessionView::of(&it, node))))
+        }
+        Query::Trace(who, sample) => {
+            let found = node.find(who, MAX_TRACED);
+            Reply::Trace(Box::new(Trace::of(who, sample.as_ref(), &found, node)))
+        }
+        Query::Snapshot => Reply::Snapshot(Box::new(node.numbers())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn people_write_who_in_four_ways() {
-        let of = |text: &str| text.parse::<TraceSubject>();
-        assert_eq!(of("10.45.0.2"), Ok(TraceSubject::Address("10.45.0.2".parse().unwrap())));
-        assert_eq!(of("2001:db8::1"), Ok(TraceSubject::Address("2001:db8::1".parse().unwrap())));
-        assert_eq!(of("0x1f"), Ok(TraceSubject::Teid(31)));
-        assert_eq!(of("31"), Ok(TraceSubject::Teid(31)));
-        assert_eq!(of("4294967295"), Ok(TraceSubject::Teid(u32::MAX)));
-        assert!(of("4294967296").is_err());
-        assert!(of("0x100000000").is_err());
-        assert_eq!(of("imsi-31"), Ok(TraceSubject::Supi("31".to_owned())));
-        assert_eq!(of("001010000000001"), Ok(TraceSubject::Supi("001010000000001".to_owned())));
-        for nobody in ["", "x", "imsi-", "imsi-1x", "1234567890123456", "10.45.0"] {
-            assert!(of(nobody).is_err(), "{nobody}");
-        }
-        for who in ["imsi-31", "10.45.0.2", "0x0000001f"] {
-            assert_eq!(of(who).unwrap().to_string(), who);
-        }
-    }
 
     #[test]
     fn a_full_queue_refuses_and_the_bell_rings_until_it_is_empty() {

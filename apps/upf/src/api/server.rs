@@ -11,13 +11,12 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, get};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::{IntoParams, OpenApi, ToSchema};
 
 use super::bounded::BoundedListener;
-use super::node_view::MAX_PAGE;
-use super::query::{Query, QueryError, QueryReceiver, QuerySender, Reply, TraceSubject, pair};
-use super::view::{AssociationView, Page, Sample, SessionView, Trace, protocol};
-use super::{metrics, openapi};
+use super::metrics;
+use super::query::{MAX_PAGE, Query, QueryError, QueryReceiver, QuerySender, Reply, pair};
+use super::view::{AssociationView, Page, Sample, SessionView, Trace, TraceSubject, protocol};
 use crate::session::SessionIndex;
 
 /// Content type of `/metrics` (OpenMetrics 1.0, section 4.1).
@@ -101,7 +100,7 @@ pub(super) fn routes() -> [(&'static str, MethodRouter<QuerySender>); 7] {
         ("/trace", get(trace)),
         ("/healthz", get(healthz)),
         ("/metrics", get(metrics)),
-        ("/openapi.json", get(|| async { Json(openapi::document()) })),
+        ("/openapi.json", get(|| async { Json(document()) })),
     ]
 }
 
@@ -301,4 +300,21 @@ pub(super) async fn metrics(State(sender): State<QuerySender>) -> Result<Respons
         }
         _ => Err(unexpected()),
     }
+}
+
+/// OpenAPI description.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "UPF",
+        description = "Associations, sessions, rules, and why packets are forwarded as \
+        they are. Read only and without authentication."
+    ),
+    paths(associations, sessions, session, trace, healthz, metrics)
+)]
+struct Description;
+
+/// Returns the OpenAPI document.
+fn document() -> utoipa::openapi::OpenApi {
+    Description::openapi()
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::metrics::Snapshot;
-use super::query::TraceSubject;
-use super::view::DryRun;
+use super::view::{DryRun, TraceSubject};
 use super::{NodeView, QueryReceiver, RouteSource, answer, serve};
 use crate::api::client::{Request, ask};
 use crate::datapath::classify::PacketFields;

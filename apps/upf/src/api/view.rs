@@ -6,17 +6,18 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::node_view::NodeView;
 use crate::pfcp::associations::Association;
 use crate::session::{Session, UserAddress};
 
+mod node_view;
+mod path_view;
 mod rule_views;
-mod sample_packet;
 mod trace;
 
+pub use node_view::{DryRun, NodeView, RouteSource, TraceSubject};
+pub use path_view::WayView;
 pub use rule_views::{FarView, ForwardingView, PdrView, QerView, RateView, UrrView};
-pub use sample_packet::{DryRun, PacketView, Sample, protocol};
-pub use trace::{Trace, TracedSession, WayView};
+pub use trace::{PacketView, Sample, Trace, TracedSession, protocol};
 
 /// An association with a control plane function.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]

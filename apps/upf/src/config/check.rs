@@ -7,7 +7,7 @@ use fastlane::Error;
 use fastlane::config::{nearest, raw::Configuration};
 
 use super::addresses::unfit;
-use super::{N4, Predefined, Settings};
+use super::{Limits, N4, Predefined, Settings};
 use crate::session::FlowDescription;
 
 mod interfaces;
@@ -43,49 +43,46 @@ fn within<T: PartialOrd + Display>(path: &str, value: T, low: T, high: T) -> Res
     Err(refuse(path, format!("{value} is not allowed; write {low} to {high}")))
 }
 
-impl Settings {
-    /// Checks all settings.
-    pub(super) fn check(&self, written: &Configuration) -> Result<(), Error> {
-        check_node_id(&self.node_id)?;
-        check_n4(&self.n4)?;
-        self.check_interfaces(written)?;
-        self.check_pools()?;
-        within("app.sessions", self.sessions, 1, MAX_SESSIONS)?;
-        self.check_limits()?;
-        for (name, rule) in &self.predefined {
-            check_predefined(name, rule)?;
-        }
-        Ok(())
+/// Checks all settings.
+pub(super) fn check(settings: &Settings, written: &Configuration) -> Result<(), Error> {
+    check_node_id(&settings.node_id)?;
+    check_n4(&settings.n4)?;
+    interfaces::check(&settings.interfaces, written)?;
+    interfaces::check_pools(settings)?;
+    within("app.sessions", settings.sessions, 1, MAX_SESSIONS)?;
+    check_limits(&settings.limits, settings.sessions)?;
+    for (name, rule) in &settings.predefined {
+        check_predefined(name, rule)?;
     }
+    Ok(())
+}
 
-    fn check_limits(&self) -> Result<(), Error> {
-        let limits = &self.limits;
-        let rules = [
-            ("pdrs", limits.pdrs, 2, 256),
-            ("fars", limits.fars, 1, 256),
-            ("qers", limits.qers, 1, 64),
-            ("urrs", limits.urrs, 1, 64),
-            ("filters", limits.filters, 1, 64),
-        ];
-        for (key, value, low, high) in rules {
-            within(&format!("app.limits.{key}"), value, low, high)?;
-        }
-        if let Some(complex) = limits.complex_sessions {
-            within("app.limits.complex-sessions", complex, 1, self.sessions)?;
-        }
-        let most = limits.held_packets_per_lane;
-        within("app.limits.held-packets-per-lane", most, 0, 1 << 20)?;
-        within("app.limits.held-ms", limits.held_ms, 1, 86_400_000)?;
-        if limits.held_packets > most {
-            let what = format!(
-                "{} exceeds the limit of a lane, {most} \
-                 (held-packets-per-lane); write at most that",
-                limits.held_packets
-            );
-            return Err(refuse("app.limits.held-packets", what));
-        }
-        Ok(())
+fn check_limits(limits: &Limits, sessions: u32) -> Result<(), Error> {
+    let rules = [
+        ("pdrs", limits.pdrs, 2, 256),
+        ("fars", limits.fars, 1, 256),
+        ("qers", limits.qers, 1, 64),
+        ("urrs", limits.urrs, 1, 64),
+        ("filters", limits.filters, 1, 64),
+    ];
+    for (key, value, low, high) in rules {
+        within(&format!("app.limits.{key}"), value, low, high)?;
     }
+    if let Some(complex) = limits.complex_sessions {
+        within("app.limits.complex-sessions", complex, 1, sessions)?;
+    }
+    let most = limits.held_packets_per_lane;
+    within("app.limits.held-packets-per-lane", most, 0, 1 << 20)?;
+    within("app.limits.held-ms", limits.held_ms, 1, 86_400_000)?;
+    if limits.held_packets > most {
+        let what = format!(
+            "{} exceeds the limit of a lane, {most} \
+             (held-packets-per-lane); write at most that",
+            limits.held_packets
+        );
+        return Err(refuse("app.limits.held-packets", what));
+    }
+    Ok(())
 }
 
 /// Checks the Node ID: an address or a domain name (TS 29.244 clause 8.2.38, RFC 1035 clause

@@ -34,8 +34,6 @@ use super::associations::{Association, Associations};
 use super::heartbeat::Heartbeats;
 use super::overload::{Limiter, Overload};
 use super::paths::Paths;
-use super::transactions::requests::SEQUENCES;
-use super::transactions::response_cache::ResponseCache;
 use super::{Outbox, Request, Requests};
 use crate::config::Settings;
 use crate::pfcp::end_marker::Markers;
@@ -43,6 +41,7 @@ use crate::pfcp::sessions::Sessions;
 use crate::session::Session;
 use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
+use crate::transactions::{ResponseCache, SEQUENCES};
 use crate::usage::{ReportContext, Usage, UsageStatistics};
 
 /// Writer of the node record, owned or shared.

@@ -20,7 +20,7 @@ use fastlane_pfcp::{Message, MessageType};
 
 pub use self::teardown::is_in;
 use self::teardown::users_of;
-use super::{NodeName, RequestKey};
+use super::{NodeName, Peer, RequestKey};
 use crate::alloc::{Addresses, SessionIndices};
 use crate::config::Settings;
 use crate::rules::layout::counter_slots::WORDS;
@@ -37,6 +37,22 @@ use crate::usage::{SessionBackend, StateSlots};
 /// Quarantine of a session index and of a UE address beyond the time in which a request can be
 /// retransmitted. It is longer than packets stay in flight.
 const GRACE: u64 = 2 * SECOND;
+
+/// Context of a session request.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// Current time.
+    pub now: Now,
+    /// Key of the request.
+    pub key: RequestKey,
+    /// Our address that it was sent to, used in our F-SEIDs.
+    pub local: IpAddr,
+    /// Association of the Node ID in the request, if there is one. For an establishment it must be
+    /// up.
+    pub peer: Option<&'a Peer>,
+    /// Lifetime of a response, N1 times T1, in nanoseconds.
+    pub answer_life: u64,
+}
 
 /// Change made by the last request: the session before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +101,7 @@ impl Sessions {
         let t1 = settings.n4.t1_ms.saturating_mul(MILLISECOND);
         let life = t1.saturating_mul(settings.n4.n1.into());
         let mut this = Self {
-            network: Network::of(settings),
+            network: settings.network(),
             shape: TeidLayout::of(settings.sessions as usize),
             places: SessionIndices::open(&store),
             addresses: pools(settings, life.saturating_add(GRACE)),

@@ -90,7 +90,7 @@ pub struct Published {
 /// Stops a test before each change of a table, at a failpoint.
 fn step() {
     #[cfg(test)]
-    crate::store::failpoint::fail_if_due();
+    crate::failpoint::fail_if_due();
 }
 
 /// Entries added by a publication that may still fail.

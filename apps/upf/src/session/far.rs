@@ -1,13 +1,13 @@
-//! Forwarding action rules (TS 29.244 tables 7.5.2.3-1 to -3 and 7.5.4.3-1 to -3).
+//! Forwarding action rules (TS 29.244 tables 7.5.2.3-1 to -3 and 7.5.4.3-1 to -3) and buffering
+//! action rules (tables 7.5.2.6-1 and 7.5.4.11-1).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use fastlane_pfcp::ie::{self, FailedRuleId, OuterHeaderCreation, RedirectAddress};
 use fastlane_pfcp::{Cause, Group, IeType};
 
-use super::network::Network;
-use super::refusal::Refusal;
-use super::{BarId, FarId, InstanceId};
+use super::interface::{Destination, Network};
+use super::{BarId, FarId, InstanceId, Refusal};
 
 /// Forwarding action rule (TS 29.244 table 7.5.2.3-1).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,20 +51,6 @@ pub struct Actions {
     pub notify: bool,
     /// DUPL flag.
     pub duplicate: bool,
-}
-
-/// Destination Interface (clause 8.2.24).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Destination {
-    /// Access network.
-    Access = 0,
-    /// Core network.
-    Core = 1,
-    /// SGi-LAN or N6-LAN: a local network beside the data network.
-    SgiLan = 2,
-    /// Control plane function (N4-u).
-    Control = 3,
 }
 
 /// Forwarding and duplicating parameters (tables 7.5.2.3-2 and 7.5.2.3-3).
@@ -226,9 +212,8 @@ fn change(
     if let Some(interface) = group.find::<ie::DestinationInterface>()? {
         forwarding.destination = destination(interface)?;
     }
-    if let Some(name) = group.find::<ie::NetworkInstance<'_>>()? {
-        let unknown = Refusal::rule_by(failed, IeType::NETWORK_INSTANCE);
-        forwarding.instance = Some(network.instance(name).ok_or(unknown)?);
+    if let Some(instance) = network.instance_of(group, failed)? {
+        forwarding.instance = Some(instance);
     }
     if let Some(outer) = group.find::<OuterHeaderCreation>()? {
         forwarding.outer = Some(outer_header(&outer)?);
@@ -303,4 +288,29 @@ fn redirect(information: &ie::RedirectInformation<'_>) -> Result<Redirect, Refus
         RedirectAddress::Url => Ok(Redirect::Url(text(information.address)?)),
         RedirectAddress::SipUri => Ok(Redirect::Sip(text(information.address)?)),
     }
+}
+
+/// Buffering action rule (table 7.5.2.6-1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Buffering {
+    /// BAR ID.
+    pub id: BarId,
+    /// Delay from the first packet to the downlink data notification, in ms (clause 8.2.28: units
+    /// of 50 ms).
+    pub notification_delay_ms: u32,
+    /// Maximum number of buffered packets (Suggested Buffering Packets Count, clause 8.2.100).
+    pub packets: Option<u32>,
+    /// Maximum buffering time in ms (DL Buffering Duration of a report response, clause 8.2.47).
+    pub duration_ms: Option<u64>,
+}
+
+/// Applies Create BAR or Update BAR; absent IEs change nothing.
+pub(crate) fn apply_bar(bar: &mut Buffering, group: &Group<'_>) -> Result<(), Refusal> {
+    if let Some(delay) = group.find::<ie::DownlinkDataNotificationDelay>()? {
+        bar.notification_delay_ms = u32::from(delay.0) * 50;
+    }
+    if let Some(count) = group.find::<ie::SuggestedBufferingPacketsCount>()? {
+        bar.packets = Some(u32::from(count.0));
+    }
+    Ok(())
 }

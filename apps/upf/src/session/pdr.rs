@@ -5,24 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use fastlane_pfcp::ie::{self, FailedRuleId};
 use fastlane_pfcp::{Cause, Fault, Group, Ie, IeType};
 
-use super::network::Network;
-use super::refusal::Refusal;
+use super::interface::{Network, Source};
 use super::sdf_filter::{self, Filter, Prefix};
-use super::{FarId, InstanceId, PdrId, QerId, UrrId};
-
-/// Source Interface (TS 29.244 clause 8.2.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Source {
-    /// Access network: N3, or N9 from a UPF closer to it.
-    Access = 0,
-    /// Core: N6, or N9 from a UPF closer to the data network.
-    Core = 1,
-    /// SGi-LAN or N6-LAN: a local network beside the data network.
-    SgiLan = 2,
-    /// Control plane function (N4-u).
-    Control = 3,
-}
+use super::{FarId, InstanceId, PdrId, QerId, Refusal, UrrId};
 
 /// A packet detection rule (TS 29.244 clause 5.2.1, tables 7.5.2.2-1 and 7.5.2.2-2).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,9 +170,7 @@ pub(crate) fn detection(
         ie::SourceInterface::CP_FUNCTION => Source::Control,
         _ => return Err(Refusal::unsupported(IeType::SOURCE_INTERFACE)),
     };
-    let unknown = Refusal::rule_by(failed, IeType::NETWORK_INSTANCE);
-    let name = group.find::<ie::NetworkInstance<'_>>()?;
-    let instance = name.map(|name| network.instance(name).ok_or(unknown)).transpose()?;
+    let instance = network.instance_of(group, failed)?;
     let filters = group.all::<ie::SdfFilter<'_>>();
     Ok(Pdi {
         source,

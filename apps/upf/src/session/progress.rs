@@ -3,6 +3,8 @@
 //! All of it is in the session's record and is written before a report is sent, so that a successor
 //! process neither repeats nor loses an octet.
 
+use fastlane_pfcp::ie::UsageReportTrigger;
+
 use super::{PdrId, UrrId};
 
 /// Reporting progress of a URR. Counters are those of its state slot, which never decrease: uplink
@@ -38,9 +40,9 @@ pub struct Progress {
     pub period_at: u64,
     /// Detected reasons why the current quota ended: VOLQU, TIMQU, QUHTI, QUVTI. They were reported
     /// if the URR asks for that.
-    pub ended: UsageTriggers,
+    pub ended: UsageReportTrigger,
     /// Triggers of the next report.
-    pub due: UsageTriggers,
+    pub due: UsageReportTrigger,
     /// Time of the start of traffic to report, in nanoseconds of `CLOCK_REALTIME`.
     pub started_at: u64,
     /// Time of the stop of traffic to report, in nanoseconds of `CLOCK_REALTIME`.
@@ -67,76 +69,6 @@ pub struct Split {
     pub at: u64,
 }
 
-/// Usage Report Trigger (clause 8.2.41): bits of octets 5 to 7, octet 5 lowest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UsageTriggers(pub u32);
-
-impl UsageTriggers {
-    /// Periodic reporting.
-    pub const PERIO: Self = Self(1);
-    /// Volume threshold.
-    pub const VOLTH: Self = Self(1 << 1);
-    /// Time threshold.
-    pub const TIMTH: Self = Self(1 << 2);
-    /// Quota holding time.
-    pub const QUHTI: Self = Self(1 << 3);
-    /// Start of traffic.
-    pub const START: Self = Self(1 << 4);
-    /// Stop of traffic.
-    pub const STOPT: Self = Self(1 << 5);
-    /// Dropped downlink traffic.
-    pub const DROTH: Self = Self(1 << 6);
-    /// Immediate report: the control plane queried the URR.
-    pub const IMMER: Self = Self(1 << 7);
-    /// Volume quota.
-    pub const VOLQU: Self = Self(1 << 8);
-    /// Time quota.
-    pub const TIMQU: Self = Self(1 << 9);
-    /// A linked URR was reported.
-    pub const LIUSA: Self = Self(1 << 10);
-    /// Termination of the URR or its session.
-    pub const TERMR: Self = Self(1 << 11);
-    /// Monitoring time.
-    pub const MONIT: Self = Self(1 << 12);
-    /// Termination by the UP function.
-    pub const TEBUR: Self = Self(1 << 17);
-    /// Quota validity time.
-    pub const QUVTI: Self = Self(1 << 19);
-
-    /// No trigger.
-    pub const NONE: Self = Self(0);
-
-    /// Returns true if all of these are set.
-    #[must_use]
-    pub const fn has(self, these: Self) -> bool {
-        self.0 & these.0 == these.0
-    }
-
-    /// Returns true if any of these is set.
-    #[must_use]
-    pub const fn any(self, these: Self) -> bool {
-        self.0 & these.0 != 0
-    }
-
-    /// Returns both sets of triggers.
-    #[must_use]
-    pub const fn with(self, these: Self) -> Self {
-        Self(self.0 | these.0)
-    }
-
-    /// Returns the triggers without these.
-    #[must_use]
-    pub const fn without(self, these: Self) -> Self {
-        Self(self.0 & !these.0)
-    }
-
-    /// Returns true if there are no elements.
-    #[must_use]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
 /// Usage report (tables 7.5.5.2-1, 7.5.7.2-1 and 7.5.8.3-1). It holds all values of the IEs, so
 /// that a retransmission is identical.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,7 +78,7 @@ pub struct UsageReport {
     /// UR-SEQN of the report.
     pub sequence: u32,
     /// Usage Report Trigger.
-    pub triggers: UsageTriggers,
+    pub triggers: UsageReportTrigger,
     /// Usage Information (clause 8.2.67) as encoded: bit 0 before, bit 1 after the monitoring time,
     /// bit 2 after, bit 3 before QoS enforcement. The IE is omitted if 0.
     pub information: u8,

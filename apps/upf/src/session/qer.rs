@@ -2,8 +2,7 @@
 
 use fastlane_pfcp::{Group, IeType, ie};
 
-use super::QerId;
-use super::refusal::Refusal;
+use super::{QerId, Refusal};
 
 /// Gate Status of one direction (clause 8.2.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

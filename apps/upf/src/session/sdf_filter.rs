@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use fastlane_pfcp::{IeType, ie};
 
-use super::refusal::Refusal;
+use super::Refusal;
 
 /// Service data flow filter (clause 8.2.5). All present parts must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use super::record::SessionRecord;
 use crate::session::{
     Actions, Buffering, CpFSeid, Destination, DownlinkData, EndMarker, Far, Filter,
     FlowDescription, Forwarding, Gate, LocalTunnel, Measure, OuterHeader, Pdr, Prefix, Progress,
-    Qer, Quota, Rate, Redirect, Removal, ReportTriggers, Reporting, Session, SessionIndex, Source,
-    Split, Unacknowledged, Urr, UsageReport, UsageTriggers, UserAddress, Volume,
+    Qer, Quota, Rate, Redirect, Removal, Reporting, ReportingTriggers, Session, SessionIndex,
+    Source, Split, Unacknowledged, Urr, UsageReport, UsageReportTrigger, UserAddress, Volume,
 };
 
 /// Version of the format.
@@ -113,25 +113,22 @@ stored! {
     }
 }
 
-impl Stored for UsageTriggers {
-    fn put(&self, to: &mut BitWriter) {
-        self.0.put(to);
-    }
+/// Implements `Stored` for trigger flags, of which octets 5 to 7 are defined, as 32 bits.
+macro_rules! triggers {
+    ($($type:ident)*) => { $(
+        impl Stored for $type {
+            fn put(&self, to: &mut BitWriter) {
+                (self.0 as u32).put(to);
+            }
 
-    fn get(from: &mut BitReader<'_>) -> Option<Self> {
-        Some(Self(u32::get(from)?))
-    }
+            fn get(from: &mut BitReader<'_>) -> Option<Self> {
+                Some(Self(u32::get(from)?.into()))
+            }
+        }
+    )* };
 }
 
-impl Stored for ReportTriggers {
-    fn put(&self, to: &mut BitWriter) {
-        self.0.put(to);
-    }
-
-    fn get(from: &mut BitReader<'_>) -> Option<Self> {
-        Some(Self(u32::get(from)?))
-    }
-}
+triggers! { ReportingTriggers UsageReportTrigger }
 
 /// Implements `Stored` for enumerations of up to four variants, as two bits.
 macro_rules! few {

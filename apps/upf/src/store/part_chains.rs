@@ -3,8 +3,7 @@
 use zerocopy::FromZeros;
 
 use super::StoreError;
-use super::failpoint::{Array, Cells};
-use super::record::{PART, SessionPart};
+use super::record::{Array, Cells, PART, SessionPart};
 
 /// PartChains, with a bitmap of those in use.
 pub(super) struct PartChains {

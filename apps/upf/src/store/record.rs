@@ -3,6 +3,9 @@
 //! Values are 8 bytes short of a power of two or a multiple of a cache line, because an array slot
 //! has 8 bytes of its own. A session record lies on four cache lines.
 
+use std::ops::DerefMut;
+
+use fastlane::table::{ArrayWriter, TableError, Value};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of a session's encoding that fit its record.
@@ -11,6 +14,34 @@ pub const BODY: usize = 208;
 pub const PART: usize = 232;
 /// Bytes of a response that fit its record.
 pub const ANSWER: usize = 128;
+
+/// Writer of an array, owned or shared.
+pub type Cells<V> = Box<dyn DerefMut<Target = ArrayWriter<V>> + Send>;
+
+/// Array with a failpoint before each operation.
+pub(super) struct Array<V: 'static>(pub(super) Cells<V>);
+
+impl<V: Value> Array<V> {
+    pub(super) fn capacity(&self) -> usize {
+        self.0.capacity()
+    }
+
+    pub(super) fn get(&self, index: u32) -> Option<&V> {
+        self.0.get(index as usize)
+    }
+
+    pub(super) fn set(&mut self, index: u32, value: &V) -> Result<(), TableError> {
+        #[cfg(test)]
+        crate::failpoint::fail_if_due();
+        self.0.set(index as usize, value)
+    }
+
+    pub(super) fn clear(&mut self, index: u32) {
+        #[cfg(test)]
+        crate::failpoint::fail_if_due();
+        self.0.clear(index as usize);
+    }
+}
 
 /// Session record, in an `Array<SessionRecord>` by session index. Its current value is the truth.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]

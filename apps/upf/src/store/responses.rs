@@ -11,10 +11,9 @@ use std::net::{IpAddr, Ipv6Addr};
 use zerocopy::FromZeros;
 
 use super::StoreError;
-use super::failpoint::{Array, Cells};
 use super::part_chains::PartChains;
-use super::record::{ANSWER, ResponseRecord};
-use crate::pfcp::RequestKey;
+use super::record::{ANSWER, Array, Cells, ResponseRecord};
+use crate::transactions::RequestKey;
 
 /// Session of a response that belongs to none.
 pub(super) const NO_SESSION: u32 = u32::MAX;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use fastlane::table::{ArrayWriter, Readers, SharedMemory, Spec, Value};
 use proptest::prelude::*;
 
-use super::failpoint::stop_after;
 use super::*;
+use crate::failpoint::stop_after;
 
 /// Memory of the tables, which outlives each store.
 pub(crate) struct Memory([Arc<SharedMemory>; 3]);

@@ -3,7 +3,7 @@
 use super::session_backend::StateSlots;
 use super::thresholds::settle;
 use super::urr_meter::{Meter, between};
-use crate::session::{ReportTriggers, Session, Urr, UsageReport, UsageTriggers};
+use crate::session::{ReportingTriggers, Session, Urr, UsageReport, UsageReportTrigger};
 use crate::time::{Now, SECOND};
 
 /// Usage Information (clause 8.2.67): before the monitoring time.
@@ -30,12 +30,12 @@ pub fn take(
     urr: &mut Urr,
     meter: &Meter,
     now: Now,
-    triggers: UsageTriggers,
+    triggers: UsageReportTrigger,
     to: &mut Vec<UsageReport>,
 ) {
     let due = std::mem::take(&mut urr.progress.due).with(triggers);
     traffic(urr, meter, now, due, to);
-    let due = due.without(UsageTriggers::START.with(UsageTriggers::STOPT));
+    let due = due.without(UsageReportTrigger::START.with(UsageReportTrigger::STOPT));
     if due.is_empty() {
         return;
     }
@@ -44,7 +44,7 @@ pub fn take(
         let until = Until { counters: split.counters, elapsed: split.elapsed, at: split.at };
         let last = now.real_of(meter.last);
         let last = if meter.last != 0 && last <= split.at { last } else { 0 };
-        let mut report = measured(urr, until, last, UsageTriggers::MONIT);
+        let mut report = measured(urr, until, last, UsageReportTrigger::MONIT);
         report.information |= BEFORE;
         to.push(report);
     }
@@ -71,7 +71,7 @@ struct Until {
 }
 
 /// Creates the report from the last one up to `until`.
-fn measured(urr: &mut Urr, until: Until, last: u64, triggers: UsageTriggers) -> UsageReport {
+fn measured(urr: &mut Urr, until: Until, last: u64, triggers: UsageReportTrigger) -> UsageReport {
     let packets = urr.measure.volume && urr.has_information(Urr::PACKETS);
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
     let progress = &mut urr.progress;
@@ -109,7 +109,13 @@ const fn qos(urr: &Urr) -> u8 {
 
 /// Creates reports of start and stop of traffic; they carry no measurement (table 7.5.8.3-1, NOTE
 /// 2).
-fn traffic(urr: &mut Urr, meter: &Meter, now: Now, due: UsageTriggers, to: &mut Vec<UsageReport>) {
+fn traffic(
+    urr: &mut Urr,
+    meter: &Meter,
+    now: Now,
+    due: UsageReportTrigger,
+    to: &mut Vec<UsageReport>,
+) {
     let last = if meter.last == 0 { 0 } else { now.real_of(meter.last) };
     let (id, progress) = (urr.id, &mut urr.progress);
     let mut report = |triggers, at, first, last| {
@@ -119,16 +125,16 @@ fn traffic(urr: &mut Urr, meter: &Meter, now: Now, due: UsageTriggers, to: &mut 
     };
     let (started, stopped) = (progress.started_at, progress.stopped_at);
     // The current traffic state tells which came first.
-    let both = UsageTriggers::START.with(UsageTriggers::STOPT);
+    let both = UsageReportTrigger::START.with(UsageReportTrigger::STOPT);
     let stop_first = due.has(both) && stopped < started;
     if stop_first {
-        report(UsageTriggers::STOPT, stopped, 0, 0);
+        report(UsageReportTrigger::STOPT, stopped, 0, 0);
     }
-    if due.has(UsageTriggers::START) {
-        report(UsageTriggers::START, started, started, 0);
+    if due.has(UsageReportTrigger::START) {
+        report(UsageReportTrigger::START, started, started, 0);
     }
-    if due.has(UsageTriggers::STOPT) && !stop_first {
-        report(UsageTriggers::STOPT, stopped, 0, last);
+    if due.has(UsageReportTrigger::STOPT) && !stop_first {
+        report(UsageReportTrigger::STOPT, stopped, 0, last);
     }
 }
 
@@ -138,9 +144,9 @@ pub fn collect_all(
     urrs: &mut [Urr],
     meters: &[Meter],
     now: Now,
-    asked: impl Fn(&Urr) -> UsageTriggers,
+    asked: impl Fn(&Urr) -> UsageReportTrigger,
 ) -> Vec<UsageReport> {
-    let mut triggers: Vec<UsageTriggers> = urrs.iter().map(asked).collect();
+    let mut triggers: Vec<UsageReportTrigger> = urrs.iter().map(asked).collect();
     link(urrs, &mut triggers);
     let mut reports = Vec::new();
     for ((urr, meter), triggers) in urrs.iter_mut().zip(meters).zip(triggers) {
@@ -149,14 +155,15 @@ pub fn collect_all(
     reports
 }
 
-fn link(urrs: &[Urr], triggers: &mut [UsageTriggers]) {
-    let events = UsageTriggers::START.with(UsageTriggers::STOPT);
-    let measures =
-        |urr: &Urr, asked: UsageTriggers| !urr.progress.due.with(asked).without(events).is_empty();
+fn link(urrs: &[Urr], triggers: &mut [UsageReportTrigger]) {
+    let events = UsageReportTrigger::START.with(UsageReportTrigger::STOPT);
+    let measures = |urr: &Urr, asked: UsageReportTrigger| {
+        !urr.progress.due.with(asked).without(events).is_empty()
+    };
     // Each round adds at least one URR, or is the last.
     for _ in 0..urrs.len() {
         let drawn: Vec<usize> = (0..urrs.len())
-            .filter(|i| urrs[*i].triggers.has(ReportTriggers::LIUSA))
+            .filter(|i| urrs[*i].triggers.has(ReportingTriggers::LIUSA))
             .filter(|i| !measures(&urrs[*i], triggers[*i]))
             .filter(|i| {
                 let is_reported = |j: usize| measures(&urrs[j], triggers[j]);
@@ -167,13 +174,13 @@ fn link(urrs: &[Urr], triggers: &mut [UsageTriggers]) {
             return;
         }
         for i in drawn {
-            triggers[i] = triggers[i].with(UsageTriggers::LIUSA);
+            triggers[i] = triggers[i].with(UsageReportTrigger::LIUSA);
         }
     }
 }
 
 /// Creates the usage reports of a response. `asked` returns the trigger of a URR:
-/// [`UsageTriggers::IMMER`] if it was queried (clause 5.2.2.3.1), [`UsageTriggers::TERMR`] if it or
+/// [`UsageReportTrigger::IMMER`] if it was queried (clause 5.2.2.3.1), [`UsageReportTrigger::TERMR`] if it or
 /// the session ends. Other due reports and those of linked URRs are included. The session must be
 /// committed together with the response.
 ///
@@ -184,7 +191,7 @@ pub fn collect_for_response<L: StateSlots + ?Sized>(
     version: u64,
     lines: &L,
     now: Now,
-    asked: impl Fn(&Urr) -> UsageTriggers,
+    asked: impl Fn(&Urr) -> UsageReportTrigger,
 ) -> Vec<UsageReport> {
     let meters: Vec<Meter> = urrs.iter().map(|urr| Meter::read(lines, urr, version)).collect();
     for (urr, meter) in urrs.iter_mut().zip(&meters) {

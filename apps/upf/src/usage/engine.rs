@@ -3,17 +3,16 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::evaluate::MOST_REQUESTS;
 use super::peer_tunnels::{Remotes, tunnels};
 use super::report_messages::error_request;
 use super::report_queue::Parked;
 use super::session_backend::SessionBackend;
 use super::timers::Timers;
-use crate::pfcp::{Outbox, Request, Requests, Tag};
 use crate::rules::layout::message::{PathMessage, SessionEvent};
 use crate::session::{DownlinkData, Session, SessionIndex};
 use crate::time::Now;
 use crate::time::SECOND;
+use crate::transactions::{Outbox, Request, Requests, Tag};
 
 /// Maximum number of sessions evaluated in one call.
 const LOOKS: usize = 512;
@@ -21,6 +20,8 @@ const LOOKS: usize = 512;
 const SCANNED: u32 = 8192;
 /// Interval between two scans for pending events, in nanoseconds.
 const SCAN_EVERY: u64 = SECOND / 100;
+/// Maximum number of requests of one evaluation.
+pub(super) const MOST_REQUESTS: usize = 32;
 /// Delay before a report without response, or a failed commit, is tried again, in nanoseconds.
 pub(super) const AGAIN: u64 = 30 * SECOND;
 /// Maximum number of sessions with a delayed downlink data notification.

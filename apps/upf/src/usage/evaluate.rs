@@ -1,7 +1,7 @@
 //! Evaluation of a session: due reports are committed, then sent.
 
 use super::collect::collect_all;
-use super::engine::{AGAIN, DELAYED, ReportContext, Usage};
+use super::engine::{AGAIN, DELAYED, MOST_REQUESTS, ReportContext, Usage};
 use super::report_messages::report_request;
 use super::session_backend::SessionBackend;
 use super::thresholds::next;
@@ -10,7 +10,7 @@ use super::urr_meter::{Meter, later};
 use crate::rules::layout::counter_slots::event;
 use crate::rules::layout::message::SessionEvent;
 use crate::session::{
-    DownlinkData, Pdr, Session, SessionIndex, Source, Unacknowledged, UsageTriggers,
+    DownlinkData, Pdr, Session, SessionIndex, Source, Unacknowledged, UsageReportTrigger,
 };
 use crate::time::Now;
 use crate::time::{MILLISECOND, SECOND};
@@ -104,7 +104,8 @@ impl Usage {
             }
             return;
         }
-        let mut usage = collect_all(&mut session.urrs, meters, on.now, |_| UsageTriggers::NONE);
+        let mut usage =
+            collect_all(&mut session.urrs, meters, on.now, |_| UsageReportTrigger::NONE);
         if is_inactive {
             session.reporting.is_inactive = true;
             session.reporting.awaited_from = awaited(on.now, session, meters, own);
@@ -197,9 +198,6 @@ impl Usage {
         self.timers.set(session.id, at);
     }
 }
-
-/// Maximum number of requests of one evaluation.
-pub(super) const MOST_REQUESTS: usize = 32;
 
 /// Returns the time of the last packet of a session.
 fn last(meters: &[Meter], own: &Meter) -> u64 {

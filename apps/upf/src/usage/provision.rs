@@ -2,7 +2,7 @@
 
 use super::thresholds::settle;
 use super::urr_meter::{Meter, later};
-use crate::session::{Progress, Urr, UrrUpdate, UsageTriggers};
+use crate::session::{Progress, Urr, UrrUpdate, UsageReportTrigger};
 use crate::time::Now;
 
 /// Starts the measurement of a new URR on the state slot in its progress.
@@ -35,18 +35,18 @@ pub fn update(urr: &mut Urr, meter: &Meter, now: Now, apply: impl FnOnce(&mut Ur
     let elapsed = urr.elapsed(meter.last, now.monotonic);
     let period_at = urr.period().map_or(0, |seconds| later(now.monotonic, seconds));
     let progress = &mut urr.progress;
-    let mut over = UsageTriggers::NONE;
+    let mut over = UsageReportTrigger::NONE;
     if given.volume_quota {
         progress.granted = meter.counts;
-        over = over.with(UsageTriggers::VOLQU);
+        over = over.with(UsageReportTrigger::VOLQU);
     }
     if given.time_quota {
         progress.elapsed_granted = elapsed;
-        over = over.with(UsageTriggers::TIMQU);
+        over = over.with(UsageReportTrigger::TIMQU);
     }
     if given.volume_quota || given.time_quota || given.validity || given.holding {
         progress.granted_at = now.monotonic;
-        over = over.with(UsageTriggers::QUVTI).with(UsageTriggers::QUHTI);
+        over = over.with(UsageReportTrigger::QUVTI).with(UsageReportTrigger::QUHTI);
     }
     progress.ended = progress.ended.without(over);
     progress.due = progress.due.without(over);
@@ -65,7 +65,7 @@ fn monitor(urr: &mut Urr, now: Now) {
     let progress = &mut urr.progress;
     progress.is_after_monitoring = is_past;
     if progress.split.is_some() {
-        progress.due = progress.due.with(UsageTriggers::MONIT);
+        progress.due = progress.due.with(UsageReportTrigger::MONIT);
     }
 }
 

@@ -10,7 +10,7 @@ use fastlane_pfcp::ie::{
 use fastlane_pfcp::{Header, IeType, MessageType, Writer};
 
 use super::collect::{DURATION, PACKETS, VOLUME};
-use crate::session::{DownlinkData, Session, Unacknowledged, UsageReport, UsageTriggers};
+use crate::session::{DownlinkData, Session, Unacknowledged, UsageReport};
 use crate::time::ntp;
 
 /// Appends usage reports as IEs of type `ie_type` (tables 7.5.5.2-1, 7.5.7.2-1, 7.5.8.3-1). `query`
@@ -22,17 +22,17 @@ pub fn write_usage(
     query: Option<u32>,
 ) {
     for report in reports {
-        let query = query.filter(|_| report.triggers.has(UsageTriggers::IMMER));
+        let query = query.filter(|_| report.triggers.has(UsageReportTrigger::IMMER));
         to.group(ie_type, |to| write_report(to, report, query));
     }
 }
 
 fn write_report(to: &mut Writer<'_>, report: &UsageReport, query: Option<u32>) {
-    let events = UsageTriggers::START.with(UsageTriggers::STOPT);
-    let is_event = report.triggers.any(events);
+    let events = UsageReportTrigger::START.with(UsageReportTrigger::STOPT);
+    let is_event = report.triggers.has_any(events);
     to.put(&UrrId(report.urr));
     to.put(&UrSeqn(report.sequence));
-    to.put(&UsageReportTrigger(report.triggers.0.into()));
+    to.put(&report.triggers);
     if !is_event {
         to.put(&StartTime(ntp(report.since)));
         to.put(&EndTime(ntp(report.at)));

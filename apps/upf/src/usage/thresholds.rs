@@ -2,7 +2,7 @@
 
 use super::urr_meter::{Meter, between, later};
 use crate::rules::layout::counter_slots::event;
-use crate::session::{Progress, ReportTriggers, Split, Urr, UsageTriggers, Volume};
+use crate::session::{Progress, ReportingTriggers, Split, Urr, UsageReportTrigger, Volume};
 use crate::time::Now;
 use crate::time::{SECOND, from_ntp};
 
@@ -66,12 +66,13 @@ fn traffic(urr: &mut Urr, meter: &Meter, now: Now) {
     let first = meter.first.filter(is_of_now).unwrap_or(meter.last);
     let end = urr.stop_of_traffic(meter.last);
     let asked = |urr: &Urr, trigger| urr.triggers.has(trigger);
-    let (start, stop) = (asked(urr, ReportTriggers::START), asked(urr, ReportTriggers::STOPT));
+    let (start, stop) =
+        (asked(urr, ReportingTriggers::START), asked(urr, ReportingTriggers::STOPT));
     let progress = &mut urr.progress;
     if !progress.has_traffic && meter.last > progress.traffic_after {
         progress.has_traffic = true;
         if start {
-            progress.due = progress.due.with(UsageTriggers::START);
+            progress.due = progress.due.with(UsageReportTrigger::START);
             progress.started_at = now.real_of(first.max(1));
         }
     }
@@ -79,7 +80,7 @@ fn traffic(urr: &mut Urr, meter: &Meter, now: Now) {
         progress.has_traffic = false;
         progress.traffic_after = meter.last;
         if stop {
-            progress.due = progress.due.with(UsageTriggers::STOPT);
+            progress.due = progress.due.with(UsageReportTrigger::STOPT);
             progress.stopped_at = now.real_of(end);
         }
     }
@@ -96,11 +97,11 @@ fn monitoring(urr: &mut Urr, meter: &Meter, now: Now) {
     progress.is_after_monitoring = true;
     if volume.is_some() {
         progress.granted = meter.counts;
-        progress.ended = progress.ended.without(UsageTriggers::VOLQU);
+        progress.ended = progress.ended.without(UsageReportTrigger::VOLQU);
     }
     if time.is_some() {
         progress.elapsed_granted = elapsed;
-        progress.ended = progress.ended.without(UsageTriggers::TIMQU);
+        progress.ended = progress.ended.without(UsageReportTrigger::TIMQU);
     }
 }
 
@@ -112,10 +113,10 @@ fn quota(urr: &mut Urr, meter: &Meter, now: Now) {
     let by_time = timed_quota(urr, meter, now);
     let found = if by_time.is_empty() { volume_quota(urr, meter) } else { by_time };
     let wanted = [
-        (ReportTriggers::VOLQU, UsageTriggers::VOLQU),
-        (ReportTriggers::TIMQU, UsageTriggers::TIMQU),
-        (ReportTriggers::QUHTI, UsageTriggers::QUHTI),
-        (ReportTriggers::QUVTI, UsageTriggers::QUVTI),
+        (ReportingTriggers::VOLQU, UsageReportTrigger::VOLQU),
+        (ReportingTriggers::TIMQU, UsageReportTrigger::TIMQU),
+        (ReportingTriggers::QUHTI, UsageReportTrigger::QUHTI),
+        (ReportingTriggers::QUVTI, UsageReportTrigger::QUVTI),
     ];
     urr.progress.ended = found;
     for (asked, trigger) in wanted {
@@ -126,7 +127,7 @@ fn quota(urr: &mut Urr, meter: &Meter, now: Now) {
 }
 
 /// Returns the time-based reasons that end the quota: time used up, validity, holding time.
-fn timed_quota(urr: &Urr, meter: &Meter, now: Now) -> UsageTriggers {
+fn timed_quota(urr: &Urr, meter: &Meter, now: Now) -> UsageReportTrigger {
     let Progress { elapsed_granted, granted_at, .. } = urr.progress;
     let quota = urr.quota_now();
     let used = urr.elapsed(meter.last, now.monotonic).saturating_sub(elapsed_granted);
@@ -139,23 +140,23 @@ fn timed_quota(urr: &Urr, meter: &Meter, now: Now) -> UsageTriggers {
         seconds.is_some_and(|seconds| later(from, seconds) <= now.monotonic)
     };
     let all = [
-        (is_time_up, UsageTriggers::TIMQU),
-        (is_passed(granted_at, quota.validity_s), UsageTriggers::QUVTI),
-        (is_passed(granted_at.max(meter.last), urr.quota_holding_s), UsageTriggers::QUHTI),
+        (is_time_up, UsageReportTrigger::TIMQU),
+        (is_passed(granted_at, quota.validity_s), UsageReportTrigger::QUVTI),
+        (is_passed(granted_at.max(meter.last), urr.quota_holding_s), UsageReportTrigger::QUHTI),
     ];
     let found = all.iter().filter(|(is_found, _)| *is_found);
-    found.fold(UsageTriggers::NONE, |all, (_, one)| all.with(*one))
+    found.fold(UsageReportTrigger::NONE, |all, (_, one)| all.with(*one))
 }
 
 /// Returns VOLQU if the volume is used up, or a packet did not fit. A quota of zero is reported
 /// when the first packet is dropped.
-fn volume_quota(urr: &Urr, meter: &Meter) -> UsageTriggers {
+fn volume_quota(urr: &Urr, meter: &Meter) -> UsageReportTrigger {
     let Some(quota) = urr.quota_now().volume.filter(|_| urr.measure.volume) else {
-        return UsageTriggers::NONE;
+        return UsageReportTrigger::NONE;
     };
     let is_refused = meter.has(event::QUOTA);
     let is_up = is_refused || reaches(between(urr.progress.granted, meter.counts), quota);
-    if is_up { UsageTriggers::VOLQU } else { UsageTriggers::NONE }
+    if is_up { UsageReportTrigger::VOLQU } else { UsageReportTrigger::NONE }
 }
 
 /// Returns true if octets reach one of the marks, each at least one octet.
@@ -167,20 +168,20 @@ fn reaches([up, _, down, _]: [u64; 4], marks: Volume) -> bool {
 }
 
 fn thresholds(urr: &mut Urr, meter: &Meter, now: Now) {
-    let mut found = UsageTriggers::NONE;
+    let mut found = UsageReportTrigger::NONE;
     let volume = urr.volume_threshold_now().filter(|_| urr.measure.volume);
     let octets = between(urr.threshold_base(), meter.counts);
-    if urr.triggers.has(ReportTriggers::VOLTH) && volume.is_some_and(|it| reaches(octets, it)) {
-        found = found.with(UsageTriggers::VOLTH);
+    if urr.triggers.has(ReportingTriggers::VOLTH) && volume.is_some_and(|it| reaches(octets, it)) {
+        found = found.with(UsageReportTrigger::VOLTH);
     }
-    if urr.triggers.has(ReportTriggers::TIMTH) && urr.measure.duration {
+    if urr.triggers.has(ReportingTriggers::TIMTH) && urr.measure.duration {
         let used = urr.elapsed(meter.last, now.monotonic).saturating_sub(urr.time_threshold_base());
         if urr.time_threshold_now().is_some_and(|time| used >= u64::from(time.max(1)) * SECOND) {
-            found = found.with(UsageTriggers::TIMTH);
+            found = found.with(UsageReportTrigger::TIMTH);
         }
     }
-    if urr.triggers.has(ReportTriggers::DROTH) && meter.has(event::DROPPED) {
-        found = found.with(UsageTriggers::DROTH);
+    if urr.triggers.has(ReportingTriggers::DROTH) && meter.has(event::DROPPED) {
+        found = found.with(UsageReportTrigger::DROTH);
     }
     urr.progress.due = urr.progress.due.with(found);
 }
@@ -196,7 +197,7 @@ fn period(urr: &mut Urr, now: Now) {
     let length = u64::from(seconds) * SECOND;
     let passed = (now.monotonic - progress.period_at) / length;
     progress.period_at = progress.period_at.saturating_add((passed + 1).saturating_mul(length));
-    progress.due = progress.due.with(UsageTriggers::PERIO);
+    progress.due = progress.due.with(UsageReportTrigger::PERIO);
 }
 
 /// Returns the time in nanoseconds of `CLOCK_MONOTONIC` at which an evaluated URR may become due;
@@ -211,8 +212,9 @@ pub fn next(urr: &Urr, meter: &Meter, now: Now) -> Option<u64> {
         .filter(|_| urr.reports_traffic() && progress.has_traffic && !is_paused);
     let monitoring = urr.monitoring_at(now).map(|at| now.monotonic_of(at));
     let period = Some(progress.period_at).filter(|at| *at != 0 && urr.period().is_some());
-    let threshold =
-        urr.time_threshold_now().filter(|_| is_running && urr.triggers.has(ReportTriggers::TIMTH));
+    let threshold = urr
+        .time_threshold_now()
+        .filter(|_| is_running && urr.triggers.has(ReportingTriggers::TIMTH));
     let threshold = threshold.map(|seconds| when(urr, urr.time_threshold_base(), seconds.max(1)));
     let quota = quota_end(urr, meter, is_running);
     [suspended, stop, monitoring, period, threshold, quota].into_iter().flatten().min()
@@ -246,7 +248,7 @@ fn when(urr: &Urr, base: u64, seconds: u32) -> u64 {
 impl Urr {
     /// Returns the measurement period in seconds, if periodic reports are enabled.
     pub(super) fn period(&self) -> Option<u32> {
-        let is_asked = self.triggers.has(ReportTriggers::PERIO);
+        let is_asked = self.triggers.has(ReportingTriggers::PERIO);
         self.period_s.filter(|seconds| is_asked && *seconds != 0)
     }
 

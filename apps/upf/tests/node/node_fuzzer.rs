@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use upf::config::Settings;
 use upf::pfcp::node::{Keep, NodeTables};
 use upf::pfcp::{Node, Outbox};
+use upf::rules::capacities::Capacities;
 use upf::rules::tables::Private;
 use upf::time::Now;
 
@@ -31,7 +32,7 @@ fn open(settings: &Settings, memory: &Private, now: Now) -> Node {
 impl NodeFuzzer {
     pub(crate) fn new() -> Self {
         let settings: Settings = serde_json::from_str(SETTINGS).expect("settings");
-        let memory = Private::new(settings.capacities().with_answers(4096));
+        let memory = Private::new(Capacities::of(&settings).with_answers(4096));
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
         let node = open(&settings, &memory, now);
         Self { settings, memory, node, now }

@@ -189,7 +189,7 @@ fn exhausted(far: u32) -> Urr {
     Urr {
         id: 1,
         measure: Measure { volume: true, ..Measure::default() },
-        triggers: ReportTriggers::VOLQU,
+        triggers: ReportingTriggers::VOLQU,
         quota: Quota { volume: Some(none), ..Quota::default() },
         exhausted_far: Some(far),
         progress: Progress { line: 7, ..Progress::default() },

@@ -63,6 +63,9 @@ macro_rules! flags {
         impl $name {
             $(#[doc = $words] pub const $flag: Self = Self(1 << $bit);)*
 
+            /// No bit.
+            pub const NONE: Self = Self(0);
+
             /// Returns true if all of the given bits are set.
             #[must_use]
             pub const fn has(self, flags: Self) -> bool {
@@ -79,6 +82,12 @@ macro_rules! flags {
             #[must_use]
             pub const fn with(self, flags: Self) -> Self {
                 Self(self.0 | flags.0)
+            }
+
+            /// Returns the bits with the given ones cleared.
+            #[must_use]
+            pub const fn without(self, flags: Self) -> Self {
+                Self(self.0 & !flags.0)
             }
 
             /// Returns true if no bit is set.

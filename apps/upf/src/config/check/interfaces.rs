@@ -16,99 +16,100 @@ const USER_BITS: u8 = 64;
 /// Maximum number of GTP-U addresses per interface.
 const MAX_ADDRESSES: usize = 16;
 
-impl Settings {
-    pub(super) fn check_interfaces(&self, written: &Configuration) -> Result<(), Error> {
-        if self.interfaces.is_empty() || self.interfaces.len() > MAX_ENTRIES {
-            let what =
-                format!("{} are configured; write 1 to {MAX_ENTRIES}", self.interfaces.len());
-            return Err(refuse("app.interfaces", what));
-        }
-        let mut owners: BTreeMap<IpAddr, &str> = BTreeMap::new();
-        let mut cores: BTreeMap<&str, &str> = BTreeMap::new();
-        for (name, interface) in &self.interfaces {
-            let at = |key: &str| format!("app.interfaces.{name}.{key}");
-            if !written.ports.contains_key(&interface.port) {
-                let ports = written.ports.keys().map(String::as_str);
-                return Err(unknown(at("port"), "port", &interface.port, ports));
-            }
-            if !(1..=100).contains(&interface.network_instance.len()) {
-                let what = "a network instance has a name of 1 to 100 letters";
-                return Err(refuse(at("network-instance"), what));
-            }
-            check_tunnels(interface, &at("addresses"))?;
-            check_next_hop(interface, &at("next-hop"))?;
-            for address in &interface.addresses {
-                if let Some(owner) = owners.insert(*address, name) {
-                    let what = format!(
-                        "{address} belongs to `{owner}`, too, but the address identifies the \
-                         interface of a tunnel; use different addresses"
-                    );
-                    return Err(refuse(at("addresses"), what));
-                }
-            }
-            let core = interface.role == Role::N6;
-            if let Some(other) = core.then(|| cores.insert(&interface.port, name)).flatten() {
-                let what = format!(
-                    "`{other}` is N6 on port `{}`, too, but IP packets do not identify the \
-                     interface; use different ports",
-                    interface.port
-                );
-                return Err(refuse(at("port"), what));
-            }
-        }
-        Ok(())
+/// Checks the interfaces against the ports of the configuration.
+pub(super) fn check(
+    interfaces: &BTreeMap<String, Interface>,
+    written: &Configuration,
+) -> Result<(), Error> {
+    if interfaces.is_empty() || interfaces.len() > MAX_ENTRIES {
+        let what = format!("{} are configured; write 1 to {MAX_ENTRIES}", interfaces.len());
+        return Err(refuse("app.interfaces", what));
     }
-
-    pub(super) fn check_pools(&self) -> Result<(), Error> {
-        if self.pools.len() > MAX_ENTRIES {
-            let what = format!("{} are configured; write at most {MAX_ENTRIES}", self.pools.len());
-            return Err(refuse("app.pools", what));
+    let mut owners: BTreeMap<IpAddr, &str> = BTreeMap::new();
+    let mut cores: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, interface) in interfaces {
+        let at = |key: &str| format!("app.interfaces.{name}.{key}");
+        if !written.ports.contains_key(&interface.port) {
+            let ports = written.ports.keys().map(String::as_str);
+            return Err(unknown(at("port"), "port", &interface.port, ports));
         }
-        let mut before = Vec::new();
-        for (place, pool) in self.pools.iter().enumerate() {
-            let path = format!("app.pools.{place}.prefix");
-            let prefix = self.check_pool(pool, place)?;
-            let instance = pool.network_instance.as_str();
-            let same =
-                |(name, theirs): &&(&str, Prefix)| *name == instance && overlap(*theirs, prefix);
-            if let Some((_, other)) = before.iter().find(same) {
+        if !(1..=100).contains(&interface.network_instance.len()) {
+            let what = "a network instance has a name of 1 to 100 letters";
+            return Err(refuse(at("network-instance"), what));
+        }
+        check_tunnels(interface, &at("addresses"))?;
+        check_next_hop(interface, &at("next-hop"))?;
+        for address in &interface.addresses {
+            if let Some(owner) = owners.insert(*address, name) {
                 let what = format!(
-                    "`{}` overlaps {}/{} of the same network instance; use disjoint pools",
-                    pool.prefix, other.address, other.length
+                    "{address} belongs to `{owner}`, too, but the address identifies the \
+                     interface of a tunnel; use different addresses"
                 );
-                return Err(refuse(path, what));
+                return Err(refuse(at("addresses"), what));
             }
-            before.push((instance, prefix));
         }
-        Ok(())
-    }
-
-    /// Checks a single pool.
-    fn check_pool(&self, pool: &Pool, place: usize) -> Result<Prefix, Error> {
-        let at = |key: &str| format!("app.pools.{place}.{key}");
-        let name = pool.network_instance.as_str();
-        let instances = self.interfaces.values().map(|it| it.network_instance.as_str());
-        if !instances.clone().any(|instance| instance == name) {
-            let what = "interface of the network instance";
-            return Err(unknown(at("network-instance"), what, name, instances));
-        }
-        let prefix = prefix(&pool.prefix).map_err(|what| refuse(at("prefix"), what))?;
-        if prefix.address.is_ipv6() && prefix.length > USER_BITS {
+        let core = interface.role == Role::N6;
+        if let Some(other) = core.then(|| cores.insert(&interface.port, name)).flatten() {
             let what = format!(
-                "`{}` has no room for a /64, which each user gets; write a length up to 64",
-                pool.prefix
+                "`{other}` is N6 on port `{}`, too, but IP packets do not identify the \
+                 interface; use different ports",
+                interface.port
             );
-            return Err(refuse(at("prefix"), what));
+            return Err(refuse(at("port"), what));
         }
-        let same = self.interfaces.values().filter(|it| it.network_instance == name);
-        let mut ours = same.flat_map(|it| &it.addresses);
-        if let Some(address) = ours.find(|address| contains(prefix, **address)) {
-            let what =
-                format!("it contains {address}, a GTP-U address of this UPF; use another prefix");
-            return Err(refuse(at("prefix"), what));
-        }
-        Ok(prefix)
     }
+    Ok(())
+}
+
+/// Checks the UE address pools.
+pub(super) fn check_pools(settings: &Settings) -> Result<(), Error> {
+    if settings.pools.len() > MAX_ENTRIES {
+        let what = format!("{} are configured; write at most {MAX_ENTRIES}", settings.pools.len());
+        return Err(refuse("app.pools", what));
+    }
+    let mut before = Vec::new();
+    for (index, pool) in settings.pools.iter().enumerate() {
+        let path = format!("app.pools.{index}.prefix");
+        let prefix = check_pool(settings, pool, index)?;
+        let instance = pool.network_instance.as_str();
+        let same = |(name, theirs): &&(&str, Prefix)| *name == instance && overlap(*theirs, prefix);
+        if let Some((_, other)) = before.iter().find(same) {
+            let what = format!(
+                "`{}` overlaps {}/{} of the same network instance; use disjoint pools",
+                pool.prefix, other.address, other.length
+            );
+            return Err(refuse(path, what));
+        }
+        before.push((instance, prefix));
+    }
+    Ok(())
+}
+
+/// Checks a single pool.
+fn check_pool(settings: &Settings, pool: &Pool, index: usize) -> Result<Prefix, Error> {
+    let at = |key: &str| format!("app.pools.{index}.{key}");
+    let name = pool.network_instance.as_str();
+    let instances = settings.interfaces.values().map(|it| it.network_instance.as_str());
+    if !instances.clone().any(|instance| instance == name) {
+        let what = "interface of the network instance";
+        return Err(unknown(at("network-instance"), what, name, instances));
+    }
+    let prefix = prefix(&pool.prefix).map_err(|what| refuse(at("prefix"), what))?;
+    if prefix.address.is_ipv6() && prefix.length > USER_BITS {
+        let what = format!(
+            "`{}` has no room for a /64, which each user gets; write a length up to 64",
+            pool.prefix
+        );
+        return Err(refuse(at("prefix"), what));
+    }
+    let same = settings.interfaces.values().filter(|it| it.network_instance == name);
+    let mut ours = same.flat_map(|it| &it.addresses);
+    if let Some(address) = ours.find(|address| contains(prefix, **address)) {
+        let what =
+            format!("it contains {address}, a GTP-U address of this UPF; use another prefix");
+        return Err(refuse(at("prefix"), what));
+    }
+    Ok(prefix)
 }
 
 /// Checks that an interface has either Linux routes or a next hop.

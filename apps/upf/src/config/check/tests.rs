@@ -3,6 +3,7 @@ use fastlane::config::raw::Configuration;
 use serde_json::{Value, json};
 
 use super::super::{Settings, defaults};
+use crate::rules::capacities::Capacities;
 
 fn whole() -> Value {
     json!({
@@ -29,7 +30,7 @@ fn whole() -> Value {
 fn follows(configuration: Value) -> Result<Value, Error> {
     let settings: Settings = serde_json::from_value(configuration["app"].clone()).unwrap();
     let written: Configuration = serde_json::from_value(configuration).unwrap();
-    defaults(&settings, &written)
+    defaults(&settings, &written, &Capacities::of(&settings).by_table())
 }
 
 /// Returns the error when the value at `pointer` is another one.

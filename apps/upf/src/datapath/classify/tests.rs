@@ -7,7 +7,7 @@ use self::random::Random;
 use self::reference::{Naive, PlainAction};
 use super::*;
 use crate::rules::layout::counter_slots::event;
-use crate::session::{Gate, Quota, Rate, ReportTriggers, Volume};
+use crate::session::{Gate, Quota, Rate, ReportingTriggers, Volume};
 
 /// Returns the number of random sessions.
 fn sessions() -> u64 {
@@ -113,7 +113,7 @@ fn a_deadline_stops_packets_and_the_first_packet_is_an_event() {
     let mut session = fixture::typical();
     session.urrs[0].quota.validity_s = Some(5);
     session.urrs[0].progress.granted_at = 1_000_000_000;
-    session.urrs[0].triggers = ReportTriggers::START;
+    session.urrs[0].triggers = ReportingTriggers::START;
     for fixture in [RuleFixture::of(session.clone()), RuleFixture::of(session).in_blocks()] {
         let fields = fixture.uplink();
         let first = fixture.decide(&fields, 5_999_999_999);

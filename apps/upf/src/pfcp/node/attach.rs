@@ -9,7 +9,6 @@ use super::{Cell, identity, peer_restoration};
 use crate::config::Settings;
 use crate::pfcp::association_record::AssociationRecord;
 use crate::pfcp::sessions::Sessions;
-use crate::pfcp::transactions::requests::SEQUENCES;
 use crate::rules::compile::Context;
 use crate::rules::layout::table;
 use crate::rules::publish::Published;
@@ -17,6 +16,7 @@ use crate::rules::tables::{Private, Tables, TablesError};
 use crate::session::FlowError;
 use crate::store::{Cells, Store};
 use crate::time::Now;
+use crate::transactions::SEQUENCES;
 
 /// Number of sequence numbers reserved at a time. After a restart the reserved block is skipped,
 /// because its requests may still be in flight.

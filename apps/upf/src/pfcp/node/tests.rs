@@ -15,6 +15,7 @@ use fastlane_pfcp::{Header, Message, MessageType, Writer};
 
 use super::*;
 use crate::pfcp::Outgoing;
+use crate::rules::capacities::Capacities;
 use crate::rules::tables::Private;
 
 const UPF: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
@@ -57,7 +58,7 @@ struct NodeTestbed {
 impl NodeTestbed {
     fn new(more: serde_json::Value) -> Self {
         let settings = settings(more);
-        let memory = Private::new(settings.capacities().with_answers(4096));
+        let memory = Private::new(Capacities::of(&settings).with_answers(4096));
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
         let node = open(&settings, &memory, now, &mut Outbox::new());
         Self { memory, settings, node, now }

@@ -13,7 +13,7 @@ use crate::rules::layout::key::UeKey;
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::session::{
     Buffering, InstanceId, LocalTunnel, Network, Pdr, PdrId, Refusal, Session, SessionIndex,
-    Source, Urr, UrrId, UrrUpdate, UserAddress, bar, far, pdr, qer, urr,
+    Source, Urr, UrrId, UrrUpdate, UserAddress, far, pdr, qer, urr,
 };
 use crate::time::Now;
 use crate::usage::{self, Meter};
@@ -143,7 +143,7 @@ impl<'a> Draft<'a> {
     fn create_bars(&mut self, group: &Group<'_>) -> Result<(), Refusal> {
         for it in group.groups(IeType::CREATE_BAR) {
             let mut bar = Buffering { id: it.need::<ie::BarId>()?.0, ..Buffering::default() };
-            bar::apply(&mut bar, &it)?;
+            far::apply_bar(&mut bar, &it)?;
             if self.session.bars.iter().any(|known| known.id == bar.id) {
                 return Err(Refusal::rule(FailedRuleId::Bar(bar.id)));
             }
@@ -235,7 +235,7 @@ impl<'a> Draft<'a> {
         for it in group.groups(IeType::UPDATE_BAR) {
             let id = it.need::<ie::BarId>()?.0;
             let bar = session.bars.iter_mut().find(|bar| bar.id == id);
-            bar::apply(bar.ok_or(Refusal::rule(FailedRuleId::Bar(id)))?, &it)?;
+            far::apply_bar(bar.ok_or(Refusal::rule(FailedRuleId::Bar(id)))?, &it)?;
         }
         for it in group.groups(IeType::UPDATE_FAR) {
             let id = it.need::<ie::FarId>()?.0;

@@ -17,7 +17,7 @@ use crate::rules::layout::key::UeKey;
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::publish::Published;
 use crate::session::{
-    Pdr, Refusal, Reporting, Session, SessionIndex, Urr, UrrId, UsageReport, UsageTriggers,
+    Pdr, Refusal, Reporting, Session, SessionIndex, Urr, UrrId, UsageReport, UsageReportTrigger,
 };
 use crate::store::Store;
 use crate::time::Now;
@@ -151,7 +151,7 @@ impl Sessions {
         // Lanes stop first: packets counted after the reports would not be reported.
         self.end_traffic(&session, context.now);
         let (mut urrs, now) = (session.urrs.clone(), context.now);
-        let last = |_: &Urr| UsageTriggers::TERMR;
+        let last = |_: &Urr| UsageReportTrigger::TERMR;
         let reports = usage::collect_for_response(&mut urrs, session.version, self, now, last);
         let bytes = answer.write(Cause::REQUEST_ACCEPTED, |w| {
             usage::write_usage(w, IeType::USAGE_REPORT_IN_DELETION, &reports, None);
@@ -241,11 +241,11 @@ impl Sessions {
                 // A URR that one request removes and creates again is a new one.
                 let is_new = begun.contains(&urr.id) && urr.progress.since == now.real;
                 if gone.contains(&urr.id) && !is_new {
-                    UsageTriggers::TERMR
+                    UsageReportTrigger::TERMR
                 } else if is_asked.contains(&urr.id) {
-                    UsageTriggers::IMMER
+                    UsageReportTrigger::IMMER
                 } else {
-                    UsageTriggers::NONE
+                    UsageReportTrigger::NONE
                 }
             });
             urrs.truncate(count);

@@ -17,8 +17,8 @@ use fastlane_pfcp::ie::{self, FSeid, FTeid, FailedRuleId, UeIpAddress};
 use fastlane_pfcp::{Cause, Header, IeType, Message, MessageType, Writer};
 
 use super::*;
-use crate::config::Capacities;
 use crate::pfcp::{Context, Peer};
+use crate::rules::capacities::Capacities;
 use crate::rules::compile::Context as CompileContext;
 use crate::rules::layout::table;
 use crate::rules::tables::{Private, Tables};
@@ -89,7 +89,7 @@ impl SessionTestbed {
     }
 
     pub(super) fn of(settings: Settings, change: impl FnOnce(&mut Capacities)) -> Self {
-        let mut capacities = settings.capacities().with_answers(4096);
+        let mut capacities = Capacities::of(&settings).with_answers(4096);
         change(&mut capacities);
         Self::on(Private::new(capacities), settings)
     }

@@ -129,7 +129,7 @@ fn direction_rules(
 
 /// Returns true if dropped downlink packets are reported.
 pub(super) const fn reports_drops(urr: &crate::session::Urr) -> bool {
-    urr.triggers.has(crate::session::ReportTriggers::DROTH)
+    urr.triggers.has(crate::session::ReportingTriggers::DROTH)
 }
 
 /// Returns the flags of a direction with a URR.

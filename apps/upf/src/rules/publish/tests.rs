@@ -2,11 +2,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::*;
-use crate::config::Capacities;
+use crate::failpoint::stop_after;
+use crate::rules::capacities::Capacities;
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::tables::Private;
 use crate::session::{PdrId, Prefix, Progress, Qer, Source, Urr};
-use crate::store::failpoint::stop_after;
 use crate::store::typical;
 
 const CAPACITIES: Capacities = Capacities {

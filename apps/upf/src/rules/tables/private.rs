@@ -9,8 +9,7 @@ use fastlane::table::{
 };
 
 use super::BoxedWriter;
-use crate::config::Capacities;
-use crate::rules::layout::table;
+use crate::rules::capacities::Capacities;
 
 /// Memory of tables by name, created on first use. Lanes can attach readers to
 /// [`memory`](Self::memory).
@@ -31,23 +30,7 @@ impl Private {
     /// Creates the memory with lanes that must pass a turn before entries are reused.
     #[must_use]
     pub fn with_readers(most: Capacities, readers: Arc<Readers>) -> Self {
-        let capacities = BTreeMap::from([
-            (table::RULES, most.sessions),
-            (table::BLOCKS, most.blocks),
-            (table::TUNNELS, most.tunnels),
-            (table::USERS, most.users),
-            (table::FRAMED4, most.framed),
-            (table::FRAMED6, most.framed),
-            (table::FRAMED, most.framed),
-            (table::STATE, most.lines),
-            (table::EVENTS, most.sessions),
-            (table::CAUSES, crate::rules::layout::drop_reason::ENTRIES),
-            (table::SESSIONS, most.sessions),
-            (table::SESSION_PARTS, most.parts),
-            (table::ANSWERS, most.answers),
-            (table::PEERS, 1024),
-            (table::NODE, 1),
-        ]);
+        let capacities = BTreeMap::from(most.by_table());
         Self { capacities, made: Mutex::default(), readers }
     }
 

@@ -111,7 +111,7 @@ fn typical_urr(place: u32) -> Urr {
     Urr {
         id: 1,
         measure: Measure { volume: true, ..Measure::default() },
-        triggers: ReportTriggers(2),
+        triggers: ReportingTriggers(2),
         volume_threshold: Some(Volume { total: Some(1 << 30), ..Volume::default() }),
         progress: Progress {
             line: place,
@@ -231,7 +231,7 @@ fn any_urr() -> impl Strategy<Value = Urr> {
     (any::<(u32, u32, Option<u32>, bool)>(), any_volume(), counts(), counts()).prop_map(
         |((id, triggers, period_s, flag), volume, a, b)| Urr {
             id,
-            triggers: ReportTriggers(triggers),
+            triggers: ReportingTriggers(triggers.into()),
             period_s,
             volume_threshold: period_s.map(|_| volume),
             quota: Quota { volume: Some(volume), time_s: period_s, validity_s: None },
@@ -249,9 +249,9 @@ fn any_urr() -> impl Strategy<Value = Urr> {
                 elapsed_granted: b.3,
                 first: b.4,
                 period_at: b.5,
-                ended: UsageTriggers(id),
+                ended: UsageReportTrigger(id.into()),
                 has_traffic: flag,
-                due: UsageTriggers(triggers),
+                due: UsageReportTrigger(triggers.into()),
                 started_at: b.6,
                 stopped_at: b.2,
                 traffic_after: b.5,

@@ -2,7 +2,7 @@
 
 use crate::rules::layout::counter_slots::event;
 use crate::session::UrrUpdate;
-use crate::session::{Measure, ReportTriggers, Urr, UsageReport, UsageTriggers, Volume};
+use crate::session::{Measure, ReportingTriggers, Urr, UsageReport, UsageReportTrigger, Volume};
 use crate::time::Now;
 use crate::time::{SECOND, ntp};
 use crate::usage::{
@@ -15,8 +15,8 @@ pub(super) fn at(seconds: u64) -> Now {
     Now { monotonic: 1000 * SECOND, real: REAL }.after(seconds * SECOND)
 }
 
-pub(super) fn urr(id: u32, triggers: &[ReportTriggers]) -> Urr {
-    let triggers = ReportTriggers(triggers.iter().fold(0, |all, one| all | one.0));
+pub(super) fn urr(id: u32, triggers: &[ReportingTriggers]) -> Urr {
+    let triggers = ReportingTriggers(triggers.iter().fold(0, |all, one| all | one.0));
     let measure = Measure { duration: true, volume: true, event: false };
     Urr { id, measure, triggers, ..Urr::default() }
 }
@@ -33,7 +33,7 @@ fn counted(up: u64, down: u64, last: Now) -> Meter {
 fn due(urr: &mut Urr, meter: &Meter, now: Now) -> Vec<UsageReport> {
     let mut reports = Vec::new();
     settle(urr, meter, now);
-    take(urr, meter, now, UsageTriggers::NONE, &mut reports);
+    take(urr, meter, now, UsageReportTrigger::NONE, &mut reports);
     reports
 }
 
@@ -42,20 +42,20 @@ fn began(mut urr: Urr, now: Now) -> Urr {
     urr
 }
 
-fn triggers(reports: &[UsageReport]) -> Vec<UsageTriggers> {
+fn triggers(reports: &[UsageReport]) -> Vec<UsageReportTrigger> {
     reports.iter().map(|it| it.triggers).collect()
 }
 
 #[test]
 fn case_51_a_volume_threshold_reports_and_goes_on_and_counts_anew_from_the_report() {
-    let mut urr = urr(1, &[ReportTriggers::VOLTH]);
+    let mut urr = urr(1, &[ReportingTriggers::VOLTH]);
     urr.volume_threshold = total(1000);
     let mut urr = began(urr, at(0));
     assert_eq!(urr.watch().threshold.total, Some(1000));
     assert_eq!(due(&mut urr, &counted(500, 499, at(1)), at(1)), []);
     let reports = due(&mut urr, &counted(500, 600, at(2)), at(3));
     let [report] = reports[..] else { panic!("{reports:?}") };
-    assert_eq!((report.triggers, report.counts), (UsageTriggers::VOLTH, [500, 5, 600, 6]));
+    assert_eq!((report.triggers, report.counts), (UsageReportTrigger::VOLTH, [500, 5, 600, 6]));
     assert_eq!((report.since, report.at), (at(0).real, at(3).real));
     assert_eq!((report.sequence, report.measured), (0, VOLUME | DURATION));
     assert_eq!((report.last, report.seconds), (at(2).real, 2)); // the first packet seen at 1
@@ -74,7 +74,7 @@ fn case_51_each_direction_has_its_threshold_and_a_threshold_of_nothing_is_one_oc
         (Volume { total: Some(501), uplink: Some(301), downlink: Some(201) }, false),
         (Volume { total: Some(0), ..Volume::default() }, true),
     ] {
-        let mut urr = urr(1, &[ReportTriggers::VOLTH]);
+        let mut urr = urr(1, &[ReportingTriggers::VOLTH]);
         urr.volume_threshold = Some(volume);
         let mut urr = began(urr, at(0));
         assert_eq!(due(&mut urr, &Meter::default(), at(0)), []);
@@ -86,14 +86,14 @@ fn case_51_each_direction_has_its_threshold_and_a_threshold_of_nothing_is_one_oc
 
 #[test]
 fn case_51_a_volume_quota_stops_and_reports_once_and_a_new_one_counts_from_where_it_is_given() {
-    let mut urr = urr(1, &[ReportTriggers::VOLQU]);
+    let mut urr = urr(1, &[ReportingTriggers::VOLQU]);
     urr.quota.volume = total(1000);
     let mut urr = began(urr, at(0));
     assert_eq!(urr.watch().quota.total, Some(1000));
     // 900 octets passed, and a packet of 200 was dropped.
     let meter = Meter { events: event::QUOTA, ..counted(900, 0, at(1)) };
     let reports = due(&mut urr, &meter, at(1));
-    assert_eq!(triggers(&reports), [UsageTriggers::VOLQU]);
+    assert_eq!(triggers(&reports), [UsageReportTrigger::VOLQU]);
     assert_eq!(reports[0].counts[0], 900);
     assert!(urr.watch().is_stopped);
     assert_eq!(due(&mut urr, &meter, at(2)), []);
@@ -106,7 +106,7 @@ fn case_51_a_volume_quota_stops_and_reports_once_and_a_new_one_counts_from_where
     assert_eq!(urr.watch().quota.total, Some(1400)); // what was left of the old one is gone
     assert_eq!(due(&mut urr, &counted(1399, 0, at(4)), at(4)), []);
     let reports = due(&mut urr, &counted(1400, 0, at(5)), at(5));
-    assert_eq!((reports[0].triggers, reports[0].counts[0]), (UsageTriggers::VOLQU, 500));
+    assert_eq!((reports[0].triggers, reports[0].counts[0]), (UsageReportTrigger::VOLQU, 500));
 }
 
 #[test]
@@ -120,18 +120,18 @@ fn case_51_a_quota_that_is_not_to_be_reported_is_kept_all_the_same() {
 
 #[test]
 fn case_51_a_quota_of_nothing_is_reported_when_a_packet_is_refused() {
-    let mut urr = urr(1, &[ReportTriggers::VOLQU]);
+    let mut urr = urr(1, &[ReportingTriggers::VOLQU]);
     urr.quota.volume = total(0);
     let mut urr = began(urr, at(0));
     assert_eq!(due(&mut urr, &Meter::default(), at(9)), []);
     assert_eq!(urr.watch().quota.total, Some(0));
     let refused = Meter { events: event::QUOTA, ..Meter::default() };
-    assert_eq!(triggers(&due(&mut urr, &refused, at(9))), [UsageTriggers::VOLQU]);
+    assert_eq!(triggers(&due(&mut urr, &refused, at(9))), [UsageReportTrigger::VOLQU]);
 }
 
 #[test]
 fn case_51_time_is_used_from_the_first_packet_and_ends_by_threshold_and_quota() {
-    let mut urr = urr(1, &[ReportTriggers::TIMTH, ReportTriggers::TIMQU]);
+    let mut urr = urr(1, &[ReportingTriggers::TIMTH, ReportingTriggers::TIMQU]);
     (urr.time_threshold_s, urr.quota.time_s) = (Some(10), Some(25));
     let mut urr = began(urr, at(0));
     assert!(urr.watch().start && urr.watch().deadline.is_none());
@@ -145,13 +145,13 @@ fn case_51_time_is_used_from_the_first_packet_and_ends_by_threshold_and_quota() 
     assert_eq!(next(&urr, &meter, at(104)), Some(at(111).monotonic));
     assert_eq!(due(&mut urr, &meter, at(110)), []);
     let reports = due(&mut urr, &meter, at(111));
-    assert_eq!((reports[0].triggers, reports[0].seconds), (UsageTriggers::TIMTH, 10));
+    assert_eq!((reports[0].triggers, reports[0].seconds), (UsageReportTrigger::TIMTH, 10));
     assert_eq!(reports[0].first, at(101).real);
     assert_eq!(next(&urr, &meter, at(111)), Some(at(121).monotonic));
     assert_eq!(due(&mut urr, &meter, at(121))[0].seconds, 10);
     assert_eq!(next(&urr, &meter, at(121)), Some(at(126).monotonic));
     let reports = due(&mut urr, &meter, at(126));
-    assert_eq!((reports[0].triggers, reports[0].seconds), (UsageTriggers::TIMQU, 5));
+    assert_eq!((reports[0].triggers, reports[0].seconds), (UsageReportTrigger::TIMQU, 5));
     assert!(urr.watch().is_stopped);
 }
 
@@ -171,7 +171,7 @@ fn case_51_use_of_time_ends_when_no_packet_comes_and_that_wait_is_used() {
     let meter = counted(3, 0, at(100));
     settle(&mut urr, &meter, at(101));
     let mut reports = Vec::new();
-    take(&mut urr, &meter, at(102), UsageTriggers::IMMER, &mut reports);
+    take(&mut urr, &meter, at(102), UsageReportTrigger::IMMER, &mut reports);
     assert_eq!(reports[0].seconds, 8 + 2);
 }
 
@@ -194,19 +194,22 @@ fn case_51_immediate_start_and_pause() {
     let meter = counted(1, 0, at(60));
     settle(&mut urr, &meter, at(60));
     let mut reports = Vec::new();
-    take(&mut urr, &meter, at(61), UsageTriggers::IMMER, &mut reports);
+    take(&mut urr, &meter, at(61), UsageReportTrigger::IMMER, &mut reports);
     assert_eq!(reports[0].seconds, 7 + 1);
 }
 
 #[test]
 fn case_51_periods_are_kept_whatever_else_is_reported() {
-    let mut urr = urr(1, &[ReportTriggers::PERIO]);
+    let mut urr = urr(1, &[ReportingTriggers::PERIO]);
     urr.period_s = Some(60);
     let mut urr = began(urr, at(0));
     assert_eq!(next(&urr, &Meter::default(), at(0)), Some(at(60).monotonic));
     let mut reports = Vec::new();
-    take(&mut urr, &counted(1, 0, at(30)), at(30), UsageTriggers::IMMER, &mut reports);
-    assert_eq!(triggers(&due(&mut urr, &counted(2, 0, at(31)), at(61))), [UsageTriggers::PERIO]);
+    take(&mut urr, &counted(1, 0, at(30)), at(30), UsageReportTrigger::IMMER, &mut reports);
+    assert_eq!(
+        triggers(&due(&mut urr, &counted(2, 0, at(31)), at(61))),
+        [UsageReportTrigger::PERIO]
+    );
     assert_eq!(next(&urr, &Meter::default(), at(61)), Some(at(120).monotonic));
     // The process was away for three periods: one report, and the period continues.
     assert_eq!(due(&mut urr, &counted(3, 0, at(200)), at(290)).len(), 1);
@@ -215,7 +218,7 @@ fn case_51_periods_are_kept_whatever_else_is_reported() {
 
 #[test]
 fn case_51_usage_is_split_at_the_monitoring_time() {
-    let mut urr = urr(1, &[ReportTriggers::VOLTH]);
+    let mut urr = urr(1, &[ReportingTriggers::VOLTH]);
     urr.monitoring_time = Some(ntp(at(10).real));
     urr.volume_threshold = total(1000);
     urr.subsequent_volume_threshold = total(300);
@@ -227,8 +230,8 @@ fn case_51_usage_is_split_at_the_monitoring_time() {
     assert_eq!(urr.watch().threshold.total, Some(1100));
     let reports = due(&mut urr, &counted(1100, 0, at(12)), at(12));
     let [first, second] = reports[..] else { panic!("{reports:?}") };
-    assert_eq!((first.triggers, first.information), (UsageTriggers::MONIT, 1));
-    assert_eq!((second.triggers, second.information), (UsageTriggers::VOLTH, 2));
+    assert_eq!((first.triggers, first.information), (UsageReportTrigger::MONIT, 1));
+    assert_eq!((second.triggers, second.information), (UsageReportTrigger::VOLTH, 2));
     assert_eq!((first.counts[0], second.counts[0]), (800, 300));
     assert_eq!((first.since, first.at), (at(0).real, at(10).real));
     assert_eq!((second.since, second.at), (at(10).real, at(12).real));
@@ -240,14 +243,14 @@ fn case_51_usage_is_split_at_the_monitoring_time() {
 
 #[test]
 fn case_51_without_subsequent_values_the_rest_goes_on_and_with_them_a_quota_is_new() {
-    let mut urr = urr(1, &[ReportTriggers::VOLTH, ReportTriggers::VOLQU]);
+    let mut urr = urr(1, &[ReportingTriggers::VOLTH, ReportingTriggers::VOLQU]);
     urr.monitoring_time = Some(ntp(at(10).real));
     urr.volume_threshold = total(1000);
     urr.quota.volume = total(900);
     urr.subsequent_quota.volume = total(5000);
     let mut urr = began(urr, at(0));
     let reports = due(&mut urr, &counted(900, 0, at(9)), at(9));
-    assert_eq!(triggers(&reports), [UsageTriggers::VOLQU]);
+    assert_eq!(triggers(&reports), [UsageReportTrigger::VOLQU]);
     assert!(urr.watch().is_stopped);
     assert_eq!(due(&mut urr, &counted(900, 0, at(9)), at(10)), []);
     assert_eq!((urr.watch().is_stopped, urr.watch().quota.total), (false, Some(5900)));
@@ -256,42 +259,42 @@ fn case_51_without_subsequent_values_the_rest_goes_on_and_with_them_a_quota_is_n
 
 #[test]
 fn case_51_start_and_stop_of_traffic_are_reports_without_usage() {
-    let mut urr = urr(1, &[ReportTriggers::START, ReportTriggers::STOPT]);
+    let mut urr = urr(1, &[ReportingTriggers::START, ReportingTriggers::STOPT]);
     urr.inactivity_s = Some(3);
     let mut urr = began(urr, at(0));
     assert!(urr.watch().start);
     let meter = Meter { first: Some(at(5).monotonic), ..counted(10, 0, at(6)) };
     let reports = due(&mut urr, &meter, at(6));
     let [report] = reports[..] else { panic!("{reports:?}") };
-    assert_eq!((report.triggers, report.measured), (UsageTriggers::START, 0));
+    assert_eq!((report.triggers, report.measured), (UsageReportTrigger::START, 0));
     assert_eq!((report.at, report.first), (at(5).real, at(5).real));
     assert_eq!(due(&mut urr, &meter, at(8)), []);
     let reports = due(&mut urr, &meter, at(9));
-    assert_eq!(triggers(&reports), [UsageTriggers::STOPT]);
+    assert_eq!(triggers(&reports), [UsageReportTrigger::STOPT]);
     assert_eq!(reports[0].at, at(9).real);
     assert!(urr.watch().start);
     // Traffic started and stopped between two evaluations.
     let reports = due(&mut urr, &counted(20, 0, at(20)), at(60));
-    assert_eq!(triggers(&reports), [UsageTriggers::START, UsageTriggers::STOPT]);
+    assert_eq!(triggers(&reports), [UsageReportTrigger::START, UsageReportTrigger::STOPT]);
     let mut reports = Vec::new();
-    take(&mut urr, &counted(20, 0, at(20)), at(61), UsageTriggers::TERMR, &mut reports);
+    take(&mut urr, &counted(20, 0, at(20)), at(61), UsageReportTrigger::TERMR, &mut reports);
     assert_eq!((reports[0].counts[0], reports[0].sequence), (20, 4));
 }
 
 #[test]
 fn case_51_quota_holding_and_validity_end_a_quota() {
-    let mut urr = urr(1, &[ReportTriggers::QUHTI, ReportTriggers::QUVTI]);
+    let mut urr = urr(1, &[ReportingTriggers::QUHTI, ReportingTriggers::QUVTI]);
     urr.quota.volume = total(1000);
     (urr.quota_holding_s, urr.quota.validity_s) = (Some(20), Some(50));
     let mut held = began(urr.clone(), at(0));
     let meter = counted(100, 0, at(5));
     assert_eq!(next(&held, &meter, at(5)), Some(at(25).monotonic));
-    assert_eq!(triggers(&due(&mut held, &meter, at(25))), [UsageTriggers::QUHTI]);
+    assert_eq!(triggers(&due(&mut held, &meter, at(25))), [UsageReportTrigger::QUHTI]);
     assert!(held.watch().is_stopped);
     let mut invalid = began(urr, at(0));
     let meter = counted(100, 0, at(45));
     assert_eq!(invalid.watch().deadline, Some(at(50).monotonic));
-    assert_eq!(triggers(&due(&mut invalid, &meter, at(50))), [UsageTriggers::QUVTI]);
+    assert_eq!(triggers(&due(&mut invalid, &meter, at(50))), [UsageReportTrigger::QUVTI]);
     let renew = |_: &mut Urr| UrrUpdate { volume_quota: true, ..UrrUpdate::default() };
     update(&mut invalid, &meter, at(55), renew);
     assert_eq!(invalid.watch().deadline, Some(at(105).monotonic));
@@ -300,11 +303,11 @@ fn case_51_quota_holding_and_validity_end_a_quota() {
 #[test]
 fn case_51_linked_urrs_report_together_also_by_way_of_others() {
     let linked = |id, to: &[u32]| {
-        let mut urr = urr(id, &[ReportTriggers::LIUSA]);
+        let mut urr = urr(id, &[ReportingTriggers::LIUSA]);
         urr.linked = to.to_vec();
         urr
     };
-    let mut plain = urr(1, &[ReportTriggers::VOLTH]);
+    let mut plain = urr(1, &[ReportingTriggers::VOLTH]);
     plain.volume_threshold = total(1000);
     let mut urrs = vec![linked(3, &[2]), linked(2, &[1]), plain, linked(4, &[9])];
     let meters = [counted(1000, 0, at(1)); 4];
@@ -312,8 +315,8 @@ fn case_51_linked_urrs_report_together_also_by_way_of_others() {
         begin(urr, &Meter::default(), at(0));
         settle(urr, &counted(1000, 0, at(1)), at(1));
     }
-    let reports = collect_all(&mut urrs, &meters, at(1), |_| UsageTriggers::NONE);
+    let reports = collect_all(&mut urrs, &meters, at(1), |_| UsageReportTrigger::NONE);
     let found: Vec<_> = reports.iter().map(|it| (it.urr, it.triggers)).collect();
-    let linked = UsageTriggers::LIUSA;
-    assert_eq!(found, [(3, linked), (2, linked), (1, UsageTriggers::VOLTH)]);
+    let linked = UsageReportTrigger::LIUSA;
+    assert_eq!(found, [(3, linked), (2, linked), (1, UsageReportTrigger::VOLTH)]);
 }

@@ -4,9 +4,9 @@ use proptest::prelude::*;
 
 use super::arithmetic::{total, urr};
 use super::testbed::Testbed;
+use crate::failpoint::stop_after;
 use crate::session::UrrUpdate;
-use crate::session::{ReportTriggers, Session, UsageTriggers};
-use crate::store::failpoint::stop_after;
+use crate::session::{ReportingTriggers, Session, UsageReportTrigger};
 use crate::usage::{Meter, update};
 
 #[derive(Clone, Copy, Debug)]
@@ -44,12 +44,12 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn everything(session: &mut Session) {
     let triggers = [
-        ReportTriggers::VOLTH,
-        ReportTriggers::VOLQU,
-        ReportTriggers::PERIO,
-        ReportTriggers::TIMTH,
-        ReportTriggers::START,
-        ReportTriggers::STOPT,
+        ReportingTriggers::VOLTH,
+        ReportingTriggers::VOLQU,
+        ReportingTriggers::PERIO,
+        ReportingTriggers::TIMTH,
+        ReportingTriggers::START,
+        ReportingTriggers::STOPT,
     ];
     let mut first = urr(1, &triggers);
     first.volume_threshold = total(2000);
@@ -57,7 +57,7 @@ fn everything(session: &mut Session) {
     first.period_s = Some(7);
     first.time_threshold_s = Some(4);
     first.inactivity_s = Some(2);
-    let mut second = urr(2, &[ReportTriggers::LIUSA]);
+    let mut second = urr(2, &[ReportingTriggers::LIUSA]);
     second.linked = vec![1];
     session.urrs = vec![first, second];
     session.pdrs.iter_mut().for_each(|pdr| pdr.urrs = vec![1, 2]);
@@ -91,7 +91,7 @@ fn run(world: &mut Testbed, step: Step, left: u32) {
         }
         Step::Lose => drop(world.sent()),
         // The response is committed by the store and is not interrupted here.
-        Step::Query(session) => world.query(session, UsageTriggers::IMMER),
+        Step::Query(session) => world.query(session, UsageReportTrigger::IMMER),
         Step::Renew(session) => world.modify(session, |session, published, now| {
             let meter = Meter::read(published, &session.urrs[0], session.version);
             update(&mut session.urrs[0], &meter, now, |_| UrrUpdate {
@@ -109,7 +109,7 @@ fn check(world: &mut Testbed) {
         world.settle();
     }
     for session in 1..4 {
-        world.query(session, UsageTriggers::TERMR);
+        world.query(session, UsageReportTrigger::TERMR);
     }
     world.settle();
     for id in 1..4 {

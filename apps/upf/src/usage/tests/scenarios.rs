@@ -10,7 +10,9 @@ use fastlane_pfcp::{Cause, IeType};
 use super::arithmetic::{total, urr};
 use super::testbed::Testbed;
 use crate::session::UrrUpdate;
-use crate::session::{Buffering, Measure, ReportTriggers, Session, SessionIndex, UsageTriggers};
+use crate::session::{
+    Buffering, Measure, ReportingTriggers, Session, SessionIndex, UsageReportTrigger,
+};
 use crate::usage::{Meter, Outcome, update};
 
 const DLDR: u64 = 1;
@@ -19,7 +21,7 @@ const ERIR: u64 = 4;
 const UPIR: u64 = 8;
 
 fn by_volume(session: &mut Session, threshold: u64) {
-    session.urrs[0].triggers = ReportTriggers::VOLTH;
+    session.urrs[0].triggers = ReportingTriggers::VOLTH;
     session.urrs[0].volume_threshold = total(threshold);
 }
 
@@ -30,9 +32,9 @@ fn case_49_queries_are_answered_at_once_and_each_octet_is_reported_once() {
     for _ in 0..7 {
         assert!(world.packet(1, true, 100));
     }
-    world.query(1, UsageTriggers::IMMER);
+    world.query(1, UsageReportTrigger::IMMER);
     let seen = world.smf.last().clone();
-    assert_eq!((seen.triggers, seen.octets), (UsageTriggers::IMMER, Some([700, 700, 0])));
+    assert_eq!((seen.triggers, seen.octets), (UsageReportTrigger::IMMER, Some([700, 700, 0])));
     assert!(world.packet(1, false, 999));
     world.settle();
     assert_eq!(world.smf.sum(2, 1), ([700, 0], 1));
@@ -52,10 +54,10 @@ fn case_50_the_last_reports_have_the_next_numbers() {
     assert!(world.packet(1, true, 60));
     world.settle();
     assert!(world.packet(1, true, 5));
-    world.query(1, UsageTriggers::TERMR);
+    world.query(1, UsageReportTrigger::TERMR);
     assert_eq!(world.smf.sum(2, 1), ([65, 0], 2));
     assert_eq!(world.smf.sum(2, 2), ([65, 0], 1));
-    assert_eq!(world.smf.last().triggers, UsageTriggers::TERMR);
+    assert_eq!(world.smf.last().triggers, UsageReportTrigger::TERMR);
 }
 
 #[test]
@@ -63,8 +65,8 @@ fn case_51_quota_threshold_period_and_traffic_are_reported_without_messages_of_l
     let mut world = Testbed::new();
     world.establish(1, |session| {
         let urr = &mut session.urrs[0];
-        urr.triggers = ReportTriggers(
-            ReportTriggers::VOLQU.0 | ReportTriggers::PERIO.0 | ReportTriggers::START.0,
+        urr.triggers = ReportingTriggers(
+            ReportingTriggers::VOLQU.0 | ReportingTriggers::PERIO.0 | ReportingTriggers::START.0,
         );
         urr.quota.volume = total(500);
         urr.period_s = Some(10);
@@ -72,11 +74,11 @@ fn case_51_quota_threshold_period_and_traffic_are_reported_without_messages_of_l
     assert!(world.packet(1, true, 300) && !world.packet(1, true, 300));
     world.settle();
     let seen: Vec<_> = world.smf.usage.values().map(|seen| seen.triggers).collect();
-    assert_eq!(seen, [UsageTriggers::START, UsageTriggers::VOLQU]);
+    assert_eq!(seen, [UsageReportTrigger::START, UsageReportTrigger::VOLQU]);
     assert!(!world.packet(1, true, 1), "the quota has ended");
     world.wait(10_000);
     world.settle();
-    assert_eq!(world.smf.last().triggers, UsageTriggers::PERIO);
+    assert_eq!(world.smf.last().triggers, UsageReportTrigger::PERIO);
     world.modify(1, |session, published, now| {
         let meter = Meter::read(published, &session.urrs[0], session.version);
         update(&mut session.urrs[0], &meter, now, |_| UrrUpdate {
@@ -87,7 +89,7 @@ fn case_51_quota_threshold_period_and_traffic_are_reported_without_messages_of_l
     assert!(world.packet(1, true, 500) && !world.packet(1, true, 1));
     world.settle();
     assert_eq!(world.smf.sum(2, 1), ([800, 0], 5)); // traffic had stopped, and began again
-    assert_eq!(world.smf.last().triggers, UsageTriggers::VOLQU);
+    assert_eq!(world.smf.last().triggers, UsageReportTrigger::VOLQU);
 }
 
 #[test]
@@ -107,8 +109,8 @@ fn case_51_the_monitoring_time_splits_usage_and_the_two_go_together() {
     assert!(world.packet(1, true, 400));
     world.settle();
     let seen: Vec<_> = world.smf.usage.values().cloned().collect();
-    assert_eq!((seen[0].triggers, seen[0].information), (UsageTriggers::MONIT, 1));
-    assert_eq!((seen[1].triggers, seen[1].information), (UsageTriggers::VOLTH, 2));
+    assert_eq!((seen[0].triggers, seen[0].information), (UsageReportTrigger::MONIT, 1));
+    assert_eq!((seen[1].triggers, seen[1].information), (UsageReportTrigger::VOLTH, 2));
     assert_eq!((seen[0].octets, seen[1].octets), (Some([300, 300, 0]), Some([400, 400, 0])));
     assert_eq!(world.smf.requests.len(), 1);
 }
@@ -147,7 +149,7 @@ fn case_51_inactivity_is_reported_once_until_there_is_a_packet() {
 fn case_51_many_urrs_take_several_requests_and_one_after_the_other() {
     let mut world = Testbed::new();
     world.establish(1, |session| {
-        session.urrs = (1..=24).map(|id| urr(id, &[ReportTriggers::VOLTH])).collect();
+        session.urrs = (1..=24).map(|id| urr(id, &[ReportingTriggers::VOLTH])).collect();
         session.urrs.iter_mut().for_each(|urr| {
             urr.volume_threshold = total(10);
             urr.measure = Measure { volume: true, ..Measure::default() };

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::arithmetic::{at, total, urr};
 use crate::rules::layout::counter_slots::event;
 use crate::session::UrrUpdate;
-use crate::session::{ReportTriggers, Urr, UsageReport, UsageTriggers};
+use crate::session::{ReportingTriggers, Urr, UsageReport, UsageReportTrigger};
 use crate::time::Now;
 use crate::time::{SECOND, ntp};
 use crate::usage::{MOST, Meter, begin, next, settle, take, update};
@@ -47,7 +47,7 @@ struct CountedUrr {
 
 impl CountedUrr {
     fn new(triggers: u32, information: u8, inactivity: u8) -> Self {
-        let mut urr = urr(1, &[ReportTriggers(triggers)]);
+        let mut urr = urr(1, &[ReportingTriggers(triggers.into())]);
         urr.volume_threshold = total(3000);
         urr.time_threshold_s = Some(4);
         urr.period_s = Some(7);
@@ -87,7 +87,7 @@ impl CountedUrr {
         self.meter.last = self.now.monotonic;
     }
 
-    fn look(&mut self, triggers: UsageTriggers) {
+    fn look(&mut self, triggers: UsageReportTrigger) {
         let before = self.urr.watch();
         settle(&mut self.urr, &self.meter, self.now);
         let count = self.reports.len();
@@ -107,8 +107,8 @@ impl CountedUrr {
                 self.now = self.now.after(u64::from(milliseconds) * SECOND / 1000);
                 return;
             }
-            Step::Look => return self.look(UsageTriggers::NONE),
-            Step::Ask => return self.look(UsageTriggers::IMMER),
+            Step::Look => return self.look(UsageReportTrigger::NONE),
+            Step::Ask => return self.look(UsageReportTrigger::IMMER),
             Step::Renew { volume, time } => Box::new(move |urr| {
                 urr.quota.volume = total(volume.into());
                 urr.quota.time_s = Some(time.into());
@@ -155,7 +155,7 @@ proptest! {
         for step in &steps {
             world.step(step);
         }
-        world.look(UsageTriggers::TERMR);
+        world.look(UsageReportTrigger::TERMR);
         let begun = [1 << 40, 7, 1 << 41, 9];
         let counted: [u64; 4] = std::array::from_fn(|i| world.meter.counts[i] - begun[i]);
         let (counts, seconds) = world.sum();
@@ -182,10 +182,10 @@ proptest! {
         let mut world = CountedUrr::new(triggers, 0, 2);
         for step in &steps {
             world.step(step);
-            world.look(UsageTriggers::NONE);
+            world.look(UsageReportTrigger::NONE);
             let (count, progress) = (world.reports.len(), world.urr.progress);
-            world.look(UsageTriggers::NONE);
-            if !world.urr.triggers.has(ReportTriggers::DROTH) {
+            world.look(UsageReportTrigger::NONE);
+            if !world.urr.triggers.has(ReportingTriggers::DROTH) {
                 prop_assert_eq!(world.reports.len(), count);
                 prop_assert_eq!(world.urr.progress, progress);
             }

@@ -12,8 +12,8 @@ use fastlane_pfcp::ie::{
 use fastlane_pfcp::{Cause, Group, Header, IeType, Message, MessageType, Writer};
 
 use super::table_backend::TableBackend;
-use crate::config::Capacities;
 use crate::pfcp::{Outbox, Requests};
+use crate::rules::capacities::Capacities;
 use crate::rules::compile::Context;
 use crate::rules::layout::counter_slots::{EVENTS, LAST, WORDS, event};
 use crate::rules::layout::message::{PathMessage, SessionEvent};
@@ -21,7 +21,7 @@ use crate::rules::layout::table;
 use crate::rules::layout::teid_layout::TeidLayout;
 use crate::rules::publish::Published;
 use crate::rules::tables::{Events, Private, Tables};
-use crate::session::{Session, SessionIndex, UsageTriggers, Watch};
+use crate::session::{Session, SessionIndex, Watch};
 use crate::store::{Store, typical};
 use crate::time::Now;
 use crate::time::SECOND;
@@ -35,7 +35,7 @@ pub(super) const SMF: SocketAddr =
 /// Usage report as decoded by the control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ReceivedUsage {
-    pub(super) triggers: UsageTriggers,
+    pub(super) triggers: UsageReportTrigger,
     pub(super) information: u64,
     /// Octets: total, uplink, downlink.
     pub(super) octets: Option<[u64; 3]>,
@@ -188,7 +188,7 @@ impl Testbed {
     }
 
     /// Queries all URRs and decodes the reports.
-    pub(super) fn query(&mut self, id: u32, why: UsageTriggers) {
+    pub(super) fn query(&mut self, id: u32, why: UsageReportTrigger) {
         let (mut reports, now) = (Vec::new(), self.now);
         self.modify(id, |session, published, _| {
             let version = session.version;
@@ -381,9 +381,8 @@ impl Smf {
                 let octets = it.octets;
                 [octets.total.unwrap(), octets.uplink.unwrap(), octets.downlink.unwrap()]
             });
-            let triggers = report.need::<UsageReportTrigger>().unwrap().0;
+            let triggers = report.need::<UsageReportTrigger>().unwrap();
             let information = report.find::<UsageInformation>().unwrap().unwrap_or_default().0;
-            let triggers = UsageTriggers(u32::try_from(triggers).unwrap());
             let seen = ReceivedUsage { triggers, information, octets };
             let before = self.usage.insert((seid, urr, number), seen.clone());
             assert!(before.is_none_or(|before| before == seen), "{urr} {number}: said otherwise");

@@ -10,6 +10,7 @@ use fastlane_table::{
 use serde_json::{Value, json};
 use upf::config::{Gtp, Settings};
 use upf::datapath::{DROP_REASON_WORDS, LaneTables, Routes, Upf};
+use upf::rules::capacities::Capacities;
 use upf::rules::compile::Context;
 use upf::rules::layout::table;
 use upf::rules::layout::teid_layout::TeidLayout;
@@ -17,7 +18,7 @@ use upf::rules::publish::Published;
 use upf::rules::tables::{Private, Tables as Written};
 use upf::session::{
     Actions, CpFSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
-    Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportTriggers, Reporting, Session,
+    Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportingTriggers, Reporting, Session,
     SessionIndex, Source, Urr, UserAddress, Volume,
 };
 
@@ -120,7 +121,7 @@ impl Sessions {
     /// Publishes the sessions of these UEs for `lanes` lanes.
     pub(crate) fn of(users: Users, lanes: usize) -> Result<Self> {
         let settings: Settings = serde_json::from_value(settings(users, ["wire"; 2]))?;
-        let memory = Private::new(settings.capacities());
+        let memory = Private::new(Capacities::of(&settings));
         // As in an application, each lane has its own copy of these tables.
         memory.memory(table::CAUSES, |most| {
             Spec::state::<DROP_REASON_WORDS>("causes", most, lanes)
@@ -314,7 +315,7 @@ fn urr(id: u32) -> Urr {
     Urr {
         id,
         measure: Measure { volume: true, ..Measure::default() },
-        triggers: ReportTriggers::VOLTH,
+        triggers: ReportingTriggers::VOLTH,
         ..Urr::default()
     }
 }

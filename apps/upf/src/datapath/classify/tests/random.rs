@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use super::super::*;
 use super::fixture;
 use crate::session::{
-    Destination, Filter, FlowDescription, Gate, Pdr, Prefix, Progress, Quota, Rate, ReportTriggers,
-    Session, Source, Urr, UserAddress, Volume,
+    Destination, Filter, FlowDescription, Gate, Pdr, Prefix, Progress, Quota, Rate,
+    ReportingTriggers, Session, Source, Urr, UserAddress, Volume,
 };
 
 /// SplitMix64 random number generator.
@@ -117,7 +117,8 @@ impl Random {
             urr.progress = Progress { granted_at: 990_050_000_000, ..urr.progress };
         }
         urr.information = self.of(&[0, 0, 0, 1, 2]);
-        urr.triggers = self.of(&[ReportTriggers(0), ReportTriggers::START, ReportTriggers::DROTH]);
+        urr.triggers =
+            self.of(&[ReportingTriggers(0), ReportingTriggers::START, ReportingTriggers::DROTH]);
         urr.exhausted_far = self.one_in(4).then_some(4);
         urr
     }

@@ -8,8 +8,8 @@ use super::super::*;
 use super::fixture::RuleFixture;
 use crate::rules::layout::counter_slots::{EVENTS, event};
 use crate::session::{
-    Destination, Far, Filter, FlowDescription, Forwarding, Gate, Pdr, Prefix, Qer, ReportTriggers,
-    Session, Source, Urr,
+    Destination, Far, Filter, FlowDescription, Forwarding, Gate, Pdr, Prefix, Qer,
+    ReportingTriggers, Session, Source, Urr,
 };
 
 /// Action without borrowed parts.
@@ -346,7 +346,7 @@ impl<'s> Naive<'s> {
                 self.reached.contains(&urr.id),
                 "seed {seed}: threshold"
             );
-            let starts = urr.triggers == ReportTriggers::START && counted != [0; 4];
+            let starts = urr.triggers == ReportingTriggers::START && counted != [0; 4];
             assert_eq!(has(event::START), starts, "seed {seed}: start");
         }
     }

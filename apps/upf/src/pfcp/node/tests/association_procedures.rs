@@ -222,7 +222,7 @@ fn associations_and_our_stamp_outlive_the_process() {
     assert_eq!(world.node.associations().cloned().collect::<Vec<_>>(), before);
     assert_eq!((world.node.identity().recovery, world.node.starts()), (ours, 2));
     // With other tables the node has another recovery time stamp.
-    world.memory = Private::new(world.settings.capacities().with_answers(4096));
+    world.memory = Private::new(Capacities::of(&world.settings).with_answers(4096));
     world.kill();
     assert_eq!(world.node.associations().count(), 0);
     assert_eq!(world.node.identity().recovery, ours + 2);

@@ -13,7 +13,7 @@ impl NodeTestbed {
     fn with_many() -> (Self, u64) {
         let mut settings = settings(json!({}));
         settings.sessions = 256;
-        let memory = Private::new(settings.capacities().with_answers(4096));
+        let memory = Private::new(Capacities::of(&settings).with_answers(4096));
         let now = Now { monotonic: 1000 * SECOND, real: 1_780_000_000 * SECOND };
         let node = open(&settings, &memory, now, &mut Outbox::new());
         let mut world = Self { memory, settings, node, now };

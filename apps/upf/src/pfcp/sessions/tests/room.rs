@@ -8,6 +8,7 @@ use fastlane::table::Readers;
 
 use super::*;
 use crate::config::Settings;
+use crate::rules::capacities::Capacities;
 use crate::rules::layout::key::UeKey;
 
 /// Appends a session with four URRs, which exceeds its record.
@@ -148,7 +149,7 @@ fn next(world: &mut SessionTestbed, sequence: u32, seid: u64) -> Answered {
 fn whoever_waits_for_each_answer_is_never_told_to_ask_less() {
     // 15,000 requests per second with few sessions.
     let settings = settings(serde_json::json!({ "sessions": 8 }));
-    let memory = Private::new(settings.capacities());
+    let memory = Private::new(Capacities::of(&settings));
     let mut world = SessionTestbed::on(memory, settings);
     let user = address(Ipv4Addr::new(11, 0, 0, 4));
     let seid = world.ask(&establishment(1, 77, &|w| usual(w, &user))).up.unwrap().seid;
@@ -189,7 +190,7 @@ fn a_lane_that_does_not_turn_for_a_while_delays_answers_and_refuses_nobody() {
     let settings = settings(serde_json::json!({ "sessions": 8 }));
     let counters = Counters::create(1, 0).unwrap();
     let readers = Readers::lanes(&counters).into();
-    let memory = Private::with_readers(settings.capacities().with_answers(4096), readers);
+    let memory = Private::with_readers(Capacities::of(&settings).with_answers(4096), readers);
     let mut world = SessionTestbed::on(memory, settings);
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -1,14 +1,16 @@
-//! PFCP transactions (TS 29.244 clause 6.4): requests of peers and our own.
+//! PFCP transactions (TS 29.244 clause 6.4): requests of peers and our own, and the messages to send.
 
-pub mod requests;
-pub mod response_cache;
+mod outbox;
+mod requests;
+mod response_cache;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use fastlane_pfcp::Message;
 
-use super::Peer;
-use crate::time::Now;
+pub use outbox::{LaneMessage, Outbox, Outgoing};
+pub use requests::{Busy, Request, Requests, SEQUENCES, Tag, WINDOW};
+pub use response_cache::ResponseCache;
 
 /// Key of a request. A second request with the same key is a retransmission and gets the same
 /// response. A restarted peer may reuse a sequence number with other content; that is another
@@ -46,20 +48,4 @@ fn digest(seid: u64, body: &[u8]) -> u32 {
         (hash ^ u64::from_le_bytes(word)).wrapping_mul(ODD).rotate_left(29)
     });
     (hash ^ hash >> 32) as u32
-}
-
-/// Context of a session request.
-#[derive(Clone, Copy, Debug)]
-pub struct Context<'a> {
-    /// Current time.
-    pub now: Now,
-    /// Key of the request.
-    pub key: RequestKey,
-    /// Our address that it was sent to, used in our F-SEIDs.
-    pub local: IpAddr,
-    /// Association of the Node ID in the request, if there is one. For an establishment it must be
-    /// up.
-    pub peer: Option<&'a Peer>,
-    /// Lifetime of a response, N1 times T1, in nanoseconds.
-    pub answer_life: u64,
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-use crate::pfcp::Outbox;
+use super::Outbox;
 use crate::session::SessionIndex;
 use crate::time::Now;
 

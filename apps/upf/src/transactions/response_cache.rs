@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::pfcp::RequestKey;
+use super::RequestKey;
 use crate::time::Now;
 
 /// Maximum number of responses; the oldest are evicted.
