@@ -18,7 +18,7 @@ use upf::rules::publish::Published;
 use upf::rules::tables::{Private, Tables as Written};
 use upf::session::{
     Actions, CpFSeid, Destination, Far, Filter, FlowDescription, Forwarding, Gate, LocalTunnel,
-    Measure, OuterHeader, Pdr, Qer, Rate, Removal, ReportingTriggers, Reporting, Session,
+    Measure, OuterHeader, Pdr, Qer, Rate, Removal, Reporting, ReportingTriggers, Session,
     SessionIndex, Source, Urr, UserAddress, Volume,
 };
 
