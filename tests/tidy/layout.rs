@@ -80,7 +80,7 @@ fn functions_take_few_parameters_and_no_tuples() {
             }
         }
     }
-    check(&wrong, &SIGNATURES);
+    check(&wrong, SIGNATURES);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn an_implementation_is_in_at_most_three_files() {
         .filter(|(_, paths)| paths.len() > IMPLEMENTATION_FILES)
         .map(|((package, name), _)| format!("{package} {name}"))
         .collect();
-    check(&wrong, &IMPLEMENTATIONS);
+    check(&wrong, IMPLEMENTATIONS);
 }
 
 /// Returns the type of which the line opens an `impl` without a trait.
@@ -141,5 +141,5 @@ fn inherent_implementation(line: &str) -> Option<&str> {
 
 #[test]
 fn modules_form_no_circle() {
-    check(&circles(&sources()), &CIRCLES);
+    check(&circles(&sources()), CIRCLES);
 }

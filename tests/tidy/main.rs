@@ -65,7 +65,7 @@ const UNSAFE: [&str; 30] = [
     "crates/capi/src/lane.rs",
     "crates/capi/src/turn.rs",
     "crates/core/src/burst.rs",
-    "crates/core/src/memory/pool.rs",
+    "crates/core/src/pool.rs",
     "crates/core/src/packet.rs",
     "crates/core/src/turn.rs",
     "crates/dpdk/src/plugin.rs",

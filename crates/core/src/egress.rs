@@ -7,7 +7,7 @@ use fastlane_table::counters::PortCounter;
 
 use crate::exchange::Exchange;
 use crate::hold::Hold;
-use crate::memory::copy::make_transmittable;
+use crate::copy::make_transmittable;
 use crate::observer::{Departure, PacketObserver};
 use crate::{Burst, Packet, PacketOwnership, Pool, Port, PortId, Sent, Verdict};
 

@@ -9,7 +9,8 @@ use std::ptr::NonNull;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::{RawVerdict, RegionId, Verdict};
+use crate::frame::NO_FRAME;
+use crate::{PortId, RawVerdict, RegionId, Verdict};
 
 mod ownership;
 
@@ -18,11 +19,6 @@ pub use ownership::PacketOwnership;
 /// Length of the metadata area at the start of every frame, in bytes. It lies immediately before
 /// the headroom, so it stays where it is when an application prepends or trims headers.
 pub const METADATA_LENGTH: usize = 64;
-
-/// Number of a port: its index among the configured ports, in the order of their names.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct PortId(pub u16);
 
 /// Window on a frame, with the port of arrival and the verdict.
 ///
@@ -79,8 +75,6 @@ struct Metadata {
 
 const _: () = assert!(size_of::<Metadata>() == METADATA_LENGTH);
 
-/// Token of a packet whose frame was taken.
-pub(crate) const NO_FRAME: u64 = u64::MAX;
 /// Flag: the metadata holds a partial checksum.
 const PARTIAL: u16 = 1;
 /// Flag: the packet came from Linux, through the kernel peer of its port.

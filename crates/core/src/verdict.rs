@@ -1,6 +1,9 @@
-//! Verdicts: the labels that an application puts on packets.
+//! Verdicts: the labels that an application puts on packets, and the ports that they name.
 
-use crate::PortId;
+/// Number of a port: its index among the configured ports, in the order of their names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct PortId(pub u16);
 
 /// Label that an application puts on a packet.
 ///

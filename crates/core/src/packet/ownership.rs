@@ -1,7 +1,8 @@
 //! Access to a packet's frame.
 
-use super::{CLAIMED, FROM_KERNEL, LABELLED, NO_FRAME, PARTIAL, Packet, PortId};
-use crate::{Frame, RawVerdict};
+use super::{CLAIMED, FROM_KERNEL, LABELLED, PARTIAL, Packet};
+use crate::frame::NO_FRAME;
+use crate::{Frame, PortId, RawVerdict};
 
 /// Access to the frame and the flags of a packet, for drivers and the layers around a lane.
 ///

@@ -1,4 +1,4 @@
-//! Memory regions that frames can lie in.
+//! Frames, and the memory regions that they lie in.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -15,7 +15,7 @@ impl RegionId {
     /// Bits of a token that identify a frame within its region: 48, enough for an address.
     pub const FRAME_MASK: u64 = (1 << Self::SHIFT) - 1;
     const SHIFT: u32 = 48;
-    /// Region number of the token [`NO_FRAME`](crate::packet::NO_FRAME).
+    /// Region number of the token [`NO_FRAME`].
     const RESERVED: u16 = u16::MAX;
 
     /// Allocates an identifier, or returns `None` if all were used. Identifiers are never reused,
@@ -41,57 +41,42 @@ impl RegionId {
     }
 }
 
-/// Frames of one driver's region that a lane has.
+/// Right to one frame of a pool. It is given back to the pool, lent to a device or made a packet,
+/// and cannot be copied. A dropped one is lost to the pool, which [counts](crate::Pool::missing) it.
 #[derive(Debug)]
-pub(crate) struct ExternalBuffers {
-    region: RegionId,
-    /// Frames that the lane has released and the driver has not taken yet.
-    released: Vec<u64>,
-    capacity: usize,
-    /// Frames that are packets of the lane, or released and not taken.
-    in_use: usize,
+#[must_use]
+#[repr(transparent)]
+pub struct Frame {
+    /// The region in the upper 16 bits. Below them is the index of the frame in its pool, or the
+    /// identifier that a driver with memory of its own uses.
+    pub(crate) token: u64,
 }
 
-impl ExternalBuffers {
-    pub(crate) fn new(region: RegionId, capacity: usize) -> Self {
-        Self { region, released: Vec::with_capacity(capacity), capacity, in_use: 0 }
+impl Frame {
+    /// Creates the right to the frame with this token.
+    #[inline]
+    pub(crate) fn from_token(token: u64) -> Self {
+        Self { token }
     }
 
+    /// Creates the right to frame `index` of a region.
+    #[inline]
+    pub(crate) fn of(region: RegionId, index: u64) -> Self {
+        Self { token: region.token(index) }
+    }
+
+    /// Returns the region of the frame.
     #[inline]
     pub(crate) fn region(&self) -> RegionId {
-        self.region
+        RegionId::of(self.token)
     }
 
+    /// Returns the number of the frame in its region.
     #[inline]
-    pub(crate) fn received(&mut self, count: usize) {
-        self.in_use += count;
-    }
-
-    #[inline]
-    pub(crate) fn sent(&mut self, count: usize) {
-        self.in_use = self.in_use.saturating_sub(count);
-    }
-
-    pub(crate) fn in_use(&self) -> usize {
-        self.in_use
-    }
-
-    #[inline]
-    pub(crate) fn take_released(&mut self, frames: &mut Vec<u64>) {
-        if self.released.is_empty() {
-            return;
-        }
-        let count = self.released.len().min(frames.capacity() - frames.len());
-        frames.extend(self.released.drain(self.released.len() - count..));
-        self.sent(count);
-    }
-
-    /// Stores a released frame for the driver. A frame that would make the list grow is lost and
-    /// counts as missing: the driver uses more frames than it registered.
-    #[inline]
-    pub(crate) fn release(&mut self, frame: u64) {
-        if self.released.len() < self.capacity {
-            self.released.push(frame);
-        }
+    pub(crate) fn index(&self) -> u64 {
+        self.token & RegionId::FRAME_MASK
     }
 }
+
+/// Token of a packet whose frame was taken.
+pub(crate) const NO_FRAME: u64 = u64::MAX;

@@ -6,47 +6,17 @@ use std::mem::ManuallyDrop;
 
 use fastlane_table::SharedMemory;
 
-use super::region::{ExternalBuffers, RegionId};
 use crate::packet::Window;
-use crate::{METADATA_LENGTH, Packet, PacketOwnership, PortId};
+use crate::{Frame, METADATA_LENGTH, Packet, PacketOwnership, PortId, RegionId};
+
+mod external;
+
+use external::ExternalBuffers;
 
 /// Smallest and largest frame, in bytes.
 const FRAME_SIZES: std::ops::RangeInclusive<usize> = 512..=65536;
 /// Smallest room for a packet in a frame, in bytes.
 const MIN_ROOM: usize = 256;
-
-/// Right to one frame of a pool. It is given back to the pool, lent to a device or made a packet,
-/// and cannot be copied. A dropped one is lost to the pool, which [counts](Pool::missing) it.
-#[derive(Debug)]
-#[must_use]
-#[repr(transparent)]
-pub struct Frame {
-    /// The region in the upper 16 bits. Below them is the index of the frame in its pool, or the
-    /// identifier that a driver with memory of its own uses.
-    token: u64,
-}
-
-impl Frame {
-    #[inline]
-    pub(crate) fn from_token(token: u64) -> Self {
-        Self { token }
-    }
-
-    #[inline]
-    fn of(region: RegionId, index: u64) -> Self {
-        Self { token: region.token(index) }
-    }
-
-    #[inline]
-    fn region(&self) -> RegionId {
-        RegionId::of(self.token)
-    }
-
-    #[inline]
-    fn index(&self) -> u64 {
-        self.token & RegionId::FRAME_MASK
-    }
-}
 
 /// Reason why memory cannot be a [`Pool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
