@@ -5,9 +5,9 @@
 
 use fastlane_table::counters::PortCounter;
 
+use crate::copy::make_transmittable;
 use crate::exchange::Exchange;
 use crate::hold::Hold;
-use crate::copy::make_transmittable;
 use crate::observer::{Departure, PacketObserver};
 use crate::{Burst, Packet, PacketOwnership, Pool, Port, PortId, Sent, Verdict};
 
