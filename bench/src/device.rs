@@ -2,6 +2,7 @@
 
 pub mod application;
 pub mod cpu_time;
+pub mod echo_lane;
 pub mod load;
 pub mod memif_server;
 pub mod memory_lane;

@@ -124,7 +124,7 @@ fn main() -> ExitCode {
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
     let result = match words.split_first() {
-        Some((first, rest)) if first == lookup::LOOKUPS => lookup::server::run(rest),
+        Some((first, rest)) if first == lookup::LOOKUPS => lookup::serve(rest),
         _ => run(&Arguments::parse()),
     };
     match result {

@@ -3,7 +3,6 @@
 
 /// Functions with more than five parameters, or with a tuple as a parameter.
 pub(crate) const SIGNATURES: &[&str] = &[
-    "apps/traffic/src/generator.rs new",
     "apps/upf/src/datapath/apply.rs apply_rules_slow",
     "apps/upf/src/datapath/apply.rs outcome",
     "apps/upf/src/datapath/classify.rs charge",
@@ -32,18 +31,9 @@ pub(crate) const IMPLEMENTATIONS: &[&str] = &["apps/upf Datapath"];
 
 /// Circles between modules.
 pub(crate) const CIRCLES: &[&str] = &[
-    "apps/traffic, in its root: app <-> run <-> trials",
     "apps/upf, in datapath: apply <-> charge <-> deferred <-> forward <-> gtpu_control <-> \
      ip_fragment",
     "apps/upf, in datapath: next_hop <-> port_map",
-    "bench, in its root: device <-> scenarios",
-    "bench, in scenarios::tables::lookup: crate_tables <-> fastlane_tables <-> server",
-    "crates/fastlane, in its root: config <-> error <-> session <-> tables <-> threads",
-    "crates/fastlane, in its root: entry <-> program",
-    "crates/fastlane, in config: lane_roles <-> plan",
-    "crates/fastlane, in open: context <-> dpdk",
-    "crates/steer, in its root: attach <-> link <-> program",
-    "crates/table, in its root: hash <-> shared_slice <-> state",
 ];
 
 /// Compares what breaks a rule with the list of known places.

@@ -23,20 +23,22 @@ pub enum NextSend {
     Done,
 }
 
-/// Part of one lane in the sending.
+/// Sending lane: its part of the load and its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Index of this sender.
-    pub sender: usize,
+pub struct Sender {
+    /// Index among the senders.
+    pub index: usize,
     /// Number of senders.
-    pub senders: usize,
+    pub count: usize,
+    /// Port that it sends to.
+    pub port: PortId,
 }
 
-impl Share {
+impl Sender {
     /// Returns this sender's part of `whole`, which is divided among all senders.
-    fn of(self, whole: u64) -> u64 {
-        let senders = self.senders as u64;
-        whole / senders + u64::from((self.sender as u64) < whole % senders)
+    fn share_of(self, whole: u64) -> u64 {
+        let senders = self.count as u64;
+        whole / senders + u64::from((self.index as u64) < whole % senders)
     }
 }
 
@@ -77,45 +79,44 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Creates the generator for the part `share` of the load in `settings`; it sends to `port`.
+    /// Creates the generator of `sender` for its part of the load in `settings`.
     #[must_use]
     pub fn new(
         settings: &Settings,
         plan: Arc<Plan>,
         progress: &Arc<Progress>,
-        port: PortId,
         run: u16,
-        share: Share,
+        sender: Sender,
     ) -> Self {
         let period = plan.period();
         // Flows begin at different lengths, so the mix holds over the flows too.
         let flow = |number: usize| Flow {
             number: number as u16,
-            phase: (number / share.senders % period) as u16,
+            phase: (number / sender.count % period) as u16,
             sequence: 0,
         };
-        let flows = (share.sender..plan.flows()).step_by(share.senders).map(flow).collect();
+        let flows = (sender.index..plan.flows()).step_by(sender.count).map(flow).collect();
         let answers = (settings.outstanding_packets > 0).then(|| {
-            let limit = share.of(settings.outstanding_packets);
+            let limit = sender.share_of(settings.outstanding_packets);
             let timeout = settings.answer_timeout_ms.saturating_mul(1_000_000);
-            Answers::new(Arc::clone(progress), share.sender, limit, timeout)
+            Answers::new(Arc::clone(progress), sender.index, limit, timeout)
         });
         let count = settings.count_packets;
-        let left = if count > 0 { share.of(count) } else { u64::MAX };
+        let left = if count > 0 { sender.share_of(count) } else { u64::MAX };
         let percent = u64::from(settings.warm_up_percent);
         let warm_up = |whole: u64| (u128::from(whole) * u128::from(percent) / 100) as u64;
         let duration = settings.duration_ms.saturating_mul(1_000_000);
         Self {
             plan,
-            port,
+            port: sender.port,
             run,
             flows,
             next_flow: 0,
             burst: settings.burst_packets,
-            rate: share.of(settings.rate_packets_per_second),
+            rate: sender.share_of(settings.rate_packets_per_second),
             pace: None,
             answers,
-            alone: share.senders == 1,
+            alone: sender.count == 1,
             left,
             duration,
             ends_at: u64::MAX,

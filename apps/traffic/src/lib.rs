@@ -18,6 +18,7 @@ pub mod plan;
 pub mod progress;
 pub mod report;
 pub mod run;
+mod run_context;
 pub mod settings;
 pub mod sink;
 mod table;

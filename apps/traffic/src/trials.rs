@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::report::Report;
-use crate::run::Shared;
+use crate::run_context::RunContext;
 use crate::settings::{Settings, SettingsError};
 use crate::trial::Trial;
 
@@ -127,7 +127,7 @@ impl Trials {
         }
         self.next_run = self.next_run.wrapping_add(1);
         let number = settings.run.unwrap_or(self.next_run);
-        let shared = Shared::new(settings, self.lanes, number).map_err(said)?;
+        let shared = RunContext::new(settings, self.lanes, number).map_err(said)?;
         let ports = &self.ports;
         let index = |name: &str| ports.iter().position(|port| port == name);
         let port = |name: &str| index(name).map(|index| fastlane::PortId(index as u16));

@@ -18,6 +18,12 @@ use crate::device::memory_lane::{frame, macswap};
 /// First command line argument that turns this program into a [`Filled`] application.
 pub const LOOP: &str = "loop";
 
+/// Returns the driver of a port on a DPDK device, as written in a configuration.
+#[must_use]
+pub fn dpdk_driver(device: &str) -> Value {
+    json!({ "dpdk": { "vdev": device } })
+}
+
 /// Macswap application that first sends its own packets, for devices that loop packets back.
 #[derive(Default)]
 pub struct Filled {

@@ -21,7 +21,7 @@ use fastlane_measure::program::Program;
 use serde_json::json;
 
 use crate::Result;
-use crate::device::application::{Application, ApplicationKind};
+use crate::device::application::{Application, ApplicationKind, dpdk_driver};
 use crate::device::cpu_time::{pinned, undisturbed};
 use crate::rivals::dpdk_loop::{ByHand, Compiled};
 use crate::rivals::eal::Eal;
@@ -105,10 +105,7 @@ impl Device {
                 let compiled = macswap_in_c::Compiled::new()?;
                 ours(ApplicationKind::Other(compiled.program()), native)?
             }
-            MemifContender::OnDpdk => ours(
-                ApplicationKind::Macswap,
-                crate::scenarios::dpdk::virtual_devices::driver(&vdev),
-            )?,
+            MemifContender::OnDpdk => ours(ApplicationKind::Macswap, dpdk_driver(&vdev))?,
             MemifContender::Testpmd => Testpmd::start(&vdev, 32, 0)?.process(),
             MemifContender::ByHand => ByHand::start(compiled, &vdev, 32, 0)?.process()?,
         };

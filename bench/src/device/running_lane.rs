@@ -12,9 +12,9 @@ use rustix::event::epoll;
 use rustix::thread::{Pid, gettid};
 
 use crate::device::cpu_time::{pin, undisturbed};
+use crate::device::echo_lane::{EchoLane, Mechanism};
 use crate::device::load::Echoes;
 use crate::rivals::ffi;
-use crate::scenarios::veth::echo::{EchoLane, Mechanism};
 use crate::{Error, Result};
 
 /// Lane in a thread on CPU 1; the sender is on CPU 0.

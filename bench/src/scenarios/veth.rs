@@ -5,6 +5,7 @@ pub mod idle;
 pub mod round_trip;
 
 use crate::Result;
+use crate::device::echo_lane::Mechanism;
 use crate::device::load::Usage;
 use crate::device::veth_pair::in_namespace;
 use crate::report::{Comparison, IdleLine, Kind, Report, RoundTrip, Spread};
@@ -99,7 +100,7 @@ pub fn round_trips(report: &mut Report, options: &Options) -> Result<()> {
         let trips: Result<Vec<_>> = round_trip::CASES.into_iter().map(measure).collect();
         all.push(trips?);
     }
-    let line = |(place, (mechanism, idle, apart)): (usize, (echo::Mechanism, _, bool))| {
+    let line = |(place, (mechanism, idle, apart)): (usize, (Mechanism, _, bool))| {
         let of = |value: fn(&round_trip::Trip) -> f64| {
             let values: Vec<f64> = all.iter().map(|round| value(&round[place])).collect();
             Spread::of(&values)

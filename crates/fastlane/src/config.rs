@@ -1,5 +1,6 @@
 //! The configuration: strict JSON ([`raw`]), checked and resolved into a plan with all defaults.
 
+mod checks;
 mod defaults;
 pub(crate) mod difference;
 pub(crate) mod lane_roles;
@@ -15,7 +16,8 @@ use schemars::JsonSchema;
 use serde_json::Value;
 
 pub(crate) use defaults::{AppDefaults, settings};
-pub use read::{Diagnostic, nearest_word as nearest};
+
+pub use crate::diagnostic::{Diagnostic, nearest_word as nearest};
 
 use crate::Error;
 use plan::{Plan, Source};

@@ -121,47 +121,49 @@ where
     A: App + Send,
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
-    main_of(&Program::default(), arguments, stop, factory)
+    Program::default().main_from(arguments, stop, factory)
 }
 
-/// Runs the application of a [`Program`].
-pub(crate) fn main_of<A, F>(
-    what: &Program,
-    arguments: impl IntoIterator<Item = OsString>,
-    stop: &Arc<AtomicBool>,
-    factory: F,
-) -> u8
-where
-    A: App + Send,
-    F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
-{
-    let mut words: Vec<OsString> = arguments.into_iter().collect();
-    let program = program_name(words.first().map(Path::new));
-    if words.is_empty() {
-        words.push(program.clone().into());
-    }
-    let command = Arguments::command().display_name(&program).bin_name(&program);
-    let matches = command.try_get_matches_from(words);
-    let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
-        Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print(); // as in `say`
-            return error.exit_code().try_into().unwrap_or(2);
+impl Program {
+    /// Runs the application like [`main_from`]. Returns the exit status.
+    pub fn main_from<A, F>(
+        &self,
+        arguments: impl IntoIterator<Item = OsString>,
+        stop: &Arc<AtomicBool>,
+        factory: F,
+    ) -> u8
+    where
+        A: App + Send,
+        F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
+    {
+        let mut words: Vec<OsString> = arguments.into_iter().collect();
+        let name = program_name(words.first().map(Path::new));
+        if words.is_empty() {
+            words.push(name.clone().into());
         }
-    };
-    match start(what, &arguments, &program, stop, factory) {
-        Ok(()) => 0,
-        Err(error) => {
-            say(std::io::stderr(), format_args!("{program}: {error}\n"));
-            error.exit_status()
+        let command = Arguments::command().display_name(&name).bin_name(&name);
+        let matches = command.try_get_matches_from(words);
+        let arguments = match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
+            Ok(arguments) => arguments,
+            Err(error) => {
+                let _ = error.print(); // as in `say`
+                return error.exit_code().try_into().unwrap_or(2);
+            }
+        };
+        match start(self, &arguments, &name, stop, factory) {
+            Ok(()) => 0,
+            Err(error) => {
+                say(std::io::stderr(), format_args!("{name}: {error}\n"));
+                error.exit_status()
+            }
         }
     }
 }
 
 fn start<A, F>(
-    what: &Program,
+    program: &Program,
     arguments: &Arguments,
-    program: &str,
+    name: &str,
     stop: &Arc<AtomicBool>,
     mut factory: F,
 ) -> Result<(), Error>
@@ -170,15 +172,15 @@ where
     F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
 {
     if arguments.schema {
-        say(std::io::stdout(), format_args!("{}", what.schema()));
+        say(std::io::stdout(), format_args!("{}", program.schema()));
         return Ok(());
     }
     crate::log(arguments.verbose);
     let plan = config::load(Source {
         path: arguments.config.clone().unwrap_or_default(),
         overrides: arguments.overrides.clone(),
-        program: program.to_owned(),
-        app_defaults: what.app_defaults.clone(),
+        program: name.to_owned(),
+        app_defaults: program.app_defaults.clone(),
     })?;
     if arguments.check {
         let tables = &Tables::new(plan.tables.clone(), vec![]);

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::config::Diagnostic;
+use crate::diagnostic::Diagnostic;
 
 /// Error of starting or running an application. Each message names the object, the reason and the
 /// remedy.

@@ -8,6 +8,7 @@ mod af_xdp;
 mod context;
 mod devices;
 mod dpdk;
+mod dpdk_environment;
 mod exchange;
 mod kernel_path;
 mod lane_filter;

@@ -1,19 +1,15 @@
 //! Programs with settings of their own: schema, derived defaults and reading by the slow path.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use fastlane_core::App;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::Error;
 use crate::config::plan::Source;
 use crate::config::raw::Configuration;
 use crate::config::{self, AppDefaults};
-use crate::{Error, LaneInfo};
 
 /// Program with typed settings. [`main`](crate::main) suffices if `--schema` need not describe
 /// `app` and no defaults derive from it.
@@ -64,20 +60,6 @@ impl Program {
     #[must_use]
     pub fn schema(&self) -> String {
         (self.schema)()
-    }
-
-    /// Runs the application like [`main_from`](crate::main_from). Returns the exit status.
-    pub fn main_from<A, F>(
-        &self,
-        arguments: impl IntoIterator<Item = OsString>,
-        stop: &Arc<AtomicBool>,
-        factory: F,
-    ) -> u8
-    where
-        A: App + Send,
-        F: FnMut(&LaneInfo<'_>) -> Result<A, Error>,
-    {
-        crate::entry::main_of(self, arguments, stop, factory)
     }
 
     /// Reads the configuration at `path` as the application named `program` would, with `overrides`

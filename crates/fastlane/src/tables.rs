@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::config::read::nearest_word;
+use crate::diagnostic::nearest_word;
 
 /// Role of a part of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! Attaches the programs to interfaces and sockets.
 
 use std::{
-    fmt, io,
+    io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     thread,
     time::Duration,
@@ -14,22 +14,13 @@ use aya::{
 
 use crate::{
     error::{self, ProgramError},
-    link,
+    link::{self, XdpMode},
     program::Program,
 };
 
 /// Number of attempts on a busy interface, and the time between them.
 const BUSY_TRIES: u32 = 5;
 const BUSY_PAUSE: Duration = Duration::from_millis(25);
-
-/// Place where the XDP program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XdpMode {
-    /// In the driver, before the kernel allocates a socket buffer.
-    Native,
-    /// In the kernel's network stack: slower, but works with every driver.
-    Generic,
-}
 
 impl Program {
     /// Attaches `fastlane_xdp` to an interface and detaches it from the previous one. The BPF link
@@ -137,15 +128,6 @@ impl Program {
             .attach_with_options(interface, TcAttachType::Ingress, options)
             .map(|_| ())
             .map_err(refused)
-    }
-}
-
-impl fmt::Display for XdpMode {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            XdpMode::Native => "native",
-            XdpMode::Generic => "generic",
-        })
     }
 }
 

@@ -41,9 +41,9 @@ mod settings;
 mod tables;
 mod test_run;
 
-pub use attach::XdpMode;
 pub use error::ProgramError;
 pub use key::{KeyField, Keyed, LaneKey};
+pub use link::XdpMode;
 pub use program::{MAX_QUEUES, Program, ProgramHandover};
 pub use rule::{Field, PortRange, Prefix, Rule, RuleFault};
 pub use rules::{MAX_RULES, RuleError, Rules};

@@ -1,14 +1,12 @@
-//! BPF links of XDP programs, by bpf(2). The loader creates such links too, but does not give
+//! BPF links of XDP programs and their modes, by bpf(2). The loader creates such links too, but does not give
 //! access to their descriptors, which a successor needs.
 #![allow(unsafe_code, reason = "bpf(2) and if_nametoindex(3)")]
 
 use std::{
     ffi::CString,
-    io,
+    fmt, io,
     os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
-
-use crate::XdpMode;
 
 // Constants of linux/bpf.h and linux/if_link.h.
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
@@ -17,6 +15,24 @@ const BPF_XDP: u32 = 37;
 const BPF_LINK_TYPE_XDP: u32 = 6;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+
+/// Place where the XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver, before the kernel allocates a socket buffer.
+    Native,
+    /// In the kernel's network stack: slower, but works with every driver.
+    Generic,
+}
+
+impl fmt::Display for XdpMode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            XdpMode::Native => "native",
+            XdpMode::Generic => "generic",
+        })
+    }
+}
 
 /// First fields of `union bpf_attr` for BPF_LINK_CREATE.
 #[repr(C)]

@@ -1,4 +1,4 @@
-//! Counts the entries of a table whose types are not known.
+//! Entries of tables: their ids, and their number in a table whose types are not known.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,6 +10,20 @@ use crate::{Kind, SharedMemory, TableError};
 /// Number of words in a hash bucket, and the range of its slot references.
 const BUCKET_WORDS: usize = 16;
 const SLOT_REFS: std::ops::Range<usize> = 4..12;
+
+/// Number below the capacity that belongs to a key from insertion to removal, whatever its value.
+/// Lane state is indexed by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryId(pub u32);
+
+impl EntryId {
+    /// Returns the id as an array index.
+    #[inline]
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// Returns the number of entries of a table of any types. It scans the whole index and is meant for
 /// tools; entries that change meanwhile may or may not count. Lane state and pending events have

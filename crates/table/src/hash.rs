@@ -24,10 +24,7 @@
 //! is linked, and unlinked once it is empty. Slots, buckets and entry ids are reused after a grace
 //! period.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-use crate::simd;
-
+mod bucket;
 mod copy;
 mod hash_attach;
 mod hash_reader;
@@ -38,83 +35,10 @@ mod resize;
 pub use hash_reader::{HashEntry, HashReader};
 pub use hash_writer::HashWriter;
 
-/// Number of ways (slot references) of a bucket.
-const WAYS: usize = 8;
+use bucket::{Bucket, WAYS};
+
 /// Maximum number of overflow buckets in a chain. Readers follow no more.
 const CHAIN: usize = 16;
-
-/// Number below the capacity that belongs to a key from insertion to removal, whatever its value.
-/// Lane state is indexed by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EntryId(pub u32);
-
-impl EntryId {
-    /// Returns the id as an array index.
-    #[inline]
-    #[must_use]
-    pub fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// Eight ways and the link to the next bucket: one cache line.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub(crate) struct Bucket {
-    /// Eight tags, four per word.
-    tags: [AtomicU64; 2],
-    slot_refs: [AtomicU32; WAYS],
-    next: AtomicU32,
-    reserved: [AtomicU32; 3],
-}
-
-const _: () = assert!(size_of::<Bucket>() == 64);
-
-impl Bucket {
-    #[inline(always)]
-    fn matching(&self, tag: u16) -> u32 {
-        let [first, second] = &self.tags;
-        simd::matching([first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)], tag)
-    }
-
-    #[inline(always)]
-    fn slot_ref(&self, way: usize) -> u32 {
-        self.slot_refs[way % WAYS].load(Ordering::Relaxed)
-    }
-
-    #[inline(always)]
-    fn next(&self) -> u32 {
-        self.next.load(Ordering::Relaxed)
-    }
-
-    fn tag(&self, way: usize) -> u16 {
-        (self.tags[way / 4].load(Ordering::Relaxed) >> (way % 4 * 16)) as u16
-    }
-
-    /// Sets a tag. Like the other setters, only the writer calls it.
-    fn set_tag(&self, way: usize, tag: u16) {
-        let shift = way % 4 * 16;
-        let word = &self.tags[way / 4];
-        let others = word.load(Ordering::Relaxed) & !(0xFFFF << shift);
-        word.store(others | u64::from(tag) << shift, Ordering::Release);
-    }
-
-    fn set_slot_ref(&self, way: usize, slot_ref: u32) {
-        self.slot_refs[way].store(slot_ref, Ordering::Release);
-    }
-
-    fn set_next(&self, next: u32) {
-        self.next.store(next, Ordering::Release);
-    }
-
-    fn empty_way(&self) -> Option<usize> {
-        (0..WAYS).find(|way| self.slot_ref(*way) == 0)
-    }
-
-    fn is_empty(&self) -> bool {
-        (0..WAYS).all(|way| self.slot_ref(way) == 0)
-    }
-}
 
 /// Returns the positions of the set bits of `ways`, lowest first.
 #[inline(always)]

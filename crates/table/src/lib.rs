@@ -69,10 +69,10 @@ mod state;
 
 pub use array::{ArrayReader, ArrayWriter, RecordReader, RecordWriter};
 pub use doorbell::Doorbell;
-pub use entries::entries;
+pub use entries::{EntryId, entries};
 pub use error::{OutsideMemory, RingError, TableError};
 pub use guard::Guard;
-pub use hash::{EntryId, HashEntry, HashReader, HashWriter};
+pub use hash::{HashEntry, HashReader, HashWriter};
 pub use lpm::{
     Address, Lpm4Reader, Lpm4Writer, Lpm6Reader, Lpm6Writer, LpmReader, LpmWriter, Prefix,
 };

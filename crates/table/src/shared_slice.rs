@@ -19,8 +19,6 @@ pub(crate) unsafe trait Atomic {}
 unsafe impl Atomic for AtomicU32 {}
 // SAFETY: an atomic.
 unsafe impl Atomic for AtomicU64 {}
-// SAFETY: 2 x 8 bytes, 8 x 4 bytes and 4 x 4 bytes of atomics, aligned to 64.
-unsafe impl Atomic for crate::hash::Bucket {}
 
 /// Slice of atomics that keeps its memory mapped.
 #[derive(Debug)]

@@ -1,10 +1,10 @@
 //! Macswap on virtual DPDK devices that use only memory, so that only the loop costs time: ours,
 //! testpmd's, and one written by hand. They are three processes on one CPU that run in turns.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::Result;
-use crate::device::application::{Application, ApplicationKind};
+use crate::device::application::{Application, ApplicationKind, dpdk_driver};
 use crate::rivals::dpdk_loop::{ByHand, Compiled};
 use crate::rivals::testpmd::Testpmd;
 use crate::slices::{Contender, Effort, Pairs, pair};
@@ -62,12 +62,6 @@ impl Device {
     }
 }
 
-/// Returns the driver of a port on a DPDK device, as written in a configuration.
-#[must_use]
-pub fn driver(device: &str) -> Value {
-    json!({ "dpdk": { "vdev": device } })
-}
-
 /// Settings common to all programs.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
@@ -103,7 +97,7 @@ pub fn start(
                 packets => ApplicationKind::Filled { packets: packets.into(), length },
             };
             let lanes = json!({ "burst": burst });
-            Box::new(Application::start(&which, &driver(&words), &lanes)?.looping()?)
+            Box::new(Application::start(&which, &dpdk_driver(&words), &lanes)?.looping()?)
         }
     })
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::Result;
-use crate::device::application::{Application, ApplicationKind};
+use crate::device::application::{Application, ApplicationKind, dpdk_driver};
 use crate::device::load::{SETTLE, Sender, Usage, load};
 use crate::device::memif_server::{self, Device};
 use crate::device::veth_pair::{TapSide, Veth, in_namespace};
@@ -74,16 +74,12 @@ impl Mechanism {
             Self::Tap => json!({ "tap": { "name": TAP } }),
             // These mechanisms have a socket instead of an interface.
             Self::Memif | Self::DpdkMemif => Value::Null,
-            Self::DpdkAfXdp => crate::scenarios::dpdk::virtual_devices::driver(&format!(
-                "net_af_xdp0,iface={interface},force_copy=1"
-            )),
-            Self::DpdkAfPacket => crate::scenarios::dpdk::virtual_devices::driver(&format!(
+            Self::DpdkAfXdp => dpdk_driver(&format!("net_af_xdp0,iface={interface},force_copy=1")),
+            Self::DpdkAfPacket => dpdk_driver(&format!(
                 "net_af_packet0,iface={interface},blocksz=4096,framesz=2048,framecnt=2048,\
                  qdisc_bypass=1"
             )),
-            Self::DpdkTap => {
-                crate::scenarios::dpdk::virtual_devices::driver(&format!("net_tap0,iface={TAP}"))
-            }
+            Self::DpdkTap => dpdk_driver(&format!("net_tap0,iface={TAP}")),
         }
     }
 

@@ -7,13 +7,15 @@
 pub mod counted_lookups;
 mod crate_tables;
 mod fastlane_tables;
-pub mod server;
+mod server;
 mod subprocess;
 pub mod workload;
 
 pub use subprocess::{Pages, TableContender};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use rustix::thread::disable_transparent_huge_pages;
 
 use crate::Result;
 use crate::rivals::dpdk_loop::Compiled;
@@ -79,6 +81,35 @@ pub struct Setting {
     /// Number of rounds after which the programs are restarted, so that no result depends on page
     /// placement. A program whose table takes long to build is not restarted.
     pub restart: usize,
+}
+
+/// Runs the contender that the arguments name: KIND PAGES FILE.
+///
+/// # Errors
+/// Returns an error if the kind is unknown or its table cannot be built.
+pub fn serve(arguments: &[String]) -> Result<()> {
+    let [kind, pages, file] = arguments else {
+        return Err("KIND PAGES FILE".into());
+    };
+    if pages == "small" {
+        disable_transparent_huge_pages(true)?;
+    }
+    let query = match kind.as_str() {
+        "lpm4" | "lpm4-many" | "prefix-trie" => 4,
+        _ => 16,
+    };
+    let workload = File::read(Path::new(file), query)?;
+    match kind.as_str() {
+        "hashbrown" => crate_tables::hashbrown(&workload),
+        "prefix-trie" => crate_tables::prefix_trie(&workload),
+        "prefix-trie6" => crate_tables::prefix_trie6(&workload),
+        "hash" => fastlane_tables::hash(&workload),
+        "lpm4" => fastlane_tables::lpm4(&workload, false),
+        "lpm4-many" => fastlane_tables::lpm4(&workload, true),
+        "lpm6" => fastlane_tables::lpm6(&workload, false),
+        "lpm6-many" => fastlane_tables::lpm6(&workload, true),
+        _ => Err(format!("no contender {kind}").into()),
+    }
 }
 
 /// Runs all contenders in turns over the sets of `workload`.

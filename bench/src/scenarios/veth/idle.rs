@@ -6,10 +6,10 @@ use fastlane_core::Idle;
 
 use crate::Result;
 use crate::device::cpu_time::pin;
+use crate::device::echo_lane::Mechanism;
 use crate::device::load::{Usage, load};
 use crate::device::running_lane::Running;
 use crate::device::veth_pair::Veth;
-use crate::scenarios::veth::echo::Mechanism;
 
 /// Loads as fractions of the maximum rate that the lane echoes.
 pub const LOADS: [f64; 5] = [0.0, 0.01, 0.1, 0.5, 1.0];

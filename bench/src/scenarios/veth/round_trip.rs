@@ -6,10 +6,10 @@ use fastlane_core::Idle;
 
 use crate::Result;
 use crate::device::cpu_time::{pin, undisturbed};
+use crate::device::echo_lane::Mechanism;
 use crate::device::load::Sender;
 use crate::device::running_lane::Running;
 use crate::device::veth_pair::Veth;
-use crate::scenarios::veth::echo::Mechanism;
 use crate::statistics::quantile;
 
 /// Measured cases: mechanism, idle policy, and true if frames are 1 ms apart. Otherwise each frame

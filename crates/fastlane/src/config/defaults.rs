@@ -7,8 +7,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::raw::Configuration;
-use super::read::{Diagnostic, parse_value};
+use super::read::parse_value;
 use crate::Error;
+use crate::diagnostic::Diagnostic;
 
 type Complete = dyn Fn(&Configuration) -> Result<Value, Error> + Send + Sync;
 

@@ -2,7 +2,7 @@
 
 use fastlane_steer::{KeyField, LaneKey};
 
-use super::plan::{refuse, twice};
+use super::checks::{refuse, twice};
 use super::raw::{self, Driver};
 use crate::Error;
 

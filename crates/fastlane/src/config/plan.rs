@@ -10,11 +10,13 @@ use fastlane_steer::Rules;
 use fastlane_wire::MacAddress;
 
 use super::AppDefaults;
+use super::checks::{refuse, twice, within};
 use super::lane_roles::{LaneBy, LaneRoles};
 use super::raw::{self, Configuration, Driver, Idle};
-use super::read::nearest_word;
 use super::rules::address_and_length;
 use crate::Error;
+use crate::diagnostic::nearest_word;
+use crate::session_path;
 
 mod capacities;
 
@@ -132,19 +134,6 @@ impl Driver {
     }
 }
 
-/// Returns the error of a value that is not allowed.
-pub(super) fn refuse(path: impl Into<String>, what: impl Into<String>) -> Error {
-    Error::Value { path: path.into(), what: what.into(), meant: None }
-}
-
-/// Checks that a value is in a range.
-fn within(path: &str, value: usize, low: usize, high: usize) -> Result<usize, Error> {
-    let inside = (low..=high).contains(&value);
-    inside
-        .then_some(value)
-        .ok_or_else(|| refuse(path, format!("{value} is not allowed; write {low} to {high}")))
-}
-
 impl Plan {
     /// Resolves a raw configuration. `program` is the default name.
     ///
@@ -180,7 +169,7 @@ impl Plan {
         check_rings(&ports, &names)?;
         check_interfaces(&ports)?;
         Ok(Self {
-            session: session.unwrap_or_else(|| crate::session::path(&name)),
+            session: session.unwrap_or_else(|| session_path::path(&name)),
             name,
             ring: ring(&lanes, &lane_roles, &ports)?,
             lanes: lane_plans,
@@ -224,12 +213,6 @@ fn lane_plans(lanes: &raw::Lanes) -> Result<Vec<LanePlan>, Error> {
         return Err(refuse("lanes.cpus", format!("CPU {cpu} is named twice")));
     }
     Ok(cpus.iter().map(|cpu| LanePlan { cpu: Some(*cpu) }).collect())
-}
-
-/// Returns the first number that occurs twice.
-pub(super) fn twice(numbers: &[usize]) -> Option<usize> {
-    let mut places = numbers.iter().enumerate();
-    places.find(|(place, number)| numbers[..*place].contains(number)).map(|(_, number)| *number)
 }
 
 fn frame_size(lanes: &raw::Lanes) -> Result<usize, Error> {

@@ -1,6 +1,5 @@
 //! Parsing of a configuration. Errors name the place, the allowed values and the nearest valid key.
 
-use std::fmt;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -8,6 +7,7 @@ use serde_json::Value;
 
 use super::raw::Configuration;
 use crate::Error;
+use crate::diagnostic::{Diagnostic, nearest_word};
 
 /// Reads the text of the configuration at `path`.
 pub(super) fn text(path: &Path) -> Result<String, Error> {
@@ -64,39 +64,6 @@ pub(crate) fn parse_value<T: DeserializeOwned>(place: &str, value: Value) -> Res
     })
 }
 
-/// Error in a configuration, with its place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Diagnostic {
-    /// File, or other source of the text.
-    pub place: String,
-    /// Line and column, counted from 1, if known.
-    pub line_and_column: Option<(usize, usize)>,
-    /// Path of keys to the error, joined by dots; empty at the top level.
-    pub path: String,
-    /// Error and allowed values.
-    pub what: String,
-    /// Nearest valid key or word.
-    pub meant: Option<String>,
-}
-
-impl fmt::Display for Diagnostic {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.place)?;
-        if let Some((line, column)) = self.line_and_column {
-            write!(formatter, ":{line}:{column}")?;
-        }
-        formatter.write_str(": ")?;
-        if !self.path.is_empty() {
-            write!(formatter, "{}: ", self.path)?;
-        }
-        formatter.write_str(&self.what)?;
-        match &self.meant {
-            Some(meant) => write!(formatter, "; did you mean `{meant}`?"),
-            None => Ok(()),
-        }
-    }
-}
-
 fn mistake(place: &str, error: &serde_json::Error, path: String) -> Diagnostic {
     let message = error.to_string();
     let what = match message.rfind(" at line ") {
@@ -121,14 +88,6 @@ fn nearest(what: &str) -> Option<String> {
     let mut words = what.split('`').skip(1).step_by(2);
     let given = words.next().filter(|_| refused)?;
     nearest_word(given, words)
-}
-
-/// Returns the word nearest to `given`, if one is similar.
-#[must_use]
-pub fn nearest_word<'a>(given: &str, words: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let score = |word: &str| strsim::jaro_winkler(given, word);
-    let best = words.into_iter().max_by(|a, b| score(a).total_cmp(&score(b)))?;
-    (score(best) >= 0.75).then(|| best.to_owned())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use fastlane_table::SharedMemory;
 use fastlane_table::counters::Counters;
 
 use super::devices::Devices;
-use super::dpdk::Dpdk;
+use super::dpdk_environment::Dpdk;
 use super::link_state::{Link, LinkState};
 use super::port_handover::{InheritedPorts, PortHandover};
 use crate::Error;

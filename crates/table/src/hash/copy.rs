@@ -1,7 +1,7 @@
 //! Copies out of a hash table, for readers that are no lane.
 
-use super::{Bucket, CHAIN, EntryId, HashReader, WAYS, bits, key};
-use crate::{Key, Value};
+use super::{Bucket, CHAIN, HashReader, WAYS, bits, key};
+use crate::{EntryId, Key, Value};
 
 /// Maximum number of attempts to copy an entry while the writer keeps replacing it.
 const MAX_TRIES: usize = 100;

@@ -4,11 +4,11 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::{Bucket, CHAIN, EntryId, bits, key};
+use super::{Bucket, CHAIN, bits, key};
 use crate::header::Header;
 use crate::shared_slice::SharedSlice;
 use crate::slots::Slots;
-use crate::{Guard, Key, SharedMemory, Spec, TableError, Value, simd};
+use crate::{EntryId, Guard, Key, SharedMemory, Spec, TableError, Value, simd};
 
 /// Number of keys that are looked up together.
 const BATCH: usize = 32;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::hash_reader::{HashEntry, HashReader};
-use super::{Bucket, CHAIN, EntryId, bits, key};
+use super::{Bucket, CHAIN, bits, key};
 use crate::free_list::FreeList;
 use crate::slots::SlotWriter;
-use crate::{Guard, Key, Readers, Reset, TableError, Value};
+use crate::{EntryId, Guard, Key, Readers, Reset, TableError, Value};
 
 /// Writer of a hash table. A table has one writer at a time; the session ensures this.
 ///

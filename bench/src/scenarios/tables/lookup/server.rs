@@ -1,13 +1,10 @@
 //! The server side of a contender, which runs lookups on request; `c/dpdk_lookup.c` does the same.
 
 use std::io::{BufRead, Write};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::thread::disable_transparent_huge_pages;
-
-use crate::scenarios::tables::lookup::workload::{CHUNK, File, Workload};
-use crate::scenarios::tables::lookup::{BULK, crate_tables, fastlane_tables};
+use crate::scenarios::tables::lookup::BULK;
+use crate::scenarios::tables::lookup::workload::{CHUNK, Workload};
 use crate::slices::thread_cpu;
 use crate::{Error, Result};
 
@@ -27,35 +24,6 @@ impl Start {
     /// Takes the current time and memory.
     pub(super) fn now() -> Result<Self> {
         Ok(Self(Instant::now(), memory()?))
-    }
-}
-
-/// Runs the contender that the arguments name: KIND PAGES FILE.
-///
-/// # Errors
-/// Returns an error if the kind is unknown or its table cannot be built.
-pub fn run(arguments: &[String]) -> Result<()> {
-    let [kind, pages, file] = arguments else {
-        return Err("KIND PAGES FILE".into());
-    };
-    if pages == "small" {
-        disable_transparent_huge_pages(true)?;
-    }
-    let query = match kind.as_str() {
-        "lpm4" | "lpm4-many" | "prefix-trie" => 4,
-        _ => 16,
-    };
-    let workload = File::read(Path::new(file), query)?;
-    match kind.as_str() {
-        "hashbrown" => crate_tables::hashbrown(&workload),
-        "prefix-trie" => crate_tables::prefix_trie(&workload),
-        "prefix-trie6" => crate_tables::prefix_trie6(&workload),
-        "hash" => fastlane_tables::hash(&workload),
-        "lpm4" => fastlane_tables::lpm4(&workload, false),
-        "lpm4-many" => fastlane_tables::lpm4(&workload, true),
-        "lpm6" => fastlane_tables::lpm6(&workload, false),
-        "lpm6-many" => fastlane_tables::lpm6(&workload, true),
-        _ => Err(format!("no contender {kind}").into()),
     }
 }
 

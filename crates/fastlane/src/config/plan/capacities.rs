@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{refuse, twice, within};
 use crate::Error;
+use crate::config::checks::{refuse, twice, within};
 use crate::config::raw::{self, Configuration};
 
 /// Maximum number of tables: all their descriptors travel in one message of the session.

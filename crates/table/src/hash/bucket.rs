@@ -1,0 +1,72 @@
+//! Buckets of a hash table: eight tags, eight slot references and a link.
+#![allow(unsafe_code, reason = "buckets lie in shared memory")]
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::shared_slice::Atomic;
+use crate::simd;
+
+/// Number of ways (slot references) of a bucket.
+pub(super) const WAYS: usize = 8;
+
+/// Eight ways and the link to the next bucket: one cache line.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub(super) struct Bucket {
+    /// Eight tags, four per word.
+    tags: [AtomicU64; 2],
+    slot_refs: [AtomicU32; WAYS],
+    next: AtomicU32,
+    reserved: [AtomicU32; 3],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+// SAFETY: 2 x 8 bytes, 8 x 4 bytes and 4 x 4 bytes of atomics, aligned to 64.
+unsafe impl Atomic for Bucket {}
+
+impl Bucket {
+    #[inline(always)]
+    pub(super) fn matching(&self, tag: u16) -> u32 {
+        let [first, second] = &self.tags;
+        simd::matching([first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)], tag)
+    }
+
+    #[inline(always)]
+    pub(super) fn slot_ref(&self, way: usize) -> u32 {
+        self.slot_refs[way % WAYS].load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(super) fn next(&self) -> u32 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn tag(&self, way: usize) -> u16 {
+        (self.tags[way / 4].load(Ordering::Relaxed) >> (way % 4 * 16)) as u16
+    }
+
+    /// Sets a tag. Like the other setters, only the writer calls it.
+    pub(super) fn set_tag(&self, way: usize, tag: u16) {
+        let shift = way % 4 * 16;
+        let word = &self.tags[way / 4];
+        let others = word.load(Ordering::Relaxed) & !(0xFFFF << shift);
+        word.store(others | u64::from(tag) << shift, Ordering::Release);
+    }
+
+    pub(super) fn set_slot_ref(&self, way: usize, slot_ref: u32) {
+        self.slot_refs[way].store(slot_ref, Ordering::Release);
+    }
+
+    pub(super) fn set_next(&self, next: u32) {
+        self.next.store(next, Ordering::Release);
+    }
+
+    pub(super) fn empty_way(&self) -> Option<usize> {
+        (0..WAYS).find(|way| self.slot_ref(*way) == 0)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        (0..WAYS).all(|way| self.slot_ref(way) == 0)
+    }
+}
