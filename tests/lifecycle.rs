@@ -39,7 +39,8 @@ fn traces(lab: &Lab) -> Vec<String> {
     traces
 }
 
-fn is_loaded((kind, id): &(&str, String), lab: &Lab) -> bool {
+/// Returns true if the program or map with this ID exists on the left host.
+fn is_loaded(lab: &Lab, kind: &str, id: &str) -> bool {
     lab.left.attempt(&["bpftool", kind, "show", "id", id]).status.success()
 }
 
@@ -59,7 +60,9 @@ fn killed(name: &str, mechanism: Mechanism) {
     }
     assert!(held_before.iter().any(|(kind, _)| *kind == "map"), "{held_before:?}");
     eventually("nothing is left", || traces(&lab).is_empty());
-    eventually("nothing is loaded", || !held_before.iter().any(|one| is_loaded(one, &lab)));
+    eventually("nothing is loaded", || {
+        !held_before.iter().any(|(kind, id)| is_loaded(&lab, kind, id))
+    });
     Application::macswap(&lab, configuration()).stop();
     eventually("nothing is left", || traces(&lab).is_empty());
 }

@@ -87,7 +87,7 @@ struct Turning {
 }
 
 impl Turning {
-    fn start<A: App + Send + 'static>(owner: usize, (parts, app): (LaneConfig, A)) -> Self {
+    fn start<A: App + Send + 'static>(owner: usize, parts: LaneConfig, app: A) -> Self {
         let (orders, inbox) = channel();
         let (outbox, done) = channel();
         std::thread::spawn(move || {
@@ -171,9 +171,9 @@ fn lanes_write_no_line_in_common() {
     let lanes: Vec<_> = built
         .lanes
         .drain(..)
-        .map(|lane| {
+        .map(|(parts, app)| {
             owner += 1;
-            (owner, Turning::start(owner, lane))
+            (owner, Turning::start(owner, parts, app))
         })
         .collect();
     let lanes = lanes.try_into().unwrap_or_else(|_| panic!("two lanes"));
@@ -203,7 +203,7 @@ fn user_planes_write_no_line_in_common(direction: Direction, first_owner: usize)
         let channel = Channel::create(&rings, number, RING, bells).unwrap();
         parts.messages = Some(Messages::new(channel, number as u16));
         OWNER.set(0);
-        (owner, Turning::start(owner, (parts, app)))
+        (owner, Turning::start(owner, parts, app))
     });
     let mut memories = shared.memories().unwrap();
     let counters = shared.counters().memory().as_fd().try_clone_to_owned().unwrap();

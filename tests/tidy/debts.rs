@@ -19,11 +19,6 @@ pub(crate) const SIGNATURES: &[&str] = &[
     "apps/upf/src/datapath/forward.rs encapsulate_and_send",
     "apps/upf/src/datapath/http_redirect.rs segment",
     "apps/upf/src/datapath/next_hop.rs find",
-    "bench/src/scenarios/upf/user_plane/frames.rs headers",
-    "bench/src/scenarios/upf/user_plane/sessions.rs session",
-    "bench/src/scenarios/upf_memif/program.rs of",
-    "bench/tests/cache_lines.rs start",
-    "tests/lifecycle.rs is_loaded",
 ];
 
 /// Types with an implementation in more than three files.

@@ -130,15 +130,17 @@ fn frames(users: Users, direction: Direction, is_echo: bool) -> (Template, Frame
         Direction::Uplink => Direction::Downlink,
         Direction::Downlink => Direction::Uplink,
     };
-    let back =
-        if is_echo { template.shape() } else { Template::of(users, other, 1, |_| true).shape() };
-    let frames = Frames::of(&template, back);
+    let frames = match is_echo {
+        true => Frames::of(&template, &template),
+        false => Frames::of(&template, &Template::of(users, other, 1, |_| true)),
+    };
     (template, frames)
 }
 
 impl Frames {
-    fn of(template: &Template, (back, inner): (usize, usize)) -> Self {
-        let (length, start) = template.shape();
+    /// Creates the frames of `template`, which come back as those of `returned`.
+    fn of(template: &Template, returned: &Template) -> Self {
+        let ((length, start), (back, inner)) = (template.shape(), returned.shape());
         let mut sent = vec![0; length];
         let differing = template.differing();
         let (place, end) = (differing.start & !3, differing.end.next_multiple_of(4));

@@ -1,6 +1,6 @@
 //! Frames of randomly chosen UEs.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
 
 use fastlane_core::Packet;
@@ -82,8 +82,12 @@ impl Template {
             let port = FIRST_PORT + random.below(u64::from(users.shape.ports())) as u16;
             let far = Ipv4Addr::from_bits(0xc612_0000 | random.next() as u32 & 0x1_ffff);
             let headers = match direction {
-                Direction::Uplink => headers(user(session), far, (40_000, port)),
-                Direction::Downlink => headers(far, user(session), (port, 40_000)),
+                Direction::Uplink => {
+                    headers(SocketAddrV4::new(user(session), 40_000), SocketAddrV4::new(far, port))
+                }
+                Direction::Downlink => {
+                    headers(SocketAddrV4::new(far, port), SocketAddrV4::new(user(session), 40_000))
+                }
             };
             Entry { session, teid: users.teid(session), headers }
         };
@@ -168,15 +172,16 @@ impl Template {
     }
 }
 
-fn headers(from: Ipv4Addr, to: Ipv4Addr, ports: (u16, u16)) -> [u8; HEADERS] {
+/// Returns the IPv4 and UDP headers of an inner packet.
+fn headers(from: SocketAddrV4, to: SocketAddrV4) -> [u8; HEADERS] {
     let mut bytes = [0; HEADERS];
     bytes[..10].copy_from_slice(&[0x45, 0, 0, INNER as u8, 0, 0, 0, 0, 64, 17]);
-    bytes[12..16].copy_from_slice(&from.octets());
-    bytes[16..20].copy_from_slice(&to.octets());
+    bytes[12..16].copy_from_slice(&from.ip().octets());
+    bytes[16..20].copy_from_slice(&to.ip().octets());
     let sum = checksum(&bytes[..20]);
     bytes[10..12].copy_from_slice(&sum.to_be_bytes());
-    bytes[20..22].copy_from_slice(&ports.0.to_be_bytes());
-    bytes[22..24].copy_from_slice(&ports.1.to_be_bytes());
+    bytes[20..22].copy_from_slice(&from.port().to_be_bytes());
+    bytes[22..24].copy_from_slice(&to.port().to_be_bytes());
     bytes[25] = (INNER - 20) as u8;
     bytes
 }

@@ -85,9 +85,9 @@ impl Users {
         let context = Context::new(settings).map_err(|(rule, error)| format!("{rule}: {error}"))?;
         let mut published = Published::open(tables, context);
         let instance = |name| settings.instance(name).ok_or("no such network instance");
-        let (access, core) = (instance("access")?, instance("internet")?);
+        let instances = Instances { access: instance("access")?, core: instance("internet")? };
         for id in 0..self.count {
-            let mut session = session(SessionIndex(id), self.shape, self.teids, (access, core));
+            let mut session = session(SessionIndex(id), self.shape, self.teids, instances);
             let threshold = Volume { total: Some(self.threshold), ..Volume::default() };
             session.urrs.iter_mut().for_each(|urr| urr.volume_threshold = Some(threshold));
             published.assign(None, &mut session)?;
@@ -210,12 +210,15 @@ pub(crate) fn settings(users: Users, [access, core]: [&str; 2]) -> Value {
     })
 }
 
-fn session(
-    id: SessionIndex,
-    shape: Shape,
-    teids: TeidLayout,
-    (access, core): (u16, u16),
-) -> Session {
+/// Network instances of N3 and N6, as numbers.
+#[derive(Clone, Copy)]
+struct Instances {
+    access: u16,
+    core: u16,
+}
+
+fn session(id: SessionIndex, shape: Shape, teids: TeidLayout, instances: Instances) -> Session {
+    let Instances { access, core } = instances;
     let (pdrs, meters) = match shape {
         Shape::Simple => (1, 1),
         Shape::Rich => (FLOWS, 3),
